@@ -1,0 +1,293 @@
+//! `Directory`: a corpus of the readable files of a directory and all below it.
+//!
+//! Read are `.md`, `.txt`, `.html`, `.htm`, `.pdf` (a document a file; the id is the path
+//! relative to the directory, with `/`) and `.jsonl` (a document a row; the id is the
+//! path, `#` and the row's `_id`). Whatever has a name that begins with a dot is left
+//! out, as are editors' backups and temporary files, none of which have such endings.
+//!
+//! With `watch`, every change of the tree is followed: events only say where to look, and
+//! what is there then is compared with what was sent, so that it does not matter how a
+//! change came about (an edit, a write-and-rename, a moved directory). A burst of events
+//! is one commit. A file that is touched but the same sends nothing. A file that is still
+//! being written to is read when it is closed, or a second later. When the directory
+//! itself goes, its documents go, and it is waited for.
+//!
+//! A file that cannot be read becomes a dead letter with its relative path as position,
+//! and its former documents are withdrawn. Links to files are followed (their targets are
+//! looked at once a second, since no event tells of them), links to directories are not.
+//!
+//! ```
+//! # use turnflow_connectors::directory::DirectoryConfig;
+//! # let ron = r#"
+//! (path: "docs", pattern: "guides/**/*.md")
+//! # "#;
+//! # let config: DirectoryConfig = turnflow_engine::spec::from_str(ron).unwrap();
+//! # assert!(config.watch);
+//! ```
+
+mod tree;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use globset::{GlobBuilder, GlobMatcher};
+use serde::Deserialize;
+use turnflow_engine::component::{Check, CorpusSourceConfig, CorpusSourceKind};
+use turnflow_engine::connector::{ConnectorError, CorpusOutput, CorpusSource, Mode, Stopped};
+use turnflow_engine::spec::{FilePath, from_tree};
+
+use crate::jsonl_corpus::TORN;
+use crate::watch::{Burst, TICK, Touch, WRITING, Watch, identity};
+use tree::Tree;
+
+/// The node's fields.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct DirectoryConfig {
+    /// The directory; relative to the pipeline file.
+    pub path: FilePath,
+    /// Which files, as a glob on the path relative to the directory; `*` stays within one
+    /// name, `**` does not. Default: `**/*`.
+    #[serde(default)]
+    pub pattern: Pattern,
+    /// Whether to follow changes. Default: true.
+    #[serde(default = "yes")]
+    pub watch: bool,
+    /// The most bytes of a file, and of a line of a `.jsonl` file; what is larger becomes a
+    /// dead letter. Default: 64 MiB.
+    #[serde(default = "max_bytes")]
+    pub max_bytes: u64,
+}
+
+fn yes() -> bool {
+    true
+}
+fn max_bytes() -> u64 {
+    64 << 20
+}
+
+/// A glob that has been checked.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(try_from = "String")]
+pub struct Pattern(GlobMatcher);
+
+impl Pattern {
+    /// Whether a relative path matches.
+    pub fn matches(&self, path: &Path) -> bool {
+        self.0.is_match(path)
+    }
+}
+
+impl TryFrom<String> for Pattern {
+    type Error = globset::Error;
+
+    fn try_from(glob: String) -> Result<Self, Self::Error> {
+        Ok(Self(GlobBuilder::new(&glob).literal_separator(true).build()?.compile_matcher()))
+    }
+}
+
+impl Default for Pattern {
+    fn default() -> Self {
+        Self(globset::Glob::new("**/*").expect("a valid glob").compile_matcher())
+    }
+}
+
+impl DirectoryConfig {
+    /// The source, which touches nothing until it runs.
+    pub fn source(&self, base: &Path) -> Directory {
+        Directory {
+            root: base.join(&self.path.path),
+            pattern: self.pattern.clone(),
+            watch: self.watch,
+            max_bytes: self.max_bytes,
+            torn: TORN,
+        }
+    }
+}
+
+/// The table's entry.
+pub const KIND: CorpusSourceKind = CorpusSourceKind {
+    name: "Directory",
+    summary: "the readable files of a directory, watched",
+    parse: |tree, sources| Ok(Box::new(from_tree::<DirectoryConfig>(tree, sources)?)),
+};
+
+impl CorpusSourceConfig for DirectoryConfig {
+    fn validate(&self, check: &mut Check<'_>) {
+        check.exists("path", &self.path);
+        if self.path.path.is_file() {
+            check.error("no-such-path", "path", format!("`{}` is a file, not a directory", self.path.written));
+        }
+        check.range("max_bytes", self.max_bytes, 1, u64::MAX);
+    }
+
+    fn explain(&self) -> String {
+        let Self { path, pattern, watch, max_bytes } = self;
+        format!(
+            "path: {:?}, pattern: {:?}, watch: {watch}, max_bytes: {max_bytes}",
+            path.written,
+            pattern.0.glob().glob()
+        )
+    }
+
+    fn build(&self) -> Box<dyn CorpusSource> {
+        Box::new(self.source(Path::new("")))
+    }
+}
+
+/// Reads and follows the files of a directory.
+#[derive(Debug)]
+pub struct Directory {
+    root: PathBuf,
+    pattern: Pattern,
+    watch: bool,
+    max_bytes: u64,
+    /// How long an unfinished last line of a `.jsonl` file is waited for.
+    torn: Duration,
+}
+
+impl CorpusSource for Directory {
+    fn run(self: Box<Self>, mode: Mode, output: CorpusOutput) -> Result<(), ConnectorError> {
+        let mut tree = Tree::new(&self, &output);
+        if !self.watch || mode == Mode::Once {
+            self.canonical()?;
+            tree.look(Path::new(""), true)?;
+            tree.publish()?;
+            output.ready()?;
+            return Ok(());
+        }
+        self.start(&mut tree)?;
+        tree.publish()?;
+        output.ready()?;
+        loop {
+            self.follow(&mut tree, &output)?;
+            // The directory is gone, or another one has taken its place.
+            loop {
+                match self.start(&mut tree) {
+                    Ok(()) => break,
+                    Err(ConnectorError::Stopped(stopped)) => return Err(stopped.into()),
+                    Err(error) => {
+                        if tree.forget(Path::new(""))? > 0 {
+                            let root = self.root.display().to_string();
+                            output.dead_letter(&root, &format!("the directory is gone: {error}"), b"");
+                        }
+                    }
+                }
+                tree.commit()?;
+                if output.stop().wait(TICK) {
+                    return Err(Stopped.into());
+                }
+            }
+            tree.commit()?;
+        }
+    }
+}
+
+impl Directory {
+    fn canonical(&self) -> Result<PathBuf, ConnectorError> {
+        // The system may tell of events under the real path.
+        let root = self.root.canonicalize().and_then(|root| match fs::metadata(&root)?.is_dir() {
+            true => Ok(root),
+            false => Err(io::ErrorKind::NotADirectory.into()),
+        });
+        root.map_err(|source| ConnectorError::Io { action: "read", path: self.root.display().to_string(), source })
+    }
+
+    /// Watches, and then reads, everything.
+    fn start(&self, tree: &mut Tree<'_>) -> Result<(), ConnectorError> {
+        let root = self.canonical()?;
+        let mut watch = Watch::new(&root)?;
+        let identity = identity(&root);
+        watch.add_root(&root)?;
+        tree.watch_with(root, identity, watch);
+        tree.look(Path::new(""), false)?;
+        Ok(())
+    }
+
+    /// Follows changes until the directory is not the one that is watched any more.
+    fn follow(&self, tree: &mut Tree<'_>, output: &CorpusOutput) -> Result<(), Stopped> {
+        let mut waiting = Waiting::default();
+        let mut tick = Instant::now() + TICK;
+        loop {
+            waiting.unfinished(tree);
+            let Some(burst) = tree.burst(output.stop(), waiting.next(tick))? else { return Ok(()) };
+            let root_touched = burst.touched.contains_key(tree.root());
+            let ticked = Instant::now() >= tick;
+            if ticked {
+                tick = Instant::now() + TICK;
+            }
+            if burst.dead || ((root_touched || ticked) && !tree.root_stands()) {
+                return Ok(());
+            }
+            let mut look = waiting.sort(burst, tree);
+            if ticked {
+                look.extend(tree.moved_links().into_iter().map(|path| (path, false)));
+            }
+            // Parents come before what is in them, and looking at one looks at all of it.
+            let mut looked: Option<PathBuf> = None;
+            for (path, last) in look {
+                if looked.as_ref().is_some_and(|looked| path.starts_with(looked)) {
+                    continue;
+                }
+                tree.look(&path, last)?;
+                looked = Some(path);
+            }
+            tree.commit()?;
+        }
+    }
+}
+
+/// Paths that are to be looked at later, relative to the root.
+#[derive(Default)]
+struct Waiting(BTreeMap<PathBuf, (Instant, bool)>);
+
+impl Waiting {
+    /// Files that seem unfinished get a last look after a while.
+    fn unfinished(&mut self, tree: &mut Tree<'_>) {
+        for (path, patience) in tree.take_unfinished() {
+            self.0.insert(path, (Instant::now() + patience, true));
+        }
+    }
+
+    fn next(&self, tick: Instant) -> Instant {
+        self.0.values().map(|(due, _)| *due).min().map_or(tick, |due| due.min(tick))
+    }
+
+    /// Which paths to look at now, and whether for a last time.
+    fn sort(&mut self, burst: Burst, tree: &Tree<'_>) -> BTreeSet<(PathBuf, bool)> {
+        let now = Instant::now();
+        let mut look = BTreeSet::new();
+        if burst.rescan {
+            look.insert((PathBuf::new(), false));
+        }
+        for (path, touch) in burst.touched {
+            let Some(path) = tree.relative(&path) else { continue };
+            let writing = match touch {
+                Touch::Settled => false,
+                // An empty file is one that nothing has been written to yet.
+                Touch::Created => tree.is_empty(&path),
+                Touch::Writing => true,
+            };
+            if !writing {
+                self.0.remove(&path);
+                look.insert((path, false));
+            } else if self.0.get(&path).is_none_or(|(_, last)| *last) {
+                self.0.insert(path, (now + WRITING, false));
+            }
+        }
+        self.0.retain(|path, (due, last)| {
+            let wait = *due > now;
+            if !wait {
+                look.insert((path.clone(), *last));
+            }
+            wait
+        });
+        look
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,319 @@
+//! Tests of the followed directory.
+
+use std::fs;
+use std::io::Write;
+
+use super::*;
+use crate::testing::{Corpus, pdf};
+
+fn config(pattern: &str) -> DirectoryConfig {
+    turnflow_engine::spec::from_str(&format!("(path: \"docs\", pattern: \"{pattern}\", max_bytes: 1000)")).unwrap()
+}
+
+/// A base with an empty directory `docs`.
+fn base() -> (tempfile::TempDir, PathBuf) {
+    let base = tempfile::tempdir().unwrap();
+    let docs = base.path().join("docs");
+    fs::create_dir(&docs).unwrap();
+    (base, docs)
+}
+
+fn follow(base: &tempfile::TempDir) -> Corpus {
+    Corpus::run(config("**/*").source(base.path()), Mode::Follow)
+}
+
+fn put(root: &Path, path: &str, content: impl AsRef<[u8]>) {
+    let path = root.join(path);
+    fs::create_dir_all(path.parent().unwrap()).unwrap();
+    fs::write(path, content).unwrap();
+}
+
+#[test]
+fn a_bad_pattern_is_a_fault_of_the_configuration() {
+    assert!(turnflow_engine::spec::from_str::<DirectoryConfig>("(path: \"docs\", pattern: \"a[\")").is_err());
+    assert!(turnflow_engine::spec::from_str::<DirectoryConfig>("(path: \"docs\", patern: \"a\")").is_err());
+    let pattern = |glob: &str| Pattern::try_from(glob.to_owned()).unwrap();
+    assert!(pattern("*.md").matches(Path::new("a.md")) && !pattern("*.md").matches(Path::new("b/a.md")));
+    assert!(Pattern::default().matches(Path::new("a.md")) && Pattern::default().matches(Path::new("c/b/a.md")));
+}
+
+#[test]
+fn once_reads_all_formats_and_no_rubbish() {
+    let (base, docs) = base();
+    put(&docs, "a.md", "# T\n");
+    put(&docs, "b/c.TXT", "plain");
+    put(&docs, "b/d.html", "<p>para");
+    put(&docs, "e.pdf", pdf("page"));
+    put(&docs, "f.jsonl", "{\"_id\": 1, \"text\": \"row\"}\nbad");
+    for rubbish in [".hidden.md", ".git/x.md", "b/.x/y.md", "a.md~", ".a.md.swp", "#a.md#", "4913", "x.rs"] {
+        put(&docs, rubbish, "no");
+    }
+    put(&docs, "broken.txt", b"ab\xff");
+    put(&docs, "large.md", "x".repeat(1001));
+    put(&docs, "not.pdf", "no PDF");
+    let corpus = Corpus::run(config("**/*").source(base.path()), Mode::Once);
+    assert_eq!(corpus.start(), ["a.md=# T\n", "b/c.TXT=plain", "b/d.html=para", "e.pdf=page", "f.jsonl#1=row"]);
+    let dead = corpus.dead();
+    assert_eq!(dead[0], "broken.txt: not UTF-8: invalid byte at offset 2");
+    assert!(dead[1].starts_with("f.jsonl:2: not a JSON object"), "{dead:?}");
+    assert_eq!(dead[2], "large.md: larger than 1000 bytes");
+    assert!(dead[3].starts_with("not.pdf: broken PDF"), "{dead:?}");
+    corpus.end(false).unwrap();
+    let some = Corpus::run(config("b/*.html").source(base.path()), Mode::Once);
+    assert_eq!(some.start(), ["b/d.html=para"]);
+    fs::remove_dir_all(&docs).unwrap();
+    let error = Corpus::run(config("**/*").source(base.path()), Mode::Follow).end(false).unwrap_err();
+    assert!(matches!(error, ConnectorError::Io { action: "read", .. }), "{error}");
+}
+
+#[test]
+fn files_come_change_move_and_go() {
+    let (base, docs) = base();
+    put(&docs, "a.md", "one");
+    let corpus = follow(&base);
+    assert_eq!(corpus.start(), ["a.md=one"]);
+    put(&docs, "b.txt", "new");
+    assert_eq!(corpus.changes(), ["b.txt=new"]);
+    put(&docs, "a.md", "two");
+    assert_eq!(corpus.changes(), ["a.md=two"]);
+    // The same again, and rubbish: nothing, as the next commit shows.
+    put(&docs, "a.md", "two");
+    put(&docs, "a.md~", "backup");
+    fs::rename(docs.join("b.txt"), docs.join("c.txt")).unwrap();
+    assert_eq!(corpus.changes(), ["-b.txt", "c.txt=new"]);
+    // As editors save.
+    put(&docs, ".a.md.tmp", "three");
+    fs::rename(docs.join(".a.md.tmp"), docs.join("a.md")).unwrap();
+    assert_eq!(corpus.changes(), ["a.md=three"]);
+    fs::rename(docs.join("a.md"), docs.join("a.md~")).unwrap();
+    assert_eq!(corpus.changes(), ["-a.md"]);
+    fs::remove_file(docs.join("c.txt")).unwrap();
+    assert_eq!(corpus.changes(), ["-c.txt"]);
+    corpus.nothing_more();
+    assert_eq!(corpus.dead(), [""; 0]);
+    assert!(matches!(corpus.end(true), Err(ConnectorError::Stopped(_))));
+}
+
+#[test]
+fn directories_come_move_and_go() {
+    let (base, docs) = base();
+    let corpus = follow(&base);
+    assert_eq!(corpus.start(), [""; 0]);
+    let elsewhere = base.path().join("elsewhere");
+    put(&elsewhere, "x/y/a.md", "a");
+    put(&elsewhere, "x/b.md", "b");
+    put(&elsewhere, "x/.no/c.md", "c");
+    fs::rename(elsewhere.join("x"), docs.join("x")).unwrap();
+    assert_eq!(corpus.changes(), ["x/b.md=b", "x/y/a.md=a"]);
+    put(&docs, "x/y/a.md", "changed");
+    assert_eq!(corpus.changes(), ["x/y/a.md=changed"]);
+    fs::rename(docs.join("x"), docs.join("z")).unwrap();
+    corpus.until(&["-x/b.md", "-x/y/a.md", "z/b.md=b", "z/y/a.md=changed"]);
+    put(&docs, "z/y/a.md", "again");
+    assert_eq!(corpus.changes(), ["z/y/a.md=again"]);
+    fs::rename(docs.join("z"), elsewhere.join("x")).unwrap();
+    assert_eq!(corpus.changes(), ["-z/b.md", "-z/y/a.md"]);
+    put(&elsewhere, "x/b.md", "unseen");
+    put(&docs, "z.md", "seen");
+    assert_eq!(corpus.changes(), ["z.md=seen"]);
+}
+
+#[test]
+fn trees_deleted_and_made_again_at_once_are_followed() {
+    let (base, docs) = base();
+    let tree = |content: &str| {
+        for directory in 0..20 {
+            put(&docs, &format!("t/{directory}/deep/er/f.md"), content);
+        }
+    };
+    tree("0");
+    let corpus = follow(&base);
+    assert_eq!(corpus.start().len(), 20);
+    for round in 1..5 {
+        fs::remove_dir_all(docs.join("t")).unwrap();
+        tree(&round.to_string());
+        let wanted: Vec<String> = (0..20).map(|directory| format!("t/{directory}/deep/er/f.md={round}")).collect();
+        corpus.until(&wanted.iter().map(String::as_str).collect::<Vec<_>>());
+    }
+    // Every directory is watched still.
+    for directory in 0..20 {
+        put(&docs, &format!("t/{directory}/deep/er/f.md"), "end");
+        corpus.until(&[&format!("t/{directory}/deep/er/f.md=end")]);
+    }
+}
+
+#[test]
+fn a_broken_file_withdraws_what_it_said_and_is_told_of_once() {
+    let (base, docs) = base();
+    put(&docs, "a.txt", "good");
+    let corpus = follow(&base);
+    corpus.start();
+    put(&docs, "a.txt", b"bad\xff");
+    assert_eq!(corpus.changes(), ["-a.txt"]);
+    put(&docs, "a.txt", b"bad\xff");
+    put(&docs, "a.txt", "good");
+    assert_eq!(corpus.changes(), ["a.txt=good"]);
+    assert_eq!(corpus.dead(), ["a.txt: not UTF-8: invalid byte at offset 3"]);
+}
+
+#[test]
+fn one_edited_row_is_one_change() {
+    let (base, docs) = base();
+    let rows = |edited: &str| -> String {
+        let row = |id| format!("{{\"_id\": \"{id}\", \"text\": \"{}\"}}\n", if id == 3 { edited } else { "same" });
+        (0..20).map(row).collect()
+    };
+    put(&docs, "d/r.jsonl", rows("old"));
+    let corpus = follow(&base);
+    assert_eq!(corpus.start().len(), 20);
+    put(&docs, "d/r.jsonl", rows("new"));
+    assert_eq!(corpus.changes(), ["d/r.jsonl#3=new"]);
+    fs::remove_file(docs.join("d/r.jsonl")).unwrap();
+    assert_eq!(corpus.changes().len(), 20);
+}
+
+#[test]
+fn an_unfinished_row_is_waited_for_but_not_for_ever() {
+    let (base, docs) = base();
+    put(&docs, "r.jsonl", "{\"_id\": \"1\", \"text\": \"a\"}\n");
+    let mut source = config("**/*").source(base.path());
+    source.torn = Duration::from_millis(1);
+    let corpus = Corpus::run(source, Mode::Follow);
+    corpus.start();
+    put(&docs, "r.jsonl", "{\"_id\": \"1\"");
+    assert_eq!(corpus.changes(), ["-r.jsonl#1"]);
+    assert_eq!(corpus.dead().len(), 1);
+}
+
+#[test]
+fn an_emptied_file_is_taken_for_empty_after_a_while() {
+    let (base, docs) = base();
+    put(&docs, "a.txt", "old");
+    put(&docs, "r.jsonl", "{\"_id\": \"1\", \"text\": \"a\"}\n");
+    let corpus = follow(&base);
+    corpus.start();
+    put(&docs, "a.txt", "");
+    put(&docs, "r.jsonl", "");
+    corpus.until(&["a.txt=", "-r.jsonl#1"]);
+}
+
+#[test]
+fn a_file_that_is_not_closed_is_read_after_a_while() {
+    let (base, docs) = base();
+    put(&docs, "a.txt", "old");
+    let corpus = follow(&base);
+    corpus.start();
+    let mut file = fs::File::create(docs.join("a.txt")).unwrap();
+    file.write_all(b"half").unwrap();
+    assert_eq!(corpus.changes(), ["a.txt=half"]);
+    file.write_all(b" whole").unwrap();
+    drop(file);
+    assert_eq!(corpus.changes(), ["a.txt=half whole"]);
+}
+
+#[test]
+fn the_directory_itself_may_go_and_come_back() {
+    let (base, docs) = base();
+    put(&docs, "a.md", "a");
+    put(&docs, "d/b.md", "b");
+    let corpus = follow(&base);
+    corpus.start();
+    fs::remove_dir_all(&docs).unwrap();
+    corpus.until(&["-a.md", "-d/b.md"]);
+    put(&docs, "d/b.md", "back");
+    corpus.until(&["d/b.md=back"]);
+    put(&docs, "d/b.md", "followed");
+    assert_eq!(corpus.changes(), ["d/b.md=followed"]);
+    // Replaced by another one in one go.
+    let other = base.path().join("other");
+    put(&other, "d/b.md", "other");
+    fs::rename(&docs, base.path().join("aside")).unwrap();
+    fs::rename(&other, &docs).unwrap();
+    corpus.until(&["d/b.md=other"]);
+    put(&docs, "d/c.md", "new");
+    corpus.until(&["d/c.md=new"]);
+}
+
+#[cfg(unix)]
+#[test]
+fn links_to_files_are_followed_and_links_to_directories_are_not() {
+    use std::os::unix::fs::symlink;
+    let (base, docs) = base();
+    let outside = base.path().join("outside.md");
+    fs::write(&outside, "target").unwrap();
+    fs::create_dir(docs.join("d")).unwrap();
+    symlink(&docs, docs.join("d/loop")).unwrap();
+    symlink(&docs, docs.join("d/loop.md")).unwrap();
+    symlink(&outside, docs.join("link.md")).unwrap();
+    symlink(base.path().join("missing.md"), docs.join("later.md")).unwrap();
+    let corpus = follow(&base);
+    assert_eq!(corpus.start(), ["link.md=target"]);
+    fs::write(&outside, "edited").unwrap();
+    assert_eq!(corpus.changes(), ["link.md=edited"]);
+    fs::write(base.path().join("missing.md"), "found").unwrap();
+    assert_eq!(corpus.changes(), ["later.md=found"]);
+    fs::remove_file(&outside).unwrap();
+    assert_eq!(corpus.changes(), ["-link.md"]);
+    fs::write(&outside, "back").unwrap();
+    assert_eq!(corpus.changes(), ["link.md=back"]);
+    fs::remove_file(docs.join("link.md")).unwrap();
+    assert_eq!(corpus.changes(), ["-link.md"]);
+    assert_eq!(corpus.dead(), [""; 0]);
+}
+
+/// Whatever is done to the tree, what was told in the end is what a cold start would read.
+#[test]
+fn any_history_tells_what_a_cold_start_reads() {
+    let (base, docs) = base();
+    let outside = base.path().join("outside");
+    fs::create_dir(&outside).unwrap();
+    let corpus = follow(&base);
+    corpus.start();
+    let mut random = 0x2545_F491_4F6C_DD1D_u64;
+    let mut below = |limit: u64| {
+        random ^= random << 13;
+        random ^= random >> 7;
+        random ^= random << 17;
+        random % limit
+    };
+    let mut told = BTreeMap::new();
+    for round in 0..30 {
+        for step in 0..below(40) {
+            let mut place = || {
+                let depth = below(4);
+                let names: Vec<String> = (0..depth).map(|_| format!("d{}", below(3))).collect();
+                (names.join("/"), format!("f{}.md", below(3)))
+            };
+            let ((directory, file), (other, other_file)) = (place(), place());
+            let (from, to) = (docs.join(&directory), docs.join(&other));
+            // Many of these fail, since what they ask for is not there; that is as well.
+            let _ = match below(8) {
+                0..3 => fs::create_dir_all(&from).and_then(|()| fs::write(from.join(file), format!("{round} {step}"))),
+                3 => fs::remove_file(from.join(file)),
+                4 => fs::rename(from.join(file), to.join(other_file)),
+                5 if !directory.is_empty() => fs::remove_dir_all(from),
+                6 if !directory.is_empty() && !other.is_empty() => fs::rename(from, to),
+                7 if !directory.is_empty() => match below(2) {
+                    0 => fs::rename(from, outside.join("x")),
+                    _ => fs::rename(outside.join("x"), from),
+                },
+                _ => Ok(()),
+            };
+        }
+        let end = format!("end{round}.txt");
+        put(&docs, &end, "end");
+        while !told.contains_key(&end) {
+            for (id, document) in corpus.commit() {
+                match document {
+                    Some(document) => told.insert(id, document),
+                    None => told.remove(&id),
+                };
+            }
+        }
+        let cold = Corpus::run(config("**/*").source(base.path()), Mode::Once);
+        let expected: BTreeMap<_, _> =
+            cold.commit().into_iter().filter_map(|(id, document)| Some((id, document?))).collect();
+        assert_eq!(told, expected, "after round {round}");
+    }
+    assert_eq!(corpus.dead(), [""; 0]);
+}

@@ -1,0 +1,384 @@
+//! What is known of a directory's files, and how it is brought up to what is there.
+
+use std::collections::BTreeMap;
+use std::ffi::OsStr;
+use std::fs::{self, File};
+use std::io::{self, ErrorKind, Read};
+use std::ops::Bound;
+use std::path::{Component, Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use turnflow_engine::connector::{CorpusOutput, Stop, Stopped};
+use turnflow_engine::document::Document;
+
+use super::Directory;
+use crate::readers::jsonl::{Fields, Reading, Rows};
+use crate::readers::{Format, ReadError};
+use crate::watch::{Burst, Stamp, WRITING, Watch, identity};
+
+/// What was last made of a file.
+enum Known {
+    /// Sent as one document; the hash of the file's bytes.
+    Document(blake3::Hash),
+    /// Sent row by row.
+    Rows(Rows),
+    /// A dead letter; the hash of its reason and the file's bytes.
+    Broken(blake3::Hash),
+}
+
+/// The watched tree.
+struct Watched {
+    root: PathBuf,
+    identity: Option<(u64, u64)>,
+    watch: Watch,
+}
+
+/// The files of a directory. Paths are relative to it; a path sorts before what is below
+/// it, and directly so.
+pub(super) struct Tree<'a> {
+    source: &'a Directory,
+    output: &'a CorpusOutput,
+    fields: Fields,
+    watched: Option<Watched>,
+    known: BTreeMap<PathBuf, Known>,
+    /// Links to files, with what their targets were like.
+    links: BTreeMap<PathBuf, Option<Stamp>>,
+    /// Files that seem to be in the middle of being written, and how long to wait for them.
+    unfinished: Vec<(PathBuf, Duration)>,
+    /// Changes since the last commit.
+    changes: usize,
+}
+
+impl<'a> Tree<'a> {
+    pub(super) fn new(source: &'a Directory, output: &'a CorpusOutput) -> Self {
+        Self {
+            source,
+            output,
+            fields: Fields::default(),
+            watched: None,
+            known: BTreeMap::new(),
+            links: BTreeMap::new(),
+            unfinished: Vec::new(),
+            changes: 0,
+        }
+    }
+
+    /// From now on directories are watched before they are read.
+    pub(super) fn watch_with(&mut self, root: PathBuf, identity: Option<(u64, u64)>, watch: Watch) {
+        self.watched = Some(Watched { root, identity, watch });
+    }
+
+    pub(super) fn root(&self) -> &Path {
+        self.watched.as_ref().map_or(&self.source.root, |watched| &watched.root)
+    }
+
+    /// Whether the directory is still the one that is watched.
+    pub(super) fn root_stands(&self) -> bool {
+        self.watched.as_ref().is_some_and(|watched| identity(&self.source.root) == watched.identity)
+    }
+
+    /// `None` if nothing is watched.
+    pub(super) fn burst(&self, stop: &Stop, until: Instant) -> Result<Option<Burst>, Stopped> {
+        self.watched.as_ref().map(|watched| watched.watch.burst(stop, until)).transpose()
+    }
+
+    /// The relative path, unless it is none of ours.
+    pub(super) fn relative(&self, path: &Path) -> Option<PathBuf> {
+        let path = path.strip_prefix(self.root()).ok()?;
+        (!path.components().any(|part| is_hidden(part.as_os_str()))).then(|| path.to_owned())
+    }
+
+    pub(super) fn is_empty(&self, path: &Path) -> bool {
+        fs::symlink_metadata(self.root().join(path)).is_ok_and(|metadata| metadata.is_file() && metadata.len() == 0)
+    }
+
+    pub(super) fn take_unfinished(&mut self) -> Vec<(PathBuf, Duration)> {
+        std::mem::take(&mut self.unfinished)
+    }
+
+    /// Links whose targets have changed since they were read.
+    pub(super) fn moved_links(&self) -> Vec<PathBuf> {
+        let moved = self.links.iter().filter(|(path, stamp)| Stamp::of(&self.root().join(path)) != **stamp);
+        moved.map(|(path, _)| path.clone()).collect()
+    }
+
+    /// Publishes what has changed.
+    pub(super) fn publish(&mut self) -> Result<(), Stopped> {
+        self.changes = 0;
+        self.output.commit()
+    }
+
+    /// Publishes what has changed, if anything has.
+    pub(super) fn commit(&mut self) -> Result<(), Stopped> {
+        if self.changes > 0 { self.publish() } else { Ok(()) }
+    }
+
+    /// Compares what is at `path` now, and below it, with what is known. `last`: what looks
+    /// unfinished is as finished as it will get.
+    pub(super) fn look(&mut self, path: &Path, last: bool) -> Result<(), Stopped> {
+        let place = self.root().join(path);
+        // The root may be a link.
+        let metadata = if path.as_os_str().is_empty() { fs::metadata(&place) } else { fs::symlink_metadata(&place) };
+        match metadata {
+            Ok(metadata) if metadata.is_dir() => {
+                let files = self.walk(path)?;
+                let gone: Vec<PathBuf> = self
+                    .below(path)
+                    .filter(|known| files.binary_search_by(|(file, _)| file.as_path().cmp(known)).is_err())
+                    .map(Path::to_owned)
+                    .collect();
+                for path in gone {
+                    self.forget_one(&path)?;
+                }
+                for (file, is_link) in files {
+                    self.look_at_file(&file, is_link, last)?;
+                }
+            }
+            Ok(metadata) => {
+                let gone: Vec<PathBuf> = self.below(path).filter(|known| *known != path).map(Path::to_owned).collect();
+                for path in gone {
+                    self.forget_one(&path)?;
+                }
+                self.look_at_file(path, metadata.is_symlink(), last)?;
+            }
+            Err(error) => {
+                self.forget(path)?;
+                if !is_gone(&error) {
+                    self.output.dead_letter(&shown(path), &ReadError::Io(error).to_string(), b"");
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Withdraws all that is known at and below `path`; gives the number of files.
+    pub(super) fn forget(&mut self, path: &Path) -> Result<usize, Stopped> {
+        let gone: Vec<PathBuf> = self.below(path).map(Path::to_owned).collect();
+        for path in &gone {
+            self.forget_one(path)?;
+        }
+        Ok(gone.len())
+    }
+
+    /// What is known at and below `path`, links included.
+    fn below<'b>(&'b self, path: &'b Path) -> impl Iterator<Item = &'b Path> {
+        let from = (Bound::Included(path), Bound::Unbounded);
+        let known = self.known.range::<Path, _>(from).map(|(known, _)| known.as_path());
+        let links = self.links.range::<Path, _>(from).map(|(link, _)| link.as_path());
+        known
+            .take_while(move |known| known.starts_with(path))
+            .chain(links.take_while(move |link| link.starts_with(path)))
+    }
+
+    fn forget_one(&mut self, path: &Path) -> Result<(), Stopped> {
+        self.links.remove(path);
+        match self.known.remove(path) {
+            Some(Known::Document(_)) => {
+                self.changes += 1;
+                self.output.change(shown(path), None)
+            }
+            Some(Known::Rows(mut rows)) => {
+                self.changes += rows.withdraw(self.output)?;
+                Ok(())
+            }
+            Some(Known::Broken(_)) | None => Ok(()),
+        }
+    }
+
+    /// The files below a directory that are to be read, sorted, and whether they are links.
+    /// Each directory is watched before it is read, so that nothing appears unseen.
+    fn walk(&mut self, top: &Path) -> Result<Vec<(PathBuf, bool)>, Stopped> {
+        let mut files = Vec::new();
+        let mut directories = vec![top.to_owned()];
+        while let Some(directory) = directories.pop() {
+            let place = self.root().join(&directory);
+            if let Some(watched) = &mut self.watched
+                && let Err(error) = watched.watch.add_below(&place)
+                && place.is_dir()
+            {
+                self.output.dead_letter(&shown(&directory), &error.to_string(), b"");
+            }
+            let entries = match fs::read_dir(&place) {
+                Ok(entries) => entries,
+                Err(error) => {
+                    if !is_gone(&error) {
+                        self.output.dead_letter(&shown(&directory), &ReadError::Io(error).to_string(), b"");
+                    }
+                    continue;
+                }
+            };
+            // An entry that cannot be told of any more is one that is going away.
+            for entry in entries.flatten().filter(|entry| !is_hidden(&entry.file_name())) {
+                let path = directory.join(entry.file_name());
+                match entry.file_type() {
+                    Ok(kind) if kind.is_dir() => directories.push(path),
+                    Ok(kind) if self.wants(&path).is_some() => files.push((path, kind.is_symlink())),
+                    _ => {}
+                }
+            }
+            if self.output.stop().is_set() {
+                return Err(Stopped);
+            }
+        }
+        files.sort();
+        Ok(files)
+    }
+
+    /// Whether the file said, or hid, something that an empty one does not.
+    fn has_content(&self, path: &Path) -> bool {
+        match self.known.get(path) {
+            Some(Known::Document(hash)) => *hash != blake3::hash(b""),
+            Some(Known::Rows(rows)) => !rows.is_empty(),
+            Some(Known::Broken(_)) => true,
+            None => false,
+        }
+    }
+
+    fn wants(&self, path: &Path) -> Option<Format> {
+        Format::of(path).filter(|_| self.source.pattern.matches(path))
+    }
+
+    fn look_at_file(&mut self, path: &Path, is_link: bool, last: bool) -> Result<(), Stopped> {
+        let Some(format) = self.wants(path) else { return Ok(()) };
+        let place = self.root().join(path);
+        // Taken before reading, so that what changes meanwhile is seen the next time.
+        if is_link {
+            self.links.insert(path.to_owned(), Stamp::of(&place));
+        } else {
+            self.links.remove(path);
+        }
+        let read = match fs::metadata(&place) {
+            // Neither directories behind links nor pipes, which might block.
+            Ok(metadata) if !metadata.is_file() => Err(io::Error::from(ErrorKind::NotFound).into()),
+            Ok(_) if path.to_str().is_none() => {
+                Err(io::Error::new(ErrorKind::InvalidData, "its name is not UTF-8, and no id").into())
+            }
+            // Emptied, most likely to be written anew.
+            Ok(metadata) if !last && metadata.len() == 0 && self.has_content(path) => {
+                self.unfinished.push((path.to_owned(), WRITING));
+                Ok(())
+            }
+            Ok(_) if format == Format::JsonLines => self.read_rows(path, &place, last),
+            Ok(_) => self.read_document(path, &place, format),
+            Err(error) => Err(error.into()),
+        };
+        match read {
+            Ok(()) => Ok(()),
+            Err(Fault::Read(ReadError::Io(error), _)) if is_gone(&error) => {
+                // The link stays known, for its target may come (back).
+                let link = self.links.remove_entry(path);
+                self.forget_one(path)?;
+                self.links.extend(link);
+                Ok(())
+            }
+            Err(Fault::Read(error, bytes)) => self.broken(path, &error, &bytes),
+            Err(Fault::Stopped(stopped)) => Err(stopped),
+        }
+    }
+
+    fn read_document(&mut self, path: &Path, place: &Path, format: Format) -> Result<(), Fault> {
+        let limit = self.source.max_bytes;
+        let mut bytes = Vec::new();
+        // One byte more shows that there is more, without trusting the size told.
+        File::open(place)?.take(limit.saturating_add(1)).read_to_end(&mut bytes)?;
+        if bytes.len() as u64 > limit {
+            bytes.truncate(DEAD_BYTES);
+            return Err(Fault::Read(ReadError::TooLarge { limit }, bytes));
+        }
+        let hash = blake3::hash(&bytes);
+        if matches!(self.known.get(path), Some(Known::Document(known)) if *known == hash) {
+            return Ok(());
+        }
+        match format.read(shown(path).into(), &bytes) {
+            Ok(document) => Ok(self.send(path, hash, document)?),
+            Err(error) => Err(Fault::Read(error, bytes)),
+        }
+    }
+
+    fn send(&mut self, path: &Path, hash: blake3::Hash, document: Document) -> Result<(), Stopped> {
+        self.known.insert(path.to_owned(), Known::Document(hash));
+        self.changes += 1;
+        self.output.change(Arc::clone(&document.id), Some(document))
+    }
+
+    fn read_rows(&mut self, path: &Path, place: &Path, last: bool) -> Result<(), Fault> {
+        let stream = File::open(place)?;
+        let file = shown(path);
+        let how = Reading {
+            fields: &self.fields,
+            prefix: &format!("{file}#"),
+            file: &file,
+            limit: usize::try_from(self.source.max_bytes).unwrap_or(usize::MAX),
+            last,
+        };
+        let known = self.known.entry(path.to_owned()).or_insert_with(|| Known::Rows(Rows::default()));
+        if matches!(known, Known::Broken(_)) {
+            *known = Known::Rows(Rows::default());
+        }
+        let Known::Rows(rows) = known else { return Ok(()) };
+        let outcome = rows.update(stream, &how, self.output)?;
+        self.changes += outcome.changes;
+        if outcome.torn {
+            self.unfinished.push((path.to_owned(), self.source.torn));
+        }
+        outcome.error.map_or(Ok(()), |error| Err(error.into()))
+    }
+
+    /// Withdraws what the file gave before, and tells why, once.
+    fn broken(&mut self, path: &Path, error: &ReadError, bytes: &[u8]) -> Result<(), Stopped> {
+        let reason = error.to_string();
+        let fault = blake3::Hasher::new().update(reason.as_bytes()).update(b"\0").update(bytes).finalize();
+        if matches!(self.known.get(path), Some(Known::Broken(known)) if *known == fault) {
+            return Ok(());
+        }
+        let link = self.links.remove_entry(path);
+        self.forget_one(path)?;
+        self.links.extend(link);
+        self.output.dead_letter(&shown(path), &reason, bytes);
+        self.known.insert(path.to_owned(), Known::Broken(fault));
+        Ok(())
+    }
+}
+
+/// How much of a file that is too large is kept for its dead letter.
+const DEAD_BYTES: usize = 4096;
+
+/// Why a file was not read.
+enum Fault {
+    /// Its own fault; with its bytes, as far as they are known.
+    Read(ReadError, Vec<u8>),
+    /// The engine is stopping.
+    Stopped(Stopped),
+}
+
+impl From<io::Error> for Fault {
+    fn from(error: io::Error) -> Self {
+        Self::Read(error.into(), Vec::new())
+    }
+}
+
+impl From<Stopped> for Fault {
+    fn from(stopped: Stopped) -> Self {
+        Self::Stopped(stopped)
+    }
+}
+
+/// Whether nothing is there, rather than something unreadable.
+fn is_gone(error: &io::Error) -> bool {
+    matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory)
+}
+
+fn is_hidden(name: &OsStr) -> bool {
+    name.as_encoded_bytes().starts_with(b".")
+}
+
+/// A relative path as an id: with `/`, whatever the system writes.
+fn shown(path: &Path) -> String {
+    let parts = path.components().filter_map(|part| match part {
+        Component::Normal(part) => Some(part.to_string_lossy()),
+        _ => None,
+    });
+    let parts: Vec<_> = parts.collect();
+    if parts.is_empty() { ".".to_owned() } else { parts.join("/") }
+}

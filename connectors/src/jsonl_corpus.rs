@@ -1,0 +1,323 @@
+//! `JsonLines`: a corpus of one file in BEIR's format, a row a document.
+//!
+//! A row that is edited, added or removed is a change of that document alone: on a change
+//! of the file it is streamed again, and rows are compared by the hash of what they say.
+//! The file's directory is watched, so that rewriting it in place, writing a new one and
+//! renaming it over, and deleting and making it again all work; a file that is gone has
+//! no rows. Once a second the file is also looked at without an event, for links and
+//! network file systems.
+//!
+//! Lines that are no rows become dead letters `file:line`, once each, and the rest goes
+//! on; of rows with one id the first stands. An unfinished last line means that someone is
+//! writing: it waits, and rows that were not found keep standing, until the file changes
+//! again or has been left so for five seconds; an emptied file gets a second. A file that cannot be read for another
+//! reason than being gone keeps its rows, and the reason becomes a dead letter.
+//!
+//! ```
+//! # use turnflow_connectors::jsonl_corpus::JsonLinesConfig;
+//! # let ron = r#"
+//! (path: "corpus.jsonl", watch: true)
+//! # "#;
+//! # let config: JsonLinesConfig = turnflow_engine::spec::from_str(ron).unwrap();
+//! # assert_eq!(config.id, "_id");
+//! ```
+
+use std::fs::{self, File};
+use std::io;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use serde::Deserialize;
+use turnflow_engine::component::{Check, CorpusSourceConfig, CorpusSourceKind};
+use turnflow_engine::connector::{ConnectorError, CorpusOutput, CorpusSource, Mode, Stopped};
+use turnflow_engine::spec::{FilePath, from_tree};
+
+use crate::readers::jsonl::{Fields, Reading, Rows};
+use crate::watch::{Burst, Stamp, TICK, Touch, WRITING, Watch, identity};
+
+/// How long an unfinished last line is waited for.
+pub(crate) const TORN: Duration = Duration::from_secs(5);
+
+/// The node's fields.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct JsonLinesConfig {
+    /// The file; relative to the pipeline file.
+    pub path: FilePath,
+    /// Whether to follow the file's changes. Default: true.
+    #[serde(default = "yes")]
+    pub watch: bool,
+    /// The field with a row's id. Default: `_id`.
+    #[serde(default = "id")]
+    pub id: String,
+    /// The field with a row's title, which may be missing. Default: `title`.
+    #[serde(default = "title")]
+    pub title: String,
+    /// The field with a row's text. Default: `text`.
+    #[serde(default = "text")]
+    pub text: String,
+    /// The most bytes of a line; a longer one becomes a dead letter. Default: 16 MiB.
+    #[serde(default = "max_line_bytes")]
+    pub max_line_bytes: usize,
+}
+
+fn yes() -> bool {
+    true
+}
+fn id() -> String {
+    Fields::default().id
+}
+fn title() -> String {
+    Fields::default().title
+}
+fn text() -> String {
+    Fields::default().text
+}
+fn max_line_bytes() -> usize {
+    16 << 20
+}
+
+impl JsonLinesConfig {
+    /// The source, which touches nothing until it runs.
+    pub fn source(&self, base: &Path) -> JsonLines {
+        JsonLines {
+            path: base.join(&self.path.path),
+            watch: self.watch,
+            fields: Fields { id: self.id.clone(), title: self.title.clone(), text: self.text.clone() },
+            max_line_bytes: self.max_line_bytes,
+            torn: TORN,
+        }
+    }
+}
+
+/// The table's entry.
+pub const KIND: CorpusSourceKind = CorpusSourceKind {
+    name: "JsonLines",
+    summary: "a file of rows, each a document, watched",
+    parse: |tree, sources| Ok(Box::new(from_tree::<JsonLinesConfig>(tree, sources)?)),
+};
+
+impl CorpusSourceConfig for JsonLinesConfig {
+    fn validate(&self, check: &mut Check<'_>) {
+        check.exists("path", &self.path);
+        if self.path.path.is_dir() {
+            check.error("no-such-path", "path", format!("`{}` is a directory, not a file", self.path.written));
+        }
+        check.range("max_line_bytes", self.max_line_bytes, 1, usize::MAX);
+    }
+
+    fn explain(&self) -> String {
+        format!(
+            "path: {:?}, watch: {}, id: {:?}, title: {:?}, text: {:?}",
+            self.path.written, self.watch, self.id, self.title, self.text
+        )
+    }
+
+    fn build(&self) -> Box<dyn CorpusSource> {
+        Box::new(self.source(Path::new("")))
+    }
+}
+
+/// Reads and follows one file of rows.
+#[derive(Debug)]
+pub struct JsonLines {
+    path: PathBuf,
+    watch: bool,
+    fields: Fields,
+    max_line_bytes: usize,
+    torn: Duration,
+}
+
+impl CorpusSource for JsonLines {
+    fn run(self: Box<Self>, mode: Mode, output: CorpusOutput) -> Result<(), ConnectorError> {
+        let metadata = fs::metadata(&self.path).map_err(|source| self.error(source))?;
+        if metadata.is_dir() {
+            return Err(self.error(io::ErrorKind::IsADirectory.into()));
+        }
+        let mut file = Followed::new(&self, &output);
+        // Watching begins before reading, so that no change falls between.
+        let mut watch = None;
+        if self.watch && mode == Mode::Follow {
+            let directory = directory_of(&self.path);
+            watch = Some(Watched::new(directory)?);
+        }
+        let stream = File::open(&self.path).map_err(|source| self.error(source))?;
+        file.read(stream, watch.is_none())?;
+        output.commit()?;
+        output.ready()?;
+        let Some(mut watch) = watch else { return Ok(()) };
+        loop {
+            let until = file.due.unwrap_or_else(|| Instant::now() + TICK).min(Instant::now() + TICK);
+            let burst = watch.watch.burst(output.stop(), until)?;
+            let renewed = watch.renew(burst.dead);
+            if burst.dead && !renewed && output.stop().wait(TICK) {
+                return Err(Stopped.into());
+            }
+            let look = file.look(&burst) || renewed;
+            if let Some(last) = look.then_some(false).or_else(|| file.is_due())
+                && file.look_again(last)? > 0
+            {
+                output.commit()?;
+            }
+        }
+    }
+}
+
+impl JsonLines {
+    fn error(&self, source: io::Error) -> ConnectorError {
+        ConnectorError::Io { action: "read", path: self.path.display().to_string(), source }
+    }
+}
+
+/// The directory that `path` lies in.
+pub(crate) fn directory_of(path: &Path) -> &Path {
+    match path.parent() {
+        Some(parent) if !parent.as_os_str().is_empty() => parent,
+        _ => Path::new("."),
+    }
+}
+
+/// A watched directory, watched anew when another one takes its place.
+struct Watched {
+    directory: PathBuf,
+    identity: Option<(u64, u64)>,
+    watch: Watch,
+}
+
+impl Watched {
+    fn new(directory: &Path) -> Result<Self, ConnectorError> {
+        let mut watch = Watch::new(directory)?;
+        let identity = identity(directory);
+        watch.add(directory)?;
+        Ok(Self { directory: directory.to_owned(), identity, watch })
+    }
+
+    /// Whether the watch is a new one, so that anything may have happened.
+    fn renew(&mut self, dead: bool) -> bool {
+        let now = identity(&self.directory);
+        if !dead && (now.is_none() || now == self.identity) {
+            return false;
+        }
+        match Self::new(&self.directory) {
+            Ok(watched) => {
+                *self = watched;
+                true
+            }
+            Err(error) => {
+                tracing::warn!(%error, "watching goes on by looking once a second");
+                false
+            }
+        }
+    }
+}
+
+/// What is known of the file.
+struct Followed<'a> {
+    source: &'a JsonLines,
+    output: &'a CorpusOutput,
+    /// The file as dead letters name it.
+    file: String,
+    rows: Rows,
+    /// What it was like before it was last read.
+    stamp: Option<Stamp>,
+    /// When it is to be looked at again without an event: it was being written to, …
+    due: Option<Instant>,
+    /// … or it is empty or has an unfinished last line, and when the time has come it is to
+    /// be taken for what it is.
+    torn: bool,
+    /// The last reason why it could not be read.
+    fault: Option<String>,
+}
+
+impl<'a> Followed<'a> {
+    fn new(source: &'a JsonLines, output: &'a CorpusOutput) -> Self {
+        let stamp = Stamp::of(&source.path);
+        let file = source.path.display().to_string();
+        Self { source, output, file, rows: Rows::default(), stamp, due: None, torn: false, fault: None }
+    }
+
+    /// Whether a burst gives reason to read the file now.
+    fn look(&mut self, burst: &Burst) -> bool {
+        if burst.rescan || burst.dead {
+            return true;
+        }
+        let name = self.source.path.file_name();
+        match burst.touched.iter().find(|(path, _)| path.file_name() == name) {
+            Some((_, Touch::Settled)) => true,
+            Some((_, Touch::Created | Touch::Writing)) => {
+                self.wait(WRITING, false);
+                false
+            }
+            // Whoever is writing to it is waited for, not looked at.
+            None => self.due.is_none() && burst.touched.is_empty() && Stamp::of(&self.source.path) != self.stamp,
+        }
+    }
+
+    /// Whether the time set has come; if so, whether for a last time.
+    fn is_due(&self) -> Option<bool> {
+        self.due.filter(|due| *due <= Instant::now()).map(|_| self.torn)
+    }
+
+    fn wait(&mut self, time: Duration, torn: bool) {
+        // A file that is written to without end is read now and then nevertheless.
+        if self.due.is_none() || self.torn != torn {
+            self.due = Some(Instant::now() + time);
+            self.torn = torn;
+        }
+    }
+
+    /// Reads what is at the path now; gives the number of changes.
+    fn look_again(&mut self, last: bool) -> Result<usize, Stopped> {
+        self.due = None;
+        self.torn = false;
+        self.stamp = Stamp::of(&self.source.path);
+        match File::open(&self.source.path) {
+            // Emptied, most likely to be written anew.
+            Ok(stream) if !last && !self.rows.is_empty() && stream.metadata().is_ok_and(|now| now.len() == 0) => {
+                self.wait(WRITING, true);
+                Ok(0)
+            }
+            Ok(stream) => self.read(stream, last),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                let rows = self.rows.withdraw(self.output)?;
+                tracing::info!(file = self.file, rows, "the corpus file is gone");
+                Ok(rows)
+            }
+            Err(error) => {
+                self.fault(&error);
+                Ok(0)
+            }
+        }
+    }
+
+    fn read(&mut self, stream: File, last: bool) -> Result<usize, Stopped> {
+        let how = Reading {
+            fields: &self.source.fields,
+            prefix: "",
+            file: &self.file,
+            limit: self.source.max_line_bytes,
+            last,
+        };
+        let outcome = self.rows.update(stream, &how, self.output)?;
+        if outcome.torn {
+            self.wait(self.source.torn, true);
+        }
+        match &outcome.error {
+            Some(error) => self.fault(error),
+            None => self.fault = None,
+        }
+        Ok(outcome.changes)
+    }
+
+    fn fault(&mut self, error: &io::Error) {
+        let reason = format!("cannot be read: {error}");
+        if self.fault.as_ref() != Some(&reason) {
+            self.output.dead_letter(&self.file, &reason, b"");
+            self.fault = Some(reason);
+        }
+    }
+}
+
+#[cfg(test)]
+#[path = "jsonl_corpus_tests.rs"]
+mod tests;

@@ -1,0 +1,200 @@
+//! Lines of a byte stream, with bounded memory: of a line longer than the limit only the
+//! beginning is kept, and the rest is read past.
+//!
+//! At the end of the stream an unfinished line is kept, so that a reader of a growing file
+//! can go on where it stopped.
+
+use std::io::{self, BufRead, BufReader, ErrorKind, Read};
+
+const BUFFER_BYTES: usize = 64 * 1024;
+const BOM: &[u8] = b"\xEF\xBB\xBF";
+
+/// A line without its line end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Line<'a> {
+    /// All of it.
+    Whole(&'a [u8]),
+    /// Longer than the limit: how it begins, and how many bytes it has.
+    TooLong { start: &'a [u8], bytes: u64 },
+}
+
+/// Splits a stream into lines.
+pub(crate) struct LineReader<R> {
+    reader: BufReader<R>,
+    limit: usize,
+    line: Vec<u8>,
+    bytes: u64,
+    number: u64,
+    finished: bool,
+    position: u64,
+}
+
+impl<R: Read> LineReader<R> {
+    /// Keeps at most `limit` bytes of a line.
+    pub(crate) fn new(stream: R, limit: usize) -> Self {
+        Self {
+            reader: BufReader::with_capacity(BUFFER_BYTES, stream),
+            limit,
+            line: Vec::new(),
+            bytes: 0,
+            number: 0,
+            finished: true,
+            position: 0,
+        }
+    }
+
+    /// Reads on; true when a line is finished, false at the (present) end of the stream,
+    /// where [`Self::line`] is what there is of an unfinished line.
+    pub(crate) fn advance(&mut self) -> io::Result<bool> {
+        if self.finished {
+            self.line.clear();
+            self.bytes = 0;
+            self.number += 1;
+            self.finished = false;
+        }
+        loop {
+            let room = self.limit.saturating_sub(self.line.len());
+            let read = if room > 0 && self.bytes == self.line.len() as u64 {
+                // The standard library's search for the newline is the fast one.
+                let before = self.line.len();
+                let result = (&mut self.reader).take(room as u64).read_until(b'\n', &mut self.line);
+                let read = self.line.len() - before;
+                self.bytes += read as u64;
+                result?;
+                if self.line.last() == Some(&b'\n') && read > 0 {
+                    self.line.pop();
+                    self.bytes -= 1;
+                    self.finished = true;
+                } else if read < room {
+                    self.position += read as u64;
+                    return Ok(false);
+                }
+                read
+            } else {
+                self.pass_over()?
+            };
+            self.position += read as u64;
+            if self.finished {
+                return Ok(true);
+            }
+            if read == 0 {
+                return Ok(false);
+            }
+        }
+    }
+
+    /// Drops bytes of an over-long line up to its end or the end of the buffer.
+    fn pass_over(&mut self) -> io::Result<usize> {
+        let buffer = loop {
+            match self.reader.fill_buf() {
+                Ok(_) => break self.reader.buffer(),
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+        };
+        let end = buffer.iter().position(|byte| *byte == b'\n');
+        let read = end.map_or(buffer.len(), |end| end + 1);
+        self.bytes += end.unwrap_or(read) as u64;
+        self.finished = end.is_some();
+        self.reader.consume(read);
+        Ok(read)
+    }
+
+    /// The line that the last [`Self::advance`] has read, finished or not.
+    pub(crate) fn line(&self) -> Line<'_> {
+        if self.bytes > self.line.len() as u64 {
+            return Line::TooLong { start: &self.line, bytes: self.bytes };
+        }
+        let mut line = self.line.as_slice();
+        if self.number == 1 {
+            line = line.strip_prefix(BOM).unwrap_or(line);
+        }
+        Line::Whole(line.strip_suffix(b"\r").unwrap_or(line))
+    }
+
+    /// The number of that line, from 1.
+    pub(crate) fn number(&self) -> u64 {
+        self.number
+    }
+
+    /// Whether the stream stands in the middle of a line.
+    pub(crate) fn is_inside(&self) -> bool {
+        !self.finished && self.bytes > 0
+    }
+
+    /// How many bytes have been read.
+    pub(crate) fn position(&self) -> u64 {
+        self.position
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn all(bytes: &[u8], limit: usize) -> Vec<(u64, Vec<u8>, Option<u64>)> {
+        let mut reader = LineReader::new(bytes, limit);
+        let mut lines = Vec::new();
+        loop {
+            let finished = reader.advance().unwrap();
+            if !finished && !reader.is_inside() {
+                return lines;
+            }
+            lines.push(match reader.line() {
+                Line::Whole(line) => (reader.number(), line.to_vec(), None),
+                Line::TooLong { start, bytes } => (reader.number(), start.to_vec(), Some(bytes)),
+            });
+            if !finished {
+                return lines;
+            }
+        }
+    }
+
+    #[test]
+    fn splits_and_numbers() {
+        assert_eq!(
+            all(b"\xEF\xBB\xBFa\r\n\nbc", 10),
+            [(1, b"a".to_vec(), None), (2, vec![], None), (3, b"bc".to_vec(), None)]
+        );
+        assert_eq!(all(b"", 10), []);
+        assert_eq!(all(b"a\n", 10), [(1, b"a".to_vec(), None)]);
+    }
+
+    #[test]
+    fn long_lines_are_cut_and_read_past() {
+        assert_eq!(
+            all(b"abc\nabcd\nabcdefgh\nxyz\nabcdef", 3),
+            [
+                (1, b"abc".to_vec(), None),
+                (2, b"abc".to_vec(), Some(4)),
+                (3, b"abc".to_vec(), Some(8)),
+                (4, b"xyz".to_vec(), None),
+                (5, b"abc".to_vec(), Some(6)),
+            ]
+        );
+    }
+
+    #[test]
+    fn an_unfinished_line_is_gone_on_with() {
+        struct Pieces(Vec<&'static [u8]>);
+        impl Read for Pieces {
+            fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+                // An empty piece is an end of file for now.
+                let piece = if self.0.is_empty() { b"" } else { self.0.remove(0) };
+                buffer[..piece.len()].copy_from_slice(piece);
+                Ok(piece.len())
+            }
+        }
+        let mut reader = LineReader::new(Pieces(vec![b"ab", b"", b"c\nd", b"", b"ef", b"", b"gh\n"]), 3);
+        assert!(!reader.advance().unwrap());
+        assert_eq!(reader.line(), Line::Whole(b"ab"));
+        assert!(reader.is_inside());
+        assert!(reader.advance().unwrap());
+        assert_eq!((reader.number(), reader.line()), (1, Line::Whole(b"abc")));
+        assert!(!reader.advance().unwrap());
+        assert!(!reader.advance().unwrap());
+        assert_eq!(reader.line(), Line::Whole(b"def"));
+        assert!(reader.advance().unwrap());
+        assert_eq!(reader.line(), Line::TooLong { start: b"def", bytes: 5 });
+    }
+}

@@ -1,0 +1,382 @@
+//! HTML files → Markdown: headings, lists, tables and code keep their structure, the rest
+//! becomes paragraphs; scripts, styles, navigation and templates are dropped.
+//!
+//! The tree is walked without recursion, so that deep nesting costs no stack.
+
+mod depth;
+
+use scraper::{Html, Node};
+use turnflow_engine::document::Markup;
+
+use self::depth::DEEPEST;
+use super::{Content, ReadError};
+
+/// Renders a page; HTML has no syntax errors, so the only error is nesting without measure.
+pub fn read(html: &str) -> Result<Content, ReadError> {
+    if depth::is_too_deep(html) {
+        return Err(ReadError::TooDeep { limit: DEEPEST });
+    }
+    let page = Html::parse_document(html);
+    let mut writer = Writer::default();
+    let mut node = page.tree.root();
+    'walk: loop {
+        let descend = match node.value() {
+            Node::Text(text) => {
+                writer.text(text);
+                false
+            }
+            Node::Element(element) => writer.open(element.name()),
+            Node::Document | Node::Fragment => true,
+            _ => false,
+        };
+        if let Some(child) = node.first_child().filter(|_| descend) {
+            node = child;
+            continue;
+        }
+        // Without children, or done with them: close elements until one has a next sibling.
+        let mut closes = descend;
+        loop {
+            if let Some(element) = node.value().as_element().filter(|_| closes) {
+                writer.close(element.name());
+            }
+            if let Some(next) = node.next_sibling() {
+                node = next;
+                continue 'walk;
+            }
+            let Some(parent) = node.parent() else { break 'walk };
+            node = parent;
+            closes = true;
+        }
+    }
+    Ok(writer.finish())
+}
+
+/// Whether an element and all in it are dropped. `svg` comes with titles of its own.
+fn is_dropped(name: &str) -> bool {
+    matches!(name, "script" | "style" | "nav" | "template" | "noscript" | "svg" | "iframe" | "object" | "canvas")
+}
+
+/// Whether an element begins and ends a block of text.
+fn is_block(name: &str) -> bool {
+    const BLOCKS: &[&str] = &[
+        "address",
+        "article",
+        "aside",
+        "blockquote",
+        "body",
+        "caption",
+        "center",
+        "dd",
+        "details",
+        "dialog",
+        "div",
+        "dl",
+        "dt",
+        "fieldset",
+        "figcaption",
+        "figure",
+        "footer",
+        "form",
+        "header",
+        "hgroup",
+        "hr",
+        "html",
+        "legend",
+        "li",
+        "main",
+        "menu",
+        "ol",
+        "option",
+        "p",
+        "section",
+        "select",
+        "summary",
+        "table",
+        "tbody",
+        "textarea",
+        "tfoot",
+        "thead",
+        "tr",
+        "ul",
+    ];
+    BLOCKS.contains(&name)
+}
+
+fn heading_level(name: &str) -> Option<usize> {
+    match name.as_bytes() {
+        [b'h', level @ b'1'..=b'6'] => Some(usize::from(level - b'0')),
+        _ => None,
+    }
+}
+
+/// What the last block was: lines of a list or a table stand close together.
+#[derive(Clone, Copy, Default, PartialEq, Eq)]
+enum Kind {
+    #[default]
+    Paragraph,
+    Item,
+    Row,
+}
+
+#[derive(Default)]
+struct Writer {
+    out: String,
+    /// The block that is being gathered, white space collapsed.
+    block: String,
+    last: Kind,
+    /// In `<title>`: `Some` until it ends.
+    in_title: bool,
+    title: Option<String>,
+    first_h1: Option<String>,
+    heading: Option<usize>,
+    /// Open lists, and whether an item's mark has yet to be written.
+    lists: usize,
+    item: bool,
+    /// Open table cells: blocks within them do not break the row.
+    cells: usize,
+    pre: usize,
+}
+
+impl Writer {
+    /// Begins an element; false: what is in it is not wanted.
+    fn open(&mut self, name: &str) -> bool {
+        if is_dropped(name) {
+            return false;
+        }
+        if let Some(level) = heading_level(name) {
+            self.flush();
+            self.heading = Some(level);
+            return true;
+        }
+        match name {
+            "title" => {
+                self.flush();
+                self.in_title = true;
+            }
+            "br" => self.line_break(),
+            "ul" | "ol" | "menu" => {
+                self.flush();
+                self.lists += 1;
+            }
+            "li" => {
+                self.flush();
+                self.item = true;
+            }
+            "td" | "th" => {
+                if !self.block.is_empty() {
+                    self.block.truncate(self.block.trim_end().len());
+                    self.block.push_str(" | ");
+                }
+                self.cells += 1;
+            }
+            "pre" => {
+                self.flush();
+                self.pre += 1;
+            }
+            _ if is_block(name) => self.flush(),
+            _ => {}
+        }
+        true
+    }
+
+    fn close(&mut self, name: &str) {
+        if heading_level(name).is_some() {
+            self.flush();
+            self.heading = None;
+            return;
+        }
+        match name {
+            "title" => {
+                let title = std::mem::take(&mut self.block);
+                self.title.get_or_insert(title);
+                self.in_title = false;
+            }
+            "ul" | "ol" | "menu" => {
+                self.flush();
+                self.lists = self.lists.saturating_sub(1);
+            }
+            "li" => {
+                self.flush();
+                self.item = false;
+            }
+            "td" | "th" => self.cells = self.cells.saturating_sub(1),
+            "tr" => {
+                // A row of a table within a cell ends like any block there.
+                self.flush_as(Kind::Row);
+            }
+            "pre" => {
+                self.flush();
+                self.pre = self.pre.saturating_sub(1);
+            }
+            _ if is_block(name) => self.flush(),
+            _ => {}
+        }
+    }
+
+    fn text(&mut self, text: &str) {
+        if self.pre > 0 && self.cells == 0 && self.heading.is_none() {
+            self.block.push_str(text);
+            return;
+        }
+        for character in text.chars() {
+            match character {
+                // Hyphenation hints and joints without width would only split words.
+                '\u{AD}' | '\u{200B}' | '\u{FEFF}' => {}
+                _ if character.is_whitespace() => {
+                    if !self.block.is_empty() && !self.block.ends_with([' ', '\n']) {
+                        self.block.push(' ');
+                    }
+                }
+                _ => self.block.push(character),
+            }
+        }
+    }
+
+    fn line_break(&mut self) {
+        if self.cells > 0 || self.heading.is_some() || self.in_title {
+            self.text(" ");
+        } else if !self.block.is_empty() || self.pre > 0 {
+            if self.pre == 0 {
+                self.block.truncate(self.block.trim_end_matches(' ').len());
+            }
+            self.block.push('\n');
+        }
+    }
+
+    fn flush(&mut self) {
+        self.flush_as(Kind::Paragraph);
+    }
+
+    /// Ends the block.
+    fn flush_as(&mut self, kind: Kind) {
+        if self.cells > 0 {
+            self.text(" ");
+            return;
+        }
+        let block = std::mem::take(&mut self.block);
+        if self.pre > 0 {
+            self.code(block.trim_matches('\n'));
+            return;
+        }
+        let text = block.trim();
+        if text.is_empty() {
+            return;
+        }
+        let kind = if self.item || (self.lists > 0 && self.last == Kind::Item) { Kind::Item } else { kind };
+        self.separate(if self.heading.is_some() { Kind::Paragraph } else { kind });
+        if let Some(level) = self.heading {
+            if level == 1 {
+                self.first_h1.get_or_insert_with(|| text.to_owned());
+            }
+            self.out.extend(std::iter::repeat_n('#', level));
+            self.out.push(' ');
+            self.out.push_str(text);
+            return;
+        }
+        let indent = 2 * self.lists.saturating_sub(1).min(8);
+        if kind == Kind::Item {
+            self.out.extend(std::iter::repeat_n(' ', indent));
+            self.out.push_str(if std::mem::take(&mut self.item) { "- " } else { "  " });
+        }
+        for (number, line) in text.split('\n').enumerate() {
+            if number > 0 {
+                self.out.push('\n');
+                if kind == Kind::Item {
+                    self.out.extend(std::iter::repeat_n(' ', indent + 2));
+                }
+            }
+            // Text that looks like a heading is none.
+            let hashes = line.bytes().take_while(|byte| *byte == b'#').count();
+            if (1..=6).contains(&hashes) && matches!(line.as_bytes().get(hashes), None | Some(b' ')) {
+                self.out.push('\\');
+            }
+            self.out.push_str(line);
+        }
+    }
+
+    /// Fenced, so that a comment's `#` does not read as a heading.
+    fn code(&mut self, code: &str) {
+        if code.trim().is_empty() {
+            return;
+        }
+        self.separate(Kind::Paragraph);
+        let fence = if code.contains("```") { "~~~~" } else { "```" };
+        for part in [fence, "\n", code, "\n", fence] {
+            self.out.push_str(part);
+        }
+    }
+
+    fn separate(&mut self, kind: Kind) {
+        if !self.out.is_empty() {
+            let close = kind != Kind::Paragraph && kind == self.last;
+            self.out.push_str(if close { "\n" } else { "\n\n" });
+        }
+        self.last = kind;
+    }
+
+    fn finish(mut self) -> Content {
+        self.flush();
+        let title = self.title.map(|title| title.trim().to_owned()).filter(|title| !title.is_empty());
+        Content { title: title.or(self.first_h1).unwrap_or_default(), text: self.out, markup: Markup::Markdown }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(html: &str) -> Content {
+        super::read(html).unwrap()
+    }
+
+    fn text(html: &str) -> String {
+        read(html).text
+    }
+
+    #[test]
+    fn a_page() {
+        let content = read(
+            "<!doctype html><html><head><title> The\n page </title><style>p{}</style></head><body>\
+             <nav><a href=x>Home</a></nav><script>if (a<b) {}</script><!-- note -->\
+             <h1>Top <em>one</em></h1>\n<p>First&nbsp;&amp; <b>bold</b>,\n text.</p><p>Second<br>line &lt;3</p>\
+             <h2>Lists</h2><ul><li>one</li><li><p>two</p><ol><li>deep</ol></li></ul>after\
+             <table><tr><th>a</th><th>b</th></tr><tr><td><p>1</p></td><td>2<br>3</td></tr></table>\
+             <pre># comment\n  code</pre><template><p>no</p></template><p># no heading</p></body></html>",
+        );
+        assert_eq!(content.title, "The page");
+        assert_eq!(
+            content.text,
+            "# Top one\n\nFirst & bold, text.\n\nSecond\nline <3\n\n## Lists\n\n- one\n- two\n  - deep\n\n\
+             after\n\na | b\n1 | 2 3\n\n```\n# comment\n  code\n```\n\n\\# no heading"
+        );
+    }
+
+    #[test]
+    fn the_first_top_heading_is_the_title_where_there_is_none() {
+        assert_eq!(read("<title></title><h2>x</h2><h1>A <i>b</i></h1><h1>c</h1>").title, "A b");
+        assert_eq!(read("<svg><title>icon</title></svg><p>x").title, "");
+    }
+
+    #[test]
+    fn tag_soup_is_read() {
+        for (html, text) in [
+            ("just text", "just text"),
+            ("<p>a<p>b</i></div><li>c", "a\n\nb\n\n- c"),
+            ("<b><p>x</b>y</p", "xy"),
+            ("a &unknown; &#x41;&#66 &copy", "a &unknown; AB \u{a9}"),
+            ("<h1>t<p>in</h1>", "# t\n\n# in"),
+            ("<table>stray<td>c", "stray\n\nc"),
+            ("soft\u{AD}ware <p", "software"),
+            ("", ""),
+        ] {
+            assert_eq!(read(html).text, text, "{html:?}");
+        }
+    }
+
+    #[test]
+    fn depth_costs_no_stack() {
+        assert_eq!(text(&format!("{}deep", "<div>".repeat(DEEPEST))), "deep");
+        let error = super::read(&"<div>".repeat(DEEPEST + 1)).unwrap_err().to_string();
+        assert_eq!(error, "elements are nested more than 2000 deep");
+    }
+}

@@ -1,0 +1,284 @@
+//! Rows of a JSON Lines corpus (BEIR's format) → documents, and what has changed in the
+//! file since it was last read.
+//!
+//! The file is streamed; what is remembered of a row is its id and the hash of its title
+//! and text, so that an edit of one row is a change of one document.
+
+use std::collections::{HashMap, HashSet};
+use std::io::{self, Read};
+use std::sync::Arc;
+
+use serde_json::{Map, Value};
+use turnflow_engine::connector::{CorpusOutput, Stopped};
+use turnflow_engine::document::{ContentHash, Document, Markup};
+
+use crate::lines::{Line, LineReader};
+
+/// Under which names a row has its id, title and text.
+#[derive(Clone, Debug)]
+pub struct Fields {
+    /// The id: text, or a whole number, which is taken as its decimal text.
+    pub id: String,
+    /// The title: text; may be missing or null.
+    pub title: String,
+    /// The text.
+    pub text: String,
+}
+
+impl Default for Fields {
+    /// BEIR's names.
+    fn default() -> Self {
+        Self { id: "_id".to_owned(), title: "title".to_owned(), text: "text".to_owned() }
+    }
+}
+
+/// Why a line is no document.
+#[derive(Debug, thiserror::Error)]
+pub enum RowError {
+    /// Not UTF-8.
+    #[error("not UTF-8: invalid byte at offset {0}")]
+    Utf8(usize),
+    /// Not JSON, or no object.
+    #[error("not a JSON object: {0}")]
+    Json(#[from] serde_json::Error),
+    /// A field that must be there is not.
+    #[error("`{0}` is missing")]
+    Missing(String),
+    /// A field with a value that it cannot have.
+    #[error("`{field}` {problem}")]
+    Value {
+        /// The field.
+        field: String,
+        /// What is wrong with it.
+        problem: &'static str,
+    },
+    /// An earlier line has the same id, and stands.
+    #[error("`{field}` {id:?} is already that of an earlier row, which stands")]
+    Duplicate {
+        /// The field.
+        field: String,
+        /// The id.
+        id: String,
+    },
+    /// Longer than the limit.
+    #[error("the line has {bytes} bytes, more than {limit}")]
+    TooLong {
+        /// Its length.
+        bytes: u64,
+        /// The limit.
+        limit: usize,
+    },
+}
+
+impl RowError {
+    /// Whether the line may be the beginning of a good one.
+    fn may_be_torn(&self) -> bool {
+        matches!(self, Self::Utf8(_) | Self::Json(_))
+    }
+}
+
+/// Parses one line. Other fields than the three are left out.
+pub fn parse(line: &[u8], fields: &Fields) -> Result<Document, RowError> {
+    let line = std::str::from_utf8(line).map_err(|error| RowError::Utf8(error.valid_up_to()))?;
+    let mut row: Map<String, Value> = serde_json::from_str(line)?;
+    let wrong = |field: &String, problem| RowError::Value { field: field.clone(), problem };
+    let id = match row.get(&fields.id) {
+        Some(Value::String(id)) if id.is_empty() => return Err(wrong(&fields.id, "is empty")),
+        Some(Value::String(id)) => id.clone(),
+        Some(Value::Number(id)) if id.is_f64() => return Err(wrong(&fields.id, "is no whole number")),
+        Some(Value::Number(id)) => id.to_string(),
+        Some(_) => return Err(wrong(&fields.id, "is neither text nor a number")),
+        None => return Err(RowError::Missing(fields.id.clone())),
+    };
+    let title = match row.get(&fields.title) {
+        Some(Value::String(title)) => title.as_str().into(),
+        Some(Value::Null) | None => Arc::default(),
+        Some(_) => return Err(wrong(&fields.title, "is no text")),
+    };
+    let text = match row.remove(&fields.text) {
+        Some(Value::String(text)) => text.into(),
+        Some(_) => return Err(wrong(&fields.text, "is no text")),
+        None => return Err(RowError::Missing(fields.text.clone())),
+    };
+    Ok(Document { id: id.into(), title, text, markup: Markup::Plain })
+}
+
+/// How to read a file of rows.
+pub(crate) struct Reading<'a> {
+    /// The fields' names.
+    pub(crate) fields: &'a Fields,
+    /// Goes before each row's id.
+    pub(crate) prefix: &'a str,
+    /// Names the file in dead letters.
+    pub(crate) file: &'a str,
+    /// The most bytes of a line.
+    pub(crate) limit: usize,
+    /// Whether an unfinished last line is as finished as it will get.
+    pub(crate) last: bool,
+}
+
+/// What came of reading a file of rows.
+#[derive(Debug, Default)]
+pub(crate) struct Outcome {
+    /// How many changes were sent.
+    pub(crate) changes: usize,
+    /// The file ends in the middle of a row: someone is writing. Rows that were not found
+    /// stand until it has been read again, for they may be yet to come.
+    pub(crate) torn: bool,
+    /// Reading ended early; rows that were not found stand.
+    pub(crate) error: Option<io::Error>,
+}
+
+/// The rows of one file as they were last sent.
+#[derive(Default)]
+pub(crate) struct Rows {
+    /// By id: the content's hash, and in which reading it was last found.
+    known: HashMap<Arc<str>, (ContentHash, u32)>,
+    reading: u32,
+    /// Bad lines that have been told of, so that each is told of once.
+    told: HashSet<ContentHash>,
+}
+
+impl Rows {
+    /// Reads the file and sends what differs from the last reading; does not commit.
+    pub(crate) fn update(
+        &mut self,
+        stream: impl Read,
+        how: &Reading<'_>,
+        output: &CorpusOutput,
+    ) -> Result<Outcome, Stopped> {
+        self.reading = self.reading.wrapping_add(1);
+        let mut outcome = Outcome::default();
+        let mut told = HashSet::new();
+        let mut lines = LineReader::new(stream, how.limit);
+        loop {
+            let finished = match lines.advance() {
+                Ok(finished) => finished,
+                Err(error) => {
+                    outcome.error = Some(error);
+                    break;
+                }
+            };
+            if !finished && !lines.is_inside() {
+                break;
+            }
+            let (bytes, row) = match lines.line() {
+                Line::TooLong { start, bytes } => (start, Err(RowError::TooLong { bytes, limit: how.limit })),
+                Line::Whole(line) if line.iter().all(u8::is_ascii_whitespace) => continue,
+                Line::Whole(line) => (line, parse(line, how.fields)),
+            };
+            match row.and_then(|row| self.found(row, how)) {
+                Ok(None) => {}
+                Ok(Some(row)) => {
+                    outcome.changes += 1;
+                    output.change(row.id.clone(), Some(row))?;
+                }
+                Err(error) if !finished && !how.last && error.may_be_torn() => outcome.torn = true,
+                Err(error) => {
+                    let reason = error.to_string();
+                    let hash = ContentHash::of(&reason, &String::from_utf8_lossy(bytes));
+                    if !self.told.contains(&hash) {
+                        output.dead_letter(&format!("{}:{}", how.file, lines.number()), &reason, bytes);
+                    }
+                    told.insert(hash);
+                }
+            }
+            if !finished {
+                break;
+            }
+        }
+        if outcome.torn || outcome.error.is_some() {
+            self.told.extend(told);
+            return Ok(outcome);
+        }
+        self.told = told;
+        let reading = self.reading;
+        for (id, _) in self.known.extract_if(|_, (_, found)| *found != reading) {
+            outcome.changes += 1;
+            output.change(id, None)?;
+        }
+        Ok(outcome)
+    }
+
+    /// Notes a row; gives it back under its full id if it is new or different.
+    fn found(&mut self, mut row: Document, how: &Reading<'_>) -> Result<Option<Document>, RowError> {
+        if !how.prefix.is_empty() {
+            row.id = format!("{}{}", how.prefix, row.id).into();
+        }
+        let hash = ContentHash::of(&row.title, &row.text);
+        match self.known.get_mut(&row.id) {
+            Some((_, found)) if *found == self.reading => {
+                let id = row.id[how.prefix.len()..].to_owned();
+                return Err(RowError::Duplicate { field: how.fields.id.clone(), id });
+            }
+            Some((old, found)) => {
+                *found = self.reading;
+                if *old == hash {
+                    return Ok(None);
+                }
+                *old = hash;
+            }
+            None => drop(self.known.insert(row.id.clone(), (hash, self.reading))),
+        }
+        Ok(Some(row))
+    }
+
+    /// Whether no row stands.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.known.is_empty()
+    }
+
+    /// The file is gone: withdraws every row; gives their number.
+    pub(crate) fn withdraw(&mut self, output: &CorpusOutput) -> Result<usize, Stopped> {
+        self.told.clear();
+        let rows = self.known.len();
+        for (id, _) in self.known.drain() {
+            output.change(id, None)?;
+        }
+        Ok(rows)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rows() {
+        for (line, row) in [
+            (r#"{"_id": "a", "title": "t", "text": "x", "metadata": {}}"#, ("a", "t", "x")),
+            (r#"{"_id": 12, "text": ""}"#, ("12", "", "")),
+            (r#"{"_id": -3, "title": null, "text": "x"}"#, ("-3", "", "x")),
+        ] {
+            let document = parse(line.as_bytes(), &Fields::default()).unwrap();
+            assert_eq!((&*document.id, &*document.title, &*document.text), row);
+        }
+    }
+
+    #[test]
+    fn what_is_no_row_says_why() {
+        for (line, reason) in [
+            (&br#"{"_id": "a""#[..], "not a JSON object: EOF"),
+            (b"[]", "not a JSON object: invalid type"),
+            (b"{\"_id\": \"\xff\"}", "not UTF-8: invalid byte at offset 9"),
+            (br#"{"text": "x"}"#, "`_id` is missing"),
+            (br#"{"_id": "", "text": "x"}"#, "`_id` is empty"),
+            (br#"{"_id": 1.5, "text": "x"}"#, "`_id` is no whole number"),
+            (br#"{"_id": 123456789012345678901234567890, "text": "x"}"#, "`_id` is no whole number"),
+            (br#"{"_id": null, "text": "x"}"#, "`_id` is neither text nor a number"),
+            (br#"{"_id": "a"}"#, "`text` is missing"),
+            (br#"{"_id": "a", "text": 3}"#, "`text` is no text"),
+            (br#"{"_id": "a", "text": "", "title": []}"#, "`title` is no text"),
+        ] {
+            let error = parse(line, &Fields::default()).unwrap_err().to_string();
+            assert!(error.starts_with(reason), "{error} should start with {reason}");
+        }
+    }
+
+    #[test]
+    fn the_fields_names_are_free() {
+        let fields = Fields { id: "key".to_owned(), title: "name".to_owned(), text: "body".to_owned() };
+        let row = parse(br#"{"key": "k", "name": "n", "body": "b", "text": 7}"#, &fields).unwrap();
+        assert_eq!((&*row.id, &*row.title, &*row.text), ("k", "n", "b"));
+    }
+}

@@ -1,0 +1,201 @@
+//! Readers: a file's bytes → a document.
+//!
+//! [`Format`] names what can be read, by the file's extension; [`Format::read`] makes the
+//! document. Rows of a `.jsonl` file are many documents and are read by [`jsonl`].
+
+pub mod html;
+pub mod jsonl;
+pub mod markdown;
+pub mod pdf;
+pub mod text;
+
+use std::path::Path;
+use std::sync::Arc;
+
+use turnflow_engine::document::{Document, Markup};
+
+/// What kind of file it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Format {
+    /// `.md`: Markdown.
+    Markdown,
+    /// `.txt`: text without markup.
+    Text,
+    /// `.html`, `.htm`: HTML.
+    Html,
+    /// `.pdf`: PDF.
+    Pdf,
+    /// `.jsonl`: a document a line.
+    JsonLines,
+}
+
+/// Why a file's bytes are no document.
+#[derive(Debug, thiserror::Error)]
+pub enum ReadError {
+    /// The operating system could not read it.
+    #[error("cannot be read: {0}")]
+    Io(#[from] std::io::Error),
+    /// Larger than the limit.
+    #[error("larger than {limit} bytes")]
+    TooLarge {
+        /// The limit, in bytes.
+        limit: u64,
+    },
+    /// Not UTF-8, and without the mark of another encoding.
+    #[error("not UTF-8: invalid byte at offset {offset}")]
+    Utf8 {
+        /// Where in the file.
+        offset: usize,
+    },
+    /// Marked as UTF-16, but broken.
+    #[error("not UTF-16, although marked as such: invalid at offset {offset}")]
+    Utf16 {
+        /// Where in the file.
+        offset: usize,
+    },
+    /// HTML whose elements are nested deeper than the limit; parsing takes time with the
+    /// square of the depth.
+    #[error("elements are nested more than {limit} deep")]
+    TooDeep {
+        /// The limit.
+        limit: usize,
+    },
+    /// The PDF reader gave up.
+    #[error("broken PDF: {0}")]
+    Pdf(#[from] pdf_extract::OutputError),
+    /// The PDF reader ended in a panic.
+    #[error("broken PDF: the reader failed on it")]
+    PdfPanic,
+    /// The PDF cannot be opened without its password.
+    #[error("the PDF is encrypted")]
+    PdfEncrypted,
+    /// The PDF has pages but no text on them.
+    #[error("no text in this PDF (scanned?)")]
+    PdfWithoutText,
+}
+
+/// What a reader finds: title and text, and how the text is marked up.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Content {
+    /// May be empty.
+    pub title: String,
+    /// The readable text.
+    pub text: String,
+    /// How `text` is marked up.
+    pub markup: Markup,
+}
+
+impl Format {
+    /// The format of a file with this name, if there is a reader for it.
+    pub fn of(path: &Path) -> Option<Self> {
+        match path.extension()?.to_str()?.to_ascii_lowercase().as_str() {
+            "md" => Some(Self::Markdown),
+            "txt" => Some(Self::Text),
+            "html" | "htm" => Some(Self::Html),
+            "pdf" => Some(Self::Pdf),
+            "jsonl" => Some(Self::JsonLines),
+            _ => None,
+        }
+    }
+
+    /// Makes the document. A `.jsonl` file taken whole is text.
+    pub fn read(self, id: Arc<str>, bytes: &[u8]) -> Result<Document, ReadError> {
+        let content = match self {
+            Self::Markdown => markdown::read(&decode(bytes)?),
+            Self::Text | Self::JsonLines => text::read(decode(bytes)?),
+            Self::Html => html::read(&decode(bytes)?)?,
+            Self::Pdf => pdf::read(&id, bytes)?,
+        };
+        let Content { title, text, markup } = content;
+        Ok(Document { id, title: title.into(), text: text.into(), markup })
+    }
+}
+
+/// Bytes → text: a byte order mark is dropped and obeyed (UTF-8, UTF-16), everything else
+/// is UTF-8; line ends become `\n`.
+pub fn decode(bytes: &[u8]) -> Result<String, ReadError> {
+    let text = if let Some(rest) = bytes.strip_prefix(b"\xFF\xFE") {
+        decode_utf16(rest, u16::from_le_bytes)?
+    } else if let Some(rest) = bytes.strip_prefix(b"\xFE\xFF") {
+        decode_utf16(rest, u16::from_be_bytes)?
+    } else {
+        let rest = bytes.strip_prefix(b"\xEF\xBB\xBF").unwrap_or(bytes);
+        let mark = bytes.len() - rest.len();
+        let text = std::str::from_utf8(rest).map_err(|error| ReadError::Utf8 { offset: mark + error.valid_up_to() })?;
+        text.to_owned()
+    };
+    if text.contains('\r') { Ok(text.replace("\r\n", "\n").replace('\r', "\n")) } else { Ok(text) }
+}
+
+fn decode_utf16(bytes: &[u8], unit: fn([u8; 2]) -> u16) -> Result<String, ReadError> {
+    const MARK: usize = 2;
+    let pairs = bytes.chunks_exact(2);
+    if !pairs.remainder().is_empty() {
+        return Err(ReadError::Utf16 { offset: MARK + bytes.len() - 1 });
+    }
+    let mut text = String::with_capacity(bytes.len() / 2);
+    let mut offset = MARK;
+    for character in char::decode_utf16(pairs.map(|pair| unit([pair[0], pair[1]]))) {
+        let character = character.map_err(|_| ReadError::Utf16 { offset })?;
+        offset += 2 * character.len_utf16();
+        text.push(character);
+    }
+    Ok(text)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn formats_go_by_the_extension() {
+        for (name, format) in [
+            ("a/b.md", Some(Format::Markdown)),
+            ("README.MD", Some(Format::Markdown)),
+            ("a.txt", Some(Format::Text)),
+            ("a.htm", Some(Format::Html)),
+            ("a.tar.html", Some(Format::Html)),
+            ("a.pdf", Some(Format::Pdf)),
+            ("a.jsonl", Some(Format::JsonLines)),
+            ("a.json", None),
+            ("a.md~", None),
+            (".a.md.swp", None),
+            ("#a.md#", None),
+            ("4913", None),
+            ("md", None),
+        ] {
+            assert_eq!(Format::of(Path::new(name)), format, "{name}");
+        }
+    }
+
+    #[test]
+    fn encodings() {
+        for (bytes, text) in [
+            (&b"plain\r\nlines\rold"[..], "plain\nlines\nold"),
+            (b"\xEF\xBB\xBFmarked", "marked"),
+            (b"\xFF\xFEh\0i\0=\xD8\x00\xDE", "hi\u{1F600}"),
+            (b"\xFE\xFF\0h\0i", "hi"),
+            (b"", ""),
+        ] {
+            assert_eq!(decode(bytes).unwrap(), text);
+        }
+    }
+
+    #[test]
+    fn broken_encodings_say_where() {
+        for (bytes, reason) in [
+            (&b"ab\xFFcd"[..], "not UTF-8: invalid byte at offset 2"),
+            (b"\xEF\xBB\xBFab\xC3", "not UTF-8: invalid byte at offset 5"),
+            (b"\xFF\xFEa\0b", "not UTF-16, although marked as such: invalid at offset 4"),
+            (b"\xFF\xFEa\0\x00\xDE", "not UTF-16, although marked as such: invalid at offset 4"),
+        ] {
+            assert_eq!(decode(bytes).unwrap_err().to_string(), reason);
+        }
+    }
+
+    #[test]
+    fn documents_carry_their_id() {
+        let document = Format::Text.read("a/b.txt".into(), b"hello").unwrap();
+        assert_eq!((&*document.id, &*document.title, &*document.text), ("a/b.txt", "", "hello"));
+    }
+}

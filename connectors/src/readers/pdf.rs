@@ -1,0 +1,249 @@
+//! PDF files: the text of the pages, in the order of the file; no title, since what PDFs
+//! give as theirs is more often a file name than a title.
+//!
+//! The reader below (`pdf-extract`) panics on much that is unusual and recurses without
+//! end on what is hostile. Panics are caught; a page that makes it fail is left out, with
+//! a warning, if others can be read. What would recurse is cut before: see `disarm`.
+
+use std::collections::{HashMap, HashSet};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use pdf_extract::{
+    Dictionary, Document as Pdf, Object, ObjectId, OutputError, PlainTextOutput, output_doc, output_doc_page,
+};
+use turnflow_engine::document::Markup;
+
+use super::{Content, ReadError};
+
+/// Forms within forms deeper than this are left out, as is a longer chain of page nodes.
+const DEEPEST: usize = 32;
+
+/// Reads the text of all pages; `id` names the document in warnings.
+pub fn read(id: &str, bytes: &[u8]) -> Result<Content, ReadError> {
+    let mut pdf = guarded(|| Ok(Pdf::load_mem(bytes)?))?;
+    if pdf.is_encrypted() {
+        // Many are encrypted with the empty password, only to forbid printing.
+        guarded(|| Ok(pdf.decrypt("")?)).map_err(|_| ReadError::PdfEncrypted)?;
+    }
+    guarded(|| {
+        disarm(&mut pdf);
+        Ok(())
+    })?;
+    let text = all_pages(&pdf).or_else(|error| page_by_page(id, &pdf).ok_or(error))?;
+    let text = tidy(&text);
+    if text.is_empty() {
+        return Err(ReadError::PdfWithoutText);
+    }
+    Ok(Content { title: String::new(), text, markup: Markup::Plain })
+}
+
+fn guarded<T>(read: impl FnOnce() -> Result<T, OutputError>) -> Result<T, ReadError> {
+    // Whatever a panic leaves half done is not looked at again.
+    match catch_unwind(AssertUnwindSafe(read)) {
+        Ok(result) => Ok(result?),
+        Err(_) => Err(ReadError::PdfPanic),
+    }
+}
+
+fn all_pages(pdf: &Pdf) -> Result<String, ReadError> {
+    guarded(|| {
+        let mut text = String::new();
+        output_doc(pdf, &mut PlainTextOutput::new(&mut text))?;
+        Ok(text)
+    })
+}
+
+/// What can be read of the pages one at a time; `None` if none can.
+fn page_by_page(id: &str, pdf: &Pdf) -> Option<String> {
+    let pages = guarded(|| Ok(pdf.get_pages())).ok()?;
+    let mut read = Vec::new();
+    let mut failed = 0usize;
+    for number in pages.keys() {
+        let page = guarded(|| {
+            let mut text = String::new();
+            output_doc_page(pdf, &mut PlainTextOutput::new(&mut text), *number)?;
+            Ok(text)
+        });
+        match page {
+            Ok(text) => read.push(text),
+            Err(_) => failed += 1,
+        }
+    }
+    if read.is_empty() {
+        return None;
+    }
+    tracing::warn!(document = id, failed, read = read.len(), "some pages of a PDF could not be read");
+    Some(read.join("\n\n"))
+}
+
+/// Cuts what would make the reader recurse without end or choke: forms that contain
+/// themselves, page nodes that are their own ancestors, and images, whose bytes it would
+/// take for drawing instructions.
+fn disarm(pdf: &mut Pdf) {
+    let mut blank: HashSet<ObjectId> = HashSet::new();
+    let mut forms = Vec::new();
+    for (id, object) in &pdf.objects {
+        let Object::Stream(stream) = object else { continue };
+        match stream.dict.get(b"Subtype").and_then(Object::as_name) {
+            Ok(b"Image") => drop(blank.insert(*id)),
+            Ok(b"Form") if !stream.dict.has(b"Resources") => {
+                // It takes its caller's resources, in which it may well be itself.
+                let content = stream.get_plain_content().unwrap_or_default();
+                if content.windows(2).any(|operator| operator == b"Do") {
+                    blank.insert(*id);
+                }
+            }
+            // Any stream may be drawn as a form, whatever it calls itself.
+            _ if stream.dict.has(b"Resources") => forms.push(*id),
+            _ => {}
+        }
+    }
+    let mut heights = HashMap::new();
+    for form in forms {
+        cut_cycles(pdf, form, &mut heights, &mut blank);
+    }
+    for id in blank {
+        if let Some(Object::Stream(stream)) = pdf.objects.get_mut(&id) {
+            stream.dict.remove(b"Filter");
+            stream.set_content(Vec::new());
+        }
+    }
+    let looping: Vec<ObjectId> = pdf.objects.keys().copied().filter(|id| is_own_ancestor(pdf, *id)).collect();
+    for id in looping {
+        if let Some(Object::Dictionary(node)) = pdf.objects.get_mut(&id) {
+            node.remove(b"Parent");
+        }
+    }
+}
+
+/// Depth first over the forms that a form draws; those that close a circle, or have too
+/// many levels below them, are to be blanked. `heights` are the levels of those done.
+fn cut_cycles(pdf: &Pdf, form: ObjectId, heights: &mut HashMap<ObjectId, usize>, blank: &mut HashSet<ObjectId>) {
+    let mut path = vec![(form, drawn(pdf, form), 0)];
+    while let Some((current, rest, below)) = path.last_mut() {
+        let Some(next) = rest.pop() else {
+            let (current, mut height) = (*current, *below + 1);
+            if height > DEEPEST {
+                blank.insert(current);
+                height = 1;
+            }
+            heights.insert(current, height);
+            path.pop();
+            if let Some((_, _, below)) = path.last_mut() {
+                *below = height.max(*below);
+            }
+            continue;
+        };
+        if let Some(height) = heights.get(&next) {
+            *below = (*height).max(*below);
+        } else if path.iter().any(|(open, ..)| *open == next) {
+            blank.insert(next);
+        } else {
+            path.push((next, drawn(pdf, next), 0));
+        }
+    }
+}
+
+/// The streams in a form's resources.
+fn drawn(pdf: &Pdf, form: ObjectId) -> Vec<ObjectId> {
+    let dictionary = |holder: &Dictionary, key: &[u8]| -> Option<Dictionary> {
+        holder.get_deref(key, pdf).and_then(Object::as_dict).ok().cloned()
+    };
+    let Ok(Object::Stream(stream)) = pdf.get_object(form) else { return Vec::new() };
+    let drawn = dictionary(&stream.dict, b"Resources").and_then(|resources| dictionary(&resources, b"XObject"));
+    drawn.iter().flat_map(Dictionary::iter).filter_map(|(_, object)| object.as_reference().ok()).collect()
+}
+
+fn is_own_ancestor(pdf: &Pdf, id: ObjectId) -> bool {
+    let mut current = id;
+    for _ in 0..=DEEPEST {
+        let parent = pdf.get_dictionary(current).and_then(|node| node.get(b"Parent")).and_then(Object::as_reference);
+        match parent {
+            Ok(parent) => current = parent,
+            Err(_) => return false,
+        }
+    }
+    true
+}
+
+/// Ligatures apart, no blanks at line ends, no more than one empty line.
+fn tidy(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    let mut empty = 0;
+    for line in text.lines() {
+        let line = line.trim_end();
+        if line.is_empty() {
+            empty += 1;
+            continue;
+        }
+        if !out.is_empty() {
+            out.push_str(if empty > 0 { "\n\n" } else { "\n" });
+        }
+        empty = 0;
+        for character in line.chars() {
+            match character {
+                '\u{FB00}' => out.push_str("ff"),
+                '\u{FB01}' => out.push_str("fi"),
+                '\u{FB02}' => out.push_str("fl"),
+                '\u{FB03}' => out.push_str("ffi"),
+                '\u{FB04}' => out.push_str("ffl"),
+                '\u{FB05}' | '\u{FB06}' => out.push_str("st"),
+                '\0' => {}
+                _ => out.push(character),
+            }
+        }
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::{pdf, pdf_of_pages};
+
+    #[test]
+    fn text_of_all_pages() {
+        let content = read(
+            "a.pdf",
+            &pdf_of_pages(&["BT /F1 12 Tf 72 700 Td (Hello first) Tj ET", "BT /F1 12 Tf 72 700 Td (And second) Tj ET"]),
+        )
+        .unwrap();
+        let (first, second) = (content.text.find("Hello first"), content.text.find("And second"));
+        assert!(first.is_some() && first < second, "{content:?}");
+        assert_eq!((content.title.as_str(), content.markup), ("", Markup::Plain));
+    }
+
+    #[test]
+    fn what_cannot_be_read_says_why() {
+        let whole = pdf("some words");
+        for (bytes, reason) in [
+            (&b""[..], "broken PDF"),
+            (b"%PDF-1.4\n%%EOF", "broken PDF"),
+            (b"no PDF at all", "broken PDF"),
+            (&whole[..whole.len() / 2], "broken PDF"),
+            (&pdf_of_pages(&["0 0 m 10 10 l S"]), "no text in this PDF (scanned?)"),
+        ] {
+            let error = read("a.pdf", bytes).unwrap_err().to_string();
+            assert!(error.starts_with(reason), "{error}");
+        }
+    }
+
+    #[test]
+    fn a_page_that_fails_does_not_take_the_others_with_it() {
+        let content =
+            read("a.pdf", &pdf_of_pages(&["BT /F1 12 Tf 72 700 Td (Good page) Tj ET", "/Missing Do"])).unwrap();
+        assert!(content.text.contains("Good page"));
+    }
+
+    #[test]
+    fn a_form_that_draws_itself_ends() {
+        // Object 3 is the form: named by the page's resources, and by its own.
+        let content = read("a.pdf", &pdf_of_pages(&["/X Do BT /F1 12 Tf 72 700 Td (Still here) Tj ET"])).unwrap();
+        assert!(content.text.contains("Still here"), "{content:?}");
+    }
+
+    #[test]
+    fn lines_are_tidied() {
+        assert_eq!(tidy("\n\n \u{FB01}rst  \n\n\n\nsecond\nthird\n\n"), " first\n\nsecond\nthird");
+    }
+}

@@ -1,0 +1,22 @@
+//! Text files: everything is text, nothing a title.
+
+use turnflow_engine::document::Markup;
+
+use super::Content;
+
+/// The text as it is.
+pub fn read(text: String) -> Content {
+    Content { title: String::new(), text, markup: Markup::Plain }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nothing_is_interpreted() {
+        let content = read("# no title\n\n<b>".to_owned());
+        assert_eq!((content.title.as_str(), content.text.as_str()), ("", "# no title\n\n<b>"));
+        assert_eq!(content.markup, Markup::Plain);
+    }
+}

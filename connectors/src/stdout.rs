@@ -1,0 +1,223 @@
+//! `Stdout`: answers printed for people, with what they stand on, or as JSON.
+//!
+//! ```text
+//! demo, turn 2
+//! Retention is seven years.
+//!   [1] policies/records.md — Records are kept for seven years after …
+//! ```
+//!
+//! Documents and questions come from elsewhere, so control characters, which a terminal
+//! would obey, are not printed.
+
+use std::fmt::Write as _;
+use std::io::{self, Write};
+
+use serde::Deserialize;
+use turnflow_engine::component::{SinkConfig, SinkKind};
+use turnflow_engine::connector::{AnswerSink, ConnectorError};
+use turnflow_engine::record::{AnswerRecord, Status};
+use turnflow_engine::spec::from_tree;
+
+/// How many characters of a passage are shown.
+const FIRST_WORDS: usize = 80;
+
+/// The node's fields.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct StdoutConfig {
+    /// The node whose answers are printed.
+    pub input: String,
+    /// For people or for programs. Default: `Text`.
+    #[serde(default)]
+    pub format: Format,
+}
+
+/// How answers are printed.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
+pub enum Format {
+    /// The answer and its numbered passages.
+    #[default]
+    Text,
+    /// The record, one JSON object a line.
+    Json,
+}
+
+impl StdoutConfig {
+    /// The sink.
+    pub fn sink(&self) -> Stdout {
+        Stdout::new(self.format, Box::new(io::stdout()))
+    }
+}
+
+/// The table's entry.
+pub const KIND: SinkKind = SinkKind {
+    name: "Stdout",
+    summary: "answers printed for people, or as JSON",
+    parse: |tree, sources| Ok(Box::new(from_tree::<StdoutConfig>(tree, sources)?)),
+};
+
+impl SinkConfig for StdoutConfig {
+    fn explain(&self) -> String {
+        format!("format: {:?}", self.format)
+    }
+
+    fn build(&self) -> Result<Box<dyn AnswerSink>, ConnectorError> {
+        Ok(Box::new(self.sink()))
+    }
+}
+
+/// Prints answers.
+pub struct Stdout {
+    format: Format,
+    out: Box<dyn Write + Send>,
+}
+
+impl Stdout {
+    /// Prints to something else.
+    pub fn new(format: Format, out: Box<dyn Write + Send>) -> Self {
+        Self { format, out }
+    }
+}
+
+impl AnswerSink for Stdout {
+    fn deliver(&mut self, answer: &AnswerRecord) -> Result<(), ConnectorError> {
+        let line = match self.format {
+            Format::Text => Ok(text(answer).into_bytes()),
+            Format::Json => serde_json::to_vec(answer).map_err(io::Error::from).map(|mut line| {
+                line.push(b'\n');
+                line
+            }),
+        };
+        let written = line.and_then(|line| self.out.write_all(&line).and_then(|()| self.out.flush()));
+        written.map_err(|source| ConnectorError::Io { action: "write to", path: "stdout".to_owned(), source })
+    }
+}
+
+/// The answer for people.
+fn text(answer: &AnswerRecord) -> String {
+    let mut out = format!("{}, turn {}", plain(&answer.conversation_id), answer.turn);
+    if answer.revision > 0 {
+        let _ = write!(out, ", revision {}", answer.revision);
+    }
+    match answer.status {
+        Status::Answered => {}
+        Status::Idk => out.push_str(" [not in the documents]"),
+        Status::Failed => {
+            let reason = answer.error.as_deref().unwrap_or("no reason given");
+            let _ = write!(out, " [failed: {}]", plain(reason));
+        }
+    }
+    out.push('\n');
+    if !answer.answer.is_empty() {
+        out.push_str(&plain(&answer.answer));
+        out.push('\n');
+    }
+    for (number, hit) in answer.hits.iter().enumerate() {
+        let _ = writeln!(out, "  [{}] {} — {}", number + 1, plain(&hit.document), first_words(&plain(&hit.text)));
+    }
+    out.push('\n');
+    out
+}
+
+/// Without control characters but for line ends and tabs.
+fn plain(text: &str) -> String {
+    text.chars().filter(|character| !character.is_control() || matches!(character, '\n' | '\t')).collect()
+}
+
+/// The beginning of a passage on one line, cut between words.
+fn first_words(text: &str) -> String {
+    let mut out = String::new();
+    let mut length = 0;
+    for word in text.split_whitespace() {
+        let more = word.chars().count() + usize::from(length > 0);
+        if length + more > FIRST_WORDS {
+            // A first word too long by itself is cut.
+            if length == 0 {
+                out.extend(word.chars().take(FIRST_WORDS));
+            } else {
+                out.push(' ');
+            }
+            out.push('…');
+            return out;
+        }
+        if length > 0 {
+            out.push(' ');
+        }
+        out.push_str(word);
+        length += more;
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::{Arc, Mutex};
+
+    use super::*;
+    use crate::testing::answer;
+
+    #[derive(Clone, Default)]
+    struct Shared(Arc<Mutex<Vec<u8>>>);
+    impl Write for Shared {
+        fn write(&mut self, buffer: &[u8]) -> io::Result<usize> {
+            self.0.lock().unwrap().write(buffer)
+        }
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    fn printed(format: Format, answer: &AnswerRecord) -> String {
+        let out = Shared::default();
+        Stdout::new(format, Box::new(out.clone())).deliver(answer).unwrap();
+        String::from_utf8(out.0.lock().unwrap().clone()).unwrap()
+    }
+
+    #[test]
+    fn for_people() {
+        let mut record = answer();
+        assert_eq!(
+            printed(Format::Text, &record),
+            "c, turn 2\nSeven years.\n  [1] a.md — Records are kept. For seven years.\n\n"
+        );
+        record.status = Status::Idk;
+        record.hits.clear();
+        record.answer = "I do not\u{1b}[31m know.".into();
+        assert_eq!(printed(Format::Text, &record), "c, turn 2 [not in the documents]\nI do not[31m know.\n\n");
+        record.status = Status::Failed;
+        record.answer = "".into();
+        record.error = Some("no model".to_owned());
+        record.revision = 1;
+        assert_eq!(printed(Format::Text, &record), "c, turn 2, revision 1 [failed: no model]\n\n");
+    }
+
+    #[test]
+    fn for_programs() {
+        let line = printed(Format::Json, &answer());
+        assert_eq!(serde_json::from_str::<AnswerRecord>(&line).unwrap(), answer());
+        assert!(line.ends_with("}\n"));
+    }
+
+    #[test]
+    fn passages_are_cut_between_words() {
+        assert_eq!(first_words(&"word ".repeat(17)), format!("{}…", "word ".repeat(16)));
+        assert_eq!(first_words(&"x".repeat(100)), format!("{}…", "x".repeat(80)));
+        assert_eq!(first_words("  "), "");
+    }
+
+    #[test]
+    fn a_closed_pipe_is_an_error() {
+        let (reader, writer) = io::pipe().unwrap();
+        drop(reader);
+        let error = Stdout::new(Format::Json, Box::new(writer)).deliver(&answer()).unwrap_err();
+        let ConnectorError::Io { source, path, .. } = error else { panic!("{error}") };
+        assert_eq!((source.kind(), path.as_str()), (io::ErrorKind::BrokenPipe, "stdout"));
+    }
+
+    #[test]
+    fn formats_are_named() {
+        let config: StdoutConfig = turnflow_engine::spec::from_str("(input: \"a\", format: Json)").unwrap();
+        assert_eq!(config.format, Format::Json);
+        assert!(turnflow_engine::spec::from_str::<StdoutConfig>("(input: \"a\", fmt: Json)").is_err());
+    }
+}

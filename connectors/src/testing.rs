@@ -1,0 +1,232 @@
+//! What the tests of several connectors need: sources that run and are listened to,
+//! sample records, and small PDFs.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crossbeam_channel::Receiver;
+use turnflow_engine::connector::{
+    ConnectorError, CorpusEvent, CorpusOutput, CorpusSource, Mode, SourcedTurn, Stop, StopHandle, TurnOutput,
+    TurnSource,
+};
+use turnflow_engine::dead_letter::DeadLetters;
+use turnflow_engine::document::Document;
+use turnflow_engine::record::{AnswerRecord, HitRecord, Stamp, Status};
+
+/// Long enough for any machine; waited for in full only by a failing test.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
+
+/// A running corpus source.
+pub(crate) struct Corpus {
+    events: Receiver<CorpusEvent>,
+    stop: Option<StopHandle>,
+    thread: Option<std::thread::JoinHandle<Result<(), ConnectorError>>>,
+    dead: tempfile::NamedTempFile,
+}
+
+/// One change: the id, and the document unless it is gone.
+pub(crate) type Change = (String, Option<Document>);
+
+impl Corpus {
+    pub(crate) fn run(source: impl CorpusSource + 'static, mode: Mode) -> Self {
+        let (sender, events) = crossbeam_channel::unbounded();
+        let (handle, stop) = Stop::new();
+        let dead = tempfile::NamedTempFile::new().unwrap();
+        let letters = DeadLetters::open(dead.path()).unwrap();
+        let output = CorpusOutput::new(sender, Arc::new(|| {}), letters, "corpus".into(), stop);
+        let thread = std::thread::spawn(move || Box::new(source).run(mode, output));
+        Self { events, stop: Some(handle), thread: Some(thread), dead }
+    }
+
+    /// The changes up to the next commit.
+    pub(crate) fn commit(&self) -> Vec<Change> {
+        let mut changes = Vec::new();
+        loop {
+            match self.events.recv_timeout(PATIENCE).expect("a commit") {
+                CorpusEvent::Change(id, document) => changes.push((id.to_string(), document)),
+                CorpusEvent::Commit => return changes,
+                other => panic!("unexpected {other:?}"),
+            }
+        }
+    }
+
+    /// The changes up to the next commit, as `id=text` and `-id`, sorted.
+    pub(crate) fn changes(&self) -> Vec<String> {
+        told(self.commit())
+    }
+
+    /// Gathers commits until `wanted` has been told; for what the system may split.
+    pub(crate) fn until(&self, wanted: &[&str]) {
+        let mut seen = Vec::new();
+        while !wanted.iter().all(|wanted| seen.iter().any(|seen| seen == wanted)) {
+            seen.extend(self.changes());
+        }
+    }
+
+    /// What is there at the start.
+    pub(crate) fn start(&self) -> Vec<String> {
+        let changes = self.changes();
+        assert!(matches!(self.events.recv_timeout(PATIENCE), Ok(CorpusEvent::Ready)));
+        changes
+    }
+
+    /// Asserts that nothing has been told that was not taken.
+    pub(crate) fn nothing_more(&self) {
+        assert!(self.events.is_empty(), "{:?}", self.events.try_iter().collect::<Vec<_>>());
+    }
+
+    /// Waits for the source to end by itself, or stops it.
+    pub(crate) fn end(mut self, stop: bool) -> Result<(), ConnectorError> {
+        if stop {
+            self.stop = None;
+        }
+        self.thread.take().unwrap().join().unwrap()
+    }
+
+    /// The dead letters so far, as `position: reason`.
+    pub(crate) fn dead(&self) -> Vec<String> {
+        dead_letters(self.dead.path())
+    }
+}
+
+/// A running turn source.
+pub(crate) struct Turns {
+    turns: Receiver<SourcedTurn>,
+    stop: Option<StopHandle>,
+    thread: Option<std::thread::JoinHandle<Result<(), ConnectorError>>>,
+    dead: tempfile::NamedTempFile,
+}
+
+impl Turns {
+    pub(crate) fn run(source: impl TurnSource + 'static, mode: Mode) -> Self {
+        let (sender, turns) = crossbeam_channel::unbounded();
+        let (handle, stop) = Stop::new();
+        let dead = tempfile::NamedTempFile::new().unwrap();
+        let letters = DeadLetters::open(dead.path()).unwrap();
+        let output = TurnOutput::new(sender, Arc::new(|| {}), letters, "turns".into(), stop);
+        let thread = std::thread::spawn(move || Box::new(source).run(mode, output));
+        Self { turns, stop: Some(handle), thread: Some(thread), dead }
+    }
+
+    pub(crate) fn take(&self) -> SourcedTurn {
+        self.turns.recv_timeout(PATIENCE).expect("a turn")
+    }
+
+    /// The next turn's text and position.
+    pub(crate) fn next(&self) -> (String, String) {
+        let turn = self.take();
+        (turn.record.text.to_string(), turn.position)
+    }
+
+    pub(crate) fn text(&self) -> String {
+        self.next().0
+    }
+
+    pub(crate) fn dead(&self) -> Vec<String> {
+        dead_letters(self.dead.path())
+    }
+
+    /// Waits for the source to end by itself; gives the dead letters.
+    pub(crate) fn wait(mut self) -> Vec<String> {
+        self.thread.take().unwrap().join().unwrap().unwrap();
+        self.dead()
+    }
+
+    /// Waits for the source to end by itself, or stops it.
+    pub(crate) fn end(mut self, stop: bool) -> Result<(), ConnectorError> {
+        if stop {
+            self.stop = None;
+        }
+        self.thread.take().unwrap().join().unwrap()
+    }
+}
+
+/// A line with this text.
+pub(crate) fn turn(text: &str) -> String {
+    format!(r#"{{"conversation_id": "c", "turn": 1, "speaker": "user", "text": "{text}"}}"#)
+}
+
+/// An answer with one passage.
+pub(crate) fn answer() -> AnswerRecord {
+    AnswerRecord {
+        conversation_id: "c".into(),
+        turn: 2,
+        revision: 0,
+        status: Status::Answered,
+        query: "how long".into(),
+        answer: "Seven years.".into(),
+        error: None,
+        hits: vec![HitRecord {
+            passage: "a.md#0".into(),
+            document: "a.md".into(),
+            score: 0.5,
+            text: "Records are kept.\nFor seven years.".into(),
+        }],
+        stamp: Stamp { pipeline: "p".into(), epoch: 1, models: Arc::default() },
+        latency_ms: 1.5,
+        extra: serde_json::Map::new(),
+    }
+}
+
+pub(crate) fn dead_letters(path: &std::path::Path) -> Vec<String> {
+    let text = std::fs::read_to_string(path).unwrap();
+    let letters = text.lines().map(|line| serde_json::from_str::<serde_json::Value>(line).unwrap());
+    letters
+        .map(|letter| format!("{}: {}", letter["position"].as_str().unwrap(), letter["reason"].as_str().unwrap()))
+        .collect()
+}
+
+pub(crate) fn told(changes: Vec<Change>) -> Vec<String> {
+    let mut told: Vec<String> = changes
+        .into_iter()
+        .map(|(id, document)| match document {
+            Some(document) => {
+                assert_eq!(*document.id, *id);
+                format!("{id}={}", document.text)
+            }
+            None => format!("-{id}"),
+        })
+        .collect();
+    told.sort();
+    told
+}
+
+/// A PDF of one page with this text.
+pub(crate) fn pdf(text: &str) -> Vec<u8> {
+    pdf_of_pages(&[&format!("BT /F1 12 Tf 72 700 Td ({text}) Tj ET")])
+}
+
+/// A PDF of pages with these contents; `/F1` is a font, `/X` a form that draws itself.
+pub(crate) fn pdf_of_pages(contents: &[&str]) -> Vec<u8> {
+    let kids: Vec<String> = (0..contents.len()).map(|page| format!("{} 0 R", 5 + 2 * page)).collect();
+    let stream = |dictionary: &str, content: &str| {
+        format!("<< {dictionary} /Length {} >>\nstream\n{content}\nendstream", content.len())
+    };
+    let mut objects = vec![
+        "<< /Type /Catalog /Pages 2 0 R >>".to_owned(),
+        format!("<< /Type /Pages /Kids [{}] /Count {} >>", kids.join(" "), contents.len()),
+        stream("/Type /XObject /Subtype /Form /BBox [0 0 9 9] /Resources << /XObject << /X 3 0 R >> >>", "/X Do"),
+        "<< /Type /Font /Subtype /Type1 /BaseFont /Helvetica /Encoding /WinAnsiEncoding >>".to_owned(),
+    ];
+    for (page, content) in contents.iter().enumerate() {
+        objects.push(format!(
+            "<< /Type /Page /Parent 2 0 R /MediaBox [0 0 612 792] /Contents {} 0 R \
+             /Resources << /Font << /F1 4 0 R >> /XObject << /X 3 0 R >> >> >>",
+            6 + 2 * page
+        ));
+        objects.push(stream("", content));
+    }
+    let mut out = "%PDF-1.4\n".to_owned();
+    let mut offsets = Vec::new();
+    for (number, object) in objects.iter().enumerate() {
+        offsets.push(out.len());
+        out.push_str(&format!("{} 0 obj\n{object}\nendobj\n", number + 1));
+    }
+    let xref = out.len();
+    out.push_str(&format!("xref\n0 {}\n0000000000 65535 f \n", objects.len() + 1));
+    for offset in offsets {
+        out.push_str(&format!("{offset:010} 00000 n \n"));
+    }
+    out.push_str(&format!("trailer\n<< /Size {} /Root 1 0 R >>\nstartxref\n{xref}\n%%EOF\n", objects.len() + 1));
+    out.into_bytes()
+}

@@ -1,0 +1,277 @@
+//! What a connector is: sources of documents and turns, sinks of answers.
+//!
+//! A source runs on a thread of its own, may block, and hands records over through a
+//! bounded channel: when the engine is behind, `send` blocks, which is the back-pressure.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, TrySendError};
+
+use crate::dead_letter::DeadLetters;
+use crate::document::Document;
+use crate::record::{AnswerRecord, TurnRecord, Utterance};
+
+/// Whether a source ends when it has read what is there, or goes on with what comes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mode {
+    /// Read what is there now, then end (`--once`).
+    Once,
+    /// Follow changes until told to stop.
+    Follow,
+}
+
+/// Why a source stopped early: the engine is shutting down.
+#[derive(Clone, Copy, Debug, thiserror::Error)]
+#[error("the engine is stopping")]
+pub struct Stopped;
+
+/// Tells sources that the engine is stopping; cheap to clone and to ask.
+#[derive(Clone, Debug)]
+pub struct Stop {
+    flag: Arc<AtomicBool>,
+    // Nothing is ever sent: dropping the only sender wakes every waiting receiver.
+    wake: Receiver<()>,
+}
+
+/// The end of [`Stop`] that the engine holds; dropping it stops the sources as well.
+#[derive(Debug)]
+pub struct StopHandle {
+    flag: Arc<AtomicBool>,
+    _wake: Sender<()>,
+}
+
+impl Drop for StopHandle {
+    fn drop(&mut self) {
+        self.flag.store(true, Ordering::Release);
+    }
+}
+
+impl Stop {
+    /// A pair of ends.
+    pub fn new() -> (StopHandle, Stop) {
+        let (sender, wake) = crossbeam_channel::bounded(0);
+        let flag = Arc::new(AtomicBool::new(false));
+        (StopHandle { flag: flag.clone(), _wake: sender }, Stop { flag, wake })
+    }
+
+    /// Whether the source is to end.
+    pub fn is_set(&self) -> bool {
+        self.flag.load(Ordering::Acquire)
+    }
+
+    /// A receiver that becomes ready (disconnected) when the source is to end; for `select!`.
+    pub fn receiver(&self) -> &Receiver<()> {
+        &self.wake
+    }
+
+    /// Waits for at most `duration`; true if the source is to end.
+    pub fn wait(&self, duration: Duration) -> bool {
+        self.wake.recv_timeout(duration) != Err(RecvTimeoutError::Timeout) || self.is_set()
+    }
+}
+
+/// A message of a corpus source.
+#[derive(Clone, Debug)]
+pub enum CorpusEvent {
+    /// The document with this id is now this; `None`: it is gone.
+    Change(Arc<str>, Option<Document>),
+    /// Everything sent since the last commit belongs together: one epoch publishes all of it.
+    Commit,
+    /// What was there at the start has been sent (and committed).
+    Ready,
+    /// The source has ended and will send nothing more.
+    End,
+}
+
+/// Where a corpus source puts what it reads.
+#[derive(Clone)]
+pub struct CorpusOutput {
+    sender: Sender<CorpusEvent>,
+    wake: Arc<dyn Fn() + Send + Sync>,
+    dead: DeadLetters,
+    name: Arc<str>,
+    stop: Stop,
+}
+
+impl CorpusOutput {
+    /// `wake` is called after each commit, so that the worker that waits is unparked;
+    /// `name` is the dead letters' `source`.
+    pub fn new(
+        sender: Sender<CorpusEvent>,
+        wake: Arc<dyn Fn() + Send + Sync>,
+        dead: DeadLetters,
+        name: Arc<str>,
+        stop: Stop,
+    ) -> Self {
+        Self { sender, wake, dead, name, stop }
+    }
+
+    /// A document is now this, or gone (`None`). Sending the value it already has is
+    /// harmless: the engine compares and drops it.
+    pub fn change(&self, id: impl Into<Arc<str>>, document: Option<Document>) -> Result<(), Stopped> {
+        self.send(CorpusEvent::Change(id.into(), document))
+    }
+
+    /// Ends a group of changes that one epoch is to publish together.
+    pub fn commit(&self) -> Result<(), Stopped> {
+        self.send(CorpusEvent::Commit)?;
+        (self.wake)();
+        Ok(())
+    }
+
+    /// To be called once, after the commit of what was there at the start.
+    pub fn ready(&self) -> Result<(), Stopped> {
+        self.send(CorpusEvent::Ready)?;
+        (self.wake)();
+        Ok(())
+    }
+
+    /// Records something that could not be read. `position` is where in the source
+    /// (`file`, `file:line`), `record` the offending bytes (cut to a few kilobytes).
+    pub fn dead_letter(&self, position: &str, reason: &str, record: &[u8]) {
+        self.dead.write(&self.name, position, reason, record);
+    }
+
+    /// The engine's wish that this source end.
+    pub fn stop(&self) -> &Stop {
+        &self.stop
+    }
+
+    /// Says that the source has ended; called by whoever runs the source.
+    pub(crate) fn end(&self) {
+        let _ = self.send(CorpusEvent::End);
+        (self.wake)();
+    }
+
+    fn send(&self, event: CorpusEvent) -> Result<(), Stopped> {
+        let event = match self.sender.try_send(event) {
+            Ok(()) => return Ok(()),
+            Err(TrySendError::Disconnected(_)) => return Err(Stopped),
+            Err(TrySendError::Full(event)) => event,
+        };
+        // The worker that is to make room may be parked: it is otherwise woken by commits only.
+        (self.wake)();
+        crossbeam_channel::select! {
+            send(self.sender, event) -> sent => sent.map_err(|_| Stopped),
+            recv(self.stop.receiver()) -> _ => Err(Stopped),
+        }
+    }
+}
+
+/// Reads a corpus and goes on telling its changes.
+pub trait CorpusSource: Send {
+    /// Sends what is there, `commit`s, says `ready`, and (with [`Mode::Follow`], where it
+    /// watches) goes on until `output.stop()` is set. Unreadable records become dead
+    /// letters; only a source that cannot work at all returns an error.
+    fn run(self: Box<Self>, mode: Mode, output: CorpusOutput) -> Result<(), ConnectorError>;
+}
+
+/// Where a turn source puts what it reads.
+#[derive(Clone)]
+pub struct TurnOutput {
+    sender: Sender<SourcedTurn>,
+    wake: Arc<dyn Fn() + Send + Sync>,
+    dead: DeadLetters,
+    name: Arc<str>,
+    stop: Stop,
+}
+
+/// A turn with the place it came from.
+#[derive(Clone, Debug)]
+pub struct SourcedTurn {
+    /// The record as read.
+    pub record: TurnRecord,
+    /// Where it stood: `file:line` or `stdin:line`; for dead letters and traces.
+    pub position: String,
+    /// What was said before, where the source knows; else the engine remembers.
+    pub history: Option<Vec<Utterance>>,
+}
+
+impl TurnOutput {
+    /// `wake` is called after each turn; `name` is the dead letters' `source`.
+    pub fn new(
+        sender: Sender<SourcedTurn>,
+        wake: Arc<dyn Fn() + Send + Sync>,
+        dead: DeadLetters,
+        name: Arc<str>,
+        stop: Stop,
+    ) -> Self {
+        Self { sender, wake, dead, name, stop }
+    }
+
+    /// Parses one line as a turn record and hands it over; blocks while the engine is
+    /// behind. A line that is no turn becomes a dead letter. Blank lines are skipped.
+    pub fn line(&self, line: &[u8], position: &str) -> Result<(), Stopped> {
+        if line.iter().all(u8::is_ascii_whitespace) {
+            return Ok(());
+        }
+        match TurnRecord::parse(line) {
+            Ok(record) => self.send(SourcedTurn { record, position: position.to_owned(), history: None }),
+            Err(error) => {
+                self.dead_letter(position, &error.to_string(), line);
+                Ok(())
+            }
+        }
+    }
+
+    /// Hands a turn over; blocks while the engine is behind.
+    pub fn send(&self, turn: SourcedTurn) -> Result<(), Stopped> {
+        crossbeam_channel::select! {
+            send(self.sender, turn) -> sent => sent.map_err(|_| Stopped)?,
+            recv(self.stop.receiver()) -> _ => return Err(Stopped),
+        }
+        (self.wake)();
+        Ok(())
+    }
+
+    /// Records something that could not be read.
+    pub fn dead_letter(&self, position: &str, reason: &str, record: &[u8]) {
+        self.dead.write(&self.name, position, reason, record);
+    }
+
+    /// The engine's wish that this source end.
+    pub fn stop(&self) -> &Stop {
+        &self.stop
+    }
+}
+
+/// Reads turns, in order within a conversation.
+pub trait TurnSource: Send {
+    /// Sends what is there; with [`Mode::Follow`] goes on until `output.stop()` is set.
+    fn run(self: Box<Self>, mode: Mode, output: TurnOutput) -> Result<(), ConnectorError>;
+}
+
+/// Takes answers away.
+pub trait AnswerSink: Send {
+    /// Delivers one answer. When this returns `Ok` the answer is the receiver's: for a
+    /// file, it has been handed to the operating system as one whole line.
+    fn deliver(&mut self, answer: &AnswerRecord) -> Result<(), ConnectorError>;
+}
+
+/// A connector that cannot work at all.
+#[derive(Debug, thiserror::Error)]
+pub enum ConnectorError {
+    /// A file or directory could not be used.
+    #[error("cannot {action} `{path}`: {source}")]
+    Io {
+        /// What was tried, as a verb: `read`, `watch`, `append to`.
+        action: &'static str,
+        /// The file or directory.
+        path: String,
+        /// What the operating system said.
+        source: std::io::Error,
+    },
+    /// The operating system's file watcher failed.
+    #[error("cannot watch `{path}`: {reason}")]
+    Watch {
+        /// The file or directory.
+        path: String,
+        /// What the watcher said.
+        reason: String,
+    },
+    /// The engine is shutting down.
+    #[error(transparent)]
+    Stopped(#[from] Stopped),
+}

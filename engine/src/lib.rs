@@ -1,0 +1,20 @@
+//! turnflow's engine: pipeline files, the two dataflows (of documents and of turns), epochs,
+//! inference, and what connectors and operators are. It names no operator and no connector.
+//!
+//! The way of a document is in [`corpus`] and [`publish`]; the way of a turn in [`turns`];
+//! [`plan`] makes a plan of a pipeline file ([`spec`]) and [`run`] runs it.
+
+pub mod component;
+pub mod connector;
+pub mod corpus;
+pub mod dead_letter;
+pub mod document;
+pub mod inference;
+pub mod plan;
+pub mod publish;
+pub mod record;
+pub mod run;
+pub mod spec;
+pub mod state;
+pub mod turns;
+pub mod wake;

@@ -1,0 +1,173 @@
+//! Plans: a pipeline file, resolved. Every name is looked up, every edge is typed, every
+//! value is checked, and every mistake is told, before anything runs.
+
+mod resolve;
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::path::Path;
+use std::sync::Arc;
+
+use crate::component::{
+    Catalog, ChunkerConfig, CorpusSourceConfig, InputPort, ModelConfig, OperatorConfig, SinkConfig, TurnSourceConfig,
+};
+use crate::record::PortType;
+use crate::spec::{self, Diagnostic, FilePath, Override, Sources};
+
+/// What a node is.
+pub enum NodeKind {
+    /// Turns come in.
+    Source(Box<dyn TurnSourceConfig>),
+    /// A value is made of values.
+    Operator(Box<dyn OperatorConfig>),
+    /// Answers go out.
+    Sink(Box<dyn SinkConfig>),
+}
+
+/// A node of the graph.
+pub struct PlannedNode {
+    /// Its id.
+    pub id: Arc<str>,
+    /// The name of its kind: `Bm25`.
+    pub kind_name: &'static str,
+    /// What it is.
+    pub kind: NodeKind,
+    /// Indexes of the nodes that feed it, in the order of its ports and lists.
+    pub inputs: Vec<usize>,
+    /// What its inputs are.
+    pub ports: &'static [InputPort],
+    /// What it gives; `None` for sinks.
+    pub output: Option<PortType>,
+}
+
+impl PlannedNode {
+    /// Its effective settings, in a line.
+    pub fn settings(&self) -> String {
+        match &self.kind {
+            NodeKind::Source(config) => config.explain(),
+            NodeKind::Operator(config) => config.explain(),
+            NodeKind::Sink(config) => config.explain(),
+        }
+    }
+}
+
+/// A corpus.
+pub struct PlannedCorpus {
+    /// Its name.
+    pub name: Arc<str>,
+    /// The name of its source's kind.
+    pub source_name: &'static str,
+    /// Where documents come from.
+    pub source: Box<dyn CorpusSourceConfig>,
+    /// The name of its chunker.
+    pub chunker_name: &'static str,
+    /// How they are cut.
+    pub chunker: Box<dyn ChunkerConfig>,
+    /// The model whose tokenizer the chunker uses.
+    pub tokenizer: Option<String>,
+}
+
+/// A model.
+pub struct PlannedModel {
+    /// The name of its kind.
+    pub kind_name: &'static str,
+    /// What it is.
+    pub config: Box<dyn ModelConfig>,
+}
+
+/// Bounds of the conversations that are held in memory.
+#[derive(Clone, Debug, serde::Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Conversations {
+    /// Utterances of history that a turn sees; older ones are dropped.
+    pub max_utterances: usize,
+    /// Seconds after which a conversation without turns is forgotten.
+    pub idle_s: u64,
+    /// Turns that are worked on at once; further ones wait at their source.
+    pub max_in_flight: usize,
+}
+
+impl Default for Conversations {
+    fn default() -> Self {
+        Self { max_utterances: 200, idle_s: 86_400, max_in_flight: 64 }
+    }
+}
+
+/// A pipeline that may run.
+pub struct Plan {
+    /// Its name.
+    pub name: String,
+    /// Hash of what it says, overrides included; layout and comments left out.
+    pub hash: Arc<str>,
+    /// By name.
+    pub models: BTreeMap<String, PlannedModel>,
+    /// In the order of the file.
+    pub corpora: Vec<PlannedCorpus>,
+    /// Every node comes after those that feed it.
+    pub nodes: Vec<PlannedNode>,
+    /// Bounds of conversations.
+    pub conversations: Conversations,
+    /// Where dead letters go; the state directory's `dead-letters.jsonl` if not given.
+    pub dead_letters: Option<FilePath>,
+}
+
+/// What came of reading a pipeline file.
+pub struct Planned {
+    /// The plan, if there were no mistakes.
+    pub plan: Option<Plan>,
+    /// Every mistake, in the order of the file.
+    pub diagnostics: Vec<Diagnostic>,
+    /// Every text that was read, for showing them.
+    pub sources: Sources,
+}
+
+/// Reads, resolves and checks a pipeline file.
+pub fn plan_file(path: &Path, overrides: &[Override], catalog: &Catalog) -> Planned {
+    plan(spec::load(path, overrides), catalog)
+}
+
+/// As [`plan_file`], of what is loaded already.
+pub fn plan(loaded: spec::Loaded, catalog: &Catalog) -> Planned {
+    let spec::Loaded { sources, tree, mut diagnostics } = loaded;
+    let plan = tree.and_then(|tree| resolve::resolve(&tree, &sources, catalog, &mut diagnostics));
+    // Stable, so that several at one place keep the order in which they were found.
+    diagnostics.sort_by_key(|diagnostic| diagnostic.span.map(|span| (span.source, span.start)));
+    Planned { plan: plan.filter(|_| diagnostics.is_empty()), diagnostics, sources }
+}
+
+impl Plan {
+    /// The node with this id.
+    pub fn node(&self, id: &str) -> Option<&PlannedNode> {
+        self.nodes.iter().find(|node| &*node.id == id)
+    }
+
+    /// The plan as text: models, corpora, and one line a node with its effective settings
+    /// and port types.
+    pub fn explain(&self) -> String {
+        let mut out = format!("pipeline {:?}  hash {}\n", self.name, &self.hash[..16]);
+        let width = self.nodes.iter().map(|node| node.id.len() + node.kind_name.len()).max().unwrap_or(0) + 5;
+        for (name, model) in &self.models {
+            let _ = writeln!(out, "model   {name:?} {}({})", model.kind_name, model.config.explain());
+        }
+        for corpus in &self.corpora {
+            let mut chunk = corpus.chunker.explain();
+            if let Some(model) = &corpus.tokenizer {
+                chunk = format!("{chunk}, tokenizer of {model:?}");
+            }
+            let source = format!("{}({})", corpus.source_name, corpus.source.explain());
+            let _ = writeln!(out, "corpus  {:?} {source} → {}({chunk})", corpus.name, corpus.chunker_name);
+        }
+        for node in &self.nodes {
+            let inputs: Vec<&str> = node.inputs.iter().map(|&input| &*self.nodes[input].id).collect();
+            let takes = match (node.ports, inputs.as_slice()) {
+                ([], _) => String::new(),
+                (ports, inputs) => format!("{} [{}]", ports[0].port, inputs.join(", ")),
+            };
+            let gives = node.output.map_or("·".to_owned(), |output| output.to_string());
+            let head = format!("{:?} {}", node.id, node.kind_name);
+            let edges = if takes.is_empty() { gives } else { format!("{takes} → {gives}") };
+            let _ = writeln!(out, "node    {head:width$} {edges}  ({})", node.settings());
+        }
+        out
+    }
+}

@@ -1,0 +1,98 @@
+//! What is wrong with a pipeline, where, and what to do about it.
+
+use super::Span;
+
+/// One mistake.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Diagnostic {
+    /// Stable, kebab-case: `unknown-operator`.
+    pub code: &'static str,
+    /// What is wrong, in one sentence.
+    pub message: String,
+    /// Where; `None` for what concerns the whole file.
+    pub span: Option<Span>,
+    /// Written beside the underlined source: what was expected.
+    pub label: String,
+    /// A second place that matters, with a word on it: the first definition of a duplicate.
+    pub related: Option<(Span, String)>,
+    /// What to do: a did-you-mean, the choices there are.
+    pub help: Vec<String>,
+}
+
+impl Diagnostic {
+    /// A mistake at a place.
+    pub fn new(code: &'static str, span: impl Into<Option<Span>>, message: impl Into<String>) -> Self {
+        Self { code, message: message.into(), span: span.into(), label: String::new(), related: None, help: Vec::new() }
+    }
+
+    /// Says beside the source what was expected.
+    pub fn label(mut self, label: impl Into<String>) -> Self {
+        self.label = label.into();
+        self
+    }
+
+    /// Adds a line of help.
+    pub fn help(mut self, help: impl Into<String>) -> Self {
+        self.help.push(help.into());
+        self
+    }
+
+    /// Points at a second place.
+    pub fn related(mut self, span: Span, word: impl Into<String>) -> Self {
+        self.related = Some((span, word.into()));
+        self
+    }
+
+    /// Adds a did-you-mean if one of the choices is near, else the choices.
+    pub fn choices<'a>(self, given: &str, choices: impl IntoIterator<Item = &'a str>) -> Self {
+        let choices: Vec<&str> = choices.into_iter().collect();
+        if let Some(near) = did_you_mean(given, choices.iter().copied()) {
+            return self.help(format!("did you mean `{near}`?"));
+        }
+        match choices.as_slice() {
+            [] => self,
+            choices => self.help(format!("there are: {}", quoted(choices))),
+        }
+    }
+}
+
+fn quoted(names: &[&str]) -> String {
+    names.iter().map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", ")
+}
+
+/// The choice that is most like what was given, if any is like it at all: by
+/// Damerau-Levenshtein distance up to a third of the length, letter case aside.
+pub fn did_you_mean<'a>(given: &str, choices: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
+    let lower = given.to_lowercase();
+    choices
+        .into_iter()
+        .map(|choice| {
+            let other = choice.to_lowercase();
+            let contained = lower.len() >= 3 && (other.starts_with(&lower) || lower.starts_with(&other));
+            let distance = strsim::damerau_levenshtein(&lower, &other);
+            (if contained { distance.min(1) } else { distance }, choice)
+        })
+        .filter(|(distance, choice)| *distance <= (choice.len().max(given.len()) / 3).max(1) && *distance < given.len())
+        .min_by_key(|(distance, _)| *distance)
+        .map(|(_, choice)| choice)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn near_names_are_found_and_far_ones_are_not() {
+        let operators = ["Bm25", "Dense", "Rrf", "ExtractiveAnswer"];
+        for (given, want) in [
+            ("bm25", Some("Bm25")),
+            ("Bm52", Some("Bm25")),
+            ("Dens", Some("Dense")),
+            ("Extractive", Some("ExtractiveAnswer")),
+            ("Summarise", None),
+            ("", None),
+        ] {
+            assert_eq!(did_you_mean(given, operators), want, "{given}");
+        }
+    }
+}

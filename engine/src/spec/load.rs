@@ -1,0 +1,320 @@
+//! Loading: a file, what it includes, and what the command line sets, as one tree.
+
+use std::path::{Path, PathBuf};
+
+use super::tree::Kind;
+use super::{Diagnostic, Entry, Source, Sources, Tree, did_you_mean, parse};
+
+/// Files may include files, to this depth.
+const MAX_INCLUDES: usize = 16;
+
+/// A `--set PATH=RON`.
+#[derive(Clone, Debug)]
+pub struct Override {
+    /// Keys and fields from the top, joined by dots: `corpora.docs.source.path`.
+    pub path: String,
+    /// RON.
+    pub value: String,
+}
+
+impl std::str::FromStr for Override {
+    type Err = OverrideError;
+
+    fn from_str(text: &str) -> Result<Self, OverrideError> {
+        let (path, value) = text.split_once('=').ok_or(OverrideError)?;
+        if path.trim().is_empty() {
+            return Err(OverrideError);
+        }
+        Ok(Self { path: path.trim().to_owned(), value: value.trim().to_owned() })
+    }
+}
+
+/// An argument that is no override.
+#[derive(Debug, thiserror::Error)]
+#[error("expected PATH=RON, as in corpora.docs.source.path=\"docs.jsonl\"")]
+pub struct OverrideError;
+
+/// A tree with the texts it was read from.
+#[derive(Debug)]
+pub struct Loaded {
+    /// Every text, for showing diagnostics.
+    pub sources: Sources,
+    /// The merged tree; `None` if it could not be read.
+    pub tree: Option<Tree>,
+    /// What is wrong so far.
+    pub diagnostics: Vec<Diagnostic>,
+}
+
+/// Reads a pipeline file with what it includes, and applies the overrides.
+pub fn load(path: &Path, overrides: &[Override]) -> Loaded {
+    let mut loader = Loader::default();
+    let tree = loader.file(path, None, &mut Vec::new());
+    loader.finish(tree, overrides)
+}
+
+/// As [`load`], of a text that is in no file.
+pub fn load_str(name: &str, base: &Path, text: &str, overrides: &[Override]) -> Loaded {
+    let mut loader = Loader::default();
+    let source = loader.sources.add(Source { name: name.into(), base: base.into(), text: text.into() });
+    let tree = loader.source(source, &mut Vec::new());
+    loader.finish(tree, overrides)
+}
+
+#[derive(Default)]
+struct Loader {
+    sources: Sources,
+    diagnostics: Vec<Diagnostic>,
+}
+
+impl Loader {
+    fn finish(mut self, mut tree: Option<Tree>, overrides: &[Override]) -> Loaded {
+        if let Some(tree) = &mut tree {
+            for set in overrides {
+                self.set(tree, set);
+            }
+            drop_removed(tree);
+        }
+        Loaded { sources: self.sources, tree, diagnostics: self.diagnostics }
+    }
+
+    fn file(&mut self, path: &Path, include: Option<super::Span>, open: &mut Vec<PathBuf>) -> Option<Tree> {
+        let name = path.display().to_string();
+        let bytes = match std::fs::read(path) {
+            Ok(bytes) => bytes,
+            Err(error) => {
+                self.diagnostics.push(Diagnostic::new(
+                    "unreadable-file",
+                    include,
+                    format!("cannot read `{name}`: {error}"),
+                ));
+                return None;
+            }
+        };
+        let text = match String::from_utf8(bytes) {
+            Ok(text) => text,
+            Err(error) => {
+                let at = error.utf8_error().valid_up_to();
+                let message = format!("`{name}` is not UTF-8: invalid byte at offset {at}");
+                self.diagnostics.push(Diagnostic::new("not-utf8", include, message));
+                return None;
+            }
+        };
+        let identity = path.canonicalize().unwrap_or_else(|_| path.to_owned());
+        if open.contains(&identity) || open.len() >= MAX_INCLUDES {
+            let message = format!("`{name}` includes itself, directly or through others");
+            self.diagnostics.push(Diagnostic::new("include-cycle", include, message));
+            return None;
+        }
+        open.push(identity);
+        let base = path.parent().map(Path::to_owned).unwrap_or_default();
+        let source = self.sources.add(Source { name, base, text: text.into() });
+        let tree = self.source(source, open);
+        open.pop();
+        tree
+    }
+
+    fn source(&mut self, source: usize, open: &mut Vec<PathBuf>) -> Option<Tree> {
+        let mut tree = match parse(&self.sources, source) {
+            Ok(tree) => tree,
+            Err(errors) => {
+                self.diagnostics.extend(errors);
+                return None;
+            }
+        };
+        let Some(entries) = tree.entries_mut() else { return Some(tree) };
+        let Some(at) = entries.iter().position(|entry| entry.key.text == "include") else { return Some(tree) };
+        let include = entries.remove(at).value;
+        let files = match include.kind {
+            Kind::Seq(items) => items,
+            _ => vec![include],
+        };
+        let mut base: Option<Tree> = None;
+        for file in files {
+            let Kind::Scalar(ron::Value::String(name)) = &file.kind else {
+                let found = format!("`include` takes paths in quotes, not {}", file.describe());
+                self.diagnostics.push(Diagnostic::new("wrong-type", file.span, found).label("expected a path"));
+                continue;
+            };
+            let path = self.sources.get(source).base.join(name);
+            if let Some(included) = self.file(&path, Some(file.span), open) {
+                base = Some(match base {
+                    Some(base) => merge(base, included),
+                    None => included,
+                });
+            }
+        }
+        Some(match base {
+            Some(base) => merge(base, tree),
+            None => tree,
+        })
+    }
+
+    fn set(&mut self, tree: &mut Tree, set: &Override) {
+        let name = format!("--set {}", set.path);
+        let source = self.sources.add(Source { name, base: PathBuf::new(), text: set.value.as_str().into() });
+        let value = match parse(&self.sources, source) {
+            Ok(value) => value,
+            Err(errors) => {
+                let help = format!("the value is RON: a string needs quotes, as in --set '{}=\"…\"'", set.path);
+                self.diagnostics.extend(errors.into_iter().map(|error| error.help(help.clone())));
+                return;
+            }
+        };
+        let mut at = &mut *tree;
+        let mut segments = set.path.split('.').peekable();
+        while let Some(segment) = segments.next() {
+            if segments.peek().is_none() {
+                return put(at, segment, value, &mut self.diagnostics, &set.path);
+            }
+            let names: Vec<String> =
+                at.entries().unwrap_or_default().iter().map(|entry| entry.key.text.clone()).collect();
+            let next = match &mut at.kind {
+                Kind::Seq(items) | Kind::Tuple(_, items) => {
+                    segment.parse::<usize>().ok().and_then(|index| items.get_mut(index))
+                }
+                Kind::Map(entries) | Kind::Struct(_, entries) => {
+                    entries.iter_mut().find(|entry| entry.key.text == segment).map(|entry| &mut entry.value)
+                }
+                Kind::Scalar(_) => None,
+            };
+            match next {
+                Some(next) => at = next,
+                None => {
+                    let message = format!("--set {}: there is no `{segment}` here", set.path);
+                    let diagnostic = Diagnostic::new("unknown-path", value.span, message);
+                    self.diagnostics.push(diagnostic.choices(segment, names.iter().map(String::as_str)));
+                    return;
+                }
+            }
+        }
+    }
+}
+
+fn put(at: &mut Tree, key: &str, value: Tree, diagnostics: &mut Vec<Diagnostic>, path: &str) {
+    let span = value.span;
+    match &mut at.kind {
+        Kind::Map(entries) | Kind::Struct(_, entries) => match entries.iter_mut().find(|entry| entry.key.text == key) {
+            Some(entry) => entry.value = value,
+            None => entries.push(Entry { key: super::Name { text: key.to_owned(), span }, value }),
+        },
+        Kind::Seq(items) | Kind::Tuple(_, items) => match key.parse::<usize>().ok().and_then(|i| items.get_mut(i)) {
+            Some(item) => *item = value,
+            None => diagnostics.push(
+                Diagnostic::new("unknown-path", span, format!("--set {path}: the list has no item `{key}`"))
+                    .help(format!("it has {} items, counted from 0", items.len())),
+            ),
+        },
+        Kind::Scalar(_) => diagnostics.push(Diagnostic::new(
+            "unknown-path",
+            span,
+            format!("--set {path}: `{key}` is asked of a plain value"),
+        )),
+    }
+}
+
+/// `over` wins. Maps and structs of the same name are merged member by member; anything
+/// else, a node of another operator included, replaces what was there.
+fn merge(base: Tree, over: Tree) -> Tree {
+    let kind = match (base.kind, over.kind) {
+        (Kind::Map(base), Kind::Map(over)) => Kind::Map(merge_entries(base, over)),
+        (Kind::Struct(base_name, base), Kind::Struct(name, over)) if same(&base_name, &name) => {
+            Kind::Struct(name.or(base_name), merge_entries(base, over))
+        }
+        (_, over) => over,
+    };
+    Tree { span: over.span, kind }
+}
+
+fn same(base: &Option<super::Name>, over: &Option<super::Name>) -> bool {
+    match (base, over) {
+        (Some(base), Some(over)) => base.text == over.text,
+        (_, None) => true,
+        (None, Some(_)) => false,
+    }
+}
+
+fn merge_entries(mut base: Vec<Entry>, over: Vec<Entry>) -> Vec<Entry> {
+    for entry in over {
+        match base.iter().position(|old| old.key.text == entry.key.text) {
+            Some(at) => {
+                let old = base.remove(at);
+                base.insert(at, Entry { key: entry.key, value: merge(old.value, entry.value) });
+            }
+            None => base.push(entry),
+        }
+    }
+    base
+}
+
+/// An override of `Remove` takes a node, model or corpus out of what was included.
+fn drop_removed(tree: &mut Tree) {
+    for entry in tree.entries_mut().into_iter().flatten() {
+        if let Kind::Map(members) = &mut entry.value.kind {
+            members.retain(|member| {
+                !matches!(&member.value.kind, Kind::Struct(Some(name), fields) if name.text == "Remove" && fields.is_empty())
+            });
+        }
+    }
+}
+
+/// Names near a missing file's, from its directory; for a did-you-mean on paths.
+pub(crate) fn near_file(path: &Path) -> Option<String> {
+    let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let wanted = path.file_name()?.to_str()?;
+    let names: Vec<String> =
+        std::fs::read_dir(directory).ok()?.flatten().filter_map(|entry| entry.file_name().into_string().ok()).collect();
+    did_you_mean(wanted, names.iter().map(String::as_str)).map(str::to_owned)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn loaded(text: &str, sets: &[&str]) -> Loaded {
+        let sets: Vec<Override> = sets.iter().map(|set| set.parse().unwrap()).collect();
+        load_str("t.ron", Path::new("."), text, &sets)
+    }
+
+    #[test]
+    fn set_replaces_adds_and_reports() {
+        let text = "Pipeline(nodes: {\"a\": Bm25(top: 1, list: [1, 2])})";
+        let tree = loaded(text, &["nodes.a.top=5", "nodes.a.k1=0.9", "nodes.a.list.1=7"]).tree.unwrap();
+        assert_eq!(tree.canonical(), "Pipeline{\"nodes\":{\"a\":Bm25{\"k1\":0.9,\"list\":[1,7,],\"top\":5,},},}");
+        for (set, code, help) in [
+            ("nodes.zebra.top=5", "unknown-path", "there are: `a`"),
+            ("node.a.top=5", "unknown-path", "did you mean `nodes`?"),
+            ("nodes.a.top=x y", "syntax", "a string needs quotes"),
+            ("nodes.a.list.9=1", "unknown-path", "it has 2 items"),
+        ] {
+            let diagnostics = loaded(text, &[set]).diagnostics;
+            assert_eq!(diagnostics.len(), 1, "{set}");
+            assert_eq!(diagnostics[0].code, code, "{set}");
+            assert!(diagnostics[0].help.iter().any(|line| line.contains(help)), "{set}: {diagnostics:?}");
+        }
+    }
+
+    #[test]
+    fn includes_merge_replace_and_remove() {
+        let dir = tempfile::tempdir().unwrap();
+        std::fs::write(
+            dir.path().join("base.ron"),
+            "Pipeline(name: \"b\", nodes: {\"a\": X(n: 1, m: 2), \"c\": Y(q: 1), \"d\": Z})",
+        )
+        .unwrap();
+        let text = "Pipeline(include: [\"base.ron\"], nodes: {\"a\": X(n: 3), \"c\": W(r: 1), \"d\": Remove})";
+        let loaded = load_str("t.ron", dir.path(), text, &[]);
+        assert_eq!(loaded.diagnostics, []);
+        assert_eq!(
+            loaded.tree.unwrap().canonical(),
+            "Pipeline{\"name\":String(\"b\"),\"nodes\":{\"a\":X{\"m\":2,\"n\":3,},\"c\":W{\"r\":1,},},}"
+        );
+    }
+
+    #[test]
+    fn an_include_of_itself_is_told() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("loop.ron");
+        std::fs::write(&path, "Pipeline(include: \"loop.ron\")").unwrap();
+        assert_eq!(load(&path, &[]).diagnostics[0].code, "include-cycle");
+    }
+}

@@ -1,0 +1,85 @@
+//! Pipeline files: RON to a tree that knows where in which file each value stands, merged
+//! with what it includes and what the command line sets, and typed on demand.
+//!
+//! Nothing here knows what a pipeline is; [`crate::plan`] does.
+
+mod de;
+mod diagnostic;
+mod load;
+mod tree;
+
+pub use de::{FilePath, Problem, SpecError, from_tree};
+pub use diagnostic::{Diagnostic, did_you_mean};
+pub(crate) use load::near_file;
+pub use load::{Loaded, Override, load, load_str};
+pub use tree::{Entry, Kind, Name, Tree, parse};
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+/// A range of bytes in one of the [`Sources`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Span {
+    /// Index into [`Sources`].
+    pub source: usize,
+    /// First byte.
+    pub start: usize,
+    /// One past the last byte.
+    pub end: usize,
+}
+
+impl Span {
+    /// Whether `other` lies within.
+    pub fn contains(&self, other: &Span) -> bool {
+        self.source == other.source && self.start <= other.start && other.end <= self.end
+    }
+}
+
+/// One text that values were read from.
+#[derive(Clone, Debug)]
+pub struct Source {
+    /// How to name it to the user: the path as given, or `--set …`.
+    pub name: String,
+    /// The directory that relative paths in it are relative to.
+    pub base: PathBuf,
+    /// Its text.
+    pub text: Arc<str>,
+}
+
+/// Every text that a pipeline was read from.
+#[derive(Clone, Debug, Default)]
+pub struct Sources(Vec<Source>);
+
+impl Sources {
+    /// Adds a text and gives its index.
+    pub fn add(&mut self, source: Source) -> usize {
+        self.0.push(source);
+        self.0.len() - 1
+    }
+
+    /// The text with that index.
+    pub fn get(&self, index: usize) -> &Source {
+        &self.0[index]
+    }
+
+    /// Line and column of a span's start, both from 1; the column counts characters.
+    pub fn line_column(&self, span: Span) -> (usize, usize) {
+        let text = &self.0[span.source].text;
+        let before = &text[..span.start.min(text.len())];
+        let line_start = before.rfind('\n').map_or(0, |at| at + 1);
+        (before.matches('\n').count() + 1, before[line_start..].chars().count() + 1)
+    }
+}
+
+/// Types a text of RON, with paths relative to the working directory; for tests and examples.
+pub fn from_str<T: serde::de::DeserializeOwned>(text: &str) -> Result<T, SpecError> {
+    let mut sources = Sources::default();
+    let source = sources.add(Source { name: "text".into(), base: PathBuf::new(), text: text.into() });
+    match parse(&sources, source) {
+        Ok(tree) => from_tree(&tree, &sources),
+        Err(errors) => Err(SpecError {
+            problem: Problem::Other(errors.into_iter().map(|error| error.message).collect::<Vec<_>>().join("; ")),
+            span: None,
+        }),
+    }
+}

@@ -1,0 +1,126 @@
+//! The state directory: one process at a time, a format version, a directory an index.
+
+use std::fs::{File, OpenOptions};
+use std::io;
+use std::path::{Path, PathBuf};
+
+/// The version of the directory's layout.
+const FORMAT: &str = "turnflow state 1\n";
+
+/// Why a state directory cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum StateError {
+    /// Something in it cannot be used.
+    #[error("the state directory cannot be used: cannot {action} `{path}`: {source}")]
+    Io {
+        /// As a verb.
+        action: &'static str,
+        /// What.
+        path: PathBuf,
+        /// What the operating system said.
+        source: io::Error,
+    },
+    /// Another process has it.
+    #[error("the state directory `{0}` is in use by another turnflow process")]
+    InUse(PathBuf),
+    /// It was written by a version that this one does not understand.
+    #[error("the state directory `{path}` has the format {found:?}, and this version reads only {FORMAT:?}")]
+    Format {
+        /// The directory.
+        path: PathBuf,
+        /// What its `format` file says.
+        found: String,
+    },
+}
+
+/// A state directory that this process holds.
+#[derive(Debug)]
+pub struct StateDirectory {
+    path: PathBuf,
+    // The lock is the file's; it ends with the process, however that ends.
+    _lock: File,
+}
+
+impl StateDirectory {
+    /// Takes the directory, which is made if it is not there.
+    pub fn open(path: &Path) -> Result<Self, StateError> {
+        let io = |action, path: &Path| {
+            let path = path.to_owned();
+            move |source| StateError::Io { action, path, source }
+        };
+        std::fs::create_dir_all(path).map_err(io("create", path))?;
+        let lock_path = path.join("lock");
+        let lock = OpenOptions::new()
+            .create(true)
+            .truncate(false)
+            .write(true)
+            .open(&lock_path)
+            .map_err(io("write", &lock_path))?;
+        match lock.try_lock() {
+            Ok(()) => {}
+            Err(std::fs::TryLockError::WouldBlock) => return Err(StateError::InUse(path.to_owned())),
+            Err(std::fs::TryLockError::Error(error)) => return Err(io("lock", &lock_path)(error)),
+        }
+        let format_path = path.join("format");
+        match std::fs::read_to_string(&format_path) {
+            Ok(found) if found == FORMAT => {}
+            Ok(found) => return Err(StateError::Format { path: path.to_owned(), found }),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                std::fs::write(&format_path, FORMAT).map_err(io("write", &format_path))?;
+            }
+            Err(error) => return Err(io("read", &format_path)(error)),
+        }
+        Ok(Self { path: path.to_owned(), _lock: lock })
+    }
+
+    /// The directory.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// The directory of one index of a corpus, made if it is not there.
+    pub fn index(&self, corpus: &str, key: &str) -> Result<PathBuf, StateError> {
+        let path = self.path.join("corpora").join(file_name(corpus)).join(file_name(key));
+        std::fs::create_dir_all(&path).map_err(|source| StateError::Io {
+            action: "create",
+            path: path.clone(),
+            source,
+        })?;
+        Ok(path)
+    }
+}
+
+/// A name as a file's, whatever is in it.
+fn file_name(name: &str) -> String {
+    let safe: String =
+        name.chars().map(|c| if c.is_ascii_alphanumeric() || "-_.".contains(c) { c } else { '_' }).collect();
+    if safe == name && !name.starts_with('.') && name.len() < 100 {
+        return safe;
+    }
+    let hash = blake3::hash(name.as_bytes()).to_hex();
+    format!("{}-{}", safe.chars().take(40).collect::<String>().trim_start_matches('.'), &hash[..12])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_process_at_a_time_and_known_formats_only() {
+        let dir = tempfile::tempdir().unwrap();
+        let held = StateDirectory::open(dir.path()).unwrap();
+        assert!(matches!(StateDirectory::open(dir.path()), Err(StateError::InUse(_))));
+        drop(held);
+        std::fs::write(dir.path().join("format"), "turnflow state 99\n").unwrap();
+        assert!(matches!(StateDirectory::open(dir.path()), Err(StateError::Format { .. })));
+    }
+
+    #[test]
+    fn any_name_is_a_file_name() {
+        assert_eq!(file_name("docs"), "docs");
+        for name in ["../x", ".", "a/b", "é", &"x".repeat(300)] {
+            let file = file_name(name);
+            assert!(!file.contains('/') && !file.starts_with('.') && file.len() < 100, "{file}");
+        }
+    }
+}

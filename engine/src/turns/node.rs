@@ -1,0 +1,124 @@
+//! The wiring of an operator: joins its inputs by count, calls it, and sends what it gives.
+//!
+//! A call that is ready at once (a search, a fusion) costs no more than the function. One
+//! that waits for a model continues off the worker, while the operator holds the turn's
+//! capability; its end wakes the worker. Turns finish in any order.
+
+use std::collections::HashMap;
+use std::panic::AssertUnwindSafe;
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
+
+use futures::FutureExt;
+use parking_lot::Mutex;
+use timely::container::CapacityContainerBuilder;
+use timely::dataflow::channels::pact::Pipeline;
+use timely::dataflow::operators::Capability;
+use timely::dataflow::operators::generic::OutputBuilder;
+use timely::dataflow::operators::generic::builder_rc::OperatorBuilder;
+use timely::dataflow::{Scope, StreamVec};
+
+use super::{RunningNode, TurnsShared};
+use crate::component::{Call, Operator};
+use crate::record::{Failure, Item, Turn, Value};
+use crate::wake::WakeSlot;
+
+/// A turn whose inputs are not all there.
+struct Waiting {
+    turn: Arc<Turn>,
+    values: Vec<Option<Value>>,
+    missing: usize,
+    capability: Capability<u64>,
+}
+
+pub(super) fn build<'s>(
+    scope: Scope<'s, u64>,
+    node: &RunningNode,
+    operator: Arc<dyn Operator>,
+    inputs: Vec<StreamVec<'s, u64, Item>>,
+    shared: Arc<TurnsShared>,
+) -> StreamVec<'s, u64, Item> {
+    let mut builder = OperatorBuilder::new(format!("{} {:?}", node.kind_name, node.id), scope);
+    let ports = inputs.len();
+    let mut inputs: Vec<_> = inputs.into_iter().map(|stream| builder.new_input(stream, Pipeline)).collect();
+    let (output, stream) = builder.new_output::<Vec<Item>>();
+    let mut output = OutputBuilder::<_, CapacityContainerBuilder<_>>::from(output);
+    let wake = WakeSlot::default();
+    wake.set(scope.worker().sync_activator_for(builder.operator_info().address.to_vec()));
+    let id = node.id.clone();
+    builder.build(move |_| {
+        let mut waiting: HashMap<u64, Waiting> = HashMap::new();
+        let mut running: HashMap<u64, Capability<u64>> = HashMap::new();
+        let done: Arc<Mutex<Vec<Item>>> = Arc::default();
+        move |_| {
+            let mut complete: Vec<Waiting> = Vec::new();
+            for (port, input) in inputs.iter_mut().enumerate() {
+                input.for_each_stamp(|time, batches| {
+                    let Some(capability) = time.retain_least(0) else { return };
+                    for Item { turn, value } in batches.flat_map(|batch| batch.drain(..)) {
+                        let entry = waiting.entry(turn.sequence).or_insert_with(|| Waiting {
+                            turn: turn.clone(),
+                            values: vec![None; ports],
+                            missing: ports,
+                            capability: capability.clone(),
+                        });
+                        if entry.values[port].replace(value).is_none() {
+                            entry.missing -= 1;
+                        }
+                        if entry.missing == 0 {
+                            complete.extend(waiting.remove(&turn.sequence));
+                        }
+                    }
+                });
+            }
+            let mut output = output.activate();
+            let _runtime = shared.handle.enter();
+            for Waiting { turn, values, capability, .. } in complete {
+                let inputs: Vec<Value> = values.into_iter().flatten().collect();
+                let failed = inputs.iter().find(|value| matches!(value, Value::Failed(_))).cloned();
+                if let Some(value) = failed {
+                    let item = Item { turn, value };
+                    shared.observe(&id, &item);
+                    output.session(&capability).give(item);
+                    continue;
+                }
+                let call = Call { turn: turn.clone(), inputs, published: shared.epochs.get(turn.epoch) };
+                let operator = operator.clone();
+                // Called inside the future, so that a panic on the way there is caught too.
+                let future = AssertUnwindSafe(async move { operator.call(call).await }).catch_unwind();
+                let sequence = turn.sequence;
+                let node = id.clone();
+                let mut future = Box::pin(async move {
+                    let value = match future.await {
+                        Ok(Ok(value)) => value,
+                        Ok(Err(error)) => Value::Failed(Failure { node, reason: error.to_string().into() }),
+                        Err(_) => Value::Failed(Failure { node, reason: "the operator panicked".into() }),
+                    };
+                    Item { turn, value }
+                });
+                match future.poll_unpin(&mut Context::from_waker(Waker::noop())) {
+                    Poll::Ready(item) => {
+                        shared.observe(&id, &item);
+                        output.session(&capability).give(item);
+                    }
+                    Poll::Pending => {
+                        running.insert(sequence, capability);
+                        let (done, wake) = (done.clone(), wake.clone());
+                        shared.handle.spawn(async move {
+                            let item = future.await;
+                            done.lock().push(item);
+                            wake.wake();
+                        });
+                    }
+                }
+            }
+            for item in done.lock().drain(..) {
+                if let Some(capability) = running.remove(&item.turn.sequence) {
+                    shared.observe(&id, &item);
+                    output.session(&capability).give(item);
+                }
+            }
+        }
+    });
+    stream
+}

@@ -1,0 +1,75 @@
+//! Text to terms.
+
+use serde::Deserialize;
+use tantivy::tokenizer::{
+    Language, LowerCaser, RemoveLongFilter, SimpleTokenizer, Stemmer, StopWordFilter, TextAnalyzer,
+};
+
+/// Terms longer than this many bytes are not words (hashes, base64) and are left out.
+const LONGEST: usize = 100;
+
+/// How text becomes terms.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Deserialize)]
+pub enum Tokenizer {
+    /// Letters and digits, lower-cased, Lucene's English stop words left out, Snowball stems.
+    #[default]
+    English,
+    /// Split at blanks and lower-cased; punctuation stays on the words.
+    Whitespace,
+}
+
+impl Tokenizer {
+    /// Part of an index's key.
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Tokenizer::English => "english",
+            Tokenizer::Whitespace => "whitespace",
+        }
+    }
+
+    /// The terms of a text, in order, repeated as often as they occur.
+    pub fn terms(self, text: &str) -> Vec<String> {
+        match self {
+            Tokenizer::Whitespace => text
+                .split_whitespace()
+                .map(str::to_lowercase)
+                .filter(|word| word.len() < tantivy::tokenizer::MAX_TOKEN_LEN)
+                .collect(),
+            Tokenizer::English => {
+                let mut terms = Vec::new();
+                let mut analyzer = english();
+                analyzer.token_stream(text).process(&mut |token| terms.push(token.text.clone()));
+                terms
+            }
+        }
+    }
+}
+
+fn english() -> TextAnalyzer {
+    let words = TextAnalyzer::builder(SimpleTokenizer::default())
+        .filter_dynamic(RemoveLongFilter::limit(LONGEST))
+        .filter_dynamic(LowerCaser);
+    let words = match StopWordFilter::new(Language::English) {
+        Some(stop_words) => words.filter_dynamic(stop_words),
+        None => words,
+    };
+    words.filter_dynamic(Stemmer::new(Language::English)).build()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn texts_become_terms() {
+        for (tokenizer, text, want) in [
+            (Tokenizer::English, "The Obligations of licensed firms!", vec!["oblig", "licens", "firm"]),
+            (Tokenizer::Whitespace, "The Firms, (licensed)", vec!["the", "firms,", "(licensed)"]),
+            (Tokenizer::English, "AND OR NOT \"Legislation: \"", vec!["legisl"]),
+            (Tokenizer::English, "\u{0}\u{202e}🙂", vec![]),
+            (Tokenizer::Whitespace, "", vec![]),
+        ] {
+            assert_eq!(tokenizer.terms(text), want, "{tokenizer:?} {text:?}");
+        }
+    }
+}

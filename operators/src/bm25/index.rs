@@ -1,0 +1,335 @@
+//! The inverted index: tantivy holds the postings on disk; the passages they belong to, and
+//! their exact lengths, are held beside its segments in memory.
+
+use std::any::Any;
+use std::collections::{BTreeMap, HashMap};
+use std::path::Path;
+use std::sync::Arc;
+
+use futures::FutureExt;
+use futures::future::BoxFuture;
+use tantivy::directory::MmapDirectory;
+use tantivy::index::SegmentId;
+use tantivy::merge_policy::LogMergePolicy;
+use tantivy::schema::{
+    FAST, Field, INDEXED, IndexRecordOption, STORED, Schema, TextFieldIndexing, TextOptions, Value as _,
+};
+use tantivy::tokenizer::{PreTokenizedString, Token};
+use tantivy::{
+    DocSet, Index as TantivyIndex, IndexReader, IndexWriter, ReloadPolicy, SegmentReader, TERMINATED, TantivyDocument,
+    Term,
+};
+use turnflow_engine::component::{Delta, Index, IndexDefinition, IndexError};
+use turnflow_engine::document::{Chunk, ContentHash};
+use turnflow_engine::record::{Hit, rank};
+
+use super::analyzer::Tokenizer;
+use super::score::{Statistics, idf, term_score};
+
+/// Bytes that tantivy buffers before it writes a segment.
+const BUFFER: usize = 64 << 20;
+
+pub(super) struct Bm25Definition {
+    pub tokenizer: Tokenizer,
+}
+
+impl IndexDefinition for Bm25Definition {
+    fn key(&self) -> String {
+        format!("bm25-{}", self.tokenizer.name())
+    }
+
+    fn open<'a>(&'a self, directory: Option<&'a Path>) -> BoxFuture<'a, Result<Box<dyn Index>, IndexError>> {
+        async move {
+            let open = |directory: Option<&Path>| Bm25Index::open(self.tokenizer, directory);
+            let index = match (open(directory), directory) {
+                (Ok(index), _) => index,
+                // What cannot be read is made anew: the corpus has everything.
+                (Err(error), Some(path)) if path.join("meta.json").exists() => {
+                    tracing::warn!(%error, path = %path.display(), "the index cannot be read and is built anew");
+                    let io = |source| IndexError::Io { action: "clear", path: path.to_owned(), source };
+                    std::fs::remove_dir_all(path).and_then(|()| std::fs::create_dir_all(path)).map_err(io)?;
+                    open(directory)?
+                }
+                (Err(error), _) => return Err(error),
+            };
+            Ok(Box::new(index) as Box<dyn Index>)
+        }
+        .boxed()
+    }
+}
+
+fn store(action: &'static str) -> impl Fn(tantivy::TantivyError) -> IndexError {
+    move |error| IndexError::Store { store: "tantivy", action, reason: error.to_string() }
+}
+
+#[derive(Clone, Copy)]
+struct Fields {
+    id: Field,
+    hash: Field,
+    /// Unique for ever; what deletes name.
+    row: Field,
+    length: Field,
+    terms: Field,
+}
+
+struct Entry {
+    row: u64,
+    length: u32,
+    hash: ContentHash,
+    /// Absent for what is stored and not confirmed by the corpus yet.
+    chunk: Option<Arc<Chunk>>,
+}
+
+struct Bm25Index {
+    tokenizer: Tokenizer,
+    fields: Fields,
+    writer: IndexWriter,
+    reader: IndexReader,
+    entries: HashMap<Arc<str>, Entry>,
+    /// The id of each row that is live.
+    rows: HashMap<u64, Arc<str>>,
+    next_row: u64,
+    terms: u64,
+    segments: HashMap<SegmentId, Arc<Vec<Passage>>>,
+}
+
+/// By tantivy's number in its segment; `None` for passages that are gone.
+type Passage = Option<(Arc<Chunk>, u32)>;
+
+impl Bm25Index {
+    fn open(tokenizer: Tokenizer, directory: Option<&Path>) -> Result<Self, IndexError> {
+        let mut schema = Schema::builder();
+        let indexing = TextFieldIndexing::default()
+            .set_tokenizer("raw")
+            .set_fieldnorms(false)
+            .set_index_option(IndexRecordOption::WithFreqs);
+        let fields = Fields {
+            id: schema.add_text_field("id", STORED),
+            hash: schema.add_bytes_field("hash", STORED),
+            row: schema.add_u64_field("row", INDEXED | FAST | STORED),
+            length: schema.add_u64_field("length", STORED),
+            terms: schema.add_text_field("terms", TextOptions::default().set_indexing_options(indexing)),
+        };
+        let schema = schema.build();
+        let index = match directory {
+            Some(path) => {
+                let directory = MmapDirectory::open(path).map_err(|error| store("open its directory")(error.into()))?;
+                TantivyIndex::open_or_create(directory, schema).map_err(store("open the index"))?
+            }
+            None => TantivyIndex::create_in_ram(schema),
+        };
+        let writer: IndexWriter = index.writer_with_num_threads(1, BUFFER).map_err(store("open a writer"))?;
+        let mut merges = LogMergePolicy::default();
+        // The default never merges because of deletes.
+        merges.set_del_docs_ratio_before_merge(0.3);
+        writer.set_merge_policy(Box::new(merges));
+        let reader =
+            index.reader_builder().reload_policy(ReloadPolicy::Manual).try_into().map_err(store("open a reader"))?;
+        let mut this = Self {
+            tokenizer,
+            fields,
+            writer,
+            reader,
+            entries: HashMap::new(),
+            rows: HashMap::new(),
+            next_row: 0,
+            terms: 0,
+            segments: HashMap::new(),
+        };
+        this.remember().map_err(store("read what is stored"))?;
+        Ok(this)
+    }
+
+    /// Reads which passages are stored.
+    fn remember(&mut self) -> Result<(), tantivy::TantivyError> {
+        for segment in self.reader.searcher().segment_readers() {
+            let documents = segment.get_store_reader(4)?;
+            for number in segment.doc_ids_alive() {
+                let document: TantivyDocument = documents.get(number)?;
+                let id = document.get_first(self.fields.id).and_then(|value| value.as_str());
+                let row = document.get_first(self.fields.row).and_then(|value| value.as_u64());
+                let length = document.get_first(self.fields.length).and_then(|value| value.as_u64());
+                let hash = document.get_first(self.fields.hash).and_then(|value| value.as_bytes());
+                let hash = hash.and_then(|bytes| <[u8; 32]>::try_from(bytes).ok());
+                let (Some(id), Some(row), Some(length), Some(hash)) = (id, row, length, hash) else { continue };
+                let id: Arc<str> = id.into();
+                let entry = Entry { row, length: length as u32, hash: ContentHash(hash), chunk: None };
+                self.next_row = self.next_row.max(row + 1);
+                self.rows.insert(row, id.clone());
+                self.entries.insert(id, entry);
+            }
+        }
+        Ok(())
+    }
+
+    fn remove(&mut self, id: &str) {
+        if let Some(entry) = self.entries.remove(id) {
+            self.writer.delete_term(Term::from_field_u64(self.fields.row, entry.row));
+            self.rows.remove(&entry.row);
+            if entry.chunk.is_some() {
+                self.terms -= u64::from(entry.length);
+            }
+        }
+    }
+
+    fn add(&mut self, chunk: &Arc<Chunk>) -> Result<(), tantivy::TantivyError> {
+        if let Some(entry) = self.entries.get_mut(&chunk.id) {
+            if entry.hash == chunk.hash {
+                // Stored already, by an earlier process or an earlier attempt.
+                if entry.chunk.replace(chunk.clone()).is_none() {
+                    self.terms += u64::from(entry.length);
+                }
+                return Ok(());
+            }
+            self.remove(&chunk.id);
+        }
+        let terms = self.tokenizer.terms(&chunk.indexed_text());
+        let length = terms.len() as u32;
+        let token = |(position, text): (usize, String)| Token { position, text, ..Token::default() };
+        let tokens: Vec<Token> = terms.into_iter().enumerate().map(token).collect();
+        let row = self.next_row;
+        self.next_row += 1;
+        let mut document = TantivyDocument::default();
+        document.add_text(self.fields.id, &*chunk.id);
+        document.add_bytes(self.fields.hash, &chunk.hash.0);
+        document.add_u64(self.fields.row, row);
+        document.add_u64(self.fields.length, u64::from(length));
+        document.add_pre_tokenized_text(self.fields.terms, PreTokenizedString { text: String::new(), tokens });
+        self.writer.add_document(document)?;
+        self.terms += u64::from(length);
+        self.rows.insert(row, chunk.id.clone());
+        let entry = Entry { row, length, hash: chunk.hash, chunk: Some(chunk.clone()) };
+        self.entries.insert(chunk.id.clone(), entry);
+        Ok(())
+    }
+
+    fn change(&mut self, delta: &Delta) -> Result<(), tantivy::TantivyError> {
+        for chunk in &delta.removed {
+            self.remove(&chunk.id);
+        }
+        if delta.whole {
+            let named: HashMap<&str, ContentHash> = delta.added.iter().map(|chunk| (&*chunk.id, chunk.hash)).collect();
+            let gone = self.entries.iter().filter(|(id, entry)| named.get(&***id) != Some(&entry.hash));
+            let gone: Vec<Arc<str>> = gone.map(|(id, _)| id.clone()).collect();
+            gone.iter().for_each(|id| self.remove(id));
+        }
+        delta.added.iter().try_for_each(|chunk| self.add(chunk))?;
+        self.writer.commit()?;
+        self.reader.reload()
+    }
+
+    /// What readers of the new epoch hold.
+    fn view(&mut self) -> Result<Bm25Reader, tantivy::TantivyError> {
+        let searcher = self.reader.searcher();
+        let mut known = HashMap::new();
+        let mut segments = Vec::new();
+        for reader in searcher.segment_readers() {
+            let passages = match self.segments.get(&reader.segment_id()) {
+                Some(passages) => passages.clone(),
+                None => Arc::new(self.passages(reader)?),
+            };
+            known.insert(reader.segment_id(), passages.clone());
+            segments.push(Segment { reader: reader.clone(), passages });
+        }
+        self.segments = known;
+        let statistics = Statistics { passages: self.entries.len() as u64, terms: self.terms };
+        Ok(Bm25Reader { field: self.fields.terms, segments, statistics })
+    }
+
+    fn passages(&self, reader: &SegmentReader) -> Result<Vec<Passage>, tantivy::TantivyError> {
+        let rows = reader.fast_fields().u64("row")?;
+        let passage = |number| {
+            let id = self.rows.get(&rows.first(number)?)?;
+            let entry = self.entries.get(id)?;
+            Some((entry.chunk.clone()?, entry.length))
+        };
+        Ok((0..reader.max_doc()).map(passage).collect())
+    }
+}
+
+impl Index for Bm25Index {
+    fn apply<'a>(&'a mut self, delta: &'a Delta) -> BoxFuture<'a, Result<Arc<dyn Any + Send + Sync>, IndexError>> {
+        async move {
+            // Blocking, on a thread that may block.
+            tokio::task::block_in_place(|| {
+                self.change(delta).map_err(store("commit"))?;
+                let view = self.view().map_err(store("read its new epoch"))?;
+                Ok(Arc::new(view) as Arc<dyn Any + Send + Sync>)
+            })
+        }
+        .boxed()
+    }
+}
+
+struct Segment {
+    reader: SegmentReader,
+    passages: Arc<Vec<Passage>>,
+}
+
+/// The index as of an epoch.
+pub(super) struct Bm25Reader {
+    field: Field,
+    segments: Vec<Segment>,
+    statistics: Statistics,
+}
+
+impl Bm25Reader {
+    /// The best passages for these terms; a term that is repeated counts as often.
+    pub fn search(&self, terms: &[String], k1: f32, b: f32, top: usize) -> Result<Vec<Hit>, IndexError> {
+        let mut counts: BTreeMap<&str, f32> = BTreeMap::new();
+        for term in terms {
+            *counts.entry(term).or_default() += 1.0;
+        }
+        let average = self.statistics.terms as f32 / (self.statistics.passages.max(1)) as f32;
+        let mut scores: Vec<Vec<f32>> = self.segments.iter().map(|segment| vec![0.0; segment.passages.len()]).collect();
+        // In the order of the terms, so that sums do not depend on the question's word order
+        // or on the segments.
+        for (term, count) in counts {
+            let postings = self.postings(term).map_err(store("read postings"))?;
+            let idf = idf(self.statistics, postings.len() as u64) * count;
+            for (segment, number, tf) in postings {
+                if let Some((_, length)) = &self.segments[segment].passages[number as usize] {
+                    scores[segment][number as usize] += term_score(idf, tf, *length, average, k1, b);
+                }
+            }
+        }
+        Ok(self.best(&scores, top))
+    }
+
+    /// Live passages that have a term: segment, number, occurrences.
+    fn postings(&self, term: &str) -> Result<Vec<(usize, u32, u32)>, tantivy::TantivyError> {
+        use tantivy::postings::Postings;
+        let term = Term::from_field_text(self.field, term);
+        let mut found = Vec::new();
+        for (at, segment) in self.segments.iter().enumerate() {
+            let index = segment.reader.inverted_index(self.field)?;
+            let Some(mut postings) = index.read_postings(&term, IndexRecordOption::WithFreqs)? else { continue };
+            let alive = segment.reader.alive_bitset();
+            let mut number = postings.doc();
+            while number != TERMINATED {
+                if alive.is_none_or(|alive| alive.is_alive(number)) {
+                    found.push((at, number, postings.term_freq()));
+                }
+                number = postings.advance();
+            }
+        }
+        Ok(found)
+    }
+
+    fn best(&self, scores: &[Vec<f32>], top: usize) -> Vec<Hit> {
+        let mut found: Vec<(f32, &Arc<Chunk>)> = Vec::new();
+        for (segment, scores) in self.segments.iter().zip(scores) {
+            let passages = segment.passages.iter().zip(scores).filter(|(_, score)| **score > 0.0);
+            found.extend(passages.filter_map(|(passage, score)| Some((*score, &passage.as_ref()?.0))));
+        }
+        let order =
+            |a: &(f32, &Arc<Chunk>), b: &(f32, &Arc<Chunk>)| b.0.total_cmp(&a.0).then_with(|| a.1.id.cmp(&b.1.id));
+        if found.len() > top {
+            found.select_nth_unstable_by(top, order);
+            found.truncate(top);
+        }
+        let mut hits = found.into_iter().map(|(score, chunk)| Hit { chunk: chunk.clone(), score }).collect();
+        rank(&mut hits, top);
+        hits
+    }
+}

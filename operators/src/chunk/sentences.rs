@@ -1,0 +1,83 @@
+//! Chunks of whole sentences, by number.
+//!
+//! ```ron
+//! Sentences(size: 5, overlap: 1)
+//! ```
+
+use std::sync::Arc;
+
+use serde::Deserialize;
+use turnflow_engine::component::{Check, Chunker, ChunkerConfig, ChunkerKind};
+use turnflow_engine::document::{Chunk, Document};
+use turnflow_engine::inference::Tokenize;
+use turnflow_engine::spec::from_tree;
+
+use super::{numbered, windows};
+use crate::sentences::sentence_ranges;
+
+/// The table's entry.
+pub const KIND: ChunkerKind = ChunkerKind {
+    name: "Sentences",
+    summary: "passages of so many whole sentences, overlapping",
+    parse: |tree, sources| Ok(Box::new(from_tree::<SentencesConfig>(tree, sources)?)),
+};
+
+/// Fields of `Sentences`.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct SentencesConfig {
+    /// Sentences in a passage.
+    pub size: usize,
+    /// Sentences that a passage shares with the one before. Default 0.
+    #[serde(default)]
+    pub overlap: usize,
+}
+
+impl ChunkerConfig for SentencesConfig {
+    fn validate(&self, check: &mut Check<'_>) {
+        check.range("size", self.size, 1, 10_000);
+        if self.overlap >= self.size {
+            let message = format!("`overlap` is {}, and must be less than `size`, {}", self.overlap, self.size);
+            check.error("out-of-range", "overlap", message);
+        }
+    }
+
+    fn explain(&self) -> String {
+        format!("size: {}, overlap: {}", self.size, self.overlap)
+    }
+
+    fn build(&self, _: Option<Arc<dyn Tokenize>>) -> Arc<dyn Chunker> {
+        Arc::new(Sentences { size: self.size, overlap: self.overlap })
+    }
+}
+
+struct Sentences {
+    size: usize,
+    overlap: usize,
+}
+
+impl Chunker for Sentences {
+    fn chunk(&self, document: &Document) -> Vec<Chunk> {
+        let ranges = sentence_ranges(&document.text);
+        let pieces = windows(ranges.len(), self.size, self.overlap).into_iter().map(|(first, last)| {
+            let piece = &document.text[ranges[first].0..ranges[last - 1].1];
+            (document.title.clone(), Arc::from(piece))
+        });
+        numbered(document, pieces)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use turnflow_engine::document::Markup;
+
+    #[test]
+    fn sentences_are_never_cut() {
+        let chunker = SentencesConfig { size: 2, overlap: 1 }.build(None);
+        let document =
+            Document { id: "d".into(), title: "".into(), text: "A b. C d. E f.".into(), markup: Markup::Plain };
+        let texts: Vec<_> = chunker.chunk(&document).into_iter().map(|chunk| chunk.text.to_string()).collect();
+        assert_eq!(texts, ["A b. C d.", "C d. E f."]);
+    }
+}

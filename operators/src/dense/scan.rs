@@ -1,0 +1,125 @@
+//! The inner product, and the best of many.
+
+use std::cmp::Ordering;
+use std::collections::BinaryHeap;
+use std::sync::Arc;
+
+use turnflow_engine::document::Chunk;
+
+/// Sums that run beside each other: four registers of eight.
+const LANES: usize = 32;
+
+/// Inner product of two vectors of one length. Products are summed in [`LANES`] lanes in a
+/// fixed order and without fused operations, so the result is the same to the bit on every
+/// processor, and does not depend on what else is searched for.
+pub(super) fn dot(a: &[f32], b: &[f32]) -> f32 {
+    #[cfg(target_arch = "x86_64")]
+    {
+        if std::arch::is_x86_feature_detected!("avx2") {
+            // SAFETY: the processor has the instructions.
+            return unsafe { dot_avx2(a, b) };
+        }
+    }
+    dot_lanes(a, b)
+}
+
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx2")]
+fn dot_avx2(a: &[f32], b: &[f32]) -> f32 {
+    // The same code: the compiler makes wider instructions of it.
+    dot_lanes(a, b)
+}
+
+#[inline(always)]
+fn dot_lanes(a: &[f32], b: &[f32]) -> f32 {
+    let mut sums = [0.0_f32; LANES];
+    let (a_whole, a_rest) = a.as_chunks::<LANES>();
+    let (b_whole, b_rest) = b.as_chunks::<LANES>();
+    for (a, b) in a_whole.iter().zip(b_whole) {
+        for lane in 0..LANES {
+            sums[lane] += a[lane] * b[lane];
+        }
+    }
+    for (lane, (a, b)) in a_rest.iter().zip(b_rest).enumerate() {
+        sums[lane] += a * b;
+    }
+    sums.iter().sum()
+}
+
+struct Candidate<'a> {
+    score: f32,
+    chunk: &'a Arc<Chunk>,
+}
+
+// The greatest is the worst: it is what a better one drives out of the heap.
+impl Ord for Candidate<'_> {
+    fn cmp(&self, other: &Self) -> Ordering {
+        other.score.total_cmp(&self.score).then_with(|| self.chunk.id.cmp(&other.chunk.id))
+    }
+}
+impl PartialOrd for Candidate<'_> {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+impl PartialEq for Candidate<'_> {
+    fn eq(&self, other: &Self) -> bool {
+        self.cmp(other) == Ordering::Equal
+    }
+}
+impl Eq for Candidate<'_> {}
+
+/// Keeps the best `top` of what it is offered.
+pub(super) struct Best<'a> {
+    top: usize,
+    heap: BinaryHeap<Candidate<'a>>,
+}
+
+impl<'a> Best<'a> {
+    pub fn new(top: usize) -> Self {
+        Self { top, heap: BinaryHeap::with_capacity(top + 1) }
+    }
+
+    pub fn offer(&mut self, score: f32, chunk: &'a Arc<Chunk>) {
+        let candidate = Candidate { score, chunk };
+        if self.heap.len() < self.top {
+            self.heap.push(candidate);
+        } else if self.heap.peek().is_some_and(|worst| candidate < *worst) {
+            self.heap.pop();
+            self.heap.push(candidate);
+        }
+    }
+
+    /// Best first.
+    pub fn into_sorted(self) -> impl Iterator<Item = (f32, &'a Arc<Chunk>)> {
+        self.heap.into_sorted_vec().into_iter().map(|candidate| (candidate.score, candidate.chunk))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_wide_and_the_plain_product_agree_to_the_bit() {
+        for length in [0, 1, 7, 31, 32, 33, 384, 385, 1000] {
+            let a: Vec<f32> = (0..length).map(|i| ((i * 37 % 101) as f32).sin()).collect();
+            let b: Vec<f32> = (0..length).map(|i| ((i * 53 % 97) as f32).cos()).collect();
+            assert_eq!(dot(&a, &b).to_bits(), dot_lanes(&a, &b).to_bits(), "{length}");
+            let exact: f64 = a.iter().zip(&b).map(|(a, b)| f64::from(*a) * f64::from(*b)).sum();
+            assert!((f64::from(dot(&a, &b)) - exact).abs() < 1e-3);
+        }
+    }
+
+    #[test]
+    fn the_best_are_kept_and_ties_go_by_id() {
+        let chunk = |id: &str| Arc::new(Chunk::new(id.into(), id.into(), "".into(), "".into()));
+        let chunks: Vec<_> = ["d", "b", "c", "a", "e"].map(chunk).into();
+        let mut best = Best::new(3);
+        for (score, chunk) in [0.5, 0.9, 0.5, 0.5, 0.1].into_iter().zip(&chunks) {
+            best.offer(score, chunk);
+        }
+        let ids: Vec<&str> = best.into_sorted().map(|(_, chunk)| &*chunk.id).collect();
+        assert_eq!(ids, ["b", "a", "c"]);
+    }
+}

@@ -1,0 +1,267 @@
+//! Answers made of the passages' own sentences: Hits → Answers. No language model.
+//!
+//! ```ron
+//! ExtractiveAnswer(input: "fused", model: "minilm", passages: 5, sentences: 2)
+//! ```
+//!
+//! The sentences of the first passages are embedded, and those nearest to the query (cosine)
+//! are given in the order in which they stand, each with the number of its passage among the
+//! answer's hits: `[1]`. The answer's support is the best cosine. Choosing sentences by
+//! their likeness to the query is the oldest kind of extractive summary (Carbonell and
+//! Goldstein 1998 call it query relevance).
+//!
+//! Cost: one model input a sentence that has not been seen lately.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use futures::FutureExt;
+use futures::future::BoxFuture;
+use parking_lot::Mutex;
+use serde::Deserialize;
+use turnflow_engine::component::{
+    Ability, BuildError, Call, Check, InputPort, ModelUse, Models, Operator, OperatorConfig, OperatorError,
+    OperatorKind,
+};
+use turnflow_engine::inference::{Embedder, InferenceError, Role, Urgency, Vector};
+use turnflow_engine::record::{Answer, Hit, Hits, PortType, Status, Value};
+use turnflow_engine::spec::from_tree;
+
+use crate::models::embedder;
+use crate::sentences::sentence_ranges;
+
+/// The table's entry.
+pub const KIND: OperatorKind = OperatorKind {
+    name: "ExtractiveAnswer",
+    inputs: &[InputPort::one(PortType::Hits)],
+    output: PortType::Answers,
+    summary: "the passages' own sentences that are nearest to the query, with citations",
+    parse: |tree, sources| Ok(Box::new(from_tree::<ExtractiveAnswerConfig>(tree, sources)?)),
+};
+
+/// Sentence vectors that are remembered.
+const REMEMBERED: usize = 20_000;
+/// A sentence of fewer letters says too little to be an answer.
+const LEAST_LETTERS: usize = 12;
+
+/// Fields of `ExtractiveAnswer`.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ExtractiveAnswerConfig {
+    /// The node that gives hits.
+    #[serde(rename = "input")]
+    _input: String,
+    /// The model that compares sentences with the query.
+    pub model: String,
+    /// Passages to look into, from the first. Default 5.
+    #[serde(default = "default_passages")]
+    pub passages: usize,
+    /// Sentences to give, at most. Default 2.
+    #[serde(default = "default_sentences")]
+    pub sentences: usize,
+    /// Further sentences must be at least this near to the best one's cosine; 0 to 2. Default 0.1.
+    #[serde(default = "default_margin")]
+    pub margin: f32,
+}
+
+fn default_passages() -> usize {
+    5
+}
+fn default_sentences() -> usize {
+    2
+}
+fn default_margin() -> f32 {
+    0.1
+}
+
+impl OperatorConfig for ExtractiveAnswerConfig {
+    fn validate(&self, check: &mut Check<'_>) {
+        check.range("passages", self.passages, 1, 1000);
+        check.range("sentences", self.sentences, 1, 1000);
+        check.range("margin", self.margin, 0.0, 2.0);
+    }
+
+    fn models(&self) -> Vec<ModelUse<'_>> {
+        vec![ModelUse { field: "model", name: &self.model, ability: Ability::Embed }]
+    }
+
+    fn explain(&self) -> String {
+        let Self { model, passages, sentences, margin, .. } = self;
+        format!("model: {model:?}, passages: {passages}, sentences: {sentences}, margin: {margin}")
+    }
+
+    fn build(&self, models: &Models) -> Result<Arc<dyn Operator>, BuildError> {
+        let embedder = embedder(models, &self.model, "ExtractiveAnswer")?;
+        Ok(Arc::new(ExtractiveAnswer { config: self.clone(), embedder, seen: Mutex::default() }))
+    }
+}
+
+struct ExtractiveAnswer {
+    config: ExtractiveAnswerConfig,
+    embedder: Arc<dyn Embedder>,
+    seen: Mutex<Seen>,
+}
+
+/// Two generations: when the young one is full it becomes the old one, and what was not
+/// asked for since is forgotten.
+#[derive(Default)]
+struct Seen {
+    young: HashMap<blake3::Hash, Vector>,
+    old: HashMap<blake3::Hash, Vector>,
+}
+
+impl Seen {
+    fn get(&mut self, key: &blake3::Hash) -> Option<Vector> {
+        if let Some(vector) = self.young.get(key) {
+            return Some(vector.clone());
+        }
+        let vector = self.old.remove(key)?;
+        self.put(*key, vector.clone());
+        Some(vector)
+    }
+
+    fn put(&mut self, key: blake3::Hash, vector: Vector) {
+        if self.young.len() >= REMEMBERED / 2 {
+            self.old = std::mem::take(&mut self.young);
+        }
+        self.young.insert(key, vector);
+    }
+}
+
+/// A sentence with the place of its passage.
+#[derive(Clone, Debug, PartialEq)]
+struct Sentence {
+    passage: usize,
+    text: String,
+}
+
+impl Operator for ExtractiveAnswer {
+    fn call(self: Arc<Self>, call: Call) -> BoxFuture<'static, Result<Value, OperatorError>> {
+        async move {
+            let Hits { query, hits } = &**call.hits(0)?;
+            let hits = &hits[..hits.len().min(self.config.passages)];
+            let sentences = sentences(hits);
+            let (text, support) = if sentences.is_empty() {
+                (String::new(), None)
+            } else {
+                let asked = self.embedder.embed(vec![query.text.to_string()], Role::Query, Urgency::Turn);
+                let (asked, vectors) = futures::join!(asked, self.vectors(&sentences));
+                let asked = asked?.into_iter().next().unwrap_or_else(|| Vector::from([]));
+                let cosines: Vec<f32> = vectors?.iter().map(|vector| cosine(&asked, vector)).collect();
+                compose(&sentences, &cosines, self.config.sentences, self.config.margin)
+            };
+            let status = if text.is_empty() { Status::Idk } else { Status::Answered };
+            let answer = Answer { query: query.clone(), text: text.into(), status, hits: hits.to_vec(), support };
+            Ok(Value::Answer(Arc::new(answer)))
+        }
+        .boxed()
+    }
+}
+
+impl ExtractiveAnswer {
+    /// One vector a sentence; the model is asked for those that are new.
+    async fn vectors(&self, sentences: &[Sentence]) -> Result<Vec<Vector>, InferenceError> {
+        let keys: Vec<blake3::Hash> = sentences.iter().map(|sentence| blake3::hash(sentence.text.as_bytes())).collect();
+        let mut known: HashMap<blake3::Hash, Vector> = HashMap::new();
+        let mut new: Vec<(blake3::Hash, String)> = Vec::new();
+        {
+            let mut seen = self.seen.lock();
+            for (key, sentence) in keys.iter().zip(sentences) {
+                match seen.get(key) {
+                    Some(vector) => drop(known.insert(*key, vector)),
+                    None if new.iter().any(|(other, _)| other == key) => {}
+                    None => new.push((*key, sentence.text.clone())),
+                }
+            }
+        }
+        let (new_keys, texts): (Vec<_>, Vec<_>) = new.into_iter().unzip();
+        let vectors = self.embedder.embed(texts, Role::Passage, Urgency::Turn).await?;
+        let mut seen = self.seen.lock();
+        for (key, vector) in new_keys.into_iter().zip(vectors) {
+            seen.put(key, vector.clone());
+            known.insert(key, vector);
+        }
+        Ok(keys.iter().filter_map(|key| known.get(key).cloned()).collect())
+    }
+}
+
+fn sentences(hits: &[Hit]) -> Vec<Sentence> {
+    let mut sentences: Vec<Sentence> = Vec::new();
+    for (passage, hit) in hits.iter().enumerate() {
+        for (start, end) in sentence_ranges(&hit.chunk.text) {
+            let text = plain(&hit.chunk.text[start..end]);
+            let says_something = text.chars().filter(|c| c.is_alphanumeric()).count() >= LEAST_LETTERS;
+            // Passages overlap; what was there before is cited there.
+            if says_something && !sentences.iter().any(|sentence| sentence.text == text) {
+                sentences.push(Sentence { passage, text });
+            }
+        }
+    }
+    sentences
+}
+
+/// One line, without the marks of lists, quotes and headings before it.
+fn plain(text: &str) -> String {
+    let text = text.trim_start_matches(|c: char| c.is_whitespace() || "#>*-•|".contains(c));
+    text.split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
+fn cosine(a: &[f32], b: &[f32]) -> f32 {
+    let dot = |a: &[f32], b: &[f32]| a.iter().zip(b).map(|(a, b)| a * b).sum::<f32>();
+    let norms = (dot(a, a) * dot(b, b)).sqrt();
+    if norms > 0.0 { dot(a, b) / norms } else { 0.0 }
+}
+
+/// The nearest sentences in the order in which they stand, each with its citation, and the
+/// best cosine.
+fn compose(sentences: &[Sentence], cosines: &[f32], most: usize, margin: f32) -> (String, Option<f32>) {
+    let mut order: Vec<usize> = (0..sentences.len().min(cosines.len())).collect();
+    order.sort_by(|&a, &b| cosines[b].total_cmp(&cosines[a]).then(a.cmp(&b)));
+    let Some(&first) = order.first() else { return (String::new(), None) };
+    let best = cosines[first];
+    let mut chosen: Vec<usize> = order.into_iter().take(most).filter(|&at| cosines[at] >= best - margin).collect();
+    chosen.sort_unstable();
+    let cite = |at: usize| format!("{} [{}]", sentences[at].text, sentences[at].passage + 1);
+    (chosen.into_iter().map(cite).collect::<Vec<_>>().join(" "), Some(best))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use turnflow_engine::document::Chunk;
+
+    #[test]
+    fn sentences_are_cited_in_reading_order() {
+        let sentence = |passage, text: &str| Sentence { passage, text: text.into() };
+        let sentences = [sentence(0, "A."), sentence(0, "B."), sentence(2, "C.")];
+        assert_eq!(compose(&sentences, &[0.5, 0.1, 0.55], 2, 0.1), ("A. [1] C. [3]".into(), Some(0.55)));
+        assert_eq!(compose(&sentences, &[0.2, 0.1, 0.55], 2, 0.1), ("C. [3]".into(), Some(0.55)));
+        assert_eq!(compose(&[], &[], 2, 0.1), (String::new(), None));
+    }
+
+    #[test]
+    fn repeated_and_empty_sentences_are_left_out() {
+        let hit = |id: &str, text: &str| Hit {
+            chunk: Arc::new(Chunk::new(id.into(), id.into(), "".into(), text.into())),
+            score: 1.0,
+        };
+        let hits = [
+            hit("a", "- A sentence that says a lot.\n\n42."),
+            hit("b", "A sentence that says a lot. And one more here."),
+        ];
+        let got: Vec<_> = sentences(&hits).into_iter().map(|sentence| (sentence.passage, sentence.text)).collect();
+        assert_eq!(got, [(0, "A sentence that says a lot.".into()), (1, "And one more here.".into())]);
+    }
+
+    #[test]
+    fn what_is_asked_for_again_outlives_a_generation() {
+        let mut seen = Seen::default();
+        let key = |n: usize| blake3::hash(&n.to_le_bytes());
+        for n in 0..REMEMBERED {
+            seen.put(key(n), Vector::from([n as f32]));
+            assert!(seen.get(&key(0)).is_some());
+        }
+        assert!(seen.young.len() + seen.old.len() <= REMEMBERED);
+        assert!(seen.get(&key(1)).is_none());
+    }
+}

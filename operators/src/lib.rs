@@ -1,0 +1,69 @@
+//! turnflow's operators, chunkers and models. One file each; this table lists them all.
+
+pub mod bm25;
+pub mod chunk;
+pub mod dense;
+pub mod extractive_answer;
+pub mod full_conversation;
+pub mod idk_normalize;
+pub mod last_turn;
+pub mod models;
+pub mod rrf;
+mod sentences;
+#[cfg(test)]
+mod test_turn;
+pub mod user_turns;
+
+use turnflow_engine::component::{ChunkerKind, ModelKind, OperatorKind};
+
+/// Every operator.
+pub static OPERATORS: &[OperatorKind] = &[
+    last_turn::KIND,
+    user_turns::KIND,
+    full_conversation::KIND,
+    bm25::KIND,
+    dense::KIND,
+    rrf::KIND,
+    extractive_answer::KIND,
+    idk_normalize::KIND,
+];
+
+/// Every kind of model.
+pub static MODELS: &[ModelKind] = &[models::onnx::KIND];
+
+/// Every chunker.
+pub static CHUNKERS: &[ChunkerKind] =
+    &[chunk::whole::KIND, chunk::tokens::KIND, chunk::sentences::KIND, chunk::headings::KIND];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// File `snake_case` is the RON name's `PascalCase`, and every name stands once.
+    #[test]
+    fn names_follow_the_files() {
+        let mut names: Vec<&str> = OPERATORS.iter().map(|kind| kind.name).collect();
+        names.extend(CHUNKERS.iter().map(|kind| kind.name));
+        names.extend(MODELS.iter().map(|kind| kind.name));
+        let files = |directory: &str| -> Vec<String> {
+            std::fs::read_dir(std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("src").join(directory))
+                .unwrap()
+                .map(|entry| entry.unwrap().file_name().to_string_lossy().trim_end_matches(".rs").to_owned())
+                .collect()
+        };
+        let files: Vec<String> = ["", "chunk", "models"].iter().flat_map(|directory| files(directory)).collect();
+        for name in &names {
+            let mut snake = String::new();
+            for c in name.chars() {
+                if c.is_ascii_uppercase() && !snake.is_empty() {
+                    snake.push('_');
+                }
+                snake.push(c.to_ascii_lowercase());
+            }
+            assert!(files.contains(&snake), "{name} should be in a file or folder named {snake}");
+        }
+        names.sort_unstable();
+        names.dedup();
+        assert_eq!(names.len(), OPERATORS.len() + CHUNKERS.len() + MODELS.len());
+    }
+}

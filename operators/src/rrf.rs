@@ -1,0 +1,144 @@
+//! Reciprocal rank fusion: Hits, Hits, … → Hits.
+//!
+//! ```ron
+//! Rrf(inputs: ["lexical", "dense"], k: 60, weights: [1.0, 1.0], top: 100)
+//! ```
+//!
+//! A passage's score is the sum, over the lists it is in, of weight / (k + rank), ranks
+//! counted from 1 (Cormack, Clarke and Büttcher 2009). Only ranks matter, so lists with
+//! scores of different scales can be fused. Ties are ordered by passage id.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use futures::FutureExt;
+use futures::future::BoxFuture;
+use serde::Deserialize;
+use turnflow_engine::component::{
+    BuildError, Call, Check, InputPort, Models, Operator, OperatorConfig, OperatorError, OperatorKind,
+};
+use turnflow_engine::record::{Hit, Hits, PortType, Value, rank};
+use turnflow_engine::spec::from_tree;
+
+/// The table's entry.
+pub const KIND: OperatorKind = OperatorKind {
+    name: "Rrf",
+    inputs: &[InputPort::many(PortType::Hits)],
+    output: PortType::Hits,
+    summary: "lists fused by reciprocal rank",
+    parse: |tree, sources| Ok(Box::new(from_tree::<RrfConfig>(tree, sources)?)),
+};
+
+/// Fields of `Rrf`.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct RrfConfig {
+    /// The nodes that give hits.
+    pub inputs: Vec<String>,
+    /// How little the first ranks stand out; > 0. Default 60.
+    #[serde(default = "default_k")]
+    pub k: f32,
+    /// One weight an input, ≥ 0. Default: 1 for each.
+    #[serde(default)]
+    pub weights: Option<Vec<f32>>,
+    /// Passages to give, at most. Default 100.
+    #[serde(default = "default_top")]
+    pub top: usize,
+}
+
+fn default_k() -> f32 {
+    60.0
+}
+fn default_top() -> usize {
+    100
+}
+
+impl OperatorConfig for RrfConfig {
+    fn validate(&self, check: &mut Check<'_>) {
+        check.range("k", self.k, 0.001, 1_000_000.0);
+        check.range("top", self.top, 1, 100_000);
+        if self.inputs.is_empty() {
+            check.error("wrong-value", "inputs", "there is nothing to fuse");
+        }
+        if let Some(weights) = &self.weights {
+            if weights.len() != self.inputs.len() {
+                let message = format!("{} weights for {} inputs", weights.len(), self.inputs.len());
+                check.error("wrong-value", "weights", message);
+            }
+            if weights.iter().any(|weight| !(*weight >= 0.0 && weight.is_finite())) {
+                check.error("out-of-range", "weights", "weights are numbers of at least 0");
+            }
+        }
+    }
+
+    fn explain(&self) -> String {
+        let weights = self.weights.clone().unwrap_or_else(|| vec![1.0; self.inputs.len()]);
+        format!("k: {}, weights: {weights:?}, top: {}", self.k, self.top)
+    }
+
+    fn build(&self, _: &Models) -> Result<Arc<dyn Operator>, BuildError> {
+        let weights = self.weights.clone().unwrap_or_else(|| vec![1.0; self.inputs.len()]);
+        Ok(Arc::new(Rrf { k: self.k, weights, top: self.top }))
+    }
+}
+
+struct Rrf {
+    k: f32,
+    weights: Vec<f32>,
+    top: usize,
+}
+
+impl Operator for Rrf {
+    fn call(self: Arc<Self>, call: Call) -> BoxFuture<'static, Result<Value, OperatorError>> {
+        async move {
+            let lists: Vec<&[Hit]> =
+                (0..call.inputs.len()).map(|at| Ok(&call.hits(at)?.hits[..])).collect::<Result<_, OperatorError>>()?;
+            let hits = fuse(&lists, self.k, &self.weights, self.top);
+            Ok(Value::Hits(Arc::new(Hits { query: call.hits(0)?.query.clone(), hits })))
+        }
+        .boxed()
+    }
+}
+
+/// Sums weight / (k + rank) over the lists.
+pub fn fuse(lists: &[&[Hit]], k: f32, weights: &[f32], top: usize) -> Vec<Hit> {
+    let mut scores: HashMap<&str, (f32, &Hit)> = HashMap::new();
+    for (list, weight) in lists.iter().zip(weights) {
+        for (at, hit) in list.iter().enumerate() {
+            scores.entry(&hit.chunk.id).or_insert((0.0, hit)).0 += weight / (k + (at + 1) as f32);
+        }
+    }
+    let mut hits = scores.into_values().map(|(score, hit)| Hit { chunk: hit.chunk.clone(), score }).collect();
+    rank(&mut hits, top);
+    hits
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use turnflow_engine::document::Chunk;
+
+    fn list(ids: &[&str]) -> Vec<Hit> {
+        let chunk = |id: &&str| Arc::new(Chunk::new((*id).into(), (*id).into(), "".into(), (*id).into()));
+        ids.iter().map(|id| Hit { chunk: chunk(id), score: 1.0 }).collect()
+    }
+
+    #[test]
+    fn ranks_are_summed_and_ties_go_by_id() {
+        let (a, b) = (list(&["x", "y", "z"]), list(&["y", "x"]));
+        let got: Vec<(String, f32)> = fuse(&[&a, &b], 60.0, &[1.0, 1.0], 10)
+            .into_iter()
+            .map(|hit| (hit.chunk.id.to_string(), hit.score))
+            .collect();
+        let both = 1.0 / 61.0 + 1.0 / 62.0;
+        assert_eq!(got, [("x".into(), both), ("y".into(), both), ("z".into(), 1.0 / 63.0)]);
+    }
+
+    #[test]
+    fn weights_turn_the_order_and_top_cuts() {
+        let (a, b) = (list(&["x", "y"]), list(&["y", "x"]));
+        let got = fuse(&[&a, &b], 60.0, &[1.0, 2.0], 1);
+        assert_eq!((got.len(), &*got[0].chunk.id), (1, "y"));
+        assert_eq!(fuse(&[&[], &[]], 60.0, &[1.0, 1.0], 5), []);
+    }
+}

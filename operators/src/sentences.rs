@@ -1,0 +1,59 @@
+//! Sentences of a passage, as byte ranges.
+
+use unicode_segmentation::UnicodeSegmentation;
+
+/// A full stop after these does not end a sentence.
+const ABBREVIATIONS: &[&str] = &[
+    "e.g.", "i.e.", "etc.", "cf.", "vs.", "mr.", "mrs.", "ms.", "dr.", "prof.", "st.", "no.", "fig.", "al.", "inc.",
+    "ltd.", "co.", "approx.", "dept.", "u.s.",
+];
+
+/// Byte ranges of the sentences, blanks around them left out. Boundaries are Unicode's
+/// (UAX 29); paragraphs end sentences, common abbreviations and enumerators do not.
+pub(crate) fn sentence_ranges(text: &str) -> Vec<(usize, usize)> {
+    let mut ranges: Vec<(usize, usize)> = Vec::new();
+    let mut joined = false;
+    for (at, piece) in text.split_sentence_bound_indices() {
+        let trimmed = piece.trim();
+        if trimmed.is_empty() {
+            joined = false;
+            continue;
+        }
+        let start = at + (piece.len() - piece.trim_start().len());
+        let end = start + trimmed.len();
+        match ranges.last_mut() {
+            Some(last) if joined => last.1 = end,
+            _ => ranges.push((start, end)),
+        }
+        joined = !piece.ends_with('\n') && continues(trimmed);
+    }
+    ranges
+}
+
+fn continues(piece: &str) -> bool {
+    let Some(word) = piece.split_whitespace().next_back() else { return false };
+    let word = word.trim_start_matches(['(', '"', '[']).to_lowercase();
+    let is_enumerator = piece.len() <= 4 && piece.ends_with('.');
+    is_enumerator || ABBREVIATIONS.contains(&word.as_str())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sentences_end_where_people_end_them() {
+        for (text, want) in [
+            ("One. Two! Three?", vec!["One.", "Two!", "Three?"]),
+            ("See e.g. the manual. Then go.", vec!["See e.g. the manual.", "Then go."]),
+            ("1. First step. 2. Second step.", vec!["1. First step.", "2. Second step."]),
+            ("A heading\n\nA sentence.", vec!["A heading", "A sentence."]),
+            ("It costs 3.50 euro. Ask Dr. Who.", vec!["It costs 3.50 euro.", "Ask Dr. Who."]),
+            ("", vec![]),
+            (" \n ", vec![]),
+        ] {
+            let got: Vec<&str> = sentence_ranges(text).into_iter().map(|(start, end)| &text[start..end]).collect();
+            assert_eq!(got, want, "{text:?}");
+        }
+    }
+}

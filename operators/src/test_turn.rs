@@ -1,0 +1,23 @@
+//! Turns for the tests of operators.
+
+use turnflow_engine::record::{Speaker, Turn, Utterance};
+
+/// A turn after a history of lines like `user: …` and `agent: …`.
+pub(crate) fn turn(history: &[&str], text: &str) -> Turn {
+    let utterance = |line: &&str| {
+        let (speaker, text) = line.split_once(": ").unwrap();
+        let speaker = if speaker == "user" { Speaker::User } else { Speaker::Agent };
+        Utterance { speaker, text: text.into() }
+    };
+    Turn {
+        conversation_id: "c".into(),
+        turn: 1,
+        text: text.into(),
+        history: history.iter().map(utterance).collect(),
+        collection: None,
+        extra: Default::default(),
+        epoch: 0,
+        entered_us: 0,
+        sequence: 0,
+    }
+}

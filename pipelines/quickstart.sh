@@ -1,0 +1,127 @@
+#!/bin/sh
+# Asks turnflow's handbook questions, and edits the handbook meanwhile.
+#
+# Works on copies in target/quickstart; the repository's own files stay as they are.
+set -eu
+cd "$(dirname "$0")/.."
+./pipelines/setup.sh
+
+target="${CARGO_TARGET_DIR:-target}"
+turnflow="$target/debug/turnflow"
+work="$target/quickstart"
+answers="$work/answers.jsonl"
+pid=""
+
+say() { printf '\n== %s\n\n' "$*"; }
+fail() {
+    printf '\nquickstart: %s\n' "$*" >&2
+    exit 1
+}
+
+stop() {
+    [ -n "$pid" ] || return 0
+    kill -INT "$pid" 2>/dev/null || true
+    wait "$pid" || true
+    pid=""
+}
+trap stop EXIT
+trap 'exit 130' INT
+trap 'exit 143' TERM
+
+# wait_for SECONDS WHAT COMMAND…: until the command succeeds.
+wait_for() {
+    tries=$(($1 * 10))
+    what="$2"
+    shift 2
+    until "$@"; do
+        kill -0 "$pid" 2>/dev/null || fail "turnflow has ended while waiting for $what"
+        [ "$tries" -gt 0 ] || fail "timed out waiting for $what"
+        tries=$((tries - 1))
+        sleep 0.1
+    done
+}
+answered() { [ -e "$answers" ] && [ "$(wc -l <"$answers")" -ge "$1" ]; }
+epoch() { sed -n 's/.*"epoch":\([0-9]*\).*/\1/p' "$work/state/epoch.json"; }
+published() { [ "$(epoch)" -gt "$1" ]; }
+
+# ask QUESTION: appends a turn to the log, and waits until it is answered.
+turns=0
+ask() {
+    turns=$((turns + 1))
+    printf '{"conversation_id": "quickstart-%s", "turn": 1, "speaker": "user", "text": "%s"}\n' "$turns" "$1" \
+        >>"$work/conversations.jsonl"
+    expected=$((expected + 1))
+    wait_for 60 "the answer" answered "$expected"
+    answer=$(grep "\"conversation_id\":\"quickstart-$turns\"" "$answers")
+}
+
+rm -rf "$work"
+mkdir -p "$work"
+cp -R examples/handbook "$work/handbook"
+cp examples/conversations.jsonl "$work/conversations.jsonl"
+expected=$(grep -c '"speaker": "user"' "$work/conversations.jsonl")
+
+say "Running pipelines/quickstart.ron on a copy of the handbook: $expected questions of several conversations"
+"$turnflow" run pipelines/quickstart.ron \
+    --state "$work/state" \
+    --set "corpora.handbook.source.path=\"$work/handbook\"" \
+    --set "nodes.turns.path=\"$work/conversations.jsonl\"" \
+    --set "nodes.out.path=\"$answers\"" &
+pid=$!
+wait_for 120 "the first answers" answered "$expected"
+
+say "A question about a page that is going to change"
+question="Who is the engineer on call for the search service?"
+ask "$question"
+
+say "Editing $work/handbook/sample-team.md while turnflow runs: Ada Brandt becomes Grace Lindqvist"
+before=$(epoch)
+sed 's/Ada Brandt/Grace Lindqvist/' "$work/handbook/sample-team.md" >"$work/edited.md"
+diff "$work/handbook/sample-team.md" "$work/edited.md" || true
+mv "$work/edited.md" "$work/handbook/sample-team.md"
+wait_for 30 "the epoch with the edit" published "$before"
+
+say "The same question again (epoch $before is now epoch $(epoch))"
+ask "$question"
+case "$answer" in
+*'"answer":"'*'Grace Lindqvist'*'"hits":['*'"document":"sample-team.md"'*) ;;
+*) fail "the answer does not follow the edit: $answer" ;;
+esac
+case "$answer" in
+*'Ada Brandt'*) fail "the answer still has the old text: $answer" ;;
+esac
+
+say "A question about a page that is going to be deleted"
+question="On which port does the Heron server listen?"
+ask "$question"
+case "$answer" in
+*'7100'*) ;;
+*) fail "the page is not found before it is deleted: $answer" ;;
+esac
+
+say "Deleting $work/handbook/sample-server.md while turnflow runs"
+before=$(epoch)
+rm "$work/handbook/sample-server.md"
+wait_for 30 "the epoch without the page" published "$before"
+
+say "The same question again (epoch $(epoch))"
+ask "$question"
+case "$answer" in
+*'sample-server.md'* | *'7100'*) fail "the deleted page is still cited: $answer" ;;
+esac
+
+say "Stopping turnflow with an interrupt, as Ctrl-C does"
+stop
+trap - EXIT
+
+cat <<END
+
+Both answers followed the documents, without a restart. What to try next:
+
+  $turnflow ask pipelines/quickstart.ron "How are lists of hits fused?" --trace
+  $turnflow explain pipelines/quickstart.ron
+  $turnflow run pipelines/hybrid.ron --once
+  less $answers
+
+The handbook in examples/handbook says what a pipeline file can have.
+END

@@ -1,0 +1,57 @@
+#!/bin/sh
+# Makes ready what quickstart.sh and test.sh need: system packages, the binary
+# (dev profile), and the models. Whatever is there already is left alone.
+set -eu
+cd "$(dirname "$0")/.."
+
+say() { printf '\n== %s\n' "$*"; }
+fail() {
+    printf 'setup: %s\n' "$*" >&2
+    exit 1
+}
+
+# System packages, each by a sign that it is missing.
+missing=""
+command -v cc >/dev/null && command -v c++ >/dev/null && command -v make >/dev/null || missing="$missing build-essential"
+command -v pkg-config >/dev/null || missing="$missing pkg-config"
+command -v protoc >/dev/null || missing="$missing protobuf-compiler libprotobuf-dev"
+command -v python3 >/dev/null || missing="$missing python3"
+python3 -m pip --version >/dev/null 2>&1 || missing="$missing python3-pip"
+python3 -c 'import ensurepip, venv' 2>/dev/null || missing="$missing python3-venv"
+command -v update-ca-certificates >/dev/null || [ -e /etc/ssl/certs ] || missing="$missing ca-certificates"
+
+if [ -n "$missing" ]; then
+    command -v apt-get >/dev/null ||
+        fail "please install what these Debian packages bring, and run this again:$missing"
+    say "Installing system packages:$missing"
+    as_root=""
+    if [ "$(id -u)" -ne 0 ]; then
+        command -v sudo >/dev/null || fail "as root, run: apt-get install$missing"
+        as_root="sudo"
+        # Where nobody can be asked for a password, fail rather than wait.
+        [ -t 0 ] || as_root="sudo -n"
+    fi
+    $as_root apt-get update -q
+    # The list is split into words on purpose.
+    # shellcheck disable=SC2086
+    $as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y -q $missing
+fi
+
+# shellcheck disable=SC1091
+command -v cargo >/dev/null || [ ! -e "${HOME:-}/.cargo/env" ] || . "${HOME:-}/.cargo/env"
+command -v cargo >/dev/null || fail "cargo is not there; please install Rust 1.90 or newer, and run this again"
+
+say "Building turnflow (dev profile; the first time takes a while)"
+cargo build -p turnflow
+turnflow="${CARGO_TARGET_DIR:-target}/debug/turnflow"
+
+say "Fetching models into models/ (what is there is only checked)"
+# ONNX Runtime is packaged for this kind of machine only.
+if [ "$(uname -s) $(uname -m)" = "Linux x86_64" ]; then
+    "$turnflow" models fetch onnxruntime minilm-int8
+else
+    "$turnflow" models fetch minilm-int8
+    [ -n "${ORT_DYLIB_PATH:-}" ] ||
+        fail "please install ONNX Runtime, and set ORT_DYLIB_PATH to its shared library"
+fi
+"$turnflow" models list

@@ -1,0 +1,155 @@
+//! `turnflow bench`: throughput, latency, and the share of time outside the models.
+
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex};
+use std::time::Instant;
+
+use anyhow::anyhow;
+use clap::Args;
+use turnflow_engine::connector::{Mode, SourcedTurn};
+use turnflow_engine::inference::Usage;
+use turnflow_engine::record::{Item, Speaker, TurnRecord, Value};
+use turnflow_engine::run::{Engine, Options};
+
+use super::{EngineArgs, Fault, Outcome, PipelineArgs, progress, start};
+
+/// Measure a pipeline on a recorded log: turns a second, latency, model work.
+#[derive(Args)]
+pub struct BenchArgs {
+    #[command(flatten)]
+    pipeline: PipelineArgs,
+    #[command(flatten)]
+    engine: EngineArgs,
+    /// The log whose user turns are asked, as JSON Lines of turns, or of BEIR queries.
+    #[arg(long)]
+    turns: PathBuf,
+    /// Turns to ask, at most.
+    #[arg(long, default_value_t = 1000)]
+    limit: usize,
+}
+
+fn usage(engine: &Engine) -> Usage {
+    let mut total = Usage::default();
+    for model in engine.models().values() {
+        if let Some(embedder) = &model.embedder {
+            let usage = embedder.usage();
+            total.inputs += usage.inputs;
+            total.batches += usage.batches;
+            total.tokens += usage.tokens;
+            total.padded += usage.padded;
+            total.busy_us += usage.busy_us;
+        }
+    }
+    total
+}
+
+fn turns(args: &BenchArgs) -> Result<Vec<SourcedTurn>, Fault> {
+    let told = |error: String| Fault::Told(anyhow!(error));
+    let name = args.turns.display().to_string();
+    let text = std::fs::read_to_string(&args.turns).map_err(|error| told(format!("cannot read `{name}`: {error}")))?;
+    let mut turns = Vec::new();
+    for (at, line) in text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty()) {
+        let position = format!("{name}:{}", at + 1);
+        let query: Option<(String, String)> = serde_json::from_str::<serde_json::Value>(line)
+            .ok()
+            .and_then(|row| Some((row.get("_id")?.as_str()?.to_owned(), row.get("text")?.as_str()?.to_owned())));
+        let record = match query {
+            Some((id, text)) => TurnRecord {
+                conversation_id: id.into(),
+                turn: 1,
+                speaker: Speaker::User,
+                text: text.into(),
+                collection: None,
+                timestamp: None,
+                extra: serde_json::Map::new(),
+            },
+            None => TurnRecord::parse(line.as_bytes()).map_err(|error| told(format!("{position}: {error}")))?,
+        };
+        turns.push(SourcedTurn { record, position, history: None });
+    }
+    let asked = turns.iter().scan(0, |asked, turn| {
+        *asked += usize::from(turn.record.speaker == Speaker::User);
+        (*asked <= args.limit).then_some(())
+    });
+    let keep = asked.count();
+    turns.truncate(keep);
+    Ok(turns)
+}
+
+pub(super) fn run(args: &BenchArgs) -> Outcome {
+    let plan = args.pipeline.plan()?;
+    let turns = turns(args)?;
+    let asked = turns.iter().filter(|turn| turn.record.speaker == Speaker::User).count();
+    let Some(last) = plan.nodes.iter().rev().find(|node| node.output.is_some()).map(|node| node.id.clone()) else {
+        return Err(Fault::Told(anyhow!("the pipeline has no node that gives anything")));
+    };
+    let latencies: Arc<Mutex<(Vec<u64>, usize)>> = Arc::default();
+    let (recorded, started) = (latencies.clone(), Instant::now());
+    let offset: Arc<Mutex<Option<u64>>> = Arc::default();
+    let entered = offset.clone();
+    let observer = move |node: &str, item: &Item| {
+        // The engine's clock starts a little after this one; the first turn tells by how much.
+        let now = started.elapsed().as_micros() as u64;
+        if let Ok(mut offset) = entered.lock() {
+            offset.get_or_insert(now.saturating_sub(item.turn.entered_us));
+        }
+        if *node == *last
+            && let (Ok(mut latencies), Ok(offset)) = (recorded.lock(), entered.lock())
+        {
+            latencies.0.push(now.saturating_sub(item.turn.entered_us + offset.unwrap_or(0)));
+            latencies.1 += usize::from(matches!(item.value, Value::Failed(_)));
+        }
+    };
+    let options = Options {
+        corpora: Mode::Once,
+        manual_turns: true,
+        sinks: false,
+        observer: Some(Arc::new(observer)),
+        ..args.engine.options(&plan)
+    };
+    let indexing = Instant::now();
+    let mut engine = start(plan, options)?;
+    let indexed = usage(&engine);
+    println!(
+        "index: {:.1} s, {} texts embedded in {} batches",
+        indexing.elapsed().as_secs_f64(),
+        indexed.inputs,
+        indexed.batches
+    );
+    let begun = Instant::now();
+    let bar = progress::bar(asked as u64, "answering");
+    for turn in turns {
+        if !engine.submit(turn) {
+            engine.check()?;
+        }
+        bar.set_position(engine.delivered() as u64);
+    }
+    engine.end_turns();
+    while !engine.has_ended() {
+        engine.check()?;
+        std::thread::park_timeout(std::time::Duration::from_millis(5));
+    }
+    bar.finish_and_clear();
+    let seconds = begun.elapsed().as_secs_f64();
+    let used = usage(&engine);
+    engine.join()?;
+    let (mut latencies, failed) = latencies.lock().map_err(|_| anyhow!("a worker panicked"))?.clone();
+    latencies.sort_unstable();
+    let percentile = |share: f64| {
+        let at = ((latencies.len() as f64 * share) as usize).min(latencies.len().saturating_sub(1));
+        latencies.get(at).copied().unwrap_or(0) as f64 / 1000.0
+    };
+    let (inputs, batches) = (used.inputs - indexed.inputs, used.batches - indexed.batches);
+    let (tokens, busy) = (used.tokens - indexed.tokens, (used.busy_us - indexed.busy_us) as f64 / 1e6);
+    let turns = latencies.len().max(1) as f64;
+    println!("turns: {} in {seconds:.2} s, {:.1} a second, {failed} failed", latencies.len(), turns / seconds);
+    println!("latency ms: p50 {:.1}, p95 {:.1}, p99 {:.1}", percentile(0.5), percentile(0.95), percentile(0.99));
+    println!(
+        "models: {:.2} inputs a turn, {:.1} inputs a batch, {:.0} tokens a second busy",
+        inputs as f64 / turns,
+        inputs as f64 / batches.max(1) as f64,
+        tokens as f64 / busy.max(1e-9)
+    );
+    println!("outside the models: {:.1} % of the time", 100.0 * (1.0 - busy / seconds).max(0.0));
+    Ok(())
+}

