@@ -9,11 +9,13 @@ const ABBREVIATIONS: &[&str] = &[
 ];
 
 /// Byte ranges of the sentences, blanks around them left out. Boundaries are Unicode's
-/// (UAX 29); paragraphs end sentences, common abbreviations and enumerators do not.
+/// (UAX 29); paragraphs, list items and headings end sentences; lines that are only wrapped,
+/// common abbreviations and enumerators do not.
 pub(crate) fn sentence_ranges(text: &str) -> Vec<(usize, usize)> {
     let mut ranges: Vec<(usize, usize)> = Vec::new();
     let mut joined = false;
-    for (at, piece) in text.split_sentence_bound_indices() {
+    let unwrapped = unwrap_lines(text);
+    for (at, piece) in unwrapped.split_sentence_bound_indices() {
         let trimmed = piece.trim();
         if trimmed.is_empty() {
             joined = false;
@@ -28,6 +30,34 @@ pub(crate) fn sentence_ranges(text: &str) -> Vec<(usize, usize)> {
         joined = !piece.ends_with('\n') && continues(trimmed);
     }
     ranges
+}
+
+/// The text with a blank for each line end that is there only because the line was full;
+/// of the same length in bytes, so that ranges of one are ranges of the other.
+fn unwrap_lines(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    let mut lines = text.split('\n').peekable();
+    while let Some(line) = lines.next() {
+        out.push_str(line);
+        if let Some(next) = lines.peek() {
+            out.push(if ends_block(line) || begins_block(next) { '\n' } else { ' ' });
+        }
+    }
+    out
+}
+
+fn ends_block(line: &str) -> bool {
+    let line = line.trim();
+    line.is_empty() || line.starts_with('#') || line.starts_with('|') || line.starts_with("```")
+}
+
+fn begins_block(line: &str) -> bool {
+    let line = line.trim_start();
+    let digits = line.chars().take_while(char::is_ascii_digit).count();
+    let is_item = |rest: &str| rest.starts_with(". ") || rest.starts_with(") ");
+    ["#", "|", "```", ">", "- ", "* ", "+ ", "• "].iter().any(|mark| line.starts_with(mark))
+        || line.is_empty()
+        || (digits > 0 && digits <= 3 && is_item(&line[digits..]))
 }
 
 fn continues(piece: &str) -> bool {
@@ -48,6 +78,11 @@ mod tests {
             ("See e.g. the manual. Then go.", vec!["See e.g. the manual.", "Then go."]),
             ("1. First step. 2. Second step.", vec!["1. First step.", "2. Second step."]),
             ("A heading\n\nA sentence.", vec!["A heading", "A sentence."]),
+            (
+                "It is serviced every year in\nOctober. Then\nagain.",
+                vec!["It is serviced every year in\nOctober.", "Then\nagain."],
+            ),
+            ("# Title\nText here\n- one\n- two\n2. three", vec!["# Title", "Text here", "- one", "- two", "2. three"]),
             ("It costs 3.50 euro. Ask Dr. Who.", vec!["It costs 3.50 euro.", "Ask Dr. Who."]),
             ("", vec![]),
             (" \n ", vec![]),
