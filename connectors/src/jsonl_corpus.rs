@@ -271,6 +271,7 @@ impl<'a> Followed<'a> {
         self.due = None;
         self.torn = false;
         self.stamp = Stamp::of(&self.source.path);
+        tracing::debug!(file = self.file, "reading again");
         match File::open(&self.source.path) {
             // Emptied, most likely to be written anew.
             Ok(stream) if !last && !self.rows.is_empty() && stream.metadata().is_ok_and(|now| now.len() == 0) => {

@@ -139,10 +139,13 @@ impl CorpusOutput {
         &self.stop
     }
 
-    /// Says that the source has ended; called by whoever runs the source.
-    pub(crate) fn end(&self) {
+    /// Says that the source has ended; called by whoever runs the source. The closing of
+    /// the channel says so too, for when the channel is full and the engine is stopping.
+    pub(crate) fn end(self) {
         let _ = self.send(CorpusEvent::End);
-        (self.wake)();
+        let wake = self.wake.clone();
+        drop(self);
+        wake();
     }
 
     fn send(&self, event: CorpusEvent) -> Result<(), Stopped> {

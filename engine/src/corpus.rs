@@ -14,7 +14,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use crossbeam_channel::Receiver;
+use crossbeam_channel::{Receiver, TryRecvError};
 use differential_dataflow::{AsCollection, Hashable, VecCollection};
 use parking_lot::Mutex;
 use timely::container::CapacityContainerBuilder;
@@ -130,6 +130,7 @@ async fn publish_all(
         loop {
             match publisher.publish(std::mem::take(&mut changes)).await {
                 Ok(epoch) => {
+                    tracing::debug!(corpus = %name, commits, epoch, "published");
                     report.send_replace(CorpusState::Ready { commits, epoch });
                     break;
                 }
@@ -192,7 +193,14 @@ fn source<'s>(
                     activator.activate();
                     break;
                 }
-                let Ok(event) = events.try_recv() else { break };
+                let event = match events.try_recv() {
+                    Ok(event) => event,
+                    Err(TryRecvError::Empty) => break,
+                    Err(TryRecvError::Disconnected) => {
+                        ended = true;
+                        break;
+                    }
+                };
                 let now = *held.time();
                 match event {
                     CorpusEvent::Change(id, new) => {
@@ -211,7 +219,10 @@ fn source<'s>(
                         }
                         progress.documents.store(documents.len() as u64, Ordering::Relaxed);
                     }
-                    CorpusEvent::Commit => held.downgrade(&(now + 1)),
+                    CorpusEvent::Commit => {
+                        tracing::debug!(commit = now, "read");
+                        held.downgrade(&(now + 1));
+                    }
                     CorpusEvent::Ready => ready_at.set(Some(now)),
                     CorpusEvent::End => ended = true,
                 }
@@ -296,6 +307,7 @@ async fn prepare_part(shared: &CorpusShared, part: Vec<Content>) {
             }
         }
     }
+    tracing::debug!(corpus = %shared.name, contents = part.len(), "prepared");
     shared.progress.prepared.fetch_add(part.len() as u64, Ordering::Relaxed);
 }
 
@@ -375,6 +387,7 @@ fn publish<'s>(
                     // Nothing to publish; the next delta will say that these commits are in.
                     return;
                 }
+                tracing::debug!(commits = complete, changes = changes.len(), "complete");
                 sent = Some(complete);
                 let _ = jobs.send((changes, complete));
             }

@@ -19,6 +19,8 @@ use tokio::sync::{Semaphore, oneshot};
 /// How long after a turn's request corpus batches stay small.
 const TURNS_ABOUT: Duration = Duration::from_secs(1);
 
+/// So many batches of turns may go before one of the corpus.
+const TURN_BATCHES: usize = 3;
 /// Above every input.
 const SWEEP_START: (usize, u64) = (usize::MAX, u64::MAX);
 
@@ -197,6 +199,8 @@ struct Queue<B: Backend> {
     /// Where the sweep over the corpus's inputs has come to.
     sweep: (usize, u64),
     last_turn: Option<Instant>,
+    /// Batches of turns since the last of the corpus.
+    turn_batches: usize,
     ended: bool,
 }
 
@@ -239,6 +243,7 @@ impl<B: Backend> Service<B> {
                 arrivals: 0,
                 sweep: SWEEP_START,
                 last_turn: None,
+                turn_batches: 0,
                 ended: false,
             }),
             work: Condvar::new(),
@@ -344,25 +349,44 @@ fn serve<B: Backend>(mut backend: B, shared: &Shared<B>, limits: Limits) {
     }
 }
 
-/// Takes what runs next: turns first, then inputs of the corpus that are neighbours in length.
-fn take_batch<B: Backend>(queue: &mut Queue<B>, limits: Limits) -> Vec<Job<B>> {
-    let mut batch: Vec<Job<B>> = Vec::new();
-    let mut longest = 0;
-    while let Some(job) = queue.turns.pop_front() {
-        if job.request.abandoned() {
-            continue;
-        }
-        let cost = B::cost(&job.input).max(longest);
-        if !batch.is_empty() && (cost * (batch.len() + 1) > limits.batch_tokens || batch.len() >= limits.batch_inputs) {
-            queue.turns.push_front(job);
+/// The input of a turn that has waited longest, with those that are nearest to it in length.
+fn take_turns<B: Backend>(queue: &mut Queue<B>, limits: Limits) -> Vec<Job<B>> {
+    queue.turns.retain(|job| !job.request.abandoned());
+    let Some(first) = queue.turns.pop_front() else { return Vec::new() };
+    let cost = B::cost(&first.input);
+    let mut others: Vec<usize> = (0..queue.turns.len()).collect();
+    others.sort_by_key(|&at| (B::cost(&queue.turns[at].input).abs_diff(cost), at));
+    let (mut longest, mut chosen) = (cost, Vec::new());
+    for at in others {
+        let padded = longest.max(B::cost(&queue.turns[at].input));
+        if chosen.len() + 1 >= limits.batch_inputs || padded * (chosen.len() + 2) > limits.batch_tokens {
             break;
         }
-        longest = cost;
-        batch.push(job);
+        longest = padded;
+        chosen.push(at);
     }
-    if !batch.is_empty() {
-        return batch;
+    chosen.sort_unstable();
+    let mut batch = vec![first];
+    // From the back, so that places before stay what they were.
+    batch.extend(chosen.into_iter().rev().filter_map(|at| queue.turns.remove(at)));
+    batch
+}
+
+/// Takes what runs next: turns first, then inputs of the corpus that are neighbours in
+/// length; but a small batch of the corpus after every few of turns, so that a steady flow
+/// of turns does not keep documents out.
+fn take_batch<B: Backend>(queue: &mut Queue<B>, limits: Limits) -> Vec<Job<B>> {
+    let corpus_is_due = queue.turn_batches >= TURN_BATCHES && !queue.corpus.is_empty();
+    if !corpus_is_due {
+        let batch = take_turns(queue, limits);
+        if !batch.is_empty() {
+            queue.turn_batches += 1;
+            return batch;
+        }
     }
+    queue.turn_batches = 0;
+    let mut batch: Vec<Job<B>> = Vec::new();
+    let mut longest = 0;
     let turns_about = queue.last_turn.is_some_and(|at| at.elapsed() < TURNS_ABOUT);
     let (tokens, inputs) = if turns_about {
         (limits.batch_tokens / 8, (limits.batch_inputs / 8).max(1))

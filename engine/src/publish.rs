@@ -9,6 +9,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Instant;
 
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
@@ -197,7 +198,9 @@ impl Publisher {
         self.whole = true;
         let mut indexes = BTreeMap::new();
         for (key, index) in &mut self.indexes {
+            let begun = Instant::now();
             indexes.insert(key.clone(), index.apply(&delta).await?);
+            tracing::debug!(corpus = %self.corpus, index = %key, took = ?begun.elapsed(), "applied");
         }
         let view = CorpusView { documents: self.documents.len(), chunks: self.chunks.len(), indexes };
         let epoch = self.epochs.publish(&self.corpus, view)?;

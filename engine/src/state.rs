@@ -24,7 +24,7 @@ pub enum StateError {
     #[error("the state directory `{0}` is in use by another turnflow process")]
     InUse(PathBuf),
     /// It was written by a version that this one does not understand.
-    #[error("the state directory `{path}` has the format {found:?}, and this version reads only {FORMAT:?}")]
+    #[error("the state directory `{path}` has the format `{}`, and this version reads only `{}`", found.trim(), FORMAT.trim())]
     Format {
         /// The directory.
         path: PathBuf,

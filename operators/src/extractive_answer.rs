@@ -43,6 +43,8 @@ pub const KIND: OperatorKind = OperatorKind {
 const REMEMBERED: usize = 20_000;
 /// A sentence of fewer letters says too little to be an answer.
 const LEAST_LETTERS: usize = 12;
+/// What has no full stop and fewer words than this is a heading or a label.
+const LEAST_WORDS: usize = 6;
 
 /// Fields of `ExtractiveAnswer`.
 #[derive(Clone, Debug, Deserialize)]
@@ -185,6 +187,8 @@ impl ExtractiveAnswer {
     }
 }
 
+/// The passages' sentences, once each. Headings and labels repeat the words of questions
+/// without answering them, so they stand in only where there is nothing else.
 fn sentences(hits: &[Hit]) -> Vec<Sentence> {
     let mut sentences: Vec<Sentence> = Vec::new();
     for (passage, hit) in hits.iter().enumerate() {
@@ -196,6 +200,13 @@ fn sentences(hits: &[Hit]) -> Vec<Sentence> {
                 sentences.push(Sentence { passage, text });
             }
         }
+    }
+    let is_whole = |sentence: &Sentence| {
+        let end = sentence.text.trim_end_matches(['"', '\'', ')', ']', '”', '’', '*', '_']);
+        end.ends_with(['.', '!', '?', ';', '。']) || sentence.text.split_whitespace().count() >= LEAST_WORDS
+    };
+    if sentences.iter().any(is_whole) {
+        sentences.retain(is_whole);
     }
     sentences
 }
@@ -237,6 +248,17 @@ mod tests {
         assert_eq!(compose(&sentences, &[0.5, 0.1, 0.55], 2, 0.1), ("A. [1] C. [3]".into(), Some(0.55)));
         assert_eq!(compose(&sentences, &[0.2, 0.1, 0.55], 2, 0.1), ("C. [3]".into(), Some(0.55)));
         assert_eq!(compose(&[], &[], 2, 0.1), (String::new(), None));
+    }
+
+    #[test]
+    fn headings_are_no_answers_where_there_are_sentences() {
+        let hit = |text: &str| Hit {
+            chunk: Arc::new(Chunk::new("a".into(), "a".into(), "".into(), text.into())),
+            score: 1.0,
+        };
+        let texts = |hits: &[Hit]| sentences(hits).into_iter().map(|sentence| sentence.text).collect::<Vec<_>>();
+        assert_eq!(texts(&[hit("THE REPORTING OFFICER"), hit("A firm appoints one.")]), ["A firm appoints one."]);
+        assert_eq!(texts(&[hit("THE REPORTING OFFICER")]), ["THE REPORTING OFFICER"]);
     }
 
     #[test]

@@ -66,4 +66,43 @@ mod tests {
         names.dedup();
         assert_eq!(names.len(), OPERATORS.len() + CHUNKERS.len() + MODELS.len());
     }
+
+    /// The snippet at the head of each file is what its parser reads.
+    #[test]
+    fn the_files_snippets_are_read() {
+        use turnflow_engine::spec::{Source, Sources, parse};
+        let mut read = 0;
+        let src = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
+        let mut directories = vec![src];
+        while let Some(directory) = directories.pop() {
+            for entry in std::fs::read_dir(directory).unwrap().map(Result::unwrap) {
+                if entry.path().is_dir() {
+                    directories.push(entry.path());
+                    continue;
+                }
+                let text = std::fs::read_to_string(entry.path()).unwrap();
+                let head: String =
+                    text.lines().map_while(|line| line.strip_prefix("//!")).map(|line| format!("{line}\n")).collect();
+                let Some(snippet) = head.split("```ron").nth(1).and_then(|rest| rest.split("```").next()) else {
+                    continue;
+                };
+                let mut sources = Sources::default();
+                let source = sources.add(Source { name: "snippet".into(), base: "".into(), text: snippet.into() });
+                let tree = parse(&sources, source).unwrap_or_else(|error| panic!("{snippet}: {error:?}"));
+                let name = tree.name().unwrap().text.clone();
+                let operator =
+                    OPERATORS.iter().find(|kind| kind.name == name).map(|kind| (kind.parse)(&tree, &sources).err());
+                let chunker =
+                    CHUNKERS.iter().find(|kind| kind.name == name).map(|kind| (kind.parse)(&tree, &sources).err());
+                let model =
+                    MODELS.iter().find(|kind| kind.name == name).map(|kind| (kind.parse)(&tree, &sources).err());
+                match operator.or(chunker).or(model) {
+                    Some(None) => read += 1,
+                    Some(Some(error)) => panic!("{name}: {error}"),
+                    None => panic!("{name} is in no table"),
+                }
+            }
+        }
+        assert_eq!(read, OPERATORS.len() + CHUNKERS.len() + MODELS.len(), "every file has a snippet");
+    }
 }

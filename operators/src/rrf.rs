@@ -62,7 +62,8 @@ impl OperatorConfig for RrfConfig {
         }
         if let Some(weights) = &self.weights {
             if weights.len() != self.inputs.len() {
-                let message = format!("{} weights for {} inputs", weights.len(), self.inputs.len());
+                let message =
+                    format!("there must be one weight for each input: {} and {}", weights.len(), self.inputs.len());
                 check.error("wrong-value", "weights", message);
             }
             if weights.iter().any(|weight| !(*weight >= 0.0 && weight.is_finite())) {

@@ -63,7 +63,9 @@ fn begins_block(line: &str) -> bool {
 fn continues(piece: &str) -> bool {
     let Some(word) = piece.split_whitespace().next_back() else { return false };
     let word = word.trim_start_matches(['(', '"', '[']).to_lowercase();
-    let is_enumerator = piece.len() <= 4 && piece.ends_with('.');
+    let is_number =
+        |stem: &str| stem.chars().count() == 1 || (stem.len() <= 3 && stem.bytes().all(|b| b.is_ascii_digit()));
+    let is_enumerator = piece.strip_suffix('.').is_some_and(is_number);
     is_enumerator || ABBREVIATIONS.contains(&word.as_str())
 }
 

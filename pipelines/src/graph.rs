@@ -11,6 +11,7 @@ use turnflow_engine::record::PortType;
 
 const BOX: (f64, f64) = (190.0, 66.0);
 const GAP: (f64, f64) = (70.0, 26.0);
+const WIDE: f64 = BOX.0 * 1.6;
 const MARGIN: f64 = 24.0;
 const TITLE: f64 = 34.0;
 /// Characters of a line of settings that fit a box.
@@ -97,30 +98,33 @@ fn reads<'p>(plan: &'p Plan, node: &PlannedNode) -> Vec<&'p str> {
     }
 }
 
-fn corpora(plan: &Plan, top: f64) -> Vec<Stored<'_>> {
-    let at = |(column, corpus): (usize, &'_ turnflow_engine::plan::PlannedCorpus)| {
+/// Corpora stand under their readers, side by side.
+fn corpora<'p>(plan: &'p Plan, placed: &[Placed<'_>], top: f64) -> Vec<Stored<'p>> {
+    let mut from = MARGIN;
+    let mut stored = Vec::new();
+    for corpus in &plan.corpora {
+        let readers: Vec<f64> = placed
+            .iter()
+            .filter(|place| reads(plan, place.node).contains(&&*corpus.name))
+            .map(|place| place.x + BOX.0 / 2.0)
+            .collect();
+        let middle = readers.iter().sum::<f64>() / (readers.len().max(1) as f64);
+        let x = (middle - WIDE / 2.0).max(from);
+        from = x + WIDE + GAP.0 / 2.0;
         let source = format!("{}({})", corpus.source_name, corpus.source.explain());
         let chunk = format!("→ {}({})", corpus.chunker_name, corpus.chunker.explain());
-        (MARGIN + column as f64 * (BOX.0 * 1.6 + GAP.0), [source, chunk])
-    };
-    plan.corpora
-        .iter()
-        .enumerate()
-        .map(|pair| {
-            let (x, lines) = at(pair);
-            Stored { name: &pair.1.name, lines, x, y: top }
-        })
-        .collect()
+        stored.push(Stored { name: &corpus.name, lines: [source, chunk], x, y: top });
+    }
+    stored
 }
 
 /// A self-contained SVG image.
 pub fn svg(plan: &Plan) -> String {
     let placed = place(plan);
     let bottom = placed.iter().map(|place| place.y + BOX.1).fold(TITLE, f64::max);
-    let stored = corpora(plan, bottom + GAP.0);
-    let wide = BOX.0 * 1.6;
+    let stored = corpora(plan, &placed, bottom + GAP.0);
     let right =
-        placed.iter().map(|place| place.x + BOX.0).chain(stored.iter().map(|box_| box_.x + wide)).fold(0.0, f64::max);
+        placed.iter().map(|place| place.x + BOX.0).chain(stored.iter().map(|box_| box_.x + WIDE)).fold(0.0, f64::max);
     let (width, height) = (right + MARGIN, if stored.is_empty() { bottom } else { bottom + GAP.0 + BOX.1 } + MARGIN);
     let mut out = String::new();
     let _ = write!(
@@ -150,7 +154,7 @@ pub fn svg(plan: &Plan) -> String {
         }
         for corpus in reads(plan, place.node) {
             let Some(store) = stored.iter().find(|store| store.name == corpus) else { continue };
-            let (x1, y1) = (store.x + wide / 2.0, store.y);
+            let (x1, y1) = (store.x + WIDE / 2.0, store.y);
             let (x2, y2) = (place.x + BOX.0 / 2.0, place.y + BOX.1 + 2.0);
             let _ = writeln!(
                 out,
@@ -188,7 +192,7 @@ pub fn svg(plan: &Plan) -> String {
     for Stored { name, lines, x, y } in &stored {
         let _ = writeln!(
             out,
-            "<g><rect x=\"{x:.1}\" y=\"{y:.1}\" width=\"{wide}\" height=\"{}\" rx=\"14\" fill=\"#f7f7f2\" stroke=\"#7a7a5c\" \
+            "<g><rect x=\"{x:.1}\" y=\"{y:.1}\" width=\"{WIDE}\" height=\"{}\" rx=\"14\" fill=\"#f7f7f2\" stroke=\"#7a7a5c\" \
              stroke-width=\"1.5\"/><text x=\"{:.1}\" y=\"{:.1}\" font-size=\"14\" font-weight=\"bold\" fill=\"#5c5c3d\">{}</text>\
              <text x=\"{:.1}\" y=\"{:.1}\" font-size=\"10\" fill=\"#666666\">{}</text>\
              <text x=\"{:.1}\" y=\"{:.1}\" font-size=\"10\" fill=\"#666666\">{}</text></g>",

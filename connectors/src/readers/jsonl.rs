@@ -129,11 +129,21 @@ pub(crate) struct Outcome {
     pub(crate) error: Option<io::Error>,
 }
 
+/// A row as it was last sent.
+struct Known {
+    content: ContentHash,
+    line: ContentHash,
+    /// In which reading it was last found.
+    found: u32,
+}
+
 /// The rows of one file as they were last sent.
 #[derive(Default)]
 pub(crate) struct Rows {
-    /// By id: the content's hash, and in which reading it was last found.
-    known: HashMap<Arc<str>, (ContentHash, u32)>,
+    /// By id.
+    known: HashMap<Arc<str>, Known>,
+    /// The id of each line by its hash: what stands as it stood is not parsed again.
+    lines: HashMap<ContentHash, Arc<str>>,
     reading: u32,
     /// Bad lines that have been told of, so that each is told of once.
     told: HashSet<ContentHash>,
@@ -165,9 +175,16 @@ impl Rows {
             let (bytes, row) = match lines.line() {
                 Line::TooLong { start, bytes } => (start, Err(RowError::TooLong { bytes, limit: how.limit })),
                 Line::Whole(line) if line.iter().all(u8::is_ascii_whitespace) => continue,
-                Line::Whole(line) => (line, parse(line, how.fields)),
+                Line::Whole(line) => {
+                    let hash = std::str::from_utf8(line).map(|line| ContentHash::of("", line)).ok();
+                    if hash.is_some_and(|hash| self.stands(&hash)) {
+                        if finished { continue } else { break }
+                    }
+                    let hash = hash.unwrap_or(ContentHash([0; 32]));
+                    (line, parse(line, how.fields).map(|row| (row, hash)))
+                }
             };
-            match row.and_then(|row| self.found(row, how)) {
+            match row.and_then(|(row, line)| self.found(row, line, how)) {
                 Ok(None) => {}
                 Ok(Some(row)) => {
                     outcome.changes += 1;
@@ -193,32 +210,47 @@ impl Rows {
         }
         self.told = told;
         let reading = self.reading;
-        for (id, _) in self.known.extract_if(|_, (_, found)| *found != reading) {
+        for (id, gone) in self.known.extract_if(|_, known| known.found != reading) {
+            self.lines.remove(&gone.line);
             outcome.changes += 1;
             output.change(id, None)?;
         }
         Ok(outcome)
     }
 
+    /// Whether a line is that of a row as it was last sent, and the first such in this reading.
+    fn stands(&mut self, line: &ContentHash) -> bool {
+        let known = self.lines.get(line).and_then(|id| self.known.get_mut(id));
+        let Some(known) = known.filter(|known| known.line == *line && known.found != self.reading) else {
+            return false;
+        };
+        known.found = self.reading;
+        true
+    }
+
     /// Notes a row; gives it back under its full id if it is new or different.
-    fn found(&mut self, mut row: Document, how: &Reading<'_>) -> Result<Option<Document>, RowError> {
+    fn found(&mut self, mut row: Document, line: ContentHash, how: &Reading<'_>) -> Result<Option<Document>, RowError> {
         if !how.prefix.is_empty() {
             row.id = format!("{}{}", how.prefix, row.id).into();
         }
         let hash = ContentHash::of(&row.title, &row.text);
         match self.known.get_mut(&row.id) {
-            Some((_, found)) if *found == self.reading => {
+            Some(known) if known.found == self.reading => {
                 let id = row.id[how.prefix.len()..].to_owned();
                 return Err(RowError::Duplicate { field: how.fields.id.clone(), id });
             }
-            Some((old, found)) => {
-                *found = self.reading;
-                if *old == hash {
+            Some(known) => {
+                self.lines.remove(&known.line);
+                self.lines.insert(line, row.id.clone());
+                let old = std::mem::replace(known, Known { content: hash, line, found: self.reading });
+                if old.content == hash {
                     return Ok(None);
                 }
-                *old = hash;
             }
-            None => drop(self.known.insert(row.id.clone(), (hash, self.reading))),
+            None => {
+                self.lines.insert(line, row.id.clone());
+                self.known.insert(row.id.clone(), Known { content: hash, line, found: self.reading });
+            }
         }
         Ok(Some(row))
     }
@@ -231,6 +263,7 @@ impl Rows {
     /// The file is gone: withdraws every row; gives their number.
     pub(crate) fn withdraw(&mut self, output: &CorpusOutput) -> Result<usize, Stopped> {
         self.told.clear();
+        self.lines.clear();
         let rows = self.known.len();
         for (id, _) in self.known.drain() {
             output.change(id, None)?;

@@ -8,11 +8,13 @@ use serde::Deserialize;
 use super::{Conversations, NodeKind, Plan, PlannedCorpus, PlannedModel, PlannedNode};
 use crate::component::{Ability, Catalog, Check, CorpusRef, InputPort, Parse};
 use crate::record::PortType;
-use crate::spec::{Diagnostic, Entry, FilePath, Kind, Name, Problem, Sources, Span, SpecError, Tree, from_tree};
+use crate::spec::{
+    Diagnostic, Entry, FilePath, Kind, Name, Problem, Sources, Span, SpecError, Tree, did_you_mean, from_tree,
+};
 
 const SINK_PORTS: &[InputPort] = &[InputPort::one(PortType::Answers)];
 
-/// A configuration that is fine, or so wrong that what hangs on it cannot be judged.
+/// Looks names up, and collects what is wrong on the way.
 struct Resolver<'a> {
     sources: &'a Sources,
     catalog: &'a Catalog,
@@ -61,11 +63,13 @@ pub(super) fn resolve(
     let corpora = resolver.corpora(tree, &models);
     let nodes = resolver.nodes(tree, &models, &corpora);
     let top = top?;
-    if !(1..=100_000).contains(&top.conversations.max_in_flight) {
+    let max_in_flight = top.config.conversations.max_in_flight;
+    if !(1..=100_000).contains(&max_in_flight) {
         let place = tree.get("conversations").and_then(|tree| tree.get("max_in_flight")).unwrap_or(tree);
-        let message = format!("the pipeline: `max_in_flight` is {}, out of range", top.conversations.max_in_flight);
+        let message = format!("the pipeline: `max_in_flight` is {max_in_flight}, out of range");
         resolver.diagnostics.push(Diagnostic::new("out-of-range", place.span, message).label("expected 1 to 100000"));
     }
+    let top = top.whole()?;
     let name = top.name.unwrap_or_else(|| {
         let file = std::path::Path::new(&sources.get(tree.span.source).name);
         file.file_stem().map_or("pipeline".into(), |stem| stem.to_string_lossy().into_owned())
@@ -80,6 +84,42 @@ pub(super) fn resolve(
         conversations: top.conversations,
         dead_letters: top.dead_letters,
     })
+}
+
+/// A configuration with the names of its fields that are wrong or missing; it may be looked
+/// at for further mistakes, and used only if there are none.
+struct Typed<C: ?Sized> {
+    config: Box<C>,
+    wrong: Vec<String>,
+    missing: Vec<String>,
+}
+
+impl<C: ?Sized> Typed<C> {
+    fn has(&self, field: &str) -> bool {
+        !self.wrong.iter().chain(&self.missing).any(|name| name == field)
+    }
+
+    fn whole(self) -> Option<Box<C>> {
+        (self.wrong.is_empty() && self.missing.is_empty()).then_some(self.config)
+    }
+}
+
+/// Takes the innermost field at `span` out; the name of the outermost.
+fn drop_at(tree: &mut Tree, span: Span) -> Option<String> {
+    let entries = tree.entries_mut()?;
+    let at = entries.iter().position(|entry| entry.key.span == span || entry.value.span.contains(&span))?;
+    let name = entries[at].key.text.clone();
+    let inner = entries[at].key.span != span && entries[at].value.span != span;
+    if !inner || drop_at(&mut entries[at].value, span).is_none() {
+        entries.remove(at);
+    }
+    Some(name)
+}
+
+/// The innermost field whose value holds `span`.
+fn field_at(tree: &Tree, span: Span) -> Option<&str> {
+    let entry = tree.entries()?.iter().find(|entry| entry.value.span.contains(&span))?;
+    Some(field_at(&entry.value, span).unwrap_or(&entry.key.text))
 }
 
 /// The part of a value to underline when all of it is meant: its name, if it has one.
@@ -103,10 +143,11 @@ impl Resolver<'_> {
     }
 
     /// The name of a value that must have one.
-    fn kind<'t>(&mut self, what: &str, tree: &'t Tree) -> Option<&'t Name> {
+    fn kind<'t>(&mut self, what: &str, tree: &'t Tree, example: &str) -> Option<&'t Name> {
         if tree.name().is_none() {
-            let message = format!("{what} is written `Kind(…)`, not as {}", tree.describe());
-            self.diagnostics.push(Diagnostic::new("wrong-type", tree.span, message).label("expected a kind's name"));
+            let message = format!("{what} begins with the name of its kind, and this is {}", tree.describe());
+            let label = format!("expected a name and `(…)`, as in `{example}(…)`");
+            self.diagnostics.push(Diagnostic::new("wrong-type", tree.span, message).label(label));
         }
         tree.name()
     }
@@ -118,28 +159,57 @@ impl Resolver<'_> {
         );
     }
 
-    /// Types a configuration. A struct is typed again without each field that is wrong, so
-    /// that all its mistakes are told, not only the first.
-    fn config<C: ?Sized>(&mut self, owner: &str, tree: &Tree, parse: Parse<C>) -> Option<Box<C>> {
+    /// Types a configuration. A struct is typed again without each field that is wrong, and
+    /// with a hole for each that is missing, so that all its mistakes are told, not only
+    /// the first.
+    fn config<C: ?Sized>(&mut self, owner: &str, tree: &Tree, parse: Parse<C>) -> Option<Typed<C>> {
         let mut rest = tree.clone();
-        let mut dropped: Vec<String> = Vec::new();
+        let (mut wrong, mut missing): (Vec<String>, Vec<String>) = Default::default();
         loop {
             let error = match parse(&rest, self.sources) {
-                Ok(config) => return dropped.is_empty().then_some(config),
+                Ok(config) => return Some(Typed { config, wrong, missing }),
                 Err(error) => error,
             };
-            // A field that was dropped is missing through us, not through the author.
-            if !matches!(&error.problem, Problem::MissingField(field) if dropped.iter().any(|name| name == field)) {
-                self.diagnostics.push(self.explain(owner, tree, &error));
+            if error.span == Some(Tree::hole().span) {
+                return None;
             }
-            let Some(span) = error.span else { return None };
-            let Some(entries) = rest.entries_mut() else { return None };
-            let wrong = |entry: &Entry| entry.key.span == span || entry.value.span.contains(&span);
-            match entries.iter().position(wrong) {
-                Some(at) => dropped.push(entries.remove(at).key.text),
-                None => return None,
+            match error.problem {
+                Problem::MissingField(field) if error.span == Some(tree.span) => {
+                    // A field that was dropped is missing through us, not through the author.
+                    if !wrong.iter().any(|name| name == field) {
+                        self.diagnostics.push(self.explain(owner, tree, &error));
+                    }
+                    let entries = rest.entries_mut().filter(|_| !missing.iter().any(|name| name == field))?;
+                    entries.push(Entry { key: Name { text: field.to_owned(), span: tree.span }, value: Tree::hole() });
+                    missing.push(field.to_owned());
+                }
+                _ => {
+                    self.diagnostics.push(self.explain(owner, tree, &error));
+                    wrong.push(drop_at(&mut rest, error.span?)?);
+                }
             }
         }
+    }
+
+    /// Reports values that cannot be, except in fields of which something is told already.
+    fn validate<C: ?Sized>(
+        &mut self,
+        owner: &str,
+        tree: &Tree,
+        typed: &Typed<C>,
+        validate: impl FnOnce(&C, &mut Check<'_>),
+    ) {
+        // What a hole was read as is nobody's value, and others are compared with it.
+        if !typed.missing.is_empty() {
+            return;
+        }
+        let mut found = Vec::new();
+        validate(&typed.config, &mut Check { tree, owner, diagnostics: &mut found });
+        let told = |span: Span| {
+            let value = |name: &String| tree.get(name).is_some_and(|value| value.span.contains(&span));
+            typed.wrong.iter().any(value)
+        };
+        self.diagnostics.extend(found.into_iter().filter(|found| !found.span.is_some_and(told)));
     }
 
     fn explain(&self, owner: &str, tree: &Tree, error: &SpecError) -> Diagnostic {
@@ -163,16 +233,19 @@ impl Resolver<'_> {
             }
             Problem::Type { expected } => {
                 let text = &self.sources.get(span.source).text;
-                let written: String = text.get(span.start..span.end).unwrap_or_default().chars().take(40).collect();
-                Diagnostic::new("wrong-type", span, format!("{owner}: wrong type: `{written}`"))
-                    .label(format!("expected {expected}"))
+                let written = text.get(span.start..span.end).unwrap_or_default();
+                let mut short: String = written.chars().take_while(|c| *c != '\n').take(40).collect();
+                if short.len() < written.len() {
+                    short.push('…');
+                }
+                let message = match field_at(tree, span) {
+                    Some(field) => format!("{owner}: `{field}` cannot be `{short}`"),
+                    None => format!("{owner} cannot be `{short}`"),
+                };
+                Diagnostic::new("wrong-type", span, message).label(format!("expected {expected}"))
             }
             Problem::Other(message) => Diagnostic::new("wrong-value", span, format!("{owner}: {message}")),
         }
-    }
-
-    fn check<'t>(&'t mut self, owner: &'t str, tree: &'t Tree) -> Check<'t> {
-        Check { tree, owner, diagnostics: self.diagnostics }
     }
 
     fn models(&mut self, tree: &Tree) -> BTreeMap<String, Option<PlannedModel>> {
@@ -180,7 +253,8 @@ impl Resolver<'_> {
         for entry in self.members(tree, "models") {
             let name = &entry.key.text;
             let owner = format!("model `{name}`");
-            let planned = self.kind(&owner, &entry.value).and_then(|kind_name| {
+            let example = self.catalog.models.first().map_or("Kind", |kind| kind.name);
+            let planned = self.kind(&owner, &entry.value, example).and_then(|kind_name| {
                 let Some(kind) = self.catalog.models.iter().find(|kind| kind.name == kind_name.text) else {
                     self.unknown(
                         "unknown-model-kind",
@@ -190,9 +264,9 @@ impl Resolver<'_> {
                     );
                     return None;
                 };
-                let config = self.config(&owner, &entry.value, kind.parse)?;
-                config.validate(&mut self.check(&owner, &entry.value));
-                Some(PlannedModel { kind_name: kind.name, config })
+                let typed = self.config(&owner, &entry.value, kind.parse)?;
+                self.validate(&owner, &entry.value, &typed, |config, check| config.validate(check));
+                Some(PlannedModel { kind_name: kind.name, config: typed.whole()? })
             });
             models.insert(name.clone(), planned);
         }
@@ -224,7 +298,7 @@ impl Resolver<'_> {
         let (name, tree) = (&entry.key.text, &entry.value);
         let owner = format!("corpus `{name}`");
         let catalog = self.catalog;
-        match self.kind(&owner, tree)? {
+        match self.kind(&owner, tree, "Corpus")? {
             kind if kind.text == "Corpus" => {}
             kind => {
                 self.unknown("unknown-corpus-kind", "kind of corpus", kind, ["Corpus"].into_iter());
@@ -233,9 +307,10 @@ impl Resolver<'_> {
         }
         let parse: fn(&Tree, &Sources) -> Result<Box<Corpus>, SpecError> =
             |tree, sources| from_tree(tree, sources).map(Box::new);
-        let shape = self.config(&owner, tree, parse);
+        let shape = self.config(&owner, tree, parse).and_then(Typed::whole);
         let source = tree.get("source").and_then(|source| {
-            let kind_name = self.kind(&owner, source)?;
+            let example = catalog.corpus_sources.first().map_or("Kind", |kind| kind.name);
+            let kind_name = self.kind(&format!("the source of {owner}"), source, example)?;
             let Some(kind) = catalog.corpus_sources.iter().find(|kind| kind.name == kind_name.text) else {
                 self.unknown(
                     "unknown-source",
@@ -245,23 +320,24 @@ impl Resolver<'_> {
                 );
                 return None;
             };
-            let config = self.config(&owner, source, kind.parse)?;
-            config.validate(&mut self.check(&owner, source));
-            Some((kind.name, config))
+            let typed = self.config(&owner, source, kind.parse)?;
+            self.validate(&owner, source, &typed, |config, check| config.validate(check));
+            Some((kind.name, typed.whole()?))
         });
         let chunker = tree.get("chunk").and_then(|chunk| {
-            let kind_name = self.kind(&owner, chunk)?;
+            let example = catalog.chunkers.first().map_or("Kind", |kind| kind.name);
+            let kind_name = self.kind(&format!("the chunker of {owner}"), chunk, example)?;
             let Some(kind) = catalog.chunkers.iter().find(|kind| kind.name == kind_name.text) else {
                 self.unknown("unknown-chunker", "chunker", kind_name, catalog.chunkers.iter().map(|kind| kind.name));
                 return None;
             };
-            let config = self.config(&owner, chunk, kind.parse)?;
-            config.validate(&mut self.check(&owner, chunk));
-            let tokenizer = match config.tokenizer() {
+            let typed = self.config(&owner, chunk, kind.parse)?;
+            self.validate(&owner, chunk, &typed, |config, check| config.validate(check));
+            let tokenizer = match typed.config.tokenizer().filter(|_| typed.has("model")) {
                 None => None,
                 Some(wanted) => Some(self.tokenizer(&owner, chunk, wanted, models)?),
             };
-            Some((kind.name, config, tokenizer))
+            Some((kind.name, typed.whole()?, tokenizer))
         });
         shape?;
         let ((source_name, source), (chunker_name, chunker, tokenizer)) = (source?, chunker?);
@@ -300,14 +376,31 @@ impl Resolver<'_> {
     ) -> bool {
         match models.get(name) {
             Some(Some(model)) if !model.config.abilities().contains(&ability) => {
-                let message = format!("{owner}: `{name}` is a {} and cannot {ability:?}", model.kind_name);
-                self.diagnostics.push(Diagnostic::new("wrong-model", place, message));
+                let what = match ability {
+                    Ability::Embed => "turn text into vectors",
+                    Ability::Tokenize => "cut text into tokens",
+                };
+                let message = format!("{owner}: model `{name}` is {} and cannot {what}", model.kind_name);
+                let able = models.iter().filter_map(|(name, model)| {
+                    let able = model.as_ref()?.config.abilities().contains(&ability);
+                    able.then(|| format!("`{name}`"))
+                });
+                let able = able.collect::<Vec<_>>().join(", ");
+                let mut diagnostic =
+                    Diagnostic::new("wrong-model", place, message).label(format!("expected a model that can {what}"));
+                if !able.is_empty() {
+                    diagnostic = diagnostic.help(format!("these can: {able}"));
+                }
+                self.diagnostics.push(diagnostic);
                 false
             }
             Some(_) => true,
             None => {
                 let message = format!("{owner}: unknown model `{name}`");
-                let diagnostic = Diagnostic::new("unknown-model", place, message).label("no such model");
+                let mut diagnostic = Diagnostic::new("unknown-model", place, message).label("no such model");
+                if models.is_empty() {
+                    diagnostic = diagnostic.help("the pipeline has no `models`");
+                }
                 self.diagnostics.push(diagnostic.choices(name, models.keys().map(String::as_str)));
                 false
             }
@@ -363,7 +456,8 @@ impl Resolver<'_> {
 
     fn known_kind(&mut self, entry: &Entry) -> Option<(&'static str, &'static [InputPort], Option<PortType>)> {
         let owner = format!("node `{}`", entry.key.text);
-        let name = self.kind(&owner, &entry.value)?;
+        let example = self.catalog.operators.first().map_or("Kind", |kind| kind.name);
+        let name = self.kind(&owner, &entry.value, example)?;
         let Catalog { operators, turn_sources, sinks, .. } = self.catalog;
         if let Some(kind) = operators.iter().find(|kind| kind.name == name.text) {
             return Some((kind.name, kind.inputs, Some(kind.output)));
@@ -398,32 +492,33 @@ impl Resolver<'_> {
                 Some((tree, _)) if !port.many => vec![tree],
                 _ => continue,
             };
+            let fits = |(id, given): &(&&str, &Option<PortType>)| **given == Some(port.port) && **id != entry.key.text;
+            let fitting: Vec<&str> = outputs.iter().filter(fits).map(|(id, _)| *id).collect();
             for tree in named {
                 let Kind::Scalar(ron::Value::String(name)) = &tree.kind else { continue };
                 match outputs.get(name.as_str()) {
                     None => {
                         let message = format!("{owner}: there is no node `{name}`");
                         let diagnostic = Diagnostic::new("unknown-input", tree.span, message).label("no such node");
-                        self.diagnostics.push(diagnostic.choices(name, outputs.keys().copied()));
+                        // One that would do is more likely meant than another.
+                        let others = outputs.keys().copied().filter(|id| *id != entry.key.text);
+                        let near = did_you_mean(name, fitting.iter().copied()).or_else(|| did_you_mean(name, others));
+                        self.diagnostics.push(diagnostic.help(match near {
+                            Some(near) => format!("did you mean `{near}`?"),
+                            None => given_by(port.port, &fitting),
+                        }));
                     }
                     Some(Some(output)) if *output != port.port => {
                         let message = format!("{owner} takes {}, and `{name}` gives {output}", port.port);
-                        let fitting: Vec<_> = outputs
-                            .iter()
-                            .filter(|(id, given)| **given == Some(port.port) && **id != entry.key.text)
-                            .map(|(id, _)| format!("`{id}`"))
-                            .collect();
                         let diagnostic =
                             Diagnostic::new("port-type", tree.span, message).label(format!("expected {}", port.port));
-                        self.diagnostics.push(match fitting.as_slice() {
-                            [] => diagnostic.help(format!("no node gives {}", port.port)),
-                            fitting => diagnostic.help(format!("{} are given by: {}", port.port, fitting.join(", "))),
-                        });
+                        self.diagnostics.push(diagnostic.help(given_by(port.port, &fitting)));
                     }
                     Some(None) if sinks.contains(&name.as_str()) => {
                         let message = format!("{owner}: `{name}` is a sink and gives nothing");
-                        let diagnostic = Diagnostic::new("port-type", tree.span, message);
-                        self.diagnostics.push(diagnostic.label(format!("expected {}", port.port)));
+                        let diagnostic =
+                            Diagnostic::new("port-type", tree.span, message).label(format!("expected {}", port.port));
+                        self.diagnostics.push(diagnostic.help(given_by(port.port, &fitting)));
                     }
                     Some(_) => inputs.push((name.clone(), tree.span)),
                 }
@@ -442,32 +537,36 @@ impl Resolver<'_> {
     ) -> Option<NodeKind> {
         let catalog = self.catalog;
         if let Some(kind) = catalog.turn_sources.iter().find(|kind| kind.name == kind_name) {
-            let config = self.config(owner, tree, kind.parse)?;
-            config.validate(&mut self.check(owner, tree));
-            return Some(NodeKind::Source(config));
+            let typed = self.config(owner, tree, kind.parse)?;
+            self.validate(owner, tree, &typed, |config, check| config.validate(check));
+            return Some(NodeKind::Source(typed.whole()?));
         }
         if let Some(kind) = catalog.sinks.iter().find(|kind| kind.name == kind_name) {
-            let config = self.config(owner, tree, kind.parse)?;
-            config.validate(&mut self.check(owner, tree));
-            return Some(NodeKind::Sink(config));
+            let typed = self.config(owner, tree, kind.parse)?;
+            self.validate(owner, tree, &typed, |config, check| config.validate(check));
+            return Some(NodeKind::Sink(typed.whole()?));
         }
         let kind = catalog.operators.iter().find(|kind| kind.name == kind_name)?;
-        let config = self.config(owner, tree, kind.parse)?;
-        config.validate(&mut self.check(owner, tree));
-        for used in config.models() {
+        let typed = self.config(owner, tree, kind.parse)?;
+        self.validate(owner, tree, &typed, |config, check| config.validate(check));
+        for used in typed.config.models().iter().filter(|used| typed.has(used.field)) {
             let place = tree.get(used.field).map_or(tree.span, |tree| tree.span);
             self.model(owner, place, used.name, used.ability, models);
         }
-        match config.corpus() {
-            Some(CorpusRef::Named(name)) if !corpora.contains_key(name) => {
+        match typed.config.corpus() {
+            Some(CorpusRef::Named(name)) if typed.has("corpus") && !corpora.contains_key(name) => {
                 let place = tree.get("corpus").map_or(tree.span, |tree| tree.span);
                 let diagnostic = Diagnostic::new("unknown-corpus", place, format!("{owner}: unknown corpus `{name}`"));
-                let diagnostic = diagnostic.label("no such corpus");
-                self.diagnostics.push(diagnostic.choices(name, corpora.keys().map(String::as_str)));
+                let mut diagnostic = diagnostic.label("no such corpus");
+                if corpora.is_empty() {
+                    diagnostic = diagnostic.help("the pipeline has no `corpora`");
+                }
+                let known = corpora.keys().map(String::as_str).chain(["FromTurn"]);
+                self.diagnostics.push(diagnostic.choices(name, known));
             }
             _ => {}
         }
-        Some(NodeKind::Operator(config))
+        Some(NodeKind::Operator(typed.whole()?))
     }
 
     /// Follows inputs from every node; a node that is met while it is open closes a cycle.
@@ -477,7 +576,10 @@ impl Resolver<'_> {
             let mut open: Vec<&str> = Vec::new();
             if let Some((span, cycle)) = find_cycle(&entry.key.text, edges, &mut open, &mut done) {
                 let path = cycle.iter().map(|id| format!("`{id}`")).collect::<Vec<_>>().join(" ← ");
-                let message = format!("these nodes feed each other in a circle: {path}");
+                let message = match cycle.as_slice() {
+                    [only, _] => format!("node `{only}` feeds itself"),
+                    _ => format!("these nodes feed each other in a circle: {path}"),
+                };
                 self.diagnostics.push(Diagnostic::new("cycle", span, message).label("closes the circle"));
             }
         }
@@ -508,6 +610,16 @@ fn find_cycle<'e>(
     open.pop();
     done.push(id);
     None
+}
+
+fn given_by(port: PortType, nodes: &[&str]) -> String {
+    match nodes {
+        [] => format!("no node gives {port}"),
+        nodes => {
+            let nodes: Vec<String> = nodes.iter().map(|id| format!("`{id}`")).collect();
+            format!("{port} are given by: {}", nodes.join(", "))
+        }
+    }
 }
 
 /// Nodes after those that feed them, else in the order of the file.

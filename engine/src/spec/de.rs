@@ -101,6 +101,19 @@ impl SpecError {
         Self { problem, span: None }
     }
 
+    fn expected(what: &str) -> Self {
+        let expected = match what {
+            "f32" | "f64" => "a number",
+            "u8" | "u16" | "u32" | "u64" | "u128" | "usize" => "a whole number, 0 or more",
+            "i8" | "i16" | "i32" | "i64" | "i128" | "isize" => "a whole number",
+            "a string" | "a borrowed string" => "text in quotes",
+            "a boolean" => "true or false",
+            "a sequence" => "a list",
+            other => other,
+        };
+        Self::new(Problem::Type { expected: expected.to_owned() })
+    }
+
     fn at(mut self, span: Span) -> Self {
         self.span.get_or_insert(span);
         self
@@ -126,13 +139,13 @@ impl de::Error for SpecError {
         Self::new(Problem::Other(message.to_string()))
     }
     fn invalid_type(_: de::Unexpected<'_>, expected: &dyn de::Expected) -> Self {
-        Self::new(Problem::Type { expected: expected.to_string() })
+        Self::expected(&expected.to_string())
     }
     fn invalid_value(_: de::Unexpected<'_>, expected: &dyn de::Expected) -> Self {
-        Self::new(Problem::Type { expected: expected.to_string() })
+        Self::expected(&expected.to_string())
     }
     fn invalid_length(_: usize, expected: &dyn de::Expected) -> Self {
-        Self::new(Problem::Type { expected: expected.to_string() })
+        Self::expected(&expected.to_string())
     }
     fn unknown_variant(variant: &str, expected: &'static [&'static str]) -> Self {
         Self::new(Problem::UnknownVariant { variant: variant.to_owned(), expected })
@@ -170,8 +183,17 @@ impl<'a> Node<'a> {
     }
 
     fn wrong_type<'de, V: Visitor<'de>>(self, visitor: &V) -> SpecError {
-        SpecError::new(Problem::Type { expected: (visitor as &dyn de::Expected).to_string() }).at(self.tree.span)
+        SpecError::expected(&(visitor as &dyn de::Expected).to_string()).at(self.tree.span)
     }
+}
+
+/// A value of one of these types: what the file has there, or what a hole reads as.
+macro_rules! typed {
+    ($($method:ident => |$visitor:ident| $hole:expr,)*) => {$(
+        fn $method<V: Visitor<'de>>(self, $visitor: V) -> Result<V::Value, SpecError> {
+            if self.tree.is_hole() { $hole } else { self.deserialize_any($visitor) }
+        }
+    )*};
 }
 
 impl<'de> Deserializer<'de> for Node<'_> {
@@ -180,11 +202,12 @@ impl<'de> Deserializer<'de> for Node<'_> {
     fn deserialize_any<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, SpecError> {
         let span = self.tree.span;
         match &self.tree.kind {
+            _ if self.tree.is_hole() => visitor.visit_str(""),
             Kind::Struct(Some(name), fields) if fields.is_empty() => visitor.visit_str(&name.text),
             Kind::Map(entries) | Kind::Struct(_, entries) => self.fields(entries, visitor),
             Kind::Seq(items) | Kind::Tuple(_, items) => self.items(items, visitor),
             Kind::Scalar(value) => value.clone().deserialize_any(visitor).map_err(|error| match error {
-                ron::Error::InvalidValueForType { expected, .. } => SpecError::new(Problem::Type { expected }),
+                ron::Error::InvalidValueForType { expected, .. } => SpecError::expected(&expected),
                 ron::Error::Message(message) => SpecError::new(Problem::Other(message)),
                 other => SpecError::new(Problem::Other(other.to_string())),
             }),
@@ -194,7 +217,7 @@ impl<'de> Deserializer<'de> for Node<'_> {
 
     fn deserialize_option<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, SpecError> {
         match &self.tree.kind {
-            Kind::Scalar(ron::Value::Option(None)) => visitor.visit_none(),
+            Kind::Scalar(ron::Value::Option(None) | ron::Value::Unit) => visitor.visit_none(),
             _ => visitor.visit_some(self),
         }
     }
@@ -207,8 +230,10 @@ impl<'de> Deserializer<'de> for Node<'_> {
         if name != PATH_TOKEN {
             return visitor.visit_newtype_struct(self);
         }
-        let Kind::Scalar(ron::Value::String(written)) = &self.tree.kind else {
-            return Err(self.wrong_type(&visitor));
+        let written = match &self.tree.kind {
+            Kind::Scalar(ron::Value::String(written)) => written,
+            Kind::Scalar(ron::Value::Unit) => return visitor.visit_str(""),
+            _ => return Err(self.wrong_type(&visitor)),
         };
         let path = self.sources.get(self.tree.span.source).base.join(written);
         let forms = [written.clone(), path.to_string_lossy().into_owned()];
@@ -218,18 +243,24 @@ impl<'de> Deserializer<'de> for Node<'_> {
     fn deserialize_struct<V: Visitor<'de>>(
         self,
         _: &'static str,
-        _: &'static [&'static str],
+        fields: &'static [&'static str],
         visitor: V,
     ) -> Result<V::Value, SpecError> {
         match &self.tree.kind {
             Kind::Struct(_, entries) => self.fields(entries, visitor).map_err(|error| error.at(self.tree.span)),
-            _ => Err(self.wrong_type(&visitor)),
+            _ => {
+                let name = self.tree.name().map_or("", |name| name.text.as_str());
+                let first = fields.first().map_or(String::new(), |field| format!("{field}: …"));
+                Err(SpecError::expected(&format!("fields with their names, as in `{name}({first})`"))
+                    .at(self.tree.span))
+            }
         }
     }
 
     fn deserialize_map<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, SpecError> {
         match &self.tree.kind {
             Kind::Map(entries) => self.fields(entries, visitor).map_err(|error| error.at(self.tree.span)),
+            Kind::Scalar(ron::Value::Unit) => self.fields(&[], visitor),
             _ => Err(self.wrong_type(&visitor)),
         }
     }
@@ -237,18 +268,38 @@ impl<'de> Deserializer<'de> for Node<'_> {
     fn deserialize_enum<V: Visitor<'de>>(
         self,
         _: &'static str,
-        _: &'static [&'static str],
+        variants: &'static [&'static str],
         visitor: V,
     ) -> Result<V::Value, SpecError> {
-        match self.tree.name() {
-            Some(name) => visitor.visit_enum(Variant { node: self, name }).map_err(|error| error.at(self.tree.span)),
-            None => Err(self.wrong_type(&visitor)),
+        if let Some(name) = self.tree.name() {
+            return visitor.visit_enum(Variant { node: self, name }).map_err(|error| error.at(self.tree.span));
         }
+        let expected = match &self.tree.kind {
+            Kind::Scalar(ron::Value::String(text)) if variants.contains(&text.as_str()) => {
+                format!("`{text}` without quotes")
+            }
+            _ => variants.iter().map(|variant| format!("`{variant}`")).collect::<Vec<_>>().join(" or "),
+        };
+        Err(SpecError::expected(&expected).at(self.tree.span))
+    }
+
+    typed! {
+        deserialize_bool => |visitor| visitor.visit_bool(false),
+        deserialize_i8 => |visitor| visitor.visit_i64(0),
+        deserialize_i16 => |visitor| visitor.visit_i64(0),
+        deserialize_i32 => |visitor| visitor.visit_i64(0),
+        deserialize_i64 => |visitor| visitor.visit_i64(0),
+        deserialize_u8 => |visitor| visitor.visit_u64(0),
+        deserialize_u16 => |visitor| visitor.visit_u64(0),
+        deserialize_u32 => |visitor| visitor.visit_u64(0),
+        deserialize_u64 => |visitor| visitor.visit_u64(0),
+        deserialize_f32 => |visitor| visitor.visit_f64(0.0),
+        deserialize_f64 => |visitor| visitor.visit_f64(0.0),
+        deserialize_seq => |visitor| visitor.visit_seq(de::value::SeqDeserializer::new(std::iter::empty::<u8>())),
     }
 
     forward_to_deserialize_any! {
-        bool i8 i16 i32 i64 i128 u8 u16 u32 u64 u128 f32 f64 char str string bytes byte_buf unit
-        unit_struct seq tuple tuple_struct identifier ignored_any
+        i128 u128 char str string bytes byte_buf unit unit_struct tuple tuple_struct identifier ignored_any
     }
 }
 
@@ -311,7 +362,11 @@ impl<'de> VariantAccess<'de> for Node<'_> {
     fn unit_variant(self) -> Result<(), SpecError> {
         match &self.tree.kind {
             Kind::Struct(_, fields) if fields.is_empty() => Ok(()),
-            _ => Err(SpecError::new(Problem::Other("this takes no arguments".into())).at(self.tree.span)),
+            _ => {
+                let name = self.tree.name().map_or("", |name| name.text.as_str());
+                let message = format!("`{name}` takes nothing in parentheses");
+                Err(SpecError::new(Problem::Other(message)).at(self.tree.span))
+            }
         }
     }
 
@@ -319,6 +374,14 @@ impl<'de> VariantAccess<'de> for Node<'_> {
     fn newtype_variant_seed<S: DeserializeSeed<'de>>(self, seed: S) -> Result<S::Value, SpecError> {
         match &self.tree.kind {
             Kind::Tuple(_, items) if items.len() == 1 => seed.deserialize(self.child(&items[0])),
+            Kind::Struct(Some(name), fields) if fields.is_empty() => {
+                seed.deserialize(self).map_err(|error| match error.problem {
+                    Problem::Type { expected } => {
+                        SpecError::expected(&format!("{expected} with it, `{}(…)`", name.text)).at(self.tree.span)
+                    }
+                    _ => error,
+                })
+            }
             _ => seed.deserialize(self),
         }
     }

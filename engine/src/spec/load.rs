@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use super::tree::Kind;
+use super::tree::{Kind, parse_rest};
 use super::{Diagnostic, Entry, Source, Sources, Tree, did_you_mean, parse};
 
 /// Files may include files, to this depth.
@@ -64,10 +64,13 @@ pub fn load_str(name: &str, base: &Path, text: &str, overrides: &[Override]) -> 
 struct Loader {
     sources: Sources,
     diagnostics: Vec<Diagnostic>,
+    /// Something that was to be included is not there to judge the rest by.
+    incomplete: bool,
 }
 
 impl Loader {
-    fn finish(mut self, mut tree: Option<Tree>, overrides: &[Override]) -> Loaded {
+    fn finish(mut self, tree: Option<Tree>, overrides: &[Override]) -> Loaded {
+        let mut tree = tree.filter(|_| !self.incomplete);
         if let Some(tree) = &mut tree {
             for set in overrides {
                 self.set(tree, set);
@@ -82,19 +85,27 @@ impl Loader {
         let bytes = match std::fs::read(path) {
             Ok(bytes) => bytes,
             Err(error) => {
-                self.diagnostics.push(Diagnostic::new(
-                    "unreadable-file",
-                    include,
-                    format!("cannot read `{name}`: {error}"),
-                ));
+                let message = match error.kind() {
+                    std::io::ErrorKind::NotFound => format!("there is no file `{name}`"),
+                    std::io::ErrorKind::IsADirectory => format!("`{name}` is a directory, not a file"),
+                    _ => format!("cannot read `{name}`: {error}"),
+                };
+                let mut diagnostic = Diagnostic::new("unreadable-file", include, message);
+                if error.kind() == std::io::ErrorKind::NotFound
+                    && let Some(near) = near_file(path)
+                {
+                    diagnostic = diagnostic.help(format!("did you mean `{near}`?"));
+                }
+                self.diagnostics.push(diagnostic);
                 return None;
             }
         };
         let text = match String::from_utf8(bytes) {
             Ok(text) => text,
             Err(error) => {
-                let at = error.utf8_error().valid_up_to();
-                let message = format!("`{name}` is not UTF-8: invalid byte at offset {at}");
+                let before = &error.as_bytes()[..error.utf8_error().valid_up_to()];
+                let line = before.iter().filter(|byte| **byte == b'\n').count() + 1;
+                let message = format!("`{name}` is not UTF-8, first in line {line}");
                 self.diagnostics.push(Diagnostic::new("not-utf8", include, message));
                 return None;
             }
@@ -114,13 +125,7 @@ impl Loader {
     }
 
     fn source(&mut self, source: usize, open: &mut Vec<PathBuf>) -> Option<Tree> {
-        let mut tree = match parse(&self.sources, source) {
-            Ok(tree) => tree,
-            Err(errors) => {
-                self.diagnostics.extend(errors);
-                return None;
-            }
-        };
+        let mut tree = parse_rest(&self.sources, source, &mut self.diagnostics)?;
         let Some(entries) = tree.entries_mut() else { return Some(tree) };
         let Some(at) = entries.iter().position(|entry| entry.key.text == "include") else { return Some(tree) };
         let include = entries.remove(at).value;
@@ -136,12 +141,14 @@ impl Loader {
                 continue;
             };
             let path = self.sources.get(source).base.join(name);
-            if let Some(included) = self.file(&path, Some(file.span), open) {
-                base = Some(match base {
-                    Some(base) => merge(base, included),
-                    None => included,
-                });
-            }
+            let Some(included) = self.file(&path, Some(file.span), open) else {
+                self.incomplete = true;
+                continue;
+            };
+            base = Some(match base {
+                Some(base) => merge(base, included),
+                None => included,
+            });
         }
         Some(match base {
             Some(base) => merge(base, tree),

@@ -6,6 +6,7 @@
 mod de;
 mod diagnostic;
 mod load;
+mod syntax;
 mod tree;
 
 pub use de::{FilePath, Problem, SpecError, from_tree};

@@ -9,6 +9,7 @@ use std::fmt;
 use ron::value::RawValue;
 use serde::de::{Deserialize, DeserializeSeed, Deserializer, MapAccess, SeqAccess, Visitor};
 
+use super::syntax::diagnose;
 use super::{Diagnostic, Sources, Span};
 
 /// A value and where it stands.
@@ -83,18 +84,28 @@ impl Tree {
         }
     }
 
+    /// Stands in for a field that is missing, so that the rest can be judged: any type
+    /// that has an empty or zero value reads that from it. No text reads as one.
+    pub(crate) fn hole() -> Self {
+        let nowhere = Span { source: usize::MAX, start: usize::MAX, end: usize::MAX };
+        Self { span: nowhere, kind: Kind::Scalar(ron::Value::Unit) }
+    }
+
+    pub(crate) fn is_hole(&self) -> bool {
+        matches!(self.kind, Kind::Scalar(ron::Value::Unit))
+    }
+
     /// What to call it in a message.
     pub fn describe(&self) -> String {
         match &self.kind {
             Kind::Map(_) => "a map".into(),
             Kind::Seq(_) => "a list".into(),
             Kind::Struct(Some(name), _) | Kind::Tuple(Some(name), _) => format!("`{}`", name.text),
-            Kind::Struct(None, _) => "a struct".into(),
-            Kind::Tuple(None, _) => "a tuple".into(),
-            Kind::Scalar(ron::Value::String(text)) => format!("string {text:?}"),
+            Kind::Struct(None, _) | Kind::Tuple(None, _) => "`(…)` without a name".into(),
+            Kind::Scalar(ron::Value::String(text)) => format!("the text {text:?}"),
             Kind::Scalar(ron::Value::Bool(value)) => format!("`{value}`"),
-            Kind::Scalar(ron::Value::Number(number)) => format!("number {}", number.into_f64()),
-            Kind::Scalar(ron::Value::Char(c)) => format!("character {c:?}"),
+            Kind::Scalar(ron::Value::Number(number)) => format!("the number {}", number.into_f64()),
+            Kind::Scalar(ron::Value::Char(c)) => format!("the character {c:?}"),
             Kind::Scalar(_) => "`None`".into(),
         }
     }
@@ -142,27 +153,23 @@ impl Tree {
 
 /// Parses one of the sources. Syntax errors stop at the first; duplicate keys are all told.
 pub fn parse(sources: &Sources, source: usize) -> Result<Tree, Vec<Diagnostic>> {
-    let text: &str = &sources.get(source).text;
-    let whole = RawValue::from_ron(text).map_err(|error| vec![syntax(source, text, 0, &error)])?;
-    let mut parser = Parser { source, text, duplicates: Vec::new() };
-    let tree = parser.value(whole.get_ron()).map_err(|error| vec![error])?;
-    if parser.duplicates.is_empty() { Ok(tree) } else { Err(parser.duplicates) }
+    let mut diagnostics = Vec::new();
+    match parse_rest(sources, source, &mut diagnostics) {
+        Some(tree) if diagnostics.is_empty() => Ok(tree),
+        _ => Err(diagnostics),
+    }
 }
 
-fn syntax(source: usize, text: &str, base: usize, error: &ron::error::SpannedError) -> Diagnostic {
-    let offset = |position: ron::error::Position| {
-        let line_start =
-            text[base..].split_inclusive('\n').take(position.line.saturating_sub(1)).map(str::len).sum::<usize>();
-        let column = text[base + line_start..]
-            .char_indices()
-            .nth(position.col.saturating_sub(1))
-            .map_or(text.len() - base - line_start, |(at, _)| at);
-        base + line_start + column
+/// As [`parse`], and goes on without the keys that are duplicates.
+pub(super) fn parse_rest(sources: &Sources, source: usize, diagnostics: &mut Vec<Diagnostic>) -> Option<Tree> {
+    let text: &str = &sources.get(source).text;
+    let mut parser = Parser { source, text, duplicates: Vec::new() };
+    let tree = match RawValue::from_ron(text) {
+        Ok(whole) => parser.value(whole.get_ron()),
+        Err(error) => Err(diagnose(source, text, 0, &error)),
     };
-    let end = offset(error.span.end);
-    let start = offset(error.span.start).min(end);
-    let span = Span { source, start, end: end.max(start + 1).min(text.len().max(start)) };
-    Diagnostic::new("syntax", span, format!("this is not RON: {}", error.code)).label("here")
+    diagnostics.append(&mut parser.duplicates);
+    tree.map_err(|error| diagnostics.push(error)).ok()
 }
 
 struct Parser<'a> {
@@ -221,7 +228,8 @@ impl<'a> Parser<'a> {
             },
             _ => {
                 let mut deserializer = self.deserializer(raw)?;
-                let value = ron::Value::deserialize(&mut deserializer).map_err(|error| self.syntax(raw, error))?;
+                let value = ron::Value::deserialize(&mut deserializer)
+                    .map_err(|error| self.syntax(raw, &deserializer.span_error(error)))?;
                 let len = raw.len() - deserializer.remainder().len();
                 Ok(Tree { span: self.span(raw[..len].trim_end()), kind: Kind::Scalar(value) })
             }
@@ -231,7 +239,8 @@ impl<'a> Parser<'a> {
     /// The members of `(…)`, `[…]` or `{…}`.
     fn group(&mut self, raw: &'a str) -> Result<Group, Diagnostic> {
         let mut deserializer = self.deserializer(raw)?;
-        let members = deserializer.deserialize_any(Members).map_err(|error| self.syntax(raw, error))?;
+        let members =
+            deserializer.deserialize_any(Members).map_err(|error| self.syntax(raw, &deserializer.span_error(error)))?;
         let Split { keyed, items } = members;
         if !keyed {
             return Ok(Group::Items(
@@ -254,6 +263,7 @@ impl<'a> Parser<'a> {
                         .label("defined again here")
                         .related(first.key.span, "first defined here"),
                 );
+                continue;
             }
             entries.push(Entry { key: Name { text: key, span }, value });
         }
@@ -261,11 +271,11 @@ impl<'a> Parser<'a> {
     }
 
     fn deserializer(&self, raw: &'a str) -> Result<ron::Deserializer<'a>, Diagnostic> {
-        ron::Deserializer::from_str(raw).map_err(|error| syntax(self.source, self.text, self.span(raw).start, &error))
+        ron::Deserializer::from_str(raw).map_err(|error| self.syntax(raw, &error))
     }
 
-    fn syntax(&self, raw: &str, error: ron::Error) -> Diagnostic {
-        Diagnostic::new("syntax", self.span(raw), format!("this is not RON: {error}")).label("here")
+    fn syntax(&self, raw: &str, error: &ron::error::SpannedError) -> Diagnostic {
+        diagnose(self.source, self.text, self.span(raw).start, error)
     }
 }
 
@@ -346,7 +356,7 @@ fn trim(text: &str) -> &str {
     skip_blank(text).trim_end()
 }
 
-fn skip_blank(mut text: &str) -> &str {
+pub(super) fn skip_blank(mut text: &str) -> &str {
     loop {
         text = text.trim_start();
         if let Some(rest) = text.strip_prefix("//") {

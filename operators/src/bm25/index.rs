@@ -8,7 +8,6 @@ use std::sync::Arc;
 
 use futures::FutureExt;
 use futures::future::BoxFuture;
-use tantivy::directory::MmapDirectory;
 use tantivy::index::SegmentId;
 use tantivy::merge_policy::LogMergePolicy;
 use tantivy::schema::{
@@ -24,10 +23,12 @@ use turnflow_engine::document::{Chunk, ContentHash};
 use turnflow_engine::record::{Hit, rank};
 
 use super::analyzer::Tokenizer;
+use super::directory::Unsynced;
 use super::score::{Statistics, idf, term_score};
 
-/// Bytes that tantivy buffers before it writes a segment.
-const BUFFER: usize = 64 << 20;
+/// Bytes that tantivy buffers before it writes a segment: about its least, for each commit
+/// makes the tables anew, which are in proportion.
+const BUFFER: usize = 16 << 20;
 
 pub(super) struct Bm25Definition {
     pub tokenizer: Tokenizer,
@@ -113,8 +114,14 @@ impl Bm25Index {
         let schema = schema.build();
         let index = match directory {
             Some(path) => {
-                let directory = MmapDirectory::open(path).map_err(|error| store("open its directory")(error.into()))?;
-                TantivyIndex::open_or_create(directory, schema).map_err(store("open the index"))?
+                let directory = Unsynced::open(path).map_err(|error| store("open its directory")(error.into()))?;
+                let index = TantivyIndex::open_or_create(directory, schema).map_err(store("open the index"))?;
+                let damaged = index.validate_checksum().map_err(store("check its files"))?;
+                if let Some(file) = damaged.iter().next() {
+                    let reason = format!("`{}` is damaged", file.display());
+                    return Err(IndexError::Store { store: "tantivy", action: "read what is stored", reason });
+                }
+                index
             }
             None => TantivyIndex::create_in_ram(schema),
         };
@@ -214,8 +221,12 @@ impl Bm25Index {
             gone.iter().for_each(|id| self.remove(id));
         }
         delta.added.iter().try_for_each(|chunk| self.add(chunk))?;
+        let begun = std::time::Instant::now();
         self.writer.commit()?;
-        self.reader.reload()
+        let committed = begun.elapsed();
+        self.reader.reload()?;
+        tracing::debug!(?committed, reloaded = ?begun.elapsed(), "tantivy");
+        Ok(())
     }
 
     /// What readers of the new epoch hold.

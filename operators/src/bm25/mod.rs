@@ -14,6 +14,7 @@
 //! Cost: proportional to the postings of the question's terms.
 
 mod analyzer;
+mod directory;
 mod index;
 mod score;
 

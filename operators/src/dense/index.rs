@@ -159,6 +159,10 @@ impl DenseIndex {
     }
 
     async fn let_go(&mut self) -> Result<(), IndexError> {
+        // Passages are at least as many as contents, so this tells without looking at each.
+        if self.vectors.state.lock().by_content.len() <= self.places.len() + SPARE.max(self.places.len()) {
+            return Ok(());
+        }
         let used: std::collections::HashSet<ContentHash> =
             self.blocks.iter().flat_map(|rows| rows.iter()).map(|(_, chunk)| chunk.hash).collect();
         let kept = {
@@ -183,7 +187,9 @@ impl Index for DenseIndex {
 
     fn apply<'a>(&'a mut self, delta: &'a Delta) -> BoxFuture<'a, Result<Arc<dyn Any + Send + Sync>, IndexError>> {
         async move {
+            let begun = std::time::Instant::now();
             self.save().await?;
+            tracing::debug!(took = ?begun.elapsed(), "vectors are stored");
             self.change(delta);
             if !delta.removed.is_empty() || delta.whole {
                 self.let_go().await?;

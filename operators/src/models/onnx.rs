@@ -9,6 +9,8 @@
 //! token states `[batch, tokens, dimension]`, which are pooled here, or `[batch, dimension]`.
 //! Sentence-BERT (Reimers and Gurevych 2019) is the source of mean pooling over the mask.
 
+pub mod direct;
+
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 
@@ -26,6 +28,8 @@ use turnflow_engine::inference::{
     Backend, Embedder, InferenceError, Limits, Role, Service, Tokenize, Urgency, Usage, Vector,
 };
 use turnflow_engine::spec::{FilePath, from_tree};
+
+use self::direct::Settings;
 
 /// The table's entry.
 pub const KIND: ModelKind = ModelKind {
@@ -143,21 +147,22 @@ impl ModelConfig for OnnxConfig {
 }
 
 impl OnnxConfig {
-    fn open(&self, name: &str) -> Result<Model, InferenceError> {
-        let read = |path: &Path| {
-            std::fs::read(path)
-                .map_err(|error| InferenceError::File { path: path.to_owned(), reason: error.to_string() })
-        };
-        let tokenizer_bytes = read(&self.tokenizer.path)?;
-        let mut tokenizer = Tokenizer::from_bytes(&tokenizer_bytes)
+    fn tokenizers(&self) -> Result<Tokenizers, InferenceError> {
+        let bytes = read(&self.tokenizer.path)?;
+        let mut cut = Tokenizer::from_bytes(&bytes)
             .map_err(|error| InferenceError::Tokenizer(format!("`{}`: {error}", self.tokenizer.path.display())))?;
-        let pad = tokenizer.get_padding().map_or(0, |padding| i64::from(padding.pad_id));
+        let pad = cut.get_padding().map_or(0, |padding| i64::from(padding.pad_id));
         let plain = |error| InferenceError::Tokenizer(format!("{error}"));
-        tokenizer.with_padding(None);
-        tokenizer.with_truncation(None).map_err(plain)?;
-        let whole = tokenizer.clone();
+        cut.with_padding(None);
+        cut.with_truncation(None).map_err(plain)?;
+        let whole = cut.clone();
         let truncation = TruncationParams { max_length: self.max_tokens, ..Default::default() };
-        tokenizer.with_truncation(Some(truncation)).map_err(plain)?;
+        cut.with_truncation(Some(truncation)).map_err(plain)?;
+        Ok(Tokenizers { bytes, cut, whole, pad })
+    }
+
+    fn open(&self, name: &str) -> Result<Model, InferenceError> {
+        let Tokenizers { bytes: tokenizer_bytes, cut: tokenizer, whole, pad } = self.tokenizers()?;
 
         let mut hasher = blake3::Hasher::new();
         hasher.update(&read(&self.path.path)?);
@@ -172,7 +177,7 @@ impl OnnxConfig {
         let config = self.clone();
         let limits = Limits { batch_inputs: self.batch, batch_tokens: self.batch_tokens, ..Limits::default() };
         let (service, dimension) = Service::start(name, limits, move || {
-            let mut encoder = Encoder::load(&config, pad)?;
+            let mut encoder = Encoder::load(&config, pad, Settings::Service)?;
             let probe = encoder.run(&[&vec![0, 0]])?;
             let dimension = probe.first().map_or(0, |vector| vector.len());
             Ok((encoder, dimension))
@@ -191,6 +196,19 @@ impl OnnxConfig {
             tokenizer: Some(Arc::new(Words(whole))),
         })
     }
+}
+
+/// What a `tokenizer.json` gives.
+struct Tokenizers {
+    bytes: Vec<u8>,
+    /// Cuts texts to the model's length.
+    cut: Tokenizer,
+    whole: Tokenizer,
+    pad: i64,
+}
+
+fn read(path: &Path) -> Result<Vec<u8>, InferenceError> {
+    std::fs::read(path).map_err(|error| InferenceError::File { path: path.to_owned(), reason: error.to_string() })
 }
 
 /// The process's ONNX Runtime; loaded once.
@@ -216,7 +234,11 @@ fn runtime_library(model: &Path) -> Result<PathBuf, InferenceError> {
         return if path.exists() {
             Ok(path)
         } else {
-            Err(InferenceError::Runtime(format!("$ORT_DYLIB_PATH names `{}`, which is not there", path.display())))
+            Err(InferenceError::Runtime(format!(
+                "$ORT_DYLIB_PATH names `{}`, which is not there; correct it, or unset it to use what \
+                 `turnflow models fetch` brings",
+                path.display()
+            )))
         };
     }
     let absolute = std::path::absolute(model).unwrap_or_else(|_| model.to_owned());
@@ -226,7 +248,7 @@ fn runtime_library(model: &Path) -> Result<PathBuf, InferenceError> {
     let candidates: Vec<PathBuf> = candidates.collect();
     candidates.iter().find(|path| path.exists()).cloned().ok_or_else(|| {
         InferenceError::Runtime(format!(
-            "libonnxruntime.so is not in `{}`; `turnflow models fetch` brings it, or set $ORT_DYLIB_PATH",
+            "there is no `{}`; `turnflow models fetch` brings it, or set $ORT_DYLIB_PATH",
             candidates.get(1).map_or("models/onnxruntime".into(), |path| path.display().to_string())
         ))
     })
@@ -243,7 +265,7 @@ struct Encoder {
 }
 
 impl Encoder {
-    fn load(config: &OnnxConfig, pad: i64) -> Result<Self, InferenceError> {
+    fn load(config: &OnnxConfig, pad: i64, settings: Settings) -> Result<Self, InferenceError> {
         let failed = |error: &dyn std::fmt::Display| InferenceError::Failed(error.to_string());
         let environment = environment(&config.path.path)?;
         let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
@@ -252,13 +274,16 @@ impl Encoder {
             .with_optimization_level(GraphOptimizationLevel::All)
             .map_err(|error| failed(&error))?
             .with_intra_threads(config.threads.unwrap_or(cores))
-            .map_err(|error| failed(&error))?
-            // A pattern is kept for each shape, and shapes are many.
-            .with_memory_pattern(false)
-            .map_err(|error| failed(&error))?
-            // Threads that spin between batches would take the cores from the workers.
-            .with_config_entry("session.intra_op.allow_spinning", "0")
             .map_err(|error| failed(&error))?;
+        if settings == Settings::Service {
+            builder = builder
+                // A pattern is kept for each shape, and shapes are many.
+                .with_memory_pattern(false)
+                .map_err(|error| failed(&error))?
+                // Threads that spin between batches would take the cores from the workers.
+                .with_config_entry("session.intra_op.allow_spinning", "0")
+                .map_err(|error| failed(&error))?;
+        }
         if let Device::Cuda(device) = config.device {
             let provider = ep::CUDA::default().with_device_id(device).build().error_on_failure();
             builder = builder.with_execution_providers([provider]).map_err(|error| InferenceError::Device {

@@ -1,6 +1,18 @@
 //! The commands, one file each, and what they share: reading a pipeline, telling what is
 //! wrong with it, running it with progress, and exit codes.
 
+/// As the standard ones, for when the reader has gone: see [`output`].
+macro_rules! print {
+    ($($text:tt)*) => { $crate::commands::output::write(format_args!($($text)*)) };
+}
+macro_rules! println {
+    () => { print!("\n") };
+    ($($text:tt)*) => { print!("{}\n", format_args!($($text)*)) };
+}
+macro_rules! eprintln {
+    ($($text:tt)*) => { $crate::commands::output::tell(format_args!($($text)*)) };
+}
+
 mod ask;
 mod bench;
 mod check;
@@ -9,6 +21,7 @@ mod explain;
 mod graph;
 mod index;
 mod models;
+mod output;
 mod progress;
 mod run;
 
@@ -137,7 +150,8 @@ pub fn main() -> ExitCode {
     };
     let filter = tracing_subscriber::EnvFilter::try_from_env("TURNFLOW_LOG")
         .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new(level));
-    tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).init();
+    let color = std::io::stderr().is_terminal();
+    tracing_subscriber::fmt().with_env_filter(filter).with_ansi(color).with_writer(std::io::stderr).init();
     let outcome = match cli.command {
         Command::Check(args) => check::run(&args),
         Command::Explain(args) => explain::run(&args),
@@ -163,6 +177,7 @@ pub fn main() -> ExitCode {
             line = format!("{line}: {cause}");
         }
     }
-    eprintln!("error: {line}");
+    let line: Vec<&str> = line.split_whitespace().collect();
+    eprintln!("error: {}", line.join(" "));
     ExitCode::from(code)
 }

@@ -57,7 +57,8 @@ pub(super) fn run(args: &RunArgs) -> Outcome {
     }
     let (delivered, dead) = (engine.delivered(), engine.dead_letters());
     engine.join()?;
-    let letters = if dead == 0 { String::new() } else { format!(", {dead} dead letters") };
-    eprintln!("{delivered} turns answered{letters}, {:.1} s", begun.elapsed().as_secs_f64());
+    let count = |count: u64, one: &str| format!("{count} {one}{}", if count == 1 { "" } else { "s" });
+    let letters = if dead == 0 { String::new() } else { format!(", {}", count(dead, "dead letter")) };
+    eprintln!("{} answered{letters}, {:.1} s", count(delivered as u64, "turn"), begun.elapsed().as_secs_f64());
     Ok(())
 }

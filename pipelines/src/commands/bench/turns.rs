@@ -1,52 +1,24 @@
-//! `turnflow bench`: throughput, latency, and the share of time outside the models.
+//! `turnflow bench --turns`: throughput, latency, and the share of time outside the models.
 
-use std::path::PathBuf;
+use std::path::Path;
 use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
 use anyhow::anyhow;
-use clap::Args;
 use turnflow_engine::connector::{Mode, SourcedTurn};
-use turnflow_engine::inference::Usage;
 use turnflow_engine::record::{Item, Speaker, TurnRecord, Value};
-use turnflow_engine::run::{Engine, Options};
+use turnflow_engine::run::Options;
 
-use super::{EngineArgs, Fault, Outcome, PipelineArgs, progress, start};
+use super::super::{progress, start};
+use super::{BenchArgs, Fault, Outcome, percentile, told, usage};
 
-/// Measure a pipeline on a recorded log: turns a second, latency, model work.
-#[derive(Args)]
-pub struct BenchArgs {
-    #[command(flatten)]
-    pipeline: PipelineArgs,
-    #[command(flatten)]
-    engine: EngineArgs,
-    /// The log whose user turns are asked, as JSON Lines of turns, or of BEIR queries.
-    #[arg(long)]
-    turns: PathBuf,
-    /// Turns to ask, at most.
-    #[arg(long, default_value_t = 1000)]
-    limit: usize,
-}
+/// Turns that are asked when nothing is said.
+const LIMIT: usize = 1000;
 
-fn usage(engine: &Engine) -> Usage {
-    let mut total = Usage::default();
-    for model in engine.models().values() {
-        if let Some(embedder) = &model.embedder {
-            let usage = embedder.usage();
-            total.inputs += usage.inputs;
-            total.batches += usage.batches;
-            total.tokens += usage.tokens;
-            total.padded += usage.padded;
-            total.busy_us += usage.busy_us;
-        }
-    }
-    total
-}
-
-fn turns(args: &BenchArgs) -> Result<Vec<SourcedTurn>, Fault> {
-    let told = |error: String| Fault::Told(anyhow!(error));
-    let name = args.turns.display().to_string();
-    let text = std::fs::read_to_string(&args.turns).map_err(|error| told(format!("cannot read `{name}`: {error}")))?;
+/// The turns of a log, as far as the user turn with this number.
+pub(super) fn turns(path: &Path, limit: usize) -> Result<Vec<SourcedTurn>, Fault> {
+    let name = path.display().to_string();
+    let text = std::fs::read_to_string(path).map_err(|error| told(format!("cannot read `{name}`: {error}")))?;
     let mut turns = Vec::new();
     for (at, line) in text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty()) {
         let position = format!("{name}:{}", at + 1);
@@ -69,7 +41,7 @@ fn turns(args: &BenchArgs) -> Result<Vec<SourcedTurn>, Fault> {
     }
     let asked = turns.iter().scan(0, |asked, turn| {
         *asked += usize::from(turn.record.speaker == Speaker::User);
-        (*asked <= args.limit).then_some(())
+        (*asked <= limit).then_some(())
     });
     let keep = asked.count();
     turns.truncate(keep);
@@ -78,10 +50,11 @@ fn turns(args: &BenchArgs) -> Result<Vec<SourcedTurn>, Fault> {
 
 pub(super) fn run(args: &BenchArgs) -> Outcome {
     let plan = args.pipeline.plan()?;
-    let turns = turns(args)?;
+    let path = args.turns.as_deref().ok_or_else(|| told("--turns names the log to ask"))?;
+    let turns = turns(path, args.limit.unwrap_or(LIMIT))?;
     let asked = turns.iter().filter(|turn| turn.record.speaker == Speaker::User).count();
     let Some(last) = plan.nodes.iter().rev().find(|node| node.output.is_some()).map(|node| node.id.clone()) else {
-        return Err(Fault::Told(anyhow!("the pipeline has no node that gives anything")));
+        return Err(told("the pipeline has no node that gives anything"));
     };
     let latencies: Arc<Mutex<(Vec<u64>, usize)>> = Arc::default();
     let (recorded, started) = (latencies.clone(), Instant::now());
@@ -133,22 +106,20 @@ pub(super) fn run(args: &BenchArgs) -> Outcome {
     let seconds = begun.elapsed().as_secs_f64();
     let used = usage(&engine);
     engine.join()?;
-    let (mut latencies, failed) = latencies.lock().map_err(|_| anyhow!("a worker panicked"))?.clone();
-    latencies.sort_unstable();
-    let percentile = |share: f64| {
-        let at = ((latencies.len() as f64 * share) as usize).min(latencies.len().saturating_sub(1));
-        latencies.get(at).copied().unwrap_or(0) as f64 / 1000.0
-    };
+    let (latencies, failed) = latencies.lock().map_err(|_| anyhow!("a worker panicked"))?.clone();
+    let mut latencies: Vec<f64> = latencies.into_iter().map(|latency| latency as f64 / 1000.0).collect();
     let (inputs, batches) = (used.inputs - indexed.inputs, used.batches - indexed.batches);
     let (tokens, busy) = (used.tokens - indexed.tokens, (used.busy_us - indexed.busy_us) as f64 / 1e6);
     let turns = latencies.len().max(1) as f64;
     println!("turns: {} in {seconds:.2} s, {:.1} a second, {failed} failed", latencies.len(), turns / seconds);
-    println!("latency ms: p50 {:.1}, p95 {:.1}, p99 {:.1}", percentile(0.5), percentile(0.95), percentile(0.99));
+    let [p50, p95, p99] = [0.5, 0.95, 0.99].map(|share| percentile(&mut latencies, share));
+    println!("latency ms: p50 {p50:.1}, p95 {p95:.1}, p99 {p99:.1}");
     println!(
-        "models: {:.2} inputs a turn, {:.1} inputs a batch, {:.0} tokens a second busy",
+        "models: {:.2} inputs a turn, {:.1} inputs a batch, {:.0} tokens a second busy, {:.1} % padding",
         inputs as f64 / turns,
         inputs as f64 / batches.max(1) as f64,
-        tokens as f64 / busy.max(1e-9)
+        tokens as f64 / busy.max(1e-9),
+        100.0 * (1.0 - tokens as f64 / (used.padded - indexed.padded).max(1) as f64)
     );
     println!("outside the models: {:.1} % of the time", 100.0 * (1.0 - busy / seconds).max(0.0));
     Ok(())

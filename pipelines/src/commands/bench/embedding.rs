@@ -1,0 +1,318 @@
+//! `turnflow bench --embedding`: the inference service, as the corpus path uses it, against
+//! ONNX Runtime called directly with the same model, texts and threads.
+//!
+//! The direct calls have it as easy as can be: texts tokenized and sorted by length
+//! beforehand, nobody else to serve, and, in one arm, the runtime's own settings, by which
+//! its threads spin. The arms take turns; figures are medians over the rounds, ratios are taken within a round.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Instant;
+
+use turnflow_engine::component::ModelConfig;
+use turnflow_engine::inference::{Embedder, InferenceError, Role, Urgency, Usage, Vector};
+use turnflow_engine::spec::{from_tree, load};
+use turnflow_operators::models::onnx::OnnxConfig;
+use turnflow_operators::models::onnx::direct::{Direct, Settings};
+
+use super::super::progress;
+use super::{BenchArgs, Fault, Outcome, percentile, told};
+
+/// Texts that are embedded when nothing is said.
+const LIMIT: usize = 800;
+/// Texts of one call, as the corpus path makes them.
+const TEXTS_A_CALL: usize = 256;
+/// Texts of one direct batch.
+const BATCH: usize = 32;
+/// Texts that are embedded again in other company.
+const COMPANY: usize = 256;
+
+type Batches = Vec<Vec<usize>>;
+
+pub(super) fn run(args: &BenchArgs, texts: &Path) -> Outcome {
+    let texts = read_texts(texts, args.limit.unwrap_or(LIMIT))?;
+    let (name, config) = model(args)?;
+    let model = config.load(&name)?;
+    let embedder = model.embedder.ok_or_else(|| told(format!("model `{name}` does not embed")))?;
+    let mut sessions = [Direct::open(&config, Settings::Service)?, Direct::open(&config, Settings::Defaults)?];
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).build()?;
+
+    let begun = Instant::now();
+    let tokens = texts.iter().map(|text| sessions[0].tokenize(text)).collect::<Result<Vec<_>, _>>()?;
+    let tokenizing = begun.elapsed().as_secs_f64();
+    let by_length = by_length(&tokens);
+    let of_32: Batches = by_length.chunks(BATCH).map(<[usize]>::to_vec).collect();
+    let budgeted = within(&by_length, &tokens, config.batch, config.batch_tokens);
+    let mut arms = [
+        Arm::new("direct, batches of 32", 0, &of_32),
+        Arm::new("the same, threads spinning", 1, &of_32),
+        Arm::new("direct, the service's budget", 0, &budgeted),
+    ];
+
+    // Once unmeasured: memory is allocated and threads are started.
+    service(&runtime, &embedder, &texts)?;
+    for arm in &arms {
+        call(&mut sessions[arm.session], arm.batches, &tokens)?;
+    }
+    let before = embedder.usage();
+    let mut vectors: Vec<Vector> = Vec::new();
+    let mut seconds: Vec<f64> = Vec::new();
+    let mut cpu = 0.0;
+    let mut changed = 0;
+    let bar = progress::bar(u64::from(args.rounds), "embedding");
+    for _ in 0..args.rounds {
+        let (begun, cpu_before) = (Instant::now(), cpu_seconds());
+        let embedded = service(&runtime, &embedder, &texts)?;
+        seconds.push(begun.elapsed().as_secs_f64());
+        cpu += cpu_seconds() - cpu_before;
+        changed += embedded.iter().zip(&vectors).filter(|(a, b)| !same(a, b)).count();
+        vectors = embedded;
+        for arm in &mut arms {
+            let (begun, cpu_before) = (Instant::now(), cpu_seconds());
+            arm.vectors = call(&mut sessions[arm.session], arm.batches, &tokens)?;
+            arm.seconds.push(begun.elapsed().as_secs_f64());
+            arm.cpu += cpu_seconds() - cpu_before;
+        }
+        bar.inc(1);
+    }
+    bar.finish_and_clear();
+    let used = since(embedder.usage(), before);
+    let total: usize = tokens.iter().map(Vec::len).sum();
+    println!("{} texts, {:.1} tokens a text, {} rounds", texts.len(), mean(total, texts.len()), args.rounds);
+    println!("{:32}{:>14}{:>10}{:>14}{:>10}", "", "passages/s", "padding", "texts a batch", "ratio");
+    let padding = 1.0 - used.tokens as f64 / used.padded.max(1) as f64;
+    let batch = mean(used.inputs as usize, used.batches as usize);
+    line("service, tokenizing included", texts.len(), &seconds, padding, batch, 1.0);
+    for arm in &arms {
+        let (padding, batch) = (padding_of(arm.batches, &tokens), mean(texts.len(), arm.batches.len()));
+        line(arm.name, texts.len(), &arm.seconds, padding, batch, ratio(&arm.seconds, &seconds, 0.0));
+    }
+    let best: Vec<f64> = (0..seconds.len())
+        .map(|round| arms.iter().map(|arm| arm.seconds[round]).fold(f64::INFINITY, f64::min))
+        .collect();
+    let (plain, fair) = (ratio(&best, &seconds, 0.0), ratio(&best, &seconds, tokenizing));
+    println!("service / the fastest direct arm of each round: {plain:.3}");
+    println!("the same, with {tokenizing:.2} s of tokenizing added to it: {fair:.3}");
+    for arm in arms.iter().filter(|_| cpu > 0.0) {
+        println!("processor time of `{}` / the service's: {:.3}", arm.name, arm.cpu / cpu);
+    }
+    let busy = used.busy_us as f64 / 1e6 / seconds.iter().sum::<f64>();
+    println!("the service's model was busy {:.1} % of its time", 100.0 * busy);
+
+    for arm in &arms {
+        println!("vectors of the service and `{}`: {}", arm.name, Agreement::of(&vectors, &arm.vectors));
+    }
+    println!("vectors of the service that differ in a bit between rounds: {changed}");
+    company(&mut sessions[0], &tokens)?;
+    Ok(())
+}
+
+/// A way of calling the session directly, and what came of it.
+struct Arm<'a> {
+    name: &'static str,
+    session: usize,
+    batches: &'a Batches,
+    vectors: Vec<Vector>,
+    seconds: Vec<f64>,
+    cpu: f64,
+}
+
+impl<'a> Arm<'a> {
+    fn new(name: &'static str, session: usize, batches: &'a Batches) -> Self {
+        Self { name, session, batches, vectors: Vec::new(), seconds: Vec::new(), cpu: 0.0 }
+    }
+}
+
+/// Embeds the same texts alone and in two shuffled orders: a vector must not depend on what
+/// else is in its batch.
+fn company(direct: &mut Direct, tokens: &[Vec<u32>]) -> Result<(), InferenceError> {
+    let count = tokens.len().min(COMPANY);
+    let alone: Batches = (0..count).map(|text| vec![text]).collect();
+    let alone = call(direct, &alone, &tokens[..count])?;
+    for step in [97, 149] {
+        // A step that shares no factor with the count visits every text once.
+        let step = (step..).find(|step| gcd(*step, count) == 1).unwrap_or(1);
+        let order: Vec<usize> = (0..count).map(|at| at * step % count).collect();
+        let shuffled: Batches = order.chunks(BATCH).map(<[usize]>::to_vec).collect();
+        let shuffled = call(direct, &shuffled, &tokens[..count])?;
+        println!("vectors alone and in shuffled batches of {BATCH}: {}", Agreement::of(&alone, &shuffled));
+    }
+    Ok(())
+}
+
+/// Processor time of this process so far, which others on the machine change less than the
+/// clock's; 0 where the system does not tell.
+fn cpu_seconds() -> f64 {
+    let stat = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
+    // After the name, which may hold anything: user and system time are the 12th and 13th.
+    let fields = stat.rsplit_once(')').map(|(_, rest)| rest.split_whitespace().skip(11).take(2));
+    let ticks: f64 = fields.into_iter().flatten().filter_map(|field| field.parse::<f64>().ok()).sum();
+    ticks / 100.0
+}
+
+fn gcd(a: usize, b: usize) -> usize {
+    if b == 0 { a } else { gcd(b, a % b) }
+}
+
+/// The first model of the pipeline that is an encoder in ONNX.
+fn model(args: &BenchArgs) -> Result<(String, OnnxConfig), Fault> {
+    // What is wrong with the file is told here.
+    drop(args.pipeline.plan()?);
+    let loaded = load(&args.pipeline.file, &args.pipeline.set);
+    let models = loaded.tree.as_ref().and_then(|tree| tree.get("models")).and_then(|models| models.entries());
+    let mut encoders = models.into_iter().flatten().filter_map(|entry| {
+        let is_encoder = entry.value.name().is_some_and(|name| name.text == "Onnx");
+        let config = is_encoder.then(|| from_tree::<OnnxConfig>(&entry.value, &loaded.sources).ok())??;
+        Some((entry.key.text.clone(), config))
+    });
+    encoders.next().ok_or_else(|| told("the pipeline has no Onnx model to measure"))
+}
+
+fn read_texts(path: &Path, limit: usize) -> Result<Vec<String>, Fault> {
+    let name = path.display();
+    let text = std::fs::read_to_string(path).map_err(|error| told(format!("cannot read `{name}`: {error}")))?;
+    let rows = text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty());
+    // From the whole file, and in no order of length.
+    let all: Vec<(usize, &str)> = rows.collect();
+    let count = limit.min(all.len());
+    let chosen = (0..count).map(|number| all[number * all.len() / count]).map(|(at, line)| {
+        let row: serde_json::Value =
+            serde_json::from_str(line).map_err(|error| told(format!("{name}:{}: {error}", at + 1)))?;
+        let field = |key| row.get(key).and_then(serde_json::Value::as_str).unwrap_or_default();
+        Ok(format!("{} {}", field("title"), field("text")).trim().to_owned())
+    });
+    let texts = chosen.collect::<Result<Vec<String>, Fault>>()?;
+    if texts.is_empty() { Err(told(format!("`{name}` has no rows"))) } else { Ok(texts) }
+}
+
+/// As the corpus path does it: calls that are all under way at once.
+fn service(
+    runtime: &tokio::runtime::Runtime,
+    embedder: &Arc<dyn Embedder>,
+    texts: &[String],
+) -> Result<Vec<Vector>, Fault> {
+    runtime.block_on(async {
+        let calls: Vec<_> = texts
+            .chunks(TEXTS_A_CALL)
+            .map(|part| runtime.spawn(embedder.embed(part.to_vec(), Role::Passage, Urgency::Corpus)))
+            .collect();
+        let mut vectors = Vec::with_capacity(texts.len());
+        for call in calls {
+            vectors.extend(call.await??);
+        }
+        Ok(vectors)
+    })
+}
+
+/// Vectors in the order of the texts.
+fn call(direct: &mut Direct, batches: &Batches, tokens: &[Vec<u32>]) -> Result<Vec<Vector>, InferenceError> {
+    let mut vectors = vec![Vector::from([]); tokens.len()];
+    for batch in batches {
+        let inputs: Vec<&Vec<u32>> = batch.iter().map(|&text| &tokens[text]).collect();
+        for (&text, vector) in batch.iter().zip(direct.run(&inputs)?) {
+            vectors[text] = vector;
+        }
+    }
+    Ok(vectors)
+}
+
+fn by_length(tokens: &[Vec<u32>]) -> Vec<usize> {
+    let mut order: Vec<usize> = (0..tokens.len()).collect();
+    order.sort_by_key(|&text| std::cmp::Reverse(tokens[text].len()));
+    order
+}
+
+/// Neighbours in length, as many as fit.
+fn within(order: &[usize], tokens: &[Vec<u32>], most: usize, budget: usize) -> Batches {
+    let mut batches: Batches = Vec::new();
+    for &text in order {
+        match batches.last_mut() {
+            // The first is the longest.
+            Some(batch) if batch.len() < most && tokens[batch[0]].len() * (batch.len() + 1) <= budget => {
+                batch.push(text)
+            }
+            _ => batches.push(vec![text]),
+        }
+    }
+    batches
+}
+
+fn padding_of(batches: &Batches, tokens: &[Vec<u32>]) -> f64 {
+    let length = |text: &usize| tokens[*text].len();
+    let padded: usize = batches.iter().map(|batch| batch.len() * batch.iter().map(length).max().unwrap_or(0)).sum();
+    1.0 - batches.iter().flatten().map(length).sum::<usize>() as f64 / padded.max(1) as f64
+}
+
+fn since(now: Usage, then: Usage) -> Usage {
+    Usage {
+        inputs: now.inputs - then.inputs,
+        batches: now.batches - then.batches,
+        tokens: now.tokens - then.tokens,
+        padded: now.padded - then.padded,
+        busy_us: now.busy_us - then.busy_us,
+    }
+}
+
+fn mean(sum: usize, count: usize) -> f64 {
+    sum as f64 / count.max(1) as f64
+}
+
+fn line(name: &str, texts: usize, seconds: &[f64], padding: f64, batch: f64, ratio: f64) {
+    let rate = texts as f64 / percentile(&mut seconds.to_vec(), 0.5).max(1e-9);
+    println!("{name:32}{rate:>14.1}{:>9.1}%{batch:>14.1}{ratio:>10.3}", 100.0 * padding);
+}
+
+/// Median over the rounds of how the service's speed compares with the other's.
+fn ratio(other: &[f64], service: &[f64], added: f64) -> f64 {
+    let mut ratios: Vec<f64> = other.iter().zip(service).map(|(other, service)| (other + added) / service).collect();
+    percentile(&mut ratios, 0.5)
+}
+
+fn same(a: &Vector, b: &Vector) -> bool {
+    a.len() == b.len() && a.iter().zip(b.iter()).all(|(a, b)| a.to_bits() == b.to_bits())
+}
+
+/// How two ways to the same vectors compare.
+struct Agreement {
+    texts: usize,
+    identical: usize,
+    difference: f32,
+    cosine: f32,
+}
+
+impl Agreement {
+    fn of(a: &[Vector], b: &[Vector]) -> Self {
+        let mut agreement = Self { texts: a.len(), identical: 0, difference: 0.0, cosine: 1.0 };
+        for (a, b) in a.iter().zip(b) {
+            agreement.identical += usize::from(same(a, b));
+            let differences = a.iter().zip(b.iter()).map(|(a, b)| (a - b).abs());
+            agreement.difference = differences.fold(agreement.difference, f32::max);
+            let dot = |a: &Vector, b: &Vector| a.iter().zip(b.iter()).map(|(a, b)| a * b).sum::<f32>();
+            agreement.cosine = agreement.cosine.min(dot(a, b) / (dot(a, a) * dot(b, b)).sqrt());
+        }
+        agreement
+    }
+}
+
+impl std::fmt::Display for Agreement {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Self { texts, identical, difference, cosine } = self;
+        write!(f, "{identical} of {texts} identical, greatest difference {difference:.2e}, worst cosine {cosine:.6}")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn budgeted_batches_hold_every_text_once_and_no_more_than_fits() {
+        let tokens: Vec<Vec<u32>> = (0..100).map(|n| vec![7; 1 + n * 37 % 50]).collect();
+        let batches = within(&by_length(&tokens), &tokens, 8, 120);
+        let mut seen: Vec<usize> = batches.iter().flatten().copied().collect();
+        seen.sort_unstable();
+        assert_eq!(seen, (0..100).collect::<Vec<_>>());
+        assert!(batches.iter().all(|batch| batch.len() <= 8 && batch.len() * tokens[batch[0]].len() <= 120));
+        assert!(padding_of(&batches, &tokens) < 0.2);
+    }
+}

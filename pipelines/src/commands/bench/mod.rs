@@ -1,0 +1,87 @@
+//! `turnflow bench`: what a pipeline costs. Machines differ and are shared, so what is
+//! compared is measured in one run, by turns.
+
+mod embedding;
+mod freshness;
+mod live;
+mod turns;
+
+use std::path::PathBuf;
+
+use anyhow::anyhow;
+use clap::Args;
+use turnflow_engine::inference::Usage;
+use turnflow_engine::run::Engine;
+
+use super::{EngineArgs, Fault, Outcome, PipelineArgs};
+
+/// Measure a pipeline: turns a second and latency on a log, or one of what --embedding and --freshness say.
+#[derive(Args)]
+pub struct BenchArgs {
+    #[command(flatten)]
+    pipeline: PipelineArgs,
+    #[command(flatten)]
+    engine: EngineArgs,
+    /// The log whose user turns are asked, as JSON Lines of turns, or of BEIR queries. With
+    /// --freshness, the questions that are asked meanwhile.
+    #[arg(long, required_unless_present_any = ["embedding", "freshness"])]
+    turns: Option<PathBuf>,
+    /// Turns to ask or texts to embed, at most [default: 1000 turns, 800 texts].
+    #[arg(long)]
+    limit: Option<usize>,
+    /// Measure the embedding of passages against ONNX Runtime called directly.
+    #[arg(long, requires = "texts", conflicts_with_all = ["turns", "freshness"])]
+    embedding: bool,
+    /// The passages to embed, as JSON Lines in BEIR's format.
+    #[arg(long, value_name = "CORPUS.jsonl", requires = "embedding")]
+    texts: Option<PathBuf>,
+    /// Rounds of --embedding.
+    #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u16).range(1..=1000))]
+    rounds: u16,
+    /// Measure the time from a change of the corpus to the first answer that has it, this many
+    /// times for each of an added, an edited and a deleted passage. Works on copies of the
+    /// corpus and of the state directory.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=10_000))]
+    freshness: Option<u16>,
+    /// The corpus that --freshness changes [default: the first].
+    #[arg(long, value_name = "NAME", requires = "freshness")]
+    corpus: Option<String>,
+    /// Turns a second that are asked beside --freshness.
+    #[arg(long, default_value_t = 4.0, value_name = "N", requires = "freshness")]
+    rate: f64,
+}
+
+pub(super) fn run(args: &BenchArgs) -> Outcome {
+    match (&args.texts, args.freshness) {
+        (Some(texts), _) if args.embedding => embedding::run(args, texts),
+        (_, Some(trials)) => freshness::run(args, usize::from(trials)),
+        _ => turns::run(args),
+    }
+}
+
+fn told(error: impl std::fmt::Display) -> Fault {
+    Fault::Told(anyhow!("{error}"))
+}
+
+/// What all models have done so far.
+fn usage(engine: &Engine) -> Usage {
+    let mut total = Usage::default();
+    for model in engine.models().values() {
+        if let Some(embedder) = &model.embedder {
+            let usage = embedder.usage();
+            total.inputs += usage.inputs;
+            total.batches += usage.batches;
+            total.tokens += usage.tokens;
+            total.padded += usage.padded;
+            total.busy_us += usage.busy_us;
+        }
+    }
+    total
+}
+
+/// The value below which this share of the values lies; sorts them.
+fn percentile(values: &mut [f64], share: f64) -> f64 {
+    values.sort_unstable_by(f64::total_cmp);
+    let at = ((values.len() as f64 * share) as usize).min(values.len().saturating_sub(1));
+    values.get(at).copied().unwrap_or(0.0)
+}
