@@ -82,6 +82,7 @@ pub struct CorpusShared {
 
 impl CorpusShared {
     /// Starts the publishing task; `publisher`'s indexes tell what must be prepared.
+    #[expect(clippy::too_many_arguments, reason = "what a corpus is made of, each used once")]
     pub fn start(
         name: Arc<str>,
         chunker: Arc<dyn Chunker>,

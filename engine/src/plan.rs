@@ -101,7 +101,7 @@ pub struct Plan {
     pub hash: Arc<str>,
     /// By name.
     pub models: BTreeMap<String, PlannedModel>,
-    /// In the order of the file.
+    /// By name.
     pub corpora: Vec<PlannedCorpus>,
     /// Every node comes after those that feed it.
     pub nodes: Vec<PlannedNode>,

@@ -79,7 +79,7 @@ pub(super) fn resolve(
         name,
         hash,
         models: models.into_iter().filter_map(|(name, model)| Some((name, model?))).collect(),
-        corpora: corpora.into_iter().filter_map(|(_, corpus)| corpus).collect(),
+        corpora: corpora.into_values().flatten().collect(),
         nodes: nodes?,
         conversations: top.conversations,
         dead_letters: top.dead_letters,

@@ -1,5 +1,8 @@
 //! The tests of whole pipelines and of the command line, as one binary.
 
+// A test's helpers fail as the test does.
+#![allow(clippy::unwrap_used)]
+
 mod command_line;
 mod diagnostics;
 mod live;

@@ -94,6 +94,9 @@ pub(super) fn run(args: &BenchArgs, trials: usize) -> Outcome {
 }
 
 /// What is asked meanwhile.
+/// A change to make, the passage to ask for, and whether it is to be found afterwards.
+type Step<'a> = (&'a dyn Fn() -> std::io::Result<Instant>, &'a Invented, bool);
+
 fn questions(args: &BenchArgs, live: &Live) -> Result<Vec<String>, Fault> {
     let questions: Vec<String> = match &args.turns {
         Some(path) => {
@@ -148,7 +151,7 @@ fn measure(
     for trial in 0..trials {
         let (first, second) = (invented(2 * trial + 1), invented(2 * trial + 2));
         let has = |hits: &[Hit], what: &Invented| hits.iter().any(|hit| hit.chunk.text.contains(&what.name));
-        let steps: [(&dyn Fn() -> std::io::Result<Instant>, &Invented, bool); 3] = [
+        let steps: [Step<'_>; 3] = [
             (&|| live.add(&first.sentence), &first, true),
             (&|| live.edit(&second.sentence), &second, true),
             (&|| live.delete(), &second, false),
