@@ -162,7 +162,8 @@ pub(crate) fn answer() -> AnswerRecord {
             score: 0.5,
             text: "Records are kept.\nFor seven years.".into(),
         }],
-        stamp: Stamp { pipeline: "p".into(), epoch: 1, models: Arc::default() },
+        stamp: Stamp { pipeline: "p".into(), epoch: 1, models: Arc::default(), notes: Arc::default() },
+        checks: serde_json::Map::new(),
         latency_ms: 1.5,
         extra: serde_json::Map::new(),
     }

@@ -10,11 +10,15 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use futures::future::BoxFuture;
+use parking_lot::Mutex;
 use serde::Deserialize;
 
 use crate::connector::{AnswerSink, ConnectorError, CorpusSource, TurnSource};
 use crate::document::{Chunk, Content, Document};
-use crate::inference::{Embedder, InferenceError, Tokenize};
+use crate::inference::{
+    Embedder, InferenceError, PairScorer, SparseEmbedder, TokenEmbedder, Tokenize, Usage, WordVectors,
+};
+use crate::language::{Generator, Likelihood};
 use crate::publish::{CorpusView, Published};
 use crate::record::{PortType, Turn, Value};
 use crate::spec::{Diagnostic, FilePath, Sources, SpecError, Tree};
@@ -29,6 +33,8 @@ pub struct InputPort {
     pub field: &'static str,
     /// What it takes.
     pub port: PortType,
+    /// What it takes as well.
+    pub or: Option<PortType>,
     /// Whether `field` is a list.
     pub many: bool,
 }
@@ -36,12 +42,36 @@ pub struct InputPort {
 impl InputPort {
     /// One node's output, named by the field `input`.
     pub const fn one(port: PortType) -> Self {
-        Self { field: "input", port, many: false }
+        Self { field: "input", port, or: None, many: false }
     }
 
     /// Several nodes' outputs, named by the list `inputs`.
     pub const fn many(port: PortType) -> Self {
-        Self { field: "inputs", port, many: true }
+        Self { field: "inputs", port, or: None, many: true }
+    }
+
+    /// One node's output, named by another field.
+    pub const fn named(field: &'static str, port: PortType) -> Self {
+        Self { field, port, or: None, many: false }
+    }
+
+    /// Takes this type of port as well.
+    pub const fn or(self, port: PortType) -> Self {
+        Self { or: Some(port), ..self }
+    }
+
+    /// Whether a node that gives `port` may feed it.
+    pub fn takes(&self, port: PortType) -> bool {
+        self.port == port || self.or == Some(port)
+    }
+}
+
+impl std::fmt::Display for InputPort {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self.or {
+            None => write!(f, "{}", self.port),
+            Some(or) => write!(f, "{} or {or}", self.port),
+        }
     }
 }
 
@@ -223,6 +253,34 @@ pub enum Ability {
     Embed,
     /// Texts to tokens.
     Tokenize,
+    /// Texts to one vector a token.
+    EmbedTokens,
+    /// Texts to weighted terms.
+    EmbedSparse,
+    /// Words to vectors.
+    Words,
+    /// Pairs of texts to scores.
+    ScorePairs,
+    /// Prompts to texts.
+    Generate,
+    /// How likely a text is after another.
+    Likelihood,
+}
+
+impl Ability {
+    /// As in "a model that can …".
+    pub fn verb(self) -> &'static str {
+        match self {
+            Ability::Embed => "turn text into vectors",
+            Ability::Tokenize => "cut text into tokens",
+            Ability::EmbedTokens => "turn text into a vector a token",
+            Ability::EmbedSparse => "turn text into weighted terms",
+            Ability::Words => "give vectors of words",
+            Ability::ScorePairs => "score pairs of texts",
+            Ability::Generate => "generate text",
+            Ability::Likelihood => "tell how likely a text is",
+        }
+    }
 }
 
 /// A model by name, as an operator's field gives it.
@@ -237,6 +295,7 @@ pub struct ModelUse<'a> {
 }
 
 /// A model that is loaded.
+#[derive(Default)]
 pub struct Model {
     /// Its name in the pipeline.
     pub name: String,
@@ -246,6 +305,27 @@ pub struct Model {
     pub embedder: Option<Arc<dyn Embedder>>,
     /// Present if it has a tokenizer.
     pub tokenizer: Option<Arc<dyn Tokenize>>,
+    /// Present if it gives token vectors.
+    pub token_embedder: Option<Arc<dyn TokenEmbedder>>,
+    /// Present if it gives weighted terms.
+    pub sparse: Option<Arc<dyn SparseEmbedder>>,
+    /// Present if it has vectors of words.
+    pub words: Option<Arc<dyn WordVectors>>,
+    /// Present if it scores pairs.
+    pub pairs: Option<Arc<dyn PairScorer>>,
+    /// Present if it generates.
+    pub generator: Option<Arc<dyn Generator>>,
+    /// Present if it can tell how likely a text is.
+    pub likelihood: Option<Arc<dyn Likelihood>>,
+    /// What has been asked of it so far, for models that count it.
+    pub meter: Option<Arc<dyn Fn() -> Usage + Send + Sync>>,
+}
+
+impl Model {
+    /// What has been asked of it so far.
+    pub fn usage(&self) -> Usage {
+        self.meter.as_ref().map(|meter| meter()).unwrap_or_default()
+    }
 }
 
 /// The loaded models by name.
@@ -281,7 +361,7 @@ pub enum BuildError {
         source: ConnectorError,
     },
     /// A model lacks what is asked of it. `check` finds this earlier.
-    #[error("`{by}` needs a model that can {ability:?}, and `{model}` cannot")]
+    #[error("`{by}` needs a model that can {}, and `{model}` cannot", ability.verb())]
     Ability {
         /// Who asks.
         by: String,
@@ -356,6 +436,25 @@ pub struct Call {
     pub inputs: Vec<Value>,
     /// The corpora as of the turn's epoch.
     pub published: Arc<Published>,
+    /// Where what was done without is told.
+    pub notes: Notes,
+}
+
+/// Collects what an operator had to do without for a turn: a member of an ensemble that
+/// failed, a rewrite that could not be read. They end up in the answer's stamp.
+#[derive(Clone, Debug, Default)]
+pub struct Notes(Arc<Mutex<Vec<String>>>);
+
+impl Notes {
+    /// Tells of one thing, in a short sentence without an end.
+    pub fn add(&self, note: impl Into<String>) {
+        self.0.lock().push(note.into());
+    }
+
+    /// Takes what was told.
+    pub fn take(&self) -> Vec<String> {
+        std::mem::take(&mut self.0.lock())
+    }
 }
 
 impl Call {
@@ -375,6 +474,14 @@ impl Call {
         }
     }
 
+    /// The input's prompt.
+    pub fn prompt(&self, input: usize) -> Result<&Arc<crate::record::PromptFor>, OperatorError> {
+        match self.inputs.get(input) {
+            Some(Value::Prompt(prompt)) => Ok(prompt),
+            _ => Err(OperatorError::Port("no prompt")),
+        }
+    }
+
     /// The input's answer.
     pub fn answer(&self, input: usize) -> Result<&Arc<crate::record::Answer>, OperatorError> {
         match self.inputs.get(input) {
@@ -389,6 +496,11 @@ pub trait Operator: Send + Sync {
     /// Makes this node's value for a turn. What is quick may be done before the first
     /// await, on the worker; the rest continues off the workers.
     fn call(self: Arc<Self>, call: Call) -> BoxFuture<'static, Result<Value, OperatorError>>;
+    /// Whether it is called even when an input has failed, and finds [`Value::Failed`] there.
+    /// Otherwise the failure goes on in place of what it would give.
+    fn takes_failures(&self) -> bool {
+        false
+    }
 }
 
 /// An operator's configuration.

@@ -10,6 +10,8 @@ pub mod corpus;
 pub mod dead_letter;
 pub mod document;
 pub mod inference;
+pub mod language;
+pub mod memo;
 pub mod plan;
 pub mod publish;
 pub mod record;

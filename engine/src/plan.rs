@@ -161,7 +161,11 @@ impl Plan {
             let inputs: Vec<&str> = node.inputs.iter().map(|&input| &*self.nodes[input].id).collect();
             let takes = match (node.ports, inputs.as_slice()) {
                 ([], _) => String::new(),
-                (ports, inputs) => format!("{} [{}]", ports[0].port, inputs.join(", ")),
+                (ports, inputs) => {
+                    let mut types: Vec<String> = ports.iter().map(ToString::to_string).collect();
+                    types.dedup();
+                    format!("{} [{}]", types.join(", "), inputs.join(", "))
+                }
             };
             let gives = node.output.map_or("·".to_owned(), |output| output.to_string());
             let head = format!("{:?} {}", node.id, node.kind_name);

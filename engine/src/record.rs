@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value as Json};
 
 use crate::document::Chunk;
+use crate::language::Prompt;
 
 /// Who said something.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -109,10 +110,25 @@ pub struct Turn {
 }
 
 /// A question put to retrievers.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Query {
     /// The words to look for.
     pub text: Arc<str>,
+    /// The simpler questions it was taken apart into; where there are any, retrievers look
+    /// for each of them.
+    pub parts: Vec<Arc<str>>,
+}
+
+impl Query {
+    /// A question that was not taken apart.
+    pub fn new(text: impl Into<Arc<str>>) -> Self {
+        Self { text: text.into(), parts: Vec::new() }
+    }
+
+    /// What to look for: the parts, or else the text.
+    pub fn searches(&self) -> &[Arc<str>] {
+        if self.parts.is_empty() { std::slice::from_ref(&self.text) } else { &self.parts }
+    }
 }
 
 /// One passage with its score.
@@ -165,6 +181,19 @@ pub struct Answer {
     /// How well the passages support the answer, in \[-1, 1\] (a cosine), where an
     /// operator has measured it.
     pub support: Option<f32>,
+    /// What operators found out about the answer, by name (`self_check`, `nli`).
+    pub checks: Map<String, Json>,
+}
+
+/// A prompt with what it was made of.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct PromptFor {
+    /// The question.
+    pub query: Query,
+    /// The passages that the prompt numbers from 1, best first.
+    pub hits: Vec<Hit>,
+    /// What a language model is given.
+    pub prompt: Prompt,
 }
 
 /// Why an operator gave nothing for a turn.
@@ -185,6 +214,8 @@ pub enum Value {
     Query(Query),
     /// A ranked list.
     Hits(Arc<Hits>),
+    /// A prompt for a language model.
+    Prompt(Arc<PromptFor>),
     /// An answer.
     Answer(Arc<Answer>),
     /// Nothing, because an operator failed; goes on to the sinks, which tell of it.
@@ -200,6 +231,8 @@ pub enum PortType {
     Queries,
     /// Ranked lists.
     Hits,
+    /// Prompts for language models.
+    Prompts,
     /// Answers.
     Answers,
 }
@@ -217,6 +250,8 @@ pub struct Item {
     pub turn: Arc<Turn>,
     /// What the last operator made of it.
     pub value: Value,
+    /// What was done without on the way here, `node: what` each, in order and once.
+    pub notes: Arc<[String]>,
 }
 
 /// By what an answer can be made again.
@@ -228,6 +263,10 @@ pub struct Stamp {
     pub epoch: u64,
     /// Hash of each model's files and settings.
     pub models: Arc<BTreeMap<String, String>>,
+    /// What was done without, `node: what` each: a fallback that was taken, a member of an
+    /// ensemble that failed.
+    #[serde(default, skip_serializing_if = "<[String]>::is_empty")]
+    pub notes: Arc<[String]>,
 }
 
 /// A passage in an answer's record.
@@ -274,6 +313,9 @@ pub struct AnswerRecord {
     pub error: Option<String>,
     /// The passages, best first.
     pub hits: Vec<HitRecord>,
+    /// What operators found out about the answer, by name.
+    #[serde(default, skip_serializing_if = "Map::is_empty")]
+    pub checks: Map<String, Json>,
     /// By what the answer can be made again.
     pub stamp: Stamp,
     /// Milliseconds from reading the turn to delivering the answer.

@@ -16,6 +16,7 @@ use crate::component::{BuildError, Index, IndexDefinition, IndexError, Models, P
 use crate::connector::{ConnectorError, CorpusOutput, Mode, SourcedTurn, Stop, StopHandle, TurnOutput};
 use crate::corpus::{self, CorpusShared, CorpusState};
 use crate::dead_letter::DeadLetters;
+use crate::memo::{Memo, MemoError};
 use crate::plan::{NodeKind, Plan, PlannedCorpus};
 use crate::publish::{CorpusProgress, Epochs, Publisher};
 use crate::record::{AnswerRecord, Item, Stamp};
@@ -70,6 +71,9 @@ pub enum RunError {
     /// The state directory cannot be used.
     #[error(transparent)]
     State(#[from] StateError),
+    /// The memo store cannot be used.
+    #[error(transparent)]
+    Memo(#[from] MemoError),
     /// Something could not be built.
     #[error(transparent)]
     Build(#[from] BuildError),
@@ -117,6 +121,7 @@ pub struct Engine {
     abort: Arc<AtomicBool>,
     errors: Arc<Mutex<Vec<RunError>>>,
     models: Models,
+    memo: Arc<Memo>,
     dead: DeadLetters,
     runtime: Option<tokio::runtime::Runtime>,
     manual_wake: Option<WakeSlot>,
@@ -128,9 +133,10 @@ impl Engine {
     /// Loads the models, opens the indexes and starts everything.
     pub fn start(plan: Plan, options: Options) -> Result<Self, RunError> {
         let state = options.state.as_deref().map(StateDirectory::open).transpose()?;
+        let memo = Memo::open(state.as_ref().map(StateDirectory::path))?;
         let mut models = Models::new();
         for (name, model) in &plan.models {
-            models.insert(name.clone(), Arc::new(model.config.load(name)?));
+            models.insert(name.clone(), Arc::new(model.config.load(name)?.remembering(&memo)));
         }
         let thread_error = |what| move |error: std::io::Error| RunError::Thread { what, reason: error.to_string() };
         let runtime = tokio::runtime::Builder::new_multi_thread()
@@ -165,6 +171,7 @@ impl Engine {
             pipeline: plan.hash.clone(),
             epoch: 0,
             models: Arc::new(models.iter().map(|(name, model)| (name.clone(), model.fingerprint.clone())).collect()),
+            notes: Arc::default(),
         };
         let mut manual = None;
         let mut manual_wake = None;
@@ -222,6 +229,7 @@ impl Engine {
             abort,
             errors,
             models,
+            memo,
             dead,
             runtime: Some(runtime),
             manual_wake,
@@ -233,6 +241,11 @@ impl Engine {
     /// The loaded models.
     pub fn models(&self) -> &Models {
         &self.models
+    }
+
+    /// What models gave for turns.
+    pub fn memo(&self) -> &Arc<Memo> {
+        &self.memo
     }
 
     /// Counters of each corpus, and how far it has come.

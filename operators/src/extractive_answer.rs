@@ -19,6 +19,7 @@ use futures::FutureExt;
 use futures::future::BoxFuture;
 use parking_lot::Mutex;
 use serde::Deserialize;
+use serde_json::Map;
 use turnflow_engine::component::{
     Ability, BuildError, Call, Check, InputPort, ModelUse, Models, Operator, OperatorConfig, OperatorError,
     OperatorKind,
@@ -153,7 +154,14 @@ impl Operator for ExtractiveAnswer {
                 compose(&sentences, &cosines, self.config.sentences, self.config.margin)
             };
             let status = if text.is_empty() { Status::Idk } else { Status::Answered };
-            let answer = Answer { query: query.clone(), text: text.into(), status, hits: hits.to_vec(), support };
+            let answer = Answer {
+                query: query.clone(),
+                text: text.into(),
+                status,
+                hits: hits.to_vec(),
+                support,
+                checks: Map::new(),
+            };
             Ok(Value::Answer(Arc::new(answer)))
         }
         .boxed()

@@ -56,7 +56,7 @@ struct FullConversation(FullConversationConfig);
 
 impl Operator for FullConversation {
     fn call(self: Arc<Self>, call: Call) -> BoxFuture<'static, Result<Value, OperatorError>> {
-        async move { Ok(Value::Query(Query { text: query(&call.turn, &self.0).into() })) }.boxed()
+        async move { Ok(Value::Query(Query::new(query(&call.turn, &self.0)))) }.boxed()
     }
 }
 

@@ -185,8 +185,15 @@ mod tests {
             min_support: Some(0.3),
         };
         let phrases = config.phrases.iter().map(|phrase| words(phrase)).collect();
-        let query = Query { text: "q".into() };
-        let answer = Answer { query, text: text.into(), status: Status::Answered, hits: vec![], support };
+        let query = Query::new("q");
+        let answer = Answer {
+            query,
+            text: text.into(),
+            status: Status::Answered,
+            hits: vec![],
+            checks: Default::default(),
+            support,
+        };
         let answer = IdkNormalize { config, phrases }.normalize(&answer);
         (answer.text.to_string(), answer.status)
     }

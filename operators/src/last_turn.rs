@@ -47,7 +47,7 @@ struct LastTurn(LastTurnConfig);
 
 impl Operator for LastTurn {
     fn call(self: Arc<Self>, call: Call) -> BoxFuture<'static, Result<Value, OperatorError>> {
-        async move { Ok(Value::Query(Query { text: query(&call.turn, &self.0).into() })) }.boxed()
+        async move { Ok(Value::Query(Query::new(query(&call.turn, &self.0)))) }.boxed()
     }
 }
 

@@ -2,12 +2,16 @@
 
 pub mod bm25;
 pub mod chunk;
+mod content;
 pub mod dense;
 pub mod extractive_answer;
 pub mod full_conversation;
+mod fusion;
+pub mod hybrid;
 pub mod idk_normalize;
 pub mod last_turn;
 pub mod models;
+pub mod rank_fusion;
 pub mod rrf;
 mod sentences;
 #[cfg(test)]
@@ -24,6 +28,8 @@ pub static OPERATORS: &[OperatorKind] = &[
     bm25::KIND,
     dense::KIND,
     rrf::KIND,
+    rank_fusion::KIND,
+    hybrid::KIND,
     extractive_answer::KIND,
     idk_normalize::KIND,
 ];

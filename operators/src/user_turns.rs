@@ -57,7 +57,7 @@ struct UserTurns(UserTurnsConfig);
 
 impl Operator for UserTurns {
     fn call(self: Arc<Self>, call: Call) -> BoxFuture<'static, Result<Value, OperatorError>> {
-        async move { Ok(Value::Query(Query { text: query(&call.turn, &self.0).into() })) }.boxed()
+        async move { Ok(Value::Query(Query::new(query(&call.turn, &self.0)))) }.boxed()
     }
 }
 

@@ -376,10 +376,7 @@ impl Resolver<'_> {
     ) -> bool {
         match models.get(name) {
             Some(Some(model)) if !model.config.abilities().contains(&ability) => {
-                let what = match ability {
-                    Ability::Embed => "turn text into vectors",
-                    Ability::Tokenize => "cut text into tokens",
-                };
+                let what = ability.verb();
                 let message = format!("{owner}: model `{name}` is {} and cannot {what}", model.kind_name);
                 let able = models.iter().filter_map(|(name, model)| {
                     let able = model.as_ref()?.config.abilities().contains(&ability);
@@ -492,7 +489,9 @@ impl Resolver<'_> {
                 Some((tree, _)) if !port.many => vec![tree],
                 _ => continue,
             };
-            let fits = |(id, given): &(&&str, &Option<PortType>)| **given == Some(port.port) && **id != entry.key.text;
+            let fits = |(id, given): &(&&str, &Option<PortType>)| {
+                given.is_some_and(|given| port.takes(given)) && **id != entry.key.text
+            };
             let fitting: Vec<&str> = outputs.iter().filter(fits).map(|(id, _)| *id).collect();
             for tree in named {
                 let Kind::Scalar(ron::Value::String(name)) = &tree.kind else { continue };
@@ -505,20 +504,20 @@ impl Resolver<'_> {
                         let near = did_you_mean(name, fitting.iter().copied()).or_else(|| did_you_mean(name, others));
                         self.diagnostics.push(diagnostic.help(match near {
                             Some(near) => format!("did you mean `{near}`?"),
-                            None => given_by(port.port, &fitting),
+                            None => given_by(port, &fitting),
                         }));
                     }
-                    Some(Some(output)) if *output != port.port => {
-                        let message = format!("{owner} takes {}, and `{name}` gives {output}", port.port);
+                    Some(Some(output)) if !port.takes(*output) => {
+                        let message = format!("{owner} takes {port}, and `{name}` gives {output}");
                         let diagnostic =
-                            Diagnostic::new("port-type", tree.span, message).label(format!("expected {}", port.port));
-                        self.diagnostics.push(diagnostic.help(given_by(port.port, &fitting)));
+                            Diagnostic::new("port-type", tree.span, message).label(format!("expected {port}"));
+                        self.diagnostics.push(diagnostic.help(given_by(port, &fitting)));
                     }
                     Some(None) if sinks.contains(&name.as_str()) => {
                         let message = format!("{owner}: `{name}` is a sink and gives nothing");
                         let diagnostic =
-                            Diagnostic::new("port-type", tree.span, message).label(format!("expected {}", port.port));
-                        self.diagnostics.push(diagnostic.help(given_by(port.port, &fitting)));
+                            Diagnostic::new("port-type", tree.span, message).label(format!("expected {port}"));
+                        self.diagnostics.push(diagnostic.help(given_by(port, &fitting)));
                     }
                     Some(_) => inputs.push((name.clone(), tree.span)),
                 }
@@ -612,7 +611,7 @@ fn find_cycle<'e>(
     None
 }
 
-fn given_by(port: PortType, nodes: &[&str]) -> String {
+fn given_by(port: &InputPort, nodes: &[&str]) -> String {
     match nodes {
         [] => format!("no node gives {port}"),
         nodes => {

@@ -136,7 +136,7 @@ pub(super) fn build<'s>(
                     entered_us,
                     sequence,
                 });
-                let item = Item { turn, value: Value::Turn };
+                let item = Item { turn, value: Value::Turn, notes: Arc::default() };
                 shared.observe(&node_id, &item);
                 output.session(&capability).give(item);
             }

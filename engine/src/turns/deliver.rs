@@ -40,7 +40,7 @@ pub(super) fn build<'s>(
             for input in &mut inputs {
                 input.for_each_stamp(|time, batches| {
                     let Some(capability) = time.retain_least(0) else { return };
-                    for Item { turn, value } in batches.flat_map(|batch| batch.drain(..)) {
+                    for Item { turn, value, .. } in batches.flat_map(|batch| batch.drain(..)) {
                         // The source is in the sequence's upper bits.
                         let source = (turn.sequence >> 48) as usize;
                         let entry = ending.entry(turn.sequence).or_insert_with(|| Ending {

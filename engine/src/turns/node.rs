@@ -19,7 +19,7 @@ use timely::dataflow::operators::generic::builder_rc::OperatorBuilder;
 use timely::dataflow::{Scope, StreamVec};
 
 use super::{RunningNode, TurnsShared};
-use crate::component::{Call, Operator};
+use crate::component::{Call, Notes, Operator};
 use crate::record::{Failure, Item, Turn, Value};
 use crate::wake::WakeSlot;
 
@@ -27,6 +27,7 @@ use crate::wake::WakeSlot;
 struct Waiting {
     turn: Arc<Turn>,
     values: Vec<Option<Value>>,
+    notes: Vec<Arc<[String]>>,
     missing: usize,
     capability: Capability<u64>,
 }
@@ -55,15 +56,17 @@ pub(super) fn build<'s>(
             for (port, input) in inputs.iter_mut().enumerate() {
                 input.for_each_stamp(|time, batches| {
                     let Some(capability) = time.retain_least(0) else { return };
-                    for Item { turn, value } in batches.flat_map(|batch| batch.drain(..)) {
+                    for Item { turn, value, notes } in batches.flat_map(|batch| batch.drain(..)) {
                         let entry = waiting.entry(turn.sequence).or_insert_with(|| Waiting {
                             turn: turn.clone(),
                             values: vec![None; ports],
+                            notes: Vec::new(),
                             missing: ports,
                             capability: capability.clone(),
                         });
                         if entry.values[port].replace(value).is_none() {
                             entry.missing -= 1;
+                            entry.notes.push(notes);
                         }
                         if entry.missing == 0 {
                             complete.extend(waiting.remove(&turn.sequence));
@@ -73,16 +76,18 @@ pub(super) fn build<'s>(
             }
             let mut output = output.activate();
             let _runtime = shared.handle.enter();
-            for Waiting { turn, values, capability, .. } in complete {
+            for Waiting { turn, values, notes, capability, .. } in complete {
                 let inputs: Vec<Value> = values.into_iter().flatten().collect();
                 let failed = inputs.iter().find(|value| matches!(value, Value::Failed(_))).cloned();
-                if let Some(value) = failed {
-                    let item = Item { turn, value };
+                if let Some(value) = failed.filter(|_| !operator.takes_failures()) {
+                    let item = Item { turn, value, notes: together(&id, &notes, Vec::new()) };
                     shared.observe(&id, &item);
                     output.session(&capability).give(item);
                     continue;
                 }
-                let call = Call { turn: turn.clone(), inputs, published: shared.epochs.get(turn.epoch) };
+                let new = Notes::default();
+                let published = shared.epochs.get(turn.epoch);
+                let call = Call { turn: turn.clone(), inputs, published, notes: new.clone() };
                 let operator = operator.clone();
                 // Called inside the future, so that a panic on the way there is caught too.
                 let future = AssertUnwindSafe(async move { operator.call(call).await }).catch_unwind();
@@ -91,10 +96,12 @@ pub(super) fn build<'s>(
                 let mut future = Box::pin(async move {
                     let value = match future.await {
                         Ok(Ok(value)) => value,
-                        Ok(Err(error)) => Value::Failed(Failure { node, reason: error.to_string().into() }),
-                        Err(_) => Value::Failed(Failure { node, reason: "the operator panicked".into() }),
+                        Ok(Err(error)) => {
+                            Value::Failed(Failure { node: node.clone(), reason: error.to_string().into() })
+                        }
+                        Err(_) => Value::Failed(Failure { node: node.clone(), reason: "the operator panicked".into() }),
                     };
-                    Item { turn, value }
+                    Item { turn, value, notes: together(&node, &notes, new.take()) }
                 });
                 match future.poll_unpin(&mut Context::from_waker(Waker::noop())) {
                     Poll::Ready(item) => {
@@ -121,4 +128,18 @@ pub(super) fn build<'s>(
         }
     });
     stream
+}
+
+/// The notes of all inputs and this node's own: in order, and each once.
+fn together(node: &str, inputs: &[Arc<[String]>], own: Vec<String>) -> Arc<[String]> {
+    match inputs {
+        [only] if own.is_empty() => only.clone(),
+        _ => {
+            let mut all: Vec<String> = inputs.iter().flat_map(|notes| notes.iter().cloned()).collect();
+            all.extend(own.into_iter().map(|note| format!("{node}: {note}")));
+            all.sort_unstable();
+            all.dedup();
+            all.into()
+        }
+    }
 }

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::Mutex;
+use serde_json::Map;
 use timely::container::CapacityContainerBuilder;
 use timely::dataflow::channels::pact::Pipeline;
 use timely::dataflow::operators::Capability;
@@ -75,7 +76,8 @@ pub(crate) fn record(item: &Item, stamp: &Stamp, now_us: u64) -> AnswerRecord {
         answer: "".into(),
         error: None,
         hits: Vec::new(),
-        stamp: Stamp { epoch: turn.epoch, ..stamp.clone() },
+        checks: Map::new(),
+        stamp: Stamp { epoch: turn.epoch, notes: item.notes.clone(), ..stamp.clone() },
         latency_ms: now_us.saturating_sub(turn.entered_us) as f64 / 1000.0,
         extra: turn.extra.clone(),
     };
@@ -85,9 +87,12 @@ pub(crate) fn record(item: &Item, stamp: &Stamp, now_us: u64) -> AnswerRecord {
             record.query = answer.query.text.clone();
             record.answer = answer.text.clone();
             record.hits = answer.hits.iter().map(HitRecord::from).collect();
+            record.checks = answer.checks.clone();
         }
         Value::Failed(failure) => record.error = Some(format!("node `{}`: {}", failure.node, failure.reason)),
-        Value::Turn | Value::Query(_) | Value::Hits(_) => record.error = Some("no answer reached the sink".into()),
+        Value::Turn | Value::Query(_) | Value::Hits(_) | Value::Prompt(_) => {
+            record.error = Some("no answer reached the sink".into())
+        }
     }
     record
 }

@@ -11,9 +11,7 @@
 //!
 //! Cost: one pass over the vectors, passages × dimension multiplications, a turn.
 
-mod index;
-mod scan;
-mod store;
+pub(crate) mod index;
 
 use std::sync::Arc;
 
@@ -29,7 +27,7 @@ use turnflow_engine::record::{Hits, PortType, Value};
 use turnflow_engine::spec::from_tree;
 
 use crate::models::embedder;
-use index::{DenseDefinition, DenseReader};
+use index::{DenseDefinition, DenseReader, search};
 
 /// The table's entry.
 pub const KIND: OperatorKind = OperatorKind {
@@ -74,7 +72,7 @@ impl OperatorConfig for DenseConfig {
     }
 
     fn index(&self, models: &Models) -> Result<Option<Arc<dyn IndexDefinition>>, BuildError> {
-        Ok(Some(Arc::new(DenseDefinition::new(models, &self.model)?)))
+        Ok(Some(Arc::new(DenseDefinition::new(models, &self.model, "Dense")?)))
     }
 
     fn explain(&self) -> String {
@@ -82,7 +80,7 @@ impl OperatorConfig for DenseConfig {
     }
 
     fn build(&self, models: &Models) -> Result<Arc<dyn Operator>, BuildError> {
-        let key = DenseDefinition::new(models, &self.model)?.key();
+        let key = DenseDefinition::new(models, &self.model, "Dense")?.key();
         Ok(Arc::new(Dense { config: self.clone(), key, embedder: embedder(models, &self.model, "Dense")? }))
     }
 }
@@ -100,7 +98,7 @@ impl Operator for Dense {
             let corpus = self.config.corpus.resolve(&call.turn, &call.published)?;
             let reader = corpus.index::<DenseReader>(&self.key)?;
             let vectors = self.embedder.embed(vec![query.text.to_string()], Role::Query, Urgency::Turn).await?;
-            let hits = vectors.first().map(|vector| reader.search(vector, self.config.top)).unwrap_or_default();
+            let hits = vectors.first().map(|vector| search(&reader, vector, self.config.top)).unwrap_or_default();
             Ok(Value::Hits(Arc::new(Hits { query, hits })))
         }
         .boxed()

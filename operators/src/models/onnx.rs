@@ -24,9 +24,7 @@ use ort::value::Tensor;
 use serde::Deserialize;
 use tokenizers::{Tokenizer, TruncationParams};
 use turnflow_engine::component::{Ability, BuildError, Check, Model, ModelConfig, ModelKind};
-use turnflow_engine::inference::{
-    Backend, Embedder, InferenceError, Limits, Role, Service, Tokenize, Urgency, Usage, Vector,
-};
+use turnflow_engine::inference::{Backend, Embedder, InferenceError, Limits, Role, Service, Tokenize, Urgency, Vector};
 use turnflow_engine::spec::{FilePath, from_tree};
 
 use self::direct::Settings;
@@ -189,11 +187,14 @@ impl OnnxConfig {
             query_prefix: self.query_prefix.as_str().into(),
             passage_prefix: self.passage_prefix.as_str().into(),
         });
+        let counted = embedder.clone();
         Ok(Model {
             name: name.to_owned(),
             fingerprint,
             embedder: Some(Arc::new(Shared(embedder))),
             tokenizer: Some(Arc::new(Words(whole))),
+            meter: Some(Arc::new(move || counted.service.usage())),
+            ..Model::default()
         })
     }
 }
@@ -417,10 +418,6 @@ impl Embedder for Shared {
             this.service.call(ids, urgency).await
         }
         .boxed()
-    }
-
-    fn usage(&self) -> Usage {
-        self.0.service.usage()
     }
 }
 

@@ -103,7 +103,11 @@ pub(super) fn run(args: &AskArgs) -> Outcome {
 fn describe(value: &Value) -> String {
     match value {
         Value::Turn => "the turn".into(),
-        Value::Query(query) => format!("query {:?}", query.text),
+        Value::Query(query) => {
+            let parts: String = query.parts.iter().map(|part| format!("\n    {part:?}")).collect();
+            format!("query {:?}{parts}", query.text)
+        }
+        Value::Prompt(prompt) => format!("prompt\n{}", prompt.prompt.plain()),
         Value::Hits(hits) => {
             let line = |hit: &turnflow_engine::record::Hit| format!("\n    {:>9.4}  {}", hit.score, hit.chunk.id);
             let lines: String = hits.hits.iter().take(TRACED_HITS).map(line).collect();

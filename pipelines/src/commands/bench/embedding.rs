@@ -33,7 +33,7 @@ pub(super) fn run(args: &BenchArgs, texts: &Path) -> Outcome {
     let texts = read_texts(texts, args.limit.unwrap_or(LIMIT))?;
     let (name, config) = model(args)?;
     let model = config.load(&name)?;
-    let embedder = model.embedder.ok_or_else(|| told(format!("model `{name}` does not embed")))?;
+    let embedder = model.embedder.clone().ok_or_else(|| told(format!("model `{name}` does not embed")))?;
     let mut sessions = [Direct::open(&config, Settings::Service)?, Direct::open(&config, Settings::Defaults)?];
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).build()?;
 
@@ -54,7 +54,7 @@ pub(super) fn run(args: &BenchArgs, texts: &Path) -> Outcome {
     for arm in &arms {
         call(&mut sessions[arm.session], arm.batches, &tokens)?;
     }
-    let before = embedder.usage();
+    let before = model.usage();
     let mut vectors: Vec<Vector> = Vec::new();
     let mut seconds: Vec<f64> = Vec::new();
     let mut cpu = 0.0;
@@ -76,7 +76,7 @@ pub(super) fn run(args: &BenchArgs, texts: &Path) -> Outcome {
         bar.inc(1);
     }
     bar.finish_and_clear();
-    let used = since(embedder.usage(), before);
+    let used = since(model.usage(), before);
     let total: usize = tokens.iter().map(Vec::len).sum();
     println!("{} texts, {:.1} tokens a text, {} rounds", texts.len(), mean(total, texts.len()), args.rounds);
     println!("{:32}{:>14}{:>10}{:>14}{:>10}", "", "passages/s", "padding", "texts a batch", "ratio");

@@ -73,7 +73,7 @@ pub(super) fn run(args: &BenchArgs, trials: usize) -> Outcome {
                 Value::Answer(answer) => Ok(answer.hits.clone()),
                 Value::Hits(hits) => Ok(hits.hits.clone()),
                 Value::Failed(failure) => Err(format!("node `{}`: {}", failure.node, failure.reason)),
-                Value::Turn | Value::Query(_) => Ok(Vec::new()),
+                Value::Turn | Value::Query(_) | Value::Prompt(_) => Ok(Vec::new()),
             };
             let _ = sender.send(Seen { conversation: item.turn.conversation_id.clone(), at: Instant::now(), hits });
         }

@@ -67,14 +67,12 @@ fn told(error: impl std::fmt::Display) -> Fault {
 fn usage(engine: &Engine) -> Usage {
     let mut total = Usage::default();
     for model in engine.models().values() {
-        if let Some(embedder) = &model.embedder {
-            let usage = embedder.usage();
-            total.inputs += usage.inputs;
-            total.batches += usage.batches;
-            total.tokens += usage.tokens;
-            total.padded += usage.padded;
-            total.busy_us += usage.busy_us;
-        }
+        let usage = model.usage();
+        total.inputs += usage.inputs;
+        total.batches += usage.batches;
+        total.tokens += usage.tokens;
+        total.padded += usage.padded;
+        total.busy_us += usage.busy_us;
     }
     total
 }

@@ -12,7 +12,7 @@ const LANES: usize = 32;
 /// Inner product of two vectors of one length. Products are summed in [`LANES`] lanes in a
 /// fixed order and without fused operations, so the result is the same to the bit on every
 /// processor, and does not depend on what else is searched for.
-pub(super) fn dot(a: &[f32], b: &[f32]) -> f32 {
+pub(crate) fn dot(a: &[f32], b: &[f32]) -> f32 {
     #[cfg(target_arch = "x86_64")]
     {
         if std::arch::is_x86_feature_detected!("avx2") {
@@ -70,7 +70,7 @@ impl PartialEq for Candidate<'_> {
 impl Eq for Candidate<'_> {}
 
 /// Keeps the best `top` of what it is offered.
-pub(super) struct Best<'a> {
+pub(crate) struct Best<'a> {
     top: usize,
     heap: BinaryHeap<Candidate<'a>>,
 }

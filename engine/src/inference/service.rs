@@ -7,14 +7,14 @@
 //! waits behind a large one. The queue is bounded: callers wait for room.
 
 use std::collections::{BTreeMap, VecDeque};
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use futures::future::BoxFuture;
 use parking_lot::{Condvar, Mutex};
 use tokio::sync::{Semaphore, oneshot};
+
+use super::{InferenceError, Urgency, Usage};
 
 /// How long after a turn's request corpus batches stay small.
 const TURNS_ABOUT: Duration = Duration::from_secs(1);
@@ -23,99 +23,6 @@ const TURNS_ABOUT: Duration = Duration::from_secs(1);
 const TURN_BATCHES: usize = 3;
 /// Above every input.
 const SWEEP_START: (usize, u64) = (usize::MAX, u64::MAX);
-
-/// Why a model gave nothing.
-#[derive(Clone, Debug, thiserror::Error)]
-pub enum InferenceError {
-    /// A file of the model is not there or cannot be read.
-    #[error("cannot read `{path}`: {reason}")]
-    File {
-        /// The file.
-        path: PathBuf,
-        /// What the operating system said.
-        reason: String,
-    },
-    /// The runtime library cannot be used.
-    #[error("ONNX Runtime: {0}")]
-    Runtime(String),
-    /// The device that the configuration asks for is not there.
-    #[error("device {device}: {reason}")]
-    Device {
-        /// As configured.
-        device: String,
-        /// Why not.
-        reason: String,
-    },
-    /// The model is not what its configuration says.
-    #[error("the model {0}")]
-    Shape(String),
-    /// The tokenizer failed.
-    #[error("tokenizer: {0}")]
-    Tokenizer(String),
-    /// The model failed on this input.
-    #[error("inference failed: {0}")]
-    Failed(String),
-    /// The service has ended.
-    #[error("the inference service of `{0}` has ended")]
-    Ended(String),
-}
-
-/// What a text is to the model, for those that are told by a prefix.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Role {
-    /// What is looked for.
-    Query,
-    /// What is looked through.
-    Passage,
-}
-
-/// Who waits.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Urgency {
-    /// A turn.
-    Turn,
-    /// The corpus.
-    Corpus,
-}
-
-/// A vector: shape `[dimension]`, shared by all who hold it.
-pub type Vector = Arc<[f32]>;
-
-/// Texts to vectors.
-pub trait Embedder: Send + Sync {
-    /// Length of every vector.
-    fn dimension(&self) -> usize;
-    /// One vector a text, in order. Texts past the model's length are cut by its tokenizer.
-    fn embed(
-        &self,
-        texts: Vec<String>,
-        role: Role,
-        urgency: Urgency,
-    ) -> BoxFuture<'static, Result<Vec<Vector>, InferenceError>>;
-    /// What has been asked of it so far.
-    fn usage(&self) -> Usage;
-}
-
-/// Texts to tokens.
-pub trait Tokenize: Send + Sync {
-    /// The byte range of each token, special tokens left out.
-    fn offsets(&self, text: &str) -> Result<Vec<(usize, usize)>, InferenceError>;
-}
-
-/// Counters of a model's work.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Usage {
-    /// Inputs run.
-    pub inputs: u64,
-    /// Batches run.
-    pub batches: u64,
-    /// Tokens run, padding left out.
-    pub tokens: u64,
-    /// Tokens run, padding included.
-    pub padded: u64,
-    /// Microseconds the model was busy.
-    pub busy_us: u64,
-}
 
 /// What runs batches; lives on the service's thread.
 pub trait Backend: 'static {

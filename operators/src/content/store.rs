@@ -1,14 +1,13 @@
-//! Vectors in Lance, by the hash of what they stand for: one commit an epoch, and only
+//! Encodings in Lance, by the hash of what they stand for: one commit an epoch, and only
 //! appends, so that nothing has to be matched or rewritten when a passage changes.
 
 use std::collections::HashMap;
 use std::path::Path;
 use std::sync::Arc;
 
-use arrow_array::builder::{FixedSizeBinaryBuilder, FixedSizeListBuilder, Float32Builder};
+use arrow_array::builder::FixedSizeBinaryBuilder;
 use arrow_array::cast::AsArray;
-use arrow_array::types::Float32Type;
-use arrow_array::{Array, RecordBatch, RecordBatchIterator};
+use arrow_array::{Array, ArrayRef, RecordBatch, RecordBatchIterator};
 use arrow_schema::{DataType, Field, Schema};
 use futures::TryStreamExt;
 use lance::Dataset;
@@ -16,18 +15,28 @@ use lance::dataset::optimize::{CompactionOptions, compact_files};
 use lance::dataset::{WriteMode, WriteParams};
 use turnflow_engine::component::IndexError;
 use turnflow_engine::document::ContentHash;
-use turnflow_engine::inference::Vector;
 
 /// After this many appends, their small files are made one and old versions are dropped.
 const APPENDS_A_COMPACTION: usize = 64;
 
-/// A dataset of vectors of one dimension, or nothing where nothing is to be kept.
-pub(super) struct VectorStore {
+/// What a model makes of a text, as a column of a dataset.
+pub(crate) trait Stored: Clone + Send + Sync + 'static {
+    /// The column's type; `dimension` is the model's.
+    fn data_type(dimension: usize) -> DataType;
+    /// A column of these.
+    fn column(values: &[(ContentHash, Self)], dimension: usize) -> ArrayRef;
+    /// One row of a column; `None` if it is not what was written.
+    fn row(column: &ArrayRef, row: usize, dimension: usize) -> Option<Self>;
+}
+
+/// A dataset of one model's encodings, or nothing where nothing is to be kept.
+pub(super) struct Store<V> {
     uri: Option<String>,
     dataset: Option<Dataset>,
     schema: Arc<Schema>,
-    dimension: i32,
+    dimension: usize,
     appends: usize,
+    of: std::marker::PhantomData<V>,
 }
 
 fn failed(action: &'static str) -> impl Fn(lance::Error) -> IndexError {
@@ -38,20 +47,18 @@ fn arrow(error: impl std::fmt::Display) -> IndexError {
     IndexError::Store { store: "Lance", action: "build a batch", reason: error.to_string() }
 }
 
-impl VectorStore {
+impl<V: Stored> Store<V> {
     /// Opens the dataset and reads all of it.
     pub async fn open(
         directory: Option<&Path>,
         dimension: usize,
-    ) -> Result<(Self, HashMap<ContentHash, Vector>), IndexError> {
-        let dimension = dimension as i32;
-        let item = Arc::new(Field::new("item", DataType::Float32, true));
+    ) -> Result<(Self, HashMap<ContentHash, V>), IndexError> {
         let schema = Arc::new(Schema::new(vec![
             Field::new("hash", DataType::FixedSizeBinary(32), false),
-            Field::new("vector", DataType::FixedSizeList(item, dimension), false),
+            Field::new("vector", V::data_type(dimension), false),
         ]));
         let path = directory.map(|directory| directory.join("vectors.lance"));
-        let mut store = Self { uri: None, dataset: None, schema, dimension, appends: 0 };
+        let mut store = Self { uri: None, dataset: None, schema, dimension, appends: 0, of: std::marker::PhantomData };
         let mut vectors = HashMap::new();
         let Some(path) = path else { return Ok((store, vectors)) };
         let uri = path.to_string_lossy().into_owned();
@@ -74,23 +81,20 @@ impl VectorStore {
         Ok((store, vectors))
     }
 
-    async fn load(&self, uri: &str, vectors: &mut HashMap<ContentHash, Vector>) -> Result<Dataset, IndexError> {
+    async fn load(&self, uri: &str, vectors: &mut HashMap<ContentHash, V>) -> Result<Dataset, IndexError> {
         let dataset = Dataset::open(uri).await.map_err(failed("open the dataset"))?;
         let mut batches = dataset.scan().try_into_stream().await.map_err(failed("scan"))?;
         while let Some(batch) = batches.try_next().await.map_err(failed("scan"))? {
             let column = |name| batch.column_by_name(name).ok_or_else(|| arrow(format!("there is no column `{name}`")));
-            let (hashes, lists) = (column("hash")?.clone(), column("vector")?.clone());
+            let (hashes, values) = (column("hash")?.clone(), column("vector")?.clone());
             let hashes = hashes.as_fixed_size_binary_opt().ok_or_else(|| arrow("`hash` has another type"))?;
-            let lists = lists.as_fixed_size_list_opt().ok_or_else(|| arrow("`vector` has another type"))?;
-            if lists.value_length() != self.dimension {
-                return Err(arrow(format!("vectors have length {}, not {}", lists.value_length(), self.dimension)));
+            if *column("vector")?.data_type() != V::data_type(self.dimension) {
+                return Err(arrow("`vector` has another type"));
             }
-            let values = lists.values().as_primitive_opt::<Float32Type>().ok_or_else(|| arrow("no float32"))?;
             for row in 0..batch.num_rows() {
+                let value = V::row(&values, row, self.dimension).ok_or_else(|| arrow("a row cannot be read"))?;
                 if let Ok(hash) = <[u8; 32]>::try_from(hashes.value(row)) {
-                    let start = row * self.dimension as usize;
-                    let vector = &values.values()[start..start + self.dimension as usize];
-                    vectors.insert(ContentHash(hash), vector.into());
+                    vectors.insert(ContentHash(hash), value);
                 }
             }
         }
@@ -98,7 +102,7 @@ impl VectorStore {
     }
 
     /// Adds vectors, as one commit.
-    pub async fn append(&mut self, vectors: &[(ContentHash, Vector)]) -> Result<(), IndexError> {
+    pub async fn append(&mut self, vectors: &[(ContentHash, V)]) -> Result<(), IndexError> {
         if vectors.is_empty() {
             return Ok(());
         }
@@ -112,22 +116,19 @@ impl VectorStore {
     }
 
     /// Keeps these vectors and no others.
-    pub async fn replace(&mut self, vectors: &[(ContentHash, Vector)]) -> Result<(), IndexError> {
+    pub async fn replace(&mut self, vectors: &[(ContentHash, V)]) -> Result<(), IndexError> {
         self.write(vectors, WriteMode::Overwrite).await?;
         self.compact().await;
         Ok(())
     }
 
-    async fn write(&mut self, vectors: &[(ContentHash, Vector)], mode: WriteMode) -> Result<(), IndexError> {
+    async fn write(&mut self, vectors: &[(ContentHash, V)], mode: WriteMode) -> Result<(), IndexError> {
         let Some(uri) = self.uri.clone() else { return Ok(()) };
         let mut hashes = FixedSizeBinaryBuilder::new(32);
-        let mut lists = FixedSizeListBuilder::new(Float32Builder::new(), self.dimension);
-        for (hash, vector) in vectors {
+        for (hash, _) in vectors {
             hashes.append_value(hash.0).map_err(arrow)?;
-            lists.values().append_slice(vector);
-            lists.append(true);
         }
-        let columns: Vec<Arc<dyn Array>> = vec![Arc::new(hashes.finish()), Arc::new(lists.finish())];
+        let columns: Vec<ArrayRef> = vec![Arc::new(hashes.finish()), V::column(vectors, self.dimension)];
         let batch = RecordBatch::try_new(self.schema.clone(), columns).map_err(arrow)?;
         let batches = RecordBatchIterator::new([Ok(batch)], self.schema.clone());
         match &mut self.dataset {

@@ -1,0 +1,314 @@
+//! Language models as the engine sees them: prompts, how to sample, and what comes back.
+//!
+//! A prompt is made of parts, some of which may be cut when all of it is longer than the
+//! model takes. What must not be cut (the instruction, the question) never is: if that alone
+//! is too long, the call fails and says so.
+
+use futures::future::BoxFuture;
+use serde::{Deserialize, Serialize};
+
+use crate::inference::{InferenceError, Urgency};
+
+/// Who speaks in a chat.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum ChatRole {
+    /// Says how to answer.
+    System,
+    /// Asks.
+    User,
+    /// Answers.
+    Assistant,
+}
+
+/// A piece of a message.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Part {
+    /// Its text, line breaks included.
+    pub text: String,
+    /// Whether it may be shortened or left out.
+    pub may_be_cut: bool,
+}
+
+/// One message of a chat.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Message {
+    /// Who speaks.
+    pub role: ChatRole,
+    /// What is said: the parts, one after another.
+    pub parts: Vec<Part>,
+}
+
+impl Message {
+    /// A message that must not be cut.
+    pub fn fixed(role: ChatRole, text: impl Into<String>) -> Self {
+        Self { role, parts: vec![Part { text: text.into(), may_be_cut: false }] }
+    }
+
+    /// All of it.
+    pub fn text(&self) -> String {
+        self.parts.iter().map(|part| part.text.as_str()).collect()
+    }
+}
+
+/// What a language model is given. Models that know no chat get the messages' texts, with an
+/// empty line between them.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Prompt {
+    /// The chat, oldest message first.
+    pub messages: Vec<Message>,
+}
+
+impl Prompt {
+    /// All texts, with an empty line between messages.
+    pub fn plain(&self) -> String {
+        self.messages.iter().map(Message::text).collect::<Vec<_>>().join("\n\n")
+    }
+
+    /// Shortens what may be cut, from the last such part to the first, until `tokens` of the
+    /// whole (as the model will see it) is at most `limit`.
+    ///
+    /// Parts are cut behind a word; a part of which nothing would be left goes altogether.
+    ///
+    /// # Errors
+    ///
+    /// [`InferenceError::TooLong`] if what must not be cut is longer than `limit`, and what
+    /// `tokens` fails with.
+    pub fn fit(
+        mut self,
+        limit: usize,
+        tokens: impl Fn(&Prompt) -> Result<usize, InferenceError>,
+    ) -> Result<Prompt, InferenceError> {
+        if tokens(&self)? <= limit {
+            return Ok(self);
+        }
+        let places: Vec<(usize, usize)> = self
+            .messages
+            .iter()
+            .enumerate()
+            .flat_map(|(at, message)| (0..message.parts.len()).map(move |part| (at, part)))
+            .filter(|&(at, part)| self.messages[at].parts[part].may_be_cut)
+            .collect();
+        for (at, part) in places.into_iter().rev() {
+            let whole = std::mem::take(&mut self.messages[at].parts[part].text);
+            if tokens(&self)? > limit {
+                continue;
+            }
+            // The longest beginning, up to the end of a word, that fits.
+            let ends: Vec<usize> = whole.match_indices(char::is_whitespace).map(|(end, _)| end).collect();
+            let (mut fits, mut low, mut high) = (0, 0, ends.len());
+            while low < high {
+                let middle = low.midpoint(high);
+                self.messages[at].parts[part].text = cut(&whole, ends[middle]);
+                if tokens(&self)? <= limit {
+                    (fits, low) = (ends[middle], middle + 1);
+                } else {
+                    high = middle;
+                }
+            }
+            self.messages[at].parts[part].text = cut(&whole, fits);
+            return Ok(self);
+        }
+        Err(InferenceError::TooLong { tokens: tokens(&self)?, limit })
+    }
+}
+
+/// The beginning up to `end`, with the line break that the whole ends with.
+fn cut(whole: &str, end: usize) -> String {
+    let kept = whole[..end].trim_end();
+    match (kept.is_empty(), whole.ends_with('\n')) {
+        (true, _) => String::new(),
+        (false, true) => format!("{kept}\n"),
+        (false, false) => kept.to_owned(),
+    }
+}
+
+/// How to generate. Fields that a pipeline file leaves out are the model's own, and where
+/// the model's configuration leaves them out too, those of [`Sampling::default`].
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct SamplingFields {
+    /// Tokens to generate, at most. Default 256.
+    pub max_tokens: Option<usize>,
+    /// 0 takes the likeliest token each time (default); higher values vary more.
+    pub temperature: Option<f32>,
+    /// Sample among the likeliest tokens that together have this probability. Default 1.
+    pub top_p: Option<f32>,
+    /// Sample among this many of the likeliest tokens; 0 for all. Default 0.
+    pub top_k: Option<usize>,
+    /// Divides the logits of tokens that are there already (Keskar et al. 2019). Default 1.
+    pub repetition_penalty: Option<f32>,
+    /// Of the random numbers, where the temperature is above 0. Default 0.
+    pub seed: Option<u64>,
+    /// Generation ends before the first of these. Default none.
+    pub stop: Option<Vec<String>>,
+    /// Beams of a beam search; 1 for none. Default 1.
+    pub beams: Option<usize>,
+    /// No run of so many tokens comes twice; 0 for no such rule. Default 0.
+    pub no_repeat_ngram: Option<usize>,
+    /// A finished beam's score is its log probability / length ^ this. Default 1.
+    pub length_penalty: Option<f32>,
+    /// Whether a beam search ends with as many finished beams as there are beams; else it
+    /// goes on while an unfinished one could still be better. Default true.
+    pub early_stopping: Option<bool>,
+}
+
+/// How to generate, with every field settled; meanings as in [`SamplingFields`].
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[allow(missing_docs, reason = "the fields are those of SamplingFields")]
+pub struct Sampling {
+    pub max_tokens: usize,
+    pub temperature: f32,
+    pub top_p: f32,
+    pub top_k: usize,
+    pub repetition_penalty: f32,
+    pub seed: u64,
+    pub stop: Vec<String>,
+    pub beams: usize,
+    pub no_repeat_ngram: usize,
+    pub length_penalty: f32,
+    pub early_stopping: bool,
+}
+
+impl Default for Sampling {
+    fn default() -> Self {
+        Self {
+            max_tokens: 256,
+            temperature: 0.0,
+            top_p: 1.0,
+            top_k: 0,
+            repetition_penalty: 1.0,
+            seed: 0,
+            stop: Vec::new(),
+            beams: 1,
+            no_repeat_ngram: 0,
+            length_penalty: 1.0,
+            early_stopping: true,
+        }
+    }
+}
+
+impl SamplingFields {
+    /// These, where they are given, and `base` elsewhere.
+    pub fn over(&self, base: &Sampling) -> Sampling {
+        Sampling {
+            max_tokens: self.max_tokens.unwrap_or(base.max_tokens),
+            temperature: self.temperature.unwrap_or(base.temperature),
+            top_p: self.top_p.unwrap_or(base.top_p),
+            top_k: self.top_k.unwrap_or(base.top_k),
+            repetition_penalty: self.repetition_penalty.unwrap_or(base.repetition_penalty),
+            seed: self.seed.unwrap_or(base.seed),
+            stop: self.stop.clone().unwrap_or_else(|| base.stop.clone()),
+            beams: self.beams.unwrap_or(base.beams),
+            no_repeat_ngram: self.no_repeat_ngram.unwrap_or(base.no_repeat_ngram),
+            length_penalty: self.length_penalty.unwrap_or(base.length_penalty),
+            early_stopping: self.early_stopping.unwrap_or(base.early_stopping),
+        }
+    }
+
+    /// Reports values that cannot be; `field` is where these fields stand.
+    pub fn validate(&self, field: &str, check: &mut crate::component::Check<'_>) {
+        let mut wrong = |problem: &str| check.error("out-of-range", field, problem);
+        if self.max_tokens == Some(0) {
+            wrong("`max_tokens` is at least 1");
+        }
+        if self.temperature.is_some_and(|value| !(0.0..=10.0).contains(&value)) {
+            wrong("`temperature` is 0 to 10");
+        }
+        if self.top_p.is_some_and(|value| !(value > 0.0 && value <= 1.0)) {
+            wrong("`top_p` is above 0 and at most 1");
+        }
+        if self.repetition_penalty.is_some_and(|value| !(value > 0.0 && value <= 10.0)) {
+            wrong("`repetition_penalty` is above 0 and at most 10");
+        }
+        if self.beams.is_some_and(|value| !(1..=64).contains(&value)) {
+            wrong("`beams` is 1 to 64");
+        }
+        if self.length_penalty.is_some_and(|value| !(-10.0..=10.0).contains(&value)) {
+            wrong("`length_penalty` is -10 to 10");
+        }
+        if self.stop.as_ref().is_some_and(|stop| stop.iter().any(String::is_empty)) {
+            wrong("a stop string is not empty");
+        }
+    }
+}
+
+/// Why generation ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Finish {
+    /// The model ended its text, or came to a stop string.
+    Stop,
+    /// `max_tokens` were generated.
+    Length,
+}
+
+/// What a language model gave.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Generation {
+    /// The text, without stop strings.
+    pub text: String,
+    /// Why it ended.
+    pub finish: Finish,
+    /// Tokens of the prompt, 0 if the model did not tell.
+    pub prompt_tokens: u64,
+    /// Tokens generated, 0 if the model did not tell.
+    pub tokens: u64,
+}
+
+/// Prompts to texts.
+pub trait Generator: Send + Sync {
+    /// The model's own sampling, over which an operator's fields go.
+    fn sampling(&self) -> &Sampling;
+    /// Generates one text. With the temperature 0 the same prompt gives the same text.
+    fn generate(&self, prompt: Prompt, sampling: Sampling) -> BoxFuture<'static, Result<Generation, InferenceError>>;
+    /// Tokens of a text as the model counts them; estimated where its tokenizer is not here.
+    fn count(&self, text: &str) -> usize;
+}
+
+/// How likely texts are (query likelihood: Ponte and Croft 1998; with a language model,
+/// Sachan et al. 2022).
+pub trait Likelihood: Send + Sync {
+    /// For each of `contexts`, the mean natural logarithm of the probability of `text`'s tokens
+    /// after it, one after another.
+    fn log_likelihood(
+        &self,
+        contexts: Vec<String>,
+        text: String,
+        urgency: Urgency,
+    ) -> BoxFuture<'static, Result<Vec<f32>, InferenceError>>;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn prompt() -> Prompt {
+        let part = |text: &str, may_be_cut| Part { text: text.to_owned(), may_be_cut };
+        let parts = vec![part("one two three\n", true), part("four five six\n", true), part("why now?", false)];
+        Prompt { messages: vec![Message::fixed(ChatRole::System, "be brief"), Message { role: ChatRole::User, parts }] }
+    }
+
+    fn words(prompt: &Prompt) -> Result<usize, InferenceError> {
+        Ok(prompt.plain().split_whitespace().count())
+    }
+
+    #[test]
+    fn passages_are_cut_from_the_last_and_the_question_never() {
+        let text = |limit| prompt().fit(limit, words).map(|prompt| prompt.messages[1].text());
+        assert_eq!(text(10).unwrap(), "one two three\nfour five six\nwhy now?");
+        assert_eq!(text(9).unwrap(), "one two three\nfour five\nwhy now?");
+        assert_eq!(text(7).unwrap(), "one two three\nwhy now?");
+        assert_eq!(text(5).unwrap(), "one\nwhy now?");
+        assert_eq!(text(4).unwrap(), "why now?");
+        assert!(matches!(text(3), Err(InferenceError::TooLong { tokens: 4, limit: 3 })));
+    }
+
+    #[test]
+    fn an_operators_sampling_goes_over_the_models() {
+        let model = SamplingFields { max_tokens: Some(60), beams: Some(3), ..Default::default() };
+        let model = model.over(&Sampling::default());
+        let both = SamplingFields { beams: Some(1), ..Default::default() }.over(&model);
+        assert_eq!((both.max_tokens, both.beams, both.top_p), (60, 1, 1.0));
+    }
+}

@@ -1,0 +1,217 @@
+//! Models that remember: wrappers around each ability, for what turns ask.
+
+use std::sync::Arc;
+
+use futures::FutureExt;
+use futures::future::BoxFuture;
+
+use super::{Key, Memo};
+use crate::component::Model;
+use crate::inference::{
+    Embedder, InferenceError, PairScorer, Role, SparseEmbedder, SparseVector, TokenEmbedder, TokenVectors, Urgency,
+    Vector,
+};
+use crate::language::{Generation, Generator, Likelihood, Prompt, Sampling};
+
+impl Model {
+    /// The model with its outputs for turns remembered.
+    pub fn remembering(mut self, memo: &Arc<Memo>) -> Self {
+        let with = |ability| Remembering { memo: memo.clone(), fingerprint: self.fingerprint.as_str().into(), ability };
+        let by = |what: &str| with(what.to_owned());
+        self.embedder = self.embedder.map(|inner| Arc::new(Remembered { by: by("embed"), inner }) as _);
+        self.token_embedder = self.token_embedder.map(|inner| Arc::new(Remembered { by: by("tokens"), inner }) as _);
+        self.sparse = self.sparse.map(|inner| Arc::new(Remembered { by: by("sparse"), inner }) as _);
+        self.pairs = self.pairs.map(|inner| Arc::new(Remembered { by: by("pairs"), inner }) as _);
+        self.generator = self.generator.map(|inner| Arc::new(Remembered { by: by("generate"), inner }) as _);
+        self.likelihood = self.likelihood.map(|inner| Arc::new(Remembered { by: by("likelihood"), inner }) as _);
+        self
+    }
+}
+
+#[derive(Clone)]
+struct Remembering {
+    memo: Arc<Memo>,
+    fingerprint: Arc<str>,
+    ability: String,
+}
+
+impl Remembering {
+    /// A hash of the model, of what is asked of it, and of the parts of an input.
+    fn key(&self, parts: &[&[u8]]) -> Key {
+        let mut hasher = blake3::Hasher::new();
+        for part in [self.fingerprint.as_bytes(), self.ability.as_bytes()].iter().chain(parts) {
+            hasher.update(&(part.len() as u64).to_le_bytes());
+            hasher.update(part);
+        }
+        *hasher.finalize().as_bytes()
+    }
+
+    fn keys(&self, texts: &[String], role: Role) -> Vec<Key> {
+        let role = match role {
+            Role::Query => b"query".as_slice(),
+            Role::Passage => b"passage",
+        };
+        texts.iter().map(|text| self.key(&[role, text.as_bytes()])).collect()
+    }
+}
+
+struct Remembered<M: ?Sized> {
+    by: Remembering,
+    inner: Arc<M>,
+}
+
+fn floats(values: &[f32]) -> Vec<u8> {
+    values.iter().flat_map(|value| value.to_le_bytes()).collect()
+}
+
+fn read_floats(bytes: &[u8]) -> impl Iterator<Item = f32> + '_ {
+    bytes.chunks_exact(4).filter_map(|bytes| Some(f32::from_le_bytes(bytes.try_into().ok()?)))
+}
+
+fn pick(texts: &[String], places: &[usize]) -> Vec<String> {
+    places.iter().map(|&at| texts[at].clone()).collect()
+}
+
+impl Embedder for Remembered<dyn Embedder> {
+    fn dimension(&self) -> usize {
+        self.inner.dimension()
+    }
+
+    fn embed(
+        &self,
+        texts: Vec<String>,
+        role: Role,
+        urgency: Urgency,
+    ) -> BoxFuture<'static, Result<Vec<Vector>, InferenceError>> {
+        if urgency == Urgency::Corpus {
+            return self.inner.embed(texts, role, urgency);
+        }
+        let (by, inner) = (self.by.clone(), self.inner.clone());
+        async move {
+            let keys = by.keys(&texts, role);
+            let decode = |bytes: &[u8]| Some(read_floats(bytes).collect::<Vector>());
+            let compute = |missing: Vec<usize>| inner.embed(pick(&texts, &missing), role, urgency);
+            by.memo.each(&keys, decode, |vector| floats(vector), compute).await
+        }
+        .boxed()
+    }
+}
+
+impl TokenEmbedder for Remembered<dyn TokenEmbedder> {
+    fn dimension(&self) -> usize {
+        self.inner.dimension()
+    }
+
+    fn embed_tokens(
+        &self,
+        texts: Vec<String>,
+        role: Role,
+        urgency: Urgency,
+    ) -> BoxFuture<'static, Result<Vec<TokenVectors>, InferenceError>> {
+        if urgency == Urgency::Corpus {
+            return self.inner.embed_tokens(texts, role, urgency);
+        }
+        let (by, inner, dimension) = (self.by.clone(), self.inner.clone(), self.inner.dimension());
+        async move {
+            let keys = by.keys(&texts, role);
+            let decode = |bytes: &[u8]| Some(TokenVectors { dimension, values: read_floats(bytes).collect() });
+            let compute = |missing: Vec<usize>| inner.embed_tokens(pick(&texts, &missing), role, urgency);
+            by.memo.each(&keys, decode, |vectors| floats(&vectors.values), compute).await
+        }
+        .boxed()
+    }
+}
+
+impl SparseEmbedder for Remembered<dyn SparseEmbedder> {
+    fn embed_sparse(
+        &self,
+        texts: Vec<String>,
+        role: Role,
+        urgency: Urgency,
+    ) -> BoxFuture<'static, Result<Vec<SparseVector>, InferenceError>> {
+        if urgency == Urgency::Corpus {
+            return self.inner.embed_sparse(texts, role, urgency);
+        }
+        let (by, inner) = (self.by.clone(), self.inner.clone());
+        async move {
+            let keys = by.keys(&texts, role);
+            let decode = |bytes: &[u8]| {
+                let pair = |bytes: &[u8]| {
+                    let (term, weight) = bytes.split_at(4);
+                    Some((u32::from_le_bytes(term.try_into().ok()?), f32::from_le_bytes(weight.try_into().ok()?)))
+                };
+                bytes.chunks_exact(8).map(pair).collect::<Option<SparseVector>>()
+            };
+            let encode = |vector: &SparseVector| {
+                vector.iter().flat_map(|(term, weight)| [term.to_le_bytes(), weight.to_le_bytes()].concat()).collect()
+            };
+            let compute = |missing: Vec<usize>| inner.embed_sparse(pick(&texts, &missing), role, urgency);
+            by.memo.each(&keys, decode, encode, compute).await
+        }
+        .boxed()
+    }
+}
+
+impl PairScorer for Remembered<dyn PairScorer> {
+    fn classes(&self) -> usize {
+        self.inner.classes()
+    }
+
+    fn score(
+        &self,
+        first: String,
+        seconds: Vec<String>,
+        urgency: Urgency,
+    ) -> BoxFuture<'static, Result<Vec<Vec<f32>>, InferenceError>> {
+        let (by, inner) = (self.by.clone(), self.inner.clone());
+        async move {
+            let keys: Vec<Key> = seconds.iter().map(|second| by.key(&[first.as_bytes(), second.as_bytes()])).collect();
+            let decode = |bytes: &[u8]| Some(read_floats(bytes).collect::<Vec<f32>>());
+            let compute = |missing: Vec<usize>| inner.score(first.clone(), pick(&seconds, &missing), urgency);
+            by.memo.each(&keys, decode, |scores| floats(scores), compute).await
+        }
+        .boxed()
+    }
+}
+
+impl Likelihood for Remembered<dyn Likelihood> {
+    fn log_likelihood(
+        &self,
+        contexts: Vec<String>,
+        text: String,
+        urgency: Urgency,
+    ) -> BoxFuture<'static, Result<Vec<f32>, InferenceError>> {
+        let (by, inner) = (self.by.clone(), self.inner.clone());
+        async move {
+            let keys: Vec<Key> = contexts.iter().map(|each| by.key(&[each.as_bytes(), text.as_bytes()])).collect();
+            let decode = |bytes: &[u8]| read_floats(bytes).next();
+            let compute = |missing: Vec<usize>| inner.log_likelihood(pick(&contexts, &missing), text.clone(), urgency);
+            by.memo.each(&keys, decode, |value| value.to_le_bytes().to_vec(), compute).await
+        }
+        .boxed()
+    }
+}
+
+impl Generator for Remembered<dyn Generator> {
+    fn sampling(&self) -> &Sampling {
+        self.inner.sampling()
+    }
+
+    fn generate(&self, prompt: Prompt, sampling: Sampling) -> BoxFuture<'static, Result<Generation, InferenceError>> {
+        let (by, inner) = (self.by.clone(), self.inner.clone());
+        async move {
+            let parts = [serde_json::to_vec(&prompt), serde_json::to_vec(&sampling)].map(Result::unwrap_or_default);
+            let key = by.key(&[&parts[0], &parts[1]]);
+            let decode = |bytes: &[u8]| serde_json::from_slice::<Generation>(bytes).ok();
+            let encode = |generation: &Generation| serde_json::to_vec(generation).unwrap_or_default();
+            let compute = |_| async { Ok(vec![inner.generate(prompt, sampling).await?]) };
+            let mut generations = by.memo.each(&[key], decode, encode, compute).await?;
+            generations.pop().ok_or_else(|| InferenceError::Failed("it gave nothing".to_owned()))
+        }
+        .boxed()
+    }
+
+    fn count(&self, text: &str) -> usize {
+        self.inner.count(text)
+    }
+}

@@ -1,0 +1,235 @@
+//! An index by content: what a model makes of each content once, and blocks of passages
+//! that a search goes through.
+
+use std::any::Any;
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::path::Path;
+use std::sync::{Arc, OnceLock};
+
+use futures::FutureExt;
+use futures::future::BoxFuture;
+use parking_lot::Mutex;
+use turnflow_engine::component::{Delta, Index, IndexError, Prepare, Prepared};
+use turnflow_engine::document::{Chunk, Content, ContentHash};
+use turnflow_engine::inference::InferenceError;
+
+use super::store::{Store, Stored};
+
+/// Passages in a block; an epoch copies the blocks that it changes.
+const BLOCK: usize = 512;
+/// Encodings of contents that are in no passage now are kept, for when they come back, up to
+/// this many or as many as are in use.
+const SPARE: usize = 4096;
+
+/// Makes encodings of passages' texts, for the corpus.
+pub(crate) trait Encode<V>: Send + Sync {
+    /// The model's dimension, which the stored column depends on.
+    fn dimension(&self) -> usize;
+    /// One encoding a text, in order.
+    fn encode(&self, texts: Vec<String>) -> BoxFuture<'static, Result<Vec<V>, InferenceError>>;
+}
+
+/// What is made of a block's rows when it is first searched; dropped when the block changes.
+pub(crate) trait Derived<V>: Sized + Send + Sync + 'static {
+    /// Makes it.
+    fn derive(rows: &[(V, Arc<Chunk>)]) -> Self;
+}
+
+impl<V> Derived<V> for () {
+    fn derive(_: &[(V, Arc<Chunk>)]) -> Self {}
+}
+
+/// Passages with their encodings.
+pub(crate) struct Block<V, D> {
+    /// Encoding and passage.
+    pub rows: Vec<(V, Arc<Chunk>)>,
+    derived: OnceLock<D>,
+}
+
+impl<V: Clone, D> Clone for Block<V, D> {
+    fn clone(&self) -> Self {
+        // A block is cloned to be changed.
+        Self { rows: self.rows.clone(), derived: OnceLock::new() }
+    }
+}
+
+impl<V, D: Derived<V>> Block<V, D> {
+    /// What is made of the rows.
+    pub fn derived(&self) -> &D {
+        self.derived.get_or_init(|| D::derive(&self.rows))
+    }
+
+    fn rows_mut(&mut self) -> &mut Vec<(V, Arc<Chunk>)> {
+        self.derived = OnceLock::new();
+        &mut self.rows
+    }
+}
+
+/// Opens the index that is stored in `directory`.
+pub(crate) async fn open<V: Stored, D: Derived<V>>(
+    directory: Option<&Path>,
+    encoder: Arc<dyn Encode<V>>,
+) -> Result<Box<dyn Index>, IndexError> {
+    let (store, stored) = Store::open(directory, encoder.dimension()).await?;
+    let state = Mutex::new(State { by_content: stored, unsaved: Vec::new() });
+    let contents = Arc::new(Contents { encoder, state });
+    Ok(Box::new(BlockIndex::<V, D> { contents, store, blocks: Vec::new(), places: HashMap::new() }))
+}
+
+/// Encodings by content; the part that computes them is shared by the workers.
+struct Contents<V> {
+    encoder: Arc<dyn Encode<V>>,
+    state: Mutex<State<V>>,
+}
+
+struct State<V> {
+    by_content: HashMap<ContentHash, V>,
+    unsaved: Vec<ContentHash>,
+}
+
+impl<V: Stored> Prepare for Contents<V> {
+    fn prepare(self: Arc<Self>, contents: Vec<Content>) -> BoxFuture<'static, Result<Prepared, IndexError>> {
+        async move {
+            let mut new: BTreeMap<ContentHash, String> = BTreeMap::new();
+            {
+                let state = self.state.lock();
+                for content in &contents {
+                    if !state.by_content.contains_key(&content.hash) {
+                        new.insert(content.hash, content.chunk.indexed_text());
+                    }
+                }
+            }
+            let (hashes, texts): (Vec<_>, Vec<_>) = new.into_iter().unzip();
+            let embedded = texts.len();
+            let vectors = self.encoder.encode(texts).await?;
+            let mut state = self.state.lock();
+            for (hash, vector) in hashes.into_iter().zip(vectors) {
+                if state.by_content.insert(hash, vector).is_none() {
+                    state.unsaved.push(hash);
+                }
+            }
+            Ok(Prepared { embedded })
+        }
+        .boxed()
+    }
+}
+
+struct BlockIndex<V, D> {
+    contents: Arc<Contents<V>>,
+    store: Store<V>,
+    blocks: Vec<Arc<Block<V, D>>>,
+    /// Block and place in it of each passage.
+    places: HashMap<Arc<str>, (usize, usize)>,
+}
+
+impl<V: Stored, D: Derived<V>> BlockIndex<V, D> {
+    /// The last row of all takes the place of the one that goes, so that blocks stay full.
+    fn remove(&mut self, id: &str) {
+        let Some((block, place)) = self.places.remove(id) else { return };
+        let Some(last) = self.blocks.last_mut().and_then(|block| Arc::make_mut(block).rows_mut().pop()) else { return };
+        if self.blocks.last().is_some_and(|block| block.rows.is_empty()) {
+            self.blocks.pop();
+        }
+        if *last.1.id != *id {
+            self.places.insert(last.1.id.clone(), (block, place));
+            Arc::make_mut(&mut self.blocks[block]).rows_mut()[place] = last;
+        }
+    }
+
+    fn add(&mut self, value: V, chunk: Arc<Chunk>) {
+        if self.blocks.last().is_none_or(|block| block.rows.len() >= BLOCK) {
+            self.blocks.push(Arc::new(Block { rows: Vec::with_capacity(BLOCK), derived: OnceLock::new() }));
+        }
+        let block = self.blocks.len() - 1;
+        let rows = Arc::make_mut(&mut self.blocks[block]).rows_mut();
+        self.places.insert(chunk.id.clone(), (block, rows.len()));
+        rows.push((value, chunk));
+    }
+
+    fn change(&mut self, delta: &Delta) {
+        if delta.whole {
+            self.blocks.clear();
+            self.places.clear();
+        }
+        for chunk in &delta.removed {
+            self.remove(&chunk.id);
+        }
+        for chunk in &delta.added {
+            self.remove(&chunk.id);
+            // A content that could not be embedded has no vector, and has been told of.
+            let vector = self.contents.state.lock().by_content.get(&chunk.hash).cloned();
+            if let Some(vector) = vector {
+                self.add(vector, chunk.clone());
+            }
+        }
+    }
+
+    /// Stores what is new; lets go of what has not been in use for long.
+    async fn save(&mut self) -> Result<(), IndexError> {
+        let (unsaved, count) = {
+            let state = self.contents.state.lock();
+            let vector = |hash: &ContentHash| Some((*hash, state.by_content.get(hash)?.clone()));
+            (state.unsaved.iter().filter_map(vector).collect::<Vec<_>>(), state.unsaved.len())
+        };
+        self.store.append(&unsaved).await?;
+        // More may have come meanwhile; they are behind those that are saved.
+        self.contents.state.lock().unsaved.drain(..count);
+        Ok(())
+    }
+
+    async fn let_go(&mut self) -> Result<(), IndexError> {
+        // Passages are at least as many as contents, so this tells without looking at each.
+        if self.contents.state.lock().by_content.len() <= self.places.len() + SPARE.max(self.places.len()) {
+            return Ok(());
+        }
+        let used: HashSet<ContentHash> =
+            self.blocks.iter().flat_map(|block| block.rows.iter()).map(|(_, chunk)| chunk.hash).collect();
+        let kept = {
+            let mut state = self.contents.state.lock();
+            if state.by_content.len() - used.len().min(state.by_content.len()) <= SPARE.max(used.len()) {
+                return Ok(());
+            }
+            // What is unsaved belongs to an epoch to come.
+            let unsaved: HashSet<ContentHash> = state.unsaved.iter().copied().collect();
+            state.by_content.retain(|hash, _| used.contains(hash) || unsaved.contains(hash));
+            let kept = state.by_content.iter().filter(|(hash, _)| !unsaved.contains(*hash));
+            kept.map(|(hash, vector)| (*hash, vector.clone())).collect::<Vec<_>>()
+        };
+        self.store.replace(&kept).await
+    }
+}
+
+impl<V: Stored, D: Derived<V>> Index for BlockIndex<V, D> {
+    fn preparation(&self) -> Option<Arc<dyn Prepare>> {
+        Some(self.contents.clone())
+    }
+
+    fn apply<'a>(&'a mut self, delta: &'a Delta) -> BoxFuture<'a, Result<Arc<dyn Any + Send + Sync>, IndexError>> {
+        async move {
+            let begun = std::time::Instant::now();
+            self.save().await?;
+            tracing::debug!(took = ?begun.elapsed(), "encodings are stored");
+            self.change(delta);
+            if !delta.removed.is_empty() || delta.whole {
+                self.let_go().await?;
+            }
+            let reader = BlockReader { blocks: self.blocks.clone(), contents: self.contents.clone() };
+            Ok(Arc::new(reader) as Arc<dyn Any + Send + Sync>)
+        }
+        .boxed()
+    }
+}
+
+/// The index as of an epoch.
+pub(crate) struct BlockReader<V, D> {
+    /// All passages, in no order that means anything.
+    pub blocks: Vec<Arc<Block<V, D>>>,
+    contents: Arc<Contents<V>>,
+}
+
+impl<V: Clone, D> BlockReader<V, D> {
+    /// A passage's encoding; by its content, so it is right in whatever epoch it is asked for.
+    pub fn encoding(&self, chunk: &Chunk) -> Option<V> {
+        self.contents.state.lock().by_content.get(&chunk.hash).cloned()
+    }
+}

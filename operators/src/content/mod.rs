@@ -1,0 +1,11 @@
+//! Indexes by content: an encoding is made once for each content, stored in Lance and served
+//! from memory. `Dense`, `Sparse` and `MultiVector` differ in what the encoding is and in how
+//! blocks of them are searched.
+
+mod index;
+mod scan;
+mod store;
+
+pub(crate) use index::{Block, BlockReader, Derived, Encode, open};
+pub(crate) use scan::{Best, dot};
+pub(crate) use store::Stored;

@@ -1,0 +1,142 @@
+//! Score interpolation: Hits, Hits, … → Hits.
+//!
+//! ```ron
+//! Hybrid(inputs: ["lexical", "dense"], alpha: 0.65, top: 100)
+//! ```
+//!
+//! Each list's scores are brought to \[0, 1\] by its own least and greatest, and a passage's
+//! score is their weighted sum; a list that a passage is not in adds nothing. With two lists
+//! that is α · norm(first) + (1 − α) · norm(second) (PolyU, section 2.1.6); for more, give
+//! `weights`. Scores say more than ranks where a list's first stands far above the rest.
+//! Ties are ordered by passage id. The same lists give the same result.
+
+use std::sync::Arc;
+
+use futures::FutureExt;
+use futures::future::BoxFuture;
+use serde::Deserialize;
+use turnflow_engine::component::{
+    BuildError, Call, Check, InputPort, Models, Operator, OperatorConfig, OperatorError, OperatorKind,
+};
+use turnflow_engine::record::{Hit, Hits, PortType, Value};
+use turnflow_engine::spec::from_tree;
+
+use crate::fusion::{self, lists, min_max, validate_weights};
+
+/// The table's entry.
+pub const KIND: OperatorKind = OperatorKind {
+    name: "Hybrid",
+    inputs: &[InputPort::many(PortType::Hits)],
+    output: PortType::Hits,
+    summary: "lists fused by a weighted sum of their scores, each brought to 0 to 1",
+    parse: |tree, sources| Ok(Box::new(from_tree::<HybridConfig>(tree, sources)?)),
+};
+
+/// Fields of `Hybrid`.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct HybridConfig {
+    /// The nodes that give hits.
+    pub inputs: Vec<String>,
+    /// With two inputs: the weight of the first, 0 to 1; the second has the rest. Default 0.5.
+    #[serde(default)]
+    pub alpha: Option<f32>,
+    /// One weight an input, ≥ 0, instead of `alpha`. Default: the same for each.
+    #[serde(default)]
+    pub weights: Option<Vec<f32>>,
+    /// Passages of each list to look at. Scores are brought to one scale over these. Default 100.
+    #[serde(default = "default_depth")]
+    pub depth: usize,
+    /// Passages to give, at most. Default 100.
+    #[serde(default = "default_depth")]
+    pub top: usize,
+}
+
+fn default_depth() -> usize {
+    100
+}
+
+impl HybridConfig {
+    fn effective_weights(&self) -> Vec<f32> {
+        match (&self.weights, self.alpha) {
+            (Some(weights), _) => weights.clone(),
+            (None, Some(alpha)) => vec![alpha, 1.0 - alpha],
+            (None, None) => vec![1.0 / self.inputs.len().max(1) as f32; self.inputs.len()],
+        }
+    }
+}
+
+impl OperatorConfig for HybridConfig {
+    fn validate(&self, check: &mut Check<'_>) {
+        check.range("depth", self.depth, 1, 100_000);
+        check.range("top", self.top, 1, 100_000);
+        if self.inputs.is_empty() {
+            check.error("wrong-value", "inputs", "there is nothing to fuse");
+        }
+        if let Some(alpha) = self.alpha {
+            check.range("alpha", alpha, 0.0, 1.0);
+            if self.inputs.len() != 2 {
+                let message = format!("`alpha` weighs two inputs, and there are {}; use `weights`", self.inputs.len());
+                check.error("wrong-value", "alpha", message);
+            }
+            if self.weights.is_some() {
+                check.error("wrong-value", "weights", "give either `alpha` or `weights`");
+            }
+        }
+        if let Some(weights) = &self.weights {
+            validate_weights(check, "weights", weights, self.inputs.len());
+        }
+    }
+
+    fn explain(&self) -> String {
+        format!("weights: {:?}, depth: {}, top: {}", self.effective_weights(), self.depth, self.top)
+    }
+
+    fn build(&self, _: &Models) -> Result<Arc<dyn Operator>, BuildError> {
+        Ok(Arc::new(Hybrid { weights: self.effective_weights(), depth: self.depth, top: self.top }))
+    }
+}
+
+struct Hybrid {
+    weights: Vec<f32>,
+    depth: usize,
+    top: usize,
+}
+
+impl Operator for Hybrid {
+    fn call(self: Arc<Self>, call: Call) -> BoxFuture<'static, Result<Value, OperatorError>> {
+        async move {
+            let hits = interpolate(&lists(&call)?, &self.weights, self.depth, self.top);
+            Ok(Value::Hits(Arc::new(Hits { query: call.hits(0)?.query.clone(), hits })))
+        }
+        .boxed()
+    }
+}
+
+/// Weighted sum of the lists' scores, each list brought to \[0, 1\] over its first `depth`.
+pub fn interpolate(lists: &[&[Hit]], weights: &[f32], depth: usize, top: usize) -> Vec<Hit> {
+    let lists: Vec<&[Hit]> = lists.iter().map(|hits| &hits[..hits.len().min(depth)]).collect();
+    let scaled = |hits: &&[Hit]| min_max(&hits.iter().map(|hit| hit.score).collect::<Vec<_>>());
+    let scores: Vec<Vec<f32>> = lists.iter().map(scaled).collect();
+    fusion::fuse(&lists, top, |list, place| weights[list] * scores[list][place])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fusion::tests::{list, scored};
+
+    #[test]
+    fn agrees_with_the_sum_worked_by_hand() {
+        let lexical = list(&[("x", 10.0), ("y", 6.0), ("z", 2.0)]);
+        let dense = list(&[("y", 0.9), ("w", 0.8), ("x", 0.4)]);
+        // x: 0.65·1 + 0.35·0; y: 0.65·0.5 + 0.35·1; w: 0.35·0.8; z: 0.
+        let got = interpolate(&[&lexical, &dense], &[0.65, 0.35], 100, 10);
+        let expected = [("y", 0.675), ("x", 0.65), ("w", 0.28), ("z", 0.0)];
+        for ((id, score), (expected_id, expected)) in scored(&got).into_iter().zip(expected) {
+            assert_eq!(id, expected_id);
+            assert!((score - expected).abs() < 1e-6, "{id}: {score}");
+        }
+        assert_eq!(scored(&interpolate(&[&lexical, &[]], &[0.5, 0.5], 1, 10)), [("x", 0.5)]);
+    }
+}
