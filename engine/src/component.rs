@@ -511,13 +511,18 @@ pub trait OperatorConfig: Debug + Send + Sync {
     fn models(&self) -> Vec<ModelUse<'_>> {
         Vec::new()
     }
-    /// The corpus it reads (field `corpus`), with the index it needs there.
+    /// The corpus it reads (field `corpus`).
     fn corpus(&self) -> Option<&CorpusRef> {
         None
     }
-    /// The index it needs in its corpus.
-    fn index(&self, _: &Models) -> Result<Option<Arc<dyn IndexDefinition>>, BuildError> {
-        Ok(None)
+    /// The indexes it needs in its corpus.
+    fn indexes(&self, _: &Models) -> Result<Vec<Arc<dyn IndexDefinition>>, BuildError> {
+        Ok(Vec::new())
+    }
+    /// The weights of its lists or members, if its scores are sums that these weigh and a field
+    /// `weights` sets them: then they can be learned.
+    fn weights(&self) -> Option<Vec<f32>> {
+        None
     }
     /// Its effective settings, in a line.
     fn explain(&self) -> String;

@@ -263,6 +263,9 @@ fn prepare<'s>(
                     return;
                 }
                 let Some(capability) = time.retain_least(0) else { return };
+                // Neighbours in length share batches, so calls of neighbours end one after
+                // another and not all at the end: progress can be seen.
+                new.sort_by_key(|content| (content.chunk.title.len() + content.chunk.text.len(), content.hash));
                 shared.progress.prepare.fetch_add(new.len() as u64, Ordering::Relaxed);
                 let at = *capability.time();
                 let calls = &mut running.entry(at).or_insert((capability, 0)).1;

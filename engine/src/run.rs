@@ -12,7 +12,7 @@ use timely::WorkerConfig;
 use timely::communication::WorkerGuards;
 use tokio::sync::watch;
 
-use crate::component::{BuildError, Index, IndexDefinition, IndexError, Models, Prepare};
+use crate::component::{BuildError, CorpusRef, Index, IndexDefinition, IndexError, Models, Prepare};
 use crate::connector::{ConnectorError, CorpusOutput, Mode, SourcedTurn, Stop, StopHandle, TurnOutput};
 use crate::corpus::{self, CorpusShared, CorpusState};
 use crate::dead_letter::DeadLetters;
@@ -418,12 +418,13 @@ impl Start<'_> {
         let mut all: BTreeMap<Arc<str>, Definitions> = BTreeMap::new();
         for node in &plan.nodes {
             let NodeKind::Operator(config) = &node.kind else { continue };
-            let (Some(corpus), Some(definition)) = (config.corpus(), config.index(self.models)?) else { continue };
-            for planned in &plan.corpora {
-                if matches!(corpus, crate::component::CorpusRef::Named(name) if **name != *planned.name) {
-                    continue;
+            let Some(corpus) = config.corpus() else { continue };
+            for definition in config.indexes(self.models)? {
+                for planned in &plan.corpora {
+                    if !matches!(corpus, CorpusRef::Named(name) if **name != *planned.name) {
+                        all.entry(planned.name.clone()).or_default().insert(definition.key(), definition.clone());
+                    }
                 }
-                all.entry(planned.name.clone()).or_default().insert(definition.key(), definition.clone());
             }
         }
         Ok(all)

@@ -41,7 +41,7 @@ pub struct HybridConfig {
     /// With two inputs: the weight of the first, 0 to 1; the second has the rest. Default 0.5.
     #[serde(default)]
     pub alpha: Option<f32>,
-    /// One weight an input, ≥ 0, instead of `alpha`. Default: the same for each.
+    /// One weight an input, ≥ 0; wins over `alpha`. Default: the same for each.
     #[serde(default)]
     pub weights: Option<Vec<f32>>,
     /// Passages of each list to look at. Scores are brought to one scale over these. Default 100.
@@ -75,17 +75,18 @@ impl OperatorConfig for HybridConfig {
         }
         if let Some(alpha) = self.alpha {
             check.range("alpha", alpha, 0.0, 1.0);
-            if self.inputs.len() != 2 {
+            if self.inputs.len() != 2 && self.weights.is_none() {
                 let message = format!("`alpha` weighs two inputs, and there are {}; use `weights`", self.inputs.len());
                 check.error("wrong-value", "alpha", message);
-            }
-            if self.weights.is_some() {
-                check.error("wrong-value", "weights", "give either `alpha` or `weights`");
             }
         }
         if let Some(weights) = &self.weights {
             validate_weights(check, "weights", weights, self.inputs.len());
         }
+    }
+
+    fn weights(&self) -> Option<Vec<f32>> {
+        Some(self.effective_weights())
     }
 
     fn explain(&self) -> String {

@@ -2,18 +2,26 @@
 
 pub mod bm25;
 pub mod chunk;
+pub mod clean;
 mod content;
 pub mod dense;
+pub mod diversify;
 pub mod extractive_answer;
+pub mod fallback;
 pub mod full_conversation;
 mod fusion;
 pub mod hybrid;
 pub mod idk_normalize;
 pub mod last_turn;
 pub mod models;
+pub mod multi_vector;
+mod parts;
 pub mod rank_fusion;
+pub mod rerank_ensemble;
 pub mod rrf;
 mod sentences;
+pub mod sparse;
+pub mod r#static;
 #[cfg(test)]
 mod test_turn;
 pub mod user_turns;
@@ -27,15 +35,23 @@ pub static OPERATORS: &[OperatorKind] = &[
     full_conversation::KIND,
     bm25::KIND,
     dense::KIND,
+    sparse::KIND,
+    r#static::KIND,
+    multi_vector::KIND,
+    fallback::KIND,
     rrf::KIND,
     rank_fusion::KIND,
     hybrid::KIND,
+    rerank_ensemble::KIND,
+    diversify::KIND,
+    clean::KIND,
     extractive_answer::KIND,
     idk_normalize::KIND,
 ];
 
 /// Every kind of model.
-pub static MODELS: &[ModelKind] = &[models::onnx::KIND];
+pub static MODELS: &[ModelKind] =
+    &[models::onnx::KIND, models::onnx_sparse::KIND, models::cross_encoder::KIND, models::word_vectors::KIND];
 
 /// Every chunker.
 pub static CHUNKERS: &[ChunkerKind] =

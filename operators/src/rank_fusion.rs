@@ -71,6 +71,10 @@ impl OperatorConfig for RankFusionConfig {
         }
     }
 
+    fn weights(&self) -> Option<Vec<f32>> {
+        Some(self.effective_weights())
+    }
+
     fn explain(&self) -> String {
         format!("depth: {}, weights: {:?}, top: {}", self.depth, self.effective_weights(), self.top)
     }

@@ -72,6 +72,10 @@ impl OperatorConfig for RrfConfig {
         }
     }
 
+    fn weights(&self) -> Option<Vec<f32>> {
+        Some(self.weights.clone().unwrap_or_else(|| vec![1.0; self.inputs.len()]))
+    }
+
     fn explain(&self) -> String {
         let weights = self.weights.clone().unwrap_or_else(|| vec![1.0; self.inputs.len()]);
         format!("k: {}, weights: {weights:?}, top: {}", self.k, self.top)

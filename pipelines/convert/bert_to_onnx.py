@@ -1,12 +1,16 @@
 #!/usr/bin/env python3
 """Converts a BERT encoder from safetensors to ONNX, in 32-bit floats, for ONNX Runtime.
 
-    bert_to_onnx.py MODEL_DIRECTORY OUT.onnx
+    bert_to_onnx.py [--head splade] MODEL_DIRECTORY OUT.onnx
 
 MODEL_DIRECTORY holds `config.json` and `model.safetensors` as the transformers
 library writes them for a BertModel. The graph's inputs are `input_ids`,
 `attention_mask` and `token_type_ids` (int64, [batch, sequence]), its output is
 `last_hidden_state` (float32, [batch, sequence, hidden]); pooling is the caller's.
+
+With `--head splade` the output is `term_weights` (float32, [batch, vocabulary]): the
+masked-language-model head's logits w become log(1 + max(w, 0)), and each term has the
+greatest of the tokens under the mask (Formal et al. 2021, SPLADE v2).
 
 The graph is written with the fused operators of ONNX Runtime (`com.microsoft`)
 rather than left to its pattern matching, which changes between releases. All of
@@ -18,6 +22,7 @@ kind of node to treat.
 The same input gives the same bytes. Needs numpy and onnx.
 """
 
+import argparse
 import json
 import pathlib
 import sys
@@ -48,8 +53,11 @@ def read_safetensors(path):
             values = (np.frombuffer(raw, "<u2").astype(np.uint32) << 16).view(np.float32)
         else:
             values = np.frombuffer(raw, "<f4" if entry["dtype"] == "F32" else "<f2")
-        # Heads around the encoder are dropped, so its prefix means nothing here.
-        tensors[name.removeprefix("bert.")] = values.astype(np.float32).reshape(entry["shape"])
+        # The encoder's prefix tells it from the heads around it, whose names do not clash;
+        # files from TensorFlow call LayerNorm's parameters gamma and beta.
+        name = name.removeprefix("bert.").replace("LayerNorm.gamma", "LayerNorm.weight")
+        name = name.replace("LayerNorm.beta", "LayerNorm.bias")
+        tensors[name] = values.astype(np.float32).reshape(entry["shape"])
     return tensors
 
 
@@ -76,11 +84,28 @@ class Graph:
         return name
 
 
+def embed_words(graph, name):
+    """Rows of the word table. One in blocks of small integers, each block with its scale, stays so."""
+    if name + ".codes" not in graph.weights:
+        return graph.node("Gather", [graph.weight(name), "input_ids"], "embeddings.words")
+    codes = graph.node("Gather", [graph.weight(name + ".codes"), "input_ids"], "embeddings.codes")
+    scales = graph.node("Gather", [graph.weight(name + ".scales"), "input_ids"], "embeddings.scales")
+    values = graph.node("Cast", [codes], "embeddings.values", to=TensorProto.FLOAT)
+    scaled = graph.node("Mul", [values, scales], "embeddings.scaled")
+    shape = graph.constant("embeddings.shape", np.array([0, 0, -1], np.int64))
+    return graph.node("Reshape", [scaled, shape], "embeddings.words")
+
+
 def embed(graph, config):
     """Word, position and type embeddings, added and normalised."""
     part = "embeddings."
-    words = graph.node("Gather", [graph.weight(part + "word_embeddings.weight"), "input_ids"], part + "words")
-    types = graph.node("Gather", [graph.weight(part + "token_type_embeddings.weight"), "token_type_ids"], part + "types")
+    words = embed_words(graph, part + "word_embeddings.weight")
+    types = graph.weights[part + "token_type_embeddings.weight"]
+    if len(types) == 1:
+        types = graph.constant(part + "types", types[0])
+    else:
+        table = graph.weight(part + "token_type_embeddings.weight")
+        types = graph.node("Gather", [table, "token_type_ids"], part + "types")
     # Positions are 0, 1, 2, …: the first rows of the table, as many as the input is long.
     length = graph.node("Shape", ["input_ids"], part + "length", start=1, end=2)
     zero = graph.constant("zero", np.array([0], np.int64))
@@ -128,7 +153,31 @@ def encoder_layer(graph, x, mask, part, output, config):
     return normalised_sum(graph, x, narrow, part + "output", output, config)
 
 
-def convert(weights, config):
+def splade(graph, x, config):
+    """Term weights of token states: [batch, vocabulary]."""
+    part = "cls.predictions."
+    x = linear(graph, x, part + "transform.dense")
+    x = graph.node("BiasGelu", [x, graph.weight(part + "transform.dense.bias")], part + "gelu", FUSED)
+    normal = part + "transform.LayerNorm."
+    inputs = [x, graph.weight(normal + "weight"), graph.weight(normal + "bias")]
+    x = graph.node("LayerNormalization", inputs, part + "normal", axis=-1, epsilon=config["layer_norm_eps"])
+    words = graph.weights["embeddings.word_embeddings.weight"]
+    decoder = graph.constant(part + "decoder", words.T)
+    logits = graph.node("MatMul", [x, decoder], part + "products")
+    logits = graph.node("Add", [logits, graph.weight(part + "bias")], part + "logits")
+    # Padding never wins: what is under the mask is at least 0, and the rest is made 0. The
+    # logarithm grows with its argument, so it may come after the maximum.
+    weights = graph.node("Relu", [logits], part + "positive")
+    under = graph.node("Cast", ["attention_mask"], part + "mask", to=TensorProto.FLOAT)
+    under = graph.node("Unsqueeze", [under, graph.constant("two", np.array([2], np.int64))], part + "under")
+    weights = graph.node("Mul", [weights, under], part + "masked")
+    one_axis = graph.constant("one.axis", np.array([1], np.int64))
+    weights = graph.node("ReduceMax", [weights, one_axis], part + "greatest", keepdims=0)
+    one = graph.constant("one.float", np.float32(1))
+    return graph.node("Log", [graph.node("Add", [weights, one], part + "above")], "term_weights")
+
+
+def convert(weights, config, head=None):
     """The whole model as an ONNX ModelProto."""
     expected = {"hidden_act": "gelu", "position_embedding_type": "absolute", "model_type": "bert"}
     for key, value in expected.items():
@@ -145,20 +194,31 @@ def convert(weights, config):
     def value(name, kind, *more):
         return helper.make_tensor_value_info(name, kind, ["batch", "sequence", *more])
 
-    inputs = [value(name, TensorProto.INT64) for name in ("input_ids", "attention_mask", "token_type_ids")]
-    outputs = [value(x, TensorProto.FLOAT, config["hidden_size"])]
+    names = ["input_ids", "attention_mask"]
+    if len(weights["embeddings.token_type_embeddings.weight"]) > 1:
+        names.append("token_type_ids")
+    inputs = [value(name, TensorProto.INT64) for name in names]
+    if head == "splade":
+        x, size = splade(graph, x, config), config["vocab_size"]
+        outputs = [helper.make_tensor_value_info(x, TensorProto.FLOAT, ["batch", size])]
+    else:
+        outputs = [value(x, TensorProto.FLOAT, config["hidden_size"])]
     whole = helper.make_graph(graph.nodes, "bert", inputs, outputs, list(graph.constants.values()))
     opsets = [helper.make_opsetid("", 20), helper.make_opsetid(FUSED, 1)]
     return helper.make_model(whole, opset_imports=opsets, ir_version=9, producer_name="turnflow")
 
 
 def main():
-    if len(sys.argv) != 3:
-        sys.exit("usage: bert_to_onnx.py MODEL_DIRECTORY OUT.onnx")
-    source, out = map(pathlib.Path, sys.argv[1:])
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("source", metavar="MODEL_DIRECTORY", type=pathlib.Path)
+    parser.add_argument("out", metavar="OUT.onnx", type=pathlib.Path)
+    parser.add_argument("--head", choices=["splade"], help="what to put on top of the encoder")
+    options = parser.parse_args()
+    source = options.source
     try:
         config = json.loads((source / "config.json").read_text(encoding="utf-8"))
-        onnx.save(convert(read_safetensors(source / "model.safetensors"), config), out)
+        weights = read_safetensors(source / "model.safetensors")
+        onnx.save(convert(weights, config, options.head), options.out)
     except (OSError, KeyError, ValueError, UnsupportedModel) as error:
         sys.exit(f"bert_to_onnx.py: {source}: {type(error).__name__}: {error}")
 

@@ -30,6 +30,7 @@ use turnflow_engine::component::{
 use turnflow_engine::record::{Hits, PortType, Value};
 use turnflow_engine::spec::from_tree;
 
+use crate::parts::merge;
 pub use analyzer::Tokenizer;
 use index::{Bm25Definition, Bm25Reader};
 
@@ -87,8 +88,8 @@ impl OperatorConfig for Bm25Config {
         Some(&self.corpus)
     }
 
-    fn index(&self, _: &Models) -> Result<Option<Arc<dyn IndexDefinition>>, BuildError> {
-        Ok(Some(Arc::new(Bm25Definition { tokenizer: self.tokenizer })))
+    fn indexes(&self, _: &Models) -> Result<Vec<Arc<dyn IndexDefinition>>, BuildError> {
+        Ok(vec![Arc::new(Bm25Definition { tokenizer: self.tokenizer })])
     }
 
     fn explain(&self) -> String {
@@ -115,9 +116,10 @@ impl Operator for Bm25 {
             let query = call.query(0)?.clone();
             let corpus = self.config.corpus.resolve(&call.turn, &call.published)?;
             let reader = corpus.index::<Bm25Reader>(&self.key)?;
-            let terms = self.config.tokenizer.terms(&query.text);
-            let hits = reader.search(&terms, self.config.k1, self.config.b, self.config.top)?;
-            Ok(Value::Hits(Arc::new(Hits { query, hits })))
+            let Bm25Config { tokenizer, k1, b, top, .. } = self.config;
+            let searches = query.searches().iter();
+            let lists: Result<_, _> = searches.map(|text| reader.search(&tokenizer.terms(text), k1, b, top)).collect();
+            Ok(Value::Hits(Arc::new(Hits { query, hits: merge(lists?, top) })))
         }
         .boxed()
     }

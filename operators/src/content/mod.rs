@@ -6,6 +6,6 @@ mod index;
 mod scan;
 mod store;
 
-pub(crate) use index::{Block, BlockReader, Derived, Encode, open};
+pub(crate) use index::{BlockReader, Derived, Encode, open};
 pub(crate) use scan::{Best, dot};
 pub(crate) use store::Stored;

@@ -16,7 +16,7 @@ use turnflow_engine::inference::{Embedder, InferenceError, Role, Urgency, Vector
 use turnflow_engine::record::Hit;
 
 use crate::content::{Best, BlockReader, Encode, Stored, dot, open};
-use crate::models::embedder;
+use crate::models::{embedder, short_fingerprint};
 
 /// What the index is.
 pub(crate) struct DenseDefinition {
@@ -26,14 +26,13 @@ pub(crate) struct DenseDefinition {
 
 impl DenseDefinition {
     pub fn new(models: &Models, model: &str, by: &str) -> Result<Self, BuildError> {
-        let fingerprint = models.get(model).map(|model| model.fingerprint.clone()).unwrap_or_default();
-        Ok(Self { fingerprint, embedder: embedder(models, model, by)? })
+        Ok(Self { fingerprint: short_fingerprint(models, model), embedder: embedder(models, model, by)? })
     }
 }
 
 impl IndexDefinition for DenseDefinition {
     fn key(&self) -> String {
-        format!("dense-{}", self.fingerprint.get(..16).unwrap_or(&self.fingerprint))
+        format!("dense-{}", self.fingerprint)
     }
 
     fn open<'a>(&'a self, directory: Option<&'a Path>) -> BoxFuture<'a, Result<Box<dyn Index>, IndexError>> {
@@ -88,4 +87,21 @@ pub(super) fn search(reader: &DenseReader, query: &[f32], top: usize) -> Vec<Hit
         best.offer(dot(query, vector), chunk);
     }
     best.into_sorted().map(|(score, chunk)| Hit { chunk: chunk.clone(), score }).collect()
+}
+
+/// The vectors of some passages: from the index where there is one that has them, else from
+/// the model.
+pub(crate) async fn passage_vectors(
+    reader: Option<&DenseReader>,
+    embedder: &Arc<dyn Embedder>,
+    hits: &[Hit],
+) -> Result<Vec<Vector>, InferenceError> {
+    let mut vectors: Vec<Option<Vector>> =
+        hits.iter().map(|hit| reader.and_then(|reader| reader.encoding(&hit.chunk))).collect();
+    let missing: Vec<usize> = (0..hits.len()).filter(|&at| vectors[at].is_none()).collect();
+    let texts = missing.iter().map(|&at| hits[at].chunk.indexed_text()).collect();
+    for (at, vector) in missing.into_iter().zip(embedder.embed(texts, Role::Passage, Urgency::Turn).await?) {
+        vectors[at] = Some(vector);
+    }
+    Ok(vectors.into_iter().flatten().collect())
 }

@@ -27,6 +27,7 @@ use turnflow_engine::record::{Hits, PortType, Value};
 use turnflow_engine::spec::from_tree;
 
 use crate::models::embedder;
+use crate::parts::merge;
 use index::{DenseDefinition, DenseReader, search};
 
 /// The table's entry.
@@ -71,8 +72,8 @@ impl OperatorConfig for DenseConfig {
         Some(&self.corpus)
     }
 
-    fn index(&self, models: &Models) -> Result<Option<Arc<dyn IndexDefinition>>, BuildError> {
-        Ok(Some(Arc::new(DenseDefinition::new(models, &self.model, "Dense")?)))
+    fn indexes(&self, models: &Models) -> Result<Vec<Arc<dyn IndexDefinition>>, BuildError> {
+        Ok(vec![Arc::new(DenseDefinition::new(models, &self.model, "Dense")?)])
     }
 
     fn explain(&self) -> String {
@@ -97,9 +98,10 @@ impl Operator for Dense {
             let query = call.query(0)?.clone();
             let corpus = self.config.corpus.resolve(&call.turn, &call.published)?;
             let reader = corpus.index::<DenseReader>(&self.key)?;
-            let vectors = self.embedder.embed(vec![query.text.to_string()], Role::Query, Urgency::Turn).await?;
-            let hits = vectors.first().map(|vector| search(&reader, vector, self.config.top)).unwrap_or_default();
-            Ok(Value::Hits(Arc::new(Hits { query, hits })))
+            let texts = query.searches().iter().map(ToString::to_string).collect();
+            let vectors = self.embedder.embed(texts, Role::Query, Urgency::Turn).await?;
+            let lists = vectors.iter().map(|vector| search(&reader, vector, self.config.top)).collect();
+            Ok(Value::Hits(Arc::new(Hits { query, hits: merge(lists, self.config.top) })))
         }
         .boxed()
     }

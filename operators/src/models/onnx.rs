@@ -11,23 +11,23 @@
 
 pub mod direct;
 
-use std::path::{Path, PathBuf};
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 
 use futures::FutureExt;
 use futures::future::BoxFuture;
-use ndarray::Array2;
-use ort::ep;
 use ort::session::Session;
-use ort::session::builder::GraphOptimizationLevel;
-use ort::value::Tensor;
 use serde::Deserialize;
-use tokenizers::{Tokenizer, TruncationParams};
+use tokenizers::Encoding;
 use turnflow_engine::component::{Ability, BuildError, Check, Model, ModelConfig, ModelKind};
-use turnflow_engine::inference::{Backend, Embedder, InferenceError, Limits, Role, Service, Tokenize, Urgency, Vector};
+use turnflow_engine::inference::{
+    Backend, Embedder, InferenceError, Limits, Role, Service, TokenEmbedder, TokenVectors, Urgency, Vector,
+};
 use turnflow_engine::spec::{FilePath, from_tree};
 
 use self::direct::Settings;
+pub use super::runtime::Device;
+use super::runtime::{Offsets, Tokens, read, require_inputs, session};
+use super::text::{Row, Texts, inputs};
 
 /// The table's entry.
 pub const KIND: ModelKind = ModelKind {
@@ -46,16 +46,6 @@ pub enum Pooling {
     Cls,
     /// The last token's that is not padding.
     Last,
-}
-
-/// Where a model runs.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
-pub enum Device {
-    /// On the processor.
-    #[default]
-    Cpu,
-    /// On the NVIDIA GPU with this number.
-    Cuda(i32),
 }
 
 /// Fields of `Onnx`.
@@ -123,7 +113,7 @@ impl ModelConfig for OnnxConfig {
     }
 
     fn abilities(&self) -> &'static [Ability] {
-        &[Ability::Embed, Ability::Tokenize]
+        &[Ability::Embed, Ability::Tokenize, Ability::EmbedTokens]
     }
 
     fn explain(&self) -> String {
@@ -145,26 +135,16 @@ impl ModelConfig for OnnxConfig {
 }
 
 impl OnnxConfig {
-    fn tokenizers(&self) -> Result<Tokenizers, InferenceError> {
-        let bytes = read(&self.tokenizer.path)?;
-        let mut cut = Tokenizer::from_bytes(&bytes)
-            .map_err(|error| InferenceError::Tokenizer(format!("`{}`: {error}", self.tokenizer.path.display())))?;
-        let pad = cut.get_padding().map_or(0, |padding| i64::from(padding.pad_id));
-        let plain = |error| InferenceError::Tokenizer(format!("{error}"));
-        cut.with_padding(None);
-        cut.with_truncation(None).map_err(plain)?;
-        let whole = cut.clone();
-        let truncation = TruncationParams { max_length: self.max_tokens, ..Default::default() };
-        cut.with_truncation(Some(truncation)).map_err(plain)?;
-        Ok(Tokenizers { bytes, cut, whole, pad })
+    fn texts(&self, tokens: &Tokens) -> Result<Texts, InferenceError> {
+        Texts::new(tokens, self.max_tokens, &self.query_prefix, &self.passage_prefix)
     }
 
     fn open(&self, name: &str) -> Result<Model, InferenceError> {
-        let Tokenizers { bytes: tokenizer_bytes, cut: tokenizer, whole, pad } = self.tokenizers()?;
-
+        let tokens = Tokens::read(&self.tokenizer.path)?;
+        let texts = self.texts(&tokens)?;
         let mut hasher = blake3::Hasher::new();
         hasher.update(&read(&self.path.path)?);
-        hasher.update(&tokenizer_bytes);
+        hasher.update(&tokens.bytes);
         let settings = format!(
             "{:?} {} {} {:?} {:?}",
             self.pooling, self.max_tokens, self.normalize, self.query_prefix, self.passage_prefix
@@ -174,85 +154,33 @@ impl OnnxConfig {
 
         let config = self.clone();
         let limits = Limits { batch_inputs: self.batch, batch_tokens: self.batch_tokens, ..Limits::default() };
-        let (service, dimension) = Service::start(name, limits, move || {
+        let pad = tokens.pad.unwrap_or(0);
+        let (service, (dimension, has_states)) = Service::start(name, limits, move || {
             let mut encoder = Encoder::load(&config, pad, Settings::Service)?;
-            let probe = encoder.run(&[&vec![0, 0]])?;
+            let probe = encoder.run(&[&Text { ids: vec![0, 0], states: None }])?;
             let dimension = probe.first().map_or(0, |vector| vector.len());
-            Ok((encoder, dimension))
+            let states = encoder.run(&[&Text { ids: vec![0, 0], states: Some(vec![true, true]) }]).is_ok();
+            Ok((encoder, (dimension, states)))
         })?;
-        let embedder = Arc::new(OnnxEmbedder {
-            service,
-            dimension,
-            tokenizer: Arc::new(tokenizer),
-            query_prefix: self.query_prefix.as_str().into(),
-            passage_prefix: self.passage_prefix.as_str().into(),
-        });
-        let counted = embedder.clone();
+        let shared = Arc::new(Loaded { service, dimension, texts });
+        let counted = shared.clone();
         Ok(Model {
             name: name.to_owned(),
             fingerprint,
-            embedder: Some(Arc::new(Shared(embedder))),
-            tokenizer: Some(Arc::new(Words(whole))),
+            embedder: Some(Arc::new(Shared(shared.clone()))),
+            token_embedder: has_states.then(|| Arc::new(Shared(shared)) as _),
+            tokenizer: Some(Arc::new(Offsets(tokens.tokenizer))),
             meter: Some(Arc::new(move || counted.service.usage())),
             ..Model::default()
         })
     }
 }
 
-/// What a `tokenizer.json` gives.
-struct Tokenizers {
-    bytes: Vec<u8>,
-    /// Cuts texts to the model's length.
-    cut: Tokenizer,
-    whole: Tokenizer,
-    pad: i64,
-}
-
-fn read(path: &Path) -> Result<Vec<u8>, InferenceError> {
-    std::fs::read(path).map_err(|error| InferenceError::File { path: path.to_owned(), reason: error.to_string() })
-}
-
-/// The process's ONNX Runtime; loaded once.
-fn environment(model: &Path) -> Result<ort::environment::Environment, InferenceError> {
-    static ENVIRONMENT: OnceLock<Result<ort::environment::Environment, InferenceError>> = OnceLock::new();
-    ENVIRONMENT
-        .get_or_init(|| {
-            let library = runtime_library(model)?;
-            ort::init_from(&library)
-                .map_err(|error| InferenceError::Runtime(format!("cannot load `{}`: {error}", library.display())))?
-                .with_name("turnflow")
-                .build()
-                .map_err(|error| InferenceError::Runtime(error.to_string()))
-        })
-        .clone()
-}
-
-/// `$ORT_DYLIB_PATH`; else `onnxruntime/libonnxruntime.so` in a directory above the model
-/// or in `models`.
-fn runtime_library(model: &Path) -> Result<PathBuf, InferenceError> {
-    if let Some(given) = std::env::var_os("ORT_DYLIB_PATH").filter(|path| !path.is_empty()) {
-        let path = PathBuf::from(given);
-        return if path.exists() {
-            Ok(path)
-        } else {
-            Err(InferenceError::Runtime(format!(
-                "$ORT_DYLIB_PATH names `{}`, which is not there; correct it, or unset it to use what \
-                 `turnflow models fetch` brings",
-                path.display()
-            )))
-        };
-    }
-    let absolute = std::path::absolute(model).unwrap_or_else(|_| model.to_owned());
-    let near = absolute.ancestors().skip(1).take(4).map(|directory| directory.join("onnxruntime"));
-    let candidates =
-        near.chain([PathBuf::from("models/onnxruntime")]).map(|directory| directory.join("libonnxruntime.so"));
-    let candidates: Vec<PathBuf> = candidates.collect();
-    candidates.iter().find(|path| path.exists()).cloned().ok_or_else(|| {
-        InferenceError::Runtime(format!(
-            "there is no `{}`; `turnflow models fetch` brings it, or set $ORT_DYLIB_PATH",
-            candidates.get(1).map_or("models/onnxruntime".into(), |path| path.display().to_string())
-        ))
-    })
+/// An input.
+struct Text {
+    ids: Vec<u32>,
+    /// Which tokens' own vectors are asked for; none for the pooled vector.
+    states: Option<Vec<bool>>,
 }
 
 struct Encoder {
@@ -260,85 +188,52 @@ struct Encoder {
     pooling: Pooling,
     normalize: bool,
     pad: i64,
-    has_types: bool,
     /// Which output, by position.
     output: usize,
 }
 
 impl Encoder {
     fn load(config: &OnnxConfig, pad: i64, settings: Settings) -> Result<Self, InferenceError> {
-        let failed = |error: &dyn std::fmt::Display| InferenceError::Failed(error.to_string());
-        let environment = environment(&config.path.path)?;
-        let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
-        let mut builder = Session::builder(&environment)
-            .map_err(|error| failed(&error))?
-            .with_optimization_level(GraphOptimizationLevel::All)
-            .map_err(|error| failed(&error))?
-            .with_intra_threads(config.threads.unwrap_or(cores))
-            .map_err(|error| failed(&error))?;
-        if settings == Settings::Service {
-            builder = builder
-                // A pattern is kept for each shape, and shapes are many.
-                .with_memory_pattern(false)
-                .map_err(|error| failed(&error))?
-                // Threads that spin between batches would take the cores from the workers.
-                .with_config_entry("session.intra_op.allow_spinning", "0")
-                .map_err(|error| failed(&error))?;
-        }
-        if let Device::Cuda(device) = config.device {
-            let provider = ep::CUDA::default().with_device_id(device).build().error_on_failure();
-            builder = builder.with_execution_providers([provider]).map_err(|error| InferenceError::Device {
-                device: format!("Cuda({device})"),
-                reason: format!("{error}; it needs an NVIDIA driver and the GPU build of ONNX Runtime"),
-            })?;
-        }
-        let session = builder.commit_from_file(&config.path.path).map_err(|error| failed(&error))?;
-        let inputs: Vec<&str> = session.inputs().iter().map(|input| input.name()).collect();
-        for wanted in ["input_ids", "attention_mask"] {
-            if !inputs.contains(&wanted) {
-                return Err(InferenceError::Shape(format!("has no input `{wanted}`; it has: {}", inputs.join(", "))));
-            }
-        }
-        let has_types = inputs.contains(&"token_type_ids");
+        let session = session(&config.path.path, config.device, config.threads, settings)?;
+        require_inputs(&session, &["input_ids", "attention_mask"])?;
         let output = session.outputs().iter().position(|output| output.name() == "last_hidden_state").unwrap_or(0);
-        Ok(Self { session, pooling: config.pooling, normalize: config.normalize, pad, has_types, output })
+        Ok(Self { session, pooling: config.pooling, normalize: config.normalize, pad, output })
     }
 
-    fn infer(&mut self, batch: &[&Vec<u32>]) -> ort::Result<Result<Vec<Vector>, InferenceError>> {
-        let tokens = batch.iter().map(|ids| ids.len()).max().unwrap_or(0).max(1);
-        let mut ids = Array2::from_elem((batch.len(), tokens), self.pad);
-        let mut mask = Array2::<i64>::zeros((batch.len(), tokens));
-        for (row, text) in batch.iter().enumerate() {
-            for (column, id) in text.iter().enumerate() {
-                ids[(row, column)] = i64::from(*id);
-                mask[(row, column)] = 1;
-            }
-        }
-        let mut inputs = vec![
-            ("input_ids", Tensor::from_array(ids)?.into_dyn()),
-            ("attention_mask", Tensor::from_array(mask)?.into_dyn()),
-        ];
-        if self.has_types {
-            let types = Array2::<i64>::zeros((batch.len(), tokens));
-            inputs.push(("token_type_ids", Tensor::from_array(types)?.into_dyn()));
-        }
-        let outputs = self.session.run(inputs)?;
+    fn infer(&mut self, batch: &[&Text]) -> ort::Result<Result<Vec<Vector>, InferenceError>> {
+        let rows: Vec<Row<'_>> = batch.iter().map(|text| Row { ids: &text.ids, types: &[] }).collect();
+        let outputs = self.session.run(inputs(&self.session, self.pad, &rows)?)?;
         let (shape, values) = outputs[self.output].try_extract_tensor::<f32>()?;
-        let lengths = batch.iter().map(|ids| ids.len().max(1));
-        let vectors: Vec<Vec<f32>> = match shape.as_ref() {
-            [rows, width] if *rows as usize == batch.len() => {
-                values.chunks_exact((*width).max(1) as usize).map(<[f32]>::to_vec).collect()
+        let vectors = match shape.as_ref() {
+            [rows, _] if *rows as usize == batch.len() && batch.iter().any(|text| text.states.is_some()) => {
+                return Ok(Err(InferenceError::Shape("gives one vector a text, and no token's own".to_owned())));
             }
+            [rows, width] if *rows as usize == batch.len() => values
+                .chunks_exact((*width).max(1) as usize)
+                .map(|vector| finish(vector.to_vec(), self.normalize))
+                .collect(),
             [rows, length, width] if *rows as usize == batch.len() => {
                 let (length, width) = (*length as usize, (*width).max(1) as usize);
-                let states = values.chunks_exact((length * width).max(1));
-                states.zip(lengths).map(|(states, used)| pool(self.pooling, states, width, used)).collect()
+                let texts = values.chunks_exact((length * width).max(1)).zip(batch);
+                texts.map(|(states, text)| vector(states, width, text, self.pooling, self.normalize)).collect()
             }
             other => {
                 return Ok(Err(InferenceError::Shape(format!("gives {other:?} for a batch of {}", batch.len()))));
             }
         };
-        Ok(Ok(vectors.into_iter().map(|vector| finish(vector, self.normalize)).collect()))
+        Ok(Ok(vectors))
+    }
+}
+
+/// The pooled vector, or the token vectors one after another.
+fn vector(states: &[f32], width: usize, text: &Text, pooling: Pooling, normalize: bool) -> Vector {
+    match &text.states {
+        None => finish(pool(pooling, states, width, text.ids.len().max(1)), normalize),
+        Some(wanted) => {
+            let tokens = states.chunks_exact(width).zip(wanted).filter(|(_, wanted)| **wanted);
+            // Of length 1 whatever `normalize` says: late interaction compares cosines.
+            tokens.flat_map(|(state, _)| finish(state.to_vec(), true).to_vec()).collect()
+        }
     }
 }
 
@@ -370,28 +265,26 @@ fn finish(mut vector: Vec<f32>, normalize: bool) -> Vector {
 }
 
 impl Backend for Encoder {
-    type Input = Vec<u32>;
+    type Input = Text;
     type Output = Vector;
 
-    fn cost(input: &Vec<u32>) -> usize {
-        input.len()
+    fn cost(input: &Text) -> usize {
+        input.ids.len()
     }
 
-    fn run(&mut self, batch: &[&Vec<u32>]) -> Result<Vec<Vector>, InferenceError> {
+    fn run(&mut self, batch: &[&Text]) -> Result<Vec<Vector>, InferenceError> {
         self.infer(batch).unwrap_or_else(|error| Err(InferenceError::Failed(error.to_string())))
     }
 }
 
-struct OnnxEmbedder {
+struct Loaded {
     service: Service<Encoder>,
     dimension: usize,
-    tokenizer: Arc<Tokenizer>,
-    query_prefix: Arc<str>,
-    passage_prefix: Arc<str>,
+    texts: Texts,
 }
 
-/// What an embedder's futures share.
-struct Shared(Arc<OnnxEmbedder>);
+/// What the futures of an embedder share.
+struct Shared(Arc<Loaded>);
 
 impl Embedder for Shared {
     fn dimension(&self) -> usize {
@@ -406,45 +299,43 @@ impl Embedder for Shared {
     ) -> BoxFuture<'static, Result<Vec<Vector>, InferenceError>> {
         let this = self.0.clone();
         async move {
-            let ids = if texts.len() > 8 {
-                // Many texts take long enough to keep them off the threads that turns run on.
-                let for_thread = this.clone();
-                tokio::task::spawn_blocking(move || for_thread.tokenize(texts, role))
-                    .await
-                    .map_err(|error| InferenceError::Tokenizer(error.to_string()))??
-            } else {
-                this.tokenize(texts, role)?
-            };
-            this.service.call(ids, urgency).await
+            let input = |encoding: &Encoding| Text { ids: encoding.get_ids().to_vec(), states: None };
+            let inputs = this.texts.encode(texts, role, input).await?;
+            this.service.call(inputs, urgency).await
         }
         .boxed()
     }
 }
 
-impl OnnxEmbedder {
-    fn tokenize(&self, texts: Vec<String>, role: Role) -> Result<Vec<Vec<u32>>, InferenceError> {
-        let prefix = match role {
-            Role::Query => &self.query_prefix,
-            Role::Passage => &self.passage_prefix,
-        };
-        let encode = |text: String| {
-            let text = if prefix.is_empty() { text } else { format!("{prefix}{text}") };
-            let encoding = self.tokenizer.encode_fast(text, true);
-            encoding
-                .map(|encoding| encoding.get_ids().to_vec())
-                .map_err(|error| InferenceError::Tokenizer(error.to_string()))
-        };
-        texts.into_iter().map(encode).collect()
+impl TokenEmbedder for Shared {
+    fn dimension(&self) -> usize {
+        self.0.dimension
     }
-}
 
-/// The tokenizer without truncation, for chunkers.
-struct Words(Tokenizer);
-
-impl Tokenize for Words {
-    fn offsets(&self, text: &str) -> Result<Vec<(usize, usize)>, InferenceError> {
-        let encoding = self.0.encode(text, false).map_err(|error| InferenceError::Tokenizer(error.to_string()))?;
-        Ok(encoding.get_offsets().to_vec())
+    fn embed_tokens(
+        &self,
+        texts: Vec<String>,
+        role: Role,
+        urgency: Urgency,
+    ) -> BoxFuture<'static, Result<Vec<TokenVectors>, InferenceError>> {
+        let this = self.0.clone();
+        async move {
+            let input: fn(&Encoding) -> Text = match role {
+                Role::Query => |encoding| Text {
+                    ids: encoding.get_ids().to_vec(),
+                    states: Some(vec![true; encoding.get_ids().len()]),
+                },
+                Role::Passage => |encoding| Text {
+                    ids: encoding.get_ids().to_vec(),
+                    states: Some(encoding.get_special_tokens_mask().iter().map(|special| *special == 0).collect()),
+                },
+            };
+            let inputs = this.texts.encode(texts, role, input).await?;
+            let vectors = this.service.call(inputs, urgency).await?;
+            let dimension = this.dimension;
+            Ok(vectors.into_iter().map(|values| TokenVectors { dimension, values }).collect())
+        }
+        .boxed()
     }
 }
 

@@ -13,6 +13,7 @@ macro_rules! eprintln {
     ($($text:tt)*) => { $crate::commands::output::tell(format_args!($($text)*)) };
 }
 
+mod answering;
 mod ask;
 mod bench;
 mod check;
@@ -24,6 +25,7 @@ mod models;
 mod output;
 mod progress;
 mod run;
+mod tune;
 
 use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
@@ -79,6 +81,7 @@ enum Command {
     Index(index::IndexArgs),
     Ask(ask::AskArgs),
     Eval(eval::EvalArgs),
+    Tune(tune::TuneArgs),
     Bench(bench::BenchArgs),
     Models(models::ModelsArgs),
 }
@@ -160,6 +163,7 @@ pub fn main() -> ExitCode {
         Command::Index(args) => index::run(&args),
         Command::Ask(args) => ask::run(&args),
         Command::Eval(args) => eval::run(&args),
+        Command::Tune(args) => tune::run(&args),
         Command::Bench(args) => bench::run(&args),
         Command::Models(args) => models::run(&args),
     };

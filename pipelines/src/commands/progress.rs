@@ -1,6 +1,7 @@
 //! Progress on a terminal; nothing in a pipe.
 
 use std::io::IsTerminal;
+use std::sync::Arc;
 use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
@@ -11,28 +12,35 @@ const TICK: Duration = Duration::from_millis(100);
 
 /// A bar for so many of something; hidden when standard error is no terminal.
 pub(super) fn bar(length: u64, what: &str) -> ProgressBar {
-    let bar = ProgressBar::with_draw_target(Some(length), ProgressDrawTarget::stderr());
-    if !std::io::stderr().is_terminal() {
-        bar.set_draw_target(ProgressDrawTarget::hidden());
-    }
+    let bar = ProgressBar::with_draw_target(Some(length), target());
+    styled(&bar, what);
+    bar
+}
+
+/// Standard error, if it is a terminal.
+fn target() -> ProgressDrawTarget {
+    if std::io::stderr().is_terminal() { ProgressDrawTarget::stderr() } else { ProgressDrawTarget::hidden() }
+}
+
+fn styled(bar: &ProgressBar, what: &str) {
     let style = ProgressStyle::with_template("{msg:24} {bar:32} {pos}/{len} {per_sec} {eta}");
     if let Ok(style) = style {
         bar.set_style(style);
     }
     bar.set_message(what.to_owned());
-    bar
 }
 
 /// Waits until every corpus is published, and shows how far each is.
 pub(super) fn wait_ready(engine: &Engine) -> Result<(), RunError> {
     let corpora = engine.corpora();
-    let bars: Vec<ProgressBar> = corpora.iter().map(|(name, ..)| bar(0, &format!("indexing {name}"))).collect();
-    let group = indicatif::MultiProgress::with_draw_target(if std::io::stderr().is_terminal() {
-        ProgressDrawTarget::stderr()
-    } else {
-        ProgressDrawTarget::hidden()
-    });
-    let bars: Vec<ProgressBar> = bars.into_iter().map(|bar| group.add(bar)).collect();
+    let group = indicatif::MultiProgress::with_draw_target(target());
+    // Added first: a bar that is drawn before it has a place in the group leaves a line behind.
+    let added = |(name, ..): &(Arc<str>, _, _)| {
+        let bar = group.add(ProgressBar::new(0));
+        styled(&bar, &format!("indexing {name}"));
+        bar
+    };
+    let bars: Vec<ProgressBar> = corpora.iter().map(added).collect();
     loop {
         for (bar, (_, progress, _)) in bars.iter().zip(&corpora) {
             bar.set_length(CorpusProgress::get(&progress.prepare));

@@ -4,3 +4,4 @@ pub mod breakdown;
 pub mod metrics;
 pub mod tasks;
 pub mod trec;
+pub mod tuning;

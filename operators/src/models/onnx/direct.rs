@@ -1,44 +1,34 @@
 //! The encoder by itself, without the service: what the service is measured against.
 
-use tokenizers::Tokenizer;
 use turnflow_engine::inference::{Backend, InferenceError, Vector};
 
-use super::{Encoder, OnnxConfig};
-
-/// How a session is set up.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Settings {
-    /// As the service's own is: it shares the cores with others.
-    Service,
-    /// ONNX Runtime's, but for the number of threads.
-    Defaults,
-}
+pub use super::super::runtime::Settings;
+use super::super::runtime::Tokens;
+use super::super::text::Texts;
+use super::{Encoder, OnnxConfig, Text};
 
 /// A session that is called directly, on the caller's thread.
 pub struct Direct {
     encoder: Encoder,
-    tokenizer: Tokenizer,
-    prefix: String,
+    texts: Texts,
 }
 
 impl Direct {
     /// A session of its own, with as many threads as the service's has.
     pub fn open(config: &OnnxConfig, settings: Settings) -> Result<Self, InferenceError> {
-        let tokenizers = config.tokenizers()?;
-        let encoder = Encoder::load(config, tokenizers.pad, settings)?;
-        Ok(Self { encoder, tokenizer: tokenizers.cut, prefix: config.passage_prefix.clone() })
+        let tokens = Tokens::read(&config.tokenizer.path)?;
+        let encoder = Encoder::load(config, tokens.pad.unwrap_or(0), settings)?;
+        Ok(Self { encoder, texts: config.texts(&tokens)? })
     }
 
     /// A passage's tokens, as the service would see them.
     pub fn tokenize(&self, text: &str) -> Result<Vec<u32>, InferenceError> {
-        self.tokenizer
-            .encode_fast(format!("{}{text}", self.prefix), true)
-            .map(|encoding| encoding.get_ids().to_vec())
-            .map_err(|error| InferenceError::Tokenizer(error.to_string()))
+        self.texts.passage(text)
     }
 
     /// One batch, padded to its longest text; a vector a text.
     pub fn run(&mut self, batch: &[&Vec<u32>]) -> Result<Vec<Vector>, InferenceError> {
-        self.encoder.run(batch)
+        let texts: Vec<Text> = batch.iter().map(|ids| Text { ids: (*ids).clone(), states: None }).collect();
+        self.encoder.run(&texts.iter().collect::<Vec<_>>())
     }
 }

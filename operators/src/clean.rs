@@ -1,0 +1,184 @@
+//! Passages without what reads badly: Hits → Hits.
+//!
+//! ```ron
+//! Clean(input: "ranked", urls: true, headers: true, markup: true)
+//! ```
+//!
+//! Takes web addresses, header lines and markup out of the passages' texts before a language
+//! model is given them (TechSSN, section 3.7, cleans its top 3 so). Ids, scores and order stay;
+//! what is indexed stays as it was. A passage of which nothing would be left is kept as it is.
+//! The same passage always gives the same text.
+
+use std::sync::{Arc, LazyLock};
+
+use futures::FutureExt;
+use futures::future::BoxFuture;
+use regex::Regex;
+use serde::Deserialize;
+use turnflow_engine::component::{
+    BuildError, Call, Check, InputPort, Models, Operator, OperatorConfig, OperatorError, OperatorKind,
+};
+use turnflow_engine::document::Chunk;
+use turnflow_engine::record::{Hit, Hits, PortType, Value};
+use turnflow_engine::spec::from_tree;
+
+/// The table's entry.
+pub const KIND: OperatorKind = OperatorKind {
+    name: "Clean",
+    inputs: &[InputPort::one(PortType::Hits)],
+    output: PortType::Hits,
+    summary: "web addresses, header lines and markup taken out of the passages",
+    parse: |tree, sources| Ok(Box::new(from_tree::<CleanConfig>(tree, sources)?)),
+};
+
+/// Fields of `Clean`.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct CleanConfig {
+    /// The node that gives hits.
+    #[serde(rename = "input")]
+    _input: String,
+    /// Take out web addresses; the text of a Markdown link stays. Default true.
+    #[serde(default = "yes")]
+    pub urls: bool,
+    /// Take out Markdown headings, and lines at the beginning that have no full stop and at
+    /// most eight words. Default true.
+    #[serde(default = "yes")]
+    pub headers: bool,
+    /// Take out tags, marks of emphasis, tables' rules and the like. Default true.
+    #[serde(default = "yes")]
+    pub markup: bool,
+    /// Leave the title out of what later operators see. Default false.
+    #[serde(default)]
+    pub titles: bool,
+}
+
+fn yes() -> bool {
+    true
+}
+
+impl OperatorConfig for CleanConfig {
+    fn validate(&self, check: &mut Check<'_>) {
+        if !(self.urls || self.headers || self.markup || self.titles) {
+            check.error("wrong-value", "urls", "there is nothing to take out: every choice is off");
+        }
+    }
+
+    fn explain(&self) -> String {
+        let Self { urls, headers, markup, titles, .. } = self;
+        format!("urls: {urls}, headers: {headers}, markup: {markup}, titles: {titles}")
+    }
+
+    fn build(&self, _: &Models) -> Result<Arc<dyn Operator>, BuildError> {
+        Ok(Arc::new(Clean(self.clone())))
+    }
+}
+
+struct Clean(CleanConfig);
+
+impl Operator for Clean {
+    fn call(self: Arc<Self>, call: Call) -> BoxFuture<'static, Result<Value, OperatorError>> {
+        async move {
+            let Hits { query, hits } = &**call.hits(0)?;
+            let hits = hits.iter().map(|hit| Hit { chunk: cleaned(&hit.chunk, &self.0), score: hit.score }).collect();
+            Ok(Value::Hits(Arc::new(Hits { query: query.clone(), hits })))
+        }
+        .boxed()
+    }
+}
+
+/// The passage with its text cleaned; its content hash is the cleaned text's.
+fn cleaned(chunk: &Arc<Chunk>, config: &CleanConfig) -> Arc<Chunk> {
+    let text = clean(&chunk.text, config);
+    let title: Arc<str> = if config.titles { "".into() } else { chunk.title.clone() };
+    if text.is_empty() || (*text == *chunk.text && title == chunk.title) {
+        return chunk.clone();
+    }
+    Arc::new(Chunk::new(chunk.id.clone(), chunk.document.clone(), title, text.into()))
+}
+
+/// At most so many words make a line a header.
+const HEADER_WORDS: usize = 8;
+
+static LINK: LazyLock<Option<Regex>> = LazyLock::new(|| Regex::new(r"!?\[([^\]\n]*)\]\([^)\s]*(?:\s[^)\n]*)?\)").ok());
+static URL: LazyLock<Option<Regex>> =
+    LazyLock::new(|| Regex::new(r"(?i)<?\b(?:https?://|ftp://|www\.)[^\s<>\x22)\]]*[^\s<>\x22)\].,;:!?]>?").ok());
+static TAG: LazyLock<Option<Regex>> = LazyLock::new(|| Regex::new(r"</?[A-Za-z][^<>\n]*>|&(?:[a-z]+|#\d+);").ok());
+static QUOTE: LazyLock<Option<Regex>> = LazyLock::new(|| Regex::new(r"^\s*(?:>\s*)+").ok());
+// A mark of emphasis touches what it stands around; a lone asterisk multiplies.
+static EMPHASIS: LazyLock<Option<Regex>> =
+    LazyLock::new(|| Regex::new(r"(?:\*{1,3}|_{2,3}|~~|`{1,3})(\S(?:[^\n]*?\S)?)(?:\*{1,3}|_{2,3}|~~|`{1,3})").ok());
+static RULE: LazyLock<Option<Regex>> = LazyLock::new(|| Regex::new(r"^\s*[-=_*|:+\s]{3,}\s*$").ok());
+
+fn replace(pattern: &Option<Regex>, text: &str, with: &str) -> String {
+    pattern.as_ref().map_or_else(|| text.to_owned(), |pattern| pattern.replace_all(text, with).into_owned())
+}
+
+fn clean(text: &str, config: &CleanConfig) -> String {
+    let mut lines: Vec<String> = Vec::new();
+    let mut begun = false;
+    for line in text.lines() {
+        let heading = line.trim_start().starts_with('#');
+        let words = line.split_whitespace().count();
+        // Nothing but the beginning is taken for a header without a mark: short lines
+        // further down are items of lists and cells of tables.
+        let header = !begun && words <= HEADER_WORDS && !line.trim_end().ends_with(['.', '!', '?', ';', ':', ',']);
+        if config.headers && (heading || header) {
+            continue;
+        }
+        begun |= words > 0;
+        let mut line = line.to_owned();
+        if config.urls {
+            line = replace(&LINK, &line, "$1");
+            line = replace(&URL, &line, "");
+        }
+        if config.markup {
+            if RULE.as_ref().is_some_and(|rule| rule.is_match(&line)) {
+                continue;
+            }
+            line = replace(&TAG, &line, " ");
+            line = replace(&QUOTE, &line, "");
+            line = replace(&EMPHASIS, &line, "$1").replace('|', " ");
+        }
+        let line = line.split_whitespace().collect::<Vec<_>>().join(" ");
+        if !line.is_empty() || lines.last().is_some_and(|last| !last.is_empty()) {
+            lines.push(line);
+        }
+    }
+    lines.join("\n").trim().to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn config() -> CleanConfig {
+        CleanConfig { _input: String::new(), urls: true, headers: true, markup: true, titles: false }
+    }
+
+    #[test]
+    fn what_reads_badly_goes_and_the_rest_stays() {
+        for (text, expected) in [
+            ("See https://example.org/a?b=1. It is open.", "See . It is open."),
+            ("Read [the guide](https://example.org \"t\") and www.example.org now.", "Read the guide and now."),
+            ("# Heading\n\nA firm must report.\n\n## Next\n\nWithin a day.", "A firm must report.\n\nWithin a day."),
+            ("Opening hours\n\nThe library opens at nine.", "The library opens at nine."),
+            ("The list has:\n- one\n- two", "The list has:\n- one\n- two"),
+            ("It is **very** `small`<br/> &amp; __cheap__.", "It is very small cheap."),
+            ("| a | b |\n|---|---|\n| 1 | 2 |.", "a b\n1 2 ."),
+            ("5 * 3 and a_b stay 2 < 3 here.", "5 * 3 and a_b stay 2 < 3 here."),
+        ] {
+            let mut config = config();
+            config.headers = !text.starts_with('|');
+            assert_eq!(clean(text, &config), expected, "{text}");
+        }
+    }
+
+    #[test]
+    fn what_would_be_left_empty_is_kept() {
+        let chunk = Arc::new(Chunk::new("a#0".into(), "a".into(), "T".into(), "Opening hours".into()));
+        assert!(Arc::ptr_eq(&cleaned(&chunk, &config()), &chunk));
+        let titles = CleanConfig { titles: true, headers: false, ..config() };
+        assert_eq!((&*cleaned(&chunk, &titles).title, &*cleaned(&chunk, &titles).text), ("", "Opening hours"));
+    }
+}

@@ -1,0 +1,112 @@
+//! The first list that there is: Hits, Hits, … → Hits.
+//!
+//! ```ron
+//! Fallback(inputs: ["dense", "lexical"], on_empty: true)
+//! ```
+//!
+//! Gives the first input whose operator did not fail; that another had to stand in is told in
+//! the answer's stamp. A model that is down, or an index that cannot be read, then costs
+//! quality and no answer (PolyU falls back to BM25 when a dense index is missing). If all
+//! inputs failed, so has the turn, with the first one's reason. All inputs are computed in any
+//! case: put it behind retrievers that are cheap beside the rest of the pipeline.
+
+use std::sync::Arc;
+
+use futures::FutureExt;
+use futures::future::BoxFuture;
+use serde::Deserialize;
+use turnflow_engine::component::{
+    BuildError, Call, Check, InputPort, Models, Operator, OperatorConfig, OperatorError, OperatorKind,
+};
+use turnflow_engine::record::{Failure, PortType, Value};
+use turnflow_engine::spec::from_tree;
+
+/// The table's entry.
+pub const KIND: OperatorKind = OperatorKind {
+    name: "Fallback",
+    inputs: &[InputPort::many(PortType::Hits)],
+    output: PortType::Hits,
+    summary: "the first list whose retriever did not fail",
+    parse: |tree, sources| Ok(Box::new(from_tree::<FallbackConfig>(tree, sources)?)),
+};
+
+/// Fields of `Fallback`.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct FallbackConfig {
+    /// The nodes that give hits, the preferred one first.
+    pub inputs: Vec<String>,
+    /// Whether a list without passages is passed over too. Default false.
+    #[serde(default)]
+    pub on_empty: bool,
+}
+
+impl OperatorConfig for FallbackConfig {
+    fn validate(&self, check: &mut Check<'_>) {
+        if self.inputs.len() < 2 {
+            check.error("wrong-value", "inputs", "there must be another list to fall back to");
+        }
+    }
+
+    fn explain(&self) -> String {
+        format!("on_empty: {}", self.on_empty)
+    }
+
+    fn build(&self, _: &Models) -> Result<Arc<dyn Operator>, BuildError> {
+        Ok(Arc::new(Fallback(self.clone())))
+    }
+}
+
+struct Fallback(FallbackConfig);
+
+impl Operator for Fallback {
+    fn call(self: Arc<Self>, call: Call) -> BoxFuture<'static, Result<Value, OperatorError>> {
+        let (value, notes) = choose(&call.inputs, &self.0);
+        notes.into_iter().for_each(|note| call.notes.add(note));
+        async move { Ok(value) }.boxed()
+    }
+
+    fn takes_failures(&self) -> bool {
+        true
+    }
+}
+
+/// The first input that will do, and what is told of those before it.
+fn choose(inputs: &[Value], config: &FallbackConfig) -> (Value, Vec<String>) {
+    let mut notes = Vec::new();
+    let name = |at: usize| config.inputs.get(at).map_or("?", String::as_str);
+    for (at, input) in inputs.iter().enumerate() {
+        match input {
+            Value::Failed(Failure { reason, .. }) => notes.push(format!("did without `{}`: {reason}", name(at))),
+            Value::Hits(hits) if config.on_empty && hits.hits.is_empty() && at + 1 < inputs.len() => {
+                notes.push(format!("did without `{}`: it found nothing", name(at)));
+            }
+            other => return (other.clone(), notes),
+        }
+    }
+    // The preferred one's failure tells more than the stand-in's.
+    (inputs.first().cloned().unwrap_or(Value::Turn), Vec::new())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fusion::tests::list;
+    use turnflow_engine::record::{Hits, Query};
+
+    #[test]
+    fn the_first_that_did_not_fail_is_given() {
+        let hits = |ids: &[(&str, f32)]| Value::Hits(Arc::new(Hits { query: Query::new("q"), hits: list(ids) }));
+        let failed = || Value::Failed(Failure { node: "dense".into(), reason: "the model is down".into() });
+        let config = |on_empty| FallbackConfig { inputs: vec!["dense".into(), "lexical".into()], on_empty };
+        let some = hits(&[("a", 1.0)]);
+
+        assert_eq!(choose(&[some.clone(), hits(&[])], &config(true)), (some.clone(), vec![]));
+        let (value, notes) = choose(&[failed(), some.clone()], &config(false));
+        assert_eq!((value, notes), (some.clone(), vec!["did without `dense`: the model is down".to_owned()]));
+        assert_eq!(choose(&[hits(&[]), some.clone()], &config(false)).0, hits(&[]));
+        assert_eq!(choose(&[hits(&[]), some.clone()], &config(true)).0, some);
+        assert_eq!(choose(&[hits(&[]), hits(&[])], &config(true)).0, hits(&[]));
+        assert!(matches!(choose(&[failed(), failed()], &config(true)).0, Value::Failed(_)));
+    }
+}

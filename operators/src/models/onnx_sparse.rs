@@ -1,0 +1,235 @@
+//! A learned sparse encoder in ONNX: texts to weighted terms.
+//!
+//! ```ron
+//! OnnxSparse(path: "models/splade/model.onnx", tokenizer: "models/splade/tokenizer.json", max_tokens: 512)
+//! ```
+//!
+//! SPLADE (Formal et al. 2021): each text becomes weights of the vocabulary's terms,
+//! log(1 + max(logit, 0)), the greatest over its tokens. Inputs are those of BERT; the output
+//! is either the weights `[batch, vocabulary]`, or the logits `[batch, tokens, vocabulary]`, of
+//! which the weights are made here. The same text gives the same terms in any batch.
+
+use std::sync::Arc;
+
+use futures::FutureExt;
+use futures::future::BoxFuture;
+use ort::session::Session;
+use serde::Deserialize;
+use turnflow_engine::component::{Ability, BuildError, Check, Model, ModelConfig, ModelKind};
+use turnflow_engine::inference::{
+    Backend, InferenceError, Limits, Role, Service, SparseEmbedder, SparseVector, Urgency,
+};
+use turnflow_engine::spec::{FilePath, from_tree};
+
+use super::runtime::{Device, Offsets, Settings, Tokens, read, require_inputs, session};
+use super::text::{Row, Texts, inputs};
+
+/// The table's entry.
+pub const KIND: ModelKind = ModelKind {
+    name: "OnnxSparse",
+    summary: "a learned sparse encoder in ONNX: texts to weighted terms",
+    parse: |tree, sources| Ok(Box::new(from_tree::<OnnxSparseConfig>(tree, sources)?)),
+};
+
+/// Fields of `OnnxSparse`.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct OnnxSparseConfig {
+    /// The model's file.
+    pub path: FilePath,
+    /// Its `tokenizer.json`.
+    pub tokenizer: FilePath,
+    /// Longer texts are cut to this many tokens, special tokens included. Default 256.
+    #[serde(default = "default_max_tokens")]
+    pub max_tokens: usize,
+    /// Terms of a text that are kept, the weightiest. Default 256.
+    #[serde(default = "default_terms")]
+    pub terms: usize,
+    /// `Cpu` (default) or `Cuda(n)`.
+    #[serde(default)]
+    pub device: Device,
+    /// Threads of one batch on the processor. Default: as many as there are cores.
+    #[serde(default)]
+    pub threads: Option<usize>,
+    /// Most texts in a batch. Default 16: the output has the whole vocabulary for each.
+    #[serde(default = "default_batch")]
+    pub batch: usize,
+    /// Most tokens in a batch, padding included. Default 2048.
+    #[serde(default = "default_batch_tokens")]
+    pub batch_tokens: usize,
+}
+
+fn default_max_tokens() -> usize {
+    256
+}
+fn default_terms() -> usize {
+    256
+}
+fn default_batch() -> usize {
+    16
+}
+fn default_batch_tokens() -> usize {
+    2048
+}
+
+impl ModelConfig for OnnxSparseConfig {
+    fn validate(&self, check: &mut Check<'_>) {
+        check.exists("path", &self.path);
+        check.exists("tokenizer", &self.tokenizer);
+        check.range("max_tokens", self.max_tokens, 8, 131_072);
+        check.range("terms", self.terms, 1, 1_000_000);
+        check.range("batch", self.batch, 1, 4096);
+        check.range("batch_tokens", self.batch_tokens, 8, 10_000_000);
+        if let Some(threads) = self.threads {
+            check.range("threads", threads, 1, 1024);
+        }
+    }
+
+    fn abilities(&self) -> &'static [Ability] {
+        &[Ability::EmbedSparse, Ability::Tokenize]
+    }
+
+    fn explain(&self) -> String {
+        let Self { path, max_tokens, terms, device, .. } = self;
+        format!("path: {:?}, max_tokens: {max_tokens}, terms: {terms}, device: {device:?}", path.written)
+    }
+
+    fn load(&self, name: &str) -> Result<Model, BuildError> {
+        self.open(name).map_err(|source| BuildError::Model { model: name.to_owned(), source })
+    }
+}
+
+impl OnnxSparseConfig {
+    fn open(&self, name: &str) -> Result<Model, InferenceError> {
+        let tokens = Tokens::read(&self.tokenizer.path)?;
+        let texts = Texts::new(&tokens, self.max_tokens, "", "")?;
+        let mut hasher = blake3::Hasher::new();
+        hasher.update(&read(&self.path.path)?);
+        hasher.update(&tokens.bytes);
+        hasher.update(format!("sparse {} {}", self.max_tokens, self.terms).as_bytes());
+        let config = self.clone();
+        let limits = Limits { batch_inputs: self.batch, batch_tokens: self.batch_tokens, ..Limits::default() };
+        let pad = tokens.pad.unwrap_or(0);
+        let (service, ()) = Service::start(name, limits, move || {
+            let session = session(&config.path.path, config.device, config.threads, Settings::Service)?;
+            require_inputs(&session, &["input_ids", "attention_mask"])?;
+            let mut encoder = Encoder { session, pad, terms: config.terms };
+            encoder.run(&[&vec![0, 0]])?;
+            Ok((encoder, ()))
+        })?;
+        let embedder = Arc::new(OnnxSparse { service, texts });
+        let counted = embedder.clone();
+        Ok(Model {
+            name: name.to_owned(),
+            fingerprint: hasher.finalize().to_hex().to_string(),
+            sparse: Some(Arc::new(Shared(embedder))),
+            tokenizer: Some(Arc::new(Offsets(tokens.tokenizer))),
+            meter: Some(Arc::new(move || counted.service.usage())),
+            ..Model::default()
+        })
+    }
+}
+
+struct Encoder {
+    session: Session,
+    pad: i64,
+    terms: usize,
+}
+
+impl Encoder {
+    fn infer(&mut self, batch: &[&Vec<u32>]) -> ort::Result<Result<Vec<SparseVector>, InferenceError>> {
+        let rows: Vec<Row<'_>> = batch.iter().map(|ids| Row { ids, types: &[] }).collect();
+        let outputs = self.session.run(inputs(&self.session, self.pad, &rows)?)?;
+        let (shape, values) = outputs[0].try_extract_tensor::<f32>()?;
+        Ok(match shape.as_ref() {
+            [rows, width] if *rows as usize == batch.len() => {
+                let rows = values.chunks_exact((*width).max(1) as usize);
+                Ok(rows.map(|weights| terms(weights.iter().copied().enumerate(), self.terms)).collect())
+            }
+            [rows, length, width] if *rows as usize == batch.len() => {
+                let (length, width) = (*length as usize, (*width).max(1) as usize);
+                let texts = values.chunks_exact((length * width).max(1)).zip(batch);
+                Ok(texts.map(|(logits, ids)| terms(pool(logits, width, ids.len()), self.terms)).collect())
+            }
+            other => Err(InferenceError::Shape(format!("gives {other:?} for a batch of {}", batch.len()))),
+        })
+    }
+}
+
+/// Each term's weight, from logits `[tokens, vocabulary]`, `used` tokens of which count.
+fn pool(logits: &[f32], width: usize, used: usize) -> impl Iterator<Item = (usize, f32)> {
+    let mut greatest = vec![0.0_f32; width];
+    for token in logits.chunks_exact(width).take(used) {
+        greatest.iter_mut().zip(token).for_each(|(most, logit)| *most = most.max(*logit));
+    }
+    greatest.into_iter().map(f32::ln_1p).enumerate()
+}
+
+/// The weightiest terms, by ascending term.
+fn terms(weights: impl Iterator<Item = (usize, f32)>, most: usize) -> SparseVector {
+    let mut terms: Vec<(u32, f32)> =
+        weights.filter(|(_, weight)| *weight > 0.0).map(|(term, weight)| (term as u32, weight)).collect();
+    if terms.len() > most {
+        terms.sort_by(|a, b| b.1.total_cmp(&a.1).then(a.0.cmp(&b.0)));
+        terms.truncate(most);
+        terms.sort_unstable_by_key(|(term, _)| *term);
+    }
+    terms.into()
+}
+
+impl Backend for Encoder {
+    type Input = Vec<u32>;
+    type Output = SparseVector;
+
+    fn cost(input: &Vec<u32>) -> usize {
+        input.len()
+    }
+
+    fn run(&mut self, batch: &[&Vec<u32>]) -> Result<Vec<SparseVector>, InferenceError> {
+        self.infer(batch).unwrap_or_else(|error| Err(InferenceError::Failed(error.to_string())))
+    }
+}
+
+struct OnnxSparse {
+    service: Service<Encoder>,
+    texts: Texts,
+}
+
+struct Shared(Arc<OnnxSparse>);
+
+impl SparseEmbedder for Shared {
+    fn embed_sparse(
+        &self,
+        texts: Vec<String>,
+        role: Role,
+        urgency: Urgency,
+    ) -> BoxFuture<'static, Result<Vec<SparseVector>, InferenceError>> {
+        let this = self.0.clone();
+        async move {
+            let ids = this.texts.encode(texts, role, |encoding| encoding.get_ids().to_vec()).await?;
+            this.service.call(ids, urgency).await
+        }
+        .boxed()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_weightiest_terms_are_kept_in_order() {
+        let weights = [0.0, 0.5, -1.0, 2.0, 1.0];
+        let kept = terms(weights.into_iter().enumerate(), 2);
+        assert_eq!(&*kept, [(3, 2.0), (4, 1.0)]);
+        assert_eq!(terms(weights.into_iter().enumerate(), 9).len(), 3);
+    }
+
+    #[test]
+    fn a_terms_weight_is_its_greatest_over_the_tokens() {
+        // Two tokens of three terms, and padding.
+        let logits = [1.0, -1.0, 0.0, 0.0, -2.0, 3.0, 9.0, 9.0, 9.0];
+        let weights: Vec<f32> = pool(&logits, 3, 2).map(|(_, weight)| weight).collect();
+        assert_eq!(weights, [2.0_f32.ln(), 0.0, 4.0_f32.ln()]);
+    }
+}

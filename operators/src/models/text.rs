@@ -1,0 +1,131 @@
+//! What encoders of texts share: prefixes, tokens, and batches padded to their longest text.
+
+use std::sync::Arc;
+
+use ndarray::Array2;
+use ort::session::{Session, SessionInputValue};
+use ort::value::Tensor;
+use tokenizers::{EncodeInput, Encoding, Tokenizer, TruncationParams};
+use turnflow_engine::inference::{InferenceError, Role};
+
+use super::runtime::Tokens;
+
+/// Above so many texts tokenizing is kept off the threads that turns run on.
+const FEW: usize = 8;
+
+/// Texts to tokens, cut to a model's length.
+#[derive(Clone)]
+pub(crate) struct Texts {
+    tokenizer: Arc<Tokenizer>,
+    query_prefix: Arc<str>,
+    passage_prefix: Arc<str>,
+}
+
+impl Texts {
+    /// `max_tokens` has the special tokens in it.
+    pub fn new(
+        tokens: &Tokens,
+        max_tokens: usize,
+        query_prefix: &str,
+        passage_prefix: &str,
+    ) -> Result<Self, InferenceError> {
+        let mut tokenizer = tokens.tokenizer.clone();
+        let truncation = TruncationParams { max_length: max_tokens, ..Default::default() };
+        tokenizer.with_truncation(Some(truncation)).map_err(|error| InferenceError::Tokenizer(error.to_string()))?;
+        Ok(Self {
+            tokenizer: Arc::new(tokenizer),
+            query_prefix: query_prefix.into(),
+            passage_prefix: passage_prefix.into(),
+        })
+    }
+
+    /// Makes an input of each text's tokens.
+    pub async fn encode<T: Send + 'static>(
+        &self,
+        texts: Vec<String>,
+        role: Role,
+        input: fn(&Encoding) -> T,
+    ) -> Result<Vec<T>, InferenceError> {
+        let prefix = match role {
+            Role::Query => self.query_prefix.clone(),
+            Role::Passage => self.passage_prefix.clone(),
+        };
+        let texts = texts.into_iter().map(move |text| format!("{prefix}{text}"));
+        self.run(texts.collect::<Vec<String>>(), input).await
+    }
+
+    /// Makes an input of each pair's tokens.
+    pub async fn encode_pairs<T: Send + 'static>(
+        &self,
+        pairs: Vec<(String, String)>,
+        input: fn(&Encoding) -> T,
+    ) -> Result<Vec<T>, InferenceError> {
+        self.run(pairs, input).await
+    }
+
+    async fn run<S, T>(&self, texts: Vec<S>, input: fn(&Encoding) -> T) -> Result<Vec<T>, InferenceError>
+    where
+        S: Into<EncodeInput<'static>> + Send + 'static,
+        T: Send + 'static,
+    {
+        let tokenizer = self.tokenizer.clone();
+        let many = texts.len() > FEW;
+        let encode = move || -> Result<Vec<T>, InferenceError> {
+            let each = |text: S| {
+                let encoding = tokenizer.encode_fast(text, true);
+                encoding.map(|encoding| input(&encoding)).map_err(|error| InferenceError::Tokenizer(error.to_string()))
+            };
+            texts.into_iter().map(each).collect()
+        };
+        if many {
+            let encoded = tokio::task::spawn_blocking(encode).await;
+            encoded.map_err(|error| InferenceError::Tokenizer(error.to_string()))?
+        } else {
+            encode()
+        }
+    }
+
+    /// The tokens of one text, as a passage.
+    pub fn passage(&self, text: &str) -> Result<Vec<u32>, InferenceError> {
+        let encoding = self.tokenizer.encode_fast(format!("{}{text}", self.passage_prefix), true);
+        encoding
+            .map(|encoding| encoding.get_ids().to_vec())
+            .map_err(|error| InferenceError::Tokenizer(error.to_string()))
+    }
+}
+
+/// A row of a batch.
+pub(crate) struct Row<'a> {
+    /// Tokens.
+    pub ids: &'a [u32],
+    /// The type of each token; where there are none, 0.
+    pub types: &'a [u32],
+}
+
+/// The inputs of BERT and its kin, int64 of shape `[batch, tokens]` each, padded to the
+/// longest row.
+pub(crate) fn inputs(
+    session: &Session,
+    pad: i64,
+    batch: &[Row<'_>],
+) -> ort::Result<Vec<(&'static str, SessionInputValue<'static>)>> {
+    let tokens = batch.iter().map(|row| row.ids.len()).max().unwrap_or(0).max(1);
+    let mut ids = Array2::from_elem((batch.len(), tokens), pad);
+    let mut mask = Array2::<i64>::zeros((batch.len(), tokens));
+    let mut types = Array2::<i64>::zeros((batch.len(), tokens));
+    for (at, row) in batch.iter().enumerate() {
+        for (column, id) in row.ids.iter().enumerate() {
+            ids[(at, column)] = i64::from(*id);
+            mask[(at, column)] = 1;
+        }
+        for (column, kind) in row.types.iter().enumerate() {
+            types[(at, column)] = i64::from(*kind);
+        }
+    }
+    let mut inputs: Vec<(&'static str, SessionInputValue<'static>)> =
+        vec![("input_ids", Tensor::from_array(ids)?.into()), ("attention_mask", Tensor::from_array(mask)?.into())];
+    if session.inputs().iter().any(|input| input.name() == "token_type_ids") {
+        inputs.push(("token_type_ids", Tensor::from_array(types)?.into()));
+    }
+    Ok(inputs)
+}

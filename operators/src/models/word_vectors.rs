@@ -1,0 +1,138 @@
+//! Static vectors of words, such as GloVe's (Pennington et al. 2014).
+//!
+//! ```ron
+//! WordVectors(path: "models/glove/vectors.npy", words: "models/glove/words.txt")
+//! ```
+//!
+//! The vectors are a NumPy file of 32-bit floats, `[words, dimension]`; the words are a text
+//! file, a line each, in the same order. Both are held in memory.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use serde::Deserialize;
+use turnflow_engine::component::{Ability, BuildError, Check, Model, ModelConfig, ModelKind};
+use turnflow_engine::inference::{InferenceError, WordVectors as Vectors};
+use turnflow_engine::spec::{FilePath, from_tree};
+
+use super::runtime::read;
+
+/// The table's entry.
+pub const KIND: ModelKind = ModelKind {
+    name: "WordVectors",
+    summary: "static vectors of words, such as GloVe's",
+    parse: |tree, sources| Ok(Box::new(from_tree::<WordVectorsConfig>(tree, sources)?)),
+};
+
+/// Fields of `WordVectors`.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct WordVectorsConfig {
+    /// The vectors: a `.npy` file of little-endian float32, `[words, dimension]`.
+    pub path: FilePath,
+    /// The words: UTF-8, a line each.
+    pub words: FilePath,
+}
+
+impl ModelConfig for WordVectorsConfig {
+    fn validate(&self, check: &mut Check<'_>) {
+        check.exists("path", &self.path);
+        check.exists("words", &self.words);
+    }
+
+    fn abilities(&self) -> &'static [Ability] {
+        &[Ability::Words]
+    }
+
+    fn explain(&self) -> String {
+        format!("path: {:?}, words: {:?}", self.path.written, self.words.written)
+    }
+
+    fn load(&self, name: &str) -> Result<Model, BuildError> {
+        self.open(name).map_err(|source| BuildError::Model { model: name.to_owned(), source })
+    }
+}
+
+impl WordVectorsConfig {
+    fn open(&self, name: &str) -> Result<Model, InferenceError> {
+        let (vectors, words) = (read(&self.path.path)?, read(&self.words.path)?);
+        let wrong = |problem: String| InferenceError::Shape(format!("`{}` {problem}", self.path.path.display()));
+        let (rows, dimension, values) = parse(&vectors).map_err(|problem| wrong(problem.to_owned()))?;
+        let text = std::str::from_utf8(&words).map_err(|error| {
+            let at = error.valid_up_to();
+            InferenceError::Shape(format!("`{}` is not UTF-8 at offset {at}", self.words.path.display()))
+        })?;
+        let places: HashMap<Box<str>, u32> =
+            text.lines().enumerate().map(|(at, word)| (word.into(), at as u32)).collect();
+        let lines = text.lines().count();
+        if lines != rows {
+            return Err(wrong(format!("has {rows} vectors, and there are {lines} words")));
+        }
+        let mut hasher = blake3::Hasher::new();
+        hasher.update(&vectors);
+        hasher.update(&words);
+        Ok(Model {
+            name: name.to_owned(),
+            fingerprint: hasher.finalize().to_hex().to_string(),
+            words: Some(Arc::new(Table { places, dimension, values })),
+            ..Model::default()
+        })
+    }
+}
+
+struct Table {
+    places: HashMap<Box<str>, u32>,
+    dimension: usize,
+    values: Vec<f32>,
+}
+
+impl Vectors for Table {
+    fn dimension(&self) -> usize {
+        self.dimension
+    }
+
+    fn word(&self, word: &str) -> Option<&[f32]> {
+        let start = *self.places.get(word)? as usize * self.dimension;
+        self.values.get(start..start + self.dimension)
+    }
+}
+
+/// Rows, columns and values of a NumPy file, format 1.0 to 3.0.
+fn parse(bytes: &[u8]) -> Result<(usize, usize, Vec<f32>), &'static str> {
+    let rest = bytes.strip_prefix(b"\x93NUMPY").ok_or("is no NumPy file")?;
+    let (length, rest) = match rest {
+        [1, _, a, b, rest @ ..] => (usize::from(u16::from_le_bytes([*a, *b])), rest),
+        [2 | 3, _, a, b, c, d, rest @ ..] => (u32::from_le_bytes([*a, *b, *c, *d]) as usize, rest),
+        _ => return Err("is of a NumPy format that is not known"),
+    };
+    let header = rest.get(..length).and_then(|header| std::str::from_utf8(header).ok()).ok_or("is cut short")?;
+    let data = &rest[length..];
+    if !header.contains("'<f4'") || !header.contains("'fortran_order': False") {
+        return Err("is not of little-endian float32 in C order");
+    }
+    let shape = header.split_once("'shape': (").and_then(|(_, rest)| rest.split_once(')')).ok_or("has no shape")?.0;
+    let sizes: Vec<usize> = shape.split(',').filter_map(|size| size.trim().parse().ok()).collect();
+    let [rows, columns] = sizes[..] else { return Err("is not a table of two dimensions") };
+    if rows.checked_mul(columns).and_then(|count| count.checked_mul(4)) != Some(data.len()) {
+        return Err("is cut short");
+    }
+    let floats = data.as_chunks::<4>().0.iter().map(|bytes| f32::from_le_bytes(*bytes));
+    Ok((rows, columns, floats.collect()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numpy_files_are_read_and_others_refused() {
+        let header = b"{'descr': '<f4', 'fortran_order': False, 'shape': (2, 3), }\n";
+        let mut file = b"\x93NUMPY\x01\x00".to_vec();
+        file.extend((header.len() as u16).to_le_bytes());
+        file.extend(header);
+        file.extend((0..6).flat_map(|n| (n as f32).to_le_bytes()));
+        assert_eq!(parse(&file), Ok((2, 3, vec![0.0, 1.0, 2.0, 3.0, 4.0, 5.0])));
+        assert_eq!(parse(&file[..file.len() - 1]), Err("is cut short"));
+        assert_eq!(parse(b"PK"), Err("is no NumPy file"));
+    }
+}

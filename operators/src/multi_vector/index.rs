@@ -1,0 +1,213 @@
+//! The index: the token vectors of each content, in 8 bits.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use arrow_array::ArrayRef;
+use arrow_array::builder::LargeBinaryBuilder;
+use arrow_array::cast::AsArray;
+use arrow_schema::DataType;
+use futures::FutureExt;
+use futures::future::BoxFuture;
+use turnflow_engine::component::{Ability, BuildError, Index, IndexDefinition, IndexError, Models};
+use turnflow_engine::document::ContentHash;
+use turnflow_engine::inference::{InferenceError, Role, TokenEmbedder, TokenVectors, Urgency};
+use turnflow_engine::record::Hit;
+
+use crate::content::{Best, BlockReader, Encode, Stored, open};
+use crate::models::{able, short_fingerprint};
+
+/// What the index is.
+pub(crate) struct MultiVectorDefinition {
+    fingerprint: String,
+    encoder: Arc<dyn TokenEmbedder>,
+}
+
+impl MultiVectorDefinition {
+    pub fn new(models: &Models, model: &str, by: &str) -> Result<Self, BuildError> {
+        let encoder = able(models, model, by, Ability::EmbedTokens, |model| model.token_embedder.clone())?;
+        Ok(Self { fingerprint: short_fingerprint(models, model), encoder })
+    }
+}
+
+impl IndexDefinition for MultiVectorDefinition {
+    fn key(&self) -> String {
+        format!("tokens-{}", self.fingerprint)
+    }
+
+    fn open<'a>(&'a self, directory: Option<&'a Path>) -> BoxFuture<'a, Result<Box<dyn Index>, IndexError>> {
+        open::<Codes, ()>(directory, Arc::new(Encoder(self.encoder.clone()))).boxed()
+    }
+}
+
+struct Encoder(Arc<dyn TokenEmbedder>);
+
+impl Encode<Codes> for Encoder {
+    fn dimension(&self) -> usize {
+        self.0.dimension()
+    }
+
+    fn encode(&self, texts: Vec<String>) -> BoxFuture<'static, Result<Vec<Codes>, InferenceError>> {
+        let vectors = self.0.embed_tokens(texts, Role::Passage, Urgency::Corpus);
+        async move { Ok(vectors.await?.iter().map(Codes::of).collect()) }.boxed()
+    }
+}
+
+/// Token vectors of length 1 in 8 bits: each value is its code · its token's scale.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(crate) struct Codes {
+    scales: Arc<[f32]>,
+    /// `[tokens, dimension]`.
+    codes: Arc<[i8]>,
+}
+
+impl Codes {
+    pub fn of(vectors: &TokenVectors) -> Self {
+        let scale = |row: &[f32]| row.iter().fold(0.0_f32, |most, value| most.max(value.abs())).max(1e-9) / 127.0;
+        let scales: Arc<[f32]> = vectors.rows().map(scale).collect();
+        let code =
+            |(row, scale): (&[f32], &f32)| row.iter().map(|value| (value / scale).round() as i8).collect::<Vec<_>>();
+        Self { codes: vectors.rows().zip(scales.iter()).flat_map(code).collect(), scales }
+    }
+}
+
+impl Stored for Codes {
+    fn data_type(_: usize) -> DataType {
+        DataType::LargeBinary
+    }
+
+    fn column(values: &[(ContentHash, Self)], _: usize) -> ArrayRef {
+        let mut column = LargeBinaryBuilder::new();
+        for (_, Codes { scales, codes }) in values {
+            let mut bytes = (scales.len() as u32).to_le_bytes().to_vec();
+            bytes.extend(scales.iter().flat_map(|scale| scale.to_le_bytes()));
+            bytes.extend(codes.iter().map(|code| *code as u8));
+            column.append_value(bytes);
+        }
+        Arc::new(column.finish())
+    }
+
+    fn row(column: &ArrayRef, row: usize, dimension: usize) -> Option<Self> {
+        let (count, rest) = column.as_binary_opt::<i64>()?.value(row).split_first_chunk::<4>()?;
+        let tokens = u32::from_le_bytes(*count) as usize;
+        let (scales, codes) = rest.split_at_checked(tokens.checked_mul(4)?)?;
+        let scales = scales.as_chunks::<4>().0.iter().map(|bytes| f32::from_le_bytes(*bytes)).collect();
+        let right = codes.len() == tokens * dimension;
+        right.then(|| Self { scales, codes: codes.iter().map(|code| *code as i8).collect() })
+    }
+}
+
+/// The index as of an epoch.
+pub(crate) type MultiVectorReader = BlockReader<Codes, ()>;
+
+/// Compares every passage.
+pub(super) fn search(reader: &MultiVectorReader, query: &TokenVectors, top: usize) -> Vec<Hit> {
+    let mut best = Best::new(top);
+    let query = Quantized::of(query);
+    for (codes, chunk) in reader.blocks.iter().flat_map(|block| block.rows.iter()) {
+        best.offer(query.max_sim(codes), chunk);
+    }
+    best.into_sorted().map(|(score, chunk)| Hit { chunk: chunk.clone(), score }).collect()
+}
+
+/// The mean, over the query's tokens, of the greatest cosine with a token of the passage.
+pub(crate) fn max_sim(query: &TokenVectors, passage: &Codes) -> f32 {
+    Quantized::of(query).max_sim(passage)
+}
+
+/// A query in 16 bits: products with 8-bit codes stay integers, which are summed exactly, so
+/// that a score is the same on every processor.
+struct Quantized {
+    dimension: usize,
+    scales: Vec<f32>,
+    codes: Vec<i16>,
+}
+
+impl Quantized {
+    fn of(query: &TokenVectors) -> Self {
+        let Codes { scales, codes } = Codes::of(query);
+        Self {
+            dimension: query.dimension,
+            scales: scales.to_vec(),
+            codes: codes.iter().map(|code| i16::from(*code)).collect(),
+        }
+    }
+
+    fn max_sim(&self, passage: &Codes) -> f32 {
+        let dimension = self.dimension.max(1);
+        if self.scales.is_empty() || passage.scales.is_empty() {
+            return 0.0;
+        }
+        let mut sum = 0.0;
+        for (token, scale) in self.codes.chunks_exact(dimension).zip(&self.scales) {
+            let mut greatest = f32::NEG_INFINITY;
+            for (other, other_scale) in passage.codes.chunks_exact(dimension).zip(passage.scales.iter()) {
+                greatest = greatest.max(product(token, other) as f32 * other_scale);
+            }
+            sum += greatest * scale;
+        }
+        sum / self.scales.len() as f32
+    }
+}
+
+fn product(a: &[i16], b: &[i8]) -> i32 {
+    #[cfg(target_arch = "x86_64")]
+    {
+        if std::arch::is_x86_feature_detected!("avx2") {
+            // SAFETY: the processor has the instructions.
+            return unsafe { product_avx2(a, b) };
+        }
+    }
+    product_plain(a, b)
+}
+
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx2")]
+fn product_avx2(a: &[i16], b: &[i8]) -> i32 {
+    // The same code: the compiler makes wider instructions of it.
+    product_plain(a, b)
+}
+
+#[inline(always)]
+fn product_plain(a: &[i16], b: &[i8]) -> i32 {
+    a.iter().zip(b).map(|(a, b)| i32::from(*a) * i32::from(*b)).sum()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn vectors(rows: &[[f32; 3]]) -> TokenVectors {
+        let normal = |row: &[f32; 3]| {
+            let norm = row.iter().map(|value| value * value).sum::<f32>().sqrt();
+            row.map(|value| value / norm)
+        };
+        TokenVectors { dimension: 3, values: rows.iter().flat_map(normal).collect() }
+    }
+
+    fn exact(query: &TokenVectors, passage: &TokenVectors) -> f32 {
+        let cosine = |a: &[f32], b: &[f32]| a.iter().zip(b).map(|(a, b)| a * b).sum::<f32>();
+        let best = |token: &[f32]| passage.rows().map(|other| cosine(token, other)).fold(f32::MIN, f32::max);
+        query.rows().map(best).sum::<f32>() / query.rows().len() as f32
+    }
+
+    #[test]
+    fn eight_bits_are_near_the_exact_score() {
+        let query = vectors(&[[1.0, 0.2, -0.3], [0.1, 0.9, 0.4]]);
+        let passage = vectors(&[[0.5, 0.5, 0.5], [-1.0, 0.1, 0.0], [0.9, 0.3, -0.2]]);
+        let got = max_sim(&query, &Codes::of(&passage));
+        assert!((got - exact(&query, &passage)).abs() < 0.01, "{got}");
+        assert!((max_sim(&query, &Codes::of(&query)) - 1.0).abs() < 0.01);
+        assert_eq!(max_sim(&query, &Codes::default()), 0.0);
+    }
+
+    #[test]
+    fn what_is_stored_is_read_again() {
+        let codes = Codes::of(&vectors(&[[0.5, 0.5, 0.5], [-1.0, 0.1, 0.0]]));
+        let column =
+            Codes::column(&[(ContentHash([0; 32]), codes.clone()), (ContentHash([1; 32]), Codes::default())], 3);
+        assert_eq!(Codes::row(&column, 0, 3), Some(codes));
+        assert_eq!(Codes::row(&column, 1, 3), Some(Codes::default()));
+        assert_eq!(Codes::row(&column, 0, 4), None);
+    }
+}

@@ -1,0 +1,157 @@
+//! How each kind of member scores the candidates.
+
+use std::sync::Arc;
+
+use turnflow_engine::component::{Ability, BuildError, IndexDefinition, Models, OperatorError};
+use turnflow_engine::inference::{Embedder, InferenceError, PairScorer, Role, SparseEmbedder, TokenEmbedder, Urgency};
+use turnflow_engine::language::Likelihood;
+use turnflow_engine::publish::CorpusView;
+use turnflow_engine::record::{Hit, Query};
+
+use super::{By, Member};
+use crate::content::dot;
+use crate::dense::index::{DenseDefinition, DenseReader, passage_vectors};
+use crate::models::{able, embedder};
+use crate::multi_vector::{Codes, MultiVectorDefinition, MultiVectorReader, max_sim};
+use crate::sparse::{SparseDefinition, SparseReader, product};
+
+const BY: &str = "RerankEnsemble";
+
+/// What a language model is told before the question, for its likelihood.
+fn before_question(passage: &str) -> String {
+    format!("Passage: {passage}\nA question that this passage answers:")
+}
+
+/// A member at work; the strings are the keys of indexes.
+pub(super) enum Scorer {
+    CrossEncoder(Arc<dyn PairScorer>),
+    BiEncoder(Arc<dyn Embedder>, String),
+    LateInteraction(Arc<dyn TokenEmbedder>, String),
+    Sparse(Arc<dyn SparseEmbedder>, String),
+    Likelihood(Arc<dyn Likelihood>),
+    Score,
+}
+
+impl Scorer {
+    /// The index that keeps what this member needs of passages.
+    pub fn definition(member: &Member, models: &Models) -> Result<Option<Arc<dyn IndexDefinition>>, BuildError> {
+        let model = member.model.as_deref().unwrap_or_default();
+        Ok(match member.by {
+            By::BiEncoder => Some(Arc::new(DenseDefinition::new(models, model, BY)?)),
+            By::LateInteraction => Some(Arc::new(MultiVectorDefinition::new(models, model, BY)?)),
+            By::Sparse => Some(Arc::new(SparseDefinition::new(models, model, BY)?)),
+            By::CrossEncoder | By::Likelihood | By::Score => None,
+        })
+    }
+
+    pub fn new(member: &Member, models: &Models) -> Result<Self, BuildError> {
+        let model = member.model.as_deref().unwrap_or_default();
+        let key = Self::definition(member, models)?.map(|definition| definition.key()).unwrap_or_default();
+        Ok(match member.by {
+            By::CrossEncoder => {
+                Scorer::CrossEncoder(able(models, model, BY, Ability::ScorePairs, |model| model.pairs.clone())?)
+            }
+            By::BiEncoder => Scorer::BiEncoder(embedder(models, model, BY)?, key),
+            By::LateInteraction => {
+                let encoder = able(models, model, BY, Ability::EmbedTokens, |model| model.token_embedder.clone())?;
+                Scorer::LateInteraction(encoder, key)
+            }
+            By::Sparse => {
+                Scorer::Sparse(able(models, model, BY, Ability::EmbedSparse, |model| model.sparse.clone())?, key)
+            }
+            By::Likelihood => {
+                Scorer::Likelihood(able(models, model, BY, Ability::Likelihood, |model| model.likelihood.clone())?)
+            }
+            By::Score => Scorer::Score,
+        })
+    }
+
+    /// One score a candidate, higher is better.
+    pub async fn score(
+        &self,
+        query: &Query,
+        hits: &[Hit],
+        corpus: Option<&CorpusView>,
+    ) -> Result<Vec<f32>, OperatorError> {
+        let asked = query.text.to_string();
+        let texts = || hits.iter().map(|hit| hit.chunk.indexed_text());
+        Ok(match self {
+            Scorer::Score => hits.iter().map(|hit| hit.score).collect(),
+            Scorer::CrossEncoder(model) => {
+                let logits = model.score(asked, texts().collect(), Urgency::Turn).await?;
+                logits.iter().map(|logits| relevance(logits)).collect::<Result<_, _>>()?
+            }
+            Scorer::Likelihood(model) => {
+                let contexts = texts().map(|text| before_question(&text)).collect();
+                model.log_likelihood(contexts, format!(" {asked}"), Urgency::Turn).await?
+            }
+            Scorer::BiEncoder(model, key) => {
+                let reader = corpus.map(|corpus| corpus.index::<DenseReader>(key)).transpose()?;
+                let asked = model.embed(vec![asked], Role::Query, Urgency::Turn);
+                let vectors = passage_vectors(reader.as_deref(), model, hits);
+                let (asked, vectors) = futures::try_join!(asked, vectors)?;
+                let asked = asked.into_iter().next().unwrap_or_default();
+                vectors.iter().map(|vector| cosine(&asked, vector)).collect()
+            }
+            Scorer::LateInteraction(model, key) => {
+                let reader = corpus.map(|corpus| corpus.index::<MultiVectorReader>(key)).transpose()?;
+                let known = |hit: &Hit| reader.as_ref().and_then(|reader| reader.encoding(&hit.chunk));
+                let mut codes: Vec<Option<Codes>> = hits.iter().map(known).collect();
+                let missing: Vec<usize> = (0..hits.len()).filter(|&at| codes[at].is_none()).collect();
+                let texts = missing.iter().map(|&at| hits[at].chunk.indexed_text()).collect();
+                let asked = model.embed_tokens(vec![asked], Role::Query, Urgency::Turn);
+                let made = model.embed_tokens(texts, Role::Passage, Urgency::Turn);
+                let (asked, made) = futures::try_join!(asked, made)?;
+                missing.into_iter().zip(made).for_each(|(at, made)| codes[at] = Some(Codes::of(&made)));
+                let asked = asked.into_iter().next().ok_or_else(nothing)?;
+                codes.iter().flatten().map(|codes| max_sim(&asked, codes)).collect()
+            }
+            Scorer::Sparse(model, key) => {
+                let reader = corpus.map(|corpus| corpus.index::<SparseReader>(key)).transpose()?;
+                let known = |hit: &Hit| reader.as_ref().and_then(|reader| reader.encoding(&hit.chunk));
+                let mut vectors: Vec<_> = hits.iter().map(known).collect();
+                let missing: Vec<usize> = (0..hits.len()).filter(|&at| vectors[at].is_none()).collect();
+                let texts = missing.iter().map(|&at| hits[at].chunk.indexed_text()).collect();
+                let asked = model.embed_sparse(vec![asked], Role::Query, Urgency::Turn);
+                let made = model.embed_sparse(texts, Role::Passage, Urgency::Turn);
+                let (asked, made) = futures::try_join!(asked, made)?;
+                missing.into_iter().zip(made).for_each(|(at, made)| vectors[at] = Some(made));
+                let asked = asked.into_iter().next().ok_or_else(nothing)?;
+                vectors.iter().flatten().map(|vector| product(&asked, vector)).collect()
+            }
+        })
+    }
+}
+
+fn nothing() -> InferenceError {
+    InferenceError::Failed("it gave nothing for the query".to_owned())
+}
+
+/// A reranker's one logit, or how much the second of two classes stands above the first.
+fn relevance(logits: &[f32]) -> Result<f32, InferenceError> {
+    match logits {
+        [only] => Ok(*only),
+        [no, yes] => Ok(yes - no),
+        more => Err(InferenceError::Shape(format!("has {} classes; a reranker has 1 or 2", more.len()))),
+    }
+}
+
+fn cosine(a: &[f32], b: &[f32]) -> f32 {
+    if a.len() != b.len() {
+        return f32::NAN;
+    }
+    let norms = (dot(a, a) * dot(b, b)).sqrt();
+    if norms > 0.0 { dot(a, b) / norms } else { 0.0 }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rerankers_of_one_and_of_two_classes_are_read() {
+        assert_eq!(relevance(&[2.5]).unwrap(), 2.5);
+        assert_eq!(relevance(&[-1.0, 2.0]).unwrap(), 3.0);
+        assert!(relevance(&[1.0, 2.0, 3.0]).unwrap_err().to_string().contains("3 classes"));
+    }
+}

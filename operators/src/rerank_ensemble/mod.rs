@@ -1,0 +1,317 @@
+//! Candidates scored anew by several models: Hits → Hits.
+//!
+//! ```ron
+//! RerankEnsemble(
+//!     input: "fused",
+//!     members: [
+//!         (by: CrossEncoder, model: "reranker", weight: 0.6),
+//!         (by: BiEncoder, model: "e5", weight: 0.3),
+//!         (by: Score, weight: 0.1),
+//!     ],
+//!     corpus: "docs",
+//!     depth: 100,
+//!     top: 10,
+//! )
+//! ```
+//!
+//! Each member scores every candidate; its scores are brought to \[0, 1\] by the least and the
+//! greatest among the candidates; the weighted mean of these orders them (TechSSN, section 3.8
+//! and table 1: three cross-encoders with the weights 0.40, 0.35 and 0.25). Members are of
+//! different kinds: a cross-encoder reads query and passage together; a bi-encoder compares
+//! their vectors; late interaction compares their tokens' vectors (MaxSim); a sparse encoder
+//! compares weighted terms; `Likelihood` asks a language model how likely the question is after the
+//! passage (Ponte and Croft 1998; Sachan et al. 2022); `Score` is the input's own score.
+//!
+//! A member that fails is left out for the turn, and the answer's stamp says so; the turn fails
+//! when all have. Ties are ordered by passage id. With `corpus`, what bi-encoders, late
+//! interaction and sparse encoders need of passages is kept in the corpus's indexes, by
+//! content; else they are computed when first asked for.
+//!
+//! Cost: a model input for each candidate and member, but for those with an index: one a turn.
+
+mod members;
+
+use std::sync::Arc;
+
+use futures::FutureExt;
+use futures::future::{BoxFuture, join_all};
+use serde::Deserialize;
+use turnflow_engine::component::{
+    Ability, BuildError, Call, Check, CorpusRef, IndexDefinition, InputPort, ModelUse, Models, Operator,
+    OperatorConfig, OperatorError, OperatorKind,
+};
+use turnflow_engine::inference::InferenceError;
+use turnflow_engine::record::{Hit, Hits, PortType, Value, rank};
+use turnflow_engine::spec::from_tree;
+
+use crate::fusion::min_max;
+use members::Scorer;
+
+/// The table's entry.
+pub const KIND: OperatorKind = OperatorKind {
+    name: "RerankEnsemble",
+    inputs: &[InputPort::one(PortType::Hits)],
+    output: PortType::Hits,
+    summary: "candidates in the order of several models' weighted scores",
+    parse: |tree, sources| Ok(Box::new(from_tree::<RerankEnsembleConfig>(tree, sources)?)),
+};
+
+/// How a member scores.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+pub enum By {
+    /// A model of pairs with one score, or with two classes (the second minus the first).
+    #[default]
+    CrossEncoder,
+    /// The cosine of query and passage.
+    BiEncoder,
+    /// The mean over the query's tokens of the greatest cosine with a token of the passage.
+    LateInteraction,
+    /// The inner product of weighted terms.
+    Sparse,
+    /// The mean log probability of the question's tokens after the passage.
+    Likelihood,
+    /// The score that the candidate came with; needs no model.
+    Score,
+}
+
+impl By {
+    fn ability(self) -> Option<Ability> {
+        match self {
+            By::CrossEncoder => Some(Ability::ScorePairs),
+            By::BiEncoder => Some(Ability::Embed),
+            By::LateInteraction => Some(Ability::EmbedTokens),
+            By::Sparse => Some(Ability::EmbedSparse),
+            By::Likelihood => Some(Ability::Likelihood),
+            By::Score => None,
+        }
+    }
+}
+
+/// A member of the ensemble.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Member {
+    /// How it scores: `CrossEncoder` (default), `BiEncoder`, `LateInteraction`, `Sparse`,
+    /// `Likelihood` or `Score`.
+    #[serde(default)]
+    pub by: By,
+    /// Its model; none for `Score`.
+    #[serde(default)]
+    pub model: Option<String>,
+    /// How much it counts, ≥ 0. Default 1.
+    #[serde(default = "default_weight")]
+    pub weight: f32,
+}
+
+fn default_weight() -> f32 {
+    1.0
+}
+
+/// Fields of `RerankEnsemble`.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct RerankEnsembleConfig {
+    /// The node that gives candidates.
+    #[serde(rename = "input")]
+    _input: String,
+    /// The members.
+    pub members: Vec<Member>,
+    /// One weight a member, instead of those that stand beside the models: the form in which
+    /// `turnflow tune` writes them.
+    #[serde(default)]
+    pub weights: Option<Vec<f32>>,
+    /// The candidates' corpus, or `FromTurn`. Default: none.
+    #[serde(default)]
+    pub corpus: Option<CorpusRef>,
+    /// Candidates to score, from the first. Default 100.
+    #[serde(default = "default_depth")]
+    pub depth: usize,
+    /// Passages to give, at most. Default 10.
+    #[serde(default = "default_top")]
+    pub top: usize,
+}
+
+fn default_depth() -> usize {
+    100
+}
+fn default_top() -> usize {
+    10
+}
+
+impl RerankEnsembleConfig {
+    fn effective_weights(&self) -> Vec<f32> {
+        self.weights.clone().unwrap_or_else(|| self.members.iter().map(|member| member.weight).collect())
+    }
+
+    fn label(member: &Member) -> String {
+        match &member.model {
+            Some(model) => format!("{:?} `{model}`", member.by),
+            None => format!("{:?}", member.by),
+        }
+    }
+}
+
+impl OperatorConfig for RerankEnsembleConfig {
+    fn validate(&self, check: &mut Check<'_>) {
+        check.range("depth", self.depth, 1, 100_000);
+        check.range("top", self.top, 1, 100_000);
+        if self.members.is_empty() {
+            check.error("wrong-value", "members", "an ensemble has at least one member");
+            return;
+        }
+        for member in &self.members {
+            match (member.by.ability(), &member.model) {
+                (Some(_), None) => {
+                    check.error("missing-field", "members", format!("a member by {:?} needs a `model`", member.by));
+                }
+                (None, Some(model)) => {
+                    let message = format!("`Score` is the input's own score, and asks no model (`{model}`)");
+                    check.error("wrong-value", "members", message);
+                }
+                _ => {}
+            }
+        }
+        crate::fusion::validate_weights(
+            check,
+            if self.weights.is_some() { "weights" } else { "members" },
+            &self.effective_weights(),
+            self.members.len(),
+        );
+    }
+
+    fn models(&self) -> Vec<ModelUse<'_>> {
+        let mut used = Vec::new();
+        for member in &self.members {
+            if let (Some(ability), Some(name)) = (member.by.ability(), member.model.as_deref()) {
+                used.push(ModelUse { field: "members", name, ability });
+            }
+        }
+        used
+    }
+
+    fn corpus(&self) -> Option<&CorpusRef> {
+        self.corpus.as_ref()
+    }
+
+    fn indexes(&self, models: &Models) -> Result<Vec<Arc<dyn IndexDefinition>>, BuildError> {
+        let mut definitions = Vec::new();
+        for member in &self.members {
+            definitions.extend(Scorer::definition(member, models)?);
+        }
+        Ok(definitions)
+    }
+
+    fn weights(&self) -> Option<Vec<f32>> {
+        Some(self.effective_weights())
+    }
+
+    fn explain(&self) -> String {
+        let weights = self.effective_weights();
+        let members =
+            self.members.iter().zip(weights).map(|(member, weight)| format!("{} {weight}", Self::label(member)));
+        let members = members.collect::<Vec<_>>().join(", ");
+        format!("members: [{members}], depth: {}, top: {}", self.depth, self.top)
+    }
+
+    fn build(&self, models: &Models) -> Result<Arc<dyn Operator>, BuildError> {
+        let members = self.members.iter().map(|member| Ok((Self::label(member), Scorer::new(member, models)?)));
+        let members = members.collect::<Result<_, BuildError>>()?;
+        Ok(Arc::new(RerankEnsemble { config: self.clone(), weights: self.effective_weights(), members }))
+    }
+}
+
+struct RerankEnsemble {
+    config: RerankEnsembleConfig,
+    weights: Vec<f32>,
+    members: Vec<(String, Scorer)>,
+}
+
+impl Operator for RerankEnsemble {
+    fn call(self: Arc<Self>, call: Call) -> BoxFuture<'static, Result<Value, OperatorError>> {
+        async move {
+            let Hits { query, hits } = &**call.hits(0)?;
+            let candidates = &hits[..hits.len().min(self.config.depth)];
+            if candidates.is_empty() {
+                return Ok(Value::Hits(Arc::new(Hits { query: query.clone(), hits: Vec::new() })));
+            }
+            let corpus = match &self.config.corpus {
+                Some(corpus) => Some(&**corpus.resolve(&call.turn, &call.published)?),
+                None => None,
+            };
+            let scored = self.members.iter().map(|(_, member)| member.score(query, candidates, corpus));
+            let mut failure = None;
+            let mut scores: Vec<(f32, Vec<f32>)> = Vec::new();
+            for ((label, _), (weight, scored)) in
+                self.members.iter().zip(self.weights.iter().zip(join_all(scored).await))
+            {
+                match scored.and_then(whole) {
+                    Ok(member) => scores.push((*weight, member)),
+                    Err(error) => {
+                        call.notes.add(format!("did without {label}: {error}"));
+                        failure = Some(error);
+                    }
+                }
+            }
+            match failure {
+                Some(error) if scores.is_empty() => Err(error),
+                _ => {
+                    let hits = ensemble(candidates, &scores, self.config.top);
+                    Ok(Value::Hits(Arc::new(Hits { query: query.clone(), hits })))
+                }
+            }
+        }
+        .boxed()
+    }
+}
+
+/// A score that is no number says nothing about the others either.
+fn whole(scores: Vec<f32>) -> Result<Vec<f32>, OperatorError> {
+    if scores.iter().all(|score| score.is_finite()) {
+        Ok(scores)
+    } else {
+        Err(InferenceError::Failed("a score is not a number".to_owned()).into())
+    }
+}
+
+/// The weighted mean of the members' scores, each member's brought to \[0, 1\] over the candidates.
+pub fn ensemble(candidates: &[Hit], members: &[(f32, Vec<f32>)], top: usize) -> Vec<Hit> {
+    let total: f32 = members.iter().map(|(weight, _)| weight).sum();
+    let mut sums = vec![0.0_f32; candidates.len()];
+    for (weight, scores) in members {
+        for (sum, score) in sums.iter_mut().zip(min_max(scores)) {
+            *sum += weight * score;
+        }
+    }
+    let scale = if total > 0.0 { total.recip() } else { 0.0 };
+    let hit = |(hit, sum): (&Hit, f32)| Hit { chunk: hit.chunk.clone(), score: sum * scale };
+    let mut hits = candidates.iter().zip(sums).map(hit).collect();
+    rank(&mut hits, top);
+    hits
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fusion::tests::{list, scored};
+
+    #[test]
+    fn members_of_any_scale_count_by_their_weights() {
+        let candidates = list(&[("a", 3.0), ("b", 2.0), ("c", 1.0)]);
+        // First member: a 0, b 1, c .5; second: a 1, b 0, c .5.
+        let members = [(0.6, vec![-10.0, 10.0, 0.0]), (0.2, vec![0.9, 0.1, 0.5])];
+        let got = ensemble(&candidates, &members, 10);
+        let expected = [("b", 0.75), ("c", 0.5), ("a", 0.25)];
+        for ((id, score), (expected_id, expected)) in scored(&got).into_iter().zip(expected) {
+            assert_eq!(id, expected_id);
+            assert!((score - expected).abs() < 1e-6, "{id}: {score}");
+        }
+        assert_eq!(ensemble(&candidates, &members, 1).len(), 1);
+    }
+
+    #[test]
+    fn scores_that_are_no_numbers_fail_their_member() {
+        assert!(whole(vec![1.0, f32::NAN]).is_err());
+        assert!(whole(vec![1.0, f32::INFINITY]).is_err());
+        assert_eq!(whole(vec![]).unwrap(), [0.0; 0]);
+    }
+}

@@ -1,0 +1,165 @@
+//! The index: weighted terms a content, and an inverted list a block.
+
+use std::collections::HashMap;
+use std::path::Path;
+use std::sync::Arc;
+
+use arrow_array::ArrayRef;
+use arrow_array::builder::LargeBinaryBuilder;
+use arrow_array::cast::AsArray;
+use arrow_schema::DataType;
+use futures::FutureExt;
+use futures::future::BoxFuture;
+use turnflow_engine::component::{Ability, BuildError, Index, IndexDefinition, IndexError, Models};
+use turnflow_engine::document::{Chunk, ContentHash};
+use turnflow_engine::inference::{InferenceError, Role, SparseEmbedder, SparseVector, Urgency};
+use turnflow_engine::record::Hit;
+
+use crate::content::{Best, BlockReader, Derived, Encode, Stored, open};
+use crate::models::{able, short_fingerprint};
+
+/// What the index is.
+pub(crate) struct SparseDefinition {
+    fingerprint: String,
+    encoder: Arc<dyn SparseEmbedder>,
+}
+
+impl SparseDefinition {
+    pub fn new(models: &Models, model: &str, by: &str) -> Result<Self, BuildError> {
+        let encoder = able(models, model, by, Ability::EmbedSparse, |model| model.sparse.clone())?;
+        Ok(Self { fingerprint: short_fingerprint(models, model), encoder })
+    }
+}
+
+impl IndexDefinition for SparseDefinition {
+    fn key(&self) -> String {
+        format!("sparse-{}", self.fingerprint)
+    }
+
+    fn open<'a>(&'a self, directory: Option<&'a Path>) -> BoxFuture<'a, Result<Box<dyn Index>, IndexError>> {
+        open::<SparseVector, Inverted>(directory, Arc::new(Encoder(self.encoder.clone()))).boxed()
+    }
+}
+
+struct Encoder(Arc<dyn SparseEmbedder>);
+
+impl Encode<SparseVector> for Encoder {
+    fn dimension(&self) -> usize {
+        0
+    }
+
+    fn encode(&self, texts: Vec<String>) -> BoxFuture<'static, Result<Vec<SparseVector>, InferenceError>> {
+        self.0.embed_sparse(texts, Role::Passage, Urgency::Corpus)
+    }
+}
+
+impl Stored for SparseVector {
+    fn data_type(_: usize) -> DataType {
+        DataType::LargeBinary
+    }
+
+    fn column(values: &[(ContentHash, Self)], _: usize) -> ArrayRef {
+        let mut column = LargeBinaryBuilder::new();
+        for (_, vector) in values {
+            let bytes: Vec<u8> =
+                vector.iter().flat_map(|(term, weight)| [term.to_le_bytes(), weight.to_le_bytes()]).flatten().collect();
+            column.append_value(bytes);
+        }
+        Arc::new(column.finish())
+    }
+
+    fn row(column: &ArrayRef, row: usize, _: usize) -> Option<Self> {
+        let bytes = column.as_binary_opt::<i64>()?.value(row);
+        let (pairs, rest) = bytes.as_chunks::<8>();
+        let pair = |[a, b, c, d, e, f, g, h]: &[u8; 8]| {
+            (u32::from_le_bytes([*a, *b, *c, *d]), f32::from_le_bytes([*e, *f, *g, *h]))
+        };
+        rest.is_empty().then(|| pairs.iter().map(pair).collect())
+    }
+}
+
+/// The passages of a block by term: place in the block and weight.
+pub(crate) struct Inverted(HashMap<u32, Vec<(u16, f32)>>);
+
+impl Derived<SparseVector> for Inverted {
+    fn derive(rows: &[(SparseVector, Arc<Chunk>)]) -> Self {
+        let mut terms: HashMap<u32, Vec<(u16, f32)>> = HashMap::new();
+        for (place, (vector, _)) in rows.iter().enumerate() {
+            for (term, weight) in vector.iter() {
+                terms.entry(*term).or_default().push((place as u16, *weight));
+            }
+        }
+        Self(terms)
+    }
+}
+
+/// The index as of an epoch.
+pub(crate) type SparseReader = BlockReader<SparseVector, Inverted>;
+
+/// The passages whose terms have the greatest inner product with these.
+pub(super) fn search(reader: &SparseReader, query: &SparseVector, top: usize) -> Vec<Hit> {
+    let mut best = Best::new(top);
+    for block in &reader.blocks {
+        let inverted = &block.derived().0;
+        let mut scores = vec![0.0_f32; block.rows.len()];
+        // In the order of the terms, so that a sum does not depend on the block.
+        for (term, weight) in query.iter() {
+            for (place, other) in inverted.get(term).into_iter().flatten() {
+                scores[usize::from(*place)] += weight * other;
+            }
+        }
+        for (score, (_, chunk)) in scores.into_iter().zip(&block.rows).filter(|(score, _)| *score > 0.0) {
+            best.offer(score, chunk);
+        }
+    }
+    best.into_sorted().map(|(score, chunk)| Hit { chunk: chunk.clone(), score }).collect()
+}
+
+/// The inner product of two sparse vectors.
+pub(crate) fn product(a: &SparseVector, b: &SparseVector) -> f32 {
+    let (mut at, mut sum) = (0, 0.0);
+    for (term, weight) in a.iter() {
+        while b.get(at).is_some_and(|(other, _)| other < term) {
+            at += 1;
+        }
+        if let Some((other, other_weight)) = b.get(at)
+            && other == term
+        {
+            sum += weight * other_weight;
+        }
+    }
+    sum
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn vector(terms: &[(u32, f32)]) -> SparseVector {
+        terms.into()
+    }
+
+    #[test]
+    fn products_are_over_the_terms_in_common() {
+        let (a, b) = (vector(&[(1, 2.0), (5, 3.0), (9, 1.0)]), vector(&[(0, 7.0), (5, 0.5), (9, 4.0)]));
+        assert_eq!(product(&a, &b), 5.5);
+        assert_eq!(product(&a, &vector(&[])), 0.0);
+    }
+
+    #[test]
+    fn what_is_stored_is_read_again() {
+        let values = [(ContentHash([0; 32]), vector(&[(3, 0.25), (30_521, 2.5)])), (ContentHash([1; 32]), vector(&[]))];
+        let column = SparseVector::column(&values, 0);
+        assert_eq!(SparseVector::row(&column, 0, 0), Some(values[0].1.clone()));
+        assert_eq!(SparseVector::row(&column, 1, 0), Some(values[1].1.clone()));
+    }
+
+    #[test]
+    fn inverted_lists_hold_each_passages_weights() {
+        let chunk = || Arc::new(Chunk::new("a".into(), "a".into(), "".into(), "".into()));
+        let rows = [(vector(&[(1, 0.5), (2, 1.0)]), chunk()), (vector(&[(2, 2.0)]), chunk())];
+        let Inverted(terms) = Inverted::derive(&rows);
+        assert_eq!(terms[&2], [(0, 1.0), (1, 2.0)]);
+        assert_eq!(terms[&1], [(0, 0.5)]);
+    }
+}

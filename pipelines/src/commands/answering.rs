@@ -1,0 +1,122 @@
+//! Tasks through a pipeline, for the commands that score what comes out.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use anyhow::anyhow;
+use serde_json::Map;
+use turnflow_engine::connector::{Mode, SourcedTurn};
+use turnflow_engine::plan::Plan;
+use turnflow_engine::record::{Hit, Item, Speaker, TurnRecord, Utterance, Value};
+use turnflow_engine::run::Options;
+
+use super::{EngineArgs, Fault, progress, start};
+use crate::eval::tasks::{self, Task};
+
+/// What a task came to.
+#[derive(Default)]
+pub(super) struct Answered {
+    hits: BTreeMap<String, Vec<Hit>>,
+    /// The last answer that a node gave.
+    pub answer: Option<String>,
+    /// Why a node gave nothing.
+    pub failure: Option<String>,
+}
+
+impl Answered {
+    /// What a node found.
+    pub fn hits(&self, node: &str) -> &[Hit] {
+        self.hits.get(node).map(Vec::as_slice).unwrap_or_default()
+    }
+}
+
+/// What all tasks came to.
+pub(super) struct Answers {
+    /// By the task's id.
+    pub by_task: HashMap<Arc<str>, Answered>,
+    /// From the first task to the last answer, indexing left out.
+    pub seconds: f64,
+}
+
+/// Runs every task and keeps what these nodes find.
+pub(super) fn answer_tasks(
+    plan: Plan,
+    engine: &EngineArgs,
+    tasks: &[Task],
+    nodes: &[String],
+) -> Result<Answers, Fault> {
+    let results: Arc<Mutex<HashMap<Arc<str>, Answered>>> = Arc::default();
+    let (for_observer, nodes) = (results.clone(), nodes.to_vec());
+    let observer = move |id: &str, item: &Item| {
+        let Ok(mut results) = for_observer.lock() else { return };
+        let result = results.entry(item.turn.conversation_id.clone()).or_default();
+        match &item.value {
+            Value::Hits(hits) if nodes.iter().any(|node| node == id) => {
+                result.hits.insert(id.to_owned(), hits.hits.clone());
+            }
+            Value::Answer(answer) => result.answer = Some(answer.text.to_string()),
+            Value::Failed(failure) => {
+                result.failure.get_or_insert(format!("node `{}`: {}", failure.node, failure.reason));
+            }
+            _ => {}
+        }
+    };
+    let options = Options {
+        corpora: Mode::Once,
+        manual_turns: true,
+        sinks: false,
+        observer: Some(Arc::new(observer)),
+        ..engine.options(&plan)
+    };
+    let mut engine = start(plan, options)?;
+    let begun = Instant::now();
+    let bar = progress::bar(tasks.len() as u64, "answering");
+    for task in tasks {
+        if !engine.submit(turn(task)) {
+            engine.check()?;
+            return Err(anyhow!("the pipeline ended before all tasks were answered").into());
+        }
+        bar.set_position(engine.delivered() as u64);
+    }
+    engine.end_turns();
+    while !engine.has_ended() {
+        engine.check()?;
+        bar.set_position(engine.delivered() as u64);
+        std::thread::park_timeout(Duration::from_millis(20));
+    }
+    bar.finish_and_clear();
+    let seconds = begun.elapsed().as_secs_f64();
+    engine.join()?;
+    let mut results = results.lock().map_err(|_| anyhow!("a worker panicked"))?;
+    Ok(Answers { by_task: std::mem::take(&mut results), seconds })
+}
+
+/// Several tasks may be of one conversation, each with its own history, so each is a
+/// conversation of its own here, named by the task.
+fn turn(task: &Task) -> SourcedTurn {
+    let (question, before) = match task.input.split_last() {
+        Some((last, before)) => (last.text.as_str(), before),
+        None => ("", &[][..]),
+    };
+    let history = before.iter().map(|utterance| Utterance {
+        speaker: match utterance.speaker {
+            tasks::Speaker::User => Speaker::User,
+            tasks::Speaker::Agent => Speaker::Agent,
+        },
+        text: utterance.text.as_str().into(),
+    });
+    SourcedTurn {
+        record: TurnRecord {
+            conversation_id: task.id.as_str().into(),
+            turn: task.turn.max(1),
+            speaker: Speaker::User,
+            text: question.into(),
+            collection: task.collection.as_deref().map(Into::into),
+            timestamp: None,
+            extra: Map::new(),
+        },
+        position: task.id.clone(),
+        history: Some(history.collect()),
+    }
+}
