@@ -1,5 +1,9 @@
 //! `JsonLines`: a corpus of one file in BEIR's format, a row a document.
 //!
+//! ```ron
+//! JsonLines(path: "corpus.jsonl")
+//! ```
+//!
 //! A row that is edited, added or removed is a change of that document alone: on a change
 //! of the file it is streamed again, and rows are compared by the hash of what they say.
 //! The file's directory is watched, so that rewriting it in place, writing a new one and

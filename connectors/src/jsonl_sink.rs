@@ -1,5 +1,9 @@
 //! `JsonLinesSink`: answers as lines of a file, one JSON object each.
 //!
+//! ```ron
+//! JsonLinesSink(input: "final", path: "answers.jsonl", append: true)
+//! ```
+//!
 //! A line is handed to the operating system in one write. If that fails halfway (a full
 //! disk), the file is cut back to its former length, so that trying again writes no torn
 //! line; a file that was left with an unfinished line is gone on with on a new one.

@@ -1,5 +1,9 @@
 //! `JsonLines`: turns from a conversation log, one JSON object a line.
 //!
+//! ```ron
+//! JsonLines(path: "turns.jsonl", follow: true)
+//! ```
+//!
 //! Followed like `tail -F` does, from the beginning of the file: what is appended is read
 //! as it comes, a line counts when its newline is there, and a file that is not there yet
 //! is waited for. When the file is renamed away and a new one is made (rotation), the old

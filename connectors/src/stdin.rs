@@ -1,5 +1,9 @@
 //! `Stdin`: turns typed or piped in, a line each.
 //!
+//! ```ron
+//! Stdin()
+//! ```
+//!
 //! A line that begins with `{` is a turn record; any other is a question as a person
 //! types it, and becomes the next user's turn of the conversation `stdin`. Blank lines are
 //! skipped. The source ends with the input, in both modes. Positions are `stdin:line`.

@@ -1,5 +1,9 @@
 //! `Stdout`: answers printed for people, with what they stand on, or as JSON.
 //!
+//! ```ron
+//! Stdout(input: "final")
+//! ```
+//!
 //! ```text
 //! demo, turn 2
 //! Retention is seven years.

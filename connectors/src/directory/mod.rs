@@ -1,5 +1,9 @@
 //! `Directory`: a corpus of the readable files of a directory and all below it.
 //!
+//! ```ron
+//! Directory(path: "docs", pattern: "**/*.md", watch: true)
+//! ```
+//!
 //! Read are `.md`, `.txt`, `.html`, `.htm`, `.pdf` (a document a file; the id is the path
 //! relative to the directory, with `/`) and `.jsonl` (a document a row; the id is the
 //! path, `#` and the row's `_id`). Whatever has a name that begins with a dot is left

@@ -51,10 +51,14 @@ impl Diagnostic {
         }
         match choices.as_slice() {
             [] => self,
+            many if many.len() > LISTED => self.help("`turnflow docs` lists the choices"),
             choices => self.help(format!("there are: {}", quoted(choices))),
         }
     }
 }
+
+/// More choices than this are not listed in a message.
+const LISTED: usize = 15;
 
 fn quoted(names: &[&str]) -> String {
     names.iter().map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", ")

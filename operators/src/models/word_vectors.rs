@@ -107,17 +107,24 @@ fn parse(bytes: &[u8]) -> Result<(usize, usize, Vec<f32>), &'static str> {
     };
     let header = rest.get(..length).and_then(|header| std::str::from_utf8(header).ok()).ok_or("is cut short")?;
     let data = &rest[length..];
-    if !header.contains("'<f4'") || !header.contains("'fortran_order': False") {
-        return Err("is not of little-endian float32 in C order");
+    if !header.contains("'<f4'") {
+        return Err("is not of little-endian float32");
     }
+    let by_columns = header.contains("'fortran_order': True");
     let shape = header.split_once("'shape': (").and_then(|(_, rest)| rest.split_once(')')).ok_or("has no shape")?.0;
     let sizes: Vec<usize> = shape.split(',').filter_map(|size| size.trim().parse().ok()).collect();
     let [rows, columns] = sizes[..] else { return Err("is not a table of two dimensions") };
     if rows.checked_mul(columns).and_then(|count| count.checked_mul(4)) != Some(data.len()) {
         return Err("is cut short");
     }
-    let floats = data.as_chunks::<4>().0.iter().map(|bytes| f32::from_le_bytes(*bytes));
-    Ok((rows, columns, floats.collect()))
+    let data = data.as_chunks::<4>().0;
+    let float = |at: usize| f32::from_le_bytes(data[at]);
+    let values = if by_columns {
+        (0..rows * columns).map(|at| float(at % columns * rows + at / columns)).collect()
+    } else {
+        (0..rows * columns).map(float).collect()
+    };
+    Ok((rows, columns, values))
 }
 
 #[cfg(test)]
@@ -126,12 +133,18 @@ mod tests {
 
     #[test]
     fn numpy_files_are_read_and_others_refused() {
-        let header = b"{'descr': '<f4', 'fortran_order': False, 'shape': (2, 3), }\n";
-        let mut file = b"\x93NUMPY\x01\x00".to_vec();
-        file.extend((header.len() as u16).to_le_bytes());
-        file.extend(header);
-        file.extend((0..6).flat_map(|n| (n as f32).to_le_bytes()));
-        assert_eq!(parse(&file), Ok((2, 3, vec![0.0, 1.0, 2.0, 3.0, 4.0, 5.0])));
+        let file = |by_columns: &str, values: [f32; 6]| {
+            let header = format!("{{'descr': '<f4', 'fortran_order': {by_columns}, 'shape': (2, 3), }}\n");
+            let mut file = b"\x93NUMPY\x01\x00".to_vec();
+            file.extend((header.len() as u16).to_le_bytes());
+            file.extend(header.into_bytes());
+            file.extend(values.iter().flat_map(|value| value.to_le_bytes()));
+            file
+        };
+        let values = vec![0.0, 1.0, 2.0, 3.0, 4.0, 5.0];
+        assert_eq!(parse(&file("True", [0.0, 3.0, 1.0, 4.0, 2.0, 5.0])), Ok((2, 3, values.clone())));
+        let file = file("False", [0.0, 1.0, 2.0, 3.0, 4.0, 5.0]);
+        assert_eq!(parse(&file), Ok((2, 3, values)));
         assert_eq!(parse(&file[..file.len() - 1]), Err("is cut short"));
         assert_eq!(parse(b"PK"), Err("is no NumPy file"));
     }

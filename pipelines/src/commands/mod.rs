@@ -17,6 +17,7 @@ mod answering;
 mod ask;
 mod bench;
 mod check;
+mod docs;
 mod eval;
 mod explain;
 mod graph;
@@ -82,6 +83,7 @@ enum Command {
     Ask(ask::AskArgs),
     Eval(eval::EvalArgs),
     Tune(tune::TuneArgs),
+    Docs(docs::DocsArgs),
     Bench(bench::BenchArgs),
     Models(models::ModelsArgs),
 }
@@ -164,6 +166,7 @@ pub fn main() -> ExitCode {
         Command::Ask(args) => ask::run(&args),
         Command::Eval(args) => eval::run(&args),
         Command::Tune(args) => tune::run(&args),
+        Command::Docs(args) => docs::run(&args),
         Command::Bench(args) => bench::run(&args),
         Command::Models(args) => models::run(&args),
     };
