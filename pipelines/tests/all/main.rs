@@ -6,5 +6,6 @@
 mod command_line;
 mod diagnostics;
 mod live;
+mod models;
 mod reference;
 mod support;

@@ -27,7 +27,7 @@ pub fn root() -> PathBuf {
 pub fn model(name: &str) -> Option<PathBuf> {
     let path = root().join("models").join(name);
     let runtime = root().join("models/onnxruntime/libonnxruntime.so");
-    if path.join("model.onnx").exists() && runtime.exists() {
+    if path.exists() && runtime.exists() {
         return Some(path);
     }
     println!("skipped: {} is not there; `turnflow models fetch` brings it", path.display());
@@ -74,14 +74,21 @@ pub struct Outcome {
 }
 
 impl Outcome {
+    /// A node's hits; what went wrong, if there are none.
+    pub fn of(&self, node: &str) -> &[Hit] {
+        self.hits
+            .get(node)
+            .unwrap_or_else(|| panic!("`{node}` gave no hits: {:?}", self.last.as_ref().map(|item| &item.value)))
+    }
+
     /// Ids and exact scores of a node's hits.
     pub fn exact(&self, node: &str) -> Vec<(String, u32)> {
-        self.hits[node].iter().map(|hit| (hit.chunk.id.to_string(), hit.score.to_bits())).collect()
+        self.of(node).iter().map(|hit| (hit.chunk.id.to_string(), hit.score.to_bits())).collect()
     }
 
     /// The documents of a node's hits.
     pub fn documents(&self, node: &str) -> Vec<String> {
-        self.hits[node].iter().map(|hit| hit.chunk.document.to_string()).collect()
+        self.of(node).iter().map(|hit| hit.chunk.document.to_string()).collect()
     }
 }
 
