@@ -35,7 +35,7 @@ pub static OPERATORS: &[OperatorKind] = &[
 ];
 
 /// Every kind of model.
-pub static MODELS: &[ModelKind] = &[models::onnx::KIND];
+pub static MODELS: &[ModelKind] = &[models::onnx::KIND, models::open_ai::KIND];
 
 /// Every chunker.
 pub static CHUNKERS: &[ChunkerKind] =

@@ -1,6 +1,9 @@
 //! Inference back ends, one module each.
 
 pub mod onnx;
+pub mod open_ai;
+mod runtime;
+mod search;
 
 use std::sync::Arc;
 

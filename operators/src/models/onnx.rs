@@ -11,23 +11,22 @@
 
 pub mod direct;
 
-use std::path::{Path, PathBuf};
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use ndarray::Array2;
-use ort::ep;
 use ort::session::Session;
-use ort::session::builder::GraphOptimizationLevel;
 use ort::value::Tensor;
 use serde::Deserialize;
 use tokenizers::{Tokenizer, TruncationParams};
 use turnflow_engine::component::{Ability, BuildError, Check, Model, ModelConfig, ModelKind};
-use turnflow_engine::inference::{Backend, Embedder, InferenceError, Limits, Role, Service, Tokenize, Urgency, Vector};
+use turnflow_engine::inference::{Backend, Embedder, InferenceError, Limits, Role, Service, Urgency, Vector};
 use turnflow_engine::spec::{FilePath, from_tree};
 
 use self::direct::Settings;
+pub use super::runtime::Device;
+use super::runtime::{Offsets, Tokens, read, require_inputs, session};
 
 /// The table's entry.
 pub const KIND: ModelKind = ModelKind {
@@ -46,16 +45,6 @@ pub enum Pooling {
     Cls,
     /// The last token's that is not padding.
     Last,
-}
-
-/// Where a model runs.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
-pub enum Device {
-    /// On the processor.
-    #[default]
-    Cpu,
-    /// On the NVIDIA GPU with this number.
-    Cuda(i32),
 }
 
 /// Fields of `Onnx`.
@@ -146,17 +135,11 @@ impl ModelConfig for OnnxConfig {
 
 impl OnnxConfig {
     fn tokenizers(&self) -> Result<Tokenizers, InferenceError> {
-        let bytes = read(&self.tokenizer.path)?;
-        let mut cut = Tokenizer::from_bytes(&bytes)
-            .map_err(|error| InferenceError::Tokenizer(format!("`{}`: {error}", self.tokenizer.path.display())))?;
-        let pad = cut.get_padding().map_or(0, |padding| i64::from(padding.pad_id));
-        let plain = |error| InferenceError::Tokenizer(format!("{error}"));
-        cut.with_padding(None);
-        cut.with_truncation(None).map_err(plain)?;
-        let whole = cut.clone();
+        let Tokens { bytes, tokenizer: whole, pad } = Tokens::read(&self.tokenizer.path)?;
+        let mut cut = whole.clone();
         let truncation = TruncationParams { max_length: self.max_tokens, ..Default::default() };
-        cut.with_truncation(Some(truncation)).map_err(plain)?;
-        Ok(Tokenizers { bytes, cut, whole, pad })
+        cut.with_truncation(Some(truncation)).map_err(|error| InferenceError::Tokenizer(error.to_string()))?;
+        Ok(Tokenizers { bytes, cut, whole, pad: pad.unwrap_or(0) })
     }
 
     fn open(&self, name: &str) -> Result<Model, InferenceError> {
@@ -192,7 +175,7 @@ impl OnnxConfig {
             name: name.to_owned(),
             fingerprint,
             embedder: Some(Arc::new(Shared(embedder))),
-            tokenizer: Some(Arc::new(Words(whole))),
+            tokenizer: Some(Arc::new(Offsets(whole))),
             meter: Some(Arc::new(move || counted.service.usage())),
             ..Model::default()
         })
@@ -208,53 +191,6 @@ struct Tokenizers {
     pad: i64,
 }
 
-fn read(path: &Path) -> Result<Vec<u8>, InferenceError> {
-    std::fs::read(path).map_err(|error| InferenceError::File { path: path.to_owned(), reason: error.to_string() })
-}
-
-/// The process's ONNX Runtime; loaded once.
-fn environment(model: &Path) -> Result<ort::environment::Environment, InferenceError> {
-    static ENVIRONMENT: OnceLock<Result<ort::environment::Environment, InferenceError>> = OnceLock::new();
-    ENVIRONMENT
-        .get_or_init(|| {
-            let library = runtime_library(model)?;
-            ort::init_from(&library)
-                .map_err(|error| InferenceError::Runtime(format!("cannot load `{}`: {error}", library.display())))?
-                .with_name("turnflow")
-                .build()
-                .map_err(|error| InferenceError::Runtime(error.to_string()))
-        })
-        .clone()
-}
-
-/// `$ORT_DYLIB_PATH`; else `onnxruntime/libonnxruntime.so` in a directory above the model
-/// or in `models`.
-fn runtime_library(model: &Path) -> Result<PathBuf, InferenceError> {
-    if let Some(given) = std::env::var_os("ORT_DYLIB_PATH").filter(|path| !path.is_empty()) {
-        let path = PathBuf::from(given);
-        return if path.exists() {
-            Ok(path)
-        } else {
-            Err(InferenceError::Runtime(format!(
-                "$ORT_DYLIB_PATH names `{}`, which is not there; correct it, or unset it to use what \
-                 `turnflow models fetch` brings",
-                path.display()
-            )))
-        };
-    }
-    let absolute = std::path::absolute(model).unwrap_or_else(|_| model.to_owned());
-    let near = absolute.ancestors().skip(1).take(4).map(|directory| directory.join("onnxruntime"));
-    let candidates =
-        near.chain([PathBuf::from("models/onnxruntime")]).map(|directory| directory.join("libonnxruntime.so"));
-    let candidates: Vec<PathBuf> = candidates.collect();
-    candidates.iter().find(|path| path.exists()).cloned().ok_or_else(|| {
-        InferenceError::Runtime(format!(
-            "there is no `{}`; `turnflow models fetch` brings it, or set $ORT_DYLIB_PATH",
-            candidates.get(1).map_or("models/onnxruntime".into(), |path| path.display().to_string())
-        ))
-    })
-}
-
 struct Encoder {
     session: Session,
     pooling: Pooling,
@@ -267,39 +203,9 @@ struct Encoder {
 
 impl Encoder {
     fn load(config: &OnnxConfig, pad: i64, settings: Settings) -> Result<Self, InferenceError> {
-        let failed = |error: &dyn std::fmt::Display| InferenceError::Failed(error.to_string());
-        let environment = environment(&config.path.path)?;
-        let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
-        let mut builder = Session::builder(&environment)
-            .map_err(|error| failed(&error))?
-            .with_optimization_level(GraphOptimizationLevel::All)
-            .map_err(|error| failed(&error))?
-            .with_intra_threads(config.threads.unwrap_or(cores))
-            .map_err(|error| failed(&error))?;
-        if settings == Settings::Service {
-            builder = builder
-                // A pattern is kept for each shape, and shapes are many.
-                .with_memory_pattern(false)
-                .map_err(|error| failed(&error))?
-                // Threads that spin between batches would take the cores from the workers.
-                .with_config_entry("session.intra_op.allow_spinning", "0")
-                .map_err(|error| failed(&error))?;
-        }
-        if let Device::Cuda(device) = config.device {
-            let provider = ep::CUDA::default().with_device_id(device).build().error_on_failure();
-            builder = builder.with_execution_providers([provider]).map_err(|error| InferenceError::Device {
-                device: format!("Cuda({device})"),
-                reason: format!("{error}; it needs an NVIDIA driver and the GPU build of ONNX Runtime"),
-            })?;
-        }
-        let session = builder.commit_from_file(&config.path.path).map_err(|error| failed(&error))?;
-        let inputs: Vec<&str> = session.inputs().iter().map(|input| input.name()).collect();
-        for wanted in ["input_ids", "attention_mask"] {
-            if !inputs.contains(&wanted) {
-                return Err(InferenceError::Shape(format!("has no input `{wanted}`; it has: {}", inputs.join(", "))));
-            }
-        }
-        let has_types = inputs.contains(&"token_type_ids");
+        let session = session(&config.path.path, config.device, config.threads, settings)?;
+        require_inputs(&session, &["input_ids", "attention_mask"])?;
+        let has_types = session.inputs().iter().any(|input| input.name() == "token_type_ids");
         let output = session.outputs().iter().position(|output| output.name() == "last_hidden_state").unwrap_or(0);
         Ok(Self { session, pooling: config.pooling, normalize: config.normalize, pad, has_types, output })
     }
@@ -435,16 +341,6 @@ impl OnnxEmbedder {
                 .map_err(|error| InferenceError::Tokenizer(error.to_string()))
         };
         texts.into_iter().map(encode).collect()
-    }
-}
-
-/// The tokenizer without truncation, for chunkers.
-struct Words(Tokenizer);
-
-impl Tokenize for Words {
-    fn offsets(&self, text: &str) -> Result<Vec<(usize, usize)>, InferenceError> {
-        let encoding = self.0.encode(text, false).map_err(|error| InferenceError::Tokenizer(error.to_string()))?;
-        Ok(encoding.get_offsets().to_vec())
     }
 }
 

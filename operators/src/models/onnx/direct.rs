@@ -3,16 +3,8 @@
 use tokenizers::Tokenizer;
 use turnflow_engine::inference::{Backend, InferenceError, Vector};
 
+pub use super::super::runtime::Settings;
 use super::{Encoder, OnnxConfig};
-
-/// How a session is set up.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Settings {
-    /// As the service's own is: it shares the cores with others.
-    Service,
-    /// ONNX Runtime's, but for the number of threads.
-    Defaults,
-}
 
 /// A session that is called directly, on the caller's thread.
 pub struct Direct {

@@ -1,0 +1,155 @@
+//! What all models in ONNX share: the runtime library, sessions, devices, tokenizers.
+
+use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
+
+use ort::ep;
+use ort::session::Session;
+use ort::session::builder::GraphOptimizationLevel;
+use serde::Deserialize;
+use tokenizers::Tokenizer;
+use turnflow_engine::inference::{InferenceError, Tokenize};
+
+/// Where a model runs.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+pub enum Device {
+    /// On the processor.
+    #[default]
+    Cpu,
+    /// On the NVIDIA GPU with this number.
+    Cuda(i32),
+}
+
+/// How a session is set up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Settings {
+    /// As the service's own is: it shares the cores with others.
+    Service,
+    /// ONNX Runtime's, but for the number of threads.
+    Defaults,
+}
+
+/// A file of a model.
+pub(crate) fn read(path: &Path) -> Result<Vec<u8>, InferenceError> {
+    std::fs::read(path).map_err(|error| InferenceError::File { path: path.to_owned(), reason: error.to_string() })
+}
+
+/// The process's ONNX Runtime; loaded once.
+fn environment(model: &Path) -> Result<ort::environment::Environment, InferenceError> {
+    static ENVIRONMENT: OnceLock<Result<ort::environment::Environment, InferenceError>> = OnceLock::new();
+    ENVIRONMENT
+        .get_or_init(|| {
+            let library = runtime_library(model)?;
+            ort::init_from(&library)
+                .map_err(|error| InferenceError::Runtime(format!("cannot load `{}`: {error}", library.display())))?
+                .with_name("turnflow")
+                .build()
+                .map_err(|error| InferenceError::Runtime(error.to_string()))
+        })
+        .clone()
+}
+
+/// `$ORT_DYLIB_PATH`; else `onnxruntime/libonnxruntime.so` in a directory above the model
+/// or in `models`.
+fn runtime_library(model: &Path) -> Result<PathBuf, InferenceError> {
+    if let Some(given) = std::env::var_os("ORT_DYLIB_PATH").filter(|path| !path.is_empty()) {
+        let path = PathBuf::from(given);
+        return if path.exists() {
+            Ok(path)
+        } else {
+            Err(InferenceError::Runtime(format!(
+                "$ORT_DYLIB_PATH names `{}`, which is not there; correct it, or unset it to use what \
+                 `turnflow models fetch` brings",
+                path.display()
+            )))
+        };
+    }
+    let absolute = std::path::absolute(model).unwrap_or_else(|_| model.to_owned());
+    let near = absolute.ancestors().skip(1).take(4).map(|directory| directory.join("onnxruntime"));
+    let candidates =
+        near.chain([PathBuf::from("models/onnxruntime")]).map(|directory| directory.join("libonnxruntime.so"));
+    let candidates: Vec<PathBuf> = candidates.collect();
+    candidates.iter().find(|path| path.exists()).cloned().ok_or_else(|| {
+        InferenceError::Runtime(format!(
+            "there is no `{}`; `turnflow models fetch` brings it, or set $ORT_DYLIB_PATH",
+            candidates.get(1).map_or("models/onnxruntime".into(), |path| path.display().to_string())
+        ))
+    })
+}
+
+/// A session for a model's file; `threads` defaults to as many as there are cores.
+pub(crate) fn session(
+    path: &Path,
+    device: Device,
+    threads: Option<usize>,
+    settings: Settings,
+) -> Result<Session, InferenceError> {
+    let failed = |error: &dyn std::fmt::Display| InferenceError::Failed(error.to_string());
+    let environment = environment(path)?;
+    let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+    let mut builder = Session::builder(&environment)
+        .map_err(|error| failed(&error))?
+        .with_optimization_level(GraphOptimizationLevel::All)
+        .map_err(|error| failed(&error))?
+        .with_intra_threads(threads.unwrap_or(cores))
+        .map_err(|error| failed(&error))?;
+    if settings == Settings::Service {
+        builder = builder
+            // A pattern is kept for each shape, and shapes are many.
+            .with_memory_pattern(false)
+            .map_err(|error| failed(&error))?
+            // Threads that spin between batches would take the cores from the workers.
+            .with_config_entry("session.intra_op.allow_spinning", "0")
+            .map_err(|error| failed(&error))?;
+    }
+    if let Device::Cuda(device) = device {
+        let provider = ep::CUDA::default().with_device_id(device).build().error_on_failure();
+        builder = builder.with_execution_providers([provider]).map_err(|error| InferenceError::Device {
+            device: format!("Cuda({device})"),
+            reason: format!("{error}; it needs an NVIDIA driver and the GPU build of ONNX Runtime"),
+        })?;
+    }
+    builder.commit_from_file(path).map_err(|error| failed(&error))
+}
+
+/// Fails unless a model has these inputs.
+pub(crate) fn require_inputs(session: &Session, wanted: &[&str]) -> Result<(), InferenceError> {
+    let inputs: Vec<&str> = session.inputs().iter().map(|input| input.name()).collect();
+    match wanted.iter().find(|wanted| !inputs.contains(wanted)) {
+        Some(missing) => Err(InferenceError::Shape(format!("has no input `{missing}`; it has: {}", inputs.join(", ")))),
+        None => Ok(()),
+    }
+}
+
+/// A tokenizer as its file has it, but for padding and truncation, which are off.
+pub(crate) struct Tokens {
+    /// The file.
+    pub bytes: Vec<u8>,
+    /// What it holds.
+    pub tokenizer: Tokenizer,
+    /// The token to pad with, if the file names one.
+    pub pad: Option<i64>,
+}
+
+impl Tokens {
+    /// Reads a `tokenizer.json`.
+    pub fn read(path: &Path) -> Result<Self, InferenceError> {
+        let bytes = read(path)?;
+        let mut tokenizer = Tokenizer::from_bytes(&bytes)
+            .map_err(|error| InferenceError::Tokenizer(format!("`{}`: {error}", path.display())))?;
+        let pad = tokenizer.get_padding().map(|padding| i64::from(padding.pad_id));
+        tokenizer.with_padding(None);
+        tokenizer.with_truncation(None).map_err(|error| InferenceError::Tokenizer(error.to_string()))?;
+        Ok(Self { bytes, tokenizer, pad })
+    }
+}
+
+/// The tokenizer without truncation, for chunkers.
+pub(crate) struct Offsets(pub Tokenizer);
+
+impl Tokenize for Offsets {
+    fn offsets(&self, text: &str) -> Result<Vec<(usize, usize)>, InferenceError> {
+        let encoding = self.0.encode(text, false).map_err(|error| InferenceError::Tokenizer(error.to_string()))?;
+        Ok(encoding.get_offsets().to_vec())
+    }
+}
