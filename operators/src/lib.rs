@@ -35,7 +35,8 @@ pub static OPERATORS: &[OperatorKind] = &[
 ];
 
 /// Every kind of model.
-pub static MODELS: &[ModelKind] = &[models::onnx::KIND, models::open_ai::KIND];
+pub static MODELS: &[ModelKind] =
+    &[models::onnx::KIND, models::onnx_decoder::KIND, models::onnx_seq2_seq::KIND, models::open_ai::KIND];
 
 /// Every chunker.
 pub static CHUNKERS: &[ChunkerKind] =

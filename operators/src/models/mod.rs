@@ -1,6 +1,8 @@
 //! Inference back ends, one module each.
 
 pub mod onnx;
+pub mod onnx_decoder;
+pub mod onnx_seq2_seq;
 pub mod open_ai;
 mod runtime;
 mod search;

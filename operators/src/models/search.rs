@@ -52,16 +52,24 @@ pub(crate) struct Found {
 impl Search {
     /// Begins after `given`, with one row.
     pub fn new(sampling: Sampling, ends: Vec<u32>, min_tokens: usize, given: Vec<u32>) -> Self {
-        let mut hasher = blake3::Hasher::new();
-        hasher.update(&sampling.seed.to_le_bytes());
-        given.iter().for_each(|token| _ = hasher.update(&token.to_le_bytes()));
-        let random = hasher.finalize_xof();
+        let random = random(sampling.seed, given.iter());
         Self { sampling, ends, min_tokens, given, rows: vec![Row::default()], finished: Vec::new(), random }
+    }
+
+    /// Makes random numbers depend on this too, for models whose prompt is not what is given.
+    pub fn seeded_by(mut self, prompt: &[u32]) -> Self {
+        self.random = random(self.sampling.seed, self.given.iter().chain(prompt));
+        self
     }
 
     /// How many prefixes it wants logits for; 0 when it has ended.
     pub fn rows(&self) -> usize {
         self.rows.len()
+    }
+
+    /// How many rows there may come to be.
+    pub fn width(&self) -> usize {
+        self.sampling.beams.max(1)
     }
 
     /// The last token of each row, none before the first step.
@@ -236,6 +244,14 @@ impl Search {
         self.random.fill(&mut bytes);
         (u64::from_le_bytes(bytes) >> 11) as f64 / (1u64 << 53) as f64
     }
+}
+
+/// Bytes that a seed and some tokens determine.
+fn random<'a>(seed: u64, tokens: impl Iterator<Item = &'a u32>) -> blake3::OutputReader {
+    let mut hasher = blake3::Hasher::new();
+    hasher.update(&seed.to_le_bytes());
+    tokens.for_each(|token| _ = hasher.update(&token.to_le_bytes()));
+    hasher.finalize_xof()
 }
 
 /// The token with the highest score, the first of them; none if all are banned.
