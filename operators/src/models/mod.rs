@@ -2,8 +2,12 @@
 
 pub mod cross_encoder;
 pub mod onnx;
+pub mod onnx_decoder;
+pub mod onnx_seq2_seq;
 pub mod onnx_sparse;
+pub mod open_ai;
 mod runtime;
+mod search;
 mod text;
 pub mod word_vectors;
 

@@ -35,7 +35,7 @@ pub(crate) fn read(path: &Path) -> Result<Vec<u8>, InferenceError> {
 }
 
 /// The process's ONNX Runtime; loaded once.
-fn environment(model: &Path) -> Result<ort::environment::Environment, InferenceError> {
+pub(crate) fn environment(model: &Path) -> Result<ort::environment::Environment, InferenceError> {
     static ENVIRONMENT: OnceLock<Result<ort::environment::Environment, InferenceError>> = OnceLock::new();
     ENVIRONMENT
         .get_or_init(|| {

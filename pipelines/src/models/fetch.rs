@@ -127,10 +127,14 @@ impl Work<'_> {
 
     fn entry(&mut self, entry: &Entry) -> Result<Fetched, ModelsError> {
         let mut done = Fetched { name: entry.name.clone(), files: Vec::new() };
-        let convert = match &entry.convert {
-            Some(convert) if !self.has(&convert.to, convert.sha256.as_deref())? => Some(convert),
-            _ => None,
-        };
+        let mut convert = None;
+        for made in &entry.convert {
+            let mut complete = self.has(&made.to, made.sha256.as_deref())?;
+            for item in &made.more {
+                complete = complete && self.has(&item.to, Some(&item.sha256))?;
+            }
+            convert = (!complete).then_some(made);
+        }
         let own = self.scratch.join(&entry.name);
         for source in &entry.sources {
             let (Source::Package { files, .. } | Source::Model { files, .. }) = source;
@@ -156,7 +160,7 @@ impl Work<'_> {
             }
         }
         if let Some(convert) = convert {
-            done.files.push(self.convert(entry, convert, &own)?);
+            done.files.extend(self.convert(entry, convert, &own)?);
         }
         Ok(done)
     }
@@ -244,8 +248,8 @@ impl Work<'_> {
         Ok(inside)
     }
 
-    /// Runs an entry's conversion and moves the result into place.
-    fn convert(&mut self, entry: &Entry, convert: &Convert, own: &Path) -> Result<PathBuf, ModelsError> {
+    /// Runs an entry's conversion and moves what it made into place.
+    fn convert(&mut self, entry: &Entry, convert: &Convert, own: &Path) -> Result<Vec<PathBuf>, ModelsError> {
         create(own)?;
         let python = self.environment(entry, &convert.requirements)?;
         (self.progress)(&format!("{}: running {}", entry.name, convert.script));
@@ -266,7 +270,14 @@ impl Work<'_> {
         if let Some(sha256) = &convert.sha256 {
             expect(&convert.to, &made, sha256)?;
         }
-        self.place(&made, &convert.to)
+        for item in &convert.more {
+            expect(&item.to, &own.join(&item.from), &item.sha256)?;
+        }
+        let mut placed = vec![self.place(&made, &convert.to)?];
+        for item in &convert.more {
+            placed.push(self.place(&own.join(&item.from), &item.to)?);
+        }
+        Ok(placed)
     }
 }
 

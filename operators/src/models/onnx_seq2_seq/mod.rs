@@ -1,0 +1,237 @@
+//! An encoder-decoder in ONNX (T5 and its kin), run by ONNX Runtime: prompts to texts.
+//!
+//! ```ron
+//! OnnxSeq2Seq(
+//!     encoder: "models/flan-t5/encoder_model.onnx", decoder: "models/flan-t5/decoder_model.onnx",
+//!     tokenizer: "models/flan-t5/tokenizer.json", start: "<pad>", eos: ["</s>"], max_input: 512,
+//!     sampling: (max_tokens: 60, beams: 3, no_repeat_ngram: 3, length_penalty: 1.0, early_stopping: true),
+//! )
+//! ```
+//!
+//! Files and names are optimum's: the encoder takes `input_ids` and `attention_mask` and gives
+//! `last_hidden_state`; the decoder without a cache takes `input_ids`,
+//! `encoder_attention_mask` and `encoder_hidden_states` and gives `logits`. These models know
+//! no chat: they read the messages' texts. The example's sampling is that of a published
+//! system for short grounded answers (TechSSN, its table of generation settings).
+//!
+//! Inputs that wait at the same time share a batch, and their beams share each step. The same
+//! prompt gives the same text, but for the rounding of sums beside padding. Cost: without a
+//! cache, the token number n costs the decoder n tokens for each beam; texts are short.
+
+mod net;
+#[cfg(test)]
+mod tests;
+
+use std::sync::Arc;
+
+use futures::FutureExt;
+use futures::future::BoxFuture;
+use serde::Deserialize;
+use tokenizers::Tokenizer;
+use turnflow_engine::component::{Ability, BuildError, Check, Model, ModelConfig, ModelKind};
+use turnflow_engine::inference::{InferenceError, Limits, Service, Urgency};
+use turnflow_engine::language::{Finish, Generation, Generator, Prompt, Sampling, SamplingFields};
+use turnflow_engine::spec::{FilePath, from_tree};
+
+use self::net::{Net, Request};
+use super::runtime::{Device, Offsets, Settings, Tokens, read, session};
+
+/// The table's entry.
+pub const KIND: ModelKind = ModelKind {
+    name: "OnnxSeq2Seq",
+    summary: "an encoder-decoder in ONNX: prompts to texts, and a tokenizer",
+    parse: |tree, sources| Ok(Box::new(from_tree::<OnnxSeq2SeqConfig>(tree, sources)?)),
+};
+
+/// Fields of `OnnxSeq2Seq`.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct OnnxSeq2SeqConfig {
+    /// The encoder's file.
+    pub encoder: FilePath,
+    /// The decoder's file, the one without a cache.
+    pub decoder: FilePath,
+    /// Their `tokenizer.json`.
+    pub tokenizer: FilePath,
+    /// The token that the decoder begins with. Default `"<pad>"`, as T5 has it.
+    #[serde(default = "default_start")]
+    pub start: String,
+    /// Tokens that end a text. Default `["</s>"]`.
+    #[serde(default = "default_eos")]
+    pub eos: Vec<String>,
+    /// Tokens that the encoder takes, special ones included; longer prompts are cut where they
+    /// allow it. Default 512.
+    #[serde(default = "default_max_input")]
+    pub max_input: usize,
+    /// Tokens before which no text ends. Default 0.
+    #[serde(default)]
+    pub min_tokens: usize,
+    /// `Cpu` (default) or `Cuda(n)`.
+    #[serde(default)]
+    pub device: Device,
+    /// Threads on the processor. Default: as many as there are cores.
+    #[serde(default)]
+    pub threads: Option<usize>,
+    /// Prompts in a batch, at most. Default 8.
+    #[serde(default = "default_batch")]
+    pub batch: usize,
+    /// How to generate, where operators leave it open.
+    #[serde(default)]
+    pub sampling: SamplingFields,
+}
+
+fn default_start() -> String {
+    "<pad>".to_owned()
+}
+fn default_eos() -> Vec<String> {
+    vec!["</s>".to_owned()]
+}
+fn default_max_input() -> usize {
+    512
+}
+fn default_batch() -> usize {
+    8
+}
+
+impl ModelConfig for OnnxSeq2SeqConfig {
+    fn validate(&self, check: &mut Check<'_>) {
+        check.exists("encoder", &self.encoder);
+        check.exists("decoder", &self.decoder);
+        check.exists("tokenizer", &self.tokenizer);
+        if self.eos.is_empty() {
+            check.error("wrong-value", "eos", "without a token that ends texts, none ends");
+        }
+        check.range("max_input", self.max_input, 8, 1_000_000);
+        check.range("batch", self.batch, 1, 1024);
+        if let Some(threads) = self.threads {
+            check.range("threads", threads, 1, 1024);
+        }
+        self.sampling.validate("sampling", check);
+        let most = self.sampling.over(&Sampling::default()).max_tokens;
+        check.range("min_tokens", self.min_tokens, 0, most);
+    }
+
+    fn abilities(&self) -> &'static [Ability] {
+        &[Ability::Generate, Ability::Tokenize]
+    }
+
+    fn explain(&self) -> String {
+        let sampling = self.sampling.over(&Sampling::default());
+        format!(
+            "encoder: {:?}, decoder: {:?}, max_input: {}, max_tokens: {}, beams: {}, no_repeat_ngram: {}, \
+             length_penalty: {}, early_stopping: {}, temperature: {}, batch: {}, device: {:?}",
+            self.encoder.written,
+            self.decoder.written,
+            self.max_input,
+            sampling.max_tokens,
+            sampling.beams,
+            sampling.no_repeat_ngram,
+            sampling.length_penalty,
+            sampling.early_stopping,
+            sampling.temperature,
+            self.batch,
+            self.device
+        )
+    }
+
+    fn load(&self, name: &str) -> Result<Model, BuildError> {
+        self.open(name).map_err(|source| BuildError::Model { model: name.to_owned(), source })
+    }
+}
+
+impl OnnxSeq2SeqConfig {
+    fn open(&self, name: &str) -> Result<Model, InferenceError> {
+        let Tokens { bytes, tokenizer, pad } = Tokens::read(&self.tokenizer.path)?;
+        let id = |token: &String| {
+            let missing = || InferenceError::Tokenizer(format!("it has no token {token:?}"));
+            tokenizer.token_to_id(token).ok_or_else(missing)
+        };
+        let (start, ends) = (id(&self.start)?, self.eos.iter().map(id).collect::<Result<Vec<u32>, _>>()?);
+
+        let mut hasher = blake3::Hasher::new();
+        for file in [&self.encoder, &self.decoder] {
+            hasher.update(&read(&file.path)?);
+        }
+        hasher.update(&bytes);
+        hasher.update(format!("{start} {ends:?} {} {}", self.max_input, self.min_tokens).as_bytes());
+        let fingerprint = hasher.finalize().to_hex().to_string();
+
+        let config = self.clone();
+        let pad = pad.unwrap_or(i64::from(start));
+        let batch_tokens = self.batch * self.max_input;
+        let limits = Limits { batch_inputs: self.batch, batch_tokens, ..Limits::default() };
+        let (service, ()) = Service::start(name, limits, move || {
+            let open = |file: &FilePath| session(&file.path, config.device, config.threads, Settings::Service);
+            let net = Net::new(open(&config.encoder)?, open(&config.decoder)?, start, ends, pad, config.min_tokens)?;
+            Ok((net, ()))
+        })?;
+        let inner = Arc::new(Seq2Seq {
+            service,
+            tokenizer: tokenizer.clone(),
+            max_input: self.max_input,
+            sampling: self.sampling.over(&Sampling::default()),
+        });
+        let counted = inner.clone();
+        Ok(Model {
+            name: name.to_owned(),
+            fingerprint,
+            tokenizer: Some(Arc::new(Offsets(tokenizer))),
+            generator: Some(Arc::new(Shared(inner))),
+            meter: Some(Arc::new(move || counted.service.usage())),
+            ..Model::default()
+        })
+    }
+}
+
+struct Seq2Seq {
+    service: Service<Net>,
+    tokenizer: Tokenizer,
+    max_input: usize,
+    sampling: Sampling,
+}
+
+/// What the futures share.
+struct Shared(Arc<Seq2Seq>);
+
+fn wrong(error: tokenizers::Error) -> InferenceError {
+    InferenceError::Tokenizer(error.to_string())
+}
+
+impl Seq2Seq {
+    fn fit(&self, prompt: Prompt) -> Result<Vec<u32>, InferenceError> {
+        let encode = |prompt: &Prompt| self.tokenizer.encode_fast(prompt.plain(), true).map_err(wrong);
+        let prompt = prompt.fit(self.max_input, |prompt| Ok(encode(prompt)?.len()))?;
+        Ok(encode(&prompt)?.get_ids().to_vec())
+    }
+
+    async fn generate(self: Arc<Self>, prompt: Prompt, sampling: Sampling) -> Result<Generation, InferenceError> {
+        let this = self.clone();
+        let tokens = tokio::task::spawn_blocking(move || this.fit(prompt))
+            .await
+            .map_err(|error| InferenceError::Failed(error.to_string()))??;
+        let (prompt_tokens, stop) = (tokens.len() as u64, sampling.stop.clone());
+        let found = self.service.call(vec![Request { tokens, sampling }], Urgency::Turn).await?;
+        let found = found.into_iter().next().ok_or_else(|| InferenceError::Failed("it gave nothing".into()))?;
+        let mut text = self.tokenizer.decode(&found.tokens, true).map_err(wrong)?;
+        let mut finish = found.finish;
+        if let Some(end) = stop.iter().filter_map(|stop| text.find(stop.as_str())).min() {
+            text.truncate(end);
+            finish = Finish::Stop;
+        }
+        Ok(Generation { text, finish, prompt_tokens, tokens: found.tokens.len() as u64 })
+    }
+}
+
+impl Generator for Shared {
+    fn sampling(&self) -> &Sampling {
+        &self.0.sampling
+    }
+
+    fn generate(&self, prompt: Prompt, sampling: Sampling) -> BoxFuture<'static, Result<Generation, InferenceError>> {
+        self.0.clone().generate(prompt, sampling).boxed()
+    }
+
+    fn count(&self, text: &str) -> usize {
+        self.0.tokenizer.encode_fast(text, false).map_or(0, |encoding| encoding.len())
+    }
+}

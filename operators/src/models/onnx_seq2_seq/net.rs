@@ -1,0 +1,152 @@
+//! The two sessions, and the searches of a batch stepped together.
+
+use ndarray::{Array2, Array3};
+use ort::session::Session;
+use ort::value::Tensor;
+use turnflow_engine::inference::{Backend, InferenceError};
+use turnflow_engine::language::Sampling;
+
+use super::super::runtime::require_inputs;
+use super::super::search::{Found, Search};
+
+/// A prompt, and how to go on.
+pub(super) struct Request {
+    pub tokens: Vec<u32>,
+    pub sampling: Sampling,
+}
+
+/// Encoder and decoder.
+pub(super) struct Net {
+    encoder: Session,
+    decoder: Session,
+    start: u32,
+    ends: Vec<u32>,
+    pad: i64,
+    min_tokens: usize,
+}
+
+fn failed(error: ort::Error) -> InferenceError {
+    InferenceError::Failed(error.to_string())
+}
+
+impl Net {
+    pub fn new(
+        encoder: Session,
+        decoder: Session,
+        start: u32,
+        ends: Vec<u32>,
+        pad: i64,
+        min_tokens: usize,
+    ) -> Result<Self, InferenceError> {
+        require_inputs(&encoder, &["input_ids", "attention_mask"])?;
+        require_inputs(&decoder, &["input_ids", "encoder_attention_mask", "encoder_hidden_states"])?;
+        if decoder.inputs().len() > 3 {
+            let more: Vec<&str> = decoder.inputs().iter().map(|input| input.name()).collect();
+            let reason =
+                format!("has a decoder with a cache ({}); use the one without (`decoder_model.onnx`)", more.join(", "));
+            return Err(InferenceError::Shape(reason));
+        }
+        Ok(Self { encoder, decoder, start, ends, pad, min_tokens })
+    }
+
+    /// The states of a batch, `[prompts, tokens, width]`, and their mask.
+    fn encode(&mut self, batch: &[&Request]) -> Result<(Array3<f32>, Array2<i64>), InferenceError> {
+        let longest = batch.iter().map(|request| request.tokens.len()).max().unwrap_or(0);
+        let at = |(row, at): (usize, usize)| batch[row].tokens.get(at).copied();
+        let ids = Array2::from_shape_fn((batch.len(), longest), |place| at(place).map_or(self.pad, i64::from));
+        let mask = Array2::from_shape_fn((batch.len(), longest), |place| i64::from(at(place).is_some()));
+        let inputs = vec![
+            ("input_ids", Tensor::from_array(ids).map_err(failed)?.into_dyn()),
+            ("attention_mask", Tensor::from_array(mask.clone()).map_err(failed)?.into_dyn()),
+        ];
+        let outputs = self.encoder.run(inputs).map_err(failed)?;
+        let output = outputs
+            .get("last_hidden_state")
+            .ok_or_else(|| InferenceError::Shape("gives no `last_hidden_state`".into()))?;
+        let (shape, values) = output.try_extract_tensor::<f32>().map_err(failed)?;
+        let wrong = |_| InferenceError::Shape(format!("gives states of shape {shape:?} for {} prompts", batch.len()));
+        let width = shape.last().map_or(0, |width| *width as usize);
+        let states = Array3::from_shape_vec((batch.len(), longest, width), values.to_vec()).map_err(wrong)?;
+        Ok((states, mask))
+    }
+
+    /// Logits after the last token of each row; a row is a prompt's place and its tokens,
+    /// and all rows have as many of these.
+    fn decode(
+        &mut self,
+        states: &Array3<f32>,
+        mask: &Array2<i64>,
+        rows: &[(usize, Vec<u32>)],
+    ) -> Result<Vec<Vec<f32>>, InferenceError> {
+        let length = rows.first().map_or(0, |(_, tokens)| tokens.len());
+        let places: Vec<usize> = rows.iter().map(|(place, _)| *place).collect();
+        let ids = Array2::from_shape_fn((rows.len(), length), |(row, at)| i64::from(rows[row].1[at]));
+        let axis = ndarray::Axis(0);
+        let inputs = vec![
+            ("input_ids", Tensor::from_array(ids).map_err(failed)?.into_dyn()),
+            ("encoder_attention_mask", Tensor::from_array(mask.select(axis, &places)).map_err(failed)?.into_dyn()),
+            ("encoder_hidden_states", Tensor::from_array(states.select(axis, &places)).map_err(failed)?.into_dyn()),
+        ];
+        let outputs = self.decoder.run(inputs).map_err(failed)?;
+        let output = outputs.get("logits").ok_or_else(|| InferenceError::Shape("gives no `logits`".into()))?;
+        let (shape, values) = output.try_extract_tensor::<f32>().map_err(failed)?;
+        let [batch, tokens, vocabulary] = shape[..] else {
+            return Err(InferenceError::Shape(format!("gives logits of shape {shape:?}")));
+        };
+        if batch as usize != rows.len() || tokens as usize != length || vocabulary == 0 {
+            return Err(InferenceError::Shape(format!(
+                "gives logits of shape {shape:?} for {} rows of {length}",
+                rows.len()
+            )));
+        }
+        let last = values.chunks_exact(vocabulary as usize).skip(length - 1).step_by(length).map(<[f32]>::to_vec);
+        let logits: Vec<Vec<f32>> = last.collect();
+        match logits.iter().flatten().any(|logit| logit.is_nan()) {
+            // What is no number would be chosen as silently as a token.
+            true => Err(InferenceError::Failed("the model gives no numbers".into())),
+            false => Ok(logits),
+        }
+    }
+}
+
+impl Backend for Net {
+    type Input = Request;
+    type Output = Found;
+
+    fn cost(input: &Request) -> usize {
+        input.tokens.len()
+    }
+
+    fn run(&mut self, batch: &[&Request]) -> Result<Vec<Found>, InferenceError> {
+        let (states, mask) = self.encode(batch)?;
+        let mut searches: Vec<Search> = batch
+            .iter()
+            .map(|request| {
+                Search::new(request.sampling.clone(), self.ends.clone(), self.min_tokens, vec![self.start])
+                    .seeded_by(&request.tokens)
+            })
+            .collect();
+        let mut rows: Vec<(usize, Vec<u32>)> = (0..batch.len()).map(|place| (place, vec![self.start])).collect();
+        while !rows.is_empty() {
+            let logits = self.decode(&states, &mask, &rows)?;
+            let (mut at, mut next) = (0, Vec::with_capacity(rows.len()));
+            for (place, search) in searches.iter_mut().enumerate() {
+                let own = at..at + search.rows();
+                at = own.end;
+                if own.is_empty() {
+                    continue;
+                }
+                let parents = search.advance(&logits[own.clone()].iter().map(Vec::as_slice).collect::<Vec<_>>());
+                for (parent, token) in parents.into_iter().zip(search.last()) {
+                    let mut tokens = rows[own.start + parent].1.clone();
+                    tokens.push(token);
+                    next.push((place, tokens));
+                }
+            }
+            rows = next;
+        }
+        let found =
+            |search: Search| search.found().ok_or_else(|| InferenceError::Failed("the search found nothing".into()));
+        searches.into_iter().map(found).collect()
+    }
+}

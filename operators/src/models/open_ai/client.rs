@@ -1,0 +1,282 @@
+//! Requests over HTTP: time limits, tries, and how many run at once.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant, SystemTime};
+
+use eventsource_stream::{EventStreamError, Eventsource};
+use futures::{Stream, StreamExt};
+use reqwest::header::{AUTHORIZATION, CONTENT_TYPE, HeaderMap, HeaderValue, RETRY_AFTER};
+use serde_json::Value;
+use tokio::sync::Semaphore;
+use turnflow_engine::inference::{InferenceError, Usage};
+use turnflow_engine::language::Generation;
+
+use super::stream::{AnswerError, Gathered, said};
+
+/// The longest pause between two tries that nobody asked for.
+const LONGEST_PAUSE: Duration = Duration::from_secs(30);
+
+/// What a client may take.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Limits {
+    /// For one try.
+    pub whole: Duration,
+    /// Between two pieces of an answer.
+    pub silence: Duration,
+    /// Before the second try.
+    pub pause: Duration,
+    pub retries: usize,
+    pub concurrency: usize,
+}
+
+/// What was asked of the server.
+#[derive(Debug, Default)]
+pub(super) struct Meter {
+    requests: AtomicU64,
+    tokens: AtomicU64,
+    busy_us: AtomicU64,
+}
+
+impl Meter {
+    pub fn usage(&self) -> Usage {
+        let requests = self.requests.load(Ordering::Relaxed);
+        let tokens = self.tokens.load(Ordering::Relaxed);
+        let busy_us = self.busy_us.load(Ordering::Relaxed);
+        Usage { inputs: requests, batches: requests, tokens, padded: tokens, busy_us }
+    }
+}
+
+/// A server, its key within.
+pub(super) struct Client {
+    http: reqwest::Client,
+    /// As errors name it.
+    url: String,
+    endpoint: reqwest::Url,
+    /// Only to take it out of what the server says.
+    key: Option<String>,
+    limits: Limits,
+    running: Semaphore,
+    pub meter: Arc<Meter>,
+}
+
+impl std::fmt::Debug for Client {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Client").field("url", &self.url).field("limits", &self.limits).finish_non_exhaustive()
+    }
+}
+
+/// A try that failed.
+struct Failure {
+    error: InferenceError,
+    /// Whether it may pass.
+    passing: bool,
+    /// When the server wants to be asked again.
+    after: Option<Duration>,
+}
+
+impl Client {
+    /// A client for the server at `url`; `key` is a variable's name and its value.
+    pub fn new(url: &str, key: Option<(&str, Option<String>)>, limits: Limits) -> Result<Self, InferenceError> {
+        let refused = |reason: String| InferenceError::Server { url: url.to_owned(), status: None, reason };
+        let endpoint = format!("{}/chat/completions", url.trim_end_matches('/'));
+        let endpoint =
+            reqwest::Url::parse(&endpoint).map_err(|error| refused(format!("this is no address: {error}")))?;
+        let mut headers = HeaderMap::new();
+        let mut secret = None;
+        if let Some((variable, value)) = key {
+            let value =
+                value.map(|value| value.trim().to_owned()).filter(|value| !value.is_empty()).ok_or_else(|| {
+                    refused(format!("the environment variable `{variable}`, which `key_env` names, is not set"))
+                })?;
+            let mut header = HeaderValue::from_str(&format!("Bearer {value}"))
+                .map_err(|_| refused(format!("the environment variable `{variable}` holds what cannot be a key")))?;
+            header.set_sensitive(true);
+            headers.insert(AUTHORIZATION, header);
+            secret = Some(value);
+        }
+        let mut builder = reqwest::Client::builder().default_headers(headers).connect_timeout(limits.whole);
+        let host = endpoint.host_str().unwrap_or_default().trim_matches(['[', ']']).to_owned();
+        if host == "localhost" || host.parse::<std::net::IpAddr>().is_ok_and(|address| address.is_loopback()) {
+            // A proxy for the outside does not lead back to this machine.
+            builder = builder.no_proxy();
+        }
+        let http = builder.build().map_err(|error| refused(error.to_string()))?;
+        let running = Semaphore::new(limits.concurrency);
+        Ok(Self { http, url: url.to_owned(), endpoint, key: secret, limits, running, meter: Arc::default() })
+    }
+
+    /// An error of this server's.
+    pub fn refused(&self, reason: String) -> InferenceError {
+        self.error(None, reason)
+    }
+
+    fn error(&self, status: Option<u16>, reason: String) -> InferenceError {
+        let reason = match &self.key {
+            Some(key) => reason.replace(key.as_str(), "[key]"),
+            None => reason,
+        };
+        InferenceError::Server { url: self.url.clone(), status, reason }
+    }
+
+    /// Sends a request, again if need be.
+    pub async fn complete(&self, body: &Value) -> Result<Generation, InferenceError> {
+        let body = serde_json::to_vec(body).map_err(|error| self.refused(error.to_string()))?;
+        // A place is kept during pauses too: a server that is overloaded is not to get more.
+        let _place = self.running.acquire().await.map_err(|error| self.refused(error.to_string()))?;
+        let mut tried = 0;
+        loop {
+            let begun = Instant::now();
+            self.meter.requests.fetch_add(1, Ordering::Relaxed);
+            let result = tokio::time::timeout(self.limits.whole, self.once(body.clone())).await;
+            self.meter.busy_us.fetch_add(begun.elapsed().as_micros() as u64, Ordering::Relaxed);
+            let failure = match result.unwrap_or_else(|_| Err(self.late(self.limits.whole))) {
+                Ok(generation) => {
+                    let tokens = generation.prompt_tokens + generation.tokens;
+                    self.meter.tokens.fetch_add(tokens, Ordering::Relaxed);
+                    return Ok(generation);
+                }
+                Err(failure) => failure,
+            };
+            let pause = failure.after.unwrap_or_else(|| pause(self.limits.pause, tried, &body));
+            // Nobody waits for a server that wants to be left alone for longer than a try takes.
+            let patient = failure.after.is_none_or(|after| after <= self.limits.whole);
+            if !failure.passing || tried >= self.limits.retries || !patient {
+                return Err(failure.error);
+            }
+            tracing::debug!(url = %self.url, error = %failure.error, ?pause, "a request is tried again");
+            tokio::time::sleep(pause).await;
+            tried += 1;
+        }
+    }
+
+    async fn once(&self, body: Vec<u8>) -> Result<Generation, Failure> {
+        let request = self.http.post(self.endpoint.clone()).header(CONTENT_TYPE, "application/json").body(body);
+        let answer = self.in_time(request.send()).await?.map_err(|error| self.broken(error))?;
+        let status = answer.status();
+        let after = answer.headers().get(RETRY_AFTER).and_then(|value| retry_after(value.to_str().ok()?));
+        let events = answer.headers().get(CONTENT_TYPE).is_some_and(|kind| {
+            kind.to_str().is_ok_and(|kind| kind.to_ascii_lowercase().starts_with("text/event-stream"))
+        });
+        if status.is_success() && events {
+            return self.gather(answer.bytes_stream().eventsource()).await;
+        }
+        let mut text = Vec::new();
+        let mut pieces = answer.bytes_stream();
+        while let Some(piece) = self.in_time(pieces.next()).await? {
+            match piece {
+                Ok(piece) => text.extend_from_slice(&piece),
+                // What a failed request's body says is of less weight than its status.
+                Err(_) if !status.is_success() => break,
+                Err(error) => return Err(self.broken(error)),
+            }
+        }
+        let text = String::from_utf8_lossy(&text);
+        if status.is_success() {
+            return Gathered::whole(&text).map_err(|error| self.wrong(&error));
+        }
+        let error = self.error(Some(status.as_u16()), format!("status {status}: {}", said(&text)));
+        let passing = status.is_server_error() || matches!(status.as_u16(), 408 | 409 | 425 | 429);
+        Err(Failure { error, passing, after })
+    }
+
+    async fn gather<B: AsRef<[u8]>>(
+        &self,
+        events: eventsource_stream::EventStream<impl Stream<Item = reqwest::Result<B>>>,
+    ) -> Result<Generation, Failure> {
+        let mut events = std::pin::pin!(events);
+        let mut gathered = Gathered::default();
+        while let Some(event) = self.in_time(events.next()).await? {
+            let event = event.map_err(|error| match error {
+                EventStreamError::Transport(error) => self.broken(error),
+                other => {
+                    let error = self.refused(format!("its stream of events cannot be read: {other}"));
+                    Failure { error, passing: false, after: None }
+                }
+            })?;
+            if event.data.trim().is_empty() {
+                continue;
+            }
+            if gathered.take(&event.data).map_err(|error| self.wrong(&error))? {
+                break;
+            }
+        }
+        gathered.end().map_err(|error| self.wrong(&error))
+    }
+
+    async fn in_time<F: Future>(&self, future: F) -> Result<F::Output, Failure> {
+        tokio::time::timeout(self.limits.silence, future).await.map_err(|_| self.late(self.limits.silence))
+    }
+
+    fn late(&self, waited: Duration) -> Failure {
+        let error = InferenceError::TimedOut { url: self.url.clone(), seconds: waited.as_secs_f64() };
+        Failure { error, passing: true, after: None }
+    }
+
+    fn wrong(&self, error: &AnswerError) -> Failure {
+        Failure { error: self.refused(error.to_string()), passing: *error == AnswerError::Cut, after: None }
+    }
+
+    fn broken(&self, error: reqwest::Error) -> Failure {
+        let passing = !error.is_builder() && !error.is_redirect();
+        let what = if error.is_connect() { "cannot connect" } else { "the connection broke" };
+        // The causes are told, the address is not: it is there already.
+        let error = error.without_url();
+        let mut reason = format!("{what}: {error}");
+        let mut cause = std::error::Error::source(&error);
+        while let Some(error) = cause {
+            reason = format!("{reason}: {error}");
+            cause = error.source();
+        }
+        Failure { error: self.refused(reason), passing, after: None }
+    }
+}
+
+/// The pause after so many tries: doubled each time, less up to a half that depends on what
+/// is asked, so that requests that failed together do not come back together.
+fn pause(first: Duration, tried: usize, body: &[u8]) -> Duration {
+    let mut hasher = blake3::Hasher::new();
+    hasher.update(body);
+    hasher.update(&(tried as u64).to_le_bytes());
+    let jitter = f64::from(hasher.finalize().as_bytes()[0]) / 512.0;
+    let doubled = first.saturating_mul(1 << tried.min(16)).min(LONGEST_PAUSE);
+    doubled.mul_f64(1.0 - jitter)
+}
+
+/// Seconds, or a date.
+fn retry_after(value: &str) -> Option<Duration> {
+    if let Ok(seconds) = value.trim().parse::<f64>() {
+        return Duration::try_from_secs_f64(seconds).ok();
+    }
+    let date = chrono::DateTime::parse_from_rfc2822(value.trim()).ok()?;
+    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).ok()?.as_secs() as i64;
+    Some(Duration::from_secs((date.timestamp() - now).max(0) as u64))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pauses_double_and_differ_from_request_to_request() {
+        let first = Duration::from_millis(500);
+        for tried in 0..5 {
+            let longest = first * (1 << tried);
+            let pauses: Vec<Duration> = (0u8..20).map(|body| pause(first, tried, &[body])).collect();
+            assert!(pauses.iter().all(|pause| *pause <= longest && *pause >= longest / 2), "{pauses:?}");
+            assert!(pauses.windows(2).any(|two| two[0] != two[1]));
+            assert_eq!(pause(first, tried, b"x"), pause(first, tried, b"x"));
+        }
+        assert!(pause(first, 40, b"x") <= LONGEST_PAUSE);
+    }
+
+    #[test]
+    fn retry_after_is_seconds_or_a_date() {
+        assert_eq!(retry_after("2"), Some(Duration::from_secs(2)));
+        assert_eq!(retry_after("Wed, 21 Oct 2015 07:28:00 GMT"), Some(Duration::ZERO));
+        let far = retry_after("Wed, 21 Oct 2195 07:28:00 GMT").unwrap();
+        assert!(far > Duration::from_secs(86_400));
+        assert_eq!(retry_after("soon"), None);
+        assert_eq!(retry_after("-1"), None);
+    }
+}

@@ -1,0 +1,213 @@
+//! A language model behind an OpenAI-compatible server: prompts to texts.
+//!
+//! ```ron
+//! OpenAi(
+//!     url: "http://127.0.0.1:8080/v1", model: "local", key_env: None, context: 8192,
+//!     timeout_s: 60, concurrency: 4, retries: 4, sampling: (max_tokens: 256, temperature: 0),
+//! )
+//! ```
+//!
+//! `POST {url}/chat/completions`, streamed, so that a server that hangs is found out between
+//! two tokens; servers that answer in one piece are understood too. What may pass is tried
+//! again: no connection, no answer in time, the statuses 408, 409, 425, 429 and 5xx, and
+//! streams cut before their end; with pauses that double, or as long as `Retry-After` says.
+//! What cannot pass (a wrong key, an unknown model, an answer that is no JSON) fails at once.
+//!
+//! The key is read from an environment variable and is in no error, log or fingerprint.
+//!
+//! Deterministic as far as the server is: the temperature 0 is asked for unless the pipeline
+//! says otherwise. Cost: one request a prompt, at most `concurrency` at a time.
+
+mod client;
+mod request;
+mod stream;
+#[cfg(test)]
+mod tests;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde::Deserialize;
+use turnflow_engine::component::{Ability, BuildError, Check, Model, ModelConfig, ModelKind};
+use turnflow_engine::inference::InferenceError;
+use turnflow_engine::language::{Sampling, SamplingFields};
+use turnflow_engine::spec::{FilePath, from_tree};
+
+use self::client::{Client, Limits};
+use self::request::Counter;
+use super::runtime::{Offsets, Tokens};
+
+/// The table's entry.
+pub const KIND: ModelKind = ModelKind {
+    name: "OpenAi",
+    summary: "a language model behind an OpenAI-compatible server",
+    parse: |tree, sources| Ok(Box::new(from_tree::<OpenAiConfig>(tree, sources)?)),
+};
+
+/// Fields of `OpenAi`.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct OpenAiConfig {
+    /// The server's address, up to and with `/v1`.
+    pub url: String,
+    /// The model's name there.
+    pub model: String,
+    /// The environment variable that holds the key. Default: no key is sent.
+    #[serde(default)]
+    pub key_env: Option<String>,
+    /// Seconds that one try may take in all. Default 60.
+    #[serde(default = "default_timeout")]
+    pub timeout_s: f64,
+    /// Seconds that may pass between two pieces of an answer. Default 30.
+    #[serde(default = "default_silence")]
+    pub silence_s: f64,
+    /// Requests at a time. Default 4.
+    #[serde(default = "default_concurrency")]
+    pub concurrency: usize,
+    /// Tries after the first. Default 4.
+    #[serde(default = "default_retries")]
+    pub retries: usize,
+    /// Seconds before the second try; doubled for each further one, less a jitter of up to a
+    /// half that depends on the prompt. Default 0.5.
+    #[serde(default = "default_pause")]
+    pub pause_s: f64,
+    /// Tokens that the model takes, generated ones included. Default 8192.
+    #[serde(default = "default_context")]
+    pub context: usize,
+    /// The model's `tokenizer.json`, to count tokens with. Without it they are estimated: one
+    /// for every four bytes, and no fewer than there are words.
+    #[serde(default)]
+    pub tokenizer: Option<FilePath>,
+    /// How to generate, where operators leave it open. The protocol has `max_tokens`,
+    /// `temperature`, `top_p`, `seed` and `stop`; the others cannot be asked for.
+    #[serde(default)]
+    pub sampling: SamplingFields,
+}
+
+fn default_timeout() -> f64 {
+    60.0
+}
+fn default_silence() -> f64 {
+    30.0
+}
+fn default_concurrency() -> usize {
+    4
+}
+fn default_retries() -> usize {
+    4
+}
+fn default_pause() -> f64 {
+    0.5
+}
+fn default_context() -> usize {
+    8192
+}
+
+impl ModelConfig for OpenAiConfig {
+    fn validate(&self, check: &mut Check<'_>) {
+        match reqwest::Url::parse(&self.url) {
+            Ok(url) if !matches!(url.scheme(), "http" | "https") => {
+                check.error("wrong-value", "url", "the address begins with http:// or https://");
+            }
+            Ok(url) if !url.username().is_empty() || url.password().is_some() || url.query().is_some() => {
+                let message = "the address has no user, password or query; a key belongs in the environment \
+                               variable that `key_env` names";
+                check.error("wrong-value", "url", message);
+            }
+            Ok(_) => {}
+            Err(error) => check.error("wrong-value", "url", format!("this is no address: {error}")),
+        }
+        if self.key_env.as_ref().is_some_and(|name| !is_variable(name)) {
+            // The text is not repeated: someone may have written the key itself.
+            check.error(
+                "wrong-value",
+                "key_env",
+                "this is the name of an environment variable, such as OPENAI_API_KEY",
+            );
+        }
+        check.range("timeout_s", self.timeout_s, 0.001, 86_400.0);
+        check.range("silence_s", self.silence_s, 0.001, 86_400.0);
+        check.range("pause_s", self.pause_s, 0.0, 3600.0);
+        check.range("concurrency", self.concurrency, 1, 10_000);
+        check.range("retries", self.retries, 0, 100);
+        check.range("context", self.context, 16, 100_000_000);
+        if let Some(tokenizer) = &self.tokenizer {
+            check.exists("tokenizer", tokenizer);
+        }
+        self.sampling.validate("sampling", check);
+        let sampling = self.sampling.over(&Sampling::default());
+        if let Some(field) = request::not_in_the_protocol(&sampling) {
+            let message = format!("`{field}` cannot be asked of an OpenAI-compatible server; leave it out");
+            check.error("wrong-value", "sampling", message);
+        }
+        if sampling.max_tokens >= self.context {
+            check.error("out-of-range", "sampling", "`max_tokens` leaves no room for a prompt in `context`");
+        }
+    }
+
+    fn abilities(&self) -> &'static [Ability] {
+        if self.tokenizer.is_some() { &[Ability::Generate, Ability::Tokenize] } else { &[Ability::Generate] }
+    }
+
+    fn explain(&self) -> String {
+        let sampling = self.sampling.over(&Sampling::default());
+        format!(
+            "url: {}, model: {:?}, key: {}, context: {}, max_tokens: {}, temperature: {}, timeout: {} s, \
+             concurrency: {}, retries: {}",
+            self.url,
+            self.model,
+            self.key_env.as_ref().map_or("none".to_owned(), |name| format!("from ${name}")),
+            self.context,
+            sampling.max_tokens,
+            sampling.temperature,
+            self.timeout_s,
+            self.concurrency,
+            self.retries,
+        )
+    }
+
+    fn load(&self, name: &str) -> Result<Model, BuildError> {
+        self.open(name).map_err(|source| BuildError::Model { model: name.to_owned(), source })
+    }
+}
+
+/// Whether this can be the name of an environment variable: a key has other letters.
+fn is_variable(name: &str) -> bool {
+    let mut chars = name.chars();
+    chars.next().is_some_and(|c| c.is_ascii_alphabetic() || c == '_')
+        && chars.all(|c| c.is_ascii_alphanumeric() || c == '_')
+}
+
+impl OpenAiConfig {
+    fn open(&self, name: &str) -> Result<Model, InferenceError> {
+        let tokens = self.tokenizer.as_ref().map(|file| Tokens::read(&file.path)).transpose()?;
+        let mut hasher = blake3::Hasher::new();
+        for part in ["OpenAi", &self.url, &self.model, &self.context.to_string()] {
+            hasher.update(&(part.len() as u64).to_le_bytes());
+            hasher.update(part.as_bytes());
+        }
+        tokens.iter().for_each(|tokens| _ = hasher.update(&tokens.bytes));
+        let key = self.key_env.as_ref().map(|variable| (variable.as_str(), std::env::var(variable).ok()));
+        let limits = Limits {
+            whole: Duration::from_secs_f64(self.timeout_s),
+            silence: Duration::from_secs_f64(self.silence_s),
+            pause: Duration::from_secs_f64(self.pause_s),
+            retries: self.retries,
+            concurrency: self.concurrency,
+        };
+        let counter = Counter { tokenizer: tokens.map(|tokens| tokens.tokenizer) };
+        let tokenizer = counter.tokenizer.clone();
+        let sampling = self.sampling.over(&Sampling::default());
+        let client = Client::new(&self.url, key, limits)?;
+        let meter = client.meter.clone();
+        let generator = request::OpenAi::new(client, self.model.clone(), self.context, counter, sampling);
+        Ok(Model {
+            name: name.to_owned(),
+            fingerprint: hasher.finalize().to_hex().to_string(),
+            tokenizer: tokenizer.map(|tokenizer| Arc::new(Offsets(tokenizer)) as _),
+            generator: Some(Arc::new(generator)),
+            meter: Some(Arc::new(move || meter.usage())),
+            ..Model::default()
+        })
+    }
+}

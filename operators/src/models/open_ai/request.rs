@@ -1,0 +1,145 @@
+//! Prompts to requests: what is sent, and what fits.
+
+use std::sync::Arc;
+
+use futures::FutureExt;
+use futures::future::BoxFuture;
+use serde_json::{Value, json};
+use tokenizers::Tokenizer;
+use turnflow_engine::inference::InferenceError;
+use turnflow_engine::language::{Generation, Generator, Prompt, Sampling};
+
+use super::client::Client;
+
+/// Tokens that a server's chat template may put around a message.
+const AROUND: usize = 8;
+
+/// Counts tokens, or estimates them.
+#[derive(Clone)]
+pub(super) struct Counter {
+    /// The model's own, if it is here.
+    pub tokenizer: Option<Tokenizer>,
+}
+
+impl Counter {
+    pub fn count(&self, text: &str) -> usize {
+        let counted = self.tokenizer.as_ref().and_then(|tokenizer| tokenizer.encode_fast(text, false).ok());
+        counted.map_or_else(|| estimate(text), |encoding| encoding.len())
+    }
+
+    fn prompt(&self, prompt: &Prompt) -> usize {
+        prompt.messages.iter().map(|message| self.count(&message.text()) + AROUND).sum()
+    }
+}
+
+/// Tokens of English are about four bytes long, and no longer than a word.
+fn estimate(text: &str) -> usize {
+    text.len().div_ceil(4).max(text.split_whitespace().count())
+}
+
+/// A field that asks for something other than usual and that the protocol does not have.
+pub(super) fn not_in_the_protocol(sampling: &Sampling) -> Option<&'static str> {
+    let usual = Sampling::default();
+    let fields = [
+        ("top_k", sampling.top_k != usual.top_k),
+        ("repetition_penalty", sampling.repetition_penalty.to_bits() != usual.repetition_penalty.to_bits()),
+        ("beams", sampling.beams != usual.beams),
+        ("no_repeat_ngram", sampling.no_repeat_ngram != usual.no_repeat_ngram),
+    ];
+    // Without beams, the length penalty and early stopping have nothing to act on.
+    fields.into_iter().find(|(_, asked)| *asked).map(|(field, _)| field)
+}
+
+/// The generator.
+pub(super) struct OpenAi {
+    client: Arc<Client>,
+    model: Arc<str>,
+    context: usize,
+    counter: Arc<Counter>,
+    sampling: Sampling,
+}
+
+impl OpenAi {
+    pub fn new(client: Client, model: String, context: usize, counter: Counter, sampling: Sampling) -> Self {
+        Self { client: Arc::new(client), model: model.into(), context, counter: Arc::new(counter), sampling }
+    }
+}
+
+impl Generator for OpenAi {
+    fn sampling(&self) -> &Sampling {
+        &self.sampling
+    }
+
+    fn generate(&self, prompt: Prompt, sampling: Sampling) -> BoxFuture<'static, Result<Generation, InferenceError>> {
+        let (client, model, counter) = (self.client.clone(), self.model.clone(), self.counter.clone());
+        let limit = self.context.saturating_sub(sampling.max_tokens);
+        async move {
+            if let Some(field) = not_in_the_protocol(&sampling) {
+                let reason = format!(
+                    "`{field}` cannot be asked of an OpenAI-compatible server; leave it out of the operator's `sampling`"
+                );
+                return Err(client.refused(reason));
+            }
+            let prompt = prompt.fit(limit, |prompt| Ok(counter.prompt(prompt)))?;
+            client.complete(&body(&model, &prompt, &sampling)).await
+        }
+        .boxed()
+    }
+
+    fn count(&self, text: &str) -> usize {
+        self.counter.count(text)
+    }
+}
+
+fn body(model: &str, prompt: &Prompt, sampling: &Sampling) -> Value {
+    let messages: Vec<Value> =
+        prompt.messages.iter().map(|message| json!({"role": message.role, "content": message.text()})).collect();
+    let mut body = json!({
+        "model": model,
+        "messages": messages,
+        "max_tokens": sampling.max_tokens,
+        "temperature": sampling.temperature,
+        "stream": true,
+        "stream_options": {"include_usage": true},
+    });
+    if sampling.top_p < 1.0 {
+        body["top_p"] = json!(sampling.top_p);
+    }
+    // Some servers know no seed, and at the temperature 0 it has no meaning.
+    if sampling.temperature > 0.0 {
+        body["seed"] = json!(sampling.seed);
+    }
+    if !sampling.stop.is_empty() {
+        body["stop"] = json!(sampling.stop);
+    }
+    body
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use turnflow_engine::language::{ChatRole, Message};
+
+    #[test]
+    fn only_what_is_asked_for_is_sent() {
+        let prompt = Prompt { messages: vec![Message::fixed(ChatRole::User, "why?")] };
+        let plain = body("m", &prompt, &Sampling::default());
+        assert_eq!(plain["messages"], json!([{"role": "user", "content": "why?"}]));
+        assert_eq!((&plain["max_tokens"], &plain["temperature"]), (&json!(256), &json!(0.0)));
+        assert!(["seed", "stop", "top_p"].iter().all(|field| plain.get(field).is_none()), "{plain}");
+        let sampling = Sampling { temperature: 0.5, top_p: 0.5, seed: 7, stop: vec!["\n".into()], ..plain_sampling() };
+        let all = body("m", &prompt, &sampling);
+        assert_eq!((&all["seed"], &all["stop"], &all["top_p"]), (&json!(7), &json!(["\n"]), &json!(0.5)));
+    }
+
+    fn plain_sampling() -> Sampling {
+        Sampling::default()
+    }
+
+    #[test]
+    fn tokens_are_estimated_from_bytes_and_words() {
+        for (text, tokens) in [("", 0), ("a b c d", 4), ("retrieval augmented", 5), ("é", 1)] {
+            assert_eq!(estimate(text), tokens, "{text}");
+        }
+    }
+}

@@ -1,0 +1,175 @@
+//! Answers to texts: a stream of events, or one piece of JSON.
+
+use serde::Deserialize;
+use turnflow_engine::language::{Finish, Generation};
+
+/// Why an answer gives no text.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+pub(super) enum AnswerError {
+    #[error("its answer is no JSON ({error}): {text}")]
+    NoJson { error: String, text: String },
+    #[error("it reports an error: {0}")]
+    Reported(String),
+    #[error("its answer has no choices")]
+    NoChoices,
+    #[error("it withheld the text (content filter)")]
+    Withheld,
+    #[error("its answer ended before the text did")]
+    Cut,
+}
+
+#[derive(Debug, Deserialize)]
+struct Piece {
+    #[serde(default)]
+    choices: Option<Vec<Choice>>,
+    #[serde(default)]
+    usage: Option<Usage>,
+    #[serde(default)]
+    error: Option<serde_json::Value>,
+}
+
+#[derive(Debug, Deserialize)]
+struct Choice {
+    /// Of a stream.
+    #[serde(default)]
+    delta: Option<Text>,
+    /// Of an answer in one piece.
+    #[serde(default)]
+    message: Option<Text>,
+    #[serde(default)]
+    finish_reason: Option<String>,
+}
+
+#[derive(Debug, Deserialize)]
+struct Text {
+    #[serde(default)]
+    content: Option<String>,
+}
+
+#[derive(Debug, Deserialize)]
+struct Usage {
+    #[serde(default)]
+    prompt_tokens: u64,
+    #[serde(default)]
+    completion_tokens: u64,
+}
+
+/// An answer as it comes in.
+#[derive(Debug, Default)]
+pub(super) struct Gathered {
+    text: String,
+    finish: Option<String>,
+    tokens: (u64, u64),
+    any_choice: bool,
+    done: bool,
+}
+
+impl Gathered {
+    /// Takes an event's data, or a whole answer; true when no more is to come.
+    pub fn take(&mut self, data: &str) -> Result<bool, AnswerError> {
+        let data = data.trim();
+        if data == "[DONE]" {
+            self.done = true;
+            return Ok(true);
+        }
+        let piece: Piece = serde_json::from_str(data)
+            .map_err(|error| AnswerError::NoJson { error: error.to_string(), text: shortened(data) })?;
+        if let Some(error) = piece.error.filter(|error| !error.is_null()) {
+            return Err(AnswerError::Reported(message(&error)));
+        }
+        if let Some(usage) = piece.usage {
+            self.tokens = (usage.prompt_tokens, usage.completion_tokens);
+        }
+        if let Some(choice) = piece.choices.into_iter().flatten().next() {
+            self.any_choice = true;
+            let text = choice.delta.or(choice.message).and_then(|text| text.content);
+            self.text.push_str(text.as_deref().unwrap_or_default());
+            self.finish = choice.finish_reason.or(self.finish.take());
+        }
+        Ok(false)
+    }
+
+    /// The text, once the answer has ended.
+    pub fn end(self) -> Result<Generation, AnswerError> {
+        let finish = match self.finish.as_deref() {
+            Some("length") => Finish::Length,
+            Some("content_filter") => return Err(AnswerError::Withheld),
+            Some(_) => Finish::Stop,
+            None if self.done && self.any_choice => Finish::Stop,
+            None if self.done => return Err(AnswerError::NoChoices),
+            None => return Err(AnswerError::Cut),
+        };
+        Ok(Generation { text: self.text, finish, prompt_tokens: self.tokens.0, tokens: self.tokens.1 })
+    }
+
+    /// The text of an answer in one piece.
+    pub fn whole(data: &str) -> Result<Generation, AnswerError> {
+        let mut gathered = Self::default();
+        gathered.take(data)?;
+        gathered.done = true;
+        gathered.end()
+    }
+}
+
+/// What an error object says.
+fn message(error: &serde_json::Value) -> String {
+    let said = error.get("message").unwrap_or(error);
+    shortened(said.as_str().map_or_else(|| said.to_string(), str::to_owned).as_str())
+}
+
+/// The message in the body of a failed request.
+pub(super) fn said(body: &str) -> String {
+    let parsed = serde_json::from_str::<Piece>(body).ok().and_then(|piece| piece.error);
+    parsed.map_or_else(|| shortened(body), |error| message(&error))
+}
+
+fn shortened(text: &str) -> String {
+    let text = text.trim();
+    match text.char_indices().nth(300) {
+        Some((end, _)) => format!("{}…", &text[..end]),
+        None if text.is_empty() => "(nothing)".to_owned(),
+        None => text.to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn gather(pieces: &[&str]) -> Result<Generation, AnswerError> {
+        let mut gathered = Gathered::default();
+        for piece in pieces {
+            gathered.take(piece)?;
+        }
+        gathered.end()
+    }
+
+    #[test]
+    fn pieces_become_a_text() {
+        let first = r#"{"choices":[{"delta":{"role":"assistant","content":null},"finish_reason":null}]}"#;
+        let piece = r#"{"choices":[{"delta":{"content":"Yes"}}]}"#;
+        let last = r#"{"choices":[{"delta":{},"finish_reason":"length"}]}"#;
+        let usage = r#"{"choices":[],"usage":{"prompt_tokens":5,"completion_tokens":2}}"#;
+        let all = gather(&[first, piece, piece, last, usage, "[DONE]"]).unwrap();
+        assert_eq!((all.text.as_str(), all.finish, all.prompt_tokens, all.tokens), ("YesYes", Finish::Length, 5, 2));
+        assert_eq!(gather(&[piece, "[DONE]"]).unwrap().finish, Finish::Stop);
+        assert_eq!(gather(&[first, piece]), Err(AnswerError::Cut));
+        assert_eq!(gather(&[usage, "[DONE]"]), Err(AnswerError::NoChoices));
+        assert_eq!(Gathered::whole(r#"{"choices":[]}"#), Err(AnswerError::NoChoices));
+        let filtered = r#"{"choices":[{"delta":{},"finish_reason":"content_filter"}]}"#;
+        assert_eq!(gather(&[filtered]), Err(AnswerError::Withheld));
+    }
+
+    #[test]
+    fn errors_are_told_in_the_servers_words() {
+        let event = r#"{"error":{"message":"out of memory","code":500}}"#;
+        assert_eq!(gather(&[event]), Err(AnswerError::Reported("out of memory".into())));
+        assert!(matches!(gather(&["<html>"]), Err(AnswerError::NoJson { .. })));
+        for (body, text) in
+            [(event, "out of memory"), (r#"{"error":"busy"}"#, "busy"), ("Bad gateway\n", "Bad gateway")]
+        {
+            assert_eq!(said(body), text);
+        }
+        assert_eq!(said(&"x".repeat(1000)).chars().count(), 301);
+    }
+}

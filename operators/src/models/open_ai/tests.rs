@@ -1,0 +1,301 @@
+//! The client against a server on this machine that follows a script.
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Barrier, Mutex};
+use std::time::Duration;
+
+use serde_json::Value;
+use turnflow_engine::inference::InferenceError;
+use turnflow_engine::language::{ChatRole, Finish, Generation, Generator, Message, Part, Prompt, Sampling};
+
+use super::client::{Client, Limits};
+use super::request::{Counter, OpenAi};
+
+const KEY: &str = "sk-test-0123456789";
+
+#[derive(Clone)]
+enum Reply {
+    /// Events, and the end of the answer.
+    Stream(Vec<String>),
+    /// Events, and then the connection is gone.
+    Cut(Vec<String>),
+    /// A status, further headers, and a body.
+    Whole(u16, &'static str, String),
+    /// Nothing, until the client gives up.
+    Hang,
+}
+
+/// What the server was sent: headers and body.
+type Seen = Arc<Mutex<Vec<(String, Value)>>>;
+
+fn read_request(stream: &TcpStream) -> Option<(String, Value)> {
+    let mut reader = BufReader::new(stream);
+    let (mut head, mut length) = (String::new(), 0);
+    loop {
+        let mut line = String::new();
+        if reader.read_line(&mut line).ok()? == 0 {
+            return None;
+        }
+        if let Some(value) = line.to_ascii_lowercase().strip_prefix("content-length:") {
+            length = value.trim().parse().ok()?;
+        }
+        if line == "\r\n" {
+            break;
+        }
+        head.push_str(&line);
+    }
+    let mut body = vec![0; length];
+    reader.read_exact(&mut body).ok()?;
+    Some((head, serde_json::from_slice(&body).ok()?))
+}
+
+fn respond(mut stream: TcpStream, reply: &Reply) -> std::io::Result<()> {
+    let events = |stream: &mut TcpStream, events: &[String]| {
+        let head = "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream; charset=utf-8\r\n\
+                    Transfer-Encoding: chunked\r\nConnection: close\r\n\r\n";
+        stream.write_all(head.as_bytes())?;
+        events.iter().try_for_each(|event| {
+            let event = format!("data: {event}\n\n");
+            stream.write_all(format!("{:x}\r\n{event}\r\n", event.len()).as_bytes())
+        })
+    };
+    match reply {
+        Reply::Stream(pieces) => {
+            events(&mut stream, pieces)?;
+            stream.write_all(b"0\r\n\r\n")
+        }
+        Reply::Cut(pieces) => events(&mut stream, pieces),
+        Reply::Whole(status, headers, body) => {
+            let length = body.len();
+            let head = format!("HTTP/1.1 {status} X\r\n{headers}Content-Length: {length}\r\nConnection: close\r\n\r\n");
+            stream.write_all(format!("{head}{body}").as_bytes())
+        }
+        Reply::Hang => stream.read_to_end(&mut Vec::new()).map(|_| ()),
+    }
+}
+
+/// Starts a server that gives these replies, the last one for ever.
+fn server(script: Vec<Reply>, gate: impl Fn() + Send + Sync + 'static) -> (String, Seen) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("http://{}/v1", listener.local_addr().unwrap());
+    let (seen, gate, count) = (Seen::default(), Arc::new(gate), Arc::new(AtomicUsize::new(0)));
+    let for_thread = seen.clone();
+    std::thread::spawn(move || {
+        for stream in listener.incoming().map_while(Result::ok) {
+            let (seen, gate, count, script) = (for_thread.clone(), gate.clone(), count.clone(), script.clone());
+            std::thread::spawn(move || {
+                let Some(request) = read_request(&stream) else { return };
+                seen.lock().unwrap().push(request);
+                let at = count.fetch_add(1, Ordering::SeqCst).min(script.len() - 1);
+                gate();
+                let _ = respond(stream, &script[at]);
+            });
+        }
+    });
+    (url, seen)
+}
+
+fn limits() -> Limits {
+    let (whole, pause) = (Duration::from_secs(20), Duration::from_millis(1));
+    Limits { whole, silence: whole, pause, retries: 3, concurrency: 4 }
+}
+
+fn model(url: &str, limits: Limits) -> OpenAi {
+    let client = Client::new(url, Some(("KEY", Some(KEY.to_owned()))), limits).unwrap();
+    assert!(!format!("{client:?}").contains(KEY));
+    OpenAi::new(client, "local".into(), 200, Counter { tokenizer: None }, Sampling::default())
+}
+
+fn block<F: Future>(future: F) -> F::Output {
+    tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(future)
+}
+
+fn prompt() -> Prompt {
+    Prompt { messages: vec![Message::fixed(ChatRole::User, "why?")] }
+}
+
+fn ask(model: &OpenAi) -> Result<Generation, InferenceError> {
+    block(model.generate(prompt(), Sampling { max_tokens: 100, ..Sampling::default() }))
+}
+
+/// Runs a script; gives the outcome and how many requests there were.
+fn outcome(script: Vec<Reply>, limits: Limits) -> (Result<Generation, InferenceError>, usize) {
+    let (url, seen) = server(script, || ());
+    let result = ask(&model(&url, limits));
+    if let Err(error) = &result {
+        assert!(!format!("{error} {error:?}").contains(KEY), "{error}");
+    }
+    let requests = seen.lock().unwrap().len();
+    (result, requests)
+}
+
+fn streamed() -> Vec<String> {
+    [
+        r#"{"choices":[{"delta":{"role":"assistant"}}]}"#,
+        r#"{"choices":[{"delta":{"content":"Because "}}]}"#,
+        r#"{"choices":[{"delta":{"content":"it is."},"finish_reason":"stop"}]}"#,
+        r#"{"choices":[],"usage":{"prompt_tokens":9,"completion_tokens":4}}"#,
+        "[DONE]",
+    ]
+    .map(str::to_owned)
+    .into()
+}
+
+fn whole(status: u16, body: &str) -> Reply {
+    Reply::Whole(status, "Content-Type: application/json\r\n", body.to_owned())
+}
+
+fn is_the_answer(result: Result<Generation, InferenceError>) {
+    let generation = result.unwrap();
+    assert_eq!((generation.text.as_str(), generation.finish), ("Because it is.", Finish::Stop));
+}
+
+#[test]
+fn a_streamed_answer_is_put_together() {
+    let (url, seen) = server(vec![Reply::Stream(streamed())], || ());
+    let client = Client::new(&url, Some(("KEY", Some(KEY.to_owned()))), limits()).unwrap();
+    let meter = client.meter.clone();
+    let model = OpenAi::new(client, "local".into(), 200, Counter { tokenizer: None }, Sampling::default());
+    let generation = ask(&model).unwrap();
+    assert_eq!((generation.prompt_tokens, generation.tokens), (9, 4));
+    is_the_answer(Ok(generation));
+    let (head, body) = seen.lock().unwrap()[0].clone();
+    assert!(head.starts_with("POST /v1/chat/completions "), "{head}");
+    assert!(head.contains(&format!("authorization: Bearer {KEY}")), "{head}");
+    assert_eq!((&body["stream"], &body["model"]), (&true.into(), &"local".into()));
+    let usage = meter.usage();
+    assert_eq!((usage.inputs, usage.batches, usage.tokens), (1, 1, 13));
+}
+
+#[test]
+fn an_answer_in_one_piece_is_understood() {
+    let body = r#"{"choices":[{"message":{"role":"assistant","content":"Because it is."},"finish_reason":"stop"}],
+        "usage":{"prompt_tokens":9,"completion_tokens":4}}"#;
+    let (result, requests) = outcome(vec![whole(200, body)], limits());
+    is_the_answer(result);
+    assert_eq!(requests, 1);
+}
+
+#[test]
+fn what_passes_is_tried_again() {
+    let busy = Reply::Whole(429, "Retry-After: 0\r\n", r#"{"error":{"message":"busy"}}"#.to_owned());
+    let cut = Reply::Cut(streamed()[..2].to_vec());
+    for failing in [busy, cut, whole(503, ""), whole(408, ""), whole(500, "oops")] {
+        let (result, requests) = outcome(vec![failing, Reply::Stream(streamed())], limits());
+        is_the_answer(result);
+        assert_eq!(requests, 2);
+    }
+}
+
+#[test]
+fn retry_after_is_heeded_and_not_for_longer_than_a_try() {
+    let after = |seconds| Reply::Whole(429, seconds, "{}".to_owned());
+    // The pause of the configuration would be too long to wait for.
+    let patient = Limits { pause: Duration::from_secs(3600), ..limits() };
+    let (result, _) = outcome(vec![after("Retry-After: 0\r\n"), Reply::Stream(streamed())], patient);
+    is_the_answer(result);
+    let (result, requests) = outcome(vec![after("Retry-After: 86400\r\n")], limits());
+    assert!(matches!(result, Err(InferenceError::Server { status: Some(429), .. })));
+    assert_eq!(requests, 1);
+}
+
+#[test]
+fn tries_are_used_up() {
+    let (result, requests) = outcome(vec![whole(500, r#"{"error":{"message":"no memory"}}"#)], limits());
+    let error = result.unwrap_err();
+    assert!(matches!(&error, InferenceError::Server { status: Some(500), .. }), "{error}");
+    assert!(error.to_string().contains("no memory"), "{error}");
+    assert_eq!(requests, 4);
+}
+
+#[test]
+fn silence_ends_a_try() {
+    let short = Limits { silence: Duration::from_millis(50), retries: 1, ..limits() };
+    let (result, requests) = outcome(vec![Reply::Hang], short);
+    assert!(matches!(result, Err(InferenceError::TimedOut { seconds, .. }) if seconds < 0.1));
+    assert_eq!(requests, 2);
+    let short = Limits { whole: Duration::from_millis(50), retries: 0, ..limits() };
+    assert!(matches!(outcome(vec![Reply::Hang], short).0, Err(InferenceError::TimedOut { .. })));
+}
+
+#[test]
+fn what_cannot_pass_fails_at_once_and_says_why() {
+    let key = format!(r#"{{"error":{{"message":"Incorrect API key provided: {KEY}"}}}}"#);
+    let error = r#"{"error":{"message":"context overflow"}}"#.to_owned();
+    let cases = [
+        (whole(401, &key), "Incorrect API key provided: [key]"),
+        (whole(404, r#"{"error":{"message":"no such model"}}"#), "no such model"),
+        (whole(200, "<html>hello</html>"), "its answer is no JSON"),
+        (whole(200, r#"{"choices":[]}"#), "no choices"),
+        (Reply::Stream(vec![error]), "it reports an error: context overflow"),
+        (Reply::Stream(vec!["{half".to_owned()]), "its answer is no JSON"),
+        (Reply::Stream(vec!["[DONE]".to_owned()]), "no choices"),
+    ];
+    for (reply, said) in cases {
+        let (result, requests) = outcome(vec![reply], limits());
+        let error = result.unwrap_err().to_string();
+        assert!(error.contains(said), "{error} should say {said}");
+        assert_eq!(requests, 1, "{error}");
+    }
+}
+
+#[test]
+fn a_server_that_is_not_there() {
+    // Bound and let go, so that nothing listens there.
+    let address = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let error = ask(&model(&format!("http://{address}/v1"), limits())).unwrap_err();
+    assert!(matches!(&error, InferenceError::Server { status: None, .. }), "{error}");
+    assert!(error.to_string().contains("cannot connect"), "{error}");
+}
+
+#[test]
+fn no_more_run_at_once_than_may() {
+    let (barrier, running, most) = (Barrier::new(2), AtomicUsize::new(0), Arc::new(AtomicUsize::new(0)));
+    let for_gate = most.clone();
+    // Requests go on in pairs: fewer than two at once would stand still here.
+    let gate = move || {
+        for_gate.fetch_max(running.fetch_add(1, Ordering::SeqCst) + 1, Ordering::SeqCst);
+        barrier.wait();
+        running.fetch_sub(1, Ordering::SeqCst);
+    };
+    let (url, seen) = server(vec![Reply::Stream(streamed())], gate);
+    let model = model(&url, Limits { concurrency: 2, ..limits() });
+    let calls = (0..6).map(|_| model.generate(prompt(), Sampling { max_tokens: 100, ..Sampling::default() }));
+    let results = block(futures::future::join_all(calls));
+    assert!(results.iter().all(Result::is_ok), "{results:?}");
+    assert_eq!((most.load(Ordering::SeqCst), seen.lock().unwrap().len()), (2, 6));
+}
+
+#[test]
+fn passages_are_cut_to_the_context_and_questions_are_not() {
+    let (url, seen) = server(vec![Reply::Stream(streamed())], || ());
+    let model = model(&url, limits());
+    let long = |text: &str, may_be_cut| {
+        let parts =
+            vec![Part { text: text.repeat(100), may_be_cut }, Part { text: "why now?".into(), may_be_cut: false }];
+        Prompt { messages: vec![Message { role: ChatRole::User, parts }] }
+    };
+    let sampling = Sampling { max_tokens: 150, ..Sampling::default() };
+    block(model.generate(long("a passage ", true), sampling.clone())).unwrap();
+    let content = seen.lock().unwrap()[0].1["messages"][0]["content"].as_str().unwrap().to_owned();
+    assert!(content.starts_with("a passage a passage") && content.ends_with("why now?"), "{content}");
+    assert!(content.len() < 200, "{content}");
+    let error = block(model.generate(long("a question ", false), sampling)).unwrap_err();
+    assert!(matches!(error, InferenceError::TooLong { limit: 50, .. }), "{error}");
+}
+
+#[test]
+fn what_the_protocol_lacks_is_refused_and_so_is_a_key_that_is_not_set() {
+    let model = model("http://127.0.0.1:9/v1", limits());
+    let error =
+        block(model.generate(prompt(), Sampling { beams: 3, max_tokens: 9, ..Sampling::default() })).unwrap_err();
+    assert!(error.to_string().contains("`beams` cannot be asked"), "{error}");
+    for value in [None, Some(" ".to_owned())] {
+        let error = Client::new("http://127.0.0.1:9/v1", Some(("MY_KEY", value)), limits()).unwrap_err();
+        assert!(error.to_string().contains("`MY_KEY`, which `key_env` names, is not set"), "{error}");
+    }
+    let error = Client::new("http://a/v1", Some(("MY_KEY", Some(format!("{KEY}\n\u{1}")))), limits()).unwrap_err();
+    assert!(!error.to_string().contains(KEY), "{error}");
+}

@@ -1,0 +1,298 @@
+//! Which token comes next: greedy, sampled and beam search, without a model.
+//!
+//! A [`Search`] is told the logits that follow each of its rows (prefixes), and says which
+//! rows go on from which. Whoever drives it keeps the model's state of a row, and may step
+//! the rows of many searches in one batch.
+//!
+//! Rules and scores are those of Hugging Face's `generate`: the repetition penalty (Keskar et
+//! al. 2019) and the ban on repeated n-grams (Paulus et al. 2018) see what was given (the
+//! prompt, or a decoder's start token) and what was generated; a beam's score is its log
+//! probability / (tokens, the end included) ^ length penalty; with early stopping a beam
+//! search ends with as many finished beams as it has beams, and without (Hugging Face's
+//! `"never"`) when no open beam can still become better. Of several beams none is sampled.
+//!
+//! The same logits give the same tokens: ties go to the smaller token, and random numbers
+//! depend on the seed and what was given, not on what else a batch holds.
+
+use turnflow_engine::language::{Finish, Sampling};
+
+/// A text in the making.
+pub(crate) struct Search {
+    sampling: Sampling,
+    /// Tokens that end a text.
+    ends: Vec<u32>,
+    /// No end before so many tokens.
+    min_tokens: usize,
+    given: Vec<u32>,
+    rows: Vec<Row>,
+    /// The best ended beams, best first.
+    finished: Vec<Found>,
+    random: blake3::OutputReader,
+}
+
+/// A prefix.
+#[derive(Clone, Debug, Default)]
+struct Row {
+    tokens: Vec<u32>,
+    /// The sum of the tokens' log probabilities; kept for beams only.
+    score: f64,
+}
+
+/// A text that has ended.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Found {
+    /// Its tokens, without the one that ended it.
+    pub tokens: Vec<u32>,
+    /// Why it ended.
+    pub finish: Finish,
+    /// Of beams: log probability / length ^ penalty.
+    pub score: f64,
+}
+
+impl Search {
+    /// Begins after `given`, with one row.
+    pub fn new(sampling: Sampling, ends: Vec<u32>, min_tokens: usize, given: Vec<u32>) -> Self {
+        let random = random(sampling.seed, given.iter());
+        Self { sampling, ends, min_tokens, given, rows: vec![Row::default()], finished: Vec::new(), random }
+    }
+
+    /// Makes random numbers depend on this too, for models whose prompt is not what is given.
+    pub fn seeded_by(mut self, prompt: &[u32]) -> Self {
+        self.random = random(self.sampling.seed, self.given.iter().chain(prompt));
+        self
+    }
+
+    /// How many prefixes it wants logits for; 0 when it has ended.
+    pub fn rows(&self) -> usize {
+        self.rows.len()
+    }
+
+    /// How many rows there may come to be.
+    pub fn width(&self) -> usize {
+        self.sampling.beams.max(1)
+    }
+
+    /// The last token of each row, none before the first step.
+    pub fn last(&self) -> impl Iterator<Item = u32> + '_ {
+        self.rows.iter().filter_map(|row| row.tokens.last().copied())
+    }
+
+    /// What the first row has generated so far.
+    pub fn so_far(&self) -> &[u32] {
+        self.rows.first().map_or(&[], |row| &row.tokens)
+    }
+
+    /// Ends it with what the first row has, as a stop string does.
+    pub fn stop(&mut self) {
+        if let Some(row) = self.rows.drain(..).next() {
+            self.finished = vec![Found { tokens: row.tokens, finish: Finish::Stop, score: row.score }];
+        }
+    }
+
+    /// What was found, the best of it; [`Search::rows`] is 0 by then.
+    pub fn found(self) -> Option<Found> {
+        self.finished.into_iter().next()
+    }
+
+    /// Takes the logits after each row. Gives, for each row there is now, the row that it
+    /// came from; none when the search has ended.
+    pub fn advance(&mut self, logits: &[&[f32]]) -> Vec<usize> {
+        if self.sampling.beams > 1 { self.beams(logits) } else { self.one(logits.first().copied().unwrap_or(&[])) }
+    }
+
+    fn one(&mut self, logits: &[f32]) -> Vec<usize> {
+        let Some(mut row) = self.rows.pop() else { return Vec::new() };
+        let mut scores = logits.to_vec();
+        self.rule(&mut scores, &row.tokens);
+        let chosen = if self.sampling.temperature > 0.0 { self.sample(&scores) } else { best(&scores) };
+        let finish = match chosen {
+            Some(token) if !self.ends.contains(&token) => {
+                row.tokens.push(token);
+                (row.tokens.len() >= self.sampling.max_tokens).then_some(Finish::Length)
+            }
+            _ => Some(Finish::Stop),
+        };
+        match finish {
+            Some(finish) => self.finished = vec![Found { tokens: row.tokens, finish, score: 0.0 }],
+            None => self.rows.push(row),
+        }
+        (0..self.rows.len()).collect()
+    }
+
+    fn beams(&mut self, logits: &[&[f32]]) -> Vec<usize> {
+        let width = self.sampling.beams;
+        // Enough that as many beams as wanted go on, whatever of them ends.
+        let wanted = width * (1 + self.ends.len()).max(2);
+        let mut candidates: Vec<(f64, usize, u32)> = Vec::new();
+        for (parent, (row, logits)) in self.rows.iter().zip(logits).enumerate() {
+            let mut scores = log_softmax(logits);
+            self.rule(&mut scores, &row.tokens);
+            let tokens = likeliest(&scores, wanted).into_iter();
+            candidates.extend(tokens.map(|token| (row.score + f64::from(scores[token as usize]), parent, token)));
+        }
+        candidates.sort_by(|a, b| b.0.total_cmp(&a.0).then((a.1, a.2).cmp(&(b.1, b.2))));
+        let length = self.rows.first().map_or(0, |row| row.tokens.len()) + 1;
+        let (mut next, mut parents) = (Vec::with_capacity(width), Vec::with_capacity(width));
+        for (rank, (score, parent, token)) in candidates.into_iter().take(wanted).enumerate() {
+            let mut tokens = self.rows[parent].tokens.clone();
+            if self.ends.contains(&token) {
+                // An end further down is one that a wider search would not have kept.
+                if rank < width {
+                    self.finish(tokens, Finish::Stop, self.normal(score, length));
+                }
+                continue;
+            }
+            tokens.push(token);
+            next.push(Row { tokens, score });
+            parents.push(parent);
+            if next.len() == width {
+                break;
+            }
+        }
+        self.rows = next;
+        if self.decided(length) {
+            self.rows.clear();
+        } else if length >= self.sampling.max_tokens {
+            for row in std::mem::take(&mut self.rows) {
+                self.finish(row.tokens, Finish::Length, self.normal(row.score, length));
+            }
+        }
+        if self.rows.is_empty() {
+            if self.finished.is_empty() {
+                self.finish(Vec::new(), Finish::Stop, f64::NEG_INFINITY);
+            }
+            parents.clear();
+        }
+        parents
+    }
+
+    fn normal(&self, score: f64, length: usize) -> f64 {
+        score / (length as f64).powf(f64::from(self.sampling.length_penalty))
+    }
+
+    fn finish(&mut self, tokens: Vec<u32>, finish: Finish, score: f64) {
+        let at = self.finished.partition_point(|other| other.score >= score);
+        self.finished.insert(at, Found { tokens, finish, score });
+        self.finished.truncate(self.sampling.beams);
+    }
+
+    /// Whether the rows that are left can change nothing.
+    fn decided(&self, length: usize) -> bool {
+        let Some(worst) = self.finished.get(self.sampling.beams - 1) else { return false };
+        if self.sampling.early_stopping {
+            return true;
+        }
+        // Log probabilities only fall; a length penalty above 0 lifts the longest most.
+        let longest = if self.sampling.length_penalty > 0.0 { self.sampling.max_tokens } else { length };
+        let best = self.rows.iter().map(|row| row.score).fold(f64::NEG_INFINITY, f64::max);
+        worst.score >= self.normal(best, longest)
+    }
+
+    /// Applies the rules to the scores of what follows `tokens`.
+    fn rule(&self, scores: &mut [f32], tokens: &[u32]) {
+        let penalty = self.sampling.repetition_penalty;
+        let whole: Vec<u32> = self.given.iter().chain(tokens).copied().collect();
+        #[allow(clippy::float_cmp, reason = "1 is the neutral value, as configured")]
+        if penalty != 1.0 {
+            let mut seen = whole.clone();
+            seen.sort_unstable();
+            seen.dedup();
+            for token in seen {
+                if let Some(score) = scores.get_mut(token as usize) {
+                    *score = if *score < 0.0 { *score * penalty } else { *score / penalty };
+                }
+            }
+        }
+        for token in repeats(&whole, self.sampling.no_repeat_ngram) {
+            scores.get_mut(token as usize).into_iter().for_each(|score| *score = f32::NEG_INFINITY);
+        }
+        if tokens.len() < self.min_tokens {
+            for &end in &self.ends {
+                scores.get_mut(end as usize).into_iter().for_each(|score| *score = f32::NEG_INFINITY);
+            }
+        }
+    }
+
+    /// A random token by softmax(scores / temperature), cut to `top_k` and `top_p`.
+    fn sample(&mut self, scores: &[f32]) -> Option<u32> {
+        let Sampling { temperature, top_p, top_k, .. } = self.sampling;
+        let count = if top_k == 0 { scores.len() } else { top_k };
+        let order: Vec<u32> = if count < scores.len() || top_p < 1.0 {
+            likeliest(scores, count)
+        } else {
+            (0..scores.len() as u32).filter(|&token| scores[token as usize] > f32::NEG_INFINITY).collect()
+        };
+        let top = order.iter().map(|&token| scores[token as usize]).fold(f32::NEG_INFINITY, f32::max);
+        let weight = |token: u32| f64::from((scores[token as usize] - top) / temperature).exp();
+        let total: f64 = order.iter().map(|&token| weight(token)).sum();
+        let (mut kept, mut sum) = (0, 0.0);
+        while kept < order.len() && (kept == 0 || sum < total * f64::from(top_p)) {
+            sum += weight(order[kept]);
+            kept += 1;
+        }
+        let mut left = self.random() * sum;
+        let chosen = order[..kept].iter().find(|&&token| {
+            left -= weight(token);
+            left < 0.0
+        });
+        chosen.or(order[..kept].last()).copied()
+    }
+
+    /// At least 0 and less than 1.
+    fn random(&mut self) -> f64 {
+        let mut bytes = [0; 8];
+        self.random.fill(&mut bytes);
+        (u64::from_le_bytes(bytes) >> 11) as f64 / (1u64 << 53) as f64
+    }
+}
+
+/// Bytes that a seed and some tokens determine.
+fn random<'a>(seed: u64, tokens: impl Iterator<Item = &'a u32>) -> blake3::OutputReader {
+    let mut hasher = blake3::Hasher::new();
+    hasher.update(&seed.to_le_bytes());
+    tokens.for_each(|token| _ = hasher.update(&token.to_le_bytes()));
+    hasher.finalize_xof()
+}
+
+/// The token with the highest score, the first of them; none if all are banned.
+fn best(scores: &[f32]) -> Option<u32> {
+    let better = |best: Option<usize>, at: usize| match best {
+        Some(best) if scores[best] >= scores[at] => Some(best),
+        _ => Some(at),
+    };
+    let allowed = (0..scores.len()).filter(|&at| scores[at] > f32::NEG_INFINITY);
+    allowed.fold(None, better).map(|token| token as u32)
+}
+
+/// The `count` tokens with the highest scores, in order; banned ones are left out.
+fn likeliest(scores: &[f32], count: usize) -> Vec<u32> {
+    let order = |a: &u32, b: &u32| scores[*b as usize].total_cmp(&scores[*a as usize]).then(a.cmp(b));
+    let mut tokens: Vec<u32> =
+        (0..scores.len() as u32).filter(|&token| scores[token as usize] > f32::NEG_INFINITY).collect();
+    if count < tokens.len() {
+        tokens.select_nth_unstable_by(count, order);
+        tokens.truncate(count);
+    }
+    tokens.sort_unstable_by(order);
+    tokens
+}
+
+/// Logits to the logarithms of probabilities.
+pub(crate) fn log_softmax(logits: &[f32]) -> Vec<f32> {
+    let top = logits.iter().copied().fold(f32::NEG_INFINITY, f32::max);
+    let sum: f64 = logits.iter().map(|logit| f64::from(logit - top).exp()).sum();
+    let log = sum.ln() as f32;
+    logits.iter().map(|logit| logit - top - log).collect()
+}
+
+/// Tokens that would complete a run of `n` that is in `tokens` already; none for an `n` of 0.
+fn repeats(tokens: &[u32], n: usize) -> Vec<u32> {
+    if n == 0 || tokens.len() < n {
+        return Vec::new();
+    }
+    let end = &tokens[tokens.len() + 1 - n..];
+    tokens.windows(n).filter(|window| &window[..n - 1] == end).map(|window| window[n - 1]).collect()
+}
+
+#[cfg(test)]
+mod tests;
