@@ -51,14 +51,14 @@ pub static OPERATORS: &[OperatorKind] = &[
 
 /// Every kind of model.
 pub static MODELS: &[ModelKind] = &[
-        models::onnx::KIND,
-        models::onnx_sparse::KIND,
-        models::cross_encoder::KIND,
-        models::word_vectors::KIND,
-        models::onnx_decoder::KIND,
-        models::onnx_seq2_seq::KIND,
-        models::open_ai::KIND,
-    ];
+    models::onnx::KIND,
+    models::onnx_sparse::KIND,
+    models::cross_encoder::KIND,
+    models::word_vectors::KIND,
+    models::onnx_decoder::KIND,
+    models::onnx_seq2_seq::KIND,
+    models::open_ai::KIND,
+];
 
 /// Every chunker.
 pub static CHUNKERS: &[ChunkerKind] =
