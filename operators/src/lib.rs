@@ -2,21 +2,33 @@
 
 pub mod bm25;
 pub mod chunk;
+mod citations;
 mod content;
 pub mod dense;
 pub mod extractive_answer;
 pub mod full_conversation;
 mod fusion;
+pub mod generate;
 pub mod hybrid;
 pub mod idk_normalize;
 pub mod last_turn;
 pub mod models;
+mod passages;
+pub mod prompt;
+mod prompting;
 pub mod rank_fusion;
+mod reply;
+pub mod rewrite;
 pub mod rrf;
+pub mod rule_rewrite;
 mod sentences;
+mod template;
+#[cfg(test)]
+mod test_generator;
 #[cfg(test)]
 mod test_turn;
 pub mod user_turns;
+mod words;
 
 use turnflow_engine::component::{ChunkerKind, ModelKind, OperatorKind};
 
@@ -25,12 +37,16 @@ pub static OPERATORS: &[OperatorKind] = &[
     last_turn::KIND,
     user_turns::KIND,
     full_conversation::KIND,
+    rule_rewrite::KIND,
+    rewrite::KIND,
     bm25::KIND,
     dense::KIND,
     rrf::KIND,
     rank_fusion::KIND,
     hybrid::KIND,
+    prompt::KIND,
     extractive_answer::KIND,
+    generate::KIND,
     idk_normalize::KIND,
 ];
 
