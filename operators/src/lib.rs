@@ -4,6 +4,7 @@ pub mod bm25;
 pub mod chunk;
 mod citations;
 mod content;
+pub mod decompose;
 pub mod dense;
 pub mod extractive_answer;
 pub mod full_conversation;
@@ -12,7 +13,9 @@ pub mod generate;
 pub mod hybrid;
 pub mod idk_normalize;
 pub mod last_turn;
+pub mod llm_filter;
 pub mod models;
+pub mod nli;
 mod passages;
 pub mod prompt;
 mod prompting;
@@ -21,6 +24,7 @@ mod reply;
 pub mod rewrite;
 pub mod rrf;
 pub mod rule_rewrite;
+pub mod self_check;
 mod sentences;
 mod template;
 #[cfg(test)]
@@ -39,15 +43,19 @@ pub static OPERATORS: &[OperatorKind] = &[
     full_conversation::KIND,
     rule_rewrite::KIND,
     rewrite::KIND,
+    decompose::KIND,
     bm25::KIND,
     dense::KIND,
     rrf::KIND,
     rank_fusion::KIND,
     hybrid::KIND,
+    llm_filter::KIND,
     prompt::KIND,
     extractive_answer::KIND,
     generate::KIND,
     idk_normalize::KIND,
+    self_check::KIND,
+    nli::KIND,
 ];
 
 /// Every kind of model.

@@ -53,10 +53,15 @@ pub(crate) fn object(text: &str) -> Option<Map<String, Json>> {
     })
 }
 
-/// The first whole number in a text, signs and fractions aside.
+/// The whole numbers in a text, in order; signs aside.
+pub(crate) fn numbers(text: &str) -> Vec<u64> {
+    let digits = text.split(|c: char| !c.is_ascii_digit()).filter(|digits| !digits.is_empty());
+    digits.filter_map(|digits| digits.parse().ok()).collect()
+}
+
+/// The first of them.
 pub(crate) fn number(text: &str) -> Option<u64> {
-    let digits = text.split(|c: char| !c.is_ascii_digit()).find(|digits| !digits.is_empty())?;
-    digits.parse().ok()
+    numbers(text).first().copied()
 }
 
 /// A list as models write it, an item a line, without its bullets and numbers.

@@ -124,11 +124,6 @@ impl Template {
         }
     }
 
-    /// Whether it has this place.
-    pub fn has(&self, place: &str) -> bool {
-        self.0.iter().flat_map(|(_, pieces)| pieces).any(|piece| piece.place() == Some(place))
-    }
-
     /// The prompt; places that are not filled are left out.
     pub fn fill(&self, fillings: &[(&str, Filling)]) -> Prompt {
         let message = |(role, pieces): &(ChatRole, Vec<Piece>)| {
@@ -213,7 +208,6 @@ mod tests {
     fn messages_and_places_are_filled() {
         let text = "### system\nBe {brief\"}.\n\n### user\n{passages}\nQ: {question} {}\n";
         let template = Template::parse(text, KNOWN).unwrap();
-        assert!(template.has("passages") && !template.has("history"));
         let passages = Filling::MayBeCut(vec!["[1] a\n".into(), "[2] b\n".into()]);
         let prompt = template.fill(&[("question", "why {passages}?".into()), ("passages", passages)]);
         assert_eq!(prompt.plain(), "Be {brief\"}.\n\n[1] a\n[2] b\n\nQ: why {passages}? {}");

@@ -18,6 +18,7 @@
 //! The first turn passes unchanged. The same conversation gives the same query. Cost: a pass
 //! over the history, some microseconds an utterance.
 
+mod entities;
 mod memory;
 mod resolve;
 

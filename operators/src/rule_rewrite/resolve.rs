@@ -1,7 +1,8 @@
 //! A question made to stand on its own: references replaced, ellipses filled, and words
 //! added that stand out in what was said before.
 
-use super::memory::{Entity, Kind, Memory, Said, Weights, entities};
+use super::entities::{Entity, Kind, entities};
+use super::memory::{Memory, Said, Weights};
 use crate::words::{Word, is_capital, is_function, is_plural, is_year, key, lower, words};
 
 /// How far the rules go.
