@@ -77,6 +77,11 @@ pub(crate) fn is_function(word: &str) -> bool {
     is_letter || FUNCTION.contains(lower(word).as_str())
 }
 
+/// Whether a list, its words separated by blanks, has this word.
+pub(crate) fn listed(list: &str, word: &str) -> bool {
+    list.split_whitespace().any(|other| other == word)
+}
+
 /// What a word has in common with its plural and its possessive.
 pub(crate) fn key(word: &str) -> String {
     let word = lower(word);

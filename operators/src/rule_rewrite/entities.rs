@@ -1,6 +1,6 @@
 //! Names in a text with their kind, and phrases, by capitals, titles, endings and prepositions.
 
-use crate::words::{Word, is_capital, is_function, is_plural, lower, words};
+use crate::words::{Word, is_capital, is_function, is_plural, listed, lower, words};
 
 /// What a name stands for, as far as its form and its place tell.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -30,105 +30,24 @@ pub struct Entity {
     pub name: bool,
 }
 
-const TITLES: &[&str] = &[
-    "mr",
-    "mrs",
-    "ms",
-    "dr",
-    "prof",
-    "professor",
-    "president",
-    "king",
-    "queen",
-    "judge",
-    "justice",
-    "senator",
-    "minister",
-    "sir",
-    "captain",
-    "general",
-    "saint",
-    "pope",
-    "actor",
-    "actress",
-    "author",
-    "singer",
-    "director",
-];
-const ORGANISATIONS: &[&str] = &[
-    "inc",
-    "corp",
-    "corporation",
-    "company",
-    "co",
-    "ltd",
-    "llc",
-    "university",
-    "college",
-    "school",
-    "bank",
-    "department",
-    "agency",
-    "association",
-    "committee",
-    "court",
-    "commission",
-    "institute",
-    "office",
-    "ministry",
-    "council",
-    "group",
-    "foundation",
-    "party",
-    "bureau",
-    "board",
-    "authority",
-    "administration",
-    "service",
-    "services",
-    "league",
-    "union",
-];
-const PLACES: &[&str] = &[
-    "city", "river", "island", "islands", "mountain", "mount", "county", "state", "states", "street", "park", "bridge",
-    "lake", "sea", "ocean", "bay", "stadium", "museum", "valley", "beach", "kingdom", "republic", "avenue",
-];
-const THINGS: &[&str] = &[
-    "act",
-    "law",
-    "assistant",
-    "cloud",
-    "discovery",
-    "day",
-    "award",
-    "war",
-    "plan",
-    "form",
-    "program",
-    "project",
-    "language",
-    "engine",
-    "database",
-    "award",
-    "awards",
-    "series",
-    "show",
-    "movie",
-    "song",
-    "book",
-    "game",
-];
+const TITLES: &str = "mr mrs ms dr prof professor president king queen judge justice senator minister sir captain general \
+    saint pope actor actress author singer director";
+const ORGANISATIONS: &str = "inc corp corporation company co ltd llc university college school bank department agency association \
+    committee court commission institute office ministry council group foundation party bureau board \
+    authority administration service services league union";
+const PLACES: &str = "city river island islands mountain mount county state states street park bridge lake sea ocean bay \
+    stadium museum valley beach kingdom republic avenue";
+const THINGS: &str = "act law assistant cloud discovery day award war plan form program project language engine database award \
+    awards series show movie song book game";
 /// Before a place rather than before a person.
-const WHERE: &[&str] = &["in", "at", "near", "from", "to", "into"];
+const WHERE: &str = "in at near from to into";
 /// Before a noun.
-const BEFORE_NOUNS: &[&str] = &[
-    "a", "an", "the", "my", "your", "our", "this", "that", "these", "those", "some", "any", "of", "in", "on", "about",
-    "for", "with", "by", "from", "to", "at", "into", "between", "and", "or", "is", "are",
-];
+const BEFORE_NOUNS: &str = "a an the my your our this that these those some any of in on about for with by from to at into between \
+    and or is are";
 /// Say nothing by themselves, and begin names.
-const BEGIN_NAMES: &[&str] = &["new", "great", "right", "good"];
+const BEGIN_NAMES: &str = "new great right good";
 /// May stand within a name.
-const WITHIN: &[&str] = &["of", "the", "de", "la", "von", "van", "and", "for", "&"];
+const WITHIN: &str = "of the de la von van and for &";
 
 /// Names and, if `phrases`, other runs of words that say something, in order.
 pub fn entities(text: &str, phrases: bool) -> Vec<Entity> {
@@ -145,8 +64,7 @@ pub fn entities(text: &str, phrases: bool) -> Vec<Entity> {
         let slice = &words[at..end];
         let name = is_name(text, &words, at, end);
         // What follows a determiner or a preposition, or is all that is said, is a noun.
-        let noun =
-            at == 0 && end == words.len() || at > 0 && BEFORE_NOUNS.contains(&lower(words[at - 1].text).as_str());
+        let noun = at == 0 && end == words.len() || at > 0 && listed(BEFORE_NOUNS, lower(words[at - 1].text).as_str());
         if name || phrases && noun {
             let text = text[slice[0].start..slice[slice.len() - 1].end].trim_end_matches("'s").trim_end_matches("’s");
             let before = at.checked_sub(1).map(|at| lower(words[at].text));
@@ -162,7 +80,7 @@ pub fn entities(text: &str, phrases: bool) -> Vec<Entity> {
 /// Where the run of capitalised words, or else of saying words, that begins at `at` ends.
 pub(super) fn run(text: &str, words: &[Word<'_>], at: usize) -> usize {
     let first = &words[at];
-    let begins_name = |word: &Word<'_>| is_capital(word.text) && BEGIN_NAMES.contains(&lower(word.text).as_str());
+    let begins_name = |word: &Word<'_>| is_capital(word.text) && listed(BEGIN_NAMES, lower(word.text).as_str());
     let goes_on = words
         .get(at + 1)
         .is_some_and(|next| is_capital(next.text) && !is_function(next.text) && next.start == first.end + 1);
@@ -184,7 +102,7 @@ pub(super) fn run(text: &str, words: &[Word<'_>], at: usize) -> usize {
         }
         // "Bank of England", but not "England and the".
         let mut skip = end;
-        while capital && skip < end + 2 && adjoins(skip) && WITHIN.contains(&words[skip].text) {
+        while capital && skip < end + 2 && adjoins(skip) && listed(WITHIN, words[skip].text) {
             skip += 1;
         }
         let joins = skip > end && !matches!(words[end].text, "and" | "for") || skip == end + 1;
@@ -212,10 +130,10 @@ fn is_name(text: &str, words: &[Word<'_>], at: usize, end: usize) -> bool {
 }
 
 fn kind(name: &[Word<'_>], before: Option<&str>, asks_who: bool) -> Kind {
-    let has = |list: &[&str]| name.iter().any(|word| list.contains(&lower(word.text).trim_end_matches("'s")));
+    let has = |list: &str| name.iter().any(|word| listed(list, lower(word.text).trim_end_matches("'s")));
     let last = name.last().map(|word| lower(word.text)).unwrap_or_default();
     let acronym = name.iter().any(|word| word.text.len() > 1 && word.text.chars().all(|c| !c.is_lowercase()));
-    let titled = before.is_some_and(|word| TITLES.contains(&word)) || has(TITLES);
+    let titled = before.is_some_and(|word| listed(TITLES, word)) || has(TITLES);
     if titled {
         Kind::Person
     } else if has(ORGANISATIONS) {
@@ -228,7 +146,7 @@ fn kind(name: &[Word<'_>], before: Option<&str>, asks_who: bool) -> Kind {
         Kind::Organisation
     } else if asks_who && name.len() > 1 {
         Kind::Person
-    } else if before.is_some_and(|word| WHERE.contains(&word)) {
+    } else if before.is_some_and(|word| listed(WHERE, word)) {
         Kind::Place
     } else if name.len() > 1 && name.len() < 4 {
         Kind::Name

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use super::entities::{Entity, Kind, entities, run};
-use crate::words::{Word, is_capital, is_function, key, lower, words};
+use crate::words::{Word, is_capital, is_function, key, listed, lower, words};
 
 /// One thing said before.
 #[derive(Clone, Copy, Debug)]
@@ -46,29 +46,8 @@ pub struct Memory {
     pub relations: HashMap<String, String>,
 }
 
-const RELATIONS: &[&str] = &[
-    "wife",
-    "husband",
-    "mother",
-    "father",
-    "son",
-    "daughter",
-    "brother",
-    "sister",
-    "partner",
-    "boss",
-    "founder",
-    "ceo",
-    "director",
-    "author",
-    "president",
-    "successor",
-    "predecessor",
-    "capital",
-    "owner",
-    "coach",
-    "manager",
-];
+const RELATIONS: &str = "wife husband mother father son daughter brother sister partner boss founder ceo director author \
+    president successor predecessor capital owner coach manager";
 
 impl Memory {
     /// Reads a conversation, oldest first.
@@ -132,7 +111,7 @@ impl Memory {
         let words = words(text);
         for (at, word) in words.iter().enumerate() {
             let relation = lower(word.text);
-            if !RELATIONS.contains(&relation.as_str()) {
+            if !listed(RELATIONS, relation.as_str()) {
                 continue;
             }
             let mut next = at + 1;

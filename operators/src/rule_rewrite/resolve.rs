@@ -3,7 +3,7 @@
 
 use super::entities::{Entity, Kind, entities};
 use super::memory::{Memory, Said, Weights};
-use crate::words::{Word, is_capital, is_function, is_plural, is_year, key, lower, words};
+use crate::words::{Word, is_capital, is_function, is_plural, is_year, key, listed, lower, words};
 
 /// How far the rules go.
 #[derive(Clone, Copy, Debug)]
@@ -31,84 +31,24 @@ pub enum Rewritten {
     Expanded(String),
 }
 
-const REFERENCES: &[&str] = &[
-    "it",
-    "its",
-    "they",
-    "them",
-    "their",
-    "theirs",
-    "he",
-    "him",
-    "his",
-    "she",
-    "her",
-    "hers",
-    "this",
-    "that",
-    "these",
-    "those",
-    "one",
-    "ones",
-    "there",
-    "such",
-    "itself",
-    "themselves",
-];
+const REFERENCES: &str = "it its they them their theirs he him his she her hers this that these those one ones there such itself \
+    themselves";
 /// A question that begins so goes on from what was said.
-const GOES_ON: &[&str] =
-    &["and", "or", "but", "so", "also", "then", "why", "any", "anything", "other", "another", "no", "yes", "sorry"];
-const DETERMINERS: &[&str] = &["a", "an", "the", "my", "your", "our", "this", "that", "some", "any", "every", "each"];
+const GOES_ON: &str = "and or but so also then why any anything other another no yes sorry";
+const DETERMINERS: &str = "a an the my your our this that some any every each";
 /// "It is … to", "is it … that": what follows is what is meant.
-const OF_NOTHING: &[&str] = &[
-    "possible",
-    "true",
-    "better",
-    "safe",
-    "safer",
-    "easier",
-    "harder",
-    "cheaper",
-    "legal",
-    "illegal",
-    "important",
-    "necessary",
-    "worth",
-    "easy",
-    "hard",
-    "difficult",
-    "good",
-    "bad",
-    "best",
-    "okay",
-    "ok",
-    "common",
-    "normal",
-    "seems",
-    "seem",
-    "takes",
-    "take",
-    "looks",
-    "matter",
-    "matters",
-    "rains",
-    "rain",
-    "make",
-    "makes",
-    "sounds",
-    "appears",
-    "means",
-    "mean",
-];
+const OF_NOTHING: &str = "possible true better safe safer easier harder cheaper legal illegal important necessary worth easy hard \
+    difficult good bad best okay ok common normal seems seem takes take looks matter matters rains rain make \
+    makes sounds appears means mean";
 
 /// Rewrites a question after a history (oldest first).
 pub fn rewrite(history: &[Said<'_>], question: &str, rules: &Rules) -> Rewritten {
     let asked = words(question);
     let saying = saying_keys(&asked);
-    let refers = asked.iter().any(|word| REFERENCES.contains(&lower(word.text).as_str()));
+    let refers = asked.iter().any(|word| listed(REFERENCES, lower(word.text).as_str()));
     let first = asked.first().map(|word| lower(word.text)).unwrap_or_default();
     let about = about(question, &asked);
-    let goes_on = about.is_some() || GOES_ON.contains(&first.as_str());
+    let goes_on = about.is_some() || listed(GOES_ON, first.as_str());
     let is_short = saying.len() <= rules.short;
     if history.is_empty() || asked.is_empty() || !(refers || goes_on || is_short) {
         return Rewritten::Standalone;
@@ -249,15 +189,14 @@ fn reference(asked: &[Word<'_>], at: usize, memory: &Memory) -> (usize, Option<S
 /// Whether "it" refers to nothing: "is it possible to …".
 fn of_nothing(asked: &[Word<'_>], at: usize) -> bool {
     let next = asked[at + 1..].iter().take(3).map(|word| lower(word.text));
-    next.into_iter().any(|word| OF_NOTHING.contains(&word.as_str()))
+    next.into_iter().any(|word| listed(OF_NOTHING, word.as_str()))
 }
 
 /// Whether the question itself names something of this number before `at`.
 fn within(asked: &[Word<'_>], at: usize, plural: bool) -> bool {
     (0..at).any(|place| {
         let word = &asked[place];
-        let named =
-            place > 0 && (is_capital(word.text) || DETERMINERS.contains(&lower(asked[place - 1].text).as_str()));
+        let named = place > 0 && (is_capital(word.text) || listed(DETERMINERS, lower(asked[place - 1].text).as_str()));
         !is_function(word.text) && (named || plural) && is_plural(word.text) == plural
     })
 }
