@@ -174,7 +174,7 @@ impl Operator for Rewrite {
             }
             let sampling = self.config.sampling.over(self.generator.sampling());
             let reply = self.generator.generate(self.prompt(turn), sampling).await;
-            let instead = if self.config.rules { "by rules" } else { "as it was asked" };
+            let instead = if self.config.rules { "as rules rewrote it" } else { "as it was asked" };
             let text = match reply {
                 Ok(generation) => {
                     match reply::read(&generation.text, self.config.form, &turn.text, self.config.words) {
@@ -268,7 +268,7 @@ mod tests {
         assert_eq!((model.calls(), notes.len()), (0, 0));
         let (text, notes) = run(config, &model, &["user: What is a savings bond?"], "And fees?");
         assert_eq!(text, "And fees? savings bond");
-        assert!(notes[0].ends_with("so the question is searched by rules"));
+        assert!(notes[0].ends_with("so the question is searched as rules rewrote it"));
     }
 
     #[test]

@@ -6,4 +6,5 @@
 mod command_line;
 mod diagnostics;
 mod live;
+mod rewriting;
 mod support;
