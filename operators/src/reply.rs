@@ -70,7 +70,9 @@ pub(crate) fn lines(text: &str) -> Vec<&str> {
         let trimmed = line.trim_start_matches(['-', '*', '•', ' ', '\t']);
         let digits = trimmed.bytes().take_while(u8::is_ascii_digit).count();
         let rest = &trimmed[digits..];
-        let numbered = digits > 0 && digits <= 2 && rest.starts_with(['.', ')', ':']);
+        // "1. What" is numbered, "1.5 million" is not.
+        let marked = rest.strip_prefix(['.', ')', ':']).is_some_and(|rest| rest.starts_with([' ', '\t']));
+        let numbered = (1..=2).contains(&digits) && marked;
         line.len() - if numbered { rest.len() - 1 } else { trimmed.len() }
     };
     text.lines().map(|line| unquote(&line[item(line)..])).filter(|line| !line.is_empty()).collect()
@@ -91,7 +93,7 @@ mod tests {
         }
         assert_eq!(number("Score: 4 of 5"), Some(4));
         assert_eq!(number("none"), None);
-        assert_eq!(lines("1. What?\n\n- \"Who?\"\n2) 3 men"), ["What?", "Who?", "3 men"]);
+        assert_eq!(lines("1. What?\n\n- \"Who?\"\n2) 3 men\n1.5 m?"), ["What?", "Who?", "3 men", "1.5 m?"]);
     }
 
     #[test]
