@@ -360,6 +360,14 @@ pub enum BuildError {
         /// Why.
         source: ConnectorError,
     },
+    /// A file that an operator reads at start cannot be used. `check` finds this earlier.
+    #[error("cannot use `{}`: {reason}", path.display())]
+    File {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        reason: String,
+    },
     /// A model lacks what is asked of it. `check` finds this earlier.
     #[error("`{by}` needs a model that can {}, and `{model}` cannot", ability.verb())]
     Ability {

@@ -9,17 +9,30 @@
 //! `idk`; so does an empty one, and one that its passages support less than `min_support`
 //! (TechSSN, the normalisation after generation; RAGTUM answers the same way when no passage
 //! is left).
+//!
+//! With `judge`, a language model is asked about answers that the rules cannot decide: those
+//! that speak of something missing without beginning so, or that begin so and go on (MTRAG,
+//! appendix F.3: yes, partial or no). `yes` is not knowing; `partial` stays an answer; what it
+//! said is in `checks.idk`. If it fails or cannot be understood the answer stands, with a note.
+//! The judge's prompt has the places `{question}` and `{answer}`. Cost: a call for such answers.
 
 use std::sync::Arc;
 
 use futures::FutureExt;
 use futures::future::BoxFuture;
+use regex::Regex;
 use serde::Deserialize;
 use turnflow_engine::component::{
-    BuildError, Call, Check, InputPort, Models, Operator, OperatorConfig, OperatorError, OperatorKind,
+    Ability, BuildError, Call, Check, InputPort, ModelUse, Models, Operator, OperatorConfig, OperatorError,
+    OperatorKind,
 };
+use turnflow_engine::language::{Generator, SamplingFields};
 use turnflow_engine::record::{Answer, PortType, Status, Value};
-use turnflow_engine::spec::from_tree;
+use turnflow_engine::spec::{FilePath, from_tree};
+
+use crate::models::generator;
+use crate::reply::{clean, strip};
+use crate::template::Template;
 
 /// The table's entry.
 pub const KIND: OperatorKind = OperatorKind {
@@ -43,6 +56,10 @@ pub struct IdkNormalizeConfig {
     /// Taken off the front of an answer, letter case aside. Default: `Answer:` and its like.
     #[serde(default = "default_prefixes")]
     pub prefixes: Vec<String>,
+    /// Regular expressions of what is taken off the front as well. Default: `Based on the
+    /// sources,` and its like.
+    #[serde(default = "default_patterns")]
+    pub patterns: Vec<String>,
     /// An answer that begins with one of these, or is little more than one, does not know.
     /// Letter case and punctuation aside.
     #[serde(default = "default_phrases")]
@@ -50,6 +67,50 @@ pub struct IdkNormalizeConfig {
     /// Least support (a cosine, −1 to 1) by the passages, where it is measured. Default: any.
     #[serde(default)]
     pub min_support: Option<f32>,
+    /// The model that decides where the rules cannot. Default: none, and such answers stand.
+    #[serde(default)]
+    pub judge: Option<String>,
+    /// A file with the judge's prompt. Default: `operators/prompts/idk_judge.txt`.
+    #[serde(default)]
+    pub prompt: Option<FilePath>,
+    /// How the judge generates; what is left out is the model's own.
+    #[serde(default)]
+    pub sampling: SamplingFields,
+}
+
+const PLACES: &[&str] = &["answer", "question"];
+const PROMPT: &str = include_str!("../prompts/idk_judge.txt");
+
+/// An answer that says one of these somewhere may not know.
+const HINTS: &[&str] = &[
+    "not mention",
+    "no information",
+    "not specif",
+    "unable to",
+    "cannot",
+    "can't",
+    "not provide",
+    "not contain",
+    "not state",
+    "not say",
+    "not enough",
+    "insufficient",
+    "do not have",
+    "don't have",
+    "not sure",
+    "not clear",
+    "not know",
+    "don't know",
+    "unclear",
+    "unknown",
+];
+
+/// What an answer was found to be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Verdict {
+    Knows,
+    DoesNotKnow,
+    Undecided,
 }
 
 fn default_sentence() -> String {
@@ -58,6 +119,10 @@ fn default_sentence() -> String {
 
 fn default_prefixes() -> Vec<String> {
     ["answer:", "the answer is:", "response:", "agent:", "assistant:", "a:", "final answer:"].map(String::from).into()
+}
+
+fn default_patterns() -> Vec<String> {
+    vec![r"(?i)based on the (provided |given |above )?(sources|passages|documents|context|information)( provided| given)?[,:]".into()]
 }
 
 fn default_phrases() -> Vec<String> {
@@ -98,42 +163,117 @@ impl OperatorConfig for IdkNormalizeConfig {
         if let Some(support) = self.min_support {
             check.range("min_support", support, -1.0, 1.0);
         }
+        for pattern in &self.patterns {
+            if let Err(error) = Regex::new(pattern) {
+                check.error("wrong-value", "patterns", format!("`{pattern}` is no regular expression: {error}"));
+            }
+        }
+        self.sampling.validate("sampling", check);
+        Template::check(self.prompt.as_ref(), "prompt", PLACES, check);
+    }
+
+    fn models(&self) -> Vec<ModelUse<'_>> {
+        let judge = self.judge.as_deref();
+        judge.map(|name| ModelUse { field: "judge", name, ability: Ability::Generate }).into_iter().collect()
     }
 
     fn explain(&self) -> String {
         let least = self.min_support.map_or("any".to_owned(), |support| support.to_string());
         let (prefixes, phrases) = (self.prefixes.len(), self.phrases.len());
-        format!("sentence: {:?}, min_support: {least}, {prefixes} prefixes, {phrases} phrases", self.sentence)
+        let judge = self.judge.as_deref().unwrap_or("none");
+        format!(
+            "sentence: {:?}, min_support: {least}, {prefixes} prefixes, {phrases} phrases, judge: {judge}",
+            self.sentence
+        )
     }
 
-    fn build(&self, _: &Models) -> Result<Arc<dyn Operator>, BuildError> {
-        let phrases = self.phrases.iter().map(|phrase| words(phrase)).filter(|phrase| !phrase.is_empty()).collect();
-        Ok(Arc::new(IdkNormalize { config: self.clone(), phrases }))
+    fn build(&self, models: &Models) -> Result<Arc<dyn Operator>, BuildError> {
+        let judge = match &self.judge {
+            Some(model) => {
+                Some((generator(models, model, "IdkNormalize")?, Template::load(self.prompt.as_ref(), PROMPT, PLACES)?))
+            }
+            None => None,
+        };
+        Ok(Arc::new(IdkNormalize::new(self.clone(), judge)))
     }
 }
 
 struct IdkNormalize {
     config: IdkNormalizeConfig,
     phrases: Vec<String>,
+    patterns: Vec<Regex>,
+    judge: Option<(Arc<dyn Generator>, Template)>,
 }
 
 impl Operator for IdkNormalize {
     fn call(self: Arc<Self>, call: Call) -> BoxFuture<'static, Result<Value, OperatorError>> {
-        async move { Ok(Value::Answer(Arc::new(self.normalize(call.answer(0)?)))) }.boxed()
+        async move {
+            let answer = call.answer(0)?;
+            let (mut answer, verdict) = self.normalize(answer);
+            if let (Verdict::Undecided, Some((judge, template))) = (verdict, &self.judge) {
+                let places = [("question", answer.query.text.trim().into()), ("answer", answer.text.trim().into())];
+                let sampling = self.config.sampling.over(judge.sampling());
+                let said = judge.generate(template.fill(&places), sampling).await;
+                match said.map(|generation| label(&generation.text)) {
+                    Ok(Some(label)) => {
+                        answer.checks.insert("idk".into(), label.into());
+                        if label == "yes" {
+                            answer = self.idk(answer);
+                        }
+                    }
+                    Ok(None) => call.notes.add("whether the answer knows was not judged: the reply names no label"),
+                    Err(error) => call.notes.add(format!("whether the answer knows was not judged ({error})")),
+                }
+            }
+            Ok(Value::Answer(Arc::new(answer)))
+        }
+        .boxed()
     }
 }
 
+/// The label in a judge's reply.
+fn label(reply: &str) -> Option<&'static str> {
+    let reply = clean(reply).to_lowercase();
+    let mut words = reply.split(|c: char| !c.is_alphanumeric());
+    words.find_map(|word| ["yes", "partial", "no"].into_iter().find(|label| *label == word))
+}
+
 impl IdkNormalize {
-    fn normalize(&self, answer: &Answer) -> Answer {
-        let text = strip(&answer.text, &self.config.prefixes);
+    fn new(config: IdkNormalizeConfig, judge: Option<(Arc<dyn Generator>, Template)>) -> Self {
+        let phrases = config.phrases.iter().map(|phrase| words(phrase)).filter(|phrase| !phrase.is_empty()).collect();
+        // `check` has refused what is no regular expression.
+        let patterns =
+            config.patterns.iter().filter_map(|pattern| Regex::new(&format!("^(?:{pattern})")).ok()).collect();
+        Self { config, phrases, patterns, judge }
+    }
+
+    fn idk(&self, answer: Answer) -> Answer {
+        Answer { text: self.config.sentence.as_str().into(), status: Status::Idk, ..answer }
+    }
+
+    fn normalize(&self, answer: &Answer) -> (Answer, Verdict) {
+        let text = self.plain(&answer.text);
         let unsupported = match (answer.support, self.config.min_support) {
             (Some(support), Some(least)) => support < least,
             _ => false,
         };
         if answer.status == Status::Idk || unsupported || text.is_empty() || self.gives_up(text) {
-            return Answer { text: self.config.sentence.as_str().into(), status: Status::Idk, ..answer.clone() };
+            return (self.idk(answer.clone()), Verdict::DoesNotKnow);
         }
-        Answer { text: text.into(), ..answer.clone() }
+        let said = words(text);
+        let hints = || HINTS.iter().any(|hint| said.contains(hint));
+        let undecided = hints() || self.phrases.iter().any(|phrase| said.contains(phrase.as_str()));
+        let verdict = if undecided { Verdict::Undecided } else { Verdict::Knows };
+        (Answer { text: text.into(), ..answer.clone() }, verdict)
+    }
+
+    /// The text without prefixes.
+    fn plain<'t>(&self, text: &'t str) -> &'t str {
+        let mut text = strip(text, &self.config.prefixes);
+        while let Some(found) = self.patterns.iter().find_map(|pattern| pattern.find(text)).filter(|m| !m.is_empty()) {
+            text = strip(&text[found.end()..], &self.config.prefixes);
+        }
+        text
     }
 
     /// An answer that starts by giving up and goes on to answer ("I do not have specific
@@ -149,21 +289,6 @@ impl IdkNormalize {
     }
 }
 
-/// The text without any of the prefixes, however many stand before it.
-fn strip<'t>(text: &'t str, prefixes: &[String]) -> &'t str {
-    let mut text = text.trim();
-    loop {
-        let shorter = prefixes.iter().find_map(|prefix| {
-            let head = text.get(..prefix.len())?;
-            (!prefix.is_empty() && head.eq_ignore_ascii_case(prefix)).then(|| text[prefix.len()..].trim_start())
-        });
-        match shorter {
-            Some(shorter) => text = shorter,
-            None => return text,
-        }
-    }
-}
-
 /// Lower-cased words joined by blanks, apostrophes kept and made one kind.
 fn words(text: &str) -> String {
     let text = text.to_lowercase().replace('’', "'");
@@ -174,6 +299,8 @@ fn words(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::test_generator::{Scripted, answer, call, operator};
+    use crate::test_turn::turn;
     use turnflow_engine::record::Query;
 
     fn normalize(text: &str, support: Option<f32>) -> (String, Status) {
@@ -183,8 +310,11 @@ mod tests {
             prefixes: default_prefixes(),
             phrases: default_phrases(),
             min_support: Some(0.3),
+            patterns: default_patterns(),
+            judge: None,
+            prompt: None,
+            sampling: SamplingFields::default(),
         };
-        let phrases = config.phrases.iter().map(|phrase| words(phrase)).collect();
         let query = Query::new("q");
         let answer = Answer {
             query,
@@ -194,7 +324,7 @@ mod tests {
             checks: Default::default(),
             support,
         };
-        let answer = IdkNormalize { config, phrases }.normalize(&answer);
+        let (answer, _) = IdkNormalize::new(config, None).normalize(&answer);
         (answer.text.to_string(), answer.status)
     }
 
@@ -219,6 +349,8 @@ mod tests {
             ("ANSWER: Response:  Paris.", "Paris."),
             ("Unknowns are solved for.", "Unknowns are solved for."),
             ("I do not know all. However, it is blue.", "I do not know all. However, it is blue."),
+            ("Based on the sources, Paris.", "Paris."),
+            ("Answer: based on the provided context: it is", "it is"),
             ("é", "é"),
         ] {
             assert_eq!(normalize(text, Some(0.9)), (want.into(), Status::Answered), "{text:?}");
@@ -229,5 +361,24 @@ mod tests {
     fn low_support_is_not_knowing() {
         assert_eq!(normalize("Paris.", Some(0.29)).1, Status::Idk);
         assert_eq!(normalize("Paris.", Some(0.3)).1, Status::Answered);
+    }
+
+    #[test]
+    fn the_judge_is_asked_where_rules_cannot_decide() {
+        let config = r#"(input: "answer", sentence: "IDK.", judge: Some("llm"))"#;
+        let undecided = "It is blue. The price is not mentioned.";
+        for (text, judge, want, calls, label, notes) in [
+            ("Paris.", Scripted::fails(), "Paris.", 0, None, 0),
+            ("I do not know.", Scripted::fails(), "IDK.", 0, None, 0),
+            (undecided, Scripted::says(" Yes."), "IDK.", 1, Some("yes"), 0),
+            (undecided, Scripted::says("Label: partial"), undecided, 1, Some("partial"), 0),
+            (undecided, Scripted::says("Hm"), undecided, 1, None, 1),
+            (undecided, Scripted::fails(), undecided, 1, None, 1),
+        ] {
+            let operator = operator::<IdkNormalizeConfig>(config, &judge.models());
+            let (Value::Answer(got), told) = call(&operator, turn(&[], "q"), answer("q", text, &[])) else { panic!() };
+            let said = got.checks.get("idk").and_then(|label| label.as_str());
+            assert_eq!((&*got.text, judge.calls(), said, told.len()), (want, calls, label, notes), "{text}");
+        }
     }
 }

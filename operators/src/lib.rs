@@ -2,29 +2,45 @@
 
 pub mod bm25;
 pub mod chunk;
+mod citations;
 pub mod clean;
 mod content;
+pub mod decompose;
 pub mod dense;
 pub mod diversify;
 pub mod extractive_answer;
 pub mod fallback;
 pub mod full_conversation;
 mod fusion;
+pub mod generate;
 pub mod hybrid;
 pub mod idk_normalize;
 pub mod last_turn;
+pub mod llm_filter;
 pub mod models;
 pub mod multi_vector;
+pub mod nli;
 mod parts;
+mod passages;
+pub mod prompt;
+mod prompting;
 pub mod rank_fusion;
+mod reply;
 pub mod rerank_ensemble;
+pub mod rewrite;
 pub mod rrf;
+pub mod rule_rewrite;
+pub mod self_check;
 mod sentences;
 pub mod sparse;
 pub mod r#static;
+mod template;
+#[cfg(test)]
+mod test_generator;
 #[cfg(test)]
 mod test_turn;
 pub mod user_turns;
+mod words;
 
 use turnflow_engine::component::{ChunkerKind, ModelKind, OperatorKind};
 
@@ -33,6 +49,9 @@ pub static OPERATORS: &[OperatorKind] = &[
     last_turn::KIND,
     user_turns::KIND,
     full_conversation::KIND,
+    rule_rewrite::KIND,
+    rewrite::KIND,
+    decompose::KIND,
     bm25::KIND,
     dense::KIND,
     sparse::KIND,
@@ -45,8 +64,13 @@ pub static OPERATORS: &[OperatorKind] = &[
     rerank_ensemble::KIND,
     diversify::KIND,
     clean::KIND,
+    llm_filter::KIND,
+    prompt::KIND,
     extractive_answer::KIND,
+    generate::KIND,
     idk_normalize::KIND,
+    self_check::KIND,
+    nli::KIND,
 ];
 
 /// Every kind of model.

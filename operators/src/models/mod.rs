@@ -14,7 +14,8 @@ pub mod word_vectors;
 use std::sync::Arc;
 
 use turnflow_engine::component::{Ability, BuildError, Model, Models};
-use turnflow_engine::inference::Embedder;
+use turnflow_engine::inference::{Embedder, PairScorer, Tokenize};
+use turnflow_engine::language::Generator;
 
 /// What a model is asked for, for an operator of the kind `by`; `check` has found out already
 /// whether its kind can do it.
@@ -40,4 +41,19 @@ pub(crate) fn embedder(models: &Models, model: &str, by: &str) -> Result<Arc<dyn
 /// The fingerprint of a model, cut for a directory's name.
 pub(crate) fn short_fingerprint(models: &Models, model: &str) -> String {
     models.get(model).map(|model| model.fingerprint.chars().take(16).collect()).unwrap_or_default()
+}
+
+/// The language model of that name, for an operator of the kind `by`.
+pub(crate) fn generator(models: &Models, model: &str, by: &str) -> Result<Arc<dyn Generator>, BuildError> {
+    able(models, model, by, Ability::Generate, |model| model.generator.clone())
+}
+
+/// The tokenizer of a model, for an operator of the kind `by`.
+pub(crate) fn tokenizer(models: &Models, model: &str, by: &str) -> Result<Arc<dyn Tokenize>, BuildError> {
+    able(models, model, by, Ability::Tokenize, |model| model.tokenizer.clone())
+}
+
+/// The scorer of pairs of a model, for an operator of the kind `by`.
+pub(crate) fn pairs(models: &Models, model: &str, by: &str) -> Result<Arc<dyn PairScorer>, BuildError> {
+    able(models, model, by, Ability::ScorePairs, |model| model.pairs.clone())
 }

@@ -8,4 +8,5 @@ mod diagnostics;
 mod live;
 mod models;
 mod reference;
+mod rewriting;
 mod support;

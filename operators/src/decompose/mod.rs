@@ -1,0 +1,210 @@
+//! A question taken apart into simpler ones: Queries → Queries.
+//!
+//! ```ron
+//! Decompose(input: "query", model: Some("llm"), most: 4)
+//! ```
+//!
+//! PolyU's first step (section 2.3.3): sub-questions in the order in which they are to be
+//! answered, each searched by itself; a question that needs no parts stays whole. With a model
+//! it writes them; without one, or where its reply cannot be used (with a note), rules do:
+//! several questions in one, "who … and when …", comparisons ("the difference between X and
+//! Y", "X or Y"), and relative clauses ("the actor who played Iron Man"), which are asked
+//! first. Where the whole question is needed to find what compares or joins the parts, it is
+//! among them.
+//!
+//! The prompt's places: `{question}` and `{most}`. The same query gives the same parts where
+//! the model gives the same text. Cost: one call a turn with a model; retrievers then search as
+//! often as there are parts.
+
+mod rules;
+
+use std::sync::Arc;
+
+use futures::FutureExt;
+use futures::future::BoxFuture;
+use serde::Deserialize;
+use turnflow_engine::component::{
+    Ability, BuildError, Call, Check, InputPort, ModelUse, Models, Operator, OperatorConfig, OperatorError,
+    OperatorKind,
+};
+use turnflow_engine::language::{Generator, SamplingFields};
+use turnflow_engine::record::{PortType, Query, Value};
+use turnflow_engine::spec::{FilePath, from_tree};
+
+use crate::models::generator;
+use crate::reply::{clean, lines, strip};
+use crate::template::Template;
+
+/// The table's entry.
+pub const KIND: OperatorKind = OperatorKind {
+    name: "Decompose",
+    inputs: &[InputPort::one(PortType::Queries)],
+    output: PortType::Queries,
+    summary: "a question with the simpler questions that it is made of",
+    parse: |tree, sources| Ok(Box::new(from_tree::<DecomposeConfig>(tree, sources)?)),
+};
+
+const PLACES: &[&str] = &["question", "most"];
+const PROMPT: &str = include_str!("../../prompts/decompose.txt");
+/// A line of more words is no question.
+const LONGEST: usize = 60;
+
+/// Fields of `Decompose`.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct DecomposeConfig {
+    /// The node that gives queries.
+    #[serde(rename = "input")]
+    _input: String,
+    /// The model that takes questions apart. Default: none, rules do.
+    #[serde(default)]
+    pub model: Option<String>,
+    /// Parts, at most. Default 4.
+    #[serde(default = "default_most")]
+    pub most: usize,
+    /// A file with the prompt. Default: `operators/prompts/decompose.txt`.
+    #[serde(default)]
+    pub prompt: Option<FilePath>,
+    /// How to generate; what is left out is the model's own.
+    #[serde(default)]
+    pub sampling: SamplingFields,
+}
+
+fn default_most() -> usize {
+    4
+}
+
+impl OperatorConfig for DecomposeConfig {
+    fn validate(&self, check: &mut Check<'_>) {
+        check.range("most", self.most, 2, 100);
+        self.sampling.validate("sampling", check);
+        Template::check(self.prompt.as_ref(), "prompt", PLACES, check);
+    }
+
+    fn models(&self) -> Vec<ModelUse<'_>> {
+        let model = self.model.as_deref();
+        model.map(|name| ModelUse { field: "model", name, ability: Ability::Generate }).into_iter().collect()
+    }
+
+    fn explain(&self) -> String {
+        let prompt = self.prompt.as_ref().map_or("built-in", |file| &file.written);
+        match &self.model {
+            Some(model) => format!("model: {model:?}, most: {}, prompt: {prompt}", self.most),
+            None => format!("by rules, most: {}", self.most),
+        }
+    }
+
+    fn build(&self, models: &Models) -> Result<Arc<dyn Operator>, BuildError> {
+        let model = match &self.model {
+            Some(model) => {
+                Some((generator(models, model, "Decompose")?, Template::load(self.prompt.as_ref(), PROMPT, PLACES)?))
+            }
+            None => None,
+        };
+        Ok(Arc::new(Decompose { config: self.clone(), model }))
+    }
+}
+
+struct Decompose {
+    config: DecomposeConfig,
+    model: Option<(Arc<dyn Generator>, Template)>,
+}
+
+impl Operator for Decompose {
+    fn call(self: Arc<Self>, call: Call) -> BoxFuture<'static, Result<Value, OperatorError>> {
+        async move {
+            let query = call.query(0)?;
+            let mut parts = None;
+            if let Some((model, template)) = &self.model {
+                let most = self.config.most.to_string();
+                let places = [("question", query.text.trim().into()), ("most", most.as_str().into())];
+                let sampling = self.config.sampling.over(model.sampling());
+                match model.generate(template.fill(&places), sampling).await {
+                    Ok(generation) => {
+                        parts = read(&generation.text);
+                        if parts.is_none() {
+                            call.notes.add("the sub-questions could not be read, so rules took the question apart");
+                        }
+                    }
+                    Err(error) => {
+                        call.notes.add(format!("no sub-questions ({error}), so rules took the question apart"))
+                    }
+                }
+            }
+            let mut parts = parts.unwrap_or_else(|| rules::parts(&query.text));
+            parts.truncate(self.config.most);
+            if parts.len() < 2 {
+                parts.clear();
+            }
+            let parts = parts.into_iter().map(Into::into).collect();
+            Ok(Value::Query(Query { text: query.text.clone(), parts }))
+        }
+        .boxed()
+    }
+}
+
+/// The sub-questions in a reply, or nothing if it is none.
+fn read(reply: &str) -> Option<Vec<String>> {
+    let reply = clean(reply);
+    let mut parts: Vec<String> = Vec::new();
+    for line in lines(&reply) {
+        let line = strip(line, &["question:", "sub-question:", "subquestion:"]);
+        let refuses = ["i'm sorry", "i am sorry", "i cannot", "as an ai"];
+        if line.split_whitespace().count() > LONGEST
+            || refuses.iter().any(|start| line.to_lowercase().starts_with(start))
+        {
+            return None;
+        }
+        // "Here are the questions:"
+        let says = line.chars().any(char::is_alphanumeric) && !line.ends_with(':');
+        if says && !parts.iter().any(|part| part == line) {
+            parts.push(line.to_owned());
+        }
+    }
+    (!parts.is_empty()).then_some(parts)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::test_generator::{Scripted, call, operator};
+    use crate::test_turn::turn;
+
+    fn run(config: &str, model: &Arc<Scripted>, question: &str) -> (Vec<String>, usize) {
+        let operator = operator::<DecomposeConfig>(config, &model.models());
+        let (Value::Query(query), notes) = call(&operator, turn(&[], "q"), Value::Query(Query::new(question))) else {
+            panic!()
+        };
+        assert_eq!(&*query.text, question);
+        (query.parts.iter().map(ToString::to_string).collect(), notes.len())
+    }
+
+    const BOTH: &str = "Who built it and when did it open?";
+
+    #[test]
+    fn the_models_lines_are_the_parts() {
+        let config = r#"(input: "query", model: Some("llm"), most: 2)"#;
+        let rules = vec!["Who built it".to_owned(), "when did it open?".to_owned()];
+        for (model, want, notes) in [
+            (
+                Scripted::says("Here they are:\n1. Who built it?\n2. \"When?\"\n3. Why?"),
+                vec!["Who built it?".into(), "When?".into()],
+                0,
+            ),
+            (Scripted::says(BOTH), vec![], 0),
+            (Scripted::says("I'm sorry, no."), rules.clone(), 1),
+            (Scripted::says(""), rules.clone(), 1),
+            (Scripted::fails(), rules, 1),
+        ] {
+            assert_eq!(run(config, &model, BOTH), (want, notes));
+        }
+    }
+
+    #[test]
+    fn without_a_model_rules_do() {
+        let model = Scripted::fails();
+        assert_eq!(run(r#"(input: "query")"#, &model, BOTH).0.len(), 2);
+        assert_eq!(run(r#"(input: "query")"#, &model, "Who built it?").0, Vec::<String>::new());
+        assert_eq!(model.calls(), 0);
+    }
+}

@@ -1,0 +1,290 @@
+//! An answer written by a language model from passages: Hits or Prompts → Answers.
+//!
+//! ```ron
+//! Generate(input: "kept", model: "llm", style: Grounded, passages: 5, history: 0)
+//! ```
+//!
+//! Given hits, the prompt is made here of the query and the first passages (RAGTUM, section
+//! 4.4: the rewritten query and what was retrieved; MTRAG, appendix D.2: fewer than 150 words,
+//! grounded in the documents, and a set phrase if they hold no answer). `style: Anchor` is
+//! TechSSN's anchor prompting (section 3.10), with 3 passages there. Given a prompt (of
+//! `Prompt`), it is used as it is, and the fields that make prompts are not looked at.
+//!
+//! Without passages no model is asked, and the answer is that there is none (RAGTUM, section
+//! 4.4). So it is when the model says the sentence `idk`. Citations `[n]` are checked: one of a
+//! passage that is not there is removed, with a note; the passages that are cited are told in
+//! `checks.citations`. The answer's hits are the prompt's passages. A model that fails fails the
+//! turn: an answer cannot be done without. Cost: one call a turn.
+
+use std::sync::Arc;
+
+use futures::FutureExt;
+use futures::future::BoxFuture;
+use serde::Deserialize;
+use serde_json::{Map, json};
+use turnflow_engine::component::{
+    Ability, BuildError, Call, Check, InputPort, ModelUse, Models, Operator, OperatorConfig, OperatorError,
+    OperatorKind,
+};
+use turnflow_engine::language::{Finish, Generator, SamplingFields};
+use turnflow_engine::record::{Answer, Hit, PortType, Query, Status, Value};
+use turnflow_engine::spec::{FilePath, from_tree};
+
+use crate::models::generator;
+use crate::passages::Length;
+use crate::prompting::{self, Builder, Style};
+use crate::reply::{clean, strip};
+use crate::template::Template;
+use crate::{citations, words};
+
+/// The table's entry.
+pub const KIND: OperatorKind = OperatorKind {
+    name: "Generate",
+    inputs: &[InputPort::one(PortType::Hits).or(PortType::Prompts)],
+    output: PortType::Answers,
+    summary: "an answer from passages by a language model, with checked citations",
+    parse: |tree, sources| Ok(Box::new(from_tree::<GenerateConfig>(tree, sources)?)),
+};
+
+/// What prompts end with, and models repeat.
+const LABELS: &[&str] = &["short answer:", "answer:", "assistant:"];
+
+/// Fields of `Generate`.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct GenerateConfig {
+    /// The node that gives hits or prompts.
+    #[serde(rename = "input")]
+    _input: String,
+    /// The model that writes.
+    pub model: String,
+    /// How it is told to answer, given hits: `Grounded`, `Anchor` or `Span`. Default `Grounded`.
+    #[serde(default = "default_style")]
+    pub style: Style,
+    /// A file with the prompt instead, with the places `{question}`, `{passages}`, `{history}`
+    /// and `{idk}`.
+    #[serde(default)]
+    pub prompt: Option<FilePath>,
+    /// Passages, from the first. Default 5.
+    #[serde(default = "prompting::default_passages")]
+    pub passages: usize,
+    /// Characters of each passage, at most. Default: all, as far as the model takes them.
+    #[serde(default)]
+    pub characters: Option<usize>,
+    /// Utterances of the history that the prompt tells, the newest. Default 0.
+    #[serde(default)]
+    pub history: usize,
+    /// What is said when the passages do not answer.
+    #[serde(default = "prompting::default_idk")]
+    pub idk: String,
+    /// Only so many words of the answer's first line, for answers that are spans. Default: all.
+    #[serde(default)]
+    pub words: Option<usize>,
+    /// How to generate; what is left out is the model's own.
+    #[serde(default)]
+    pub sampling: SamplingFields,
+}
+
+fn default_style() -> Style {
+    Style::Grounded
+}
+
+impl OperatorConfig for GenerateConfig {
+    fn validate(&self, check: &mut Check<'_>) {
+        check.range("passages", self.passages, 1, 1000);
+        if let Some(characters) = self.characters {
+            check.range("characters", characters, 1, 1_000_000);
+        }
+        if let Some(words) = self.words {
+            check.range("words", words, 1, 10_000);
+        }
+        if self.idk.trim().is_empty() {
+            check.error("wrong-value", "idk", "the sentence is empty");
+        }
+        self.sampling.validate("sampling", check);
+        Template::check(self.prompt.as_ref(), "prompt", prompting::PLACES, check);
+    }
+
+    fn models(&self) -> Vec<ModelUse<'_>> {
+        vec![ModelUse { field: "model", name: &self.model, ability: Ability::Generate }]
+    }
+
+    fn explain(&self) -> String {
+        let Self { model, style, passages, history, idk, .. } = self;
+        let prompt = self.prompt.as_ref().map_or_else(|| format!("{style:?}"), |file| file.written.clone());
+        let characters = self.characters.map_or("all".to_owned(), |most| most.to_string());
+        let words = self.words.map_or("all".to_owned(), |most| most.to_string());
+        format!(
+            "model: {model:?}, prompt: {prompt}, passages: {passages}, characters: {characters}, history: {history}, \
+             words: {words}, idk: {idk:?}"
+        )
+    }
+
+    fn build(&self, models: &Models) -> Result<Arc<dyn Operator>, BuildError> {
+        let generator = generator(models, &self.model, "Generate")?;
+        let builder = Builder {
+            template: self.style.template(self.prompt.as_ref())?,
+            passages: self.passages,
+            length: self.characters.map_or(Length::Whole, Length::Characters),
+            history: self.history,
+            idk: self.idk.clone(),
+        };
+        Ok(Arc::new(Generate { config: self.clone(), generator, builder }))
+    }
+}
+
+struct Generate {
+    config: GenerateConfig,
+    generator: Arc<dyn Generator>,
+    builder: Builder,
+}
+
+impl Operator for Generate {
+    fn call(self: Arc<Self>, call: Call) -> BoxFuture<'static, Result<Value, OperatorError>> {
+        async move {
+            let (query, hits, prompt) = match call.inputs.first() {
+                Some(Value::Prompt(made)) => (made.query.clone(), made.hits.clone(), made.prompt.clone()),
+                _ => {
+                    let hits = call.hits(0)?;
+                    let kept = hits.hits[..hits.hits.len().min(self.config.passages)].to_vec();
+                    let prompt = self.builder.prompt(&call.turn, &hits.query.text, &kept)?;
+                    (hits.query.clone(), kept, prompt)
+                }
+            };
+            if hits.is_empty() {
+                return Ok(self.answer(query, &self.config.idk, Status::Idk, hits, Map::new()));
+            }
+            let sampling = self.config.sampling.over(self.generator.sampling());
+            let most = sampling.max_tokens;
+            let generation = self.generator.generate(prompt, sampling).await?;
+            if generation.finish == Finish::Length && self.config.words.is_none() {
+                call.notes.add(format!("the answer was cut at {most} tokens"));
+            }
+            let text = clean(&generation.text);
+            let mut text = strip(&text, LABELS);
+            if let Some(most) = self.config.words {
+                text = span(text, most);
+            }
+            let cited = citations::check(text, hits.len());
+            for number in &cited.removed {
+                call.notes.add(format!("the answer cited [{number}], and there is no such passage"));
+            }
+            let text = cited.text.trim();
+            let status = if self.says_idk(text) { Status::Idk } else { Status::Answered };
+            let mut checks = Map::new();
+            if !cited.passages.is_empty() {
+                checks.insert("citations".into(), json!(cited.passages));
+            }
+            Ok(self.answer(query, text, status, hits, checks))
+        }
+        .boxed()
+    }
+}
+
+impl Generate {
+    fn answer(
+        &self,
+        query: Query,
+        text: &str,
+        status: Status,
+        hits: Vec<Hit>,
+        checks: Map<String, serde_json::Value>,
+    ) -> Value {
+        Value::Answer(Arc::new(Answer { query, text: text.into(), status, hits, support: None, checks }))
+    }
+
+    /// Whether the answer is no more than the sentence, punctuation and letter case aside.
+    fn says_idk(&self, text: &str) -> bool {
+        let plain = |text: &str| words::words(text).iter().map(|word| words::lower(word.text)).collect::<Vec<_>>();
+        let text = plain(&citations::without(text));
+        text.is_empty() || text == plain(&self.config.idk)
+    }
+}
+
+/// The first words of the first line.
+fn span(text: &str, most: usize) -> &str {
+    let line = text.lines().next().unwrap_or_default().trim();
+    let ends = line.match_indices(char::is_whitespace).map(|(at, _)| at);
+    // Blanks in a row would count as words.
+    let mut words = 0;
+    let mut last = 0;
+    for end in ends.chain([line.len()]) {
+        words += usize::from(!line[last..end].trim().is_empty());
+        last = end;
+        if words == most {
+            break;
+        }
+    }
+    line[..last].trim_end()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::test_generator::{Scripted, call, hits, operator};
+    use crate::test_turn::turn;
+
+    fn run(config: &str, model: &Arc<Scripted>, input: Value) -> (Answer, Vec<String>) {
+        let operator = operator::<GenerateConfig>(config, &model.models());
+        match call(&operator, turn(&["user: first", "agent: second"], "asked"), input) {
+            (Value::Answer(answer), notes) => (Answer::clone(&answer), notes),
+            (other, _) => panic!("{other:?}"),
+        }
+    }
+
+    const CONFIG: &str = r#"(input: "hits", model: "llm", passages: 2)"#;
+
+    #[test]
+    fn citations_are_checked_and_the_hits_are_the_prompts() {
+        let model = Scripted::says("Answer: In Paris [1]. Or not [3].");
+        let (answer, notes) = run(CONFIG, &model, hits("Where?", &["Paris it is.", "Rome", "Oslo"]));
+        assert_eq!((&*answer.text, answer.status, answer.hits.len()), ("In Paris [1]. Or not.", Status::Answered, 2));
+        assert_eq!((answer.checks["citations"].to_string(), notes.len()), ("[1]".into(), 1));
+        let asked = model.asked.lock()[0].0.plain();
+        assert!(asked.contains("[1] Paris it is.\n\n[2] Rome\n\nQuestion: Where?"), "{asked}");
+    }
+
+    #[test]
+    fn without_passages_no_model_is_asked() {
+        let model = Scripted::fails();
+        let (answer, _) = run(CONFIG, &model, hits("Where?", &[]));
+        assert_eq!((&*answer.text, answer.status, model.calls()), ("I do not know.", Status::Idk, 0));
+    }
+
+    #[test]
+    fn the_set_sentence_is_not_knowing() {
+        for (reply, status) in
+            [("i do not know [1]", Status::Idk), (" ", Status::Idk), ("I do not know him.", Status::Answered)]
+        {
+            let (answer, _) = run(CONFIG, &Scripted::says(reply), hits("Where?", &["Paris"]));
+            assert_eq!(answer.status, status, "{reply}");
+        }
+    }
+
+    #[test]
+    fn history_spans_and_cut_answers() {
+        let config = r#"(input: "hits", model: "llm", style: Span, history: 1, words: Some(2))"#;
+        let model = Scripted::says("Short Answer: in  Paris, of\ncourse");
+        let (answer, _) = run(config, &model, hits("Where?", &["Paris"]));
+        assert_eq!(&*answer.text, "in  Paris,");
+        assert!(model.asked.lock()[0].0.plain().contains("Conversation so far:\nAssistant: second\n\nQuestion"));
+        let config = r#"(input: "hits", model: "llm", style: Anchor, sampling: (max_tokens: 1))"#;
+        let (_, notes) = run(config, &Scripted::says("Based on the sources, in"), hits("Where?", &["Paris"]));
+        assert_eq!(notes, ["the answer was cut at 1 tokens"]);
+    }
+
+    #[test]
+    fn a_prompt_is_used_as_it_is() {
+        let model = Scripted::says("x");
+        let prompt = turnflow_engine::language::Prompt {
+            messages: vec![turnflow_engine::language::Message::fixed(
+                turnflow_engine::language::ChatRole::User,
+                "made",
+            )],
+        };
+        let Value::Hits(hits) = hits("q", &["a"]) else { panic!() };
+        let made = turnflow_engine::record::PromptFor { query: hits.query.clone(), hits: hits.hits.clone(), prompt };
+        let (answer, _) = run(CONFIG, &model, Value::Prompt(Arc::new(made)));
+        assert_eq!((&*answer.text, model.asked.lock()[0].0.plain()), ("x", "made".into()));
+    }
+}

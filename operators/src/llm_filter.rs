@@ -1,0 +1,337 @@
+//! Passages that a language model finds relevant: Hits → Hits.
+//!
+//! ```ron
+//! LlmFilter(input: "ranked", model: "llm", scale: Likert, keep_at_least: 2)
+//! ```
+//!
+//! With `Likert` the model rates each passage from 1 (unrelated) to 5 (the answer itself), one
+//! call a passage, and those of at least `keep_at_least` stay (RAGTUM, section 4.3 and appendix
+//! A.2, where it is 2). With `Ids` it is shown all passages at once and names the relevant ones;
+//! where it names none, `random` of them are taken (FusionRAG, section 2.3, where these are 2;
+//! without them 254 of its 446 questions went unanswered). They are drawn by a hash of the
+//! seed, the conversation, the turn and the passage, so that a run can be repeated.
+//!
+//! Order and scores stay as they were. A rating that cannot be read, or a call that fails,
+//! keeps its passage (a relevant passage lost is lost for good, one too many is not), and a
+//! reply of `Ids` that names neither numbers nor "none" keeps all; both with a note. The
+//! prompt's places: `{question}` and `{passage}`, or `{question}` and `{passages}`. Cost: one
+//! call a passage, or one a turn.
+
+use std::sync::Arc;
+
+use futures::future::BoxFuture;
+use futures::{FutureExt, StreamExt};
+use serde::Deserialize;
+use turnflow_engine::component::{
+    Ability, BuildError, Call, Check, InputPort, ModelUse, Models, Operator, OperatorConfig, OperatorError,
+    OperatorKind,
+};
+use turnflow_engine::inference::InferenceError;
+use turnflow_engine::language::{Generator, SamplingFields};
+use turnflow_engine::record::{Hit, Hits, PortType, Turn, Value};
+use turnflow_engine::spec::{FilePath, from_tree};
+
+use crate::models::generator;
+use crate::passages::{Length, numbered};
+use crate::reply::{clean, number, numbers};
+use crate::template::{Filling, Template};
+
+/// The table's entry.
+pub const KIND: OperatorKind = OperatorKind {
+    name: "LlmFilter",
+    inputs: &[InputPort::one(PortType::Hits)],
+    output: PortType::Hits,
+    summary: "only the passages that a language model finds relevant",
+    parse: |tree, sources| Ok(Box::new(from_tree::<LlmFilterConfig>(tree, sources)?)),
+};
+
+/// How the model is asked.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+pub enum Scale {
+    /// A rating from 1 to 5 for each passage.
+    #[default]
+    Likert,
+    /// The numbers of the relevant passages.
+    Ids,
+}
+
+impl Scale {
+    fn prompt(self) -> (&'static str, &'static [&'static str]) {
+        match self {
+            Scale::Likert => (include_str!("../prompts/filter_likert.txt"), &["passage", "question"]),
+            Scale::Ids => (include_str!("../prompts/filter_ids.txt"), &["passages", "question"]),
+        }
+    }
+}
+
+/// Fields of `LlmFilter`.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct LlmFilterConfig {
+    /// The node that gives hits.
+    #[serde(rename = "input")]
+    _input: String,
+    /// The model that judges.
+    pub model: String,
+    /// How it is asked: `Likert` or `Ids`. Default `Likert`.
+    #[serde(default)]
+    pub scale: Scale,
+    /// Least rating of a passage that stays, 1 to 5; for `Likert`. Default 2.
+    #[serde(default = "default_two_u64")]
+    pub keep_at_least: u64,
+    /// Passages that are taken where the model names none; for `Ids`. Default 2.
+    #[serde(default = "default_two")]
+    pub random: usize,
+    /// By what these are drawn. Default 0.
+    #[serde(default)]
+    pub seed: u64,
+    /// Passages that are judged, from the first; the rest is left out. Default 10.
+    #[serde(default = "default_passages")]
+    pub passages: usize,
+    /// Characters of each passage that the model sees. Default: all, as far as it takes them.
+    #[serde(default)]
+    pub characters: Option<usize>,
+    /// Calls of a turn at the same time; for `Likert`. Default 4.
+    #[serde(default = "default_concurrency")]
+    pub concurrency: usize,
+    /// A file with the prompt. Default: the scale's own.
+    #[serde(default)]
+    pub prompt: Option<FilePath>,
+    /// How to generate; what is left out is the model's own.
+    #[serde(default)]
+    pub sampling: SamplingFields,
+}
+
+fn default_two_u64() -> u64 {
+    2
+}
+fn default_two() -> usize {
+    2
+}
+fn default_passages() -> usize {
+    10
+}
+fn default_concurrency() -> usize {
+    4
+}
+
+impl OperatorConfig for LlmFilterConfig {
+    fn validate(&self, check: &mut Check<'_>) {
+        check.range("keep_at_least", self.keep_at_least, 1, 5);
+        check.range("random", self.random, 0, 1000);
+        check.range("passages", self.passages, 1, 1000);
+        check.range("concurrency", self.concurrency, 1, 1000);
+        if let Some(characters) = self.characters {
+            check.range("characters", characters, 1, 1_000_000);
+        }
+        self.sampling.validate("sampling", check);
+        Template::check(self.prompt.as_ref(), "prompt", self.scale.prompt().1, check);
+    }
+
+    fn models(&self) -> Vec<ModelUse<'_>> {
+        vec![ModelUse { field: "model", name: &self.model, ability: Ability::Generate }]
+    }
+
+    fn explain(&self) -> String {
+        let Self { model, passages, .. } = self;
+        let how = match self.scale {
+            Scale::Likert => {
+                format!("Likert, keep_at_least: {}, concurrency: {}", self.keep_at_least, self.concurrency)
+            }
+            Scale::Ids => format!("Ids, random: {}, seed: {}", self.random, self.seed),
+        };
+        let characters = self.characters.map_or("all".to_owned(), |most| most.to_string());
+        let prompt = self.prompt.as_ref().map_or("built-in", |file| &file.written);
+        format!("model: {model:?}, scale: {how}, passages: {passages}, characters: {characters}, prompt: {prompt}")
+    }
+
+    fn build(&self, models: &Models) -> Result<Arc<dyn Operator>, BuildError> {
+        let generator = generator(models, &self.model, "LlmFilter")?;
+        let (built_in, places) = self.scale.prompt();
+        let template = Template::load(self.prompt.as_ref(), built_in, places)?;
+        let length = self.characters.map_or(Length::Whole, Length::Characters);
+        Ok(Arc::new(LlmFilter { config: self.clone(), generator, template, length }))
+    }
+}
+
+struct LlmFilter {
+    config: LlmFilterConfig,
+    generator: Arc<dyn Generator>,
+    template: Template,
+    length: Length,
+}
+
+impl Operator for LlmFilter {
+    fn call(self: Arc<Self>, call: Call) -> BoxFuture<'static, Result<Value, OperatorError>> {
+        async move {
+            let list = call.hits(0)?;
+            let hits = &list.hits[..list.hits.len().min(self.config.passages)];
+            let kept = match self.config.scale {
+                _ if hits.is_empty() => Vec::new(),
+                Scale::Likert => self.rated(&call, &list.query.text, hits).await,
+                Scale::Ids => self.named(&call, &list.query.text, hits).await?,
+            };
+            Ok(Value::Hits(Arc::new(Hits { query: list.query.clone(), hits: kept })))
+        }
+        .boxed()
+    }
+}
+
+impl LlmFilter {
+    async fn rated(&self, call: &Call, question: &str, hits: &[Hit]) -> Vec<Hit> {
+        // Futures of their own, so that none borrows what the stream moves.
+        let asked = hits.iter().map(|hit| {
+            let prompt = self.length.cut(&hit.chunk.text).map(|text| {
+                let passage = Filling::MayBeCut(vec![text.to_owned()]);
+                self.template.fill(&[("question", question.trim().into()), ("passage", passage)])
+            });
+            let (generator, sampling) = (self.generator.clone(), self.config.sampling.over(self.generator.sampling()));
+            async move { Ok::<_, InferenceError>(generator.generate(prompt?, sampling).await?.text) }.boxed()
+        });
+        let replies: Vec<_> =
+            futures::stream::iter(asked.collect::<Vec<_>>()).buffered(self.config.concurrency).collect().await;
+        let keep = |(hit, reply): (&Hit, Result<String, InferenceError>)| {
+            let reason = match reply.map(|reply| rating(&reply)) {
+                Ok(Some(rating)) => return (rating >= self.config.keep_at_least).then(|| hit.clone()),
+                Ok(None) => "its rating could not be read".to_owned(),
+                Err(error) => format!("it was not rated ({error})"),
+            };
+            call.notes.add(format!("passage `{}` was kept: {reason}", hit.chunk.id));
+            Some(hit.clone())
+        };
+        hits.iter().zip(replies).filter_map(keep).collect()
+    }
+
+    async fn named(&self, call: &Call, question: &str, hits: &[Hit]) -> Result<Vec<Hit>, OperatorError> {
+        let passages = Filling::MayBeCut(numbered(hits, &self.length)?);
+        let prompt = self.template.fill(&[("question", question.trim().into()), ("passages", passages)]);
+        let sampling = self.config.sampling.over(self.generator.sampling());
+        let reply = match self.generator.generate(prompt, sampling).await {
+            Ok(generation) => generation.text,
+            Err(error) => {
+                call.notes.add(format!("all passages were kept: they were not judged ({error})"));
+                return Ok(hits.to_vec());
+            }
+        };
+        Ok(match ids(&reply, hits.len()) {
+            Some(ids) if !ids.is_empty() => ids.into_iter().map(|at| hits[at].clone()).collect(),
+            Some(_) => {
+                let drawn = draw(hits, self.config.random, self.config.seed, &call.turn);
+                call.notes.add(format!("no passage was found relevant, so {} were drawn", drawn.len()));
+                drawn
+            }
+            None => {
+                call.notes.add("all passages were kept: the reply names none that there is");
+                hits.to_vec()
+            }
+        })
+    }
+}
+
+/// The rating in a reply: the number behind "score", or else the first number, if it is 1 to 5.
+fn rating(reply: &str) -> Option<u64> {
+    let reply = clean(reply).to_lowercase();
+    let after = reply.find("score").map_or(reply.as_str(), |at| &reply[at..]);
+    number(after).filter(|rating| (1..=5).contains(rating))
+}
+
+/// The places of the passages that a reply names, ascending; empty if it says that there are
+/// none, nothing if it cannot be read.
+fn ids(reply: &str, passages: usize) -> Option<Vec<usize>> {
+    let reply = clean(reply).to_lowercase();
+    let named = numbers(&reply);
+    let mut ids: Vec<usize> =
+        named.iter().filter_map(|&id| usize::try_from(id).ok()).filter(|id| (1..=passages).contains(id)).collect();
+    ids.sort_unstable();
+    ids.dedup();
+    let says_none = reply.split(|c: char| !c.is_alphanumeric()).any(|word| word == "none" || word == "no")
+        || matches!(reply.as_str(), "[]" | "0" | "");
+    match (ids.is_empty(), says_none) {
+        (false, _) => Some(ids.into_iter().map(|id| id - 1).collect()),
+        (true, true) => Some(Vec::new()),
+        (true, false) => None,
+    }
+}
+
+/// Passages drawn by lot, in the order in which they stood.
+fn draw(hits: &[Hit], most: usize, seed: u64, turn: &Turn) -> Vec<Hit> {
+    let lot = |hit: &Hit| {
+        let mut hasher = blake3::Hasher::new();
+        hasher.update(&seed.to_le_bytes()).update(&turn.turn.to_le_bytes());
+        for text in [&turn.conversation_id, &hit.chunk.id] {
+            hasher.update(&(text.len() as u64).to_le_bytes()).update(text.as_bytes());
+        }
+        *hasher.finalize().as_bytes()
+    };
+    let mut lots: Vec<([u8; 32], usize)> = hits.iter().enumerate().map(|(at, hit)| (lot(hit), at)).collect();
+    lots.sort_unstable();
+    let mut drawn: Vec<usize> = lots.into_iter().take(most).map(|(_, at)| at).collect();
+    drawn.sort_unstable();
+    drawn.into_iter().map(|at| hits[at].clone()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::test_generator::{Scripted, call, hits, operator};
+    use crate::test_turn::turn;
+
+    fn run(config: &str, model: &Arc<Scripted>, number: u32) -> (Vec<String>, Vec<String>) {
+        let operator = operator::<LlmFilterConfig>(config, &model.models());
+        let turn = Turn { turn: number, ..turn(&[], "q") };
+        let (Value::Hits(kept), notes) = call(&operator, turn, hits("q", &["red", "green", "blue", "white"])) else {
+            panic!()
+        };
+        (kept.hits.iter().map(|hit| hit.chunk.id.to_string()).collect(), notes)
+    }
+
+    const LIKERT: &str = r#"(input: "hits", model: "llm", passages: 3)"#;
+    const IDS: &str = r#"(input: "hits", model: "llm", scale: Ids)"#;
+
+    #[test]
+    fn passages_below_the_rating_go() {
+        let model = Scripted::new(|prompt| {
+            Ok(if prompt.contains("green") { "Score: 1\nOther topic." } else { "score: 2, of 5" }.to_owned())
+        });
+        assert_eq!(run(LIKERT, &model, 1), (vec!["p1".into(), "p3".into()], vec![]));
+        assert_eq!(model.calls(), 3);
+    }
+
+    #[test]
+    fn what_cannot_be_read_is_kept_with_a_note() {
+        let model = Scripted::new(|prompt| match () {
+            () if prompt.contains("red") => Err(InferenceError::Failed("x".into())),
+            () if prompt.contains("green") => Ok("Very relevant!".into()),
+            () => Ok("1".into()),
+        });
+        let (kept, notes) = run(LIKERT, &model, 1);
+        assert_eq!(kept, ["p1", "p2"]);
+        assert_eq!(
+            notes,
+            [
+                "passage `p1` was kept: it was not rated (inference failed: x)",
+                "passage `p2` was kept: its rating could not be read",
+            ]
+        );
+    }
+
+    #[test]
+    fn the_passages_that_are_named_stay() {
+        assert_eq!(run(IDS, &Scripted::says("[3], [1] and 9"), 1), (vec!["p1".into(), "p3".into()], vec![]));
+        let (kept, notes) = run(IDS, &Scripted::says("I like them."), 1);
+        assert_eq!((kept.len(), notes.len()), (4, 1));
+        let (kept, notes) = run(IDS, &Scripted::fails(), 1);
+        assert_eq!((kept.len(), notes.len()), (4, 1));
+    }
+
+    #[test]
+    fn where_none_is_named_some_are_drawn_and_the_draw_is_repeatable() {
+        let model = Scripted::says("None");
+        let (first, notes) = run(IDS, &model, 1);
+        assert_eq!((first.len(), &*notes[0]), (2, "no passage was found relevant, so 2 were drawn"));
+        assert_eq!(run(IDS, &model, 1).0, first);
+        let others: Vec<_> = (2..20).map(|turn| run(IDS, &model, turn).0).collect();
+        assert!(others.iter().any(|other| *other != first), "turns draw differently");
+        assert_eq!(run(r#"(input: "hits", model: "llm", scale: Ids, random: 0)"#, &model, 1).0, Vec::<String>::new());
+    }
+}

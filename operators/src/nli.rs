@@ -1,0 +1,286 @@
+//! Whether passages entail an answer, by a model of inference: Answers → Answers.
+//!
+//! ```ron
+//! Nli(input: "answer", model: "nli", labels: [Contradiction, Neutral, Entailment], min_entailment: Some(0.3))
+//! ```
+//!
+//! A classifier of pairs (premise, hypothesis) is given each passage with each sentence of the
+//! answer; its classes are softmaxed. A sentence's entailment and its contradiction are the
+//! highest over the passages, the answer's are the means over its sentences: the first two
+//! parts of RePASs (Gokhan et al. 2024), which FusionRAG is judged by (section 2.4). They go to
+//! `checks.nli`, with each sentence's. An answer below `min_entailment` or above
+//! `max_contradiction` becomes a sentence with the status `idk`. What does not know already
+//! passes unchanged. The same answer gives the same scores. Cost: passages × sentences pairs.
+
+use std::sync::Arc;
+
+use futures::FutureExt;
+use futures::future::{BoxFuture, try_join_all};
+use serde::Deserialize;
+use serde_json::json;
+use turnflow_engine::component::{
+    Ability, BuildError, Call, Check, InputPort, ModelUse, Models, Operator, OperatorConfig, OperatorError,
+    OperatorKind,
+};
+use turnflow_engine::inference::{InferenceError, PairScorer, Urgency};
+use turnflow_engine::record::{Answer, PortType, Status, Value};
+use turnflow_engine::spec::from_tree;
+
+use crate::citations;
+use crate::models::pairs;
+use crate::sentences::sentence_ranges;
+
+/// The table's entry.
+pub const KIND: OperatorKind = OperatorKind {
+    name: "Nli",
+    inputs: &[InputPort::one(PortType::Answers)],
+    output: PortType::Answers,
+    summary: "how far passages entail or contradict an answer, by a model of inference",
+    parse: |tree, sources| Ok(Box::new(from_tree::<NliConfig>(tree, sources)?)),
+};
+
+/// A class of the model.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+pub enum Label {
+    /// The premise rules the hypothesis out.
+    Contradiction,
+    /// It says nothing of it.
+    Neutral,
+    /// It follows from it.
+    Entailment,
+}
+
+/// Fields of `Nli`.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct NliConfig {
+    /// The node that gives answers.
+    #[serde(rename = "input")]
+    _input: String,
+    /// The model that classifies pairs.
+    pub model: String,
+    /// Its classes, in the order of its outputs. Default contradiction, neutral, entailment.
+    #[serde(default = "default_labels")]
+    pub labels: Vec<Label>,
+    /// Passages that are premises, from the first. Default 5.
+    #[serde(default = "default_passages")]
+    pub passages: usize,
+    /// Least entailment of an answer, 0 to 1. Default: any.
+    #[serde(default)]
+    pub min_entailment: Option<f32>,
+    /// Most contradiction of an answer, 0 to 1. Default: any.
+    #[serde(default)]
+    pub max_contradiction: Option<f32>,
+    /// What is said instead of an answer beyond these.
+    #[serde(default = "default_sentence")]
+    pub sentence: String,
+}
+
+fn default_labels() -> Vec<Label> {
+    vec![Label::Contradiction, Label::Neutral, Label::Entailment]
+}
+fn default_passages() -> usize {
+    5
+}
+fn default_sentence() -> String {
+    "I do not know: the documents do not bear out an answer.".into()
+}
+
+impl OperatorConfig for NliConfig {
+    fn validate(&self, check: &mut Check<'_>) {
+        check.range("passages", self.passages, 1, 1000);
+        for label in [Label::Contradiction, Label::Entailment] {
+            if self.labels.iter().filter(|other| **other == label).count() != 1 {
+                check.error("wrong-value", "labels", format!("`{label:?}` must be there once"));
+            }
+        }
+        for (field, value) in [("min_entailment", self.min_entailment), ("max_contradiction", self.max_contradiction)] {
+            if let Some(value) = value {
+                check.range(field, value, 0.0, 1.0);
+            }
+        }
+    }
+
+    fn models(&self) -> Vec<ModelUse<'_>> {
+        vec![ModelUse { field: "model", name: &self.model, ability: Ability::ScorePairs }]
+    }
+
+    fn explain(&self) -> String {
+        let Self { model, labels, passages, .. } = self;
+        let limit = |limit: Option<f32>| limit.map_or("any".to_owned(), |limit| limit.to_string());
+        let (least, most) = (limit(self.min_entailment), limit(self.max_contradiction));
+        format!(
+            "model: {model:?}, labels: {labels:?}, passages: {passages}, min_entailment: {least}, \
+             max_contradiction: {most}"
+        )
+    }
+
+    fn build(&self, models: &Models) -> Result<Arc<dyn Operator>, BuildError> {
+        let scorer = pairs(models, &self.model, "Nli")?;
+        if scorer.classes() != self.labels.len() {
+            let message = format!("has {} classes, and `labels` names {}", scorer.classes(), self.labels.len());
+            return Err(BuildError::Model { model: self.model.clone(), source: InferenceError::Shape(message) });
+        }
+        let place = |label| self.labels.iter().position(|other| *other == label).unwrap_or_default();
+        let (entailment, contradiction) = (place(Label::Entailment), place(Label::Contradiction));
+        Ok(Arc::new(Nli { config: self.clone(), scorer, entailment, contradiction }))
+    }
+}
+
+struct Nli {
+    config: NliConfig,
+    scorer: Arc<dyn PairScorer>,
+    entailment: usize,
+    contradiction: usize,
+}
+
+/// A sentence's scores.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+struct Scores {
+    entailment: f32,
+    contradiction: f32,
+    /// The place of the passage that entails it most.
+    passage: usize,
+}
+
+impl Operator for Nli {
+    fn call(self: Arc<Self>, call: Call) -> BoxFuture<'static, Result<Value, OperatorError>> {
+        async move {
+            let answer = call.answer(0)?;
+            let text = citations::without(&answer.text);
+            let sentences: Vec<String> =
+                sentence_ranges(&text).into_iter().map(|(start, end)| text[start..end].to_owned()).collect();
+            let hits = &answer.hits[..answer.hits.len().min(self.config.passages)];
+            if answer.status != Status::Answered || sentences.is_empty() || hits.is_empty() {
+                return Ok(Value::Answer(answer.clone()));
+            }
+            let asked =
+                hits.iter().map(|hit| self.scorer.score(hit.chunk.text.to_string(), sentences.clone(), Urgency::Turn));
+            let logits = try_join_all(asked).await?;
+            let scores = best(&logits, sentences.len(), self.entailment, self.contradiction);
+            let mean = |of: fn(&Scores) -> f32| scores.iter().map(of).sum::<f32>() / scores.len() as f32;
+            let (entailment, contradiction) = (mean(|one| one.entailment), mean(|one| one.contradiction));
+            let each: Vec<_> = sentences
+                .iter()
+                .zip(&scores)
+                .map(|(text, one)| {
+                    json!({
+                        "text": text,
+                        "entailment": one.entailment,
+                        "contradiction": one.contradiction,
+                        "passage": one.passage + 1,
+                    })
+                })
+                .collect();
+            let mut checked = Answer::clone(answer);
+            let found = json!({ "entailment": entailment, "contradiction": contradiction, "sentences": each });
+            checked.checks.insert("nli".into(), found);
+            let entailed = self.config.min_entailment.is_none_or(|least| entailment >= least);
+            let consistent = self.config.max_contradiction.is_none_or(|most| contradiction <= most);
+            if !(entailed && consistent) {
+                checked.text = self.config.sentence.as_str().into();
+                checked.status = Status::Idk;
+            }
+            Ok(Value::Answer(Arc::new(checked)))
+        }
+        .boxed()
+    }
+}
+
+/// Each sentence's highest scores over the passages; `logits` is `[passages][sentences][classes]`.
+fn best(logits: &[Vec<Vec<f32>>], sentences: usize, entailment: usize, contradiction: usize) -> Vec<Scores> {
+    let mut scores = vec![Scores::default(); sentences];
+    for (passage, rows) in logits.iter().enumerate() {
+        for (best, row) in scores.iter_mut().zip(rows) {
+            let classes = softmax(row);
+            let of = |class: usize| classes.get(class).copied().unwrap_or_default();
+            if of(entailment) > best.entailment {
+                (best.entailment, best.passage) = (of(entailment), passage);
+            }
+            best.contradiction = best.contradiction.max(of(contradiction));
+        }
+    }
+    scores
+}
+
+fn softmax(logits: &[f32]) -> Vec<f32> {
+    let most = logits.iter().copied().fold(f32::NEG_INFINITY, f32::max);
+    let powers: Vec<f32> = logits.iter().map(|logit| (logit - most).exp()).collect();
+    let sum: f32 = powers.iter().sum();
+    powers.into_iter().map(|power| power / sum).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::test_generator::{answer, call, operator};
+    use crate::test_turn::turn;
+    use turnflow_engine::component::Model;
+
+    /// Entails what the premise contains, contradicts what has "not" in it.
+    struct Contains;
+
+    impl PairScorer for Contains {
+        fn classes(&self) -> usize {
+            3
+        }
+        fn score(
+            &self,
+            first: String,
+            seconds: Vec<String>,
+            _: Urgency,
+        ) -> BoxFuture<'static, Result<Vec<Vec<f32>>, InferenceError>> {
+            let logits = move |second: &String| match () {
+                () if first.contains(second.as_str()) => vec![0.0, 0.0, 20.0],
+                () if second.contains("not") => vec![20.0, 0.0, 0.0],
+                () => vec![0.0, 20.0, 0.0],
+            };
+            let scores = seconds.iter().map(logits).collect();
+            async move { Ok(scores) }.boxed()
+        }
+    }
+
+    fn models() -> Models {
+        let model = Model { name: "nli".into(), pairs: Some(Arc::new(Contains)), ..Model::default() };
+        Models::from([("nli".to_owned(), Arc::new(model))])
+    }
+
+    fn run(config: &str, text: &str) -> Answer {
+        let operator = operator::<NliConfig>(config, &models());
+        let input = answer("q", text, &["The sea is deep.", "The sky is blue. It rains."]);
+        let (Value::Answer(got), _) = call(&operator, turn(&[], "q"), input) else { panic!() };
+        Answer::clone(&got)
+    }
+
+    #[test]
+    fn sentences_are_scored_by_their_best_passage() {
+        let got = run(r#"(input: "answer", model: "nli")"#, "The sky is blue. [2] It is not the sea. Hm, well.");
+        let found = &got.checks["nli"];
+        let near = |value: &serde_json::Value, want: f64| (value.as_f64().unwrap() - want).abs() < 1e-3;
+        assert!(near(&found["entailment"], 1.0 / 3.0) && near(&found["contradiction"], 1.0 / 3.0), "{found}");
+        assert_eq!((&found["sentences"][0]["passage"], found["sentences"].as_array().unwrap().len()), (&json!(2), 3));
+        assert_eq!(got.status, Status::Answered);
+    }
+
+    #[test]
+    fn what_is_not_entailed_or_is_contradicted_is_not_known() {
+        for (limits, text, status) in [
+            ("min_entailment: Some(0.5)", "It rains.", Status::Answered),
+            ("min_entailment: Some(0.5)", "It snows.", Status::Idk),
+            ("max_contradiction: Some(0.5)", "It does not.", Status::Idk),
+            ("max_contradiction: Some(0.5)", "It snows.", Status::Answered),
+        ] {
+            let got = run(&format!(r#"(input: "answer", model: "nli", {limits})"#), text);
+            assert_eq!(got.status, status, "{limits} {text}");
+        }
+    }
+
+    #[test]
+    fn labels_must_fit_the_model() {
+        let config: NliConfig =
+            turnflow_engine::spec::from_str(r#"(input: "a", model: "nli", labels: [Entailment, Contradiction])"#)
+                .unwrap();
+        let error = config.build(&models()).err().unwrap().to_string();
+        assert!(error.contains("has 3 classes, and `labels` names 2"), "{error}");
+    }
+}

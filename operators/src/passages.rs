@@ -1,0 +1,122 @@
+//! Passages as a prompt shows them: numbered from 1, cut to a length, each a part that may be
+//! cut further; and what was said before, as a prompt shows it.
+
+use std::sync::Arc;
+
+use turnflow_engine::inference::{InferenceError, Tokenize};
+use turnflow_engine::record::{Hit, Speaker, Turn};
+
+/// How long a passage may be.
+#[derive(Clone)]
+pub(crate) enum Length {
+    /// As long as it is.
+    Whole,
+    /// So many characters.
+    Characters(usize),
+    /// So many tokens of a model.
+    Tokens(usize, Arc<dyn Tokenize>),
+}
+
+impl Length {
+    /// The beginning of a text of this length, up to the end of a word.
+    pub fn cut<'t>(&self, text: &'t str) -> Result<&'t str, InferenceError> {
+        let end = match self {
+            Length::Whole => return Ok(text),
+            Length::Characters(most) => text.char_indices().nth(*most).map(|(at, _)| at),
+            Length::Tokens(most, tokenizer) => tokenizer.offsets(text)?.get(*most).map(|(start, _)| *start),
+        };
+        Ok(end.map_or(text, |end| to_word(text, end)))
+    }
+}
+
+/// The text up to `end`, and further back to the end of a word if one ends there at all.
+fn to_word(text: &str, end: usize) -> &str {
+    let end = text.floor_char_boundary(end);
+    let kept = &text[..end];
+    let splits = text[end..].starts_with(|c: char| !c.is_whitespace()) && !kept.ends_with(char::is_whitespace);
+    let at_word = if splits { kept.rfind(char::is_whitespace).map(|at| kept[..at].trim_end()) } else { None };
+    at_word.filter(|kept| !kept.is_empty()).unwrap_or_else(|| kept.trim_end())
+}
+
+/// `[1] text` each, with an empty line between them.
+pub(crate) fn numbered(hits: &[Hit], length: &Length) -> Result<Vec<String>, InferenceError> {
+    let last = hits.len().saturating_sub(1);
+    let one = |(at, hit): (usize, &Hit)| {
+        let text = length.cut(hit.chunk.text.trim())?;
+        Ok(format!("[{}] {text}{}", at + 1, if at == last { "" } else { "\n\n" }))
+    };
+    hits.iter().enumerate().map(one).collect()
+}
+
+/// The newest utterances of the history, `User: …` or `Assistant: …` a line, each of at most
+/// `characters`.
+pub(crate) fn conversation(turn: &Turn, utterances: usize, characters: usize) -> Vec<String> {
+    let skip = turn.history.len().saturating_sub(utterances);
+    let line = |utterance: &turnflow_engine::record::Utterance| {
+        let who = match utterance.speaker {
+            Speaker::User => "User",
+            Speaker::Agent => "Assistant",
+        };
+        let text = utterance.text.split_whitespace().collect::<Vec<_>>().join(" ");
+        let end = text.char_indices().nth(characters).map(|(at, _)| at);
+        match end {
+            Some(end) => format!("{who}: {} …", to_word(&text, end)),
+            None => format!("{who}: {text}"),
+        }
+    };
+    turn.history[skip..].iter().map(line).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::test_turn::turn;
+    use turnflow_engine::document::Chunk;
+
+    #[test]
+    fn passages_are_cut_at_words_and_never_inside_a_letter() {
+        for (text, most, want) in [
+            ("one two three", 7, "one two"),
+            ("one two three", 8, "one two"),
+            ("one two three", 9, "one two"),
+            ("one two three", 13, "one two three"),
+            ("one two three", 99, "one two three"),
+            ("überübermäßig", 5, "überü"),
+            ("日本語の文章", 3, "日本語"),
+            ("a \u{301}b", 2, "a"),
+            ("", 3, ""),
+            ("one", 0, ""),
+        ] {
+            assert_eq!(Length::Characters(most).cut(text).unwrap(), want, "{text:?} {most}");
+        }
+    }
+
+    #[test]
+    fn tokens_are_a_models() {
+        struct Letters;
+        impl Tokenize for Letters {
+            fn offsets(&self, text: &str) -> Result<Vec<(usize, usize)>, InferenceError> {
+                Ok(text.char_indices().map(|(at, c)| (at, at + c.len_utf8())).collect())
+            }
+        }
+        assert_eq!(Length::Tokens(6, Arc::new(Letters)).cut("one two three").unwrap(), "one");
+        assert_eq!(Length::Tokens(7, Arc::new(Letters)).cut("one two three").unwrap(), "one two");
+    }
+
+    #[test]
+    fn passages_are_numbered() {
+        let hit = |text: &str| Hit {
+            chunk: Arc::new(Chunk::new("a".into(), "a".into(), "".into(), text.into())),
+            score: 1.0,
+        };
+        let parts = numbered(&[hit("one two "), hit("three")], &Length::Characters(4)).unwrap();
+        assert_eq!(parts, ["[1] one\n\n", "[2] thre"]);
+    }
+
+    #[test]
+    fn the_newest_utterances_are_told() {
+        let turn = turn(&["user: a", "agent: b\n c d e f", "user: g"], "");
+        assert_eq!(conversation(&turn, 2, 5), ["Assistant: b c d …", "User: g"]);
+        assert_eq!(conversation(&turn, 0, 5), Vec::<String>::new());
+    }
+}

@@ -1,0 +1,160 @@
+//! A prompt made of passages, without asking a model: Hits → Prompts.
+//!
+//! ```ron
+//! Prompt(input: "hits", style: Span, passages: 5, characters: Some(500))
+//! ```
+//!
+//! PolyU's deterministic prompt builder (section 2.3): the first passages, each cut at 500
+//! characters, numbered from 1 and separated by empty lines, with the instruction before them
+//! and the question behind; so answers can be traced to passages. Cuts are at the end of a
+//! word. `Generate` takes what this gives.
+//!
+//! The prompt's places: `{question}`, `{passages}`, `{history}`, `{idk}`. The same hits give
+//! the same prompt. Cost: none but a tokenizer's, with `tokens`.
+
+use std::sync::Arc;
+
+use futures::FutureExt;
+use futures::future::BoxFuture;
+use serde::Deserialize;
+use turnflow_engine::component::{
+    Ability, BuildError, Call, Check, InputPort, ModelUse, Models, Operator, OperatorConfig, OperatorError,
+    OperatorKind,
+};
+use turnflow_engine::record::{PortType, PromptFor, Value};
+use turnflow_engine::spec::{FilePath, from_tree};
+
+use crate::models::tokenizer;
+use crate::passages::Length;
+use crate::prompting::{self, Builder, Style};
+use crate::template::Template;
+
+/// The table's entry.
+pub const KIND: OperatorKind = OperatorKind {
+    name: "Prompt",
+    inputs: &[InputPort::one(PortType::Hits)],
+    output: PortType::Prompts,
+    summary: "numbered passages of bounded length, an instruction and the question",
+    parse: |tree, sources| Ok(Box::new(from_tree::<PromptConfig>(tree, sources)?)),
+};
+
+/// Fields of `Prompt`.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct PromptConfig {
+    /// The node that gives hits.
+    #[serde(rename = "input")]
+    _input: String,
+    /// The instruction: `Span` (five words at most), `Grounded` (cited statements) or `Anchor`
+    /// (begins with "Based on the sources,"). Default `Span`.
+    #[serde(default = "default_style")]
+    pub style: Style,
+    /// A file with the prompt instead.
+    #[serde(default)]
+    pub prompt: Option<FilePath>,
+    /// Passages, from the first. Default 5.
+    #[serde(default = "prompting::default_passages")]
+    pub passages: usize,
+    /// Characters of each passage, at most. Default 500; `None` for all.
+    #[serde(default = "default_characters")]
+    pub characters: Option<usize>,
+    /// Tokens of each passage, at most, instead of characters. Default: not counted.
+    #[serde(default)]
+    pub tokens: Option<usize>,
+    /// Whose tokens; needed with `tokens`.
+    #[serde(default)]
+    pub model: Option<String>,
+    /// Utterances of the history that the prompt tells, the newest. Default 0.
+    #[serde(default)]
+    pub history: usize,
+    /// What the model is to say when the passages do not answer.
+    #[serde(default = "prompting::default_idk")]
+    pub idk: String,
+}
+
+fn default_style() -> Style {
+    Style::Span
+}
+fn default_characters() -> Option<usize> {
+    Some(500)
+}
+
+impl OperatorConfig for PromptConfig {
+    fn validate(&self, check: &mut Check<'_>) {
+        check.range("passages", self.passages, 1, 1000);
+        if let Some(characters) = self.characters {
+            check.range("characters", characters, 1, 1_000_000);
+        }
+        if let Some(tokens) = self.tokens {
+            check.range("tokens", tokens, 1, 1_000_000);
+            if self.model.is_none() {
+                check.error("wrong-value", "tokens", "tokens are those of a model, and no `model` is named");
+            }
+        }
+        Template::check(self.prompt.as_ref(), "prompt", prompting::PLACES, check);
+    }
+
+    fn models(&self) -> Vec<ModelUse<'_>> {
+        let name = self.model.as_deref().filter(|_| self.tokens.is_some());
+        name.map(|name| ModelUse { field: "model", name, ability: Ability::Tokenize }).into_iter().collect()
+    }
+
+    fn explain(&self) -> String {
+        let Self { style, passages, history, .. } = self;
+        let prompt = self.prompt.as_ref().map_or_else(|| format!("{style:?}"), |file| file.written.clone());
+        let length = match (self.tokens, self.characters) {
+            (Some(tokens), _) => format!("tokens: {tokens}"),
+            (None, Some(characters)) => format!("characters: {characters}"),
+            (None, None) => "uncut".to_owned(),
+        };
+        format!("prompt: {prompt}, passages: {passages}, {length}, history: {history}")
+    }
+
+    fn build(&self, models: &Models) -> Result<Arc<dyn Operator>, BuildError> {
+        let length = match (self.tokens, &self.model, self.characters) {
+            (Some(tokens), Some(model), _) => Length::Tokens(tokens, tokenizer(models, model, "Prompt")?),
+            (_, _, Some(characters)) => Length::Characters(characters),
+            (_, _, None) => Length::Whole,
+        };
+        Ok(Arc::new(MakePrompt(Builder {
+            template: self.style.template(self.prompt.as_ref())?,
+            passages: self.passages,
+            length,
+            history: self.history,
+            idk: self.idk.clone(),
+        })))
+    }
+}
+
+struct MakePrompt(Builder);
+
+impl Operator for MakePrompt {
+    fn call(self: Arc<Self>, call: Call) -> BoxFuture<'static, Result<Value, OperatorError>> {
+        async move {
+            let hits = call.hits(0)?;
+            let kept = hits.hits[..hits.hits.len().min(self.0.passages)].to_vec();
+            let prompt = self.0.prompt(&call.turn, &hits.query.text, &kept)?;
+            Ok(Value::Prompt(Arc::new(PromptFor { query: hits.query.clone(), hits: kept, prompt })))
+        }
+        .boxed()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::test_generator::{call, hits, operator};
+    use crate::test_turn::turn;
+
+    #[test]
+    fn passages_are_numbered_cut_and_may_be_cut_further() {
+        let operator = operator::<PromptConfig>(r#"(input: "hits", passages: 2, characters: Some(9))"#, &Models::new());
+        let input = hits("Where?", &["In Paris, of course", "In Rome", "In Oslo"]);
+        let (Value::Prompt(made), notes) = call(&operator, turn(&["user: a"], "Where?"), input) else { panic!() };
+        let text = made.prompt.plain();
+        assert!(text.contains("[Evidence]\n[1] In Paris,\n\n[2] In Rome\n\nQuestion: Where?\nShort Answer:"), "{text}");
+        assert_eq!((made.hits.len(), notes.len()), (2, 0));
+        let parts = &made.prompt.messages[0].parts;
+        assert_eq!(parts.iter().map(|part| part.may_be_cut).collect::<Vec<_>>(), [false, true, true, false]);
+    }
+}

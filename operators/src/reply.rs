@@ -1,0 +1,106 @@
+//! What a language model replied, brought to what was asked for.
+
+use serde_json::{Map, Value as Json};
+
+/// Marks of chat formats that small models let slip.
+const MARKS: &[&str] = &["<|im_end|>", "<|im_start|>", "<|endoftext|>", "<|eot_id|>", "</s>", "<s>", "<pad>"];
+
+/// The text without marks of chat formats and blanks around it.
+pub(crate) fn clean(text: &str) -> String {
+    let mut text = text.to_owned();
+    for mark in MARKS {
+        if text.contains(mark) {
+            text = text.replace(mark, "");
+        }
+    }
+    text.trim().to_owned()
+}
+
+/// The text without any of the labels, letter case aside, however many stand before it.
+pub(crate) fn strip<'t>(text: &'t str, labels: &[impl AsRef<str>]) -> &'t str {
+    let mut text = text.trim();
+    loop {
+        let shorter = labels.iter().map(AsRef::as_ref).find_map(|label: &str| {
+            let head = text.get(..label.len())?;
+            (!label.is_empty() && head.eq_ignore_ascii_case(label)).then(|| text[label.len()..].trim_start())
+        });
+        match shorter {
+            Some(shorter) => text = shorter,
+            None => return text,
+        }
+    }
+}
+
+/// The text without quotation marks, code marks or emphasis around all of it.
+pub(crate) fn unquote(text: &str) -> &str {
+    let mut text = text.trim();
+    for (open, close) in [("\"", "\""), ("'", "'"), ("“", "”"), ("‘", "’"), ("**", "**"), ("`", "`"), ("*", "*")]
+    {
+        let inner = text.strip_prefix(open).and_then(|rest| rest.strip_suffix(close));
+        // `"A" and "B"` is not one quotation.
+        if let Some(inner) = inner.filter(|inner| !inner.contains(open) && !inner.is_empty()) {
+            text = inner.trim();
+        }
+    }
+    text
+}
+
+/// The first JSON object in a text, whatever stands around it.
+pub(crate) fn object(text: &str) -> Option<Map<String, Json>> {
+    text.match_indices('{').find_map(|(at, _)| {
+        let mut values = serde_json::Deserializer::from_str(&text[at..]).into_iter::<Map<String, Json>>();
+        values.next()?.ok()
+    })
+}
+
+/// The whole numbers in a text, in order; signs aside.
+pub(crate) fn numbers(text: &str) -> Vec<u64> {
+    let digits = text.split(|c: char| !c.is_ascii_digit()).filter(|digits| !digits.is_empty());
+    digits.filter_map(|digits| digits.parse().ok()).collect()
+}
+
+/// The first of them.
+pub(crate) fn number(text: &str) -> Option<u64> {
+    numbers(text).first().copied()
+}
+
+/// A list as models write it, an item a line, without its bullets and numbers.
+pub(crate) fn lines(text: &str) -> Vec<&str> {
+    let item = |line: &'_ str| -> usize {
+        let trimmed = line.trim_start_matches(['-', '*', '•', ' ', '\t']);
+        let digits = trimmed.bytes().take_while(u8::is_ascii_digit).count();
+        let rest = &trimmed[digits..];
+        // "1. What" is numbered, "1.5 million" is not.
+        let marked = rest.strip_prefix(['.', ')', ':']).is_some_and(|rest| rest.starts_with([' ', '\t']));
+        let numbered = (1..=2).contains(&digits) && marked;
+        line.len() - if numbered { rest.len() - 1 } else { trimmed.len() }
+    };
+    text.lines().map(|line| unquote(&line[item(line)..])).filter(|line| !line.is_empty()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn replies_are_unpacked() {
+        assert_eq!(clean("</s> Paris.<|im_end|>\n"), "Paris.");
+        assert_eq!(strip("ANSWER: answer:  Paris", &["answer:"]), "Paris");
+        for (text, want) in
+            [("\"a b\"", "a b"), ("“a”", "a"), ("\"a\" or \"b\"", "\"a\" or \"b\""), ("**a**", "a"), ("\"", "\"")]
+        {
+            assert_eq!(unquote(text), want);
+        }
+        assert_eq!(number("Score: 4 of 5"), Some(4));
+        assert_eq!(number("none"), None);
+        assert_eq!(lines("1. What?\n\n- \"Who?\"\n2) 3 men\n1.5 m?"), ["What?", "Who?", "3 men", "1.5 m?"]);
+    }
+
+    #[test]
+    fn objects_are_found_among_words() {
+        let got = object("Sure {here}: ```json\n{\"class\": \"standalone\"}\n``` {}").unwrap();
+        assert_eq!(got["class"], "standalone");
+        assert_eq!(object("{\"class\": "), None);
+        assert_eq!(object("[1]"), None);
+    }
+}

@@ -1,0 +1,283 @@
+//! A question made to stand on its own by a language model: Turns → Queries.
+//!
+//! ```ron
+//! Rewrite(input: "turns", model: "llm", form: Plain, history: 10)
+//! ```
+//!
+//! With `Plain` the model replies with the query alone, after two examples (RAGTUM, section
+//! 4.1 and appendix A.1; TechSSN, section 3.1). With `Json` it replies with an object that has
+//! the question's class and its rewording, and a question that it calls standalone stays as it
+//! was asked (MTRAG, appendix C.1). The first turn passes unchanged, without a call.
+//!
+//! A reply that cannot be used (no JSON, empty, too long, a refusal), or a model that fails,
+//! never fails the turn: the question is searched as it was asked, and a note says so. With
+//! `rules: true` the rules of `RuleRewrite` go first, the model is asked only where they leave
+//! a reference open (PolyU, section 2.3.2), and theirs is what is fallen back to.
+//!
+//! The prompt's places: `{question}`, `{history}`, `{examples}`. The same conversation gives
+//! the same query where the model gives the same text. Cost: at most one call a turn.
+
+mod reply;
+
+use std::sync::Arc;
+
+use futures::FutureExt;
+use futures::future::BoxFuture;
+use serde::Deserialize;
+use turnflow_engine::component::{
+    Ability, BuildError, Call, Check, InputPort, ModelUse, Models, Operator, OperatorConfig, OperatorError,
+    OperatorKind,
+};
+use turnflow_engine::language::{Generator, Prompt, SamplingFields};
+use turnflow_engine::record::{PortType, Query, Turn, Value};
+use turnflow_engine::spec::{FilePath, from_tree};
+
+use crate::models::generator;
+use crate::passages::conversation;
+use crate::rule_rewrite::{Rewritten, Rules, rewrite, said};
+use crate::template::Template;
+
+/// The table's entry.
+pub const KIND: OperatorKind = OperatorKind {
+    name: "Rewrite",
+    inputs: &[InputPort::one(PortType::Turns)],
+    output: PortType::Queries,
+    summary: "a question that stands on its own, written by a language model",
+    parse: |tree, sources| Ok(Box::new(from_tree::<RewriteConfig>(tree, sources)?)),
+};
+
+const PLACES: &[&str] = &["question", "history", "examples"];
+const PLAIN: &str = include_str!("../../prompts/rewrite.txt");
+const JSON: &str = include_str!("../../prompts/rewrite_json.txt");
+const EXAMPLES: &str = include_str!("../../prompts/rewrite_examples.txt");
+
+/// What the model replies with.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+pub enum Form {
+    /// The query alone.
+    #[default]
+    Plain,
+    /// An object with `class` and `reworded version`.
+    Json,
+}
+
+/// Fields of `Rewrite`.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct RewriteConfig {
+    /// The node that gives turns.
+    #[serde(rename = "input")]
+    _input: String,
+    /// The model that writes.
+    pub model: String,
+    /// What it replies with. Default `Plain`.
+    #[serde(default)]
+    pub form: Form,
+    /// A file with the prompt. Default: the form's own, `operators/prompts/rewrite.txt` or
+    /// `rewrite_json.txt`.
+    #[serde(default)]
+    pub prompt: Option<FilePath>,
+    /// A file whose text takes the place `{examples}`. Default: two examples for `Plain`, none
+    /// for `Json`.
+    #[serde(default)]
+    pub examples: Option<FilePath>,
+    /// Utterances of the history that the model sees, the newest. Default 10.
+    #[serde(default = "default_history")]
+    pub history: usize,
+    /// Characters of each utterance that it sees. Default 600.
+    #[serde(default = "default_characters")]
+    pub characters: usize,
+    /// Words of a rewritten question, at most; a longer one is not used. Default 80.
+    #[serde(default = "default_words")]
+    pub words: usize,
+    /// Whether rules go first, and the model is asked where they do not suffice. Default false.
+    #[serde(default)]
+    pub rules: bool,
+    /// How to generate; what is left out is the model's own.
+    #[serde(default)]
+    pub sampling: SamplingFields,
+}
+
+fn default_history() -> usize {
+    10
+}
+fn default_characters() -> usize {
+    600
+}
+fn default_words() -> usize {
+    80
+}
+
+impl OperatorConfig for RewriteConfig {
+    fn validate(&self, check: &mut Check<'_>) {
+        check.range("history", self.history, 1, 1000);
+        check.range("characters", self.characters, 1, 1_000_000);
+        check.range("words", self.words, 1, 10_000);
+        self.sampling.validate("sampling", check);
+        Template::check(self.prompt.as_ref(), "prompt", PLACES, check);
+        if let Some(examples) = &self.examples {
+            check.exists("examples", examples);
+        }
+    }
+
+    fn models(&self) -> Vec<ModelUse<'_>> {
+        vec![ModelUse { field: "model", name: &self.model, ability: Ability::Generate }]
+    }
+
+    fn explain(&self) -> String {
+        let Self { model, form, history, characters, words, rules, .. } = self;
+        let prompt = self.prompt.as_ref().map_or("built-in", |file| &file.written);
+        format!(
+            "model: {model:?}, form: {form:?}, prompt: {prompt}, history: {history}, characters: {characters}, \
+             words: {words}, rules: {rules}"
+        )
+    }
+
+    fn build(&self, models: &Models) -> Result<Arc<dyn Operator>, BuildError> {
+        let generator = generator(models, &self.model, "Rewrite")?;
+        let built_in = match self.form {
+            Form::Plain => PLAIN,
+            Form::Json => JSON,
+        };
+        let template = Template::load(self.prompt.as_ref(), built_in, PLACES)?;
+        let examples = match &self.examples {
+            Some(file) => std::fs::read_to_string(&file.path)
+                .map_err(|error| BuildError::File { path: file.path.clone(), reason: error.to_string() })?,
+            None if self.form == Form::Plain => EXAMPLES.to_owned(),
+            None => String::new(),
+        };
+        Ok(Arc::new(Rewrite { config: self.clone(), generator, template, examples: examples.trim().to_owned() }))
+    }
+}
+
+struct Rewrite {
+    config: RewriteConfig,
+    generator: Arc<dyn Generator>,
+    template: Template,
+    examples: String,
+}
+
+impl Operator for Rewrite {
+    fn call(self: Arc<Self>, call: Call) -> BoxFuture<'static, Result<Value, OperatorError>> {
+        async move {
+            let turn = &call.turn;
+            if turn.history.is_empty() {
+                return Ok(Value::Query(Query::new(turn.text.clone())));
+            }
+            let mut fallback = turn.text.to_string();
+            if self.config.rules {
+                match rewrite(&said(turn), &turn.text, &Rules::default()) {
+                    Rewritten::Standalone => return Ok(Value::Query(Query::new(turn.text.clone()))),
+                    Rewritten::Resolved(text) => return Ok(Value::Query(Query::new(text))),
+                    Rewritten::Expanded(text) => fallback = text,
+                }
+            }
+            let sampling = self.config.sampling.over(self.generator.sampling());
+            let reply = self.generator.generate(self.prompt(turn), sampling).await;
+            let instead = if self.config.rules { "as rules rewrote it" } else { "as it was asked" };
+            let text = match reply {
+                Ok(generation) => {
+                    match reply::read(&generation.text, self.config.form, &turn.text, self.config.words) {
+                        Ok(text) => text,
+                        Err(problem) => {
+                            call.notes.add(format!("{problem}, so the question is searched {instead}"));
+                            fallback
+                        }
+                    }
+                }
+                Err(error) => {
+                    call.notes.add(format!("no rewrite ({error}), so the question is searched {instead}"));
+                    fallback
+                }
+            };
+            Ok(Value::Query(Query::new(text)))
+        }
+        .boxed()
+    }
+}
+
+impl Rewrite {
+    fn prompt(&self, turn: &Turn) -> Prompt {
+        let history = conversation(turn, self.config.history, self.config.characters).join("\n");
+        self.template.fill(&[
+            ("question", turn.text.trim().into()),
+            ("history", history.as_str().into()),
+            ("examples", self.examples.as_str().into()),
+        ])
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::test_generator::{Scripted, call, operator};
+    use crate::test_turn::turn;
+
+    const PLAIN: &str = r#"(input: "turns", model: "llm")"#;
+
+    fn run(config: &str, model: &Arc<Scripted>, history: &[&str], text: &str) -> (String, Vec<String>) {
+        let operator = operator::<RewriteConfig>(config, &model.models());
+        match call(&operator, turn(history, text), Value::Turn) {
+            (Value::Query(query), notes) => (query.text.to_string(), notes),
+            (other, _) => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn the_model_sees_the_conversation_and_its_reply_is_the_query() {
+        let model = Scripted::says("Rewritten query: \"When was Frank Herbert born?\"\n");
+        let history = ["user: Who wrote Dune?", "agent: Frank Herbert."];
+        assert_eq!(run(PLAIN, &model, &history, "When was he born?"), ("When was Frank Herbert born?".into(), vec![]));
+        let asked = model.asked.lock()[0].0.plain();
+        assert!(
+            asked.contains("Example 2")
+                && asked.contains("User: Who wrote Dune?\nAssistant: Frank Herbert.\nUser: When")
+        );
+    }
+
+    #[test]
+    fn the_first_turn_costs_no_call() {
+        let model = Scripted::fails();
+        assert_eq!(run(PLAIN, &model, &[], "What is it?"), ("What is it?".into(), vec![]));
+        assert_eq!(model.calls(), 0);
+    }
+
+    #[test]
+    fn what_cannot_be_used_falls_back_with_a_note() {
+        let json = r#"(input: "turns", model: "llm", form: Json)"#;
+        for (config, model, note) in [
+            (PLAIN, Scripted::fails(), "no rewrite (inference failed: out of order), so"),
+            (PLAIN, Scripted::says(" \n"), "the rewrite is empty, so the question is searched as it was asked"),
+            (PLAIN, Scripted::says(&"word ".repeat(81)), "the rewrite has 81 words"),
+            (PLAIN, Scripted::says("I'm sorry, I cannot help with that."), "the model refused to rewrite"),
+            (json, Scripted::says("When was Herbert born?"), "the rewrite is no JSON object"),
+        ] {
+            let (text, notes) = run(config, &model, &["user: a"], "When was he born?");
+            assert_eq!(text, "When was he born?");
+            assert!(notes.len() == 1 && notes[0].starts_with(note), "{notes:?} {note}");
+        }
+    }
+
+    #[test]
+    fn rules_go_first_and_are_fallen_back_to() {
+        let config = r#"(input: "turns", model: "llm", rules: true)"#;
+        let model = Scripted::fails();
+        let history = ["user: Who directed Inception?", "agent: Christopher Nolan"];
+        let (text, notes) = run(config, &model, &history, "What other movies did he direct?");
+        assert!(text.starts_with("What other movies did Christopher Nolan direct?"), "{text}");
+        assert_eq!((model.calls(), notes.len()), (0, 0));
+        let (text, notes) = run(config, &model, &["user: What is a savings bond?"], "And fees?");
+        assert_eq!(text, "And fees? savings bond");
+        assert!(notes[0].ends_with("so the question is searched as rules rewrote it"));
+    }
+
+    #[test]
+    fn a_prompt_of_ones_own_is_checked() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        std::fs::write(file.path(), "Reword: {question} {passages}").unwrap();
+        let config = format!(r#"(input: "turns", model: "llm", prompt: {:?})"#, file.path());
+        let config: RewriteConfig = turnflow_engine::spec::from_str(&config).unwrap();
+        let error = config.build(&Scripted::fails().models()).err().unwrap().to_string();
+        assert!(error.contains("`{passages}` is no place of this prompt"), "{error}");
+    }
+}

@@ -1,0 +1,127 @@
+//! What a model made of a question, and whether it can be used.
+
+use super::Form;
+use crate::reply::{clean, object, strip, unquote};
+
+/// Before a rewritten question.
+const LABELS: &[&str] = &[
+    "rewritten query:",
+    "rewritten question:",
+    "rewritten search query:",
+    "reworded version:",
+    "reworded question:",
+    "standalone question:",
+    "standalone query:",
+    "search query:",
+    "query for the user's last question:",
+    "query:",
+    "question:",
+    "user:",
+    "output:",
+];
+/// How models begin when they do not do as they are told.
+const REFUSALS: &[&str] =
+    &["i'm sorry", "i am sorry", "i cannot", "i can't", "i am unable", "i'm unable", "as an ai", "sorry, but"];
+
+/// Why a reply cannot be used.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub(super) enum Unusable {
+    #[error("the rewrite is no JSON object")]
+    NoJson,
+    #[error("the rewrite's JSON lacks `reworded version`")]
+    NoVersion,
+    #[error("the rewrite is empty")]
+    Empty,
+    #[error("the rewrite has {words} words, and {most} is the most")]
+    TooLong { words: usize, most: usize },
+    #[error("the model refused to rewrite")]
+    Refusal,
+}
+
+/// The rewritten question in a reply.
+pub(super) fn read(reply: &str, form: Form, question: &str, most: usize) -> Result<String, Unusable> {
+    let reply = clean(reply);
+    let text = match form {
+        Form::Plain => plain(&reply).to_owned(),
+        Form::Json => match json(&reply)? {
+            Some(text) => text,
+            None => return Ok(question.to_owned()),
+        },
+    };
+    let text = text.split_whitespace().collect::<Vec<_>>().join(" ");
+    let words = text.split(' ').count();
+    let begins = |text: &str, start: &&str| text.to_lowercase().replace('’', "'").starts_with(start);
+    match () {
+        () if !text.chars().any(char::is_alphanumeric) => Err(Unusable::Empty),
+        () if words > most => Err(Unusable::TooLong { words, most }),
+        // A user may be sorry too.
+        () if REFUSALS.iter().any(|start| begins(&text, start) && !begins(question.trim(), start)) => {
+            Err(Unusable::Refusal)
+        }
+        () => Ok(text),
+    }
+}
+
+/// The first line that is more than a label.
+fn plain(reply: &str) -> &str {
+    let lines = reply.lines().map(|line| unquote(label(unquote(line))));
+    let mut lines = lines.filter(|line| !line.is_empty());
+    let first = lines.next().unwrap_or_default();
+    // "Here is the rewritten question:"
+    if first.ends_with(':') { lines.next().unwrap_or(first) } else { first }
+}
+
+/// The line without labels and the emphasis around them.
+fn label(line: &str) -> &str {
+    strip(strip(line.trim_start_matches('*'), LABELS).trim_start_matches('*'), LABELS)
+}
+
+/// The rewording, or nothing for a question that stands on its own.
+fn json(reply: &str) -> Result<Option<String>, Unusable> {
+    let object = object(reply).ok_or(Unusable::NoJson)?;
+    let field = |names: &[&str]| {
+        let named = |key: &str| names.contains(&key.to_lowercase().replace(['_', '-'], " ").as_str());
+        object.iter().find(|(key, _)| named(key)).and_then(|(_, value)| value.as_str())
+    };
+    let class = field(&["class", "type"]).unwrap_or_default().to_lowercase();
+    if class.contains("standalone") && !class.contains("non") && !class.contains("not ") {
+        return Ok(None);
+    }
+    let version = field(&["reworded version", "reworded", "rewritten", "rewritten question", "rewrite", "question"]);
+    version.map(|text| Some(text.to_owned())).ok_or(Unusable::NoVersion)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn replies_are_read() {
+        for (form, reply, want) in [
+            (Form::Plain, "How old is Ada Byron?", Ok("How old is Ada Byron?")),
+            (Form::Plain, "Here is the rewritten query:\n\n\"How old is Ada?\"", Ok("How old is Ada?")),
+            (Form::Plain, "**Rewritten question:** How old?\nBecause …", Ok("How old?")),
+            (Form::Plain, "Query: Rewritten question: 'How old?'", Ok("How old?")),
+            (Form::Plain, "…", Err(Unusable::Empty)),
+            (Form::Plain, "a b c d e f g", Err(Unusable::TooLong { words: 7, most: 6 })),
+            (Form::Plain, "As an AI model, I refuse", Err(Unusable::Refusal)),
+            (Form::Json, r#"{"class": "standalone", "reworded version": "Else?"}"#, Ok("asked")),
+            (
+                Form::Json,
+                r#"{"class": "Non-Standalone", "reworded version": "How old is Ada?"}"#,
+                Ok("How old is Ada?"),
+            ),
+            (Form::Json, r#"JSON: {"reworded_version": "How old?"} Done."#, Ok("How old?")),
+            (Form::Json, r#"{"class": "non-standalone"}"#, Err(Unusable::NoVersion)),
+            (Form::Json, r#"{"class": "non-standalone", "reworded version": 3}"#, Err(Unusable::NoVersion)),
+            (Form::Json, "{", Err(Unusable::NoJson)),
+        ] {
+            assert_eq!(read(reply, form, "asked", 6), want.map(String::from), "{reply}");
+        }
+    }
+
+    #[test]
+    fn a_user_may_be_sorry() {
+        assert!(read("I'm sorry, what is a bond?", Form::Plain, "I’m sorry, what is it?", 9).is_ok());
+    }
+}

@@ -1,0 +1,227 @@
+//! A question made to stand on its own: references replaced, ellipses filled, and words
+//! added that stand out in what was said before.
+
+use super::entities::{Entity, Kind, entities};
+use super::memory::{Memory, Said, Weights};
+use crate::words::{Word, is_capital, is_function, is_plural, is_year, key, listed, lower, words};
+
+/// How far the rules go.
+#[derive(Clone, Copy, Debug)]
+pub struct Rules {
+    /// Whether references and ellipses are replaced.
+    pub resolve: bool,
+    /// A question of at most so many saying words depends on what was said.
+    pub short: usize,
+    /// Words added to a longer question, at most.
+    pub few: usize,
+    /// Words added to a short question, at most.
+    pub many: usize,
+    /// What makes words stand out.
+    pub weights: Weights,
+}
+
+/// What became of a question.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Rewritten {
+    /// It stands on its own.
+    Standalone,
+    /// Every reference was replaced.
+    Resolved(String),
+    /// Words were added; what the question refers to was not found.
+    Expanded(String),
+}
+
+const REFERENCES: &str = "it its they them their theirs he him his she her hers this that these those one ones there such itself \
+    themselves";
+/// A question that begins so goes on from what was said.
+const GOES_ON: &str = "and or but so also then why any anything other another no yes sorry";
+const DETERMINERS: &str = "a an the my your our this that some any every each";
+/// "It is … to", "is it … that": what follows is what is meant.
+const OF_NOTHING: &str = "possible true better safe safer easier harder cheaper legal illegal important necessary worth easy hard \
+    difficult good bad best okay ok common normal seems seem takes take looks matter matters rains rain make \
+    makes sounds appears means mean";
+
+/// Rewrites a question after a history (oldest first).
+pub fn rewrite(history: &[Said<'_>], question: &str, rules: &Rules) -> Rewritten {
+    let asked = words(question);
+    let saying = saying_keys(&asked);
+    let refers = asked.iter().any(|word| listed(REFERENCES, lower(word.text).as_str()));
+    let first = asked.first().map(|word| lower(word.text)).unwrap_or_default();
+    let about = about(question, &asked);
+    let goes_on = about.is_some() || listed(GOES_ON, first.as_str());
+    let is_short = saying.len() <= rules.short;
+    if history.is_empty() || asked.is_empty() || !(refers || goes_on || is_short) {
+        return Rewritten::Standalone;
+    }
+    let memory = Memory::of(history, rules.weights);
+    let (text, resolved) = match rules.resolve {
+        true => match about.and_then(|about| fill(history, about)) {
+            Some(filled) => (filled, true),
+            None => replace(question, &asked, &memory),
+        },
+        false => (question.to_owned(), false),
+    };
+    let most = if is_short { rules.many } else { rules.few };
+    let present = saying_keys(&words(&text));
+    let added = memory.salient(&saying, most).into_iter().map(|term| term.text.as_str());
+    let added: Vec<&str> = added.filter(|word| !present.contains(&key(word))).collect();
+    let text = if added.is_empty() { text } else { format!("{} {}", text.trim_end(), added.join(" ")) };
+    if resolved { Rewritten::Resolved(text) } else { Rewritten::Expanded(text) }
+}
+
+fn saying_keys(words: &[Word<'_>]) -> Vec<String> {
+    let mut keys: Vec<String> =
+        words.iter().filter(|word| !is_function(word.text)).map(|word| key(word.text)).collect();
+    keys.sort_unstable();
+    keys.dedup();
+    keys
+}
+
+/// The X of "What about X?", "how about X", "and X?".
+fn about<'q>(question: &'q str, asked: &[Word<'q>]) -> Option<&'q str> {
+    let heads: &[&[&str]] = &[&["what", "about"], &["how", "about"], &["and"], &["or"]];
+    let mut from = 0;
+    while asked.get(from).is_some_and(|word| matches!(lower(word.text).as_str(), "then" | "so" | "ok" | "okay" | "yes"))
+    {
+        from += 1;
+    }
+    let begins = |head: &&&[&str]| {
+        head.iter().enumerate().all(|(at, word)| asked.get(from + at).is_some_and(|asked| lower(asked.text) == *word))
+    };
+    let rest = &asked[from + heads.iter().find(begins)?.len()..];
+    // A question of its own, "and who wrote it?", is no ellipsis.
+    let (first, last) = (rest.first()?, rest.last()?);
+    let asks = matches!(
+        lower(first.text).as_str(),
+        "who" | "what" | "when" | "where" | "why" | "how" | "which" | "is" | "are" | "do" | "does" | "did" | "can"
+    );
+    (rest.len() <= 6 && !asks).then(|| &question[first.start..last.end])
+}
+
+/// The user's last question with X in the place of what is of X's kind.
+fn fill(history: &[Said<'_>], about: &str) -> Option<String> {
+    let before = history.iter().rev().find(|said| said.user)?.text;
+    let old = words(before);
+    let new = words(about);
+    if let Some(year) = new.last().filter(|word| is_year(word.text)) {
+        return Some(match old.iter().find(|word| is_year(word.text)) {
+            Some(place) => format!("{}{}{}", &before[..place.start], year.text, &before[place.end..]),
+            None => format!("{} {about}?", before.trim_end().trim_end_matches('?')),
+        });
+    }
+    // Two names of one kind; where nothing tells the kind, a name stands for a name.
+    let one = entities(&format!("about {about}"), false).pop().filter(|one| one.text.len() == about.len())?;
+    let similar = |kind: Kind| matches!(kind, Kind::Name | Kind::Thing);
+    let place = entities(before, false)
+        .into_iter()
+        .find(|other| other.kind == one.kind || similar(one.kind) || similar(other.kind))?;
+    before.contains(&place.text).then(|| before.replacen(&place.text, about, 1))
+}
+
+/// The question with references replaced, and whether none is left.
+fn replace(question: &str, asked: &[Word<'_>], memory: &Memory) -> (String, bool) {
+    let mut out = String::with_capacity(question.len());
+    let (mut copied, mut replaced, mut left) = (0, 0, 0);
+    let mut named: Vec<String> = Vec::new();
+    let mut at = 0;
+    while at < asked.len() {
+        let (taken, with) = reference(asked, at, memory);
+        match with {
+            // Named once, it can be referred to.
+            Some(with) if named.contains(&with) => {}
+            Some(with) => {
+                out.push_str(&question[copied..asked[at].start]);
+                out.push_str(&with);
+                copied = asked[at + taken - 1].end;
+                replaced += 1;
+                named.push(with);
+            }
+            None => left += usize::from(taken > 0),
+        }
+        at += taken.max(1);
+    }
+    out.push_str(&question[copied..]);
+    (out, replaced > 0 && left == 0)
+}
+
+/// How many words at `at` are a reference (0 for none), and what it stands for.
+fn reference(asked: &[Word<'_>], at: usize, memory: &Memory) -> (usize, Option<String>) {
+    let word = lower(asked[at].text);
+    let next = asked.get(at + 1);
+    let says = |word: Option<&Word<'_>>| word.is_some_and(|word| !is_function(word.text));
+    match word.as_str() {
+        "this" | "that" | "these" | "those" | "the" | "such" => {
+            // "that law": what has the same head and says more.
+            let Some(head) = next.filter(|next| says(Some(next)) && !is_capital(next.text)) else { return (0, None) };
+            if word == "the" && says(asked.get(at + 2)) {
+                return (0, None);
+            }
+            match fuller(memory, &key(head.text)).filter(|entity| word != "the" || entity.name) {
+                Some(entity) => (2, Some(entity.text.clone())),
+                None => (usize::from(word != "the" && word != "that"), None),
+            }
+        }
+        "his" | "her" | "its" | "their" if says(next) => {
+            let relation = next.map(|next| lower(next.text)).unwrap_or_default();
+            if let Some(name) = memory.relations.get(&relation) {
+                return (2, Some(name.clone()));
+            }
+            let owner = if within(asked, at, word == "their") { None } else { antecedent(memory, &word) };
+            (1, owner.map(|one| format!("{}'s", one.text)))
+        }
+        "it" if of_nothing(asked, at) => (0, None),
+        "there" if next.is_some() || at > 0 && matches!(lower(asked[at - 1].text).as_str(), "is" | "are" | "was") => {
+            (0, None)
+        }
+        "it" | "they" | "them" | "he" | "him" | "she" | "her" | "there" => {
+            let plural = matches!(word.as_str(), "they" | "them");
+            // What stands before it in the question itself is what it refers to.
+            if within(asked, at, plural) {
+                return (0, None);
+            }
+            let place = if word == "there" { "in " } else { "" };
+            (1, antecedent(memory, &word).map(|one| format!("{place}{}", one.text)))
+        }
+        _ => (0, None),
+    }
+}
+
+/// Whether "it" refers to nothing: "is it possible to …".
+fn of_nothing(asked: &[Word<'_>], at: usize) -> bool {
+    let next = asked[at + 1..].iter().take(3).map(|word| lower(word.text));
+    next.into_iter().any(|word| listed(OF_NOTHING, word.as_str()))
+}
+
+/// Whether the question itself names something of this number before `at`.
+fn within(asked: &[Word<'_>], at: usize, plural: bool) -> bool {
+    (0..at).any(|place| {
+        let word = &asked[place];
+        let named = place > 0 && (is_capital(word.text) || listed(DETERMINERS, lower(asked[place - 1].text).as_str()));
+        !is_function(word.text) && (named || plural) && is_plural(word.text) == plural
+    })
+}
+
+/// What stands out most among what a pronoun can stand for; the newest of equals.
+fn antecedent<'m>(memory: &'m Memory, pronoun: &str) -> Option<&'m Entity> {
+    let fits = |one: &&Entity| match pronoun {
+        "he" | "him" | "his" | "she" | "her" => one.name && matches!(one.kind, Kind::Person | Kind::Name),
+        "there" => one.kind == Kind::Place,
+        "they" | "them" | "their" => one.plural || matches!(one.kind, Kind::Person | Kind::Organisation | Kind::Name),
+        _ => one.kind != Kind::Person && !one.plural,
+    };
+    // A person known to be one goes before a name that may be one; a name before a phrase.
+    let rank = |one: &Entity| {
+        let sure = f32::from(u8::from(one.kind == Kind::Person && !pronoun.starts_with('i')));
+        memory.weight(one) * if one.name { 1.5 } else { 1.0 } + sure
+    };
+    let candidates = memory.entities.iter().filter(fits);
+    candidates.max_by(|a, b| rank(a).total_cmp(&rank(b)))
+}
+
+/// The newest of what was spoken of whose last word is `head` and that says more than it.
+fn fuller<'m>(memory: &'m Memory, head: &str) -> Option<&'m Entity> {
+    memory.entities.iter().rev().find(|one| {
+        let parts = words(&one.text);
+        parts.len() > 1 && parts.last().is_some_and(|last| key(last.text) == head)
+    })
+}

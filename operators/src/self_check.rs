@@ -1,0 +1,320 @@
+//! Whether an answer stands on its passages, by heuristics: Answers → Answers.
+//!
+//! ```ron
+//! SelfCheck(input: "answer", min_relevance: 0.3, min_overlap: 0.5, numbers: true, span: 3, on_failure: Humble)
+//! ```
+//!
+//! PolyU's verifier (section 2.3.3): relevance to the question, overlap of words with the
+//! evidence, numbers that the evidence has, and a span of the answer that stands in a passage.
+//! An answer that fails becomes a humble sentence with the status `idk`, or with
+//! `on_failure: Flag` only carries the findings, which are in `checks.self_check` either way.
+//! What says already that it does not know passes unchanged.
+//!
+//! Relevance is the cosine of question and answer with a `model`, and without one the share
+//! of the question's words that the passages have. The same answer gives the same findings.
+//! Cost: two model inputs with a `model`, else none.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+
+use futures::FutureExt;
+use futures::future::BoxFuture;
+use serde::{Deserialize, Serialize};
+use serde_json::json;
+use turnflow_engine::component::{
+    Ability, BuildError, Call, Check, InputPort, ModelUse, Models, Operator, OperatorConfig, OperatorError,
+    OperatorKind,
+};
+use turnflow_engine::inference::{Embedder, InferenceError, Role, Urgency};
+use turnflow_engine::record::{Answer, PortType, Status, Value};
+use turnflow_engine::spec::from_tree;
+
+use crate::citations;
+use crate::models::embedder;
+use crate::words::{is_function, key, lower, words};
+
+/// The table's entry.
+pub const KIND: OperatorKind = OperatorKind {
+    name: "SelfCheck",
+    inputs: &[InputPort::one(PortType::Answers)],
+    output: PortType::Answers,
+    summary: "answers that their passages do not bear out made humble, or marked",
+    parse: |tree, sources| Ok(Box::new(from_tree::<SelfCheckConfig>(tree, sources)?)),
+};
+
+/// What becomes of an answer that fails.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+pub enum OnFailure {
+    /// The sentence takes its place, with the status `idk`.
+    #[default]
+    Humble,
+    /// It stays, and the findings tell of it.
+    Flag,
+}
+
+/// Fields of `SelfCheck`.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct SelfCheckConfig {
+    /// The node that gives answers.
+    #[serde(rename = "input")]
+    _input: String,
+    /// The model that compares question and answer. Default: none, words are compared.
+    #[serde(default)]
+    pub model: Option<String>,
+    /// Least relevance: a cosine with a model, else a share of words; 0 to 1. Default 0.3.
+    #[serde(default = "default_relevance")]
+    pub min_relevance: f32,
+    /// Least share of the answer's words that the passages have, 0 to 1. Default 0.5.
+    #[serde(default = "default_overlap")]
+    pub min_overlap: f32,
+    /// Whether every number of the answer must be in a passage or the question. Default true.
+    #[serde(default = "default_numbers")]
+    pub numbers: bool,
+    /// So many words in a row (or the whole answer) must stand in a passage. Default 3.
+    #[serde(default = "default_span")]
+    pub span: usize,
+    /// What becomes of an answer that fails: `Humble` or `Flag`. Default `Humble`.
+    #[serde(default)]
+    pub on_failure: OnFailure,
+    /// What is said instead.
+    #[serde(default = "default_sentence")]
+    pub sentence: String,
+}
+
+fn default_relevance() -> f32 {
+    0.3
+}
+fn default_overlap() -> f32 {
+    0.5
+}
+fn default_numbers() -> bool {
+    true
+}
+fn default_span() -> usize {
+    3
+}
+fn default_sentence() -> String {
+    "I am not confident of an answer: the documents do not bear one out.".into()
+}
+
+impl OperatorConfig for SelfCheckConfig {
+    fn validate(&self, check: &mut Check<'_>) {
+        check.range("min_relevance", self.min_relevance, 0.0, 1.0);
+        check.range("min_overlap", self.min_overlap, 0.0, 1.0);
+        check.range("span", self.span, 0, 1000);
+        if self.sentence.trim().is_empty() {
+            check.error("wrong-value", "sentence", "the sentence is empty");
+        }
+    }
+
+    fn models(&self) -> Vec<ModelUse<'_>> {
+        let model = self.model.as_deref();
+        model.map(|name| ModelUse { field: "model", name, ability: Ability::Embed }).into_iter().collect()
+    }
+
+    fn explain(&self) -> String {
+        let Self { min_relevance, min_overlap, numbers, span, on_failure, .. } = self;
+        let model = self.model.as_deref().unwrap_or("none");
+        format!(
+            "model: {model}, min_relevance: {min_relevance}, min_overlap: {min_overlap}, numbers: {numbers}, \
+             span: {span}, on_failure: {on_failure:?}"
+        )
+    }
+
+    fn build(&self, models: &Models) -> Result<Arc<dyn Operator>, BuildError> {
+        let embedder = self.model.as_deref().map(|model| embedder(models, model, "SelfCheck")).transpose()?;
+        Ok(Arc::new(SelfCheck { config: self.clone(), embedder }))
+    }
+}
+
+struct SelfCheck {
+    config: SelfCheckConfig,
+    embedder: Option<Arc<dyn Embedder>>,
+}
+
+/// What was found out about an answer.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+struct Findings {
+    /// Of the answer (with a model) or of the passages (without) to the question.
+    relevance: f32,
+    /// Share of the answer's words that the passages have.
+    overlap: f32,
+    /// Numbers that neither the passages nor the question have.
+    unknown_numbers: Vec<String>,
+    /// The longest run of the answer's words that stands in a passage.
+    span: String,
+    /// What failed, by the fields' names.
+    failed: Vec<&'static str>,
+}
+
+impl Operator for SelfCheck {
+    fn call(self: Arc<Self>, call: Call) -> BoxFuture<'static, Result<Value, OperatorError>> {
+        async move {
+            let answer = call.answer(0)?;
+            if answer.status != Status::Answered {
+                return Ok(Value::Answer(answer.clone()));
+            }
+            let text = citations::without(&answer.text);
+            let passages: Vec<&str> = answer.hits.iter().map(|hit| &*hit.chunk.text).collect();
+            let cosine = match &self.embedder {
+                Some(embedder) => Some(self.cosine(embedder, &answer.query.text, &text).await?),
+                None => None,
+            };
+            let findings = inspect(&answer.query.text, &text, &passages, cosine, &self.config);
+            let mut checked = Answer::clone(answer);
+            checked.checks.insert("self_check".into(), json!(findings));
+            if !findings.failed.is_empty() && self.config.on_failure == OnFailure::Humble {
+                checked.text = self.config.sentence.as_str().into();
+                checked.status = Status::Idk;
+            }
+            Ok(Value::Answer(Arc::new(checked)))
+        }
+        .boxed()
+    }
+}
+
+impl SelfCheck {
+    async fn cosine(&self, embedder: &Arc<dyn Embedder>, question: &str, text: &str) -> Result<f32, InferenceError> {
+        let question = embedder.embed(vec![question.to_owned()], Role::Query, Urgency::Turn);
+        let text = embedder.embed(vec![text.to_owned()], Role::Passage, Urgency::Turn);
+        let (question, text) = futures::try_join!(question, text)?;
+        let dot = |a: &[f32], b: &[f32]| a.iter().zip(b).map(|(a, b)| a * b).sum::<f32>();
+        Ok(match (question.first(), text.first()) {
+            (Some(a), Some(b)) => dot(a, b) / (dot(a, a) * dot(b, b)).sqrt().max(f32::MIN_POSITIVE),
+            _ => 0.0,
+        })
+    }
+}
+
+fn inspect(question: &str, text: &str, passages: &[&str], cosine: Option<f32>, config: &SelfCheckConfig) -> Findings {
+    let evidence: HashSet<String> = passages.iter().flat_map(|passage| keys(passage)).collect();
+    let share = |of: Vec<String>| match of.len() {
+        // Nothing to be found is found.
+        0 => 1.0,
+        all => of.iter().filter(|key| evidence.contains(*key)).count() as f32 / all as f32,
+    };
+    let relevance = cosine.unwrap_or_else(|| share(keys(question)));
+    let overlap = share(keys(text));
+    let known: HashSet<String> = passages.iter().copied().chain([question]).flat_map(numbers).collect();
+    let unknown_numbers: Vec<String> = numbers(text).into_iter().filter(|number| !known.contains(number)).collect();
+    let (span, length) = longest_span(text, passages);
+    let mut failed = Vec::new();
+    for (name, holds) in [
+        ("min_relevance", relevance >= config.min_relevance),
+        ("min_overlap", overlap >= config.min_overlap),
+        ("numbers", !config.numbers || unknown_numbers.is_empty()),
+        ("span", length >= config.span.min(words(text).len())),
+    ] {
+        if !holds {
+            failed.push(name);
+        }
+    }
+    Findings { relevance, overlap, unknown_numbers, span, failed }
+}
+
+/// What the words that say something have in common with their plurals, each once.
+fn keys(text: &str) -> Vec<String> {
+    let mut keys: Vec<String> =
+        words(text).iter().filter(|word| !is_function(word.text)).map(|word| key(word.text)).collect();
+    keys.sort_unstable();
+    keys.dedup();
+    keys
+}
+
+/// Numbers in one form: no separators of thousands, no zeros at the end of a fraction.
+fn numbers(text: &str) -> Vec<String> {
+    let mut numbers = Vec::new();
+    for piece in text.split(|c: char| !(c.is_ascii_digit() || c == '.' || c == ',')) {
+        let number = piece.trim_matches(['.', ',']).replace(',', "");
+        let number = match number.split_once('.') {
+            Some((whole, fraction)) if fraction.bytes().all(|b| b == b'0') => whole.to_owned(),
+            Some(_) => number.trim_end_matches('0').to_owned(),
+            None => number,
+        };
+        if !number.is_empty() {
+            numbers.push(number);
+        }
+    }
+    numbers
+}
+
+/// The longest run of the text's words that stands in a passage, and how many they are.
+fn longest_span(text: &str, passages: &[&str]) -> (String, usize) {
+    let said = words(text);
+    let lowered: Vec<String> = said.iter().map(|word| lower(word.text)).collect();
+    let (mut most, mut end) = (0, 0);
+    for passage in passages {
+        // Lengths of the runs that end at each word of the text and the passage's last word.
+        let mut runs = vec![0; lowered.len() + 1];
+        for word in words(passage) {
+            let word = lower(word.text);
+            for at in (0..lowered.len()).rev() {
+                runs[at + 1] = if lowered[at] == word { runs[at] + 1 } else { 0 };
+                if runs[at + 1] > most {
+                    (most, end) = (runs[at + 1], at + 1);
+                }
+            }
+        }
+    }
+    match most {
+        0 => (String::new(), 0),
+        _ => (text[said[end - most].start..said[end - 1].end].to_owned(), most),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::test_generator::{answer, call, operator};
+    use crate::test_turn::turn;
+
+    const PASSAGE: &str = "The bridge was built in 1931 and cost 1,500.50 dollars.";
+
+    fn failed(question: &str, text: &str) -> Vec<&'static str> {
+        let config: SelfCheckConfig = turnflow_engine::spec::from_str(r#"(input: "answer")"#).unwrap();
+        inspect(question, text, &[PASSAGE], None, &config).failed
+    }
+
+    #[test]
+    fn answers_that_stand_on_their_passages_pass() {
+        for text in ["The bridge was built in 1931.", "1931", "Built in 1931, it cost 1500.5 dollars.", ""] {
+            assert_eq!(failed("When was the bridge built?", text), Vec::<&str>::new(), "{text}");
+        }
+    }
+
+    #[test]
+    fn what_is_not_borne_out_is_told() {
+        let asked = "When was the bridge built?";
+        for (question, text, want) in [
+            (asked, "The bridge was built in 1932.", vec!["numbers"]),
+            (asked, "Engineers finished all towers, and the bridge was built.", vec!["min_overlap"]),
+            (asked, "Bridge dollars cost", vec!["span"]),
+            ("Who painted Guernica?", "The bridge was built in 1931.", vec!["min_relevance"]),
+            (asked, "Picasso, 300 million", vec!["min_overlap", "numbers", "span"]),
+        ] {
+            assert_eq!(failed(question, text), want, "{text}");
+        }
+    }
+
+    #[test]
+    fn failing_is_humble_or_flagged() {
+        for (config, want, status) in [
+            (r#"(input: "answer", sentence: "Hm.")"#, "Hm.", Status::Idk),
+            (r#"(input: "answer", on_failure: Flag)"#, "In 1932 [1].", Status::Answered),
+        ] {
+            let operator = operator::<SelfCheckConfig>(config, &Models::new());
+            let input = answer("When was the bridge built?", "In 1932 [1].", &[PASSAGE]);
+            let (Value::Answer(got), _) = call(&operator, turn(&[], "q"), input) else { panic!() };
+            assert_eq!((&*got.text, got.status), (want, status));
+            assert_eq!(got.checks["self_check"]["unknown_numbers"][0], "1932");
+        }
+    }
+
+    #[test]
+    fn the_longest_span_is_found() {
+        assert_eq!(longest_span("He built it in 1931 and then", &[PASSAGE]), ("in 1931 and".into(), 3));
+        assert_eq!(longest_span("", &[PASSAGE]), (String::new(), 0));
+        assert_eq!(longest_span("x", &[]), (String::new(), 0));
+    }
+}

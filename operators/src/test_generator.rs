@@ -1,0 +1,108 @@
+//! A language model for the tests of operators: a function from prompts to replies.
+
+use std::sync::Arc;
+
+use futures::FutureExt;
+use futures::future::BoxFuture;
+use parking_lot::Mutex;
+use turnflow_engine::component::{Call, Model, Models, Notes, Operator, OperatorConfig};
+use turnflow_engine::document::Chunk;
+use turnflow_engine::inference::InferenceError;
+use turnflow_engine::language::{Finish, Generation, Generator, Prompt, Sampling};
+use turnflow_engine::record::{Answer, Hit, Hits, Query, Status, Turn, Value};
+
+type Reply = dyn Fn(&str) -> Result<String, InferenceError> + Send + Sync;
+
+/// Replies by a function, and remembers what it was asked.
+pub(crate) struct Scripted {
+    reply: Box<Reply>,
+    sampling: Sampling,
+    /// The prompts, as plain text, and how they were to be sampled.
+    pub asked: Mutex<Vec<(Prompt, Sampling)>>,
+}
+
+impl Scripted {
+    /// A model that replies so.
+    pub fn new(reply: impl Fn(&str) -> Result<String, InferenceError> + Send + Sync + 'static) -> Arc<Self> {
+        Arc::new(Self { reply: Box::new(reply), sampling: Sampling::default(), asked: Mutex::default() })
+    }
+
+    /// A model that always replies so.
+    pub fn says(reply: &str) -> Arc<Self> {
+        let reply = reply.to_owned();
+        Self::new(move |_| Ok(reply.clone()))
+    }
+
+    /// A model that fails.
+    pub fn fails() -> Arc<Self> {
+        Self::new(|_| Err(InferenceError::Failed("out of order".into())))
+    }
+
+    /// How often it was asked.
+    pub fn calls(&self) -> usize {
+        self.asked.lock().len()
+    }
+
+    /// The models of a pipeline in which it is `llm`.
+    pub fn models(self: &Arc<Self>) -> Models {
+        let model = Model { name: "llm".into(), generator: Some(self.clone()), ..Model::default() };
+        Models::from([("llm".to_owned(), Arc::new(model))])
+    }
+}
+
+impl Generator for Scripted {
+    fn sampling(&self) -> &Sampling {
+        &self.sampling
+    }
+
+    fn generate(&self, prompt: Prompt, sampling: Sampling) -> BoxFuture<'static, Result<Generation, InferenceError>> {
+        let finish = if sampling.max_tokens == 1 { Finish::Length } else { Finish::Stop };
+        let reply = (self.reply)(&prompt.plain());
+        self.asked.lock().push((prompt, sampling));
+        async move { reply.map(|text| Generation { text, finish, prompt_tokens: 0, tokens: 0 }) }.boxed()
+    }
+
+    fn count(&self, text: &str) -> usize {
+        text.split_whitespace().count()
+    }
+}
+
+/// Builds an operator of its configuration in RON, without the name.
+pub(crate) fn operator<C: OperatorConfig + serde::de::DeserializeOwned>(
+    config: &str,
+    models: &Models,
+) -> Arc<dyn Operator> {
+    let config: C = turnflow_engine::spec::from_str(config).unwrap();
+    config.build(models).unwrap()
+}
+
+/// Calls an operator, and gives its value and its notes.
+pub(crate) fn call(operator: &Arc<dyn Operator>, turn: Turn, input: Value) -> (Value, Vec<String>) {
+    let notes = Notes::default();
+    let call = Call { turn: Arc::new(turn), inputs: vec![input], published: Arc::default(), notes: notes.clone() };
+    let value = run(operator.clone().call(call)).unwrap();
+    (value, notes.take())
+}
+
+/// Waits for a future.
+pub(crate) fn run<T>(future: impl Future<Output = T>) -> T {
+    tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(future)
+}
+
+/// A ranked list of passages with the ids `p1`, `p2`, ….
+pub(crate) fn hits(query: &str, texts: &[&str]) -> Value {
+    let hit = |(at, text): (usize, &&str)| {
+        let id: Arc<str> = format!("p{}", at + 1).into();
+        Hit { chunk: Arc::new(Chunk::new(id.clone(), id, "".into(), (*text).into())), score: 1.0 / (at + 1) as f32 }
+    };
+    Value::Hits(Arc::new(Hits { query: Query::new(query), hits: texts.iter().enumerate().map(hit).collect() }))
+}
+
+/// An answer with passages.
+pub(crate) fn answer(query: &str, text: &str, passages: &[&str]) -> Value {
+    let Value::Hits(list) = hits(query, passages) else { unreachable!() };
+    let Hits { query, hits } = Hits::clone(&list);
+    let answer =
+        Answer { query, text: text.into(), status: Status::Answered, hits, support: None, checks: Default::default() };
+    Value::Answer(Arc::new(answer))
+}
