@@ -128,7 +128,7 @@ impl Work<'_> {
     fn entry(&mut self, entry: &Entry) -> Result<Fetched, ModelsError> {
         let mut done = Fetched { name: entry.name.clone(), files: Vec::new() };
         let mut convert = None;
-        for made in &entry.convert {
+        if let Some(made) = &entry.convert {
             let mut complete = self.has(&made.to, made.sha256.as_deref())?;
             for item in &made.more {
                 complete = complete && self.has(&item.to, Some(&item.sha256))?;

@@ -54,7 +54,7 @@ impl Decoder {
             .map_err(|error| InferenceError::Failed(error.to_string()))??;
         let prompt_tokens = prompt.len() as u64;
         let stop = sampling.stop.clone();
-        let search = Search::new(sampling, self.ends.clone(), 0, prompt.clone());
+        let search = Box::new(Search::new(sampling, self.ends.clone(), 0, prompt.clone()));
         let stops = (!stop.is_empty()).then(|| {
             let (tokenizer, stop) = (self.tokenizer.clone(), stop.clone());
             let holds =

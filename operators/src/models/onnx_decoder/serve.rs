@@ -26,7 +26,7 @@ pub(super) type Stops = Box<dyn Fn(&[u32]) -> bool + Send>;
 /// What is asked of the model.
 pub(super) enum Job {
     /// A text after a prompt.
-    Generate { prompt: Vec<u32>, search: Search, stops: Option<Stops>, reply: Reply<Found> },
+    Generate { prompt: Vec<u32>, search: Box<Search>, stops: Option<Stops>, reply: Reply<Found> },
     /// The mean log probability of the last `scored` tokens, for each of some texts.
     Likelihood { texts: Vec<Vec<u32>>, scored: usize, reply: Reply<Vec<f32>> },
 }
@@ -162,7 +162,7 @@ struct Cohort {
 
 /// A text that is being decoded; its rows stand together in the cache.
 struct Live {
-    search: Search,
+    search: Box<Search>,
     stops: Option<Stops>,
     reply: Reply<Found>,
 }

@@ -169,9 +169,9 @@ fn samples_repeat_with_their_seed_and_follow_the_probabilities() {
         (0..2000).for_each(|seed| counts[draw(seed, top_p, top_k) as usize] += 1);
         counts
     };
-    assert_eq!((0..50).map(|seed| draw(seed, 1.0, 0)).collect::<Vec<_>>(), {
-        (0..50).map(|seed| draw(seed, 1.0, 0)).collect::<Vec<_>>()
-    });
+    let once: Vec<u32> = (0..50).map(|seed| draw(seed, 1.0, 0)).collect();
+    let again: Vec<u32> = (0..50).map(|seed| draw(seed, 1.0, 0)).collect();
+    assert_eq!(once, again);
     for (drawn, expected) in count(1.0, 0).into_iter().zip([100, 1200, 600, 100]) {
         assert!((drawn - expected as i32).abs() < 80, "{drawn} of {expected}");
     }
