@@ -39,7 +39,7 @@ fi
 
 # shellcheck disable=SC1091
 command -v cargo >/dev/null || [ ! -e "${HOME:-}/.cargo/env" ] || . "${HOME:-}/.cargo/env"
-command -v cargo >/dev/null || fail "cargo is not there; please install Rust 1.90 or newer, and run this again"
+command -v cargo >/dev/null || fail "cargo is not there; please install Rust 1.91 or newer, and run this again"
 
 say "Building turnflow (dev profile; the first time takes a while)"
 cargo build --workspace

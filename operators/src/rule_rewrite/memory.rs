@@ -145,7 +145,7 @@ impl Memory {
         let words = words(&entity.text);
         let saying: Vec<&Word<'_>> = words.iter().filter(|word| !is_function(word.text)).collect();
         let of = |word: &&Word<'_>| self.terms.get(&key(word.text)).map_or(0.0, |term| term.weight);
-        saying.iter().map(|word| of(word)).sum::<f32>() / saying.len().max(1) as f32
+        saying.iter().map(of).sum::<f32>() / saying.len().max(1) as f32
     }
 }
 

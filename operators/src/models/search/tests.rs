@@ -165,7 +165,7 @@ fn samples_repeat_with_their_seed_and_follow_the_probabilities() {
         run(&chain, Search::new(sampling, vec![], 0, vec![1])).tokens[0]
     };
     let count = |top_p, top_k| {
-        let mut counts = [0; 4];
+        let mut counts = [0_i32; 4];
         (0..2000).for_each(|seed| counts[draw(seed, top_p, top_k) as usize] += 1);
         counts
     };
@@ -173,7 +173,7 @@ fn samples_repeat_with_their_seed_and_follow_the_probabilities() {
     let again: Vec<u32> = (0..50).map(|seed| draw(seed, 1.0, 0)).collect();
     assert_eq!(once, again);
     for (drawn, expected) in count(1.0, 0).into_iter().zip([100, 1200, 600, 100]) {
-        assert!((drawn - expected as i32).abs() < 80, "{drawn} of {expected}");
+        assert!((drawn - expected).abs() < 80, "{drawn} of {expected}");
     }
     assert_eq!(count(0.55, 0), [0, 2000, 0, 0]);
     let top_two = count(1.0, 2);
