@@ -7,6 +7,9 @@ cd "$(dirname "$0")/.."
 
 say() { printf '\n== %s\n' "$*"; }
 
+say "Fetching the models that only tests use (what is there is only checked)"
+"${CARGO_TARGET_DIR:-target}/debug/turnflow" models fetch minilm e5-int8 splade glove smollm2
+
 say "Tests"
 if cargo nextest --version >/dev/null 2>&1; then
     cargo nextest run --workspace

@@ -136,6 +136,27 @@ pub fn plan(loaded: spec::Loaded, catalog: &Catalog) -> Planned {
 }
 
 impl Plan {
+    /// The plan with nothing but a node and what feeds it, directly or through others.
+    pub fn only(mut self, node: &str) -> Self {
+        let mut needed = vec![false; self.nodes.len()];
+        // Every node comes after those that feed it.
+        for at in (0..self.nodes.len()).rev() {
+            if needed[at] || *self.nodes[at].id == *node {
+                needed[at] = true;
+                self.nodes[at].inputs.iter().for_each(|input| needed[*input] = true);
+            }
+        }
+        let mut places = vec![0; needed.len()];
+        let mut kept = Vec::new();
+        for (at, mut node) in std::mem::take(&mut self.nodes).into_iter().enumerate().filter(|(at, _)| needed[*at]) {
+            places[at] = kept.len();
+            node.inputs.iter_mut().for_each(|input| *input = places[*input]);
+            kept.push(node);
+        }
+        self.nodes = kept;
+        self
+    }
+
     /// The node with this id.
     pub fn node(&self, id: &str) -> Option<&PlannedNode> {
         self.nodes.iter().find(|node| &*node.id == id)

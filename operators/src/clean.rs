@@ -107,7 +107,7 @@ static TAG: LazyLock<Option<Regex>> = LazyLock::new(|| Regex::new(r"</?[A-Za-z][
 static QUOTE: LazyLock<Option<Regex>> = LazyLock::new(|| Regex::new(r"^\s*(?:>\s*)+").ok());
 // A mark of emphasis touches what it stands around; a lone asterisk multiplies.
 static EMPHASIS: LazyLock<Option<Regex>> =
-    LazyLock::new(|| Regex::new(r"(?:\*{1,3}|_{2,3}|~~|`{1,3})(\S(?:[^\n]*?\S)?)(?:\*{1,3}|_{2,3}|~~|`{1,3})").ok());
+    LazyLock::new(|| Regex::new(r"(?:\*{1,3}|_{2,3}|~~|`{1,3})(\S(?:[^\n]*?\S)??)(?:\*{1,3}|_{2,3}|~~|`{1,3})").ok());
 static RULE: LazyLock<Option<Regex>> = LazyLock::new(|| Regex::new(r"^\s*[-=_*|:+\s]{3,}\s*$").ok());
 
 fn replace(pattern: &Option<Regex>, text: &str, with: &str) -> String {
@@ -165,6 +165,7 @@ mod tests {
             ("Opening hours\n\nThe library opens at nine.", "The library opens at nine."),
             ("The list has:\n- one\n- two", "The list has:\n- one\n- two"),
             ("It is **very** `small`<br/> &amp; __cheap__.", "It is very small cheap."),
+            ("Of `k` the default is 60; `k` is above **0**.", "Of k the default is 60; k is above 0."),
             ("| a | b |\n|---|---|\n| 1 | 2 |.", "a b\n1 2 ."),
             ("5 * 3 and a_b stay 2 < 3 here.", "5 * 3 and a_b stay 2 < 3 here."),
         ] {

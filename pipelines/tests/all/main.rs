@@ -5,6 +5,7 @@
 
 mod command_line;
 mod diagnostics;
+mod language;
 mod live;
 mod models;
 mod reference;
