@@ -7,6 +7,7 @@
 
 mod error;
 mod fetch;
+mod hub;
 mod manifest;
 
 pub use error::ModelsError;

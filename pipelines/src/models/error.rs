@@ -92,6 +92,16 @@ pub enum ModelsError {
         /// The end of what it says.
         detail: String,
     },
+    /// A model hub does not give a file.
+    #[error("{file} of {repo} cannot be fetched from the model hub: {reason}")]
+    Hub {
+        /// Owner and name of the repository.
+        repo: String,
+        /// The file.
+        file: String,
+        /// What the hub or the network says.
+        reason: String,
+    },
     /// A file is not what the manifest says it is.
     #[error("{file} has SHA-256 {found}, not {expected}")]
     Checksum {

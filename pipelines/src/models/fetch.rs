@@ -11,6 +11,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
+use super::hub::Hub;
 use super::manifest::{Convert, Entry, Item, Manifest, SCRIPTS, Source};
 use super::{ModelsError, checksum, holds, models_dir};
 
@@ -65,7 +66,7 @@ pub fn fetch(
 fn wanted<'a>(manifest: &'a Manifest, only: Option<&[String]>) -> Result<Vec<&'a Entry>, ModelsError> {
     let mut names: BTreeSet<&str> = match only {
         Some(only) => only.iter().map(String::as_str).collect(),
-        None => manifest.models.iter().filter(|e| e.runs_here()).map(|e| e.name.as_str()).collect(),
+        None => manifest.models.iter().filter(|e| e.runs_here() && !e.is_from_hub()).map(|e| e.name.as_str()).collect(),
     };
     if let Some(name) = names.iter().find(|name| !manifest.models.iter().any(|e| e.name == **name)) {
         let known = manifest.models.iter().map(|e| e.name.clone()).collect();
@@ -131,16 +132,17 @@ impl Work<'_> {
         if let Some(made) = &entry.convert {
             let mut complete = self.has(&made.to, made.sha256.as_deref())?;
             for item in &made.more {
-                complete = complete && self.has(&item.to, Some(&item.sha256))?;
+                complete = complete && self.has(&item.to, item.sha256.as_deref())?;
             }
             convert = (!complete).then_some(made);
         }
         let own = self.scratch.join(&entry.name);
         for source in &entry.sources {
-            let (Source::Package { files, .. } | Source::Model { files, .. }) = source;
+            let (Source::Package { files, .. } | Source::Model { files, .. } | Source::Hub { files, .. }) = source;
             let mut needed = Vec::new();
             for item in files {
-                let lacking = if item.scratch { convert.is_some() } else { !self.has(&item.to, Some(&item.sha256))? };
+                let lacking =
+                    if item.scratch { convert.is_some() } else { !self.has(&item.to, item.sha256.as_deref())? };
                 if lacking {
                     needed.push((item, own.join(&item.to)));
                 }
@@ -153,7 +155,7 @@ impl Work<'_> {
             }
             self.unpack(entry, source, &needed)?;
             for (item, path) in &needed {
-                expect(&item.from, path, &item.sha256)?;
+                expect_any(&item.from, path, item.sha256.as_deref())?;
                 if !item.scratch {
                     done.files.push(self.place(path, &item.to)?);
                 }
@@ -182,6 +184,15 @@ impl Work<'_> {
         if let Source::Model { .. } = source {
             for (item, to) in needed {
                 let from = self.models.join(&item.from);
+                fs::copy(&from, to).map_err(|source| ModelsError::Io { path: from, source })?;
+            }
+            return Ok(());
+        }
+        if let Source::Hub { repo, revision, .. } = source {
+            let hub = Hub { endpoint: None, cache: self.scratch.join("hub") };
+            for (item, to) in needed {
+                (self.progress)(&format!("{}: downloading {} of {repo}", entry.name, item.from));
+                let from = hub.download(repo, revision, &item.from)?;
                 fs::copy(&from, to).map_err(|source| ModelsError::Io { path: from, source })?;
             }
             return Ok(());
@@ -271,7 +282,7 @@ impl Work<'_> {
             expect(&convert.to, &made, sha256)?;
         }
         for item in &convert.more {
-            expect(&item.to, &own.join(&item.from), &item.sha256)?;
+            expect_any(&item.to, &own.join(&item.from), item.sha256.as_deref())?;
         }
         let mut placed = vec![self.place(&made, &convert.to)?];
         for item in &convert.more {
@@ -283,6 +294,11 @@ impl Work<'_> {
 
 fn failed(entry: &Entry, step: &str, out: &Output) -> ModelsError {
     ModelsError::Convert { name: entry.name.clone(), step: step.to_owned(), detail: tail(out) }
+}
+
+/// As [`expect`], where the manifest has a checksum.
+fn expect_any(name: &str, path: &Path, sha256: Option<&str>) -> Result<(), ModelsError> {
+    sha256.map_or(Ok(()), |sha256| expect(name, path, sha256))
 }
 
 /// Fails unless the file has this checksum; `name` is what to call it.

@@ -74,6 +74,16 @@ pub enum Source {
         /// What to take out of it.
         files: Vec<Item>,
     },
+    /// A repository of a model hub. A model with such a source is fetched only when it is named.
+    Hub {
+        /// Owner and name: `BAAI/bge-base-en-v1.5`.
+        repo: String,
+        /// A commit, tag or branch. Default `main`.
+        #[serde(default = "main_branch")]
+        revision: String,
+        /// What to take.
+        files: Vec<Item>,
+    },
     /// Another model, which is fetched first.
     Model {
         /// The other model's name.
@@ -84,6 +94,10 @@ pub enum Source {
     },
 }
 
+fn main_branch() -> String {
+    "main".to_owned()
+}
+
 /// One file.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -92,8 +106,9 @@ pub struct Item {
     pub from: String,
     /// Its path under the models directory; for scratch files, under `{scratch}`.
     pub to: String,
-    /// SHA-256 of its content.
-    pub sha256: String,
+    /// SHA-256 of its content; a hub's files may go without, the hub's own is then checked.
+    #[serde(default)]
+    pub sha256: Option<String>,
     /// Whether only the conversion needs it; it is then not kept.
     #[serde(default)]
     pub scratch: bool,
@@ -136,7 +151,10 @@ impl Manifest {
     /// The text is not a manifest, names an unknown script, or has a model
     /// before one that it is made from.
     pub fn parse(text: &str) -> Result<Manifest, ModelsError> {
-        let manifest: Manifest = ron::from_str(text).map_err(|source| ModelsError::Manifest { source })?;
+        let manifest: Manifest = ron::Options::default()
+            .with_default_extension(ron::extensions::Extensions::IMPLICIT_SOME)
+            .from_str(text)
+            .map_err(|source| ModelsError::Manifest { source })?;
         for (at, entry) in manifest.models.iter().enumerate() {
             let earlier = &manifest.models[..at];
             if let Some(needs) = entry.needs().find(|needs| !earlier.iter().any(|e| e.name == *needs)) {
@@ -156,19 +174,24 @@ impl Entry {
     pub fn needs(&self) -> impl Iterator<Item = &str> {
         self.sources.iter().filter_map(|source| match source {
             Source::Model { name, .. } => Some(name.as_str()),
-            Source::Package { .. } => None,
+            Source::Package { .. } | Source::Hub { .. } => None,
         })
     }
 
     /// The files that make it up: path under the models directory, and SHA-256 where it is fixed.
     pub fn files(&self) -> impl Iterator<Item = (&str, Option<&str>)> {
         let items = self.sources.iter().flat_map(|source| match source {
-            Source::Package { files, .. } | Source::Model { files, .. } => files,
+            Source::Package { files, .. } | Source::Model { files, .. } | Source::Hub { files, .. } => files,
         });
-        let kept = items.filter(|item| !item.scratch).map(|item| (item.to.as_str(), Some(item.sha256.as_str())));
+        let kept = items.filter(|item| !item.scratch).map(|item| (item.to.as_str(), item.sha256.as_deref()));
         let made = self.convert.iter().map(|made| (made.to.as_str(), made.sha256.as_deref()));
         let more = self.convert.iter().flat_map(|convert| &convert.more);
-        kept.chain(made).chain(more.map(|item| (item.to.as_str(), Some(item.sha256.as_str()))))
+        kept.chain(made).chain(more.map(|item| (item.to.as_str(), item.sha256.as_deref())))
+    }
+
+    /// Whether it comes from a model hub: then it is fetched only when it is named.
+    pub fn is_from_hub(&self) -> bool {
+        self.sources.iter().any(|source| matches!(source, Source::Hub { .. }))
     }
 
     /// Whether it runs on this machine.
