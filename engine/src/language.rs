@@ -66,7 +66,8 @@ impl Prompt {
     }
 
     /// Shortens what may be cut, from the last such part to the first, until `tokens` of the
-    /// whole (as the model will see it) is at most `limit`.
+    /// whole (as the model will see it) is at most `limit`. Gives the prompt, and how many parts
+    /// were shortened or left out.
     ///
     /// Parts are cut behind a word; a part of which nothing would be left goes altogether.
     ///
@@ -78,9 +79,9 @@ impl Prompt {
         mut self,
         limit: usize,
         tokens: impl Fn(&Prompt) -> Result<usize, InferenceError>,
-    ) -> Result<Prompt, InferenceError> {
+    ) -> Result<(Prompt, usize), InferenceError> {
         if tokens(&self)? <= limit {
-            return Ok(self);
+            return Ok((self, 0));
         }
         let places: Vec<(usize, usize)> = self
             .messages
@@ -89,7 +90,7 @@ impl Prompt {
             .flat_map(|(at, message)| (0..message.parts.len()).map(move |part| (at, part)))
             .filter(|&(at, part)| self.messages[at].parts[part].may_be_cut)
             .collect();
-        for (at, part) in places.into_iter().rev() {
+        for (gone, (at, part)) in places.into_iter().rev().enumerate() {
             let whole = std::mem::take(&mut self.messages[at].parts[part].text);
             if tokens(&self)? > limit {
                 continue;
@@ -107,7 +108,7 @@ impl Prompt {
                 }
             }
             self.messages[at].parts[part].text = cut(&whole, fits);
-            return Ok(self);
+            return Ok((self, gone + 1));
         }
         Err(InferenceError::TooLong { tokens: tokens(&self)?, limit })
     }
@@ -124,7 +125,7 @@ fn cut(whole: &str, end: usize) -> String {
 }
 
 /// How to generate. Fields that a pipeline file leaves out are the model's own, and where
-/// the model's configuration leaves them out too, those of [`Sampling::default`].
+/// the model's configuration leaves them out too, the defaults given here.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct SamplingFields {
@@ -254,6 +255,9 @@ pub struct Generation {
     pub prompt_tokens: u64,
     /// Tokens generated, 0 if the model did not tell.
     pub tokens: u64,
+    /// Parts of the prompt, the last ones that may be, that were shortened or left out.
+    #[serde(default)]
+    pub cut: usize,
 }
 
 /// Prompts to texts.
@@ -295,7 +299,8 @@ mod tests {
 
     #[test]
     fn passages_are_cut_from_the_last_and_the_question_never() {
-        let text = |limit| prompt().fit(limit, words).map(|prompt| prompt.messages[1].text());
+        let text = |limit| prompt().fit(limit, words).map(|(prompt, _)| prompt.messages[1].text());
+        assert_eq!([10, 9, 7, 4].map(|limit| prompt().fit(limit, words).unwrap().1), [0, 1, 1, 2]);
         assert_eq!(text(10).unwrap(), "one two three\nfour five six\nwhy now?");
         assert_eq!(text(9).unwrap(), "one two three\nfour five\nwhy now?");
         assert_eq!(text(7).unwrap(), "one two three\nwhy now?");

@@ -1,4 +1,4 @@
-//! Records: what comes in (turns), what flows between operators (queries, hits, answers),
+//! Records: what comes in (turns), what flows between operators (queries, hits, prompts, answers),
 //! and what goes out. The JSON forms are the project's contract; unknown fields of a turn
 //! are kept and passed through to its answer.
 
@@ -250,7 +250,7 @@ pub struct Item {
     pub turn: Arc<Turn>,
     /// What the last operator made of it.
     pub value: Value,
-    /// What was done without on the way here, `node: what` each, in order and once.
+    /// What was done without on the way here, `node: what` each, sorted and once.
     pub notes: Arc<[String]>,
 }
 

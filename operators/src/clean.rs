@@ -103,26 +103,72 @@ const HEADER_WORDS: usize = 8;
 static LINK: LazyLock<Option<Regex>> = LazyLock::new(|| Regex::new(r"!?\[([^\]\n]*)\]\([^)\s]*(?:\s[^)\n]*)?\)").ok());
 static URL: LazyLock<Option<Regex>> =
     LazyLock::new(|| Regex::new(r"(?i)<?\b(?:https?://|ftp://|www\.)[^\s<>\x22)\]]*[^\s<>\x22)\].,;:!?]>?").ok());
-static TAG: LazyLock<Option<Regex>> = LazyLock::new(|| Regex::new(r"</?[A-Za-z][^<>\n]*>|&(?:[a-z]+|#\d+);").ok());
+static TAG: LazyLock<Option<Regex>> = LazyLock::new(|| {
+    let names = "a|abbr|b|big|blockquote|br|center|code|dd|div|dl|dt|em|font|h[1-6]|hr|i|img|li|ol|p|pre|s|small|\
+                 span|strong|sub|sup|table|tbody|td|tfoot|th|thead|tr|tt|u|ul";
+    Regex::new(&format!(r"(?i)</?(?:{names})(?:\s[^<>\n]*)?/?>")).ok()
+});
+/// Signs that HTML writes as entities.
+const ENTITIES: [(&str, &str); 7] =
+    [("&nbsp;", " "), ("&lt;", "<"), ("&gt;", ">"), ("&quot;", "\""), ("&#39;", "'"), ("&apos;", "'"), ("&amp;", "&")];
 static QUOTE: LazyLock<Option<Regex>> = LazyLock::new(|| Regex::new(r"^\s*(?:>\s*)+").ok());
-// A mark of emphasis touches what it stands around; a lone asterisk multiplies.
-static EMPHASIS: LazyLock<Option<Regex>> =
-    LazyLock::new(|| Regex::new(r"(?:\*{1,3}|_{2,3}|~~|`{1,3})(\S(?:[^\n]*?\S)??)(?:\*{1,3}|_{2,3}|~~|`{1,3})").ok());
+// A mark of emphasis stands at the outside of words, and the same mark ends it: asterisks in
+// `5*3` multiply, underscores in names are theirs.
+static EMPHASIS: LazyLock<Option<Regex>> = LazyLock::new(|| {
+    // Behind an underscore a dot ends a sentence; in `__init__.py` it goes on.
+    let behind = |mark: &str| if mark.starts_with('_') { r"($|\s|[.,;:!?)](?:\s|$))" } else { r"($|[^\w*_~`])" };
+    let one = |mark: &str| format!(r"(^|[^\w*_~`]){mark}([^\s*_~`](?:[^\n*~`]*?[^\s*_~`])??){mark}{}", behind(mark));
+    Regex::new(&[r"\*\*\*", r"\*\*", r"\*", "__", "_", "~~", "```", "``", "`"].map(one).join("|")).ok()
+});
 static RULE: LazyLock<Option<Regex>> = LazyLock::new(|| Regex::new(r"^\s*[-=_*|:+\s]{3,}\s*$").ok());
 
 fn replace(pattern: &Option<Regex>, text: &str, with: &str) -> String {
     pattern.as_ref().map_or_else(|| text.to_owned(), |pattern| pattern.replace_all(text, with).into_owned())
 }
 
+/// Takes marks off from the outside in, as often as some are nested.
+fn without_emphasis(mut line: String) -> String {
+    let Some(pattern) = &*EMPHASIS else { return line };
+    for _ in 0..4 {
+        // Each kind of mark has three groups: what is before, inside and behind.
+        let plain = pattern.replace_all(&line, |found: &regex::Captures<'_>| {
+            (1..found.len()).filter_map(|group| Some(found.get(group)?.as_str())).collect::<String>()
+        });
+        if plain == line {
+            break;
+        }
+        line = plain.into_owned();
+    }
+    line
+}
+
+/// A Markdown heading: up to six `#` and a blank.
+fn is_heading(line: &str) -> bool {
+    let rest = line.trim_start().trim_start_matches('#');
+    let marks = line.trim_start().len() - rest.len();
+    (1..=6).contains(&marks) && rest.starts_with([' ', '\t'])
+}
+
+/// `- `, `* `, `+ ` or `1. ` at the beginning.
+fn is_item(line: &str) -> bool {
+    let line = line.trim_start();
+    let rest = line.trim_start_matches(|c: char| c.is_ascii_digit());
+    ["- ", "* ", "+ ", "• "].iter().any(|mark| line.starts_with(mark))
+        || (rest.len() < line.len() && (rest.starts_with(". ") || rest.starts_with(") ")))
+}
+
 fn clean(text: &str, config: &CleanConfig) -> String {
     let mut lines: Vec<String> = Vec::new();
     let mut begun = false;
     for line in text.lines() {
-        let heading = line.trim_start().starts_with('#');
+        let heading = is_heading(line);
         let words = line.split_whitespace().count();
         // Nothing but the beginning is taken for a header without a mark: short lines
         // further down are items of lists and cells of tables.
-        let header = !begun && words <= HEADER_WORDS && !line.trim_end().ends_with(['.', '!', '?', ';', ':', ',']);
+        let header = !begun
+            && words <= HEADER_WORDS
+            && !is_item(line)
+            && !line.trim_end().ends_with(['.', '!', '?', ';', ':', ',']);
         if config.headers && (heading || header) {
             continue;
         }
@@ -138,7 +184,8 @@ fn clean(text: &str, config: &CleanConfig) -> String {
             }
             line = replace(&TAG, &line, " ");
             line = replace(&QUOTE, &line, "");
-            line = replace(&EMPHASIS, &line, "$1").replace('|', " ");
+            line = without_emphasis(line).replace('|', " ");
+            line = ENTITIES.iter().fold(line, |line, (entity, sign)| line.replace(entity, sign));
         }
         let line = line.split_whitespace().collect::<Vec<_>>().join(" ");
         if !line.is_empty() || lines.last().is_some_and(|last| !last.is_empty()) {
@@ -164,7 +211,15 @@ mod tests {
             ("# Heading\n\nA firm must report.\n\n## Next\n\nWithin a day.", "A firm must report.\n\nWithin a day."),
             ("Opening hours\n\nThe library opens at nine.", "The library opens at nine."),
             ("The list has:\n- one\n- two", "The list has:\n- one\n- two"),
-            ("It is **very** `small`<br/> &amp; __cheap__.", "It is very small cheap."),
+            ("It is **very** `small`<br/> &amp; __cheap__.", "It is very small & cheap."),
+            ("The area is 5*3 = 15 and 4*2 = 8.", "The area is 5*3 = 15 and 4*2 = 8."),
+            ("2**10 is 1024, 3**2 is 9; see __init__.py.", "2**10 is 1024, 3**2 is 9; see __init__.py."),
+            (
+                "Run turnflow run <pipeline> with Vec<String>, x &lt; 5.",
+                "Run turnflow run <pipeline> with Vec<String>, x < 5.",
+            ),
+            ("#5 in the ranking, with 3 million people.", "#5 in the ranking, with 3 million people."),
+            ("- Passport\n- Two photos\nBring these soon.", "- Passport\n- Two photos\nBring these soon."),
             ("Of `k` the default is 60; `k` is above **0**.", "Of k the default is 60; k is above 0."),
             ("| a | b |\n|---|---|\n| 1 | 2 |.", "a b\n1 2 ."),
             ("5 * 3 and a_b stay 2 < 3 here.", "5 * 3 and a_b stay 2 < 3 here."),

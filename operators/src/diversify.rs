@@ -147,7 +147,9 @@ fn choose(candidates: &[Hit], vectors: &[Vector], lambda: f32, top: usize) -> Ve
             }
         }
         let next = left.remove(place);
-        chosen.push(Hit { chunk: candidates[next].chunk.clone(), score: best });
+        // A passage that is most unlike those chosen may gain on them; scores keep the order.
+        let score = chosen.last().map_or(best, |before: &Hit| best.min(before.score));
+        chosen.push(Hit { chunk: candidates[next].chunk.clone(), score });
         for &other in &left {
             let cosine = dot(&vectors[next], &vectors[other]) / (norms[next] * norms[other]);
             likeness[other] = likeness[other].max(cosine);

@@ -74,18 +74,27 @@ impl Operator for Fallback {
 /// The first input that will do, and what is told of those before it.
 fn choose(inputs: &[Value], config: &FallbackConfig) -> (Value, Vec<String>) {
     let mut notes = Vec::new();
+    let mut empty = None;
     let name = |at: usize| config.inputs.get(at).map_or("?", String::as_str);
     for (at, input) in inputs.iter().enumerate() {
         match input {
             Value::Failed(Failure { reason, .. }) => notes.push(format!("did without `{}`: {reason}", name(at))),
-            Value::Hits(hits) if config.on_empty && hits.hits.is_empty() && at + 1 < inputs.len() => {
+            Value::Hits(hits) if config.on_empty && hits.hits.is_empty() => {
+                empty.get_or_insert(input);
                 notes.push(format!("did without `{}`: it found nothing", name(at)));
             }
             other => return (other.clone(), notes),
         }
     }
-    // The preferred one's failure tells more than the stand-in's.
-    (inputs.first().cloned().unwrap_or(Value::Turn), Vec::new())
+    match empty {
+        // Nothing was found, which is no failure.
+        Some(hits) => {
+            let empty = inputs.iter().all(|input| matches!(input, Value::Hits(_)));
+            (hits.clone(), if empty { Vec::new() } else { notes })
+        }
+        // The preferred one's failure tells more than the stand-in's.
+        None => (inputs.first().cloned().unwrap_or(Value::Turn), Vec::new()),
+    }
 }
 
 #[cfg(test)]
@@ -107,6 +116,8 @@ mod tests {
         assert_eq!(choose(&[hits(&[]), some.clone()], &config(false)).0, hits(&[]));
         assert_eq!(choose(&[hits(&[]), some.clone()], &config(true)).0, some);
         assert_eq!(choose(&[hits(&[]), hits(&[])], &config(true)).0, hits(&[]));
+        let (value, notes) = choose(&[failed(), hits(&[]), failed()], &config(true));
+        assert_eq!((value, notes.len()), (hits(&[]), 3));
         assert!(matches!(choose(&[failed(), failed()], &config(true)).0, Value::Failed(_)));
     }
 }

@@ -160,6 +160,9 @@ impl Operator for Generate {
             if generation.finish == Finish::Length && self.config.words.is_none() {
                 call.notes.add(format!("the answer was cut at {most} tokens"));
             }
+            if generation.cut > 0 {
+                call.notes.add(format!("the last {} passages were cut to fit the model", generation.cut));
+            }
             let text = clean(&generation.text);
             let mut text = strip(&text, LABELS);
             if let Some(most) = self.config.words {

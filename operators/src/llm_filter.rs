@@ -206,15 +206,22 @@ impl LlmFilter {
         let passages = Filling::MayBeCut(numbered(hits, &self.length)?);
         let prompt = self.template.fill(&[("question", question.trim().into()), ("passages", passages)]);
         let sampling = self.config.sampling.over(self.generator.sampling());
-        let reply = match self.generator.generate(prompt, sampling).await {
-            Ok(generation) => generation.text,
+        let (reply, seen) = match self.generator.generate(prompt, sampling).await {
+            Ok(generation) => (generation.text, hits.len().saturating_sub(generation.cut)),
             Err(error) => {
                 call.notes.add(format!("all passages were kept: they were not judged ({error})"));
                 return Ok(hits.to_vec());
             }
         };
         Ok(match ids(&reply, hits.len()) {
-            Some(ids) if !ids.is_empty() => ids.into_iter().map(|at| hits[at].clone()).collect(),
+            Some(ids) if !ids.is_empty() => {
+                // What the model did not see whole it has not judged.
+                if seen < hits.len() {
+                    call.notes.add(format!("the last {} passages were kept: they did not fit", hits.len() - seen));
+                }
+                let unseen = (seen..hits.len()).filter(|at| !ids.contains(at)).collect::<Vec<_>>();
+                ids.iter().chain(&unseen).map(|&at| hits[at].clone()).collect()
+            }
             Some(_) => {
                 let drawn = draw(hits, self.config.random, self.config.seed, &call.turn);
                 call.notes.add(format!("no passage was found relevant, so {} were drawn", drawn.len()));

@@ -2,9 +2,10 @@
 //! no model anything.
 //!
 //! An entry's key is a hash of the model's fingerprint and of all that its output depends on;
-//! entries are never wrong, only superfluous. They are kept in an embedded store (redb) in the
-//! state directory, written by a thread of its own a few times a second; what a crash loses
-//! of them is computed again. Without a state directory they are kept in memory alone.
+//! entries outlive what they were made for without being wrong, but for servers, which may put
+//! another model behind the same name. They are kept in an embedded store (redb) in the state
+//! directory, written by a thread of its own a few times a second; what a crash loses of them
+//! is computed again. Without a state directory they are kept in memory alone.
 //!
 //! What corpora are made of is not remembered here: indexes keep that by content.
 
@@ -114,15 +115,23 @@ impl Memo {
         found
     }
 
-    /// Remembers a value.
-    pub fn put(&self, key: Key, value: Vec<u8>) {
+    /// Remembers a value, and gives what is remembered: if two ask for the same at once, the
+    /// first answer stands for both, as it will when the log is read again.
+    pub fn put(&self, key: Key, value: Vec<u8>) -> Arc<[u8]> {
         let value: Arc<[u8]> = value.into();
         let mut state = self.shared.state.lock();
+        if let Some(first) = state.young.get(&key).or_else(|| state.unwritten.get(&key)) {
+            return first.clone();
+        }
         state.put(key, value.clone());
         if self.writer.is_some() {
-            state.unwritten.insert(key, value);
-            self.shared.work.notify_one();
+            // One that is woken waits for more; waking it again would end its wait.
+            if state.unwritten.is_empty() {
+                self.shared.work.notify_one();
+            }
+            state.unwritten.insert(key, value.clone());
         }
+        value
     }
 
     /// How often a value was found, and how often not.
@@ -153,7 +162,8 @@ impl Memo {
         if !missing.is_empty() {
             let values = compute(missing.clone()).await?;
             for (at, value) in missing.into_iter().zip(values) {
-                self.put(keys[at], encode(&value));
+                let stored = self.put(keys[at], encode(&value));
+                let value = decode(&stored).unwrap_or(value);
                 for (other, key) in keys.iter().enumerate() {
                     if *key == keys[at] && found[other].is_none() {
                         found[other] = Some(value.clone());

@@ -130,7 +130,7 @@ pub(super) fn build<'s>(
     stream
 }
 
-/// The notes of all inputs and this node's own: in order, and each once.
+/// The notes of all inputs and this node's own: sorted, and each once.
 fn together(node: &str, inputs: &[Arc<[String]>], own: Vec<String>) -> Arc<[String]> {
     match inputs {
         [only] if own.is_empty() => only.clone(),

@@ -71,7 +71,7 @@ pub(crate) async fn open<V: Stored, D: Derived<V>>(
     encoder: Arc<dyn Encode<V>>,
 ) -> Result<Box<dyn Index>, IndexError> {
     let (store, stored) = Store::open(directory, encoder.dimension()).await?;
-    let state = Mutex::new(State { by_content: stored, unsaved: Vec::new() });
+    let state = Mutex::new(State { by_content: stored, unsaved: Vec::new(), claimed: HashSet::new() });
     let contents = Arc::new(Contents { encoder, state });
     Ok(Box::new(BlockIndex::<V, D> { contents, store, blocks: Vec::new(), places: HashMap::new() }))
 }
@@ -85,6 +85,8 @@ struct Contents<V> {
 struct State<V> {
     by_content: HashMap<ContentHash, V>,
     unsaved: Vec<ContentHash>,
+    /// Prepared for a commit that has not been applied yet: not to be let go.
+    claimed: HashSet<ContentHash>,
 }
 
 impl<V: Stored> Prepare for Contents<V> {
@@ -92,8 +94,9 @@ impl<V: Stored> Prepare for Contents<V> {
         async move {
             let mut new: BTreeMap<ContentHash, String> = BTreeMap::new();
             {
-                let state = self.state.lock();
+                let mut state = self.state.lock();
                 for content in &contents {
+                    state.claimed.insert(content.hash);
                     if !state.by_content.contains_key(&content.hash) {
                         new.insert(content.hash, content.chunk.indexed_text());
                     }
@@ -157,14 +160,17 @@ impl<V: Stored, D: Derived<V>> BlockIndex<V, D> {
         for chunk in &delta.added {
             self.remove(&chunk.id);
             // A content that could not be embedded has no vector, and has been told of.
-            let vector = self.contents.state.lock().by_content.get(&chunk.hash).cloned();
+            let mut state = self.contents.state.lock();
+            state.claimed.remove(&chunk.hash);
+            let vector = state.by_content.get(&chunk.hash).cloned();
+            drop(state);
             if let Some(vector) = vector {
                 self.add(vector, chunk.clone());
             }
         }
     }
 
-    /// Stores what is new; lets go of what has not been in use for long.
+    /// Stores what is new.
     async fn save(&mut self) -> Result<(), IndexError> {
         let (unsaved, count) = {
             let state = self.contents.state.lock();
@@ -177,6 +183,7 @@ impl<V: Stored, D: Derived<V>> BlockIndex<V, D> {
         Ok(())
     }
 
+    /// Lets go of what has not been in use for long.
     async fn let_go(&mut self) -> Result<(), IndexError> {
         // Passages are at least as many as contents, so this tells without looking at each.
         if self.contents.state.lock().by_content.len() <= self.places.len() + SPARE.max(self.places.len()) {
@@ -191,7 +198,9 @@ impl<V: Stored, D: Derived<V>> BlockIndex<V, D> {
             }
             // What is unsaved belongs to an epoch to come.
             let unsaved: HashSet<ContentHash> = state.unsaved.iter().copied().collect();
-            state.by_content.retain(|hash, _| used.contains(hash) || unsaved.contains(hash));
+            let claimed = std::mem::take(&mut state.claimed);
+            state.by_content.retain(|hash, _| used.contains(hash) || unsaved.contains(hash) || claimed.contains(hash));
+            state.claimed = claimed;
             let kept = state.by_content.iter().filter(|(hash, _)| !unsaved.contains(*hash));
             kept.map(|(hash, vector)| (*hash, vector.clone())).collect::<Vec<_>>()
         };

@@ -19,7 +19,7 @@ use turnflow_engine::component::{Ability, BuildError, Check, Model, ModelConfig,
 use turnflow_engine::inference::{Backend, InferenceError, Limits, PairScorer, Service, Urgency};
 use turnflow_engine::spec::{FilePath, from_tree};
 
-use super::runtime::{Device, Offsets, Settings, Tokens, read, require_inputs, session};
+use super::runtime::{Device, Offsets, Settings, Tokens, hash_file, require_inputs, session};
 use super::text::{Row, Texts, inputs};
 
 /// The table's entry.
@@ -94,7 +94,7 @@ impl CrossEncoderConfig {
         let tokens = Tokens::read(&self.tokenizer.path)?;
         let texts = Texts::new(&tokens, self.max_tokens, "", "")?;
         let mut hasher = blake3::Hasher::new();
-        hasher.update(&read(&self.path.path)?);
+        hash_file(&mut hasher, &self.path.path)?;
         hasher.update(&tokens.bytes);
         hasher.update(format!("pairs {}", self.max_tokens).as_bytes());
         let config = self.clone();

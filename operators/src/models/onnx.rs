@@ -26,7 +26,7 @@ use turnflow_engine::spec::{FilePath, from_tree};
 
 use self::direct::Settings;
 pub use super::runtime::Device;
-use super::runtime::{Offsets, Tokens, read, require_inputs, session};
+use super::runtime::{Offsets, Tokens, hash_file, require_inputs, session};
 use super::text::{Row, Texts, inputs};
 
 /// The table's entry.
@@ -143,7 +143,7 @@ impl OnnxConfig {
         let tokens = Tokens::read(&self.tokenizer.path)?;
         let texts = self.texts(&tokens)?;
         let mut hasher = blake3::Hasher::new();
-        hasher.update(&read(&self.path.path)?);
+        hash_file(&mut hasher, &self.path.path)?;
         hasher.update(&tokens.bytes);
         let settings = format!(
             "{:?} {} {} {:?} {:?}",

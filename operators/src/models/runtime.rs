@@ -34,6 +34,24 @@ pub(crate) fn read(path: &Path) -> Result<Vec<u8>, InferenceError> {
     std::fs::read(path).map_err(|error| InferenceError::File { path: path.to_owned(), reason: error.to_string() })
 }
 
+/// Hashes a model's file, and the one beside it that holds the weights of larger models.
+pub(crate) fn hash_file(hasher: &mut blake3::Hasher, path: &Path) -> Result<(), InferenceError> {
+    let mut file = |path: &Path| {
+        let error = |error: std::io::Error| InferenceError::File { path: path.to_owned(), reason: error.to_string() };
+        hasher.update_reader(std::fs::File::open(path).map_err(error)?).map(|_| ()).map_err(error)
+    };
+    file(path)?;
+    for ending in ["_data", ".data"] {
+        let mut beside = path.as_os_str().to_owned();
+        beside.push(ending);
+        let beside = PathBuf::from(beside);
+        if beside.exists() {
+            file(&beside)?;
+        }
+    }
+    Ok(())
+}
+
 /// The process's ONNX Runtime; loaded once.
 pub(crate) fn environment(model: &Path) -> Result<ort::environment::Environment, InferenceError> {
     static ENVIRONMENT: OnceLock<Result<ort::environment::Environment, InferenceError>> = OnceLock::new();

@@ -252,8 +252,10 @@ impl Operator for RerankEnsemble {
                     }
                 }
             }
+            // What is left says nothing if none of it counts.
+            let counts = scores.iter().any(|(weight, _)| *weight > 0.0);
             match failure {
-                Some(error) if scores.is_empty() => Err(error),
+                Some(error) if !counts => Err(error),
                 _ => {
                     let hits = ensemble(candidates, &scores, self.config.top);
                     Ok(Value::Hits(Arc::new(Hits { query: query.clone(), hits })))

@@ -48,6 +48,10 @@ pub(super) fn answer_tasks(
 ) -> Result<Answers, Fault> {
     let results: Arc<Mutex<HashMap<Arc<str>, Answered>>> = Arc::default();
     let (for_observer, nodes) = (results.clone(), nodes.to_vec());
+    // What fails in the middle may have a stand-in; what counts is what comes out at the ends.
+    let is_end = |at: usize| !plan.nodes.iter().any(|node| node.inputs.contains(&at));
+    let ends = (0..plan.nodes.len()).filter(|at| is_end(*at)).map(|at| plan.nodes[at].id.clone());
+    let counting: Vec<Arc<str>> = ends.chain(nodes.iter().map(|node| node.as_str().into())).collect();
     let observer = move |id: &str, item: &Item| {
         let Ok(mut results) = for_observer.lock() else { return };
         let result = results.entry(item.turn.conversation_id.clone()).or_default();
@@ -55,8 +59,10 @@ pub(super) fn answer_tasks(
             Value::Hits(hits) if nodes.iter().any(|node| node == id) => {
                 result.hits.insert(id.to_owned(), hits.hits.clone());
             }
+            _ if !counting.iter().any(|node| **node == *id) => {}
             Value::Answer(answer) => result.answer = Some(answer.text.to_string()),
             Value::Failed(failure) => {
+                result.answer = None;
                 result.failure.get_or_insert(format!("node `{}`: {}", failure.node, failure.reason));
             }
             _ => {}

@@ -13,7 +13,7 @@ use super::answering::{Answered, answer_tasks};
 use super::eval::{judgements, scored_run};
 use super::{EngineArgs, Fault, Outcome, PipelineArgs, write};
 use crate::CATALOG;
-use crate::eval::metrics::{Qrels, Run};
+use crate::eval::metrics::{Level, Qrels, Run};
 use crate::eval::tasks::{Task, read_tasks};
 use crate::eval::tuning::{Learned, Objective, Question, learn, mean};
 
@@ -134,7 +134,13 @@ fn questions(
         })?;
         let answers = answer_tasks(plan.only(&args.node), &args.engine, tasks, std::slice::from_ref(&args.node))?;
         warn_of_failures(&answers.by_task);
-        runs.push(scored_run(&args.node, &answers.by_task, qrels).0);
+        let (run, level) = scored_run(&args.node, &answers.by_task, qrels);
+        if level == Some(Level::Document) {
+            // A document counts by its best passage, and which that is depends on the weights.
+            let message = "weights are learned on judged passages, and these judgements name documents";
+            return Err(Fault::Told(anyhow!(message)));
+        }
+        runs.push(run);
     }
     let folds = u64::from(args.folds);
     let question = |task: &Task| {

@@ -194,7 +194,7 @@ pub fn learn(questions: &[Question], lists: usize, folds: usize, start: &[f32], 
     };
     let (weights, fitted) = best(&questions.iter().collect::<Vec<_>>());
     let mut of_folds = Vec::new();
-    let mut sum = 0.0;
+    let (mut sum, mut scored) = (0.0, 0_usize);
     for fold in 0..folds {
         let (held, rest): (Vec<&Question>, Vec<&Question>) =
             questions.iter().partition(|question| question.fold == fold);
@@ -203,9 +203,10 @@ pub fn learn(questions: &[Question], lists: usize, folds: usize, start: &[f32], 
         }
         let (weights, _) = best(&rest);
         sum += mean(held.iter().copied(), &weights, objective) * held.len() as f64;
+        scored += held.len();
         of_folds.push(weights);
     }
-    Learned { weights, fitted, held_out: sum / questions.len().max(1) as f64, folds: of_folds }
+    Learned { weights, fitted, held_out: sum / scored.max(1) as f64, folds: of_folds }
 }
 
 #[cfg(test)]

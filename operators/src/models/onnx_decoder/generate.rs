@@ -40,16 +40,16 @@ impl Decoder {
         self.encode(&self.chat.render(prompt)?, self.chat.is_plain())
     }
 
-    fn fit(&self, prompt: Prompt, max_tokens: usize) -> Result<Vec<u32>, InferenceError> {
+    fn fit(&self, prompt: Prompt, max_tokens: usize) -> Result<(Vec<u32>, usize), InferenceError> {
         let limit = self.context.saturating_sub(max_tokens);
-        let prompt = prompt.fit(limit, |prompt| Ok(self.tokens(prompt)?.len()))?;
-        self.tokens(&prompt)
+        let (prompt, cut) = prompt.fit(limit, |prompt| Ok(self.tokens(prompt)?.len()))?;
+        Ok((self.tokens(&prompt)?, cut))
     }
 
     async fn generate(self: Arc<Self>, prompt: Prompt, sampling: Sampling) -> Result<Generation, InferenceError> {
         let (this, max_tokens) = (self.clone(), sampling.max_tokens);
         // Cutting a long prompt tokenizes it some ten times: not on the threads turns run on.
-        let prompt = tokio::task::spawn_blocking(move || this.fit(prompt, max_tokens))
+        let (prompt, cut) = tokio::task::spawn_blocking(move || this.fit(prompt, max_tokens))
             .await
             .map_err(|error| InferenceError::Failed(error.to_string()))??;
         let prompt_tokens = prompt.len() as u64;
@@ -70,7 +70,7 @@ impl Decoder {
             text.truncate(end);
             finish = Finish::Stop;
         }
-        Ok(Generation { text, finish, prompt_tokens, tokens: found.tokens.len() as u64 })
+        Ok(Generation { text, finish, prompt_tokens, tokens: found.tokens.len() as u64, cut })
     }
 
     async fn likelihood(

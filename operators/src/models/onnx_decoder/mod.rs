@@ -33,7 +33,6 @@ mod serve;
 #[cfg(test)]
 mod tests;
 
-use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use serde::Deserialize;
@@ -47,7 +46,7 @@ use self::chat::Chat;
 use self::generate::Decoder;
 use self::net::Net;
 use self::serve::Serving;
-use super::runtime::{Device, Offsets, Settings, Tokens, session};
+use super::runtime::{Device, Offsets, Settings, Tokens, hash_file, session};
 
 /// The table's entry.
 pub const KIND: ModelKind = ModelKind {
@@ -219,22 +218,4 @@ fn ends(tokenizer: &Tokenizer, given: Option<&[String]>) -> Result<Vec<u32>, Inf
             .ok_or_else(|| InferenceError::Tokenizer(format!("`eos` names {end:?}, which is no token")))
     };
     given.iter().map(id).collect()
-}
-
-/// Hashes a model's file, and the one beside it that holds the weights of larger models.
-fn hash_file(hasher: &mut blake3::Hasher, path: &Path) -> Result<(), InferenceError> {
-    let mut file = |path: &Path| {
-        let error = |error: std::io::Error| InferenceError::File { path: path.to_owned(), reason: error.to_string() };
-        hasher.update_reader(std::fs::File::open(path).map_err(error)?).map(|_| ()).map_err(error)
-    };
-    file(path)?;
-    for ending in ["_data", ".data"] {
-        let mut beside = path.as_os_str().to_owned();
-        beside.push(ending);
-        let beside = PathBuf::from(beside);
-        if beside.exists() {
-            file(&beside)?;
-        }
-    }
-    Ok(())
 }

@@ -1,5 +1,7 @@
 //! The decoder on the real model, where `turnflow models fetch` has brought it.
 
+use std::path::Path;
+
 use futures::future::join_all;
 use turnflow_engine::inference::{InferenceError, Urgency};
 use turnflow_engine::language::{ChatRole, Finish, Generation, Message, Part, Prompt, Sampling, SamplingFields};

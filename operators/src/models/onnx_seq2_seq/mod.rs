@@ -34,7 +34,7 @@ use turnflow_engine::language::{Finish, Generation, Generator, Prompt, Sampling,
 use turnflow_engine::spec::{FilePath, from_tree};
 
 use self::net::{Net, Request};
-use super::runtime::{Device, Offsets, Settings, Tokens, read, session};
+use super::runtime::{Device, Offsets, Settings, Tokens, hash_file, session};
 
 /// The table's entry.
 pub const KIND: ModelKind = ModelKind {
@@ -150,7 +150,7 @@ impl OnnxSeq2SeqConfig {
 
         let mut hasher = blake3::Hasher::new();
         for file in [&self.encoder, &self.decoder] {
-            hasher.update(&read(&file.path)?);
+            hash_file(&mut hasher, &file.path)?;
         }
         hasher.update(&bytes);
         hasher.update(format!("{start} {ends:?} {} {}", self.max_input, self.min_tokens).as_bytes());
@@ -198,15 +198,15 @@ fn wrong(error: tokenizers::Error) -> InferenceError {
 }
 
 impl Seq2Seq {
-    fn fit(&self, prompt: Prompt) -> Result<Vec<u32>, InferenceError> {
+    fn fit(&self, prompt: Prompt) -> Result<(Vec<u32>, usize), InferenceError> {
         let encode = |prompt: &Prompt| self.tokenizer.encode_fast(prompt.plain(), true).map_err(wrong);
-        let prompt = prompt.fit(self.max_input, |prompt| Ok(encode(prompt)?.len()))?;
-        Ok(encode(&prompt)?.get_ids().to_vec())
+        let (prompt, cut) = prompt.fit(self.max_input, |prompt| Ok(encode(prompt)?.len()))?;
+        Ok((encode(&prompt)?.get_ids().to_vec(), cut))
     }
 
     async fn generate(self: Arc<Self>, prompt: Prompt, sampling: Sampling) -> Result<Generation, InferenceError> {
         let this = self.clone();
-        let tokens = tokio::task::spawn_blocking(move || this.fit(prompt))
+        let (tokens, cut) = tokio::task::spawn_blocking(move || this.fit(prompt))
             .await
             .map_err(|error| InferenceError::Failed(error.to_string()))??;
         let (prompt_tokens, stop) = (tokens.len() as u64, sampling.stop.clone());
@@ -218,7 +218,7 @@ impl Seq2Seq {
             text.truncate(end);
             finish = Finish::Stop;
         }
-        Ok(Generation { text, finish, prompt_tokens, tokens: found.tokens.len() as u64 })
+        Ok(Generation { text, finish, prompt_tokens, tokens: found.tokens.len() as u64, cut })
     }
 }
 

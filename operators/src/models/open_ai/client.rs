@@ -111,11 +111,16 @@ impl Client {
         self.error(None, reason)
     }
 
+    /// A text without the key: before it is shortened, which could cut a key in two.
+    fn without_key(&self, text: String) -> String {
+        match &self.key {
+            Some(key) => text.replace(key.as_str(), "[key]"),
+            None => text,
+        }
+    }
+
     fn error(&self, status: Option<u16>, reason: String) -> InferenceError {
-        let reason = match &self.key {
-            Some(key) => reason.replace(key.as_str(), "[key]"),
-            None => reason,
-        };
+        let reason = self.without_key(reason);
         InferenceError::Server { url: self.url.clone(), status, reason }
     }
 
@@ -171,7 +176,7 @@ impl Client {
                 Err(error) => return Err(self.broken(error)),
             }
         }
-        let text = String::from_utf8_lossy(&text);
+        let text = self.without_key(String::from_utf8_lossy(&text).into_owned());
         if status.is_success() {
             return Gathered::whole(&text).map_err(|error| self.wrong(&error));
         }
@@ -197,7 +202,7 @@ impl Client {
             if event.data.trim().is_empty() {
                 continue;
             }
-            if gathered.take(&event.data).map_err(|error| self.wrong(&error))? {
+            if gathered.take(&self.without_key(event.data)).map_err(|error| self.wrong(&error))? {
                 break;
             }
         }

@@ -118,11 +118,10 @@ impl ModelConfig for OpenAiConfig {
             Err(error) => check.error("wrong-value", "url", format!("this is no address: {error}")),
         }
         if self.key_env.as_ref().is_some_and(|name| !is_variable(name)) {
-            // The text is not repeated: someone may have written the key itself.
             check.error(
                 "wrong-value",
                 "key_env",
-                "this is the name of an environment variable, such as OPENAI_API_KEY",
+                "this is the name of an environment variable in capitals, such as OPENAI_API_KEY",
             );
         }
         check.range("timeout_s", self.timeout_s, 0.001, 86_400.0);
@@ -171,11 +170,12 @@ impl ModelConfig for OpenAiConfig {
     }
 }
 
-/// Whether this can be the name of an environment variable: a key has other letters.
+/// Whether this is the name of an environment variable, in capitals as is the custom: keys
+/// have small letters.
 fn is_variable(name: &str) -> bool {
     let mut chars = name.chars();
-    chars.next().is_some_and(|c| c.is_ascii_alphabetic() || c == '_')
-        && chars.all(|c| c.is_ascii_alphanumeric() || c == '_')
+    chars.next().is_some_and(|c| c.is_ascii_uppercase() || c == '_')
+        && chars.all(|c| c.is_ascii_uppercase() || c.is_ascii_digit() || c == '_')
 }
 
 impl OpenAiConfig {

@@ -80,8 +80,13 @@ impl Generator for OpenAi {
                 );
                 return Err(client.refused(reason));
             }
-            let prompt = prompt.fit(limit, |prompt| Ok(counter.prompt(prompt)))?;
-            client.complete(&body(&model, &prompt, &sampling)).await
+            // Counting goes over the prompt some ten times: not on the threads turns run on.
+            let fit = move || prompt.fit(limit, |prompt| Ok(counter.prompt(prompt)));
+            let (prompt, cut) = tokio::task::spawn_blocking(fit)
+                .await
+                .map_err(|error| InferenceError::Failed(error.to_string()))??;
+            let generation = client.complete(&body(&model, &prompt, &sampling)).await?;
+            Ok(Generation { cut, ..generation })
         }
         .boxed()
     }
