@@ -178,6 +178,7 @@ fn source<'s>(
     let activator = scope.activator_for(address.clone());
     let events = if scope.index() == 0 { shared.events.lock().take() } else { None };
     let progress = shared.progress.clone();
+    let publish_wake = shared.publish_wake.clone();
     if events.is_some() {
         shared.source_wake.set(scope.worker().sync_activator_for(address.to_vec()));
     }
@@ -224,7 +225,12 @@ fn source<'s>(
                         tracing::debug!(commit = now, "read");
                         held.downgrade(&(now + 1));
                     }
-                    CorpusEvent::Ready => ready_at.set(Some(now)),
+                    CorpusEvent::Ready => {
+                        ready_at.set(Some(now));
+                        // The commit before may have passed already, and no time passes with
+                        // this: nothing else would tell the publishing operator.
+                        publish_wake.wake();
+                    }
                     CorpusEvent::End => ended = true,
                 }
             }
