@@ -5,10 +5,10 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use anyhow::anyhow;
-use serde_json::Map;
+use serde_json::{Map, json};
 use turnflow_engine::connector::{Mode, SourcedTurn};
 use turnflow_engine::plan::Plan;
-use turnflow_engine::record::{Hit, Item, Speaker, TurnRecord, Utterance, Value};
+use turnflow_engine::record::{Answer, Hit, Item, Speaker, TurnRecord, Utterance, Value};
 use turnflow_engine::run::Options;
 
 use super::{EngineArgs, Fault, progress, start};
@@ -19,7 +19,9 @@ use crate::eval::tasks::{self, Task};
 pub(super) struct Answered {
     hits: BTreeMap<String, Vec<Hit>>,
     /// The last answer that a node gave.
-    pub answer: Option<String>,
+    pub answer: Option<Arc<Answer>>,
+    /// What was done without on the way to it, `node: what` each.
+    pub notes: Arc<[String]>,
     /// Why a node gave nothing.
     pub failure: Option<String>,
 }
@@ -28,6 +30,11 @@ impl Answered {
     /// What a node found.
     pub fn hits(&self, node: &str) -> &[Hit] {
         self.hits.get(node).map(Vec::as_slice).unwrap_or_default()
+    }
+
+    /// The answer's words; empty where there is none.
+    pub fn text(&self) -> &str {
+        self.answer.as_ref().map_or("", |answer| &answer.text)
     }
 }
 
@@ -60,7 +67,10 @@ pub(super) fn answer_tasks(
                 result.hits.insert(id.to_owned(), hits.hits.clone());
             }
             _ if !counting.iter().any(|node| **node == *id) => {}
-            Value::Answer(answer) => result.answer = Some(answer.text.to_string()),
+            Value::Answer(answer) => {
+                result.answer = Some(answer.clone());
+                result.notes = item.notes.clone();
+            }
             Value::Failed(failure) => {
                 result.answer = None;
                 result.failure.get_or_insert(format!("node `{}`: {}", failure.node, failure.reason));
@@ -120,7 +130,8 @@ fn turn(task: &Task) -> SourcedTurn {
             text: question.into(),
             collection: task.collection.as_deref().map(Into::into),
             timestamp: None,
-            extra: Map::new(),
+            // For the operator that takes a task's own passages.
+            extra: Map::from_iter([("contexts".to_owned(), json!(task.contexts))]),
         },
         position: task.id.clone(),
         history: Some(history.collect()),

@@ -210,7 +210,7 @@ fn predictions(node: &str, tasks: &[Task], results: &HashMap<Arc<str>, Answered>
             "Collection": task.collection,
             "input": said,
             "contexts": contexts,
-            "predictions": [{"text": result.answer.as_deref().unwrap_or_default()}],
+            "predictions": [{"text": result.text()}],
         });
         format!("{prediction}\n")
     };
