@@ -1,5 +1,6 @@
 //! turnflow's operators, chunkers and models. One file each; this table lists them all.
 
+pub mod append;
 pub mod bm25;
 pub mod chunk;
 mod citations;
@@ -25,6 +26,7 @@ mod passages;
 pub mod prompt;
 mod prompting;
 pub mod rank_fusion;
+pub mod references;
 mod reply;
 pub mod rerank_ensemble;
 pub mod rewrite;
@@ -57,7 +59,9 @@ pub static OPERATORS: &[OperatorKind] = &[
     sparse::KIND,
     r#static::KIND,
     multi_vector::KIND,
+    references::KIND,
     fallback::KIND,
+    append::KIND,
     rrf::KIND,
     rank_fusion::KIND,
     hybrid::KIND,
@@ -82,6 +86,7 @@ pub static MODELS: &[ModelKind] = &[
     models::onnx_decoder::KIND,
     models::onnx_seq2_seq::KIND,
     models::open_ai::KIND,
+    models::open_ai_embedder::KIND,
 ];
 
 /// Every chunker.

@@ -19,7 +19,7 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 
 /// What a client may take.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Limits {
+pub(in crate::models) struct Limits {
     /// For one try.
     pub whole: Duration,
     /// Between two pieces of an answer.
@@ -32,7 +32,7 @@ pub(super) struct Limits {
 
 /// What was asked of the server.
 #[derive(Debug, Default)]
-pub(super) struct Meter {
+pub(in crate::models) struct Meter {
     requests: AtomicU64,
     tokens: AtomicU64,
     busy_us: AtomicU64,
@@ -48,7 +48,7 @@ impl Meter {
 }
 
 /// A server, its key within.
-pub(super) struct Client {
+pub(in crate::models) struct Client {
     http: reqwest::Client,
     /// As errors name it.
     url: String,
@@ -76,10 +76,16 @@ struct Failure {
 }
 
 impl Client {
-    /// A client for the server at `url`; `key` is a variable's name and its value.
-    pub fn new(url: &str, key: Option<(&str, Option<String>)>, limits: Limits) -> Result<Self, InferenceError> {
+    /// A client for what the server at `url` offers under `path`; `key` is a variable's name and
+    /// its value.
+    pub fn new(
+        url: &str,
+        path: &str,
+        key: Option<(&str, Option<String>)>,
+        limits: Limits,
+    ) -> Result<Self, InferenceError> {
         let refused = |reason: String| InferenceError::Server { url: url.to_owned(), status: None, reason };
-        let endpoint = format!("{}/chat/completions", url.trim_end_matches('/'));
+        let endpoint = format!("{}/{path}", url.trim_end_matches('/'));
         let endpoint =
             reqwest::Url::parse(&endpoint).map_err(|error| refused(format!("this is no address: {error}")))?;
         let mut headers = HeaderMap::new();
@@ -124,8 +130,47 @@ impl Client {
         InferenceError::Server { url: self.url.clone(), status, reason }
     }
 
-    /// Sends a request, again if need be.
+    /// Sends a request for a text, again if need be.
     pub async fn complete(&self, body: &Value) -> Result<Generation, InferenceError> {
+        let once = |body| async move {
+            let (answer, after) = self.send(body).await?;
+            let events = answer.headers().get(CONTENT_TYPE).is_some_and(|kind| {
+                kind.to_str().is_ok_and(|kind| kind.to_ascii_lowercase().starts_with("text/event-stream"))
+            });
+            if answer.status().is_success() && events {
+                return self.gather(answer.bytes_stream().eventsource()).await;
+            }
+            let text = self.whole(answer, after).await?;
+            Gathered::whole(&text).map_err(|error| self.wrong(&error))
+        };
+        self.tried(body, once, |generation| generation.prompt_tokens + generation.tokens).await
+    }
+
+    /// Sends a request, again if need be, and reads the answer, which comes in one piece: what
+    /// it says and how many tokens it took, or why it cannot be used.
+    pub async fn fetch<T>(
+        &self,
+        body: &Value,
+        read: impl Fn(&str) -> Result<(T, u64), String>,
+    ) -> Result<T, InferenceError> {
+        let read = &read;
+        let once = |body| async move {
+            let (answer, after) = self.send(body).await?;
+            let text = self.whole(answer, after).await?;
+            read(&text).map_err(|reason| Failure { error: self.refused(reason), passing: false, after: None })
+        };
+        self.tried(body, once, |(_, tokens)| *tokens).await.map(|(what, _)| what)
+    }
+
+    async fn tried<T, F>(
+        &self,
+        body: &Value,
+        once: impl Fn(Vec<u8>) -> F,
+        tokens: impl Fn(&T) -> u64,
+    ) -> Result<T, InferenceError>
+    where
+        F: Future<Output = Result<T, Failure>>,
+    {
         let body = serde_json::to_vec(body).map_err(|error| self.refused(error.to_string()))?;
         // A place is kept during pauses too: a server that is overloaded is not to get more.
         let _place = self.running.acquire().await.map_err(|error| self.refused(error.to_string()))?;
@@ -133,13 +178,12 @@ impl Client {
         loop {
             let begun = Instant::now();
             self.meter.requests.fetch_add(1, Ordering::Relaxed);
-            let result = tokio::time::timeout(self.limits.whole, self.once(body.clone())).await;
+            let result = tokio::time::timeout(self.limits.whole, once(body.clone())).await;
             self.meter.busy_us.fetch_add(begun.elapsed().as_micros() as u64, Ordering::Relaxed);
             let failure = match result.unwrap_or_else(|_| Err(self.late(self.limits.whole))) {
-                Ok(generation) => {
-                    let tokens = generation.prompt_tokens + generation.tokens;
-                    self.meter.tokens.fetch_add(tokens, Ordering::Relaxed);
-                    return Ok(generation);
+                Ok(answer) => {
+                    self.meter.tokens.fetch_add(tokens(&answer), Ordering::Relaxed);
+                    return Ok(answer);
                 }
                 Err(failure) => failure,
             };
@@ -155,17 +199,17 @@ impl Client {
         }
     }
 
-    async fn once(&self, body: Vec<u8>) -> Result<Generation, Failure> {
+    /// The answer, and when the server wants to be asked again.
+    async fn send(&self, body: Vec<u8>) -> Result<(reqwest::Response, Option<Duration>), Failure> {
         let request = self.http.post(self.endpoint.clone()).header(CONTENT_TYPE, "application/json").body(body);
         let answer = self.in_time(request.send()).await?.map_err(|error| self.broken(error))?;
-        let status = answer.status();
         let after = answer.headers().get(RETRY_AFTER).and_then(|value| retry_after(value.to_str().ok()?));
-        let events = answer.headers().get(CONTENT_TYPE).is_some_and(|kind| {
-            kind.to_str().is_ok_and(|kind| kind.to_ascii_lowercase().starts_with("text/event-stream"))
-        });
-        if status.is_success() && events {
-            return self.gather(answer.bytes_stream().eventsource()).await;
-        }
+        Ok((answer, after))
+    }
+
+    /// The whole of an answer that succeeded.
+    async fn whole(&self, answer: reqwest::Response, after: Option<Duration>) -> Result<String, Failure> {
+        let status = answer.status();
         let mut text = Vec::new();
         let mut pieces = answer.bytes_stream();
         while let Some(piece) = self.in_time(pieces.next()).await? {
@@ -178,7 +222,7 @@ impl Client {
         }
         let text = self.without_key(String::from_utf8_lossy(&text).into_owned());
         if status.is_success() {
-            return Gathered::whole(&text).map_err(|error| self.wrong(&error));
+            return Ok(text);
         }
         let error = self.error(Some(status.as_u16()), format!("status {status}: {}", said(&text)));
         let passing = status.is_server_error() || matches!(status.as_u16(), 408 | 409 | 425 | 429);

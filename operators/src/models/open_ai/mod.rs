@@ -18,14 +18,14 @@
 //! Deterministic as far as the server is: the temperature 0 is asked for unless the pipeline
 //! says otherwise. Cost: one request a prompt, at most `concurrency` at a time.
 
-mod client;
+pub(super) mod client;
 mod request;
+pub(super) mod server;
 mod stream;
 #[cfg(test)]
-mod tests;
+pub(super) mod tests;
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use serde::Deserialize;
 use turnflow_engine::component::{Ability, BuildError, Check, Model, ModelConfig, ModelKind};
@@ -33,8 +33,8 @@ use turnflow_engine::inference::InferenceError;
 use turnflow_engine::language::{Sampling, SamplingFields};
 use turnflow_engine::spec::{FilePath, from_tree};
 
-use self::client::{Client, Limits};
 use self::request::Counter;
+use self::server::Server;
 use super::runtime::{Offsets, Tokens};
 
 /// The table's entry.
@@ -105,30 +105,7 @@ fn default_context() -> usize {
 
 impl ModelConfig for OpenAiConfig {
     fn validate(&self, check: &mut Check<'_>) {
-        match reqwest::Url::parse(&self.url) {
-            Ok(url) if !matches!(url.scheme(), "http" | "https") => {
-                check.error("wrong-value", "url", "the address begins with http:// or https://");
-            }
-            Ok(url) if !url.username().is_empty() || url.password().is_some() || url.query().is_some() => {
-                let message = "the address has no user, password or query; a key belongs in the environment \
-                               variable that `key_env` names";
-                check.error("wrong-value", "url", message);
-            }
-            Ok(_) => {}
-            Err(error) => check.error("wrong-value", "url", format!("this is no address: {error}")),
-        }
-        if self.key_env.as_ref().is_some_and(|name| !is_variable(name)) {
-            check.error(
-                "wrong-value",
-                "key_env",
-                "this is the name of an environment variable in capitals, such as OPENAI_API_KEY",
-            );
-        }
-        check.range("timeout_s", self.timeout_s, 0.001, 86_400.0);
-        check.range("silence_s", self.silence_s, 0.001, 86_400.0);
-        check.range("pause_s", self.pause_s, 0.0, 3600.0);
-        check.range("concurrency", self.concurrency, 1, 10_000);
-        check.range("retries", self.retries, 0, 100);
+        self.server().validate(check);
         check.range("context", self.context, 16, 100_000_000);
         if let Some(tokenizer) = &self.tokenizer {
             check.exists("tokenizer", tokenizer);
@@ -155,7 +132,7 @@ impl ModelConfig for OpenAiConfig {
              concurrency: {}, retries: {}",
             self.url,
             self.model,
-            self.key_env.as_ref().map_or("none".to_owned(), |name| format!("from ${name}")),
+            self.server().key(),
             self.context,
             sampling.max_tokens,
             sampling.temperature,
@@ -170,15 +147,19 @@ impl ModelConfig for OpenAiConfig {
     }
 }
 
-/// Whether this is the name of an environment variable, in capitals as is the custom: keys
-/// have small letters.
-fn is_variable(name: &str) -> bool {
-    let mut chars = name.chars();
-    chars.next().is_some_and(|c| c.is_ascii_uppercase() || c == '_')
-        && chars.all(|c| c.is_ascii_uppercase() || c.is_ascii_digit() || c == '_')
-}
-
 impl OpenAiConfig {
+    fn server(&self) -> Server<'_> {
+        Server {
+            url: &self.url,
+            key_env: self.key_env.as_deref(),
+            timeout_s: self.timeout_s,
+            silence_s: self.silence_s,
+            pause_s: self.pause_s,
+            concurrency: self.concurrency,
+            retries: self.retries,
+        }
+    }
+
     fn open(&self, name: &str) -> Result<Model, InferenceError> {
         let tokens = self.tokenizer.as_ref().map(|file| Tokens::read(&file.path)).transpose()?;
         let mut hasher = blake3::Hasher::new();
@@ -187,18 +168,10 @@ impl OpenAiConfig {
             hasher.update(part.as_bytes());
         }
         tokens.iter().for_each(|tokens| _ = hasher.update(&tokens.bytes));
-        let key = self.key_env.as_ref().map(|variable| (variable.as_str(), std::env::var(variable).ok()));
-        let limits = Limits {
-            whole: Duration::from_secs_f64(self.timeout_s),
-            silence: Duration::from_secs_f64(self.silence_s),
-            pause: Duration::from_secs_f64(self.pause_s),
-            retries: self.retries,
-            concurrency: self.concurrency,
-        };
         let counter = Counter { tokenizer: tokens.map(|tokens| tokens.tokenizer) };
         let tokenizer = counter.tokenizer.clone();
         let sampling = self.sampling.over(&Sampling::default());
-        let client = Client::new(&self.url, key, limits)?;
+        let client = self.server().client("chat/completions")?;
         let meter = client.meter.clone();
         let generator = request::OpenAi::new(client, self.model.clone(), self.context, counter, sampling);
         Ok(Model {

@@ -16,7 +16,7 @@ use super::request::{Counter, OpenAi};
 const KEY: &str = "sk-test-0123456789";
 
 #[derive(Clone)]
-enum Reply {
+pub(in crate::models) enum Reply {
     /// Events, and the end of the answer.
     Stream(Vec<String>),
     /// Events, and then the connection is gone.
@@ -28,7 +28,7 @@ enum Reply {
 }
 
 /// What the server was sent: headers and body.
-type Seen = Arc<Mutex<Vec<(String, Value)>>>;
+pub(in crate::models) type Seen = Arc<Mutex<Vec<(String, Value)>>>;
 
 fn read_request(stream: &TcpStream) -> Option<(String, Value)> {
     let mut reader = BufReader::new(stream);
@@ -77,7 +77,7 @@ fn respond(mut stream: TcpStream, reply: &Reply) -> std::io::Result<()> {
 }
 
 /// Starts a server that gives these replies, the last one for ever.
-fn server(script: Vec<Reply>, gate: impl Fn() + Send + Sync + 'static) -> (String, Seen) {
+pub(in crate::models) fn server(script: Vec<Reply>, gate: impl Fn() + Send + Sync + 'static) -> (String, Seen) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let url = format!("http://{}/v1", listener.local_addr().unwrap());
     let (seen, gate, count) = (Seen::default(), Arc::new(gate), Arc::new(AtomicUsize::new(0)));
@@ -103,12 +103,12 @@ fn limits() -> Limits {
 }
 
 fn model(url: &str, limits: Limits) -> OpenAi {
-    let client = Client::new(url, Some(("KEY", Some(KEY.to_owned()))), limits).unwrap();
+    let client = Client::new(url, "chat/completions", Some(("KEY", Some(KEY.to_owned()))), limits).unwrap();
     assert!(!format!("{client:?}").contains(KEY));
     OpenAi::new(client, "local".into(), 200, Counter { tokenizer: None }, Sampling::default())
 }
 
-fn block<F: Future>(future: F) -> F::Output {
+pub(in crate::models) fn block<F: Future>(future: F) -> F::Output {
     tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(future)
 }
 
@@ -155,7 +155,7 @@ fn is_the_answer(result: Result<Generation, InferenceError>) {
 #[test]
 fn a_streamed_answer_is_put_together() {
     let (url, seen) = server(vec![Reply::Stream(streamed())], || ());
-    let client = Client::new(&url, Some(("KEY", Some(KEY.to_owned()))), limits()).unwrap();
+    let client = Client::new(&url, "chat/completions", Some(("KEY", Some(KEY.to_owned()))), limits()).unwrap();
     let meter = client.meter.clone();
     let model = OpenAi::new(client, "local".into(), 200, Counter { tokenizer: None }, Sampling::default());
     let generation = ask(&model).unwrap();
@@ -293,9 +293,9 @@ fn what_the_protocol_lacks_is_refused_and_so_is_a_key_that_is_not_set() {
         block(model.generate(prompt(), Sampling { beams: 3, max_tokens: 9, ..Sampling::default() })).unwrap_err();
     assert!(error.to_string().contains("`beams` cannot be asked"), "{error}");
     for value in [None, Some(" ".to_owned())] {
-        let error = Client::new("http://127.0.0.1:9/v1", Some(("MY_KEY", value)), limits()).unwrap_err();
+        let error = Client::new("http://127.0.0.1:9/v1", "x", Some(("MY_KEY", value)), limits()).unwrap_err();
         assert!(error.to_string().contains("`MY_KEY`, which `key_env` names, is not set"), "{error}");
     }
-    let error = Client::new("http://a/v1", Some(("MY_KEY", Some(format!("{KEY}\n\u{1}")))), limits()).unwrap_err();
+    let error = Client::new("http://a/v1", "x", Some(("MY_KEY", Some(format!("{KEY}\n\u{1}")))), limits()).unwrap_err();
     assert!(!error.to_string().contains(KEY), "{error}");
 }

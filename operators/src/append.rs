@@ -1,0 +1,102 @@
+//! Lists one after another: Hits, Hits, … → Hits.
+//!
+//! ```ron
+//! Append(inputs: ["references", "retrieved"], top: 5)
+//! ```
+//!
+//! All of the first list, then of the next ones what is not there yet, until there are `top`
+//! passages: MTRAG's setting of reference passages filled up with retrieved ones (section 6.1).
+//! The score is 1 / place, since the lists' own scores are not of one scale.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+
+use futures::FutureExt;
+use futures::future::BoxFuture;
+use serde::Deserialize;
+use turnflow_engine::component::{
+    BuildError, Call, Check, InputPort, Models, Operator, OperatorConfig, OperatorError, OperatorKind,
+};
+use turnflow_engine::record::{Hit, Hits, PortType, Value};
+use turnflow_engine::spec::from_tree;
+
+use crate::fusion::lists;
+
+/// The table's entry.
+pub const KIND: OperatorKind = OperatorKind {
+    name: "Append",
+    inputs: &[InputPort::many(PortType::Hits)],
+    output: PortType::Hits,
+    summary: "lists one after another, each passage once",
+    parse: |tree, sources| Ok(Box::new(from_tree::<AppendConfig>(tree, sources)?)),
+};
+
+/// Fields of `Append`.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct AppendConfig {
+    /// The nodes that give hits, in the order in which they are taken.
+    pub inputs: Vec<String>,
+    /// Passages to give, at most. Default 10.
+    #[serde(default = "default_top")]
+    pub top: usize,
+}
+
+fn default_top() -> usize {
+    10
+}
+
+impl OperatorConfig for AppendConfig {
+    fn validate(&self, check: &mut Check<'_>) {
+        check.range("top", self.top, 1, 100_000);
+        if self.inputs.is_empty() {
+            check.error("wrong-value", "inputs", "there is nothing to append");
+        }
+    }
+
+    fn explain(&self) -> String {
+        format!("top: {}", self.top)
+    }
+
+    fn build(&self, _: &Models) -> Result<Arc<dyn Operator>, BuildError> {
+        Ok(Arc::new(Append(self.top)))
+    }
+}
+
+struct Append(usize);
+
+impl Operator for Append {
+    fn call(self: Arc<Self>, call: Call) -> BoxFuture<'static, Result<Value, OperatorError>> {
+        async move {
+            let hits = append(&lists(&call)?, self.0);
+            Ok(Value::Hits(Arc::new(Hits { query: call.hits(0)?.query.clone(), hits })))
+        }
+        .boxed()
+    }
+}
+
+/// Each passage where it comes first.
+fn append(lists: &[&[Hit]], top: usize) -> Vec<Hit> {
+    let mut seen = HashSet::new();
+    let new = lists.iter().copied().flatten().filter(|hit| seen.insert(hit.chunk.id.clone()));
+    new.take(top)
+        .zip(1_u16..)
+        .map(|(hit, place)| Hit { chunk: hit.chunk.clone(), score: 1.0 / f32::from(place) })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fusion::tests::list;
+
+    #[test]
+    fn each_passage_stands_where_it_comes_first() {
+        let (first, second) = (list(&[("b", 0.1), ("a", 0.0)]), list(&[("a", 9.0), ("d", 8.0), ("c", 7.0)]));
+        let ids = |top| append(&[&first, &second], top).iter().map(|hit| hit.chunk.id.to_string()).collect::<Vec<_>>();
+        assert_eq!(ids(10), ["b", "a", "d", "c"]);
+        assert_eq!(ids(3), ["b", "a", "d"]);
+        let scores: Vec<f32> = append(&[&first, &second], 3).iter().map(|hit| hit.score).collect();
+        assert_eq!(scores, [1.0, 0.5, 1.0 / 3.0]);
+    }
+}

@@ -1,0 +1,308 @@
+//! An embedding model behind an OpenAI-compatible server: texts to vectors.
+//!
+//! ```ron
+//! OpenAiEmbedder(
+//!     url: "https://api.openai.com/v1", model: "text-embedding-3-large", dimension: 3072,
+//!     key_env: Some("OPENAI_API_KEY"), batch: 64,
+//! )
+//! ```
+//!
+//! `POST {url}/embeddings`, so many texts a request; what may pass is tried again, as
+//! `OpenAi` does it, and the key is kept as there. RAGTUM (section 4.2) and FusionRAG (section
+//! 2.1) embed with such a model. Deterministic as far as the server is; what it gave for a
+//! passage is stored by content, and for a question in the memo, so neither is asked twice.
+
+use std::sync::Arc;
+
+use futures::FutureExt;
+use futures::future::{BoxFuture, try_join_all};
+use serde::Deserialize;
+use serde_json::json;
+use turnflow_engine::component::{Ability, BuildError, Check, Model, ModelConfig, ModelKind};
+use turnflow_engine::inference::{Embedder, InferenceError, Role, Urgency, Vector};
+use turnflow_engine::spec::from_tree;
+
+use super::open_ai::client::Client;
+use super::open_ai::server::Server;
+
+/// The table's entry.
+pub const KIND: ModelKind = ModelKind {
+    name: "OpenAiEmbedder",
+    summary: "an embedding model behind an OpenAI-compatible server",
+    parse: |tree, sources| Ok(Box::new(from_tree::<OpenAiEmbedderConfig>(tree, sources)?)),
+};
+
+/// Fields of `OpenAiEmbedder`.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct OpenAiEmbedderConfig {
+    /// The server's address, up to and with `/v1`.
+    pub url: String,
+    /// The model's name there.
+    pub model: String,
+    /// Length of its vectors.
+    pub dimension: usize,
+    /// The environment variable that holds the key. Default: no key is sent.
+    #[serde(default)]
+    pub key_env: Option<String>,
+    /// Whether vectors are scaled to length 1, so that their inner product is the cosine.
+    /// Default true.
+    #[serde(default = "default_normalize")]
+    pub normalize: bool,
+    /// Put before what is looked for. Default empty.
+    #[serde(default)]
+    pub query_prefix: String,
+    /// Put before what is looked through. Default empty.
+    #[serde(default)]
+    pub passage_prefix: String,
+    /// Longer texts are cut to so many characters. Default 20000, within the 8191 tokens that
+    /// OpenAI's models take.
+    #[serde(default = "default_characters")]
+    pub characters: usize,
+    /// Texts of a request, at most. Default 64.
+    #[serde(default = "default_batch")]
+    pub batch: usize,
+    /// Seconds that one try may take in all. Default 60.
+    #[serde(default = "default_timeout")]
+    pub timeout_s: f64,
+    /// Requests at a time. Default 4.
+    #[serde(default = "default_concurrency")]
+    pub concurrency: usize,
+    /// Tries after the first. Default 4.
+    #[serde(default = "default_retries")]
+    pub retries: usize,
+    /// Seconds before the second try; doubled for each further one. Default 0.5.
+    #[serde(default = "default_pause")]
+    pub pause_s: f64,
+}
+
+fn default_normalize() -> bool {
+    true
+}
+fn default_characters() -> usize {
+    20_000
+}
+fn default_batch() -> usize {
+    64
+}
+fn default_timeout() -> f64 {
+    60.0
+}
+fn default_concurrency() -> usize {
+    4
+}
+fn default_retries() -> usize {
+    4
+}
+fn default_pause() -> f64 {
+    0.5
+}
+
+impl OpenAiEmbedderConfig {
+    fn server(&self) -> Server<'_> {
+        Server {
+            url: &self.url,
+            key_env: self.key_env.as_deref(),
+            timeout_s: self.timeout_s,
+            silence_s: self.timeout_s,
+            pause_s: self.pause_s,
+            concurrency: self.concurrency,
+            retries: self.retries,
+        }
+    }
+
+    fn open(&self, name: &str) -> Result<Model, InferenceError> {
+        let mut hasher = blake3::Hasher::new();
+        let normalize = self.normalize.to_string();
+        let (dimension, characters) = (self.dimension.to_string(), self.characters.to_string());
+        let prefixes = [&self.query_prefix, &self.passage_prefix];
+        let parts = ["OpenAiEmbedder", &self.url, &self.model, &dimension, &characters, &normalize];
+        for part in parts.into_iter().chain(prefixes.map(String::as_str)) {
+            hasher.update(&(part.len() as u64).to_le_bytes());
+            hasher.update(part.as_bytes());
+        }
+        let client = self.server().client("embeddings")?;
+        let meter = client.meter.clone();
+        Ok(Model {
+            name: name.to_owned(),
+            fingerprint: hasher.finalize().to_hex().to_string(),
+            embedder: Some(Arc::new(OpenAiEmbedder(Arc::new(Remote { client, config: self.clone() })))),
+            meter: Some(Arc::new(move || meter.usage())),
+            ..Model::default()
+        })
+    }
+}
+
+impl ModelConfig for OpenAiEmbedderConfig {
+    fn validate(&self, check: &mut Check<'_>) {
+        self.server().validate(check);
+        check.range("dimension", self.dimension, 1, 100_000);
+        check.range("characters", self.characters, 1, 10_000_000);
+        check.range("batch", self.batch, 1, 2048);
+    }
+
+    fn abilities(&self) -> &'static [Ability] {
+        &[Ability::Embed]
+    }
+
+    fn explain(&self) -> String {
+        format!(
+            "url: {}, model: {:?}, key: {}, dimension: {}, normalize: {}, batch: {}, concurrency: {}, retries: {}",
+            self.url,
+            self.model,
+            self.server().key(),
+            self.dimension,
+            self.normalize,
+            self.batch,
+            self.concurrency,
+            self.retries,
+        )
+    }
+
+    fn load(&self, name: &str) -> Result<Model, BuildError> {
+        self.open(name).map_err(|source| BuildError::Model { model: name.to_owned(), source })
+    }
+}
+
+struct OpenAiEmbedder(Arc<Remote>);
+
+struct Remote {
+    client: Client,
+    config: OpenAiEmbedderConfig,
+}
+
+#[derive(Deserialize)]
+struct Answer {
+    data: Vec<Embedding>,
+    #[serde(default)]
+    usage: Usage,
+}
+
+#[derive(Deserialize)]
+struct Embedding {
+    #[serde(default)]
+    index: Option<usize>,
+    embedding: Vec<f32>,
+}
+
+#[derive(Default, Deserialize)]
+struct Usage {
+    #[serde(default)]
+    prompt_tokens: u64,
+}
+
+impl Embedder for OpenAiEmbedder {
+    fn dimension(&self) -> usize {
+        self.0.config.dimension
+    }
+
+    fn embed(
+        &self,
+        texts: Vec<String>,
+        role: Role,
+        _: Urgency,
+    ) -> BoxFuture<'static, Result<Vec<Vector>, InferenceError>> {
+        let remote = self.0.clone();
+        async move {
+            let texts: Vec<String> = texts.iter().map(|text| remote.config.prepare(text, role)).collect();
+            let batches = texts.chunks(remote.config.batch).map(|texts| remote.embed(texts));
+            Ok(try_join_all(batches).await?.into_iter().flatten().collect())
+        }
+        .boxed()
+    }
+}
+
+impl OpenAiEmbedderConfig {
+    /// A text as it is sent: servers refuse an empty one.
+    fn prepare(&self, text: &str, role: Role) -> String {
+        let prefix = match role {
+            Role::Query => &self.query_prefix,
+            Role::Passage => &self.passage_prefix,
+        };
+        let text: String = prefix.chars().chain(text.chars()).take(self.characters).collect();
+        if text.trim().is_empty() { " ".to_owned() } else { text }
+    }
+
+    /// The vectors of an answer, in the order of the texts.
+    fn read(&self, text: &str, texts: usize) -> Result<(Vec<Vector>, u64), String> {
+        let answer: Answer =
+            serde_json::from_str(text).map_err(|error| format!("its answer has no embeddings: {error}"))?;
+        if answer.data.len() != texts {
+            return Err(format!("it gave {} vectors for {texts} texts", answer.data.len()));
+        }
+        let mut vectors: Vec<Option<Vector>> = vec![None; texts];
+        for (at, mut one) in answer.data.into_iter().enumerate() {
+            if one.embedding.len() != self.dimension {
+                return Err(format!("its vectors have {} numbers, not {}", one.embedding.len(), self.dimension));
+            }
+            if one.embedding.iter().any(|value| !value.is_finite()) {
+                return Err("a vector has a value that is no number".to_owned());
+            }
+            if self.normalize {
+                let length = one.embedding.iter().map(|value| value * value).sum::<f32>().sqrt();
+                one.embedding.iter_mut().for_each(|value| *value /= length.max(f32::MIN_POSITIVE));
+            }
+            let place = one.index.unwrap_or(at);
+            match vectors.get_mut(place) {
+                Some(empty @ None) => *empty = Some(one.embedding.into()),
+                _ => return Err(format!("its vectors are numbered wrongly ({place})")),
+            }
+        }
+        Ok((vectors.into_iter().flatten().collect(), answer.usage.prompt_tokens))
+    }
+}
+
+impl Remote {
+    async fn embed(&self, texts: &[String]) -> Result<Vec<Vector>, InferenceError> {
+        let body = json!({"model": self.config.model, "input": texts, "encoding_format": "float"});
+        self.client.fetch(&body, |text| self.config.read(text, texts.len())).await
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::models::open_ai::tests::{Reply, block, server};
+
+    fn config(url: &str) -> OpenAiEmbedderConfig {
+        serde_json::from_value(json!({"url": url, "model": "m", "dimension": 2, "batch": 2, "pause_s": 0.0})).unwrap()
+    }
+
+    fn reply(vectors: &[(usize, [f32; 2])]) -> Reply {
+        let data: Vec<_> = vectors.iter().map(|(index, v)| json!({"index": index, "embedding": v})).collect();
+        Reply::Whole(200, "Content-Type: application/json\r\n", json!({"data": data}).to_string())
+    }
+
+    fn embed(url: &str, texts: &[&str]) -> Result<Vec<Vector>, InferenceError> {
+        let model = config(url).open("m").unwrap();
+        let texts = texts.iter().map(|text| (*text).to_owned()).collect();
+        block(model.embedder.unwrap().embed(texts, Role::Query, Urgency::Turn))
+    }
+
+    #[test]
+    fn vectors_come_in_order_and_at_length_one_after_a_failure_that_passes() {
+        let busy = Reply::Whole(429, "", "slow down".into());
+        let (url, seen) = server(vec![busy, reply(&[(1, [0.0, 2.0]), (0, [3.0, 4.0])])], || ());
+        let vectors = embed(&url, &["a", ""]).unwrap();
+        assert_eq!(vectors, [Vector::from([0.6, 0.8]), Vector::from([0.0, 1.0])]);
+        let seen = seen.lock().unwrap();
+        assert_eq!((seen.len(), &seen[1].1["input"]), (2, &json!(["a", " "])));
+        assert!(seen[0].0.starts_with("POST /v1/embeddings "), "{}", seen[0].0);
+    }
+
+    #[test]
+    fn answers_that_cannot_be_used_are_told() {
+        for (answer, told) in [
+            (reply(&[(0, [1.0, 0.0])]), "1 vectors for 2 texts"),
+            (reply(&[(0, [1.0, 0.0]), (0, [1.0, 0.0])]), "numbered wrongly"),
+            (Reply::Whole(200, "", "{}".into()), "no embeddings"),
+            (Reply::Whole(200, "", r#"{"data":[{"embedding":[1]},{"embedding":[1]}]}"#.into()), "1 numbers, not 2"),
+            (Reply::Whole(401, "", r#"{"error":{"message":"wrong key"}}"#.into()), "wrong key"),
+        ] {
+            let (url, seen) = server(vec![answer], || ());
+            let error = embed(&url, &["a", "b"]).unwrap_err().to_string();
+            assert!(error.contains(told), "{error}");
+            assert_eq!(seen.lock().unwrap().len(), 1);
+        }
+    }
+}

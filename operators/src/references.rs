@@ -1,0 +1,233 @@
+//! The passages that a turn's own record names: Queries → Hits.
+//!
+//! ```ron
+//! References(input: "query", corpus: FromTurn, top: 5)
+//! ```
+//!
+//! A turn's field `contexts` is a list of ids of passages or documents; their passages are
+//! given in that order, with the score 1 / place, and ids that the corpus lacks are told in the
+//! stamp. A turn without the field has none. It stands for a perfect retriever: MTRAG's
+//! Reference setting (section 6.1), whose tasks name what their answers were written from;
+//! `turnflow eval` gives each task's to its turn. For logs it is a way to bring in passages
+//! that were chosen elsewhere.
+//!
+//! An edited document is given as the epoch has it; a deleted one is not given. Cost: a look
+//! into a table for each id.
+
+use std::any::Any;
+use std::collections::HashMap;
+use std::hash::{BuildHasher, RandomState};
+use std::path::Path;
+use std::sync::Arc;
+
+use futures::FutureExt;
+use futures::future::BoxFuture;
+use serde::Deserialize;
+use serde_json::Value as Json;
+use turnflow_engine::component::{
+    BuildError, Call, Check, CorpusRef, Delta, Index, IndexDefinition, IndexError, InputPort, Models, Operator,
+    OperatorConfig, OperatorError, OperatorKind,
+};
+use turnflow_engine::document::Chunk;
+use turnflow_engine::record::{Hit, Hits, PortType, Value};
+use turnflow_engine::spec::from_tree;
+
+/// The table's entry.
+pub const KIND: OperatorKind = OperatorKind {
+    name: "References",
+    inputs: &[InputPort::one(PortType::Queries)],
+    output: PortType::Hits,
+    summary: "the passages that the turn's own record names",
+    parse: |tree, sources| Ok(Box::new(from_tree::<ReferencesConfig>(tree, sources)?)),
+};
+
+/// Fields of `References`.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ReferencesConfig {
+    /// The node that gives queries.
+    #[serde(rename = "input")]
+    _input: String,
+    /// The corpus, or `FromTurn`.
+    pub corpus: CorpusRef,
+    /// The field of the turn's record. Default `contexts`.
+    #[serde(default = "default_field")]
+    pub field: String,
+    /// Passages to give, at most. Default 100.
+    #[serde(default = "default_top")]
+    pub top: usize,
+}
+
+fn default_field() -> String {
+    "contexts".to_owned()
+}
+fn default_top() -> usize {
+    100
+}
+
+impl OperatorConfig for ReferencesConfig {
+    fn validate(&self, check: &mut Check<'_>) {
+        check.range("top", self.top, 1, 100_000);
+    }
+
+    fn corpus(&self) -> Option<&CorpusRef> {
+        Some(&self.corpus)
+    }
+
+    fn indexes(&self, _: &Models) -> Result<Vec<Arc<dyn IndexDefinition>>, BuildError> {
+        Ok(vec![Arc::new(Definition)])
+    }
+
+    fn explain(&self) -> String {
+        format!("corpus: {}, field: {:?}, top: {}", self.corpus, self.field, self.top)
+    }
+
+    fn build(&self, _: &Models) -> Result<Arc<dyn Operator>, BuildError> {
+        Ok(Arc::new(References(self.clone())))
+    }
+}
+
+struct References(ReferencesConfig);
+
+impl Operator for References {
+    fn call(self: Arc<Self>, call: Call) -> BoxFuture<'static, Result<Value, OperatorError>> {
+        async move {
+            let query = call.query(0)?.clone();
+            let corpus = self.0.corpus.resolve(&call.turn, &call.published)?;
+            let reader = corpus.index::<Reader>(&Definition.key())?;
+            let named = ids(call.turn.extra.get(&self.0.field));
+            let (chunks, missing): (Vec<_>, Vec<_>) =
+                named.map(|id| (id, reader.find(id))).partition(|(_, found)| !found.is_empty());
+            for (id, _) in missing {
+                call.notes.add(format!("the corpus has no `{id}`"));
+            }
+            let mut hits: Vec<Hit> = Vec::new();
+            for chunk in chunks.into_iter().flat_map(|(_, found)| found) {
+                if hits.len() < self.0.top && hits.iter().all(|hit| hit.chunk.id != chunk.id) {
+                    hits.push(Hit { chunk, score: 1.0 / (hits.len() + 1) as f32 });
+                }
+            }
+            Ok(Value::Hits(Arc::new(Hits { query, hits })))
+        }
+        .boxed()
+    }
+}
+
+/// Ids are texts, or objects with a `document_id`, as MTRAG's own files have them.
+fn ids(field: Option<&Json>) -> impl Iterator<Item = &str> {
+    let list = field.and_then(Json::as_array).map(Vec::as_slice).unwrap_or_default();
+    list.iter().filter_map(|one| one.get("document_id").unwrap_or(one).as_str())
+}
+
+/// Shards of the table: an epoch copies those that it changes.
+const SHARDS: usize = 256;
+
+type Shard = HashMap<Arc<str>, Vec<Arc<Chunk>>>;
+
+struct Definition;
+
+impl IndexDefinition for Definition {
+    fn key(&self) -> String {
+        "passages".to_owned()
+    }
+
+    fn open<'a>(&'a self, _: Option<&'a Path>) -> BoxFuture<'a, Result<Box<dyn Index>, IndexError>> {
+        let empty = Table { shards: vec![Arc::default(); SHARDS], hasher: RandomState::new() };
+        async move { Ok(Box::new(Reader(Arc::new(empty))) as Box<dyn Index>) }.boxed()
+    }
+}
+
+/// The passages of each document.
+#[derive(Clone)]
+struct Table {
+    shards: Vec<Arc<Shard>>,
+    hasher: RandomState,
+}
+
+impl Table {
+    fn shard(&self, document: &str) -> usize {
+        self.hasher.hash_one(document) as usize % SHARDS
+    }
+}
+
+/// The table as of an epoch.
+struct Reader(Arc<Table>);
+
+impl Reader {
+    /// The passage with this id, or all passages of the document with this id.
+    fn find(&self, id: &str) -> Vec<Arc<Chunk>> {
+        let of = |document: &str| self.0.shards[self.0.shard(document)].get(document);
+        if let Some(chunks) = of(id) {
+            return chunks.clone();
+        }
+        let document = id.rsplit_once('#').and_then(|(document, _)| of(document));
+        document.into_iter().flatten().filter(|chunk| *chunk.id == *id).cloned().collect()
+    }
+}
+
+impl Index for Reader {
+    fn apply<'a>(&'a mut self, delta: &'a Delta) -> BoxFuture<'a, Result<Arc<dyn Any + Send + Sync>, IndexError>> {
+        let table = Arc::make_mut(&mut self.0);
+        if delta.whole {
+            table.shards = vec![Arc::default(); SHARDS];
+        }
+        for chunk in &delta.removed {
+            let at = table.shard(&chunk.document);
+            let shard = Arc::make_mut(&mut table.shards[at]);
+            if let Some(chunks) = shard.get_mut(&chunk.document) {
+                chunks.retain(|other| other.id != chunk.id);
+                if chunks.is_empty() {
+                    shard.remove(&chunk.document);
+                }
+            }
+        }
+        for chunk in &delta.added {
+            let at = table.shard(&chunk.document);
+            let chunks = Arc::make_mut(&mut table.shards[at]).entry(chunk.document.clone()).or_default();
+            let number = |chunk: &Chunk| chunk.id.rsplit_once('#').and_then(|(_, n)| n.parse::<usize>().ok());
+            let place = chunks.partition_point(|other| (number(other), &other.id) < (number(chunk), &chunk.id));
+            chunks.insert(place, chunk.clone());
+        }
+        let reader: Arc<dyn Any + Send + Sync> = Arc::new(Self(self.0.clone()));
+        async move { Ok(reader) }.boxed()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn chunk(document: &str, n: usize, text: &str) -> Arc<Chunk> {
+        Arc::new(Chunk::new(format!("{document}#{n}").into(), document.into(), "".into(), text.into()))
+    }
+
+    fn found(reader: &Arc<dyn Any + Send + Sync>, id: &str) -> Vec<String> {
+        let reader = reader.downcast_ref::<Reader>().unwrap();
+        reader.find(id).iter().map(|chunk| chunk.text.to_string()).collect()
+    }
+
+    #[test]
+    fn an_epoch_keeps_its_passages_while_the_next_changes_them() {
+        futures::executor::block_on(async {
+            let mut index = Definition.open(None).await.unwrap();
+            let whole: Vec<_> = (0..12).map(|n| chunk("a#1", n, &n.to_string())).chain([chunk("b", 0, "b")]).collect();
+            let first = index.apply(&Delta { added: whole.clone(), removed: vec![], whole: true }).await.unwrap();
+            assert_eq!(found(&first, "a#1").len(), 12);
+            assert_eq!(found(&first, "a#1").last().unwrap(), "11");
+            assert_eq!(found(&first, "a#1#3"), ["3"]);
+            let change = Delta { added: vec![chunk("a#1", 3, "new")], removed: whole[3..].to_vec(), whole: false };
+            let second = index.apply(&change).await.unwrap();
+            assert_eq!(found(&second, "a#1"), ["0", "1", "2", "new"]);
+            assert!(found(&second, "b").is_empty());
+            assert_eq!((found(&first, "a#1#3"), found(&first, "b")), (vec!["3".into()], vec!["b".into()]));
+        });
+    }
+
+    #[test]
+    fn ids_are_texts_or_objects() {
+        let field = json!(["a", {"document_id": "b", "text": "…"}, 7]);
+        assert_eq!(ids(Some(&field)).collect::<Vec<_>>(), ["a", "b"]);
+        assert_eq!(ids(None).count(), 0);
+    }
+}
