@@ -2,7 +2,8 @@
 
 use std::path::{Path, PathBuf};
 
-use super::tree::{Kind, parse_rest};
+use super::parse::parse_rest;
+use super::tree::Kind;
 use super::{Diagnostic, Entry, Source, Sources, Tree, did_you_mean, parse};
 
 /// Files may include files, to this depth.

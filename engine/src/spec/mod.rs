@@ -5,15 +5,22 @@
 
 mod de;
 mod diagnostic;
+mod error;
+mod lexical;
 mod load;
+mod parse;
+mod path;
 mod syntax;
 mod tree;
 
-pub use de::{FilePath, Problem, SpecError, from_tree};
+pub use de::from_tree;
 pub use diagnostic::{Diagnostic, did_you_mean};
+pub use error::{Problem, SpecError};
 pub(crate) use load::near_file;
 pub use load::{Loaded, Override, load, load_str};
-pub use tree::{Entry, Kind, Name, Tree, parse};
+pub use parse::parse;
+pub use path::FilePath;
+pub use tree::{Entry, Kind, Name, Tree};
 
 use std::path::PathBuf;
 use std::sync::Arc;

@@ -5,7 +5,7 @@
 
 use ron::Error;
 
-use super::tree::skip_blank;
+use super::lexical::skip_blank;
 use super::{Diagnostic, Span};
 
 /// The diagnostic for an error that the parser met in what begins at `base`.

@@ -1,0 +1,36 @@
+//! Configurations of sources and sinks; what they build is in [`crate::connector`].
+
+use std::fmt::Debug;
+
+use super::Check;
+use crate::connector::{AnswerSink, ConnectorError, CorpusSource, TurnSource};
+
+/// A corpus source's configuration.
+pub trait CorpusSourceConfig: Debug + Send + Sync {
+    /// Reports values that cannot be.
+    fn validate(&self, _: &mut Check<'_>) {}
+    /// Its effective settings, in a line.
+    fn explain(&self) -> String;
+    /// Makes the source.
+    fn build(&self) -> Box<dyn CorpusSource>;
+}
+
+/// A turn source's configuration.
+pub trait TurnSourceConfig: Debug + Send + Sync {
+    /// Reports values that cannot be.
+    fn validate(&self, _: &mut Check<'_>) {}
+    /// Its effective settings, in a line.
+    fn explain(&self) -> String;
+    /// Makes the source.
+    fn build(&self) -> Box<dyn TurnSource>;
+}
+
+/// A sink's configuration.
+pub trait SinkConfig: Debug + Send + Sync {
+    /// Reports values that cannot be.
+    fn validate(&self, _: &mut Check<'_>) {}
+    /// Its effective settings, in a line.
+    fn explain(&self) -> String;
+    /// Opens the sink.
+    fn build(&self) -> Result<Box<dyn AnswerSink>, ConnectorError>;
+}

@@ -1,0 +1,57 @@
+//! Which corpus an operator reads: one by name, or the one that the turn names.
+
+use std::sync::Arc;
+
+use serde::Deserialize;
+
+use super::OperatorError;
+use crate::publish::{CorpusView, Published};
+use crate::record::Turn;
+
+/// Which corpus a retriever reads.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum CorpusRef {
+    /// The corpus of this name.
+    Named(String),
+    /// The one that the turn's `collection` names.
+    FromTurn,
+}
+
+impl<'de> Deserialize<'de> for CorpusRef {
+    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Text;
+        impl serde::de::Visitor<'_> for Text {
+            type Value = CorpusRef;
+            fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                f.write_str("a corpus's name in quotes, or FromTurn")
+            }
+            fn visit_str<E>(self, text: &str) -> Result<CorpusRef, E> {
+                Ok(if text == "FromTurn" { CorpusRef::FromTurn } else { CorpusRef::Named(text.to_owned()) })
+            }
+        }
+        deserializer.deserialize_any(Text)
+    }
+}
+
+impl std::fmt::Display for CorpusRef {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            CorpusRef::Named(name) => write!(f, "{name}"),
+            CorpusRef::FromTurn => f.write_str("FromTurn"),
+        }
+    }
+}
+
+impl CorpusRef {
+    /// The corpus that this turn is to be answered from.
+    pub fn resolve<'a>(&self, turn: &Turn, published: &'a Published) -> Result<&'a Arc<CorpusView>, OperatorError> {
+        let name = match self {
+            CorpusRef::Named(name) => name.as_str(),
+            CorpusRef::FromTurn => turn.collection.as_deref().ok_or(OperatorError::NoCollection)?,
+        };
+        published.corpora.get(name).ok_or_else(|| OperatorError::UnknownCorpus {
+            name: name.to_owned(),
+            known: published.corpora.keys().map(|name| name.to_string()).collect::<Vec<_>>().join(", "),
+        })
+    }
+}

@@ -1,0 +1,112 @@
+//! Why something could not be built, an operator gave nothing, or an index cannot be used.
+
+use std::path::PathBuf;
+
+use super::Ability;
+use crate::connector::ConnectorError;
+use crate::inference::InferenceError;
+
+/// Why something could not be built at start.
+#[derive(Debug, thiserror::Error)]
+pub enum BuildError {
+    /// A model cannot be loaded.
+    #[error("model `{model}`: {source}")]
+    Model {
+        /// Its name.
+        model: String,
+        /// Why.
+        source: InferenceError,
+    },
+    /// An index cannot be opened.
+    #[error("index `{index}` of corpus `{corpus}`: {source}")]
+    Index {
+        /// Its key.
+        index: String,
+        /// Its corpus.
+        corpus: String,
+        /// Why.
+        source: IndexError,
+    },
+    /// A connector cannot start.
+    #[error("node `{node}`: {source}")]
+    Connector {
+        /// The node, or the corpus.
+        node: String,
+        /// Why.
+        source: ConnectorError,
+    },
+    /// A file that an operator reads at start cannot be used. `check` finds this earlier.
+    #[error("cannot use `{}`: {reason}", path.display())]
+    File {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        reason: String,
+    },
+    /// A model lacks what is asked of it. `check` finds this earlier.
+    #[error("`{by}` needs a model that can {}, and `{model}` cannot", ability.verb())]
+    Ability {
+        /// Who asks.
+        by: String,
+        /// The model.
+        model: String,
+        /// What it lacks.
+        ability: Ability,
+    },
+}
+
+/// Why an operator gave nothing for a turn.
+#[derive(Debug, thiserror::Error)]
+pub enum OperatorError {
+    /// A model call failed.
+    #[error(transparent)]
+    Inference(#[from] InferenceError),
+    /// `FromTurn`, and the turn has no `collection`.
+    #[error("the turn names no `collection`, and this retriever is routed by it")]
+    NoCollection,
+    /// `FromTurn`, and there is no such corpus.
+    #[error("there is no corpus `{name}`; there are: {known}")]
+    UnknownCorpus {
+        /// The turn's collection.
+        name: String,
+        /// Those there are.
+        known: String,
+    },
+    /// The corpus lacks the index: a fault of the engine.
+    #[error("the corpus has no index `{0}`")]
+    NoIndex(String),
+    /// An index could not be read.
+    #[error(transparent)]
+    Index(#[from] IndexError),
+    /// An input carried another type than planned: a fault of the engine.
+    #[error("an input carried {0}")]
+    Port(&'static str),
+}
+
+/// Why an index cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum IndexError {
+    /// A file or directory cannot be used.
+    #[error("cannot {action} `{path}`: {source}")]
+    Io {
+        /// As a verb.
+        action: &'static str,
+        /// The file.
+        path: PathBuf,
+        /// What the operating system said.
+        source: std::io::Error,
+    },
+    /// The store underneath failed.
+    #[error("{store} cannot {action}: {reason}")]
+    Store {
+        /// Tantivy, Lance.
+        store: &'static str,
+        /// As a verb.
+        action: &'static str,
+        /// What it said.
+        reason: String,
+    },
+    /// A model call failed.
+    #[error(transparent)]
+    Inference(#[from] InferenceError),
+}

@@ -1,0 +1,26 @@
+//! What pipelines are made of, as the engine sees it: kinds listed in static tables,
+//! their configurations, and the traits of what configurations build.
+//!
+//! The engine names no operator and no connector; it is handed a [`Catalog`].
+
+mod catalog;
+mod check;
+mod chunker;
+mod connectors;
+mod corpus_ref;
+mod errors;
+mod index;
+mod model;
+mod operator;
+
+pub use catalog::{
+    Catalog, ChunkerKind, CorpusSourceKind, InputPort, ModelKind, OperatorKind, Parse, SinkKind, TurnSourceKind,
+};
+pub use check::Check;
+pub use chunker::{Chunker, ChunkerConfig};
+pub use connectors::{CorpusSourceConfig, SinkConfig, TurnSourceConfig};
+pub use corpus_ref::CorpusRef;
+pub use errors::{BuildError, IndexError, OperatorError};
+pub use index::{Delta, Index, IndexDefinition, Prepare, Prepared};
+pub use model::{Ability, Model, ModelConfig, ModelUse, Models};
+pub use operator::{Call, Notes, Operator, OperatorConfig};

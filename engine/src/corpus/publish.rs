@@ -1,0 +1,132 @@
+//! The operator that collects what is complete and prepared, and the task that publishes it.
+
+use std::cell::Cell;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use differential_dataflow::VecCollection;
+use timely::dataflow::channels::pact::Exchange;
+use timely::dataflow::operators::generic::builder_rc::OperatorBuilder;
+use timely::dataflow::operators::probe;
+use timely::dataflow::{ProbeHandle, Scope, StreamVec};
+use timely::progress::Antichain;
+use tokio::sync::{mpsc, watch};
+
+use super::{CorpusShared, CorpusState, RETRY};
+use crate::document::Chunk;
+use crate::publish::Publisher;
+use crate::wake::WakeSlot;
+
+type Changes = Vec<(Arc<Chunk>, isize)>;
+pub(super) type PublishJob = (Changes, u64);
+
+/// Applies deltas in order; a delta that fails is tried again until it goes in.
+pub(super) async fn publish_all(
+    name: Arc<str>,
+    mut publisher: Publisher,
+    mut todo: mpsc::UnboundedReceiver<PublishJob>,
+    report: watch::Sender<CorpusState>,
+    wake: WakeSlot,
+) {
+    while let Some((mut changes, commits)) = todo.recv().await {
+        let mut delay = RETRY.0;
+        loop {
+            match publisher.publish(std::mem::take(&mut changes)).await {
+                Ok(epoch) => {
+                    tracing::debug!(corpus = %name, commits, epoch, "published");
+                    report.send_replace(CorpusState::Ready { commits, epoch });
+                    break;
+                }
+                Err(error) => {
+                    tracing::error!(corpus = %name, %error, "the epoch could not be published; the one before goes on serving");
+                    if *report.borrow() == CorpusState::Loading {
+                        report.send_replace(CorpusState::Failed(error.to_string()));
+                        return;
+                    }
+                }
+            }
+            tokio::time::sleep(delay).await;
+            delay = (delay * 2).min(RETRY.1);
+        }
+        wake.wake();
+    }
+}
+
+/// Collects what is complete and hands it to the publishing task, one delta at a time.
+pub(super) fn publish<'s>(
+    scope: Scope<'s, u64>,
+    chunks: VecCollection<'s, u64, Arc<Chunk>>,
+    prepared: StreamVec<'s, u64, ()>,
+    shared: &CorpusShared,
+    ready_at: Rc<Cell<Option<u64>>>,
+) -> ProbeHandle<u64> {
+    let mut builder = OperatorBuilder::new(format!("Publish {:?}", shared.name), scope);
+    let mut chunks = builder.new_input(chunks.inner, Exchange::new(|_: &(Arc<Chunk>, u64, isize)| 0));
+    let mut prepared = builder.new_input(prepared, Exchange::new(|_: &()| 0));
+    let (_output, stream) = builder.new_output::<Vec<()>>();
+    let address = builder.operator_info().address.to_vec();
+    let first = scope.index() == 0;
+    if first {
+        shared.publish_wake.set(scope.worker().sync_activator_for(address));
+    }
+    let (jobs, state) = (shared.jobs.clone(), shared.state.clone());
+    builder.build(move |mut capabilities| {
+        let mut pending: Vec<(Arc<Chunk>, u64, isize)> = Vec::new();
+        // Held at the first commit that is not published, so that the probe tells which are.
+        let mut capability = if first { capabilities.pop() } else { None };
+        capabilities.clear();
+        let mut sent = None;
+        move |frontiers| {
+            chunks.for_each_stamp(|_, batches| pending.extend(batches.flat_map(|batch| batch.drain(..))));
+            prepared.for_each_stamp(|_, _| {});
+            let Some(held) = &mut capability else { return };
+            let complete = complete_until(&frontiers[0].frontier().to_owned(), &frontiers[1].frontier().to_owned());
+            let published = match &*state.borrow() {
+                CorpusState::Ready { commits, .. } => Some(*commits),
+                CorpusState::Loading => None,
+                CorpusState::Failed(_) => return,
+            };
+            if let Some(published) = published
+                && published >= *held.time()
+                && published < u64::MAX
+            {
+                held.downgrade(&published);
+            }
+            // The first epoch is what was there at the start, whole. The source that says
+            // so is on this worker, before the times that it lets pass.
+            let Some(ready_at) = ready_at.get() else {
+                if complete == u64::MAX {
+                    capability = None;
+                }
+                return;
+            };
+            if sent == published && complete >= ready_at && sent.is_none_or(|sent| complete > sent) {
+                let (mut changes, rest): (Vec<_>, Vec<_>) =
+                    std::mem::take(&mut pending).into_iter().partition(|(_, time, _)| *time < complete);
+                pending = rest;
+                let mut changes: Vec<(Arc<Chunk>, isize)> =
+                    changes.drain(..).map(|(chunk, _, diff)| (chunk, diff)).collect();
+                differential_dataflow::consolidation::consolidate(&mut changes);
+                if changes.is_empty() && sent.is_some() && complete < u64::MAX {
+                    // Nothing to publish; the next delta will say that these commits are in.
+                    return;
+                }
+                tracing::debug!(commits = complete, changes = changes.len(), "complete");
+                sent = Some(complete);
+                let _ = jobs.send((changes, complete));
+            }
+            if published == Some(u64::MAX) {
+                capability = None;
+            }
+        }
+    });
+    let probe = ProbeHandle::new();
+    probe::Probe::probe_with(stream, &probe);
+    probe
+}
+
+/// Times before this are complete on both inputs; `u64::MAX` when all are.
+fn complete_until(chunks: &Antichain<u64>, prepared: &Antichain<u64>) -> u64 {
+    let least = |frontier: &Antichain<u64>| frontier.elements().first().copied().unwrap_or(u64::MAX);
+    least(chunks).min(least(prepared))
+}

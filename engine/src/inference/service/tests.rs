@@ -1,0 +1,102 @@
+//! Batches, their order, and how calls end.
+
+use parking_lot::Mutex;
+
+use super::*;
+
+/// Doubles numbers; fails on 13; tells the batches it saw.
+struct Doubler {
+    seen: std::sync::mpsc::Sender<Vec<usize>>,
+    gate: Arc<Mutex<()>>,
+}
+
+impl Backend for Doubler {
+    type Input = usize;
+    type Output = usize;
+    fn cost(input: &usize) -> usize {
+        *input
+    }
+    fn run(&mut self, batch: &[&usize]) -> Result<Vec<usize>, InferenceError> {
+        let _wait = self.gate.lock();
+        let _ = self.seen.send(batch.iter().map(|n| **n).collect());
+        if batch.iter().any(|n| **n == 13) {
+            return Err(InferenceError::Failed("thirteen".into()));
+        }
+        Ok(batch.iter().map(|n| **n * 2).collect())
+    }
+}
+
+fn service(limits: Limits) -> (Service<Doubler>, std::sync::mpsc::Receiver<Vec<usize>>, Arc<Mutex<()>>) {
+    let (seen, batches) = std::sync::mpsc::channel();
+    let gate = Arc::new(Mutex::new(()));
+    let in_backend = gate.clone();
+    let (service, ()) =
+        Service::start("doubler", limits, move || Ok((Doubler { seen, gate: in_backend }, ()))).unwrap();
+    (service, batches, gate)
+}
+
+fn block<F: Future>(future: F) -> F::Output {
+    tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(future)
+}
+
+#[test]
+fn outputs_keep_the_order_and_batches_the_budget() {
+    let limits = Limits { batch_inputs: 4, batch_tokens: 20, queue: 64 };
+    let (service, batches, gate) = service(limits);
+    let hold = gate.lock();
+    let ask = std::thread::scope(|scope| {
+        let asked = scope.spawn(|| block(service.call(vec![1, 9, 3, 10, 2, 8, 50], Urgency::Corpus)));
+        drop(hold);
+        asked.join().unwrap()
+    });
+    assert_eq!(ask.unwrap(), [2, 18, 6, 20, 4, 16, 100]);
+    for batch in batches.try_iter() {
+        let padded = batch.len() * batch.iter().max().unwrap();
+        assert!(batch.len() == 1 || padded <= 20, "{batch:?}");
+    }
+}
+
+/// Arrivals of every length while the model works must not be batched with each other.
+#[test]
+fn batches_hold_neighbours_in_length_though_the_queue_refills() {
+    let (service, batches, gate) = service(Limits { batch_inputs: 8, batch_tokens: 100_000, queue: 512 });
+    let lengths: Vec<usize> = (0..4000).map(|n| 14 + (n * 7919) % 500).collect();
+    let hold = gate.lock();
+    std::thread::scope(|scope| {
+        let asked = scope.spawn(|| block(service.call(lengths, Urgency::Corpus)));
+        drop(hold);
+        asked.join().unwrap().unwrap();
+    });
+    let usage = service.usage();
+    assert_eq!(batches.try_iter().map(|batch| batch.len()).sum::<usize>(), 4000);
+    assert!(usage.padded as f64 / (usage.tokens as f64) < 1.1, "{usage:?}");
+}
+
+#[test]
+fn one_bad_input_fails_its_own_call_only() {
+    let (service, _batches, gate) = service(Limits { batch_inputs: 8, batch_tokens: 1000, queue: 64 });
+    let hold = gate.lock();
+    let (good, bad) = std::thread::scope(|scope| {
+        let good = scope.spawn(|| block(service.call(vec![1, 2], Urgency::Turn)));
+        let bad = scope.spawn(|| block(service.call(vec![3, 13], Urgency::Turn)));
+        drop(hold);
+        (good.join().unwrap(), bad.join().unwrap())
+    });
+    assert_eq!(good.unwrap(), [2, 4]);
+    assert!(matches!(bad, Err(InferenceError::Failed(_))));
+}
+
+#[test]
+fn a_full_queue_holds_callers_back_and_loses_nothing() {
+    let (service, _batches, _gate) = service(Limits { batch_inputs: 2, batch_tokens: 100_000, queue: 3 });
+    let outputs = block(service.call((0..500).filter(|n| *n != 13).collect(), Urgency::Corpus)).unwrap();
+    assert_eq!(outputs.len(), 499);
+    assert_eq!(service.usage().inputs, 499);
+}
+
+#[test]
+fn a_dropped_service_ends_its_calls() {
+    let (service, _batches, _gate) = service(Limits::default());
+    service.shared.queue.lock().ended = true;
+    assert!(matches!(block(service.call(vec![1], Urgency::Turn)), Err(InferenceError::Ended(_))));
+}

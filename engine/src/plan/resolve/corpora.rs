@@ -1,0 +1,99 @@
+//! The corpora of a pipeline: their sources and chunkers.
+
+use std::collections::BTreeMap;
+
+use serde::Deserialize;
+
+use super::Resolver;
+use super::models::PlannedModels;
+use super::typed::{Typed, head};
+use crate::component::Ability;
+use crate::plan::{PlannedCorpus, PlannedModel};
+use crate::spec::{Diagnostic, Entry, Sources, SpecError, Tree, from_tree};
+
+/// The corpora by name; `None` for those that are wrong.
+pub(super) type PlannedCorpora = BTreeMap<String, Option<PlannedCorpus>>;
+
+impl Resolver<'_> {
+    pub(super) fn corpora(&mut self, tree: &Tree, models: &PlannedModels) -> PlannedCorpora {
+        let mut corpora = BTreeMap::new();
+        for entry in self.members(tree, "corpora") {
+            let planned = self.corpus(entry, models);
+            corpora.insert(entry.key.text.clone(), planned);
+        }
+        corpora
+    }
+
+    fn corpus(&mut self, entry: &Entry, models: &PlannedModels) -> Option<PlannedCorpus> {
+        #[derive(Deserialize)]
+        #[serde(deny_unknown_fields)]
+        struct Corpus {
+            #[serde(rename = "source")]
+            _source: serde::de::IgnoredAny,
+            #[serde(rename = "chunk")]
+            _chunk: serde::de::IgnoredAny,
+        }
+        let (name, tree) = (&entry.key.text, &entry.value);
+        let owner = format!("corpus `{name}`");
+        let catalog = self.catalog;
+        match self.kind(&owner, tree, "Corpus")? {
+            kind if kind.text == "Corpus" => {}
+            kind => {
+                self.unknown("unknown-corpus-kind", "kind of corpus", kind, ["Corpus"].into_iter());
+                return None;
+            }
+        }
+        let parse: fn(&Tree, &Sources) -> Result<Box<Corpus>, SpecError> =
+            |tree, sources| from_tree(tree, sources).map(Box::new);
+        let shape = self.config(&owner, tree, parse).and_then(Typed::whole);
+        let source = tree.get("source").and_then(|source| {
+            let example = catalog.corpus_sources.first().map_or("Kind", |kind| kind.name);
+            let kind_name = self.kind(&format!("the source of {owner}"), source, example)?;
+            let Some(kind) = catalog.corpus_sources.iter().find(|kind| kind.name == kind_name.text) else {
+                self.unknown(
+                    "unknown-source",
+                    "corpus source",
+                    kind_name,
+                    catalog.corpus_sources.iter().map(|kind| kind.name),
+                );
+                return None;
+            };
+            let typed = self.config(&owner, source, kind.parse)?;
+            self.validate(&owner, source, &typed, |config, check| config.validate(check));
+            Some((kind.name, typed.whole()?))
+        });
+        let chunker = tree.get("chunk").and_then(|chunk| {
+            let example = catalog.chunkers.first().map_or("Kind", |kind| kind.name);
+            let kind_name = self.kind(&format!("the chunker of {owner}"), chunk, example)?;
+            let Some(kind) = catalog.chunkers.iter().find(|kind| kind.name == kind_name.text) else {
+                self.unknown("unknown-chunker", "chunker", kind_name, catalog.chunkers.iter().map(|kind| kind.name));
+                return None;
+            };
+            let typed = self.config(&owner, chunk, kind.parse)?;
+            self.validate(&owner, chunk, &typed, |config, check| config.validate(check));
+            let tokenizer = match typed.config.tokenizer().filter(|_| typed.has("model")) {
+                None => None,
+                Some(wanted) => Some(self.tokenizer(&owner, chunk, wanted, models)?),
+            };
+            Some((kind.name, typed.whole()?, tokenizer))
+        });
+        shape?;
+        let ((source_name, source), (chunker_name, chunker, tokenizer)) = (source?, chunker?);
+        Some(PlannedCorpus { name: name.as_str().into(), source_name, source, chunker_name, chunker, tokenizer })
+    }
+
+    fn tokenizer(&mut self, owner: &str, chunk: &Tree, wanted: Option<&str>, models: &PlannedModels) -> Option<String> {
+        if let Some(name) = wanted {
+            let place = chunk.get("model").map_or(chunk.span, |tree| tree.span);
+            return self.model(owner, place, name, Ability::Tokenize, models).then(|| name.to_owned());
+        }
+        let able = |model: &PlannedModel| model.config.abilities().contains(&Ability::Tokenize);
+        // A model that is wrong itself may have been the one meant.
+        let found = models.iter().find(|(_, model)| model.as_ref().is_none_or(able)).map(|(name, _)| name.clone());
+        if found.is_none() {
+            let message = format!("{owner}: cutting by tokens needs a model with a tokenizer, and there is none");
+            self.diagnostics.push(Diagnostic::new("unknown-model", head(chunk), message).help("add one to `models`"));
+        }
+        found
+    }
+}

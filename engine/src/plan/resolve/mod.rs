@@ -1,0 +1,119 @@
+//! Names to what they name, with every mistake on the way.
+
+mod corpora;
+mod edges;
+mod models;
+mod nodes;
+mod typed;
+
+use serde::Deserialize;
+
+use self::typed::head;
+use super::{Conversations, Plan};
+use crate::component::Catalog;
+use crate::spec::{Diagnostic, Entry, FilePath, Kind, Name, Sources, SpecError, Tree, from_tree};
+
+/// Looks names up, and collects what is wrong on the way.
+struct Resolver<'a> {
+    sources: &'a Sources,
+    catalog: &'a Catalog,
+    diagnostics: &'a mut Vec<Diagnostic>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields, rename = "Pipeline")]
+struct Top {
+    #[serde(default)]
+    name: Option<String>,
+    #[serde(default)]
+    conversations: Conversations,
+    #[serde(default)]
+    dead_letters: Option<FilePath>,
+    // Read one by one, so that each mistake in them is told.
+    #[serde(default, rename = "models")]
+    _models: serde::de::IgnoredAny,
+    #[serde(default, rename = "corpora")]
+    _corpora: serde::de::IgnoredAny,
+    #[serde(rename = "nodes")]
+    _nodes: serde::de::IgnoredAny,
+}
+
+pub(super) fn resolve(
+    tree: &Tree,
+    sources: &Sources,
+    catalog: &Catalog,
+    diagnostics: &mut Vec<Diagnostic>,
+) -> Option<Plan> {
+    let mut resolver = Resolver { sources, catalog, diagnostics };
+    match tree.name() {
+        Some(name) if name.text == "Pipeline" && tree.entries().is_some() => {}
+        _ => {
+            let message = format!("a pipeline file holds `Pipeline(…)`, not {}", tree.describe());
+            resolver
+                .diagnostics
+                .push(Diagnostic::new("not-a-pipeline", head(tree), message).label("expected `Pipeline(…)`"));
+            return None;
+        }
+    }
+    let parse: fn(&Tree, &Sources) -> Result<Box<Top>, SpecError> =
+        |tree, sources| from_tree(tree, sources).map(Box::new);
+    let top = resolver.config("the pipeline", tree, parse);
+    let models = resolver.models(tree);
+    let corpora = resolver.corpora(tree, &models);
+    let nodes = resolver.nodes(tree, &models, &corpora);
+    let top = top?;
+    let max_in_flight = top.config.conversations.max_in_flight;
+    if !(1..=100_000).contains(&max_in_flight) {
+        let place = tree.get("conversations").and_then(|tree| tree.get("max_in_flight")).unwrap_or(tree);
+        let message = format!("the pipeline: `max_in_flight` is {max_in_flight}, out of range");
+        resolver.diagnostics.push(Diagnostic::new("out-of-range", place.span, message).label("expected 1 to 100000"));
+    }
+    let top = top.whole()?;
+    let name = top.name.unwrap_or_else(|| {
+        let file = std::path::Path::new(&sources.get(tree.span.source).name);
+        file.file_stem().map_or("pipeline".into(), |stem| stem.to_string_lossy().into_owned())
+    });
+    let hash = blake3::hash(tree.canonical().as_bytes()).to_hex().to_string().into();
+    Some(Plan {
+        name,
+        hash,
+        models: models.into_iter().filter_map(|(name, model)| Some((name, model?))).collect(),
+        corpora: corpora.into_values().flatten().collect(),
+        nodes: nodes?,
+        conversations: top.conversations,
+        dead_letters: top.dead_letters,
+    })
+}
+
+impl Resolver<'_> {
+    /// The members of one of the pipeline's maps.
+    fn members<'t>(&mut self, tree: &'t Tree, field: &str) -> &'t [Entry] {
+        match tree.get(field).map(|tree| (tree, &tree.kind)) {
+            None => &[],
+            Some((_, Kind::Map(entries))) => entries,
+            Some((other, _)) => {
+                let message = format!("`{field}` is a map, not {}", other.describe());
+                let label = "expected {\"name\": Kind(…)}";
+                self.diagnostics.push(Diagnostic::new("wrong-type", other.span, message).label(label));
+                &[]
+            }
+        }
+    }
+
+    /// The name of a value that must have one.
+    fn kind<'t>(&mut self, what: &str, tree: &'t Tree, example: &str) -> Option<&'t Name> {
+        if tree.name().is_none() {
+            let message = format!("{what} begins with the name of its kind, and this is {}", tree.describe());
+            let label = format!("expected a name and `(…)`, as in `{example}(…)`");
+            self.diagnostics.push(Diagnostic::new("wrong-type", tree.span, message).label(label));
+        }
+        tree.name()
+    }
+
+    fn unknown<'n>(&mut self, code: &'static str, what: &str, name: &Name, known: impl Iterator<Item = &'n str>) {
+        let message = format!("unknown {what} `{}`", name.text);
+        self.diagnostics.push(
+            Diagnostic::new(code, name.span, message).label(format!("no such {what}")).choices(&name.text, known),
+        );
+    }
+}

@@ -1,0 +1,77 @@
+//! The models of a pipeline, and whether one can do what is asked of it.
+
+use std::collections::BTreeMap;
+
+use super::Resolver;
+use crate::component::Ability;
+use crate::plan::PlannedModel;
+use crate::spec::{Diagnostic, Span, Tree};
+
+/// The models by name; `None` for those that are wrong.
+pub(super) type PlannedModels = BTreeMap<String, Option<PlannedModel>>;
+
+impl Resolver<'_> {
+    pub(super) fn models(&mut self, tree: &Tree) -> PlannedModels {
+        let mut models = BTreeMap::new();
+        for entry in self.members(tree, "models") {
+            let name = &entry.key.text;
+            let owner = format!("model `{name}`");
+            let example = self.catalog.models.first().map_or("Kind", |kind| kind.name);
+            let planned = self.kind(&owner, &entry.value, example).and_then(|kind_name| {
+                let Some(kind) = self.catalog.models.iter().find(|kind| kind.name == kind_name.text) else {
+                    self.unknown(
+                        "unknown-model-kind",
+                        "kind of model",
+                        kind_name,
+                        self.catalog.models.iter().map(|kind| kind.name),
+                    );
+                    return None;
+                };
+                let typed = self.config(&owner, &entry.value, kind.parse)?;
+                self.validate(&owner, &entry.value, &typed, |config, check| config.validate(check));
+                Some(PlannedModel { kind_name: kind.name, config: typed.whole()? })
+            });
+            models.insert(name.clone(), planned);
+        }
+        models
+    }
+
+    /// Whether the model is there and able; reports it if not.
+    pub(super) fn model(
+        &mut self,
+        owner: &str,
+        place: Span,
+        name: &str,
+        ability: Ability,
+        models: &PlannedModels,
+    ) -> bool {
+        match models.get(name) {
+            Some(Some(model)) if !model.config.abilities().contains(&ability) => {
+                let what = ability.verb();
+                let message = format!("{owner}: model `{name}` is {} and cannot {what}", model.kind_name);
+                let able = models.iter().filter_map(|(name, model)| {
+                    let able = model.as_ref()?.config.abilities().contains(&ability);
+                    able.then(|| format!("`{name}`"))
+                });
+                let able = able.collect::<Vec<_>>().join(", ");
+                let mut diagnostic =
+                    Diagnostic::new("wrong-model", place, message).label(format!("expected a model that can {what}"));
+                if !able.is_empty() {
+                    diagnostic = diagnostic.help(format!("these can: {able}"));
+                }
+                self.diagnostics.push(diagnostic);
+                false
+            }
+            Some(_) => true,
+            None => {
+                let message = format!("{owner}: unknown model `{name}`");
+                let mut diagnostic = Diagnostic::new("unknown-model", place, message).label("no such model");
+                if models.is_empty() {
+                    diagnostic = diagnostic.help("the pipeline has no `models`");
+                }
+                self.diagnostics.push(diagnostic.choices(name, models.keys().map(String::as_str)));
+                false
+            }
+        }
+    }
+}

@@ -1,0 +1,190 @@
+//! The nodes of a pipeline: their kinds, what feeds them, and what they use.
+
+use std::collections::BTreeMap;
+
+use super::Resolver;
+use super::corpora::PlannedCorpora;
+use super::edges::{Edges, order};
+use super::models::PlannedModels;
+use crate::component::{Catalog, CorpusRef, InputPort};
+use crate::plan::{NodeKind, PlannedNode};
+use crate::record::PortType;
+use crate::spec::{Diagnostic, Entry, Kind, Span, Tree, did_you_mean};
+
+const SINK_PORTS: &[InputPort] = &[InputPort::one(PortType::Answers)];
+
+impl Resolver<'_> {
+    pub(super) fn nodes(
+        &mut self,
+        tree: &Tree,
+        models: &PlannedModels,
+        corpora: &PlannedCorpora,
+    ) -> Option<Vec<PlannedNode>> {
+        let entries = self.members(tree, "nodes");
+        // What each node gives, known by its kind even if its configuration is wrong.
+        let outputs: BTreeMap<&str, Option<PortType>> =
+            entries.iter().map(|entry| (entry.key.text.as_str(), self.output(&entry.value))).collect();
+        let is_sink =
+            |tree: &Tree| tree.name().is_some_and(|name| self.catalog.sinks.iter().any(|kind| kind.name == name.text));
+        let sinks: Vec<&str> =
+            entries.iter().filter(|entry| is_sink(&entry.value)).map(|entry| entry.key.text.as_str()).collect();
+        let mut nodes = Vec::new();
+        let mut edges: Edges<'_> = BTreeMap::new();
+        for entry in entries {
+            let id = entry.key.text.as_str();
+            let Some((kind_name, ports, output)) = self.known_kind(entry) else { continue };
+            let inputs = self.inputs(entry, kind_name, ports, &outputs, &sinks);
+            let owner = format!("{kind_name} `{id}`");
+            let kind = self.node(&owner, &entry.value, kind_name, models, corpora);
+            if let Some(kind) = kind {
+                nodes.push((entry, PlannedNode { id: id.into(), kind_name, kind, inputs: Vec::new(), ports, output }));
+            }
+            edges.insert(id, inputs);
+        }
+        if entries.is_empty() && tree.get("nodes").is_some_and(|nodes| matches!(nodes.kind, Kind::Map(_))) {
+            self.diagnostics.push(Diagnostic::new(
+                "no-source",
+                tree.get("nodes").map(|nodes| nodes.span),
+                "the pipeline has no nodes",
+            ));
+        }
+        self.cycles(entries, &edges);
+        if !self.diagnostics.is_empty() || nodes.len() != entries.len() {
+            return None;
+        }
+        Some(order(nodes, &edges))
+    }
+
+    fn output(&self, tree: &Tree) -> Option<PortType> {
+        let name = &tree.name()?.text;
+        let operator = self.catalog.operators.iter().find(|kind| kind.name == name).map(|kind| kind.output);
+        operator.or_else(|| self.catalog.turn_sources.iter().any(|kind| kind.name == name).then_some(PortType::Turns))
+    }
+
+    fn known_kind(&mut self, entry: &Entry) -> Option<(&'static str, &'static [InputPort], Option<PortType>)> {
+        let owner = format!("node `{}`", entry.key.text);
+        let example = self.catalog.operators.first().map_or("Kind", |kind| kind.name);
+        let name = self.kind(&owner, &entry.value, example)?;
+        let Catalog { operators, turn_sources, sinks, .. } = self.catalog;
+        if let Some(kind) = operators.iter().find(|kind| kind.name == name.text) {
+            return Some((kind.name, kind.inputs, Some(kind.output)));
+        }
+        if let Some(kind) = turn_sources.iter().find(|kind| kind.name == name.text) {
+            return Some((kind.name, &[], Some(PortType::Turns)));
+        }
+        if let Some(kind) = sinks.iter().find(|kind| kind.name == name.text) {
+            return Some((kind.name, SINK_PORTS, None));
+        }
+        let known = operators.iter().map(|kind| kind.name);
+        let known = known.chain(turn_sources.iter().map(|kind| kind.name)).chain(sinks.iter().map(|kind| kind.name));
+        self.unknown("unknown-operator", "operator", name, known);
+        None
+    }
+
+    /// The nodes that feed this one, with the place where each is named.
+    fn inputs(
+        &mut self,
+        entry: &Entry,
+        kind_name: &str,
+        ports: &[InputPort],
+        outputs: &BTreeMap<&str, Option<PortType>>,
+        sinks: &[&str],
+    ) -> Vec<(String, Span)> {
+        let owner = format!("{kind_name} `{}`", entry.key.text);
+        let mut inputs = Vec::new();
+        for port in ports {
+            // A missing or ill-typed field is told when the configuration is typed.
+            let named: Vec<&Tree> = match entry.value.get(port.field).map(|tree| (tree, &tree.kind)) {
+                Some((_, Kind::Seq(items))) if port.many => items.iter().collect(),
+                Some((tree, _)) if !port.many => vec![tree],
+                _ => continue,
+            };
+            let fits = |(id, given): &(&&str, &Option<PortType>)| {
+                given.is_some_and(|given| port.takes(given)) && **id != entry.key.text
+            };
+            let fitting: Vec<&str> = outputs.iter().filter(fits).map(|(id, _)| *id).collect();
+            for tree in named {
+                let Kind::Scalar(ron::Value::String(name)) = &tree.kind else { continue };
+                match outputs.get(name.as_str()) {
+                    None => {
+                        let message = format!("{owner}: there is no node `{name}`");
+                        let diagnostic = Diagnostic::new("unknown-input", tree.span, message).label("no such node");
+                        // One that would do is more likely meant than another.
+                        let others = outputs.keys().copied().filter(|id| *id != entry.key.text);
+                        let near = did_you_mean(name, fitting.iter().copied()).or_else(|| did_you_mean(name, others));
+                        self.diagnostics.push(diagnostic.help(match near {
+                            Some(near) => format!("did you mean `{near}`?"),
+                            None => given_by(port, &fitting),
+                        }));
+                    }
+                    Some(Some(output)) if !port.takes(*output) => {
+                        let message = format!("{owner} takes {port}, and `{name}` gives {output}");
+                        let diagnostic =
+                            Diagnostic::new("port-type", tree.span, message).label(format!("expected {port}"));
+                        self.diagnostics.push(diagnostic.help(given_by(port, &fitting)));
+                    }
+                    Some(None) if sinks.contains(&name.as_str()) => {
+                        let message = format!("{owner}: `{name}` is a sink and gives nothing");
+                        let diagnostic =
+                            Diagnostic::new("port-type", tree.span, message).label(format!("expected {port}"));
+                        self.diagnostics.push(diagnostic.help(given_by(port, &fitting)));
+                    }
+                    Some(_) => inputs.push((name.clone(), tree.span)),
+                }
+            }
+        }
+        inputs
+    }
+
+    fn node(
+        &mut self,
+        owner: &str,
+        tree: &Tree,
+        kind_name: &'static str,
+        models: &PlannedModels,
+        corpora: &PlannedCorpora,
+    ) -> Option<NodeKind> {
+        let catalog = self.catalog;
+        if let Some(kind) = catalog.turn_sources.iter().find(|kind| kind.name == kind_name) {
+            let typed = self.config(owner, tree, kind.parse)?;
+            self.validate(owner, tree, &typed, |config, check| config.validate(check));
+            return Some(NodeKind::Source(typed.whole()?));
+        }
+        if let Some(kind) = catalog.sinks.iter().find(|kind| kind.name == kind_name) {
+            let typed = self.config(owner, tree, kind.parse)?;
+            self.validate(owner, tree, &typed, |config, check| config.validate(check));
+            return Some(NodeKind::Sink(typed.whole()?));
+        }
+        let kind = catalog.operators.iter().find(|kind| kind.name == kind_name)?;
+        let typed = self.config(owner, tree, kind.parse)?;
+        self.validate(owner, tree, &typed, |config, check| config.validate(check));
+        for used in typed.config.models().iter().filter(|used| typed.has(used.field)) {
+            let place = tree.get(used.field).map_or(tree.span, |tree| tree.span);
+            self.model(owner, place, used.name, used.ability, models);
+        }
+        match typed.config.corpus() {
+            Some(CorpusRef::Named(name)) if typed.has("corpus") && !corpora.contains_key(name) => {
+                let place = tree.get("corpus").map_or(tree.span, |tree| tree.span);
+                let diagnostic = Diagnostic::new("unknown-corpus", place, format!("{owner}: unknown corpus `{name}`"));
+                let mut diagnostic = diagnostic.label("no such corpus");
+                if corpora.is_empty() {
+                    diagnostic = diagnostic.help("the pipeline has no `corpora`");
+                }
+                let known = corpora.keys().map(String::as_str).chain(["FromTurn"]);
+                self.diagnostics.push(diagnostic.choices(name, known));
+            }
+            _ => {}
+        }
+        Some(NodeKind::Operator(typed.whole()?))
+    }
+}
+
+fn given_by(port: &InputPort, nodes: &[&str]) -> String {
+    match nodes {
+        [] => format!("no node gives {port}"),
+        nodes => {
+            let nodes: Vec<String> = nodes.iter().map(|id| format!("`{id}`")).collect();
+            format!("{port} are given by: {}", nodes.join(", "))
+        }
+    }
+}

@@ -1,0 +1,100 @@
+//! Indexes that are brought up to date, questions, runs, and the state that they keep.
+
+use std::fs;
+use std::process::Stdio;
+
+use serde_json::Value;
+
+use super::{Ending, directory, real_model, run, turnflow};
+use crate::support::{answers, until};
+
+#[test]
+fn index_counts_and_does_nothing_twice() {
+    let directory = directory();
+    let index = |pipeline: &str, more: &[String]| {
+        let more: Vec<&str> = more.iter().map(String::as_str).collect();
+        run(directory.path(), &[&["index", pipeline, "--state", "state"], more.as_slice()].concat()).good().out
+    };
+    for _ in 0..2 {
+        let told = index("lexical.ron", &[]);
+        assert!(told.starts_with("docs: 2 documents, 2 chunks, 0 chunks embedded, "), "{told}");
+    }
+    let Some(real) = real_model(directory.path()) else { return };
+    let first = index("answering.ron", &real);
+    assert!(first.starts_with("docs: 2 documents, 2 chunks, 2 chunks embedded, "), "{first}");
+    let again = index("answering.ron", &real);
+    assert!(again.starts_with("docs: 2 documents, 2 chunks, 0 chunks embedded, "), "{again}");
+}
+
+#[test]
+fn ask_needs_answers() {
+    let directory = directory();
+    run(directory.path(), &["ask", "lexical.ron", "When?"]).one_line(1, &["Answers"]);
+    let Some(real) = real_model(directory.path()) else { return };
+    let ask = |more: &[&str]| {
+        let real = real.iter().map(String::as_str);
+        let arguments = ["ask", "answering.ron", "When does the ferry leave?", "--state", "state"];
+        let arguments: Vec<&str> = arguments.into_iter().chain(more.iter().copied()).chain(real).collect();
+        run(directory.path(), &arguments).good().out
+    };
+    let told = ask(&[]);
+    assert!(told.starts_with("The ferry leaves the north pier at noon. [1]\n  [1] ferry ("), "{told}");
+    let record: Value = serde_json::from_str(&ask(&["--json"])).unwrap();
+    assert_eq!((&record["status"], &record["hits"][0]["document"]), (&"answered".into(), &"ferry".into()), "{record}");
+    let traced = ask(&["--trace"]);
+    assert!(traced.contains("query: query \"When does the ferry leave?\"\n"), "{traced}");
+    assert!(!directory.path().join("answers.jsonl").exists(), "a question asked by hand goes to no sink");
+}
+
+#[test]
+fn a_state_directory_that_cannot_be_used_is_told_in_a_line() {
+    let directory = directory();
+    let index = |state: &str| run(directory.path(), &["index", "lexical.ron", "--state", state]);
+    // Root may write anywhere, but not under a file.
+    index("docs.jsonl/state").one_line(3, &["docs.jsonl/state"]);
+    fs::create_dir(directory.path().join("newer")).unwrap();
+    fs::write(directory.path().join("newer/format"), "turnflow state 99\n").unwrap();
+    index("newer").one_line(3, &["newer", "turnflow state 99"]);
+
+    let mut command = turnflow(directory.path(), &["run", "lexical.ron", "--state", "held"]);
+    let held = Ending(command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap());
+    // Written by who has the lock.
+    until("the state directory", || directory.path().join("held/format").exists());
+    index("held").one_line(3, &["held", "in use by another turnflow process"]);
+    drop(held);
+    // The lock went with the process that had it, however that ended.
+    index("held").good();
+}
+
+#[test]
+fn a_run_answers_what_can_be_answered_and_keeps_the_rest() {
+    let directory = directory();
+    let path = directory.path();
+    let run_once = |pipeline: &str, more: &[String]| {
+        let more: Vec<&str> = more.iter().map(String::as_str).collect();
+        run(path, &[&["run", pipeline, "--once", "--state", "state"], more.as_slice()].concat()).good()
+    };
+    let letters = || -> Vec<Value> {
+        let text = fs::read_to_string(path.join("state/dead-letters.jsonl")).unwrap();
+        text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+    };
+    let ended = run_once("lexical.ron", &[]);
+    assert_eq!(ended.out, "", "{ended:?}");
+    assert!(ended.err.contains("2 turns answered, 2 dead letters"), "{ended:?}");
+    let dead = letters();
+    assert_eq!(dead.len(), 2, "{dead:?}");
+    assert_eq!((&dead[0]["position"], &dead[0]["record"]), (&"turns.jsonl:2".into(), &"this is no turn".into()));
+    assert_eq!(dead[1]["position"], "turns.jsonl:3");
+    for letter in &dead {
+        assert_eq!(letter["source"], "turns");
+        assert!(letter["reason"].as_str().is_some_and(|reason| reason.len() > 10), "{letter}");
+    }
+
+    let Some(real) = real_model(path) else { return };
+    run_once("answering.ron", &real);
+    let mut given = answers(&path.join("answers.jsonl"));
+    given.sort_by(|a, b| a.conversation_id.cmp(&b.conversation_id));
+    let given: Vec<(&str, &str)> =
+        given.iter().map(|given| (&*given.conversation_id, &*given.hits[0].document)).collect();
+    assert_eq!(given, [("a", "ferry"), ("b", "lamp")]);
+}
