@@ -3,7 +3,7 @@
 
 mod resolve;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 use std::path::Path;
 use std::sync::Arc;
@@ -113,7 +113,7 @@ pub struct Plan {
 
 /// What came of reading a pipeline file.
 pub struct Planned {
-    /// The plan, if there were no mistakes.
+    /// The plan, if there were no mistakes but files that are not there.
     pub plan: Option<Plan>,
     /// Every mistake, in the order of the file.
     pub diagnostics: Vec<Diagnostic>,
@@ -132,20 +132,15 @@ pub fn plan(loaded: spec::Loaded, catalog: &Catalog) -> Planned {
     let plan = tree.and_then(|tree| resolve::resolve(&tree, &sources, catalog, &mut diagnostics));
     // Stable, so that several at one place keep the order in which they were found.
     diagnostics.sort_by_key(|diagnostic| diagnostic.span.map(|span| (span.source, span.start)));
-    Planned { plan: plan.filter(|_| diagnostics.is_empty()), diagnostics, sources }
+    let usable = diagnostics.iter().all(|diagnostic| diagnostic.missing.is_some());
+    Planned { plan: plan.filter(|_| usable), diagnostics, sources }
 }
 
 impl Plan {
-    /// The plan with nothing but a node and what feeds it, directly or through others.
-    pub fn only(mut self, node: &str) -> Self {
-        let mut needed = vec![false; self.nodes.len()];
-        // Every node comes after those that feed it.
-        for at in (0..self.nodes.len()).rev() {
-            if needed[at] || *self.nodes[at].id == *node {
-                needed[at] = true;
-                self.nodes[at].inputs.iter().for_each(|input| needed[*input] = true);
-            }
-        }
+    /// The plan with nothing but these nodes and what feeds them, directly or through others;
+    /// models that nothing left uses are left out too.
+    pub fn towards(mut self, ends: &[&str]) -> Self {
+        let needed = self.needed(|node| ends.contains(&&*node.id));
         let mut places = vec![0; needed.len()];
         let mut kept = Vec::new();
         for (at, mut node) in std::mem::take(&mut self.nodes).into_iter().enumerate().filter(|(at, _)| needed[*at]) {
@@ -153,8 +148,40 @@ impl Plan {
             node.inputs.iter_mut().for_each(|input| *input = places[*input]);
             kept.push(node);
         }
+        let mut used: BTreeSet<String> = self.corpora.iter().filter_map(|corpus| corpus.tokenizer.clone()).collect();
+        for node in &kept {
+            if let NodeKind::Operator(config) = &node.kind {
+                used.extend(config.models().iter().map(|model| model.name.to_owned()));
+            }
+        }
+        self.models.retain(|name, _| used.contains(name));
         self.nodes = kept;
         self
+    }
+
+    /// The plan with what leads to a sink, if it has sinks: what a run is for. A retriever that
+    /// was not chosen then costs nothing.
+    pub fn running(self) -> Self {
+        let ends: Vec<Arc<str>> = self.sinks().map(|node| node.id.clone()).collect();
+        let ends: Vec<&str> = ends.iter().map(|id| &**id).collect();
+        if ends.is_empty() { self } else { self.towards(&ends) }
+    }
+
+    fn sinks(&self) -> impl Iterator<Item = &PlannedNode> {
+        self.nodes.iter().filter(|node| node.output.is_none())
+    }
+
+    /// Which nodes are needed for these ends.
+    fn needed(&self, is_end: impl Fn(&PlannedNode) -> bool) -> Vec<bool> {
+        let mut needed = vec![false; self.nodes.len()];
+        // Every node comes after those that feed it.
+        for (at, node) in self.nodes.iter().enumerate().rev() {
+            if needed[at] || is_end(node) {
+                needed[at] = true;
+                node.inputs.iter().for_each(|input| needed[*input] = true);
+            }
+        }
+        needed
     }
 
     /// The node with this id.
@@ -178,7 +205,9 @@ impl Plan {
             let source = format!("{}({})", corpus.source_name, corpus.source.explain());
             let _ = writeln!(out, "corpus  {:?} {source} → {}({chunk})", corpus.name, corpus.chunker_name);
         }
-        for node in &self.nodes {
+        let all_run = self.sinks().next().is_none();
+        let needed = self.needed(|node| all_run || node.output.is_none());
+        for (node, needed) in self.nodes.iter().zip(needed) {
             let inputs: Vec<&str> = node.inputs.iter().map(|&input| &*self.nodes[input].id).collect();
             let takes = match (node.ports, inputs.as_slice()) {
                 ([], _) => String::new(),
@@ -191,7 +220,8 @@ impl Plan {
             let gives = node.output.map_or("·".to_owned(), |output| output.to_string());
             let head = format!("{:?} {}", node.id, node.kind_name);
             let edges = if takes.is_empty() { gives } else { format!("{takes} → {gives}") };
-            let _ = writeln!(out, "node    {head:width$} {edges}  ({})", node.settings());
+            let idle = if needed { "" } else { "  leads to no sink: not run" };
+            let _ = writeln!(out, "node    {head:width$} {edges}  ({}){idle}", node.settings());
         }
         out
     }

@@ -66,6 +66,14 @@ pub fn list(root: &Path) -> Result<Vec<ModelStatus>, ModelsError> {
     Manifest::shipped()?.models.iter().map(|entry| status(&models_dir(root), entry)).collect()
 }
 
+/// The model of the manifest that a file belongs to, by the end of its path: `…/models/` and
+/// the file's path there.
+pub fn fetches(path: &Path) -> Option<String> {
+    let entries = Manifest::shipped().ok()?.models;
+    let has = |entry: &&Entry| entry.files().any(|(to, _)| path.ends_with(Path::new("models").join(to)));
+    entries.iter().find(has).map(|entry| entry.name.clone())
+}
+
 fn status(models: &Path, entry: &Entry) -> Result<ModelStatus, ModelsError> {
     let mut state = if entry.runs_here() { State::Present } else { State::Unsupported };
     let (mut bytes, mut files) = (0, Vec::new());
@@ -126,6 +134,13 @@ mod tests {
         std::fs::write(models.join("a"), "x").expect("a");
         assert_eq!(state(), State::Altered);
         std::fs::remove_dir_all(&models).expect("the temporary directory");
+    }
+
+    #[test]
+    fn a_missing_file_leads_to_its_model() {
+        assert_eq!(fetches(Path::new("/a/models/bge-base/model.onnx")).as_deref(), Some("bge-base"));
+        assert_eq!(fetches(Path::new("/a/bge-base/model.onnx")), None);
+        assert_eq!(fetches(Path::new("/a/models/bge-base/other.onnx")), None);
     }
 
     #[test]

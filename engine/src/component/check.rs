@@ -40,6 +40,7 @@ impl Check<'_> {
         if let Some(near) = crate::spec::near_file(&path.path) {
             diagnostic = diagnostic.help(format!("did you mean `{near}`?"));
         }
+        diagnostic.missing = Some(path.path.clone());
         self.diagnostics.push(diagnostic);
     }
 }

@@ -1,5 +1,7 @@
 //! What is wrong with a pipeline, where, and what to do about it.
 
+use std::path::PathBuf;
+
 use super::Span;
 
 /// One mistake.
@@ -17,12 +19,22 @@ pub struct Diagnostic {
     pub related: Option<(Span, String)>,
     /// What to do: a did-you-mean, the choices there are.
     pub help: Vec<String>,
+    /// The path that is not there, if that is the mistake: it may come to be.
+    pub missing: Option<PathBuf>,
 }
 
 impl Diagnostic {
     /// A mistake at a place.
     pub fn new(code: &'static str, span: impl Into<Option<Span>>, message: impl Into<String>) -> Self {
-        Self { code, message: message.into(), span: span.into(), label: String::new(), related: None, help: Vec::new() }
+        Self {
+            code,
+            message: message.into(),
+            span: span.into(),
+            label: String::new(),
+            related: None,
+            help: Vec::new(),
+            missing: None,
+        }
     }
 
     /// Says beside the source what was expected.

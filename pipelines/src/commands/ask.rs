@@ -61,6 +61,7 @@ pub(super) fn run(args: &AskArgs) -> Outcome {
             let _ = sender.send(item.clone());
         }
     };
+    let plan = plan.towards(&[&*answering]);
     let options = Options {
         corpora: Mode::Once,
         manual_turns: true,

@@ -4,13 +4,14 @@ use std::io::IsTerminal;
 use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
-use turnflow_engine::plan::plan_file;
 use turnflow_engine::spec::Override;
 
-use super::{Fault, Outcome, mistakes};
-use crate::{CATALOG, diagnostics};
+use super::models::not_fetched;
+use super::{Fault, Outcome, mistakes, read};
+use crate::diagnostics;
 
-/// Check pipeline files: syntax, names, types, values and paths.
+/// Check pipeline files: syntax, names, types, values and paths. Models that `turnflow models`
+/// can fetch need not be there.
 #[derive(Args)]
 pub struct CheckArgs {
     /// Pipeline files.
@@ -34,19 +35,25 @@ pub(super) fn run(args: &CheckArgs) -> Outcome {
     let mut all = Vec::new();
     let mut count = 0;
     for file in &args.files {
-        let planned = plan_file(file, &args.set, &CATALOG);
-        count += planned.diagnostics.len();
+        let planned = read(file, &args.set);
+        let (missing, mistakes) = not_fetched(planned.diagnostics);
+        count += mistakes.len();
         match args.format {
             Format::Json => {
-                let told = diagnostics::to_json(&planned.diagnostics, &planned.sources);
+                let told = diagnostics::to_json(&mistakes, &planned.sources);
                 all.extend(told.as_array().cloned().unwrap_or_default());
             }
-            Format::Text if planned.diagnostics.is_empty() => println!("{}: no mistakes", file.display()),
             Format::Text => {
-                println!(
-                    "{}\n",
-                    diagnostics::render(&planned.diagnostics, &planned.sources, std::io::stdout().is_terminal())
-                );
+                if mistakes.is_empty() {
+                    println!("{}: no mistakes", file.display());
+                } else {
+                    let color = std::io::stdout().is_terminal();
+                    println!("{}\n", diagnostics::render(&mistakes, &planned.sources, color));
+                }
+                if !missing.is_empty() {
+                    let names = missing.into_iter().collect::<Vec<_>>().join(" ");
+                    println!("  not fetched yet; before a run: turnflow models fetch {names}");
+                }
             }
         }
     }

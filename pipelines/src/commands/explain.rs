@@ -12,6 +12,6 @@ pub struct ExplainArgs {
 }
 
 pub(super) fn run(args: &ExplainArgs) -> Outcome {
-    print!("{}", args.pipeline.plan()?.explain());
+    print!("{}", args.pipeline.described()?.explain());
     Ok(())
 }

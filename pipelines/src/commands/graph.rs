@@ -28,7 +28,7 @@ enum Format {
 }
 
 pub(super) fn run(args: &GraphArgs) -> Outcome {
-    let plan = args.pipeline.plan()?;
+    let plan = args.pipeline.described()?;
     let text = match args.format {
         Format::Svg => graph::svg(&plan),
         Format::Dot => graph::dot(&plan),

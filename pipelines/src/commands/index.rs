@@ -19,7 +19,7 @@ pub struct IndexArgs {
 }
 
 pub(super) fn run(args: &IndexArgs) -> Outcome {
-    let plan = args.pipeline.plan()?;
+    let plan = args.pipeline.plan()?.running();
     let options = Options { corpora: Mode::Once, answer: false, ..args.engine.options(&plan) };
     let begun = Instant::now();
     let engine = start(plan, options)?;

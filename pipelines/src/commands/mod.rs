@@ -34,9 +34,9 @@ use std::process::ExitCode;
 
 use anyhow::Context;
 use clap::{Args, Parser, Subcommand};
-use turnflow_engine::plan::{Plan, plan_file};
+use turnflow_engine::plan::{Plan, Planned, plan_file};
 use turnflow_engine::run::{Engine, Options, default_state};
-use turnflow_engine::spec::Override;
+use turnflow_engine::spec::{Diagnostic, Override, Sources};
 
 use crate::{CATALOG, diagnostics};
 
@@ -111,16 +111,43 @@ struct EngineArgs {
 }
 
 impl PipelineArgs {
-    /// The plan; what is wrong with the file goes to standard error.
+    /// The plan, of which all is there; what is wrong with the file goes to standard error.
     fn plan(&self) -> Result<Plan, Fault> {
-        let planned = plan_file(&self.file, &self.set, &CATALOG);
-        planned.plan.ok_or_else(|| {
-            let color = std::io::stderr().is_terminal();
-            eprintln!("{}\n", diagnostics::render(&planned.diagnostics, &planned.sources, color));
-            eprintln!("{}", mistakes(planned.diagnostics.len()));
-            Fault::Input
-        })
+        let planned = read(&self.file, &self.set);
+        match planned.plan {
+            Some(plan) if planned.diagnostics.is_empty() => Ok(plan),
+            _ => Err(told(&planned.diagnostics, &planned.sources)),
+        }
     }
+
+    /// The plan, to look at: models that are not fetched yet may be missing.
+    fn described(&self) -> Result<Plan, Fault> {
+        let planned = read(&self.file, &self.set);
+        let (_, mistakes) = models::not_fetched(planned.diagnostics);
+        match planned.plan {
+            Some(plan) if mistakes.is_empty() => Ok(plan),
+            _ => Err(told(&mistakes, &planned.sources)),
+        }
+    }
+}
+
+/// Reads a pipeline file; missing models that can be fetched are told with the command.
+fn read(file: &Path, set: &[Override]) -> Planned {
+    let mut planned = plan_file(file, set, &CATALOG);
+    for diagnostic in &mut planned.diagnostics {
+        if let Some(model) = diagnostic.missing.as_deref().and_then(crate::models::fetches) {
+            diagnostic.help.push(format!("`turnflow models fetch {model}` brings it"));
+        }
+    }
+    planned
+}
+
+/// Tells of mistakes.
+fn told(diagnostics: &[Diagnostic], sources: &Sources) -> Fault {
+    let color = std::io::stderr().is_terminal();
+    eprintln!("{}\n", diagnostics::render(diagnostics, sources, color));
+    eprintln!("{}", mistakes(diagnostics.len()));
+    Fault::Input
 }
 
 fn mistakes(count: usize) -> String {

@@ -1,8 +1,10 @@
 //! `turnflow models`: the models that the shipped pipelines use.
 
+use std::collections::BTreeSet;
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
+use turnflow_engine::spec::Diagnostic;
 
 use super::Outcome;
 use crate::models::{self, State};
@@ -57,4 +59,13 @@ pub(super) fn run(args: &ModelsArgs) -> Outcome {
         }
     }
     Ok(())
+}
+
+/// Parts what is wrong with a pipeline into the models that are not fetched yet and the rest.
+pub(super) fn not_fetched(diagnostics: Vec<Diagnostic>) -> (BTreeSet<String>, Vec<Diagnostic>) {
+    let mut models = BTreeSet::new();
+    let known = |diagnostic: &Diagnostic| diagnostic.missing.as_deref().and_then(models::fetches);
+    let is_mistake = |diagnostic: &Diagnostic| known(diagnostic).map(|model| models.insert(model)).is_none();
+    let mistakes = diagnostics.into_iter().filter(is_mistake).collect();
+    (models, mistakes)
 }

@@ -26,7 +26,7 @@ pub struct RunArgs {
 }
 
 pub(super) fn run(args: &RunArgs) -> Outcome {
-    let plan = args.pipeline.plan()?;
+    let plan = args.pipeline.plan()?.running();
     let mode = if args.once { Mode::Once } else { Mode::Follow };
     let options = Options { turns: mode, corpora: mode, ..args.engine.options(&plan) };
     let interrupted = Arc::new(AtomicBool::new(false));

@@ -128,11 +128,11 @@ fn questions(
         field("top", ALL.to_string());
         depth.into_iter().for_each(|depth| field("depth", depth.to_string()));
         let planned = plan_file(&args.pipeline.file, &set, &CATALOG);
-        let plan = planned.plan.ok_or_else(|| {
+        let plan = planned.plan.filter(|_| planned.diagnostics.is_empty()).ok_or_else(|| {
             let first = planned.diagnostics.first().map(|found| found.message.clone()).unwrap_or_default();
             Fault::Told(anyhow!("with all weight on list {} of `{}`: {first}", list + 1, args.node))
         })?;
-        let answers = answer_tasks(plan.only(&args.node), &args.engine, tasks, std::slice::from_ref(&args.node))?;
+        let answers = answer_tasks(plan.towards(&[&args.node]), &args.engine, tasks, std::slice::from_ref(&args.node))?;
         warn_of_failures(&answers.by_task);
         let (run, level) = scored_run(&args.node, &answers.by_task, qrels);
         if level == Some(Level::Document) {

@@ -49,7 +49,7 @@ pub(super) fn turns(path: &Path, limit: usize) -> Result<Vec<SourcedTurn>, Fault
 }
 
 pub(super) fn run(args: &BenchArgs) -> Outcome {
-    let plan = args.pipeline.plan()?;
+    let plan = args.pipeline.plan()?.running();
     let path = args.turns.as_deref().ok_or_else(|| told("--turns names the log to ask"))?;
     let turns = turns(path, args.limit.unwrap_or(LIMIT))?;
     let asked = turns.iter().filter(|turn| turn.record.speaker == Speaker::User).count();

@@ -37,6 +37,9 @@ pub struct EvalArgs {
     /// to files besides is the last one's [default: the last that gives Hits].
     #[arg(long, value_name = "NODE", value_delimiter = ',')]
     hits: Vec<String>,
+    /// Run only what gives these hits, and no answers.
+    #[arg(long)]
+    only_hits: bool,
     /// Write the figures.
     #[arg(long, value_name = "OUT")]
     json: Option<PathBuf>,
@@ -72,6 +75,11 @@ pub(super) fn run(args: &EvalArgs) -> Outcome {
     let tasks = read_tasks(&args.tasks).map_err(|error| told(error.into()))?;
     let qrels = judgements(&args.qrels, &tasks)?;
 
+    let ends: Vec<Arc<str>> =
+        plan.nodes.iter().filter(|node| node.output.is_none()).map(|node| node.id.clone()).collect();
+    let sinks = ends.iter().filter(|_| !args.only_hits).map(|id| &**id);
+    let ends: Vec<&str> = sinks.chain(nodes.iter().map(String::as_str)).collect();
+    let plan = plan.towards(&ends);
     let Answers { by_task: results, seconds } = answer_tasks(plan, &args.engine, &tasks, &nodes)?;
     let failures: Vec<&String> = results.values().filter_map(|result| result.failure.as_ref()).collect();
     if let Some(first) = failures.first() {
