@@ -10,12 +10,17 @@
 //! (TechSSN, the normalisation after generation; RAGTUM answers the same way when no passage
 //! is left).
 //!
+//! With `confidence`, what `Evidence` measured is weighed to the probability that the question
+//! can be answered, which goes to `checks.confidence`; an answer below the threshold becomes the
+//! sentence too. `turnflow calibrate` learns the weights and the threshold on labelled tasks.
+//!
 //! With `judge`, a language model is asked about answers that the rules cannot decide: those
 //! that speak of something missing without beginning so, or that begin so and go on (MTRAG,
 //! appendix F.3: yes, partial or no). `yes` is not knowing; `partial` stays an answer; what it
 //! said is in `checks.idk`. If it fails or cannot be understood the answer stands, with a note.
 //! The judge's prompt has the places `{question}` and `{answer}`. Cost: a call for such answers.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use futures::FutureExt;
@@ -60,13 +65,17 @@ pub struct IdkNormalizeConfig {
     /// sources,` and its like.
     #[serde(default = "default_patterns")]
     pub patterns: Vec<String>,
-    /// An answer that begins with one of these, or is little more than one, does not know.
-    /// Letter case and punctuation aside.
+    /// An answer that begins with one of these, and does not go on with `but` or `however`, does
+    /// not know. Letter case and punctuation aside.
     #[serde(default = "default_phrases")]
     pub phrases: Vec<String>,
     /// Least support (a cosine, −1 to 1) by the passages, where it is measured. Default: any.
     #[serde(default)]
     pub min_support: Option<f32>,
+    /// How evidence is weighed, and how much there must be: what `turnflow calibrate` writes.
+    /// Default: evidence is not looked at.
+    #[serde(default)]
+    pub confidence: Option<Confidence>,
     /// The model that decides where the rules cannot. Default: none, and such answers stand.
     #[serde(default)]
     pub judge: Option<String>,
@@ -76,6 +85,34 @@ pub struct IdkNormalizeConfig {
     /// How the judge generates; what is left out is the model's own.
     #[serde(default)]
     pub sampling: SamplingFields,
+}
+
+/// How evidence is weighed: the logistic function of a weighted sum.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Confidence {
+    /// The weight of each signal of `Evidence`, by name.
+    pub weights: BTreeMap<String, f64>,
+    /// What is added to the weighted sum.
+    pub bias: f64,
+    /// Least probability that an answer needs, 0 to 1.
+    pub threshold: f64,
+}
+
+impl Confidence {
+    /// The probability that the question can be answered, and the signals that are not there.
+    fn of(&self, answer: &Answer) -> (f64, Vec<&str>) {
+        let evidence = answer.checks.get("evidence");
+        let mut sum = self.bias;
+        let mut missing = Vec::new();
+        for (name, weight) in &self.weights {
+            match evidence.and_then(|evidence| evidence.get(name)?.as_f64()) {
+                Some(value) => sum += weight * value,
+                None => missing.push(name.as_str()),
+            }
+        }
+        (1.0 / (1.0 + (-sum).exp()), missing)
+    }
 }
 
 const PLACES: &[&str] = &["answer", "question"];
@@ -168,6 +205,14 @@ impl OperatorConfig for IdkNormalizeConfig {
                 check.error("wrong-value", "patterns", format!("`{pattern}` is no regular expression: {error}"));
             }
         }
+        if let Some(confidence) = &self.confidence {
+            if !(0.0..=1.0).contains(&confidence.threshold) {
+                check.error("out-of-range", "confidence", "the threshold is a probability, 0 to 1");
+            }
+            if confidence.weights.values().chain([&confidence.bias]).any(|value| !value.is_finite()) {
+                check.error("out-of-range", "confidence", "weights and bias are finite numbers");
+            }
+        }
         self.sampling.validate("sampling", check);
         Template::check(self.prompt.as_ref(), "prompt", PLACES, check);
     }
@@ -181,8 +226,12 @@ impl OperatorConfig for IdkNormalizeConfig {
         let least = self.min_support.map_or("any".to_owned(), |support| support.to_string());
         let (prefixes, phrases) = (self.prefixes.len(), self.phrases.len());
         let judge = self.judge.as_deref().unwrap_or("none");
+        let confidence = self.confidence.as_ref().map_or("none".to_owned(), |confidence| {
+            format!("{} signals, threshold {}", confidence.weights.len(), confidence.threshold)
+        });
         format!(
-            "sentence: {:?}, min_support: {least}, {prefixes} prefixes, {phrases} phrases, judge: {judge}",
+            "sentence: {:?}, min_support: {least}, confidence: {confidence}, {prefixes} prefixes, {phrases} phrases, \
+             judge: {judge}",
             self.sentence
         )
     }
@@ -210,6 +259,16 @@ impl Operator for IdkNormalize {
         async move {
             let answer = call.answer(0)?;
             let (mut answer, verdict) = self.normalize(answer);
+            if let Some(confidence) = &self.config.confidence {
+                let (probability, missing) = confidence.of(&answer);
+                if !missing.is_empty() {
+                    call.notes.add(format!("no evidence of {}", missing.join(", ")));
+                }
+                answer.checks.insert("confidence".into(), ((probability * 1e6).round() / 1e6).into());
+                if probability < confidence.threshold && answer.status != Status::Idk {
+                    return Ok(Value::Answer(Arc::new(self.idk(answer))));
+                }
+            }
             if let (Verdict::Undecided, Some((judge, template))) = (verdict, &self.judge) {
                 let places = [("question", answer.query.text.trim().into()), ("answer", answer.text.trim().into())];
                 let sampling = self.config.sampling.over(judge.sampling());
@@ -311,6 +370,7 @@ mod tests {
             phrases: default_phrases(),
             min_support: Some(0.3),
             patterns: default_patterns(),
+            confidence: None,
             judge: None,
             prompt: None,
             sampling: SamplingFields::default(),
@@ -361,6 +421,23 @@ mod tests {
     fn low_support_is_not_knowing() {
         assert_eq!(normalize("Paris.", Some(0.29)).1, Status::Idk);
         assert_eq!(normalize("Paris.", Some(0.3)).1, Status::Answered);
+    }
+
+    #[test]
+    fn evidence_is_weighed() {
+        let config = r#"(input: "answer", sentence: "IDK.",
+            confidence: Some((weights: {"dense top": 4.0, "support": 1.0}, bias: -2.0, threshold: 0.6)))"#;
+        let operator = operator::<IdkNormalizeConfig>(config, &Default::default());
+        for (top, want, probability) in [(0.9, "Paris.", 0.832018), (0.5, "IDK.", 0.5)] {
+            let Value::Answer(given) = answer("q", "Paris.", &[]) else { panic!() };
+            let mut given = Answer::clone(&given);
+            given.checks.insert("evidence".into(), serde_json::json!({"dense top": top}));
+            let (Value::Answer(got), notes) = call(&operator, turn(&[], "q"), Value::Answer(Arc::new(given))) else {
+                panic!()
+            };
+            assert_eq!((&*got.text, &got.checks["confidence"]), (want, &serde_json::json!(probability)));
+            assert_eq!(notes, ["no evidence of support"]);
+        }
     }
 
     #[test]

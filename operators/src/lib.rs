@@ -9,6 +9,7 @@ mod content;
 pub mod decompose;
 pub mod dense;
 pub mod diversify;
+pub mod evidence;
 pub mod extractive_answer;
 pub mod fallback;
 pub mod full_conversation;
@@ -72,6 +73,7 @@ pub static OPERATORS: &[OperatorKind] = &[
     prompt::KIND,
     extractive_answer::KIND,
     generate::KIND,
+    evidence::KIND,
     idk_normalize::KIND,
     self_check::KIND,
     nli::KIND,

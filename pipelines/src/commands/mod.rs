@@ -16,6 +16,7 @@ macro_rules! eprintln {
 mod answering;
 mod ask;
 mod bench;
+mod calibrate;
 mod check;
 mod docs;
 mod eval;
@@ -83,6 +84,7 @@ enum Command {
     Ask(ask::AskArgs),
     Eval(eval::EvalArgs),
     Tune(tune::TuneArgs),
+    Calibrate(calibrate::CalibrateArgs),
     Docs(docs::DocsArgs),
     Bench(bench::BenchArgs),
     Models(models::ModelsArgs),
@@ -193,6 +195,7 @@ pub fn main() -> ExitCode {
         Command::Ask(args) => ask::run(&args),
         Command::Eval(args) => eval::run(&args),
         Command::Tune(args) => tune::run(&args),
+        Command::Calibrate(args) => calibrate::run(&args),
         Command::Docs(args) => docs::run(&args),
         Command::Bench(args) => bench::run(&args),
         Command::Models(args) => models::run(&args),

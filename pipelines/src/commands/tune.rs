@@ -161,7 +161,7 @@ fn warn_of_failures(results: &HashMap<Arc<str>, Answered>) {
     }
 }
 
-fn fold(seed: u64, conversation: &str, folds: u64) -> usize {
+pub(super) fn fold(seed: u64, conversation: &str, folds: u64) -> usize {
     use sha2::{Digest, Sha256};
     let hash = Sha256::new().chain_update(seed.to_le_bytes()).chain_update(conversation).finalize();
     let first = hash.iter().take(8).fold(0_u64, |value, byte| value << 8 | u64::from(*byte));

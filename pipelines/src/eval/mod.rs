@@ -1,6 +1,7 @@
 //! Evaluation: tasks, judgements, runs, and the figures that say what a run is worth.
 
 pub mod breakdown;
+pub mod calibration;
 pub mod metrics;
 pub mod tasks;
 pub mod trec;

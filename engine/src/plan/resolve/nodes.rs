@@ -49,7 +49,7 @@ impl Resolver<'_> {
             ));
         }
         self.cycles(entries, &edges);
-        if !self.diagnostics.is_empty() || nodes.len() != entries.len() {
+        if self.diagnostics.iter().any(|diagnostic| diagnostic.missing.is_none()) || nodes.len() != entries.len() {
             return None;
         }
         Some(order(nodes, &edges))
