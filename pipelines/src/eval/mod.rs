@@ -3,6 +3,7 @@
 pub mod breakdown;
 pub mod calibration;
 pub mod metrics;
+pub mod significance;
 pub mod tasks;
 pub mod trec;
 pub mod tuning;

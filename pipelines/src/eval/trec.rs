@@ -44,6 +44,26 @@ pub enum TrecError {
         /// What the parser says.
         source: ParseIntError,
     },
+    /// A line of a run has the wrong number of columns.
+    #[error("{}:{line}: {found} columns; a TREC run has 6", path.display())]
+    RunColumns {
+        /// The file.
+        path: PathBuf,
+        /// The line, counted from 1.
+        line: usize,
+        /// How many columns it has.
+        found: usize,
+    },
+    /// A score in a run is no number.
+    #[error("{}:{line}: the score `{text}` is no number", path.display())]
+    Score {
+        /// The file.
+        path: PathBuf,
+        /// The line, counted from 1.
+        line: usize,
+        /// What stands there instead.
+        text: String,
+    },
     /// One document was judged twice for one query, differently.
     #[error("{}:{line}: `{document}` was judged otherwise for `{query}` before", path.display())]
     Conflict {
@@ -114,6 +134,30 @@ pub fn read_qrels(path: &Path) -> Result<Qrels, TrecError> {
         }
     }
     Ok(qrels)
+}
+
+/// Reads a run: TREC's six columns, separated by tabs, or by blanks where there are no tabs.
+///
+/// # Errors
+///
+/// The file cannot be read, or a line has the wrong columns or no score.
+pub fn read_run(path: &Path) -> Result<Run, TrecError> {
+    let unread = |source| TrecError::Read { path: path.into(), source };
+    let text = std::fs::read_to_string(path).map_err(unread)?;
+    let mut run = Run::new();
+    for (line, row) in lines(&text) {
+        let columns: Vec<&str> = match row.contains('\t') {
+            true => row.split('\t').map(str::trim).collect(),
+            false => row.split_whitespace().collect(),
+        };
+        let [query, _, document, _, score, _] = columns[..] else {
+            return Err(TrecError::RunColumns { path: path.into(), line, found: columns.len() });
+        };
+        let score: f64 =
+            score.parse().map_err(|_| TrecError::Score { path: path.into(), line, text: score.to_owned() })?;
+        run.entry(query.to_owned()).or_default().push((document.to_owned(), score));
+    }
+    Ok(run)
 }
 
 /// Writes a run as `query Q0 document rank score tag`, ranked as trec_eval ranks it.
@@ -188,6 +232,15 @@ mod tests {
                 .map(|()| String::from_utf8_lossy(&out).into_owned())
         };
         assert_eq!(written(&[("a", 0.25), ("b", 0.5)]).expect("a run"), "q Q0 b 1 0.5 t\nq Q0 a 2 0.25 t\n");
+        let path = std::env::temp_dir().join(format!("turnflow-{}-run.trec", std::process::id()));
+        std::fs::write(&path, "q Q0 b 1 0.5 t\n\nq Q0 a 2 0.25 t\n").expect("a temporary file");
+        assert_eq!(read_run(&path).expect("a run")["q"], [("b".to_owned(), 0.5), ("a".to_owned(), 0.25)]);
+        for (bad, told) in [("q Q0 b 1 0.5", "5 columns; a TREC run has 6"), ("q Q0 b 1 x t", "`x` is no number")] {
+            std::fs::write(&path, bad).expect("a temporary file");
+            let error = read_run(&path).expect_err(bad).to_string();
+            assert!(error.contains(told), "{error}");
+        }
+        std::fs::remove_file(&path).expect("the temporary file");
         assert_eq!(written(&[("a b", 2.0)]).expect("a run"), "q\tQ0\ta b\t1\t2\tt\n");
         assert!(matches!(written(&[("a\tb", 2.0)]), Err(TrecError::Identifier { id }) if id == "a\tb"));
     }

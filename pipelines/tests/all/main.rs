@@ -11,3 +11,4 @@ mod models;
 mod reference;
 mod rewriting;
 mod support;
+mod systems;

@@ -1,0 +1,130 @@
+//! Whether a difference between two runs could be chance, and how far a mean could be off.
+//!
+//! - The p-value is that of a paired randomisation test (Smucker et al. 2007): if neither run were
+//!   better, each query's two figures could as well be exchanged; it is the share of random
+//!   exchanges that give a mean difference at least as great, on either side. The runs'
+//!   own arrangement counts as one of them, so it is never 0.
+//! - Intervals are percentile bootstrap intervals of the mean over queries (Sakai 2014), 95 %.
+//!
+//! Both draw from a generator with a fixed seed, so the same figures give the same values.
+
+use serde::Serialize;
+
+/// Draws of each test.
+const ROUNDS: usize = 10_000;
+
+/// A mean with what it is likely to be between.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Interval {
+    /// The mean.
+    pub mean: f64,
+    /// 2.5 % of resampled means are below.
+    pub low: f64,
+    /// 2.5 % are above.
+    pub high: f64,
+}
+
+/// How two runs differ on the same queries.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Difference {
+    /// The mean of the first less the second, with its interval.
+    #[serde(flatten)]
+    pub interval: Interval,
+    /// How likely so great a difference is by chance, above 0 to 1.
+    pub p: f64,
+    /// Queries on which the first is better.
+    pub better: usize,
+    /// Queries on which it is worse.
+    pub worse: usize,
+}
+
+/// Steele et al. 2014: small, fast, and good enough to draw with.
+struct SplitMix(u64);
+
+impl SplitMix {
+    fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    }
+
+    /// A number below `end`; the bias is that of 2^-32 for fewer than 2^32 values.
+    fn below(&mut self, end: usize) -> usize {
+        (((self.next() >> 32) * end as u64) >> 32) as usize
+    }
+}
+
+fn mean(values: &[f64]) -> f64 {
+    values.iter().sum::<f64>() / values.len().max(1) as f64
+}
+
+/// The mean of these values, one a query, and its interval.
+pub fn bootstrap(values: &[f64]) -> Interval {
+    let mean = mean(values);
+    if values.is_empty() {
+        return Interval { mean, low: mean, high: mean };
+    }
+    let mut draw = SplitMix(0);
+    let mut means: Vec<f64> = (0..ROUNDS)
+        .map(|_| (0..values.len()).map(|_| values[draw.below(values.len())]).sum::<f64>() / values.len() as f64)
+        .collect();
+    means.sort_by(f64::total_cmp);
+    let at = |share: f64| means[((share * ROUNDS as f64) as usize).min(ROUNDS - 1)];
+    Interval { mean, low: at(0.025), high: at(0.975) }
+}
+
+/// Compares two runs; the lists have one value a query, in the same order.
+pub fn compare(first: &[f64], second: &[f64]) -> Difference {
+    let differences: Vec<f64> = first.iter().zip(second).map(|(a, b)| a - b).collect();
+    let observed = differences.iter().sum::<f64>().abs();
+    let mut draw = SplitMix(1);
+    let mut as_great = 1;
+    for _ in 1..ROUNDS {
+        let (mut bits, mut sum) = (0, 0.0);
+        for (at, difference) in differences.iter().enumerate() {
+            if at % 64 == 0 {
+                bits = draw.next();
+            }
+            sum += if bits & 1 == 1 { *difference } else { -difference };
+            bits >>= 1;
+        }
+        // What differs only by rounding is as great.
+        as_great += usize::from(sum.abs() >= observed - 1e-9);
+    }
+    Difference {
+        interval: bootstrap(&differences),
+        p: f64::from(as_great as u32) / ROUNDS as f64,
+        better: differences.iter().filter(|difference| **difference > 1e-12).count(),
+        worse: differences.iter().filter(|difference| **difference < -1e-12).count(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn p_is_that_of_all_exchanges() {
+        // Ten queries, all better by the same: 2 of 1,024 arrangements are as great.
+        let difference = compare(&[0.6; 10], &[0.5; 10]);
+        assert!((difference.p - 2.0 / 1024.0).abs() < 0.001, "{difference:?}");
+        assert_eq!((difference.better, difference.worse), (10, 0));
+        // Differences of 3, 1 and -1: of 8 arrangements, those with sums of at least 3 or at most -3.
+        let difference = compare(&[3.0, 1.0, 0.0], &[0.0, 0.0, 1.0]);
+        assert!((difference.p - 6.0 / 8.0).abs() < 0.02, "{difference:?}");
+        let same = compare(&[0.5, 0.25], &[0.5, 0.25]);
+        assert_eq!((same.p, same.interval.mean, same.better), (1.0, 0.0, 0));
+    }
+
+    #[test]
+    fn the_interval_is_the_normal_one_where_values_are_many() {
+        let values: Vec<f64> = (0..400).map(|n| f64::from(n % 2)).collect();
+        let Interval { mean, low, high } = bootstrap(&values);
+        // 0.5 ± 1.96 · 0.5 / √400
+        assert!(mean == 0.5 && (low - 0.451).abs() < 0.005 && (high - 0.549).abs() < 0.005, "{low} {high}");
+        assert_eq!(bootstrap(&values), bootstrap(&values));
+        assert_eq!(bootstrap(&[]).mean, 0.0);
+    }
+}
