@@ -30,6 +30,7 @@ pub mod rank_fusion;
 pub mod references;
 mod reply;
 pub mod rerank_ensemble;
+mod retrieve;
 pub mod rewrite;
 pub mod rrf;
 pub mod rule_rewrite;

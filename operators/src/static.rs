@@ -24,17 +24,17 @@ use futures::FutureExt;
 use futures::future::BoxFuture;
 use serde::Deserialize;
 use turnflow_engine::component::{
-    Ability, BuildError, Call, Check, CorpusRef, Delta, Index, IndexDefinition, IndexError, InputPort, ModelUse,
-    Models, Operator, OperatorConfig, OperatorError, OperatorKind,
+    Ability, BuildError, CorpusRef, Delta, Index, IndexDefinition, IndexError, InputPort, Models, OperatorError,
+    OperatorKind,
 };
 use turnflow_engine::document::Chunk;
 use turnflow_engine::inference::WordVectors;
-use turnflow_engine::record::{Hit, Hits, PortType, Value};
+use turnflow_engine::record::{Hit, PortType};
 use turnflow_engine::spec::from_tree;
 
 use crate::content::{Best, dot};
 use crate::models::{able, short_fingerprint};
-use crate::parts::merge;
+use crate::retrieve::{self, ByModel, ModelRetriever, Search, Settings};
 
 /// The table's entry.
 pub const KIND: OperatorKind = OperatorKind {
@@ -42,7 +42,7 @@ pub const KIND: OperatorKind = OperatorKind {
     inputs: &[InputPort::one(PortType::Queries)],
     output: PortType::Hits,
     summary: "passages whose words' vectors point where the query's do",
-    parse: |tree, sources| Ok(Box::new(from_tree::<StaticConfig>(tree, sources)?)),
+    parse: |tree, sources| Ok(Box::new(ByModel(from_tree::<StaticConfig>(tree, sources)?))),
 };
 
 /// Fields of `Static`.
@@ -57,66 +57,46 @@ pub struct StaticConfig {
     /// The word vectors.
     pub model: String,
     /// Passages to give, at most. Default 100.
-    #[serde(default = "default_top")]
+    #[serde(default = "retrieve::default_top")]
     pub top: usize,
 }
 
-fn default_top() -> usize {
-    100
-}
+impl ModelRetriever for StaticConfig {
+    const ABILITY: Ability = Ability::Words;
+    type Definition = StaticDefinition;
+    type Search = Static;
 
-impl StaticConfig {
+    fn settings(&self) -> Settings<'_> {
+        Settings { corpus: &self.corpus, model: &self.model, top: self.top }
+    }
+
     fn definition(&self, models: &Models) -> Result<StaticDefinition, BuildError> {
         let words = able(models, &self.model, "Static", Ability::Words, |model| model.words.clone())?;
         Ok(StaticDefinition { fingerprint: short_fingerprint(models, &self.model), words })
     }
-}
 
-impl OperatorConfig for StaticConfig {
-    fn validate(&self, check: &mut Check<'_>) {
-        check.range("top", self.top, 1, 100_000);
-    }
-
-    fn models(&self) -> Vec<ModelUse<'_>> {
-        vec![ModelUse { field: "model", name: &self.model, ability: Ability::Words }]
-    }
-
-    fn corpus(&self) -> Option<&CorpusRef> {
-        Some(&self.corpus)
-    }
-
-    fn indexes(&self, models: &Models) -> Result<Vec<Arc<dyn IndexDefinition>>, BuildError> {
-        Ok(vec![Arc::new(self.definition(models)?)])
-    }
-
-    fn explain(&self) -> String {
-        format!("corpus: {}, model: {:?}, top: {}", self.corpus, self.model, self.top)
-    }
-
-    fn build(&self, models: &Models) -> Result<Arc<dyn Operator>, BuildError> {
-        Ok(Arc::new(Static { config: self.clone(), key: self.definition(models)?.key() }))
+    fn search(&self, _: &Models) -> Result<Static, BuildError> {
+        Ok(Static)
     }
 }
 
-struct Static {
-    config: StaticConfig,
-    key: String,
-}
+/// The index's reader has the words.
+pub(crate) struct Static;
 
-impl Operator for Static {
-    fn call(self: Arc<Self>, call: Call) -> BoxFuture<'static, Result<Value, OperatorError>> {
-        async move {
-            let query = call.query(0)?.clone();
-            let corpus = self.config.corpus.resolve(&call.turn, &call.published)?;
-            let reader = corpus.index::<StaticReader>(&self.key)?;
-            let lists = query.searches().iter().map(|text| reader.search(text, self.config.top)).collect();
-            Ok(Value::Hits(Arc::new(Hits { query, hits: merge(lists, self.config.top) })))
-        }
-        .boxed()
+impl Search for Static {
+    type Reader = StaticReader;
+
+    async fn search(
+        &self,
+        reader: &StaticReader,
+        texts: Vec<String>,
+        top: usize,
+    ) -> Result<Vec<Vec<Hit>>, OperatorError> {
+        Ok(texts.iter().map(|text| reader.search(text, top)).collect())
     }
 }
 
-struct StaticDefinition {
+pub(crate) struct StaticDefinition {
     fingerprint: String,
     words: Arc<dyn WordVectors>,
 }
@@ -205,7 +185,7 @@ impl Idf {
 }
 
 /// The index as of an epoch.
-struct StaticReader {
+pub(crate) struct StaticReader {
     rows: Vec<(Vec<f32>, Arc<Chunk>)>,
     words: Arc<dyn WordVectors>,
     idf: Idf,

@@ -20,17 +20,15 @@ mod score;
 
 use std::sync::Arc;
 
-use futures::FutureExt;
-use futures::future::BoxFuture;
 use serde::Deserialize;
 use turnflow_engine::component::{
-    BuildError, Call, Check, CorpusRef, IndexDefinition, InputPort, Models, Operator, OperatorConfig, OperatorError,
+    BuildError, Check, CorpusRef, IndexDefinition, InputPort, Models, Operator, OperatorConfig, OperatorError,
     OperatorKind,
 };
-use turnflow_engine::record::{Hits, PortType, Value};
+use turnflow_engine::record::{Hit, PortType};
 use turnflow_engine::spec::from_tree;
 
-use crate::parts::merge;
+use crate::retrieve::{self, Retriever, Search};
 pub use analyzer::Tokenizer;
 use index::{Bm25Definition, Bm25Reader};
 
@@ -63,7 +61,7 @@ pub struct Bm25Config {
     #[serde(default = "default_b")]
     pub b: f32,
     /// Passages to give, at most. Default 100.
-    #[serde(default = "default_top")]
+    #[serde(default = "retrieve::default_top")]
     pub top: usize,
 }
 
@@ -72,9 +70,6 @@ fn default_k1() -> f32 {
 }
 fn default_b() -> f32 {
     0.75
-}
-fn default_top() -> usize {
-    100
 }
 
 impl OperatorConfig for Bm25Config {
@@ -101,26 +96,27 @@ impl OperatorConfig for Bm25Config {
 
     fn build(&self, _: &Models) -> Result<Arc<dyn Operator>, BuildError> {
         let key = Bm25Definition { tokenizer: self.tokenizer }.key();
-        Ok(Arc::new(Bm25 { config: self.clone(), key }))
+        let search = Bm25 { tokenizer: self.tokenizer, k1: self.k1, b: self.b };
+        Ok(Arc::new(Retriever { corpus: self.corpus.clone(), key, top: self.top, search }))
     }
 }
 
 struct Bm25 {
-    config: Bm25Config,
-    key: String,
+    tokenizer: Tokenizer,
+    k1: f32,
+    b: f32,
 }
 
-impl Operator for Bm25 {
-    fn call(self: Arc<Self>, call: Call) -> BoxFuture<'static, Result<Value, OperatorError>> {
-        async move {
-            let query = call.query(0)?.clone();
-            let corpus = self.config.corpus.resolve(&call.turn, &call.published)?;
-            let reader = corpus.index::<Bm25Reader>(&self.key)?;
-            let Bm25Config { tokenizer, k1, b, top, .. } = self.config;
-            let searches = query.searches().iter();
-            let lists: Result<_, _> = searches.map(|text| reader.search(&tokenizer.terms(text), k1, b, top)).collect();
-            Ok(Value::Hits(Arc::new(Hits { query, hits: merge(lists?, top) })))
-        }
-        .boxed()
+impl Search for Bm25 {
+    type Reader = Bm25Reader;
+
+    async fn search(
+        &self,
+        reader: &Bm25Reader,
+        texts: Vec<String>,
+        top: usize,
+    ) -> Result<Vec<Vec<Hit>>, OperatorError> {
+        let search = |text: &String| Ok(reader.search(&self.tokenizer.terms(text), self.k1, self.b, top)?);
+        texts.iter().map(search).collect()
     }
 }

@@ -15,19 +15,14 @@ pub(crate) mod index;
 
 use std::sync::Arc;
 
-use futures::FutureExt;
-use futures::future::BoxFuture;
 use serde::Deserialize;
-use turnflow_engine::component::{
-    Ability, BuildError, Call, Check, CorpusRef, IndexDefinition, InputPort, ModelUse, Models, Operator,
-    OperatorConfig, OperatorError, OperatorKind,
-};
+use turnflow_engine::component::{Ability, BuildError, CorpusRef, InputPort, Models, OperatorError, OperatorKind};
 use turnflow_engine::inference::{Embedder, Role, Urgency};
-use turnflow_engine::record::{Hits, PortType, Value};
+use turnflow_engine::record::{Hit, PortType};
 use turnflow_engine::spec::from_tree;
 
 use crate::models::embedder;
-use crate::parts::merge;
+use crate::retrieve::{self, ByModel, ModelRetriever, Search, Settings};
 use index::{DenseDefinition, DenseReader, search};
 
 /// The table's entry.
@@ -36,7 +31,7 @@ pub const KIND: OperatorKind = OperatorKind {
     inputs: &[InputPort::one(PortType::Queries)],
     output: PortType::Hits,
     summary: "passages whose vectors are nearest to the query's, exactly",
-    parse: |tree, sources| Ok(Box::new(from_tree::<DenseConfig>(tree, sources)?)),
+    parse: |tree, sources| Ok(Box::new(ByModel(from_tree::<DenseConfig>(tree, sources)?))),
 };
 
 /// Fields of `Dense`.
@@ -51,58 +46,40 @@ pub struct DenseConfig {
     /// The bi-encoder.
     pub model: String,
     /// Passages to give, at most. Default 100.
-    #[serde(default = "default_top")]
+    #[serde(default = "retrieve::default_top")]
     pub top: usize,
 }
 
-fn default_top() -> usize {
-    100
-}
+impl ModelRetriever for DenseConfig {
+    const ABILITY: Ability = Ability::Embed;
+    type Definition = DenseDefinition;
+    type Search = Dense;
 
-impl OperatorConfig for DenseConfig {
-    fn validate(&self, check: &mut Check<'_>) {
-        check.range("top", self.top, 1, 100_000);
+    fn settings(&self) -> Settings<'_> {
+        Settings { corpus: &self.corpus, model: &self.model, top: self.top }
     }
 
-    fn models(&self) -> Vec<ModelUse<'_>> {
-        vec![ModelUse { field: "model", name: &self.model, ability: Ability::Embed }]
+    fn definition(&self, models: &Models) -> Result<DenseDefinition, BuildError> {
+        DenseDefinition::new(models, &self.model, "Dense")
     }
 
-    fn corpus(&self) -> Option<&CorpusRef> {
-        Some(&self.corpus)
-    }
-
-    fn indexes(&self, models: &Models) -> Result<Vec<Arc<dyn IndexDefinition>>, BuildError> {
-        Ok(vec![Arc::new(DenseDefinition::new(models, &self.model, "Dense")?)])
-    }
-
-    fn explain(&self) -> String {
-        format!("corpus: {}, model: {:?}, top: {}", self.corpus, self.model, self.top)
-    }
-
-    fn build(&self, models: &Models) -> Result<Arc<dyn Operator>, BuildError> {
-        let key = DenseDefinition::new(models, &self.model, "Dense")?.key();
-        Ok(Arc::new(Dense { config: self.clone(), key, embedder: embedder(models, &self.model, "Dense")? }))
+    fn search(&self, models: &Models) -> Result<Dense, BuildError> {
+        Ok(Dense(embedder(models, &self.model, "Dense")?))
     }
 }
 
-struct Dense {
-    config: DenseConfig,
-    key: String,
-    embedder: Arc<dyn Embedder>,
-}
+pub(crate) struct Dense(Arc<dyn Embedder>);
 
-impl Operator for Dense {
-    fn call(self: Arc<Self>, call: Call) -> BoxFuture<'static, Result<Value, OperatorError>> {
-        async move {
-            let query = call.query(0)?.clone();
-            let corpus = self.config.corpus.resolve(&call.turn, &call.published)?;
-            let reader = corpus.index::<DenseReader>(&self.key)?;
-            let texts = query.searches().iter().map(ToString::to_string).collect();
-            let vectors = self.embedder.embed(texts, Role::Query, Urgency::Turn).await?;
-            let lists = vectors.iter().map(|vector| search(&reader, vector, self.config.top)).collect();
-            Ok(Value::Hits(Arc::new(Hits { query, hits: merge(lists, self.config.top) })))
-        }
-        .boxed()
+impl Search for Dense {
+    type Reader = DenseReader;
+
+    async fn search(
+        &self,
+        reader: &DenseReader,
+        texts: Vec<String>,
+        top: usize,
+    ) -> Result<Vec<Vec<Hit>>, OperatorError> {
+        let vectors = self.0.embed(texts, Role::Query, Urgency::Turn).await?;
+        Ok(vectors.iter().map(|vector| search(reader, vector, top)).collect())
     }
 }

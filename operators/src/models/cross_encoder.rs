@@ -16,11 +16,12 @@ use futures::future::BoxFuture;
 use ort::session::Session;
 use serde::Deserialize;
 use turnflow_engine::component::{Ability, BuildError, Check, Model, ModelConfig, ModelKind};
-use turnflow_engine::inference::{Backend, InferenceError, Limits, PairScorer, Service, Urgency};
+use turnflow_engine::inference::{Backend, InferenceError, PairScorer, Urgency};
 use turnflow_engine::spec::{FilePath, from_tree};
 
-use super::runtime::{Device, Offsets, Settings, Tokens, hash_file, require_inputs, session};
+use super::runtime::Device;
 use super::text::{Row, Texts, inputs};
+use super::text_encoder::{EncoderSettings, Loaded};
 
 /// The table's entry.
 pub const KIND: ModelKind = ModelKind {
@@ -66,14 +67,7 @@ fn default_batch_tokens() -> usize {
 
 impl ModelConfig for CrossEncoderConfig {
     fn validate(&self, check: &mut Check<'_>) {
-        check.exists("path", &self.path);
-        check.exists("tokenizer", &self.tokenizer);
-        check.range("max_tokens", self.max_tokens, 8, 131_072);
-        check.range("batch", self.batch, 1, 4096);
-        check.range("batch_tokens", self.batch_tokens, 8, 10_000_000);
-        if let Some(threads) = self.threads {
-            check.range("threads", threads, 1, 1024);
-        }
+        self.settings().validate(check);
     }
 
     fn abilities(&self) -> &'static [Ability] {
@@ -90,33 +84,28 @@ impl ModelConfig for CrossEncoderConfig {
 }
 
 impl CrossEncoderConfig {
+    fn settings(&self) -> EncoderSettings<'_> {
+        let Self { path, tokenizer, max_tokens, device, threads, batch, batch_tokens, .. } = self;
+        EncoderSettings {
+            path,
+            tokenizer,
+            max_tokens: *max_tokens,
+            device: *device,
+            threads: *threads,
+            batch: *batch,
+            batch_tokens: *batch_tokens,
+        }
+    }
+
     fn open(&self, name: &str) -> Result<Model, InferenceError> {
-        let tokens = Tokens::read(&self.tokenizer.path)?;
-        let texts = Texts::new(&tokens, self.max_tokens, "", "")?;
-        let mut hasher = blake3::Hasher::new();
-        hash_file(&mut hasher, &self.path.path)?;
-        hasher.update(&tokens.bytes);
-        hasher.update(format!("pairs {}", self.max_tokens).as_bytes());
-        let config = self.clone();
-        let limits = Limits { batch_inputs: self.batch, batch_tokens: self.batch_tokens, ..Limits::default() };
-        let pad = tokens.pad.unwrap_or(0);
-        let (service, classes) = Service::start(name, limits, move || {
-            let session = session(&config.path.path, config.device, config.threads, Settings::Service)?;
-            require_inputs(&session, &["input_ids", "attention_mask"])?;
+        let texts = |tokens: &_| Texts::new(tokens, self.max_tokens, "", "");
+        let fingerprinted = format!("pairs {}", self.max_tokens);
+        let (scorer, model) = self.settings().load(name, &fingerprinted, texts, |session, pad| {
             let mut encoder = Encoder { session, pad };
             let probe = encoder.run(&[&Pair { ids: vec![0, 0], types: vec![0, 1] }])?;
             Ok((encoder, probe.first().map_or(0, Vec::len)))
         })?;
-        let scorer = Arc::new(Pairs { service, texts, classes });
-        let counted = scorer.clone();
-        Ok(Model {
-            name: name.to_owned(),
-            fingerprint: hasher.finalize().to_hex().to_string(),
-            pairs: Some(Arc::new(Shared(scorer))),
-            tokenizer: Some(Arc::new(Offsets(tokens.tokenizer))),
-            meter: Some(Arc::new(move || counted.service.usage())),
-            ..Model::default()
-        })
+        Ok(Model { pairs: Some(Arc::new(Shared(scorer))), ..model })
     }
 }
 
@@ -159,17 +148,12 @@ impl Backend for Encoder {
     }
 }
 
-struct Pairs {
-    service: Service<Encoder>,
-    texts: Texts,
-    classes: usize,
-}
-
-struct Shared(Arc<Pairs>);
+/// Its first run has told the classes.
+struct Shared(Arc<Loaded<Encoder, usize>>);
 
 impl PairScorer for Shared {
     fn classes(&self) -> usize {
-        self.0.classes
+        self.0.about
     }
 
     fn score(

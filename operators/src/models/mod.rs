@@ -10,6 +10,7 @@ pub mod open_ai_embedder;
 mod runtime;
 mod search;
 mod text;
+mod text_encoder;
 pub mod word_vectors;
 
 use std::sync::Arc;

@@ -20,14 +20,14 @@ use serde::Deserialize;
 use tokenizers::Encoding;
 use turnflow_engine::component::{Ability, BuildError, Check, Model, ModelConfig, ModelKind};
 use turnflow_engine::inference::{
-    Backend, Embedder, InferenceError, Limits, Role, Service, TokenEmbedder, TokenVectors, Urgency, Vector,
+    Backend, Embedder, InferenceError, Role, TokenEmbedder, TokenVectors, Urgency, Vector,
 };
 use turnflow_engine::spec::{FilePath, from_tree};
 
-use self::direct::Settings;
 pub use super::runtime::Device;
-use super::runtime::{Offsets, Tokens, hash_file, require_inputs, session};
+use super::runtime::Tokens;
 use super::text::{Row, Texts, inputs};
+use super::text_encoder::{EncoderSettings, Loaded};
 
 /// The table's entry.
 pub const KIND: ModelKind = ModelKind {
@@ -102,14 +102,7 @@ fn default_batch_tokens() -> usize {
 
 impl ModelConfig for OnnxConfig {
     fn validate(&self, check: &mut Check<'_>) {
-        check.exists("path", &self.path);
-        check.exists("tokenizer", &self.tokenizer);
-        check.range("max_tokens", self.max_tokens, 8, 131_072);
-        check.range("batch", self.batch, 1, 4096);
-        check.range("batch_tokens", self.batch_tokens, 8, 10_000_000);
-        if let Some(threads) = self.threads {
-            check.range("threads", threads, 1, 1024);
-        }
+        self.settings().validate(check);
     }
 
     fn abilities(&self) -> &'static [Ability] {
@@ -135,43 +128,42 @@ impl ModelConfig for OnnxConfig {
 }
 
 impl OnnxConfig {
+    fn settings(&self) -> EncoderSettings<'_> {
+        let Self { path, tokenizer, max_tokens, device, threads, batch, batch_tokens, .. } = self;
+        EncoderSettings {
+            path,
+            tokenizer,
+            max_tokens: *max_tokens,
+            device: *device,
+            threads: *threads,
+            batch: *batch,
+            batch_tokens: *batch_tokens,
+        }
+    }
+
     fn texts(&self, tokens: &Tokens) -> Result<Texts, InferenceError> {
         Texts::new(tokens, self.max_tokens, &self.query_prefix, &self.passage_prefix)
     }
 
     fn open(&self, name: &str) -> Result<Model, InferenceError> {
-        let tokens = Tokens::read(&self.tokenizer.path)?;
-        let texts = self.texts(&tokens)?;
-        let mut hasher = blake3::Hasher::new();
-        hash_file(&mut hasher, &self.path.path)?;
-        hasher.update(&tokens.bytes);
-        let settings = format!(
+        let fingerprinted = format!(
             "{:?} {} {} {:?} {:?}",
             self.pooling, self.max_tokens, self.normalize, self.query_prefix, self.passage_prefix
         );
-        hasher.update(settings.as_bytes());
-        let fingerprint = hasher.finalize().to_hex().to_string();
-
-        let config = self.clone();
-        let limits = Limits { batch_inputs: self.batch, batch_tokens: self.batch_tokens, ..Limits::default() };
-        let pad = tokens.pad.unwrap_or(0);
-        let (service, (dimension, has_states)) = Service::start(name, limits, move || {
-            let mut encoder = Encoder::load(&config, pad, Settings::Service)?;
+        let (pooling, normalize) = (self.pooling, self.normalize);
+        let texts = |tokens: &_| self.texts(tokens);
+        let (embedder, model) = self.settings().load(name, &fingerprinted, texts, move |session, pad| {
+            let mut encoder = Encoder::new(session, pooling, normalize, pad);
             let probe = encoder.run(&[&Text { ids: vec![0, 0], states: None }])?;
             let dimension = probe.first().map_or(0, |vector| vector.len());
-            let states = encoder.run(&[&Text { ids: vec![0, 0], states: Some(vec![true, true]) }]).is_ok();
-            Ok((encoder, (dimension, states)))
+            let has_states = encoder.run(&[&Text { ids: vec![0, 0], states: Some(vec![true, true]) }]).is_ok();
+            Ok((encoder, About { dimension, has_states }))
         })?;
-        let shared = Arc::new(Loaded { service, dimension, texts });
-        let counted = shared.clone();
+        let has_states = embedder.about.has_states;
         Ok(Model {
-            name: name.to_owned(),
-            fingerprint,
-            embedder: Some(Arc::new(Shared(shared.clone()))),
-            token_embedder: has_states.then(|| Arc::new(Shared(shared)) as _),
-            tokenizer: Some(Arc::new(Offsets(tokens.tokenizer))),
-            meter: Some(Arc::new(move || counted.service.usage())),
-            ..Model::default()
+            embedder: Some(Arc::new(Shared(embedder.clone()))),
+            token_embedder: has_states.then(|| Arc::new(Shared(embedder)) as _),
+            ..model
         })
     }
 }
@@ -193,11 +185,9 @@ struct Encoder {
 }
 
 impl Encoder {
-    fn load(config: &OnnxConfig, pad: i64, settings: Settings) -> Result<Self, InferenceError> {
-        let session = session(&config.path.path, config.device, config.threads, settings)?;
-        require_inputs(&session, &["input_ids", "attention_mask"])?;
+    fn new(session: Session, pooling: Pooling, normalize: bool, pad: i64) -> Self {
         let output = session.outputs().iter().position(|output| output.name() == "last_hidden_state").unwrap_or(0);
-        Ok(Self { session, pooling: config.pooling, normalize: config.normalize, pad, output })
+        Self { session, pooling, normalize, pad, output }
     }
 
     fn infer(&mut self, batch: &[&Text]) -> ort::Result<Result<Vec<Vector>, InferenceError>> {
@@ -277,18 +267,19 @@ impl Backend for Encoder {
     }
 }
 
-struct Loaded {
-    service: Service<Encoder>,
+/// What the first run has told.
+struct About {
     dimension: usize,
-    texts: Texts,
+    /// Whether it gives tokens' own vectors.
+    has_states: bool,
 }
 
 /// What the futures of an embedder share.
-struct Shared(Arc<Loaded>);
+struct Shared(Arc<Loaded<Encoder, About>>);
 
 impl Embedder for Shared {
     fn dimension(&self) -> usize {
-        self.0.dimension
+        self.0.about.dimension
     }
 
     fn embed(
@@ -309,7 +300,7 @@ impl Embedder for Shared {
 
 impl TokenEmbedder for Shared {
     fn dimension(&self) -> usize {
-        self.0.dimension
+        self.0.about.dimension
     }
 
     fn embed_tokens(
@@ -332,7 +323,7 @@ impl TokenEmbedder for Shared {
             };
             let inputs = this.texts.encode(texts, role, input).await?;
             let vectors = this.service.call(inputs, urgency).await?;
-            let dimension = this.dimension;
+            let dimension = this.about.dimension;
             Ok(vectors.into_iter().map(|values| TokenVectors { dimension, values }).collect())
         }
         .boxed()

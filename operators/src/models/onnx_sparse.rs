@@ -16,13 +16,12 @@ use futures::future::BoxFuture;
 use ort::session::Session;
 use serde::Deserialize;
 use turnflow_engine::component::{Ability, BuildError, Check, Model, ModelConfig, ModelKind};
-use turnflow_engine::inference::{
-    Backend, InferenceError, Limits, Role, Service, SparseEmbedder, SparseVector, Urgency,
-};
+use turnflow_engine::inference::{Backend, InferenceError, Role, SparseEmbedder, SparseVector, Urgency};
 use turnflow_engine::spec::{FilePath, from_tree};
 
-use super::runtime::{Device, Offsets, Settings, Tokens, hash_file, require_inputs, session};
+use super::runtime::Device;
 use super::text::{Row, Texts, inputs};
+use super::text_encoder::{EncoderSettings, Loaded};
 
 /// The table's entry.
 pub const KIND: ModelKind = ModelKind {
@@ -74,15 +73,8 @@ fn default_batch_tokens() -> usize {
 
 impl ModelConfig for OnnxSparseConfig {
     fn validate(&self, check: &mut Check<'_>) {
-        check.exists("path", &self.path);
-        check.exists("tokenizer", &self.tokenizer);
-        check.range("max_tokens", self.max_tokens, 8, 131_072);
+        self.settings().validate(check);
         check.range("terms", self.terms, 1, 1_000_000);
-        check.range("batch", self.batch, 1, 4096);
-        check.range("batch_tokens", self.batch_tokens, 8, 10_000_000);
-        if let Some(threads) = self.threads {
-            check.range("threads", threads, 1, 1024);
-        }
     }
 
     fn abilities(&self) -> &'static [Ability] {
@@ -100,33 +92,29 @@ impl ModelConfig for OnnxSparseConfig {
 }
 
 impl OnnxSparseConfig {
+    fn settings(&self) -> EncoderSettings<'_> {
+        let Self { path, tokenizer, max_tokens, device, threads, batch, batch_tokens, .. } = self;
+        EncoderSettings {
+            path,
+            tokenizer,
+            max_tokens: *max_tokens,
+            device: *device,
+            threads: *threads,
+            batch: *batch,
+            batch_tokens: *batch_tokens,
+        }
+    }
+
     fn open(&self, name: &str) -> Result<Model, InferenceError> {
-        let tokens = Tokens::read(&self.tokenizer.path)?;
-        let texts = Texts::new(&tokens, self.max_tokens, "", "")?;
-        let mut hasher = blake3::Hasher::new();
-        hash_file(&mut hasher, &self.path.path)?;
-        hasher.update(&tokens.bytes);
-        hasher.update(format!("sparse {} {}", self.max_tokens, self.terms).as_bytes());
-        let config = self.clone();
-        let limits = Limits { batch_inputs: self.batch, batch_tokens: self.batch_tokens, ..Limits::default() };
-        let pad = tokens.pad.unwrap_or(0);
-        let (service, ()) = Service::start(name, limits, move || {
-            let session = session(&config.path.path, config.device, config.threads, Settings::Service)?;
-            require_inputs(&session, &["input_ids", "attention_mask"])?;
-            let mut encoder = Encoder { session, pad, terms: config.terms };
+        let texts = |tokens: &_| Texts::new(tokens, self.max_tokens, "", "");
+        let fingerprinted = format!("sparse {} {}", self.max_tokens, self.terms);
+        let terms = self.terms;
+        let (embedder, model) = self.settings().load(name, &fingerprinted, texts, move |session, pad| {
+            let mut encoder = Encoder { session, pad, terms };
             encoder.run(&[&vec![0, 0]])?;
             Ok((encoder, ()))
         })?;
-        let embedder = Arc::new(OnnxSparse { service, texts });
-        let counted = embedder.clone();
-        Ok(Model {
-            name: name.to_owned(),
-            fingerprint: hasher.finalize().to_hex().to_string(),
-            sparse: Some(Arc::new(Shared(embedder))),
-            tokenizer: Some(Arc::new(Offsets(tokens.tokenizer))),
-            meter: Some(Arc::new(move || counted.service.usage())),
-            ..Model::default()
-        })
+        Ok(Model { sparse: Some(Arc::new(Shared(embedder))), ..model })
     }
 }
 
@@ -190,12 +178,7 @@ impl Backend for Encoder {
     }
 }
 
-struct OnnxSparse {
-    service: Service<Encoder>,
-    texts: Texts,
-}
-
-struct Shared(Arc<OnnxSparse>);
+struct Shared(Arc<Loaded<Encoder, ()>>);
 
 impl SparseEmbedder for Shared {
     fn embed_sparse(

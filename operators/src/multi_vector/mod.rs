@@ -34,6 +34,7 @@ use turnflow_engine::spec::from_tree;
 
 use crate::models::able;
 use crate::parts::merge;
+use crate::retrieve;
 use index::search;
 pub(crate) use index::{Codes, MultiVectorDefinition, MultiVectorReader, max_sim};
 
@@ -58,15 +59,11 @@ pub struct MultiVectorConfig {
     /// The encoder that gives token states.
     pub model: String,
     /// Candidates to score, from the first. Default 100.
-    #[serde(default = "default_top")]
+    #[serde(default = "retrieve::default_top")]
     pub depth: usize,
     /// Passages to give, at most. Default 100.
-    #[serde(default = "default_top")]
+    #[serde(default = "retrieve::default_top")]
     pub top: usize,
-}
-
-fn default_top() -> usize {
-    100
 }
 
 impl OperatorConfig for MultiVectorConfig {

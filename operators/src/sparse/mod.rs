@@ -16,19 +16,14 @@ mod index;
 
 use std::sync::Arc;
 
-use futures::FutureExt;
-use futures::future::BoxFuture;
 use serde::Deserialize;
-use turnflow_engine::component::{
-    Ability, BuildError, Call, Check, CorpusRef, IndexDefinition, InputPort, ModelUse, Models, Operator,
-    OperatorConfig, OperatorError, OperatorKind,
-};
+use turnflow_engine::component::{Ability, BuildError, CorpusRef, InputPort, Models, OperatorError, OperatorKind};
 use turnflow_engine::inference::{Role, SparseEmbedder, Urgency};
-use turnflow_engine::record::{Hits, PortType, Value};
+use turnflow_engine::record::{Hit, PortType};
 use turnflow_engine::spec::from_tree;
 
 use crate::models::able;
-use crate::parts::merge;
+use crate::retrieve::{self, ByModel, ModelRetriever, Search, Settings};
 use index::search;
 pub(crate) use index::{SparseDefinition, SparseReader, product};
 
@@ -38,7 +33,7 @@ pub const KIND: OperatorKind = OperatorKind {
     inputs: &[InputPort::one(PortType::Queries)],
     output: PortType::Hits,
     summary: "passages whose learned term weights agree with the query's",
-    parse: |tree, sources| Ok(Box::new(from_tree::<SparseConfig>(tree, sources)?)),
+    parse: |tree, sources| Ok(Box::new(ByModel(from_tree::<SparseConfig>(tree, sources)?))),
 };
 
 /// Fields of `Sparse`.
@@ -53,59 +48,40 @@ pub struct SparseConfig {
     /// The sparse encoder.
     pub model: String,
     /// Passages to give, at most. Default 100.
-    #[serde(default = "default_top")]
+    #[serde(default = "retrieve::default_top")]
     pub top: usize,
 }
 
-fn default_top() -> usize {
-    100
-}
+impl ModelRetriever for SparseConfig {
+    const ABILITY: Ability = Ability::EmbedSparse;
+    type Definition = SparseDefinition;
+    type Search = Sparse;
 
-impl OperatorConfig for SparseConfig {
-    fn validate(&self, check: &mut Check<'_>) {
-        check.range("top", self.top, 1, 100_000);
+    fn settings(&self) -> Settings<'_> {
+        Settings { corpus: &self.corpus, model: &self.model, top: self.top }
     }
 
-    fn models(&self) -> Vec<ModelUse<'_>> {
-        vec![ModelUse { field: "model", name: &self.model, ability: Ability::EmbedSparse }]
+    fn definition(&self, models: &Models) -> Result<SparseDefinition, BuildError> {
+        SparseDefinition::new(models, &self.model, "Sparse")
     }
 
-    fn corpus(&self) -> Option<&CorpusRef> {
-        Some(&self.corpus)
-    }
-
-    fn indexes(&self, models: &Models) -> Result<Vec<Arc<dyn IndexDefinition>>, BuildError> {
-        Ok(vec![Arc::new(SparseDefinition::new(models, &self.model, "Sparse")?)])
-    }
-
-    fn explain(&self) -> String {
-        format!("corpus: {}, model: {:?}, top: {}", self.corpus, self.model, self.top)
-    }
-
-    fn build(&self, models: &Models) -> Result<Arc<dyn Operator>, BuildError> {
-        let key = SparseDefinition::new(models, &self.model, "Sparse")?.key();
-        let encoder = able(models, &self.model, "Sparse", Ability::EmbedSparse, |model| model.sparse.clone())?;
-        Ok(Arc::new(Sparse { config: self.clone(), key, encoder }))
+    fn search(&self, models: &Models) -> Result<Sparse, BuildError> {
+        Ok(Sparse(able(models, &self.model, "Sparse", Ability::EmbedSparse, |model| model.sparse.clone())?))
     }
 }
 
-struct Sparse {
-    config: SparseConfig,
-    key: String,
-    encoder: Arc<dyn SparseEmbedder>,
-}
+pub(crate) struct Sparse(Arc<dyn SparseEmbedder>);
 
-impl Operator for Sparse {
-    fn call(self: Arc<Self>, call: Call) -> BoxFuture<'static, Result<Value, OperatorError>> {
-        async move {
-            let query = call.query(0)?.clone();
-            let corpus = self.config.corpus.resolve(&call.turn, &call.published)?;
-            let reader = corpus.index::<SparseReader>(&self.key)?;
-            let texts = query.searches().iter().map(ToString::to_string).collect();
-            let vectors = self.encoder.embed_sparse(texts, Role::Query, Urgency::Turn).await?;
-            let lists = vectors.iter().map(|vector| search(&reader, vector, self.config.top)).collect();
-            Ok(Value::Hits(Arc::new(Hits { query, hits: merge(lists, self.config.top) })))
-        }
-        .boxed()
+impl Search for Sparse {
+    type Reader = SparseReader;
+
+    async fn search(
+        &self,
+        reader: &SparseReader,
+        texts: Vec<String>,
+        top: usize,
+    ) -> Result<Vec<Vec<Hit>>, OperatorError> {
+        let vectors = self.0.embed_sparse(texts, Role::Query, Urgency::Turn).await?;
+        Ok(vectors.iter().map(|vector| search(reader, vector, top)).collect())
     }
 }

@@ -5,6 +5,7 @@ use turnflow_engine::inference::{Backend, InferenceError, Vector};
 pub use super::super::runtime::Settings;
 use super::super::runtime::Tokens;
 use super::super::text::Texts;
+use super::super::text_encoder::encoder_session;
 use super::{Encoder, OnnxConfig, Text};
 
 /// A session that is called directly, on the caller's thread.
@@ -17,7 +18,8 @@ impl Direct {
     /// A session of its own, with as many threads as the service's has.
     pub fn open(config: &OnnxConfig, settings: Settings) -> Result<Self, InferenceError> {
         let tokens = Tokens::read(&config.tokenizer.path)?;
-        let encoder = Encoder::load(config, tokens.pad.unwrap_or(0), settings)?;
+        let session = encoder_session(&config.path.path, config.device, config.threads, settings)?;
+        let encoder = Encoder::new(session, config.pooling, config.normalize, tokens.pad.unwrap_or(0));
         Ok(Self { encoder, texts: config.texts(&tokens)? })
     }
 

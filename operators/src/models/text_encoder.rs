@@ -1,0 +1,90 @@
+//! What encoders of texts in ONNX share: the settings that all of them have, and their loading.
+//! They differ in what a text's tokens become and in what is made of the output.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use ort::session::Session;
+use turnflow_engine::component::{Check, Model};
+use turnflow_engine::inference::{Backend, InferenceError, Limits, Service};
+use turnflow_engine::spec::FilePath;
+
+use super::runtime::{Device, Offsets, Settings, Tokens, hash_file, require_inputs, session};
+use super::text::Texts;
+
+/// The settings that every encoder has.
+pub(crate) struct EncoderSettings<'a> {
+    pub path: &'a FilePath,
+    pub tokenizer: &'a FilePath,
+    pub max_tokens: usize,
+    pub device: Device,
+    pub threads: Option<usize>,
+    pub batch: usize,
+    pub batch_tokens: usize,
+}
+
+/// An encoder that is loaded; `D` is what is known of it by a first run.
+pub(crate) struct Loaded<B: Backend, D> {
+    pub service: Service<B>,
+    pub texts: Texts,
+    pub about: D,
+}
+
+impl EncoderSettings<'_> {
+    pub fn validate(&self, check: &mut Check<'_>) {
+        check.exists("path", self.path);
+        check.exists("tokenizer", self.tokenizer);
+        check.range("max_tokens", self.max_tokens, 8, 131_072);
+        check.range("batch", self.batch, 1, 4096);
+        check.range("batch_tokens", self.batch_tokens, 8, 10_000_000);
+        if let Some(threads) = self.threads {
+            check.range("threads", threads, 1, 1024);
+        }
+    }
+
+    /// Loads it. The model has its tokenizer and its meter; the caller adds what else it can
+    /// do. `make` makes the encoder of its session and of the token to pad with, on its
+    /// thread; `fingerprinted` are the settings that change outputs.
+    pub fn load<B: Backend, D: Send + Sync + 'static>(
+        &self,
+        name: &str,
+        fingerprinted: &str,
+        texts: impl FnOnce(&Tokens) -> Result<Texts, InferenceError>,
+        make: impl FnOnce(Session, i64) -> Result<(B, D), InferenceError> + Send + 'static,
+    ) -> Result<(Arc<Loaded<B, D>>, Model), InferenceError> {
+        let tokens = Tokens::read(&self.tokenizer.path)?;
+        let texts = texts(&tokens)?;
+        let mut hasher = blake3::Hasher::new();
+        hash_file(&mut hasher, &self.path.path)?;
+        hasher.update(&tokens.bytes);
+        hasher.update(fingerprinted.as_bytes());
+
+        let limits = Limits { batch_inputs: self.batch, batch_tokens: self.batch_tokens, ..Limits::default() };
+        let (path, device, threads) = (self.path.path.clone(), self.device, self.threads);
+        let pad = tokens.pad.unwrap_or(0);
+        let load = move || make(encoder_session(&path, device, threads, Settings::Service)?, pad);
+        let (service, about) = Service::start(name, limits, load)?;
+        let loaded = Arc::new(Loaded { service, texts, about });
+        let counted = loaded.clone();
+        let model = Model {
+            name: name.to_owned(),
+            fingerprint: hasher.finalize().to_hex().to_string(),
+            tokenizer: Some(Arc::new(Offsets(tokens.tokenizer))),
+            meter: Some(Arc::new(move || counted.service.usage())),
+            ..Model::default()
+        };
+        Ok((loaded, model))
+    }
+}
+
+/// A session of a model that takes texts as BERT does.
+pub(crate) fn encoder_session(
+    path: &Path,
+    device: Device,
+    threads: Option<usize>,
+    settings: Settings,
+) -> Result<Session, InferenceError> {
+    let session = session(path, device, threads, settings)?;
+    require_inputs(&session, &["input_ids", "attention_mask"])?;
+    Ok(session)
+}

@@ -1,0 +1,111 @@
+//! What retrievers share: the way from a query's texts to one list of hits, and the settings
+//! of those that search by a model. They differ in their index, and in how it is searched.
+
+use std::fmt::Debug;
+use std::future::Future;
+use std::sync::Arc;
+
+use futures::FutureExt;
+use futures::future::BoxFuture;
+use turnflow_engine::component::{
+    Ability, BuildError, Call, Check, CorpusRef, IndexDefinition, ModelUse, Models, Operator, OperatorConfig,
+    OperatorError,
+};
+use turnflow_engine::record::{Hit, Hits, Value};
+
+use crate::parts::merge;
+
+/// Passages that a retriever gives where its configuration leaves it open.
+pub(crate) fn default_top() -> usize {
+    100
+}
+
+/// How an index is searched.
+pub(crate) trait Search: Send + Sync + 'static {
+    /// The index as of an epoch.
+    type Reader: Send + Sync + 'static;
+    /// The best passages for each of the texts, at most `top` a text.
+    fn search(
+        &self,
+        reader: &Self::Reader,
+        texts: Vec<String>,
+        top: usize,
+    ) -> impl Future<Output = Result<Vec<Vec<Hit>>, OperatorError>> + Send;
+}
+
+/// A running retriever: Queries → Hits.
+pub(crate) struct Retriever<S> {
+    pub corpus: CorpusRef,
+    /// The index's key in its corpus.
+    pub key: String,
+    pub top: usize,
+    pub search: S,
+}
+
+impl<S: Search> Operator for Retriever<S> {
+    fn call(self: Arc<Self>, call: Call) -> BoxFuture<'static, Result<Value, OperatorError>> {
+        async move {
+            let query = call.query(0)?.clone();
+            let corpus = self.corpus.resolve(&call.turn, &call.published)?;
+            let reader = corpus.index::<S::Reader>(&self.key)?;
+            let texts = query.searches().iter().map(ToString::to_string).collect();
+            let lists = self.search.search(&reader, texts, self.top).await?;
+            Ok(Value::Hits(Arc::new(Hits { query, hits: merge(lists, self.top) })))
+        }
+        .boxed()
+    }
+}
+
+/// What the configuration of every retriever by a model has.
+pub(crate) struct Settings<'a> {
+    pub corpus: &'a CorpusRef,
+    pub model: &'a str,
+    pub top: usize,
+}
+
+/// The configuration of a retriever by a model.
+pub(crate) trait ModelRetriever: Debug + Send + Sync {
+    /// What it asks of the model.
+    const ABILITY: Ability;
+    /// Its index.
+    type Definition: IndexDefinition + 'static;
+    /// How that is searched.
+    type Search: Search;
+
+    fn settings(&self) -> Settings<'_>;
+    fn definition(&self, models: &Models) -> Result<Self::Definition, BuildError>;
+    fn search(&self, models: &Models) -> Result<Self::Search, BuildError>;
+}
+
+/// Such a configuration as an operator's.
+#[derive(Debug)]
+pub(crate) struct ByModel<C>(pub C);
+
+impl<C: ModelRetriever> OperatorConfig for ByModel<C> {
+    fn validate(&self, check: &mut Check<'_>) {
+        check.range("top", self.0.settings().top, 1, 100_000);
+    }
+
+    fn models(&self) -> Vec<ModelUse<'_>> {
+        vec![ModelUse { field: "model", name: self.0.settings().model, ability: C::ABILITY }]
+    }
+
+    fn corpus(&self) -> Option<&CorpusRef> {
+        Some(self.0.settings().corpus)
+    }
+
+    fn indexes(&self, models: &Models) -> Result<Vec<Arc<dyn IndexDefinition>>, BuildError> {
+        Ok(vec![Arc::new(self.0.definition(models)?)])
+    }
+
+    fn explain(&self) -> String {
+        let Settings { corpus, model, top } = self.0.settings();
+        format!("corpus: {corpus}, model: {model:?}, top: {top}")
+    }
+
+    fn build(&self, models: &Models) -> Result<Arc<dyn Operator>, BuildError> {
+        let Settings { corpus, top, .. } = self.0.settings();
+        let key = self.0.definition(models)?.key();
+        Ok(Arc::new(Retriever { corpus: corpus.clone(), key, top, search: self.0.search(models)? }))
+    }
+}
