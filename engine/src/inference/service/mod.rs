@@ -128,6 +128,8 @@ impl<B: Backend> Service<B> {
             drop(queue);
             self.shared.work.notify_one();
         }
+        // Only jobs hold the request: when they are let go, the answer is known not to come.
+        drop(request);
         answer.await.map_err(|_| InferenceError::Ended(self.name.clone()))?
     }
 
@@ -154,13 +156,23 @@ impl<B: Backend> Drop for Service<B> {
     }
 }
 
+/// Lets go of what waits when the thread ends, be it by a panic: whoever asked would wait
+/// for ever.
+struct End<'a, B: Backend>(&'a Shared<B>);
+
+impl<B: Backend> Drop for End<'_, B> {
+    fn drop(&mut self) {
+        self.0.queue.lock().end();
+    }
+}
+
 fn serve<B: Backend>(mut backend: B, shared: &Shared<B>, limits: Limits) {
+    let _end = End(shared);
     loop {
         let batch = {
             let mut queue = shared.queue.lock();
             loop {
                 if queue.ended {
-                    queue.clear();
                     return;
                 }
                 let batch = take_batch(&mut queue, limits);

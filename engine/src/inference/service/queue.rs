@@ -109,7 +109,8 @@ impl<B: Backend> Queue<B> {
     }
 
     /// Lets go of what waits: nothing will run any more.
-    pub(super) fn clear(&mut self) {
+    pub(super) fn end(&mut self) {
+        self.ended = true;
         self.turns.clear();
         self.corpus.clear();
     }

@@ -4,7 +4,7 @@ use parking_lot::Mutex;
 
 use super::*;
 
-/// Doubles numbers; fails on 13; tells the batches it saw.
+/// Doubles numbers; fails on 13, panics on 666; tells the batches it saw.
 struct Doubler {
     seen: std::sync::mpsc::Sender<Vec<usize>>,
     gate: Arc<Mutex<()>>,
@@ -19,6 +19,7 @@ impl Backend for Doubler {
     fn run(&mut self, batch: &[&usize]) -> Result<Vec<usize>, InferenceError> {
         let _wait = self.gate.lock();
         let _ = self.seen.send(batch.iter().map(|n| **n).collect());
+        assert!(!batch.iter().any(|n| **n == 666), "as a fault in the code would");
         if batch.iter().any(|n| **n == 13) {
             return Err(InferenceError::Failed("thirteen".into()));
         }
@@ -99,4 +100,19 @@ fn a_dropped_service_ends_its_calls() {
     let (service, _batches, _gate) = service(Limits::default());
     service.shared.queue.lock().ended = true;
     assert!(matches!(block(service.call(vec![1], Urgency::Turn)), Err(InferenceError::Ended(_))));
+}
+
+#[test]
+fn nobody_waits_for_a_thread_that_has_panicked() {
+    let (service, _batches, gate) = service(Limits { batch_inputs: 1, batch_tokens: 1000, queue: 64 });
+    let hold = gate.lock();
+    let service = &service;
+    std::thread::scope(|scope| {
+        let asked = [1, 666, 2].map(|n| scope.spawn(move || block(service.call(vec![n; 4], Urgency::Turn))));
+        drop(hold);
+        // One may have been answered before.
+        let answers = asked.map(|asked| asked.join().unwrap());
+        assert!(matches!(&answers[1], Err(InferenceError::Ended(_))), "{answers:?}");
+    });
+    assert!(matches!(block(service.call(vec![1], Urgency::Corpus)), Err(InferenceError::Ended(_))));
 }

@@ -56,9 +56,21 @@ struct Queue {
     ended: bool,
 }
 
+#[derive(Default)]
 struct Shared {
     queue: Mutex<Queue>,
     work: Condvar,
+}
+
+/// Lets go of the jobs that wait when the thread ends, be it by a panic: whoever asked would
+/// wait for ever.
+struct End<'a>(&'a Shared);
+
+impl Drop for End<'_> {
+    fn drop(&mut self) {
+        let mut queue = self.0.queue.lock();
+        *queue = Queue { ended: true, ..Queue::default() };
+    }
 }
 
 /// What was run.
@@ -108,7 +120,7 @@ impl Serving {
         batch: usize,
         load: impl FnOnce() -> Result<Net, InferenceError> + Send + 'static,
     ) -> Result<Self, InferenceError> {
-        let shared = Arc::new(Shared { queue: Mutex::default(), work: Condvar::new() });
+        let shared = Arc::<Shared>::default();
         let meter = Arc::<Meter>::default();
         let (loaded, is_loaded) = std::sync::mpsc::sync_channel(1);
         let (for_thread, counted) = (shared.clone(), meter.clone());
@@ -117,6 +129,7 @@ impl Serving {
             .spawn(move || match load() {
                 Ok(net) => {
                     let _ = loaded.send(Ok(()));
+                    let _end = End(&for_thread);
                     Loop { net, batch, shared: &for_thread, meter: &counted, cohorts: Vec::new() }.run();
                 }
                 Err(error) => _ = loaded.send(Err(error)),
@@ -127,9 +140,11 @@ impl Serving {
     }
 
     /// Puts a job into the queue. Who asks is bounded by the turns in flight, so this is too.
+    /// If the thread has ended, the job is dropped, and its caller told by that.
     pub fn put(&self, job: Job, urgency: Urgency) {
         let mut queue = self.shared.queue.lock();
         match urgency {
+            _ if queue.ended => return,
             Urgency::Turn => queue.turns.push_back(job),
             Urgency::Corpus => queue.corpus.push_back(job),
         }
@@ -326,5 +341,42 @@ impl Loop<'_> {
             Ok((sum / scored as f64) as f32)
         };
         rows.iter().enumerate().map(mean).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn job() -> (Job, oneshot::Receiver<Result<Vec<f32>, InferenceError>>) {
+        let (reply, answer) = oneshot::channel();
+        (Job::Likelihood { texts: Vec::new(), scored: 0, reply }, answer)
+    }
+
+    /// A thread that panics with its first job, while another waits.
+    #[test]
+    fn nobody_waits_for_a_thread_that_has_panicked() {
+        let shared = Arc::<Shared>::default();
+        let for_thread = shared.clone();
+        let thread = std::thread::spawn(move || {
+            let _end = End(&for_thread);
+            let mut queue = for_thread.queue.lock();
+            while queue.turns.len() < 2 {
+                for_thread.work.wait(&mut queue);
+            }
+            let _first = queue.turns.pop_front();
+            drop(queue);
+            panic!("as a fault in the code would");
+        });
+        let serving = Serving { name: "m".into(), shared, meter: Arc::default(), thread: Some(thread) };
+        let ((first, first_answer), (second, second_answer)) = (job(), job());
+        serving.put(first, Urgency::Turn);
+        serving.put(second, Urgency::Turn);
+        assert!(first_answer.blocking_recv().is_err());
+        assert!(second_answer.blocking_recv().is_err());
+        let (late, late_answer) = job();
+        serving.put(late, Urgency::Turn);
+        assert!(late_answer.blocking_recv().is_err());
+        assert!(matches!(serving.ended(), InferenceError::Ended(name) if name == "m"));
     }
 }
