@@ -97,7 +97,8 @@ impl Default for Conversations {
 pub struct Plan {
     /// Its name.
     pub name: String,
-    /// Hash of what it says, overrides included; layout and comments left out.
+    /// Hash of what it says, overrides and the texts of prompts included; layout and comments
+    /// left out.
     pub hash: Arc<str>,
     /// By name.
     pub models: BTreeMap<String, PlannedModel>,

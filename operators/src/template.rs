@@ -110,17 +110,8 @@ impl Template {
     /// Reports a file that is not there or is no template.
     pub fn check(file: Option<&FilePath>, field: &str, known: &'static [&'static str], check: &mut Check<'_>) {
         let Some(file) = file else { return };
-        check.exists(field, file);
-        if !file.path.exists() {
-            return;
-        }
-        match std::fs::read_to_string(&file.path) {
-            Ok(text) => {
-                if let Err(error) = Self::parse(&text, known) {
-                    check.error("bad-prompt", field, format!("`{}`: {error}", file.written));
-                }
-            }
-            Err(error) => check.error("bad-prompt", field, format!("cannot read `{}`: {error}", file.written)),
+        if let Some(Err(error)) = check.text(field, file).map(|text| Self::parse(&text, known)) {
+            check.error("bad-prompt", field, format!("`{}`: {error}", file.written));
         }
     }
 

@@ -1,13 +1,20 @@
 //! How a configuration tells of values that have the right type and yet cannot be.
 
+use std::collections::BTreeMap;
+
 use crate::spec::{Diagnostic, FilePath, Tree};
 
-/// Collects what is wrong with one configuration; places are its fields.
+/// Collects what is wrong with one configuration, and the texts that it takes from files;
+/// places are its fields.
 pub struct Check<'a> {
     pub(crate) tree: &'a Tree,
     pub(crate) owner: &'a str,
     pub(crate) diagnostics: &'a mut Vec<Diagnostic>,
+    pub(crate) texts: &'a mut Texts,
 }
+
+/// Hashes of files that are part of what a pipeline says, by who names them in which field.
+pub(crate) type Texts = BTreeMap<(String, String), blake3::Hash>;
 
 impl Check<'_> {
     /// Reports a mistake at a field (or at the whole, if the field is not written).
@@ -24,6 +31,25 @@ impl Check<'_> {
             let message = format!("{}: `{field}` is {value}, out of range", self.owner);
             let label = format!("expected {low} to {high}");
             self.diagnostics.push(Diagnostic::new("out-of-range", span, message).label(label));
+        }
+    }
+
+    /// The text of a file that is part of what the pipeline says, as a prompt is: if it
+    /// changes, so does the pipeline's hash. Reports one that cannot be read.
+    pub fn text(&mut self, field: &str, file: &FilePath) -> Option<String> {
+        self.exists(field, file);
+        if !file.path.exists() {
+            return None;
+        }
+        match std::fs::read_to_string(&file.path) {
+            Ok(text) => {
+                self.texts.insert((self.owner.to_owned(), field.to_owned()), blake3::hash(text.as_bytes()));
+                Some(text)
+            }
+            Err(error) => {
+                self.error("bad-prompt", field, format!("cannot read `{}`: {error}", file.written));
+                None
+            }
         }
     }
 

@@ -17,6 +17,7 @@ pub use catalog::{
     Catalog, ChunkerKind, CorpusSourceKind, InputPort, ModelKind, OperatorKind, Parse, SinkKind, TurnSourceKind,
 };
 pub use check::Check;
+pub(crate) use check::Texts;
 pub use chunker::{Chunker, ChunkerConfig};
 pub use connectors::{CorpusSourceConfig, SinkConfig, TurnSourceConfig};
 pub use corpus_ref::CorpusRef;

@@ -116,7 +116,7 @@ impl OperatorConfig for RewriteConfig {
         self.sampling.validate("sampling", check);
         Template::check(self.prompt.as_ref(), "prompt", PLACES, check);
         if let Some(examples) = &self.examples {
-            check.exists("examples", examples);
+            check.text("examples", examples);
         }
     }
 

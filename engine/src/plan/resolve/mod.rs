@@ -6,11 +6,13 @@ mod models;
 mod nodes;
 mod typed;
 
+use std::sync::Arc;
+
 use serde::Deserialize;
 
 use self::typed::head;
 use super::{Conversations, Plan};
-use crate::component::Catalog;
+use crate::component::{Catalog, Texts};
 use crate::spec::{Diagnostic, Entry, FilePath, Kind, Name, Sources, SpecError, Tree, from_tree};
 
 /// Looks names up, and collects what is wrong on the way.
@@ -18,6 +20,7 @@ struct Resolver<'a> {
     sources: &'a Sources,
     catalog: &'a Catalog,
     diagnostics: &'a mut Vec<Diagnostic>,
+    texts: Texts,
 }
 
 #[derive(Deserialize)]
@@ -44,7 +47,7 @@ pub(super) fn resolve(
     catalog: &Catalog,
     diagnostics: &mut Vec<Diagnostic>,
 ) -> Option<Plan> {
-    let mut resolver = Resolver { sources, catalog, diagnostics };
+    let mut resolver = Resolver { sources, catalog, diagnostics, texts: Texts::new() };
     match tree.name() {
         Some(name) if name.text == "Pipeline" && tree.entries().is_some() => {}
         _ => {
@@ -73,16 +76,25 @@ pub(super) fn resolve(
         let file = std::path::Path::new(&sources.get(tree.span.source).name);
         file.file_stem().map_or("pipeline".into(), |stem| stem.to_string_lossy().into_owned())
     });
-    let hash = blake3::hash(tree.canonical().as_bytes()).to_hex().to_string().into();
     Some(Plan {
         name,
-        hash,
+        hash: hash(tree, &resolver.texts),
         models: models.into_iter().filter_map(|(name, model)| Some((name, model?))).collect(),
         corpora: corpora.into_values().flatten().collect(),
         nodes: nodes?,
         conversations: top.conversations,
         dead_letters: top.dead_letters,
     })
+}
+
+/// Of what the file says, and of the texts that it names.
+fn hash(tree: &Tree, texts: &Texts) -> Arc<str> {
+    let mut hasher = blake3::Hasher::new();
+    hasher.update(tree.canonical().as_bytes());
+    for ((owner, field), text) in texts {
+        hasher.update(format!("{owner}: {field} {text}").as_bytes());
+    }
+    hasher.finalize().to_hex().to_string().into()
 }
 
 impl Resolver<'_> {

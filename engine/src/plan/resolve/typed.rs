@@ -92,7 +92,7 @@ impl Resolver<'_> {
             return;
         }
         let mut found = Vec::new();
-        validate(&typed.config, &mut Check { tree, owner, diagnostics: &mut found });
+        validate(&typed.config, &mut Check { tree, owner, diagnostics: &mut found, texts: &mut self.texts });
         let told = |span: Span| {
             let value = |name: &String| tree.get(name).is_some_and(|value| value.span.contains(&span));
             typed.wrong.iter().any(value)

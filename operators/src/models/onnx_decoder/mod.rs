@@ -118,7 +118,7 @@ impl ModelConfig for OnnxDecoderConfig {
         check.exists("path", &self.path);
         check.exists("tokenizer", &self.tokenizer);
         if let Template::File(file) = &self.template {
-            check.exists("template", file);
+            check.text("template", file);
         }
         if self.eos.as_ref().is_some_and(Vec::is_empty) {
             check.error(

@@ -59,6 +59,23 @@ fn explain_shows_what_set_has_changed() {
     );
 }
 
+/// Answers are stamped with the hash: other prompts are another pipeline.
+#[test]
+fn the_hash_covers_the_texts_of_prompts() {
+    let directory = directory();
+    let path = directory.path();
+    let nodes = "\"asked\": Prompt(input: \"a<b & \\\"c\\\"\", prompt: \"prompt.txt\")";
+    fs::write(path.join("asking.ron"), format!("Pipeline(include: \"lexical.ron\", nodes: {{{nodes}}})")).unwrap();
+    let hash = |prompt: &str| {
+        fs::write(path.join("prompt.txt"), prompt).unwrap();
+        let told = run(path, &["explain", "asking.ron"]).good().out;
+        told.lines().next().and_then(|line| line.split_once("hash ")).map(|(_, hash)| hash.to_owned()).unwrap()
+    };
+    let short = hash("Answer shortly. {question}");
+    assert_eq!(short, hash("Answer shortly. {question}"));
+    assert_ne!(short, hash("Answer at length. {question}"));
+}
+
 /// The names of the elements, if every one that opens closes.
 fn elements(xml: &str) -> Vec<&str> {
     let (mut open, mut all) = (Vec::new(), Vec::new());
