@@ -124,10 +124,16 @@ pub(crate) fn session(
         let provider = ep::CUDA::default().with_device_id(device).build().error_on_failure();
         builder = builder.with_execution_providers([provider]).map_err(|error| InferenceError::Device {
             device: format!("Cuda({device})"),
-            reason: format!("{error}; it needs an NVIDIA driver and the GPU build of ONNX Runtime"),
+            reason: needs_cuda(&error.to_string()),
         })?;
     }
     builder.commit_from_file(path).map_err(|error| failed(&error))
+}
+
+/// What ONNX Runtime says, as the first half of a sentence.
+fn needs_cuda(said: &str) -> String {
+    let said = said.trim().trim_end_matches(['.', ':', ';']);
+    format!("{said}; it needs an NVIDIA driver and the GPU build of ONNX Runtime")
 }
 
 /// Fails unless a model has these inputs.
@@ -169,5 +175,16 @@ impl Tokenize for Offsets {
     fn offsets(&self, text: &str) -> Result<Vec<(usize, usize)>, InferenceError> {
         let encoding = self.0.encode(text, false).map_err(|error| InferenceError::Tokenizer(error.to_string()))?;
         Ok(encoding.get_offsets().to_vec())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_mark_ends_what_the_runtime_says() {
+        let told = needs_cuda("CUDA execution provider is not enabled in this build.\n");
+        assert!(told.starts_with("CUDA execution provider is not enabled in this build; it needs"), "{told}");
     }
 }

@@ -211,7 +211,7 @@ pub fn main() -> ExitCode {
     let mut line = error.to_string();
     for cause in error.chain().skip(1).map(ToString::to_string) {
         if !line.contains(&cause) {
-            line = format!("{line}: {cause}");
+            line = format!("{}: {cause}", line.trim_end_matches(['.', ':', ' ', '\n']));
         }
     }
     let line: Vec<&str> = line.split_whitespace().collect();
