@@ -80,7 +80,7 @@ pub(super) fn run(args: &BenchArgs, texts: &Path) -> Outcome {
     let total: usize = tokens.iter().map(Vec::len).sum();
     println!("{} texts, {:.1} tokens a text, {} rounds", texts.len(), mean(total, texts.len()), args.rounds);
     println!("{:32}{:>14}{:>10}{:>14}{:>10}", "", "passages/s", "padding", "texts a batch", "ratio");
-    let padding = 1.0 - used.tokens as f64 / used.padded.max(1) as f64;
+    let padding = padding(used.tokens as usize, used.padded as usize);
     let batch = mean(used.inputs as usize, used.batches as usize);
     line("service, tokenizing included", texts.len(), &seconds, padding, batch, 1.0);
     for arm in &arms {
@@ -237,10 +237,15 @@ fn within(order: &[usize], tokens: &[Vec<u32>], most: usize, budget: usize) -> B
     batches
 }
 
-fn padding_of(batches: &Batches, tokens: &[Vec<u32>]) -> f64 {
+/// The share of padding; none of no calls.
+fn padding(tokens: usize, padded: usize) -> Option<f64> {
+    (padded > 0).then(|| 1.0 - tokens as f64 / padded as f64)
+}
+
+fn padding_of(batches: &Batches, tokens: &[Vec<u32>]) -> Option<f64> {
     let length = |text: &usize| tokens[*text].len();
     let padded: usize = batches.iter().map(|batch| batch.len() * batch.iter().map(length).max().unwrap_or(0)).sum();
-    1.0 - batches.iter().flatten().map(length).sum::<usize>() as f64 / padded.max(1) as f64
+    padding(batches.iter().flatten().map(length).sum(), padded)
 }
 
 fn since(now: Usage, then: Usage) -> Usage {
@@ -257,9 +262,10 @@ fn mean(sum: usize, count: usize) -> f64 {
     sum as f64 / count.max(1) as f64
 }
 
-fn line(name: &str, texts: usize, seconds: &[f64], padding: f64, batch: f64, ratio: f64) {
+fn line(name: &str, texts: usize, seconds: &[f64], padding: Option<f64>, batch: f64, ratio: f64) {
     let rate = texts as f64 / percentile(&mut seconds.to_vec(), 0.5).max(1e-9);
-    println!("{name:32}{rate:>14.1}{:>9.1}%{batch:>14.1}{ratio:>10.3}", 100.0 * padding);
+    let padding = padding.map_or("no calls".to_owned(), |padding| format!("{:.1}%", 100.0 * padding));
+    println!("{name:32}{rate:>14.1}{padding:>10}{batch:>14.1}{ratio:>10.3}");
 }
 
 /// Median over the rounds of how the service's speed compares with the other's.
@@ -313,6 +319,6 @@ mod tests {
         seen.sort_unstable();
         assert_eq!(seen, (0..100).collect::<Vec<_>>());
         assert!(batches.iter().all(|batch| batch.len() <= 8 && batch.len() * tokens[batch[0]].len() <= 120));
-        assert!(padding_of(&batches, &tokens) < 0.2);
+        assert!(padding_of(&batches, &tokens).is_some_and(|padding| padding < 0.2));
     }
 }

@@ -114,13 +114,16 @@ pub(super) fn run(args: &BenchArgs) -> Outcome {
     println!("turns: {} in {seconds:.2} s, {:.1} a second, {failed} failed", latencies.len(), turns / seconds);
     let [p50, p95, p99] = [0.5, 0.95, 0.99].map(|share| percentile(&mut latencies, share));
     println!("latency ms: p50 {p50:.1}, p95 {p95:.1}, p99 {p99:.1}");
-    println!(
-        "models: {:.2} inputs a turn, {:.1} inputs a batch, {:.0} tokens a second busy, {:.1} % padding",
-        inputs as f64 / turns,
-        inputs as f64 / batches.max(1) as f64,
-        tokens as f64 / busy.max(1e-9),
-        100.0 * (1.0 - tokens as f64 / (used.padded - indexed.padded).max(1) as f64)
-    );
+    match used.padded - indexed.padded {
+        0 => println!("models: no calls"),
+        padded => println!(
+            "models: {:.2} inputs a turn, {:.1} inputs a batch, {:.0} tokens a second busy, {:.1} % padding",
+            inputs as f64 / turns,
+            inputs as f64 / batches.max(1) as f64,
+            tokens as f64 / busy.max(1e-9),
+            100.0 * (1.0 - tokens as f64 / padded as f64)
+        ),
+    }
     println!("outside the models: {:.1} % of the time", 100.0 * (1.0 - busy / seconds).max(0.0));
     Ok(())
 }
