@@ -1,17 +1,24 @@
 //! `turnflow check`: every mistake in pipeline files, before anything runs.
 
 use std::io::IsTerminal;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use clap::{Args, ValueEnum};
-use turnflow_engine::spec::Override;
+use turnflow_engine::spec::{Entry, Override, Tree, load};
 
 use super::models::not_fetched;
 use super::{Fault, Outcome, mistakes, read};
 use crate::diagnostics;
+use crate::models::Manifest;
 
 /// Check pipeline files: syntax, names, types, values and paths. Models that `turnflow models`
 /// can fetch need not be there.
+///
+/// Files that are no pipelines by themselves are named and passed over: a list of models to
+/// fetch, as `models.ron`, and a fragment to be included. That is a file whose nodes are all
+/// without a kind, as `tune` writes it, or one with neither nodes nor a name that has models
+/// alone, corpora alone, or members without a kind. A fragment is checked with each pipeline
+/// that includes it.
 #[derive(Args)]
 pub struct CheckArgs {
     /// Pipeline files.
@@ -35,6 +42,12 @@ pub(super) fn run(args: &CheckArgs) -> Outcome {
     let mut all = Vec::new();
     let mut count = 0;
     for file in &args.files {
+        if let Some(what) = no_pipeline(file) {
+            if args.format == Format::Text {
+                println!("{}: {what}: nothing to check alone", file.display());
+            }
+            continue;
+        }
         let planned = read(file, &args.set);
         let (missing, mistakes) = not_fetched(planned.diagnostics);
         count += mistakes.len();
@@ -63,4 +76,32 @@ pub(super) fn run(args: &CheckArgs) -> Outcome {
         println!("{}", mistakes(count));
     }
     if count == 0 { Ok(()) } else { Err(Fault::Input) }
+}
+
+/// What a file is that is no pipeline by itself, and need not be one.
+fn no_pipeline(file: &Path) -> Option<&'static str> {
+    if std::fs::read_to_string(file).is_ok_and(|text| Manifest::parse(&text).is_ok()) {
+        return Some("a list of models to fetch");
+    }
+    let loaded = load(file, &[]);
+    let tree = loaded.tree.filter(|_| loaded.diagnostics.is_empty())?;
+    is_fragment(&tree).then_some("a fragment to be included")
+}
+
+/// Whether it is of use only with others: all of its nodes are without a kind, and so change
+/// those of another file; or it has no nodes and no name, and either changes other members too
+/// or is one section, for several pipelines to share.
+fn is_fragment(tree: &Tree) -> bool {
+    if tree.name().is_none_or(|name| name.text != "Pipeline") {
+        return false;
+    }
+    let members = |field: &str| tree.get(field).and_then(Tree::entries).unwrap_or_default();
+    let kindless = |member: &&Entry| member.value.name().is_none();
+    if tree.get("nodes").is_some() {
+        let nodes = members("nodes");
+        return !nodes.is_empty() && nodes.iter().filter(kindless).count() == nodes.len();
+    }
+    let [models, corpora] = [members("models"), members("corpora")];
+    let changes = models.iter().chain(corpora).any(|member| kindless(&member));
+    tree.get("name").is_none() && (changes || models.is_empty() != corpora.is_empty())
 }

@@ -4,7 +4,8 @@ use std::fs;
 
 use serde_json::Value;
 
-use super::{directory, run};
+use super::{LEXICAL, directory, run};
+use crate::support::root;
 
 #[test]
 fn check_tells_every_file_and_where() {
@@ -21,6 +22,48 @@ fn check_tells_every_file_and_where() {
     let gone = run(directory.path(), &["check", "lexica.ron"]);
     assert_eq!(gone.code, Some(1), "{gone:?}");
     assert!(gone.out.contains("no file `lexica.ron`") && gone.out.contains("did you mean `lexical.ron`?"), "{gone:?}");
+}
+
+/// `turnflow check *.ron` in a directory where not all are pipelines.
+#[test]
+fn check_passes_over_what_is_no_pipeline_alone() {
+    let directory = directory();
+    let path = directory.path();
+    let write = |name: &str, text: &str| fs::write(path.join(name), text).unwrap();
+    fs::copy(root().join("pipelines/models.ron"), path.join("models.ron")).unwrap();
+    write("fast.weights.ron", "Pipeline(nodes: {\"query\": (last: 2)})");
+    write("gpu.ron", "Pipeline(models: {\"minilm\": (device: Cuda(0))})");
+    let corpora = "corpora: {\"docs\": Corpus(source: JsonLines(path: \"docs.jsonl\"), chunk: Whole())}";
+    write("corpora.ron", &format!("Pipeline({corpora})"));
+    let files = ["models.ron", "fast.weights.ron", "gpu.ron", "corpora.ron", "lexical.ron"];
+    let parts = run(path, &[&["check"], &files[..]].concat()).good();
+    let told = "models.ron: a list of models to fetch: nothing to check alone\n\
+                fast.weights.ron: a fragment to be included: nothing to check alone\n\
+                gpu.ron: a fragment to be included: nothing to check alone\n\
+                corpora.ron: a fragment to be included: nothing to check alone\n\
+                lexical.ron: no mistakes\n";
+    assert_eq!(parts.out, told);
+    assert_eq!(run(path, &["check", "--format", "json", "models.ron", "gpu.ron"]).good().out, "[]\n");
+
+    // With what it is included in, a fragment is checked.
+    write("both.ron", "Pipeline(include: [\"lexical.ron\", \"fast.weights.ron\"])");
+    let both = run(path, &["check", "both.ron"]);
+    assert!(both.code == Some(1) && both.out.contains("unknown field `last`"), "{both:?}");
+    // A pipeline that lacks something is no fragment.
+    write("empty.ron", "Pipeline(name: \"empty\")");
+    let models = "models: {\"m\": Onnx(path: \"model.onnx\", tokenizer: \"tokenizer.json\")}";
+    write("no-nodes.ron", &format!("Pipeline({models}, {corpora})"));
+    write("kindless.ron", &LEXICAL.replace("LastTurn(", "("));
+    write("no-models.ron", "(models: [(name: \"x\")])");
+    for (file, code) in [
+        ("empty.ron", "missing-field"),
+        ("no-nodes.ron", "missing-field"),
+        ("kindless.ron", "wrong-type"),
+        ("no-models.ron", "not-a-pip"),
+    ] {
+        let told = run(path, &["check", file]);
+        assert!(told.code == Some(1) && told.out.contains(&format!("error[{code}")), "{told:?}");
+    }
 }
 
 #[test]
