@@ -44,6 +44,13 @@ fn learned_weights_are_a_file_to_include() {
     let figures = |node: &str| both.out.lines().find(|line| line.starts_with(node)).map(str::to_owned);
     assert!(figures("stemmed").is_some() && figures("fused").is_some(), "{both:?}");
 
+    // A model that the node does not need is not loaded: this one could not be.
+    let dense = r#"models: { "none": Onnx(path: "model.onnx", tokenizer: "tokenizer.json") },
+    nodes: { "dense": Dense(input: "query", corpus: "docs", model: "none") }"#;
+    fs::write(path.join("more.ron"), format!("Pipeline(include: \"fused.ron\", {dense})")).unwrap();
+    let tuned = run(path, &[&["tune", "more.ron", "--node", "fused"], &labelled[..]].concat());
+    assert_eq!((tuned.code, tuned.err.as_str()), (Some(0), ""), "{tuned:?}");
+
     run(path, &[&["tune", "fused.ron", "--node", "plain"], &labelled[..]].concat())
         .one_line(1, &["no node `plain` has weights to learn", "`fused`"]);
     run(path, &[&["eval", "fused.ron", "--hits", "nope"], &labelled[..]].concat())
