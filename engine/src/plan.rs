@@ -8,8 +8,10 @@ use std::fmt::Write as _;
 use std::path::Path;
 use std::sync::Arc;
 
+pub use self::resolve::models_file::ModelsFile;
 use crate::component::{
-    Catalog, ChunkerConfig, CorpusSourceConfig, InputPort, ModelConfig, OperatorConfig, SinkConfig, TurnSourceConfig,
+    Catalog, ChunkerConfig, CorpusSourceConfig, InputPort, ModelConfig, OperatorConfig, Parse, SinkConfig,
+    TurnSourceConfig,
 };
 use crate::record::PortType;
 use crate::spec::{self, Diagnostic, FilePath, Override, Sources};
@@ -135,6 +137,31 @@ pub fn plan(loaded: spec::Loaded, catalog: &Catalog) -> Planned {
     diagnostics.sort_by_key(|diagnostic| diagnostic.span.map(|span| (span.source, span.start)));
     let usable = diagnostics.iter().all(|diagnostic| diagnostic.missing.is_some());
     Planned { plan: plan.filter(|_| usable), diagnostics, sources }
+}
+
+/// What came of reading a file that is no pipeline and has models.
+pub struct PlannedModels<C> {
+    /// What it says, and its models by name, if there were no mistakes.
+    pub plan: Option<(C, BTreeMap<String, PlannedModel>)>,
+    /// Every mistake, in the order of the file.
+    pub diagnostics: Vec<Diagnostic>,
+    /// Every text that was read, for showing them.
+    pub sources: Sources,
+}
+
+/// Reads a file that holds `name(models: {…}, …)`, with the mistakes of a pipeline file told
+/// in the same way.
+pub fn plan_models<C: ModelsFile>(
+    loaded: spec::Loaded,
+    name: &str,
+    parse: Parse<C>,
+    catalog: &Catalog,
+) -> PlannedModels<C> {
+    let spec::Loaded { sources, tree, mut diagnostics } = loaded;
+    let plan =
+        tree.and_then(|tree| resolve::models_file::resolve(name, parse, &tree, &sources, catalog, &mut diagnostics));
+    diagnostics.sort_by_key(|diagnostic| diagnostic.span.map(|span| (span.source, span.start)));
+    PlannedModels { plan: plan.filter(|_| diagnostics.is_empty()), diagnostics, sources }
 }
 
 impl Plan {

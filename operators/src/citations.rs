@@ -2,7 +2,7 @@
 
 /// What became of an answer's citations.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Cited {
+pub struct Cited {
     /// The text without citations of what is not there.
     pub text: String,
     /// The passages that are cited, from 1, each once, ascending.
@@ -12,7 +12,7 @@ pub(crate) struct Cited {
 }
 
 /// Checks an answer's citations against passages numbered 1 to `passages`.
-pub(crate) fn check(text: &str, passages: usize) -> Cited {
+pub fn check(text: &str, passages: usize) -> Cited {
     let mut cited = Cited { text: String::with_capacity(text.len()), ..Cited::default() };
     let mut rest = text;
     while let Some(open) = rest.find('[') {
@@ -47,7 +47,7 @@ pub(crate) fn check(text: &str, passages: usize) -> Cited {
 }
 
 /// The text without any citation.
-pub(crate) fn without(text: &str) -> String {
+pub fn without(text: &str) -> String {
     check(text, 0).text
 }
 

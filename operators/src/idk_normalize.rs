@@ -115,8 +115,10 @@ impl Confidence {
     }
 }
 
-const PLACES: &[&str] = &["answer", "question"];
-const PROMPT: &str = include_str!("../prompts/idk_judge.txt");
+/// The places of the judge's prompt.
+pub const PLACES: &[&str] = &["answer", "question"];
+/// The judge's prompt.
+pub const PROMPT: &str = include_str!("../prompts/idk_judge.txt");
 
 /// An answer that says one of these somewhere may not know.
 const HINTS: &[&str] = &[
@@ -290,8 +292,8 @@ impl Operator for IdkNormalize {
     }
 }
 
-/// The label in a judge's reply.
-fn label(reply: &str) -> Option<&'static str> {
+/// The label in a judge's reply: `yes`, `partial` or `no`.
+pub fn label(reply: &str) -> Option<&'static str> {
     let reply = clean(reply).to_lowercase();
     let mut words = reply.split(|c: char| !c.is_alphanumeric());
     words.find_map(|word| ["yes", "partial", "no"].into_iter().find(|label| *label == word))
@@ -345,6 +347,52 @@ impl IdkNormalize {
                 said == *phrase || said.strip_prefix(phrase.as_str()).is_some_and(|rest| rest.starts_with(' '));
             begins && !goes_on
         })
+    }
+}
+
+/// What the rules say of a text alone, for those who judge answers that are given already.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Said {
+    /// It says that it does not know, and no more.
+    Nothing,
+    /// It says so of a part, and goes on to answer.
+    Part,
+    /// It does not say so.
+    All,
+}
+
+/// The rules of `IdkNormalize` for a text alone.
+pub struct IdkRules(IdkNormalize);
+
+impl IdkRules {
+    /// With these phrases, or the operator's own.
+    pub fn new(phrases: Option<Vec<String>>) -> Self {
+        let config = IdkNormalizeConfig {
+            _input: String::new(),
+            sentence: default_sentence(),
+            prefixes: default_prefixes(),
+            patterns: default_patterns(),
+            phrases: phrases.unwrap_or_else(default_phrases),
+            min_support: None,
+            confidence: None,
+            judge: None,
+            prompt: None,
+            sampling: SamplingFields::default(),
+        };
+        Self(IdkNormalize::new(config, None))
+    }
+
+    /// What an answer's text says of not knowing.
+    pub fn says(&self, text: &str) -> Said {
+        let text = self.0.plain(text);
+        if text.is_empty() || self.0.gives_up(text) {
+            return Said::Nothing;
+        }
+        let said = words(text);
+        // A single word ("unknown") within a sentence says nothing of the question.
+        let phrases = self.0.phrases.iter().filter(|phrase| phrase.contains(' '));
+        let partly = phrases.into_iter().any(|phrase| said.contains(phrase.as_str()));
+        if partly { Said::Part } else { Said::All }
     }
 }
 

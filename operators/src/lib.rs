@@ -3,7 +3,7 @@
 pub mod append;
 pub mod bm25;
 pub mod chunk;
-mod citations;
+pub mod citations;
 pub mod clean;
 mod content;
 pub mod decompose;
@@ -28,17 +28,17 @@ pub mod prompt;
 mod prompting;
 pub mod rank_fusion;
 pub mod references;
-mod reply;
+pub mod reply;
 pub mod rerank_ensemble;
 mod retrieve;
 pub mod rewrite;
 pub mod rrf;
 pub mod rule_rewrite;
 pub mod self_check;
-mod sentences;
+pub mod sentences;
 pub mod sparse;
 pub mod r#static;
-mod template;
+pub mod template;
 #[cfg(test)]
 mod test_generator;
 #[cfg(test)]

@@ -203,7 +203,8 @@ fn best(logits: &[Vec<Vec<f32>>], sentences: usize, entailment: usize, contradic
     scores
 }
 
-fn softmax(logits: &[f32]) -> Vec<f32> {
+/// A probability a class, of a model's raw outputs.
+pub fn softmax(logits: &[f32]) -> Vec<f32> {
     let most = logits.iter().copied().fold(f32::NEG_INFINITY, f32::max);
     let powers: Vec<f32> = logits.iter().map(|logit| (logit - most).exp()).collect();
     let sum: f32 = powers.iter().sum();

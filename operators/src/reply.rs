@@ -6,7 +6,7 @@ use serde_json::{Map, Value as Json};
 const MARKS: &[&str] = &["<|im_end|>", "<|im_start|>", "<|endoftext|>", "<|eot_id|>", "</s>", "<s>", "<pad>"];
 
 /// The text without marks of chat formats and blanks around it.
-pub(crate) fn clean(text: &str) -> String {
+pub fn clean(text: &str) -> String {
     let mut text = text.to_owned();
     for mark in MARKS {
         if text.contains(mark) {
@@ -17,7 +17,7 @@ pub(crate) fn clean(text: &str) -> String {
 }
 
 /// The text without any of the labels, letter case aside, however many stand before it.
-pub(crate) fn strip<'t>(text: &'t str, labels: &[impl AsRef<str>]) -> &'t str {
+pub fn strip<'t>(text: &'t str, labels: &[impl AsRef<str>]) -> &'t str {
     let mut text = text.trim();
     loop {
         let shorter = labels.iter().map(AsRef::as_ref).find_map(|label: &str| {
@@ -32,7 +32,7 @@ pub(crate) fn strip<'t>(text: &'t str, labels: &[impl AsRef<str>]) -> &'t str {
 }
 
 /// The text without quotation marks, code marks or emphasis around all of it.
-pub(crate) fn unquote(text: &str) -> &str {
+pub fn unquote(text: &str) -> &str {
     let mut text = text.trim();
     for (open, close) in [("\"", "\""), ("'", "'"), ("“", "”"), ("‘", "’"), ("**", "**"), ("`", "`"), ("*", "*")]
     {
@@ -46,7 +46,7 @@ pub(crate) fn unquote(text: &str) -> &str {
 }
 
 /// The first JSON object in a text, whatever stands around it.
-pub(crate) fn object(text: &str) -> Option<Map<String, Json>> {
+pub fn object(text: &str) -> Option<Map<String, Json>> {
     text.match_indices('{').find_map(|(at, _)| {
         let mut values = serde_json::Deserializer::from_str(&text[at..]).into_iter::<Map<String, Json>>();
         values.next()?.ok()
@@ -54,18 +54,18 @@ pub(crate) fn object(text: &str) -> Option<Map<String, Json>> {
 }
 
 /// The whole numbers in a text, in order; signs aside.
-pub(crate) fn numbers(text: &str) -> Vec<u64> {
+pub fn numbers(text: &str) -> Vec<u64> {
     let digits = text.split(|c: char| !c.is_ascii_digit()).filter(|digits| !digits.is_empty());
     digits.filter_map(|digits| digits.parse().ok()).collect()
 }
 
 /// The first of them.
-pub(crate) fn number(text: &str) -> Option<u64> {
+pub fn number(text: &str) -> Option<u64> {
     numbers(text).first().copied()
 }
 
 /// A list as models write it, an item a line, without its bullets and numbers.
-pub(crate) fn lines(text: &str) -> Vec<&str> {
+pub fn lines(text: &str) -> Vec<&str> {
     let item = |line: &'_ str| -> usize {
         let trimmed = line.trim_start_matches(['-', '*', '•', ' ', '\t']);
         let digits = trimmed.bytes().take_while(u8::is_ascii_digit).count();

@@ -11,7 +11,7 @@ const ABBREVIATIONS: &[&str] = &[
 /// Byte ranges of the sentences, blanks around them left out. Boundaries are Unicode's
 /// (UAX 29); paragraphs, list items and headings end sentences; lines that are only wrapped,
 /// common abbreviations and enumerators do not.
-pub(crate) fn sentence_ranges(text: &str) -> Vec<(usize, usize)> {
+pub fn sentence_ranges(text: &str) -> Vec<(usize, usize)> {
     let mut ranges: Vec<(usize, usize)> = Vec::new();
     let mut joined = false;
     let unwrapped = unwrap_lines(text);

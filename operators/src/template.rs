@@ -11,7 +11,7 @@ use turnflow_engine::spec::FilePath;
 
 /// A prompt with places.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Template(Vec<(ChatRole, Vec<Piece>)>);
+pub struct Template(Vec<(ChatRole, Vec<Piece>)>);
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Piece {
@@ -21,7 +21,7 @@ enum Piece {
 
 /// What fills a place.
 #[derive(Clone, Debug)]
-pub(crate) enum Filling {
+pub enum Filling {
     /// A text that must not be cut.
     Fixed(String),
     /// Texts that may be cut, the last first.
@@ -36,7 +36,7 @@ impl From<&str> for Filling {
 
 /// Why a text is no template.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub(crate) enum TemplateError {
+pub enum TemplateError {
     /// A place that the operator does not fill.
     #[error("`{{{place}}}` is no place of this prompt; there are: {}", .known.iter().map(|name| format!("`{{{name}}}`")).collect::<Vec<_>>().join(", "))]
     UnknownPlace {

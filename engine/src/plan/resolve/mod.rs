@@ -3,6 +3,7 @@
 mod corpora;
 mod edges;
 mod models;
+pub(super) mod models_file;
 mod nodes;
 mod typed;
 

@@ -67,7 +67,7 @@ impl Resolver<'_> {
                 let message = format!("{owner}: unknown model `{name}`");
                 let mut diagnostic = Diagnostic::new("unknown-model", place, message).label("no such model");
                 if models.is_empty() {
-                    diagnostic = diagnostic.help("the pipeline has no `models`");
+                    diagnostic = diagnostic.help("the file has no `models`");
                 }
                 self.diagnostics.push(diagnostic.choices(name, models.keys().map(String::as_str)));
                 false
