@@ -27,6 +27,11 @@ pub(super) struct Answered {
 }
 
 impl Answered {
+    /// What is known without a pipeline: what `node` stands for found, and the answer.
+    pub fn given(node: &str, hits: Vec<Hit>, answer: Option<Arc<Answer>>, failure: Option<String>) -> Self {
+        Self { hits: BTreeMap::from([(node.to_owned(), hits)]), answer, notes: Arc::default(), failure }
+    }
+
     /// What a node found.
     pub fn hits(&self, node: &str) -> &[Hit] {
         self.hits.get(node).map(Vec::as_slice).unwrap_or_default()

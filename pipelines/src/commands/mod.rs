@@ -136,12 +136,17 @@ impl PipelineArgs {
 /// Reads a pipeline file; missing models that can be fetched are told with the command.
 fn read(file: &Path, set: &[Override]) -> Planned {
     let mut planned = plan_file(file, set, &CATALOG);
-    for diagnostic in &mut planned.diagnostics {
+    say_what_fetches(&mut planned.diagnostics);
+    planned
+}
+
+/// Says of missing models that can be fetched with which command.
+fn say_what_fetches(diagnostics: &mut [Diagnostic]) {
+    for diagnostic in diagnostics {
         if let Some(model) = diagnostic.missing.as_deref().and_then(crate::models::fetches) {
             diagnostic.help.push(format!("`turnflow models fetch {model}` brings it"));
         }
     }
-    planned
 }
 
 /// Tells of mistakes.

@@ -17,26 +17,30 @@ pub struct Group {
     pub metrics: Figures,
 }
 
-/// The figures by kind of task: dimension → value → group, the contract's `"by"`.
+/// What a task counts among: dimension and value.
 ///
 /// The dimensions are `turn` (`first`, `later`), `collection`, `answerability`,
-/// `question_type` and `multi_turn`; one that no scored task speaks of is left
-/// out. A task of two question types is in both groups.
+/// `question_type` and `multi_turn`; what the task does not speak of is left out.
+pub fn kinds(task: &Task) -> Vec<(&'static str, &str)> {
+    let mut kinds = vec![("turn", if task.turn <= 1 { "first" } else { "later" })];
+    kinds.extend(task.collection.iter().map(|name| ("collection", name.as_str())));
+    kinds.extend(task.answerability.iter().map(|kind| ("answerability", kind.as_str())));
+    kinds.extend(task.question_types.iter().map(|kind| ("question_type", kind.as_str())));
+    kinds.extend(task.multi_turn.iter().map(|kind| ("multi_turn", kind.as_str())));
+    kinds
+}
+
+/// The figures by kind of task: dimension → value → group, the contract's `"by"`; see
+/// [`kinds`]. A task of two question types is in both groups.
 pub fn by_kind(tasks: &[Task], scores: &Scores) -> BTreeMap<String, BTreeMap<String, Group>> {
     let mut members: BTreeMap<&str, BTreeMap<&str, Vec<&Figures>>> = BTreeMap::new();
     for task in tasks {
         let Some(figures) = scores.per_query.get(&task.id) else {
             continue;
         };
-        let turn = if task.turn <= 1 { "first" } else { "later" };
-        let mut add = |dimension, value| {
+        for (dimension, value) in kinds(task) {
             members.entry(dimension).or_default().entry(value).or_default().push(figures);
-        };
-        add("turn", turn);
-        task.collection.iter().for_each(|name| add("collection", name));
-        task.answerability.iter().for_each(|kind| add("answerability", kind));
-        task.question_types.iter().for_each(|kind| add("question_type", kind));
-        task.multi_turn.iter().for_each(|kind| add("multi_turn", kind));
+        }
     }
     let group = |(value, rows): (&str, Vec<&Figures>)| {
         let queries = rows.len();

@@ -2,6 +2,7 @@
 
 pub mod breakdown;
 pub mod calibration;
+pub mod generation;
 pub mod metrics;
 pub mod significance;
 pub mod tasks;

@@ -91,7 +91,7 @@ pub enum TrecError {
 }
 
 /// A file's lines that are not blank, numbered from 1, without a byte-order mark.
-pub(super) fn lines(text: &str) -> impl Iterator<Item = (usize, &str)> {
+pub(crate) fn lines(text: &str) -> impl Iterator<Item = (usize, &str)> {
     let text = text.strip_prefix('\u{feff}').unwrap_or(text);
     (1..).zip(text.lines()).filter(|(_, line)| !line.trim().is_empty())
 }

@@ -5,6 +5,7 @@
 
 mod command_line;
 mod diagnostics;
+mod evaluation;
 mod language;
 mod live;
 mod models;

@@ -1,4 +1,8 @@
-//! `turnflow eval`: tasks through the pipeline, scored against judgements.
+//! `turnflow eval`: tasks through the pipeline, what is retrieved scored against judgements,
+//! and what is answered against references.
+
+mod generation;
+mod predictions;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fs::File;
@@ -6,15 +10,17 @@ use std::io::{BufWriter, Write as _};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use anyhow::{Context, anyhow};
+use anyhow::{Context as _, anyhow};
 use clap::Args;
 use serde_json::{Map, Value as Json, json};
-use turnflow_engine::plan::Plan;
-use turnflow_engine::record::{Hit, PortType};
+use turnflow_engine::plan::{Plan, PlannedNode};
+use turnflow_engine::record::PortType;
+use turnflow_engine::spec::Override;
 
 use super::answering::{Answered, Answers, answer_tasks};
 use super::{EngineArgs, Fault, Outcome, PipelineArgs, write};
 use crate::eval::breakdown::by_kind;
+use crate::eval::generation::can_be_scored;
 use crate::eval::metrics::{self, Level, Qrels, Run, Scores};
 use crate::eval::tasks::{Task, read_tasks};
 use crate::eval::trec::{read_qrels, write_run};
@@ -22,17 +28,31 @@ use crate::eval::trec::{read_qrels, write_run};
 /// Stands for every node that gives Hits.
 const ALL: &str = "all";
 
-/// Run every task and score what is retrieved.
+/// Run every task and score what is retrieved and answered.
 #[derive(Args)]
 pub struct EvalArgs {
-    #[command(flatten)]
-    pipeline: PipelineArgs,
+    /// The pipeline file; none with --answers.
+    #[arg(required_unless_present = "answers", conflicts_with = "answers")]
+    file: Option<PathBuf>,
+    /// Set one value, as in --set 'corpora.docs.source.path="docs.jsonl"'. The value is RON;
+    /// a path is relative to the working directory.
+    #[arg(long = "set", value_name = "PATH=RON", conflicts_with = "answers")]
+    set: Vec<Override>,
+    /// Score these answers and contexts, in the format of --predictions, in place of a
+    /// pipeline's.
+    #[arg(long, value_name = "ANSWERS.jsonl")]
+    answers: Option<PathBuf>,
     /// MTRAG tasks or BEIR queries, JSON Lines.
     #[arg(long)]
     tasks: PathBuf,
-    /// Judgements: tab-separated query, passage or document, grade.
+    /// Judgements: tab-separated query, passage or document, grade. Without them only answers
+    /// are scored.
     #[arg(long)]
-    qrels: PathBuf,
+    qrels: Option<PathBuf>,
+    /// The file that says what answers are scored with [default: no model, which leaves
+    /// ROUGE-L and abstentions].
+    #[arg(long, value_name = "METRICS.ron")]
+    metrics: Option<PathBuf>,
     /// The nodes whose hits are scored, side by side, or `all` that give Hits; what is written
     /// to files besides is the last one's [default: the last that gives Hits].
     #[arg(long, value_name = "NODE", value_delimiter = ',')]
@@ -47,7 +67,7 @@ pub struct EvalArgs {
     #[arg(long, value_name = "OUT.trec")]
     run: Option<PathBuf>,
     /// Write MTRAG's predictions.
-    #[arg(long, value_name = "OUT.jsonl")]
+    #[arg(long, value_name = "OUT.jsonl", conflicts_with = "answers")]
     predictions: Option<PathBuf>,
     #[command(flatten)]
     engine: EngineArgs,
@@ -68,49 +88,120 @@ impl Scored {
     }
 }
 
+/// What there is to score.
+struct Found {
+    results: HashMap<Arc<str>, Answered>,
+    /// The nodes whose hits there are.
+    nodes: Vec<String>,
+    seconds: Option<f64>,
+}
+
 pub(super) fn run(args: &EvalArgs) -> Outcome {
     let told = |error: anyhow::Error| Fault::Told(error);
-    let plan = args.pipeline.plan()?;
-    let nodes = hits_nodes(&plan, &args.hits)?;
+    let metrics = generation::Metrics::read(args.metrics.as_deref())?;
     let tasks = read_tasks(&args.tasks).map_err(|error| told(error.into()))?;
-    let qrels = judgements(&args.qrels, &tasks)?;
+    let qrels = args.qrels.as_deref().map(|qrels| judgements(qrels, &tasks)).transpose()?;
+    let (plan, nodes) = match &args.file {
+        Some(file) => {
+            let plan = PipelineArgs { file: file.clone(), set: args.set.clone() }.plan()?;
+            let nodes = hits_nodes(&plan, &args.hits, qrels.is_some())?;
+            (Some(wanted(plan, &nodes, args.only_hits)), nodes)
+        }
+        None => (None, vec![predictions::NODE.to_owned()]),
+    };
+    let is_answer = |node: &PlannedNode| node.output == Some(PortType::Answers);
+    let gives_answers = plan.as_ref().is_none_or(|plan| plan.nodes.iter().any(is_answer));
+    if args.metrics.is_some() && !gives_answers {
+        let what = "no node of this pipeline gives Answers to a sink, so there is nothing for `--metrics` to score";
+        return Err(told(anyhow!(what)));
+    }
+    let scores_answers = gives_answers && (args.metrics.is_some() || can_be_scored(&tasks));
+    if qrels.is_none() && !scores_answers {
+        let what = "answers are scored where the pipeline gives them and tasks have a `target` or an `answerability`";
+        return Err(told(anyhow!("there is nothing to score: hits are with `--qrels`, and {what}")));
+    }
+    // What is wrong with a model is told before the pipeline has run for an hour.
+    let scorer = if scores_answers { Some(metrics.load()?) } else { None };
+    let state = match &plan {
+        Some(plan) => args.engine.options(plan).state,
+        None => args.engine.state.clone(),
+    };
 
-    let ends: Vec<Arc<str>> =
-        plan.nodes.iter().filter(|node| node.output.is_none()).map(|node| node.id.clone()).collect();
-    let sinks = ends.iter().filter(|_| !args.only_hits).map(|id| &**id);
-    let ends: Vec<&str> = sinks.chain(nodes.iter().map(String::as_str)).collect();
-    let plan = plan.towards(&ends);
-    let Answers { by_task: results, seconds } = answer_tasks(plan, &args.engine, &tasks, &nodes)?;
-    let failures: Vec<&String> = results.values().filter_map(|result| result.failure.as_ref()).collect();
+    let found = match (plan, args.answers.as_deref()) {
+        (Some(plan), _) => {
+            let Answers { by_task, seconds } = answer_tasks(plan, &args.engine, &tasks, &nodes)?;
+            Found { results: by_task, nodes, seconds: Some(seconds) }
+        }
+        (None, path) => {
+            let path = path.ok_or_else(|| anyhow!("neither a pipeline nor answers"))?;
+            let results = predictions::read(path, &tasks).map_err(|error| told(error.into()))?;
+            Found { results, nodes, seconds: None }
+        }
+    };
+    let failures: Vec<&String> = found.results.values().filter_map(|result| result.failure.as_ref()).collect();
     if let Some(first) = failures.first() {
         eprintln!("warning: {} of {} tasks failed, the first with: {first}", failures.len(), tasks.len());
     }
-    let scored: Vec<(&String, Scored)> = nodes.iter().map(|node| (node, Scored::of(node, &results, &qrels))).collect();
-    let Some((node, Scored { run, level, scores })) = scored.last() else { return Ok(()) };
-    match scored.as_slice() {
-        [_] => print(node, scores, tasks.len(), seconds, *level),
-        several => print_side_by_side(several, tasks.len(), seconds),
+    let mut figures = Map::from_iter([("failed".to_owned(), json!(failures.len()))]);
+    if let Some(qrels) = &qrels {
+        retrieval(&found, &tasks, qrels, args, &mut figures)?;
+    }
+    if let Some(scorer) = scorer {
+        if qrels.is_some() {
+            println!();
+        }
+        let node = found.nodes.last().map_or("", String::as_str);
+        let responses = generation::responses(&tasks, &found.results, node);
+        scorer.score(&tasks, &responses, state.as_deref(), &mut figures)?;
     }
     if let Some(path) = &args.json {
-        let figures = json!({
-            "queries": scores.per_query.len(),
-            "metrics": scores.mean,
-            "by": by_kind(&tasks, scores),
-            "hits": node,
-            "level": level,
-            "failed": failures.len(),
-            "nodes": scored.iter().map(|(node, scored)| ((*node).clone(), json!(scored.scores.mean))).collect::<Map<_, _>>(),
-        });
-        write(path, &format!("{figures:#}\n"))?;
+        write(path, &format!("{:#}\n", Json::Object(figures)))?;
+    }
+    if let Some(path) = &args.predictions {
+        let node = found.nodes.last().map_or("", String::as_str);
+        write(path, &predictions::text(node, &tasks, &found.results))?;
+    }
+    Ok(())
+}
+
+/// What leads to a sink, and to the nodes whose hits are scored, or to these alone.
+fn wanted(plan: Plan, nodes: &[String], only_hits: bool) -> Plan {
+    let ends = plan.nodes.iter().filter(|node| node.output.is_none() && !only_hits).map(|node| node.id.clone());
+    let ends: Vec<Arc<str>> = ends.chain(nodes.iter().map(|node| node.as_str().into())).collect();
+    plan.towards(&ends.iter().map(|id| &**id).collect::<Vec<_>>())
+}
+
+/// Scores hits, prints what they come to, and adds it to the figures.
+fn retrieval(
+    found: &Found,
+    tasks: &[Task],
+    qrels: &Qrels,
+    args: &EvalArgs,
+    figures: &mut Map<String, Json>,
+) -> Outcome {
+    let scored: Vec<(&String, Scored)> =
+        found.nodes.iter().map(|node| (node, Scored::of(node, &found.results, qrels))).collect();
+    let Some((node, Scored { run, level, scores })) = scored.last() else { return Ok(()) };
+    match scored.as_slice() {
+        [_] => print(node, scores, tasks.len(), found.seconds, *level),
+        several => print_side_by_side(several, tasks.len(), found.seconds),
+    }
+    let nodes = scored.iter().map(|(node, scored)| ((*node).clone(), json!(scored.scores.mean)));
+    for (name, value) in [
+        ("queries", json!(scores.per_query.len())),
+        ("metrics", json!(scores.mean)),
+        ("by", json!(by_kind(tasks, scores))),
+        ("hits", json!(node)),
+        ("level", json!(level)),
+        ("nodes", Json::Object(nodes.collect())),
+    ] {
+        figures.insert(name.to_owned(), value);
     }
     if let Some(path) = &args.run {
         let mut file =
             BufWriter::new(File::create(path).with_context(|| format!("cannot write `{}`", path.display()))?);
         write_run(&mut file, run, "turnflow")?;
         file.flush().with_context(|| format!("cannot write `{}`", path.display()))?;
-    }
-    if let Some(path) = &args.predictions {
-        write(path, &predictions(node, &tasks, &results))?;
     }
     Ok(())
 }
@@ -127,10 +218,13 @@ pub(super) fn judgements(path: &Path, tasks: &[Task]) -> Result<Qrels, Fault> {
 }
 
 /// The nodes whose hits are scored, in the order asked for.
-fn hits_nodes(plan: &Plan, wanted: &[String]) -> Result<Vec<String>, Fault> {
+fn hits_nodes(plan: &Plan, wanted: &[String], needed: bool) -> Result<Vec<String>, Fault> {
     let gives = plan.nodes.iter().filter(|node| node.output == Some(PortType::Hits));
     let giving: Vec<String> = gives.map(|node| node.id.to_string()).collect();
     let Some(last) = giving.last() else {
+        if !needed && wanted.is_empty() {
+            return Ok(Vec::new());
+        }
         return Err(Fault::Told(anyhow!("no node of this pipeline gives Hits, so there is nothing to score")));
     };
     if let Some(unknown) = wanted.iter().find(|name| *name != ALL && !giving.contains(name)) {
@@ -164,15 +258,16 @@ pub(super) fn scored_run(node: &str, results: &HashMap<Arc<str>, Answered>, qrel
     (run, level)
 }
 
-fn print(node: &str, scores: &Scores, tasks: usize, seconds: f64, level: Option<Level>) {
+fn print(node: &str, scores: &Scores, tasks: usize, seconds: Option<f64>, level: Option<Level>) {
     let what = match level {
         Some(Level::Document) => "documents",
         Some(Level::Passage) => "passages",
         None => "passages (none of them is judged)",
     };
     println!(
-        "{} queries with judgements, {tasks} tasks, {seconds:.1} s; hits of `{node}`, as {what}",
-        scores.per_query.len()
+        "{} queries with judgements, {tasks} tasks{}; hits of `{node}`, as {what}",
+        scores.per_query.len(),
+        took(seconds)
     );
     println!("{:10}{:>9}{:>9}{:>9}{:>9}", "", "@1", "@3", "@5", "@10");
     for metric in ["recall", "ndcg", "map", "precision", "hit"] {
@@ -190,37 +285,19 @@ fn print(node: &str, scores: &Scores, tasks: usize, seconds: f64, level: Option<
     }
 }
 
+fn took(seconds: Option<f64>) -> String {
+    seconds.map_or(String::new(), |seconds| format!(", {seconds:.1} s"))
+}
+
 /// The figures that retrieval papers give, a line a node.
-fn print_side_by_side(scored: &[(&String, Scored)], tasks: usize, seconds: f64) {
+fn print_side_by_side(scored: &[(&String, Scored)], tasks: usize, seconds: Option<f64>) {
     const SHOWN: [&str; 5] = ["recall@5", "recall@10", "ndcg@5", "ndcg@10", "map@10"];
     let queries = scored.first().map_or(0, |(_, scored)| scored.scores.per_query.len());
-    println!("{queries} queries with judgements, {tasks} tasks, {seconds:.1} s");
+    println!("{queries} queries with judgements, {tasks} tasks{}", took(seconds));
     let width = scored.iter().map(|(node, _)| node.chars().count()).max().unwrap_or(0);
     println!("{:width$}{}", "", SHOWN.map(|metric| format!("{metric:>11}")).concat());
     for (node, Scored { scores, .. }) in scored {
         let value = |metric: &str| scores.mean.get(metric).map_or(String::new(), |value| format!("{value:.4}"));
         println!("{node:width$}{}", SHOWN.map(|metric| format!("{:>11}", value(metric))).concat());
     }
-}
-
-fn predictions(node: &str, tasks: &[Task], results: &HashMap<Arc<str>, Answered>) -> String {
-    let empty = Answered::default();
-    let line = |task: &Task| {
-        let result = results.get(task.id.as_str()).unwrap_or(&empty);
-        let context = |hit: &Hit| json!({"document_id": hit.chunk.id, "text": hit.chunk.text, "score": hit.score});
-        let contexts: Vec<Json> = result.hits(node).iter().take(10).map(context).collect();
-        let said: Vec<Json> =
-            task.input.iter().map(|utterance| json!({"speaker": utterance.speaker, "text": utterance.text})).collect();
-        let prediction = json!({
-            "task_id": task.id,
-            "conversation_id": task.conversation_id,
-            "turn": task.turn,
-            "Collection": task.collection,
-            "input": said,
-            "contexts": contexts,
-            "predictions": [{"text": result.text()}],
-        });
-        format!("{prediction}\n")
-    };
-    tasks.iter().map(line).collect()
 }

@@ -1,0 +1,168 @@
+//! The file that says what answers are scored with.
+//!
+//! ```ron
+//! Metrics(
+//!     models: { "minilm": Onnx(path: "minilm/model.onnx", tokenizer: "minilm/tokenizer.json") },
+//!     encoder: "minilm",
+//! )
+//! ```
+//!
+//! It is read as pipeline files are: the same kinds of models, the same `include`, the same
+//! diagnostics; paths are relative to the file. Every field may be left out.
+
+use std::path::Path;
+
+use serde::Deserialize;
+use turnflow_engine::component::{Ability, Catalog, Check, ModelUse};
+use turnflow_engine::plan::{ModelsFile, PlannedModels, plan_models};
+use turnflow_engine::spec::{from_tree, load};
+use turnflow_operators::nli::Label;
+
+use super::bert_score::Against;
+use super::repass::RepassConfig;
+
+/// Fields of `Metrics`.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default, rename = "Metrics")]
+pub struct MetricsConfig {
+    // Read by the planner.
+    #[serde(rename = "models")]
+    _models: Skipped,
+    /// Passages that an answer is judged by, from the first. Default 5, as MTRAG gives.
+    pub passages: Passages,
+    /// Of ROUGE-L.
+    pub rouge: RougeConfig,
+    /// The encoder of BERTScore. Default none: no Bert figures and no RB_alg.
+    pub encoder: Option<String>,
+    /// Of BERTScore.
+    pub bert: BertConfig,
+    /// The language model, or several, that rate answers (RB_llm, the median); the first one
+    /// judges faithfulness (RL_F). Default none.
+    pub judge: Judges,
+    /// The model of inference of RePASs. Default none.
+    pub nli: Option<String>,
+    /// Of RePASs.
+    pub repass: RepassConfig,
+    /// Of the labels of not knowing.
+    pub idk: IdkConfig,
+}
+
+/// What stands there is for somebody else.
+#[derive(Clone, Debug, Default)]
+struct Skipped;
+
+impl<'de> Deserialize<'de> for Skipped {
+    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        serde::de::IgnoredAny::deserialize(deserializer).map(|_| Self)
+    }
+}
+
+/// How many passages.
+#[derive(Clone, Copy, Debug, Deserialize)]
+#[serde(transparent)]
+pub struct Passages(pub usize);
+
+impl Default for Passages {
+    fn default() -> Self {
+        Self(5)
+    }
+}
+
+/// Fields of `rouge`.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct RougeConfig {
+    /// Whether words are stemmed. Default false, as in MTRAG's evaluation.
+    pub stemmer: bool,
+}
+
+/// Fields of `bert`.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct BertConfig {
+    /// What Bert-K-Precision compares with: `Best` (default) of the passages, or `Joined`.
+    pub passages: Against,
+    /// The precision and recall of unrelated texts, by which figures are rescaled to
+    /// (x − b) / (1 − b). Default none.
+    pub baseline: Option<(f64, f64)>,
+}
+
+/// Fields of `idk`.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct IdkConfig {
+    /// An answer that begins with one of these does not know. Default: `IdkNormalize`'s.
+    pub phrases: Option<Vec<String>>,
+    /// The language model that labels answers. Default none: the phrases do.
+    pub judge: Option<String>,
+}
+
+/// One name, or a list of them.
+#[derive(Clone, Debug, Default)]
+pub struct Judges(pub Vec<String>);
+
+impl<'de> Deserialize<'de> for Judges {
+    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Names;
+        impl<'de> serde::de::Visitor<'de> for Names {
+            type Value = Judges;
+            fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                f.write_str("a model's name in quotes, or a list of them")
+            }
+            fn visit_str<E>(self, name: &str) -> Result<Judges, E> {
+                Ok(Judges(vec![name.to_owned()]))
+            }
+            fn visit_unit<E>(self) -> Result<Judges, E> {
+                Ok(Judges::default())
+            }
+            fn visit_none<E>(self) -> Result<Judges, E> {
+                Ok(Judges::default())
+            }
+            fn visit_seq<A: serde::de::SeqAccess<'de>>(self, mut seq: A) -> Result<Judges, A::Error> {
+                let mut names = Vec::new();
+                while let Some(name) = seq.next_element()? {
+                    names.push(name);
+                }
+                Ok(Judges(names))
+            }
+        }
+        deserializer.deserialize_any(Names)
+    }
+}
+
+impl ModelsFile for MetricsConfig {
+    fn validate(&self, check: &mut Check<'_>) {
+        check.range("passages", self.passages.0, 1, 1000);
+        check.range("repass", self.repass.covered, 0.0, 1.0);
+        for label in [Label::Contradiction, Label::Entailment] {
+            if self.repass.labels.iter().filter(|other| **other == label).count() != 1 {
+                check.error("wrong-value", "repass", format!("`{label:?}` must be among the `labels` once"));
+            }
+        }
+        if let Some((precision, recall)) = self.bert.baseline {
+            check.range("bert", precision, -1.0, 0.999);
+            check.range("bert", recall, -1.0, 0.999);
+        }
+    }
+
+    fn models(&self) -> Vec<ModelUse<'_>> {
+        fn used<'a>(field: &'static str, name: &'a Option<String>, ability: Ability) -> Option<ModelUse<'a>> {
+            name.as_deref().map(|name| ModelUse { field, name, ability })
+        }
+        let judges = self.judge.0.iter();
+        let judges = judges.map(|name| ModelUse { field: "judge", name, ability: Ability::Generate });
+        let others = [
+            used("encoder", &self.encoder, Ability::EmbedTokens),
+            used("nli", &self.nli, Ability::ScorePairs),
+            used("repass.classifier", &self.repass.classifier, Ability::ScorePairs),
+            used("idk.judge", &self.idk.judge, Ability::Generate),
+        ];
+        judges.chain(others.into_iter().flatten()).collect()
+    }
+}
+
+/// Reads a file of metrics.
+pub fn read(path: &Path, catalog: &Catalog) -> PlannedModels<MetricsConfig> {
+    let parse = |tree: &_, sources: &_| from_tree::<MetricsConfig>(tree, sources).map(Box::new);
+    plan_models(load(path, &[]), "Metrics", parse, catalog)
+}

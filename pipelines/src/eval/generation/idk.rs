@@ -1,0 +1,54 @@
+//! Whether a response says that it does not know: by rules, or by a language model.
+//!
+//! The rules are those of the operator `IdkNormalize`. The judge is MTRAG's (Katsis et al.
+//! 2025, appendix F.3): it sees question and response, and says yes, partial or no. With a
+//! judge every response is judged but those that say nothing at all.
+
+use std::sync::Arc;
+
+use turnflow_engine::language::Generator;
+use turnflow_operators::idk_normalize::{IdkRules, PLACES, PROMPT, Said, label};
+
+use super::conditioning::Idk;
+use super::judge::{Trouble, ask, template};
+use super::{Response, Status};
+
+/// Tells who does not know.
+pub struct IdkDetector {
+    rules: IdkRules,
+    judge: Option<Arc<dyn Generator>>,
+}
+
+impl IdkDetector {
+    /// With these phrases or else the operator's own, and a judge if there is one.
+    pub fn new(phrases: Option<Vec<String>>, judge: Option<Arc<dyn Generator>>) -> Self {
+        Self { rules: IdkRules::new(phrases), judge }
+    }
+
+    /// What the response says.
+    ///
+    /// # Errors
+    ///
+    /// The judge failed, or its reply names no label.
+    pub async fn label(&self, question: &str, response: &Response) -> Result<Idk, Trouble> {
+        let text = response.text.trim();
+        if text.is_empty() || response.status == Status::Idk {
+            return Ok(Idk::Yes);
+        }
+        let Some(judge) = &self.judge else {
+            return Ok(match self.rules.says(text) {
+                Said::Nothing => Idk::Yes,
+                Said::Part => Idk::Partial,
+                Said::All => Idk::No,
+            });
+        };
+        let places = [("question", question.trim().into()), ("answer", text.into())];
+        let reply = ask(judge, template(PROMPT, PLACES)?.fill(&places)).await?;
+        match label(&reply.text) {
+            Some("yes") => Ok(Idk::Yes),
+            Some("partial") => Ok(Idk::Partial),
+            Some(_) => Ok(Idk::No),
+            None => Err(Trouble::Unread),
+        }
+    }
+}
