@@ -2,7 +2,8 @@
 //!
 //! The rules are those of the operator `IdkNormalize`. The judge is MTRAG's (Katsis et al.
 //! 2025, appendix F.3): it sees question and response, and says yes, partial or no. With a
-//! judge every response is judged but those that say nothing at all.
+//! judge every response is judged but those that say nothing at all, or that the pipeline
+//! itself has given the status `idk`.
 
 use std::sync::Arc;
 

@@ -174,6 +174,19 @@ fn models_that_are_not_what_they_should_be_are_told() {
     assert_eq!(error, "model `llm`: it cannot do what is asked of it");
 }
 
+/// Why it exists: nothing else reads these files where their models are not fetched.
+#[test]
+fn the_shipped_files_are_good_but_for_models_to_be_fetched() {
+    for file in ["metrics.ron", "metrics-local.ron"] {
+        let planned = super::config::read(&Path::new(env!("CARGO_MANIFEST_DIR")).join(file), &crate::CATALOG);
+        let wrong: Vec<_> = planned.diagnostics.iter().filter(|found| found.missing.is_none()).collect();
+        assert!(wrong.is_empty(), "{file}: {wrong:?}");
+        for missing in planned.diagnostics.iter().filter_map(|found| found.missing.as_deref()) {
+            assert!(crate::models::fetches(missing).is_some(), "{file}: nothing fetches {}", missing.display());
+        }
+    }
+}
+
 /// Against the formula of the package `bert_score` in numpy, on the states that the same file
 /// gives in ONNX Runtime (`tests/data/generation/make_golden.py`); the package itself was not
 /// run, since it needs PyTorch.
