@@ -242,11 +242,10 @@ fn solve(mut matrix: Vec<Vec<f64>>, mut right: Vec<f64>) -> Vec<f64> {
         if matrix[at][at].abs() < 1e-12 {
             continue;
         }
+        let row = matrix[at].clone();
         for below in at + 1..size {
-            let factor = matrix[below][at] / matrix[at][at];
-            for column in at..size {
-                matrix[below][column] -= factor * matrix[at][column];
-            }
+            let factor = matrix[below][at] / row[at];
+            matrix[below].iter_mut().zip(&row).skip(at).for_each(|(value, above)| *value -= factor * above);
             right[below] -= factor * right[at];
         }
     }
@@ -285,7 +284,7 @@ mod tests {
     fn examples() -> Vec<Example> {
         let noise = |n: usize| ((n * 7919) % 101) as f64 / 101.0;
         let one = |n: usize| {
-            let answerable = n % 3 != 0;
+            let answerable = !n.is_multiple_of(3);
             let first = if answerable { 10.0 } else { 4.0 } + 6.0 * noise(n + 13);
             Example { signals: vec![first, noise(n), 5.0], answerable, gives_up: false, fold: n % 2 }
         };
