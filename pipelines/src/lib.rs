@@ -6,6 +6,7 @@ pub mod diagnostics;
 pub mod eval;
 pub mod graph;
 pub mod models;
+pub mod report;
 
 use turnflow_engine::component::Catalog;
 

@@ -11,6 +11,7 @@ use turnflow_engine::plan::Plan;
 use turnflow_engine::record::{Answer, Hit, Item, Speaker, TurnRecord, Utterance, Value};
 use turnflow_engine::run::Options;
 
+use super::trace::describe;
 use super::{EngineArgs, Fault, progress, start};
 use crate::eval::tasks::{self, Task};
 
@@ -24,12 +25,14 @@ pub(super) struct Answered {
     pub notes: Arc<[String]>,
     /// Why a node gave nothing.
     pub failure: Option<String>,
+    /// What every node gave, if that was asked for.
+    pub trace: Vec<(String, String)>,
 }
 
 impl Answered {
     /// What is known without a pipeline: what `node` stands for found, and the answer.
     pub fn given(node: &str, hits: Vec<Hit>, answer: Option<Arc<Answer>>, failure: Option<String>) -> Self {
-        Self { hits: BTreeMap::from([(node.to_owned(), hits)]), answer, notes: Arc::default(), failure }
+        Self { hits: BTreeMap::from([(node.to_owned(), hits)]), answer, failure, ..Self::default() }
     }
 
     /// What a node found.
@@ -51,12 +54,13 @@ pub(super) struct Answers {
     pub seconds: f64,
 }
 
-/// Runs every task and keeps what these nodes find.
+/// Runs every task and keeps what these nodes find; `traced`, what every node gave too.
 pub(super) fn answer_tasks(
     plan: Plan,
     engine: &EngineArgs,
     tasks: &[Task],
     nodes: &[String],
+    traced: bool,
 ) -> Result<Answers, Fault> {
     let results: Arc<Mutex<HashMap<Arc<str>, Answered>>> = Arc::default();
     let (for_observer, nodes) = (results.clone(), nodes.to_vec());
@@ -67,6 +71,9 @@ pub(super) fn answer_tasks(
     let observer = move |id: &str, item: &Item| {
         let Ok(mut results) = for_observer.lock() else { return };
         let result = results.entry(item.turn.conversation_id.clone()).or_default();
+        if traced && item.value != Value::Turn {
+            result.trace.push((id.to_owned(), describe(&item.value)));
+        }
         match &item.value {
             Value::Hits(hits) if nodes.iter().any(|node| node == id) => {
                 result.hits.insert(id.to_owned(), hits.hits.clone());

@@ -13,9 +13,6 @@ use turnflow_engine::run::Options;
 
 use super::{EngineArgs, Fault, Outcome, PipelineArgs, start};
 
-/// Hits that a trace shows of each node.
-const TRACED_HITS: usize = 5;
-
 /// Ask one question; prints the answer and its passages.
 #[derive(Args)]
 pub struct AskArgs {
@@ -86,7 +83,7 @@ pub(super) fn run(args: &AskArgs) -> Outcome {
     engine.join()?;
     if args.trace {
         for (node, value) in trace.lock().map(|trace| trace.clone()).unwrap_or_default() {
-            println!("{node}: {}", describe(&value));
+            println!("{node}: {}", super::trace::describe(&value));
         }
         println!();
     }
@@ -98,29 +95,6 @@ pub(super) fn run(args: &AskArgs) -> Outcome {
     match answer.status {
         Status::Failed => Err(Fault::Run(anyhow!("the turn failed"))),
         Status::Answered | Status::Idk => Ok(()),
-    }
-}
-
-fn describe(value: &Value) -> String {
-    match value {
-        Value::Turn => "the turn".into(),
-        Value::Query(query) => {
-            let parts: String = query.parts.iter().map(|part| format!("\n    {part:?}")).collect();
-            format!("query {:?}{parts}", query.text)
-        }
-        Value::Prompt(prompt) => format!("prompt\n{}", prompt.prompt.plain()),
-        Value::Hits(hits) => {
-            let line = |hit: &turnflow_engine::record::Hit| format!("\n    {:>9.4}  {}", hit.score, hit.chunk.id);
-            let lines: String = hits.hits.iter().take(TRACED_HITS).map(line).collect();
-            let more = hits.hits.len().saturating_sub(TRACED_HITS);
-            let more = if more > 0 { format!("\n    and {more} more") } else { String::new() };
-            format!("{} hits{lines}{more}", hits.hits.len())
-        }
-        Value::Answer(answer) => {
-            let support = answer.support.map_or(String::new(), |support| format!(", support {support:.3}"));
-            format!("{:?}{support}: {}", answer.status, answer.text)
-        }
-        Value::Failed(failure) => format!("failed at `{}`: {}", failure.node, failure.reason),
     }
 }
 

@@ -72,7 +72,8 @@ pub(super) fn run(args: &CalibrateArgs) -> Outcome {
     let plan = args.pipeline.plan()?;
     let node = node(&plan, args.node.as_deref())?;
     let only: Vec<Task> = labelled.iter().map(|(task, _)| (*task).clone()).collect();
-    let answers = |plan: Plan| answer_tasks(plan.towards(&[&node]), &args.engine, &only, std::slice::from_ref(&node));
+    let answers =
+        |plan: Plan| answer_tasks(plan.towards(&[&node]), &args.engine, &only, std::slice::from_ref(&node), false);
 
     let before = answers(plan)?.by_task;
     // Without a threshold, so that every task shows its evidence.

@@ -27,6 +27,7 @@ mod models;
 mod output;
 mod progress;
 mod run;
+mod trace;
 mod tune;
 
 use std::io::IsTerminal;

@@ -132,7 +132,8 @@ fn questions(
             let first = planned.diagnostics.first().map(|found| found.message.clone()).unwrap_or_default();
             Fault::Told(anyhow!("with all weight on list {} of `{}`: {first}", list + 1, args.node))
         })?;
-        let answers = answer_tasks(plan.towards(&[&args.node]), &args.engine, tasks, std::slice::from_ref(&args.node))?;
+        let answers =
+            answer_tasks(plan.towards(&[&args.node]), &args.engine, tasks, std::slice::from_ref(&args.node), false)?;
         warn_of_failures(&answers.by_task);
         let (run, level) = scored_run(&args.node, &answers.by_task, qrels);
         if level == Some(Level::Document) {

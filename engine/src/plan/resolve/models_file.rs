@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::{Resolver, head};
-use crate::component::{Catalog, Check, ModelUse, Parse};
+use crate::component::{Catalog, Check, ModelUse, Parse, Texts};
 use crate::plan::PlannedModel;
 use crate::spec::{Diagnostic, Sources, Span, Tree};
 
@@ -25,7 +25,7 @@ pub(in crate::plan) fn resolve<C: ModelsFile>(
     catalog: &Catalog,
     diagnostics: &mut Vec<Diagnostic>,
 ) -> Option<(C, BTreeMap<String, PlannedModel>)> {
-    let mut resolver = Resolver { sources, catalog, diagnostics };
+    let mut resolver = Resolver { sources, catalog, diagnostics, texts: Texts::new() };
     if tree.name().is_none_or(|found| found.text != name) || tree.entries().is_none() {
         let message = format!("this file holds `{name}(…)`, not {}", tree.describe());
         let label = format!("expected `{name}(…)`");

@@ -3,6 +3,7 @@
 
 mod generation;
 mod predictions;
+mod report;
 mod table;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -24,7 +25,7 @@ use crate::eval::breakdown::by_kind;
 use crate::eval::generation::can_be_scored;
 use crate::eval::metrics::{self, Level, Qrels, Run, Scores};
 use crate::eval::tasks::{Task, read_tasks};
-use crate::eval::trec::{read_qrels, write_run};
+use crate::eval::trec::{read_qrels, read_run, write_run};
 
 /// Stands for every node that gives Hits.
 const ALL: &str = "all";
@@ -61,6 +62,21 @@ pub struct EvalArgs {
     /// Run only what gives these hits, and no answers.
     #[arg(long)]
     only_hits: bool,
+    /// Only so many tasks, drawn by --seed.
+    #[arg(long, value_name = "N")]
+    sample: Option<usize>,
+    /// Which tasks --sample draws.
+    #[arg(long, default_value_t = 0)]
+    seed: u64,
+    /// A TREC run to compare with, task by task.
+    #[arg(long, value_name = "RUN.trec", requires = "qrels")]
+    against: Option<PathBuf>,
+    /// Write a page to look at, and the data behind it, to a directory.
+    #[arg(long, value_name = "DIR")]
+    report: Option<PathBuf>,
+    /// Another run's report, to be shown side by side in this one.
+    #[arg(long, value_name = "DIR", requires = "report")]
+    beside: Option<PathBuf>,
     /// Write the figures.
     #[arg(long, value_name = "OUT")]
     json: Option<PathBuf>,
@@ -101,6 +117,8 @@ pub(super) fn run(args: &EvalArgs) -> Outcome {
     let told = |error: anyhow::Error| Fault::Told(error);
     let metrics = generation::Metrics::read(args.metrics.as_deref())?;
     let tasks = read_tasks(&args.tasks).map_err(|error| told(error.into()))?;
+    let tasks = sample(tasks, args.sample, args.seed);
+    let beside = args.beside.as_deref().map(crate::report::read).transpose().map_err(|error| told(error.into()))?;
     let qrels = args.qrels.as_deref().map(|qrels| judgements(qrels, &tasks)).transpose()?;
     let (plan, nodes) = match &args.file {
         Some(file) => {
@@ -123,6 +141,7 @@ pub(super) fn run(args: &EvalArgs) -> Outcome {
     }
     // What is wrong with a model is told before the pipeline has run for an hour.
     let scorer = if scores_answers { Some(metrics.load()?) } else { None };
+    let (title, hash) = plan.as_ref().map_or_else(Default::default, |plan| (plan.name.clone(), plan.hash.to_string()));
     let state = match &plan {
         Some(plan) => args.engine.options(plan).state,
         None => args.engine.state.clone(),
@@ -130,7 +149,7 @@ pub(super) fn run(args: &EvalArgs) -> Outcome {
 
     let found = match (plan, args.answers.as_deref()) {
         (Some(plan), _) => {
-            let Answers { by_task, seconds } = answer_tasks(plan, &args.engine, &tasks, &nodes)?;
+            let Answers { by_task, seconds } = answer_tasks(plan, &args.engine, &tasks, &nodes, args.report.is_some())?;
             Found { results: by_task, nodes, seconds: Some(seconds) }
         }
         (None, path) => {
@@ -144,9 +163,11 @@ pub(super) fn run(args: &EvalArgs) -> Outcome {
         eprintln!("warning: {} of {} tasks failed, the first with: {first}", failures.len(), tasks.len());
     }
     let mut figures = Map::from_iter([("failed".to_owned(), json!(failures.len()))]);
-    if let Some(qrels) = &qrels {
-        retrieval(&found, &tasks, qrels, args, &mut figures)?;
-    }
+    figures.extend(found.seconds.map(|seconds| ("seconds".to_owned(), json!(seconds))));
+    let scores = match &qrels {
+        Some(qrels) => retrieval(&found, &tasks, qrels, args, &mut figures)?,
+        None => None,
+    };
     if let Some(scorer) = scorer {
         if qrels.is_some() {
             println!();
@@ -154,6 +175,13 @@ pub(super) fn run(args: &EvalArgs) -> Outcome {
         let node = found.nodes.last().map_or("", String::as_str);
         let responses = generation::responses(&tasks, &found.results, node);
         scorer.score(&tasks, &responses, state.as_deref(), &mut figures)?;
+    }
+    if let Some(directory) = &args.report {
+        let tasks_file = args.tasks.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
+        let head = crate::report::Report { title, pipeline: hash, tasks_file, ..Default::default() };
+        let report = report::make(head, &tasks, &found, qrels.as_ref(), scores.as_ref(), &figures);
+        let page = crate::report::write(directory, &report, beside.as_ref())?;
+        println!("report: {}", page.display());
     }
     if let Some(path) = &args.json {
         write(path, &format!("{:#}\n", Json::Object(figures)))?;
@@ -179,10 +207,10 @@ fn retrieval(
     qrels: &Qrels,
     args: &EvalArgs,
     figures: &mut Map<String, Json>,
-) -> Outcome {
+) -> Result<Option<Scores>, Fault> {
     let scored: Vec<(&String, Scored)> =
         found.nodes.iter().map(|node| (node, Scored::of(node, &found.results, qrels))).collect();
-    let Some((node, Scored { run, level, scores })) = scored.last() else { return Ok(()) };
+    let Some((node, Scored { run, level, scores })) = scored.last() else { return Ok(None) };
     match scored.as_slice() {
         [_] => table::print(node, scores, tasks.len(), found.seconds, *level),
         several => table::print_side_by_side(several, tasks.len(), found.seconds),
@@ -195,8 +223,14 @@ fn retrieval(
         ("hits", json!(node)),
         ("level", json!(level)),
         ("nodes", Json::Object(nodes.collect())),
+        ("intervals", table::intervals(scores)),
     ] {
         figures.insert(name.to_owned(), value);
+    }
+    if let Some(path) = &args.against {
+        let other = read_run(path).map_err(|error| Fault::Told(error.into()))?;
+        let other = metrics::score(qrels, &other);
+        figures.insert("against".to_owned(), table::print_against(&path.display().to_string(), scores, &other));
     }
     if let Some(path) = &args.run {
         let mut file =
@@ -204,7 +238,20 @@ fn retrieval(
         write_run(&mut file, run, "turnflow")?;
         file.flush().with_context(|| format!("cannot write `{}`", path.display()))?;
     }
-    Ok(())
+    Ok(scored.into_iter().next_back().map(|(_, scored)| scored.scores))
+}
+
+/// So many of the tasks, in their order; which, is decided by each one's id and the seed, so
+/// that a task that is added to the file changes little.
+fn sample(mut tasks: Vec<Task>, size: Option<usize>, seed: u64) -> Vec<Task> {
+    use sha2::{Digest, Sha256};
+    let Some(size) = size.filter(|size| *size < tasks.len()) else { return tasks };
+    let draw = |task: &Task| Sha256::new().chain_update(seed.to_le_bytes()).chain_update(&task.id).finalize();
+    let mut drawn: Vec<_> = tasks.iter().map(draw).collect();
+    drawn.sort_unstable();
+    drawn.truncate(size);
+    tasks.retain(|task| drawn.binary_search(&draw(task)).is_ok());
+    tasks
 }
 
 /// The judgements of these tasks.

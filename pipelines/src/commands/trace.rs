@@ -1,0 +1,30 @@
+//! What a node gave, in a few lines.
+
+use turnflow_engine::record::{Hit, Value};
+
+/// Hits that a trace shows of each node.
+const TRACED_HITS: usize = 5;
+
+/// A node's value in a few lines.
+pub(super) fn describe(value: &Value) -> String {
+    match value {
+        Value::Turn => "the turn".into(),
+        Value::Query(query) => {
+            let parts: String = query.parts.iter().map(|part| format!("\n    {part:?}")).collect();
+            format!("query {:?}{parts}", query.text)
+        }
+        Value::Prompt(prompt) => format!("prompt\n{}", prompt.prompt.plain()),
+        Value::Hits(hits) => {
+            let line = |hit: &Hit| format!("\n    {:>9.4}  {}", hit.score, hit.chunk.id);
+            let lines: String = hits.hits.iter().take(TRACED_HITS).map(line).collect();
+            let more = hits.hits.len().saturating_sub(TRACED_HITS);
+            let more = if more > 0 { format!("\n    and {more} more") } else { String::new() };
+            format!("{} hits{lines}{more}", hits.hits.len())
+        }
+        Value::Answer(answer) => {
+            let support = answer.support.map_or(String::new(), |support| format!(", support {support:.3}"));
+            format!("{:?}{support}: {}", answer.status, answer.text)
+        }
+        Value::Failed(failure) => format!("failed at `{}`: {}", failure.node, failure.reason),
+    }
+}
