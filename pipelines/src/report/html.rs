@@ -26,6 +26,15 @@ dl { display: grid; grid-template-columns: 9rem 1fr; gap: .2rem 1rem; } dt { col
 @media (max-width: 40rem) { dl { grid-template-columns: 1fr; } section { overflow-x: auto; } }
 ";
 
+/// What a run is called beside another: by its hash too, where both are of one pipeline.
+pub(super) fn name(report: &Report, other: &Report) -> String {
+    if report.title == other.title {
+        format!("{} {}", report.title, report.pipeline.get(..8).unwrap_or_default())
+    } else {
+        report.title.clone()
+    }
+}
+
 /// The whole page.
 pub(super) fn page(report: &Report, beside: Option<&Report>) -> String {
     let seconds = report.figures.get("seconds").and_then(serde_json::Value::as_f64);
@@ -35,8 +44,8 @@ pub(super) fn page(report: &Report, beside: Option<&Report>) -> String {
     let legend = beside.map_or(String::new(), |other| {
         format!(
             "<p><span class=\"swatch a\"></span>{}<span class=\"swatch b\"></span>{}</p>",
-            Text(&report.title),
-            Text(&other.title)
+            Text(&name(report, other)),
+            Text(&name(other, report))
         )
     });
     let body = [

@@ -40,7 +40,7 @@ pub(super) fn summary(report: &Report, beside: Option<&Report>) -> String {
         let _ = write!(
             out,
             "<th>{}</th><th>difference</th><th>95 %</th><th>p</th><th>better, worse</th>",
-            Text(&other.title)
+            Text(&super::html::name(other, report))
         );
     }
     out.push_str("</tr></thead><tbody>");
@@ -60,9 +60,9 @@ pub(super) fn summary(report: &Report, beside: Option<&Report>) -> String {
                         out,
                         "<td>{:.4}</td><td{sure}>{:+.4}</td><td>{:+.3} to {:+.3}</td><td{sure}>{:.4}</td><td>{}, {}</td>",
                         theirs.mean,
-                        difference.interval.mean,
-                        difference.interval.low,
-                        difference.interval.high,
+                        plain(difference.interval.mean),
+                        plain(difference.interval.low),
+                        plain(difference.interval.high),
                         difference.p,
                         difference.better,
                         difference.worse
@@ -149,7 +149,7 @@ pub(super) fn plots(report: &Report, beside: Option<&Report>) -> String {
     }
     out.push_str("</div>");
     if let Some((score, bins)) = reliability(report) {
-        let second = beside.and_then(reliability).map(|(_, bins)| bins);
+        let second = beside.and_then(reliability).filter(|(other, _)| *other == score).map(|(_, bins)| bins);
         out.push_str("<div class=\"plots\">");
         out.push_str(&plot::reliability(score, &bins, second.as_deref()));
         out.push_str("</div>");
@@ -235,6 +235,11 @@ fn turn_details(task: &TaskReport, metric: &str, beside: Option<&Report>) -> Str
         out.push_str("</tbody></table>");
     }
     out + "</details>"
+}
+
+/// Without the sign of what is 0 but for rounding.
+fn plain(value: f64) -> f64 {
+    if value.abs() < 5e-5 { 0.0 } else { value }
 }
 
 fn short(text: &str, characters: usize) -> String {

@@ -1,0 +1,152 @@
+//! What an answer's text alone says of not knowing.
+
+use regex::Regex;
+
+use crate::reply::{clean, strip};
+
+/// An answer that says one of these somewhere may not know.
+const HINTS: &[&str] = &[
+    "not mention",
+    "no information",
+    "not specif",
+    "unable to",
+    "cannot",
+    "can't",
+    "not provide",
+    "not contain",
+    "not state",
+    "not say",
+    "not enough",
+    "insufficient",
+    "do not have",
+    "don't have",
+    "not sure",
+    "not clear",
+    "not know",
+    "don't know",
+    "unclear",
+    "unknown",
+];
+
+pub(super) fn default_prefixes() -> Vec<String> {
+    ["answer:", "the answer is:", "response:", "agent:", "assistant:", "a:", "final answer:"].map(String::from).into()
+}
+
+pub(super) fn default_patterns() -> Vec<String> {
+    vec![r"(?i)based on the (provided |given |above )?(sources|passages|documents|context|information)( provided| given)?[,:]".into()]
+}
+
+pub(super) fn default_phrases() -> Vec<String> {
+    [
+        "i do not know",
+        "i don't know",
+        "i am not sure",
+        "i'm not sure",
+        "i cannot answer",
+        "i can't answer",
+        "i am unable to answer",
+        "i'm unable to answer",
+        "i do not have enough information",
+        "i don't have enough information",
+        "i do not have specific information",
+        "i don't have specific information",
+        "there is not enough information",
+        "there isn't enough information",
+        "the context does not",
+        "the passages do not",
+        "the documents do not",
+        "the provided context does not",
+        "not mentioned in the",
+        "no answer",
+        "unanswerable",
+        "idk",
+        "unknown",
+    ]
+    .map(String::from)
+    .into()
+}
+
+/// What the rules say of a text alone, for those who judge answers that are given already.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Said {
+    /// It says that it does not know, and no more.
+    Nothing,
+    /// It says so of a part, and goes on to answer.
+    Part,
+    /// It does not say so.
+    All,
+}
+
+/// The rules of `IdkNormalize`.
+pub struct IdkRules {
+    prefixes: Vec<String>,
+    patterns: Vec<Regex>,
+    phrases: Vec<String>,
+}
+
+impl IdkRules {
+    /// With these phrases, or the operator's own.
+    pub fn new(phrases: Option<Vec<String>>) -> Self {
+        Self::of(default_prefixes(), &default_patterns(), &phrases.unwrap_or_else(default_phrases))
+    }
+
+    /// Of the operator's fields; `check` has refused patterns that are no regular expressions.
+    pub(super) fn of(prefixes: Vec<String>, patterns: &[String], phrases: &[String]) -> Self {
+        let phrases = phrases.iter().map(|phrase| words(phrase)).filter(|phrase| !phrase.is_empty()).collect();
+        let patterns = patterns.iter().filter_map(|pattern| Regex::new(&format!("^(?:{pattern})")).ok()).collect();
+        Self { prefixes, patterns, phrases }
+    }
+
+    /// What an answer's text says of not knowing.
+    pub fn says(&self, text: &str) -> Said {
+        let text = self.plain(text);
+        if text.is_empty() || self.gives_up(text) {
+            return Said::Nothing;
+        }
+        let said = words(text);
+        // A single word ("unknown") within a sentence says nothing of the question.
+        let mut phrases = self.phrases.iter().filter(|phrase| phrase.contains(' '));
+        if phrases.any(|phrase| said.contains(phrase.as_str())) { Said::Part } else { Said::All }
+    }
+
+    /// Whether a text speaks of something missing, so that rules alone cannot tell.
+    pub(super) fn is_undecided(&self, text: &str) -> bool {
+        let said = words(text);
+        HINTS.iter().any(|hint| said.contains(hint)) || self.phrases.iter().any(|phrase| said.contains(phrase.as_str()))
+    }
+
+    /// The text without prefixes.
+    pub(super) fn plain<'t>(&self, text: &'t str) -> &'t str {
+        let mut text = strip(text, &self.prefixes);
+        while let Some(found) = self.patterns.iter().find_map(|pattern| pattern.find(text)).filter(|m| !m.is_empty()) {
+            text = strip(&text[found.end()..], &self.prefixes);
+        }
+        text
+    }
+
+    /// An answer that starts by giving up and goes on to answer ("I do not have specific
+    /// information on X. However, …") does answer.
+    pub(super) fn gives_up(&self, text: &str) -> bool {
+        let said = words(text);
+        let goes_on = ["however ", "but "].iter().any(|turn| said.contains(turn));
+        self.phrases.iter().any(|phrase| {
+            let begins =
+                said == *phrase || said.strip_prefix(phrase.as_str()).is_some_and(|rest| rest.starts_with(' '));
+            begins && !goes_on
+        })
+    }
+}
+
+/// The label in a judge's reply: `yes`, `partial` or `no`.
+pub fn label(reply: &str) -> Option<&'static str> {
+    let reply = clean(reply).to_lowercase();
+    let mut words = reply.split(|c: char| !c.is_alphanumeric());
+    words.find_map(|word| ["yes", "partial", "no"].into_iter().find(|label| *label == word))
+}
+
+/// Lower-cased words joined by blanks, apostrophes kept and made one kind.
+fn words(text: &str) -> String {
+    let text = text.to_lowercase().replace('’', "'");
+    let words = text.split(|c: char| !(c.is_alphanumeric() || c == '\'')).filter(|word| !word.is_empty());
+    words.collect::<Vec<_>>().join(" ")
+}

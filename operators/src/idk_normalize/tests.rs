@@ -1,0 +1,98 @@
+//! Ways of not knowing, and of knowing.
+
+use super::*;
+use crate::test_generator::{Scripted, answer, call, operator};
+use crate::test_turn::turn;
+use turnflow_engine::record::Query;
+
+fn normalize(text: &str, support: Option<f32>) -> (String, Status) {
+    let config = IdkNormalizeConfig {
+        _input: String::new(),
+        sentence: "IDK.".into(),
+        prefixes: default_prefixes(),
+        phrases: default_phrases(),
+        min_support: Some(0.3),
+        patterns: default_patterns(),
+        confidence: None,
+        judge: None,
+        prompt: None,
+        sampling: SamplingFields::default(),
+    };
+    let query = Query::new("q");
+    let answer = Answer {
+        query,
+        text: text.into(),
+        status: Status::Answered,
+        hits: vec![],
+        checks: Default::default(),
+        support,
+    };
+    let (answer, _) = IdkNormalize::new(config, None).normalize(&answer);
+    (answer.text.to_string(), answer.status)
+}
+
+#[test]
+fn ways_of_not_knowing_become_one() {
+    for text in
+        ["I don’t know.", "Answer: I do not know the price", "", "  IDK ", "Unanswerable.", "The passages do not say."]
+    {
+        assert_eq!(normalize(text, None), ("IDK.".into(), Status::Idk), "{text:?}");
+    }
+}
+
+#[test]
+fn answers_stay_without_their_prefixes() {
+    for (text, want) in [
+        ("Answer: Paris.", "Paris."),
+        ("ANSWER: Response:  Paris.", "Paris."),
+        ("Unknowns are solved for.", "Unknowns are solved for."),
+        ("I do not know all. However, it is blue.", "I do not know all. However, it is blue."),
+        ("Based on the sources, Paris.", "Paris."),
+        ("Answer: based on the provided context: it is", "it is"),
+        ("é", "é"),
+    ] {
+        assert_eq!(normalize(text, Some(0.9)), (want.into(), Status::Answered), "{text:?}");
+    }
+}
+
+#[test]
+fn low_support_is_not_knowing() {
+    assert_eq!(normalize("Paris.", Some(0.29)).1, Status::Idk);
+    assert_eq!(normalize("Paris.", Some(0.3)).1, Status::Answered);
+}
+
+#[test]
+fn evidence_is_weighed() {
+    let config = r#"(input: "answer", sentence: "IDK.",
+            confidence: Some((weights: {"dense top": 4.0, "support": 1.0}, bias: -2.0, threshold: 0.6)))"#;
+    let operator = operator::<IdkNormalizeConfig>(config, &Default::default());
+    for (top, want, probability) in [(0.9, "Paris.", 0.832018), (0.5, "IDK.", 0.5)] {
+        let Value::Answer(given) = answer("q", "Paris.", &[]) else { panic!() };
+        let mut given = Answer::clone(&given);
+        given.checks.insert("evidence".into(), serde_json::json!({"dense top": top}));
+        let (Value::Answer(got), notes) = call(&operator, turn(&[], "q"), Value::Answer(Arc::new(given))) else {
+            panic!()
+        };
+        assert_eq!((&*got.text, &got.checks["confidence"]), (want, &serde_json::json!(probability)));
+        assert_eq!(notes, ["no evidence of support"]);
+    }
+}
+
+#[test]
+fn the_judge_is_asked_where_rules_cannot_decide() {
+    let config = r#"(input: "answer", sentence: "IDK.", judge: Some("llm"))"#;
+    let undecided = "It is blue. The price is not mentioned.";
+    for (text, judge, want, calls, label, notes) in [
+        ("Paris.", Scripted::fails(), "Paris.", 0, None, 0),
+        ("I do not know.", Scripted::fails(), "IDK.", 0, None, 0),
+        (undecided, Scripted::says(" Yes."), "IDK.", 1, Some("yes"), 0),
+        (undecided, Scripted::says("Label: partial"), undecided, 1, Some("partial"), 0),
+        (undecided, Scripted::says("Hm"), undecided, 1, None, 1),
+        (undecided, Scripted::fails(), undecided, 1, None, 1),
+    ] {
+        let operator = operator::<IdkNormalizeConfig>(config, &judge.models());
+        let (Value::Answer(got), told) = call(&operator, turn(&[], "q"), answer("q", text, &[])) else { panic!() };
+        let said = got.checks.get("idk").and_then(|label| label.as_str());
+        assert_eq!((&*got.text, judge.calls(), said, told.len()), (want, calls, label, notes), "{text}");
+    }
+}
