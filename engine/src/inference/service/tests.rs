@@ -60,17 +60,30 @@ fn outputs_keep_the_order_and_batches_the_budget() {
 /// Arrivals of every length while the model works must not be batched with each other.
 #[test]
 fn batches_hold_neighbours_in_length_though_the_queue_refills() {
-    let (service, batches, gate) = service(Limits { batch_inputs: 8, batch_tokens: 100_000, queue: 512 });
-    let lengths: Vec<usize> = (0..4000).map(|n| 14 + (n * 7919) % 500).collect();
-    let hold = gate.lock();
-    std::thread::scope(|scope| {
-        let asked = scope.spawn(|| block(service.call(lengths, Urgency::Corpus)));
-        drop(hold);
-        asked.join().unwrap().unwrap();
-    });
-    let usage = service.usage();
-    assert_eq!(batches.try_iter().map(|batch| batch.len()).sum::<usize>(), 4000);
-    assert!(usage.padded as f64 / (usage.tokens as f64) < 1.1, "{usage:?}");
+    let limits = Limits { batch_inputs: 8, batch_tokens: 100_000, queue: 512 };
+    let room = Arc::new(Semaphore::new(limits.queue));
+    let (reply, _answer) = oneshot::channel();
+    let request = Arc::new(Request::new(4000, reply));
+    let mut lengths = (0..4000).map(|n| 14 + (n * 7919) % 500).enumerate();
+    let mut queue = Queue::<Doubler>::new();
+    let mut arrive = |queue: &mut Queue<Doubler>, count: usize| {
+        for (index, input) in lengths.by_ref().take(count) {
+            let _room = room.clone().try_acquire_owned().unwrap();
+            queue.push(Job { input, index, request: request.clone(), _room }, Urgency::Corpus);
+        }
+    };
+    arrive(&mut queue, 256);
+    let (mut inputs, mut tokens, mut padded) = (0, 0, 0);
+    loop {
+        let batch: Vec<usize> = take_batch(&mut queue, limits).iter().map(|job| job.input).collect();
+        let Some(longest) = batch.iter().max() else { break };
+        inputs += batch.len();
+        tokens += batch.iter().sum::<usize>();
+        padded += batch.len() * longest;
+        arrive(&mut queue, batch.len());
+    }
+    assert_eq!(inputs, 4000);
+    assert!(padded as f64 / (tokens as f64) < 1.1, "{tokens} tokens, {padded} with padding");
 }
 
 #[test]
