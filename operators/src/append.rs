@@ -79,10 +79,7 @@ impl Operator for Append {
 fn append(lists: &[&[Hit]], top: usize) -> Vec<Hit> {
     let mut seen = HashSet::new();
     let new = lists.iter().copied().flatten().filter(|hit| seen.insert(hit.chunk.id.clone()));
-    new.take(top)
-        .zip(1_u16..)
-        .map(|(hit, place)| Hit { chunk: hit.chunk.clone(), score: 1.0 / f32::from(place) })
-        .collect()
+    new.take(top).zip(1_u32..).map(|(hit, place)| Hit { chunk: hit.chunk.clone(), score: 1.0 / place as f32 }).collect()
 }
 
 #[cfg(test)]

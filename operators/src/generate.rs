@@ -11,7 +11,7 @@
 //! `Prompt`), it is used as it is, and the fields that make prompts are not looked at.
 //!
 //! Without passages no model is asked, and the answer is that there is none (RAGTUM, section
-//! 4.4). So it is when the model says the sentence `idk`. Citations `[n]` are checked: one of a
+//! 4.4), unless `without_passages: Ask`. So it is when the model says the sentence `idk`. Citations `[n]` are checked: one of a
 //! passage that is not there is removed, with a note; the passages that are cited are told in
 //! `checks.citations`. The answer's hits are the prompt's passages. A model that fails fails the
 //! turn: an answer cannot be done without. Cost: one call a turn.
@@ -77,12 +77,25 @@ pub struct GenerateConfig {
     /// What is said when the passages do not answer.
     #[serde(default = "prompting::default_idk")]
     pub idk: String,
+    /// What becomes of a turn without passages: `Idk` (default), or `Ask` for asking the model.
+    #[serde(default)]
+    pub without_passages: WithoutPassages,
     /// Only so many words of the answer's first line, for answers that are spans. Default: all.
     #[serde(default)]
     pub words: Option<usize>,
     /// How to generate; what is left out is the model's own.
     #[serde(default)]
     pub sampling: SamplingFields,
+}
+
+/// What becomes of a turn without passages.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+pub enum WithoutPassages {
+    /// It is answered with the sentence of `idk`, and no model is asked.
+    #[default]
+    Idk,
+    /// The model is asked, and may find that it does not know (MTRAG, section 6.1).
+    Ask,
 }
 
 fn default_style() -> Style {
@@ -116,7 +129,8 @@ impl OperatorConfig for GenerateConfig {
         let words = self.words.map_or("all".to_owned(), |most| most.to_string());
         format!(
             "model: {model:?}, prompt: {prompt}, passages: {passages}, characters: {characters}, history: {history}, \
-             words: {words}, idk: {idk:?}"
+             words: {words}, without passages: {:?}, idk: {idk:?}",
+            self.without_passages
         )
     }
 
@@ -151,7 +165,7 @@ impl Operator for Generate {
                     (hits.query.clone(), kept, prompt)
                 }
             };
-            if hits.is_empty() {
+            if hits.is_empty() && self.config.without_passages == WithoutPassages::Idk {
                 return Ok(self.answer(query, &self.config.idk, Status::Idk, hits, Map::new()));
             }
             let sampling = self.config.sampling.over(self.generator.sampling());

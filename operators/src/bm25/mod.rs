@@ -50,8 +50,8 @@ pub struct Bm25Config {
     _input: String,
     /// The corpus, or `FromTurn`.
     pub corpus: CorpusRef,
-    /// How text becomes terms: `English` (default: words, lower-cased, stop words left out,
-    /// stemmed, as in FusionRAG) or `Whitespace` (split at blanks, lower-cased, as in TechSSN).
+    /// How text becomes terms: `English` (default: words, lower-cased, stop words left out as in
+    /// FusionRAG, stemmed) or `Whitespace` (split at blanks, lower-cased, as in TechSSN).
     #[serde(default)]
     pub tokenizer: Tokenizer,
     /// How soon further occurrences of a term count less; ≥ 0. Default 1.2.

@@ -50,6 +50,11 @@ pub(super) fn default_phrases() -> Vec<String> {
         "i don't have enough information",
         "i do not have specific information",
         "i don't have specific information",
+        "i'm sorry but i don't have the answer",
+        "i am sorry but i do not have",
+        "sorry but i don't have",
+        "i am not confident",
+        "i'm not confident",
         "there is not enough information",
         "there isn't enough information",
         "the context does not",
@@ -128,11 +133,10 @@ impl IdkRules {
     /// information on X. However, …") does answer.
     pub(super) fn gives_up(&self, text: &str) -> bool {
         let said = words(text);
-        let goes_on = ["however ", "but "].iter().any(|turn| said.contains(turn));
+        let goes_on = |rest: &str| [" however ", " but "].iter().any(|turn| rest.contains(turn));
         self.phrases.iter().any(|phrase| {
-            let begins =
-                said == *phrase || said.strip_prefix(phrase.as_str()).is_some_and(|rest| rest.starts_with(' '));
-            begins && !goes_on
+            let rest = said.strip_prefix(phrase.as_str());
+            rest.is_some_and(|rest| rest.is_empty() || rest.starts_with(' ') && !goes_on(rest))
         })
     }
 }

@@ -33,9 +33,17 @@ fn normalize(text: &str, support: Option<f32>) -> (String, Status) {
 
 #[test]
 fn ways_of_not_knowing_become_one() {
-    for text in
-        ["I don’t know.", "Answer: I do not know the price", "", "  IDK ", "Unanswerable.", "The passages do not say."]
-    {
+    for text in [
+        "I don’t know.",
+        "Answer: I do not know the price",
+        "",
+        "  IDK ",
+        "Unanswerable.",
+        "The passages do not say.",
+        "I'm sorry, but I don't have the answer to your question.",
+        "Based on the sources, I'm sorry, but I don't have the answer to your question.",
+        "I'm not confident in my answer based on the available documents.",
+    ] {
         assert_eq!(normalize(text, None), ("IDK.".into(), Status::Idk), "{text:?}");
     }
 }

@@ -55,11 +55,11 @@ pub struct OpenAiEmbedderConfig {
     /// Put before what is looked through. Default empty.
     #[serde(default)]
     pub passage_prefix: String,
-    /// Longer texts are cut to so many characters. Default 20000, within the 8191 tokens that
-    /// OpenAI's models take.
+    /// Longer texts are cut to so many characters. Default 20000, which for English is within the
+    /// 8191 tokens that OpenAI's models take.
     #[serde(default = "default_characters")]
     pub characters: usize,
-    /// Texts of a request, at most. Default 64.
+    /// Texts of a request, at most. Default 32.
     #[serde(default = "default_batch")]
     pub batch: usize,
     /// Seconds that one try may take in all. Default 60.
@@ -83,7 +83,7 @@ fn default_characters() -> usize {
     20_000
 }
 fn default_batch() -> usize {
-    64
+    32
 }
 fn default_timeout() -> f64 {
     60.0

@@ -15,6 +15,7 @@ use super::answering::{Answered, answer_tasks};
 use super::tune::fold;
 use super::{EngineArgs, Fault, Outcome, PipelineArgs, read, told, write};
 use crate::eval::calibration::{Aim, Calibrated, Decisions, Example, auc, calibrate};
+use crate::eval::generation::conditioning::Answerability;
 use crate::eval::tasks::{Task, read_tasks};
 
 /// The kind whose threshold is learned.
@@ -43,7 +44,7 @@ pub struct CalibrateArgs {
     #[arg(long, value_name = "NAME", value_delimiter = ',')]
     signals: Vec<String>,
     /// How strongly weights are held back.
-    #[arg(long, default_value_t = 10.0)]
+    #[arg(long, default_value_t = 10.0, value_parser = penalty)]
     penalty: f64,
     /// Parts of the cross-validation; a conversation is in one part. With 2, each half is
     /// measured with what was learned on the other.
@@ -52,6 +53,9 @@ pub struct CalibrateArgs {
     /// Which conversation is in which part.
     #[arg(long, default_value_t = 0)]
     seed: u64,
+    /// So many ways of parting them are measured.
+    #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u16).range(1..=1000))]
+    splits: u16,
     /// The file to write, a pipeline file to be included behind the pipeline's own.
     #[arg(long, value_name = "OUT.ron")]
     out: Option<PathBuf>,
@@ -84,29 +88,59 @@ pub(super) fn run(args: &CalibrateArgs) -> Outcome {
     let planned = read(&args.pipeline.file, &set);
     let open = planned.plan.ok_or_else(|| told(&planned.diagnostics, &planned.sources))?;
     let after = answers(open)?.by_task;
+    warn_of_failures(&before);
     warn_of_failures(&after);
+    // What failed was neither answered nor declined.
+    let said = |task: &Task| {
+        [&before, &after].iter().all(|run| run.get(task.id.as_str()).is_some_and(|one| one.answer.is_some()))
+    };
+    let tasks = labelled.len();
+    let labelled: Vec<(&Task, bool)> = labelled.into_iter().filter(|(task, _)| said(task)).collect();
+    if labelled.is_empty() {
+        return Err(Fault::Run(anyhow!("every task failed, so there is nothing to learn from")));
+    }
+    if labelled.len() < tasks {
+        println!("{} tasks failed and are left out", tasks - labelled.len());
+    }
 
     let names = signals(args, &after)?;
     let folds = u64::from(args.folds);
-    let examples: Vec<Example> = (labelled.iter())
-        .map(|(task, answerable)| {
-            let found = after.get(task.id.as_str());
-            let value = |name: &String| found.and_then(|found| evidence(found)?.get(name)?.as_f64()).unwrap_or(0.0);
-            Example {
-                signals: names.iter().map(value).collect(),
-                answerable: *answerable,
-                gives_up: !found.is_some_and(answered),
-                fold: fold(args.seed, &task.conversation_id, folds),
-            }
-        })
-        .collect();
-    let Some(learned) = calibrate(&examples, args.aim, args.penalty) else {
-        return Err(Fault::Told(anyhow!("the tasks are all of one kind, and each part needs both")));
+    let examples = |seed: u64| -> Vec<Example> {
+        (labelled.iter())
+            .map(|(task, answerable)| {
+                let found = after.get(task.id.as_str());
+                let value = |name: &String| found.and_then(|found| evidence(found)?.get(name)?.as_f64()).unwrap_or(0.0);
+                Example {
+                    signals: names.iter().map(value).collect(),
+                    answerable: *answerable,
+                    gives_up: !found.is_some_and(answered),
+                    fold: fold(seed, &task.conversation_id, folds),
+                }
+            })
+            .collect()
     };
+    let learn = |seed: u64| {
+        let examples = examples(seed);
+        let what = "each part of the cross-validation needs answers to both kinds of tasks, those that can be answered \
+                    and those that cannot; there are too few";
+        let learned = calibrate(&examples, args.aim, args.penalty).ok_or_else(|| Fault::Told(anyhow!(what)))?;
+        Ok::<_, Fault>((examples, learned))
+    };
+    let (examples, learned) = learn(args.seed)?;
+    let mut accuracies = vec![learned.decisions.accuracy()];
+    for split in 1..u64::from(args.splits) {
+        accuracies.push(learn(args.seed.wrapping_add(split))?.1.decisions.accuracy());
+    }
+    let mean = accuracies.iter().sum::<f64>() / accuracies.len() as f64;
+    let (low, high) = accuracies.iter().fold((1.0_f64, 0.0_f64), |(low, high), one| (low.min(*one), high.max(*one)));
     let always = Decisions::count(labelled.iter().map(|(_, answerable)| (*answerable, true)));
     let as_it_is = Decisions::count(
         labelled.iter().map(|(task, answerable)| (*answerable, before.get(task.id.as_str()).is_some_and(answered))),
     );
+    // Its own figure is then no fair one: it may have been learned on these tasks.
+    let learned_before = before
+        .values()
+        .any(|found| found.answer.as_ref().is_some_and(|answer| answer.checks.contains_key("confidence")));
     let curve = curve(&examples, &learned.held_out);
     let area = auc(&examples, &learned.held_out);
 
@@ -119,11 +153,12 @@ pub(super) fn run(args: &CalibrateArgs) -> Outcome {
     println!("{:28}{:>9}{:>22}{:>22}", "", "accuracy", "declined, answerable", "answered, not so");
     for (what, decisions) in [
         ("always answering", &always),
-        ("the pipeline as it is", &as_it_is),
+        (if learned_before { "as it is (learned before)" } else { "the pipeline as it is" }, &as_it_is),
         ("calibrated, held out", &learned.decisions),
     ] {
         println!("{what:28}{:>9.4}{:>22}{:>22}", decisions.accuracy(), over(decisions), under(decisions));
     }
+    println!("held out, {} ways of parting: accuracy {mean:.4} on average, {low:.4} to {high:.4}", accuracies.len());
     println!("\nheld out, by threshold (area under the ROC curve {area:.3}):");
     println!("{:>10}{:>10}{:>22}{:>22}", "threshold", "accuracy", "declined, answerable", "answered, not so");
     for (threshold, decisions) in &curve {
@@ -147,13 +182,14 @@ pub(super) fn run(args: &CalibrateArgs) -> Outcome {
             "always": figures(&always),
             "as_it_is": figures(&as_it_is),
             "held_out": figures(&learned.decisions),
+            "held_out_by_split": accuracies,
             "auc": area,
             "curve": curve,
         });
         write(path, &format!("{all:#}\n"))?;
     }
     if let Some(path) = &args.out {
-        write(path, &overlay(args, &node, &names, &learned))?;
+        write(path, &overlay(args, &node, &names, &learned, mean))?;
         println!("\nwritten to {}; include it behind {}", path.display(), args.pipeline.file.display());
     }
     Ok(())
@@ -169,11 +205,16 @@ fn under(decisions: &Decisions) -> String {
 
 /// Whether a task is to be answered; `None` for what is neither (conversational).
 fn answerable(task: &Task) -> Option<bool> {
-    match task.answerability.as_deref()?.to_ascii_uppercase().as_str() {
-        "ANSWERABLE" | "PARTIAL" | "PARTIALLY_ANSWERABLE" => Some(true),
-        "UNANSWERABLE" | "UNDERSPECIFIED" => Some(false),
-        _ => None,
+    match Answerability::of(task)? {
+        Answerability::Answerable | Answerability::Partial => Some(true),
+        Answerability::Unanswerable | Answerability::Underspecified => Some(false),
+        Answerability::Conversational => None,
     }
+}
+
+fn penalty(text: &str) -> Result<f64, String> {
+    let penalty: f64 = text.parse().map_err(|_| format!("`{text}` is no number"))?;
+    if penalty.is_finite() && penalty >= 0.0 { Ok(penalty) } else { Err("a penalty is at least 0".to_owned()) }
 }
 
 fn answered(found: &Answered) -> bool {
@@ -215,7 +256,8 @@ fn signals(args: &CalibrateArgs, answers: &HashMap<Arc<str>, Answered>) -> Resul
         let known = common.iter().map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", ");
         return Err(Fault::Told(anyhow!("there is no signal `{unknown}`; there are: {known}")));
     }
-    Ok(if args.signals.is_empty() { common.into_iter().collect() } else { args.signals.clone() })
+    let wanted: BTreeSet<String> = args.signals.iter().cloned().collect();
+    Ok(if wanted.is_empty() { common } else { wanted }.into_iter().collect())
 }
 
 fn warn_of_failures(answers: &HashMap<Arc<str>, Answered>) {
@@ -236,21 +278,23 @@ fn curve(examples: &[Example], held_out: &[f64]) -> Vec<(f64, Decisions)> {
     (0..=20).map(|step| at(f64::from(step) / 20.0)).collect()
 }
 
-fn overlay(args: &CalibrateArgs, node: &str, names: &[String], learned: &Calibrated) -> String {
+fn overlay(args: &CalibrateArgs, node: &str, names: &[String], learned: &Calibrated, mean: f64) -> String {
     let weights: Vec<String> = names
         .iter()
         .zip(&learned.calibration.weights)
         .map(|(name, weight)| format!("                    {name:?}: {weight:.6},\n"))
         .collect();
     format!(
-        "// Learned by `turnflow calibrate` on {tasks}: accuracy {accuracy:.4} on held-out tasks ({folds} parts, seed\n\
-         // {seed}), {over:.1} % of what can be answered declined, {under:.1} % of what cannot answered.\n\
+        "// Learned by `turnflow calibrate` on {tasks}. On held-out tasks ({folds} parts): accuracy {mean:.4}, the\n\
+         // mean of {splits} ways of parting; {accuracy:.4} with seed {seed}, {over:.1} % of what can be answered\n\
+         // declined, {under:.1} % of what cannot answered.\n\
          Pipeline(\n    nodes: {{\n        \"{node}\": (\n            min_support: None,\n            \
          confidence: Some((\n                weights: {{\n{weights}                }},\n                \
          bias: {bias:.6},\n                threshold: {threshold:.4},\n            )),\n        ),\n    }},\n)\n",
         tasks = args.tasks.file_name().map(|name| name.to_string_lossy()).unwrap_or_default(),
         accuracy = learned.decisions.accuracy(),
         folds = args.folds,
+        splits = args.splits,
         seed = args.seed,
         over = 100.0 * learned.decisions.over_rate(),
         under = 100.0 * learned.decisions.under_rate(),

@@ -7,9 +7,10 @@ use clap::{Args, ValueEnum};
 use turnflow_engine::spec::{Entry, Override, Tree, load};
 
 use super::models::not_fetched;
-use super::{Fault, Outcome, mistakes, read};
-use crate::diagnostics;
+use super::{Fault, Outcome, mistakes, read, say_what_fetches};
+use crate::eval::generation::config;
 use crate::models::Manifest;
+use crate::{CATALOG, diagnostics};
 
 /// Check pipeline files: syntax, names, types, values and paths. Models that `turnflow models`
 /// can fetch need not be there.
@@ -18,7 +19,7 @@ use crate::models::Manifest;
 /// fetch, as `models.ron`, and a fragment to be included. That is a file whose nodes are all
 /// without a kind, as `tune` writes it, or one with neither nodes nor a name that has models
 /// alone, corpora alone, or members without a kind. A fragment is checked with each pipeline
-/// that includes it.
+/// that includes it. A file of metrics, for `eval --metrics`, is checked as what it is.
 #[derive(Args)]
 pub struct CheckArgs {
     /// Pipeline files.
@@ -48,12 +49,19 @@ pub(super) fn run(args: &CheckArgs) -> Outcome {
             }
             continue;
         }
-        let planned = read(file, &args.set);
-        let (missing, mistakes) = not_fetched(planned.diagnostics);
+        let (found, sources) = if is_metrics(file) {
+            let mut planned = config::read(file, &CATALOG);
+            say_what_fetches(&mut planned.diagnostics);
+            (planned.diagnostics, planned.sources)
+        } else {
+            let planned = read(file, &args.set);
+            (planned.diagnostics, planned.sources)
+        };
+        let (missing, mistakes) = not_fetched(found);
         count += mistakes.len();
         match args.format {
             Format::Json => {
-                let told = diagnostics::to_json(&mistakes, &planned.sources);
+                let told = diagnostics::to_json(&mistakes, &sources);
                 all.extend(told.as_array().cloned().unwrap_or_default());
             }
             Format::Text => {
@@ -61,7 +69,7 @@ pub(super) fn run(args: &CheckArgs) -> Outcome {
                     println!("{}: no mistakes", file.display());
                 } else {
                     let color = std::io::stdout().is_terminal();
-                    println!("{}\n", diagnostics::render(&mistakes, &planned.sources, color));
+                    println!("{}\n", diagnostics::render(&mistakes, &sources, color));
                 }
                 if !missing.is_empty() {
                     let names = missing.into_iter().collect::<Vec<_>>().join(" ");
@@ -76,6 +84,11 @@ pub(super) fn run(args: &CheckArgs) -> Outcome {
         println!("{}", mistakes(count));
     }
     if count == 0 { Ok(()) } else { Err(Fault::Input) }
+}
+
+/// Whether it says what answers are scored with, for `eval --metrics`.
+fn is_metrics(file: &Path) -> bool {
+    load(file, &[]).tree.is_some_and(|tree| tree.name().is_some_and(|name| name.text == "Metrics"))
 }
 
 /// What a file is that is no pipeline by itself, and need not be one.

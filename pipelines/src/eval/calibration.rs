@@ -3,9 +3,9 @@
 //!
 //! The probability is a logistic regression on the signals, brought to zero mean and unit
 //! variance, with an L2 penalty (Hastie et al. 2009, section 4.4); what is learned is given on
-//! the signals' own scale. Errors are counted as MTRAG counts answerability (Katsis et al. 2025,
-//! section 6.3): over-abstention is not answering what can be answered, under-abstention is
-//! answering what cannot.
+//! the signals' own scale. Over-abstention is not answering what can be answered, under-abstention
+//! is answering what cannot. Questions that are underspecified count among the latter here, while
+//! MTRAG's answerability accuracy (Katsis et al. 2025, section 6.3) does not count them.
 
 use std::collections::BTreeSet;
 
@@ -97,7 +97,7 @@ impl Decisions {
         counted
     }
 
-    /// The share of right decisions: MTRAG's answerability accuracy.
+    /// The share of right decisions.
     pub fn accuracy(&self) -> f64 {
         let all = self.answerable + self.unanswerable;
         1.0 - (self.over + self.under) as f64 / all.max(1) as f64
@@ -129,6 +129,7 @@ pub struct Calibrated {
 pub fn calibrate(examples: &[Example], aim: Aim, penalty: f64) -> Option<Calibrated> {
     // What gives up by itself is declined in any case, and has no say.
     let learn = |examples: &[&Example]| -> Option<Calibration> {
+        let all = examples;
         let examples: Vec<&Example> = examples.iter().copied().filter(|example| !example.gives_up).collect();
         let examples = &examples[..];
         let answerable = examples.iter().filter(|example| example.answerable).count();
@@ -136,7 +137,7 @@ pub fn calibrate(examples: &[Example], aim: Aim, penalty: f64) -> Option<Calibra
             return None;
         }
         let mut calibration = fit(examples, penalty);
-        calibration.threshold = threshold(examples, &calibration, aim);
+        calibration.threshold = threshold(all, &calibration, aim);
         Some(calibration)
     };
     let calibration = learn(&examples.iter().collect::<Vec<_>>())?;
@@ -161,14 +162,19 @@ fn threshold(examples: &[&Example], calibration: &Calibration, aim: Aim) -> f64 
         Aim::Accuracy => 0.5,
         // …and as likely as for a task of which nothing is known, where both kinds weigh the same.
         Aim::Balanced => {
-            examples.iter().filter(|example| example.answerable).count() as f64 / examples.len().max(1) as f64
+            let left: Vec<_> = examples.iter().filter(|example| !example.gives_up).collect();
+            left.iter().filter(|example| example.answerable).count() as f64 / left.len().max(1) as f64
         }
         Aim::Over(share) => {
-            let answerable = examples.iter().filter(|example| example.answerable);
-            let mut probabilities: Vec<f64> = answerable.map(|example| calibration.probability(example)).collect();
+            // What gives up by itself is a part of what may be declined.
+            let answerable: Vec<_> = examples.iter().filter(|example| example.answerable).collect();
+            let left = answerable.iter().filter(|example| !example.gives_up);
+            let mut probabilities: Vec<f64> = left.map(|example| calibration.probability(example)).collect();
             probabilities.sort_by(f64::total_cmp);
-            let declined = (share * probabilities.len() as f64) as usize;
-            probabilities.get(declined).copied().unwrap_or(1.0)
+            let allowed = (share * answerable.len() as f64) as usize;
+            let declined = allowed.saturating_sub(answerable.len() - probabilities.len());
+            // Rounded down, as it is written: a task at the threshold is answered.
+            probabilities.get(declined).map_or(1.0, |least| (least * 1e4).floor() / 1e4)
         }
     }
 }

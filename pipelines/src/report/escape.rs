@@ -14,7 +14,7 @@ impl fmt::Display for Text<'_> {
             '"' => f.write_str("&quot;"),
             '\'' => f.write_str("&#39;"),
             // What a page cannot hold, and what turns the direction of all that follows.
-            c if c.is_control() && !matches!(c, '\n' | '\t') => f.write_str("\u{fffd}"),
+            c if c.is_control() && !matches!(c, '\n' | '\r' | '\t') => f.write_str("\u{fffd}"),
             '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}' => f.write_str("\u{fffd}"),
             c => write!(f, "{c}"),
         })

@@ -11,7 +11,7 @@ use super::{Report, TaskReport, plot};
 /// Shown of retrieval, as papers give them.
 const RETRIEVAL: [&str; 6] = ["recall@5", "recall@10", "ndcg@5", "ndcg@10", "map@10", "mrr"];
 /// Shown of answers.
-const GENERATION: [&str; 9] = [
+const GENERATION: [&str; 10] = [
     "rb_alg",
     "rb_llm",
     "rl_f",
@@ -20,6 +20,7 @@ const GENERATION: [&str; 9] = [
     "bert_k_precision",
     "repass",
     "repass_entailment",
+    "repass_contradiction",
     "repass_obligations",
 ];
 /// So many of the worst turns are told.

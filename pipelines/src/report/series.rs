@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::{Report, TaskReport};
+use crate::eval::generation::conditioning::Answerability;
 use crate::eval::significance::{Difference, Interval, bootstrap, compare};
 
 /// A group of tasks with the mean of a metric.
@@ -62,10 +63,10 @@ pub(super) struct Bin {
 /// How often tasks can be answered, by a score: `checks.confidence` where it is, else the best
 /// passage's score brought to 0 to 1. Ten bins of about as many tasks each.
 pub(super) fn reliability(report: &Report) -> Option<(&'static str, Vec<Bin>)> {
-    let kind = |task: &TaskReport| match task.answerability.as_deref() {
-        Some("ANSWERABLE" | "PARTIAL") => Some(1.0),
-        Some("UNANSWERABLE" | "UNDERSPECIFIED") => Some(0.0),
-        _ => None,
+    let kind = |task: &TaskReport| match Answerability::named(task.answerability.as_deref()?)? {
+        Answerability::Answerable | Answerability::Partial => Some(1.0),
+        Answerability::Unanswerable | Answerability::Underspecified => Some(0.0),
+        Answerability::Conversational => None,
     };
     let confidence = |task: &TaskReport| task.checks.get("confidence")?.as_f64();
     let best = |task: &TaskReport| task.hits.first().map(|hit| hit.score);

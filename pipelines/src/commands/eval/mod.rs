@@ -57,14 +57,14 @@ pub struct EvalArgs {
     metrics: Option<PathBuf>,
     /// The nodes whose hits are scored, side by side, or `all` that give Hits; what is written
     /// to files besides is the last one's [default: the last that gives Hits].
-    #[arg(long, value_name = "NODE", value_delimiter = ',')]
+    #[arg(long, value_name = "NODE", value_delimiter = ',', conflicts_with = "answers")]
     hits: Vec<String>,
     /// Run only what gives these hits, and no answers.
-    #[arg(long)]
+    #[arg(long, conflicts_with = "answers")]
     only_hits: bool,
     /// Only so many tasks, drawn by --seed.
-    #[arg(long, value_name = "N")]
-    sample: Option<usize>,
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    sample: Option<u32>,
     /// Which tasks --sample draws.
     #[arg(long, default_value_t = 0)]
     seed: u64,
@@ -117,7 +117,11 @@ pub(super) fn run(args: &EvalArgs) -> Outcome {
     let told = |error: anyhow::Error| Fault::Told(error);
     let metrics = generation::Metrics::read(args.metrics.as_deref())?;
     let tasks = read_tasks(&args.tasks).map_err(|error| told(error.into()))?;
-    let tasks = sample(tasks, args.sample, args.seed);
+    if tasks.is_empty() {
+        return Err(told(anyhow!("`{}` has no tasks", args.tasks.display())));
+    }
+    let tasks = sample(tasks, args.sample.map(|size| size as usize), args.seed);
+    let against = args.against.as_deref().map(read_run).transpose().map_err(|error| told(error.into()))?;
     let beside = args.beside.as_deref().map(crate::report::read).transpose().map_err(|error| told(error.into()))?;
     let qrels = args.qrels.as_deref().map(|qrels| judgements(qrels, &tasks)).transpose()?;
     let (plan, nodes) = match &args.file {
@@ -165,7 +169,7 @@ pub(super) fn run(args: &EvalArgs) -> Outcome {
     let mut figures = Map::from_iter([("failed".to_owned(), json!(failures.len()))]);
     figures.extend(found.seconds.map(|seconds| ("seconds".to_owned(), json!(seconds))));
     let scores = match &qrels {
-        Some(qrels) => retrieval(&found, &tasks, qrels, args, &mut figures)?,
+        Some(qrels) => retrieval(&found, &tasks, qrels, against.as_ref(), args, &mut figures)?,
         None => None,
     };
     if let Some(scorer) = scorer {
@@ -176,19 +180,19 @@ pub(super) fn run(args: &EvalArgs) -> Outcome {
         let responses = generation::responses(&tasks, &found.results, node);
         scorer.score(&tasks, &responses, state.as_deref(), &mut figures)?;
     }
+    if let Some(path) = &args.json {
+        write(path, &format!("{:#}\n", Json::Object(figures.clone())))?;
+    }
+    if let Some(path) = &args.predictions {
+        let node = found.nodes.last().map_or("", String::as_str);
+        write(path, &predictions::text(node, &tasks, &found.results))?;
+    }
     if let Some(directory) = &args.report {
         let tasks_file = args.tasks.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
         let head = crate::report::Report { title, pipeline: hash, tasks_file, ..Default::default() };
         let report = report::make(head, &tasks, &found, qrels.as_ref(), scores.as_ref(), &figures);
         let page = crate::report::write(directory, &report, beside.as_ref())?;
         println!("report: {}", page.display());
-    }
-    if let Some(path) = &args.json {
-        write(path, &format!("{:#}\n", Json::Object(figures)))?;
-    }
-    if let Some(path) = &args.predictions {
-        let node = found.nodes.last().map_or("", String::as_str);
-        write(path, &predictions::text(node, &tasks, &found.results))?;
     }
     Ok(())
 }
@@ -205,6 +209,7 @@ fn retrieval(
     found: &Found,
     tasks: &[Task],
     qrels: &Qrels,
+    against: Option<&Run>,
     args: &EvalArgs,
     figures: &mut Map<String, Json>,
 ) -> Result<Option<Scores>, Fault> {
@@ -227,10 +232,21 @@ fn retrieval(
     ] {
         figures.insert(name.to_owned(), value);
     }
-    if let Some(path) = &args.against {
-        let other = read_run(path).map_err(|error| Fault::Told(error.into()))?;
-        let other = metrics::score(qrels, &other);
-        figures.insert("against".to_owned(), table::print_against(&path.display().to_string(), scores, &other));
+    if let (Some(path), Some(other)) = (&args.against, against) {
+        let name = path.display().to_string();
+        // The part of a document's id before `#n` is the document's.
+        let ids = other.values().flatten().map(|(id, _)| id.as_str());
+        let documents: HashMap<&str, &str> = ids.map(|id| (id, id.rsplit_once('#').map_or(id, |(id, _)| id))).collect();
+        let of_documents = metrics::to_documents(other, |passage| documents.get(passage).copied());
+        let other = if *level == Some(Level::Document) { &of_documents } else { other };
+        let missing = scores.per_query.keys().filter(|query| !other.contains_key(*query)).count();
+        if missing > 0 {
+            eprintln!(
+                "warning: `{name}` has nothing for {missing} of {} queries, which count 0",
+                scores.per_query.len()
+            );
+        }
+        figures.insert("against".to_owned(), table::print_against(&name, scores, &metrics::score(qrels, other)));
     }
     if let Some(path) = &args.run {
         let mut file =

@@ -52,6 +52,8 @@ struct Context {
     document_id: String,
     #[serde(default)]
     text: String,
+    /// Where it is a part of one.
+    document: Option<String>,
     score: Option<f32>,
 }
 
@@ -59,6 +61,8 @@ struct Context {
 struct Prediction {
     #[serde(default)]
     text: String,
+    /// Other programs' files have none, and texts tell.
+    status: Option<Status>,
 }
 
 /// A line a task: MTRAG's fields, the node's first hits and the answer.
@@ -66,7 +70,18 @@ pub(super) fn text(node: &str, tasks: &[Task], results: &HashMap<Arc<str>, Answe
     let empty = Answered::default();
     let line = |task: &Task| {
         let result = results.get(task.id.as_str()).unwrap_or(&empty);
-        let context = |hit: &Hit| json!({"document_id": hit.chunk.id, "text": hit.chunk.text, "score": hit.score});
+        let context = |hit: &Hit| {
+            let mut context = json!({"document_id": hit.chunk.id, "text": hit.chunk.text, "score": hit.score});
+            // Judgements may name the document that a passage was cut from.
+            if hit.chunk.document != hit.chunk.id {
+                context["document"] = json!(hit.chunk.document);
+            }
+            context
+        };
+        // What failed has no prediction: an empty one would be an answer that says nothing.
+        let answer = result.answer.as_ref().filter(|answer| answer.status != Status::Failed);
+        let predictions: Vec<Json> =
+            answer.iter().map(|answer| json!({"text": answer.text, "status": answer.status})).collect();
         let contexts: Vec<Json> = result.hits(node).iter().take(CONTEXTS).map(context).collect();
         let said: Vec<Json> =
             task.input.iter().map(|utterance| json!({"speaker": utterance.speaker, "text": utterance.text})).collect();
@@ -77,7 +92,7 @@ pub(super) fn text(node: &str, tasks: &[Task], results: &HashMap<Arc<str>, Answe
             "Collection": task.collection,
             "input": said,
             "contexts": contexts,
-            "predictions": [{"text": result.text()}],
+            "predictions": predictions,
         });
         format!("{prediction}\n")
     };
@@ -112,8 +127,9 @@ pub(super) fn read(path: &Path, tasks: &[Task]) -> Result<HashMap<Arc<str>, Answ
 impl Line {
     fn answered(self) -> Answered {
         let hit = |(at, context): (usize, Context)| {
-            let Context { document_id, text, score } = context;
-            let chunk = Chunk::new(document_id.as_str().into(), document_id.as_str().into(), "".into(), text.into());
+            let Context { document_id, text, document, score } = context;
+            let document = document.as_deref().unwrap_or(&document_id);
+            let chunk = Chunk::new(document_id.as_str().into(), document.into(), "".into(), text.into());
             // Without scores the order says which is better.
             Hit { chunk: Arc::new(chunk), score: score.unwrap_or(1.0 / (at + 1) as f32) }
         };
@@ -122,7 +138,7 @@ impl Line {
             Arc::new(Answer {
                 query: Query::new(""),
                 text: prediction.text.into(),
-                status: Status::Answered,
+                status: prediction.status.unwrap_or(Status::Answered),
                 hits: hits.clone(),
                 support: None,
                 checks: Default::default(),
@@ -161,6 +177,14 @@ mod tests {
         let written = text(NODE, &tasks[..1], &results);
         let again = read(&file("again.jsonl", &written), &tasks[..1]).expect("predictions");
         assert_eq!(text(NODE, &tasks[..1], &again), written);
+
+        // What failed comes back as failed, and what does not know as that.
+        assert!(text(NODE, &tasks[1..], &results).contains("\"predictions\":[]"));
+        let idk = "{\"task_id\":\"a\",\"contexts\":[{\"document_id\":\"d#1\",\"document\":\"d\"}],\
+                   \"predictions\":[{\"text\":\"Hm\",\"status\":\"idk\"}]}";
+        let idk = read(&file("idk.jsonl", idk), &tasks[..1]).expect("predictions");
+        assert_eq!(idk["a"].answer.as_ref().expect("an answer").status, Status::Idk);
+        assert_eq!(&*idk["a"].hits(NODE)[0].chunk.document, "d");
 
         for (name, text, want) in [
             ("no.jsonl", "{", "no.jsonl:1: not a prediction"),

@@ -7,6 +7,7 @@ use turnflow_engine::record::{Hit, Status};
 
 use super::Found;
 use crate::commands::answering::Answered;
+use crate::eval::generation::METRICS;
 use crate::eval::metrics::{Qrels, Scores};
 use crate::eval::tasks::{Speaker, Task};
 use crate::report::{HitReport, Report, TaskReport};
@@ -27,7 +28,14 @@ pub(super) fn make(
 ) -> Report {
     let node = found.nodes.last().cloned().unwrap_or_default();
     let empty = Answered::default();
-    let of_answer = |id: &str| figures.get("tasks").and_then(|tasks| tasks.get(id)?.get("metrics")?.as_object());
+    let of_answer = |id: &str| {
+        let scored = figures.get("tasks")?.get(id)?;
+        // Figures that are not conditioned are only among those as they are.
+        let mut all = numbers(scored.get("raw")?.as_object()?);
+        all.retain(|name, _| METRICS.iter().any(|metric| metric.name == name && !metric.conditioned));
+        all.extend(numbers(scored.get("metrics")?.as_object()?));
+        Some(all)
+    };
     let report = |task: &Task| {
         let result = found.results.get(task.id.as_str()).unwrap_or(&empty);
         let judged = qrels.and_then(|qrels| qrels.get(&task.id));
@@ -66,7 +74,7 @@ pub(super) fn make(
                 .and_then(|scores| scores.per_query.get(&task.id))
                 .map(|figures| figures.iter().map(|(name, value)| (name.to_owned(), value)).collect())
                 .unwrap_or_default(),
-            generation: of_answer(&task.id).map(numbers).unwrap_or_default(),
+            generation: of_answer(&task.id).unwrap_or_default(),
             hits: result.hits(&node).iter().take(HITS).map(hit).collect(),
             trace: result.trace.clone(),
         }

@@ -65,13 +65,18 @@ pub(super) fn print_against(name: &str, scores: &Scores, other: &Scores) -> Json
             "{metric:12}{:9.4}{:9.4}{:+10.4}{:>20}{p:9.4}{:>14}",
             mean(&first),
             mean(&second),
-            interval.mean,
-            format!("{:+.4} to {:+.4}", interval.low, interval.high),
+            plain(interval.mean),
+            format!("{:+.4} to {:+.4}", plain(interval.low), plain(interval.high)),
             format!("{better}, {worse}"),
         );
         differences.insert(metric.to_owned(), json!(Difference { interval, p, better, worse }));
     }
     differences.into()
+}
+
+/// Without the sign of what is 0 but for rounding.
+fn plain(value: f64) -> f64 {
+    if value.abs() < 5e-5 { 0.0 } else { value }
 }
 
 /// These figures, a line a node.

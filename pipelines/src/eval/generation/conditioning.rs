@@ -38,9 +38,19 @@ impl Answerability {
         (Self::Conversational, "CONVERSATIONAL"),
     ];
 
+    /// Another name of partially answerable tasks.
+    const PARTIALLY: &str = "PARTIALLY_ANSWERABLE";
+
     /// A task's, if it says one that is known.
     pub fn of(task: &Task) -> Option<Self> {
-        let said = task.answerability.as_deref()?;
+        Self::named(task.answerability.as_deref()?)
+    }
+
+    /// By its name, letter case aside.
+    pub fn named(said: &str) -> Option<Self> {
+        if said.eq_ignore_ascii_case(Self::PARTIALLY) {
+            return Some(Self::Partial);
+        }
         Self::ALL.iter().find(|(_, name)| name.eq_ignore_ascii_case(said)).map(|(kind, _)| *kind)
     }
 
@@ -142,6 +152,8 @@ pub struct Abstention {
     /// Whether the IDK label says what answerability says (MTRAG, section 6.3.3);
     /// underspecified and conversational tasks left out.
     pub answerability_accuracy: Share,
+    /// Labelled tasks that failed; of the shares above, only the accuracy counts them.
+    pub failed: usize,
 }
 
 impl Abstention {
@@ -170,9 +182,15 @@ impl Abstention {
         }
     }
 
+    /// Adds a task that failed: nothing was said, so it cannot have been right.
+    pub fn add_failed(&mut self, answerability: Answerability) {
+        self.answerability_accuracy.of += usize::from(answerability.expects_answer().is_some());
+        self.failed += 1;
+    }
+
     /// Whether any task said whether it can be answered.
     pub fn is_empty(&self) -> bool {
-        self.labels.is_empty()
+        self.labels.is_empty() && self.failed == 0
     }
 }
 

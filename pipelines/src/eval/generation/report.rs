@@ -75,8 +75,10 @@ impl Report {
         let mut not_counted = BTreeMap::new();
         for (task, scored) in tasks.iter().zip(scored) {
             let answerability = Answerability::of(task);
-            if let (Some(answerability), Some(idk)) = (answerability, scored.idk) {
-                abstention.add(answerability, idk);
+            match (answerability, scored.idk) {
+                (Some(answerability), _) if scored.status == Status::Failed => abstention.add_failed(answerability),
+                (Some(answerability), Some(idk)) => abstention.add(answerability, idk),
+                _ => {}
             }
             for (figure, trouble) in &scored.troubles {
                 let unjudged = unjudged.entry(figure).or_default();
