@@ -20,7 +20,7 @@ use turnflow_engine::inference::{Backend, InferenceError, PairScorer, Urgency};
 use turnflow_engine::spec::{FilePath, from_tree};
 
 use super::runtime::Device;
-use super::text::{Row, Texts, inputs};
+use super::text::{Padding, Row, Texts, inputs};
 use super::text_encoder::{EncoderSettings, Loaded};
 
 /// The table's entry.
@@ -100,8 +100,8 @@ impl CrossEncoderConfig {
     fn open(&self, name: &str) -> Result<Model, InferenceError> {
         let texts = |tokens: &_| Texts::new(tokens, self.max_tokens, "", "");
         let fingerprinted = format!("pairs {}", self.max_tokens);
-        let (scorer, model) = self.settings().load(name, &fingerprinted, texts, |session, pad| {
-            let mut encoder = Encoder { session, pad };
+        let (scorer, model) = self.settings().load(name, &fingerprinted, texts, |session, padding| {
+            let mut encoder = Encoder { session, padding };
             let probe = encoder.run(&[&Pair { ids: vec![0, 0], types: vec![0, 1] }])?;
             Ok((encoder, probe.first().map_or(0, Vec::len)))
         })?;
@@ -117,13 +117,13 @@ struct Pair {
 
 struct Encoder {
     session: Session,
-    pad: i64,
+    padding: Padding,
 }
 
 impl Encoder {
     fn infer(&mut self, batch: &[&Pair]) -> ort::Result<Result<Vec<Vec<f32>>, InferenceError>> {
         let rows: Vec<Row<'_>> = batch.iter().map(|pair| Row { ids: &pair.ids, types: &pair.types }).collect();
-        let outputs = self.session.run(inputs(&self.session, self.pad, &rows)?)?;
+        let outputs = self.session.run(inputs(&self.session, self.padding, &rows)?)?;
         let (shape, values) = outputs[0].try_extract_tensor::<f32>()?;
         Ok(match shape.as_ref() {
             [rows] if *rows as usize == batch.len() => Ok(values.iter().map(|score| vec![*score]).collect()),

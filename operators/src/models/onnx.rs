@@ -26,7 +26,7 @@ use turnflow_engine::spec::{FilePath, from_tree};
 
 pub use super::runtime::Device;
 use super::runtime::Tokens;
-use super::text::{Row, Texts, inputs};
+use super::text::{Padding, Row, Texts, inputs};
 use super::text_encoder::{EncoderSettings, Loaded};
 
 /// The table's entry.
@@ -152,8 +152,8 @@ impl OnnxConfig {
         );
         let (pooling, normalize) = (self.pooling, self.normalize);
         let texts = |tokens: &_| self.texts(tokens);
-        let (embedder, model) = self.settings().load(name, &fingerprinted, texts, move |session, pad| {
-            let mut encoder = Encoder::new(session, pooling, normalize, pad);
+        let (embedder, model) = self.settings().load(name, &fingerprinted, texts, move |session, padding| {
+            let mut encoder = Encoder::new(session, pooling, normalize, padding);
             let probe = encoder.run(&[&Text { ids: vec![0, 0], states: None }])?;
             let dimension = probe.first().map_or(0, |vector| vector.len());
             let has_states = encoder.run(&[&Text { ids: vec![0, 0], states: Some(vec![true, true]) }]).is_ok();
@@ -179,20 +179,20 @@ struct Encoder {
     session: Session,
     pooling: Pooling,
     normalize: bool,
-    pad: i64,
+    padding: Padding,
     /// Which output, by position.
     output: usize,
 }
 
 impl Encoder {
-    fn new(session: Session, pooling: Pooling, normalize: bool, pad: i64) -> Self {
+    fn new(session: Session, pooling: Pooling, normalize: bool, padding: Padding) -> Self {
         let output = session.outputs().iter().position(|output| output.name() == "last_hidden_state").unwrap_or(0);
-        Self { session, pooling, normalize, pad, output }
+        Self { session, pooling, normalize, padding, output }
     }
 
     fn infer(&mut self, batch: &[&Text]) -> ort::Result<Result<Vec<Vector>, InferenceError>> {
         let rows: Vec<Row<'_>> = batch.iter().map(|text| Row { ids: &text.ids, types: &[] }).collect();
-        let outputs = self.session.run(inputs(&self.session, self.pad, &rows)?)?;
+        let outputs = self.session.run(inputs(&self.session, self.padding, &rows)?)?;
         let (shape, values) = outputs[self.output].try_extract_tensor::<f32>()?;
         let vectors = match shape.as_ref() {
             [rows, _] if *rows as usize == batch.len() && batch.iter().any(|text| text.states.is_some()) => {

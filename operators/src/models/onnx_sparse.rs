@@ -20,7 +20,7 @@ use turnflow_engine::inference::{Backend, InferenceError, Role, SparseEmbedder, 
 use turnflow_engine::spec::{FilePath, from_tree};
 
 use super::runtime::Device;
-use super::text::{Row, Texts, inputs};
+use super::text::{Padding, Row, Texts, inputs};
 use super::text_encoder::{EncoderSettings, Loaded};
 
 /// The table's entry.
@@ -109,8 +109,8 @@ impl OnnxSparseConfig {
         let texts = |tokens: &_| Texts::new(tokens, self.max_tokens, "", "");
         let fingerprinted = format!("sparse {} {}", self.max_tokens, self.terms);
         let terms = self.terms;
-        let (embedder, model) = self.settings().load(name, &fingerprinted, texts, move |session, pad| {
-            let mut encoder = Encoder { session, pad, terms };
+        let (embedder, model) = self.settings().load(name, &fingerprinted, texts, move |session, padding| {
+            let mut encoder = Encoder { session, padding, terms };
             encoder.run(&[&vec![0, 0]])?;
             Ok((encoder, ()))
         })?;
@@ -120,14 +120,14 @@ impl OnnxSparseConfig {
 
 struct Encoder {
     session: Session,
-    pad: i64,
+    padding: Padding,
     terms: usize,
 }
 
 impl Encoder {
     fn infer(&mut self, batch: &[&Vec<u32>]) -> ort::Result<Result<Vec<SparseVector>, InferenceError>> {
         let rows: Vec<Row<'_>> = batch.iter().map(|ids| Row { ids, types: &[] }).collect();
-        let outputs = self.session.run(inputs(&self.session, self.pad, &rows)?)?;
+        let outputs = self.session.run(inputs(&self.session, self.padding, &rows)?)?;
         let (shape, values) = outputs[0].try_extract_tensor::<f32>()?;
         Ok(match shape.as_ref() {
             [rows, width] if *rows as usize == batch.len() => {

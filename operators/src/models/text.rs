@@ -8,7 +8,7 @@ use ort::value::Tensor;
 use tokenizers::{EncodeInput, Encoding, Tokenizer, TruncationParams};
 use turnflow_engine::inference::{InferenceError, Role};
 
-use super::runtime::Tokens;
+use super::runtime::{Device, Tokens};
 
 /// Above so many texts tokenizing is kept off the threads that turns run on.
 const FEW: usize = 8;
@@ -102,15 +102,27 @@ pub(crate) struct Row<'a> {
     pub types: &'a [u32],
 }
 
+/// How batches are padded.
+#[derive(Clone, Copy)]
+pub(crate) struct Padding {
+    /// With this token.
+    pub token: i64,
+    /// To lengths that suit this device.
+    pub device: Device,
+    /// To no more than this, which texts are cut to.
+    pub most: usize,
+}
+
 /// The inputs of BERT and its kin, int64 of shape `[batch, tokens]` each, padded to the
-/// longest row.
+/// longest row, or somewhat further where the device wants it.
 pub(crate) fn inputs(
     session: &Session,
-    pad: i64,
+    padding: Padding,
     batch: &[Row<'_>],
 ) -> ort::Result<Vec<(&'static str, SessionInputValue<'static>)>> {
     let tokens = batch.iter().map(|row| row.ids.len()).max().unwrap_or(0).max(1);
-    let mut ids = Array2::from_elem((batch.len(), tokens), pad);
+    let tokens = padding.device.padded(tokens, padding.most);
+    let mut ids = Array2::from_elem((batch.len(), tokens), padding.token);
     let mut mask = Array2::<i64>::zeros((batch.len(), tokens));
     let mut types = Array2::<i64>::zeros((batch.len(), tokens));
     for (at, row) in batch.iter().enumerate() {

@@ -10,7 +10,7 @@ use turnflow_engine::inference::{Backend, InferenceError, Limits, Service};
 use turnflow_engine::spec::FilePath;
 
 use super::runtime::{Device, Offsets, Settings, Tokens, hash_file, require_inputs, session};
-use super::text::Texts;
+use super::text::{Padding, Texts};
 
 /// The settings that every encoder has.
 pub(crate) struct EncoderSettings<'a> {
@@ -43,14 +43,14 @@ impl EncoderSettings<'_> {
     }
 
     /// Loads it. The model has its tokenizer and its meter; the caller adds what else it can
-    /// do. `make` makes the encoder of its session and of the token to pad with, on its
+    /// do. `make` makes the encoder of its session and of how to pad, on its
     /// thread; `fingerprinted` are the settings that change outputs.
     pub fn load<B: Backend, D: Send + Sync + 'static>(
         &self,
         name: &str,
         fingerprinted: &str,
         texts: impl FnOnce(&Tokens) -> Result<Texts, InferenceError>,
-        make: impl FnOnce(Session, i64) -> Result<(B, D), InferenceError> + Send + 'static,
+        make: impl FnOnce(Session, Padding) -> Result<(B, D), InferenceError> + Send + 'static,
     ) -> Result<(Arc<Loaded<B, D>>, Model), InferenceError> {
         let tokens = Tokens::read(&self.tokenizer.path)?;
         let texts = texts(&tokens)?;
@@ -61,8 +61,8 @@ impl EncoderSettings<'_> {
 
         let limits = Limits { batch_inputs: self.batch, batch_tokens: self.batch_tokens, ..Limits::default() };
         let (path, device, threads) = (self.path.path.clone(), self.device, self.threads);
-        let pad = tokens.pad.unwrap_or(0);
-        let load = move || make(encoder_session(&path, device, threads, Settings::Service)?, pad);
+        let padding = Padding { token: tokens.pad.unwrap_or(0), device, most: self.max_tokens };
+        let load = move || make(encoder_session(&path, device, threads, Settings::Service)?, padding);
         let (service, about) = Service::start(name, limits, load)?;
         let loaded = Arc::new(Loaded { service, texts, about });
         let counted = loaded.clone();
