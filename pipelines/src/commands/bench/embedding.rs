@@ -168,7 +168,8 @@ fn model(args: &BenchArgs) -> Result<(String, OnnxConfig), Fault> {
     encoders.next().ok_or_else(|| told("the pipeline has no Onnx model to measure"))
 }
 
-fn read_texts(path: &Path, limit: usize) -> Result<Vec<String>, Fault> {
+/// Texts of a corpus, at most so many.
+pub(super) fn read_texts(path: &Path, limit: usize) -> Result<Vec<String>, Fault> {
     let name = path.display();
     let text = std::fs::read_to_string(path).map_err(|error| told(format!("cannot read `{name}`: {error}")))?;
     let rows = text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty());

@@ -4,6 +4,7 @@
 mod embedding;
 mod freshness;
 mod live;
+mod memory;
 mod turns;
 
 use std::path::PathBuf;
@@ -15,7 +16,7 @@ use turnflow_engine::run::Engine;
 
 use super::{EngineArgs, Fault, Outcome, PipelineArgs};
 
-/// Measure a pipeline: turns a second and latency on a log, or one of what --embedding and --freshness say.
+/// Measure a pipeline: turns a second and latency on a log, or one of what --embedding, --freshness and --memory say.
 #[derive(Args)]
 pub struct BenchArgs {
     #[command(flatten)]
@@ -24,16 +25,22 @@ pub struct BenchArgs {
     engine: EngineArgs,
     /// The log whose user turns are asked, as JSON Lines of turns, or of BEIR queries. With
     /// --freshness, the questions that are asked meanwhile.
-    #[arg(long, required_unless_present_any = ["embedding", "freshness"])]
+    #[arg(long, required_unless_present_any = ["embedding", "freshness", "memory"])]
     turns: Option<PathBuf>,
-    /// Turns to ask or texts to embed, at most [default: 1000 turns, 800 texts].
+    /// Turns to ask or texts to read, at most [default: 1000 turns, 800 texts].
     #[arg(long)]
     limit: Option<usize>,
     /// Measure the embedding of passages against ONNX Runtime called directly.
     #[arg(long, requires = "texts", conflicts_with_all = ["turns", "freshness"])]
     embedding: bool,
-    /// The passages to embed, as JSON Lines in BEIR's format.
-    #[arg(long, value_name = "CORPUS.jsonl", requires = "embedding")]
+    /// Alternate all models that take texts, this many times, in batches of random sizes and
+    /// lengths, and tell whether resident memory grows.
+    #[arg(long, value_name = "ROUNDS", requires = "texts", conflicts_with_all = ["turns", "freshness", "embedding"])]
+    #[arg(value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    memory: Option<u32>,
+    /// The passages to embed, as JSON Lines in BEIR's format; with --memory, where its words
+    /// are from.
+    #[arg(long, value_name = "CORPUS.jsonl", conflicts_with_all = ["turns", "freshness"])]
     texts: Option<PathBuf>,
     /// Rounds of --embedding.
     #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u16).range(1..=1000))]
@@ -53,9 +60,12 @@ pub struct BenchArgs {
 
 pub(super) fn run(args: &BenchArgs) -> Outcome {
     match (&args.texts, args.freshness) {
-        (Some(texts), _) if args.embedding => embedding::run(args, texts),
+        (Some(texts), None) => match args.memory {
+            Some(rounds) => memory::run(args, rounds as usize, texts),
+            None => embedding::run(args, texts),
+        },
         (_, Some(trials)) => freshness::run(args, usize::from(trials)),
-        _ => turns::run(args),
+        (None, None) => turns::run(args),
     }
 }
 

@@ -14,6 +14,8 @@ fn wrong_usage_ends_with_two() {
         &["explain", "lexical.ron", "--set", "nodes"],
         &["run", "lexical.ron", "--workers", "0"],
         &["graph", "lexical.ron", "--format", "png"],
+        &["bench", "lexical.ron", "--memory", "5"],
+        &["bench", "lexical.ron", "--texts", "docs.jsonl"],
     ] {
         let ended = run(directory.path(), arguments);
         assert_eq!(ended.code, Some(2), "{arguments:?}: {ended:?}");
