@@ -146,15 +146,6 @@ fn polyu_local_answers_in_every_mode() {
     }
 }
 
-/// The collections' paths, for the command line.
-fn collections(data: &Path) -> Vec<String> {
-    let set = |name: &str| {
-        let path = data.join(format!("corpus/{name}.jsonl"));
-        ["--set".to_owned(), format!("corpora.{name}.source.path={path:?}")]
-    };
-    ["clapnq", "cloud", "fiqa", "govt"].iter().flat_map(|name| set(name)).collect()
-}
-
 /// Two retrievers that read fast are enough to tell what can be answered.
 #[test]
 fn a_learned_threshold_beats_a_fixed_one_and_always_answering() {
@@ -171,16 +162,19 @@ fn a_learned_threshold_beats_a_fixed_one_and_always_answering() {
         root().join("pipelines/abstain-base.ron")
     );
     fs::write(directory.path().join("small.ron"), pipeline).unwrap();
-    let tasks = data.join("tasks.dev.jsonl");
-    let sets = collections(&data);
-    let mut args = vec!["calibrate", "small.ron", "--tasks", tasks.to_str().unwrap(), "--out", "learned.ron"];
-    args.extend(["--json", "figures.json", "--state", "state"]);
-    args.extend(sets.iter().map(String::as_str));
+    // Two collections are enough as well.
+    let all = fs::read_to_string(data.join("tasks.dev.jsonl")).unwrap();
+    let two = |line: &&str| ["clapnq", "fiqa"].iter().any(|name| line.contains(&format!("\"collection\": \"{name}\"")));
+    fs::write(directory.path().join("tasks.jsonl"), all.lines().filter(two).collect::<Vec<_>>().join("\n")).unwrap();
+    let path = |name: &str| format!("corpora.{name}.source.path={:?}", data.join(format!("corpus/{name}.jsonl")));
+    let (clapnq, fiqa) = (path("clapnq"), path("fiqa"));
+    let mut args = vec!["calibrate", "small.ron", "--tasks", "tasks.jsonl", "--out", "learned.ron"];
+    args.extend(["--json", "figures.json", "--state", "state", "--set", &clapnq, "--set", &fiqa]);
     let shown = turnflow(&args, directory.path());
     assert!(shown.contains("calibrated, held out"), "{shown}");
     let figures: Value = serde_json::from_slice(&fs::read(directory.path().join("figures.json")).unwrap()).unwrap();
     let accuracy = |what: &str| figures[what]["accuracy"].as_f64().unwrap();
-    // 0.66, 0.69 and 0.77 when this was written.
+    // 0.59, 0.67 and 0.78 when this was written.
     assert!(accuracy("held_out") > accuracy("as_it_is") + 0.03, "{figures:#}");
     assert!(accuracy("held_out") > accuracy("always") + 0.05, "{figures:#}");
     // What was learned is a file that the pipeline takes.
