@@ -221,7 +221,7 @@ impl Tail<'_> {
         let Some(Open { lines, .. }) = &self.open else { return Ok(()) };
         let position = format!("{}:{}", self.name, lines.number());
         match lines.line() {
-            Line::Whole(line) => self.output.line(line, &position),
+            Line::Whole(line) => self.output.line(line, &position, None),
             Line::TooLong { start, bytes } => {
                 let limit = self.source.max_line_bytes;
                 self.output.dead_letter(&position, &format!("the line has {bytes} bytes, more than {limit}"), start);

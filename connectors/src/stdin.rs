@@ -131,7 +131,7 @@ fn hand_over(line: &Numbered, typed: &mut u32, output: &TurnOutput) -> Result<()
         return Ok(());
     }
     if bytes.is_empty() || bytes.starts_with(b"{") {
-        return output.line(bytes, &position);
+        return output.line(bytes, &position, None);
     }
     match std::str::from_utf8(bytes) {
         Ok(question) => {
@@ -145,7 +145,7 @@ fn hand_over(line: &Numbered, typed: &mut u32, output: &TurnOutput) -> Result<()
                 timestamp: None,
                 extra: Map::new(),
             };
-            output.send(SourcedTurn { record, position, history: None })
+            output.send(SourcedTurn { record, position, history: None, place: None })
         }
         Err(error) => {
             let reason = format!("not UTF-8: invalid byte at offset {}", error.valid_up_to());

@@ -152,6 +152,7 @@ pub(crate) fn answer() -> AnswerRecord {
         conversation_id: "c".into(),
         turn: 2,
         revision: 0,
+        key: "k".into(),
         status: Status::Answered,
         query: "how long".into(),
         answer: "Seven years.".into(),

@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, TrySendError};
+use serde::{Deserialize, Serialize};
 
 use crate::dead_letter::DeadLetters;
 use crate::document::Document;
@@ -171,6 +172,29 @@ pub trait CorpusSource: Send {
     fn run(self: Box<Self>, mode: Mode, output: CorpusOutput) -> Result<(), ConnectorError>;
 }
 
+/// Where a record stands in its source, so that a restart can go on behind it. Places of one
+/// source are ordered as its records are.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Place {
+    /// What tells the log from others (of a file: its identity), in a form that is the
+    /// source's own.
+    pub log: Arc<str>,
+    /// Counts the logs that the source has gone through.
+    pub generation: u64,
+    /// Where the record ends: a byte's offset, or a broker's sequence number. Increases
+    /// within a log.
+    pub end: u64,
+    /// The record's number in its log, from 1.
+    pub line: u64,
+}
+
+impl Place {
+    /// What places of one source are ordered by.
+    pub fn order(&self) -> (u64, u64) {
+        (self.generation, self.end)
+    }
+}
+
 /// Where a turn source puts what it reads.
 #[derive(Clone)]
 pub struct TurnOutput {
@@ -179,6 +203,7 @@ pub struct TurnOutput {
     dead: DeadLetters,
     name: Arc<str>,
     stop: Stop,
+    resume: Option<Place>,
 }
 
 /// A turn with the place it came from.
@@ -190,6 +215,8 @@ pub struct SourcedTurn {
     pub position: String,
     /// What was said before, where the source knows; else the engine remembers.
     pub history: Option<Vec<Utterance>>,
+    /// Where it stood, of a source that can go on there after a restart.
+    pub place: Option<Place>,
 }
 
 impl TurnOutput {
@@ -201,17 +228,30 @@ impl TurnOutput {
         name: Arc<str>,
         stop: Stop,
     ) -> Self {
-        Self { sender, wake, dead, name, stop }
+        Self { sender, wake, dead, name, stop, resume: None }
+    }
+
+    /// The same, for a source that is to go on behind this place.
+    #[must_use]
+    pub fn resuming(self, resume: Option<Place>) -> Self {
+        Self { resume, ..self }
+    }
+
+    /// Behind which place to go on: everything up to it has been answered by an earlier
+    /// process. A source compares it with what is there, and begins at the beginning of what
+    /// it does not know.
+    pub fn resume(&self) -> Option<&Place> {
+        self.resume.as_ref()
     }
 
     /// Parses one line as a turn record and hands it over; blocks while the engine is
     /// behind. A line that is no turn becomes a dead letter. Blank lines are skipped.
-    pub fn line(&self, line: &[u8], position: &str) -> Result<(), Stopped> {
+    pub fn line(&self, line: &[u8], position: &str, place: Option<Place>) -> Result<(), Stopped> {
         if line.iter().all(u8::is_ascii_whitespace) {
             return Ok(());
         }
         match TurnRecord::parse(line) {
-            Ok(record) => self.send(SourcedTurn { record, position: position.to_owned(), history: None }),
+            Ok(record) => self.send(SourcedTurn { record, position: position.to_owned(), history: None, place }),
             Err(error) => {
                 self.dead_letter(position, &error.to_string(), line);
                 Ok(())
@@ -251,6 +291,35 @@ pub trait AnswerSink: Send {
     /// Delivers one answer. When this returns `Ok` the answer is the receiver's: for a
     /// file, it has been handed to the operating system as one whole line.
     fn deliver(&mut self, answer: &AnswerRecord) -> Result<(), ConnectorError>;
+    /// Of a sink that keeps what it is given, so that it can be looked into: then each answer
+    /// gets there exactly once, however often the process is killed. Others get each at least
+    /// once, with its key.
+    fn kept(&mut self) -> Option<&mut dyn KeptAnswers> {
+        None
+    }
+}
+
+/// How far a sink has been written.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SinkMark {
+    /// What tells the file from others, in a form that is the sink's own.
+    pub log: Arc<str>,
+    /// Bytes.
+    pub length: u64,
+}
+
+/// A sink that can be looked into.
+pub trait KeptAnswers {
+    /// Up to where it is written.
+    fn mark(&self) -> SinkMark;
+    /// Returns when all that was delivered is on the disk.
+    fn sync(&mut self) -> Result<(), ConnectorError>;
+    /// Finds which answers are there behind `since`, called once, before the first delivery;
+    /// all of them, without a mark or if what it was taken of is not there any more. Gives
+    /// whether it is. An answer that was not written to its end is taken away.
+    fn recover(&mut self, since: Option<&SinkMark>) -> Result<bool, ConnectorError>;
+    /// Of an answer with this key that [`KeptAnswers::recover`] has found, the text.
+    fn found(&mut self, key: &str) -> Option<Arc<str>>;
 }
 
 /// A connector that cannot work at all.

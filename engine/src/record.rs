@@ -107,6 +107,8 @@ pub struct Turn {
     pub entered_us: u64,
     /// Distinguishes turns that share conversation and number; increases in a worker.
     pub sequence: u64,
+    /// The same whenever this record of its source is read.
+    pub key: Arc<str>,
 }
 
 /// A question put to retrievers.
@@ -302,6 +304,10 @@ pub struct AnswerRecord {
     pub turn: u32,
     /// From 0; higher when a standing turn is answered again.
     pub revision: u32,
+    /// The same for the same record of a source, whenever it is read: by (key, revision) a
+    /// receiver knows what it has already.
+    #[serde(default)]
+    pub key: Arc<str>,
     /// What became of it.
     pub status: Status,
     /// What was asked of the retrievers.

@@ -208,7 +208,7 @@ fn source<'s>(
             let mut ended = false;
             while shared.outstanding.load(Ordering::Acquire) < shared.limits.max_in_flight {
                 match receiver.try_recv() {
-                    Ok(SourcedTurn { record, history, position }) => {
+                    Ok(SourcedTurn { record, history, position, place: _ }) => {
                         if record.speaker == crate::record::Speaker::User {
                             shared.outstanding.fetch_add(1, Ordering::AcqRel);
                         }

@@ -55,7 +55,7 @@ fn main() -> anyhow::Result<()> {
         timestamp: None,
         extra: serde_json::Map::new(),
     };
-    engine.submit(SourcedTurn { record, position: "command line".into(), history: None });
+    engine.submit(SourcedTurn { record, position: "command line".into(), history: None, place: None });
     let (node, hits) = found.recv().context("the pipeline ended early")?;
     for hit in &hits.hits {
         println!("{node}: {:.2}  {}  {}", hit.score, hit.chunk.id, hit.chunk.title);

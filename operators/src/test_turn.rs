@@ -19,5 +19,6 @@ pub(crate) fn turn(history: &[&str], text: &str) -> Turn {
         epoch: 0,
         entered_us: 0,
         sequence: 0,
+        key: "k".into(),
     }
 }

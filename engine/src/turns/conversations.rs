@@ -135,6 +135,7 @@ pub(super) fn build<'s>(
                     epoch: shared.epochs.pin(),
                     entered_us,
                     sequence,
+                    key: "".into(),
                 });
                 let item = Item { turn, value: Value::Turn, notes: Arc::default() };
                 shared.observe(&node_id, &item);

@@ -71,6 +71,7 @@ pub(crate) fn record(item: &Item, stamp: &Stamp, now_us: u64) -> AnswerRecord {
         conversation_id: turn.conversation_id.clone(),
         turn: turn.turn,
         revision: 0,
+        key: turn.key.clone(),
         status: Status::Failed,
         query: "".into(),
         answer: "".into(),

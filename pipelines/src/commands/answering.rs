@@ -147,5 +147,6 @@ fn turn(task: &Task) -> SourcedTurn {
         },
         position: task.id.clone(),
         history: Some(history.collect()),
+        place: None,
     }
 }

@@ -76,7 +76,7 @@ pub(super) fn run(args: &AskArgs) -> Outcome {
         timestamp: None,
         extra: Map::new(),
     };
-    engine.submit(SourcedTurn { record, position: "ask".into(), history: None });
+    engine.submit(SourcedTurn { record, position: "ask".into(), history: None, place: None });
     engine.end_turns();
     let item = answers.recv().map_err(|_| anyhow!("the pipeline ended without an answer"))?;
     let answer = engine.record(&item);

@@ -155,7 +155,7 @@ impl Asked {
             timestamp: None,
             extra: Map::new(),
         };
-        assert!(self.engine.submit(SourcedTurn { record, position: id.clone(), history: None }));
+        assert!(self.engine.submit(SourcedTurn { record, position: id.clone(), history: None, place: None }));
         id
     }
 

@@ -271,7 +271,7 @@ impl Flow<'_> {
             extra: Map::new(),
         };
         let position = record.conversation_id.to_string();
-        if !self.engine.submit(SourcedTurn { record, position, history: None }) {
+        if !self.engine.submit(SourcedTurn { record, position, history: None, place: None }) {
             self.engine.check()?;
             return Err(anyhow!("the pipeline ended").into());
         }

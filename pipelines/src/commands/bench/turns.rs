@@ -37,7 +37,7 @@ pub(super) fn turns(path: &Path, limit: usize) -> Result<Vec<SourcedTurn>, Fault
             },
             None => TurnRecord::parse(line.as_bytes()).map_err(|error| told(format!("{position}: {error}")))?,
         };
-        turns.push(SourcedTurn { record, position, history: None });
+        turns.push(SourcedTurn { record, position, history: None, place: None });
     }
     let asked = turns.iter().scan(0, |asked, turn| {
         *asked += usize::from(turn.record.speaker == Speaker::User);
