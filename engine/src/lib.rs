@@ -9,6 +9,7 @@ pub mod connector;
 pub mod corpus;
 pub mod dead_letter;
 pub mod document;
+pub mod durable;
 pub mod inference;
 pub mod language;
 pub mod memo;

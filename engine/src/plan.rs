@@ -1,6 +1,7 @@
 //! Plans: a pipeline file, resolved. Every name is looked up, every edge is typed, every
 //! value is checked, and every mistake is told, before anything runs.
 
+mod diff;
 mod resolve;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -8,6 +9,7 @@ use std::fmt::Write as _;
 use std::path::Path;
 use std::sync::Arc;
 
+pub use self::diff::{Fate, Outline, PlanDiff};
 pub use self::resolve::models_file::ModelsFile;
 use crate::component::{
     Catalog, ChunkerConfig, CorpusSourceConfig, InputPort, ModelConfig, OperatorConfig, Parse, SinkConfig,
@@ -32,6 +34,10 @@ pub struct PlannedNode {
     pub id: Arc<str>,
     /// The name of its kind: `Bm25`.
     pub kind_name: &'static str,
+    /// Hash of all that the file says of it.
+    pub definition: Arc<str>,
+    /// The same, but for what feeds it.
+    pub settings: Arc<str>,
     /// What it is.
     pub kind: NodeKind,
     /// Indexes of the nodes that feed it, in the order of its ports and lists.
@@ -44,7 +50,7 @@ pub struct PlannedNode {
 
 impl PlannedNode {
     /// Its effective settings, in a line.
-    pub fn settings(&self) -> String {
+    pub fn explain(&self) -> String {
         match &self.kind {
             NodeKind::Source(config) => config.explain(),
             NodeKind::Operator(config) => config.explain(),
@@ -57,6 +63,8 @@ impl PlannedNode {
 pub struct PlannedCorpus {
     /// Its name.
     pub name: Arc<str>,
+    /// Hash of all that the file says of it.
+    pub definition: Arc<str>,
     /// The name of its source's kind.
     pub source_name: &'static str,
     /// Where documents come from.
@@ -73,12 +81,14 @@ pub struct PlannedCorpus {
 pub struct PlannedModel {
     /// The name of its kind.
     pub kind_name: &'static str,
+    /// Hash of all that the file says of it.
+    pub definition: Arc<str>,
     /// What it is.
     pub config: Box<dyn ModelConfig>,
 }
 
 /// Bounds of the conversations that are held in memory.
-#[derive(Clone, Debug, serde::Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, serde::Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Conversations {
     /// Utterances of history that a turn sees; older ones are dropped.
@@ -112,6 +122,8 @@ pub struct Plan {
     pub conversations: Conversations,
     /// Where dead letters go; the state directory's `dead-letters.jsonl` if not given.
     pub dead_letters: Option<FilePath>,
+    /// Files whose texts are part of what it says, as prompts are.
+    pub texts: Vec<std::path::PathBuf>,
 }
 
 /// What came of reading a pipeline file.
@@ -249,7 +261,7 @@ impl Plan {
             let head = format!("{:?} {}", node.id, node.kind_name);
             let edges = if takes.is_empty() { gives } else { format!("{takes} → {gives}") };
             let idle = if needed { "" } else { "  leads to no sink: not run" };
-            let _ = writeln!(out, "node    {head:width$} {edges}  ({}){idle}", node.settings());
+            let _ = writeln!(out, "node    {head:width$} {edges}  ({}){idle}", node.explain());
         }
         out
     }

@@ -9,14 +9,12 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Instant;
 
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 use tokio::sync::watch;
 
-use crate::component::{Delta, Index, IndexError, OperatorError};
-use crate::document::Chunk;
+use crate::component::{IndexError, OperatorError};
 
 /// A corpus as of an epoch.
 #[derive(Clone, Default)]
@@ -44,6 +42,8 @@ impl CorpusView {
 pub struct Published {
     /// Counts publications, over restarts as well.
     pub epoch: u64,
+    /// The plan by which turns of this epoch are answered; counts from 1 in a process.
+    pub plan: u64,
     /// By name.
     pub corpora: BTreeMap<Arc<str>, Arc<CorpusView>>,
 }
@@ -80,7 +80,7 @@ impl Epochs {
                 Err(source) => return Err(IndexError::Io { action: "read", path, source }),
             }
         }
-        let current = Arc::new(Published { epoch, corpora: BTreeMap::new() });
+        let current = Arc::new(Published { epoch, plan: 1, corpora: BTreeMap::new() });
         Ok(Self {
             state: Mutex::new(State { current, pinned: BTreeMap::new() }),
             current: watch::channel(epoch).0,
@@ -100,14 +100,35 @@ impl Epochs {
 
     /// Makes a corpus's new view part of the next epoch, and gives its number.
     pub fn publish(&self, corpus: &Arc<str>, view: CorpusView) -> Result<u64, IndexError> {
+        self.change(|next| {
+            next.corpora.insert(corpus.clone(), Arc::new(view));
+        })
+    }
+
+    /// Goes over to another plan, with the views that it needs and without the corpora that it
+    /// does not name: in one epoch.
+    pub fn switch(
+        &self,
+        plan: u64,
+        views: Vec<(Arc<str>, CorpusView)>,
+        kept: impl Fn(&str) -> bool,
+    ) -> Result<u64, IndexError> {
+        self.change(|next| {
+            next.plan = plan;
+            next.corpora.extend(views.into_iter().map(|(name, view)| (name, Arc::new(view))));
+            next.corpora.retain(|name, _| kept(name));
+        })
+    }
+
+    fn change(&self, change: impl FnOnce(&mut Published)) -> Result<u64, IndexError> {
         let mut state = self.state.lock();
         let mut next = Published::clone(&state.current);
         next.epoch += 1;
-        next.corpora.insert(corpus.clone(), Arc::new(view));
         let epoch = next.epoch;
         if let Some(directory) = &self.directory {
             write_epoch(directory, epoch)?;
         }
+        change(&mut next);
         state.current = Arc::new(next);
         drop(state);
         self.current.send_replace(epoch);
@@ -115,12 +136,18 @@ impl Epochs {
     }
 
     /// Fixes the newest epoch for a turn that begins; to be followed by one [`Epochs::unpin`].
-    pub fn pin(&self) -> u64 {
+    pub fn pin(&self) -> Arc<Published> {
         let mut state = self.state.lock();
         let current = state.current.clone();
-        let epoch = current.epoch;
-        state.pinned.entry(epoch).or_insert((current, 0)).1 += 1;
-        epoch
+        state.pinned.entry(current.epoch).or_insert_with(|| (current.clone(), 0)).1 += 1;
+        current
+    }
+
+    /// The oldest plan by which a turn is being answered, or may yet be.
+    pub fn oldest_plan(&self) -> u64 {
+        let state = self.state.lock();
+        let pinned = state.pinned.values().map(|(published, _)| published.plan);
+        pinned.chain([state.current.plan]).min().unwrap_or_default()
     }
 
     /// An epoch that is pinned, or else the newest.
@@ -167,67 +194,5 @@ impl CorpusProgress {
     /// One counter's value.
     pub fn get(counter: &AtomicU64) -> u64 {
         counter.load(Ordering::Relaxed)
-    }
-}
-
-/// Applies deltas to the indexes of one corpus, one after another.
-pub struct Publisher {
-    corpus: Arc<str>,
-    indexes: Vec<(String, Box<dyn Index>)>,
-    chunks: BTreeMap<Arc<str>, Arc<Chunk>>,
-    /// Chunks of each document that has any.
-    documents: BTreeMap<Arc<str>, usize>,
-    /// Nothing has been applied yet, or something failed: indexes are to compare all.
-    whole: bool,
-    epochs: Arc<Epochs>,
-}
-
-impl Publisher {
-    /// For indexes that have just been opened.
-    pub fn new(corpus: Arc<str>, indexes: Vec<(String, Box<dyn Index>)>, epochs: Arc<Epochs>) -> Self {
-        Self { corpus, indexes, chunks: BTreeMap::new(), documents: BTreeMap::new(), whole: true, epochs }
-    }
-
-    /// Applies net changes and publishes the epoch that has them. After an error nothing
-    /// is published; the changes are kept and tried again, with those of the next call.
-    pub async fn publish(&mut self, changes: Vec<(Arc<Chunk>, isize)>) -> Result<u64, IndexError> {
-        let mut delta = self.absorb(changes);
-        if self.whole {
-            delta = Delta { added: self.chunks.values().cloned().collect(), removed: Vec::new(), whole: true };
-        }
-        self.whole = true;
-        let mut indexes = BTreeMap::new();
-        for (key, index) in &mut self.indexes {
-            let begun = Instant::now();
-            indexes.insert(key.clone(), index.apply(&delta).await?);
-            tracing::debug!(corpus = %self.corpus, index = %key, took = ?begun.elapsed(), "applied");
-        }
-        let view = CorpusView { documents: self.documents.len(), chunks: self.chunks.len(), indexes };
-        let epoch = self.epochs.publish(&self.corpus, view)?;
-        self.whole = false;
-        Ok(epoch)
-    }
-
-    fn absorb(&mut self, changes: Vec<(Arc<Chunk>, isize)>) -> Delta {
-        let mut delta = Delta::default();
-        let (removed, added): (Vec<_>, Vec<_>) = changes.into_iter().partition(|(_, diff)| *diff < 0);
-        for (chunk, _) in removed {
-            if self.chunks.get(&chunk.id).is_some_and(|old| *old == chunk) {
-                self.chunks.remove(&chunk.id);
-                if let Some(count) = self.documents.get_mut(&chunk.document) {
-                    *count -= 1;
-                    if *count == 0 {
-                        self.documents.remove(&chunk.document);
-                    }
-                }
-                delta.removed.push(chunk);
-            }
-        }
-        for (chunk, _) in added {
-            *self.documents.entry(chunk.document.clone()).or_default() += 1;
-            self.chunks.insert(chunk.id.clone(), chunk.clone());
-            delta.added.push(chunk);
-        }
-        delta
     }
 }

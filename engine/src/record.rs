@@ -107,6 +107,8 @@ pub struct Turn {
     pub entered_us: u64,
     /// Distinguishes turns that share conversation and number; increases in a worker.
     pub sequence: u64,
+    /// The node that it came in by.
+    pub source: Arc<str>,
     /// The same whenever this record of its source is read.
     pub key: Arc<str>,
 }

@@ -1,37 +1,41 @@
-//! The way of a turn: source → conversation → operators → sinks → delivery, as one timely
-//! dataflow.
+//! The way of a turn: source → conversation → operators → sinks → delivery.
 //!
-//! Turns are exchanged by conversation, so that all of a conversation happens on one
-//! worker. Every port carries exactly one value a turn, so operators join their inputs by
-//! count: a slow turn holds back nobody but its own conversation. Time is the number of the
-//! source's batch; what is in flight holds its batch's capability, so the frontier at the
-//! end tells up to where everything has been delivered.
+//! It is a timely dataflow a source, and one a *generation*: a plan as it runs. A source's
+//! dataflow reads it and exchanges its turns by conversation, so that all of a conversation
+//! happens on one worker, and lives as long as the source does. When a turn starts, its epoch
+//! is pinned, and with it the generation by which it is answered; it is handed over within the
+//! worker. So a reload puts another generation beside the one that runs, turns in flight finish
+//! where they started, and conversations know nothing of it.
+//!
+//! Every port carries exactly one value a turn, so operators join their inputs by count: a slow
+//! turn holds back nobody but its own conversation.
 
 mod conversations;
 mod deliver;
+mod inlet;
 mod node;
 mod sink;
+mod source;
 
 pub(crate) use sink::record;
 
 use std::cell::RefCell;
-use std::collections::{HashMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::rc::Rc;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize};
 use std::time::Instant;
 
-use crossbeam_channel::{Receiver, TryRecvError};
-use parking_lot::Mutex;
+use crossbeam_channel::Receiver;
+use parking_lot::{Mutex, RwLock};
 use serde::{Deserialize, Serialize};
-use timely::container::CapacityContainerBuilder;
-use timely::dataflow::operators::generic::OutputBuilder;
-use timely::dataflow::operators::generic::builder_rc::OperatorBuilder;
 use timely::dataflow::{ProbeHandle, Scope, StreamVec};
 use timely::scheduling::Activator;
 
+use self::inlet::Inlet;
 use crate::component::Operator;
-use crate::connector::{AnswerSink, SourcedTurn};
+use crate::connector::{Place, SourcedTurn};
+use crate::durable::{Durable, Ledger, SinkHandle};
 use crate::plan::Conversations;
 use crate::publish::Epochs;
 use crate::record::{Item, Stamp, TurnRecord, Utterance};
@@ -43,12 +47,12 @@ pub type Observer = Arc<dyn Fn(&str, &Item) + Send + Sync>;
 /// What runs at a node.
 #[derive(Clone)]
 pub enum Running {
-    /// The receiving end of the source's channel; taken by the worker that reads it.
-    Source(Arc<Mutex<Option<Receiver<SourcedTurn>>>>, WakeSlot),
+    /// Turns come in; the source's own dataflow reads them.
+    Source,
     /// An operator.
     Operator(Arc<dyn Operator>),
-    /// A sink, shared by the workers. `None` where answers go to the observer alone.
-    Sink(Option<Arc<Mutex<Box<dyn AnswerSink>>>>),
+    /// A sink. `None` where answers go to the observer alone.
+    Sink(Option<Arc<SinkHandle>>),
 }
 
 /// A node with what feeds it.
@@ -64,28 +68,102 @@ pub struct RunningNode {
     pub running: Running,
 }
 
-/// What all workers share of the turns' dataflow.
-pub struct TurnsShared {
+/// A plan as it runs.
+pub struct Generation {
+    /// Counts the plans of a process from 1.
+    pub number: u64,
     /// Every node comes after those that feed it.
     pub nodes: Vec<RunningNode>,
-    /// Bounds of conversations.
-    pub limits: Conversations,
-    /// What turns read.
-    pub epochs: Arc<Epochs>,
-    /// Whether every corpus is published; turns wait until then.
-    pub ready: AtomicBool,
+    /// For answers; its epoch is each turn's own.
+    pub stamp: Stamp,
+    /// The indexes that its operators read, by corpus.
+    pub indexes: BTreeMap<Arc<str>, BTreeSet<String>>,
+}
+
+impl Generation {
+    /// The sources' nodes.
+    pub fn sources(&self) -> impl Iterator<Item = &Arc<str>> {
+        self.nodes.iter().filter(|node| matches!(node.running, Running::Source)).map(|node| &node.id)
+    }
+
+    /// The sinks, each with the sources whose turns reach it.
+    pub fn sinks(&self) -> Vec<(Arc<SinkHandle>, BTreeSet<Arc<str>>)> {
+        let sink = |(index, node): (usize, &RunningNode)| {
+            let Running::Sink(Some(sink)) = &node.running else { return None };
+            let sources = sources_of(&self.nodes, index).into_iter().map(|at| self.nodes[at].id.clone());
+            Some((sink.clone(), sources.collect()))
+        };
+        self.nodes.iter().enumerate().filter_map(sink).collect()
+    }
+
+    /// The sinks that a source's turns reach, if all of them can be looked into.
+    fn kept_sinks(&self, source: &str) -> Option<Vec<&Arc<SinkHandle>>> {
+        let mut kept = Vec::new();
+        for (index, node) in self.nodes.iter().enumerate() {
+            let Running::Sink(sink) = &node.running else { continue };
+            if sources_of(&self.nodes, index).iter().any(|&at| *self.nodes[at].id == *source) {
+                kept.push(sink.as_ref().filter(|sink| sink.is_kept())?);
+            }
+        }
+        Some(kept).filter(|kept| !kept.is_empty())
+    }
+
+    /// The answer that an earlier process has given to a turn, if it is in every sink.
+    fn answered(&self, source: &str, key: &str) -> Option<Arc<str>> {
+        let sinks = self.kept_sinks(source)?;
+        let mut found = None;
+        for sink in sinks {
+            let text = sink.found(key)?;
+            found.get_or_insert(text);
+        }
+        found
+    }
+}
+
+/// A source of turns as all workers share it.
+pub struct SourceHandle {
+    /// Its node.
+    pub id: Arc<str>,
+    /// Its kind's name.
+    pub kind_name: &'static str,
+    /// Tells the sources of a process apart.
+    pub number: u64,
+    /// The receiving end of its channel; taken by the worker that reads it.
+    pub receiver: Mutex<Option<Receiver<SourcedTurn>>>,
+    /// Wakes the operator that reads it.
+    pub wake: WakeSlot,
     /// Wakes each worker's conversations.
     pub conversation_wakes: Mutex<Vec<WakeSlot>>,
+    /// What of it is applied.
+    pub ledger: Arc<Ledger>,
+    /// All that it read is answered, on all workers.
+    pub ended: AtomicBool,
+}
+
+/// What all workers share of turns.
+pub struct TurnsShared {
+    /// Bounds of conversations.
+    pub limits: RwLock<Conversations>,
+    /// What turns read.
+    pub epochs: Arc<Epochs>,
+    /// What outlives the process.
+    pub durable: Arc<Durable>,
+    /// Whether every corpus is published; turns wait until then.
+    pub ready: AtomicBool,
+    /// Sources that are read.
+    pub sources: Mutex<Vec<Arc<SourceHandle>>>,
+    /// The plan that runs, and those before it that have turns in flight.
+    pub generations: RwLock<BTreeMap<u64, Arc<Generation>>>,
     /// Turns that are read and not yet delivered.
     pub outstanding: AtomicUsize,
     /// Turns that are delivered.
     pub delivered: AtomicUsize,
+    /// Turns that an earlier process had answered.
+    pub recovered: AtomicU64,
     /// Continues operators' calls.
     pub handle: tokio::runtime::Handle,
     /// Is told every value.
     pub observer: Option<Observer>,
-    /// For answers; its epoch is each turn's own.
-    pub stamp: Stamp,
     /// When the engine started.
     pub started: Instant,
 }
@@ -97,17 +175,30 @@ impl TurnsShared {
         }
     }
 
-    fn now_us(&self) -> u64 {
+    /// Microseconds since the start.
+    pub fn now_us(&self) -> u64 {
         self.started.elapsed().as_micros() as u64
     }
 
     /// Wakes the sources, which wait while too many turns are in flight.
-    fn wake_sources(&self) {
-        for node in &self.nodes {
-            if let Running::Source(_, wake) = &node.running {
+    pub fn wake_sources(&self) {
+        for source in &*self.sources.lock() {
+            source.wake.wake();
+        }
+    }
+
+    /// Wakes the conversations, which wait until corpora are published.
+    pub fn wake_conversations(&self) {
+        for source in &*self.sources.lock() {
+            for wake in &*source.conversation_wakes.lock() {
                 wake.wake();
             }
         }
+    }
+
+    /// The generation by which turns are answered now.
+    pub fn generation(&self) -> Option<Arc<Generation>> {
+        self.generations.read().last_key_value().map(|(_, generation)| generation.clone())
     }
 }
 
@@ -118,6 +209,9 @@ struct Read {
     history: Option<Vec<Utterance>>,
     position: String,
     entered_us: u64,
+    place: Option<Place>,
+    /// In the source's ledger.
+    batch: u64,
 }
 
 /// A turn's end, told to the conversation that it belongs to.
@@ -143,93 +237,91 @@ impl Feedback {
     }
 }
 
-/// Builds the dataflow on this worker; the probe passes a batch when it is delivered.
-pub fn build(scope: Scope<'_, u64>, shared: &Arc<TurnsShared>) -> ProbeHandle<u64> {
+/// What the dataflows of one worker know of each other: where turns go into a generation, and
+/// where they are told of when they are delivered.
+#[derive(Default)]
+pub struct Local {
+    inlets: RefCell<HashMap<(u64, Arc<str>), Rc<Inlet>>>,
+    feedbacks: RefCell<HashMap<Arc<str>, Feedback>>,
+}
+
+impl Local {
+    /// Lets generations end.
+    pub fn close(&self, which: impl Fn(u64) -> bool) {
+        self.inlets.borrow_mut().retain(|(number, _), inlet| {
+            let closes = which(*number);
+            if closes {
+                inlet.close();
+            }
+            !closes
+        });
+    }
+
+    fn inlet(&self, generation: u64, source: &Arc<str>) -> Option<Rc<Inlet>> {
+        self.inlets.borrow().get(&(generation, source.clone())).cloned()
+    }
+}
+
+/// Builds a source's dataflow on this worker; the probe is done when all is answered.
+pub fn build_source(
+    scope: Scope<'_, u64>,
+    handle: &Arc<SourceHandle>,
+    shared: &Arc<TurnsShared>,
+    local: &Rc<Local>,
+) -> ProbeHandle<u64> {
+    let mine = handle.number % scope.peers() as u64 == scope.index() as u64;
+    let receiver = if mine { handle.receiver.lock().take() } else { None };
+    let read = source::build(scope, handle, receiver, shared.clone());
+    let feedback = Feedback::default();
+    local.feedbacks.borrow_mut().insert(handle.id.clone(), feedback.clone());
+    let ends = conversations::build(scope, handle, read, feedback, shared.clone(), local.clone());
+    let probe = ProbeHandle::new();
+    timely::dataflow::operators::probe::Probe::probe_with(ends, &probe);
+    probe
+}
+
+/// Builds a generation's dataflow on this worker; it ends when its inlets are closed.
+pub fn build_generation(
+    scope: Scope<'_, u64>,
+    generation: &Arc<Generation>,
+    shared: &Arc<TurnsShared>,
+    local: &Rc<Local>,
+) {
+    let nodes = &generation.nodes;
     let mut streams: Vec<StreamVec<'_, u64, Item>> = Vec::new();
-    let mut feedbacks: HashMap<usize, Feedback> = HashMap::new();
-    for (index, node) in shared.nodes.iter().enumerate() {
+    for node in nodes {
         let inputs: Vec<_> = node.inputs.iter().map(|&input| streams[input].clone()).collect();
         let stream = match &node.running {
-            Running::Source(receiver, wake) => {
-                // Sources are dealt to the workers in turn.
-                let mine = feedbacks.len() % scope.peers() == scope.index();
-                let receiver = if mine { receiver.lock().take() } else { None };
-                let read = source(scope, node, receiver, wake, shared.clone());
-                let feedback = Feedback::default();
-                let stream = conversations::build(scope, node, index, read, feedback.clone(), shared.clone());
-                feedbacks.insert(index, feedback);
+            Running::Source => {
+                let (inlet, stream) = inlet::build(scope, node);
+                local.inlets.borrow_mut().insert((generation.number, node.id.clone()), inlet);
                 stream
             }
             Running::Operator(operator) => node::build(scope, node, operator.clone(), inputs, shared.clone()),
-            Running::Sink(sink) => sink::build(scope, node, sink.clone(), inputs, shared.clone()),
+            Running::Sink(sink) => {
+                sink::build(scope, node, sink.clone(), inputs, generation.stamp.clone(), shared.clone())
+            }
         };
         streams.push(stream);
     }
-    let is_leaf = |index: &usize| !shared.nodes.iter().any(|node| node.inputs.contains(index));
+    let is_leaf = |index: &usize| !nodes.iter().any(|node| node.inputs.contains(index));
     let leaves: Vec<usize> = (0..streams.len()).filter(is_leaf).collect();
-    let reach: Vec<Vec<usize>> = leaves.iter().map(|&leaf| sources_of(&shared.nodes, leaf)).collect();
+    // How many ends a turn of each source reaches.
+    let mut ends: HashMap<Arc<str>, usize> = HashMap::new();
+    for source in leaves.iter().flat_map(|&leaf| sources_of(nodes, leaf)) {
+        *ends.entry(nodes[source].id.clone()).or_default() += 1;
+    }
     let leaf_streams = leaves.iter().map(|&leaf| streams[leaf].clone()).collect();
-    deliver::build(scope, leaf_streams, reach, feedbacks, shared.clone())
+    deliver::build(scope, leaf_streams, ends, local.clone(), shared.clone());
 }
 
 /// The sources from which values reach a node.
 fn sources_of(nodes: &[RunningNode], node: usize) -> Vec<usize> {
-    if matches!(nodes[node].running, Running::Source(..)) {
+    if matches!(nodes[node].running, Running::Source) {
         return vec![node];
     }
     let mut sources: Vec<usize> = nodes[node].inputs.iter().flat_map(|&input| sources_of(nodes, input)).collect();
     sources.sort_unstable();
     sources.dedup();
     sources
-}
-
-/// Reads from the source's channel while not too many turns are in flight, and sends each
-/// record to the worker that has its conversation.
-fn source<'s>(
-    scope: Scope<'s, u64>,
-    node: &RunningNode,
-    receiver: Option<Receiver<SourcedTurn>>,
-    wake: &WakeSlot,
-    shared: Arc<TurnsShared>,
-) -> StreamVec<'s, u64, Read> {
-    let mut builder = OperatorBuilder::new(format!("{} {:?}", node.kind_name, node.id), scope);
-    let (output, stream) = builder.new_output::<Vec<Read>>();
-    let mut output = OutputBuilder::<_, CapacityContainerBuilder<_>>::from(output);
-    if receiver.is_some() {
-        wake.set(scope.worker().sync_activator_for(builder.operator_info().address.to_vec()));
-    }
-    builder.build(move |mut capabilities| {
-        let mut capability = receiver.as_ref().and(capabilities.pop());
-        capabilities.clear();
-        move |_| {
-            let (Some(receiver), Some(held)) = (&receiver, &mut capability) else { return };
-            let mut output = output.activate();
-            let mut any = false;
-            let mut ended = false;
-            while shared.outstanding.load(Ordering::Acquire) < shared.limits.max_in_flight {
-                match receiver.try_recv() {
-                    Ok(SourcedTurn { record, history, position, place: _ }) => {
-                        if record.speaker == crate::record::Speaker::User {
-                            shared.outstanding.fetch_add(1, Ordering::AcqRel);
-                        }
-                        let read = Read { record, history, position, entered_us: shared.now_us() };
-                        output.session(&*held).give(read);
-                        any = true;
-                    }
-                    Err(TryRecvError::Empty) => break,
-                    Err(TryRecvError::Disconnected) => {
-                        ended = true;
-                        break;
-                    }
-                }
-            }
-            if ended {
-                capability = None;
-            } else if any {
-                let next = *held.time() + 1;
-                held.downgrade(&next);
-            }
-        }
-    });
-    stream
 }

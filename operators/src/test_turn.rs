@@ -19,6 +19,7 @@ pub(crate) fn turn(history: &[&str], text: &str) -> Turn {
         epoch: 0,
         entered_us: 0,
         sequence: 0,
+        source: "turns".into(),
         key: "k".into(),
     }
 }

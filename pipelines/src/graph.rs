@@ -167,7 +167,7 @@ pub fn svg(plan: &Plan) -> String {
     }
     for Placed { node, x, y } in &placed {
         let (fill, stroke) = colours(node);
-        let settings = node.settings();
+        let settings = node.explain();
         let _ = writeln!(
             out,
             "<g><title>{}</title><rect x=\"{x:.1}\" y=\"{y:.1}\" width=\"{}\" height=\"{}\" rx=\"7\" fill=\"{fill}\" \

@@ -13,8 +13,8 @@ pub struct Check<'a> {
     pub(crate) texts: &'a mut Texts,
 }
 
-/// Hashes of files that are part of what a pipeline says, by who names them in which field.
-pub(crate) type Texts = BTreeMap<(String, String), blake3::Hash>;
+/// Hashes and paths of files that are part of what a pipeline says, by who names them in which field.
+pub(crate) type Texts = BTreeMap<(String, String), (blake3::Hash, std::path::PathBuf)>;
 
 impl Check<'_> {
     /// Reports a mistake at a field (or at the whole, if the field is not written).
@@ -43,7 +43,8 @@ impl Check<'_> {
         }
         match std::fs::read_to_string(&file.path) {
             Ok(text) => {
-                self.texts.insert((self.owner.to_owned(), field.to_owned()), blake3::hash(text.as_bytes()));
+                let hash = blake3::hash(text.as_bytes());
+                self.texts.insert((self.owner.to_owned(), field.to_owned()), (hash, file.path.clone()));
                 Some(text)
             }
             Err(error) => {

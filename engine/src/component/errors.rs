@@ -86,6 +86,9 @@ pub enum OperatorError {
 /// Why an index cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum IndexError {
+    /// What was to become its content is not there any more: the reload was given up.
+    #[error("the corpus's new chunks have been dropped")]
+    Feed,
     /// A file or directory cannot be used.
     #[error("cannot {action} `{path}`: {source}")]
     Io {

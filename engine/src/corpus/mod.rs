@@ -8,12 +8,15 @@
 //! read the epoch before.
 
 mod documents;
+mod keeper;
 mod prepare;
 mod publish;
 
 use std::cell::Cell;
+use std::collections::BTreeSet;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use crossbeam_channel::Receiver;
@@ -21,16 +24,18 @@ use differential_dataflow::{AsCollection, Hashable, VecCollection};
 use parking_lot::Mutex;
 use timely::dataflow::operators::Exchange as _;
 use timely::dataflow::{ProbeHandle, Scope};
-use tokio::sync::{mpsc, watch};
+use tokio::sync::{mpsc, oneshot, watch};
 
 use self::documents::documents;
+pub use self::keeper::AddedIndex;
+use self::keeper::{Job, Keeper, contents_of};
 use self::prepare::prepare;
-use self::publish::{PublishJob, publish, publish_all};
-use crate::component::{Chunker, Prepare};
+pub use self::prepare::{Preparations, Preparing};
+use self::publish::publish;
+use crate::component::{Chunker, Index, IndexError, Prepare};
 use crate::connector::CorpusEvent;
-use crate::dead_letter::DeadLetters;
 use crate::document::{Chunk, Content, Document};
-use crate::publish::{CorpusProgress, Publisher};
+use crate::publish::{CorpusProgress, CorpusView, Epochs};
 use crate::wake::WakeSlot;
 
 /// A preparation or publication that fails is tried again after this, doubling up to the last.
@@ -41,9 +46,10 @@ const RETRY: (Duration, Duration) = (Duration::from_millis(200), Duration::from_
 pub enum CorpusState {
     /// What was there at the start is not published yet.
     Loading,
-    /// Published; `commits` of the source are in.
+    /// Published (or, of a feed that is to take another's place, gathered); `commits` of the
+    /// source are in.
     Ready {
-        /// Source commits that are published.
+        /// Source commits that are in.
         commits: u64,
         /// The epoch of the last of them.
         epoch: u64,
@@ -52,60 +58,160 @@ pub enum CorpusState {
     Failed(String),
 }
 
-/// What all workers share of one corpus.
+/// The indexes of a corpus and the task that has them.
+#[derive(Clone)]
+pub struct CorpusIndexes {
+    jobs: mpsc::UnboundedSender<Job>,
+    preparations: Preparations,
+    preparing: Preparing,
+    handle: tokio::runtime::Handle,
+    ended: Arc<AtomicBool>,
+}
+
+impl CorpusIndexes {
+    /// Starts the task, for indexes that have just been opened; `feed` is the first.
+    pub fn start(
+        preparing: Preparing,
+        feed: u64,
+        indexes: Vec<(String, Box<dyn Index>)>,
+        epochs: Arc<Epochs>,
+        handle: tokio::runtime::Handle,
+    ) -> Self {
+        let (jobs, todo) = mpsc::unbounded_channel();
+        let prepared = indexes.iter().filter_map(|(key, index)| Some((key.clone(), index.preparation()?)));
+        let preparations = Preparations::new(prepared.collect::<Vec<_>>().into());
+        let keeper = Keeper::new(preparing.corpus.clone(), feed, indexes, epochs, preparing.clone());
+        let ended = Arc::new(AtomicBool::new(false));
+        let has_ended = ended.clone();
+        handle.spawn(async move {
+            keeper.run(todo).await;
+            has_ended.store(true, Ordering::Release);
+        });
+        Self { jobs, preparations, preparing, handle, ended }
+    }
+
+    /// Counters.
+    pub fn progress(&self) -> &Arc<CorpusProgress> {
+        &self.preparing.progress
+    }
+
+    /// The corpus, and whether its indexes are closed.
+    pub fn ended(&self) -> (Arc<str>, Arc<AtomicBool>) {
+        (self.preparing.corpus.clone(), self.ended.clone())
+    }
+
+    /// Returns when all that was asked for before is done.
+    pub async fn barrier(&self) {
+        let (reply, done) = oneshot::channel();
+        let _ = self.jobs.send(Job::Barrier(reply));
+        let _ = done.await;
+    }
+
+    /// Has the chunks of another feed gathered.
+    pub fn stage(&self, feed: u64) {
+        let _ = self.jobs.send(Job::Stage(feed));
+    }
+
+    /// Has a feed that was to take another's place forgotten.
+    pub fn forget(&self, feed: u64) {
+        let _ = self.jobs.send(Job::Forget(feed));
+    }
+
+    /// From now on has contents prepared for an index that is to come.
+    pub fn announce(&self, key: &str, preparation: Arc<dyn Prepare>) {
+        self.preparations.write().push((key.to_owned(), preparation));
+    }
+
+    /// No longer has contents prepared for other indexes than these.
+    pub fn prepare_for(&self, keys: &BTreeSet<String>) {
+        self.preparations.write().retain(|(key, _)| keys.contains(key));
+    }
+
+    /// Lets go of other indexes than these.
+    pub fn keep(&self, keys: BTreeSet<String>) {
+        self.prepare_for(&keys);
+        let _ = self.jobs.send(Job::Keep(keys));
+    }
+
+    /// Fills an index with what the corpus has now, beside those that serve.
+    pub async fn fill(&self, key: String, mut index: Box<dyn Index>) -> Result<AddedIndex, IndexError> {
+        let (reply, chunks) = oneshot::channel();
+        let _ = self.jobs.send(Job::Chunks(reply));
+        let filled: Vec<Arc<Chunk>> = chunks.await.map_err(|_| IndexError::Feed)?;
+        if let Some(preparation) = index.preparation() {
+            let contents = contents_of(&filled);
+            let count = contents.len() as u64;
+            self.preparing.progress.prepare.fetch_add(count, Ordering::Relaxed);
+            self.preparing.contents(&preparation, contents).await;
+            self.preparing.progress.prepared.fetch_add(count, Ordering::Relaxed);
+        }
+        index.apply(&crate::component::Delta { added: filled.clone(), removed: Vec::new(), whole: true }).await?;
+        Ok(AddedIndex { key, index, filled })
+    }
+
+    /// The corpus's view with these indexes and of this feed. It is the corpus's own when
+    /// `published` tells that it is, and until then the corpus does not change.
+    pub async fn switch(
+        &self,
+        feed: Option<u64>,
+        added: Vec<AddedIndex>,
+        published: oneshot::Receiver<bool>,
+    ) -> Result<CorpusView, IndexError> {
+        let (reply, view) = oneshot::channel();
+        let _ = self.jobs.send(Job::Switch { feed, added, reply, published });
+        view.await.map_err(|_| IndexError::Feed)?
+    }
+}
+
+/// What all workers share of one feed of a corpus: a source and a chunker.
 #[derive(Clone)]
 pub struct CorpusShared {
     /// The corpus.
     pub name: Arc<str>,
+    /// Tells the feeds of a process apart.
+    pub feed: u64,
     /// Counters.
     pub progress: Arc<CorpusProgress>,
     chunker: Arc<dyn Chunker>,
-    preparations: Vec<Arc<dyn Prepare>>,
+    preparations: Preparations,
+    preparing: Preparing,
     handle: tokio::runtime::Handle,
-    dead: DeadLetters,
     /// Taken by the worker that reads the source.
     events: Arc<Mutex<Option<Receiver<CorpusEvent>>>>,
-    jobs: mpsc::UnboundedSender<PublishJob>,
-    state: watch::Receiver<CorpusState>,
+    jobs: mpsc::UnboundedSender<Job>,
+    state: Arc<watch::Sender<CorpusState>>,
     source_wake: WakeSlot,
     publish_wake: WakeSlot,
 }
 
 impl CorpusShared {
-    /// Starts the publishing task; `publisher`'s indexes tell what must be prepared.
-    #[expect(clippy::too_many_arguments, reason = "what a corpus is made of, each used once")]
-    pub fn start(
-        name: Arc<str>,
+    /// A feed for these indexes.
+    pub fn new(
+        feed: u64,
         chunker: Arc<dyn Chunker>,
-        preparations: Vec<Arc<dyn Prepare>>,
-        publisher: Publisher,
+        indexes: &CorpusIndexes,
         events: Receiver<CorpusEvent>,
         source_wake: WakeSlot,
-        handle: tokio::runtime::Handle,
-        dead: DeadLetters,
     ) -> Self {
-        let (jobs, todo) = mpsc::unbounded_channel();
-        let (report, state) = watch::channel(CorpusState::Loading);
-        let publish_wake = WakeSlot::default();
-        handle.spawn(publish_all(name.clone(), publisher, todo, report, publish_wake.clone()));
         Self {
-            name,
-            progress: Arc::default(),
+            name: indexes.preparing.corpus.clone(),
+            feed,
+            progress: indexes.preparing.progress.clone(),
             chunker,
-            preparations,
-            handle,
-            dead,
+            preparations: indexes.preparations.clone(),
+            preparing: indexes.preparing.clone(),
+            handle: indexes.handle.clone(),
             events: Arc::new(Mutex::new(Some(events))),
-            jobs,
-            state,
+            jobs: indexes.jobs.clone(),
+            state: Arc::new(watch::channel(CorpusState::Loading).0),
             source_wake,
-            publish_wake,
+            publish_wake: WakeSlot::default(),
         }
     }
 
-    /// Tells how far the corpus has come.
+    /// Tells how far the feed has come.
     pub fn state(&self) -> watch::Receiver<CorpusState> {
-        self.state.clone()
+        self.state.subscribe()
     }
 }
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use differential_dataflow::VecCollection;
-use parking_lot::Mutex;
+use parking_lot::{Mutex, RwLock};
 use timely::dataflow::channels::pact::Pipeline;
 use timely::dataflow::operators::Capability;
 use timely::dataflow::operators::generic::builder_rc::OperatorBuilder;
@@ -13,7 +13,9 @@ use timely::dataflow::{Scope, StreamVec};
 
 use super::{CorpusShared, RETRY};
 use crate::component::{IndexError, Prepare};
+use crate::dead_letter::DeadLetters;
 use crate::document::Content;
+use crate::publish::CorpusProgress;
 use crate::wake::WakeSlot;
 
 /// Contents prepared by one call.
@@ -21,6 +23,9 @@ const CONTENTS_A_CALL: usize = 256;
 
 /// Attempts at preparing contents before their chunks go without.
 const PREPARE_ATTEMPTS: u32 = 4;
+
+/// What a corpus's indexes need computed, by their keys; may change while the corpus is read.
+pub type Preparations = Arc<RwLock<Vec<(String, Arc<dyn Prepare>)>>>;
 
 /// Hands new contents to the preparations, off the worker, and lets time pass when they
 /// are done. Gives no records: its frontier is what it says.
@@ -45,22 +50,26 @@ pub(super) fn prepare<'s>(
                     .flat_map(|batch| batch.drain(..))
                     .filter_map(|(content, _, diff)| (diff > 0).then_some(content))
                     .collect();
-                if shared.preparations.is_empty() || new.is_empty() {
+                let preparations: Vec<Arc<dyn Prepare>> =
+                    shared.preparations.read().iter().map(|(_, preparation)| preparation.clone()).collect();
+                if preparations.is_empty() || new.is_empty() {
                     return;
                 }
                 let Some(capability) = time.retain_least(0) else { return };
-                // Neighbours in length share batches, so calls of neighbours end one after
-                // another and not all at the end: progress can be seen.
-                new.sort_by_key(|content| (content.chunk.title.len() + content.chunk.text.len(), content.hash));
+                in_order(&mut new);
                 shared.progress.prepare.fetch_add(new.len() as u64, Ordering::Relaxed);
                 let at = *capability.time();
                 let calls = &mut running.entry(at).or_insert((capability, 0)).1;
                 while !new.is_empty() {
                     let part = new.split_off(new.len().saturating_sub(CONTENTS_A_CALL));
                     *calls += 1;
-                    let (shared, done, wake) = (shared.clone(), done.clone(), wake.clone());
+                    let (preparing, preparations) = (shared.preparing.clone(), preparations.clone());
+                    let (done, wake) = (done.clone(), wake.clone());
                     shared.handle.clone().spawn(async move {
-                        prepare_part(&shared, part).await;
+                        for preparation in &preparations {
+                            preparing.part(preparation, &part).await;
+                        }
+                        preparing.progress.prepared.fetch_add(part.len() as u64, Ordering::Relaxed);
                         done.lock().push(at);
                         wake.wake();
                     });
@@ -79,40 +88,64 @@ pub(super) fn prepare<'s>(
     stream
 }
 
-async fn prepare_part(shared: &CorpusShared, part: Vec<Content>) {
-    for preparation in &shared.preparations {
+/// Neighbours in length share batches, so calls of neighbours end one after another and not
+/// all at the end: progress can be seen.
+fn in_order(contents: &mut [Content]) {
+    contents.sort_by_key(|content| (content.chunk.title.len() + content.chunk.text.len(), content.hash));
+}
+
+/// Has contents prepared, again where that fails, and tells of those that cannot be.
+#[derive(Clone)]
+pub struct Preparing {
+    /// The corpus.
+    pub corpus: Arc<str>,
+    /// Where contents are told of that cannot be prepared.
+    pub dead: DeadLetters,
+    /// Counters.
+    pub progress: Arc<CorpusProgress>,
+}
+
+impl Preparing {
+    /// All of these, part by part.
+    pub async fn contents(&self, preparation: &Arc<dyn Prepare>, mut contents: Vec<Content>) {
+        in_order(&mut contents);
+        for part in contents.chunks(CONTENTS_A_CALL) {
+            self.part(preparation, part).await;
+        }
+    }
+
+    async fn part(&self, preparation: &Arc<dyn Prepare>, part: &[Content]) {
         let mut delay = RETRY.0;
         for attempt in 1..=PREPARE_ATTEMPTS {
-            match preparation.clone().prepare(part.clone()).await {
+            match preparation.clone().prepare(part.to_vec()).await {
                 Ok(prepared) => {
-                    shared.progress.embedded.fetch_add(prepared.embedded as u64, Ordering::Relaxed);
+                    self.progress.embedded.fetch_add(prepared.embedded as u64, Ordering::Relaxed);
                     break;
                 }
                 Err(error) if attempt < PREPARE_ATTEMPTS => {
-                    tracing::warn!(corpus = %shared.name, %error, attempt, "contents could not be prepared; trying again");
+                    tracing::warn!(corpus = %self.corpus, %error, attempt, "contents could not be prepared; trying again");
                     tokio::time::sleep(delay).await;
                     delay = (delay * 2).min(RETRY.1);
                 }
-                Err(error) => give_up(shared, preparation, &part, &error).await,
+                Err(error) => self.give_up(preparation, part, &error).await,
             }
         }
+        tracing::debug!(corpus = %self.corpus, contents = part.len(), "prepared");
     }
-    tracing::debug!(corpus = %shared.name, contents = part.len(), "prepared");
-    shared.progress.prepared.fetch_add(part.len() as u64, Ordering::Relaxed);
-}
 
-/// One bad content must not keep its neighbours out: each is tried alone, and told of if
-/// it fails alone too.
-async fn give_up(shared: &CorpusShared, preparation: &Arc<dyn Prepare>, part: &[Content], error: &IndexError) {
-    for content in part {
-        let alone = preparation.clone().prepare(vec![content.clone()]).await;
-        match alone {
-            Ok(prepared) => {
-                shared.progress.embedded.fetch_add(prepared.embedded as u64, Ordering::Relaxed);
-            }
-            Err(_) => {
-                let reason = format!("could not be prepared for indexing: {error}");
-                shared.dead.write(&shared.name, &content.chunk.id, &reason, content.chunk.text.as_bytes());
+    /// One bad content must not keep its neighbours out: each is tried alone, and told of if
+    /// it fails alone too.
+    async fn give_up(&self, preparation: &Arc<dyn Prepare>, part: &[Content], error: &IndexError) {
+        for content in part {
+            let alone = preparation.clone().prepare(vec![content.clone()]).await;
+            match alone {
+                Ok(prepared) => {
+                    self.progress.embedded.fetch_add(prepared.embedded as u64, Ordering::Relaxed);
+                }
+                Err(_) => {
+                    let reason = format!("could not be prepared for indexing: {error}");
+                    self.dead.write(&self.corpus, &content.chunk.id, &reason, content.chunk.text.as_bytes());
+                }
             }
         }
     }

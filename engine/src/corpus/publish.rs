@@ -1,4 +1,4 @@
-//! The operator that collects what is complete and prepared, and the task that publishes it.
+//! The operator that collects what is complete and prepared, and hands it to the keeper.
 
 use std::cell::Cell;
 use std::rc::Rc;
@@ -10,49 +10,12 @@ use timely::dataflow::operators::generic::builder_rc::OperatorBuilder;
 use timely::dataflow::operators::probe;
 use timely::dataflow::{ProbeHandle, Scope, StreamVec};
 use timely::progress::Antichain;
-use tokio::sync::{mpsc, watch};
 
-use super::{CorpusShared, CorpusState, RETRY};
+use super::keeper::{Job, Report};
+use super::{CorpusShared, CorpusState};
 use crate::document::Chunk;
-use crate::publish::Publisher;
-use crate::wake::WakeSlot;
 
-type Changes = Vec<(Arc<Chunk>, isize)>;
-pub(super) type PublishJob = (Changes, u64);
-
-/// Applies deltas in order; a delta that fails is tried again until it goes in.
-pub(super) async fn publish_all(
-    name: Arc<str>,
-    mut publisher: Publisher,
-    mut todo: mpsc::UnboundedReceiver<PublishJob>,
-    report: watch::Sender<CorpusState>,
-    wake: WakeSlot,
-) {
-    while let Some((mut changes, commits)) = todo.recv().await {
-        let mut delay = RETRY.0;
-        loop {
-            match publisher.publish(std::mem::take(&mut changes)).await {
-                Ok(epoch) => {
-                    tracing::debug!(corpus = %name, commits, epoch, "published");
-                    report.send_replace(CorpusState::Ready { commits, epoch });
-                    break;
-                }
-                Err(error) => {
-                    tracing::error!(corpus = %name, %error, "the epoch could not be published; the one before goes on serving");
-                    if *report.borrow() == CorpusState::Loading {
-                        report.send_replace(CorpusState::Failed(error.to_string()));
-                        return;
-                    }
-                }
-            }
-            tokio::time::sleep(delay).await;
-            delay = (delay * 2).min(RETRY.1);
-        }
-        wake.wake();
-    }
-}
-
-/// Collects what is complete and hands it to the publishing task, one delta at a time.
+/// Collects what is complete and hands it to the keeper, one delta at a time.
 pub(super) fn publish<'s>(
     scope: Scope<'s, u64>,
     chunks: VecCollection<'s, u64, Arc<Chunk>>,
@@ -69,7 +32,8 @@ pub(super) fn publish<'s>(
     if first {
         shared.publish_wake.set(scope.worker().sync_activator_for(address));
     }
-    let (jobs, state) = (shared.jobs.clone(), shared.state.clone());
+    let (jobs, state) = (shared.jobs.clone(), shared.state.subscribe());
+    let report = Report { feed: shared.feed, state: shared.state.clone(), wake: shared.publish_wake.clone() };
     builder.build(move |mut capabilities| {
         let mut pending: Vec<(Arc<Chunk>, u64, isize)> = Vec::new();
         // Held at the first commit that is not published, so that the probe tells which are.
@@ -113,7 +77,7 @@ pub(super) fn publish<'s>(
                 }
                 tracing::debug!(commits = complete, changes = changes.len(), "complete");
                 sent = Some(complete);
-                let _ = jobs.send((changes, complete));
+                let _ = jobs.send(Job::Changes(report.clone(), changes, complete));
             }
             if published == Some(u64::MAX) {
                 capability = None;

@@ -1,28 +1,33 @@
 //! Running a plan: threads of sources, workers, the services behind them, and their end.
 
+mod build;
+mod crew;
+mod reload;
+mod resume;
 mod start;
-mod workers;
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use crossbeam_channel::Sender;
 use parking_lot::Mutex;
 use timely::communication::WorkerGuards;
 use tokio::sync::watch;
 
+use self::build::{Feed, Manual, TurnFeed, Workshop};
+pub use self::reload::ReloadError;
 use crate::component::{BuildError, IndexError, Models};
-use crate::connector::{ConnectorError, Mode, SourcedTurn, StopHandle};
-use crate::corpus::{CorpusShared, CorpusState};
-use crate::dead_letter::DeadLetters;
+use crate::connector::{ConnectorError, Mode, SourcedTurn};
+use crate::corpus::{CorpusIndexes, CorpusState};
+use crate::durable::{SinkHandle, StoreError};
 use crate::memo::{Memo, MemoError};
+use crate::plan::Outline;
 use crate::publish::{CorpusProgress, Epochs};
-use crate::record::{AnswerRecord, Item};
-use crate::state::{StateDirectory, StateError};
-use crate::turns::{self, Observer, Running, TurnsShared};
-use crate::wake::WakeSlot;
+use crate::record::{AnswerRecord, Item, Stamp};
+use crate::state::StateError;
+use crate::turns::{self, Generation, Observer};
 
 /// A parked worker looks up after this even if nobody woke it.
 const PARK: Duration = Duration::from_millis(500);
@@ -69,6 +74,9 @@ pub enum RunError {
     /// The state directory cannot be used.
     #[error(transparent)]
     State(#[from] StateError),
+    /// What outlives the process cannot be stored.
+    #[error(transparent)]
+    Store(#[from] StoreError),
     /// The memo store cannot be used.
     #[error(transparent)]
     Memo(#[from] MemoError),
@@ -107,82 +115,112 @@ pub enum RunError {
     Worker(String),
 }
 
+/// A corpus that is served.
+struct RunningCorpus {
+    indexes: CorpusIndexes,
+    feed: Feed,
+    /// Of the indexes that it has.
+    keys: BTreeSet<String>,
+}
+
+/// The plan that runs, and what it runs with.
+struct Running {
+    outline: Outline,
+    models: Models,
+    corpora: BTreeMap<Arc<str>, RunningCorpus>,
+    sources: BTreeMap<Arc<str>, TurnFeed>,
+    sinks: BTreeMap<Arc<str>, Option<Arc<SinkHandle>>>,
+    generation: Arc<Generation>,
+    manual: Option<Manual>,
+}
+
+/// A corpus's name, and whether its indexes are closed.
+type Leaving = (Arc<str>, Arc<AtomicBool>);
+
+struct Inner {
+    shop: Workshop,
+    running: Mutex<Running>,
+    /// One reload at a time.
+    reloading: Mutex<()>,
+    /// Corpora that are let go, and whether they have been.
+    leaving: Mutex<Vec<Leaving>>,
+    stopping: AtomicBool,
+}
+
 /// A running pipeline.
 pub struct Engine {
-    // Fields are dropped in this order: workers end before the services they call.
-    manual: Option<Sender<SourcedTurn>>,
-    stop: Option<StopHandle>,
-    workers: Option<WorkerGuards<()>>,
-    threads: Vec<std::thread::JoinHandle<()>>,
-    shared: Arc<TurnsShared>,
-    corpora: Vec<CorpusShared>,
-    abort: Arc<AtomicBool>,
-    errors: Arc<Mutex<Vec<RunError>>>,
-    models: Models,
-    memo: Arc<Memo>,
-    dead: DeadLetters,
+    inner: Arc<Inner>,
+    workers: Mutex<Option<WorkerGuards<()>>>,
+    checkpoints: Option<std::thread::JoinHandle<()>>,
     runtime: Option<tokio::runtime::Runtime>,
-    manual_wake: Option<WakeSlot>,
-    live_workers: Arc<AtomicUsize>,
-    _state: Option<StateDirectory>,
 }
 
 impl Engine {
     /// The loaded models.
-    pub fn models(&self) -> &Models {
-        &self.models
+    pub fn models(&self) -> Models {
+        self.inner.running.lock().models.clone()
     }
 
     /// What models gave for turns.
     pub fn memo(&self) -> &Arc<Memo> {
-        &self.memo
+        &self.inner.shop.memo
     }
 
     /// Counters of each corpus, and how far it has come.
     pub fn corpora(&self) -> Vec<(Arc<str>, Arc<CorpusProgress>, watch::Receiver<CorpusState>)> {
-        self.corpora.iter().map(|corpus| (corpus.name.clone(), corpus.progress.clone(), corpus.state())).collect()
+        let running = self.inner.running.lock();
+        let corpora = running.corpora.iter();
+        corpora.map(|(name, of)| (name.clone(), of.indexes.progress().clone(), of.feed.shared.state())).collect()
     }
 
     /// The published epochs.
     pub fn epochs(&self) -> &Arc<Epochs> {
-        &self.shared.epochs
+        &self.inner.shop.shared.epochs
     }
 
     /// Turns that are answered, idk's and failures included.
     pub fn delivered(&self) -> usize {
-        self.shared.delivered.load(Ordering::Acquire)
+        self.inner.shop.shared.delivered.load(Ordering::Acquire)
+    }
+
+    /// Turns that were read again and had been answered by an earlier process.
+    pub fn recovered(&self) -> u64 {
+        self.inner.shop.shared.recovered.load(Ordering::Acquire)
     }
 
     /// Turns that are read and not answered yet.
     pub fn outstanding(&self) -> usize {
-        self.shared.outstanding.load(Ordering::Acquire)
+        self.inner.shop.shared.outstanding.load(Ordering::Acquire)
     }
 
     /// Dead letters written so far.
     pub fn dead_letters(&self) -> u64 {
-        self.dead.count()
+        self.inner.shop.dead.count()
+    }
+
+    fn stamp(&self) -> Stamp {
+        self.inner.running.lock().generation.stamp.clone()
     }
 
     /// The record that a sink would get for an item.
     pub fn record(&self, item: &Item) -> AnswerRecord {
-        turns::record(item, &self.shared.stamp, self.shared.started.elapsed().as_micros() as u64)
+        turns::record(item, &self.stamp(), self.inner.shop.shared.now_us())
     }
 
     /// The engine's models and pipeline, for records made elsewhere.
     pub fn recorder(&self) -> impl Fn(&Item) -> AnswerRecord + Send + Sync + 'static {
-        let shared = self.shared.clone();
-        move |item| turns::record(item, &shared.stamp, shared.started.elapsed().as_micros() as u64)
+        let (shared, stamp) = (self.inner.shop.shared.clone(), self.stamp());
+        move |item| turns::record(item, &stamp, shared.now_us())
     }
 
     /// Hands a turn over; blocks while too many are in flight. With `manual_turns` only.
     pub fn submit(&self, turn: SourcedTurn) -> bool {
-        let Some(manual) = &self.manual else { return false };
+        let manual = self.inner.running.lock().manual.as_ref().map(|to| (to.sender.clone(), to.wake.clone()));
+        let Some((sender, wake)) = manual else { return false };
         let mut turn = turn;
         loop {
-            let sent = manual.send_timeout(turn, PARK);
-            if let Some(wake) = &self.manual_wake {
-                wake.wake();
-            }
+            let sent = sender.send_timeout(turn, PARK);
+            wake.wake();
             match sent {
                 Ok(()) => return true,
                 Err(crossbeam_channel::SendTimeoutError::Timeout(back)) if !self.has_failed() => turn = back,
@@ -200,7 +238,7 @@ impl Engine {
     /// Waits for at most `duration`; whether every corpus is published.
     pub fn wait_ready_for(&self, duration: Duration) -> Result<bool, RunError> {
         let until = Instant::now() + duration;
-        while !self.shared.ready.load(Ordering::Acquire) {
+        while !self.inner.shop.shared.ready.load(Ordering::Acquire) {
             self.check()?;
             if Instant::now() >= until {
                 return Ok(false);
@@ -212,68 +250,77 @@ impl Engine {
 
     /// Whether everything has come to its end: sources drained, answers delivered.
     pub fn has_ended(&self) -> bool {
-        self.live_workers.load(Ordering::Acquire) == 0
+        self.inner.shop.crew.has_ended()
     }
 
     /// Whether an error has ended it.
     pub fn has_failed(&self) -> bool {
-        !self.errors.lock().is_empty()
+        !self.inner.shop.errors.lock().is_empty()
     }
 
     /// The first error, if there is one; the run is then over.
     pub fn check(&self) -> Result<(), RunError> {
-        let mut errors = self.errors.lock();
+        let mut errors = self.inner.shop.errors.lock();
         if errors.is_empty() { Ok(()) } else { Err(errors.remove(0)) }
     }
 
     /// No more turns will be submitted.
-    pub fn end_turns(&mut self) {
-        self.manual = None;
-        if let Some(wake) = &self.manual_wake {
+    pub fn end_turns(&self) {
+        let manual = self.inner.running.lock().manual.take();
+        if let Some(Manual { sender, wake }) = manual {
+            drop(sender);
             wake.wake();
         }
     }
 
-    /// Asks sources to end; what has been read is still answered.
-    pub fn stop(&mut self) {
+    /// Asks sources to end; what has been read is still answered. A reload that is under way
+    /// is given up.
+    pub fn stop(&self) {
+        self.inner.stopping.store(true, Ordering::Release);
         self.end_turns();
-        self.stop = None;
-        for thread in self.threads.drain(..) {
-            let _ = thread.join();
-        }
-        for node in &self.shared.nodes {
-            if let Running::Source(_, wake) = &node.running {
-                wake.wake();
-            }
+        let _reload = self.inner.reloading.lock();
+        let mut running = self.inner.running.lock();
+        let Running { sources, corpora, .. } = &mut *running;
+        let mut threads: Vec<_> = sources.values_mut().filter_map(|source| source.source.as_mut()).collect();
+        threads.extend(corpora.values_mut().map(|corpus| &mut corpus.feed.source));
+        threads.iter_mut().for_each(|thread| thread.stop());
+        threads.iter_mut().for_each(|thread| thread.end());
+        for source in sources.values() {
+            source.handle.wake.wake();
         }
     }
 
     /// Waits for the end. With sources that follow, [`Engine::stop`] comes first.
     pub fn join(mut self) -> Result<(), RunError> {
         self.end_turns();
-        let joined = self.workers.take().map(WorkerGuards::join).into_iter().flatten();
+        let joined = self.workers.get_mut().take().map(WorkerGuards::join).into_iter().flatten();
         let panicked: Vec<String> = joined.filter_map(Result::err).collect();
-        self.stop = None;
-        for thread in self.threads.drain(..) {
-            let _ = thread.join();
-        }
+        self.stop();
+        self.end_checkpoints();
         self.check()?;
         match panicked.into_iter().next() {
             Some(panic) => Err(RunError::Worker(panic)),
             None => Ok(()),
         }
     }
+
+    /// Writes the last checkpoint.
+    fn end_checkpoints(&mut self) {
+        self.inner.shop.shared.durable.end();
+        if let Some(thread) = self.checkpoints.take() {
+            let _ = thread.join();
+        }
+    }
 }
 
 impl Drop for Engine {
     fn drop(&mut self) {
-        self.manual = None;
-        self.stop = None;
-        self.abort.store(true, Ordering::Release);
-        drop(self.workers.take());
-        for thread in self.threads.drain(..) {
-            let _ = thread.join();
-        }
+        self.inner.stopping.store(true, Ordering::Release);
+        self.inner.shop.crew.abort();
+        self.end_turns();
+        drop(self.workers.get_mut().take());
+        self.stop();
+        self.end_checkpoints();
         if let Some(runtime) = self.runtime.take() {
             runtime.shutdown_timeout(Duration::from_secs(5));
         }

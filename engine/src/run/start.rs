@@ -2,38 +2,30 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::time::Instant;
 
-use crossbeam_channel::Sender;
-use parking_lot::Mutex;
+use parking_lot::{Mutex, RwLock};
 
-use super::workers::{announce_ready, start_workers};
-use super::{Engine, Options, RunError};
-use crate::component::{BuildError, CorpusRef, Index, IndexDefinition, Models, Prepare};
-use crate::connector::{ConnectorError, CorpusOutput, SourcedTurn, Stop, TurnOutput, TurnSource};
-use crate::corpus::CorpusShared;
+use super::build::{TurnFeed, Workshop};
+use super::crew::{Command, Crew};
+use super::resume::resume;
+use super::{Engine, Inner, Options, RunError, Running, RunningCorpus};
+use crate::corpus::{CorpusIndexes, CorpusShared, CorpusState, Preparing};
 use crate::dead_letter::DeadLetters;
+use crate::durable::Durable;
 use crate::memo::Memo;
-use crate::plan::{NodeKind, Plan, PlannedCorpus};
-use crate::publish::{Epochs, Publisher};
-use crate::record::Stamp;
+use crate::plan::{NodeKind, Outline, Plan};
+use crate::publish::Epochs;
 use crate::state::{StateDirectory, StateError};
-use crate::turns::{Running, RunningNode, TurnsShared};
-use crate::wake::WakeSlot;
-
-/// Documents and turns on the way from a source's thread to its worker.
-const CHANNEL: usize = 1024;
+use crate::turns::TurnsShared;
 
 impl Engine {
     /// Loads the models, opens the indexes and starts everything.
     pub fn start(plan: Plan, options: Options) -> Result<Self, RunError> {
-        let state = options.state.as_deref().map(StateDirectory::open).transpose()?;
-        let memo = Memo::open(state.as_ref().map(StateDirectory::path))?;
-        let mut models = Models::new();
-        for (name, model) in &plan.models {
-            models.insert(name.clone(), Arc::new(model.config.load(name)?.remembering(&memo)));
-        }
+        let state = options.state.as_deref().map(StateDirectory::open).transpose()?.map(Arc::new);
+        let directory = state.as_ref().map(|state| state.path());
+        let memo = Memo::open(directory)?;
         let thread_error = |what| move |error: std::io::Error| RunError::Thread { what, reason: error.to_string() };
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(2)
@@ -41,98 +33,116 @@ impl Engine {
             .enable_all()
             .build()
             .map_err(thread_error("the I/O threads"))?;
-        let dead = dead_letters(&plan, state.as_ref())?;
-        let epochs = Arc::new(Epochs::open(state.as_ref().map(StateDirectory::path))?);
-        let (stop_handle, stop) = Stop::new();
-        let errors: Arc<Mutex<Vec<RunError>>> = Arc::default();
-        let abort = Arc::new(AtomicBool::new(false));
-        let mut start = Start {
-            options: &options,
-            models: &models,
-            handle: runtime.handle().clone(),
-            dead: dead.clone(),
-            stop: stop.clone(),
-            errors: errors.clone(),
-            abort: abort.clone(),
-            threads: Vec::new(),
-        };
-
-        let definitions = start.definitions(&plan)?;
-        let mut corpora = Vec::new();
-        for corpus in plan.corpora {
-            let definitions = definitions.get(&corpus.name).cloned().unwrap_or_default();
-            corpora.push(start.corpus(corpus, definitions, state.as_ref(), &epochs)?);
-        }
-        let stamp = Stamp {
-            pipeline: plan.hash.clone(),
-            epoch: 0,
-            models: Arc::new(models.iter().map(|(name, model)| (name.clone(), model.fingerprint.clone())).collect()),
-            notes: Arc::default(),
-        };
-        let mut manual = None;
-        let mut manual_wake = None;
-        let mut nodes = Vec::new();
-        if options.answer {
-            for node in plan.nodes {
-                let running = match node.kind {
-                    NodeKind::Source(config) => {
-                        let (sender, receiver) = crossbeam_channel::bounded(CHANNEL);
-                        let wake = WakeSlot::default();
-                        if !options.manual_turns {
-                            start.turns(&node.id, config.build(), sender, wake.clone())?;
-                        } else if manual.is_none() {
-                            manual = Some(sender);
-                            manual_wake = Some(wake.clone());
-                        }
-                        Running::Source(Arc::new(Mutex::new(Some(receiver))), wake)
-                    }
-                    NodeKind::Operator(config) => Running::Operator(config.build(&models)?),
-                    NodeKind::Sink(_) if !options.sinks => Running::Sink(None),
-                    NodeKind::Sink(config) => {
-                        let sink = config
-                            .build()
-                            .map_err(|source| BuildError::Connector { node: node.id.to_string(), source })?;
-                        Running::Sink(Some(Arc::new(Mutex::new(sink))))
-                    }
-                };
-                nodes.push(RunningNode { id: node.id, kind_name: node.kind_name, inputs: node.inputs, running });
-            }
-        }
+        let dead = dead_letters(&plan, state.as_deref())?;
+        let epochs = Arc::new(Epochs::open(directory)?);
+        // Turns that are handed over by the caller, and those that no sink gets, are answered
+        // for the moment.
+        let lasting = options.answer && options.sinks && !options.manual_turns;
+        let durable = Durable::open(directory.filter(|_| lasting))?;
         let shared = Arc::new(TurnsShared {
-            nodes,
-            limits: plan.conversations,
+            limits: RwLock::new(plan.conversations.clone()),
             epochs,
+            durable,
             ready: AtomicBool::new(false),
-            conversation_wakes: Mutex::default(),
+            sources: Mutex::default(),
+            generations: RwLock::default(),
             outstanding: AtomicUsize::new(0),
             delivered: AtomicUsize::new(0),
+            recovered: AtomicU64::new(0),
             handle: runtime.handle().clone(),
             observer: options.observer.clone(),
-            stamp,
             started: Instant::now(),
         });
-        let threads = start.threads;
-        let live_workers = Arc::new(AtomicUsize::new(options.workers.max(1)));
-        let workers = start_workers(&options, &shared, &corpora, &abort, &live_workers)?;
-        runtime.spawn(announce_ready(corpora.clone(), shared.clone(), errors.clone(), abort.clone()));
-        Ok(Self {
-            manual,
-            stop: Some(stop_handle),
-            workers: Some(workers),
-            threads,
-            shared,
-            corpora,
-            abort,
-            errors,
-            models,
-            memo,
+        let options = Arc::new(options);
+        let crew = Crew::new(options.workers.max(1));
+        let shop = Workshop {
+            options: options.clone(),
+            handle: runtime.handle().clone(),
             dead,
-            runtime: Some(runtime),
-            manual_wake,
-            live_workers,
-            _state: state,
-        })
+            memo,
+            state,
+            shared: shared.clone(),
+            crew: crew.clone(),
+            errors: Arc::default(),
+            numbers: Arc::default(),
+        };
+        // Lets go when all sources are there.
+        crew.hold();
+        let running = first(&shop, &plan)?;
+        let feeds = running.corpora.values().map(|corpus| corpus.feed.shared.clone()).collect();
+        let inner = Arc::new(Inner {
+            shop,
+            running: Mutex::new(running),
+            reloading: Mutex::default(),
+            leaving: Mutex::default(),
+            stopping: AtomicBool::new(false),
+        });
+        crew.let_go();
+        let workers = crew.start(&shared)?;
+        runtime.spawn(announce_ready(feeds, inner.shop.clone()));
+        let checkpoints = shared.durable.is_kept().then(|| {
+            let shared = shared.clone();
+            std::thread::Builder::new().name("checkpoint".into()).spawn(move || {
+                let idle = || shared.limits.read().idle_s;
+                shared.durable.work(|| shared.epochs.current().epoch, idle);
+            })
+        });
+        let checkpoints = checkpoints.transpose().map_err(thread_error("the thread of checkpoints"))?;
+        Ok(Self { inner, workers: Mutex::new(Some(workers)), checkpoints, runtime: Some(runtime) })
     }
+}
+
+/// Everything of the first plan; the workers find it when they start.
+fn first(shop: &Workshop, plan: &Plan) -> Result<Running, RunError> {
+    let (shared, crew, options) = (&shop.shared, &shop.crew, &shop.options);
+    let models = shop.models(plan, |_| None)?;
+    let definitions = Workshop::definitions(plan, &models)?;
+    let mut corpora = BTreeMap::new();
+    for planned in &plan.corpora {
+        let mut indexes = Vec::new();
+        for (key, definition) in &definitions[&planned.name] {
+            indexes.push((key.clone(), shop.index(&planned.name, key, &**definition)?));
+        }
+        let keys = definitions[&planned.name].keys().cloned().collect();
+        let number = shop.feed_number();
+        let preparing = Preparing { corpus: planned.name.clone(), dead: shop.dead.clone(), progress: Arc::default() };
+        let indexes = CorpusIndexes::start(preparing, number, indexes, shared.epochs.clone(), shop.handle.clone());
+        let feed = shop.feed(number, planned, &models, &indexes, true)?;
+        crew.tell(&Command::Corpus(feed.shared.clone()));
+        corpora.insert(planned.name.clone(), RunningCorpus { indexes, feed, keys });
+    }
+    let mut sinks = BTreeMap::new();
+    let mut sources = BTreeMap::new();
+    let mut manual = None;
+    if options.answer {
+        for node in plan.nodes.iter().filter(|node| matches!(node.kind, NodeKind::Sink(_))) {
+            let sink = shop.sink(node)?;
+            sink.iter().for_each(|sink| shared.durable.add_sink(sink));
+            sinks.insert(node.id.clone(), sink);
+        }
+    }
+    let generation = shop.generation(1, plan, &models, &definitions, &sinks, |_| None)?;
+    shared.generations.write().insert(1, generation.clone());
+    if options.answer {
+        crew.tell(&Command::Generation(generation.clone()));
+        let mut places = if shared.durable.is_kept() { resume(shop, &generation)? } else { BTreeMap::new() };
+        for node in &plan.nodes {
+            let NodeKind::Source(config) = &node.kind else { continue };
+            let (handle, to) = shop.source(node);
+            shared.durable.add_source(&handle.ledger);
+            shared.sources.lock().push(handle.clone());
+            crew.hold();
+            crew.tell(&Command::Source(handle.clone()));
+            let mut source = None;
+            if !options.manual_turns {
+                source = Some(shop.read(&handle, config.build(), to, places.remove(&node.id))?);
+            } else if manual.is_none() {
+                manual = Some(to);
+            }
+            sources.insert(node.id.clone(), TurnFeed { handle, source });
+        }
+    }
+    Ok(Running { outline: Outline::of(plan), models, corpora, sources, sinks, generation, manual })
 }
 
 fn dead_letters(plan: &Plan, state: Option<&StateDirectory>) -> Result<DeadLetters, RunError> {
@@ -144,126 +154,20 @@ fn dead_letters(plan: &Plan, state: Option<&StateDirectory>) -> Result<DeadLette
     DeadLetters::open(&path).map_err(|source| RunError::State(StateError::Io { action: "append to", path, source }))
 }
 
-struct Start<'a> {
-    options: &'a Options,
-    models: &'a Models,
-    handle: tokio::runtime::Handle,
-    dead: DeadLetters,
-    stop: Stop,
-    errors: Arc<Mutex<Vec<RunError>>>,
-    abort: Arc<AtomicBool>,
-    threads: Vec<std::thread::JoinHandle<()>>,
-}
-
-type Definitions = BTreeMap<String, Arc<dyn IndexDefinition>>;
-
-impl Start<'_> {
-    /// What indexes each corpus needs; equal definitions are one index.
-    fn definitions(&self, plan: &Plan) -> Result<BTreeMap<Arc<str>, Definitions>, RunError> {
-        let mut all: BTreeMap<Arc<str>, Definitions> = BTreeMap::new();
-        for node in &plan.nodes {
-            let NodeKind::Operator(config) = &node.kind else { continue };
-            let Some(corpus) = config.corpus() else { continue };
-            for definition in config.indexes(self.models)? {
-                for planned in &plan.corpora {
-                    if !matches!(corpus, CorpusRef::Named(name) if **name != *planned.name) {
-                        all.entry(planned.name.clone()).or_default().insert(definition.key(), definition.clone());
-                    }
-                }
-            }
+/// Lets turns begin when every corpus is published.
+async fn announce_ready(feeds: Vec<CorpusShared>, shop: Workshop) {
+    for feed in &feeds {
+        let mut state = feed.state();
+        let reached = state.wait_for(|state| *state != CorpusState::Loading).await;
+        if let Ok(state) = reached
+            && let CorpusState::Failed(reason) = &*state
+        {
+            let error = RunError::Publish { corpus: feed.name.to_string(), reason: reason.clone() };
+            shop.errors.lock().push(error);
+            shop.crew.abort();
+            return;
         }
-        Ok(all)
     }
-
-    fn corpus(
-        &mut self,
-        planned: PlannedCorpus,
-        definitions: Definitions,
-        state: Option<&StateDirectory>,
-        epochs: &Arc<Epochs>,
-    ) -> Result<CorpusShared, RunError> {
-        let name = planned.name.clone();
-        let mut indexes: Vec<(String, Box<dyn Index>)> = Vec::new();
-        let mut preparations: Vec<Arc<dyn Prepare>> = Vec::new();
-        for (key, definition) in definitions {
-            let directory = match state {
-                Some(state) => Some(state.index(&name, &key)?),
-                None => None,
-            };
-            let index = self
-                .handle
-                .block_on(definition.open(directory.as_deref()))
-                .map_err(|source| BuildError::Index { index: key.clone(), corpus: name.to_string(), source })?;
-            preparations.extend(index.preparation());
-            indexes.push((key, index));
-        }
-        let tokenizer =
-            planned.tokenizer.and_then(|model| self.models.get(&model)).and_then(|model| model.tokenizer.clone());
-        let chunker = planned.chunker.build(tokenizer);
-        let (sender, events) = crossbeam_channel::bounded(CHANNEL);
-        let source_wake = WakeSlot::default();
-        let shared = CorpusShared::start(
-            name.clone(),
-            chunker,
-            preparations,
-            Publisher::new(name.clone(), indexes, epochs.clone()),
-            events,
-            source_wake.clone(),
-            self.handle.clone(),
-            self.dead.clone(),
-        );
-        let wake = Arc::new(move || source_wake.wake());
-        let output = CorpusOutput::new(sender, wake, self.dead.clone(), name.clone(), self.stop.clone());
-        let (source, mode) = (planned.source.build(), self.options.corpora);
-        self.thread(format!("corpus {name}"), move || {
-            let result = source.run(mode, output.clone());
-            output.end();
-            result
-        })?;
-        Ok(shared)
-    }
-
-    fn turns(
-        &mut self,
-        id: &str,
-        source: Box<dyn TurnSource>,
-        sender: Sender<SourcedTurn>,
-        wake: WakeSlot,
-    ) -> Result<(), RunError> {
-        let for_output = wake.clone();
-        let output = TurnOutput::new(
-            sender,
-            Arc::new(move || for_output.wake()),
-            self.dead.clone(),
-            id.into(),
-            self.stop.clone(),
-        );
-        let mode = self.options.turns;
-        self.thread(format!("node {id}"), move || {
-            let result = source.run(mode, output);
-            // The channel has closed with the output: let the worker see it.
-            wake.wake();
-            result
-        })
-    }
-
-    fn thread(
-        &mut self,
-        name: String,
-        body: impl FnOnce() -> Result<(), ConnectorError> + Send + 'static,
-    ) -> Result<(), RunError> {
-        let (errors, abort) = (self.errors.clone(), self.abort.clone());
-        let thread = std::thread::Builder::new()
-            .name(name.clone())
-            .spawn(move || match body() {
-                Ok(()) | Err(ConnectorError::Stopped(_)) => {}
-                Err(source) => {
-                    errors.lock().push(RunError::Source { name, source });
-                    abort.store(true, Ordering::Release);
-                }
-            })
-            .map_err(|error| RunError::Thread { what: "a source's thread", reason: error.to_string() })?;
-        self.threads.push(thread);
-        Ok(())
-    }
+    shop.shared.ready.store(true, Ordering::Release);
+    shop.shared.wake_conversations();
 }

@@ -70,6 +70,11 @@ impl Sources {
         &self.0[index]
     }
 
+    /// The files among them, by the name that they were opened by.
+    pub fn files(&self) -> impl Iterator<Item = &str> {
+        self.0.iter().map(|source| source.name.as_str()).filter(|name| !name.starts_with("--set "))
+    }
+
     /// Line and column of a span's start, both from 1; the column counts characters.
     pub fn line_column(&self, span: Span) -> (usize, usize) {
         let text = &self.0[span.source].text;

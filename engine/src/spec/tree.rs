@@ -107,6 +107,15 @@ impl Tree {
         out
     }
 
+    /// As [`Tree::canonical`], without some of the fields.
+    pub fn canonical_without(&self, fields: &[&str]) -> String {
+        let mut rest = self.clone();
+        if let Some(entries) = rest.entries_mut() {
+            entries.retain(|entry| !fields.contains(&entry.key.text.as_str()));
+        }
+        rest.canonical()
+    }
+
     fn write_canonical(&self, out: &mut String) {
         let name = |name: &Option<Name>, out: &mut String| {
             if let Some(name) = name {

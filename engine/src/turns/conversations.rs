@@ -4,36 +4,60 @@
 //! brings the agent's own turns, they are the history; where it does not, our answer is.
 //! Whether it does is known when the next user turn is at hand, so the outcome does not
 //! depend on who is faster.
+//!
+//! A record is *applied* when the conversation's state has it: an agent's when its turn comes, a
+//! user's when its answer is delivered. What is applied outlives the process (see
+//! [`crate::durable`]) and is passed over when a restart reads it again.
 
 use std::collections::{HashMap, VecDeque};
+use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use differential_dataflow::Hashable;
-use timely::container::CapacityContainerBuilder;
 use timely::dataflow::channels::pact::Exchange;
 use timely::dataflow::operators::Capability;
-use timely::dataflow::operators::generic::OutputBuilder;
 use timely::dataflow::operators::generic::builder_rc::OperatorBuilder;
 use timely::dataflow::{Scope, StreamVec};
 
-use super::{Delivered, Feedback, Read, RunningNode, TurnsShared};
+use super::{Delivered, Feedback, Local, Read, SourceHandle, TurnsShared};
+use crate::durable::StoredConversation;
 use crate::record::{Item, Speaker, Turn, Utterance, Value};
 use crate::wake::WakeSlot;
 
 /// How often conversations that have gone idle are looked for.
 const SWEEP: Duration = Duration::from_secs(60);
 
+/// A turn that is being answered.
+struct InFlight {
+    sequence: u64,
+    read: Place,
+    _capability: Capability<u64>,
+}
+
+/// Where a record is noted when it is applied.
+struct Place {
+    order: Option<(u64, u64)>,
+    batch: u64,
+}
+
+impl Place {
+    fn of(read: &Read) -> Self {
+        Self { order: read.place.as_ref().map(|place| place.order()), batch: read.batch }
+    }
+}
+
 #[derive(Default)]
 struct Conversation {
     history: VecDeque<Utterance>,
     /// Records that have come and wait for the running turn.
     queue: VecDeque<(Read, Capability<u64>)>,
-    /// The sequence number of the turn that runs.
-    running: Option<u64>,
+    running: Option<InFlight>,
     /// Our answer to the last user turn, until the log brings one or the next turn needs it.
     reply: Option<Arc<str>>,
+    /// The last record that is in the history.
+    applied: Option<(u64, u64)>,
     last: Option<Instant>,
 }
 
@@ -45,110 +69,216 @@ impl Conversation {
         }
     }
 
-    /// Takes records until a user turn is to start; gives that turn.
-    fn next(&mut self, limit: usize) -> Option<(Read, Vec<Utterance>, Capability<u64>)> {
-        while self.running.is_none() {
-            let (read, capability) = self.queue.pop_front()?;
-            let text = read.record.text.clone();
-            match read.record.speaker {
-                Speaker::Agent => {
-                    self.reply = None;
-                    self.say(Speaker::Agent, text, limit);
-                }
-                Speaker::User => {
-                    if let Some(reply) = self.reply.take() {
-                        self.say(Speaker::Agent, reply, limit);
-                    }
-                    let history = self.history.iter().cloned().collect();
-                    self.say(Speaker::User, text, limit);
-                    return Some((read, history, capability));
-                }
-            }
+    /// What was answered is said before what the user says next.
+    fn ask(&mut self, text: Arc<str>, limit: usize) {
+        if let Some(reply) = self.reply.take() {
+            self.say(Speaker::Agent, reply, limit);
         }
-        None
+        self.say(Speaker::User, text, limit);
     }
 }
 
+/// The conversations of a source on one worker.
+struct Conversations {
+    source: Arc<SourceHandle>,
+    shared: Arc<TurnsShared>,
+    local: Rc<Local>,
+    by_id: HashMap<Arc<str>, Conversation>,
+    sequence: u64,
+}
+
+impl Conversations {
+    fn arrived(&mut self, read: Read, capability: Capability<u64>) -> Arc<str> {
+        let id = read.record.conversation_id.clone();
+        let conversation = self.by_id.entry(id.clone()).or_insert_with(|| {
+            // Only of a source that can be gone on with does anything outlive the process.
+            let known = read.place.as_ref().and_then(|_| self.shared.durable.load(&self.source.id, &id));
+            let mut conversation = Conversation::default();
+            if let Some(known) = known {
+                conversation.applied = Some(known.applied);
+                let idle_s = self.shared.limits.read().idle_s;
+                if known.used.saturating_add(idle_s) >= StoredConversation::now() {
+                    conversation.history = known.history.into();
+                    conversation.reply = known.reply;
+                }
+            }
+            conversation
+        });
+        conversation.queue.push_back((read, capability));
+        id
+    }
+
+    /// A turn has been delivered.
+    fn delivered(&mut self, delivered: Delivered) -> Option<Arc<str>> {
+        let conversation = self.by_id.get_mut(&delivered.conversation_id)?;
+        let running = conversation.running.take_if(|running| running.sequence == delivered.sequence)?;
+        conversation.reply = Some(delivered.reply).filter(|reply| !reply.is_empty());
+        self.applied(&delivered.conversation_id, &running.read);
+        Some(delivered.conversation_id)
+    }
+
+    /// A record is in the conversation's state.
+    fn applied(&mut self, id: &Arc<str>, place: &Place) {
+        if let (Some(order), Some(conversation)) = (place.order, self.by_id.get_mut(id)) {
+            conversation.applied = Some(order);
+            if self.shared.durable.is_kept() {
+                let knows = StoredConversation {
+                    history: conversation.history.iter().cloned().collect(),
+                    reply: conversation.reply.clone(),
+                    applied: order,
+                    used: StoredConversation::now(),
+                };
+                self.shared.durable.put(&self.source.id, id, knows);
+            }
+        }
+        self.source.ledger.tick(place.batch);
+    }
+
+    /// A user's turn that is not to be answered (any more) is not in flight either.
+    fn let_go(&self) {
+        self.shared.outstanding.fetch_sub(1, Ordering::AcqRel);
+        self.shared.wake_sources();
+    }
+
+    /// Applies what waits, until a turn runs.
+    fn advance(&mut self, id: &Arc<str>) {
+        let limit = self.shared.limits.read().max_utterances;
+        loop {
+            let Some(conversation) = self.by_id.get_mut(id) else { return };
+            conversation.last = Some(Instant::now());
+            if conversation.running.is_some() {
+                return;
+            }
+            let Some((read, capability)) = conversation.queue.pop_front() else { return };
+            let place = Place::of(&read);
+            let is_user = read.record.speaker == Speaker::User;
+            if place.order.is_some() && place.order <= conversation.applied {
+                self.source.ledger.tick(place.batch);
+                if is_user {
+                    self.let_go();
+                }
+                continue;
+            }
+            if !is_user {
+                conversation.reply = None;
+                conversation.say(Speaker::Agent, read.record.text, limit);
+                self.applied(id, &place);
+                continue;
+            }
+            let key = key(&self.source.id, &read);
+            let published = self.shared.epochs.pin();
+            let generation = self.shared.generations.read().get(&published.plan).cloned();
+            let answered = read.place.as_ref().and(generation).and_then(|by| by.answered(&self.source.id, &key));
+            if let Some(reply) = answered {
+                self.shared.epochs.unpin(published.epoch);
+                conversation.ask(read.record.text, limit);
+                conversation.reply = Some(reply).filter(|reply| !reply.is_empty());
+                self.shared.recovered.fetch_add(1, Ordering::AcqRel);
+                self.applied(id, &place);
+                self.let_go();
+                continue;
+            }
+            let Some(inlet) = self.local.inlet(published.plan, &self.source.id) else {
+                // A plan without this source does not come to serve while the source has turns.
+                tracing::error!(source = %self.source.id, "no plan takes this source's turns");
+                self.shared.epochs.unpin(published.epoch);
+                conversation.queue.push_front((read, capability));
+                return;
+            };
+            let mut history: Vec<Utterance> = conversation.history.iter().cloned().collect();
+            history.extend(conversation.reply.clone().map(|text| Utterance { speaker: Speaker::Agent, text }));
+            // No more of it than the conversation keeps.
+            history.drain(..history.len().saturating_sub(limit));
+            conversation.ask(read.record.text.clone(), limit);
+            self.sequence += 1;
+            let sequence = self.sequence;
+            conversation.running = Some(InFlight { sequence, read: place, _capability: capability });
+            let Read { record, history: given, entered_us, .. } = read;
+            let turn = Arc::new(Turn {
+                conversation_id: record.conversation_id,
+                turn: record.turn,
+                text: record.text,
+                history: given.unwrap_or(history),
+                collection: record.collection,
+                extra: record.extra,
+                epoch: published.epoch,
+                entered_us,
+                sequence,
+                source: self.source.id.clone(),
+                key,
+            });
+            let item = Item { turn, value: Value::Turn, notes: Arc::default() };
+            self.shared.observe(&self.source.id, &item);
+            inlet.give(item);
+            return;
+        }
+    }
+
+    fn sweep(&mut self) {
+        let idle = Duration::from_secs(self.shared.limits.read().idle_s);
+        self.by_id.retain(|_, conversation| {
+            conversation.running.is_some()
+                || !conversation.queue.is_empty()
+                || conversation.last.is_none_or(|last| last.elapsed() < idle)
+        });
+    }
+}
+
+/// The same whenever the record is read: of what it says and of where it stands.
+fn key(source: &str, read: &Read) -> Arc<str> {
+    let mut hasher = blake3::Hasher::new();
+    let end = read.place.as_ref().map_or_else(|| read.position.clone(), |place| place.end.to_string());
+    for part in [source, &read.record.conversation_id, &read.record.turn.to_string(), &read.record.text, &end] {
+        hasher.update(&(part.len() as u64).to_le_bytes());
+        hasher.update(part.as_bytes());
+    }
+    hasher.finalize().to_hex()[..32].into()
+}
+
+/// Gives nothing: its frontier passes a batch when all of it is applied.
 pub(super) fn build<'s>(
     scope: Scope<'s, u64>,
-    node: &RunningNode,
-    index: usize,
+    source: &Arc<SourceHandle>,
     read: StreamVec<'s, u64, Read>,
     feedback: Feedback,
     shared: Arc<TurnsShared>,
-) -> StreamVec<'s, u64, Item> {
-    let mut builder = OperatorBuilder::new(format!("Conversations {:?}", node.id), scope);
+    local: Rc<Local>,
+) -> StreamVec<'s, u64, ()> {
+    let mut builder = OperatorBuilder::new(format!("Conversations {:?}", source.id), scope);
     let mut input = builder.new_input(read, Exchange::new(|read: &Read| read.record.conversation_id.hashed()));
-    let (output, stream) = builder.new_output::<Vec<Item>>();
-    let mut output = OutputBuilder::<_, CapacityContainerBuilder<_>>::from(output);
+    let (_output, stream) = builder.new_output::<Vec<()>>();
     let address = builder.operator_info().address;
-    let activator = scope.activator_for(address.clone());
-    *feedback.activator.borrow_mut() = Some(activator.clone());
+    *feedback.activator.borrow_mut() = Some(scope.activator_for(address.clone()));
     let wake = WakeSlot::default();
     wake.set(scope.worker().sync_activator_for(address.to_vec()));
-    shared.conversation_wakes.lock().push(wake);
-    let node_id = node.id.clone();
+    source.conversation_wakes.lock().push(wake);
+    // Sources are numbered apart, so that sequences are unique on a worker.
+    let sequence = source.number << 40;
+    let mut conversations =
+        Conversations { source: source.clone(), shared: shared.clone(), local, by_id: HashMap::new(), sequence };
     builder.build(move |_| {
-        let mut conversations: HashMap<Arc<str>, Conversation> = HashMap::new();
-        // Sources are numbered apart, so that sequences are unique on a worker.
-        let mut sequence = (index as u64) << 48;
         let mut touched: VecDeque<Arc<str>> = VecDeque::new();
         let mut swept = Instant::now();
         move |_| {
-            let limit = shared.limits.max_utterances;
             input.for_each_stamp(|time, batches| {
                 let Some(capability) = time.retain_least(0) else { return };
                 for read in batches.flat_map(|batch| batch.drain(..)) {
-                    let id = read.record.conversation_id.clone();
-                    let conversation = conversations.entry(id.clone()).or_default();
-                    conversation.queue.push_back((read, capability.clone()));
-                    touched.push_back(id);
+                    touched.push_back(conversations.arrived(read, capability.clone()));
                 }
             });
-            while let Some(Delivered { conversation_id, sequence, reply }) = feedback.queue.borrow_mut().pop_front() {
-                if let Some(conversation) = conversations.get_mut(&conversation_id)
-                    && conversation.running == Some(sequence)
-                {
-                    conversation.running = None;
-                    conversation.reply = Some(reply).filter(|reply| !reply.is_empty());
-                    touched.push_back(conversation_id);
-                }
+            loop {
+                let Some(delivered) = feedback.queue.borrow_mut().pop_front() else { break };
+                touched.extend(conversations.delivered(delivered));
             }
             if !shared.ready.load(Ordering::Acquire) {
                 return;
             }
-            let mut output = output.activate();
             while let Some(id) = touched.pop_front() {
-                let Some(conversation) = conversations.get_mut(&id) else { continue };
-                conversation.last = Some(Instant::now());
-                let Some((read, history, capability)) = conversation.next(limit) else { continue };
-                sequence += 1;
-                conversation.running = Some(sequence);
-                let Read { record, history: given, entered_us, .. } = read;
-                let turn = Arc::new(Turn {
-                    conversation_id: record.conversation_id,
-                    turn: record.turn,
-                    text: record.text,
-                    history: given.unwrap_or(history),
-                    collection: record.collection,
-                    extra: record.extra,
-                    epoch: shared.epochs.pin(),
-                    entered_us,
-                    sequence,
-                    key: "".into(),
-                });
-                let item = Item { turn, value: Value::Turn, notes: Arc::default() };
-                shared.observe(&node_id, &item);
-                output.session(&capability).give(item);
+                conversations.advance(&id);
             }
             if swept.elapsed() > SWEEP {
                 swept = Instant::now();
-                let idle = Duration::from_secs(shared.limits.idle_s);
-                conversations.retain(|_, conversation| {
-                    conversation.running.is_some()
-                        || !conversation.queue.is_empty()
-                        || conversation.last.is_none_or(|last| last.elapsed() < idle)
-                });
+                conversations.sweep();
             }
         }
     });

@@ -7,7 +7,6 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
-use parking_lot::Mutex;
 use serde_json::Map;
 use timely::container::CapacityContainerBuilder;
 use timely::dataflow::channels::pact::Pipeline;
@@ -17,7 +16,7 @@ use timely::dataflow::operators::generic::builder_rc::OperatorBuilder;
 use timely::dataflow::{Scope, StreamVec};
 
 use super::{RunningNode, TurnsShared};
-use crate::connector::AnswerSink;
+use crate::durable::SinkHandle;
 use crate::record::{AnswerRecord, HitRecord, Item, Stamp, Status, Value};
 
 /// Between attempts at a sink that fails.
@@ -26,8 +25,9 @@ const RETRY: Duration = Duration::from_secs(1);
 pub(super) fn build<'s>(
     scope: Scope<'s, u64>,
     node: &RunningNode,
-    sink: Option<Arc<Mutex<Box<dyn AnswerSink>>>>,
+    sink: Option<Arc<SinkHandle>>,
     inputs: Vec<StreamVec<'s, u64, Item>>,
+    stamp: Stamp,
     shared: Arc<TurnsShared>,
 ) -> StreamVec<'s, u64, Item> {
     let mut builder = OperatorBuilder::new(format!("{} {:?}", node.kind_name, node.id), scope);
@@ -48,8 +48,8 @@ pub(super) fn build<'s>(
             let mut output = output.activate();
             while let Some((item, capability)) = queue.pop_front() {
                 if let Some(sink) = &sink {
-                    let record = record(&item, &shared.stamp, shared.now_us());
-                    if let Err(error) = sink.lock().deliver(&record) {
+                    let record = record(&item, &stamp, shared.now_us());
+                    if let Err(error) = sink.deliver(&record) {
                         tracing::error!(node = %id, %error, waiting = queue.len() + 1, "the sink failed; trying again");
                         queue.push_front((item, capability));
                         activator.activate_after(RETRY);

@@ -97,7 +97,7 @@ pub(super) fn answer_tasks(
         observer: Some(Arc::new(observer)),
         ..engine.options(&plan)
     };
-    let mut engine = start(plan, options)?;
+    let engine = start(plan, options)?;
     let begun = Instant::now();
     let bar = progress::bar(tasks.len() as u64, "answering");
     for task in tasks {

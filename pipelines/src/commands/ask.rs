@@ -66,7 +66,7 @@ pub(super) fn run(args: &AskArgs) -> Outcome {
         observer: Some(Arc::new(observer)),
         ..args.engine.options(&plan)
     };
-    let mut engine = start(plan, options)?;
+    let engine = start(plan, options)?;
     let record = TurnRecord {
         conversation_id: "ask".into(),
         turn: 1,

@@ -27,6 +27,7 @@ mod models;
 mod output;
 mod progress;
 mod run;
+mod torture;
 mod trace;
 mod tune;
 
@@ -89,6 +90,7 @@ enum Command {
     Docs(docs::DocsArgs),
     Bench(bench::BenchArgs),
     Models(models::ModelsArgs),
+    Torture(torture::TortureArgs),
 }
 
 /// A pipeline file with what the command line sets in it.
@@ -116,11 +118,23 @@ struct EngineArgs {
 impl PipelineArgs {
     /// The plan, of which all is there; what is wrong with the file goes to standard error.
     fn plan(&self) -> Result<Plan, Fault> {
+        self.planned().0
+    }
+
+    /// As [`PipelineArgs::plan`], with every file that it depends on.
+    fn planned(&self) -> (Result<Plan, Fault>, Vec<PathBuf>) {
         let planned = read(&self.file, &self.set);
-        match planned.plan {
+        let mut files: Vec<PathBuf> = planned.sources.files().map(PathBuf::from).collect();
+        files.extend(planned.plan.iter().flat_map(|plan| plan.texts.iter().cloned()));
+        // One that is not there yet is one to wait for.
+        if files.is_empty() {
+            files.push(self.file.clone());
+        }
+        let plan = match planned.plan {
             Some(plan) if planned.diagnostics.is_empty() => Ok(plan),
             _ => Err(told(&planned.diagnostics, &planned.sources)),
-        }
+        };
+        (plan, files)
     }
 
     /// The plan, to look at: models that are not fetched yet may be missing.
@@ -205,6 +219,7 @@ pub fn main() -> ExitCode {
         Command::Docs(args) => docs::run(&args),
         Command::Bench(args) => bench::run(&args),
         Command::Models(args) => models::run(&args),
+        Command::Torture(args) => torture::run(&args),
     };
     let (code, error) = match outcome {
         Ok(()) => return ExitCode::SUCCESS,

@@ -79,7 +79,9 @@ impl Resolver<'_> {
         });
         shape?;
         let ((source_name, source), (chunker_name, chunker, tokenizer)) = (source?, chunker?);
-        Some(PlannedCorpus { name: name.as_str().into(), source_name, source, chunker_name, chunker, tokenizer })
+        let definition = self.definition(&owner, tree, &[]);
+        let name = name.as_str().into();
+        Some(PlannedCorpus { name, definition, source_name, source, chunker_name, chunker, tokenizer })
     }
 
     fn tokenizer(&mut self, owner: &str, chunk: &Tree, wanted: Option<&str>, models: &PlannedModels) -> Option<String> {

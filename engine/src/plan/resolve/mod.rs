@@ -85,6 +85,7 @@ pub(super) fn resolve(
         nodes: nodes?,
         conversations: top.conversations,
         dead_letters: top.dead_letters,
+        texts: resolver.texts.into_values().map(|(_, path)| path).collect(),
     })
 }
 
@@ -92,13 +93,24 @@ pub(super) fn resolve(
 fn hash(tree: &Tree, texts: &Texts) -> Arc<str> {
     let mut hasher = blake3::Hasher::new();
     hasher.update(tree.canonical().as_bytes());
-    for ((owner, field), text) in texts {
+    for ((owner, field), (text, _)) in texts {
         hasher.update(format!("{owner}: {field} {text}").as_bytes());
     }
     hasher.finalize().to_hex().to_string().into()
 }
 
 impl Resolver<'_> {
+    /// Hash of what a part of the file says, and of the texts that it names: by this the same
+    /// part of two files is compared. `without` leaves fields out.
+    fn definition(&self, owner: &str, tree: &Tree, without: &[&str]) -> Arc<str> {
+        let mut hasher = blake3::Hasher::new();
+        hasher.update(tree.canonical_without(without).as_bytes());
+        for ((_, field), (text, _)) in self.texts.iter().filter(|((by, _), _)| by == owner) {
+            hasher.update(format!("{field} {text}").as_bytes());
+        }
+        hasher.finalize().to_hex().as_str().into()
+    }
+
     /// The members of one of the pipeline's maps.
     fn members<'t>(&mut self, tree: &'t Tree, field: &str) -> &'t [Entry] {
         match tree.get(field).map(|tree| (tree, &tree.kind)) {

@@ -29,7 +29,8 @@ impl Resolver<'_> {
                 };
                 let typed = self.config(&owner, &entry.value, kind.parse)?;
                 self.validate(&owner, &entry.value, &typed, |config, check| config.validate(check));
-                Some(PlannedModel { kind_name: kind.name, config: typed.whole()? })
+                let definition = self.definition(&owner, &entry.value, &[]);
+                Some(PlannedModel { kind_name: kind.name, definition, config: typed.whole()? })
             });
             models.insert(name.clone(), planned);
         }

@@ -37,7 +37,18 @@ impl Resolver<'_> {
             let owner = format!("{kind_name} `{id}`");
             let kind = self.node(&owner, &entry.value, kind_name, models, corpora);
             if let Some(kind) = kind {
-                nodes.push((entry, PlannedNode { id: id.into(), kind_name, kind, inputs: Vec::new(), ports, output }));
+                let fields: Vec<&str> = ports.iter().map(|port| port.field).collect();
+                let node = PlannedNode {
+                    id: id.into(),
+                    kind_name,
+                    definition: self.definition(&owner, &entry.value, &[]),
+                    settings: self.definition(&owner, &entry.value, &fields),
+                    kind,
+                    inputs: Vec::new(),
+                    ports,
+                    output,
+                };
+                nodes.push((entry, node));
             }
             edges.insert(id, inputs);
         }

@@ -86,7 +86,7 @@ pub(super) fn run(args: &BenchArgs, trials: usize) -> Outcome {
         ..args.engine.options(&plan)
     };
     let questions = questions(args, &live)?;
-    let mut engine = start(plan, Options { state: Some(state), ..options })?;
+    let engine = start(plan, Options { state: Some(state), ..options })?;
     let outcome = measure(&engine, answers, &live, &corpus, questions, args, trials);
     engine.stop();
     engine.join()?;

@@ -201,12 +201,12 @@ impl Draw<'_> {
 
 /// Memory of this process in the operating system's books, in MB.
 #[derive(Clone, Copy)]
-struct Resident {
-    now: f64,
+pub(in crate::commands) struct Resident {
+    pub now: f64,
     peak: f64,
 }
 
-fn resident() -> anyhow::Result<Resident> {
+pub(in crate::commands) fn resident() -> anyhow::Result<Resident> {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     parse(&status)
         .ok_or_else(|| anyhow!("resident memory is read from /proc/self/status, as on Linux, and is not there"))

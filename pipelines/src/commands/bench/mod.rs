@@ -4,7 +4,7 @@
 mod embedding;
 mod freshness;
 mod live;
-mod memory;
+pub(super) mod memory;
 mod turns;
 
 use std::path::PathBuf;

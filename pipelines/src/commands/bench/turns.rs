@@ -81,7 +81,7 @@ pub(super) fn run(args: &BenchArgs) -> Outcome {
         ..args.engine.options(&plan)
     };
     let indexing = Instant::now();
-    let mut engine = start(plan, options)?;
+    let engine = start(plan, options)?;
     let indexed = usage(&engine);
     println!(
         "index: {:.1} s, {} texts embedded in {} batches",

@@ -3,6 +3,8 @@
 mod embedding;
 mod late;
 mod rebuild;
+mod reload;
+mod resume;
 mod workers;
 
 use std::fs;

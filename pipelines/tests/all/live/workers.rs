@@ -46,7 +46,7 @@ fn answers_do_not_depend_on_the_number_of_workers() {
         );
         let mut log = fs::File::create(dir.path().join("turns.jsonl")).unwrap();
         let options = Options { workers, state: Some(dir.path().join("state")), ..Options::default() };
-        let mut engine = Engine::start(plan_of(dir.path(), &text), options).unwrap();
+        let engine = Engine::start(plan_of(dir.path(), &text), options).unwrap();
         let mut asked = 0;
         let mut epoch = 0;
         for (part, lines) in lines.chunks(40).enumerate() {

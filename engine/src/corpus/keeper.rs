@@ -1,0 +1,335 @@
+//! The keeper of a corpus: one task that has its indexes, and applies changes to them one
+//! after another.
+//!
+//! Chunks come from a *feed*: a source and a chunker, as a dataflow. One feed is active; what it
+//! tells is applied and published. Another may be staged: its chunks are only gathered, until
+//! a switch makes the indexes those of its chunks by the difference of the two, in one epoch.
+//! So a corpus whose chunker changes is served from the old chunks until the new ones are all
+//! there, and nothing that both have is indexed again.
+
+use std::any::Any;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Instant;
+
+use tokio::sync::{mpsc, oneshot, watch};
+
+use super::prepare::Preparing;
+use super::{CorpusState, RETRY};
+use crate::component::{Delta, Index, IndexError, Prepare};
+use crate::document::{Chunk, Content};
+use crate::publish::{CorpusView, Epochs};
+use crate::wake::WakeSlot;
+
+pub(super) type Changes = Vec<(Arc<Chunk>, isize)>;
+
+/// To whom a feed's progress is told.
+#[derive(Clone)]
+pub(super) struct Report {
+    pub feed: u64,
+    pub state: Arc<watch::Sender<CorpusState>>,
+    pub wake: WakeSlot,
+}
+
+/// An index that a corpus is to get, filled as of some moment.
+pub struct AddedIndex {
+    /// Its key.
+    pub key: String,
+    /// The index.
+    pub index: Box<dyn Index>,
+    /// What it was filled with.
+    pub filled: Vec<Arc<Chunk>>,
+}
+
+/// What a keeper is asked for.
+pub(super) enum Job {
+    /// A feed's net changes, with the commits that are then in.
+    Changes(Report, Changes, u64),
+    /// The chunks of the active feed.
+    Chunks(oneshot::Sender<Vec<Arc<Chunk>>>),
+    /// The view after a switch. The keeper then waits for whether it is published.
+    Switch {
+        feed: Option<u64>,
+        added: Vec<AddedIndex>,
+        reply: oneshot::Sender<Result<CorpusView, IndexError>>,
+        published: oneshot::Receiver<bool>,
+    },
+    /// Tells when all that was asked for before is done.
+    Barrier(oneshot::Sender<()>),
+    /// A feed's chunks are to be gathered.
+    Stage(u64),
+    /// They are not any more.
+    Forget(u64),
+    /// Indexes other than these go.
+    Keep(BTreeSet<String>),
+}
+
+struct Slot {
+    key: String,
+    index: Box<dyn Index>,
+    /// Of an index that came while the corpus was being read: what was on the way to it then
+    /// may not have been prepared for it.
+    joined: Option<Arc<dyn Prepare>>,
+    reader: Option<Arc<dyn Any + Send + Sync>>,
+}
+
+/// All chunks of a feed.
+#[derive(Default)]
+struct Chunks {
+    by_id: BTreeMap<Arc<str>, Arc<Chunk>>,
+    /// Chunks of each document that has any.
+    documents: BTreeMap<Arc<str>, usize>,
+}
+
+impl Chunks {
+    fn absorb(&mut self, changes: Changes) -> Delta {
+        let mut delta = Delta::default();
+        let (removed, added): (Vec<_>, Vec<_>) = changes.into_iter().partition(|(_, diff)| *diff < 0);
+        for (chunk, _) in removed {
+            if self.by_id.get(&chunk.id).is_some_and(|old| *old == chunk) {
+                self.by_id.remove(&chunk.id);
+                if let Some(count) = self.documents.get_mut(&chunk.document) {
+                    *count -= 1;
+                    if *count == 0 {
+                        self.documents.remove(&chunk.document);
+                    }
+                }
+                delta.removed.push(chunk);
+            }
+        }
+        for (chunk, _) in added {
+            *self.documents.entry(chunk.document.clone()).or_default() += 1;
+            self.by_id.insert(chunk.id.clone(), chunk.clone());
+            delta.added.push(chunk);
+        }
+        delta
+    }
+
+    fn whole(&self) -> Delta {
+        Delta { added: self.by_id.values().cloned().collect(), removed: Vec::new(), whole: true }
+    }
+
+    fn view(&self, indexes: BTreeMap<String, Arc<dyn Any + Send + Sync>>) -> CorpusView {
+        CorpusView { documents: self.documents.len(), chunks: self.by_id.len(), indexes }
+    }
+}
+
+/// What makes the chunks of `new` of those of `old`.
+fn difference(old: &BTreeMap<Arc<str>, Arc<Chunk>>, new: &BTreeMap<Arc<str>, Arc<Chunk>>) -> Delta {
+    let lacks = |one: &BTreeMap<Arc<str>, Arc<Chunk>>, chunk: &&Arc<Chunk>| {
+        one.get(&chunk.id).is_none_or(|other| !Arc::ptr_eq(other, chunk) && other != *chunk)
+    };
+    Delta {
+        added: new.values().filter(|chunk| lacks(old, chunk)).cloned().collect(),
+        removed: old.values().filter(|chunk| lacks(new, chunk)).cloned().collect(),
+        whole: false,
+    }
+}
+
+/// Has the indexes of one corpus.
+pub(super) struct Keeper {
+    corpus: Arc<str>,
+    slots: Vec<Slot>,
+    /// The feed whose chunks are indexed.
+    active: u64,
+    feeds: BTreeMap<u64, Chunks>,
+    /// Nothing has been applied yet, or something failed: indexes are to compare all.
+    whole: bool,
+    epochs: Arc<Epochs>,
+    preparing: Preparing,
+}
+
+impl Keeper {
+    /// For indexes that have just been opened, and their first feed.
+    pub fn new(
+        corpus: Arc<str>,
+        active: u64,
+        indexes: Vec<(String, Box<dyn Index>)>,
+        epochs: Arc<Epochs>,
+        preparing: Preparing,
+    ) -> Self {
+        let slot = |(key, index)| Slot { key, index, joined: None, reader: None };
+        let slots = indexes.into_iter().map(slot).collect();
+        let feeds = BTreeMap::from([(active, Chunks::default())]);
+        Self { corpus, slots, active, feeds, whole: true, epochs, preparing }
+    }
+
+    /// Works until nobody can ask any more.
+    pub async fn run(mut self, mut todo: mpsc::UnboundedReceiver<Job>) {
+        while let Some(job) = todo.recv().await {
+            match job {
+                Job::Changes(report, changes, commits) => self.changes(&report, changes, commits).await,
+                Job::Chunks(reply) => {
+                    let chunks = self.feeds.entry(self.active).or_default();
+                    let _ = reply.send(chunks.by_id.values().cloned().collect());
+                }
+                Job::Switch { feed, added, reply, published } => self.switch(feed, added, reply, published).await,
+                Job::Barrier(reply) => drop(reply.send(())),
+                Job::Stage(feed) => drop(self.feeds.entry(feed).or_default()),
+                Job::Forget(feed) => drop(self.feeds.remove(&feed).filter(|_| feed != self.active)),
+                Job::Keep(keys) => self.slots.retain(|slot| keys.contains(&slot.key)),
+            }
+        }
+    }
+
+    async fn changes(&mut self, report: &Report, changes: Changes, commits: u64) {
+        let mut epoch = self.epochs.current().epoch;
+        if let Some(chunks) = self.feeds.get_mut(&report.feed) {
+            let mut delta = chunks.absorb(changes);
+            if report.feed == self.active {
+                let mut delay = RETRY.0;
+                loop {
+                    match self.publish(std::mem::take(&mut delta)).await {
+                        Ok(published) => {
+                            epoch = published;
+                            break;
+                        }
+                        Err(error) => {
+                            tracing::error!(corpus = %self.corpus, %error,
+                                "the epoch could not be published; the one before goes on serving");
+                            if *report.state.borrow() == CorpusState::Loading {
+                                report.state.send_replace(CorpusState::Failed(error.to_string()));
+                                return;
+                            }
+                        }
+                    }
+                    tokio::time::sleep(delay).await;
+                    delay = (delay * 2).min(RETRY.1);
+                }
+                tracing::debug!(corpus = %self.corpus, commits, epoch, "published");
+            }
+        }
+        report.state.send_replace(CorpusState::Ready { commits, epoch });
+        report.wake.wake();
+    }
+
+    /// Applies net changes and publishes the epoch that has them. After an error nothing is
+    /// published; the next time, indexes compare all chunks.
+    async fn publish(&mut self, delta: Delta) -> Result<u64, IndexError> {
+        let chunks = self.feeds.entry(self.active).or_default();
+        let delta = if self.whole { chunks.whole() } else { delta };
+        self.whole = true;
+        let mut readers = BTreeMap::new();
+        for slot in &mut self.slots {
+            let begun = Instant::now();
+            readers.insert(slot.key.clone(), slot.apply(&delta, &self.preparing).await?);
+            tracing::debug!(corpus = %self.corpus, index = %slot.key, took = ?begun.elapsed(), "applied");
+        }
+        let epoch = self.epochs.publish(&self.corpus, chunks.view(readers))?;
+        self.whole = false;
+        Ok(epoch)
+    }
+
+    async fn switch(
+        &mut self,
+        feed: Option<u64>,
+        added: Vec<AddedIndex>,
+        reply: oneshot::Sender<Result<CorpusView, IndexError>>,
+        published: oneshot::Receiver<bool>,
+    ) {
+        let target = feed.unwrap_or(self.active);
+        let mut joining = Vec::new();
+        let view = self.prepare_switch(target, added, &mut joining).await;
+        let good = view.is_ok();
+        let heard = reply.send(view).is_ok();
+        if good && heard && published.await.unwrap_or(false) {
+            self.slots.append(&mut joining);
+            if target != self.active {
+                self.feeds.remove(&self.active);
+                self.active = target;
+            }
+        } else if target != self.active || !good {
+            // The indexes have moved, and are to come back.
+            if target != self.active {
+                self.feeds.remove(&target);
+            }
+            self.whole = true;
+            if let Err(error) = self.publish(Delta::default()).await {
+                tracing::error!(corpus = %self.corpus, %error, "the corpus could not be put back; it will be tried again");
+            }
+        }
+    }
+
+    async fn prepare_switch(
+        &mut self,
+        target: u64,
+        added: Vec<AddedIndex>,
+        joining: &mut Vec<Slot>,
+    ) -> Result<CorpusView, IndexError> {
+        let (Some(chunks), Some(before)) = (self.feeds.get(&target), self.feeds.get(&self.active)) else {
+            return Err(IndexError::Feed);
+        };
+        let delta = if self.whole { chunks.whole() } else { difference(&before.by_id, &chunks.by_id) };
+        let nothing = !delta.whole && delta.added.is_empty() && delta.removed.is_empty();
+        self.whole = true;
+        let mut readers = BTreeMap::new();
+        for slot in &mut self.slots {
+            let reader = match &slot.reader {
+                Some(reader) if nothing => reader.clone(),
+                _ => slot.apply(&delta, &self.preparing).await?,
+            };
+            readers.insert(slot.key.clone(), reader);
+        }
+        self.whole = false;
+        for AddedIndex { key, index, filled } in added {
+            let joined = index.preparation();
+            let mut slot = Slot { key, index, joined, reader: None };
+            let filled: BTreeMap<Arc<str>, Arc<Chunk>> =
+                filled.into_iter().map(|chunk| (chunk.id.clone(), chunk)).collect();
+            let delta = if filled.is_empty() { chunks.whole() } else { difference(&filled, &chunks.by_id) };
+            readers.insert(slot.key.clone(), slot.apply(&delta, &self.preparing).await?);
+            joining.push(slot);
+        }
+        Ok(chunks.view(readers))
+    }
+}
+
+impl Slot {
+    async fn apply(&mut self, delta: &Delta, preparing: &Preparing) -> Result<Arc<dyn Any + Send + Sync>, IndexError> {
+        if let Some(preparation) = &self.joined {
+            // Costs a look-up a chunk where it was prepared in time.
+            preparing.contents(preparation, contents_of(&delta.added)).await;
+        }
+        let reader = self.index.apply(delta).await?;
+        self.reader = Some(reader.clone());
+        Ok(reader)
+    }
+}
+
+/// The contents of chunks, each once.
+pub(super) fn contents_of(chunks: &[Arc<Chunk>]) -> Vec<Content> {
+    let by_hash: BTreeMap<_, _> = chunks.iter().map(|chunk| (chunk.hash, chunk)).collect();
+    by_hash.into_iter().map(|(hash, chunk)| Content { hash, chunk: chunk.clone() }).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::document::ContentHash;
+
+    fn chunk(id: &str, text: &str) -> Arc<Chunk> {
+        Arc::new(Chunk {
+            id: id.into(),
+            document: id.into(),
+            title: "".into(),
+            text: text.into(),
+            hash: ContentHash(*blake3::hash(text.as_bytes()).as_bytes()),
+        })
+    }
+
+    #[test]
+    fn a_difference_has_what_came_what_went_and_both_sides_of_what_changed() {
+        let of = |chunks: &[(&str, &str)]| {
+            let mut all = Chunks::default();
+            all.absorb(chunks.iter().map(|(id, text)| (chunk(id, text), 1)).collect());
+            all
+        };
+        let (old, new) = (of(&[("a", "1"), ("b", "1"), ("c", "1")]), of(&[("b", "2"), ("c", "1"), ("d", "1")]));
+        let delta = difference(&old.by_id, &new.by_id);
+        let ids = |chunks: &[Arc<Chunk>]| chunks.iter().map(|chunk| chunk.id.to_string()).collect::<Vec<_>>();
+        assert_eq!(
+            (ids(&delta.added), ids(&delta.removed)),
+            (vec!["b".into(), "d".into()], vec!["a".into(), "b".into()])
+        );
+    }
+}

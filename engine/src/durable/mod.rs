@@ -1,0 +1,247 @@
+//! What outlives the process: how far each source has been answered, what conversations know,
+//! and how far sinks have been written.
+//!
+//! A turn is *applied* when its answer has been delivered to every sink; its conversation's new
+//! state is then put here, and its place is ticked off in its source's [`Ledger`]. From time to
+//! time a checkpoint writes, in one transaction, the place up to which everything is applied,
+//! the conversations that have changed, and how long each sink was before anything behind that
+//! place was written; sinks are synchronised before. So what a checkpoint says is applied is on
+//! the disk.
+//!
+//! A restart goes on behind that place. Of what it reads again, a conversation knows what it
+//! has applied already, and a sink that can be looked into knows which answers it has got; only
+//! the rest is answered. A checkpoint is believed only where the files are those that it names.
+
+mod ledger;
+mod sinks;
+mod store;
+
+use std::collections::{BTreeMap, HashMap};
+use std::path::Path;
+use std::sync::{Arc, Weak};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use parking_lot::{Condvar, Mutex};
+use serde::{Deserialize, Serialize};
+
+pub use self::ledger::Ledger;
+pub use self::sinks::SinkHandle;
+use self::store::Store;
+pub use self::store::StoreError;
+use crate::connector::{Place, SinkMark};
+use crate::record::Utterance;
+
+/// Between checkpoints.
+const INTERVAL: Duration = Duration::from_secs(1);
+/// How often expired conversations are looked for, in checkpoints.
+const EXPIRE_EVERY: u32 = 60;
+
+/// How long each sink was, by node.
+pub type Marks = BTreeMap<Arc<str>, SinkMark>;
+
+/// How far a source has been answered.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SourceCheckpoint {
+    /// Everything up to here is applied.
+    pub place: Place,
+    /// Answers to what is behind the place are behind these.
+    pub marks: Marks,
+    /// The corpus epoch at that time.
+    pub epoch: u64,
+}
+
+/// What a conversation knows.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StoredConversation {
+    /// What was said.
+    pub history: Vec<Utterance>,
+    /// Our answer to the last turn, while the log may still bring another.
+    pub reply: Option<Arc<str>>,
+    /// The place of the last record that is in it.
+    pub applied: (u64, u64),
+    /// Seconds since the Unix epoch.
+    pub used: u64,
+}
+
+impl StoredConversation {
+    /// Now, as `used` counts it.
+    pub fn now() -> u64 {
+        SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())
+    }
+}
+
+type Key = (Arc<str>, Arc<str>);
+
+/// What outlives the process; nothing does, without a state directory.
+pub struct Durable {
+    store: Option<Store>,
+    state: Mutex<State>,
+    work: Condvar,
+    /// One commit at a time.
+    committing: Mutex<()>,
+}
+
+#[derive(Default)]
+struct State {
+    /// Conversations that have changed since the last checkpoint.
+    pending: HashMap<Key, StoredConversation>,
+    ledgers: Vec<Weak<Ledger>>,
+    sinks: Vec<Weak<SinkHandle>>,
+    committed: HashMap<Arc<str>, SourceCheckpoint>,
+    ended: bool,
+}
+
+impl Durable {
+    /// Opens what a state directory holds.
+    ///
+    /// # Errors
+    ///
+    /// The file cannot be written. One that is damaged is put aside and begun anew.
+    pub fn open(directory: Option<&Path>) -> Result<Arc<Self>, StoreError> {
+        let store = directory.map(|directory| Store::open(&directory.join("turns.redb"))).transpose()?;
+        Ok(Arc::new(Self { store, state: Mutex::default(), work: Condvar::new(), committing: Mutex::default() }))
+    }
+
+    /// Whether anything outlives the process.
+    pub fn is_kept(&self) -> bool {
+        self.store.is_some()
+    }
+
+    /// How far a source had been answered.
+    pub fn checkpoint(&self, source: &str) -> Option<SourceCheckpoint> {
+        self.store.as_ref()?.source(source)
+    }
+
+    /// Forgets all of a source: it is read from its beginning.
+    pub fn forget(&self, source: &str) -> Result<(), StoreError> {
+        self.state.lock().pending.retain(|(of, _), _| **of != *source);
+        self.store.as_ref().map_or(Ok(()), |store| store.forget(source))
+    }
+
+    /// Checkpoints are to tell of this source.
+    pub fn add_source(&self, ledger: &Arc<Ledger>) {
+        let mut state = self.state.lock();
+        state.ledgers.retain(|ledger| ledger.strong_count() > 0);
+        state.ledgers.push(Arc::downgrade(ledger));
+    }
+
+    /// Checkpoints are to wait for this sink's disk.
+    pub fn add_sink(&self, sink: &Arc<SinkHandle>) {
+        let mut state = self.state.lock();
+        state.sinks.retain(|sink| sink.strong_count() > 0);
+        state.sinks.push(Arc::downgrade(sink));
+    }
+
+    /// How long the sinks are.
+    pub fn marks(&self) -> Marks {
+        let sinks: Vec<_> = self.state.lock().sinks.iter().filter_map(Weak::upgrade).collect();
+        sinks.iter().filter_map(|sink| Some((sink.id().clone(), sink.mark()?))).collect()
+    }
+
+    /// What a conversation knew.
+    pub fn load(&self, source: &Arc<str>, conversation: &Arc<str>) -> Option<StoredConversation> {
+        let store = self.store.as_ref()?;
+        let pending = self.state.lock().pending.get(&(source.clone(), conversation.clone())).cloned();
+        pending.or_else(|| store.conversation(source, conversation))
+    }
+
+    /// Notes what a conversation knows; to be called before its record is ticked off.
+    pub fn put(&self, source: &Arc<str>, conversation: &Arc<str>, knows: StoredConversation) {
+        if self.store.is_some() {
+            self.state.lock().pending.insert((source.clone(), conversation.clone()), knows);
+        }
+    }
+
+    /// Writes a checkpoint, if there is anything new.
+    pub fn commit(&self, epoch: u64) -> Result<(), StoreError> {
+        let Some(store) = &self.store else { return Ok(()) };
+        let _one = self.committing.lock();
+        let (ledgers, sinks) = {
+            let state = self.state.lock();
+            let ledgers: Vec<_> = state.ledgers.iter().filter_map(Weak::upgrade).collect();
+            let sinks: Vec<_> = state.sinks.iter().filter_map(Weak::upgrade).collect();
+            (ledgers, sinks)
+        };
+        // Before the conversations are taken: what is ticked off has been put.
+        let lows = ledgers.iter().filter_map(|ledger| {
+            let (place, marks) = ledger.low()?;
+            Some((ledger.source().clone(), SourceCheckpoint { place, marks, epoch }))
+        });
+        let lows: Vec<_> = lows.collect();
+        let (pending, new) = {
+            let mut state = self.state.lock();
+            let is_new = |(source, low): &&(Arc<str>, SourceCheckpoint)| {
+                state.committed.get(source).is_none_or(|old| old.place != low.place)
+            };
+            let new: Vec<_> = lows.iter().filter(is_new).cloned().collect();
+            (std::mem::take(&mut state.pending), new)
+        };
+        if pending.is_empty() && new.is_empty() {
+            return Ok(());
+        }
+        let written = sinks.iter().try_for_each(|sink| sink.sync()).map_err(StoreError::Sink);
+        let written = written.and_then(|()| store.write(&new, &pending));
+        let mut state = self.state.lock();
+        match &written {
+            Ok(()) => state.committed.extend(new),
+            // What has been put since is newer.
+            Err(_) => {
+                for (key, knows) in pending {
+                    state.pending.entry(key).or_insert(knows);
+                }
+            }
+        }
+        written
+    }
+
+    /// Writes checkpoints until [`Durable::end`], and the last one.
+    pub fn work(&self, epoch: impl Fn() -> u64, idle: impl Fn() -> u64) {
+        let mut failing = false;
+        for round in 1u32.. {
+            let ended = {
+                let mut state = self.state.lock();
+                if !state.ended {
+                    self.work.wait_for(&mut state, INTERVAL);
+                }
+                state.ended
+            };
+            let mut done = self.commit(epoch());
+            if round.is_multiple_of(EXPIRE_EVERY) && done.is_ok() {
+                done = self.expire(idle());
+            }
+            match done {
+                Err(error) if !failing => {
+                    failing = true;
+                    tracing::error!(%error, "no checkpoint could be written; turns go on, and it is tried again");
+                }
+                Err(error) => tracing::debug!(%error, "no checkpoint could be written"),
+                Ok(()) if failing => {
+                    failing = false;
+                    tracing::warn!("checkpoints are written again");
+                }
+                Ok(()) => {}
+            }
+            if ended {
+                return;
+            }
+        }
+    }
+
+    /// Lets go of conversations that have not been used for so many seconds. Gives how many
+    /// through the log.
+    pub fn expire(&self, idle_s: u64) -> Result<(), StoreError> {
+        let Some(store) = &self.store else { return Ok(()) };
+        let _one = self.committing.lock();
+        let gone = store.expire(StoredConversation::now().saturating_sub(idle_s))?;
+        if gone > 0 {
+            tracing::info!(gone, "conversations have expired");
+        }
+        Ok(())
+    }
+
+    /// Ends [`Durable::work`].
+    pub fn end(&self) {
+        self.state.lock().ended = true;
+        self.work.notify_all();
+    }
+}

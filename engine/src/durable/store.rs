@@ -1,0 +1,249 @@
+//! The file of checkpoints: redb, whose commits are whole or not there.
+
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use redb::{Database, ReadableDatabase, ReadableTable, TableDefinition};
+use serde::de::DeserializeOwned;
+
+use super::{Key, SourceCheckpoint, StoredConversation};
+use crate::connector::ConnectorError;
+
+const SOURCES: TableDefinition<'_, &str, &[u8]> = TableDefinition::new("sources");
+/// By source, a zero byte, and conversation.
+const CONVERSATIONS: TableDefinition<'_, &[u8], &[u8]> = TableDefinition::new("conversations");
+/// Conversations that one transaction lets go.
+const EXPIRE_AT_ONCE: usize = 10_000;
+
+/// Why what outlives the process cannot be stored.
+#[derive(Debug, thiserror::Error)]
+pub enum StoreError {
+    /// The file cannot be opened.
+    #[error("cannot open `{path}`: {source}")]
+    Open {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        source: redb::DatabaseError,
+    },
+    /// It cannot be written.
+    #[error("cannot write `{path}`: {source}")]
+    Write {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        source: Box<redb::Error>,
+    },
+    /// A sink's disk does not take what was written.
+    #[error("a sink cannot be synchronised: {0}")]
+    Sink(ConnectorError),
+}
+
+pub(super) struct Store {
+    path: PathBuf,
+    /// Absent after a failed write, which makes redb refuse all that follows: opened again then.
+    database: Mutex<Option<Arc<Database>>>,
+}
+
+impl Store {
+    pub fn open(path: &Path) -> Result<Self, StoreError> {
+        let database = create(path)?;
+        Ok(Self { path: path.to_owned(), database: Mutex::new(Some(Arc::new(database))) })
+    }
+
+    fn database(&self) -> Result<Arc<Database>, StoreError> {
+        let mut database = self.database.lock();
+        match &*database {
+            Some(database) => Ok(database.clone()),
+            None => Ok(database.insert(Arc::new(create(&self.path)?)).clone()),
+        }
+    }
+
+    pub fn source(&self, source: &str) -> Option<SourceCheckpoint> {
+        self.get(|database| {
+            let table = database.begin_read().ok()?.open_table(SOURCES).ok()?;
+            Some(table.get(source).ok()??.value().to_vec())
+        })
+    }
+
+    pub fn conversation(&self, source: &str, conversation: &str) -> Option<StoredConversation> {
+        self.get(|database| {
+            let table = database.begin_read().ok()?.open_table(CONVERSATIONS).ok()?;
+            Some(table.get(&*key(source, conversation)).ok()??.value().to_vec())
+        })
+    }
+
+    /// A value that cannot be read is as good as none.
+    fn get<T: DeserializeOwned>(&self, read: impl FnOnce(&Database) -> Option<Vec<u8>>) -> Option<T> {
+        serde_json::from_slice(&read(&*self.database().ok()?)?).ok()
+    }
+
+    pub fn write(
+        &self,
+        sources: &[(Arc<str>, SourceCheckpoint)],
+        conversations: &HashMap<Key, StoredConversation>,
+    ) -> Result<(), StoreError> {
+        self.change(|database| {
+            let transaction = database.begin_write()?;
+            {
+                let mut table = transaction.open_table(SOURCES)?;
+                for (source, checkpoint) in sources {
+                    table.insert(&**source, &*json(checkpoint))?;
+                }
+                let mut table = transaction.open_table(CONVERSATIONS)?;
+                for ((source, conversation), knows) in conversations {
+                    table.insert(&*key(source, conversation), &*json(knows))?;
+                }
+            }
+            Ok(transaction.commit()?)
+        })
+    }
+
+    pub fn forget(&self, source: &str) -> Result<(), StoreError> {
+        self.change(|database| {
+            let transaction = database.begin_write()?;
+            {
+                transaction.open_table(SOURCES)?.remove(source)?;
+                let (from, mut to) = (key(source, ""), source.as_bytes().to_vec());
+                to.push(1);
+                let mut table = transaction.open_table(CONVERSATIONS)?;
+                table.retain_in(&*from..&*to, |_, _| false)?;
+            }
+            Ok(transaction.commit()?)
+        })
+    }
+
+    /// Lets conversations go that were last used before `before`, but for those that a restart
+    /// would yet ask for: a source behind them is not checkpointed that far.
+    pub fn expire(&self, before: u64) -> Result<usize, StoreError> {
+        let mut gone = Vec::new();
+        if let Ok(transaction) = self.database()?.begin_read()
+            && let Ok(table) = transaction.open_table(CONVERSATIONS)
+            && let Ok(all) = table.iter()
+        {
+            for (key, value) in all.flatten() {
+                let knows = serde_json::from_slice::<StoredConversation>(value.value());
+                let source = key.value().split(|byte| *byte == 0).next().unwrap_or_default();
+                let source = String::from_utf8_lossy(source).into_owned();
+                if knows.is_ok_and(|knows| {
+                    knows.used < before
+                        && self.source(&source).is_some_and(|checkpoint| checkpoint.place.order() >= knows.applied)
+                }) {
+                    gone.push(key.value().to_vec());
+                }
+                if gone.len() == EXPIRE_AT_ONCE {
+                    break;
+                }
+            }
+        }
+        if !gone.is_empty() {
+            self.change(|database| {
+                let transaction = database.begin_write()?;
+                {
+                    let mut table = transaction.open_table(CONVERSATIONS)?;
+                    for key in &gone {
+                        table.remove(&**key)?;
+                    }
+                }
+                Ok(transaction.commit()?)
+            })?;
+        }
+        Ok(gone.len())
+    }
+
+    fn change(&self, change: impl FnOnce(&Database) -> Result<(), redb::Error>) -> Result<(), StoreError> {
+        let database = self.database()?;
+        change(&database).map_err(|source| {
+            *self.database.lock() = None;
+            StoreError::Write { path: self.path.clone(), source: Box::new(source) }
+        })
+    }
+}
+
+fn key(source: &str, conversation: &str) -> Vec<u8> {
+    [source.as_bytes(), &[0], conversation.as_bytes()].concat()
+}
+
+fn json(value: &impl serde::Serialize) -> Vec<u8> {
+    // Only maps with keys that are no strings fail, and there are none.
+    serde_json::to_vec(value).unwrap_or_default()
+}
+
+fn create(path: &Path) -> Result<Database, StoreError> {
+    match Database::create(path) {
+        // Also what a process that was killed while it made the file leaves.
+        Err(error @ (redb::DatabaseError::Storage(_) | redb::DatabaseError::UpgradeRequired(_)))
+            if is_damage(&error) && path.exists() =>
+        {
+            tracing::warn!(%error, path = %path.display(), "checkpoints cannot be read and are begun anew");
+            let aside = path.with_extension("redb.damaged");
+            let moved = std::fs::rename(path, &aside).map_err(redb::DatabaseError::from);
+            moved.and_then(|()| Database::create(path))
+        }
+        other => other,
+    }
+    .map_err(|source| StoreError::Open { path: path.to_owned(), source })
+}
+
+/// Whether the file is at fault, and not its disk or its permissions.
+fn is_damage(error: &redb::DatabaseError) -> bool {
+    match error {
+        redb::DatabaseError::Storage(redb::StorageError::Io(error)) => {
+            matches!(error.kind(), std::io::ErrorKind::InvalidData | std::io::ErrorKind::UnexpectedEof)
+        }
+        _ => true,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::connector::Place;
+
+    fn checkpoint(end: u64) -> SourceCheckpoint {
+        let place = Place { log: "l".into(), generation: 1, end, line: 2 };
+        SourceCheckpoint { place, marks: Default::default(), epoch: 3 }
+    }
+
+    fn knows(applied: u64, used: u64) -> StoredConversation {
+        StoredConversation { history: Vec::new(), reply: Some("so".into()), applied: (1, applied), used }
+    }
+
+    #[test]
+    fn what_was_written_is_there_and_goes_by_source_or_age() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("turns.redb");
+        {
+            let store = Store::open(&path).unwrap();
+            assert_eq!(store.source("a"), None);
+            let of = |source: &str, id: &str| -> Key { (source.into(), id.into()) };
+            let all = HashMap::from([
+                (of("a", "old"), knows(5, 10)),
+                (of("a", "ahead"), knows(50, 10)),
+                (of("a", "young"), knows(5, 100)),
+                (of("b", "x"), knows(5, 100)),
+            ]);
+            store.write(&[("a".into(), checkpoint(10)), ("b".into(), checkpoint(10))], &all).unwrap();
+        }
+        let store = Store::open(&path).unwrap();
+        assert_eq!(store.source("a"), Some(checkpoint(10)));
+        assert_eq!(store.conversation("a", "old"), Some(knows(5, 10)));
+        assert_eq!(store.expire(50).unwrap(), 1);
+        assert_eq!(store.conversation("a", "old"), None);
+        assert!(store.conversation("a", "ahead").is_some() && store.conversation("a", "young").is_some());
+        store.forget("a").unwrap();
+        assert!(store.source("a").is_none() && store.conversation("a", "young").is_none());
+        assert!(store.source("b").is_some() && store.conversation("b", "x").is_some());
+    }
+
+    #[test]
+    fn a_file_that_is_no_store_is_put_aside() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("turns.redb");
+        std::fs::write(&path, "not a store").unwrap();
+        assert_eq!(Store::open(&path).unwrap().source("a"), None);
+        assert!(directory.path().join("turns.redb.damaged").exists());
+    }
+}

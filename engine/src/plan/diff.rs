@@ -1,0 +1,249 @@
+//! What two plans differ in, as a value: what a reload is to do, and what it tells.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+use std::sync::Arc;
+
+use super::{Conversations, NodeKind, Plan};
+use crate::component::CorpusRef;
+
+/// What of a plan is compared with another: names and definitions, without what they build.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Outline {
+    /// Hash of the whole.
+    pub hash: Arc<str>,
+    models: BTreeMap<Arc<str>, Part>,
+    corpora: BTreeMap<Arc<str>, Part>,
+    nodes: BTreeMap<Arc<str>, Part>,
+    conversations: Option<Conversations>,
+}
+
+/// A part of a plan.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Part {
+    definition: Arc<str>,
+    settings: Arc<str>,
+    models: BTreeSet<Arc<str>>,
+    /// The corpora that it reads; `None` in it: whichever the turn names.
+    corpora: Option<Option<Arc<str>>>,
+}
+
+impl Outline {
+    /// Of a plan.
+    pub fn of(plan: &Plan) -> Self {
+        let part = |definition: &Arc<str>| Part {
+            definition: definition.clone(),
+            settings: definition.clone(),
+            models: BTreeSet::new(),
+            corpora: None,
+        };
+        let models = plan.models.iter().map(|(name, model)| (name.as_str().into(), part(&model.definition)));
+        let corpora = plan.corpora.iter().map(|corpus| {
+            let models = corpus.tokenizer.iter().map(|model| model.as_str().into()).collect();
+            (corpus.name.clone(), Part { models, ..part(&corpus.definition) })
+        });
+        let nodes = plan.nodes.iter().map(|node| {
+            let mut this = Part { settings: node.settings.clone(), ..part(&node.definition) };
+            if let NodeKind::Operator(config) = &node.kind {
+                this.models = config.models().iter().map(|model| model.name.into()).collect();
+                this.corpora = config.corpus().map(|corpus| match corpus {
+                    CorpusRef::Named(name) => Some(name.as_str().into()),
+                    CorpusRef::FromTurn => None,
+                });
+            }
+            (node.id.clone(), this)
+        });
+        Self {
+            hash: plan.hash.clone(),
+            models: models.collect(),
+            corpora: corpora.collect(),
+            nodes: nodes.collect(),
+            conversations: Some(plan.conversations.clone()),
+        }
+    }
+}
+
+impl Outline {
+    /// Whether it has a node with these settings, whatever feeds it.
+    pub fn same_settings(&self, id: &str, settings: &str) -> bool {
+        self.nodes.get(id).is_some_and(|node| *node.settings == *settings)
+    }
+}
+
+/// What becomes of a part of the running plan.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Fate {
+    /// It is the same, and goes on with what it has.
+    Kept,
+    /// It is new.
+    Added,
+    /// It is gone.
+    Removed,
+    /// It is there in both and not the same; with the reasons.
+    Changed(Vec<String>),
+}
+
+/// What two plans differ in; by name or id.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct PlanDiff {
+    /// Models.
+    pub models: BTreeMap<Arc<str>, Fate>,
+    /// Corpora.
+    pub corpora: BTreeMap<Arc<str>, Fate>,
+    /// Nodes.
+    pub nodes: BTreeMap<Arc<str>, Fate>,
+    /// Whether the bounds of conversations differ.
+    pub conversations: bool,
+    /// Whether the hashes differ.
+    pub hash: bool,
+}
+
+impl PlanDiff {
+    /// What is to be done to come from one plan to another.
+    pub fn between(old: &Outline, new: &Outline) -> Self {
+        let models = fates(&old.models, &new.models, |_| Vec::new());
+        let corpora = fates(&old.corpora, &new.corpora, |part| changed(&part.models, &models, "model"));
+        let nodes = fates(&old.nodes, &new.nodes, |part| {
+            let mut reasons = changed(&part.models, &models, "model");
+            match &part.corpora {
+                Some(Some(corpus)) => reasons.extend(changed(&BTreeSet::from([corpus.clone()]), &corpora, "corpus")),
+                Some(None) => reasons.extend(changed(&corpora.keys().cloned().collect(), &corpora, "corpus")),
+                None => {}
+            }
+            reasons
+        });
+        let conversations = old.conversations != new.conversations;
+        Self { models, corpora, nodes, conversations, hash: old.hash != new.hash }
+    }
+
+    /// Whether there is nothing to do.
+    pub fn is_empty(&self) -> bool {
+        let kept = |fates: &BTreeMap<Arc<str>, Fate>| fates.values().all(|fate| *fate == Fate::Kept);
+        kept(&self.models) && kept(&self.corpora) && kept(&self.nodes) && !self.conversations && !self.hash
+    }
+
+    /// Whether a part is the same in both.
+    pub fn keeps(fates: &BTreeMap<Arc<str>, Fate>, name: &str) -> bool {
+        fates.get(name) == Some(&Fate::Kept)
+    }
+}
+
+fn fates(
+    old: &BTreeMap<Arc<str>, Part>,
+    new: &BTreeMap<Arc<str>, Part>,
+    through: impl Fn(&Part) -> Vec<String>,
+) -> BTreeMap<Arc<str>, Fate> {
+    let names: BTreeSet<&Arc<str>> = old.keys().chain(new.keys()).collect();
+    let fate = |name: &Arc<str>| match (old.get(name), new.get(name)) {
+        (None, _) => Fate::Added,
+        (_, None) => Fate::Removed,
+        (Some(old), Some(new)) => {
+            let mut reasons = Vec::new();
+            if old.settings != new.settings {
+                reasons.push("settings".to_owned());
+            } else if old.definition != new.definition {
+                reasons.push("inputs".to_owned());
+            }
+            reasons.extend(through(new));
+            if reasons.is_empty() { Fate::Kept } else { Fate::Changed(reasons) }
+        }
+    };
+    names.into_iter().map(|name| (name.clone(), fate(name))).collect()
+}
+
+/// Those of `used` that are not kept, as reasons.
+fn changed(used: &BTreeSet<Arc<str>>, fates: &BTreeMap<Arc<str>, Fate>, what: &str) -> Vec<String> {
+    let changed = used.iter().filter(|name| fates.get(*name).is_some_and(|fate| *fate != Fate::Kept));
+    changed.map(|name| format!("{what} `{name}`")).collect()
+}
+
+impl fmt::Display for PlanDiff {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut kept = Vec::new();
+        let mut any = false;
+        for (one, many, fates) in
+            [("model", "models", &self.models), ("corpus", "corpora", &self.corpora), ("node", "nodes", &self.nodes)]
+        {
+            for (name, fate) in fates {
+                any |= *fate != Fate::Kept;
+                match fate {
+                    Fate::Kept => {}
+                    Fate::Added => writeln!(f, "  + {one} `{name}`")?,
+                    Fate::Removed => writeln!(f, "  - {one} `{name}`")?,
+                    Fate::Changed(reasons) => writeln!(f, "  ~ {one} `{name}`: {}", reasons.join(", "))?,
+                }
+            }
+            let count = fates.values().filter(|fate| **fate == Fate::Kept).count();
+            if count > 0 {
+                kept.push(format!("{count} {}", if count == 1 { one } else { many }));
+            }
+        }
+        if self.conversations {
+            writeln!(f, "  ~ conversations")?;
+        } else if !any && self.hash {
+            writeln!(f, "  ~ the rest of the file")?;
+        }
+        match kept.is_empty() {
+            true => write!(f, "  kept: nothing"),
+            false => write!(f, "  kept: {}", kept.join(", ")),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn part(definition: &str, settings: &str, models: &[&str], corpus: Option<&str>) -> Part {
+        Part {
+            definition: definition.into(),
+            settings: settings.into(),
+            models: models.iter().map(|name| (*name).into()).collect(),
+            corpora: corpus.map(|name| (name != "FromTurn").then(|| name.into())),
+        }
+    }
+
+    fn outline(models: &[(&str, &str)], corpora: &[(&str, &str)], nodes: &[(&str, Part)]) -> Outline {
+        let simple = |parts: &[(&str, &str)]| {
+            parts.iter().map(|(name, definition)| ((*name).into(), part(definition, definition, &[], None))).collect()
+        };
+        Outline {
+            hash: format!("{models:?}{corpora:?}{nodes:?}").as_str().into(),
+            models: simple(models),
+            corpora: simple(corpora),
+            nodes: nodes.iter().map(|(id, part)| ((*id).into(), part.clone())).collect(),
+            conversations: None,
+        }
+    }
+
+    #[test]
+    fn a_change_reaches_what_depends_on_it() {
+        let nodes = [
+            ("dense", part("d", "d", &["minilm"], Some("docs"))),
+            ("routed", part("r", "r", &[], Some("FromTurn"))),
+            ("fused", part("f", "f", &[], None)),
+        ];
+        let old = outline(&[("minilm", "1")], &[("docs", "1"), ("old", "1")], &nodes);
+        assert!(PlanDiff::between(&old, &old).is_empty());
+        let new = outline(&[("minilm", "2")], &[("docs", "1"), ("more", "1")], &nodes);
+        let diff = PlanDiff::between(&old, &new);
+        assert_eq!(diff.models["minilm"], Fate::Changed(vec!["settings".into()]));
+        assert_eq!(diff.nodes["dense"], Fate::Changed(vec!["model `minilm`".into()]));
+        assert_eq!(diff.nodes["routed"], Fate::Changed(vec!["corpus `more`".into(), "corpus `old`".into()]));
+        assert_eq!((&diff.corpora["old"], &diff.corpora["more"]), (&Fate::Removed, &Fate::Added));
+        assert_eq!(diff.nodes["fused"], Fate::Kept);
+        let told = diff.to_string();
+        assert!(
+            told.contains("  ~ node `dense`: model `minilm`\n") && told.ends_with("kept: 1 corpus, 1 node"),
+            "{told}"
+        );
+    }
+
+    #[test]
+    fn other_inputs_are_told_from_other_settings() {
+        let with = |definition, settings| outline(&[], &[], &[("out", part(definition, settings, &[], None))]);
+        let fate = |new| PlanDiff::between(&with("1", "1"), &new).nodes["out"].clone();
+        assert_eq!(fate(with("2", "1")), Fate::Changed(vec!["inputs".into()]));
+        assert_eq!(fate(with("2", "2")), Fate::Changed(vec!["settings".into()]));
+    }
+}

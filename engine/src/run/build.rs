@@ -1,0 +1,281 @@
+//! What a plan is made of, made: models, indexes, feeds, sources, sinks, operators.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use crossbeam_channel::Sender;
+use parking_lot::Mutex;
+
+use super::crew::Crew;
+use super::{Options, RunError};
+use crate::component::{BuildError, CorpusRef, Index, IndexDefinition, Models};
+use crate::connector::{ConnectorError, CorpusOutput, Place, SourcedTurn, Stop, StopHandle, TurnOutput, TurnSource};
+use crate::corpus::{CorpusIndexes, CorpusShared};
+use crate::dead_letter::DeadLetters;
+use crate::durable::{Ledger, SinkHandle};
+use crate::memo::Memo;
+use crate::plan::{NodeKind, Plan, PlannedCorpus, PlannedNode};
+use crate::state::StateDirectory;
+use crate::turns::{Generation, Running as RunningKind, RunningNode, SourceHandle, TurnsShared};
+use crate::wake::WakeSlot;
+
+/// Documents and turns on the way from a source's thread to its worker.
+const CHANNEL: usize = 1024;
+
+/// What indexes each corpus needs, by key; equal definitions are one index.
+pub(super) type Definitions = BTreeMap<Arc<str>, BTreeMap<String, Arc<dyn IndexDefinition>>>;
+
+/// What everything is built with.
+#[derive(Clone)]
+pub(super) struct Workshop {
+    pub options: Arc<Options>,
+    pub handle: tokio::runtime::Handle,
+    pub dead: DeadLetters,
+    pub memo: Arc<Memo>,
+    pub state: Option<Arc<StateDirectory>>,
+    pub shared: Arc<TurnsShared>,
+    pub crew: Arc<Crew>,
+    pub errors: Arc<Mutex<Vec<RunError>>>,
+    /// Numbers feeds and sources.
+    pub numbers: Arc<AtomicU64>,
+}
+
+/// A source's thread, and how to end it.
+pub(super) struct SourceThread {
+    stop: Option<StopHandle>,
+    thread: Option<std::thread::JoinHandle<()>>,
+    /// Whether what goes wrong with it is the run's end.
+    serving: Arc<AtomicBool>,
+    fault: Arc<Mutex<Option<RunError>>>,
+}
+
+impl SourceThread {
+    /// Asks it to end.
+    pub fn stop(&mut self) {
+        self.stop = None;
+    }
+
+    /// Asks it to end and waits until it has.
+    pub fn end(&mut self) {
+        self.stop();
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+
+    /// From now on it is relied on.
+    pub fn serves(&self) {
+        self.serving.store(true, Ordering::Release);
+    }
+
+    /// What went wrong while it was not.
+    pub fn fault(&self) -> Option<RunError> {
+        self.fault.lock().take()
+    }
+}
+
+/// A feed of a corpus and its thread.
+pub(super) struct Feed {
+    pub shared: CorpusShared,
+    pub source: SourceThread,
+}
+
+/// A source of turns and its thread, if it has one.
+pub(super) struct TurnFeed {
+    pub handle: Arc<SourceHandle>,
+    pub source: Option<SourceThread>,
+}
+
+/// Turns that others hand over.
+pub(super) struct Manual {
+    pub sender: Sender<SourcedTurn>,
+    pub wake: WakeSlot,
+}
+
+impl Workshop {
+    fn number(&self) -> u64 {
+        self.numbers.fetch_add(1, Ordering::AcqRel)
+    }
+
+    /// Loads the models that `kept` does not have.
+    pub fn models(
+        &self,
+        plan: &Plan,
+        kept: impl Fn(&str) -> Option<Arc<crate::component::Model>>,
+    ) -> Result<Models, RunError> {
+        let mut models = Models::new();
+        for (name, model) in &plan.models {
+            let model = match kept(name) {
+                Some(model) => model,
+                None => Arc::new(model.config.load(name)?.remembering(&self.memo)),
+            };
+            models.insert(name.clone(), model);
+        }
+        Ok(models)
+    }
+
+    /// What indexes each corpus needs.
+    pub fn definitions(plan: &Plan, models: &Models) -> Result<Definitions, RunError> {
+        let mut all = Definitions::new();
+        for corpus in &plan.corpora {
+            all.entry(corpus.name.clone()).or_default();
+        }
+        for node in &plan.nodes {
+            let NodeKind::Operator(config) = &node.kind else { continue };
+            let Some(corpus) = config.corpus() else { continue };
+            for definition in config.indexes(models)? {
+                for planned in &plan.corpora {
+                    if !matches!(corpus, CorpusRef::Named(name) if **name != *planned.name) {
+                        all.entry(planned.name.clone()).or_default().insert(definition.key(), definition.clone());
+                    }
+                }
+            }
+        }
+        Ok(all)
+    }
+
+    /// Opens an index.
+    pub fn index(&self, corpus: &str, key: &str, definition: &dyn IndexDefinition) -> Result<Box<dyn Index>, RunError> {
+        let directory = self.state.as_ref().map(|state| state.index(corpus, key)).transpose()?;
+        let opened = self.handle.block_on(definition.open(directory.as_deref()));
+        Ok(opened.map_err(|source| BuildError::Index { index: key.to_owned(), corpus: corpus.to_owned(), source })?)
+    }
+
+    /// A number for a feed that is to come.
+    pub fn feed_number(&self) -> u64 {
+        self.number()
+    }
+
+    /// Starts a feed: the source's thread, and its dataflow.
+    pub fn feed(
+        &self,
+        number: u64,
+        planned: &PlannedCorpus,
+        models: &Models,
+        indexes: &CorpusIndexes,
+        serves: bool,
+    ) -> Result<Feed, RunError> {
+        let tokenizer = planned.tokenizer.as_ref().and_then(|model| models.get(model));
+        let chunker = planned.chunker.build(tokenizer.and_then(|model| model.tokenizer.clone()));
+        let (sender, events) = crossbeam_channel::bounded(CHANNEL);
+        let source_wake = WakeSlot::default();
+        let shared = CorpusShared::new(number, chunker, indexes, events, source_wake.clone());
+        let (stop_handle, stop) = Stop::new();
+        let wake = Arc::new(move || source_wake.wake());
+        let output = CorpusOutput::new(sender, wake, self.dead.clone(), planned.name.clone(), stop);
+        let (source, mode) = (planned.source.build(), self.options.corpora);
+        let source = self.thread(format!("corpus {}", planned.name), stop_handle, serves, move || {
+            let result = source.run(mode, output.clone());
+            output.end();
+            result
+        })?;
+        Ok(Feed { shared, source })
+    }
+
+    /// Makes a source of turns; it reads when [`Workshop::read`] starts it.
+    pub fn source(&self, node: &PlannedNode) -> (Arc<SourceHandle>, Manual) {
+        let (sender, receiver) = crossbeam_channel::bounded(CHANNEL);
+        let handle = Arc::new(SourceHandle {
+            id: node.id.clone(),
+            kind_name: node.kind_name,
+            number: self.number(),
+            receiver: Mutex::new(Some(receiver)),
+            wake: WakeSlot::default(),
+            conversation_wakes: Mutex::default(),
+            ledger: Arc::new(Ledger::new(node.id.clone())),
+            ended: AtomicBool::new(false),
+        });
+        let wake = handle.wake.clone();
+        (handle, Manual { sender, wake })
+    }
+
+    /// Starts a source's thread.
+    pub fn read(
+        &self,
+        handle: &SourceHandle,
+        source: Box<dyn TurnSource>,
+        to: Manual,
+        resume: Option<Place>,
+    ) -> Result<SourceThread, RunError> {
+        let (stop_handle, stop) = Stop::new();
+        let (for_output, wake) = (to.wake.clone(), to.wake);
+        let wakes = Arc::new(move || for_output.wake());
+        let output = TurnOutput::new(to.sender, wakes, self.dead.clone(), handle.id.clone(), stop).resuming(resume);
+        let mode = self.options.turns;
+        self.thread(format!("node {}", handle.id), stop_handle, true, move || {
+            let result = source.run(mode, output);
+            // The channel has closed with the output: let the worker see it.
+            wake.wake();
+            result
+        })
+    }
+
+    fn thread(
+        &self,
+        name: String,
+        stop: StopHandle,
+        serves: bool,
+        body: impl FnOnce() -> Result<(), ConnectorError> + Send + 'static,
+    ) -> Result<SourceThread, RunError> {
+        let (errors, crew) = (self.errors.clone(), self.crew.clone());
+        let (serving, fault) = (Arc::new(AtomicBool::new(serves)), Arc::new(Mutex::new(None)));
+        let (is_serving, told) = (serving.clone(), fault.clone());
+        let thread = std::thread::Builder::new()
+            .name(name.clone())
+            .spawn(move || match body() {
+                Ok(()) | Err(ConnectorError::Stopped(_)) => {}
+                Err(source) if is_serving.load(Ordering::Acquire) => {
+                    errors.lock().push(RunError::Source { name, source });
+                    crew.abort();
+                }
+                Err(source) => *told.lock() = Some(RunError::Source { name, source }),
+            })
+            .map_err(|error| RunError::Thread { what: "a source's thread", reason: error.to_string() })?;
+        Ok(SourceThread { stop: Some(stop), thread: Some(thread), serving, fault })
+    }
+
+    /// Opens a sink.
+    pub fn sink(&self, node: &PlannedNode) -> Result<Option<Arc<SinkHandle>>, RunError> {
+        let NodeKind::Sink(config) = &node.kind else { return Ok(None) };
+        if !self.options.sinks {
+            return Ok(None);
+        }
+        let sink = config.build().map_err(|source| BuildError::Connector { node: node.id.to_string(), source })?;
+        Ok(Some(Arc::new(SinkHandle::new(node.id.clone(), sink))))
+    }
+
+    /// The generation of these nodes: what is the same in `before` goes on.
+    pub fn generation(
+        &self,
+        number: u64,
+        plan: &Plan,
+        models: &Models,
+        definitions: &Definitions,
+        sinks: &BTreeMap<Arc<str>, Option<Arc<SinkHandle>>>,
+        kept: impl Fn(&str) -> Option<RunningKind>,
+    ) -> Result<Arc<Generation>, RunError> {
+        let mut nodes = Vec::new();
+        for node in plan.nodes.iter().filter(|_| self.options.answer) {
+            let running = match &node.kind {
+                NodeKind::Source(_) => RunningKind::Source,
+                NodeKind::Operator(config) => match kept(&node.id) {
+                    Some(running @ RunningKind::Operator(_)) => running,
+                    _ => RunningKind::Operator(config.build(models)?),
+                },
+                NodeKind::Sink(_) => RunningKind::Sink(sinks.get(&node.id).cloned().flatten()),
+            };
+            let (id, inputs) = (node.id.clone(), node.inputs.clone());
+            nodes.push(RunningNode { id, kind_name: node.kind_name, inputs, running });
+        }
+        let stamp = crate::record::Stamp {
+            pipeline: plan.hash.clone(),
+            epoch: 0,
+            models: Arc::new(models.iter().map(|(name, model)| (name.clone(), model.fingerprint.clone())).collect()),
+            notes: Arc::default(),
+        };
+        let keys = |indexes: &BTreeMap<String, _>| indexes.keys().cloned().collect::<BTreeSet<String>>();
+        let indexes = definitions.iter().map(|(corpus, indexes)| (corpus.clone(), keys(indexes))).collect();
+        Ok(Arc::new(Generation { number, nodes, stamp, indexes }))
+    }
+}

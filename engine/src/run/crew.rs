@@ -1,0 +1,194 @@
+//! The workers: what they are told to run, and when they are done.
+//!
+//! Each worker builds the same dataflows in the same order, as they are told by a queue of
+//! commands of its own, and steps them. Dataflows come and go while it runs: a corpus's feed
+//! ends with its source, a generation when its inlets are closed.
+
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::thread::Thread;
+use std::time::Duration;
+
+use crossbeam_channel::{Receiver, Sender};
+use parking_lot::Mutex;
+use timely::WorkerConfig;
+use timely::communication::WorkerGuards;
+use timely::dataflow::ProbeHandle;
+use timely::worker::Worker;
+
+use super::{PARK, RunError};
+use crate::corpus::{self, CorpusShared};
+use crate::turns::{self, Generation, Local, SourceHandle, TurnsShared};
+
+/// What a worker is told.
+#[derive(Clone)]
+pub(super) enum Command {
+    /// Build a corpus's feed.
+    Corpus(CorpusShared),
+    /// Build a source of turns.
+    Source(Arc<SourceHandle>),
+    /// Build a generation.
+    Generation(Arc<Generation>),
+    /// Let a generation end.
+    Close(u64),
+}
+
+/// A command, and where its end is told.
+type Told = (Command, Sender<()>);
+
+/// The workers as others see them.
+pub(super) struct Crew {
+    senders: Vec<Sender<Told>>,
+    receivers: Mutex<Vec<Option<Receiver<Told>>>>,
+    threads: Mutex<Vec<Option<Thread>>>,
+    /// Workers that have not ended.
+    live: AtomicUsize,
+    /// Sources of turns that have not ended, and reloads that are under way.
+    holds: AtomicUsize,
+    /// No more turns will come.
+    finished: AtomicBool,
+    abort: AtomicBool,
+}
+
+impl Crew {
+    pub fn new(workers: usize) -> Arc<Self> {
+        let (senders, receivers): (Vec<_>, Vec<_>) = (0..workers).map(|_| crossbeam_channel::unbounded()).unzip();
+        Arc::new(Self {
+            senders,
+            receivers: Mutex::new(receivers.into_iter().map(Some).collect()),
+            threads: Mutex::new(vec![None; workers]),
+            live: AtomicUsize::new(workers),
+            holds: AtomicUsize::new(0),
+            finished: AtomicBool::new(false),
+            abort: AtomicBool::new(false),
+        })
+    }
+
+    /// Tells every worker; gives where each tells that it has done so.
+    pub fn tell(&self, command: &Command) -> Done {
+        let (told, done) = crossbeam_channel::unbounded();
+        for sender in &self.senders {
+            let _ = sender.send((command.clone(), told.clone()));
+        }
+        self.wake();
+        Done { done, missing: self.senders.len() }
+    }
+
+    fn wake(&self) {
+        self.threads.lock().iter().flatten().for_each(Thread::unpark);
+    }
+
+    /// Turns may come until this is let go again.
+    pub fn hold(&self) {
+        self.holds.fetch_add(1, Ordering::AcqRel);
+    }
+
+    /// With the last of them, no more turns will come.
+    pub fn let_go(&self) {
+        if self.holds.fetch_sub(1, Ordering::AcqRel) == 1 {
+            self.finished.store(true, Ordering::Release);
+            self.wake();
+        }
+    }
+
+    /// Whether no more turns will come.
+    pub fn is_finished(&self) -> bool {
+        self.finished.load(Ordering::Acquire)
+    }
+
+    /// Ends everything at once.
+    pub fn abort(&self) {
+        self.abort.store(true, Ordering::Release);
+        self.wake();
+    }
+
+    /// Whether all workers have ended.
+    pub fn has_ended(&self) -> bool {
+        self.live.load(Ordering::Acquire) == 0
+    }
+
+    /// Whether everything is to end at once.
+    pub fn is_aborted(&self) -> bool {
+        self.abort.load(Ordering::Acquire)
+    }
+
+    /// Starts the workers.
+    pub fn start(self: &Arc<Self>, shared: &Arc<TurnsShared>) -> Result<WorkerGuards<()>, RunError> {
+        let config = timely::Config {
+            communication: timely::CommunicationConfig::Process(self.senders.len()),
+            // Workers share the cores with models: a parked worker must not spin.
+            worker: WorkerConfig::default().idle_spin(Duration::ZERO),
+        };
+        let (crew, shared) = (self.clone(), shared.clone());
+        timely::execute(config, move |worker| crew.work(worker, &shared))
+            .map_err(|reason| RunError::Thread { what: "the workers", reason })
+    }
+
+    fn work(&self, worker: &mut Worker, shared: &Arc<TurnsShared>) {
+        let index = worker.index();
+        self.threads.lock()[index] = Some(std::thread::current());
+        let Some(commands) = self.receivers.lock()[index].take() else { return };
+        let local = Rc::new(Local::default());
+        let mut sources: Vec<(Arc<SourceHandle>, ProbeHandle<u64>)> = Vec::new();
+        while !self.is_aborted() {
+            for (command, told) in commands.try_iter() {
+                match command {
+                    Command::Corpus(corpus) => {
+                        let name = format!("corpus {}", corpus.name);
+                        worker.dataflow_named::<u64, _, _>(&name, |scope| corpus::build(scope, &corpus));
+                    }
+                    Command::Source(handle) => {
+                        let name = format!("source {}", handle.id);
+                        let probe = worker.dataflow_named::<u64, _, _>(&name, |scope| {
+                            turns::build_source(scope, &handle, shared, &local)
+                        });
+                        sources.push((handle, probe));
+                    }
+                    Command::Generation(generation) => {
+                        let name = format!("plan {}", generation.number);
+                        worker.dataflow_named::<u64, _, _>(&name, |scope| {
+                            turns::build_generation(scope, &generation, shared, &local);
+                        });
+                    }
+                    Command::Close(number) => local.close(|of| of == number),
+                }
+                let _ = told.send(());
+            }
+            sources.retain(|(handle, probe)| {
+                let ended = probe.done();
+                // The probe is of all workers' conversations.
+                if ended && index == 0 {
+                    shared.sources.lock().retain(|other| !Arc::ptr_eq(other, handle));
+                    handle.ended.store(true, Ordering::Release);
+                    self.let_go();
+                }
+                !ended
+            });
+            if self.is_finished() && commands.is_empty() {
+                local.close(|_| true);
+                if !worker.has_dataflows() {
+                    break;
+                }
+            }
+            worker.step_or_park(Some(PARK));
+        }
+        for dataflow in worker.installed_dataflows() {
+            worker.drop_dataflow(dataflow);
+        }
+        self.live.fetch_sub(1, Ordering::AcqRel);
+    }
+}
+
+/// Tells when all workers have done what they were told.
+pub(super) struct Done {
+    done: Receiver<()>,
+    missing: usize,
+}
+
+impl Done {
+    /// Waits for it; false if a worker has ended instead.
+    pub fn wait(self) -> bool {
+        (0..self.missing).all(|_| self.done.recv().is_ok())
+    }
+}

@@ -1,0 +1,69 @@
+//! The operator that reads a source's channel while not too many turns are in flight.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use crossbeam_channel::{Receiver, TryRecvError};
+use timely::container::CapacityContainerBuilder;
+use timely::dataflow::operators::generic::OutputBuilder;
+use timely::dataflow::operators::generic::builder_rc::OperatorBuilder;
+use timely::dataflow::{Scope, StreamVec};
+
+use super::{Read, SourceHandle, TurnsShared};
+use crate::connector::SourcedTurn;
+use crate::record::Speaker;
+
+/// Time is the number of the batch that was read in one go.
+pub(super) fn build<'s>(
+    scope: Scope<'s, u64>,
+    handle: &Arc<SourceHandle>,
+    receiver: Option<Receiver<SourcedTurn>>,
+    shared: Arc<TurnsShared>,
+) -> StreamVec<'s, u64, Read> {
+    let mut builder = OperatorBuilder::new(format!("{} {:?}", handle.kind_name, handle.id), scope);
+    let (output, stream) = builder.new_output::<Vec<Read>>();
+    let mut output = OutputBuilder::<_, CapacityContainerBuilder<_>>::from(output);
+    if receiver.is_some() {
+        handle.wake.set(scope.worker().sync_activator_for(builder.operator_info().address.to_vec()));
+    }
+    let ledger = handle.ledger.clone();
+    builder.build(move |mut capabilities| {
+        let mut capability = receiver.as_ref().and(capabilities.pop());
+        capabilities.clear();
+        move |_| {
+            let (Some(receiver), Some(held)) = (&receiver, &mut capability) else { return };
+            let mut output = output.activate();
+            let mut batch = None;
+            let mut ended = false;
+            while shared.outstanding.load(Ordering::Acquire) < shared.limits.read().max_in_flight {
+                match receiver.try_recv() {
+                    Ok(SourcedTurn { record, history, position, place }) => {
+                        if record.speaker == Speaker::User {
+                            shared.outstanding.fetch_add(1, Ordering::AcqRel);
+                        }
+                        // The sinks' marks are taken before anything of the batch can reach them.
+                        let batch = *batch.get_or_insert_with(|| ledger.begin(shared.durable.marks()));
+                        ledger.read(batch, place.as_ref());
+                        let read = Read { record, history, position, entered_us: shared.now_us(), place, batch };
+                        output.session(&*held).give(read);
+                    }
+                    Err(TryRecvError::Empty) => break,
+                    Err(TryRecvError::Disconnected) => {
+                        ended = true;
+                        break;
+                    }
+                }
+            }
+            if let Some(batch) = batch {
+                ledger.close(batch);
+            }
+            if ended {
+                capability = None;
+            } else if batch.is_some() {
+                let next = *held.time() + 1;
+                held.downgrade(&next);
+            }
+        }
+    });
+    stream
+}

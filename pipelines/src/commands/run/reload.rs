@@ -1,0 +1,133 @@
+//! Reloads of a running pipeline: when its files change, or when a signal asks for it.
+//!
+//! The file is read and checked here; the engine does the rest, on a thread of its own, since
+//! it may take as long as embedding a corpus. A change that comes meanwhile gives that reload
+//! up and begins another.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant, SystemTime};
+
+use turnflow_engine::plan::Plan;
+use turnflow_engine::run::{Engine, ReloadError};
+
+use super::super::{Fault, PipelineArgs};
+
+/// How often the files are looked at.
+const LOOK: Duration = Duration::from_millis(200);
+
+/// A cheap sign that a file's content may have changed.
+type Stamp = Option<(SystemTime, u64)>;
+
+struct UnderWay {
+    give_up: Arc<AtomicBool>,
+    thread: JoinHandle<()>,
+}
+
+/// Watches a pipeline's files and reloads it.
+pub(super) struct Reloads<'a> {
+    pipeline: &'a PipelineArgs,
+    engine: Arc<Engine>,
+    files: Vec<(PathBuf, Stamp)>,
+    watch: bool,
+    looked: Instant,
+    under_way: Option<UnderWay>,
+    wanted: bool,
+}
+
+impl<'a> Reloads<'a> {
+    pub fn new(pipeline: &'a PipelineArgs, engine: Arc<Engine>, files: Vec<PathBuf>, watch: bool) -> Self {
+        let files = stamped(files);
+        Self { pipeline, engine, files, watch, looked: Instant::now(), under_way: None, wanted: false }
+    }
+
+    /// To be called often.
+    pub fn tick(&mut self, asked: bool) {
+        self.wanted |= asked;
+        if self.watch && self.looked.elapsed() >= LOOK {
+            self.looked = Instant::now();
+            if self.files.iter().any(|(path, stamp)| stamp_of(path) != *stamp) {
+                self.wanted = true;
+                self.files.iter_mut().for_each(|(path, stamp)| *stamp = stamp_of(path));
+            }
+        }
+        if self.under_way.as_ref().is_some_and(|under_way| under_way.thread.is_finished()) {
+            self.end();
+        }
+        if self.wanted {
+            match &self.under_way {
+                // It is begun again when that has ended.
+                Some(under_way) => under_way.give_up.store(true, Ordering::Release),
+                None => self.begin(),
+            }
+        }
+    }
+
+    fn begin(&mut self) {
+        self.wanted = false;
+        let (plan, files) = self.pipeline.planned();
+        // A file that cannot be read names no others: those of before stay watched.
+        let mut files = stamped(files);
+        if plan.is_err() {
+            files.extend(
+                self.files
+                    .iter()
+                    .filter(|(path, _)| !files.iter().any(|(new, _)| new == path))
+                    .cloned()
+                    .collect::<Vec<_>>(),
+            );
+        }
+        self.files = files;
+        let plan = match plan {
+            Ok(plan) => plan.running(),
+            Err(fault) => {
+                if let Fault::Told(error) | Fault::Run(error) = fault {
+                    eprintln!("{error:#}");
+                }
+                eprintln!("not reloaded: the pipeline goes on as it was");
+                return;
+            }
+        };
+        let give_up = Arc::new(AtomicBool::new(false));
+        let (engine, asked) = (self.engine.clone(), give_up.clone());
+        let thread = std::thread::Builder::new().name("reload".into()).spawn(move || reload(&engine, plan, &asked));
+        match thread {
+            Ok(thread) => self.under_way = Some(UnderWay { give_up, thread }),
+            Err(error) => eprintln!("not reloaded: the system gives no thread: {error}"),
+        }
+    }
+
+    /// Gives up a reload that is under way, and waits for its end.
+    pub fn end(&mut self) {
+        if let Some(UnderWay { give_up, thread }) = self.under_way.take() {
+            give_up.store(true, Ordering::Release);
+            let _ = thread.join();
+        }
+    }
+}
+
+fn reload(engine: &Engine, plan: Plan, give_up: &AtomicBool) {
+    let begun = Instant::now();
+    let difference = engine.difference(&plan);
+    if difference.is_empty() {
+        eprintln!("nothing to reload: the pipeline says what it said");
+        return;
+    }
+    eprintln!("reloading:\n{difference}");
+    match engine.reload(plan, &|| give_up.load(Ordering::Acquire)) {
+        Ok(_) => eprintln!("reloaded in {:.2} s", begun.elapsed().as_secs_f64()),
+        Err(ReloadError::GivenUp) => eprintln!("the reload was given up"),
+        Err(error) => eprintln!("not reloaded: {error}; the pipeline goes on as it was"),
+    }
+}
+
+fn stamped(files: Vec<PathBuf>) -> Vec<(PathBuf, Stamp)> {
+    files.into_iter().map(|path| (path.clone(), stamp_of(&path))).collect()
+}
+
+fn stamp_of(path: &Path) -> Stamp {
+    let metadata = std::fs::metadata(path).ok()?;
+    Some((metadata.modified().ok()?, metadata.len()))
+}

@@ -1,0 +1,95 @@
+//! What must hold afterwards.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::process::Command;
+
+use anyhow::Context;
+use serde_json::Value;
+
+use super::world::World;
+
+/// Counts the answers in the file: every turn's is there, once, in order, and knows what was
+/// said before. Gives what is wrong.
+pub(super) fn answers(world: &World) -> anyhow::Result<Vec<String>> {
+    let path = world.dir.join("answers.jsonl");
+    let text = std::fs::read_to_string(&path).with_context(|| format!("cannot read `{}`", path.display()))?;
+    let mut wrong = Vec::new();
+    let mut times: BTreeMap<(String, u32), usize> = BTreeMap::new();
+    let mut last: BTreeMap<String, u32> = BTreeMap::new();
+    for (at, line) in text.lines().enumerate() {
+        let Ok(answer) = serde_json::from_str::<Value>(line) else {
+            wrong.push(format!("line {} of the answers is no JSON", at + 1));
+            continue;
+        };
+        let conversation = answer["conversation_id"].as_str().unwrap_or_default().to_owned();
+        let turn = answer["turn"].as_u64().unwrap_or_default() as u32;
+        *times.entry((conversation.clone(), turn)).or_default() += 1;
+        if answer["status"] == "failed" {
+            wrong.push(format!("turn {turn} of {conversation} failed: {}", answer["error"]));
+            continue;
+        }
+        let before = last.insert(conversation.clone(), turn).unwrap_or_default();
+        if before >= turn {
+            wrong.push(format!("turn {turn} of {conversation} is answered after turn {before}"));
+        }
+        let words = World::words(&conversation, turn);
+        let expected = if turn == 1 { words } else { format!("{} {words}", World::words(&conversation, turn - 1)) };
+        if answer["query"] != expected.as_str() {
+            wrong.push(format!("turn {turn} of {conversation} asked {} and not {expected:?}", answer["query"]));
+        }
+    }
+    for (conversation, turn) in world.asked() {
+        match times.remove(&(conversation.clone(), turn)) {
+            Some(1) => {}
+            Some(times) => wrong.push(format!("turn {turn} of {conversation} is answered {times} times")),
+            None => wrong.push(format!("turn {turn} of {conversation} is not answered")),
+        }
+    }
+    wrong.extend(times.keys().map(|(conversation, turn)| format!("turn {turn} of {conversation} was never asked")));
+    Ok(wrong)
+}
+
+/// Another turnflow on the same pipeline and state: its output, and whether it ended well.
+pub(super) fn turnflow(world: &World, state: &Path, arguments: &[&str]) -> anyhow::Result<(String, bool)> {
+    let (first, rest) = arguments.split_first().context("a command")?;
+    let output = Command::new(std::env::current_exe()?)
+        .arg(first)
+        .arg(world.pipeline())
+        .args(rest)
+        .arg("--state")
+        .arg(state)
+        .output()
+        .context("turnflow cannot be run")?;
+    let text = String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr);
+    Ok((text, output.status.success()))
+}
+
+/// The indexes equal a rebuild, and a restart embeds nothing. Gives what is wrong.
+pub(super) fn indexes(world: &World, state: &Path) -> anyhow::Result<Vec<String>> {
+    let mut wrong = Vec::new();
+    let (text, well) = turnflow(world, state, &["index"])?;
+    if !well {
+        wrong.push(format!("the indexes cannot be opened: {text}"));
+    }
+    let (text, well) = turnflow(world, state, &["index"])?;
+    if !well || !text.contains(" 0 chunks embedded") {
+        wrong.push(format!("a restart embeds something: {}", text.trim()));
+    }
+    let (text, well) = turnflow(world, state, &["verify"])?;
+    if !well {
+        wrong.push(format!("`verify` finds differences: {}", text.trim()));
+    }
+    Ok(wrong)
+}
+
+/// Tells what is wrong; fails if anything is.
+pub(super) fn verdict(wrong: &[String]) -> anyhow::Result<()> {
+    for one in wrong.iter().take(20) {
+        eprintln!("{one}");
+    }
+    match wrong.len() {
+        0 => Ok(()),
+        count => anyhow::bail!("{count} promises were broken"),
+    }
+}

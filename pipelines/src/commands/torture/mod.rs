@@ -1,0 +1,104 @@
+//! `turnflow torture`: a pipeline of its own in a directory of its own, made to suffer for as
+//! long as one likes, and then looked at: is every turn answered, and once; are the indexes
+//! right; does anything grow.
+
+mod checks;
+mod kill;
+mod random;
+mod reload;
+mod soak;
+mod world;
+
+use std::path::PathBuf;
+
+use clap::{Args, Subcommand};
+
+use super::Outcome;
+use world::World;
+
+/// Torture a pipeline of turnflow's own, and tell whether it kept its promises.
+#[derive(Args)]
+pub struct TortureArgs {
+    #[command(subcommand)]
+    how: How,
+}
+
+#[derive(Subcommand)]
+enum How {
+    /// Kill the process (SIGKILL) at random moments while turns are asked, documents edited and
+    /// the pipeline reloaded; then count the answers and compare the indexes with a rebuild.
+    Kill {
+        #[command(flatten)]
+        common: Common,
+        /// How often.
+        #[arg(long, default_value_t = 200)]
+        times: u32,
+    },
+    /// Reload the pipeline with random differences, at times an invalid file, under load.
+    Reload {
+        #[command(flatten)]
+        common: Common,
+        /// How often.
+        #[arg(long, default_value_t = 1000)]
+        times: u32,
+    },
+    /// Turns, edits and deletes at a steady rate, with memory, files and latency plotted.
+    Soak {
+        #[command(flatten)]
+        common: Common,
+        /// For how many seconds.
+        #[arg(long, default_value_t = 3600)]
+        seconds: u64,
+        /// Turns a second.
+        #[arg(long, default_value_t = 10.0)]
+        rate: f64,
+        /// Edits a second.
+        #[arg(long, default_value_t = 2.0)]
+        edits: f64,
+    },
+}
+
+#[derive(Args)]
+struct Common {
+    /// The directory to work in, which is emptied.
+    #[arg(long, value_name = "DIR")]
+    dir: PathBuf,
+    /// Worker threads.
+    #[arg(long, default_value_t = 1)]
+    workers: u16,
+    /// Documents to begin with.
+    #[arg(long, default_value_t = 40)]
+    documents: usize,
+    /// The directory of an ONNX encoder (`model.onnx`, `tokenizer.json`), for a dense index.
+    #[arg(long, value_name = "DIR")]
+    model: Option<PathBuf>,
+    /// The same numbers make the same world.
+    #[arg(long, default_value_t = 0)]
+    seed: u64,
+}
+
+impl Common {
+    fn world(&self) -> anyhow::Result<World> {
+        if self.dir.exists() {
+            // Only a directory of this command's making is emptied.
+            if self.dir.join("pipeline.ron").exists() {
+                std::fs::remove_dir_all(&self.dir)?;
+            } else if std::fs::read_dir(&self.dir)?.next().is_some() {
+                anyhow::bail!("`{}` is not empty, and not a directory that was tortured before", self.dir.display());
+            }
+        }
+        std::fs::create_dir_all(&self.dir)?;
+        let model = self.model.as_ref().map(|model| model.canonicalize()).transpose()?;
+        World::new(&self.dir.canonicalize()?, self.seed, self.documents, model)
+    }
+}
+
+pub(super) fn run(args: &TortureArgs) -> Outcome {
+    match &args.how {
+        How::Kill { common, times } => kill::run(common, *times),
+        How::Reload { common, times } => reload::run(common, *times),
+        How::Soak { common, seconds, rate, edits } => {
+            soak::run(common, &soak::Load { seconds: *seconds, rate: *rate, edits: *edits })
+        }
+    }
+}

@@ -1,0 +1,138 @@
+//! Restarts: what was answered stays answered, and conversations go on.
+
+use std::fs;
+use std::io::Write as _;
+use std::path::Path;
+
+use turnflow_engine::connector::Mode;
+use turnflow_engine::record::AnswerRecord;
+use turnflow_engine::run::{Engine, Options};
+
+use crate::support::{answers, plan_of, until};
+
+pub const ANSWERING: &str = r#"Pipeline(
+    corpora: { "docs": Corpus(source: Directory(path: "docs"), chunk: Whole()) },
+    nodes: {
+        "turns": JsonLines(path: "turns.jsonl"),
+        "query": UserTurns(input: "turns", last: 3),
+        "hits": Bm25(input: "query", corpus: "docs", top: 5),
+        "answer": ExtractiveAnswer(input: "hits"),
+        "final": IdkNormalize(input: "answer"),
+        "out": JsonLinesSink(input: "final", path: "answers.jsonl"),
+    },
+)"#;
+
+/// A directory with a document, in which the pipeline above runs.
+fn place() -> tempfile::TempDir {
+    let dir = tempfile::tempdir().unwrap();
+    fs::create_dir(dir.path().join("docs")).unwrap();
+    fs::write(dir.path().join("docs/a.md"), "The ferry leaves the harbour at noon.").unwrap();
+    dir
+}
+
+fn say(dir: &Path, conversation: &str, turn: u32, text: &str) {
+    let mut log = fs::OpenOptions::new().create(true).append(true).open(dir.join("turns.jsonl")).unwrap();
+    let record = serde_json::json!({
+        "conversation_id": conversation, "turn": turn, "speaker": "user", "text": text,
+    });
+    writeln!(log, "{record}").unwrap();
+}
+
+fn start(dir: &Path, turns: Mode) -> Engine {
+    let options = Options { state: Some(dir.join("state")), turns, corpora: turns, ..Options::default() };
+    Engine::start(plan_of(dir, ANSWERING), options).unwrap()
+}
+
+/// Runs until all that is there is answered; gives how many turns were.
+fn once(dir: &Path) -> usize {
+    let engine = start(dir, Mode::Once);
+    until("the end", || engine.has_ended());
+    let delivered = engine.delivered();
+    engine.join().unwrap();
+    delivered
+}
+
+fn queries(dir: &Path) -> Vec<String> {
+    answers(&dir.join("answers.jsonl")).iter().map(|answer| answer.query.to_string()).collect()
+}
+
+#[test]
+fn a_restart_answers_only_what_is_new_and_knows_the_conversation() {
+    let dir = place();
+    let dir = dir.path();
+    say(dir, "c", 1, "ferry");
+    say(dir, "d", 1, "gull");
+    assert_eq!(once(dir), 2);
+    assert_eq!(once(dir), 0, "nothing is answered twice");
+    say(dir, "c", 2, "noon");
+    assert_eq!(once(dir), 1);
+    assert_eq!(queries(dir)[2], "ferry noon", "the history has outlived the process");
+}
+
+/// As a kill between the answer and the checkpoint leaves it: the file knows more.
+#[test]
+fn what_the_file_has_is_not_answered_again_even_without_a_checkpoint() {
+    let dir = place();
+    let dir = dir.path();
+    for turn in 1..=3 {
+        say(dir, "c", turn, &format!("ferry {turn}"));
+    }
+    assert_eq!(once(dir), 3);
+    fs::remove_file(dir.join("state/turns.redb")).unwrap();
+    say(dir, "c", 4, "harbour");
+    let before: Vec<AnswerRecord> = answers(&dir.join("answers.jsonl"));
+    assert_eq!(once(dir), 1);
+    let after = answers(&dir.join("answers.jsonl"));
+    assert_eq!(after[..3], before[..]);
+    assert_eq!(&*after[3].query, "ferry 2 ferry 3 harbour");
+    let mut keys: Vec<_> = after.iter().map(|answer| answer.key.clone()).collect();
+    keys.dedup();
+    assert_eq!(keys.len(), 4);
+}
+
+/// Torn by a crash in the middle of a write: the answer is not there, so it is given again.
+#[test]
+fn an_answer_that_was_cut_off_is_given_again() {
+    let dir = place();
+    let dir = dir.path();
+    say(dir, "c", 1, "ferry");
+    say(dir, "c", 2, "noon");
+    assert_eq!(once(dir), 2);
+    let whole = fs::read(dir.join("answers.jsonl")).unwrap();
+    fs::write(dir.join("answers.jsonl"), &whole[..whole.len() - 20]).unwrap();
+    let again = once(dir);
+    assert!((1..=2).contains(&again), "{again}");
+    let after = answers(&dir.join("answers.jsonl"));
+    assert_eq!(after.iter().map(|answer| answer.turn).collect::<Vec<_>>(), [1, 2]);
+}
+
+#[test]
+fn answers_that_are_gone_are_given_again() {
+    let dir = place();
+    let dir = dir.path();
+    say(dir, "c", 1, "ferry");
+    assert_eq!(once(dir), 1);
+    fs::remove_file(dir.join("answers.jsonl")).unwrap();
+    assert_eq!(once(dir), 1);
+    assert_eq!(queries(dir), ["ferry"], "and the conversation begins anew with it");
+}
+
+/// The log is followed, the process ends in the middle, and the log is rotated meanwhile.
+#[test]
+fn a_log_that_was_rotated_while_nothing_ran_is_read_to_its_end() {
+    let dir = place();
+    let dir = dir.path();
+    say(dir, "c", 1, "ferry");
+    let engine = start(dir, Mode::Follow);
+    until("the answer", || engine.delivered() == 1);
+    engine.stop();
+    engine.join().unwrap();
+    say(dir, "c", 2, "noon");
+    fs::rename(dir.join("turns.jsonl"), dir.join("turns.jsonl.1")).unwrap();
+    say(dir, "c", 3, "harbour");
+    let engine = start(dir, Mode::Follow);
+    until("the answers", || engine.delivered() == 2);
+    engine.stop();
+    engine.join().unwrap();
+    assert_eq!(queries(dir), ["ferry", "ferry noon", "ferry noon harbour"]);
+}
