@@ -34,7 +34,13 @@ pub mod stdout;
 mod watch;
 
 #[cfg(test)]
+mod fuzzing;
+#[cfg(test)]
 mod testing;
+
+// What the tests share with the fuzz targets names this crate as they do.
+#[cfg(test)]
+extern crate self as turnflow_connectors;
 
 use turnflow_engine::component::{CorpusSourceKind, SinkKind, TurnSourceKind};
 
