@@ -15,7 +15,8 @@
 //! | [`stdout`] | `Stdout` | answers: printed for people, or as JSON |
 //!
 //! Below them: [`readers`] make documents of files' bytes, `lines` splits streams into
-//! lines of bounded length, `watch` gathers the operating system's file events into bursts.
+//! lines of bounded length, `known_file` finds files again after a restart, `watch` gathers
+//! the operating system's file events into bursts.
 //!
 //! [`CorpusSource`]: turnflow_engine::connector::CorpusSource
 //! [`TurnSource`]: turnflow_engine::connector::TurnSource
@@ -25,6 +26,7 @@ pub mod directory;
 pub mod jsonl_corpus;
 pub mod jsonl_sink;
 pub mod jsonl_turns;
+mod known_file;
 mod lines;
 pub mod readers;
 pub mod stdin;
@@ -32,7 +34,13 @@ pub mod stdout;
 mod watch;
 
 #[cfg(test)]
+mod fuzzing;
+#[cfg(test)]
 mod testing;
+
+// What the tests share with the fuzz targets names this crate as they do.
+#[cfg(test)]
+extern crate self as turnflow_connectors;
 
 use turnflow_engine::component::{CorpusSourceKind, SinkKind, TurnSourceKind};
 

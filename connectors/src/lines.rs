@@ -32,15 +32,25 @@ pub(crate) struct LineReader<R> {
 impl<R: Read> LineReader<R> {
     /// Keeps at most `limit` bytes of a line.
     pub(crate) fn new(stream: R, limit: usize) -> Self {
+        Self::starting_at(stream, limit, 0, 0)
+    }
+
+    /// As [`Self::new`], of a stream that stands at the byte `position`, behind so many lines.
+    pub(crate) fn starting_at(stream: R, limit: usize, position: u64, lines: u64) -> Self {
         Self {
             reader: BufReader::with_capacity(BUFFER_BYTES, stream),
             limit,
             line: Vec::new(),
             bytes: 0,
-            number: 0,
+            number: lines,
             finished: true,
-            position: 0,
+            position,
         }
+    }
+
+    /// What is read.
+    pub(crate) fn stream(&self) -> &R {
+        self.reader.get_ref()
     }
 
     /// Reads on; true when a line is finished, false at the (present) end of the stream,
@@ -122,7 +132,7 @@ impl<R: Read> LineReader<R> {
         !self.finished && self.bytes > 0
     }
 
-    /// How many bytes have been read.
+    /// How far the stream has been read, in bytes from its beginning.
     pub(crate) fn position(&self) -> u64 {
         self.position
     }
@@ -172,6 +182,15 @@ mod tests {
                 (5, b"abc".to_vec(), Some(6)),
             ]
         );
+    }
+
+    #[test]
+    fn starts_where_it_is_told() {
+        let mut reader = LineReader::starting_at(&b"\xEF\xBB\xBFc\nd"[..], 10, 4, 2);
+        assert!(reader.advance().unwrap());
+        assert_eq!((reader.number(), reader.position()), (3, 9));
+        // Not the beginning of the stream.
+        assert_eq!(reader.line(), Line::Whole(b"\xEF\xBB\xBFc"));
     }
 
     #[test]

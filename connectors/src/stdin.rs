@@ -127,7 +127,8 @@ fn hand_over(line: &Numbered, typed: &mut u32, output: &TurnOutput) -> Result<()
     let position = format!("stdin:{}", line.number);
     let bytes = line.bytes.trim_ascii();
     if let Some(length) = line.too_long {
-        output.dead_letter(&position, &format!("the line has {length} bytes, more than {MAX_LINE_BYTES}"), bytes);
+        let reason = format!("the line has {length} bytes, more than {MAX_LINE_BYTES}");
+        output.dead_beginning(&position, &reason, bytes);
         return Ok(());
     }
     if bytes.is_empty() || bytes.starts_with(b"{") {

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use crossbeam_channel::Receiver;
 use turnflow_engine::connector::{
-    ConnectorError, CorpusEvent, CorpusOutput, CorpusSource, Mode, SourcedTurn, Stop, StopHandle, TurnOutput,
+    ConnectorError, CorpusEvent, CorpusOutput, CorpusSource, Mode, Place, SourcedTurn, Stop, StopHandle, TurnOutput,
     TurnSource,
 };
 use turnflow_engine::dead_letter::DeadLetters;
@@ -99,11 +99,16 @@ pub(crate) struct Turns {
 
 impl Turns {
     pub(crate) fn run(source: impl TurnSource + 'static, mode: Mode) -> Self {
+        Self::resume(source, mode, None)
+    }
+
+    /// Behind what an earlier process has read.
+    pub(crate) fn resume(source: impl TurnSource + 'static, mode: Mode, place: Option<Place>) -> Self {
         let (sender, turns) = crossbeam_channel::unbounded();
         let (handle, stop) = Stop::new();
         let dead = tempfile::NamedTempFile::new().unwrap();
         let letters = DeadLetters::open(dead.path()).unwrap();
-        let output = TurnOutput::new(sender, Arc::new(|| {}), letters, "turns".into(), stop);
+        let output = TurnOutput::new(sender, Arc::new(|| {}), letters, "turns".into(), stop).resuming(place);
         let thread = std::thread::spawn(move || Box::new(source).run(mode, output));
         Self { turns, stop: Some(handle), thread: Some(thread), dead }
     }
@@ -124,6 +129,12 @@ impl Turns {
 
     pub(crate) fn dead(&self) -> Vec<String> {
         dead_letters(self.dead.path())
+    }
+
+    /// Waits for the source to end by itself; gives all turns, and the dead letters.
+    pub(crate) fn all(mut self) -> (Vec<SourcedTurn>, Vec<String>) {
+        self.thread.take().unwrap().join().unwrap().unwrap();
+        (self.turns.try_iter().collect(), self.dead())
     }
 
     /// Waits for the source to end by itself; gives the dead letters.

@@ -130,9 +130,14 @@ impl CorpusOutput {
     }
 
     /// Records something that could not be read. `position` is where in the source
-    /// (`file`, `file:line`), `record` the offending bytes (cut to a few kilobytes).
+    /// (`file`, `file:line`), `record` the offending bytes (cut to a mebibyte).
     pub fn dead_letter(&self, position: &str, reason: &str, record: &[u8]) {
         self.dead.write(&self.name, position, reason, record);
+    }
+
+    /// Records something too long to be read, of which this is the beginning.
+    pub fn dead_beginning(&self, position: &str, reason: &str, beginning: &[u8]) {
+        self.dead.write_beginning(&self.name, position, reason, beginning);
     }
 
     /// The engine's wish that this source end.
@@ -272,6 +277,11 @@ impl TurnOutput {
     /// Records something that could not be read.
     pub fn dead_letter(&self, position: &str, reason: &str, record: &[u8]) {
         self.dead.write(&self.name, position, reason, record);
+    }
+
+    /// Records something too long to be read, of which this is the beginning.
+    pub fn dead_beginning(&self, position: &str, reason: &str, beginning: &[u8]) {
+        self.dead.write_beginning(&self.name, position, reason, beginning);
     }
 
     /// The engine's wish that this source end.

@@ -1,37 +1,111 @@
 //! Dead letters: records that could not be processed, with the reason, one JSON object a line.
+//!
+//! A letter keeps the record whole, up to [`KEPT_BYTES`], so that it can be tried again. A
+//! process that starts with a file of letters reads the same bad records again; what the file
+//! says already is not said twice.
 
+use std::collections::{HashMap, VecDeque};
 use std::fs::{File, OpenOptions};
-use std::io::{self, Write};
+use std::io::{self, BufRead, BufReader, Read, Seek, SeekFrom, Write};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use parking_lot::Mutex;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value as Json};
 
 /// A dead letter keeps at most this many bytes of the record.
-const KEPT_BYTES: usize = 4096;
+pub const KEPT_BYTES: usize = 1 << 20;
+/// So many letters of earlier processes are remembered, the last ones.
+const REMEMBERED: usize = 100_000;
+/// How every letter begins.
+const BEGINNING: &[u8] = b"{\"source\":";
+/// No letter is longer: a byte of the record takes at most 6 in JSON, and 2 in digits.
+const LONGEST: u64 = 10 * KEPT_BYTES as u64;
 
-#[derive(Serialize)]
-struct DeadLetter<'a> {
-    source: &'a str,
-    position: &'a str,
-    reason: &'a str,
-    record: &'a str,
+/// One line of the file.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct DeadLetter {
+    /// The corpus or the node that read it.
+    pub source: String,
+    /// Where it stood: a file, or a file and a line.
+    pub position: String,
+    /// Why it could not be processed.
+    pub reason: String,
+    /// The record, as text.
+    pub record: String,
+    /// Only the beginning of the record was kept.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub truncated: bool,
+    /// The record's bytes in hexadecimal digits, where they are no UTF-8.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub record_hex: Option<String>,
+    /// Fields that somebody has added.
+    #[serde(flatten)]
+    pub extra: Map<String, Json>,
+}
+
+impl DeadLetter {
+    /// Of a record. Bytes that are not UTF-8 are shown as U+FFFD, and kept as digits besides;
+    /// of a long record the beginning is kept.
+    pub fn new(source: &str, position: &str, reason: &str, record: &[u8]) -> Self {
+        let mut kept = &record[..record.len().min(KEPT_BYTES)];
+        if let Err(error) = std::str::from_utf8(kept)
+            && error.error_len().is_none()
+            && kept.len() < record.len()
+        {
+            // The cut went through a character.
+            kept = &kept[..error.valid_up_to()];
+        }
+        let is_text = std::str::from_utf8(kept).is_ok();
+        Self {
+            source: source.to_owned(),
+            position: position.to_owned(),
+            reason: reason.to_owned(),
+            record: String::from_utf8_lossy(kept).into_owned(),
+            truncated: kept.len() < record.len(),
+            record_hex: (!is_text).then(|| to_hex(kept)),
+            extra: Map::new(),
+        }
+    }
+
+    /// The record as it was read.
+    pub fn bytes(&self) -> Vec<u8> {
+        let bytes = self.record_hex.as_deref().and_then(from_hex);
+        bytes.unwrap_or_else(|| self.record.as_bytes().to_vec())
+    }
+}
+
+fn to_hex(bytes: &[u8]) -> String {
+    const DIGITS: &[u8; 16] = b"0123456789abcdef";
+    let digit = |value: u8| char::from(DIGITS[usize::from(value)]);
+    bytes.iter().flat_map(|byte| [digit(byte >> 4), digit(byte & 15)]).collect()
+}
+
+fn from_hex(digits: &str) -> Option<Vec<u8>> {
+    let value = |digit: u8| char::from(digit).to_digit(16).map(|value| value as u8);
+    let pairs = digits.as_bytes().chunks(2);
+    pairs.map(|pair| Some((value(pair[0])? << 4) | value(*pair.get(1)?)?)).collect()
 }
 
 /// Writes dead letters; cheap to clone, shared by every source and the workers.
 #[derive(Clone)]
 pub struct DeadLetters {
-    file: Option<Arc<Mutex<File>>>,
+    file: Option<Arc<Mutex<Letters>>>,
     count: Arc<AtomicU64>,
 }
 
 impl DeadLetters {
-    /// Appends to the file at `path`, which is made if it is not there.
+    /// Appends to the file at `path`, which is made if it is not there. A letter that a crash
+    /// has cut off is taken away.
     pub fn open(path: &Path) -> io::Result<Self> {
         let file = OpenOptions::new().create(true).append(true).open(path)?;
-        Ok(Self { file: Some(Arc::new(Mutex::new(file))), count: Arc::default() })
+        let mut letters = Letters { file, told: Told::default(), torn: false };
+        if letters.file.metadata()?.is_file() {
+            letters.remember(File::open(path)?, path)?;
+        }
+        Ok(Self { file: Some(Arc::new(Mutex::new(letters))), count: Arc::default() })
     }
 
     /// Counts only; for runs that have nowhere to write.
@@ -39,25 +113,213 @@ impl DeadLetters {
         Self { file: None, count: Arc::default() }
     }
 
-    /// How many have been written by this process.
+    /// How many there were in this process, those included that were told of before.
     pub fn count(&self) -> u64 {
         self.count.load(Ordering::Relaxed)
     }
 
-    /// Writes one. Bytes that are not UTF-8 are shown as U+FFFD; long records are cut.
+    /// Writes one, unless an earlier process has written the same.
     pub fn write(&self, source: &str, position: &str, reason: &str, record: &[u8]) {
+        self.letter(DeadLetter::new(source, position, reason, record));
+    }
+
+    /// As [`DeadLetters::write`], of a record of which only the beginning is known.
+    pub fn write_beginning(&self, source: &str, position: &str, reason: &str, beginning: &[u8]) {
+        self.letter(DeadLetter { truncated: true, ..DeadLetter::new(source, position, reason, beginning) });
+    }
+
+    fn letter(&self, letter: DeadLetter) {
+        let DeadLetter { source, position, reason, .. } = &letter;
         self.count.fetch_add(1, Ordering::Relaxed);
         tracing::warn!(source, position, reason, "dead letter");
         let Some(file) = &self.file else { return };
-        let record = String::from_utf8_lossy(&record[..record.len().min(KEPT_BYTES)]);
-        let letter = DeadLetter { source, position, reason, record: &record };
-        // One write a line, so that lines of several threads never interleave.
-        let written = serde_json::to_vec(&letter).map_err(io::Error::from).and_then(|mut line| {
-            line.push(b'\n');
-            file.lock().write_all(&line)
-        });
+        let written = serde_json::to_vec(&letter).map_err(io::Error::from).and_then(|line| file.lock().write(line));
         if let Err(error) = written {
             tracing::error!(%error, source, position, reason, "a dead letter could not be written");
         }
+    }
+}
+
+type Hash = [u8; 16];
+
+fn short(hash: blake3::Hash) -> Hash {
+    let mut short = [0; 16];
+    short.copy_from_slice(&hash.as_bytes()[..16]);
+    short
+}
+
+/// The lines of earlier processes, the last ones, each as often as it is there.
+#[derive(Default)]
+struct Told {
+    order: VecDeque<Hash>,
+    counts: HashMap<Hash, u32>,
+}
+
+impl Told {
+    fn add(&mut self, line: Hash) {
+        self.order.push_back(line);
+        *self.counts.entry(line).or_default() += 1;
+        if self.order.len() > REMEMBERED
+            && let Some(oldest) = self.order.pop_front()
+        {
+            self.take(oldest);
+        }
+    }
+
+    /// Whether the line was there once more than it has been taken.
+    fn take(&mut self, line: Hash) -> bool {
+        let Some(count) = self.counts.get_mut(&line) else { return false };
+        *count -= 1;
+        if *count == 0 {
+            self.counts.remove(&line);
+        }
+        true
+    }
+}
+
+struct Letters {
+    file: File,
+    told: Told,
+    /// The file ends within a line.
+    torn: bool,
+}
+
+impl Letters {
+    /// Notes what is in the file, and mends its end.
+    fn remember(&mut self, reader: File, path: &Path) -> io::Result<()> {
+        let mut reader = BufReader::with_capacity(1 << 16, reader);
+        let mut line = blake3::Hasher::new();
+        let (mut start, mut end) = (0_u64, 0_u64);
+        loop {
+            let buffer = reader.fill_buf()?;
+            if buffer.is_empty() {
+                break;
+            }
+            let newline = buffer.iter().position(|byte| *byte == b'\n');
+            line.update(&buffer[..newline.unwrap_or(buffer.len())]);
+            let read = newline.map_or(buffer.len(), |newline| newline + 1);
+            end += read as u64;
+            reader.consume(read);
+            if newline.is_some() {
+                self.told.add(short(line.finalize()));
+                line.reset();
+                start = end;
+            }
+        }
+        if start == end {
+            return Ok(());
+        }
+        self.torn = true;
+        let mut last = Vec::new();
+        reader.seek(SeekFrom::Start(start))?;
+        reader.take(LONGEST).read_to_end(&mut last)?;
+        if serde_json::from_slice::<DeadLetter>(&last).is_ok() {
+            // All that it lacks is its end.
+            self.told.add(short(line.finalize()));
+        } else if last.starts_with(BEGINNING) || BEGINNING.starts_with(&last) {
+            tracing::warn!(file = %path.display(), "taking away a dead letter that was not written to its end");
+            self.file.set_len(start)?;
+            self.torn = false;
+        }
+        Ok(())
+    }
+
+    fn write(&mut self, mut line: Vec<u8>) -> io::Result<()> {
+        if self.told.take(short(blake3::hash(&line))) {
+            return Ok(());
+        }
+        if self.torn {
+            line.insert(0, b'\n');
+        }
+        line.push(b'\n');
+        // One write a line, so that lines of several threads never interleave.
+        let written = self.file.write_all(&line);
+        self.torn = written.is_err();
+        written
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn lines(path: &Path) -> Vec<DeadLetter> {
+        let text = std::fs::read_to_string(path).unwrap();
+        assert!(text.is_empty() || text.ends_with('\n'), "{text}");
+        text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+    }
+
+    #[test]
+    fn records_are_kept_as_they_were() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("dead.jsonl");
+        let letters = DeadLetters::open(&path).unwrap();
+        let long = "é".repeat(KEPT_BYTES);
+        let records: [&[u8]; 5] = [b"plain \"text\"\n", b"\xff\x00binary\xc3", b"", &[0xfe; 5000], long.as_bytes()];
+        for record in records {
+            letters.write("turns", "t.jsonl:1", "bad", record);
+        }
+        let read = lines(&path);
+        for (letter, record) in read.iter().zip(records) {
+            assert_eq!(letter.bytes(), record[..record.len().min(KEPT_BYTES)]);
+            assert_eq!(letter.record_hex.is_some(), std::str::from_utf8(record).is_err());
+            assert_eq!(letter.truncated, record.len() > KEPT_BYTES);
+        }
+        // An odd number of bytes before: the cut goes through a character.
+        let odd = DeadLetter::new("a", "b", "c", format!("x{long}").as_bytes());
+        assert_eq!((odd.record.len(), odd.record_hex, odd.truncated), (KEPT_BYTES - 1, None, true));
+        let plain = serde_json::to_string(&DeadLetter::new("a", "b", "c", b"d")).unwrap();
+        assert_eq!(plain, r#"{"source":"a","position":"b","reason":"c","record":"d"}"#);
+        assert_eq!((from_hex("0aF"), from_hex("zz"), from_hex("0aFf")), (None, None, Some(vec![10, 255])));
+    }
+
+    #[test]
+    fn a_restart_does_not_repeat_what_is_there() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("dead.jsonl");
+        let write = |records: &[&str]| {
+            let letters = DeadLetters::open(&path).unwrap();
+            for record in records {
+                letters.write("turns", "t.jsonl:1", "bad", record.as_bytes());
+            }
+            assert_eq!(letters.count(), records.len() as u64);
+            lines(&path).iter().map(|letter| letter.record.clone()).collect::<Vec<_>>()
+        };
+        assert_eq!(write(&["a", "b", "b"]), ["a", "b", "b"]);
+        assert_eq!(write(&["b", "a", "b"]), ["a", "b", "b"]);
+        // As often as it is there, and not more often.
+        assert_eq!(write(&["b", "b", "b", "c"]), ["a", "b", "b", "b", "c"]);
+    }
+
+    #[test]
+    fn what_is_remembered_is_bounded() {
+        let mut told = Told::default();
+        let hash = |number: usize| short(blake3::hash(&number.to_le_bytes()));
+        (0..REMEMBERED + 10).for_each(|number| told.add(hash(number)));
+        assert_eq!((told.order.len(), told.counts.len()), (REMEMBERED, REMEMBERED));
+        assert!(!told.take(hash(9)) && told.take(hash(10)) && !told.take(hash(10)));
+    }
+
+    #[test]
+    fn a_torn_end_is_mended() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("dead.jsonl");
+        let line = |record: &str| serde_json::to_string(&DeadLetter::new("s", "p", "r", record.as_bytes())).unwrap();
+        let (first, second) = (line("first"), line("second"));
+        for cut in [1, 9, 20, second.len() - 1] {
+            std::fs::write(&path, format!("{first}\n{}", &second[..cut])).unwrap();
+            DeadLetters::open(&path).unwrap().write("s", "p", "r", b"second");
+            assert_eq!(std::fs::read_to_string(&path).unwrap(), format!("{first}\n{second}\n"), "{cut}");
+        }
+        // Only its end is missing: it is there.
+        std::fs::write(&path, format!("{first}\n{second}")).unwrap();
+        let letters = DeadLetters::open(&path).unwrap();
+        letters.write("s", "p", "r", b"second");
+        letters.write("s", "p", "r", b"third");
+        assert_eq!(lines(&path).len(), 3);
+        // Somebody else's text is left.
+        std::fs::write(&path, "notes").unwrap();
+        DeadLetters::open(&path).unwrap().write("s", "p", "r", b"first");
+        assert_eq!(std::fs::read_to_string(&path).unwrap(), format!("notes\n{first}\n"));
     }
 }

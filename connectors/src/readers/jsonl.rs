@@ -195,7 +195,11 @@ impl Rows {
                     let reason = error.to_string();
                     let hash = ContentHash::of(&reason, &String::from_utf8_lossy(bytes));
                     if !self.told.contains(&hash) {
-                        output.dead_letter(&format!("{}:{}", how.file, lines.number()), &reason, bytes);
+                        let position = format!("{}:{}", how.file, lines.number());
+                        match error {
+                            RowError::TooLong { .. } => output.dead_beginning(&position, &reason, bytes),
+                            _ => output.dead_letter(&position, &reason, bytes),
+                        }
                     }
                     told.insert(hash);
                 }

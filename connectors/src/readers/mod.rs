@@ -55,7 +55,7 @@ pub enum ReadError {
     },
     /// HTML whose elements are nested deeper than the limit; parsing takes time with the
     /// square of the depth.
-    #[error("elements are nested more than {limit} deep")]
+    #[error("elements are nested more than {limit} deep, or too often opened again")]
     TooDeep {
         /// The limit.
         limit: usize,
@@ -66,6 +66,9 @@ pub enum ReadError {
     /// The PDF reader ended in a panic.
     #[error("broken PDF: the reader failed on it")]
     PdfPanic,
+    /// The PDF asks for more memory than any document needs.
+    #[error("broken PDF: its tables would take more memory than any document needs")]
+    PdfTooLarge,
     /// The PDF cannot be opened without its password.
     #[error("the PDF is encrypted")]
     PdfEncrypted,

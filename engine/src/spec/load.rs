@@ -1,11 +1,15 @@
 //! Loading: a file, what it includes, and what the command line sets, as one tree.
 
+use std::fs::File;
+use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
 use super::parse::parse_rest;
 use super::tree::Kind;
 use super::{Diagnostic, Entry, Source, Sources, Tree, did_you_mean, parse};
 
+/// A larger file is no pipeline; one without end (`/dev/zero`) would take all memory.
+const MAX_BYTES: u64 = 16 << 20;
 /// Files may include files, to this depth.
 const MAX_INCLUDES: usize = 16;
 
@@ -83,7 +87,7 @@ impl Loader {
 
     fn file(&mut self, path: &Path, include: Option<super::Span>, open: &mut Vec<PathBuf>) -> Option<Tree> {
         let name = path.display().to_string();
-        let bytes = match std::fs::read(path) {
+        let bytes = match read(path) {
             Ok(bytes) => bytes,
             Err(error) => {
                 let message = match error.kind() {
@@ -196,6 +200,12 @@ impl Loader {
             }
         }
     }
+}
+
+fn read(path: &Path) -> io::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    File::open(path)?.take(MAX_BYTES + 1).read_to_end(&mut bytes)?;
+    if bytes.len() as u64 > MAX_BYTES { Err(io::ErrorKind::FileTooLarge.into()) } else { Ok(bytes) }
 }
 
 fn put(at: &mut Tree, key: &str, value: Tree, diagnostics: &mut Vec<Diagnostic>, path: &str) {
@@ -316,6 +326,14 @@ mod tests {
             loaded.tree.unwrap().canonical(),
             "Pipeline{\"name\":String(\"b\"),\"nodes\":{\"a\":X{\"m\":2,\"n\":3,},\"c\":W{\"r\":1,},},}"
         );
+    }
+
+    #[cfg(target_os = "linux")]
+    #[test]
+    fn a_file_without_end_is_no_pipeline() {
+        let diagnostics = loaded("Pipeline(include: \"/dev/zero\")", &[]).diagnostics;
+        assert_eq!(diagnostics[0].code, "unreadable-file");
+        assert_eq!(diagnostics[0].message, "cannot read `/dev/zero`: file too large");
     }
 
     #[test]

@@ -18,6 +18,7 @@ mod ask;
 mod bench;
 mod calibrate;
 mod check;
+mod dead_letters;
 mod docs;
 mod eval;
 mod explain;
@@ -88,6 +89,7 @@ enum Command {
     Tune(tune::TuneArgs),
     Calibrate(calibrate::CalibrateArgs),
     Docs(docs::DocsArgs),
+    DeadLetters(dead_letters::DeadLettersArgs),
     Bench(bench::BenchArgs),
     Models(models::ModelsArgs),
     Torture(torture::TortureArgs),
@@ -217,6 +219,7 @@ pub fn main() -> ExitCode {
         Command::Tune(args) => tune::run(&args),
         Command::Calibrate(args) => calibrate::run(&args),
         Command::Docs(args) => docs::run(&args),
+        Command::DeadLetters(args) => dead_letters::run(&args),
         Command::Bench(args) => bench::run(&args),
         Command::Models(args) => models::run(&args),
         Command::Torture(args) => torture::run(&args),

@@ -6,6 +6,7 @@
 mod command_line;
 mod diagnostics;
 mod evaluation;
+mod fuzzing;
 mod language;
 mod live;
 mod models;

@@ -1,7 +1,9 @@
 //! Whether a page is nested too deep to be parsed: the parser takes time with the square
-//! of the depth, so that a hostile megabyte would take it minutes.
+//! of the depth, so that a hostile megabyte would take it minutes; and elements of formatting
+//! that are not closed are opened again in every paragraph, so that it would take all memory.
 
 use std::collections::HashMap;
+use std::hash::{BuildHasher, RandomState};
 
 /// No honest page comes near this; browsers stop at 512.
 pub(super) const DEEPEST: usize = 2000;
@@ -13,13 +15,61 @@ const ENDLESS: &[&str] = &[
     "wbr",
 ];
 
-/// Estimates from the tags alone whether more than [`DEEPEST`] elements are ever open.
+/// Elements that are opened again where a block has closed them.
+const FORMATTING: &[&str] =
+    &["b", "big", "code", "em", "font", "i", "nobr", "s", "small", "strike", "strong", "tt", "u"];
+
+/// So many of the same are opened again at most.
+const SAME: usize = 3;
+
+/// So often elements may be opened again, all in all.
+const MOST_REOPENED: usize = 1_000_000;
+
+/// The elements of formatting that are open.
+#[derive(Default)]
+struct Formatting {
+    hasher: RandomState,
+    /// By name, the hashes of the tags.
+    open: HashMap<String, Vec<u64>>,
+    /// How often each tag is open.
+    counts: HashMap<u64, usize>,
+    /// How many a block opens again.
+    reopened: usize,
+}
+
+impl Formatting {
+    fn start(&mut self, name: &str, tag: &str) {
+        let hash = self.hasher.hash_one(tag.split('>').next());
+        self.open.entry(name.to_owned()).or_default().push(hash);
+        let count = self.counts.entry(hash).or_default();
+        *count += 1;
+        self.reopened += usize::from(*count <= SAME);
+    }
+
+    fn end(&mut self, name: &str) {
+        let Some(hash) = self.open.get_mut(name).and_then(Vec::pop) else { return };
+        let Some(count) = self.counts.get_mut(&hash) else { return };
+        self.reopened -= usize::from(*count <= SAME);
+        *count -= 1;
+    }
+}
+
+/// Estimates from the tags alone whether more than [`DEEPEST`] elements are ever open, or more
+/// than [`MOST_REOPENED`] are opened again.
 pub(super) fn is_too_deep(html: &str) -> bool {
     let mut open: HashMap<String, usize> = HashMap::new();
     let mut depth = 0;
+    let (mut formatting, mut reopened) = (Formatting::default(), 0);
     for tag in html.split('<').skip(1) {
         let name = tag.strip_prefix('/').unwrap_or(tag);
         let name = name[..name.bytes().take_while(u8::is_ascii_alphanumeric).count()].to_ascii_lowercase();
+        reopened += formatting.reopened;
+        if reopened > MOST_REOPENED {
+            return true;
+        }
+        if FORMATTING.contains(&name.as_str()) {
+            if tag.starts_with('/') { formatting.end(&name) } else { formatting.start(&name, tag) }
+        }
         if name.is_empty() || ENDLESS.contains(&name.as_str()) {
             continue;
         }
@@ -55,5 +105,15 @@ mod tests {
         ] {
             assert_eq!(is_too_deep(&html.repeat(DEEPEST + 1)), deep, "{html}");
         }
+    }
+
+    #[test]
+    fn formatting_that_is_opened_again_is_counted() {
+        let open = |number: usize| (0..number).map(|number| format!("<b id={number}>")).collect::<String>();
+        assert!(is_too_deep(&format!("{}{}", open(1000), "<p>x".repeat(2000))));
+        assert!(!is_too_deep(&format!("{}{}", open(100), "<p>x".repeat(2000))));
+        // The same is opened again three times at most, and what is closed is not.
+        assert!(!is_too_deep(&format!("{}{}", "<b>".repeat(1000), "<p>x".repeat(2000))));
+        assert!(!is_too_deep(&format!("{}{}{}", open(1000), "</b>".repeat(1000), "<p>x".repeat(2000))));
     }
 }

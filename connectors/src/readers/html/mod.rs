@@ -377,6 +377,6 @@ mod tests {
     fn depth_costs_no_stack() {
         assert_eq!(text(&format!("{}deep", "<div>".repeat(DEEPEST))), "deep");
         let error = super::read(&"<div>".repeat(DEEPEST + 1)).unwrap_err().to_string();
-        assert_eq!(error, "elements are nested more than 2000 deep");
+        assert!(error.starts_with("elements are nested more than 2000 deep"), "{error}");
     }
 }

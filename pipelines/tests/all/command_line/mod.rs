@@ -2,6 +2,7 @@
 //! line where something is wrong.
 
 mod bench;
+mod dead_letters;
 mod files;
 mod models;
 mod runs;

@@ -1,26 +1,31 @@
 //! PDF files: the text of the pages, in the order of the file; no title, since what PDFs
 //! give as theirs is more often a file name than a title.
 //!
-//! The reader below (`pdf-extract`) panics on much that is unusual and recurses without
-//! end on what is hostile. Panics are caught; a page that makes it fail is left out, with
-//! a warning, if others can be read. What would recurse is cut before: see `disarm`.
+//! The reader below (`pdf-extract`) panics on much that is unusual, and recurses without end
+//! or takes all memory on what is hostile. Panics are caught; a page that makes it fail is left
+//! out, with a warning, if others can be read. What would recurse is cut before: see `disarm`.
+//! What would unpack to too much is cut too, or the file refused: see `bounds`; so is what
+//! would be drawn without end: see `work`.
 
-use std::collections::{HashMap, HashSet};
+mod bounds;
+mod disarm;
+mod work;
+
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use pdf_extract::{
-    Dictionary, Document as Pdf, Object, ObjectId, OutputError, PlainTextOutput, output_doc, output_doc_page,
-};
+use pdf_extract::{Document as Pdf, LoadOptions, OutputError, PlainTextOutput, output_doc, output_doc_page};
 use turnflow_engine::document::Markup;
 
+use self::disarm::disarm;
 use super::{Content, ReadError};
-
-/// Forms within forms deeper than this are left out, as is a longer chain of page nodes.
-const DEEPEST: usize = 32;
 
 /// Reads the text of all pages; `id` names the document in warnings.
 pub fn read(id: &str, bytes: &[u8]) -> Result<Content, ReadError> {
-    let mut pdf = guarded(|| Ok(Pdf::load_mem(bytes)?))?;
+    if bounds::is_hostile(bytes) {
+        return Err(ReadError::PdfTooLarge);
+    }
+    let options = LoadOptions::with_filter(bounds::keep);
+    let mut pdf = guarded(|| Ok(Pdf::load_mem_with_options(bytes, options)?))?;
     if pdf.is_encrypted() {
         // Many are encrypted with the empty password, only to forbid printing.
         guarded(|| Ok(pdf.decrypt("")?)).map_err(|_| ReadError::PdfEncrypted)?;
@@ -74,96 +79,6 @@ fn page_by_page(id: &str, pdf: &Pdf) -> Option<String> {
     }
     tracing::warn!(document = id, failed, read = read.len(), "some pages of a PDF could not be read");
     Some(read.join("\n\n"))
-}
-
-/// Cuts what would make the reader recurse without end or choke: forms that contain
-/// themselves, page nodes that are their own ancestors, and images, whose bytes it would
-/// take for drawing instructions.
-fn disarm(pdf: &mut Pdf) {
-    let mut blank: HashSet<ObjectId> = HashSet::new();
-    let mut forms = Vec::new();
-    for (id, object) in &pdf.objects {
-        let Object::Stream(stream) = object else { continue };
-        match stream.dict.get(b"Subtype").and_then(Object::as_name) {
-            Ok(b"Image") => drop(blank.insert(*id)),
-            Ok(b"Form") if !stream.dict.has(b"Resources") => {
-                // It takes its caller's resources, in which it may well be itself.
-                let content = stream.get_plain_content().unwrap_or_default();
-                if content.windows(2).any(|operator| operator == b"Do") {
-                    blank.insert(*id);
-                }
-            }
-            // Any stream may be drawn as a form, whatever it calls itself.
-            _ if stream.dict.has(b"Resources") => forms.push(*id),
-            _ => {}
-        }
-    }
-    let mut heights = HashMap::new();
-    for form in forms {
-        cut_cycles(pdf, form, &mut heights, &mut blank);
-    }
-    for id in blank {
-        if let Some(Object::Stream(stream)) = pdf.objects.get_mut(&id) {
-            stream.dict.remove(b"Filter");
-            stream.set_content(Vec::new());
-        }
-    }
-    let looping: Vec<ObjectId> = pdf.objects.keys().copied().filter(|id| is_own_ancestor(pdf, *id)).collect();
-    for id in looping {
-        if let Some(Object::Dictionary(node)) = pdf.objects.get_mut(&id) {
-            node.remove(b"Parent");
-        }
-    }
-}
-
-/// Depth first over the forms that a form draws; those that close a circle, or have too
-/// many levels below them, are to be blanked. `heights` are the levels of those done.
-fn cut_cycles(pdf: &Pdf, form: ObjectId, heights: &mut HashMap<ObjectId, usize>, blank: &mut HashSet<ObjectId>) {
-    let mut path = vec![(form, drawn(pdf, form), 0)];
-    while let Some((current, rest, below)) = path.last_mut() {
-        let Some(next) = rest.pop() else {
-            let (current, mut height) = (*current, *below + 1);
-            if height > DEEPEST {
-                blank.insert(current);
-                height = 1;
-            }
-            heights.insert(current, height);
-            path.pop();
-            if let Some((_, _, below)) = path.last_mut() {
-                *below = height.max(*below);
-            }
-            continue;
-        };
-        if let Some(height) = heights.get(&next) {
-            *below = (*height).max(*below);
-        } else if path.iter().any(|(open, ..)| *open == next) {
-            blank.insert(next);
-        } else {
-            path.push((next, drawn(pdf, next), 0));
-        }
-    }
-}
-
-/// The streams in a form's resources.
-fn drawn(pdf: &Pdf, form: ObjectId) -> Vec<ObjectId> {
-    let dictionary = |holder: &Dictionary, key: &[u8]| -> Option<Dictionary> {
-        holder.get_deref(key, pdf).and_then(Object::as_dict).ok().cloned()
-    };
-    let Ok(Object::Stream(stream)) = pdf.get_object(form) else { return Vec::new() };
-    let drawn = dictionary(&stream.dict, b"Resources").and_then(|resources| dictionary(&resources, b"XObject"));
-    drawn.iter().flat_map(Dictionary::iter).filter_map(|(_, object)| object.as_reference().ok()).collect()
-}
-
-fn is_own_ancestor(pdf: &Pdf, id: ObjectId) -> bool {
-    let mut current = id;
-    for _ in 0..=DEEPEST {
-        let parent = pdf.get_dictionary(current).and_then(|node| node.get(b"Parent")).and_then(Object::as_reference);
-        match parent {
-            Ok(parent) => current = parent,
-            Err(_) => return false,
-        }
-    }
-    true
 }
 
 /// Ligatures apart, no blanks at line ends, no more than one empty line.

@@ -1,0 +1,133 @@
+//! Appending whole lines: what does not fit is taken back, so that trying again writes no torn
+//! line.
+
+use std::fs::File;
+use std::io::{self, ErrorKind, Write};
+
+/// What lines are appended to.
+pub(super) trait Target: Write {
+    /// Its length, if it is something that can be cut.
+    fn length(&self) -> io::Result<Option<u64>>;
+    /// Cuts it.
+    fn cut(&self, length: u64) -> io::Result<()>;
+}
+
+impl Target for File {
+    fn length(&self) -> io::Result<Option<u64>> {
+        let metadata = self.metadata()?;
+        Ok(metadata.is_file().then_some(metadata.len()))
+    }
+
+    fn cut(&self, length: u64) -> io::Result<()> {
+        self.set_len(length)
+    }
+}
+
+/// Appends whole lines.
+pub(super) struct Lines<T> {
+    pub(super) target: T,
+    /// The target ends within a line.
+    pub(super) torn: bool,
+}
+
+impl<T: Target> Lines<T> {
+    /// Appends the line and its end.
+    pub(super) fn append(&mut self, mut line: Vec<u8>) -> io::Result<()> {
+        line.push(b'\n');
+        if self.torn {
+            line.insert(0, b'\n');
+        }
+        let before = self.target.length()?;
+        let mut written = 0;
+        while written < line.len() {
+            match self.target.write(&line[written..]) {
+                Ok(0) => return Err(self.roll_back(before, written, ErrorKind::WriteZero.into())),
+                Ok(bytes) => written += bytes,
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) => return Err(self.roll_back(before, written, error)),
+            }
+        }
+        self.torn = false;
+        Ok(())
+    }
+
+    /// Ends the line that it ends within.
+    pub(super) fn finish(&mut self) -> io::Result<()> {
+        self.target.write_all(b"\n")?;
+        self.torn = false;
+        Ok(())
+    }
+
+    /// Cuts the line that it ends within, which begins at `start`.
+    pub(super) fn cut(&mut self, start: u64) -> io::Result<()> {
+        self.target.cut(start)?;
+        self.torn = false;
+        Ok(())
+    }
+
+    /// Takes back what was written of a line; gives back the error.
+    fn roll_back(&mut self, before: Option<u64>, written: usize, error: io::Error) -> io::Error {
+        if written == 0 {
+            return error;
+        }
+        // Only our own bytes are cut, should someone else append to the same file.
+        let ours = |before: &u64| self.target.length().is_ok_and(|now| now == Some(before + written as u64));
+        let cut = before.filter(ours).is_some_and(|before| self.target.cut(before).is_ok());
+        if !cut {
+            self.torn = true;
+        }
+        error
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::RefCell;
+
+    use super::*;
+
+    /// Has room for so many bytes, and may refuse to be cut.
+    struct Disk {
+        bytes: RefCell<Vec<u8>>,
+        room: usize,
+        cuts: bool,
+    }
+
+    impl Write for Disk {
+        fn write(&mut self, buffer: &[u8]) -> io::Result<usize> {
+            let bytes = self.bytes.get_mut();
+            let fits = buffer.len().min(self.room - bytes.len());
+            bytes.extend(&buffer[..fits]);
+            if fits == 0 { Err(ErrorKind::StorageFull.into()) } else { Ok(fits) }
+        }
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    impl Target for Disk {
+        fn length(&self) -> io::Result<Option<u64>> {
+            Ok(Some(self.bytes.borrow().len() as u64))
+        }
+        fn cut(&self, length: u64) -> io::Result<()> {
+            if !self.cuts {
+                return Err(ErrorKind::PermissionDenied.into());
+            }
+            self.bytes.borrow_mut().truncate(length as usize);
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn a_line_that_does_not_fit_is_taken_back_and_can_be_tried_again() {
+        for (cuts, expected) in [(true, "one\nsecond\n"), (false, "one\nsec\nsecond\n")] {
+            let target = Disk { bytes: RefCell::default(), room: 7, cuts };
+            let mut lines = Lines { target, torn: false };
+            lines.append(b"one".to_vec()).unwrap();
+            assert_eq!(lines.append(b"second".to_vec()).unwrap_err().kind(), ErrorKind::StorageFull);
+            lines.target.room = 100;
+            lines.append(b"second".to_vec()).unwrap();
+            assert_eq!(lines.target.bytes.into_inner(), expected.as_bytes());
+        }
+    }
+}

@@ -1,0 +1,264 @@
+//! `JsonLinesSink`: answers as lines of a file, one JSON object each.
+//!
+//! ```ron
+//! JsonLinesSink(input: "final", path: "answers.jsonl", append: true)
+//! ```
+//!
+//! A line is handed to the operating system in one write. If that fails halfway (a full
+//! disk), the file is cut back to its former length, so that trying again writes no torn
+//! line; a file that was left with an unfinished line is gone on with on a new one.
+//!
+//! When the file is renamed away or deleted (log rotation), the next answer goes to a new
+//! file under the path. After a restart the answers that are there are found by their keys
+//! and not written again, also those in a file that has been renamed or copied meanwhile, if
+//! it is still in the directory. An answer that a crash has cut off is taken away and written
+//! anew. With `append: false` each start begins an empty file, and nothing is found.
+//!
+//! ```
+//! # use turnflow_connectors::jsonl_sink::JsonLinesSinkConfig;
+//! # let ron = r#"
+//! (input: "answer", path: "answers.jsonl", append: true)
+//! # "#;
+//! # let config: JsonLinesSinkConfig = turnflow_engine::spec::from_str(ron).unwrap();
+//! # assert_eq!(config.input, "answer");
+//! ```
+
+mod append;
+mod recover;
+#[cfg(test)]
+mod tests;
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Read, Seek, SeekFrom};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, OnceLock};
+
+use serde::Deserialize;
+use turnflow_engine::component::{Check, SinkConfig, SinkKind};
+use turnflow_engine::connector::{AnswerSink, ConnectorError, KeptAnswers, SinkMark};
+use turnflow_engine::record::AnswerRecord;
+use turnflow_engine::spec::{FilePath, from_tree};
+
+use self::append::Lines;
+use self::recover::Found;
+use crate::jsonl_corpus::directory_of;
+use crate::known_file::{FileMark, HEAD_BYTES, Standing, find, head_of};
+use crate::watch::{identity, identity_of};
+
+/// The node's fields.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct JsonLinesSinkConfig {
+    /// The node whose answers are written.
+    pub input: String,
+    /// The file; relative to the pipeline file. It and its directory are made if need be.
+    pub path: FilePath,
+    /// Whether to go on with a file that is there, or to begin it anew. Default: true.
+    #[serde(default = "yes")]
+    pub append: bool,
+}
+
+fn yes() -> bool {
+    true
+}
+
+impl JsonLinesSinkConfig {
+    /// Opens the file; with `append: false` this empties it.
+    pub fn sink(&self, base: &Path) -> Result<JsonLinesSink, ConnectorError> {
+        let path = base.join(&self.path.path);
+        let output = Output::open(&path, self.append)?;
+        Ok(JsonLinesSink { path, append: self.append, output, found: Found::default() })
+    }
+}
+
+/// The table's entry.
+pub const KIND: SinkKind = SinkKind {
+    name: "JsonLinesSink",
+    summary: "one line an answer, in a file",
+    parse: |tree, sources| Ok(Box::new(from_tree::<JsonLinesSinkConfig>(tree, sources)?)),
+};
+
+impl SinkConfig for JsonLinesSinkConfig {
+    fn validate(&self, check: &mut Check<'_>) {
+        if self.path.path.is_dir() {
+            check.error("no-such-path", "path", format!("`{}` is a directory, not a file", self.path.written));
+        }
+    }
+
+    fn explain(&self) -> String {
+        format!("path: {:?}, append: {}", self.path.written, self.append)
+    }
+
+    fn build(&self) -> Result<Box<dyn AnswerSink>, ConnectorError> {
+        Ok(Box::new(self.sink(Path::new(""))?))
+    }
+}
+
+fn fault(action: &'static str, path: &Path) -> impl FnOnce(io::Error) -> ConnectorError {
+    let path = path.display().to_string();
+    move |source| ConnectorError::Io { action, path, source }
+}
+
+/// The file that is written to.
+struct Output {
+    lines: Lines<File>,
+    identity: (u64, u64),
+    /// Not a pipe or a device: it keeps what is written.
+    is_file: bool,
+    /// Its name may not be on the disk yet.
+    is_new: bool,
+    /// The same for reading, where that is allowed.
+    reader: Option<File>,
+    /// What its marks say, once no more of its beginning can come.
+    log: OnceLock<Arc<str>>,
+}
+
+impl Output {
+    fn open(path: &Path, append: bool) -> Result<Self, ConnectorError> {
+        let directory = directory_of(path);
+        fs::create_dir_all(directory).map_err(fault("create", directory))?;
+        if !append {
+            File::create(path).map_err(fault("open", path))?;
+        }
+        let is_new = !path.exists();
+        let file = OpenOptions::new().append(true).create(true).open(path).map_err(fault("open", path))?;
+        let metadata = file.metadata().map_err(fault("open", path))?;
+        let of_same = |reader: &File| reader.metadata().is_ok_and(|own| identity_of(&own) == identity_of(&metadata));
+        let reader = if metadata.is_file() { File::open(path).ok().filter(of_same) } else { None };
+        let torn = match &reader {
+            Some(reader) if metadata.len() > 0 => last_byte(reader).map_err(fault("read", path))? != b'\n',
+            _ => false,
+        };
+        Ok(Self {
+            lines: Lines { target: file, torn },
+            identity: identity_of(&metadata),
+            is_file: metadata.is_file(),
+            is_new: is_new || !append,
+            reader,
+            log: OnceLock::new(),
+        })
+    }
+
+    fn length(&self) -> io::Result<u64> {
+        Ok(self.lines.target.metadata()?.len())
+    }
+
+    /// Returns when what was written is on the disk.
+    fn sync(&mut self, path: &Path) -> Result<(), ConnectorError> {
+        if !self.is_file {
+            return Ok(());
+        }
+        self.lines.target.sync_data().map_err(fault("write to the disk what was appended to", path))?;
+        if self.is_new && cfg!(unix) {
+            let directory = directory_of(path);
+            let synced = File::open(directory).and_then(|directory| directory.sync_all());
+            synced.map_err(fault("write to the disk", directory))?;
+        }
+        self.is_new = false;
+        Ok(())
+    }
+
+    /// The mark up to `length`, if it can be looked into.
+    fn log(&self, path: &Path, length: u64) -> Option<Arc<str>> {
+        if let Some(log) = self.log.get() {
+            return Some(log.clone());
+        }
+        let head = head_of(self.reader.as_ref()?, length).ok()?;
+        let log = FileMark::new(&path.display().to_string(), self.identity, &head, length).to_log();
+        if head.len() == HEAD_BYTES {
+            let _ = self.log.set(log.clone());
+        }
+        Some(log)
+    }
+}
+
+fn last_byte(mut file: &File) -> io::Result<u8> {
+    let mut last = [0];
+    file.seek(SeekFrom::End(-1))?;
+    file.read_exact(&mut last)?;
+    Ok(last[0])
+}
+
+/// Writes answers to a file.
+pub struct JsonLinesSink {
+    path: PathBuf,
+    append: bool,
+    output: Output,
+    found: Found,
+}
+
+impl JsonLinesSink {
+    /// Goes over to the file that is at the path now, if ours was renamed away or deleted.
+    fn follow(&mut self) -> Result<(), ConnectorError> {
+        if self.output.is_file && identity(&self.path) != Some(self.output.identity) {
+            self.output.sync(&self.path)?;
+            // It is not emptied, whoever has made it.
+            self.output = Output::open(&self.path, true)?;
+            tracing::info!(file = %self.path.display(), "the file was taken away: going on in a new one");
+        }
+        Ok(())
+    }
+}
+
+impl AnswerSink for JsonLinesSink {
+    fn deliver(&mut self, answer: &AnswerRecord) -> Result<(), ConnectorError> {
+        self.follow()?;
+        let line = serde_json::to_vec(answer).map_err(io::Error::from);
+        line.and_then(|line| self.output.lines.append(line)).map_err(fault("append to", &self.path))
+    }
+
+    fn kept(&mut self) -> Option<&mut dyn KeptAnswers> {
+        if self.output.is_file { Some(self) } else { None }
+    }
+}
+
+impl KeptAnswers for JsonLinesSink {
+    fn mark(&self) -> SinkMark {
+        // A mark of what cannot be looked at is one that is not found again, which is safe.
+        let length = self.output.length().unwrap_or_default();
+        SinkMark { log: self.output.log(&self.path, length).unwrap_or_default(), length }
+    }
+
+    fn sync(&mut self) -> Result<(), ConnectorError> {
+        self.output.sync(&self.path)
+    }
+
+    fn recover(&mut self, since: Option<&SinkMark>) -> Result<bool, ConnectorError> {
+        self.found = Found::default();
+        if !self.append || !self.output.is_file {
+            return Ok(false);
+        }
+        self.follow()?;
+        let marked = since.and_then(|since| Some((FileMark::parse(&since.log, since.length)?, since.length)));
+        let standing = marked.map(|(mark, length)| (find(&self.path, &mark, length), length));
+        let (known, from) = match standing {
+            Some((Standing::Here(_), length)) => (true, length),
+            // The rest of the old file, and all of the one in its place.
+            Some((Standing::Away(file, path), length)) => {
+                self.found.scan(file, length).map_err(fault("read", &path))?;
+                (true, 0)
+            }
+            Some((Standing::Gone, _)) | None => (false, 0),
+        };
+        let file = File::open(&self.path).map_err(fault("read", &self.path))?;
+        let torn = self.found.scan(file, from).map_err(fault("read", &self.path))?;
+        if let Some(torn) = torn {
+            self.output.lines.torn = true;
+            if torn.is_whole {
+                // All that it lacks is its end.
+                self.output.lines.finish().map_err(fault("append to", &self.path))?;
+            } else if torn.is_ours {
+                tracing::warn!(
+                    file = %self.path.display(), bytes = torn.length,
+                    "taking away the beginning of an answer that was not written to its end"
+                );
+                self.output.lines.cut(torn.start).map_err(fault("cut", &self.path))?;
+            }
+        }
+        Ok(known)
+    }
+
+    fn found(&mut self, key: &str) -> Option<Arc<str>> {
+        self.found.answer(key)
+    }
+}

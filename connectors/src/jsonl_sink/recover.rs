@@ -1,0 +1,106 @@
+//! Finding the answers that a file holds: a scan with bounded memory, which keeps of each
+//! answer the hash of its key and where it stands.
+
+mod fields;
+
+use std::collections::HashMap;
+use std::fs::File;
+use std::io::{self, Read, Seek, SeekFrom};
+use std::sync::Arc;
+
+use self::fields::fields_of;
+use crate::lines::{Line, LineReader};
+
+/// A longer line is no answer of ours.
+const LONGEST_LINE: usize = 64 << 20;
+/// How each of our lines begins.
+const BEGINNING: &[u8] = b"{\"conversation_id\":";
+
+type KeyHash = [u8; 16];
+
+fn hash_of(key: &str) -> KeyHash {
+    let mut hash = [0; 16];
+    hash.copy_from_slice(&blake3::hash(key.as_bytes()).as_bytes()[..16]);
+    hash
+}
+
+/// Where a line stands.
+struct At {
+    /// Index into the files.
+    file: usize,
+    start: u64,
+    length: u64,
+}
+
+/// The answers that were found.
+#[derive(Default)]
+pub(super) struct Found {
+    files: Vec<File>,
+    answers: HashMap<KeyHash, At>,
+}
+
+/// A last line without a newline.
+pub(super) struct Torn {
+    pub(super) start: u64,
+    pub(super) length: u64,
+    /// It is a JSON object, so nothing of it is missing but the newline.
+    pub(super) is_whole: bool,
+    /// It begins as our lines do.
+    pub(super) is_ours: bool,
+}
+
+impl Found {
+    /// Notes the answers behind the byte `from`; gives a last line that has no newline.
+    pub(super) fn scan(&mut self, mut file: File, from: u64) -> io::Result<Option<Torn>> {
+        file.seek(SeekFrom::Start(from))?;
+        let mut lines = LineReader::starting_at(&file, LONGEST_LINE, from, 0);
+        let mut start = from;
+        let torn = loop {
+            let finished = lines.advance()?;
+            if !finished && !lines.is_inside() {
+                break None;
+            }
+            let length = lines.position() - start;
+            let (bytes, fields) = match lines.line() {
+                Line::Whole(line) => (line, fields_of(line, false)),
+                Line::TooLong { start, .. } => (start, None),
+            };
+            let is_whole = fields.is_some();
+            if let Some(key) = fields.and_then(|fields| fields.key) {
+                self.answers.insert(hash_of(&key), At { file: self.files.len(), start, length });
+            }
+            if !finished {
+                let is_ours = BEGINNING.starts_with(bytes) || bytes.starts_with(BEGINNING);
+                break Some(Torn { start, length, is_whole, is_ours });
+            }
+            start = lines.position();
+        };
+        drop(lines);
+        self.files.push(file);
+        Ok(torn)
+    }
+
+    /// The answer of the line with this key.
+    pub(super) fn answer(&mut self, key: &str) -> Option<Arc<str>> {
+        let at = self.answers.get(&hash_of(key))?;
+        let file = self.files.get_mut(at.file)?;
+        match read(file, at) {
+            Ok(line) => {
+                let fields = fields_of(&line, true)?;
+                (fields.key.as_deref() == Some(key)).then(|| fields.answer.unwrap_or_default().into())
+            }
+            // It is there all the same, and must not be written twice.
+            Err(error) => {
+                tracing::warn!(%error, key, "an answer that is there cannot be read back");
+                Some(Arc::default())
+            }
+        }
+    }
+}
+
+fn read(file: &mut File, at: &At) -> io::Result<Vec<u8>> {
+    let mut line = Vec::new();
+    file.seek(SeekFrom::Start(at.start))?;
+    file.take(at.length).read_to_end(&mut line)?;
+    Ok(line)
+}

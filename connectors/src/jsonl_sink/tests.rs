@@ -1,0 +1,238 @@
+//! Tests of writing, of rotation, and of what is found after a restart.
+
+use std::fs;
+
+use super::*;
+use crate::testing::answer;
+
+fn sink(base: &Path, append: bool) -> JsonLinesSink {
+    let ron = format!("(input: \"a\", path: \"deep/er/out.jsonl\", append: {append})");
+    turnflow_engine::spec::from_str::<JsonLinesSinkConfig>(&ron).unwrap().sink(base).unwrap()
+}
+
+fn with_key(key: &str) -> AnswerRecord {
+    AnswerRecord { key: key.into(), answer: format!("answer to {key}").into(), ..answer() }
+}
+
+fn deliver(sink: &mut JsonLinesSink, keys: &[&str]) {
+    for key in keys {
+        sink.deliver(&with_key(key)).unwrap();
+    }
+}
+
+/// The keys of a file's lines; lines that are none of ours as they stand.
+fn keys(path: &Path) -> Vec<String> {
+    let text = String::from_utf8_lossy(&fs::read(path).unwrap()).into_owned();
+    let key = |line: &str| serde_json::from_str::<AnswerRecord>(line).map(|answer| answer.key.to_string());
+    text.lines().map(|line| key(line).unwrap_or_else(|_| line.to_owned())).collect()
+}
+
+/// Which of `keys` a new sink finds behind a mark, and whether the mark's file is there.
+fn recovered(base: &Path, since: Option<&SinkMark>, keys: &[&str]) -> (bool, Vec<String>) {
+    let mut sink = sink(base, true);
+    let known = sink.kept().unwrap().recover(since).unwrap();
+    let found = keys.iter().filter(|key| sink.found(key).is_some()).map(|key| (*key).to_owned());
+    (known, found.collect())
+}
+
+#[test]
+fn whole_lines_after_whatever_was_there() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("deep/er/out.jsonl");
+    sink(directory.path(), true).deliver(&answer()).unwrap();
+    let line = serde_json::to_string(&answer()).unwrap();
+    assert_eq!(fs::read_to_string(&path).unwrap(), format!("{line}\n"));
+    fs::write(&path, "{\"torn").unwrap();
+    let mut sink_again = sink(directory.path(), true);
+    sink_again.deliver(&answer()).unwrap();
+    sink_again.deliver(&answer()).unwrap();
+    assert_eq!(fs::read_to_string(&path).unwrap(), format!("{{\"torn\n{line}\n{line}\n"));
+    drop(sink(directory.path(), false));
+    assert_eq!(fs::read_to_string(&path).unwrap(), "");
+}
+
+#[test]
+fn a_file_that_cannot_be_written_is_named() {
+    let directory = tempfile::tempdir().unwrap();
+    let error = |path: &str| {
+        let config: JsonLinesSinkConfig =
+            turnflow_engine::spec::from_str(&format!("(input: \"a\", path: {path:?})")).unwrap();
+        config.sink(directory.path()).err().unwrap().to_string()
+    };
+    fs::create_dir(directory.path().join("x")).unwrap();
+    let told = error("x");
+    assert!(told.starts_with("cannot open `") && told.contains("/x`"), "{told}");
+    // Root may write anywhere, but not below a file.
+    fs::write(directory.path().join("file"), "").unwrap();
+    let told = error("file/below/out.jsonl");
+    assert!(told.starts_with("cannot create `") && told.contains("/file/below`: "), "{told}");
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn a_full_disk_is_an_error_with_the_path() {
+    let config: JsonLinesSinkConfig = turnflow_engine::spec::from_str("(input: \"a\", path: \"/dev/full\")").unwrap();
+    let mut sink = config.sink(Path::new("")).unwrap();
+    assert!(sink.kept().is_none(), "a device keeps nothing");
+    let error = sink.deliver(&answer()).unwrap_err().to_string();
+    assert!(error.starts_with("cannot append to `/dev/full`: "), "{error}");
+}
+
+#[test]
+fn what_is_there_is_found_behind_the_mark() {
+    let directory = tempfile::tempdir().unwrap();
+    let mut first = sink(directory.path(), true);
+    let start = first.mark();
+    deliver(&mut first, &["a"]);
+    let small = first.mark();
+    deliver(&mut first, &["b", "c"]);
+    first.kept().unwrap().sync().unwrap();
+    let all = ["a", "b", "c", "d"];
+    assert_eq!(recovered(directory.path(), Some(&start), &all), (true, vec!["a".into(), "b".into(), "c".into()]));
+    assert_eq!(recovered(directory.path(), Some(&small), &all), (true, vec!["b".into(), "c".into()]));
+    assert_eq!(recovered(directory.path(), Some(&first.mark()), &all), (true, vec![]));
+    assert_eq!(recovered(directory.path(), None, &all), (false, vec!["a".into(), "b".into(), "c".into()]));
+    // The text, and none of a turn that failed.
+    let failed = AnswerRecord { status: turnflow_engine::record::Status::Failed, answer: "".into(), ..with_key("d") };
+    first.deliver(&failed).unwrap();
+    let mut second = sink(directory.path(), true);
+    assert!(second.recover(Some(&small)).unwrap());
+    let found: Vec<_> = all.iter().map(|key| second.found(key)).collect();
+    assert_eq!(found, [None, Some("answer to b".into()), Some("answer to c".into()), Some("".into())]);
+    // A file that is emptied at the start holds nothing.
+    let mut emptied = sink(directory.path(), false);
+    assert!(!emptied.recover(Some(&start)).unwrap());
+    assert_eq!(emptied.found("a"), None);
+}
+
+#[test]
+fn marks_that_do_not_fit_are_not_trusted() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("deep/er/out.jsonl");
+    let mut first = sink(directory.path(), true);
+    let names: Vec<String> = (0..30).map(|number| format!("k{number}")).collect();
+    deliver(&mut first, &names.iter().map(String::as_str).collect::<Vec<_>>());
+    let mark = first.mark();
+    let with = |log: &str, length: u64| SinkMark { log: log.into(), length };
+    for mark in [
+        with("", mark.length),
+        with("{}", 0),
+        with(&mark.log, u64::MAX),
+        with(&mark.log, mark.length + 1),
+        with(&mark.log.replace("\"head\":\"", "\"head\":\"0"), mark.length),
+    ] {
+        assert_eq!(recovered(directory.path(), Some(&mark), &["k0", "k29"]).1, ["k0", "k29"], "{mark:?}");
+    }
+    // Truncated, and written by others.
+    fs::write(&path, "not ours\n").unwrap();
+    assert_eq!(recovered(directory.path(), Some(&mark), &["k0"]), (false, vec![]));
+    fs::write(&path, "x".repeat(100_000)).unwrap();
+    assert_eq!(recovered(directory.path(), Some(&mark), &["k0"]), (false, vec![]));
+}
+
+#[test]
+fn an_answer_that_was_cut_off_is_taken_away() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("deep/er/out.jsonl");
+    let mut first = sink(directory.path(), true);
+    deliver(&mut first, &["a"]);
+    let mark = first.mark();
+    let line = serde_json::to_string(&with_key("b")).unwrap();
+    let whole = fs::read_to_string(&path).unwrap();
+    for since in [None, Some(&mark)] {
+        for cut in [1, 5, 19, 100, line.len() - 1] {
+            fs::write(&path, format!("{whole}{}", &line[..cut])).unwrap();
+            let mut second = sink(directory.path(), true);
+            assert_eq!(second.recover(since).unwrap(), since.is_some());
+            assert_eq!(fs::read_to_string(&path).unwrap(), whole);
+            assert_eq!((second.found("a").is_some(), second.found("b")), (since.is_none(), None));
+            deliver(&mut second, &["b"]);
+            assert_eq!(keys(&path), ["a", "b"]);
+        }
+        // All but its end is there.
+        fs::write(&path, format!("{whole}{line}")).unwrap();
+        let mut second = sink(directory.path(), true);
+        second.recover(since).unwrap();
+        assert_eq!(second.found("b"), Some("answer to b".into()));
+        deliver(&mut second, &["c"]);
+        assert_eq!(keys(&path), ["a", "b", "c"]);
+        // What is not ours is left.
+        for foreign in ["{\"other", "text", "{\"other\": 1}"] {
+            fs::write(&path, format!("{whole}{foreign}")).unwrap();
+            let mut second = sink(directory.path(), true);
+            second.recover(since).unwrap();
+            deliver(&mut second, &["c"]);
+            assert_eq!(keys(&path), ["a", foreign, "c"]);
+        }
+    }
+    // What was torn before the mark was taken is what the mark knows of.
+    fs::write(&path, format!("{whole}{}", &line[..50])).unwrap();
+    let torn = sink(directory.path(), true).mark();
+    let mut second = sink(directory.path(), true);
+    assert!(second.recover(Some(&torn)).unwrap());
+    deliver(&mut second, &["c"]);
+    assert_eq!(keys(&path), ["a", &line[..50], "c"]);
+}
+
+#[test]
+fn lines_that_are_not_ours_do_not_hurt() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("deep/er/out.jsonl");
+    let mut first = sink(directory.path(), true);
+    deliver(&mut first, &["a"]);
+    let ours = fs::read(&path).unwrap();
+    let mut bytes = Vec::new();
+    let long = vec![b'x'; 70 << 20];
+    let lines: [&[u8]; 8] = [
+        b"\xff\xfe\0",
+        b"[1, 2]",
+        b"{\"key\": \"\"}",
+        b"{\"key\": 7}",
+        b"{\"key\": \"unfinished",
+        b"\r",
+        &b"[".repeat(100_000),
+        &long,
+    ];
+    for line in lines {
+        bytes.extend(line);
+        bytes.push(b'\n');
+    }
+    bytes.extend(&ours);
+    fs::write(&path, bytes).unwrap();
+    assert_eq!(recovered(directory.path(), None, &["", "7", "unfinished", "a"]).1, ["a"]);
+    // A field of the turn's that is called as one of ours.
+    let mut passed = with_key("b");
+    passed.extra.insert("key".into(), "theirs".into());
+    first.deliver(&passed).unwrap();
+    assert_eq!(recovered(directory.path(), None, &["theirs", "b"]).1, ["b"]);
+}
+
+#[test]
+fn a_file_that_is_taken_away_gets_a_successor() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("deep/er/out.jsonl");
+    let old = directory.path().join("deep/er/out.jsonl.1");
+    for append in [true, false] {
+        let mut first = sink(directory.path(), append);
+        deliver(&mut first, &["a"]);
+        let before = first.mark();
+        deliver(&mut first, &["b"]);
+        fs::rename(&path, &old).unwrap();
+        deliver(&mut first, &["c"]);
+        assert_eq!((keys(&old), keys(&path)), (vec!["a".into(), "b".into()], vec!["c".into()]));
+        // The mark before finds the rest of the old file, and the new one.
+        let all = ["a", "b", "c"];
+        assert_eq!(recovered(directory.path(), Some(&before), &all), (true, vec!["b".into(), "c".into()]));
+        assert_eq!(recovered(directory.path(), Some(&first.mark()), &all), (true, vec![]));
+        first.kept().unwrap().sync().unwrap();
+        fs::remove_dir_all(directory.path().join("deep")).unwrap();
+        deliver(&mut first, &["d"]);
+        assert_eq!(keys(&path), ["d"]);
+        // One that somebody else has made is gone on with.
+        fs::remove_file(&path).unwrap();
+        fs::write(&path, "theirs\n").unwrap();
+        deliver(&mut first, &["e"]);
+        assert_eq!(keys(&path), ["theirs", "e"]);
+        fs::remove_dir_all(directory.path().join("deep")).unwrap();
+    }
+}

@@ -1,0 +1,164 @@
+//! Reading a log to its present end, over rotations and truncations, and from where an
+//! earlier process has come to.
+
+use std::fs;
+use std::io::{self, ErrorKind};
+
+use turnflow_engine::connector::{ConnectorError, Place, Stopped, TurnOutput};
+
+use super::JsonLines;
+use super::place::Log;
+use crate::lines::Line;
+use crate::watch::identity_of;
+
+pub(super) struct Tail<'a> {
+    source: &'a JsonLines,
+    output: &'a TurnOutput,
+    name: String,
+    open: Option<Log>,
+    /// How many logs came before the open one, or before the next.
+    generation: u64,
+    /// Behind which place to go on; taken when there is a file to compare it with.
+    resume: Option<Place>,
+    /// Why the file could not be opened the last time.
+    fault: Option<ErrorKind>,
+}
+
+impl<'a> Tail<'a> {
+    pub(super) fn new(source: &'a JsonLines, output: &'a TurnOutput) -> Self {
+        let resume = output.resume().cloned();
+        let name = source.path.display().to_string();
+        Self { source, output, name, open: None, generation: 0, resume, fault: None }
+    }
+
+    fn error(&self, source: io::Error) -> ConnectorError {
+        ConnectorError::Io { action: "read", path: self.name.clone(), source }
+    }
+
+    /// Opens the next log; the first one behind the place of an earlier process, if it is
+    /// still there.
+    fn open(&mut self) -> io::Result<()> {
+        let limit = self.source.max_line_bytes;
+        if let Some(place) = &self.resume {
+            match Log::resume(&self.source.path, place, limit) {
+                Ok(Some(log)) => {
+                    tracing::info!(file = log.name, line = place.line, "going on behind what has been answered");
+                    self.generation = place.generation;
+                    self.open = Some(log);
+                    self.resume = None;
+                    return Ok(());
+                }
+                Ok(None) => {}
+                // What cannot be read now, but is there, is tried again.
+                Err(error) if error.kind() != ErrorKind::UnexpectedEof => return Err(error),
+                Err(_) => {}
+            }
+        }
+        let log = Log::open(&self.source.path, limit)?;
+        if let Some(place) = self.resume.take() {
+            tracing::warn!(
+                file = self.name,
+                line = place.line,
+                "the log that was read up to this line has been truncated, rewritten or taken away: \
+                 reading what is there from its beginning"
+            );
+            self.generation = place.generation.saturating_add(1);
+        }
+        self.open = Some(log);
+        Ok(())
+    }
+
+    /// Done with the open log.
+    fn close(&mut self) {
+        self.open = None;
+        self.generation = self.generation.saturating_add(1);
+    }
+
+    /// Reads all there is, an unfinished last line included.
+    pub(super) fn read_to_the_end(&mut self) -> Result<(), ConnectorError> {
+        self.open().map_err(|source| self.error(source))?;
+        loop {
+            self.drain()?;
+            self.unfinished()?;
+            if !self.open.as_ref().is_some_and(|log| log.is_away) {
+                return Ok(());
+            }
+            self.close();
+            match self.open() {
+                // It was renamed, and none has been made in its place.
+                Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
+                opened => opened.map_err(|source| self.error(source))?,
+            }
+        }
+    }
+
+    /// Reads all there is to read now.
+    pub(super) fn catch_up(&mut self) -> Result<(), ConnectorError> {
+        loop {
+            if self.open.is_none() {
+                if let Err(error) = self.open() {
+                    if self.fault.replace(error.kind()) != Some(error.kind()) {
+                        tracing::info!(file = self.name, %error, "waiting for the file");
+                    }
+                    return Ok(());
+                }
+                self.fault = None;
+            }
+            self.drain()?;
+            let Some(log) = &self.open else { return Ok(()) };
+            // Renamed away and not made again yet: the old file may still be written to.
+            let Ok(metadata) = fs::metadata(&self.source.path) else { return Ok(()) };
+            if identity_of(&metadata) != log.identity {
+                // Its writer has gone over to the new file, so this is the end of the old.
+                self.drain()?;
+                self.unfinished()?;
+            } else if metadata.len() < log.lines.position() {
+                tracing::info!(file = self.name, "the file was truncated: reading from its beginning");
+                if let (true, Line::Whole(start) | Line::TooLong { start, .. }) =
+                    (log.lines.is_inside(), log.lines.line())
+                {
+                    let position = format!("{}:{}", log.name, log.lines.number());
+                    self.output.dead_beginning(&position, "the file was truncated within this line", start);
+                }
+            } else {
+                return Ok(());
+            }
+            self.close();
+        }
+    }
+
+    /// Hands over all finished lines.
+    fn drain(&mut self) -> Result<(), ConnectorError> {
+        while let Some(log) = &mut self.open {
+            match log.lines.advance() {
+                Ok(true) => self.hand_over(false)?,
+                Ok(false) => break,
+                Err(error) => return Err(self.error(error)),
+            }
+        }
+        Ok(())
+    }
+
+    /// Hands over the last line, which has no newline.
+    fn unfinished(&mut self) -> Result<(), ConnectorError> {
+        match &self.open {
+            Some(log) if log.lines.is_inside() => Ok(self.hand_over(true)?),
+            _ => Ok(()),
+        }
+    }
+
+    fn hand_over(&mut self, unfinished: bool) -> Result<(), Stopped> {
+        let Some(log) = &mut self.open else { return Ok(()) };
+        let position = format!("{}:{}", log.name, log.lines.number());
+        let place = log.place(self.generation, unfinished);
+        match log.lines.line() {
+            Line::Whole(line) => self.output.line(line, &position, place),
+            Line::TooLong { start, bytes } => {
+                let limit = self.source.max_line_bytes;
+                let reason = format!("the line has {bytes} bytes, more than {limit}");
+                self.output.dead_beginning(&position, &reason, start);
+                Ok(())
+            }
+        }
+    }
+}

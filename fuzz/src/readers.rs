@@ -1,0 +1,64 @@
+//! Documents as files: whatever the bytes, a document or a reason comes of them.
+
+use std::collections::HashSet;
+use std::path::Path;
+use std::sync::Arc;
+
+use crossbeam_channel::unbounded;
+use turnflow_connectors::jsonl_corpus::JsonLinesConfig;
+use turnflow_connectors::readers::jsonl::{Fields, parse};
+use turnflow_connectors::readers::{Format, ReadError};
+use turnflow_engine::connector::{CorpusEvent, CorpusOutput, CorpusSource, Mode, Stop};
+use turnflow_engine::dead_letter::DeadLetters;
+use turnflow_engine::document::Document;
+
+fn read(format: Format, data: &[u8]) -> Result<Document, ReadError> {
+    let read = format.read("fuzz".into(), data);
+    if let Err(error) = &read {
+        assert!(!error.to_string().is_empty());
+    }
+    read
+}
+
+/// Markdown, and the same bytes as text.
+pub fn markdown(data: &[u8]) {
+    let _ = read(Format::Text, data);
+    if let Ok(document) = read(Format::Markdown, data) {
+        assert!(document.text.len() <= 2 * data.len());
+    }
+}
+
+/// HTML; what is made of it stands in a proportion to the page.
+pub fn html(data: &[u8]) {
+    if let Ok(document) = read(Format::Html, data) {
+        assert!(document.text.len() <= 64 * data.len() + 64, "{} bytes of {}", document.text.len(), data.len());
+    }
+}
+
+/// PDF.
+pub fn pdf(data: &[u8]) {
+    let _ = read(Format::Pdf, data);
+}
+
+/// A corpus of rows, as a file and line by line: every id is told of once.
+pub fn jsonl_rows(data: &[u8]) {
+    let lines = data.split(|byte| *byte == b'\n');
+    let good = lines.filter(|line| parse(line, &Fields::default()).is_ok()).count();
+    super::resume::with_directory(|directory| {
+        std::fs::write(directory.join("rows.jsonl"), data).expect("a file in a directory of our own");
+        let config: JsonLinesConfig =
+            turnflow_engine::spec::from_str("(path: \"rows.jsonl\", max_line_bytes: 4096)").expect("a configuration");
+        let (sender, events) = unbounded();
+        let (_handle, stop) = Stop::new();
+        let output = CorpusOutput::new(sender, Arc::new(|| {}), DeadLetters::counted(), "fuzz".into(), stop);
+        Box::new(config.source(Path::new(directory))).run(Mode::Once, output).expect("a file that is there");
+        let mut ids = HashSet::new();
+        for event in events.try_iter() {
+            if let CorpusEvent::Change(id, document) = event {
+                assert!(document.is_some() && ids.insert(id), "each row once");
+            }
+        }
+        // A mark at the beginning and blanks at line ends are read past in files only.
+        assert!(ids.len() <= good + 1);
+    });
+}

@@ -1,0 +1,105 @@
+//! `turnflow dead-letters`: what could not be processed, and trying it again.
+
+mod file;
+mod retry;
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+use clap::Args;
+use serde_json::json;
+use turnflow_engine::dead_letter::DeadLetter;
+use turnflow_engine::plan::Plan;
+
+use self::file::LetterFile;
+use super::{EngineArgs, Outcome, PipelineArgs};
+
+/// List dead letters by source and reason, or try those of turns again.
+#[derive(Args)]
+pub struct DeadLettersArgs {
+    #[command(flatten)]
+    pipeline: PipelineArgs,
+    #[command(flatten)]
+    engine: EngineArgs,
+    /// Put the records of turn sources through the pipeline as it is now; those that are
+    /// answered are taken out of the file, the others stay with their new reason. A turn is
+    /// answered without what was said before it, unless that is tried again as well.
+    #[arg(long)]
+    retry: bool,
+    /// Only letters whose reason contains this.
+    #[arg(long, value_name = "TEXT")]
+    reason: Option<String>,
+    /// Only letters of this corpus or node.
+    #[arg(long, value_name = "NAME")]
+    source: Option<String>,
+    /// Print JSON, an object a line.
+    #[arg(long)]
+    json: bool,
+}
+
+impl DeadLettersArgs {
+    fn wants(&self, letter: &DeadLetter) -> bool {
+        self.source.as_ref().is_none_or(|source| *source == letter.source)
+            && self.reason.as_ref().is_none_or(|reason| letter.reason.contains(reason))
+    }
+
+    /// Where the pipeline's letters are.
+    fn path(&self, plan: &Plan) -> PathBuf {
+        match (&plan.dead_letters, self.engine.options(plan).state) {
+            (Some(given), _) => given.path.clone(),
+            (None, state) => state.unwrap_or_default().join("dead-letters.jsonl"),
+        }
+    }
+}
+
+pub(super) fn run(args: &DeadLettersArgs) -> Outcome {
+    if args.retry { retry::run(args) } else { list(args) }
+}
+
+/// Letters with the same source and reason.
+struct Group {
+    count: u64,
+    /// Where the first of them stood.
+    position: String,
+}
+
+fn list(args: &DeadLettersArgs) -> Outcome {
+    let path = args.path(&args.pipeline.described()?);
+    let mut groups: BTreeMap<(String, String), Group> = BTreeMap::new();
+    let mut unreadable = 0_u64;
+    LetterFile::at(&path).each(|_, letter| match letter {
+        Some(letter) if args.wants(&letter) => {
+            let group = groups.entry((letter.source, letter.reason));
+            group.or_insert(Group { count: 0, position: letter.position }).count += 1;
+        }
+        Some(_) => {}
+        None => unreadable += 1,
+    })?;
+    if unreadable > 0 {
+        eprintln!("{} in `{}`: no dead letter", count(unreadable, "line"), path.display());
+    }
+    if args.json {
+        for ((source, reason), Group { count, position }) in &groups {
+            println!("{}", json!({ "source": source, "reason": reason, "count": count, "position": position }));
+        }
+        return Ok(());
+    }
+    if groups.is_empty() {
+        println!("no dead letters");
+    }
+    let mut last = None;
+    for ((source, reason), group) in &groups {
+        if last != Some(source) {
+            let all: u64 = groups.iter().filter(|((of, _), _)| of == source).map(|(_, group)| group.count).sum();
+            println!("{source}: {}", count(all, "dead letter"));
+            last = Some(source);
+        }
+        let reason: Vec<&str> = reason.split_whitespace().collect();
+        println!("{:>6}  {}  {}", group.count, group.position, reason.join(" "));
+    }
+    Ok(())
+}
+
+fn count(count: u64, one: &str) -> String {
+    format!("{count} {one}{}", if count == 1 { "" } else { "s" })
+}

@@ -1,0 +1,212 @@
+//! Putting the records of turn sources through the pipeline again.
+
+use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
+use std::sync::{Arc, Mutex};
+
+use anyhow::anyhow;
+use serde_json::json;
+use turnflow_engine::connector::{Mode, SourcedTurn};
+use turnflow_engine::dead_letter::DeadLetter;
+use turnflow_engine::plan::{NodeKind, Plan};
+use turnflow_engine::record::{Item, Speaker, TurnRecord, Value};
+use turnflow_engine::run::Options;
+use turnflow_engine::state::StateDirectory;
+
+use super::file::{Fate, LetterFile};
+use super::{DeadLettersArgs, count};
+use crate::commands::{Fault, Outcome, start};
+
+/// Why a turn that was put in has no outcome.
+const NO_ANSWER: &str = "tried again, and no answer came";
+
+/// A letter that is to be tried.
+struct Attempt {
+    /// The number of its line.
+    line: usize,
+    letter: DeadLetter,
+}
+
+/// What became of an attempt: nothing more is wanted of it, or why it failed.
+type Became = Result<(), String>;
+
+/// Letters that are not tried, by why.
+#[derive(Default)]
+struct Left {
+    of_corpora: u64,
+    truncated: u64,
+    of_others: u64,
+}
+
+pub(super) fn run(args: &DeadLettersArgs) -> Outcome {
+    let plan = args.pipeline.plan()?;
+    let (path, state) = (args.path(&plan), args.engine.options(&plan).state);
+    let file = LetterFile::at(&path);
+    let (attempts, left) = sort(args, &plan, &file)?;
+    let mut fates = HashMap::new();
+    let (mut answered, mut failed) = (0, 0);
+    for (source, attempts) in attempts {
+        let outcomes = of_source(args, &source, &attempts)?;
+        for (Attempt { line, letter }, outcome) in attempts.into_iter().zip(outcomes) {
+            let told = outcome.as_ref().map_or_else(|reason| format!("failed again: {reason}"), |()| "answered".into());
+            if args.json {
+                let position = &letter.position;
+                let reason = outcome.as_ref().err();
+                println!(
+                    "{}",
+                    json!({ "source": source, "position": position, "answered": outcome.is_ok(), "reason": reason })
+                );
+            } else {
+                println!("{}  {told}", letter.position);
+            }
+            if outcome.is_ok() {
+                answered += 1;
+            } else {
+                failed += 1;
+            }
+            match outcome {
+                Ok(()) => drop(fates.insert(line, Fate::Gone)),
+                Err(reason) if reason != letter.reason => drop(fates.insert(line, Fate::Reason(reason))),
+                Err(_) => {}
+            }
+        }
+    }
+    if !fates.is_empty() {
+        // A run that begins now must not write to the file that is being replaced.
+        let _held = state.as_deref().map(StateDirectory::open).transpose()?;
+        file.rewrite(&fates)?;
+    }
+    let mut told = vec![format!("{} answered", count(answered, "turn")), format!("{failed} failed again")];
+    for (letters, why) in [
+        (left.truncated, "kept only in part, and left"),
+        (left.of_corpora, "of corpora, read again by themselves when the document changes"),
+        (left.of_others, "of sources that the pipeline does not have, and left"),
+    ] {
+        if letters > 0 {
+            told.push(format!("{letters} {why}"));
+        }
+    }
+    eprintln!("{}", told.join("; "));
+    if failed > 0 { Err(Fault::Input) } else { Ok(()) }
+}
+
+/// What is to be tried, by source in the order of the file, and what is not.
+fn sort(
+    args: &DeadLettersArgs,
+    plan: &Plan,
+    file: &LetterFile,
+) -> Result<(BTreeMap<String, Vec<Attempt>>, Left), Fault> {
+    let is_source = |id: &str| plan.node(id).is_some_and(|node| matches!(node.kind, NodeKind::Source(_)));
+    let is_corpus = |name: &str| plan.corpora.iter().any(|corpus| *corpus.name == *name);
+    let mut attempts: BTreeMap<String, Vec<Attempt>> = BTreeMap::new();
+    let mut left = Left::default();
+    file.each(|line, letter| match letter.filter(|letter| args.wants(letter)) {
+        None => {}
+        Some(letter) if is_source(&letter.source) && letter.truncated => left.truncated += 1,
+        Some(letter) if is_source(&letter.source) => {
+            attempts.entry(letter.source.clone()).or_default().push(Attempt { line, letter });
+        }
+        Some(letter) if is_corpus(&letter.source) => left.of_corpora += 1,
+        Some(_) => left.of_others += 1,
+    })?;
+    Ok((attempts, left))
+}
+
+/// What becomes of the letters of one source.
+fn of_source(args: &DeadLettersArgs, source: &str, attempts: &[Attempt]) -> Result<Vec<Became>, Fault> {
+    let parsed: Vec<Result<TurnRecord, String>> = attempts
+        .iter()
+        .map(|attempt| TurnRecord::parse(&attempt.letter.bytes()).map_err(|error| error.to_string()))
+        .collect();
+    let plan = args.pipeline.plan()?;
+    let sinks = sinks_of(&plan, source);
+    let Some(last) = sinks.last().cloned() else {
+        return Err(Fault::Told(anyhow!("`{source}` leads to no sink, so there is nowhere for answers to go")));
+    };
+    // The agent's own turns have no answer; they are what was said before.
+    let mut outcomes: Vec<Option<Became>> = parsed
+        .iter()
+        .map(|parsed| match parsed {
+            Err(reason) => Some(Err(reason.clone())),
+            Ok(record) => (record.speaker == Speaker::Agent).then_some(Ok(())),
+        })
+        .collect();
+    if parsed.iter().any(Result::is_ok) {
+        let plan = plan.towards(&sinks.iter().map(|id| &**id).collect::<Vec<_>>());
+        answer(args, plan, &last, attempts, parsed, &mut outcomes)?;
+    }
+    Ok(outcomes.into_iter().map(|outcome| outcome.unwrap_or_else(|| Err(NO_ANSWER.to_owned()))).collect())
+}
+
+/// The sinks that the source's turns reach.
+fn sinks_of(plan: &Plan, source: &str) -> Vec<Arc<str>> {
+    let mut fed: HashSet<usize> = HashSet::new();
+    let mut sinks = Vec::new();
+    // Every node comes after those that feed it.
+    for (at, node) in plan.nodes.iter().enumerate() {
+        if *node.id == *source || node.inputs.iter().any(|input| fed.contains(input)) {
+            fed.insert(at);
+            if node.output.is_none() {
+                sinks.push(node.id.clone());
+            }
+        }
+    }
+    sinks
+}
+
+/// By conversation and turn, the attempts that wait for an outcome; those of one turn come
+/// back in the order in which they were put in.
+type Waiting = HashMap<(Arc<str>, u32), VecDeque<usize>>;
+
+/// Runs the turns; `sink` is where their outcomes are seen.
+fn answer(
+    args: &DeadLettersArgs,
+    plan: Plan,
+    sink: &str,
+    attempts: &[Attempt],
+    parsed: Vec<Result<TurnRecord, String>>,
+    outcomes: &mut [Option<Became>],
+) -> Result<(), Fault> {
+    let mut waiting = Waiting::new();
+    for (at, record) in parsed.iter().enumerate() {
+        if let Ok(TurnRecord { conversation_id, turn, speaker: Speaker::User, .. }) = record {
+            waiting.entry((conversation_id.clone(), *turn)).or_default().push_back(at);
+        }
+    }
+    let seen: Arc<Mutex<Vec<(usize, Became)>>> = Arc::default();
+    let (told, waiting, wanted) = (seen.clone(), Mutex::new(waiting), sink.to_owned());
+    let observer = move |node: &str, item: &Item| {
+        if *node != *wanted {
+            return;
+        }
+        let outcome = match &item.value {
+            Value::Failed(failure) => Err(format!("node `{}`: {}", failure.node, failure.reason)),
+            _ => Ok(()),
+        };
+        let key = (item.turn.conversation_id.clone(), item.turn.turn);
+        if let (Ok(mut waiting), Ok(mut told)) = (waiting.lock(), told.lock())
+            && let Some(at) = waiting.get_mut(&key).and_then(VecDeque::pop_front)
+        {
+            told.push((at, outcome));
+        }
+    };
+    let options = Options {
+        corpora: Mode::Once,
+        manual_turns: true,
+        observer: Some(Arc::new(observer)),
+        ..args.engine.options(&plan)
+    };
+    let mut engine = start(plan, options)?;
+    for (attempt, record) in attempts.iter().zip(parsed) {
+        let Ok(record) = record else { continue };
+        let position = attempt.letter.position.clone();
+        if !engine.submit(SourcedTurn { record, position, history: None, place: None }) {
+            break;
+        }
+    }
+    engine.end_turns();
+    engine.join()?;
+    for (at, outcome) in seen.lock().map(|mut seen| std::mem::take(&mut *seen)).unwrap_or_default() {
+        outcomes[at] = Some(outcome);
+    }
+    Ok(())
+}
