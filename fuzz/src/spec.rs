@@ -24,7 +24,7 @@ pub fn spec(data: &[u8], catalog: &Catalog) -> Option<Planned> {
         }
     }
     for node in planned.plan.iter().flat_map(|plan| &plan.nodes) {
-        let _ = node.settings();
+        let _ = node.explain();
     }
     Some(planned)
 }

@@ -195,7 +195,7 @@ fn answer(
         observer: Some(Arc::new(observer)),
         ..args.engine.options(&plan)
     };
-    let mut engine = start(plan, options)?;
+    let engine = start(plan, options)?;
     for (attempt, record) in attempts.iter().zip(parsed) {
         let Ok(record) = record else { continue };
         let position = attempt.letter.position.clone();
