@@ -7,6 +7,7 @@ pub mod eval;
 pub mod graph;
 pub mod models;
 pub mod report;
+pub mod verify;
 
 use turnflow_engine::component::Catalog;
 

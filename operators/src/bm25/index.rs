@@ -18,12 +18,13 @@ use tantivy::{
     DocSet, Index as TantivyIndex, IndexReader, IndexWriter, ReloadPolicy, SegmentReader, TERMINATED, TantivyDocument,
     Term,
 };
-use turnflow_engine::component::{Delta, Index, IndexDefinition, IndexError};
+use turnflow_engine::component::{Delta, Index, IndexDefinition, IndexError, Inventory};
 use turnflow_engine::document::{Chunk, ContentHash};
 use turnflow_engine::record::{Hit, rank};
 
 use super::analyzer::Tokenizer;
 use super::directory::Unsynced;
+use super::inventory;
 use super::score::{Statistics, idf, term_score};
 
 /// Bytes that tantivy buffers before it writes a segment: about its least, for each commit
@@ -56,6 +57,14 @@ impl IndexDefinition for Bm25Definition {
             Ok(Box::new(index) as Box<dyn Index>)
         }
         .boxed()
+    }
+
+    fn stored<'a>(&'a self, directory: &'a Path) -> BoxFuture<'a, Option<Inventory>> {
+        async move { Some(tokio::task::block_in_place(|| inventory::stored(directory))) }.boxed()
+    }
+
+    fn served(&self, reader: &Arc<dyn Any + Send + Sync>) -> Result<Option<Inventory>, IndexError> {
+        inventory::served(reader).map_err(store("read its postings"))
     }
 }
 
@@ -95,7 +104,7 @@ struct Bm25Index {
 }
 
 /// By tantivy's number in its segment; `None` for passages that are gone.
-type Passage = Option<(Arc<Chunk>, u32)>;
+pub(super) type Passage = Option<(Arc<Chunk>, u32)>;
 
 impl Bm25Index {
     fn open(tokenizer: Tokenizer, directory: Option<&Path>) -> Result<Self, IndexError> {
@@ -285,6 +294,21 @@ pub(super) struct Bm25Reader {
 }
 
 impl Bm25Reader {
+    /// Each segment with its passages.
+    pub fn segments(&self) -> impl Iterator<Item = (&SegmentReader, &[Passage])> {
+        self.segments.iter().map(|segment| (&segment.reader, segment.passages.as_slice()))
+    }
+
+    /// The field that has the terms.
+    pub fn field(&self) -> Field {
+        self.field
+    }
+
+    /// Passages and terms, as scores count them.
+    pub fn counted(&self) -> (u64, u64) {
+        (self.statistics.passages, self.statistics.terms)
+    }
+
     /// The best passages for these terms; a term that is repeated counts as often.
     pub fn search(&self, terms: &[String], k1: f32, b: f32, top: usize) -> Result<Vec<Hit>, IndexError> {
         let mut counts: BTreeMap<&str, f32> = BTreeMap::new();

@@ -29,6 +29,7 @@ mod progress;
 mod run;
 mod trace;
 mod tune;
+mod verify;
 
 use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
@@ -86,6 +87,7 @@ enum Command {
     Eval(eval::EvalArgs),
     Tune(tune::TuneArgs),
     Calibrate(calibrate::CalibrateArgs),
+    Verify(verify::VerifyArgs),
     Docs(docs::DocsArgs),
     Bench(bench::BenchArgs),
     Models(models::ModelsArgs),
@@ -202,6 +204,7 @@ pub fn main() -> ExitCode {
         Command::Eval(args) => eval::run(&args),
         Command::Tune(args) => tune::run(&args),
         Command::Calibrate(args) => calibrate::run(&args),
+        Command::Verify(args) => verify::run(&args),
         Command::Docs(args) => docs::run(&args),
         Command::Bench(args) => bench::run(&args),
         Command::Models(args) => models::run(&args),

@@ -13,3 +13,4 @@ mod reference;
 mod rewriting;
 mod support;
 mod systems;
+mod verify;
