@@ -26,6 +26,7 @@ mod index;
 mod models;
 mod output;
 mod progress;
+mod replay;
 mod run;
 mod trace;
 mod tune;
@@ -88,6 +89,7 @@ enum Command {
     Tune(tune::TuneArgs),
     Calibrate(calibrate::CalibrateArgs),
     Verify(verify::VerifyArgs),
+    Replay(replay::ReplayArgs),
     Docs(docs::DocsArgs),
     Bench(bench::BenchArgs),
     Models(models::ModelsArgs),
@@ -205,6 +207,7 @@ pub fn main() -> ExitCode {
         Command::Tune(args) => tune::run(&args),
         Command::Calibrate(args) => calibrate::run(&args),
         Command::Verify(args) => verify::run(&args),
+        Command::Replay(args) => replay::run(&args),
         Command::Docs(args) => docs::run(&args),
         Command::Bench(args) => bench::run(&args),
         Command::Models(args) => models::run(&args),

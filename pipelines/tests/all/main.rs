@@ -10,6 +10,7 @@ mod language;
 mod live;
 mod models;
 mod reference;
+mod replay;
 mod rewriting;
 mod support;
 mod systems;
