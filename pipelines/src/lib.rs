@@ -8,6 +8,7 @@ pub mod graph;
 pub mod models;
 pub mod replay;
 pub mod report;
+pub mod testing;
 pub mod verify;
 
 use turnflow_engine::component::Catalog;

@@ -28,6 +28,7 @@ mod output;
 mod progress;
 mod replay;
 mod run;
+mod test;
 mod trace;
 mod tune;
 mod verify;
@@ -90,6 +91,7 @@ enum Command {
     Calibrate(calibrate::CalibrateArgs),
     Verify(verify::VerifyArgs),
     Replay(replay::ReplayArgs),
+    Test(test::TestArgs),
     Docs(docs::DocsArgs),
     Bench(bench::BenchArgs),
     Models(models::ModelsArgs),
@@ -208,6 +210,7 @@ pub fn main() -> ExitCode {
         Command::Calibrate(args) => calibrate::run(&args),
         Command::Verify(args) => verify::run(&args),
         Command::Replay(args) => replay::run(&args),
+        Command::Test(args) => test::run(&args),
         Command::Docs(args) => docs::run(&args),
         Command::Bench(args) => bench::run(&args),
         Command::Models(args) => models::run(&args),

@@ -14,4 +14,5 @@ mod replay;
 mod rewriting;
 mod support;
 mod systems;
+mod testing;
 mod verify;
