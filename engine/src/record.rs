@@ -333,6 +333,28 @@ pub struct AnswerRecord {
     pub extra: Map<String, Json>,
 }
 
+impl AnswerRecord {
+    /// Whether the record has a field of this name, which one that a turn brings may not be.
+    pub fn has(field: &str) -> bool {
+        const FIELDS: [&str; 13] = [
+            "conversation_id",
+            "turn",
+            "revision",
+            "key",
+            "status",
+            "query",
+            "answer",
+            "error",
+            "hits",
+            "checks",
+            "stamp",
+            "latency_ms",
+            "retracted",
+        ];
+        FIELDS.contains(&field)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -78,9 +78,14 @@ impl StateDirectory {
         &self.path
     }
 
+    /// Where the directory of one index of a corpus is, or would be.
+    pub fn index_path(&self, corpus: &str, key: &str) -> PathBuf {
+        self.path.join("corpora").join(file_name(corpus)).join(file_name(key))
+    }
+
     /// The directory of one index of a corpus, made if it is not there.
     pub fn index(&self, corpus: &str, key: &str) -> Result<PathBuf, StateError> {
-        let path = self.path.join("corpora").join(file_name(corpus)).join(file_name(key));
+        let path = self.index_path(corpus, key);
         std::fs::create_dir_all(&path).map_err(|source| StateError::Io {
             action: "create",
             path: path.clone(),

@@ -25,8 +25,8 @@ use futures::future::BoxFuture;
 use serde::Deserialize;
 use serde_json::Value as Json;
 use turnflow_engine::component::{
-    BuildError, Call, Check, CorpusRef, Delta, Index, IndexDefinition, IndexError, InputPort, Models, Operator,
-    OperatorConfig, OperatorError, OperatorKind,
+    BuildError, Call, Check, CorpusRef, Delta, Index, IndexDefinition, IndexError, InputPort, Inventory, Models,
+    Operator, OperatorConfig, OperatorError, OperatorKind, Passage,
 };
 use turnflow_engine::document::Chunk;
 use turnflow_engine::record::{Hit, Hits, PortType, Value};
@@ -134,6 +134,14 @@ impl IndexDefinition for Definition {
     fn open<'a>(&'a self, _: Option<&'a Path>) -> BoxFuture<'a, Result<Box<dyn Index>, IndexError>> {
         let empty = Table { shards: vec![Arc::default(); SHARDS], hasher: RandomState::new() };
         async move { Ok(Box::new(Reader(Arc::new(empty))) as Box<dyn Index>) }.boxed()
+    }
+
+    fn served(&self, reader: &Arc<dyn Any + Send + Sync>) -> Result<Option<Inventory>, IndexError> {
+        let Ok(reader) = reader.clone().downcast::<Reader>() else { return Ok(None) };
+        let chunks = reader.0.shards.iter().flat_map(|shard| shard.values().flatten());
+        let passage = |chunk: &Arc<Chunk>| Passage { hash: chunk.hash, words: None, chunk: Some(chunk.clone()) };
+        let passages = chunks.map(|chunk| (chunk.id.clone(), passage(chunk))).collect();
+        Ok(Some(Inventory { passages, ..Inventory::default() }))
     }
 }
 

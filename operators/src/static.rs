@@ -24,15 +24,15 @@ use futures::FutureExt;
 use futures::future::BoxFuture;
 use serde::Deserialize;
 use turnflow_engine::component::{
-    Ability, BuildError, CorpusRef, Delta, Index, IndexDefinition, IndexError, InputPort, Models, OperatorError,
-    OperatorKind,
+    Ability, BuildError, CorpusRef, Delta, Index, IndexDefinition, IndexError, InputPort, Inventory, Models,
+    OperatorError, OperatorKind,
 };
 use turnflow_engine::document::Chunk;
-use turnflow_engine::inference::WordVectors;
+use turnflow_engine::inference::{Vector, WordVectors};
 use turnflow_engine::record::{Hit, PortType};
 use turnflow_engine::spec::from_tree;
 
-use crate::content::{Best, dot};
+use crate::content::{Best, dot, inventory};
 use crate::models::{able, short_fingerprint};
 use crate::retrieve::{self, ByModel, ModelRetriever, Search, Settings};
 
@@ -109,6 +109,12 @@ impl IndexDefinition for StaticDefinition {
     fn open<'a>(&'a self, _: Option<&'a Path>) -> BoxFuture<'a, Result<Box<dyn Index>, IndexError>> {
         let index = StaticIndex { words: self.words.clone(), passages: BTreeMap::new(), frequencies: Arc::default() };
         async move { Ok(Box::new(index) as Box<dyn Index>) }.boxed()
+    }
+
+    fn served(&self, reader: &Arc<dyn Any + Send + Sync>) -> Result<Option<Inventory>, IndexError> {
+        let Ok(reader) = reader.clone().downcast::<StaticReader>() else { return Ok(None) };
+        let rows = reader.rows.iter().map(|(vector, chunk)| (Vector::from(vector.as_slice()), chunk));
+        Ok(Some(inventory(rows.collect())))
     }
 }
 

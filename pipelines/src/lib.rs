@@ -6,7 +6,10 @@ pub mod diagnostics;
 pub mod eval;
 pub mod graph;
 pub mod models;
+pub mod replay;
 pub mod report;
+pub mod testing;
+pub mod verify;
 
 use turnflow_engine::component::Catalog;
 

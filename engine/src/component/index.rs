@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use futures::future::BoxFuture;
 
-use super::IndexError;
+use super::{IndexError, Inventory};
 use crate::document::{Chunk, Content};
 
 /// What one index of a corpus is; two retrievers whose definitions have the same key
@@ -18,6 +18,17 @@ pub trait IndexDefinition: Send + Sync {
     /// Opens what is stored in `directory`, which exists and is this index's own; without
     /// one, nothing outlives the process.
     fn open<'a>(&'a self, directory: Option<&'a Path>) -> BoxFuture<'a, Result<Box<dyn Index>, IndexError>>;
+    /// Reads what is stored in `directory`, if it is there, as it stands and without changing
+    /// anything; `None` of an index that keeps nothing. What cannot be read is a flaw of it, not
+    /// an error.
+    fn stored<'a>(&'a self, _directory: &'a Path) -> BoxFuture<'a, Option<Inventory>> {
+        Box::pin(async { None })
+    }
+    /// What a reader of this index holds, as [`Index::apply`] gave it; `None` if it is of
+    /// another type, or this index cannot be looked into.
+    fn served(&self, _reader: &Arc<dyn Any + Send + Sync>) -> Result<Option<Inventory>, IndexError> {
+        Ok(None)
+    }
 }
 
 /// What an epoch changes; no chunk is in both lists, none twice.

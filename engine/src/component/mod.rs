@@ -10,6 +10,7 @@ mod connectors;
 mod corpus_ref;
 mod errors;
 mod index;
+mod inventory;
 mod model;
 mod operator;
 
@@ -23,5 +24,6 @@ pub use connectors::{CorpusSourceConfig, SinkConfig, TurnSourceConfig};
 pub use corpus_ref::CorpusRef;
 pub use errors::{BuildError, IndexError, OperatorError};
 pub use index::{Delta, Index, IndexDefinition, Prepare, Prepared};
+pub use inventory::{Encoding, Encodings, Flaw, Inventory, Passage, Words, digest};
 pub use model::{Ability, Model, ModelConfig, ModelUse, Models};
 pub use operator::{Call, Notes, Operator, OperatorConfig};

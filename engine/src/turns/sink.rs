@@ -64,6 +64,10 @@ pub(super) fn build<'s>(
     stream
 }
 
+fn owned((name, value): (&String, &serde_json::Value)) -> (String, serde_json::Value) {
+    (name.clone(), value.clone())
+}
+
 /// The record of an answer, or of a failure.
 pub(crate) fn record(item: &Item, stamp: &Stamp, now_us: u64) -> AnswerRecord {
     let turn = &item.turn;
@@ -80,7 +84,7 @@ pub(crate) fn record(item: &Item, stamp: &Stamp, now_us: u64) -> AnswerRecord {
         checks: Map::new(),
         stamp: Stamp { epoch: turn.epoch, notes: item.notes.clone(), ..stamp.clone() },
         latency_ms: now_us.saturating_sub(turn.entered_us) as f64 / 1000.0,
-        extra: turn.extra.clone(),
+        extra: turn.extra.iter().filter(|(name, _)| !AnswerRecord::has(name)).map(owned).collect(),
     };
     match &item.value {
         Value::Answer(answer) => {

@@ -18,12 +18,13 @@ use tantivy::{
     DocSet, Index as TantivyIndex, IndexReader, IndexWriter, ReloadPolicy, SegmentReader, TERMINATED, TantivyDocument,
     Term,
 };
-use turnflow_engine::component::{Delta, Index, IndexDefinition, IndexError};
+use turnflow_engine::component::{Delta, Index, IndexDefinition, IndexError, Inventory};
 use turnflow_engine::document::{Chunk, ContentHash};
 use turnflow_engine::record::{Hit, rank};
 
 use super::analyzer::Tokenizer;
 use super::directory::Unsynced;
+use super::inventory;
 use super::score::{Statistics, idf, term_score};
 
 /// Bytes that tantivy buffers before it writes a segment: about its least, for each commit
@@ -57,6 +58,14 @@ impl IndexDefinition for Bm25Definition {
         }
         .boxed()
     }
+
+    fn stored<'a>(&'a self, directory: &'a Path) -> BoxFuture<'a, Option<Inventory>> {
+        async move { Some(tokio::task::block_in_place(|| inventory::stored(directory))) }.boxed()
+    }
+
+    fn served(&self, reader: &Arc<dyn Any + Send + Sync>) -> Result<Option<Inventory>, IndexError> {
+        inventory::served(reader).map_err(store("read its postings"))
+    }
 }
 
 fn store(action: &'static str) -> impl Fn(tantivy::TantivyError) -> IndexError {
@@ -81,10 +90,37 @@ struct Entry {
     chunk: Option<Arc<Chunk>>,
 }
 
+/// A writer that has stopped writing when it is dropped: tantivy's own leaves its merges to
+/// threads that may still write when the directory is opened again.
+struct Writer(Option<IndexWriter>);
+
+impl std::ops::Deref for Writer {
+    type Target = IndexWriter;
+    fn deref(&self) -> &IndexWriter {
+        self.0.as_ref().expect("present until it is dropped")
+    }
+}
+
+impl std::ops::DerefMut for Writer {
+    fn deref_mut(&mut self) -> &mut IndexWriter {
+        self.0.as_mut().expect("present until it is dropped")
+    }
+}
+
+impl Drop for Writer {
+    fn drop(&mut self) {
+        if let Some(writer) = self.0.take()
+            && let Err(error) = writer.wait_merging_threads()
+        {
+            tracing::warn!(%error, "a merge was not ended");
+        }
+    }
+}
+
 struct Bm25Index {
     tokenizer: Tokenizer,
     fields: Fields,
-    writer: IndexWriter,
+    writer: Writer,
     reader: IndexReader,
     entries: HashMap<Arc<str>, Entry>,
     /// The id of each row that is live.
@@ -95,7 +131,7 @@ struct Bm25Index {
 }
 
 /// By tantivy's number in its segment; `None` for passages that are gone.
-type Passage = Option<(Arc<Chunk>, u32)>;
+pub(super) type Passage = Option<(Arc<Chunk>, u32)>;
 
 impl Bm25Index {
     fn open(tokenizer: Tokenizer, directory: Option<&Path>) -> Result<Self, IndexError> {
@@ -135,7 +171,7 @@ impl Bm25Index {
         let mut this = Self {
             tokenizer,
             fields,
-            writer,
+            writer: Writer(Some(writer)),
             reader,
             entries: HashMap::new(),
             rows: HashMap::new(),
@@ -285,6 +321,21 @@ pub(super) struct Bm25Reader {
 }
 
 impl Bm25Reader {
+    /// Each segment with its passages.
+    pub fn segments(&self) -> impl Iterator<Item = (&SegmentReader, &[Passage])> {
+        self.segments.iter().map(|segment| (&segment.reader, segment.passages.as_slice()))
+    }
+
+    /// The field that has the terms.
+    pub fn field(&self) -> Field {
+        self.field
+    }
+
+    /// Passages and terms, as scores count them.
+    pub fn counted(&self) -> (u64, u64) {
+        (self.statistics.passages, self.statistics.terms)
+    }
+
     /// The best passages for these terms; a term that is repeated counts as often.
     pub fn search(&self, terms: &[String], k1: f32, b: f32, top: usize) -> Result<Vec<Hit>, IndexError> {
         let mut counts: BTreeMap<&str, f32> = BTreeMap::new();

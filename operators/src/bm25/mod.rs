@@ -16,6 +16,7 @@
 mod analyzer;
 mod directory;
 mod index;
+mod inventory;
 mod score;
 
 use std::sync::Arc;

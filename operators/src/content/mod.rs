@@ -3,9 +3,11 @@
 //! blocks of them are searched.
 
 mod index;
+mod inventory;
 mod scan;
 mod store;
 
 pub(crate) use index::{BlockReader, Derived, Encode, open};
+pub(crate) use inventory::{inventory, served, stored};
 pub(crate) use scan::{Best, dot};
 pub(crate) use store::Stored;

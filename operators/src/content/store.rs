@@ -2,7 +2,7 @@
 //! appends, so that nothing has to be matched or rewritten when a passage changes.
 
 use std::collections::HashMap;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use arrow_array::builder::FixedSizeBinaryBuilder;
@@ -13,7 +13,7 @@ use futures::TryStreamExt;
 use lance::Dataset;
 use lance::dataset::optimize::{CompactionOptions, compact_files};
 use lance::dataset::{WriteMode, WriteParams};
-use turnflow_engine::component::IndexError;
+use turnflow_engine::component::{Encoding, IndexError};
 use turnflow_engine::document::ContentHash;
 
 /// After this many appends, their small files are made one and old versions are dropped.
@@ -27,6 +27,40 @@ pub(crate) trait Stored: Clone + Send + Sync + 'static {
     fn column(values: &[(ContentHash, Self)], dimension: usize) -> ArrayRef;
     /// One row of a column; `None` if it is not what was written.
     fn row(column: &ArrayRef, row: usize, dimension: usize) -> Option<Self>;
+    /// All that it says, as bytes.
+    fn bytes(&self) -> Vec<u8>;
+    /// As numbers that can be compared.
+    fn numbers(&self) -> Encoding;
+}
+
+/// The dataset in an index's directory.
+pub(super) fn dataset_path(directory: &Path) -> PathBuf {
+    directory.join("vectors.lance")
+}
+
+/// Opens a dataset and reads all of its rows.
+pub(super) async fn read<V: Stored>(
+    uri: &str,
+    dimension: usize,
+    mut row: impl FnMut(ContentHash, V),
+) -> Result<Dataset, IndexError> {
+    let dataset = Dataset::open(uri).await.map_err(failed("open the dataset"))?;
+    let mut batches = dataset.scan().try_into_stream().await.map_err(failed("scan"))?;
+    while let Some(batch) = batches.try_next().await.map_err(failed("scan"))? {
+        let column = |name| batch.column_by_name(name).ok_or_else(|| arrow(format!("there is no column `{name}`")));
+        let (hashes, values) = (column("hash")?.clone(), column("vector")?.clone());
+        let hashes = hashes.as_fixed_size_binary_opt().ok_or_else(|| arrow("`hash` has another type"))?;
+        if *values.data_type() != V::data_type(dimension) {
+            return Err(arrow("`vector` has another type"));
+        }
+        for at in 0..batch.num_rows() {
+            let value = V::row(&values, at, dimension).ok_or_else(|| arrow("a row cannot be read"))?;
+            if let Ok(hash) = <[u8; 32]>::try_from(hashes.value(at)) {
+                row(ContentHash(hash), value);
+            }
+        }
+    }
+    Ok(dataset)
 }
 
 /// A dataset of one model's encodings, or nothing where nothing is to be kept.
@@ -57,13 +91,17 @@ impl<V: Stored> Store<V> {
             Field::new("hash", DataType::FixedSizeBinary(32), false),
             Field::new("vector", V::data_type(dimension), false),
         ]));
-        let path = directory.map(|directory| directory.join("vectors.lance"));
+        let path = directory.map(dataset_path);
         let mut store = Self { uri: None, dataset: None, schema, dimension, appends: 0, of: std::marker::PhantomData };
         let mut vectors = HashMap::new();
         let Some(path) = path else { return Ok((store, vectors)) };
         let uri = path.to_string_lossy().into_owned();
         if path.exists() {
-            match store.load(&uri, &mut vectors).await {
+            match read(&uri, dimension, |hash, value| {
+                vectors.insert(hash, value);
+            })
+            .await
+            {
                 Ok(dataset) => store.dataset = Some(dataset),
                 // What cannot be read is computed again; the corpus has everything.
                 Err(error) => {
@@ -79,26 +117,6 @@ impl<V: Stored> Store<V> {
         }
         store.uri = Some(uri);
         Ok((store, vectors))
-    }
-
-    async fn load(&self, uri: &str, vectors: &mut HashMap<ContentHash, V>) -> Result<Dataset, IndexError> {
-        let dataset = Dataset::open(uri).await.map_err(failed("open the dataset"))?;
-        let mut batches = dataset.scan().try_into_stream().await.map_err(failed("scan"))?;
-        while let Some(batch) = batches.try_next().await.map_err(failed("scan"))? {
-            let column = |name| batch.column_by_name(name).ok_or_else(|| arrow(format!("there is no column `{name}`")));
-            let (hashes, values) = (column("hash")?.clone(), column("vector")?.clone());
-            let hashes = hashes.as_fixed_size_binary_opt().ok_or_else(|| arrow("`hash` has another type"))?;
-            if *column("vector")?.data_type() != V::data_type(self.dimension) {
-                return Err(arrow("`vector` has another type"));
-            }
-            for row in 0..batch.num_rows() {
-                let value = V::row(&values, row, self.dimension).ok_or_else(|| arrow("a row cannot be read"))?;
-                if let Ok(hash) = <[u8; 32]>::try_from(hashes.value(row)) {
-                    vectors.insert(ContentHash(hash), value);
-                }
-            }
-        }
-        Ok(dataset)
     }
 
     /// Adds vectors, as one commit.

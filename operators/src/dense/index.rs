@@ -1,5 +1,6 @@
 //! The index: a vector a content.
 
+use std::any::Any;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -10,12 +11,12 @@ use arrow_array::types::Float32Type;
 use arrow_schema::{DataType, Field};
 use futures::FutureExt;
 use futures::future::BoxFuture;
-use turnflow_engine::component::{BuildError, Index, IndexDefinition, IndexError, Models};
+use turnflow_engine::component::{BuildError, Encoding, Index, IndexDefinition, IndexError, Inventory, Models};
 use turnflow_engine::document::ContentHash;
 use turnflow_engine::inference::{Embedder, InferenceError, Role, Urgency, Vector};
 use turnflow_engine::record::Hit;
 
-use crate::content::{Best, BlockReader, Encode, Stored, dot, open};
+use crate::content::{Best, BlockReader, Encode, Stored, dot, open, served, stored};
 use crate::models::{embedder, short_fingerprint};
 
 /// What the index is.
@@ -37,6 +38,14 @@ impl IndexDefinition for DenseDefinition {
 
     fn open<'a>(&'a self, directory: Option<&'a Path>) -> BoxFuture<'a, Result<Box<dyn Index>, IndexError>> {
         open::<Vector, ()>(directory, Arc::new(Encoder(self.embedder.clone()))).boxed()
+    }
+
+    fn stored<'a>(&'a self, directory: &'a Path) -> BoxFuture<'a, Option<Inventory>> {
+        stored::<Vector>(directory, self.embedder.dimension()).boxed()
+    }
+
+    fn served(&self, reader: &Arc<dyn Any + Send + Sync>) -> Result<Option<Inventory>, IndexError> {
+        Ok(served::<Vector, ()>(reader))
     }
 }
 
@@ -74,6 +83,14 @@ impl Stored for Vector {
         let lists = column.as_fixed_size_list_opt()?;
         let values = lists.values().as_primitive_opt::<Float32Type>()?.values();
         values.get(row * dimension..(row + 1) * dimension).map(Into::into)
+    }
+
+    fn bytes(&self) -> Vec<u8> {
+        self.iter().flat_map(|value| value.to_le_bytes()).collect()
+    }
+
+    fn numbers(&self) -> Encoding {
+        Encoding { values: (0..).zip(self.iter().copied()).collect(), step: 0.0 }
     }
 }
 

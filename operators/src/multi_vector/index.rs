@@ -1,5 +1,6 @@
 //! The index: the token vectors of each content, in 8 bits.
 
+use std::any::Any;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -9,12 +10,14 @@ use arrow_array::cast::AsArray;
 use arrow_schema::DataType;
 use futures::FutureExt;
 use futures::future::BoxFuture;
-use turnflow_engine::component::{Ability, BuildError, Index, IndexDefinition, IndexError, Models};
+use turnflow_engine::component::{
+    Ability, BuildError, Encoding, Index, IndexDefinition, IndexError, Inventory, Models,
+};
 use turnflow_engine::document::ContentHash;
 use turnflow_engine::inference::{InferenceError, Role, TokenEmbedder, TokenVectors, Urgency};
 use turnflow_engine::record::Hit;
 
-use crate::content::{Best, BlockReader, Encode, Stored, open};
+use crate::content::{Best, BlockReader, Encode, Stored, open, served, stored};
 use crate::models::{able, short_fingerprint};
 
 /// What the index is.
@@ -37,6 +40,14 @@ impl IndexDefinition for MultiVectorDefinition {
 
     fn open<'a>(&'a self, directory: Option<&'a Path>) -> BoxFuture<'a, Result<Box<dyn Index>, IndexError>> {
         open::<Codes, ()>(directory, Arc::new(Encoder(self.encoder.clone()))).boxed()
+    }
+
+    fn stored<'a>(&'a self, directory: &'a Path) -> BoxFuture<'a, Option<Inventory>> {
+        stored::<Codes>(directory, self.encoder.dimension()).boxed()
+    }
+
+    fn served(&self, reader: &Arc<dyn Any + Send + Sync>) -> Result<Option<Inventory>, IndexError> {
+        Ok(served::<Codes, ()>(reader))
     }
 }
 
@@ -78,11 +89,8 @@ impl Stored for Codes {
 
     fn column(values: &[(ContentHash, Self)], _: usize) -> ArrayRef {
         let mut column = LargeBinaryBuilder::new();
-        for (_, Codes { scales, codes }) in values {
-            let mut bytes = (scales.len() as u32).to_le_bytes().to_vec();
-            bytes.extend(scales.iter().flat_map(|scale| scale.to_le_bytes()));
-            bytes.extend(codes.iter().map(|code| *code as u8));
-            column.append_value(bytes);
+        for (_, codes) in values {
+            column.append_value(codes.bytes());
         }
         Arc::new(column.finish())
     }
@@ -94,6 +102,20 @@ impl Stored for Codes {
         let scales = scales.as_chunks::<4>().0.iter().map(|bytes| f32::from_le_bytes(*bytes)).collect();
         let right = codes.len() == tokens * dimension;
         right.then(|| Self { scales, codes: codes.iter().map(|code| *code as i8).collect() })
+    }
+
+    fn bytes(&self) -> Vec<u8> {
+        let mut bytes = (self.scales.len() as u32).to_le_bytes().to_vec();
+        bytes.extend(self.scales.iter().flat_map(|scale| scale.to_le_bytes()));
+        bytes.extend(self.codes.iter().map(|code| *code as u8));
+        bytes
+    }
+
+    fn numbers(&self) -> Encoding {
+        let dimension = self.codes.len().checked_div(self.scales.len()).unwrap_or(0).max(1);
+        let rows = self.codes.chunks_exact(dimension).zip(self.scales.iter());
+        let values = rows.flat_map(|(codes, scale)| codes.iter().map(move |code| f32::from(*code) * scale));
+        Encoding { values: (0..).zip(values).collect(), step: self.scales.iter().copied().fold(0.0, f32::max) }
     }
 }
 

@@ -1,5 +1,6 @@
 //! The index: weighted terms a content, and an inverted list a block.
 
+use std::any::Any;
 use std::collections::HashMap;
 use std::path::Path;
 use std::sync::Arc;
@@ -10,12 +11,14 @@ use arrow_array::cast::AsArray;
 use arrow_schema::DataType;
 use futures::FutureExt;
 use futures::future::BoxFuture;
-use turnflow_engine::component::{Ability, BuildError, Index, IndexDefinition, IndexError, Models};
+use turnflow_engine::component::{
+    Ability, BuildError, Encoding, Index, IndexDefinition, IndexError, Inventory, Models,
+};
 use turnflow_engine::document::{Chunk, ContentHash};
 use turnflow_engine::inference::{InferenceError, Role, SparseEmbedder, SparseVector, Urgency};
 use turnflow_engine::record::Hit;
 
-use crate::content::{Best, BlockReader, Derived, Encode, Stored, open};
+use crate::content::{Best, BlockReader, Derived, Encode, Stored, open, served, stored};
 use crate::models::{able, short_fingerprint};
 
 /// What the index is.
@@ -39,6 +42,14 @@ impl IndexDefinition for SparseDefinition {
     fn open<'a>(&'a self, directory: Option<&'a Path>) -> BoxFuture<'a, Result<Box<dyn Index>, IndexError>> {
         open::<SparseVector, Inverted>(directory, Arc::new(Encoder(self.encoder.clone()))).boxed()
     }
+
+    fn stored<'a>(&'a self, directory: &'a Path) -> BoxFuture<'a, Option<Inventory>> {
+        stored::<SparseVector>(directory, 0).boxed()
+    }
+
+    fn served(&self, reader: &Arc<dyn Any + Send + Sync>) -> Result<Option<Inventory>, IndexError> {
+        Ok(served::<SparseVector, Inverted>(reader))
+    }
 }
 
 struct Encoder(Arc<dyn SparseEmbedder>);
@@ -61,9 +72,7 @@ impl Stored for SparseVector {
     fn column(values: &[(ContentHash, Self)], _: usize) -> ArrayRef {
         let mut column = LargeBinaryBuilder::new();
         for (_, vector) in values {
-            let bytes: Vec<u8> =
-                vector.iter().flat_map(|(term, weight)| [term.to_le_bytes(), weight.to_le_bytes()]).flatten().collect();
-            column.append_value(bytes);
+            column.append_value(vector.bytes());
         }
         Arc::new(column.finish())
     }
@@ -75,6 +84,16 @@ impl Stored for SparseVector {
             (u32::from_le_bytes([*a, *b, *c, *d]), f32::from_le_bytes([*e, *f, *g, *h]))
         };
         rest.is_empty().then(|| pairs.iter().map(pair).collect())
+    }
+
+    fn bytes(&self) -> Vec<u8> {
+        self.iter().flat_map(|(term, weight)| [term.to_le_bytes(), weight.to_le_bytes()]).flatten().collect()
+    }
+
+    fn numbers(&self) -> Encoding {
+        let mut values = self.to_vec();
+        values.sort_by_key(|(term, _)| *term);
+        Encoding { values, step: 0.0 }
     }
 }
 

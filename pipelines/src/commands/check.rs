@@ -19,7 +19,7 @@ use crate::{CATALOG, diagnostics};
 /// fetch, as `models.ron`, and a fragment to be included. That is a file whose nodes are all
 /// without a kind, as `tune` writes it, or one with neither nodes nor a name that has models
 /// alone, corpora alone, or members without a kind. A fragment is checked with each pipeline
-/// that includes it. A file of metrics, for `eval --metrics`, is checked as what it is.
+/// that includes it. Tests beside a pipeline are `turnflow test`'s. A file of metrics, for `eval --metrics`, is checked as what it is.
 #[derive(Args)]
 pub struct CheckArgs {
     /// Pipeline files.
@@ -95,6 +95,9 @@ fn is_metrics(file: &Path) -> bool {
 fn no_pipeline(file: &Path) -> Option<&'static str> {
     if std::fs::read_to_string(file).is_ok_and(|text| Manifest::parse(&text).is_ok()) {
         return Some("a list of models to fetch");
+    }
+    if file.to_string_lossy().ends_with(".test.ron") {
+        return Some("tests of a pipeline, which `turnflow test` runs");
     }
     let loaded = load(file, &[]);
     let tree = loaded.tree.filter(|_| loaded.diagnostics.is_empty())?;

@@ -27,10 +27,13 @@ mod index;
 mod models;
 mod output;
 mod progress;
+mod replay;
 mod run;
+mod test;
 mod torture;
 mod trace;
 mod tune;
+mod verify;
 
 use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
@@ -88,6 +91,9 @@ enum Command {
     Eval(eval::EvalArgs),
     Tune(tune::TuneArgs),
     Calibrate(calibrate::CalibrateArgs),
+    Verify(verify::VerifyArgs),
+    Replay(replay::ReplayArgs),
+    Test(test::TestArgs),
     Docs(docs::DocsArgs),
     DeadLetters(dead_letters::DeadLettersArgs),
     Bench(bench::BenchArgs),
@@ -218,6 +224,9 @@ pub fn main() -> ExitCode {
         Command::Eval(args) => eval::run(&args),
         Command::Tune(args) => tune::run(&args),
         Command::Calibrate(args) => calibrate::run(&args),
+        Command::Verify(args) => verify::run(&args),
+        Command::Replay(args) => replay::run(&args),
+        Command::Test(args) => test::run(&args),
         Command::Docs(args) => docs::run(&args),
         Command::DeadLetters(args) => dead_letters::run(&args),
         Command::Bench(args) => bench::run(&args),

@@ -80,10 +80,10 @@ fn turnflow(directory: &Path, arguments: &[&str]) -> Command {
 
 /// What a command came to.
 #[derive(Debug)]
-struct Ended {
-    code: Option<i32>,
-    out: String,
-    err: String,
+pub(crate) struct Ended {
+    pub code: Option<i32>,
+    pub out: String,
+    pub err: String,
 }
 
 impl From<Output> for Ended {
@@ -100,14 +100,14 @@ impl From<Output> for Ended {
     }
 }
 
-fn run(directory: &Path, arguments: &[&str]) -> Ended {
+pub(crate) fn run(directory: &Path, arguments: &[&str]) -> Ended {
     turnflow(directory, arguments).output().unwrap().into()
 }
 
 impl Ended {
     /// Ended with this code and nothing but one line on standard error, which has all of `words`.
     #[track_caller]
-    fn one_line(&self, code: i32, words: &[&str]) {
+    pub fn one_line(&self, code: i32, words: &[&str]) {
         assert_eq!(self.code, Some(code), "{self:?}");
         assert_eq!((self.out.as_str(), self.err.lines().count()), ("", 1), "{self:?}");
         assert!(self.err.starts_with("error: "), "{self:?}");
@@ -117,7 +117,7 @@ impl Ended {
     }
 
     #[track_caller]
-    fn good(self) -> Self {
+    pub fn good(self) -> Self {
         assert_eq!(self.code, Some(0), "{self:?}");
         self
     }

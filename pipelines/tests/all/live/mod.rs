@@ -2,7 +2,7 @@
 
 mod embedding;
 mod late;
-mod rebuild;
+pub(crate) mod rebuild;
 mod reload;
 mod resume;
 mod workers;
@@ -19,7 +19,7 @@ const WORDS: &[&str] = &[
     "island", "north", "wind", "sail", "boat", "net", "salt", "fog", "The", "of", "running", "boats",
 ];
 
-const LEXICAL: &str = r#"Pipeline(
+pub(crate) const LEXICAL: &str = r#"Pipeline(
     corpora: { "docs": Corpus(source: Directory(path: "docs"), chunk: Sentences(size: 2, overlap: 1)) },
     nodes: {
         "turns": Stdin(),

@@ -15,7 +15,7 @@ fn sentence(random: &mut Random) -> String {
 }
 
 /// A history of a directory: files that come, change, move and go, as people and editors do it.
-fn disturb(docs: &Path, random: &mut Random) {
+pub(crate) fn disturb(docs: &Path, random: &mut Random) {
     let files = || -> Vec<std::path::PathBuf> {
         let mut files: Vec<_> = fs::read_dir(docs).unwrap().map(|entry| entry.unwrap().path()).collect();
         files.retain(|path| !path.ends_with("sync.md"));

@@ -1,0 +1,77 @@
+//! What an index by content holds, to be compared: as it is stored, and as it is served.
+
+use std::any::Any;
+use std::collections::HashMap;
+use std::panic::AssertUnwindSafe;
+use std::path::Path;
+use std::sync::Arc;
+
+use futures::FutureExt;
+use turnflow_engine::component::{Encoding, Encodings, Flaw, Inventory, Passage, digest};
+use turnflow_engine::document::{Chunk, ContentHash};
+
+use super::index::{BlockReader, Derived};
+use super::store::{Stored, dataset_path, read};
+
+/// Encodings in memory.
+struct InMemory<V>(HashMap<ContentHash, V>);
+
+impl<V: Stored> Encodings for InMemory<V> {
+    fn get(&self, hash: &ContentHash) -> Option<Encoding> {
+        self.0.get(hash).map(Stored::numbers)
+    }
+}
+
+/// Of passages with what is served of each.
+pub(crate) fn inventory<V: Stored>(rows: Vec<(V, &Arc<Chunk>)>) -> Inventory {
+    let mut inventory = Inventory::default();
+    let mut values = HashMap::new();
+    for (value, chunk) in rows {
+        let passage = Passage { hash: chunk.hash, words: None, chunk: Some(chunk.clone()) };
+        let digest = digest(&value.bytes());
+        if inventory.passages.insert(chunk.id.clone(), passage).is_some() {
+            inventory.flaws.push(Flaw { place: chunk.id.to_string(), reason: "the passage is there twice".into() });
+        }
+        if inventory.encodings.insert(chunk.hash, digest).is_some_and(|other| other != digest) {
+            let reason = "passages of one content have different encodings".into();
+            inventory.flaws.push(Flaw { place: chunk.id.to_string(), reason });
+        }
+        values.insert(chunk.hash, value);
+    }
+    inventory.values = Some(Arc::new(InMemory(values)));
+    inventory
+}
+
+/// What a reader serves.
+pub(crate) fn served<V: Stored, D: Derived<V>>(reader: &Arc<dyn Any + Send + Sync>) -> Option<Inventory> {
+    let reader = reader.clone().downcast::<BlockReader<V, D>>().ok()?;
+    let rows = reader.blocks.iter().flat_map(|block| block.rows.iter());
+    Some(inventory(rows.map(|(value, chunk)| (value.clone(), chunk)).collect()))
+}
+
+/// What is stored in a directory, as it stands.
+pub(crate) async fn stored<V: Stored>(directory: &Path, dimension: usize) -> Option<Inventory> {
+    let path = dataset_path(directory);
+    let mut inventory = Inventory::default();
+    if !path.exists() {
+        return Some(inventory);
+    }
+    let (mut values, mut flaws) = (HashMap::new(), Vec::new());
+    let row = |hash: ContentHash, value: V| {
+        let new = digest(&value.bytes());
+        if inventory.encodings.insert(hash, new).is_some_and(|old| old != new) {
+            let reason = "the content is stored twice, with different encodings".into();
+            flaws.push(Flaw { place: format!("content {hash}"), reason });
+        }
+        values.insert(hash, value);
+    };
+    // What is damaged may lead the reader anywhere.
+    let read = AssertUnwindSafe(read(&path.to_string_lossy(), dimension, row)).catch_unwind().await;
+    let reason = match read {
+        Ok(Ok(_)) => None,
+        Ok(Err(error)) => Some(error.to_string()),
+        Err(_) => Some("Lance failed while it was read".to_owned()),
+    };
+    flaws.extend(reason.map(|reason| Flaw { place: "vectors.lance".to_owned(), reason }));
+    Some(Inventory { values: Some(Arc::new(InMemory(values))), flaws, ..inventory })
+}

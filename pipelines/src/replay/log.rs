@@ -1,0 +1,125 @@
+//! Recorded turns, and recorded answers.
+
+use std::collections::HashMap;
+use std::io::BufRead;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use serde_json::Value as Json;
+use turnflow_engine::connector::SourcedTurn;
+use turnflow_engine::record::{AnswerRecord, Speaker, TurnRecord};
+
+/// Why a file of records cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum LogError {
+    /// The file cannot be read.
+    #[error("cannot read `{}`: {source}", path.display())]
+    Io {
+        /// The file.
+        path: PathBuf,
+        /// What the operating system said.
+        source: std::io::Error,
+    },
+    /// A line is no answer.
+    #[error("`{}`, line {line}: no answer's record: {reason}", path.display())]
+    Answer {
+        /// The file.
+        path: PathBuf,
+        /// From 1.
+        line: usize,
+        /// What is wrong with it.
+        reason: String,
+    },
+    /// There is no user's turn in it.
+    #[error("`{}` has no user's turn", .0.display())]
+    Empty(PathBuf),
+}
+
+/// A log of conversations.
+pub struct Log {
+    /// Its records, in order.
+    pub turns: Vec<SourcedTurn>,
+    /// Lines that are no turns: where, and why.
+    pub skipped: Vec<(String, String)>,
+}
+
+impl Log {
+    /// The user's turns.
+    pub fn asked(&self) -> impl Iterator<Item = &TurnRecord> {
+        self.turns.iter().map(|turn| &turn.record).filter(|record| record.speaker == Speaker::User)
+    }
+}
+
+/// Reads a log of turns. Lines that are no turns are skipped, as a run does.
+pub fn read_log(path: &Path) -> Result<Log, LogError> {
+    let mut log = Log { turns: Vec::new(), skipped: Vec::new() };
+    for (at, line) in lines(path)?.enumerate() {
+        let line = line.map_err(|source| LogError::Io { path: path.to_owned(), source })?;
+        let position = format!("{}:{}", path.display(), at + 1);
+        if line.trim_ascii().is_empty() {
+            continue;
+        }
+        match TurnRecord::parse(&line) {
+            Ok(record) => log.turns.push(SourcedTurn { record, position, history: None, place: None }),
+            Err(error) => log.skipped.push((position, error.to_string())),
+        }
+    }
+    if log.asked().next().is_none() {
+        return Err(LogError::Empty(path.to_owned()));
+    }
+    Ok(log)
+}
+
+/// Recorded answers by conversation and turn.
+pub type Recorded = HashMap<(Arc<str>, u32), Vec<AnswerRecord>>;
+
+/// Reads recorded answers, of each turn the newest that was not withdrawn, in the
+/// order of the file where a turn's number comes more than once.
+pub fn read_answers(path: &Path) -> Result<Recorded, LogError> {
+    let mut answers = Recorded::new();
+    for (at, line) in lines(path)?.enumerate() {
+        let line = line.map_err(|source| LogError::Io { path: path.to_owned(), source })?;
+        if line.trim_ascii().is_empty() {
+            continue;
+        }
+        let wrong = |reason: String| LogError::Answer { path: path.to_owned(), line: at + 1, reason };
+        let json: Json = serde_json::from_slice(&line).map_err(|error| wrong(error.to_string()))?;
+        if json.get("retracted").and_then(Json::as_bool) == Some(true) {
+            let field = |name: &str| json.get(name).ok_or_else(|| wrong(format!("there is no field `{name}`")));
+            let conversation = field("conversation_id")?.as_str().unwrap_or_default();
+            let turn = field("turn")?.as_u64().unwrap_or_default() as u32;
+            answers.remove(&(Arc::from(conversation), turn));
+            continue;
+        }
+        let record: AnswerRecord = serde_json::from_value(json).map_err(|error| wrong(error.to_string()))?;
+        let standing = answers.entry((record.conversation_id.clone(), record.turn)).or_default();
+        match standing.last_mut().filter(|_| record.revision > 0) {
+            Some(before) => *before = record,
+            None => standing.push(record),
+        }
+    }
+    Ok(answers)
+}
+
+fn lines(path: &Path) -> Result<impl Iterator<Item = std::io::Result<Vec<u8>>>, LogError> {
+    let file = std::fs::File::open(path).map_err(|source| LogError::Io { path: path.to_owned(), source })?;
+    Ok(std::io::BufReader::new(file).split(b'\n'))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_that_are_no_turns_are_skipped_and_told() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("turns.jsonl");
+        let turn = |speaker: &str| format!(r#"{{"conversation_id":"c","turn":1,"speaker":"{speaker}","text":"x"}}"#);
+        std::fs::write(&path, format!("{}\n\n{{\n{}", turn("user"), turn("agent"))).unwrap();
+        let log = read_log(&path).unwrap();
+        assert_eq!((log.turns.len(), log.asked().count(), log.skipped.len()), (2, 1, 1));
+        assert!(log.skipped[0].0.ends_with("turns.jsonl:3"), "{:?}", log.skipped);
+        std::fs::write(&path, turn("agent")).unwrap();
+        assert!(matches!(read_log(&path), Err(LogError::Empty(_))));
+    }
+}

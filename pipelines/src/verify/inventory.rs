@@ -1,0 +1,78 @@
+//! What is stored, and what an engine serves.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use turnflow_engine::component::{BuildError, CorpusRef, IndexDefinition, IndexError, Inventory, Models};
+use turnflow_engine::plan::{NodeKind, Plan};
+use turnflow_engine::publish::Published;
+use turnflow_engine::state::StateDirectory;
+
+use super::{Asked, Place};
+
+/// The indexes of a plan's corpora, by corpus and key.
+pub fn definitions(plan: &Plan, models: &Models) -> Result<BTreeMap<Place, Arc<dyn IndexDefinition>>, BuildError> {
+    let mut all = BTreeMap::new();
+    for node in &plan.nodes {
+        let NodeKind::Operator(config) = &node.kind else { continue };
+        let Some(corpus) = config.corpus() else { continue };
+        for definition in config.indexes(models)? {
+            for planned in &plan.corpora {
+                if !matches!(corpus, CorpusRef::Named(name) if **name != *planned.name) {
+                    all.insert((planned.name.clone(), definition.key()), definition.clone());
+                }
+            }
+        }
+    }
+    Ok(all)
+}
+
+/// What is stored of each index, as it stands; `None` for those that keep nothing.
+pub async fn stored(
+    state: &StateDirectory,
+    definitions: &BTreeMap<Place, Arc<dyn IndexDefinition>>,
+) -> BTreeMap<Place, Option<Inventory>> {
+    let mut all = BTreeMap::new();
+    for (place, definition) in definitions {
+        let directory = state.index_path(&place.0, &place.1);
+        all.insert(place.clone(), definition.stored(&directory).await);
+    }
+    all
+}
+
+/// What an engine serves.
+#[derive(Default)]
+pub struct Snapshot {
+    /// Documents and chunks of each corpus.
+    pub corpora: BTreeMap<Arc<str>, (usize, usize)>,
+    /// What each index holds; `None` for those that cannot be looked into.
+    pub indexes: BTreeMap<Place, Option<Inventory>>,
+    /// What questions find, by corpus and node.
+    pub hits: BTreeMap<(Arc<str>, Arc<str>), Found>,
+}
+
+/// What questions found through one retriever.
+#[derive(Default)]
+pub struct Found {
+    /// The key of its index.
+    pub index: String,
+    /// In the order of the questions.
+    pub asked: Vec<Asked>,
+}
+
+/// What is published, questions left out.
+pub fn snapshot(
+    published: &Published,
+    definitions: &BTreeMap<Place, Arc<dyn IndexDefinition>>,
+) -> Result<Snapshot, IndexError> {
+    let mut snapshot = Snapshot::default();
+    for (name, view) in &published.corpora {
+        snapshot.corpora.insert(name.clone(), (view.documents, view.chunks));
+    }
+    for (place, definition) in definitions {
+        let reader = published.corpora.get(&place.0).and_then(|view| view.indexes.get(&place.1));
+        let served = reader.map(|reader| definition.served(reader)).transpose()?.flatten();
+        snapshot.indexes.insert(place.clone(), served);
+    }
+    Ok(snapshot)
+}

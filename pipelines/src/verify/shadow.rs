@@ -1,0 +1,119 @@
+//! A second state directory with the same indexes, so that a restart can be tried without
+//! changing what is there: the files are hard links, for neither tantivy nor Lance writes
+//! into a file that is complete.
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use turnflow_engine::state::StateDirectory;
+
+/// Its name in the state directory.
+const NAME: &str = "verify";
+/// At removing it.
+const ATTEMPTS: usize = 10;
+
+/// Why it cannot be made.
+#[derive(Debug, thiserror::Error)]
+#[error("cannot {action} `{}`: {source}", path.display())]
+pub struct ShadowError {
+    action: &'static str,
+    path: PathBuf,
+    source: io::Error,
+}
+
+/// It is there while this is.
+pub struct Shadow {
+    path: PathBuf,
+}
+
+impl Shadow {
+    /// Makes it within the state directory, which this process holds.
+    pub fn make(state: &StateDirectory) -> Result<Self, ShadowError> {
+        let path = state.path().join(NAME);
+        if path.exists() {
+            // Of a process that was killed.
+            fs::remove_dir_all(&path).map_err(failed("clear", &path))?;
+        }
+        let shadow = Self { path };
+        let corpora = state.path().join("corpora");
+        if corpora.is_dir() {
+            link(&corpora, &shadow.path.join("corpora"))?;
+        }
+        Ok(shadow)
+    }
+
+    /// Where it is.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+}
+
+impl Drop for Shadow {
+    fn drop(&mut self) {
+        // The stores' own threads may write for a moment longer; what is left in the end goes
+        // the next time.
+        let removed = (0..ATTEMPTS).find_map(|_| match fs::remove_dir_all(&self.path) {
+            Err(error) if error.kind() == io::ErrorKind::DirectoryNotEmpty => None,
+            result => Some(result),
+        });
+        match removed {
+            Some(Err(error)) if error.kind() != io::ErrorKind::NotFound => {
+                tracing::warn!(%error, path = %self.path.display(), "what was made for the comparison is left behind");
+            }
+            _ => {}
+        }
+    }
+}
+
+fn failed(action: &'static str, path: &Path) -> impl FnOnce(io::Error) -> ShadowError {
+    let path = path.to_owned();
+    move |source| ShadowError { action, path, source }
+}
+
+fn link(from: &Path, to: &Path) -> Result<(), ShadowError> {
+    fs::create_dir_all(to).map_err(failed("create", to))?;
+    for entry in fs::read_dir(from).map_err(failed("read", from))? {
+        let entry = entry.map_err(failed("read", from))?;
+        let (from, to) = (entry.path(), to.join(entry.file_name()));
+        if entry.file_type().map_err(failed("read", &from))?.is_dir() {
+            link(&from, &to)?;
+            continue;
+        }
+        // Locks are of the process, and what is not complete yet is written again.
+        let name = entry.file_name();
+        let name = name.to_string_lossy();
+        if name.ends_with(".lock") || name.ends_with(".new") {
+            continue;
+        }
+        // Where the file system knows no links, a copy does.
+        if fs::hard_link(&from, &to).is_err() {
+            fs::copy(&from, &to).map_err(failed("copy", &from))?;
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_written_there_leaves_the_state_as_it_is() {
+        let dir = tempfile::tempdir().unwrap();
+        let state = StateDirectory::open(dir.path()).unwrap();
+        let index = state.index("docs", "words").unwrap();
+        fs::write(index.join("meta.json"), "old").unwrap();
+        fs::write(index.join(".writer.lock"), "").unwrap();
+        let shadow = Shadow::make(&state).unwrap();
+        let there = shadow.path().join("corpora/docs/words");
+        assert_eq!(fs::read_to_string(there.join("meta.json")).unwrap(), "old");
+        assert!(!there.join(".writer.lock").exists());
+        fs::write(there.join("meta.json.new"), "new").unwrap();
+        fs::rename(there.join("meta.json.new"), there.join("meta.json")).unwrap();
+        assert_eq!(fs::read_to_string(index.join("meta.json")).unwrap(), "old");
+        let path = shadow.path().to_owned();
+        drop(shadow);
+        assert!(!path.exists() && index.join("meta.json").exists());
+    }
+}
