@@ -5,6 +5,7 @@
 mod checks;
 mod kill;
 mod random;
+mod recover;
 mod reload;
 mod soak;
 mod world;
@@ -41,6 +42,14 @@ enum How {
         /// How often.
         #[arg(long, default_value_t = 1000)]
         times: u32,
+    },
+    /// Index many chunks, and measure how long another process takes to its first answer.
+    Recover {
+        #[command(flatten)]
+        common: Common,
+        /// Chunks, of a few words each.
+        #[arg(long, default_value_t = 100_000)]
+        chunks: u32,
     },
     /// Turns, edits and deletes at a steady rate, with memory, files and latency plotted.
     Soak {
@@ -97,6 +106,7 @@ pub(super) fn run(args: &TortureArgs) -> Outcome {
     match &args.how {
         How::Kill { common, times } => kill::run(common, *times),
         How::Reload { common, times } => reload::run(common, *times),
+        How::Recover { common, chunks } => recover::run(common, *chunks),
         How::Soak { common, seconds, rate, edits } => {
             soak::run(common, &soak::Load { seconds: *seconds, rate: *rate, edits: *edits })
         }

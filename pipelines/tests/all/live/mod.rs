@@ -1,10 +1,12 @@
 //! Pipelines that run: live corpora, live logs, and what must hold of both.
 
+mod disks;
 mod embedding;
 mod late;
 pub(crate) mod rebuild;
 mod reload;
 mod resume;
+mod standing;
 mod workers;
 
 use std::fs;
