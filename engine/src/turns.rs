@@ -243,11 +243,14 @@ impl Feedback {
     }
 }
 
+type Inlets = HashMap<(u64, Arc<str>), Rc<Inlet>>;
+
 /// What the dataflows of one worker know of each other: where turns go into a generation, and
 /// where they are told of when they are delivered.
 #[derive(Default)]
 pub struct Local {
-    inlets: RefCell<HashMap<(u64, Arc<str>), Rc<Inlet>>>,
+    /// By generation and source.
+    inlets: RefCell<Inlets>,
     feedbacks: RefCell<HashMap<Arc<str>, Feedback>>,
     standing: Standing,
 }
