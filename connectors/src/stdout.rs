@@ -103,6 +103,10 @@ fn text(answer: &AnswerRecord) -> String {
     if answer.revision > 0 {
         let _ = write!(out, ", revision {}", answer.revision);
     }
+    if answer.retracted {
+        out.push_str(" [withdrawn]\n\n");
+        return out;
+    }
     match answer.status {
         Status::Answered => {}
         Status::Idk => out.push_str(" [not in the documents]"),

@@ -15,7 +15,8 @@ pub struct Outline {
     models: BTreeMap<Arc<str>, Part>,
     corpora: BTreeMap<Arc<str>, Part>,
     nodes: BTreeMap<Arc<str>, Part>,
-    conversations: Option<(Conversations, AnswerMode)>,
+    conversations: Option<Conversations>,
+    mode: AnswerMode,
 }
 
 /// A part of a plan.
@@ -58,7 +59,8 @@ impl Outline {
             models: models.collect(),
             corpora: corpora.collect(),
             nodes: nodes.collect(),
-            conversations: Some((plan.conversations.clone(), plan.mode.clone())),
+            conversations: Some(plan.conversations.clone()),
+            mode: plan.mode.clone(),
         }
     }
 }
@@ -92,8 +94,10 @@ pub struct PlanDiff {
     pub corpora: BTreeMap<Arc<str>, Fate>,
     /// Nodes.
     pub nodes: BTreeMap<Arc<str>, Fate>,
-    /// Whether the bounds of conversations differ, or how long answers stand.
+    /// Whether the bounds of conversations differ.
     pub conversations: bool,
+    /// Whether answers stand in one and not in the other, or for longer.
+    pub mode: bool,
     /// Whether the hashes differ.
     pub hash: bool,
 }
@@ -113,13 +117,19 @@ impl PlanDiff {
             reasons
         });
         let conversations = old.conversations != new.conversations;
-        Self { models, corpora, nodes, conversations, hash: old.hash != new.hash }
+        let mode = old.mode != new.mode;
+        Self { models, corpora, nodes, conversations, mode, hash: old.hash != new.hash }
     }
 
     /// Whether there is nothing to do.
     pub fn is_empty(&self) -> bool {
         let kept = |fates: &BTreeMap<Arc<str>, Fate>| fates.values().all(|fate| *fate == Fate::Kept);
-        kept(&self.models) && kept(&self.corpora) && kept(&self.nodes) && !self.conversations && !self.hash
+        kept(&self.models)
+            && kept(&self.corpora)
+            && kept(&self.nodes)
+            && !self.conversations
+            && !self.mode
+            && !self.hash
     }
 
     /// Whether a part is the same in both.
@@ -180,7 +190,11 @@ impl fmt::Display for PlanDiff {
         }
         if self.conversations {
             writeln!(f, "  ~ conversations")?;
-        } else if !any && self.hash {
+        }
+        if self.mode {
+            writeln!(f, "  ~ mode")?;
+        }
+        if !any && !self.conversations && !self.mode && self.hash {
             writeln!(f, "  ~ the rest of the file")?;
         }
         match kept.is_empty() {
@@ -213,6 +227,7 @@ mod tests {
             corpora: simple(corpora),
             nodes: nodes.iter().map(|(id, part)| ((*id).into(), part.clone())).collect(),
             conversations: None,
+            mode: AnswerMode::Once,
         }
     }
 

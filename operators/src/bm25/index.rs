@@ -166,6 +166,10 @@ impl Bm25Index {
         // The default never merges because of deletes.
         merges.set_del_docs_ratio_before_merge(0.3);
         writer.set_merge_policy(Box::new(merges));
+        // What a killed process has left and not committed.
+        if let Err(error) = writer.garbage_collect_files().wait() {
+            tracing::warn!(%error, "files of an interrupted commit stay");
+        }
         let reader =
             index.reader_builder().reload_policy(ReloadPolicy::Manual).try_into().map_err(store("open a reader"))?;
         let mut this = Self {

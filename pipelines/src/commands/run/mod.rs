@@ -92,14 +92,20 @@ pub(super) fn run(args: &RunArgs) -> Outcome {
     reloads.end();
     drop(reloads);
     let (delivered, recovered, dead) = (engine.delivered(), engine.recovered(), engine.dead_letters());
+    let revised = engine.revised();
     match Arc::try_unwrap(engine) {
         Ok(engine) => engine.join()?,
         Err(engine) => engine.check()?,
     }
     let count = |count: u64, one: &str| format!("{count} {one}{}", if count == 1 { "" } else { "s" });
+    let revised = if revised == 0 { String::new() } else { format!(", {} revised", count(revised, "answer")) };
     let before = if recovered == 0 { String::new() } else { format!(", {recovered} had been before") };
     let letters = if dead == 0 { String::new() } else { format!(", {}", count(dead, "dead letter")) };
-    eprintln!("{} answered{before}{letters}, {:.1} s", count(delivered as u64, "turn"), begun.elapsed().as_secs_f64());
+    eprintln!(
+        "{} answered{before}{revised}{letters}, {:.1} s",
+        count(delivered as u64, "turn"),
+        begun.elapsed().as_secs_f64()
+    );
     if args.once && delivered == 0 && recovered == 0 {
         eprintln!("nothing was new: what an earlier run answered stays answered while its answers are there");
     }
