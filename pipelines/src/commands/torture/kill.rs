@@ -24,6 +24,7 @@ pub(super) fn run(common: &Common, times: u32) -> Outcome {
         let (from, to) = if world.random.below(4) == 0 { SHORT_LIFE } else { LIFE };
         short += usize::from(to == SHORT_LIFE.1);
         let end = Instant::now() + Duration::from_millis((from + world.random.below(to - from)) as u64);
+        let mut was_invalid = false;
         while Instant::now() < end {
             match world.random.below(10) {
                 0..=5 => {
@@ -36,14 +37,14 @@ pub(super) fn run(common: &Common, times: u32) -> Outcome {
                     edits += 1;
                 }
                 8 => {
-                    world.reshape()?;
+                    was_invalid |= !world.reshape()?;
                     reshapes += 1;
                 }
                 _ => {}
             }
             if let Some(status) = child.try_wait()? {
                 // It may have begun by reading a file that was just being made invalid.
-                if status.code() == Some(1) && !world.valid {
+                if status.code() == Some(1) && was_invalid {
                     break;
                 }
                 let log = std::fs::read_to_string(world.dir.join("log")).unwrap_or_default();
