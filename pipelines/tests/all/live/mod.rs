@@ -2,6 +2,7 @@
 
 mod embedding;
 mod late;
+mod maintain;
 pub(crate) mod rebuild;
 mod reload;
 mod resume;
