@@ -164,6 +164,7 @@ pub(crate) fn answer() -> AnswerRecord {
         turn: 2,
         revision: 0,
         key: "k".into(),
+        retracted: false,
         status: Status::Answered,
         query: "how long".into(),
         answer: "Seven years.".into(),

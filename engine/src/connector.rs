@@ -328,8 +328,11 @@ pub trait KeptAnswers {
     /// all of them, without a mark or if what it was taken of is not there any more. Gives
     /// whether it is. An answer that was not written to its end is taken away.
     fn recover(&mut self, since: Option<&SinkMark>) -> Result<bool, ConnectorError>;
-    /// Of an answer with this key that [`KeptAnswers::recover`] has found, the text.
+    /// Of an answer with this [`AnswerRecord::delivery_key`] that [`KeptAnswers::recover`] has
+    /// found, the text.
     fn found(&mut self, key: &str) -> Option<Arc<str>>;
+    /// The same answer's record.
+    fn record(&mut self, key: &str) -> Option<AnswerRecord>;
 }
 
 /// A connector that cannot work at all.

@@ -130,6 +130,31 @@ impl Default for Maintenance {
     }
 }
 
+/// How long an answer stands.
+#[derive(Clone, Debug, Default, PartialEq, Eq, serde::Deserialize)]
+pub enum AnswerMode {
+    /// A turn is answered once, as of the epoch it reads.
+    #[default]
+    Once,
+    /// A turn goes on standing: when a new epoch changes what it retrieves, its answer is
+    /// withdrawn and it is answered again.
+    Live {
+        /// Turns that stand at once, at most; the oldest go first.
+        #[serde(default = "default_standing")]
+        standing: usize,
+        /// Seconds that a turn stands.
+        #[serde(default = "default_ttl_s")]
+        ttl_s: u64,
+    },
+}
+
+fn default_standing() -> usize {
+    1000
+}
+fn default_ttl_s() -> u64 {
+    86_400
+}
+
 /// A pipeline that may run.
 pub struct Plan {
     /// Its name.
@@ -147,6 +172,8 @@ pub struct Plan {
     pub conversations: Conversations,
     /// When what is stored is kept in shape.
     pub maintenance: Maintenance,
+    /// Whether turns are answered again.
+    pub mode: AnswerMode,
     /// Where dead letters go; the state directory's `dead-letters.jsonl` if not given.
     pub dead_letters: Option<FilePath>,
     /// Files whose texts are part of what it says, as prompts are.

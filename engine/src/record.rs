@@ -109,6 +109,8 @@ pub struct Turn {
     pub sequence: u64,
     /// The node that it came in by.
     pub source: Arc<str>,
+    /// What the sinks have of it, by node, if it is being answered again.
+    pub standing: Option<Arc<BTreeMap<Arc<str>, AnswerRecord>>>,
     /// The same whenever this record of its source is read.
     pub key: Arc<str>,
 }
@@ -310,6 +312,9 @@ pub struct AnswerRecord {
     /// receiver knows what it has already.
     #[serde(default)]
     pub key: Arc<str>,
+    /// The answer of this key and revision is withdrawn: another follows.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub retracted: bool,
     /// What became of it.
     pub status: Status,
     /// What was asked of the retrievers.
@@ -334,6 +339,26 @@ pub struct AnswerRecord {
 }
 
 impl AnswerRecord {
+    /// What tells the deliveries of a turn apart: its first answer has the key alone.
+    pub fn delivery_key(key: &str, revision: u64, retracted: bool) -> String {
+        match (revision, retracted) {
+            (0, false) => key.to_owned(),
+            (revision, false) => format!("{key}/{revision}"),
+            (revision, true) => format!("{key}/{revision}-"),
+        }
+    }
+
+    /// Whether another record says the same, whatever it cost and by which scores.
+    pub fn says_what(&self, other: &Self) -> bool {
+        let hits = |record: &Self| -> Vec<(Arc<str>, Arc<str>)> {
+            record.hits.iter().map(|hit| (hit.passage.clone(), hit.text.clone())).collect()
+        };
+        self.status == other.status
+            && self.query == other.query
+            && self.answer == other.answer
+            && hits(self) == hits(other)
+    }
+
     /// Whether the record has a field of this name, which one that a turn brings may not be.
     pub fn has(field: &str) -> bool {
         const FIELDS: [&str; 13] = [

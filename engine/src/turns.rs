@@ -16,6 +16,7 @@ mod inlet;
 mod node;
 mod sink;
 mod source;
+mod standing;
 
 pub(crate) use sink::record;
 
@@ -23,7 +24,7 @@ use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::rc::Rc;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::time::Instant;
 
 use crossbeam_channel::Receiver;
@@ -33,10 +34,11 @@ use timely::dataflow::{ProbeHandle, Scope, StreamVec};
 use timely::scheduling::Activator;
 
 use self::inlet::Inlet;
+use self::standing::Standing;
 use crate::component::Operator;
 use crate::connector::{Place, SourcedTurn};
 use crate::durable::{Durable, Ledger, SinkHandle};
-use crate::plan::Conversations;
+use crate::plan::{AnswerMode, Conversations};
 use crate::publish::Epochs;
 use crate::record::{Item, Stamp, TurnRecord, Utterance};
 use crate::wake::WakeSlot;
@@ -76,6 +78,8 @@ pub struct Generation {
     pub nodes: Vec<RunningNode>,
     /// For answers; its epoch is each turn's own.
     pub stamp: Stamp,
+    /// Whether its turns are answered again.
+    pub mode: AnswerMode,
     /// The indexes that its operators read, by corpus.
     pub indexes: BTreeMap<Arc<str>, BTreeSet<String>>,
 }
@@ -160,6 +164,8 @@ pub struct TurnsShared {
     pub delivered: AtomicUsize,
     /// Turns that an earlier process had answered.
     pub recovered: AtomicU64,
+    /// Answers that took the place of another.
+    pub revised: AtomicU64,
     /// Continues operators' calls.
     pub handle: tokio::runtime::Handle,
     /// Is told every value.
@@ -237,12 +243,16 @@ impl Feedback {
     }
 }
 
+type Inlets = HashMap<(u64, Arc<str>), Rc<Inlet>>;
+
 /// What the dataflows of one worker know of each other: where turns go into a generation, and
 /// where they are told of when they are delivered.
 #[derive(Default)]
 pub struct Local {
-    inlets: RefCell<HashMap<(u64, Arc<str>), Rc<Inlet>>>,
+    /// By generation and source.
+    inlets: RefCell<Inlets>,
     feedbacks: RefCell<HashMap<Arc<str>, Feedback>>,
+    standing: Standing,
 }
 
 impl Local {
@@ -255,6 +265,23 @@ impl Local {
             }
             !closes
         });
+    }
+
+    /// Takes the standing turns over that an earlier process has left to this worker.
+    pub fn load(&self, shared: &TurnsShared, index: usize, peers: usize) {
+        self.standing.load(shared, index, peers);
+    }
+
+    /// Has turns answered again that a new epoch may have changed.
+    pub fn answer_again(&self, shared: &TurnsShared) {
+        if shared.ready.load(Ordering::Acquire) {
+            self.standing.advance(shared, self);
+        }
+    }
+
+    /// Whether no standing turn is to be answered again.
+    pub fn is_settled(&self, shared: &TurnsShared) -> bool {
+        shared.ready.load(Ordering::Acquire) && self.standing.is_settled(shared)
     }
 
     fn inlet(&self, generation: u64, source: &Arc<str>) -> Option<Rc<Inlet>> {
@@ -299,7 +326,7 @@ pub fn build_generation(
             }
             Running::Operator(operator) => node::build(scope, node, operator.clone(), inputs, shared.clone()),
             Running::Sink(sink) => {
-                sink::build(scope, node, sink.clone(), inputs, generation.stamp.clone(), shared.clone())
+                sink::build(scope, node, sink.clone(), inputs, generation, shared.clone(), local.clone())
             }
         };
         streams.push(stream);
@@ -312,7 +339,7 @@ pub fn build_generation(
         *ends.entry(nodes[source].id.clone()).or_default() += 1;
     }
     let leaf_streams = leaves.iter().map(|&leaf| streams[leaf].clone()).collect();
-    deliver::build(scope, leaf_streams, ends, local.clone(), shared.clone());
+    deliver::build(scope, leaf_streams, ends, generation.mode.clone(), local.clone(), shared.clone());
 }
 
 /// The sources from which values reach a node.

@@ -6,13 +6,13 @@
 //!
 //! The sentences of the first passages are embedded, and those nearest to the query (cosine)
 //! are given in the order in which they stand, each with the number of its passage among the
-//! answer's hits: `[1]`. The answer's support is the best cosine. Choosing sentences by
+//! answer's hits: `[1]`. The answer's support is the best cosine. Without a model, words stand in for vectors. Choosing sentences by
 //! their likeness to the query is the oldest kind of extractive summary (Carbonell and
 //! Goldstein 1998 call it query relevance).
 //!
 //! Cost: one model input a sentence that has not been seen lately.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use futures::FutureExt;
@@ -30,6 +30,7 @@ use turnflow_engine::spec::from_tree;
 
 use crate::models::embedder;
 use crate::sentences::sentence_ranges;
+use crate::words::{is_function, lower, words};
 
 /// The table's entry.
 pub const KIND: OperatorKind = OperatorKind {
@@ -54,8 +55,10 @@ pub struct ExtractiveAnswerConfig {
     /// The node that gives hits.
     #[serde(rename = "input")]
     _input: String,
-    /// The model that compares sentences with the query.
-    pub model: String,
+    /// The model that compares sentences with the query. Default `None`: they are compared by
+    /// the words that they share with it.
+    #[serde(default)]
+    pub model: Option<String>,
     /// Passages to look into, from the first. Default 5.
     #[serde(default = "default_passages")]
     pub passages: usize,
@@ -85,23 +88,25 @@ impl OperatorConfig for ExtractiveAnswerConfig {
     }
 
     fn models(&self) -> Vec<ModelUse<'_>> {
-        vec![ModelUse { field: "model", name: &self.model, ability: Ability::Embed }]
+        let of = |name| ModelUse { field: "model", name, ability: Ability::Embed };
+        self.model.iter().map(|name| of(name.as_str())).collect()
     }
 
     fn explain(&self) -> String {
         let Self { model, passages, sentences, margin, .. } = self;
-        format!("model: {model:?}, passages: {passages}, sentences: {sentences}, margin: {margin}")
+        let model = model.as_deref().map_or("None".to_owned(), |model| format!("{model:?}"));
+        format!("model: {model}, passages: {passages}, sentences: {sentences}, margin: {margin}")
     }
 
     fn build(&self, models: &Models) -> Result<Arc<dyn Operator>, BuildError> {
-        let embedder = embedder(models, &self.model, "ExtractiveAnswer")?;
+        let embedder = self.model.as_ref().map(|model| embedder(models, model, "ExtractiveAnswer")).transpose()?;
         Ok(Arc::new(ExtractiveAnswer { config: self.clone(), embedder, seen: Mutex::default() }))
     }
 }
 
 struct ExtractiveAnswer {
     config: ExtractiveAnswerConfig,
-    embedder: Arc<dyn Embedder>,
+    embedder: Option<Arc<dyn Embedder>>,
     seen: Mutex<Seen>,
 }
 
@@ -146,11 +151,15 @@ impl Operator for ExtractiveAnswer {
             let sentences = sentences(hits);
             let (text, support) = if sentences.is_empty() {
                 (String::new(), None)
-            } else {
-                let asked = self.embedder.embed(vec![query.text.to_string()], Role::Query, Urgency::Turn);
-                let (asked, vectors) = futures::join!(asked, self.vectors(&sentences));
+            } else if let Some(embedder) = &self.embedder {
+                let asked = embedder.embed(vec![query.text.to_string()], Role::Query, Urgency::Turn);
+                let (asked, vectors) = futures::join!(asked, self.vectors(&**embedder, &sentences));
                 let asked = asked?.into_iter().next().unwrap_or_else(|| Vector::from([]));
                 let cosines: Vec<f32> = vectors?.iter().map(|vector| cosine(&asked, vector)).collect();
+                compose(&sentences, &cosines, self.config.sentences, self.config.margin)
+            } else {
+                let asked = content_words(&query.text);
+                let cosines: Vec<f32> = sentences.iter().map(|sentence| shared(&asked, &sentence.text)).collect();
                 compose(&sentences, &cosines, self.config.sentences, self.config.margin)
             };
             let status = if text.is_empty() { Status::Idk } else { Status::Answered };
@@ -170,7 +179,7 @@ impl Operator for ExtractiveAnswer {
 
 impl ExtractiveAnswer {
     /// One vector a sentence; the model is asked for those that are new.
-    async fn vectors(&self, sentences: &[Sentence]) -> Result<Vec<Vector>, InferenceError> {
+    async fn vectors(&self, embedder: &dyn Embedder, sentences: &[Sentence]) -> Result<Vec<Vector>, InferenceError> {
         let keys: Vec<blake3::Hash> = sentences.iter().map(|sentence| blake3::hash(sentence.text.as_bytes())).collect();
         let mut known: HashMap<blake3::Hash, Vector> = HashMap::new();
         let mut new: Vec<(blake3::Hash, String)> = Vec::new();
@@ -185,7 +194,7 @@ impl ExtractiveAnswer {
             }
         }
         let (new_keys, texts): (Vec<_>, Vec<_>) = new.into_iter().unzip();
-        let vectors = self.embedder.embed(texts, Role::Passage, Urgency::Turn).await?;
+        let vectors = embedder.embed(texts, Role::Passage, Urgency::Turn).await?;
         let mut seen = self.seen.lock();
         for (key, vector) in new_keys.into_iter().zip(vectors) {
             seen.put(key, vector.clone());
@@ -225,6 +234,18 @@ fn plain(text: &str) -> String {
     text.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
+/// Words that say what a text is about, each once.
+fn content_words(text: &str) -> HashSet<String> {
+    words(text).iter().map(|word| lower(word.text)).filter(|word| !is_function(word)).collect()
+}
+
+/// The cosine of two texts' content words, each counted once (Salton's vector space).
+fn shared(asked: &HashSet<String>, text: &str) -> f32 {
+    let said = content_words(text);
+    let both = asked.intersection(&said).count() as f32;
+    if both > 0.0 { both / (asked.len() as f32 * said.len() as f32).sqrt() } else { 0.0 }
+}
+
 fn cosine(a: &[f32], b: &[f32]) -> f32 {
     let dot = |a: &[f32], b: &[f32]| a.iter().zip(b).map(|(a, b)| a * b).sum::<f32>();
     let norms = (dot(a, a) * dot(b, b)).sqrt();
@@ -256,6 +277,16 @@ mod tests {
         assert_eq!(compose(&sentences, &[0.5, 0.1, 0.55], 2, 0.1), ("A. [1] C. [3]".into(), Some(0.55)));
         assert_eq!(compose(&sentences, &[0.2, 0.1, 0.55], 2, 0.1), ("C. [3]".into(), Some(0.55)));
         assert_eq!(compose(&[], &[], 2, 0.1), (String::new(), None));
+    }
+
+    #[test]
+    fn without_a_model_shared_words_decide() {
+        let asked = content_words("When does the ferry leave?");
+        assert!(
+            shared(&asked, "The ferry leaves; they leave at noon.") > shared(&asked, "The ferry is old and rusty.")
+        );
+        assert_eq!(shared(&asked, "A gull sat on the lamp."), 0.0);
+        assert_eq!(shared(&content_words(""), "A gull."), 0.0);
     }
 
     #[test]

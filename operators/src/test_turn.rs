@@ -20,6 +20,7 @@ pub(crate) fn turn(history: &[&str], text: &str) -> Turn {
         entered_us: 0,
         sequence: 0,
         source: "turns".into(),
+        standing: None,
         key: "k".into(),
     }
 }

@@ -261,4 +261,8 @@ impl KeptAnswers for JsonLinesSink {
     fn found(&mut self, key: &str) -> Option<Arc<str>> {
         self.found.answer(key)
     }
+
+    fn record(&mut self, key: &str) -> Option<AnswerRecord> {
+        serde_json::from_slice(&self.found.line(key)?).ok()
+    }
 }

@@ -66,7 +66,7 @@ impl Found {
                 Line::TooLong { start, .. } => (start, None),
             };
             let is_whole = fields.is_some();
-            if let Some(key) = fields.and_then(|fields| fields.key) {
+            if let Some(key) = fields.and_then(|fields| fields.delivery_key()) {
                 self.answers.insert(hash_of(&key), At { file: self.files.len(), start, length });
             }
             if !finished {
@@ -80,6 +80,13 @@ impl Found {
         Ok(torn)
     }
 
+    /// The line with this key.
+    pub(super) fn line(&mut self, key: &str) -> Option<Vec<u8>> {
+        let at = self.answers.get(&hash_of(key))?;
+        let line = read(self.files.get_mut(at.file)?, at).ok()?;
+        (fields_of(&line, false)?.delivery_key().as_deref() == Some(key)).then_some(line)
+    }
+
     /// The answer of the line with this key.
     pub(super) fn answer(&mut self, key: &str) -> Option<Arc<str>> {
         let at = self.answers.get(&hash_of(key))?;
@@ -87,7 +94,7 @@ impl Found {
         match read(file, at) {
             Ok(line) => {
                 let fields = fields_of(&line, true)?;
-                (fields.key.as_deref() == Some(key)).then(|| fields.answer.unwrap_or_default().into())
+                (fields.delivery_key().as_deref() == Some(key)).then(|| fields.answer.unwrap_or_default().into())
             }
             // It is there all the same, and must not be written twice.
             Err(error) => {

@@ -30,7 +30,7 @@ use self::store::Store;
 pub use self::store::StoreError;
 use crate::component::{Footprint, Maintained};
 use crate::connector::{Place, SinkMark};
-use crate::record::Utterance;
+use crate::record::{AnswerRecord, Turn, Utterance};
 
 /// Between checkpoints.
 const INTERVAL: Duration = Duration::from_secs(1);
@@ -47,6 +47,8 @@ pub struct SourceCheckpoint {
     pub place: Place,
     /// Answers to what is behind the place are behind these.
     pub marks: Marks,
+    /// Answers to what is before it are before these.
+    pub written: Marks,
     /// The corpus epoch at that time.
     pub epoch: u64,
 }
@@ -71,6 +73,17 @@ impl StoredConversation {
     }
 }
 
+/// A turn that is to be answered again when what it retrieves changes.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct StoredTurn {
+    /// As it was answered last.
+    pub turn: Arc<Turn>,
+    /// What the sinks have of it, by node.
+    pub records: BTreeMap<Arc<str>, AnswerRecord>,
+    /// Seconds since the Unix epoch, of its first answer.
+    pub since: u64,
+}
+
 type Key = (Arc<str>, Arc<str>);
 
 /// What outlives the process; nothing does, without a state directory.
@@ -86,6 +99,8 @@ pub struct Durable {
 struct State {
     /// Conversations that have changed since the last checkpoint.
     pending: HashMap<Key, StoredConversation>,
+    /// Standing turns that have changed since, or have gone.
+    standing: HashMap<Arc<str>, Option<StoredTurn>>,
     ledgers: Vec<Weak<Ledger>>,
     sinks: Vec<Weak<SinkHandle>>,
     committed: HashMap<Arc<str>, SourceCheckpoint>,
@@ -153,6 +168,18 @@ impl Durable {
         }
     }
 
+    /// Standing turns of an earlier process.
+    pub fn standing(&self) -> Vec<StoredTurn> {
+        self.store.as_ref().map(Store::standing).unwrap_or_default()
+    }
+
+    /// Notes a standing turn, or that it stands no more.
+    pub fn put_standing(&self, key: &Arc<str>, turn: Option<StoredTurn>) {
+        if self.store.is_some() {
+            self.state.lock().standing.insert(key.clone(), turn);
+        }
+    }
+
     /// Writes a checkpoint, if there is anything new.
     pub fn commit(&self, epoch: u64) -> Result<(), StoreError> {
         let Some(store) = &self.store else { return Ok(()) };
@@ -164,24 +191,25 @@ impl Durable {
             (ledgers, sinks)
         };
         // Before the conversations are taken: what is ticked off has been put.
-        let lows = ledgers.iter().filter_map(|ledger| {
-            let (place, marks) = ledger.low()?;
-            Some((ledger.source().clone(), SourceCheckpoint { place, marks, epoch }))
-        });
-        let lows: Vec<_> = lows.collect();
-        let (pending, new) = {
+        let lows: Vec<_> = ledgers.iter().filter_map(|ledger| Some((ledger.source().clone(), ledger.low()?))).collect();
+        // And after: what is applied is written.
+        let written: Marks = sinks.iter().filter_map(|sink| Some((sink.id().clone(), sink.mark()?))).collect();
+        let checkpoint =
+            |(source, (place, marks))| (source, SourceCheckpoint { place, marks, written: written.clone(), epoch });
+        let lows: Vec<(Arc<str>, SourceCheckpoint)> = lows.into_iter().map(checkpoint).collect();
+        let (pending, standing, new) = {
             let mut state = self.state.lock();
             let is_new = |(source, low): &&(Arc<str>, SourceCheckpoint)| {
                 state.committed.get(source).is_none_or(|old| old.place != low.place)
             };
             let new: Vec<_> = lows.iter().filter(is_new).cloned().collect();
-            (std::mem::take(&mut state.pending), new)
+            (std::mem::take(&mut state.pending), std::mem::take(&mut state.standing), new)
         };
-        if pending.is_empty() && new.is_empty() {
+        if pending.is_empty() && standing.is_empty() && new.is_empty() {
             return Ok(());
         }
         let written = sinks.iter().try_for_each(|sink| sink.sync()).map_err(StoreError::Sink);
-        let written = written.and_then(|()| store.write(&new, &pending));
+        let written = written.and_then(|()| store.write(&new, &pending, &standing));
         let mut state = self.state.lock();
         match &written {
             Ok(()) => state.committed.extend(new),
@@ -189,6 +217,9 @@ impl Durable {
             Err(_) => {
                 for (key, knows) in pending {
                     state.pending.entry(key).or_insert(knows);
+                }
+                for (key, turn) in standing {
+                    state.standing.entry(key).or_insert(turn);
                 }
             }
         }

@@ -53,10 +53,25 @@ impl SinkHandle {
         self.sink.lock().kept()?.found(key)
     }
 
+    /// The newest revision of an answer that an earlier process has written, behind this one.
+    pub fn newer(&self, known: &AnswerRecord) -> Option<AnswerRecord> {
+        let mut sink = self.sink.lock();
+        let kept = sink.kept()?;
+        let mut newest: Option<AnswerRecord> = None;
+        for revision in known.revision + 1.. {
+            match kept.record(&AnswerRecord::delivery_key(&known.key, u64::from(revision), false)) {
+                Some(record) => newest = Some(record),
+                None => break,
+            }
+        }
+        newest
+    }
+
     /// Delivers an answer, unless an earlier process has.
     pub fn deliver(&self, record: &AnswerRecord) -> Result<(), ConnectorError> {
         let mut sink = self.sink.lock();
-        if record.revision == 0 && sink.kept().is_some_and(|kept| kept.found(&record.key).is_some()) {
+        let key = AnswerRecord::delivery_key(&record.key, u64::from(record.revision), record.retracted);
+        if sink.kept().is_some_and(|kept| kept.found(&key).is_some()) {
             return Ok(());
         }
         let delivered = sink.deliver(record);

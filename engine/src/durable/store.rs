@@ -8,12 +8,14 @@ use parking_lot::Mutex;
 use redb::{Database, ReadableDatabase, ReadableTable, TableDefinition};
 use serde::de::DeserializeOwned;
 
-use super::{Key, SourceCheckpoint, StoredConversation};
+use super::{Key, SourceCheckpoint, StoredConversation, StoredTurn};
 use crate::connector::ConnectorError;
 
 const SOURCES: TableDefinition<'_, &str, &[u8]> = TableDefinition::new("sources");
 /// By source, a zero byte, and conversation.
 const CONVERSATIONS: TableDefinition<'_, &[u8], &[u8]> = TableDefinition::new("conversations");
+/// By key.
+const STANDING: TableDefinition<'_, &str, &[u8]> = TableDefinition::new("standing");
 /// Conversations that one transaction lets go.
 const EXPIRE_AT_ONCE: usize = 10_000;
 
@@ -84,6 +86,7 @@ impl Store {
         &self,
         sources: &[(Arc<str>, SourceCheckpoint)],
         conversations: &HashMap<Key, StoredConversation>,
+        standing: &HashMap<Arc<str>, Option<StoredTurn>>,
     ) -> Result<(), StoreError> {
         self.change(|database| {
             let transaction = database.begin_write()?;
@@ -96,9 +99,30 @@ impl Store {
                 for ((source, conversation), knows) in conversations {
                     table.insert(&*key(source, conversation), &*json(knows))?;
                 }
+                let mut table = transaction.open_table(STANDING)?;
+                for (key, turn) in standing {
+                    match turn {
+                        Some(turn) => drop(table.insert(&**key, &*json(turn))?),
+                        None => drop(table.remove(&**key)?),
+                    }
+                }
             }
             Ok(transaction.commit()?)
         })
+    }
+
+    /// Turns that are to be answered again when what they retrieve changes.
+    pub fn standing(&self) -> Vec<StoredTurn> {
+        let mut all = Vec::new();
+        if let Ok(database) = self.database()
+            && let Ok(transaction) = database.begin_read()
+            && let Ok(table) = transaction.open_table(STANDING)
+            && let Ok(entries) = table.iter()
+        {
+            let turns = entries.flatten().map(|(_, value)| serde_json::from_slice(value.value()));
+            all.extend(turns.filter_map(Result::ok));
+        }
+        all
     }
 
     pub fn forget(&self, source: &str) -> Result<(), StoreError> {
@@ -110,6 +134,10 @@ impl Store {
                 to.push(1);
                 let mut table = transaction.open_table(CONVERSATIONS)?;
                 table.retain_in(&*from..&*to, |_, _| false)?;
+                let of_source = |value: &[u8]| {
+                    serde_json::from_slice::<StoredTurn>(value).is_ok_and(|turn| *turn.turn.source == *source)
+                };
+                transaction.open_table(STANDING)?.retain(|_, value| !of_source(value))?;
             }
             Ok(transaction.commit()?)
         })
@@ -212,7 +240,7 @@ mod tests {
 
     fn checkpoint(end: u64) -> SourceCheckpoint {
         let place = Place { log: "l".into(), generation: 1, end, line: 2 };
-        SourceCheckpoint { place, marks: Default::default(), epoch: 3 }
+        SourceCheckpoint { place, marks: Default::default(), written: Default::default(), epoch: 3 }
     }
 
     fn knows(applied: u64, used: u64) -> StoredConversation {
@@ -233,7 +261,8 @@ mod tests {
                 (of("a", "young"), knows(5, 100)),
                 (of("b", "x"), knows(5, 100)),
             ]);
-            store.write(&[("a".into(), checkpoint(10)), ("b".into(), checkpoint(10))], &all).unwrap();
+            let sources = [("a".into(), checkpoint(10)), ("b".into(), checkpoint(10))];
+            store.write(&sources, &all, &HashMap::new()).unwrap();
         }
         let store = Store::open(&path).unwrap();
         assert_eq!(store.source("a"), Some(checkpoint(10)));

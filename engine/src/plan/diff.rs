@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::sync::Arc;
 
-use super::{Conversations, NodeKind, Plan};
+use super::{AnswerMode, Conversations, NodeKind, Plan};
 use crate::component::CorpusRef;
 
 /// What of a plan is compared with another: names and definitions, without what they build.
@@ -15,7 +15,7 @@ pub struct Outline {
     models: BTreeMap<Arc<str>, Part>,
     corpora: BTreeMap<Arc<str>, Part>,
     nodes: BTreeMap<Arc<str>, Part>,
-    conversations: Option<Conversations>,
+    conversations: Option<(Conversations, AnswerMode)>,
 }
 
 /// A part of a plan.
@@ -58,7 +58,7 @@ impl Outline {
             models: models.collect(),
             corpora: corpora.collect(),
             nodes: nodes.collect(),
-            conversations: Some(plan.conversations.clone()),
+            conversations: Some((plan.conversations.clone(), plan.mode.clone())),
         }
     }
 }
@@ -92,7 +92,7 @@ pub struct PlanDiff {
     pub corpora: BTreeMap<Arc<str>, Fate>,
     /// Nodes.
     pub nodes: BTreeMap<Arc<str>, Fate>,
-    /// Whether the bounds of conversations differ.
+    /// Whether the bounds of conversations differ, or how long answers stand.
     pub conversations: bool,
     /// Whether the hashes differ.
     pub hash: bool,

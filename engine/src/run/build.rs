@@ -278,6 +278,6 @@ impl Workshop {
         };
         let keys = |indexes: &BTreeMap<String, _>| indexes.keys().cloned().collect::<BTreeSet<String>>();
         let indexes = definitions.iter().map(|(corpus, indexes)| (corpus.clone(), keys(indexes))).collect();
-        Ok(Arc::new(Generation { number, nodes, stamp, indexes }))
+        Ok(Arc::new(Generation { number, nodes, stamp, mode: plan.mode.clone(), indexes }))
     }
 }

@@ -48,6 +48,9 @@ pub(super) struct Crew {
     holds: AtomicUsize,
     /// No more turns will come.
     finished: AtomicBool,
+    /// Workers begin with turns that an earlier process left standing, and hold until these are
+    /// up to date.
+    catch_up: AtomicBool,
     abort: AtomicBool,
 }
 
@@ -61,6 +64,7 @@ impl Crew {
             live: AtomicUsize::new(workers),
             holds: AtomicUsize::new(0),
             finished: AtomicBool::new(false),
+            catch_up: AtomicBool::new(false),
             abort: AtomicBool::new(false),
         })
     }
@@ -75,13 +79,20 @@ impl Crew {
         Done { done, missing: self.senders.len() }
     }
 
-    fn wake(&self) {
+    /// Has every worker look up.
+    pub fn wake(&self) {
         self.threads.lock().iter().flatten().for_each(Thread::unpark);
     }
 
     /// Turns may come until this is let go again.
     pub fn hold(&self) {
         self.holds.fetch_add(1, Ordering::AcqRel);
+    }
+
+    /// Standing turns are to be brought up to date before the run may end.
+    pub fn catch_up(&self) {
+        self.catch_up.store(true, Ordering::Release);
+        self.senders.iter().for_each(|_| self.hold());
     }
 
     /// With the last of them, no more turns will come.
@@ -131,6 +142,8 @@ impl Crew {
         let Some(commands) = self.receivers.lock()[index].take() else { return };
         let local = Rc::new(Local::default());
         let mut sources: Vec<(Arc<SourceHandle>, ProbeHandle<u64>)> = Vec::new();
+        local.load(shared, index, worker.peers());
+        let mut behind = self.catch_up.load(Ordering::Acquire);
         while !self.is_aborted() {
             for (command, told) in commands.try_iter() {
                 match command {
@@ -165,6 +178,13 @@ impl Crew {
                 }
                 !ended
             });
+            if !self.is_finished() {
+                local.answer_again(shared);
+                if behind && local.is_settled(shared) {
+                    behind = false;
+                    self.let_go();
+                }
+            }
             if self.is_finished() && commands.is_empty() {
                 local.close(|_| true);
                 if !worker.has_dataflows() {

@@ -190,6 +190,11 @@ impl Engine {
         self.inner.shop.shared.recovered.load(Ordering::Acquire)
     }
 
+    /// Answers that took the place of another, in a live pipeline.
+    pub fn revised(&self) -> u64 {
+        self.inner.shop.shared.revised.load(Ordering::Acquire)
+    }
+
     /// Turns that are read and not answered yet.
     pub fn outstanding(&self) -> usize {
         self.inner.shop.shared.outstanding.load(Ordering::Acquire)

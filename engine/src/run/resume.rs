@@ -6,7 +6,7 @@ use std::sync::Arc;
 use super::RunError;
 use super::build::Workshop;
 use crate::connector::{Mode, Place, SinkMark};
-use crate::durable::{SinkHandle, SourceCheckpoint};
+use crate::durable::{Marks, SinkHandle, SourceCheckpoint};
 use crate::turns::Generation;
 
 /// Behind which place each source goes on; those that are not named begin at the beginning.
@@ -24,8 +24,13 @@ pub(super) fn resume(shop: &Workshop, generation: &Generation) -> Result<BTreeMa
     let mut whole: BTreeSet<Arc<str>> = BTreeSet::new();
     let sinks = generation.sinks();
     for (sink, from) in &sinks {
-        let since = oldest_mark(sink, from, &checkpoints);
-        goes_on.insert(sink.id().clone(), recover(sink, since.as_ref())? && since.is_some());
+        let written = mark(sink, from, &checkpoints, |checkpoint| &checkpoint.written, u64::max);
+        let since = mark(sink, from, &checkpoints, |checkpoint| &checkpoint.marks, u64::min);
+        // That it has what it had is one question, what it got since another.
+        let has_all = written.is_some() && recover(sink, written.as_ref())?;
+        let since = since.filter(|_| has_all);
+        recover(sink, since.as_ref())?;
+        goes_on.insert(sink.id().clone(), since.is_some());
         if since.is_none() {
             whole.insert(sink.id().clone());
         }
@@ -66,21 +71,24 @@ fn recover(sink: &SinkHandle, since: Option<&SinkMark>) -> Result<bool, RunError
     sink.recover(since).map_err(|source| RunError::Source { name: format!("node {}", sink.id()), source })
 }
 
-/// Before everything that any of its sources may yet have to answer; `None` if one of them has
-/// no checkpoint that knows of the sink.
-fn oldest_mark(
+/// Of the marks that its sources' checkpoints have of a sink, the first or the last; `None` if one
+/// of the sources has none.
+fn mark(
     sink: &SinkHandle,
     from: &BTreeSet<Arc<str>>,
     checkpoints: &BTreeMap<Arc<str>, SourceCheckpoint>,
+    of: impl Fn(&SourceCheckpoint) -> &Marks,
+    choose: fn(u64, u64) -> u64,
 ) -> Option<SinkMark> {
-    let mut oldest: Option<SinkMark> = None;
+    let mut chosen: Option<SinkMark> = None;
     for source in from {
-        let mark = checkpoints.get(source)?.marks.get(sink.id())?;
-        match &oldest {
+        let mark = of(checkpoints.get(source)?).get(sink.id())?;
+        match &chosen {
+            // A file that was rotated between their checkpoints.
             Some(old) if old.log != mark.log => return None,
-            Some(old) if old.length <= mark.length => {}
-            _ => oldest = Some(mark.clone()),
+            Some(old) if choose(old.length, mark.length) == old.length => {}
+            _ => chosen = Some(mark.clone()),
         }
     }
-    oldest
+    chosen
 }

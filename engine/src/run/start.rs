@@ -16,7 +16,7 @@ use crate::corpus::{CorpusIndexes, CorpusShared, CorpusState, Preparing};
 use crate::dead_letter::DeadLetters;
 use crate::durable::Durable;
 use crate::memo::Memo;
-use crate::plan::{NodeKind, Outline, Plan};
+use crate::plan::{AnswerMode, NodeKind, Outline, Plan};
 use crate::publish::Epochs;
 use crate::state::{StateDirectory, StateError};
 use crate::turns::TurnsShared;
@@ -50,6 +50,7 @@ impl Engine {
             outstanding: AtomicUsize::new(0),
             delivered: AtomicUsize::new(0),
             recovered: AtomicU64::new(0),
+            revised: AtomicU64::new(0),
             handle: runtime.handle().clone(),
             observer: options.observer.clone(),
             started: Instant::now(),
@@ -80,8 +81,18 @@ impl Engine {
             leaving: Mutex::default(),
             stopping: AtomicBool::new(false),
         });
+        if shared.generation().is_some_and(|generation| generation.mode != AnswerMode::Once) {
+            crew.catch_up();
+        }
         crew.let_go();
         let workers = crew.start(&shared)?;
+        // Standing turns look at each new epoch, which comes to be off the workers.
+        let (mut epochs, woken) = (shared.epochs.subscribe(), crew.clone());
+        runtime.spawn(async move {
+            while epochs.changed().await.is_ok() {
+                woken.wake();
+            }
+        });
         runtime.spawn(announce_ready(feeds, inner.shop.clone()));
         runtime.spawn(keep_in_shape(Arc::downgrade(&inner)));
         let checkpoints = shared.durable.is_kept().then(|| {

@@ -205,6 +205,7 @@ impl Conversations {
                 entered_us,
                 sequence,
                 source: self.source.id.clone(),
+                standing: None,
                 key,
             });
             let item = Item { turn, value: Value::Turn, notes: Arc::default() };

@@ -11,6 +11,7 @@ use timely::dataflow::operators::generic::builder_rc::OperatorBuilder;
 use timely::dataflow::{Scope, StreamVec};
 
 use super::{Delivered, Local, TurnsShared};
+use crate::plan::AnswerMode;
 use crate::record::{Item, Value};
 
 struct Ending {
@@ -22,6 +23,7 @@ pub(super) fn build<'s>(
     scope: Scope<'s, u64>,
     leaves: Vec<StreamVec<'s, u64, Item>>,
     ends: HashMap<Arc<str>, usize>,
+    mode: AnswerMode,
     local: Rc<Local>,
     shared: Arc<TurnsShared>,
 ) {
@@ -45,6 +47,14 @@ pub(super) fn build<'s>(
                         let reply = ending.remove(&turn.sequence).and_then(|ending| ending.reply);
                         shared.epochs.unpin(turn.epoch);
                         shared.outstanding.fetch_sub(1, Ordering::AcqRel);
+                        if mode != AnswerMode::Once || turn.standing.is_some() {
+                            local.standing.settle(&turn, &mode, &shared);
+                        }
+                        if turn.standing.is_some() {
+                            // Its conversation has gone on long since.
+                            shared.wake_sources();
+                            continue;
+                        }
                         shared.delivered.fetch_add(1, Ordering::AcqRel);
                         if let Some(feedback) = local.feedbacks.borrow().get(&turn.source) {
                             feedback.send(Delivered {

@@ -4,7 +4,9 @@
 //! the turns count as in flight, which holds the sources back.
 
 use std::collections::VecDeque;
+use std::rc::Rc;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use serde_json::Map;
@@ -15,20 +17,31 @@ use timely::dataflow::operators::generic::OutputBuilder;
 use timely::dataflow::operators::generic::builder_rc::OperatorBuilder;
 use timely::dataflow::{Scope, StreamVec};
 
-use super::{RunningNode, TurnsShared};
+use super::standing::revision;
+use super::{Generation, Local, RunningNode, TurnsShared};
 use crate::durable::SinkHandle;
+use crate::plan::AnswerMode;
 use crate::record::{AnswerRecord, HitRecord, Item, Stamp, Status, Value};
 
 /// Between attempts at a sink that fails.
 const RETRY: Duration = Duration::from_secs(1);
+
+/// An item on its way into the sink: what is still to be written of it, and what the sink then has.
+struct Entering {
+    item: Item,
+    capability: Capability<u64>,
+    records: VecDeque<AnswerRecord>,
+    then: Option<AnswerRecord>,
+}
 
 pub(super) fn build<'s>(
     scope: Scope<'s, u64>,
     node: &RunningNode,
     sink: Option<Arc<SinkHandle>>,
     inputs: Vec<StreamVec<'s, u64, Item>>,
-    stamp: Stamp,
+    generation: &Arc<Generation>,
     shared: Arc<TurnsShared>,
+    local: Rc<Local>,
 ) -> StreamVec<'s, u64, Item> {
     let mut builder = OperatorBuilder::new(format!("{} {:?}", node.kind_name, node.id), scope);
     let mut inputs: Vec<_> = inputs.into_iter().map(|stream| builder.new_input(stream, Pipeline)).collect();
@@ -36,25 +49,38 @@ pub(super) fn build<'s>(
     let mut output = OutputBuilder::<_, CapacityContainerBuilder<_>>::from(output);
     let activator = scope.activator_for(builder.operator_info().address);
     let id = node.id.clone();
+    let (stamp, live) = (generation.stamp.clone(), generation.mode != AnswerMode::Once);
     builder.build(move |_| {
-        let mut queue: VecDeque<(Item, Capability<u64>)> = VecDeque::new();
+        let mut queue: VecDeque<Entering> = VecDeque::new();
         move |_| {
             for input in &mut inputs {
                 input.for_each_stamp(|time, batches| {
                     let Some(capability) = time.retain_least(0) else { return };
-                    queue.extend(batches.flat_map(|batch| batch.drain(..)).map(|item| (item, capability.clone())));
+                    for item in batches.flat_map(|batch| batch.drain(..)) {
+                        let record = sink.as_ref().map(|_| record(&item, &stamp, shared.now_us()));
+                        let (records, then) = entering(&item, record, live, &id);
+                        queue.push_back(Entering { item, capability: capability.clone(), records, then });
+                    }
                 });
             }
             let mut output = output.activate();
-            while let Some((item, capability)) = queue.pop_front() {
-                if let Some(sink) = &sink {
-                    let record = record(&item, &stamp, shared.now_us());
-                    if let Err(error) = sink.deliver(&record) {
+            while let Some(mut entering) = queue.pop_front() {
+                while let (Some(sink), Some(record)) = (&sink, entering.records.front()) {
+                    if let Err(error) = sink.deliver(record) {
                         tracing::error!(node = %id, %error, waiting = queue.len() + 1, "the sink failed; trying again");
-                        queue.push_front((item, capability));
-                        activator.activate_after(RETRY);
                         break;
                     }
+                    shared.revised.fetch_add(u64::from(record.revision > 0 && !record.retracted), Ordering::AcqRel);
+                    entering.records.pop_front();
+                }
+                if !entering.records.is_empty() {
+                    queue.push_front(entering);
+                    activator.activate_after(RETRY);
+                    break;
+                }
+                let Entering { item, capability, then, .. } = entering;
+                if let Some(then) = then {
+                    local.standing.note(item.turn.sequence, &id, then);
                 }
                 shared.observe(&id, &item);
                 output.session(&capability).give(item);
@@ -62,6 +88,29 @@ pub(super) fn build<'s>(
         }
     });
     stream
+}
+
+/// What a sink is to get of an item, and what it has of the turn then, if that is to be known.
+fn entering(
+    item: &Item,
+    record: Option<AnswerRecord>,
+    live: bool,
+    id: &Arc<str>,
+) -> (VecDeque<AnswerRecord>, Option<AnswerRecord>) {
+    let Some(record) = record else { return Default::default() };
+    let Some(standing) = &item.turn.standing else {
+        let then = live.then(|| record.clone());
+        return (VecDeque::from([record]), then);
+    };
+    match standing.get(id) {
+        Some(standing) => {
+            let records = revision(standing, record);
+            let then = records.last().unwrap_or(standing).clone();
+            (records.into(), Some(then))
+        }
+        // A sink that has come since the turn was answered gets what comes next.
+        None => (VecDeque::new(), Some(record)),
+    }
 }
 
 fn owned((name, value): (&String, &serde_json::Value)) -> (String, serde_json::Value) {
@@ -76,6 +125,7 @@ pub(crate) fn record(item: &Item, stamp: &Stamp, now_us: u64) -> AnswerRecord {
         turn: turn.turn,
         revision: 0,
         key: turn.key.clone(),
+        retracted: false,
         status: Status::Failed,
         query: "".into(),
         answer: "".into(),

@@ -221,6 +221,7 @@ mod tests {
             entered_us: 0,
             sequence: 1,
             source: "turns".into(),
+            standing: None,
             key: "".into(),
         });
         let hit = |id: &&str| Hit {

@@ -150,6 +150,7 @@ async fn ask(
         entered_us: 0,
         sequence: 0,
         source: "turns".into(),
+        standing: None,
         key: "".into(),
     };
     let inputs = vec![Value::Query(Query::new(question))];

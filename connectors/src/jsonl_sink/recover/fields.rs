@@ -3,13 +3,24 @@
 use std::fmt;
 
 use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
+use turnflow_engine::record::AnswerRecord;
 
 /// What of a line is looked at.
 #[derive(Default)]
 pub(super) struct Fields {
     /// Not empty.
     pub(super) key: Option<String>,
+    pub(super) revision: Option<u64>,
+    pub(super) retracted: Option<bool>,
     pub(super) answer: Option<String>,
+}
+
+impl Fields {
+    /// What tells the line from others.
+    pub(super) fn delivery_key(&self) -> Option<String> {
+        let (revision, retracted) = (self.revision.unwrap_or_default(), self.retracted.unwrap_or_default());
+        Some(AnswerRecord::delivery_key(self.key.as_deref()?, revision, retracted))
+    }
 }
 
 /// `None` if the line is no JSON object; the answer only if it is wanted.
@@ -37,6 +48,12 @@ impl<'de> Visitor<'de> for Wanted {
             // Ours come before those that a turn has passed through, whatever these are called.
             match name.as_deref() {
                 Some("key") if fields.key.is_none() => fields.key = map.next_value_seed(Text)?,
+                Some("revision") if fields.revision.is_none() => {
+                    fields.revision = Some(map.next_value::<serde_json::Value>()?.as_u64().unwrap_or_default());
+                }
+                Some("retracted") if fields.retracted.is_none() => {
+                    fields.retracted = Some(map.next_value::<serde_json::Value>()?.as_bool().unwrap_or_default());
+                }
                 Some("answer") if self.with_answer && fields.answer.is_none() => {
                     fields.answer = map.next_value_seed(Text)?;
                 }

@@ -12,7 +12,7 @@ use std::sync::Arc;
 use serde::Deserialize;
 
 use self::typed::head;
-use super::{Conversations, Maintenance, Plan};
+use super::{AnswerMode, Conversations, Maintenance, Plan};
 use crate::component::{Catalog, Texts};
 use crate::spec::{Diagnostic, Entry, FilePath, Kind, Name, Sources, SpecError, Tree, from_tree};
 
@@ -33,6 +33,8 @@ struct Top {
     conversations: Conversations,
     #[serde(default)]
     maintenance: Maintenance,
+    #[serde(default)]
+    mode: AnswerMode,
     #[serde(default)]
     dead_letters: Option<FilePath>,
     // Read one by one, so that each mistake in them is told.
@@ -90,6 +92,7 @@ pub(super) fn resolve(
         nodes: nodes?,
         conversations: top.conversations,
         maintenance: top.maintenance,
+        mode: top.mode,
         dead_letters: top.dead_letters,
         texts: resolver.texts.into_values().map(|(_, path)| path).collect(),
     })

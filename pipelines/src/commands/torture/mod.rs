@@ -6,6 +6,7 @@ mod checks;
 mod edits;
 mod kill;
 mod random;
+mod recover;
 mod reload;
 mod soak;
 mod world;
@@ -50,6 +51,14 @@ enum How {
         /// How many.
         #[arg(long, default_value_t = 10_000)]
         times: u32,
+    },
+    /// Index many chunks, and measure how long another process takes to its first answer.
+    Recover {
+        #[command(flatten)]
+        common: Common,
+        /// Chunks, of a few words each.
+        #[arg(long, default_value_t = 100_000)]
+        chunks: u32,
     },
     /// Turns, edits and deletes at a steady rate, with memory, files and latency plotted.
     Soak {
@@ -107,6 +116,7 @@ pub(super) fn run(args: &TortureArgs) -> Outcome {
         How::Kill { common, times } => kill::run(common, *times),
         How::Reload { common, times } => reload::run(common, *times),
         How::Edits { common, times } => edits::run(common, *times),
+        How::Recover { common, chunks } => recover::run(common, *chunks),
         How::Soak { common, seconds, rate, edits } => {
             soak::run(common, &soak::Load { seconds: *seconds, rate: *rate, edits: *edits })
         }

@@ -36,6 +36,8 @@ pub(super) struct World {
     shape: Shape,
     turns: Vec<u32>,
     files: u32,
+    /// Whether the pipeline file is as it is meant.
+    pub valid: bool,
 }
 
 impl World {
@@ -50,6 +52,7 @@ impl World {
             shape,
             turns: vec![0; CONVERSATIONS],
             files: 0,
+            valid: true,
         };
         fs::create_dir_all(world.docs()).with_context(|| format!("cannot make `{}`", world.docs().display()))?;
         for _ in 0..documents {
@@ -161,6 +164,7 @@ impl World {
                 _ => text.replace("top: ", "top: \"many\", tap: "),
             };
             self.write(&broken)?;
+            self.valid = false;
             return Ok(false);
         }
         for _ in 0..1 + self.random.below(2) {
@@ -181,7 +185,8 @@ impl World {
     }
 
     /// Writes the pipeline as it is meant, valid.
-    pub fn write_pipeline(&self) -> anyhow::Result<()> {
+    pub fn write_pipeline(&mut self) -> anyhow::Result<()> {
+        self.valid = true;
         self.write(&self.pipeline_text())
     }
 

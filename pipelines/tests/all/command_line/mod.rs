@@ -5,7 +5,9 @@ mod bench;
 mod dead_letters;
 mod files;
 mod models;
+mod reload;
 mod runs;
+mod torture;
 mod tune;
 mod usage;
 

@@ -1,11 +1,13 @@
 //! Pipelines that run: live corpora, live logs, and what must hold of both.
 
+mod disks;
 mod embedding;
 mod late;
 mod maintain;
 pub(crate) mod rebuild;
 mod reload;
 mod resume;
+mod standing;
 mod workers;
 
 use std::fs;

@@ -1,0 +1,219 @@
+//! Standing turns: those of a live pipeline, which are answered again when an epoch changes
+//! what they retrieve.
+//!
+//! A turn that stands goes through the pipeline again at each new epoch. What models gave for
+//! the same input is remembered, so a turn whose passages are the same costs no model call; and
+//! a sink that gets what it has gets nothing. Where the answer is another, the sink gets the
+//! retraction of the old one and the new one as the next revision. Turns that are asked for the
+//! first time go before.
+
+use std::cell::RefCell;
+use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use super::{Local, TurnsShared};
+use crate::durable::{StoredConversation, StoredTurn};
+use crate::plan::AnswerMode;
+use crate::record::{AnswerRecord, Item, Turn, Value};
+
+/// Sequences of turns that are answered again; sources are numbered from 0.
+const SEQUENCES: u64 = 0xff_ffff << 40;
+
+struct Entry {
+    stored: StoredTurn,
+    in_flight: bool,
+    waits: bool,
+}
+
+/// The standing turns of one worker.
+#[derive(Default)]
+pub(super) struct Standing(RefCell<State>);
+
+#[derive(Default)]
+struct State {
+    by_key: HashMap<Arc<str>, Entry>,
+    /// As they were answered first.
+    oldest: VecDeque<Arc<str>>,
+    /// To be answered again.
+    waiting: VecDeque<Arc<str>>,
+    /// What sinks got of turns on their way, by sequence.
+    delivered: HashMap<u64, BTreeMap<Arc<str>, AnswerRecord>>,
+    /// The epoch that all were last looked at for.
+    seen: u64,
+    sequence: u64,
+}
+
+impl Standing {
+    /// A sink has this of a turn.
+    pub fn note(&self, sequence: u64, sink: &Arc<str>, record: AnswerRecord) {
+        self.0.borrow_mut().delivered.entry(sequence).or_default().insert(sink.clone(), record);
+    }
+
+    /// A turn has reached all of its sinks.
+    pub fn settle(&self, turn: &Arc<Turn>, mode: &AnswerMode, shared: &TurnsShared) {
+        let mut state = self.0.borrow_mut();
+        let records = state.delivered.remove(&turn.sequence).unwrap_or_default();
+        let AnswerMode::Live { standing, .. } = mode else {
+            state.remove(&turn.key, shared);
+            return;
+        };
+        if records.is_empty() {
+            return;
+        }
+        let newest = shared.epochs.current().epoch;
+        let since = match state.by_key.get(&turn.key) {
+            Some(entry) => entry.stored.since,
+            // It has been let go of meanwhile.
+            None if turn.standing.is_some() => return,
+            None => {
+                state.oldest.push_back(turn.key.clone());
+                StoredConversation::now()
+            }
+        };
+        let stored = StoredTurn { turn: turn.clone(), records, since };
+        shared.durable.put_standing(&turn.key, Some(stored.clone()));
+        let waits = turn.epoch < newest;
+        state.by_key.insert(turn.key.clone(), Entry { stored, in_flight: false, waits });
+        if waits {
+            state.waiting.push_back(turn.key.clone());
+        }
+        while state.by_key.len() > *standing {
+            let Some(oldest) = state.oldest.pop_front() else { break };
+            state.remove(&oldest, shared);
+        }
+    }
+
+    /// Those of an earlier process that are this worker's.
+    pub fn load(&self, shared: &TurnsShared, index: usize, peers: usize) {
+        let Some(generation) = shared.generation() else { return };
+        if generation.mode == AnswerMode::Once {
+            return;
+        }
+        let mut turns = shared.durable.standing();
+        turns.retain(|stored| place_of(&stored.turn.key, peers) == index);
+        turns.sort_by_key(|stored| stored.since);
+        let mut state = self.0.borrow_mut();
+        for mut stored in turns {
+            // A crash may have come between a sink and the checkpoint.
+            for (sink, _) in generation.sinks() {
+                if let Some(record) = stored.records.get_mut(sink.id())
+                    && let Some(newer) = sink.newer(record)
+                {
+                    *record = newer;
+                }
+            }
+            let key = stored.turn.key.clone();
+            state.oldest.push_back(key.clone());
+            state.by_key.insert(key, Entry { stored, in_flight: false, waits: false });
+        }
+    }
+
+    /// Whether all are answered as of the newest epoch.
+    pub fn is_settled(&self, shared: &TurnsShared) -> bool {
+        let state = self.0.borrow();
+        let idle = state.waiting.is_empty() && state.by_key.values().all(|entry| !entry.in_flight);
+        idle && (state.by_key.is_empty() || state.seen == shared.epochs.current().epoch)
+    }
+
+    /// Sends on their way what a new epoch may have changed, while there is room.
+    pub fn advance(&self, shared: &TurnsShared, local: &Local) {
+        let current = shared.epochs.current();
+        let mut state = self.0.borrow_mut();
+        if state.by_key.is_empty() {
+            state.seen = current.epoch;
+            return;
+        }
+        if state.seen != current.epoch {
+            state.seen = current.epoch;
+            state.expire(shared);
+            let State { by_key, waiting, oldest, .. } = &mut *state;
+            for key in oldest.iter() {
+                if let Some(entry) = by_key.get_mut(key)
+                    && !entry.in_flight
+                    && !entry.waits
+                {
+                    entry.waits = true;
+                    waiting.push_back(key.clone());
+                }
+            }
+        }
+        let room = shared.limits.read().max_in_flight;
+        while shared.outstanding.load(Ordering::Acquire) < room {
+            let Some(key) = state.waiting.pop_front() else { return };
+            let sequence = SEQUENCES | state.sequence;
+            let Some(entry) = state.by_key.get_mut(&key) else { continue };
+            entry.waits = false;
+            let published = shared.epochs.pin();
+            let old = &entry.stored.turn;
+            let Some(inlet) = local.inlet(published.plan, &old.source) else {
+                shared.epochs.unpin(published.epoch);
+                state.remove(&key, shared);
+                continue;
+            };
+            let turn = Arc::new(Turn {
+                epoch: published.epoch,
+                entered_us: shared.now_us(),
+                sequence,
+                standing: Some(Arc::new(entry.stored.records.clone())),
+                conversation_id: old.conversation_id.clone(),
+                turn: old.turn,
+                text: old.text.clone(),
+                history: old.history.clone(),
+                collection: old.collection.clone(),
+                extra: old.extra.clone(),
+                source: old.source.clone(),
+                key: old.key.clone(),
+            });
+            entry.in_flight = true;
+            state.sequence += 1;
+            shared.outstanding.fetch_add(1, Ordering::AcqRel);
+            let item = Item { turn, value: Value::Turn, notes: Arc::default() };
+            shared.observe(&item.turn.source.clone(), &item);
+            inlet.give(item);
+        }
+    }
+}
+
+impl State {
+    fn remove(&mut self, key: &Arc<str>, shared: &TurnsShared) {
+        if self.by_key.remove(key).is_some() {
+            shared.durable.put_standing(key, None);
+        }
+    }
+
+    fn expire(&mut self, shared: &TurnsShared) {
+        let mode = shared.generation().map(|generation| generation.mode.clone()).unwrap_or_default();
+        let ttl_s = match mode {
+            AnswerMode::Live { ttl_s, .. } => ttl_s,
+            AnswerMode::Once => 0,
+        };
+        let before = StoredConversation::now().saturating_sub(ttl_s);
+        while let Some(oldest) = self.oldest.front().cloned() {
+            match self.by_key.get(&oldest) {
+                Some(entry) if entry.stored.since >= before && ttl_s > 0 => return,
+                _ => {
+                    self.oldest.pop_front();
+                    self.remove(&oldest, shared);
+                }
+            }
+        }
+    }
+}
+
+/// Which worker has a turn that an earlier process has left.
+fn place_of(key: &str, peers: usize) -> usize {
+    let hash = blake3::hash(key.as_bytes());
+    usize::from(hash.as_bytes()[0]) % peers.max(1)
+}
+
+/// What a sink that has `standing` of a turn is to get for this record: nothing where it says
+/// the same, or where it failed and the sink has an answer.
+pub(super) fn revision(standing: &AnswerRecord, mut record: AnswerRecord) -> Vec<AnswerRecord> {
+    let failed = record.error.is_some() && standing.error.is_none();
+    if failed || record.says_what(standing) {
+        return Vec::new();
+    }
+    record.revision = standing.revision + 1;
+    vec![AnswerRecord { retracted: true, ..standing.clone() }, record]
+}

@@ -1,0 +1,46 @@
+//! Short forms of the long runs.
+
+use std::path::Path;
+use std::process::Command;
+
+use crate::support::model;
+
+fn torture(how: &str, arguments: &[&str]) {
+    let dir = tempfile::tempdir().unwrap();
+    let world = dir.path().join("world");
+    let mut command = Command::new(env!("CARGO_BIN_EXE_turnflow"));
+    command.args(["torture", how, "--dir"]).arg(&world).args(arguments);
+    let output = command.output().unwrap();
+    let text = String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr);
+    let log = std::fs::read_to_string(world.join("log")).unwrap_or_default();
+    let end: Vec<&str> = log.lines().rev().take(30).collect();
+    assert!(output.status.success(), "{how}: {text}\nend of the log, backwards:\n{}", end.join("\n"));
+    assert!(text.contains("0 broken promises"), "{text}");
+}
+
+fn path(path: &Path) -> String {
+    path.to_string_lossy().into_owned()
+}
+
+#[test]
+fn killed_processes_lose_nothing_and_double_nothing() {
+    torture("kill", &["--times", "8", "--documents", "20"]);
+    torture("kill", &["--times", "6", "--documents", "20", "--workers", "2", "--seed", "1"]);
+}
+
+#[test]
+fn killed_processes_embed_nothing_twice() {
+    let Some(model) = model("minilm-int8") else { return };
+    torture("kill", &["--times", "5", "--documents", "10", "--model", &path(&model)]);
+}
+
+#[test]
+fn reloads_under_load_lose_nothing() {
+    torture("reload", &["--times", "25", "--documents", "15"]);
+    torture("reload", &["--times", "15", "--documents", "15", "--workers", "2", "--seed", "1"]);
+}
+
+#[test]
+fn a_steady_load() {
+    torture("soak", &["--seconds", "4", "--rate", "20", "--edits", "5"]);
+}

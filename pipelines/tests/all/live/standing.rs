@@ -1,0 +1,157 @@
+//! Live answers: what sinks have in the end is what a cold run gives.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::Path;
+
+use turnflow_engine::connector::Mode;
+use turnflow_engine::record::AnswerRecord;
+use turnflow_engine::run::{Engine, Options};
+
+use crate::support::{Random, answers, data, model, plan_of, until};
+
+fn pipeline(mode: &str, model: Option<&Path>) -> String {
+    let (models, dense, by) = match model {
+        Some(model) => (
+            format!(
+                "models: {{ \"minilm\": Onnx(path: {:?}, tokenizer: {:?}) }},",
+                model.join("model.onnx"),
+                model.join("tokenizer.json")
+            ),
+            "\"dense\": Dense(input: \"query\", corpus: \"docs\", model: \"minilm\", top: 8),
+             \"hits\": Rrf(inputs: [\"lexical\", \"dense\"], top: 5),",
+            ", model: \"minilm\"",
+        ),
+        None => (String::new(), "\"hits\": Rrf(inputs: [\"lexical\"], top: 5),", ""),
+    };
+    format!(
+        r#"Pipeline(
+    mode: {mode},
+    {models}
+    corpora: {{ "docs": Corpus(source: JsonLines(path: "docs.jsonl"), chunk: Whole()) }},
+    nodes: {{
+        "turns": JsonLines(path: "turns.jsonl"),
+        "query": LastTurn(input: "turns"),
+        "lexical": Bm25(input: "query", corpus: "docs", top: 8),
+        {dense}
+        "answer": ExtractiveAnswer(input: "hits"{by}),
+        "final": IdkNormalize(input: "answer"),
+        "out": JsonLinesSink(input: "final", path: "answers.jsonl"),
+    }},
+)"#
+    )
+}
+
+fn start(dir: &Path, text: &str, workers: usize, mode: Mode) -> Engine {
+    let options = Options { workers, state: Some(dir.join("state")), turns: mode, corpora: mode, ..Options::default() };
+    Engine::start(plan_of(dir, text), options).unwrap()
+}
+
+/// What a reader of the sink has: the last revision of each turn that is not withdrawn.
+fn accumulated(dir: &Path) -> BTreeMap<(String, u32), AnswerRecord> {
+    let mut all: BTreeMap<(String, u32), AnswerRecord> = BTreeMap::new();
+    for record in answers(&dir.join("answers.jsonl")) {
+        let key = (record.conversation_id.to_string(), record.turn);
+        if record.retracted {
+            let gone = all.remove(&key).unwrap_or_else(|| panic!("{key:?} is withdrawn and not there"));
+            assert_eq!((gone.revision, &gone.answer), (record.revision, &record.answer), "{key:?}");
+            continue;
+        }
+        let before = all.insert(key.clone(), record);
+        assert!(before.is_none(), "{key:?} is there twice");
+    }
+    all
+}
+
+fn cold(dir: &Path, model: Option<&Path>) -> BTreeMap<(String, u32), AnswerRecord> {
+    let other = tempfile::tempdir().unwrap();
+    for file in ["docs.jsonl", "turns.jsonl"] {
+        fs::copy(dir.join(file), other.path().join(file)).unwrap();
+    }
+    let engine = start(other.path(), &pipeline("Once", model), 1, Mode::Once);
+    until("the cold run's end", || engine.has_ended());
+    engine.join().unwrap();
+    accumulated(other.path())
+}
+
+fn said(record: &AnswerRecord) -> (String, String, Vec<String>) {
+    let hits = record.hits.iter().map(|hit| hit.passage.to_string()).collect();
+    (format!("{:?}", record.status), record.answer.to_string(), hits)
+}
+
+/// A random history of the corpus, a restart in the middle of it.
+fn live_through(rows: &[String], turns: &[String], model: Option<&Path>, workers: usize, seed: u64) {
+    let mut random = Random::new(seed);
+    let dir = tempfile::tempdir().unwrap();
+    let dir = dir.path();
+    let mut write = |dir: &Path| {
+        let chosen: Vec<&str> = rows.iter().filter(|_| random.below(3) > 0).map(String::as_str).collect();
+        fs::write(dir.join("docs.new"), chosen.join("\n") + "\n").unwrap();
+        fs::rename(dir.join("docs.new"), dir.join("docs.jsonl")).unwrap();
+    };
+    write(dir);
+    fs::write(dir.join("turns.jsonl"), turns.join("\n") + "\n").unwrap();
+    let live = pipeline("Live(standing: 500)", model);
+    let mut revised = 0;
+    for _ in 0..2 {
+        let engine = start(dir, &live, workers, Mode::Follow);
+        engine.wait_ready().unwrap();
+        for _ in 0..4 {
+            let epoch = engine.epochs().current().epoch;
+            write(dir);
+            until("the next epoch", || engine.epochs().current().epoch > epoch);
+        }
+        let expected = cold(dir, model);
+        until("the answers to be those of a cold run", || {
+            let now = accumulated(dir);
+            now.len() == expected.len() && now.iter().all(|(key, record)| said(record) == said(&expected[key]))
+        });
+        revised += engine.revised();
+        engine.stop();
+        engine.join().unwrap();
+        // While nothing runs the corpus changes too.
+        write(dir);
+    }
+    // A run over what is there brings standing answers up to date, and ends.
+    let engine = start(dir, &live, workers, Mode::Once);
+    until("the end", || engine.has_ended());
+    engine.join().unwrap();
+    let (now, expected) = (accumulated(dir), cold(dir, model));
+    for (key, record) in &expected {
+        assert_eq!(said(&now[key]), said(record), "{key:?}");
+    }
+    assert!(revised > 0, "something has changed on the way");
+}
+
+fn turn(conversation: &str, number: usize, text: &str) -> String {
+    serde_json::json!({"conversation_id": conversation, "turn": number, "speaker": "user", "text": text}).to_string()
+}
+
+#[test]
+fn accumulated_answers_equal_a_cold_run() {
+    let words = super::WORDS;
+    let row = |n: usize| {
+        let text =
+            format!("The {} and the {} met the {}.", words[n % 20], words[(n * 7 + 3) % 20], words[(n * 3) % 20]);
+        serde_json::json!({"_id": format!("r{n}"), "text": text}).to_string()
+    };
+    let rows: Vec<String> = (0..40).map(row).collect();
+    let turns: Vec<String> = (0..20)
+        .map(|n| turn(&format!("c{}", n % 5), n / 5 + 1, &format!("{} {}", words[n], words[(n + 9) % 20])))
+        .collect();
+    for workers in [1, 2] {
+        live_through(&rows, &turns, None, workers, workers as u64);
+    }
+}
+
+/// The same on real passages and questions, with a model.
+#[test]
+fn accumulated_answers_equal_a_cold_run_on_real_data() {
+    let (Some(mtrag), Some(model)) = (data("mtrag"), model("minilm-int8")) else { return };
+    let rows = fs::read_to_string(mtrag.join("corpus/clapnq.jsonl")).unwrap();
+    let rows: Vec<String> = rows.lines().take(80).map(str::to_owned).collect();
+    let log = fs::read_to_string(mtrag.join("turns.dev.jsonl")).unwrap();
+    let turns: Vec<String> =
+        log.lines().filter(|line| line.contains("\"speaker\": \"user\"")).take(40).map(str::to_owned).collect();
+    live_through(&rows, &turns, Some(&model), 2, 7);
+}
