@@ -12,6 +12,7 @@ pub mod document;
 pub mod durable;
 pub mod inference;
 pub mod language;
+pub mod maintenance;
 pub mod memo;
 pub mod plan;
 pub mod publish;

@@ -105,6 +105,31 @@ impl Default for Conversations {
     }
 }
 
+/// When what is stored is kept in shape, and how much of it.
+#[derive(Clone, Debug, PartialEq, Eq, serde::Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Maintenance {
+    /// Seconds after which a corpus that has changed is looked after; 0 for never by time.
+    pub every_s: u64,
+    /// Publications of a corpus after which it is looked after earlier than that; 0 for never
+    /// by their number.
+    pub publications: u64,
+    /// Seconds that one index may take; then it is given up and tried again later.
+    pub limit_s: u64,
+    /// Days after which what a model gave for turns is forgotten, if nobody has asked for it;
+    /// 0 for never.
+    pub memo_days: u32,
+    /// Megabytes of what models gave for turns, at most; what was not asked for longest goes
+    /// first. 0 for no bound.
+    pub memo_mb: u64,
+}
+
+impl Default for Maintenance {
+    fn default() -> Self {
+        Self { every_s: 300, publications: 200, limit_s: 20, memo_days: 30, memo_mb: 1024 }
+    }
+}
+
 /// How long an answer stands.
 #[derive(Clone, Debug, Default, PartialEq, Eq, serde::Deserialize)]
 pub enum AnswerMode {
@@ -145,6 +170,8 @@ pub struct Plan {
     pub nodes: Vec<PlannedNode>,
     /// Bounds of conversations.
     pub conversations: Conversations,
+    /// When what is stored is kept in shape.
+    pub maintenance: Maintenance,
     /// Whether turns are answered again.
     pub mode: AnswerMode,
     /// Where dead letters go; the state directory's `dead-letters.jsonl` if not given.

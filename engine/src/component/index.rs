@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use futures::future::BoxFuture;
 
-use super::{IndexError, Inventory};
+use super::{IndexError, Inventory, Maintained, MaintenanceLimits};
 use crate::document::{Chunk, Content};
 
 /// What one index of a corpus is; two retrievers whose definitions have the same key
@@ -66,4 +66,10 @@ pub trait Index: Send {
     /// Applies a delta and gives what readers of the new epoch hold: immutable, and of the
     /// type that this index's operators expect. If it fails, the next delta comes `whole`.
     fn apply<'a>(&'a mut self, delta: &'a Delta) -> BoxFuture<'a, Result<Arc<dyn Any + Send + Sync>, IndexError>>;
+    /// Merges, compacts and lets go of what has accumulated, within limits. What readers of any
+    /// epoch hold goes on being right. It is called between two deltas, never beside one, may
+    /// be given up at any await, and what accumulates without it is bounded all the same.
+    fn maintain(&mut self, _limits: MaintenanceLimits) -> BoxFuture<'_, Result<Maintained, IndexError>> {
+        Box::pin(async { Ok(Maintained::default()) })
+    }
 }

@@ -11,6 +11,7 @@ mod corpus_ref;
 mod errors;
 mod index;
 mod inventory;
+mod maintain;
 mod model;
 mod operator;
 
@@ -25,5 +26,6 @@ pub use corpus_ref::CorpusRef;
 pub use errors::{BuildError, IndexError, OperatorError};
 pub use index::{Delta, Index, IndexDefinition, Prepare, Prepared};
 pub use inventory::{Encoding, Encodings, Flaw, Inventory, Passage, Words, digest};
+pub use maintain::{Footprint, Maintained, MaintenanceLimits};
 pub use model::{Ability, Model, ModelConfig, ModelUse, Models};
 pub use operator::{Call, Notes, Operator, OperatorConfig};

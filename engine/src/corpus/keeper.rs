@@ -10,14 +10,16 @@
 use std::any::Any;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use std::time::Instant;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
 
 use tokio::sync::{mpsc, oneshot, watch};
 
 use super::prepare::Preparing;
 use super::{CorpusState, RETRY};
-use crate::component::{Delta, Index, IndexError, Prepare};
+use crate::component::{Delta, Index, IndexError, Maintained, MaintenanceLimits, Prepare};
 use crate::document::{Chunk, Content};
+use crate::maintenance::MaintenanceError;
 use crate::publish::{CorpusView, Epochs};
 use crate::wake::WakeSlot;
 
@@ -62,6 +64,20 @@ pub(super) enum Job {
     Forget(u64),
     /// Indexes other than these go.
     Keep(BTreeSet<String>),
+    /// An index is to be kept in shape.
+    Maintain(Upkeep),
+}
+
+/// What is asked of the maintenance of an index.
+pub(super) struct Upkeep {
+    pub key: String,
+    pub limits: MaintenanceLimits,
+    /// It is given up after this.
+    pub within: Option<Duration>,
+    /// It is put off while anything else waits, or an epoch is due.
+    pub yields: bool,
+    /// `None`: it was put off.
+    pub reply: oneshot::Sender<Option<Result<Maintained, MaintenanceError>>>,
 }
 
 struct Slot {
@@ -168,6 +184,7 @@ impl Keeper {
                 Job::Stage(feed) => drop(self.feeds.entry(feed).or_default()),
                 Job::Forget(feed) => drop(self.feeds.remove(&feed).filter(|_| feed != self.active)),
                 Job::Keep(keys) => self.slots.retain(|slot| keys.contains(&slot.key)),
+                Job::Maintain(upkeep) => self.maintain(upkeep, !todo.is_empty()).await,
             }
         }
     }
@@ -216,8 +233,33 @@ impl Keeper {
             tracing::debug!(corpus = %self.corpus, index = %slot.key, took = ?begun.elapsed(), "applied");
         }
         let epoch = self.epochs.publish(&self.corpus, chunks.view(readers))?;
+        self.preparing.progress.publications.fetch_add(1, Ordering::Relaxed);
         self.whole = false;
         Ok(epoch)
+    }
+
+    /// Keeps an index in shape. Nothing is published meanwhile, and turns go on.
+    async fn maintain(&mut self, upkeep: Upkeep, others_wait: bool) {
+        let Upkeep { key, limits, within, yields, reply } = upkeep;
+        let slot = self.slots.iter_mut().find(|slot| slot.key == key);
+        // An index of which nothing is published yet does not know what is in use.
+        let Some(slot) = slot.filter(|_| !self.whole && !(yields && others_wait)) else {
+            let _ = reply.send(None);
+            return;
+        };
+        let failed = |source| MaintenanceError::Index { corpus: self.corpus.clone(), index: key.clone(), source };
+        let work = slot.index.maintain(limits);
+        let done = match within {
+            None => work.await.map_err(failed),
+            Some(within) => match tokio::time::timeout(within, work).await {
+                Ok(done) => done.map_err(failed),
+                Err(_) => {
+                    let (corpus, index) = (self.corpus.clone(), key.clone());
+                    Err(MaintenanceError::TooLong { corpus, index, seconds: within.as_secs() })
+                }
+            },
+        };
+        let _ = reply.send(Some(done));
     }
 
     async fn switch(

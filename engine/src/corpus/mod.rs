@@ -28,13 +28,14 @@ use tokio::sync::{mpsc, oneshot, watch};
 
 use self::documents::documents;
 pub use self::keeper::AddedIndex;
-use self::keeper::{Job, Keeper, contents_of};
+use self::keeper::{Job, Keeper, Upkeep, contents_of};
 use self::prepare::prepare;
 pub use self::prepare::{Preparations, Preparing};
 use self::publish::publish;
-use crate::component::{Chunker, Index, IndexError, Prepare};
+use crate::component::{Chunker, Index, IndexError, Maintained, MaintenanceLimits, Prepare};
 use crate::connector::CorpusEvent;
 use crate::document::{Chunk, Content, Document};
+use crate::maintenance::MaintenanceError;
 use crate::publish::{CorpusProgress, CorpusView, Epochs};
 use crate::wake::WakeSlot;
 
@@ -131,6 +132,20 @@ impl CorpusIndexes {
     pub fn keep(&self, keys: BTreeSet<String>) {
         self.prepare_for(&keys);
         let _ = self.jobs.send(Job::Keep(keys));
+    }
+
+    /// Keeps an index in shape, between two publications; `None` if it was put off: nothing is
+    /// published yet, or, if it `yields`, something else waits.
+    pub async fn maintain(
+        &self,
+        key: &str,
+        limits: MaintenanceLimits,
+        within: Option<Duration>,
+        yields: bool,
+    ) -> Option<Result<Maintained, MaintenanceError>> {
+        let (reply, done) = oneshot::channel();
+        let _ = self.jobs.send(Job::Maintain(Upkeep { key: key.to_owned(), limits, within, yields, reply }));
+        done.await.ok().flatten()
     }
 
     /// Fills an index with what the corpus has now, beside those that serve.

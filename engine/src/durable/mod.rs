@@ -19,7 +19,7 @@ mod store;
 use std::collections::{BTreeMap, HashMap};
 use std::path::Path;
 use std::sync::{Arc, Weak};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use parking_lot::{Condvar, Mutex};
 use serde::{Deserialize, Serialize};
@@ -28,6 +28,7 @@ pub use self::ledger::Ledger;
 pub use self::sinks::SinkHandle;
 use self::store::Store;
 pub use self::store::StoreError;
+use crate::component::{Footprint, Maintained};
 use crate::connector::{Place, SinkMark};
 use crate::record::{AnswerRecord, Turn, Utterance};
 
@@ -268,6 +269,40 @@ impl Durable {
             tracing::info!(gone, "conversations have expired");
         }
         Ok(())
+    }
+
+    /// Lets go of conversations in a state directory that have not been used for so many
+    /// seconds, and gives what is free back to the disk; nobody else may have it open. `None`
+    /// where nothing is there.
+    ///
+    /// # Errors
+    ///
+    /// The file cannot be opened or written.
+    pub fn maintain(directory: &Path, idle_s: u64) -> Result<Option<Maintained>, StoreError> {
+        let path = directory.join("turns.redb");
+        if !path.exists() {
+            return Ok(None);
+        }
+        let (begun, before) = (Instant::now(), Footprint::of(&path));
+        let store = Store::open(&path)?;
+        let oldest = StoredConversation::now().saturating_sub(idle_s);
+        let mut gone = 0;
+        loop {
+            match store.expire(oldest)? {
+                0 => break,
+                some => gone += some,
+            }
+        }
+        store.compact()?;
+        let after = Footprint::of(&path);
+        let mut did = Vec::new();
+        if gone > 0 {
+            did.push(format!("{gone} conversations expired"));
+        }
+        if after.bytes < before.bytes {
+            did.push("compacted".to_owned());
+        }
+        Ok(Some(Maintained { before, after, took: begun.elapsed(), did }))
     }
 
     /// Ends [`Durable::work`].

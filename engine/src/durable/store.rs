@@ -181,6 +181,14 @@ impl Store {
         Ok(gone.len())
     }
 
+    /// Gives what is free back to the disk; nobody else may have the file.
+    pub fn compact(self) -> Result<(), StoreError> {
+        let path = self.path.clone();
+        let Some(mut database) = self.database.into_inner().and_then(Arc::into_inner) else { return Ok(()) };
+        let failed = |source: redb::CompactionError| StoreError::Write { path, source: Box::new(source.into()) };
+        database.compact().map(drop).map_err(failed)
+    }
+
     fn change(&self, change: impl FnOnce(&Database) -> Result<(), redb::Error>) -> Result<(), StoreError> {
         let database = self.database()?;
         change(&database).map_err(|source| {

@@ -5,28 +5,32 @@
 //! entries outlive what they were made for without being wrong, but for servers, which may put
 //! another model behind the same name. They are kept in an embedded store (redb) in the state
 //! directory, written by a thread of its own a few times a second; what a crash loses of them
-//! is computed again. Without a state directory they are kept in memory alone.
+//! is computed again. Those that nobody asks for expire ([`Memo::expire`]). Without a state directory they are kept in memory alone.
 //!
 //! What corpora are made of is not remembered here: indexes keep that by content.
 
 mod models;
+mod store;
 
-use std::collections::HashMap;
-use std::path::Path;
+use std::collections::{HashMap, HashSet};
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex};
-use redb::{Database, ReadableDatabase, TableDefinition};
 
+pub use self::store::MemoLimits;
+use self::store::{Store, today};
+use crate::component::{Footprint, Maintained};
 use crate::inference::InferenceError;
 
 /// The key of an entry.
 pub type Key = [u8; 32];
 
-const OUTPUTS: TableDefinition<'_, &[u8; 32], &[u8]> = TableDefinition::new("outputs");
 /// Between writes.
 const WRITE: Duration = Duration::from_millis(200);
+/// What is only asked for again is noted after this, or with the next write.
+const NOTE: Duration = Duration::from_secs(60);
 /// Bytes of entries in each of the two generations that are held in memory.
 const IN_MEMORY: usize = 32 << 20;
 
@@ -37,27 +41,35 @@ pub struct Memo {
 }
 
 struct Shared {
-    database: Option<Database>,
+    store: Option<Store>,
     state: Mutex<State>,
     work: Condvar,
 }
 
+/// An output in memory, and the day that is stored for it or will be.
+struct Held {
+    value: Arc<[u8]>,
+    day: u32,
+}
+
 #[derive(Default)]
 struct State {
-    young: HashMap<Key, Arc<[u8]>>,
-    old: HashMap<Key, Arc<[u8]>>,
+    young: HashMap<Key, Held>,
+    old: HashMap<Key, Held>,
     /// Bytes in `young`.
     bytes: usize,
     unwritten: HashMap<Key, Arc<[u8]>>,
+    /// Stored on another day, and asked for today.
+    asked: HashSet<Key>,
     /// Hits and misses so far.
     counts: (u64, u64),
     ended: bool,
 }
 
 impl State {
-    fn put(&mut self, key: Key, value: Arc<[u8]>) {
+    fn put(&mut self, key: Key, value: Arc<[u8]>, day: u32) {
         self.bytes += value.len() + 64;
-        self.young.insert(key, value);
+        self.young.insert(key, Held { value, day });
         if self.bytes > IN_MEMORY {
             self.old = std::mem::take(&mut self.young);
             self.bytes = 0;
@@ -65,12 +77,25 @@ impl State {
     }
 }
 
-/// Why the store cannot be opened.
+/// Why the store cannot be used.
 #[derive(Debug, thiserror::Error)]
-#[error("cannot open `{path}`: {source}")]
-pub struct MemoError {
-    path: std::path::PathBuf,
-    source: redb::DatabaseError,
+pub enum MemoError {
+    /// It cannot be opened.
+    #[error("cannot open `{path}`: {source}")]
+    Open {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        source: redb::DatabaseError,
+    },
+    /// It cannot be written.
+    #[error("cannot write `{path}`: {source}")]
+    Write {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        source: Box<redb::Error>,
+    },
 }
 
 impl Memo {
@@ -80,9 +105,9 @@ impl Memo {
     ///
     /// The file cannot be written. One that is damaged is put aside and begun anew.
     pub fn open(directory: Option<&Path>) -> Result<Arc<Self>, MemoError> {
-        let database = directory.map(|directory| database(&directory.join("memo.redb"))).transpose()?;
-        let durable = database.is_some();
-        let shared = Arc::new(Shared { database, state: Mutex::default(), work: Condvar::new() });
+        let store = directory.map(|directory| Store::open(&directory.join("memo.redb"))).transpose()?;
+        let durable = store.is_some();
+        let shared = Arc::new(Shared { store, state: Mutex::default(), work: Condvar::new() });
         let for_thread = shared.clone();
         // Without a thread nothing is written, which costs only work.
         let writer = durable
@@ -93,21 +118,28 @@ impl Memo {
 
     /// The value of a key.
     pub fn get(&self, key: &Key) -> Option<Arc<[u8]>> {
+        let today = today();
         let mut state = self.shared.state.lock();
-        let found = state.young.get(key).or_else(|| state.unwritten.get(key)).cloned();
-        let found = match found {
-            Some(value) => Some(value),
-            None => {
-                let value = match state.old.remove(key) {
-                    Some(value) => Some(value),
-                    None => self.shared.read(key),
-                };
-                if let Some(value) = &value {
-                    state.put(*key, value.clone());
+        let held = match state.young.get_mut(key) {
+            Some(held) => Some((held.value.clone(), std::mem::replace(&mut held.day, today))),
+            None => match state.unwritten.get(key) {
+                Some(value) => Some((value.clone(), today)),
+                None => {
+                    let held = state.old.remove(key).map(|held| (held.value, held.day));
+                    let held = held.or_else(|| self.shared.store.as_ref()?.get(key));
+                    if let Some((value, _)) = &held {
+                        state.put(*key, value.clone(), today);
+                    }
+                    held
                 }
-                value
-            }
+            },
         };
+        let found = held.map(|(value, day)| {
+            if day != today && self.writer.is_some() {
+                state.asked.insert(*key);
+            }
+            value
+        });
         match found {
             Some(_) => state.counts.0 += 1,
             None => state.counts.1 += 1,
@@ -120,10 +152,10 @@ impl Memo {
     pub fn put(&self, key: Key, value: Vec<u8>) -> Arc<[u8]> {
         let value: Arc<[u8]> = value.into();
         let mut state = self.shared.state.lock();
-        if let Some(first) = state.young.get(&key).or_else(|| state.unwritten.get(&key)) {
+        if let Some(first) = state.young.get(&key).map(|held| &held.value).or_else(|| state.unwritten.get(&key)) {
             return first.clone();
         }
-        state.put(key, value.clone());
+        state.put(key, value.clone(), today());
         if self.writer.is_some() {
             // One that is woken waits for more; waking it again would end its wait.
             if state.unwritten.is_empty() {
@@ -132,6 +164,60 @@ impl Memo {
             state.unwritten.insert(key, value.clone());
         }
         value
+    }
+
+    /// Lets go of what has not been asked for lately, and of the oldest where it is too much;
+    /// in small transactions, beside which others read and write. `None` without a file.
+    ///
+    /// # Errors
+    ///
+    /// The file cannot be written. What has gone by then stays gone.
+    pub fn expire(&self, limits: &MemoLimits) -> Result<Option<Maintained>, MemoError> {
+        let Some(store) = &self.shared.store else { return Ok(None) };
+        let (begun, before) = (Instant::now(), Footprint::of(store.path()));
+        let asked = |key: &Key| {
+            let state = self.shared.state.lock();
+            state.asked.contains(key) || state.unwritten.contains_key(key)
+        };
+        let expired = store.expire(limits, today(), asked)?;
+        let mut did = Vec::new();
+        if !expired.gone.is_empty() {
+            // A restart would not find them either.
+            let mut state = self.shared.state.lock();
+            for key in &expired.gone {
+                state.young.remove(key);
+                state.old.remove(key);
+            }
+            did.push(format!("{} outputs expired, {} left", expired.gone.len(), expired.left));
+        }
+        Ok(Some(Maintained { before, after: Footprint::of(store.path()), took: begun.elapsed(), did }))
+    }
+
+    /// Expires what a state directory holds, and gives what is free back to the disk; nobody
+    /// else may have it open. `None` where nothing is there.
+    ///
+    /// # Errors
+    ///
+    /// The file cannot be opened or written.
+    pub fn maintain(directory: &Path, limits: &MemoLimits) -> Result<Option<Maintained>, MemoError> {
+        let path = directory.join("memo.redb");
+        if !path.exists() {
+            return Ok(None);
+        }
+        let (begun, before) = (Instant::now(), Footprint::of(&path));
+        let mut store = Store::open(&path)?;
+        let expired = store.expire(limits, today(), |_| false)?;
+        store.compact()?;
+        drop(store);
+        let mut did = Vec::new();
+        if !expired.gone.is_empty() {
+            did.push(format!("{} outputs expired, {} left", expired.gone.len(), expired.left));
+        }
+        let after = Footprint::of(&path);
+        if after.bytes < before.bytes {
+            did.push("compacted".to_owned());
+        }
+        Ok(Some(Maintained { before, after, took: begun.elapsed(), did }))
     }
 
     /// How often a value was found, and how often not.
@@ -192,121 +278,32 @@ impl Drop for Memo {
 }
 
 impl Shared {
-    fn read(&self, key: &Key) -> Option<Arc<[u8]>> {
-        let transaction = self.database.as_ref()?.begin_read().ok()?;
-        // There is no table before the first write.
-        let table = transaction.open_table(OUTPUTS).ok()?;
-        Some(table.get(key).ok()??.value().into())
-    }
-
     fn write(&self) {
+        let Some(store) = &self.store else { return };
         loop {
-            let entries = {
+            let (entries, asked) = {
                 let mut state = self.state.lock();
                 while state.unwritten.is_empty() && !state.ended {
-                    self.work.wait(&mut state);
+                    if self.work.wait_for(&mut state, NOTE).timed_out() && !state.asked.is_empty() {
+                        break;
+                    }
                 }
-                if state.unwritten.is_empty() {
+                if state.unwritten.is_empty() && state.asked.is_empty() {
                     return;
                 }
                 if !state.ended {
                     // More will have come after a moment.
                     self.work.wait_for(&mut state, WRITE);
                 }
-                state.unwritten.clone()
+                (state.unwritten.clone(), std::mem::take(&mut state.asked))
             };
-            if let Err(error) = self.commit(&entries) {
+            if let Err(error) = store.write(&entries, &asked, today()) {
                 tracing::warn!(%error, "what models gave could not be stored, and will be computed again");
             }
             self.state.lock().unwritten.retain(|key, _| !entries.contains_key(key));
         }
     }
-
-    fn commit(&self, entries: &HashMap<Key, Arc<[u8]>>) -> Result<(), redb::Error> {
-        let Some(database) = &self.database else { return Ok(()) };
-        let transaction = database.begin_write()?;
-        {
-            let mut table = transaction.open_table(OUTPUTS)?;
-            for (key, value) in entries {
-                table.insert(key, &**value)?;
-            }
-        }
-        transaction.commit()?;
-        Ok(())
-    }
-}
-
-fn database(path: &Path) -> Result<Database, MemoError> {
-    match Database::create(path) {
-        // Also what a process that was killed while it made the file leaves.
-        Err(error @ (redb::DatabaseError::Storage(_) | redb::DatabaseError::UpgradeRequired(_))) if path.exists() => {
-            tracing::warn!(%error, path = %path.display(), "the memo store cannot be read and is begun anew");
-            let aside = path.with_extension("redb.damaged");
-            let moved = std::fs::rename(path, &aside).map_err(redb::DatabaseError::from);
-            moved.and_then(|()| Database::create(path))
-        }
-        other => other,
-    }
-    .map_err(|source| MemoError { path: path.to_owned(), source })
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn what_was_put_outlives_the_process() {
-        let directory = tempfile::tempdir().unwrap();
-        {
-            let memo = Memo::open(Some(directory.path())).unwrap();
-            assert_eq!(memo.get(&[1; 32]), None);
-            memo.put([1; 32], vec![1, 2, 3]);
-            assert_eq!(memo.get(&[1; 32]).as_deref(), Some(&[1, 2, 3][..]));
-        }
-        let memo = Memo::open(Some(directory.path())).unwrap();
-        assert_eq!(memo.get(&[1; 32]).as_deref(), Some(&[1, 2, 3][..]));
-        assert_eq!(memo.get(&[2; 32]), None);
-        assert_eq!(memo.counts(), (1, 1));
-    }
-
-    #[test]
-    fn a_file_that_is_no_store_is_put_aside() {
-        let directory = tempfile::tempdir().unwrap();
-        let path = directory.path().join("memo.redb");
-        drop(Memo::open(Some(directory.path())).unwrap());
-        let mut bytes = std::fs::read(&path).unwrap();
-        bytes.iter_mut().for_each(|byte| *byte = 0x55);
-        std::fs::write(&path, bytes).unwrap();
-        match Memo::open(Some(directory.path())) {
-            Ok(memo) => assert_eq!(memo.get(&[1; 32]), None),
-            Err(error) => assert!(error.to_string().contains("memo.redb"), "{error}"),
-        }
-    }
-
-    #[tokio::test]
-    async fn only_what_is_missing_is_computed_and_once() {
-        let memo = Memo::open(None).unwrap();
-        memo.put([1; 32], vec![10]);
-        let keys = [[1; 32], [2; 32], [3; 32], [2; 32]];
-        let run = |expected: Vec<usize>| {
-            let memo = &memo;
-            async move {
-                memo.each(
-                    &keys,
-                    |bytes| bytes.first().copied(),
-                    |value| vec![*value],
-                    |missing| async move {
-                        assert_eq!(missing, expected);
-                        Ok(missing.iter().map(|at| *at as u8 * 10 + 10).collect())
-                    },
-                )
-                .await
-                .unwrap()
-            }
-        };
-        assert_eq!(run(vec![1, 2]).await, [10, 20, 30, 20]);
-        let again =
-            memo.each(&keys, |bytes| bytes.first().copied(), |value| vec![*value], |_| async { unreachable!() });
-        assert_eq!(again.await.unwrap(), [10, 20, 30, 20]);
-    }
-}
+mod tests;

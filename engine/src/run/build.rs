@@ -14,6 +14,7 @@ use crate::connector::{ConnectorError, CorpusOutput, Place, SourcedTurn, Stop, S
 use crate::corpus::{CorpusIndexes, CorpusShared};
 use crate::dead_letter::DeadLetters;
 use crate::durable::{Ledger, SinkHandle};
+use crate::maintenance;
 use crate::memo::Memo;
 use crate::plan::{NodeKind, Plan, PlannedCorpus, PlannedNode};
 use crate::state::StateDirectory;
@@ -33,6 +34,7 @@ pub(super) struct Workshop {
     pub handle: tokio::runtime::Handle,
     pub dead: DeadLetters,
     pub memo: Arc<Memo>,
+    pub maintenance: Arc<maintenance::Journal>,
     pub state: Option<Arc<StateDirectory>>,
     pub shared: Arc<TurnsShared>,
     pub crew: Arc<Crew>,

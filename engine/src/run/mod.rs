@@ -2,6 +2,7 @@
 
 mod build;
 mod crew;
+mod maintain;
 mod reload;
 mod resume;
 mod start;
@@ -17,6 +18,7 @@ use timely::communication::WorkerGuards;
 use tokio::sync::watch;
 
 use self::build::{Feed, Manual, TurnFeed, Workshop};
+pub use self::maintain::MaintenanceReport;
 pub use self::reload::ReloadError;
 use crate::component::{BuildError, IndexError, Models};
 use crate::connector::{ConnectorError, Mode, SourcedTurn};

@@ -375,6 +375,7 @@ impl<'a> Reload<'a> {
         self.generation = None;
         let mut running = self.inner.running.lock();
         *self.shop.shared.limits.write() = plan.conversations.clone();
+        *self.shop.maintenance.settings.write() = plan.maintenance.clone();
         let mut ended: Vec<Feed> = Vec::new();
         for coming in self.coming.drain(..) {
             if let Some(feed) = &coming.feed {

@@ -9,6 +9,7 @@ use parking_lot::{Mutex, RwLock};
 
 use super::build::{TurnFeed, Workshop};
 use super::crew::{Command, Crew};
+use super::maintain::keep_in_shape;
 use super::resume::resume;
 use super::{Engine, Inner, Options, RunError, Running, RunningCorpus};
 use crate::corpus::{CorpusIndexes, CorpusShared, CorpusState, Preparing};
@@ -61,6 +62,7 @@ impl Engine {
             handle: runtime.handle().clone(),
             dead,
             memo,
+            maintenance: Arc::default(),
             state,
             shared: shared.clone(),
             crew: crew.clone(),
@@ -69,6 +71,7 @@ impl Engine {
         };
         // Lets go when all sources are there.
         crew.hold();
+        *shop.maintenance.settings.write() = plan.maintenance.clone();
         let running = first(&shop, &plan)?;
         let feeds = running.corpora.values().map(|corpus| corpus.feed.shared.clone()).collect();
         let inner = Arc::new(Inner {
@@ -91,6 +94,7 @@ impl Engine {
             }
         });
         runtime.spawn(announce_ready(feeds, inner.shop.clone()));
+        runtime.spawn(keep_in_shape(Arc::downgrade(&inner)));
         let checkpoints = shared.durable.is_kept().then(|| {
             let shared = shared.clone();
             std::thread::Builder::new().name("checkpoint".into()).spawn(move || {

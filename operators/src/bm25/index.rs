@@ -3,7 +3,7 @@
 
 use std::any::Any;
 use std::collections::{BTreeMap, HashMap};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use futures::FutureExt;
@@ -18,7 +18,7 @@ use tantivy::{
     DocSet, Index as TantivyIndex, IndexReader, IndexWriter, ReloadPolicy, SegmentReader, TERMINATED, TantivyDocument,
     Term,
 };
-use turnflow_engine::component::{Delta, Index, IndexDefinition, IndexError, Inventory};
+use turnflow_engine::component::{Delta, Index, IndexDefinition, IndexError, Inventory, Maintained, MaintenanceLimits};
 use turnflow_engine::document::{Chunk, ContentHash};
 use turnflow_engine::record::{Hit, rank};
 
@@ -26,6 +26,7 @@ use super::analyzer::Tokenizer;
 use super::directory::Unsynced;
 use super::inventory;
 use super::score::{Statistics, idf, term_score};
+use super::writer::Writer;
 
 /// Bytes that tantivy buffers before it writes a segment: about its least, for each commit
 /// makes the tables anew, which are in proportion.
@@ -68,7 +69,7 @@ impl IndexDefinition for Bm25Definition {
     }
 }
 
-fn store(action: &'static str) -> impl Fn(tantivy::TantivyError) -> IndexError {
+pub(super) fn store(action: &'static str) -> impl Fn(tantivy::TantivyError) -> IndexError {
     move |error| IndexError::Store { store: "tantivy", action, reason: error.to_string() }
 }
 
@@ -90,38 +91,12 @@ struct Entry {
     chunk: Option<Arc<Chunk>>,
 }
 
-/// A writer that has stopped writing when it is dropped: tantivy's own leaves its merges to
-/// threads that may still write when the directory is opened again.
-struct Writer(Option<IndexWriter>);
-
-impl std::ops::Deref for Writer {
-    type Target = IndexWriter;
-    fn deref(&self) -> &IndexWriter {
-        self.0.as_ref().expect("present until it is dropped")
-    }
-}
-
-impl std::ops::DerefMut for Writer {
-    fn deref_mut(&mut self) -> &mut IndexWriter {
-        self.0.as_mut().expect("present until it is dropped")
-    }
-}
-
-impl Drop for Writer {
-    fn drop(&mut self) {
-        if let Some(writer) = self.0.take()
-            && let Err(error) = writer.wait_merging_threads()
-        {
-            tracing::warn!(%error, "a merge was not ended");
-        }
-    }
-}
-
-struct Bm25Index {
+pub(super) struct Bm25Index {
     tokenizer: Tokenizer,
     fields: Fields,
-    writer: Writer,
-    reader: IndexReader,
+    pub(super) directory: Option<PathBuf>,
+    pub(super) writer: Writer,
+    pub(super) reader: IndexReader,
     entries: HashMap<Arc<str>, Entry>,
     /// The id of each row that is live.
     rows: HashMap<u64, Arc<str>>,
@@ -175,7 +150,8 @@ impl Bm25Index {
         let mut this = Self {
             tokenizer,
             fields,
-            writer: Writer(Some(writer)),
+            directory: directory.map(Path::to_owned),
+            writer: Writer::new(writer),
             reader,
             entries: HashMap::new(),
             rows: HashMap::new(),
@@ -270,7 +246,7 @@ impl Bm25Index {
     }
 
     /// What readers of the new epoch hold.
-    fn view(&mut self) -> Result<Bm25Reader, tantivy::TantivyError> {
+    pub(super) fn view(&mut self) -> Result<Bm25Reader, tantivy::TantivyError> {
         let searcher = self.reader.searcher();
         let mut known = HashMap::new();
         let mut segments = Vec::new();
@@ -309,6 +285,10 @@ impl Index for Bm25Index {
             })
         }
         .boxed()
+    }
+
+    fn maintain(&mut self, limits: MaintenanceLimits) -> BoxFuture<'_, Result<Maintained, IndexError>> {
+        self.keep_in_shape(limits).boxed()
     }
 }
 

@@ -17,7 +17,9 @@ mod analyzer;
 mod directory;
 mod index;
 mod inventory;
+mod maintain;
 mod score;
+mod writer;
 
 use std::sync::Arc;
 

@@ -9,7 +9,7 @@ use std::sync::{Arc, OnceLock};
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use parking_lot::Mutex;
-use turnflow_engine::component::{Delta, Index, IndexError, Prepare, Prepared};
+use turnflow_engine::component::{Delta, Index, IndexError, Maintained, MaintenanceLimits, Prepare, Prepared};
 use turnflow_engine::document::{Chunk, Content, ContentHash};
 use turnflow_engine::inference::InferenceError;
 
@@ -17,9 +17,11 @@ use super::store::{Store, Stored};
 
 /// Passages in a block; an epoch copies the blocks that it changes.
 const BLOCK: usize = 512;
-/// Encodings of contents that are in no passage now are kept, for when they come back, up to
-/// this many or as many as are in use.
+/// Encodings of contents that are in no passage now are kept, for when they come back: after
+/// maintenance up to this many or as many as are in use.
 const SPARE: usize = 4096;
+/// Without maintenance, up to so many times that.
+const MOST_SPARE: usize = 4;
 
 /// Makes encodings of passages' texts, for the corpus.
 pub(crate) trait Encode<V>: Send + Sync {
@@ -183,28 +185,43 @@ impl<V: Stored, D: Derived<V>> BlockIndex<V, D> {
         Ok(())
     }
 
-    /// Lets go of what has not been in use for long.
-    async fn let_go(&mut self) -> Result<(), IndexError> {
+    /// Lets go of what is not in use, if that is more than so many times what may be spare;
+    /// gives how many went.
+    async fn let_go(&mut self, times: usize) -> Result<usize, IndexError> {
         // Passages are at least as many as contents, so this tells without looking at each.
-        if self.contents.state.lock().by_content.len() <= self.places.len() + SPARE.max(self.places.len()) {
-            return Ok(());
+        let spare = |used: usize| times * SPARE.max(used);
+        if self.contents.state.lock().by_content.len() <= self.places.len() + spare(self.places.len()) && times > 0 {
+            return Ok(0);
         }
         let used: HashSet<ContentHash> =
             self.blocks.iter().flat_map(|block| block.rows.iter()).map(|(_, chunk)| chunk.hash).collect();
-        let kept = {
-            let mut state = self.contents.state.lock();
-            if state.by_content.len() - used.len().min(state.by_content.len()) <= SPARE.max(used.len()) {
-                return Ok(());
+        let (kept, gone) = {
+            let state = self.contents.state.lock();
+            if state.by_content.len().saturating_sub(used.len()) <= spare(used.len()) {
+                return Ok(0);
             }
             // What is unsaved belongs to an epoch to come.
             let unsaved: HashSet<ContentHash> = state.unsaved.iter().copied().collect();
-            let claimed = std::mem::take(&mut state.claimed);
-            state.by_content.retain(|hash, _| used.contains(hash) || unsaved.contains(hash) || claimed.contains(hash));
-            state.claimed = claimed;
-            let kept = state.by_content.iter().filter(|(hash, _)| !unsaved.contains(*hash));
-            kept.map(|(hash, vector)| (*hash, vector.clone())).collect::<Vec<_>>()
+            let stored = state.by_content.iter().filter(|(hash, _)| !unsaved.contains(*hash));
+            let stays = |hash: &ContentHash| used.contains(hash) || state.claimed.contains(hash);
+            let (kept, gone): (Vec<_>, Vec<_>) = stored.partition(|(hash, _)| stays(hash));
+            let kept: Vec<_> = kept.into_iter().map(|(hash, vector)| (*hash, vector.clone())).collect();
+            (kept, gone.into_iter().map(|(hash, _)| *hash).collect::<Vec<_>>())
         };
-        self.store.replace(&kept).await
+        if gone.is_empty() {
+            return Ok(0);
+        }
+        self.store.replace(&kept).await?;
+        let mut state = self.contents.state.lock();
+        for hash in &gone {
+            // It may have come back meanwhile: then it is to be stored again.
+            if state.claimed.contains(hash) {
+                state.unsaved.push(*hash);
+            } else {
+                state.by_content.remove(hash);
+            }
+        }
+        Ok(gone.len())
     }
 }
 
@@ -220,10 +237,25 @@ impl<V: Stored, D: Derived<V>> Index for BlockIndex<V, D> {
             tracing::debug!(took = ?begun.elapsed(), "encodings are stored");
             self.change(delta);
             if !delta.removed.is_empty() || delta.whole {
-                self.let_go().await?;
+                self.let_go(MOST_SPARE).await?;
             }
             let reader = BlockReader { blocks: self.blocks.clone(), contents: self.contents.clone() };
             Ok(Arc::new(reader) as Arc<dyn Any + Send + Sync>)
+        }
+        .boxed()
+    }
+
+    fn maintain(&mut self, limits: MaintenanceLimits) -> BoxFuture<'_, Result<Maintained, IndexError>> {
+        async move {
+            let begun = std::time::Instant::now();
+            let before = self.store.footprint();
+            let gone = self.let_go(if limits.is_whole() { 0 } else { 1 }).await?;
+            let mut did = Vec::new();
+            if gone > 0 {
+                did.push(format!("{gone} encodings out of use let go"));
+            }
+            did.extend(self.store.maintain(limits).await?);
+            Ok(Maintained { before, after: self.store.footprint(), took: begun.elapsed(), did })
         }
         .boxed()
     }

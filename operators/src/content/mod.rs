@@ -6,6 +6,8 @@ mod index;
 mod inventory;
 mod scan;
 mod store;
+#[cfg(test)]
+mod tests;
 
 pub(crate) use index::{BlockReader, Derived, Encode, open};
 pub(crate) use inventory::{inventory, served, stored};

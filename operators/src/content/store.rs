@@ -13,11 +13,15 @@ use futures::TryStreamExt;
 use lance::Dataset;
 use lance::dataset::optimize::{CompactionOptions, compact_files};
 use lance::dataset::{WriteMode, WriteParams};
-use turnflow_engine::component::{Encoding, IndexError};
+use turnflow_engine::component::{Encoding, Footprint, IndexError, MaintenanceLimits};
 use turnflow_engine::document::ContentHash;
 
-/// After this many appends, their small files are made one and old versions are dropped.
-const APPENDS_A_COMPACTION: usize = 64;
+/// After this many appends without maintenance, their small files are made one all the same.
+const MOST_APPENDS: usize = 256;
+/// Appends that are not worth a compaction.
+const FEW_APPENDS: usize = 4;
+/// Rows of a file, at least and at most, whatever the limit in bytes.
+const ROWS_A_FILE: std::ops::RangeInclusive<u64> = 1024..=1 << 20;
 
 /// What a model makes of a text, as a column of a dataset.
 pub(crate) trait Stored: Clone + Send + Sync + 'static {
@@ -69,7 +73,10 @@ pub(super) struct Store<V> {
     dataset: Option<Dataset>,
     schema: Arc<Schema>,
     dimension: usize,
+    /// Since the last compaction.
     appends: usize,
+    /// Bytes of a row, about.
+    row_bytes: u64,
     of: std::marker::PhantomData<V>,
 }
 
@@ -92,7 +99,8 @@ impl<V: Stored> Store<V> {
             Field::new("vector", V::data_type(dimension), false),
         ]));
         let path = directory.map(dataset_path);
-        let mut store = Self { uri: None, dataset: None, schema, dimension, appends: 0, of: std::marker::PhantomData };
+        let of = std::marker::PhantomData;
+        let mut store = Self { uri: None, dataset: None, schema, dimension, appends: 0, row_bytes: 0, of };
         let mut vectors = HashMap::new();
         let Some(path) = path else { return Ok((store, vectors)) };
         let uri = path.to_string_lossy().into_owned();
@@ -102,7 +110,12 @@ impl<V: Stored> Store<V> {
             })
             .await
             {
-                Ok(dataset) => store.dataset = Some(dataset),
+                Ok(dataset) => {
+                    // What an earlier process has left to be compacted.
+                    store.appends = dataset.get_fragments().len().saturating_sub(1);
+                    store.measure(vectors.values().next());
+                    store.dataset = Some(dataset);
+                }
                 // What cannot be read is computed again; the corpus has everything.
                 Err(error) => {
                     tracing::warn!(%error, %uri, "stored vectors cannot be read and are computed anew");
@@ -126,9 +139,12 @@ impl<V: Stored> Store<V> {
         }
         self.write(vectors, WriteMode::Append).await?;
         self.appends += 1;
-        if self.appends >= APPENDS_A_COMPACTION {
+        if self.appends >= MOST_APPENDS
+            && let Err(error) = self.compact(MaintenanceLimits::BETWEEN).await
+        {
+            // It costs space, not correctness, and is tried again after as many.
             self.appends = 0;
-            self.compact().await;
+            tracing::warn!(%error, "stored vectors could not be compacted");
         }
         Ok(())
     }
@@ -136,12 +152,33 @@ impl<V: Stored> Store<V> {
     /// Keeps these vectors and no others.
     pub async fn replace(&mut self, vectors: &[(ContentHash, V)]) -> Result<(), IndexError> {
         self.write(vectors, WriteMode::Overwrite).await?;
-        self.compact().await;
+        self.appends = self.appends.max(FEW_APPENDS + 1);
         Ok(())
+    }
+
+    /// What the dataset takes on the disk.
+    pub fn footprint(&self) -> Footprint {
+        self.uri.as_deref().map(|uri| Footprint::of(Path::new(uri))).unwrap_or_default()
+    }
+
+    /// Compacts, if it is worth it; gives what was done.
+    pub async fn maintain(&mut self, limits: MaintenanceLimits) -> Result<Option<String>, IndexError> {
+        let worth = self.appends > if limits.is_whole() { 0 } else { FEW_APPENDS };
+        if self.dataset.is_none() || !worth {
+            return Ok(None);
+        }
+        let appends = self.appends;
+        self.compact(limits).await?;
+        Ok(Some(format!("{appends} additions compacted")))
+    }
+
+    fn measure(&mut self, value: Option<&V>) {
+        self.row_bytes = value.map_or(self.row_bytes, |value| value.bytes().len() as u64 + 32);
     }
 
     async fn write(&mut self, vectors: &[(ContentHash, V)], mode: WriteMode) -> Result<(), IndexError> {
         let Some(uri) = self.uri.clone() else { return Ok(()) };
+        self.measure(vectors.first().map(|(_, value)| value));
         let mut hashes = FixedSizeBinaryBuilder::new(32);
         for (hash, _) in vectors {
             hashes.append_value(hash.0).map_err(arrow)?;
@@ -163,15 +200,19 @@ impl<V: Stored> Store<V> {
         Ok(())
     }
 
-    /// Makes one file of many and drops versions that nobody reads. A failure costs space,
-    /// not correctness, so it is told and left at that.
-    async fn compact(&mut self) {
-        let Some(dataset) = &mut self.dataset else { return };
-        let compacted = compact_files(dataset, CompactionOptions::default(), None).await;
+    /// Makes few files of many and drops versions that nobody reads. Files that have as many
+    /// rows as the limit allows are left as they are, so that the cost does not grow with what
+    /// is stored.
+    async fn compact(&mut self, limits: MaintenanceLimits) -> Result<(), IndexError> {
+        let Some(dataset) = &mut self.dataset else { return Ok(()) };
+        let rows = limits.rewrite.map_or(*ROWS_A_FILE.end(), |bytes| bytes / self.row_bytes.max(1));
+        let rows = rows.clamp(*ROWS_A_FILE.start(), *ROWS_A_FILE.end());
+        let options = CompactionOptions { target_rows_per_fragment: rows as usize, ..CompactionOptions::default() };
+        compact_files(dataset, options, None).await.map_err(failed("compact its files"))?;
         // This process is the only reader, and has read the newest.
         let cleaned = dataset.cleanup_old_versions(chrono::TimeDelta::zero(), Some(true), None).await;
-        if let Some(error) = compacted.err().or(cleaned.err()) {
-            tracing::warn!(%error, "stored vectors could not be compacted");
-        }
+        cleaned.map_err(failed("remove old versions"))?;
+        self.appends = 0;
+        Ok(())
     }
 }

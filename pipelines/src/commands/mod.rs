@@ -24,6 +24,7 @@ mod eval;
 mod explain;
 mod graph;
 mod index;
+mod maintain;
 mod models;
 mod output;
 mod progress;
@@ -92,6 +93,7 @@ enum Command {
     Tune(tune::TuneArgs),
     Calibrate(calibrate::CalibrateArgs),
     Verify(verify::VerifyArgs),
+    Maintain(maintain::MaintainArgs),
     Replay(replay::ReplayArgs),
     Test(test::TestArgs),
     Docs(docs::DocsArgs),
@@ -225,6 +227,7 @@ pub fn main() -> ExitCode {
         Command::Tune(args) => tune::run(&args),
         Command::Calibrate(args) => calibrate::run(&args),
         Command::Verify(args) => verify::run(&args),
+        Command::Maintain(args) => maintain::run(&args),
         Command::Replay(args) => replay::run(&args),
         Command::Test(args) => test::run(&args),
         Command::Docs(args) => docs::run(&args),

@@ -12,7 +12,7 @@ use std::sync::Arc;
 use serde::Deserialize;
 
 use self::typed::head;
-use super::{AnswerMode, Conversations, Plan};
+use super::{AnswerMode, Conversations, Maintenance, Plan};
 use crate::component::{Catalog, Texts};
 use crate::spec::{Diagnostic, Entry, FilePath, Kind, Name, Sources, SpecError, Tree, from_tree};
 
@@ -31,6 +31,8 @@ struct Top {
     name: Option<String>,
     #[serde(default)]
     conversations: Conversations,
+    #[serde(default)]
+    maintenance: Maintenance,
     #[serde(default)]
     mode: AnswerMode,
     #[serde(default)]
@@ -89,6 +91,7 @@ pub(super) fn resolve(
         corpora: corpora.into_values().flatten().collect(),
         nodes: nodes?,
         conversations: top.conversations,
+        maintenance: top.maintenance,
         mode: top.mode,
         dead_letters: top.dead_letters,
         texts: resolver.texts.into_values().map(|(_, path)| path).collect(),

@@ -91,6 +91,10 @@ pub(super) fn run(args: &RunArgs) -> Outcome {
     }
     reloads.end();
     drop(reloads);
+    let maintenance = engine.maintenance();
+    if maintenance.runs + maintenance.put_off > 0 {
+        tracing::info!(?maintenance, "what was stored was kept in shape");
+    }
     let (delivered, recovered, dead) = (engine.delivered(), engine.recovered(), engine.dead_letters());
     let revised = engine.revised();
     match Arc::try_unwrap(engine) {

@@ -3,6 +3,7 @@
 //! right; does anything grow.
 
 mod checks;
+mod edits;
 mod kill;
 mod random;
 mod recover;
@@ -41,6 +42,14 @@ enum How {
         common: Common,
         /// How often.
         #[arg(long, default_value_t = 1000)]
+        times: u32,
+    },
+    /// Small edits one after another, each in an epoch of its own, and what they leave behind.
+    Edits {
+        #[command(flatten)]
+        common: Common,
+        /// How many.
+        #[arg(long, default_value_t = 10_000)]
         times: u32,
     },
     /// Index many chunks, and measure how long another process takes to its first answer.
@@ -106,6 +115,7 @@ pub(super) fn run(args: &TortureArgs) -> Outcome {
     match &args.how {
         How::Kill { common, times } => kill::run(common, *times),
         How::Reload { common, times } => reload::run(common, *times),
+        How::Edits { common, times } => edits::run(common, *times),
         How::Recover { common, chunks } => recover::run(common, *chunks),
         How::Soak { common, seconds, rate, edits } => {
             soak::run(common, &soak::Load { seconds: *seconds, rate: *rate, edits: *edits })

@@ -3,6 +3,7 @@
 mod disks;
 mod embedding;
 mod late;
+mod maintain;
 pub(crate) mod rebuild;
 mod reload;
 mod resume;

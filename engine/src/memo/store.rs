@@ -1,0 +1,324 @@
+//! The file of what models gave: redb, with an entry's output in one table and the day on which
+//! it was last asked for in another. Entries of a file that has no days are taken to have been
+//! asked for on the day on which that is found.
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use redb::{Database, ReadableDatabase, ReadableTable, ReadableTableMetadata, TableDefinition};
+
+use super::{Key, MemoError};
+use crate::component::Footprint;
+use crate::plan::Maintenance;
+
+const OUTPUTS: TableDefinition<'_, &[u8; 32], &[u8]> = TableDefinition::new("outputs");
+/// Day and bytes.
+const USED: TableDefinition<'_, &[u8; 32], (u32, u32)> = TableDefinition::new("used");
+const COUNTS: TableDefinition<'_, &str, u64> = TableDefinition::new("counts");
+/// Bytes of entries that went since the file was compacted.
+const FREED: &str = "freed";
+/// Entries that one transaction lets go or takes over.
+const AT_ONCE: usize = 5_000;
+/// What an entry takes besides its output, about.
+const OVERHEAD: u64 = 100;
+/// A smaller file is not worth being compacted.
+const COMPACTED: u64 = 16 << 20;
+
+/// What of the memo is kept.
+#[derive(Clone, Copy, Debug)]
+pub struct MemoLimits {
+    /// Entries that nobody asked for in so many days go; 0: none do.
+    pub days: u32,
+    /// So many bytes at most; 0: no bound.
+    pub bytes: u64,
+}
+
+impl MemoLimits {
+    /// As the pipeline file says.
+    pub fn of(settings: &Maintenance) -> Self {
+        Self { days: settings.memo_days, bytes: settings.memo_mb.saturating_mul(1_000_000) }
+    }
+}
+
+/// Days since the Unix epoch.
+pub(super) fn today() -> u32 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| (since.as_secs() / 86_400) as u32)
+}
+
+pub(super) struct Store {
+    path: PathBuf,
+    database: Database,
+}
+
+/// What went, and what is left.
+#[derive(Debug, Default)]
+pub(super) struct Expired {
+    pub gone: Vec<Key>,
+    pub left: u64,
+}
+
+impl Store {
+    /// Opens the file; one that is damaged is put aside, and one of which most is free is
+    /// compacted.
+    pub fn open(path: &Path) -> Result<Self, MemoError> {
+        let mut store = Self { path: path.to_owned(), database: database(path)? };
+        let bytes = Footprint::of(path).bytes;
+        if bytes > COMPACTED && store.freed().unwrap_or(0) > bytes / 2 {
+            store.compact()?;
+            let now = Footprint::of(path).bytes;
+            tracing::info!(path = %path.display(), bytes, now, "the memo store is compacted");
+        }
+        Ok(store)
+    }
+
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// An output, and the day on which it was asked for before, if that is known.
+    pub fn get(&self, key: &Key) -> Option<(Arc<[u8]>, u32)> {
+        let transaction = self.database.begin_read().ok()?;
+        // There is no table before the first write.
+        let table = transaction.open_table(OUTPUTS).ok()?;
+        let value: Arc<[u8]> = table.get(key).ok()??.value().into();
+        let used = transaction.open_table(USED).ok();
+        let day = used.and_then(|used| Some(used.get(key).ok()??.value().0));
+        Some((value, day.unwrap_or(0)))
+    }
+
+    /// Writes new outputs, and that others were asked for today.
+    pub fn write(&self, outputs: &HashMap<Key, Arc<[u8]>>, asked: &HashSet<Key>, today: u32) -> Result<(), MemoError> {
+        self.change(|| {
+            let transaction = self.database.begin_write()?;
+            {
+                let mut table = transaction.open_table(OUTPUTS)?;
+                let mut used = transaction.open_table(USED)?;
+                for (key, value) in outputs {
+                    table.insert(key, &**value)?;
+                    used.insert(key, (today, length(value)))?;
+                }
+                for key in asked {
+                    let bytes = table.get(key)?.map(|value| length(value.value()));
+                    if let Some(bytes) = bytes {
+                        used.insert(key, (today, bytes))?;
+                    }
+                }
+            }
+            Ok(transaction.commit()?)
+        })
+    }
+
+    /// Lets go of what has not been asked for, in small transactions, but for what is `asked`
+    /// for now.
+    pub fn expire(&self, limits: &MemoLimits, today: u32, asked: impl Fn(&Key) -> bool) -> Result<Expired, MemoError> {
+        self.change(|| {
+            self.take_over(today)?;
+            let (cutoff, mut of_that_day, entries) = self.cutoff(limits, today)?;
+            let mut doomed: Vec<(Key, u64)> = Vec::new();
+            if let Some(used) = self.used()? {
+                for entry in used.iter()? {
+                    let (key, value) = entry?;
+                    let ((day, bytes), key) = (value.value(), *key.value());
+                    let bytes = u64::from(bytes) + OVERHEAD;
+                    if asked(&key) || day > cutoff || (day == cutoff && of_that_day == 0) {
+                        continue;
+                    }
+                    if day == cutoff {
+                        of_that_day = of_that_day.saturating_sub(bytes);
+                    }
+                    doomed.push((key, bytes));
+                }
+            }
+            for part in doomed.chunks(AT_ONCE) {
+                let transaction = self.database.begin_write()?;
+                {
+                    let mut table = transaction.open_table(OUTPUTS)?;
+                    let mut used = transaction.open_table(USED)?;
+                    for (key, _) in part {
+                        table.remove(key)?;
+                        used.remove(key)?;
+                    }
+                    let mut counts = transaction.open_table(COUNTS)?;
+                    let freed = counts.get(FREED)?.map_or(0, |freed| freed.value());
+                    counts.insert(FREED, freed + part.iter().map(|(_, bytes)| bytes).sum::<u64>())?;
+                }
+                transaction.commit()?;
+            }
+            let left = entries - doomed.len() as u64;
+            Ok(Expired { gone: doomed.into_iter().map(|(key, _)| key).collect(), left })
+        })
+    }
+
+    /// The day before which everything goes; how many bytes of that day's own are to go; and
+    /// how many entries there are.
+    fn cutoff(&self, limits: &MemoLimits, today: u32) -> Result<(u32, u64, u64), redb::Error> {
+        let mut days: BTreeMap<u32, u64> = BTreeMap::new();
+        let mut entries = 0;
+        if let Some(used) = self.used()? {
+            for entry in used.iter()? {
+                let (day, bytes) = entry?.1.value();
+                *days.entry(day).or_default() += u64::from(bytes) + OVERHEAD;
+                entries += 1;
+            }
+        }
+        let mut cutoff = if limits.days == 0 { 0 } else { today.saturating_sub(limits.days) };
+        let mut over = match limits.bytes {
+            0 => 0,
+            most => days.range(cutoff..).map(|(_, bytes)| bytes).sum::<u64>().saturating_sub(most),
+        };
+        for (day, bytes) in days.range(cutoff..) {
+            cutoff = *day;
+            if over < *bytes {
+                return Ok((cutoff, over, entries));
+            }
+            over -= bytes;
+        }
+        // All of it, if there is any.
+        Ok((cutoff.saturating_add(u32::from(over > 0)), over, entries))
+    }
+
+    /// Notes a day for entries that have none.
+    fn take_over(&self, today: u32) -> Result<(), redb::Error> {
+        let transaction = self.database.begin_read()?;
+        let Ok(outputs) = transaction.open_table(OUTPUTS) else { return Ok(()) };
+        let used = self.used()?;
+        if used.as_ref().map_or(Ok(0), |used| used.len())? == outputs.len()? {
+            return Ok(());
+        }
+        let mut without: Vec<(Key, u32)> = Vec::new();
+        for entry in outputs.iter()? {
+            let (key, value) = entry?;
+            let known = used.as_ref().map_or(Ok(None), |used| used.get(key.value()))?.is_some();
+            if !known {
+                without.push((*key.value(), length(value.value())));
+            }
+        }
+        for part in without.chunks(AT_ONCE) {
+            let transaction = self.database.begin_write()?;
+            {
+                let mut used = transaction.open_table(USED)?;
+                for (key, bytes) in part {
+                    used.insert(key, (today, *bytes))?;
+                }
+            }
+            transaction.commit()?;
+        }
+        Ok(())
+    }
+
+    fn used(&self) -> Result<Option<redb::ReadOnlyTable<&'static [u8; 32], (u32, u32)>>, redb::Error> {
+        match self.database.begin_read()?.open_table(USED) {
+            Ok(table) => Ok(Some(table)),
+            Err(redb::TableError::TableDoesNotExist(_)) => Ok(None),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    fn freed(&self) -> Option<u64> {
+        let transaction = self.database.begin_read().ok()?;
+        let counts = transaction.open_table(COUNTS).ok()?;
+        Some(counts.get(FREED).ok()??.value())
+    }
+
+    /// Gives free pages back to the disk; nobody else may have the file.
+    pub fn compact(&mut self) -> Result<(), MemoError> {
+        let path = self.path.clone();
+        let compacted = (|| {
+            self.database.compact()?;
+            let transaction = self.database.begin_write()?;
+            transaction.open_table(COUNTS)?.insert(FREED, 0)?;
+            Ok(transaction.commit()?)
+        })();
+        compacted.map_err(|source: redb::Error| MemoError::Write { path, source: Box::new(source) })
+    }
+
+    fn change<T>(&self, change: impl FnOnce() -> Result<T, redb::Error>) -> Result<T, MemoError> {
+        change().map_err(|source| MemoError::Write { path: self.path.clone(), source: Box::new(source) })
+    }
+}
+
+fn length(value: &[u8]) -> u32 {
+    u32::try_from(value.len()).unwrap_or(u32::MAX)
+}
+
+fn database(path: &Path) -> Result<Database, MemoError> {
+    match Database::create(path) {
+        // Also what a process that was killed while it made the file leaves.
+        Err(error @ (redb::DatabaseError::Storage(_) | redb::DatabaseError::UpgradeRequired(_))) if path.exists() => {
+            tracing::warn!(%error, path = %path.display(), "the memo store cannot be read and is begun anew");
+            let aside = path.with_extension("redb.damaged");
+            let moved = std::fs::rename(path, &aside).map_err(redb::DatabaseError::from);
+            moved.and_then(|()| Database::create(path))
+        }
+        other => other,
+    }
+    .map_err(|source| MemoError::Open { path: path.to_owned(), source })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn key(of: u8) -> Key {
+        [of; 32]
+    }
+
+    fn write(store: &Store, of: u8, bytes: usize, day: u32) {
+        let outputs = HashMap::from([(key(of), vec![of; bytes].into())]);
+        store.write(&outputs, &HashSet::new(), day).unwrap();
+    }
+
+    fn left(store: &Store) -> Vec<u8> {
+        (1..=9).filter(|of| store.get(&key(*of)).is_some()).collect()
+    }
+
+    #[test]
+    fn entries_go_by_age_and_what_is_asked_for_stays() {
+        let directory = tempfile::tempdir().unwrap();
+        let store = Store::open(&directory.path().join("memo.redb")).unwrap();
+        (1..=4).for_each(|of| write(&store, of, 10, 100 + u32::from(of)));
+        store.write(&HashMap::new(), &HashSet::from([key(1), key(9)]), 130).unwrap();
+        let limits = MemoLimits { days: 30, bytes: 0 };
+        let expired = store.expire(&limits, 134, |of| *of == key(2)).unwrap();
+        assert_eq!((expired.gone.len(), expired.left), (1, 3));
+        assert_eq!(left(&store), [1, 2, 4]);
+        assert_eq!(store.expire(&MemoLimits { days: 0, bytes: 0 }, 9000, |_| false).unwrap().gone, [key(0); 0]);
+    }
+
+    #[test]
+    fn of_too_many_bytes_the_oldest_go_and_of_one_day_no_more_than_must() {
+        let directory = tempfile::tempdir().unwrap();
+        let store = Store::open(&directory.path().join("memo.redb")).unwrap();
+        write(&store, 1, 900, 10);
+        (2..=5).for_each(|of| write(&store, of, 900, 11));
+        let limits = |bytes| MemoLimits { days: 30, bytes };
+        assert_eq!(store.expire(&limits(5000), 12, |_| false).unwrap().gone.len(), 0);
+        store.expire(&limits(4500), 12, |_| false).unwrap();
+        assert_eq!(left(&store), [2, 3, 4, 5]);
+        assert_eq!(store.expire(&limits(2500), 12, |_| false).unwrap().left, 2);
+        assert_eq!(store.expire(&limits(1), 12, |_| false).unwrap().left, 0);
+        assert!(store.freed().unwrap() >= 5000);
+    }
+
+    #[test]
+    fn a_file_without_days_is_read_and_taken_over() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("memo.redb");
+        {
+            let database = Database::create(&path).unwrap();
+            let transaction = database.begin_write().unwrap();
+            transaction.open_table(OUTPUTS).unwrap().insert(&key(1), &[1, 2, 3][..]).unwrap();
+            transaction.commit().unwrap();
+        }
+        let mut store = Store::open(&path).unwrap();
+        assert_eq!(store.get(&key(1)).unwrap(), (Arc::from([1, 2, 3]), 0));
+        let limits = MemoLimits { days: 30, bytes: 0 };
+        assert_eq!(store.expire(&limits, 500, |_| false).unwrap().left, 1);
+        assert_eq!(store.get(&key(1)).unwrap().1, 500);
+        assert_eq!(store.expire(&limits, 531, |_| false).unwrap().gone, [key(1)]);
+        store.compact().unwrap();
+        assert_eq!((store.freed(), left(&store)), (Some(0), Vec::new()));
+    }
+}

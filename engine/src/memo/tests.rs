@@ -1,0 +1,77 @@
+//! Of what is remembered.
+
+use super::*;
+
+#[test]
+fn what_was_put_outlives_the_process() {
+    let directory = tempfile::tempdir().unwrap();
+    {
+        let memo = Memo::open(Some(directory.path())).unwrap();
+        assert_eq!(memo.get(&[1; 32]), None);
+        memo.put([1; 32], vec![1, 2, 3]);
+        assert_eq!(memo.get(&[1; 32]).as_deref(), Some(&[1, 2, 3][..]));
+    }
+    let memo = Memo::open(Some(directory.path())).unwrap();
+    assert_eq!(memo.get(&[1; 32]).as_deref(), Some(&[1, 2, 3][..]));
+    assert_eq!(memo.get(&[2; 32]), None);
+    assert_eq!(memo.counts(), (1, 1));
+}
+
+#[test]
+fn a_file_that_is_no_store_is_put_aside() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("memo.redb");
+    drop(Memo::open(Some(directory.path())).unwrap());
+    let mut bytes = std::fs::read(&path).unwrap();
+    bytes.iter_mut().for_each(|byte| *byte = 0x55);
+    std::fs::write(&path, bytes).unwrap();
+    match Memo::open(Some(directory.path())) {
+        Ok(memo) => assert_eq!(memo.get(&[1; 32]), None),
+        Err(error) => assert!(error.to_string().contains("memo.redb"), "{error}"),
+    }
+}
+
+#[tokio::test]
+async fn only_what_is_missing_is_computed_and_once() {
+    let memo = Memo::open(None).unwrap();
+    memo.put([1; 32], vec![10]);
+    let keys = [[1; 32], [2; 32], [3; 32], [2; 32]];
+    let run = |expected: Vec<usize>| {
+        let memo = &memo;
+        async move {
+            memo.each(
+                &keys,
+                |bytes| bytes.first().copied(),
+                |value| vec![*value],
+                |missing| async move {
+                    assert_eq!(missing, expected);
+                    Ok(missing.iter().map(|at| *at as u8 * 10 + 10).collect())
+                },
+            )
+            .await
+            .unwrap()
+        }
+    };
+    assert_eq!(run(vec![1, 2]).await, [10, 20, 30, 20]);
+    let again = memo.each(&keys, |bytes| bytes.first().copied(), |value| vec![*value], |_| async { unreachable!() });
+    assert_eq!(again.await.unwrap(), [10, 20, 30, 20]);
+}
+
+#[test]
+fn what_expires_is_not_in_memory_either_and_what_is_asked_for_stays() {
+    let directory = tempfile::tempdir().unwrap();
+    let limits = MemoLimits { days: 30, bytes: 1 };
+    let memo = Memo::open(Some(directory.path())).unwrap();
+    memo.put([1; 32], vec![1]);
+    drop(memo);
+    let memo = Memo::open(Some(directory.path())).unwrap();
+    assert!(memo.get(&[1; 32]).is_some());
+    let done = memo.expire(&limits).unwrap().unwrap();
+    assert_eq!((done.did.len(), memo.get(&[1; 32])), (1, None));
+    memo.put([2; 32], vec![2]);
+    drop(memo);
+    let done = Memo::maintain(directory.path(), &MemoLimits { days: 30, bytes: 0 }).unwrap().unwrap();
+    assert!(done.after.bytes <= done.before.bytes && done.after.files == 1);
+    assert!(Memo::open(Some(directory.path())).unwrap().get(&[2; 32]).is_some());
+    assert!(Memo::maintain(&directory.path().join("none"), &limits).unwrap().is_none());
+}

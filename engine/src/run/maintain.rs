@@ -1,0 +1,149 @@
+//! When stores are kept in shape: an index at a time, while nothing is published.
+//!
+//! A corpus is looked after when it has been published so often, or when it has changed and so
+//! much time has passed. An index for which something waits is left for a moment, but not for
+//! ever: after some attempts it takes its turn.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Weak};
+use std::time::{Duration, Instant};
+
+use super::{Engine, Inner};
+use crate::component::{Maintained, MaintenanceLimits};
+use crate::corpus::CorpusIndexes;
+use crate::maintenance::{MaintenanceCounts, MaintenanceError, StoreName};
+use crate::memo::MemoLimits;
+use crate::plan::Maintenance;
+use crate::publish::CorpusProgress;
+
+/// How often it is looked whether something is due.
+const TICK: Duration = Duration::from_millis(500);
+/// After an index was put off so often, others wait for it.
+const PATIENCE: u32 = 20;
+/// How often what models gave is expired, and how long after the start for the first time.
+const MEMO: (Duration, Duration) = (Duration::from_secs(3600), Duration::from_secs(60));
+
+/// What became of each store.
+pub type MaintenanceReport = Vec<(StoreName, Result<Maintained, MaintenanceError>)>;
+
+impl Engine {
+    /// What maintenance has done since the start.
+    pub fn maintenance(&self) -> MaintenanceCounts {
+        self.inner.shop.maintenance.counts()
+    }
+
+    /// Keeps every index in shape now, as far as that is of use; blocks until it is done.
+    pub fn maintain(&self) -> MaintenanceReport {
+        let mut report = MaintenanceReport::new();
+        for (corpus, indexes, keys) in self.inner.indexes() {
+            for key in keys {
+                let work = indexes.maintain(&key, MaintenanceLimits::NONE, None, false);
+                let Some(outcome) = self.inner.shop.handle.block_on(work) else { continue };
+                let store = StoreName::Index(corpus.clone(), key);
+                self.inner.shop.maintenance.done(&store, &outcome);
+                report.push((store, outcome));
+            }
+        }
+        report
+    }
+}
+
+type Indexes = Vec<(Arc<str>, CorpusIndexes, Vec<String>)>;
+
+impl Inner {
+    fn indexes(&self) -> Indexes {
+        let running = self.running.lock();
+        Self::indexes_of(&running)
+    }
+
+    fn indexes_of(running: &super::Running) -> Indexes {
+        let of = |(name, of): (&Arc<str>, &super::RunningCorpus)| {
+            (name.clone(), of.indexes.clone(), of.keys.iter().cloned().collect())
+        };
+        running.corpora.iter().map(of).collect()
+    }
+}
+
+/// When a corpus was looked after last.
+#[derive(Clone, Copy)]
+struct Last {
+    publications: u64,
+    at: Instant,
+}
+
+/// Whether a corpus is to be looked after.
+fn is_due(settings: &Maintenance, last: Last, publications: u64, now: Instant) -> bool {
+    let new = publications.saturating_sub(last.publications);
+    let often = settings.publications > 0 && new >= settings.publications;
+    let late = settings.every_s > 0 && now.duration_since(last.at) >= Duration::from_secs(settings.every_s);
+    new > 0 && (often || late)
+}
+
+/// Keeps stores in shape for as long as the engine is there.
+pub(super) async fn keep_in_shape(inner: Weak<Inner>) {
+    let mut last: HashMap<Arc<str>, Last> = HashMap::new();
+    let begun = Instant::now();
+    let mut memo: Option<Instant> = None;
+    loop {
+        tokio::time::sleep(TICK).await;
+        // Whoever ends the engine may hold this for long, and then nothing is due any more.
+        let (indexes, journal, remembered) = {
+            let Some(inner) = inner.upgrade() else { return };
+            let Some(running) = inner.running.try_lock() else { continue };
+            (Inner::indexes_of(&running), inner.shop.maintenance.clone(), inner.shop.memo.clone())
+        };
+        let settings = journal.settings.read().clone();
+        last.retain(|name, _| indexes.iter().any(|(corpus, ..)| corpus == name));
+        for (corpus, indexes, keys) in indexes {
+            let publications = CorpusProgress::get(&indexes.progress().publications);
+            let now = Instant::now();
+            let before = *last.entry(corpus.clone()).or_insert(Last { publications: 0, at: now });
+            if !is_due(&settings, before, publications, now) {
+                continue;
+            }
+            last.insert(corpus.clone(), Last { publications, at: now });
+            let within = Duration::from_secs(settings.limit_s.max(1));
+            for key in keys {
+                for attempt in 1..=PATIENCE {
+                    let yields = attempt < PATIENCE;
+                    match indexes.maintain(&key, MaintenanceLimits::BETWEEN, Some(within), yields).await {
+                        Some(outcome) => {
+                            journal.done(&StoreName::Index(corpus.clone(), key.clone()), &outcome);
+                            break;
+                        }
+                        None => journal.put_off(),
+                    }
+                    tokio::time::sleep(TICK).await;
+                }
+            }
+        }
+        let waited = memo.map_or(begun.elapsed() >= MEMO.1, |at| at.elapsed() >= MEMO.0);
+        if waited && settings.every_s > 0 {
+            memo = Some(Instant::now());
+            let limits = MemoLimits::of(&settings);
+            let expired = tokio::task::spawn_blocking(move || remembered.expire(&limits)).await;
+            if let Ok(Some(outcome)) = expired.map(|outcome| outcome.transpose()) {
+                journal.done(&StoreName::Memo, &outcome.map_err(MaintenanceError::Memo));
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_corpus_is_due_by_publications_or_by_time_and_only_if_it_changed() {
+        let settings = Maintenance { every_s: 10, publications: 5, ..Maintenance::default() };
+        let now = Instant::now();
+        let last = Last { publications: 7, at: now };
+        let due = |settings: &Maintenance, publications, seconds| {
+            is_due(settings, last, publications, now + Duration::from_secs(seconds))
+        };
+        assert!(!due(&settings, 7, 1000) && !due(&settings, 11, 9));
+        assert!(due(&settings, 12, 0) && due(&settings, 8, 10));
+        let never = Maintenance { every_s: 0, publications: 0, ..settings };
+        assert!(!due(&never, 1000, 100_000));
+    }
+}

@@ -1,0 +1,36 @@
+//! tantivy's writer, which ends its merges before it goes.
+
+use tantivy::IndexWriter;
+
+/// A writer that has stopped writing when it is dropped: tantivy's own leaves its merges to
+/// threads that may still write when the directory is opened again.
+pub(super) struct Writer(Option<IndexWriter>);
+
+impl Writer {
+    pub fn new(writer: IndexWriter) -> Self {
+        Self(Some(writer))
+    }
+}
+
+impl std::ops::Deref for Writer {
+    type Target = IndexWriter;
+    fn deref(&self) -> &IndexWriter {
+        self.0.as_ref().expect("present until it is dropped")
+    }
+}
+
+impl std::ops::DerefMut for Writer {
+    fn deref_mut(&mut self) -> &mut IndexWriter {
+        self.0.as_mut().expect("present until it is dropped")
+    }
+}
+
+impl Drop for Writer {
+    fn drop(&mut self) {
+        if let Some(writer) = self.0.take()
+            && let Err(error) = writer.wait_merging_threads()
+        {
+            tracing::warn!(%error, "a merge was not ended");
+        }
+    }
+}
