@@ -139,7 +139,7 @@ pub enum AnswerMode {
     /// A turn goes on standing: when a new epoch changes what it retrieves, its answer is
     /// withdrawn and it is answered again.
     Live {
-        /// Turns that stand at once, at most; the oldest go first.
+        /// Turns that stand at once, at most; the oldest go first. Workers share them.
         #[serde(default = "default_standing")]
         standing: usize,
         /// Seconds that a turn stands.

@@ -5,7 +5,7 @@
 //! epoch they began with, and the indexes' old readers go when the last of them is done.
 
 use std::any::Any;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -57,6 +57,8 @@ pub struct Epochs {
 
 struct State {
     current: Arc<Published>,
+    /// Corpora that no plan has any more: what is still on its way of them is not published.
+    gone: BTreeSet<Arc<str>>,
     /// Epochs that turns read, with how many do.
     pinned: BTreeMap<u64, (Arc<Published>, usize)>,
 }
@@ -82,7 +84,7 @@ impl Epochs {
         }
         let current = Arc::new(Published { epoch, plan: 1, corpora: BTreeMap::new() });
         Ok(Self {
-            state: Mutex::new(State { current, pinned: BTreeMap::new() }),
+            state: Mutex::new(State { current, gone: BTreeSet::new(), pinned: BTreeMap::new() }),
             current: watch::channel(epoch).0,
             directory: directory.map(Path::to_owned),
         })
@@ -100,9 +102,22 @@ impl Epochs {
 
     /// Makes a corpus's new view part of the next epoch, and gives its number.
     pub fn publish(&self, corpus: &Arc<str>, view: CorpusView) -> Result<u64, IndexError> {
-        self.change(|next| {
-            next.corpora.insert(corpus.clone(), Arc::new(view));
+        self.change(|next, gone| {
+            let published = !gone.contains(corpus);
+            if published {
+                next.corpora.insert(corpus.clone(), Arc::new(view));
+            }
+            published
         })
+    }
+
+    /// From now on, publishes (or does not publish) what comes of a corpus.
+    pub fn admit(&self, corpus: &Arc<str>, admitted: bool) {
+        let gone = &mut self.state.lock().gone;
+        match admitted {
+            true => gone.remove(corpus),
+            false => gone.insert(corpus.clone()),
+        };
     }
 
     /// Goes over to another plan, with the views that it needs and without the corpora that it
@@ -113,22 +128,28 @@ impl Epochs {
         views: Vec<(Arc<str>, CorpusView)>,
         kept: impl Fn(&str) -> bool,
     ) -> Result<u64, IndexError> {
-        self.change(|next| {
+        self.change(|next, gone| {
+            gone.extend(next.corpora.keys().filter(|name| !kept(name)).cloned());
             next.plan = plan;
             next.corpora.extend(views.into_iter().map(|(name, view)| (name, Arc::new(view))));
             next.corpora.retain(|name, _| kept(name));
+            true
         })
     }
 
-    fn change(&self, change: impl FnOnce(&mut Published)) -> Result<u64, IndexError> {
+    fn change(&self, change: impl FnOnce(&mut Published, &mut BTreeSet<Arc<str>>) -> bool) -> Result<u64, IndexError> {
         let mut state = self.state.lock();
         let mut next = Published::clone(&state.current);
         next.epoch += 1;
         let epoch = next.epoch;
+        let mut gone = state.gone.clone();
+        if !change(&mut next, &mut gone) {
+            return Ok(state.current.epoch);
+        }
         if let Some(directory) = &self.directory {
             write_epoch(directory, epoch)?;
         }
-        change(&mut next);
+        state.gone = gone;
         state.current = Arc::new(next);
         drop(state);
         self.current.send_replace(epoch);

@@ -40,7 +40,7 @@ use crate::connector::{Place, SourcedTurn};
 use crate::durable::{Durable, Ledger, SinkHandle};
 use crate::plan::{AnswerMode, Conversations};
 use crate::publish::Epochs;
-use crate::record::{Item, Stamp, TurnRecord, Utterance};
+use crate::record::{AnswerRecord, Item, Stamp, TurnRecord, Utterance};
 use crate::wake::WakeSlot;
 
 /// Is told every value that a node gives, on the worker that gives it; must be quick.
@@ -110,6 +110,12 @@ impl Generation {
             }
         }
         Some(kept).filter(|kept| !kept.is_empty())
+    }
+
+    /// What its sinks have of a turn that an earlier process has answered.
+    fn records(&self, source: &str, key: &str) -> BTreeMap<Arc<str>, AnswerRecord> {
+        let sinks = self.kept_sinks(source).unwrap_or_default();
+        sinks.into_iter().filter_map(|sink| Some((sink.id().clone(), sink.record(key)?))).collect()
     }
 
     /// The answer that an earlier process has given to a turn, if it is in every sink.

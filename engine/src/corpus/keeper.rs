@@ -243,7 +243,7 @@ impl Keeper {
         let Upkeep { key, limits, within, yields, reply } = upkeep;
         let slot = self.slots.iter_mut().find(|slot| slot.key == key);
         // An index of which nothing is published yet does not know what is in use.
-        let Some(slot) = slot.filter(|_| !self.whole && !(yields && others_wait)) else {
+        let Some(slot) = slot.filter(|_| !(self.whole || yields && others_wait)) else {
             let _ = reply.send(None);
             return;
         };

@@ -48,7 +48,10 @@ pub(super) fn publish<'s>(
             let published = match &*state.borrow() {
                 CorpusState::Ready { commits, .. } => Some(*commits),
                 CorpusState::Loading => None,
-                CorpusState::Failed(_) => return,
+                CorpusState::Failed(_) => {
+                    capability = None;
+                    return;
+                }
             };
             if let Some(published) = published
                 && published >= *held.time()

@@ -53,6 +53,12 @@ impl SinkHandle {
         self.sink.lock().kept()?.found(key)
     }
 
+    /// The record of an answer that an earlier process has written, as it stands now.
+    pub fn record(&self, key: &str) -> Option<AnswerRecord> {
+        let first = self.sink.lock().kept()?.record(key)?;
+        Some(self.newer(&first).unwrap_or(first))
+    }
+
     /// The newest revision of an answer that an earlier process has written, behind this one.
     pub fn newer(&self, known: &AnswerRecord) -> Option<AnswerRecord> {
         let mut sink = self.sink.lock();

@@ -51,6 +51,8 @@ pub(super) struct Crew {
     /// Workers begin with turns that an earlier process left standing, and hold until these are
     /// up to date.
     catch_up: AtomicBool,
+    /// What is not on its way need not be begun.
+    stopping: AtomicBool,
     abort: AtomicBool,
 }
 
@@ -65,6 +67,7 @@ impl Crew {
             holds: AtomicUsize::new(0),
             finished: AtomicBool::new(false),
             catch_up: AtomicBool::new(false),
+            stopping: AtomicBool::new(false),
             abort: AtomicBool::new(false),
         })
     }
@@ -93,6 +96,12 @@ impl Crew {
     pub fn catch_up(&self) {
         self.catch_up.store(true, Ordering::Release);
         self.senders.iter().for_each(|_| self.hold());
+    }
+
+    /// Nothing more is to be begun of one's own accord.
+    pub fn stop(&self) {
+        self.stopping.store(true, Ordering::Release);
+        self.wake();
     }
 
     /// With the last of them, no more turns will come.
@@ -137,6 +146,7 @@ impl Crew {
     }
 
     fn work(&self, worker: &mut Worker, shared: &Arc<TurnsShared>) {
+        let _ended = Ended(self);
         let index = worker.index();
         self.threads.lock()[index] = Some(std::thread::current());
         let Some(commands) = self.receivers.lock()[index].take() else { return };
@@ -179,8 +189,11 @@ impl Crew {
                 !ended
             });
             if !self.is_finished() {
-                local.answer_again(shared);
-                if behind && local.is_settled(shared) {
+                let stopping = self.stopping.load(Ordering::Acquire);
+                if !stopping {
+                    local.answer_again(shared);
+                }
+                if behind && (stopping || local.is_settled(shared)) {
                     behind = false;
                     self.let_go();
                 }
@@ -196,7 +209,18 @@ impl Crew {
         for dataflow in worker.installed_dataflows() {
             worker.drop_dataflow(dataflow);
         }
-        self.live.fetch_sub(1, Ordering::AcqRel);
+    }
+}
+
+/// A worker that has ended, be it by a panic, which ends the others.
+struct Ended<'a>(&'a Crew);
+
+impl Drop for Ended<'_> {
+    fn drop(&mut self) {
+        self.0.live.fetch_sub(1, Ordering::AcqRel);
+        if std::thread::panicking() {
+            self.0.abort();
+        }
     }
 }
 

@@ -285,6 +285,7 @@ impl Engine {
     pub fn stop(&self) {
         self.inner.stopping.store(true, Ordering::Release);
         self.end_turns();
+        self.inner.shop.crew.stop();
         let _reload = self.inner.reloading.lock();
         let mut running = self.inner.running.lock();
         let Running { sources, corpora, .. } = &mut *running;

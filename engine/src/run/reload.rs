@@ -19,9 +19,10 @@ use super::build::{Definitions, Feed, TurnFeed, Workshop};
 use super::crew::Command;
 use super::{Engine, Inner, RunError, RunningCorpus};
 use crate::component::{BuildError, Index, Models};
+use crate::connector::Place;
 use crate::corpus::{AddedIndex, CorpusIndexes, CorpusState, Preparing};
 use crate::durable::SinkHandle;
-use crate::plan::{NodeKind, Outline, Plan, PlanDiff};
+use crate::plan::{Fate, NodeKind, Outline, Plan, PlanDiff, PlannedNode};
 use crate::publish::CorpusView;
 use crate::turns::{Generation, Running as RunningKind};
 
@@ -202,6 +203,7 @@ impl<'a> Reload<'a> {
                     indexes
                 }
                 None => {
+                    self.shop.shared.epochs.admit(&planned.name, true);
                     let (dead, progress) = (self.shop.dead.clone(), Arc::default());
                     let preparing = Preparing { corpus: planned.name.clone(), dead, progress };
                     let epochs = self.shop.shared.epochs.clone();
@@ -278,6 +280,8 @@ impl<'a> Reload<'a> {
                 while !filling.is_finished() {
                     if let Err(given_up) = self.going_on() {
                         filling.abort();
+                        // Its index is closed before it may be opened again.
+                        let _ = self.shop.handle.block_on(filling);
                         return Err(given_up);
                     }
                     std::thread::park_timeout(TICK);
@@ -362,13 +366,24 @@ impl<'a> Reload<'a> {
         sinks: BTreeMap<Arc<str>, Option<Arc<SinkHandle>>>,
         generation: Arc<Generation>,
     ) -> Result<(), ReloadError> {
+        for coming in &self.coming {
+            if let Some(fault) = coming.feed.as_ref().and_then(|feed| feed.source.fault()) {
+                return Err(fault.into());
+            }
+        }
         self.end_sources(diff)?;
+        let resumes = self.resumes(plan, diff);
         let names: BTreeSet<Arc<str>> = plan.corpora.iter().map(|corpus| corpus.name.clone()).collect();
         if let Err(error) = self.publish(generation.number, &names) {
             // Sources that had ended begin again where they were: that needs the old plan's
             // file, which is not at hand. It is the run's end, and a restart goes on.
-            if diff.nodes.keys().any(|id| self.source_has_ended(id)) {
+            let changed = diff.nodes.iter().filter(|(_, fate)| !matches!(fate, Fate::Kept | Fate::Added));
+            if changed.map(|(id, _)| id).any(|id| self.source_has_ended(id)) {
+                if let ReloadError::Run(error) = error {
+                    self.shop.errors.lock().push(error);
+                }
                 self.shop.crew.abort();
+                return Err(ReloadError::Ended);
             }
             return Err(error);
         }
@@ -380,6 +395,10 @@ impl<'a> Reload<'a> {
         for coming in self.coming.drain(..) {
             if let Some(feed) = &coming.feed {
                 feed.source.serves();
+                if let Some(fault) = feed.source.fault() {
+                    self.shop.errors.lock().push(fault);
+                    self.shop.crew.abort();
+                }
             }
             match running.corpora.get_mut(&coming.name) {
                 Some(there) => {
@@ -409,8 +428,14 @@ impl<'a> Reload<'a> {
         let coming = plan.nodes.iter().filter(|node| matches!(node.kind, NodeKind::Source(_)));
         let coming: Vec<_> = coming.filter(|node| !running.sources.contains_key(&node.id)).collect();
         for node in coming {
-            let feed = self.start_source(node)?;
-            running.sources.insert(node.id.clone(), feed);
+            match self.start_source(node, resumes.get(&node.id).cloned()) {
+                Ok(feed) => drop(running.sources.insert(node.id.clone(), feed)),
+                // The new plan serves: a source that it lacks is the run's fault, not the reload's.
+                Err(error) => {
+                    self.shop.errors.lock().push(error);
+                    self.shop.crew.abort();
+                }
+            }
         }
         drop(running);
         self.clean_up(generation.number, ended);
@@ -422,18 +447,36 @@ impl<'a> Reload<'a> {
         running.sources.get(id).is_some_and(|feed| feed.handle.ended.load(Ordering::Acquire))
     }
 
+    /// Behind which places sources that are new or changed go on.
+    fn resumes(&self, plan: &Plan, diff: &PlanDiff) -> BTreeMap<Arc<str>, Place> {
+        let durable = &self.shop.shared.durable;
+        if let Err(error) = durable.commit(self.shop.shared.epochs.current().epoch) {
+            tracing::warn!(%error, "no checkpoint could be written before sources changed");
+        }
+        let running = self.inner.running.lock();
+        let mut resumes = BTreeMap::new();
+        for node in plan.nodes.iter().filter(|node| matches!(node.kind, NodeKind::Source(_))) {
+            if PlanDiff::keeps(&diff.nodes, &node.id) {
+                continue;
+            }
+            // What its predecessor of the same name has answered is known of it.
+            let low = running.sources.get(&node.id).and_then(|feed| feed.handle.ledger.low()).map(|(place, _)| place);
+            match low.or_else(|| durable.checkpoint(&node.id).map(|checkpoint| checkpoint.place)) {
+                Some(place) => drop(resumes.insert(node.id.clone(), place)),
+                None => {
+                    if let Err(error) = durable.forget(&node.id) {
+                        tracing::warn!(%error, source = %node.id, "what was known of a source stays");
+                    }
+                }
+            }
+        }
+        resumes
+    }
+
     /// Starts a source that is new or changed, behind what is answered of it.
-    fn start_source(&self, node: &crate::plan::PlannedNode) -> Result<TurnFeed, ReloadError> {
+    fn start_source(&self, node: &PlannedNode, resume: Option<Place>) -> Result<TurnFeed, RunError> {
         let durable = &self.shop.shared.durable;
         let (handle, to) = self.shop.source(node);
-        // What its predecessor of the same name has answered is to be known of it.
-        if let Err(error) = durable.commit(self.shop.shared.epochs.current().epoch) {
-            tracing::warn!(%error, source = %node.id, "no checkpoint could be written before the source changed");
-        }
-        let resume = durable.checkpoint(&node.id).map(|checkpoint| checkpoint.place);
-        if resume.is_none() {
-            durable.forget(&node.id).map_err(RunError::Store)?;
-        }
         durable.add_source(&handle.ledger);
         self.shop.shared.sources.lock().push(handle.clone());
         self.shop.crew.hold();
@@ -474,8 +517,12 @@ impl<'a> Reload<'a> {
                 coming.indexes.forget(feed.shared.feed);
                 feed.source.end();
             }
-            if let Some(there) = running.corpora.get(&coming.name) {
-                there.indexes.prepare_for(&there.keys);
+            match running.corpora.get(&coming.name) {
+                Some(there) => there.indexes.prepare_for(&there.keys),
+                None => {
+                    self.shop.shared.epochs.admit(&coming.name, false);
+                    self.inner.leaving.lock().push(coming.indexes.ended());
+                }
             }
         }
         // A corpus that was new may have been published already.

@@ -72,7 +72,7 @@ fn recover(sink: &SinkHandle, since: Option<&SinkMark>) -> Result<bool, RunError
 }
 
 /// Of the marks that its sources' checkpoints have of a sink, the first or the last; `None` if one
-/// of the sources has none.
+/// of the checkpoints does not know it.
 fn mark(
     sink: &SinkHandle,
     from: &BTreeSet<Arc<str>>,
@@ -82,10 +82,10 @@ fn mark(
 ) -> Option<SinkMark> {
     let mut chosen: Option<SinkMark> = None;
     for source in from {
-        let mark = of(checkpoints.get(source)?).get(sink.id())?;
+        // One without a checkpoint is read from its beginning, and all of the file is then known.
+        let Some(checkpoint) = checkpoints.get(source) else { continue };
+        let mark = of(checkpoint).get(sink.id())?;
         match &chosen {
-            // A file that was rotated between their checkpoints.
-            Some(old) if old.log != mark.log => return None,
             Some(old) if choose(old.length, mark.length) == old.length => {}
             _ => chosen = Some(mark.clone()),
         }

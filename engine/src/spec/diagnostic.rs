@@ -89,7 +89,12 @@ pub fn did_you_mean<'a>(given: &str, choices: impl IntoIterator<Item = &'a str>)
             (if contained { distance.min(1) } else { distance }, choice)
         })
         .filter(|(distance, choice)| *distance <= (choice.len().max(given.len()) / 3).max(1) && *distance < given.len())
-        .min_by_key(|(distance, _)| *distance)
+        // Of two that are as near, the one that begins alike.
+        .min_by_key(|(distance, choice)| {
+            let other = choice.to_lowercase();
+            let alike = lower.chars().zip(other.chars()).take_while(|(a, b)| a == b).count();
+            (*distance, std::cmp::Reverse(alike))
+        })
         .map(|(_, choice)| choice)
 }
 

@@ -23,6 +23,7 @@ use timely::dataflow::{Scope, StreamVec};
 
 use super::{Delivered, Feedback, Local, Read, SourceHandle, TurnsShared};
 use crate::durable::StoredConversation;
+use crate::plan::AnswerMode;
 use crate::record::{Item, Speaker, Turn, Utterance, Value};
 use crate::wake::WakeSlot;
 
@@ -168,9 +169,30 @@ impl Conversations {
             let key = key(&self.source.id, &read);
             let published = self.shared.epochs.pin();
             let generation = self.shared.generations.read().get(&published.plan).cloned();
-            let answered = read.place.as_ref().and(generation).and_then(|by| by.answered(&self.source.id, &key));
+            let by = read.place.as_ref().and(generation);
+            let answered = by.as_ref().and_then(|by| by.answered(&self.source.id, &key));
             if let Some(reply) = answered {
                 self.shared.epochs.unpin(published.epoch);
+                if let Some(by) = by.filter(|by| by.mode != AnswerMode::Once) {
+                    let mut history: Vec<Utterance> = conversation.history.iter().cloned().collect();
+                    history.extend(conversation.reply.clone().map(|text| Utterance { speaker: Speaker::Agent, text }));
+                    let record = read.record.clone();
+                    let turn = Turn {
+                        conversation_id: record.conversation_id,
+                        turn: record.turn,
+                        text: record.text,
+                        history: read.history.clone().unwrap_or(history),
+                        collection: record.collection,
+                        extra: record.extra,
+                        epoch: 0,
+                        entered_us: read.entered_us,
+                        sequence: 0,
+                        source: self.source.id.clone(),
+                        standing: None,
+                        key: key.clone(),
+                    };
+                    self.local.standing.adopt(turn, by.records(&self.source.id, &key), &self.shared);
+                }
                 conversation.ask(read.record.text, limit);
                 conversation.reply = Some(reply).filter(|reply| !reply.is_empty());
                 self.shared.recovered.fetch_add(1, Ordering::AcqRel);

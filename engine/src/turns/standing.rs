@@ -42,6 +42,8 @@ struct State {
     /// The epoch that all were last looked at for.
     seen: u64,
     sequence: u64,
+    /// Workers, each of which has a part of the turns.
+    peers: usize,
 }
 
 impl Standing {
@@ -59,6 +61,8 @@ impl Standing {
             return;
         };
         if records.is_empty() {
+            // No sink has it any more.
+            state.remove(&turn.key, shared);
             return;
         }
         let newest = shared.epochs.current().epoch;
@@ -78,14 +82,29 @@ impl Standing {
         if waits {
             state.waiting.push_back(turn.key.clone());
         }
-        while state.by_key.len() > *standing {
+        while state.by_key.len() > (*standing / state.peers.max(1)).max(1) {
             let Some(oldest) = state.oldest.pop_front() else { break };
             state.remove(&oldest, shared);
         }
     }
 
+    /// A turn that an earlier process has answered without leaving it standing.
+    pub fn adopt(&self, turn: Turn, records: BTreeMap<Arc<str>, AnswerRecord>, shared: &TurnsShared) {
+        let mut state = self.0.borrow_mut();
+        let key = turn.key.clone();
+        if records.is_empty() || state.by_key.contains_key(&key) {
+            return;
+        }
+        let stored = StoredTurn { turn: Arc::new(turn), records, since: StoredConversation::now() };
+        shared.durable.put_standing(&key, Some(stored.clone()));
+        state.oldest.push_back(key.clone());
+        state.waiting.push_back(key.clone());
+        state.by_key.insert(key, Entry { stored, in_flight: false, waits: true });
+    }
+
     /// Those of an earlier process that are this worker's.
     pub fn load(&self, shared: &TurnsShared, index: usize, peers: usize) {
+        self.0.borrow_mut().peers = peers;
         let Some(generation) = shared.generation() else { return };
         if generation.mode == AnswerMode::Once {
             return;
@@ -121,6 +140,7 @@ impl Standing {
         let current = shared.epochs.current();
         let mut state = self.0.borrow_mut();
         if state.by_key.is_empty() {
+            state.waiting.clear();
             state.seen = current.epoch;
             return;
         }
@@ -138,7 +158,8 @@ impl Standing {
                 }
             }
         }
-        let room = shared.limits.read().max_in_flight;
+        // Half of it is left to turns that are asked for the first time.
+        let room = (shared.limits.read().max_in_flight / 2).max(1);
         while shared.outstanding.load(Ordering::Acquire) < room {
             let Some(key) = state.waiting.pop_front() else { return };
             let sequence = SEQUENCES | state.sequence;

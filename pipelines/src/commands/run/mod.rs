@@ -63,6 +63,8 @@ impl Signals {
 pub(super) fn run(args: &RunArgs) -> Outcome {
     let (plan, files) = args.pipeline.planned();
     let plan = plan?.running();
+    // Before all that takes long: what changes meanwhile is seen.
+    let files = reload::stamped(files);
     let mode = if args.once { Mode::Once } else { Mode::Follow };
     let options = Options { turns: mode, corpora: mode, ..args.engine.options(&plan) };
     let signals = Signals::handle()?;

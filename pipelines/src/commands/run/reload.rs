@@ -19,7 +19,7 @@ use super::super::{Fault, PipelineArgs};
 const LOOK: Duration = Duration::from_millis(200);
 
 /// A cheap sign that a file's content may have changed.
-type Stamp = Option<(SystemTime, u64)>;
+pub(super) type Stamp = Option<(SystemTime, u64)>;
 
 struct UnderWay {
     give_up: Arc<AtomicBool>,
@@ -38,8 +38,7 @@ pub(super) struct Reloads<'a> {
 }
 
 impl<'a> Reloads<'a> {
-    pub fn new(pipeline: &'a PipelineArgs, engine: Arc<Engine>, files: Vec<PathBuf>, watch: bool) -> Self {
-        let files = stamped(files);
+    pub fn new(pipeline: &'a PipelineArgs, engine: Arc<Engine>, files: Vec<(PathBuf, Stamp)>, watch: bool) -> Self {
         Self { pipeline, engine, files, watch, looked: Instant::now(), under_way: None, wanted: false }
     }
 
@@ -67,6 +66,7 @@ impl<'a> Reloads<'a> {
 
     fn begin(&mut self) {
         self.wanted = false;
+        let before = stamped(self.files.iter().map(|(path, _)| path.clone()).collect());
         let (plan, files) = self.pipeline.planned();
         // A file that cannot be read names no others: those of before stay watched.
         let mut files = stamped(files);
@@ -78,6 +78,12 @@ impl<'a> Reloads<'a> {
                     .cloned()
                     .collect::<Vec<_>>(),
             );
+        }
+        // As they were before they were read: what changes meanwhile is seen.
+        for (path, stamp) in &mut files {
+            if let Some((_, old)) = before.iter().find(|(old, _)| old == path) {
+                *stamp = *old;
+            }
         }
         self.files = files;
         let plan = match plan {
@@ -123,7 +129,7 @@ fn reload(engine: &Engine, plan: Plan, give_up: &AtomicBool) {
     }
 }
 
-fn stamped(files: Vec<PathBuf>) -> Vec<(PathBuf, Stamp)> {
+pub(super) fn stamped(files: Vec<PathBuf>) -> Vec<(PathBuf, Stamp)> {
     files.into_iter().map(|path| (path.clone(), stamp_of(&path))).collect()
 }
 
