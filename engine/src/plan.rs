@@ -105,6 +105,35 @@ impl Default for Conversations {
     }
 }
 
+/// How often an operator is called for a turn, where what failed may pass: a model's server or
+/// device, not a prompt that is too long or a corpus that is not there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Retries {
+    /// Calls, at most; 1 for no second one.
+    pub attempts: u32,
+    /// Milliseconds before the second call; doubled before each further one.
+    pub first_ms: u64,
+    /// Milliseconds before a call, at most.
+    pub most_ms: u64,
+}
+
+impl Default for Retries {
+    fn default() -> Self {
+        Self { attempts: 3, first_ms: 200, most_ms: 5000 }
+    }
+}
+
+/// Where a turn goes that failed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Deserialize)]
+pub enum FailedTurns {
+    /// Its record, with the status `failed`, to the sinks.
+    #[default]
+    Answer,
+    /// There, and to the dead letters, from where it can be tried again.
+    DeadLetter,
+}
+
 /// When what is stored is kept in shape, and how much of it.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Deserialize)]
 #[serde(deny_unknown_fields, default)]
@@ -172,6 +201,10 @@ pub struct Plan {
     pub conversations: Conversations,
     /// When what is stored is kept in shape.
     pub maintenance: Maintenance,
+    /// How often operators are called again.
+    pub retries: Retries,
+    /// Where turns go that failed.
+    pub failed_turns: FailedTurns,
     /// Whether turns are answered again.
     pub mode: AnswerMode,
     /// Where dead letters go; the state directory's `dead-letters.jsonl` if not given.

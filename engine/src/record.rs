@@ -99,8 +99,14 @@ pub struct Turn {
     pub history: Vec<Utterance>,
     /// Names the corpus for retrievers that are routed `FromTurn`.
     pub collection: Option<Arc<str>>,
+    /// Seconds since the Unix epoch, as the record says.
+    #[serde(default)]
+    pub timestamp: Option<f64>,
     /// Fields of the record that turnflow does not know.
     pub extra: Map<String, Json>,
+    /// Where the record stood in its source.
+    #[serde(default)]
+    pub position: Arc<str>,
     /// The corpus epoch that the turn reads.
     pub epoch: u64,
     /// Microseconds since the engine's start when the turn was read.
@@ -113,6 +119,21 @@ pub struct Turn {
     pub standing: Option<Arc<BTreeMap<Arc<str>, AnswerRecord>>>,
     /// The same whenever this record of its source is read.
     pub key: Arc<str>,
+}
+
+impl Turn {
+    /// The record that it was read of.
+    pub fn record(&self) -> TurnRecord {
+        TurnRecord {
+            conversation_id: self.conversation_id.clone(),
+            turn: self.turn,
+            speaker: Speaker::User,
+            text: self.text.clone(),
+            collection: self.collection.clone(),
+            timestamp: self.timestamp,
+            extra: self.extra.clone(),
+        }
+    }
 }
 
 /// A question put to retrievers.

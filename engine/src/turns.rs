@@ -14,6 +14,7 @@ mod conversations;
 mod deliver;
 mod inlet;
 mod node;
+mod retry;
 mod sink;
 mod source;
 mod standing;
@@ -37,8 +38,9 @@ use self::inlet::Inlet;
 use self::standing::Standing;
 use crate::component::Operator;
 use crate::connector::{Place, SourcedTurn};
+use crate::dead_letter::DeadLetters;
 use crate::durable::{Durable, Ledger, SinkHandle};
-use crate::plan::{AnswerMode, Conversations};
+use crate::plan::{AnswerMode, Conversations, FailedTurns, Retries};
 use crate::publish::Epochs;
 use crate::record::{AnswerRecord, Item, Stamp, TurnRecord, Utterance};
 use crate::wake::WakeSlot;
@@ -80,6 +82,10 @@ pub struct Generation {
     pub stamp: Stamp,
     /// Whether its turns are answered again.
     pub mode: AnswerMode,
+    /// How often operators are called again.
+    pub retries: Retries,
+    /// Where turns go that failed.
+    pub failed_turns: FailedTurns,
     /// The indexes that its operators read, by corpus.
     pub indexes: BTreeMap<Arc<str>, BTreeSet<String>>,
 }
@@ -158,6 +164,8 @@ pub struct TurnsShared {
     pub epochs: Arc<Epochs>,
     /// What outlives the process.
     pub durable: Arc<Durable>,
+    /// Where turns go that failed, if the pipeline says so.
+    pub dead: DeadLetters,
     /// Whether every corpus is published; turns wait until then.
     pub ready: AtomicBool,
     /// Sources that are read.
@@ -330,7 +338,9 @@ pub fn build_generation(
                 local.inlets.borrow_mut().insert((generation.number, node.id.clone()), inlet);
                 stream
             }
-            Running::Operator(operator) => node::build(scope, node, operator.clone(), inputs, shared.clone()),
+            Running::Operator(operator) => {
+                node::build(scope, node, operator.clone(), inputs, generation.retries, shared.clone())
+            }
             Running::Sink(sink) => {
                 sink::build(scope, node, sink.clone(), inputs, generation, shared.clone(), local.clone())
             }
@@ -345,7 +355,7 @@ pub fn build_generation(
         *ends.entry(nodes[source].id.clone()).or_default() += 1;
     }
     let leaf_streams = leaves.iter().map(|&leaf| streams[leaf].clone()).collect();
-    deliver::build(scope, leaf_streams, ends, generation.mode.clone(), local.clone(), shared.clone());
+    deliver::build(scope, leaf_streams, ends, generation, local.clone(), shared.clone());
 }
 
 /// The sources from which values reach a node.

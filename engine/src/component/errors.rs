@@ -83,6 +83,16 @@ pub enum OperatorError {
     Port(&'static str),
 }
 
+impl OperatorError {
+    /// Whether the same call may succeed later.
+    pub fn is_transient(&self) -> bool {
+        match self {
+            Self::Inference(error) | Self::Index(IndexError::Inference(error)) => error.is_transient(),
+            _ => false,
+        }
+    }
+}
+
 /// Why an index cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum IndexError {

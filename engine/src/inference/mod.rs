@@ -56,6 +56,8 @@ pub enum InferenceError {
         url: String,
         /// How long was waited.
         seconds: f64,
+        /// It may answer another time, and has not been asked again yet.
+        transient: bool,
     },
     /// A model server refused or failed.
     #[error("{url}: {reason}")]
@@ -66,10 +68,29 @@ pub enum InferenceError {
         status: Option<u16>,
         /// What it said, shortened.
         reason: String,
+        /// It may do better another time, and has not been asked again yet.
+        transient: bool,
     },
     /// The service has ended.
     #[error("the inference service of `{0}` has ended")]
     Ended(String),
+}
+
+impl InferenceError {
+    /// Whether the same call may succeed later. Not so where the back end has tried again
+    /// itself, and where the model, its files or the input are at fault.
+    pub fn is_transient(&self) -> bool {
+        match self {
+            Self::Failed(_) | Self::Ended(_) => true,
+            Self::TimedOut { transient, .. } | Self::Server { transient, .. } => *transient,
+            Self::File { .. }
+            | Self::Runtime(_)
+            | Self::Device { .. }
+            | Self::Shape(_)
+            | Self::Tokenizer(_)
+            | Self::TooLong { .. } => false,
+        }
+    }
 }
 
 /// What a text is to the model, for those that are told by a prefix.

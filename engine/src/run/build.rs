@@ -16,7 +16,7 @@ use crate::dead_letter::DeadLetters;
 use crate::durable::{Ledger, SinkHandle};
 use crate::maintenance;
 use crate::memo::Memo;
-use crate::plan::{NodeKind, Plan, PlannedCorpus, PlannedNode};
+use crate::plan::{FailedTurns, NodeKind, Plan, PlannedCorpus, PlannedNode};
 use crate::state::StateDirectory;
 use crate::turns::{Generation, Running as RunningKind, RunningNode, SourceHandle, TurnsShared};
 use crate::wake::WakeSlot;
@@ -278,6 +278,9 @@ impl Workshop {
         };
         let keys = |indexes: &BTreeMap<String, _>| indexes.keys().cloned().collect::<BTreeSet<String>>();
         let indexes = definitions.iter().map(|(corpus, indexes)| (corpus.clone(), keys(indexes))).collect();
-        Ok(Arc::new(Generation { number, nodes, stamp, mode: plan.mode.clone(), indexes }))
+        // Where nothing goes to sinks, nobody waits for what failed either.
+        let failed_turns = if self.options.sinks { plan.failed_turns } else { FailedTurns::Answer };
+        let (mode, retries) = (plan.mode.clone(), plan.retries);
+        Ok(Arc::new(Generation { number, nodes, stamp, mode, retries, failed_turns, indexes }))
     }
 }

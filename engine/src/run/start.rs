@@ -44,6 +44,7 @@ impl Engine {
             limits: RwLock::new(plan.conversations.clone()),
             epochs,
             durable,
+            dead: dead.clone(),
             ready: AtomicBool::new(false),
             sources: Mutex::default(),
             generations: RwLock::default(),

@@ -215,14 +215,16 @@ impl Conversations {
             self.sequence += 1;
             let sequence = self.sequence;
             conversation.running = Some(InFlight { sequence, read: place, _capability: capability });
-            let Read { record, history: given, entered_us, .. } = read;
+            let Read { record, history: given, entered_us, position, .. } = read;
             let turn = Arc::new(Turn {
                 conversation_id: record.conversation_id,
                 turn: record.turn,
                 text: record.text,
                 history: given.unwrap_or(history),
                 collection: record.collection,
+                timestamp: record.timestamp,
                 extra: record.extra,
+                position: position.into(),
                 epoch: published.epoch,
                 entered_us,
                 sequence,

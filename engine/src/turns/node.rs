@@ -2,10 +2,10 @@
 //!
 //! A call that is ready at once (a search, a fusion) costs no more than the function. One
 //! that waits for a model continues off the worker, while the operator holds the turn's
-//! capability; its end wakes the worker. Turns finish in any order.
+//! capability; its end wakes the worker. Turns finish in any order. What fails and may pass is
+//! tried again after a pause, off the worker as well.
 
 use std::collections::HashMap;
-use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
@@ -18,8 +18,9 @@ use timely::dataflow::operators::generic::OutputBuilder;
 use timely::dataflow::operators::generic::builder_rc::OperatorBuilder;
 use timely::dataflow::{Scope, StreamVec};
 
-use super::{RunningNode, TurnsShared};
+use super::{RunningNode, TurnsShared, retry};
 use crate::component::{Call, Notes, Operator};
+use crate::plan::Retries;
 use crate::record::{Failure, Item, Turn, Value};
 use crate::wake::WakeSlot;
 
@@ -37,6 +38,7 @@ pub(super) fn build<'s>(
     node: &RunningNode,
     operator: Arc<dyn Operator>,
     inputs: Vec<StreamVec<'s, u64, Item>>,
+    retries: Retries,
     shared: Arc<TurnsShared>,
 ) -> StreamVec<'s, u64, Item> {
     let mut builder = OperatorBuilder::new(format!("{} {:?}", node.kind_name, node.id), scope);
@@ -89,17 +91,12 @@ pub(super) fn build<'s>(
                 let published = shared.epochs.get(turn.epoch);
                 let call = Call { turn: turn.clone(), inputs, published, notes: new.clone() };
                 let operator = operator.clone();
-                // Called inside the future, so that a panic on the way there is caught too.
-                let future = AssertUnwindSafe(async move { operator.call(call).await }).catch_unwind();
                 let sequence = turn.sequence;
                 let node = id.clone();
                 let mut future = Box::pin(async move {
-                    let value = match future.await {
-                        Ok(Ok(value)) => value,
-                        Ok(Err(error)) => {
-                            Value::Failed(Failure { node: node.clone(), reason: error.to_string().into() })
-                        }
-                        Err(_) => Value::Failed(Failure { node: node.clone(), reason: "the operator panicked".into() }),
+                    let value = match retry::call(operator, call, retries).await {
+                        Ok(value) => value,
+                        Err(reason) => Value::Failed(Failure { node: node.clone(), reason: reason.into() }),
                     };
                     Item { turn, value, notes: together(&node, &notes, new.take()) }
                 });

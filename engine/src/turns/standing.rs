@@ -182,7 +182,9 @@ impl Standing {
                 text: old.text.clone(),
                 history: old.history.clone(),
                 collection: old.collection.clone(),
+                timestamp: old.timestamp,
                 extra: old.extra.clone(),
+                position: old.position.clone(),
                 source: old.source.clone(),
                 key: old.key.clone(),
             });

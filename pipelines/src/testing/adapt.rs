@@ -96,6 +96,8 @@ fn towards(mut plan: Plan, test: &Test) -> Adapted {
         return Adapted { plan: None, diagnostics };
     }
     plan.dead_letters = None;
+    // Replies that are written down do not get better by waiting.
+    plan.retries.attempts = 1;
     Adapted { plan: Some((plan.towards(&wanted), end.clone())), diagnostics }
 }
 

@@ -12,6 +12,7 @@ mod live;
 mod models;
 mod reference;
 mod replay;
+mod retries;
 mod rewriting;
 mod support;
 mod systems;

@@ -12,7 +12,7 @@ use std::sync::Arc;
 use serde::Deserialize;
 
 use self::typed::head;
-use super::{AnswerMode, Conversations, Maintenance, Plan};
+use super::{AnswerMode, Conversations, FailedTurns, Maintenance, Plan, Retries};
 use crate::component::{Catalog, Texts};
 use crate::spec::{Diagnostic, Entry, FilePath, Kind, Name, Sources, SpecError, Tree, from_tree};
 
@@ -33,6 +33,10 @@ struct Top {
     conversations: Conversations,
     #[serde(default)]
     maintenance: Maintenance,
+    #[serde(default)]
+    retries: Retries,
+    #[serde(default)]
+    failed_turns: FailedTurns,
     #[serde(default)]
     mode: AnswerMode,
     #[serde(default)]
@@ -79,6 +83,12 @@ pub(super) fn resolve(
         let message = format!("the pipeline: `max_in_flight` is {max_in_flight}, out of range");
         resolver.diagnostics.push(Diagnostic::new("out-of-range", place.span, message).label("expected 1 to 100000"));
     }
+    let attempts = top.config.retries.attempts;
+    if !(1..=100).contains(&attempts) {
+        let place = tree.get("retries").and_then(|tree| tree.get("attempts")).unwrap_or(tree);
+        let message = format!("the pipeline: `attempts` is {attempts}, out of range");
+        resolver.diagnostics.push(Diagnostic::new("out-of-range", place.span, message).label("expected 1 to 100"));
+    }
     let top = top.whole()?;
     let name = top.name.unwrap_or_else(|| {
         let file = std::path::Path::new(&sources.get(tree.span.source).name);
@@ -92,6 +102,8 @@ pub(super) fn resolve(
         nodes: nodes?,
         conversations: top.conversations,
         maintenance: top.maintenance,
+        retries: top.retries,
+        failed_turns: top.failed_turns,
         mode: top.mode,
         dead_letters: top.dead_letters,
         texts: resolver.texts.into_values().map(|(_, path)| path).collect(),

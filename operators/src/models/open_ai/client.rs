@@ -75,6 +75,18 @@ struct Failure {
     after: Option<Duration>,
 }
 
+impl Failure {
+    /// The error, of a client that asks so often again. Where that is not at all, whoever called
+    /// it may.
+    fn told(self, retries: usize) -> InferenceError {
+        let Self { mut error, passing, .. } = self;
+        if let InferenceError::Server { transient, .. } | InferenceError::TimedOut { transient, .. } = &mut error {
+            *transient = passing && retries == 0;
+        }
+        error
+    }
+}
+
 impl Client {
     /// A client for what the server at `url` offers under `path`; `key` is a variable's name and
     /// its value.
@@ -84,7 +96,8 @@ impl Client {
         key: Option<(&str, Option<String>)>,
         limits: Limits,
     ) -> Result<Self, InferenceError> {
-        let refused = |reason: String| InferenceError::Server { url: url.to_owned(), status: None, reason };
+        let refused =
+            |reason: String| InferenceError::Server { url: url.to_owned(), status: None, reason, transient: false };
         let endpoint = format!("{}/{path}", url.trim_end_matches('/'));
         let endpoint =
             reqwest::Url::parse(&endpoint).map_err(|error| refused(format!("this is no address: {error}")))?;
@@ -127,7 +140,7 @@ impl Client {
 
     fn error(&self, status: Option<u16>, reason: String) -> InferenceError {
         let reason = self.without_key(reason);
-        InferenceError::Server { url: self.url.clone(), status, reason }
+        InferenceError::Server { url: self.url.clone(), status, reason, transient: false }
     }
 
     /// Sends a request for a text, again if need be.
@@ -191,7 +204,7 @@ impl Client {
             // Nobody waits for a server that wants to be left alone for longer than a try takes.
             let patient = failure.after.is_none_or(|after| after <= self.limits.whole);
             if !failure.passing || tried >= self.limits.retries || !patient {
-                return Err(failure.error);
+                return Err(failure.told(self.limits.retries));
             }
             tracing::debug!(url = %self.url, error = %failure.error, ?pause, "a request is tried again");
             tokio::time::sleep(pause).await;
@@ -258,7 +271,7 @@ impl Client {
     }
 
     fn late(&self, waited: Duration) -> Failure {
-        let error = InferenceError::TimedOut { url: self.url.clone(), seconds: waited.as_secs_f64() };
+        let error = InferenceError::TimedOut { url: self.url.clone(), seconds: waited.as_secs_f64(), transient: false };
         Failure { error, passing: true, after: None }
     }
 

@@ -206,7 +206,7 @@ fn tries_are_used_up() {
     let (result, requests) = outcome(vec![whole(500, r#"{"error":{"message":"no memory"}}"#)], limits());
     let error = result.unwrap_err();
     assert!(matches!(&error, InferenceError::Server { status: Some(500), .. }), "{error}");
-    assert!(error.to_string().contains("no memory"), "{error}");
+    assert!(error.to_string().contains("no memory") && !error.is_transient(), "{error}");
     assert_eq!(requests, 4);
 }
 
@@ -217,7 +217,7 @@ fn silence_ends_a_try() {
     assert!(matches!(result, Err(InferenceError::TimedOut { seconds, .. }) if seconds < 0.1));
     assert_eq!(requests, 2);
     let short = Limits { whole: Duration::from_millis(50), retries: 0, ..limits() };
-    assert!(matches!(outcome(vec![Reply::Hang], short).0, Err(InferenceError::TimedOut { .. })));
+    assert!(matches!(outcome(vec![Reply::Hang], short).0, Err(InferenceError::TimedOut { transient: true, .. })));
 }
 
 #[test]

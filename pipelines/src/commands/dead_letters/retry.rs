@@ -7,7 +7,7 @@ use anyhow::anyhow;
 use serde_json::json;
 use turnflow_engine::connector::{Mode, SourcedTurn};
 use turnflow_engine::dead_letter::DeadLetter;
-use turnflow_engine::plan::{NodeKind, Plan};
+use turnflow_engine::plan::{FailedTurns, NodeKind, Plan};
 use turnflow_engine::record::{Item, Speaker, TurnRecord, Value};
 use turnflow_engine::run::Options;
 use turnflow_engine::state::StateDirectory;
@@ -131,7 +131,9 @@ fn of_source(args: &DeadLettersArgs, source: &str, attempts: &[Attempt]) -> Resu
         })
         .collect();
     if parsed.iter().any(Result::is_ok) {
-        let plan = plan.towards(&sinks.iter().map(|id| &**id).collect::<Vec<_>>());
+        let mut plan = plan.towards(&sinks.iter().map(|id| &**id).collect::<Vec<_>>());
+        // What fails again has its letter already.
+        plan.failed_turns = FailedTurns::Answer;
         answer(args, plan, &last, attempts, parsed, &mut outcomes)?;
     }
     Ok(outcomes.into_iter().map(|outcome| outcome.unwrap_or_else(|| Err(NO_ANSWER.to_owned()))).collect())

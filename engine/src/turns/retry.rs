@@ -1,0 +1,63 @@
+//! Calling an operator, and again where what failed may pass.
+
+use std::panic::AssertUnwindSafe;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::FutureExt;
+
+use crate::component::{Call, Notes, Operator};
+use crate::plan::Retries;
+use crate::record::Value;
+
+/// The pause after an attempt; attempts count from 1.
+fn pause(retries: &Retries, attempt: u32) -> Duration {
+    let doubled = retries.first_ms.saturating_mul(1 << (attempt - 1).min(32));
+    Duration::from_millis(doubled.min(retries.most_ms))
+}
+
+/// Gives the operator's value, or why there is none. Pauses hold no thread. What an attempt
+/// noted that was then made again is forgotten; that it was, is noted.
+pub(super) async fn call(operator: Arc<dyn Operator>, call: Call, retries: Retries) -> Result<Value, String> {
+    let Call { turn, inputs, published, notes } = call;
+    let mut attempt = 1;
+    loop {
+        let own = Notes::default();
+        let (inputs, published) = (inputs.clone(), published.clone());
+        let call = Call { turn: turn.clone(), inputs, published, notes: own.clone() };
+        let operator = operator.clone();
+        // Called inside the future, so that a panic on the way there is caught too.
+        let outcome = AssertUnwindSafe(async move { operator.call(call).await }).catch_unwind().await;
+        let outcome = match outcome {
+            Ok(Err(error)) if error.is_transient() && attempt < retries.attempts => {
+                let pause = pause(&retries, attempt);
+                tracing::debug!(conversation = %turn.conversation_id, turn = turn.turn, %error, ?pause, "tried again");
+                tokio::time::sleep(pause).await;
+                attempt += 1;
+                continue;
+            }
+            Ok(Err(error)) => Err(error.to_string()),
+            Ok(Ok(value)) => Ok(value),
+            Err(_) => Err("the operator panicked".to_owned()),
+        };
+        own.take().into_iter().for_each(|note| notes.add(note));
+        if attempt > 1 {
+            notes.add(format!("tried {attempt} times"));
+        }
+        return outcome;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pauses_double_up_to_the_longest() {
+        let retries = Retries { attempts: 100, first_ms: 200, most_ms: 1000 };
+        let pauses: Vec<u64> = [1, 2, 3, 4, 99].map(|attempt| pause(&retries, attempt).as_millis() as u64).into();
+        assert_eq!(pauses, [200, 400, 800, 1000, 1000]);
+        let none = Retries { first_ms: 0, ..retries };
+        assert_eq!(pause(&none, 7), Duration::ZERO);
+    }
+}
