@@ -27,7 +27,7 @@ use crate::replay::{
 /// (--against-set), each turn whose hits or answer differ is shown with the first node of the
 /// graph whose value differs. Two states of a corpus are compared so:
 ///
-///     turnflow replay p.ron --log turns.jsonl --against-set 'corpora.docs.source.path="old.jsonl"'
+///   turnflow replay p.ron --log turns.jsonl --against-set 'corpora.docs.source.path="old.jsonl"'
 ///
 /// An epoch of the past cannot be brought back: indexes keep what is in use now, by content, and
 /// not which passages there were at a time. Keep the documents, or a copy of them.

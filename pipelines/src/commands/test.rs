@@ -26,16 +26,16 @@ use crate::testing::{Missed, Said, Test, adapt, find, missed};
 /// Each test says what is asked and what is expected, and what takes the place of documents,
 /// models and settings of the pipeline:
 ///
-///     [
-///         Test(
-///             name: "a follow-up is understood",
-///             corpora: {"docs": [Doc(id: "k1", title: "", text: "The default of k1 is 1.2.")]},
-///             models: {"llm": Replies(["It is 1.2."])},
-///             set: {"nodes.fused.top": 5},
-///             turns: [User("What is k1?"), Agent("A parameter."), User("And its default?")],
-///             expect: [Expect(turn: 2, status: Answered, answer: "1.2", hits: ["k1"])],
-///         ),
-///     ]
+///   [
+///       Test(
+///           name: "a follow-up is understood",
+///           corpora: {"docs": [Doc(id: "k1", title: "", text: "The default of k1 is 1.2.")]},
+///           models: {"llm": Replies(["It is 1.2."])},
+///           set: {"nodes.fused.top": 5},
+///           turns: [User("What is k1?"), Agent("A parameter."), User("And its default?")],
+///           expect: [Expect(turn: 2, status: Answered, answer: "1.2", hits: ["k1"])],
+///       ),
+///   ]
 ///
 /// Documents, replies and settings that a test does not give are the pipeline's own. Nothing is
 /// kept, and no sink is written. `Expect` has `turn` (of the user's turns; default the last),

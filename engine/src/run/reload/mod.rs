@@ -1,0 +1,162 @@
+//! Reload: from the plan that runs to another, without a turn lost.
+//!
+//! What is the same in both goes on with what it has. What is new or changed is built beside
+//! what runs: models are loaded, a changed corpus is read and cut beside the one that serves, a
+//! new index is filled. When all is there, the workers build the new plan's dataflow, and one
+//! epoch switches: turns that start from then on are answered by the new plan, from corpora and
+//! indexes that are the new plan's; turns in flight finish on the old one, and when the last has,
+//! what only it used is let go. Whatever fails before the switch leaves the running plan as it
+//! was.
+
+mod prepare;
+mod switch;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use super::build::{Feed, Workshop};
+use super::crew::Command;
+use super::{Engine, Inner, RunError};
+use crate::component::{Index, Models};
+use crate::corpus::{AddedIndex, CorpusIndexes};
+use crate::durable::SinkHandle;
+use crate::plan::{Outline, Plan, PlanDiff};
+use crate::turns::Generation;
+
+/// How often what is waited for is looked at.
+const TICK: Duration = Duration::from_millis(2);
+
+/// Why a reload was not done; the plan before goes on.
+#[derive(Debug, thiserror::Error)]
+pub enum ReloadError {
+    /// Something of the new plan cannot be built, read or filled.
+    #[error(transparent)]
+    Run(#[from] RunError),
+    /// The run is ending, or the reload was given up for another.
+    #[error("the reload was given up")]
+    GivenUp,
+    /// All turns are answered and no more can come.
+    #[error("the run has ended")]
+    Ended,
+}
+
+impl Engine {
+    /// Goes over to another plan, and gives what was different; blocks until it serves, or
+    /// until `give_up` says so.
+    ///
+    /// # Errors
+    ///
+    /// Something of the new plan cannot be built; then the running plan has not changed.
+    pub fn reload(&self, plan: Plan, give_up: &dyn Fn() -> bool) -> Result<PlanDiff, ReloadError> {
+        let inner = &self.inner;
+        let _one = inner.reloading.lock();
+        let crew = &inner.shop.crew;
+        crew.hold();
+        let done = if crew.is_finished() { Err(ReloadError::Ended) } else { Reload::new(inner, give_up).run(plan) };
+        crew.let_go();
+        done
+    }
+
+    /// What a reload to this plan would do.
+    pub fn difference(&self, plan: &Plan) -> PlanDiff {
+        PlanDiff::between(&self.inner.running.lock().outline, &Outline::of(plan))
+    }
+
+    /// The plans that have turns in flight, the running one included.
+    pub fn generations(&self) -> usize {
+        self.inner.shop.shared.generations.read().len()
+    }
+}
+
+/// What a new plan runs with, built.
+struct Built {
+    models: Models,
+    sinks: BTreeMap<Arc<str>, Option<Arc<SinkHandle>>>,
+    generation: Arc<Generation>,
+}
+
+/// A corpus on its way.
+struct Coming {
+    name: Arc<str>,
+    indexes: CorpusIndexes,
+    /// The corpus is new.
+    fresh: bool,
+    /// Of a corpus that is new or changed.
+    feed: Option<Feed>,
+    /// Indexes that it has not got, opened.
+    opened: Vec<(String, Box<dyn Index>)>,
+    /// The same, filled.
+    filled: Vec<AddedIndex>,
+    keys: BTreeSet<String>,
+}
+
+struct Reload<'a> {
+    inner: &'a Arc<Inner>,
+    shop: &'a Workshop,
+    give_up: &'a dyn Fn() -> bool,
+    coming: Vec<Coming>,
+    generation: Option<Arc<Generation>>,
+}
+
+impl<'a> Reload<'a> {
+    fn new(inner: &'a Arc<Inner>, give_up: &'a dyn Fn() -> bool) -> Self {
+        Self { inner, shop: &inner.shop, give_up, coming: Vec::new(), generation: None }
+    }
+
+    fn run(mut self, plan: Plan) -> Result<PlanDiff, ReloadError> {
+        let outline = Outline::of(&plan);
+        let diff = PlanDiff::between(&self.inner.running.lock().outline, &outline);
+        if diff.is_empty() {
+            return Ok(diff);
+        }
+        match self.prepare(&plan, &diff) {
+            Ok(built) => {
+                let switched = self.switch(&plan, &diff, outline, built);
+                switched.map(|()| diff).inspect_err(|_| self.undo())
+            }
+            Err(error) => {
+                self.undo();
+                Err(error)
+            }
+        }
+    }
+
+    fn going_on(&self) -> Result<(), ReloadError> {
+        match self.inner.stopping.load(Ordering::Acquire) || (self.give_up)() || self.shop.crew.is_aborted() {
+            true => Err(ReloadError::GivenUp),
+            false => Ok(()),
+        }
+    }
+
+    /// Takes back what was begun.
+    fn undo(&mut self) {
+        if let Some(generation) = self.generation.take() {
+            self.shop.shared.generations.write().remove(&generation.number);
+            self.shop.crew.tell(&Command::Close(generation.number));
+        }
+        let running = self.inner.running.lock();
+        for mut coming in self.coming.drain(..) {
+            if let Some(feed) = &mut coming.feed {
+                coming.indexes.forget(feed.shared.feed);
+                feed.source.end();
+            }
+            match running.corpora.get(&coming.name) {
+                Some(there) => there.indexes.prepare_for(&there.keys),
+                None => {
+                    self.shop.shared.epochs.admit(&coming.name, false);
+                    self.inner.leaving.lock().push(coming.indexes.ended());
+                }
+            }
+        }
+        // A corpus that was new may have been published already.
+        let current = self.shop.shared.epochs.current();
+        if current.corpora.keys().any(|name| !running.corpora.contains_key(name)) {
+            let kept = |name: &str| running.corpora.contains_key(name);
+            if let Err(error) = self.shop.shared.epochs.switch(current.plan, Vec::new(), kept) {
+                tracing::warn!(%error, "a corpus of a plan that was given up stays published");
+            }
+        }
+    }
+}

@@ -1,0 +1,181 @@
+//! Before the switch: all that a new plan needs, built beside what runs.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use super::{Built, Coming, Reload, ReloadError, TICK};
+use crate::component::{BuildError, Models};
+use crate::corpus::{AddedIndex, CorpusIndexes, CorpusState, Preparing};
+use crate::plan::{NodeKind, Plan, PlanDiff};
+use crate::run::RunError;
+use crate::run::build::{Definitions, Workshop};
+use crate::run::crew::Command;
+use crate::turns::Running as RunningKind;
+
+impl Reload<'_> {
+    /// Builds everything beside what runs.
+    pub(super) fn prepare(&mut self, plan: &Plan, diff: &PlanDiff) -> Result<Built, ReloadError> {
+        let (before, old_models, old_sinks) = {
+            let running = self.inner.running.lock();
+            (running.generation.clone(), running.models.clone(), running.sinks.clone())
+        };
+        let kept = |name: &str| old_models.get(name).filter(|_| PlanDiff::keeps(&diff.models, name)).cloned();
+        let models = self.shop.models(plan, kept)?;
+        let definitions = Workshop::definitions(plan, &models)?;
+        self.open(plan, diff, &models, &definitions)?;
+        self.wait_for_feeds()?;
+        self.fill()?;
+        let mut sinks = BTreeMap::new();
+        for node in plan.nodes.iter().filter(|node| matches!(node.kind, NodeKind::Sink(_))) {
+            // What feeds a sink is not the sink's.
+            let same = self.inner.running.lock().outline.same_settings(&node.id, &node.settings);
+            let sink = match old_sinks.get(&node.id).filter(|_| same) {
+                Some(sink) => sink.clone(),
+                None => {
+                    let sink = self.shop.sink(node)?;
+                    sink.iter().for_each(|sink| self.shop.shared.durable.add_sink(sink));
+                    sink
+                }
+            };
+            sinks.insert(node.id.clone(), sink);
+        }
+        let operators: BTreeMap<Arc<str>, RunningKind> =
+            before.nodes.iter().map(|node| (node.id.clone(), node.running.clone())).collect();
+        let kept = |id: &str| operators.get(id).filter(|_| PlanDiff::keeps(&diff.nodes, id)).cloned();
+        let generation = self.shop.generation(before.number + 1, plan, &models, &definitions, &sinks, kept)?;
+        self.going_on()?;
+        self.shop.shared.generations.write().insert(generation.number, generation.clone());
+        self.generation = Some(generation.clone());
+        if !self.shop.crew.tell(&Command::Generation(generation.clone())).wait() {
+            return Err(ReloadError::Ended);
+        }
+        Ok(Built { models, sinks, generation })
+    }
+
+    /// Opens indexes that corpora have not got, and starts the feeds of those that are new or
+    /// changed.
+    fn open(
+        &mut self,
+        plan: &Plan,
+        diff: &PlanDiff,
+        models: &Models,
+        definitions: &Definitions,
+    ) -> Result<(), ReloadError> {
+        for planned in &plan.corpora {
+            let wanted = &definitions[&planned.name];
+            let running = self.inner.running.lock();
+            let there = running.corpora.get(&planned.name).map(|of| (of.indexes.clone(), of.keys.clone()));
+            drop(running);
+            match &there {
+                // What was let go before is closed before it is opened again.
+                Some((indexes, _)) => self.shop.handle.block_on(indexes.barrier()),
+                None => self.wait_for_leaving(&planned.name)?,
+            }
+            let had = there.as_ref().map(|(_, keys)| keys.clone()).unwrap_or_default();
+            let mut opened = Vec::new();
+            for (key, definition) in wanted.iter().filter(|(key, _)| !had.contains(*key)) {
+                opened.push((key.clone(), self.shop.index(&planned.name, key, &**definition)?));
+            }
+            let changed = !PlanDiff::keeps(&diff.corpora, &planned.name);
+            let number = self.shop.feed_number();
+            let fresh = there.is_none();
+            let indexes = match there {
+                Some((indexes, _)) => {
+                    for (key, index) in &opened {
+                        index.preparation().into_iter().for_each(|preparation| indexes.announce(key, preparation));
+                    }
+                    indexes
+                }
+                None => {
+                    self.shop.shared.epochs.admit(&planned.name, true);
+                    let (dead, progress) = (self.shop.dead.clone(), Arc::default());
+                    let preparing = Preparing { corpus: planned.name.clone(), dead, progress };
+                    let epochs = self.shop.shared.epochs.clone();
+                    let opened = std::mem::take(&mut opened);
+                    CorpusIndexes::start(preparing, number, opened, epochs, self.shop.handle.clone())
+                }
+            };
+            let (name, keys) = (planned.name.clone(), wanted.keys().cloned().collect());
+            let mut coming = Coming { name, indexes, fresh, feed: None, opened, filled: Vec::new(), keys };
+            if changed {
+                coming.indexes.stage(number);
+                let feed = self.shop.feed(number, planned, models, &coming.indexes, false);
+                let feed = feed.inspect_err(|_| coming.indexes.forget(number))?;
+                self.shop.crew.tell(&Command::Corpus(feed.shared.clone()));
+                coming.feed = Some(feed);
+            }
+            self.coming.push(coming);
+        }
+        Ok(())
+    }
+
+    /// Waits until a corpus that had this name has let go of its indexes.
+    fn wait_for_leaving(&self, name: &str) -> Result<(), ReloadError> {
+        loop {
+            let mut leaving = self.inner.leaving.lock();
+            leaving.retain(|(_, ended)| !ended.load(Ordering::Acquire));
+            if leaving.iter().all(|(of, _)| **of != *name) {
+                return Ok(());
+            }
+            drop(leaving);
+            self.going_on()?;
+            std::thread::park_timeout(TICK);
+        }
+    }
+
+    /// Waits until changed corpora are read and cut, and what is new in them is prepared.
+    fn wait_for_feeds(&self) -> Result<(), ReloadError> {
+        for coming in &self.coming {
+            let Some(feed) = &coming.feed else { continue };
+            loop {
+                match &*feed.shared.state().borrow() {
+                    CorpusState::Ready { .. } => break,
+                    CorpusState::Failed(reason) => {
+                        let (corpus, reason) = (coming.name.to_string(), reason.clone());
+                        return Err(RunError::Publish { corpus, reason }.into());
+                    }
+                    CorpusState::Loading => {}
+                }
+                if let Some(fault) = feed.source.fault() {
+                    return Err(fault.into());
+                }
+                self.going_on()?;
+                std::thread::park_timeout(TICK);
+            }
+        }
+        Ok(())
+    }
+
+    /// Fills new indexes with what their corpora have.
+    fn fill(&mut self) -> Result<(), ReloadError> {
+        for at in 0..self.coming.len() {
+            for (key, index) in std::mem::take(&mut self.coming[at].opened) {
+                // The chunks of a changed corpus come with the switch, and are prepared.
+                if self.coming[at].feed.is_some() {
+                    self.coming[at].filled.push(AddedIndex { key, index, filled: Vec::new() });
+                    continue;
+                }
+                let corpus = self.coming[at].name.to_string();
+                let indexes = self.coming[at].indexes.clone();
+                let filling = self.shop.handle.spawn({
+                    let key = key.clone();
+                    async move { indexes.fill(key, index).await }
+                });
+                while !filling.is_finished() {
+                    if let Err(given_up) = self.going_on() {
+                        filling.abort();
+                        // Its index is closed before it may be opened again.
+                        let _ = self.shop.handle.block_on(filling);
+                        return Err(given_up);
+                    }
+                    std::thread::park_timeout(TICK);
+                }
+                let filled = self.shop.handle.block_on(filling).map_err(|_| ReloadError::GivenUp)?;
+                let failed = |source| RunError::Build(BuildError::Index { index: key, corpus, source });
+                self.coming[at].filled.push(filled.map_err(failed)?);
+            }
+        }
+        Ok(())
+    }
+}
