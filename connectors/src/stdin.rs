@@ -9,12 +9,16 @@
 //! skipped. The source ends with the input, in both modes. Positions are `stdin:line`.
 //!
 //! Reading blocks and cannot be interrupted, so a thread of its own does it; when the
-//! engine stops, that thread is left to end with the input or the process.
+//! engine stops, that thread is left to end with the input or the process. What it has read
+//! ahead is the next one's, so a node that a reload renames or moves misses no line.
 
 use std::io::{self, Read};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, LazyLock};
 use std::thread;
 
-use crossbeam_channel::Sender;
+use crossbeam_channel::{Receiver, Sender};
+use parking_lot::Mutex;
 use serde::Deserialize;
 use serde_json::Map;
 use turnflow_engine::component::{TurnSourceConfig, TurnSourceKind};
@@ -37,7 +41,7 @@ pub struct StdinConfig {}
 impl StdinConfig {
     /// The source, which reads nothing until it runs.
     pub fn source(&self) -> Stdin {
-        Stdin::reading(io::stdin())
+        Stdin { input: STANDARD.clone() }
     }
 }
 
@@ -60,31 +64,65 @@ impl TurnSourceConfig for StdinConfig {
 
 /// Reads turns from the standard input.
 pub struct Stdin {
-    input: Box<dyn Read + Send>,
+    input: Arc<Input>,
 }
 
 impl Stdin {
     /// Reads from something else instead.
     pub fn reading(input: impl Read + Send + 'static) -> Self {
-        Self { input: Box::new(input) }
+        Self { input: Arc::new(Input::new(input)) }
+    }
+}
+
+/// What is read, with what has been read ahead of it: one that reads on after another misses
+/// nothing.
+struct Input {
+    /// Until the thread has it.
+    reader: Mutex<Option<Unread>>,
+    lines: Receiver<io::Result<Numbered>>,
+    /// A line that could not be handed over.
+    left: Mutex<Option<Numbered>>,
+    /// Questions so far.
+    typed: AtomicU32,
+}
+
+type Unread = (Box<dyn Read + Send>, Sender<io::Result<Numbered>>);
+
+/// The process has one standard input: nodes that a reload renames read on from the same.
+static STANDARD: LazyLock<Arc<Input>> = LazyLock::new(|| Arc::new(Input::new(io::stdin())));
+
+impl Input {
+    fn new(input: impl Read + Send + 'static) -> Self {
+        let (sender, lines) = crossbeam_channel::bounded(AHEAD);
+        let reader = Mutex::new(Some((Box::new(input) as Box<dyn Read + Send>, sender)));
+        Self { reader, lines, left: Mutex::default(), typed: AtomicU32::new(0) }
     }
 }
 
 impl TurnSource for Stdin {
     fn run(self: Box<Self>, _: Mode, output: TurnOutput) -> Result<(), ConnectorError> {
         let fault = |source| ConnectorError::Io { action: "read", path: "stdin".to_owned(), source };
-        let (sender, lines) = crossbeam_channel::bounded(AHEAD);
-        let reader = LineReader::new(self.input, MAX_LINE_BYTES);
-        thread::Builder::new().name("stdin".to_owned()).spawn(move || read(reader, &sender)).map_err(fault)?;
-        let mut typed = 0;
+        let input = &*self.input;
+        if let Some((reader, sender)) = input.reader.lock().take() {
+            let reader = LineReader::new(reader, MAX_LINE_BYTES);
+            thread::Builder::new().name("stdin".to_owned()).spawn(move || read(reader, &sender)).map_err(fault)?;
+        }
         loop {
-            crossbeam_channel::select! {
-                recv(lines) -> line => match line {
-                    Ok(Ok(line)) => hand_over(&line, &mut typed, &output)?,
-                    Ok(Err(error)) => return Err(fault(error)),
-                    Err(_) => return Ok(()),
+            let left = input.left.lock().take();
+            let line = match left {
+                Some(line) => line,
+                None => crossbeam_channel::select! {
+                    recv(input.lines) -> line => match line {
+                        Ok(Ok(line)) => line,
+                        Ok(Err(error)) => return Err(fault(error)),
+                        Err(_) => return Ok(()),
+                    },
+                    recv(output.stop().receiver()) -> _ => return Err(Stopped.into()),
                 },
-                recv(output.stop().receiver()) -> _ => return Err(Stopped.into()),
+            };
+            if let Err(stopped) = hand_over(&line, &input.typed, &output) {
+                *input.left.lock() = Some(line);
+                return Err(stopped.into());
             }
         }
     }
@@ -123,7 +161,7 @@ fn read(mut reader: LineReader<impl Read>, sender: &Sender<io::Result<Numbered>>
     }
 }
 
-fn hand_over(line: &Numbered, typed: &mut u32, output: &TurnOutput) -> Result<(), Stopped> {
+fn hand_over(line: &Numbered, typed: &AtomicU32, output: &TurnOutput) -> Result<(), Stopped> {
     let position = format!("stdin:{}", line.number);
     let bytes = line.bytes.trim_ascii();
     if let Some(length) = line.too_long {
@@ -136,17 +174,19 @@ fn hand_over(line: &Numbered, typed: &mut u32, output: &TurnOutput) -> Result<()
     }
     match std::str::from_utf8(bytes) {
         Ok(question) => {
-            *typed += 1;
+            let turn = typed.load(Ordering::Relaxed) + 1;
             let record = TurnRecord {
                 conversation_id: "stdin".into(),
-                turn: *typed,
+                turn,
                 speaker: Speaker::User,
                 text: question.into(),
                 collection: None,
                 timestamp: None,
                 extra: Map::new(),
             };
-            output.send(SourcedTurn { record, position, history: None, place: None })
+            output.send(SourcedTurn { record, position, history: None, place: None })?;
+            typed.store(turn, Ordering::Relaxed);
+            Ok(())
         }
         Err(error) => {
             let reason = format!("not UTF-8: invalid byte at offset {}", error.valid_up_to());
@@ -180,6 +220,32 @@ mod tests {
         assert_eq!(dead.len(), 2, "{dead:?}");
         assert!(dead[0].starts_with("stdin:5: not a turn record"));
         assert_eq!(dead[1], "stdin:7: not UTF-8: invalid byte at offset 0");
+    }
+
+    #[test]
+    fn one_that_reads_on_after_another_misses_nothing() {
+        let input = Arc::new(Input::new(io::Cursor::new("one\ntwo\nthree\n")));
+        let (sender, turns) = crossbeam_channel::bounded(1);
+        let (handle, stop) = turnflow_engine::connector::Stop::new();
+        let letters = turnflow_engine::dead_letter::DeadLetters::counted();
+        let output = TurnOutput::new(sender, Arc::new(|| {}), letters, "turns".into(), stop);
+        let first = Stdin { input: input.clone() };
+        let thread = thread::spawn(move || Box::new(first).run(Mode::Follow, output));
+        // The second line is on its way when it is stopped.
+        while turns.is_empty() {
+            thread::yield_now();
+        }
+        drop(handle);
+        assert!(thread.join().unwrap().is_err());
+        let mut all: Vec<(u32, String)> =
+            turns.try_iter().map(|turn| (turn.record.turn, turn.record.text.to_string())).collect();
+        let second = Turns::run(Stdin { input }, Mode::Follow);
+        while all.len() < 3 {
+            let turn = second.take();
+            all.push((turn.record.turn, turn.record.text.to_string()));
+        }
+        let expected = [(1, "one"), (2, "two"), (3, "three")];
+        assert_eq!(all, expected.map(|(turn, text)| (turn, text.to_owned())));
     }
 
     #[test]

@@ -17,7 +17,7 @@ use std::fmt::Write as _;
 use std::io::{self, Write};
 
 use serde::Deserialize;
-use turnflow_engine::component::{SinkConfig, SinkKind};
+use turnflow_engine::component::{SinkConfig, SinkKind, SinkMode};
 use turnflow_engine::connector::{AnswerSink, ConnectorError};
 use turnflow_engine::record::{AnswerRecord, Status};
 use turnflow_engine::spec::from_tree;
@@ -34,6 +34,9 @@ pub struct StdoutConfig {
     /// For people or for programs. Default: `Text`.
     #[serde(default)]
     pub format: Format,
+    /// `Live` to get revisions, `Once` not to. Default: as the pipeline's `mode` says.
+    #[serde(default)]
+    pub mode: Option<SinkMode>,
 }
 
 /// How answers are printed.
@@ -62,7 +65,12 @@ pub const KIND: SinkKind = SinkKind {
 
 impl SinkConfig for StdoutConfig {
     fn explain(&self) -> String {
-        format!("format: {:?}", self.format)
+        let mode = self.mode.map(|mode| format!(", mode: {mode:?}")).unwrap_or_default();
+        format!("format: {:?}{mode}", self.format)
+    }
+
+    fn mode(&self) -> Option<SinkMode> {
+        self.mode
     }
 
     fn build(&self) -> Result<Box<dyn AnswerSink>, ConnectorError> {

@@ -301,6 +301,11 @@ pub trait AnswerSink: Send {
     /// Delivers one answer. When this returns `Ok` the answer is the receiver's: for a
     /// file, it has been handed to the operating system as one whole line.
     fn deliver(&mut self, answer: &AnswerRecord) -> Result<(), ConnectorError>;
+    /// A run begins with this sink, before anything is delivered. Not called of one that comes
+    /// into a run by a reload.
+    fn begin(&mut self) -> Result<(), ConnectorError> {
+        Ok(())
+    }
     /// Of a sink that keeps what it is given, so that it can be looked into: then each answer
     /// gets there exactly once, however often the process is killed. Others get each at least
     /// once, with its key.

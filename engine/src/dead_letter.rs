@@ -7,7 +7,7 @@
 use std::collections::{HashMap, VecDeque};
 use std::fs::{File, OpenOptions};
 use std::io::{self, BufRead, BufReader, Read, Seek, SeekFrom, Write};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -92,7 +92,7 @@ fn from_hex(digits: &str) -> Option<Vec<u8>> {
 /// Writes dead letters; cheap to clone, shared by every source and the workers.
 #[derive(Clone)]
 pub struct DeadLetters {
-    file: Option<Arc<Mutex<Letters>>>,
+    file: Arc<Mutex<Option<Letters>>>,
     count: Arc<AtomicU64>,
 }
 
@@ -100,17 +100,24 @@ impl DeadLetters {
     /// Appends to the file at `path`, which is made if it is not there. A letter that a crash
     /// has cut off is taken away.
     pub fn open(path: &Path) -> io::Result<Self> {
-        let file = OpenOptions::new().create(true).append(true).open(path)?;
-        let mut letters = Letters { file, told: Told::default(), torn: false };
-        if letters.file.metadata()?.is_file() {
-            letters.remember(File::open(path)?, path)?;
-        }
-        Ok(Self { file: Some(Arc::new(Mutex::new(letters))), count: Arc::default() })
+        let letters = Self::counted();
+        letters.go_on_in(Letters::open(path)?);
+        Ok(letters)
     }
 
     /// Counts only; for runs that have nowhere to write.
     pub fn counted() -> Self {
-        Self { file: None, count: Arc::default() }
+        Self { file: Arc::default(), count: Arc::default() }
+    }
+
+    /// Whether this is where they go.
+    pub fn go_to(&self, path: &Path) -> bool {
+        self.file.lock().as_ref().is_some_and(|letters| letters.path == path)
+    }
+
+    /// From now on they go there.
+    pub fn go_on_in(&self, letters: Letters) {
+        *self.file.lock() = Some(letters);
     }
 
     /// How many there were in this process, those included that were told of before.
@@ -132,8 +139,9 @@ impl DeadLetters {
         let DeadLetter { source, position, reason, .. } = &letter;
         self.count.fetch_add(1, Ordering::Relaxed);
         tracing::warn!(source, position, reason, "dead letter");
-        let Some(file) = &self.file else { return };
-        let written = serde_json::to_vec(&letter).map_err(io::Error::from).and_then(|line| file.lock().write(line));
+        let mut file = self.file.lock();
+        let Some(file) = &mut *file else { return };
+        let written = serde_json::to_vec(&letter).map_err(io::Error::from).and_then(|line| file.write(line));
         if let Err(error) = written {
             tracing::error!(%error, source, position, reason, "a dead letter could not be written");
         }
@@ -177,7 +185,9 @@ impl Told {
     }
 }
 
-struct Letters {
+/// A file of dead letters, open for more.
+pub struct Letters {
+    path: PathBuf,
     file: File,
     told: Told,
     /// The file ends within a line.
@@ -185,8 +195,18 @@ struct Letters {
 }
 
 impl Letters {
+    /// Opens the file, which is made if it is not there.
+    pub fn open(path: &Path) -> io::Result<Self> {
+        let file = OpenOptions::new().create(true).append(true).open(path)?;
+        let mut letters = Self { path: path.to_owned(), file, told: Told::default(), torn: false };
+        if letters.file.metadata()?.is_file() {
+            letters.remember(File::open(path)?)?;
+        }
+        Ok(letters)
+    }
+
     /// Notes what is in the file, and mends its end.
-    fn remember(&mut self, reader: File, path: &Path) -> io::Result<()> {
+    fn remember(&mut self, reader: File) -> io::Result<()> {
         let mut reader = BufReader::with_capacity(1 << 16, reader);
         let mut line = blake3::Hasher::new();
         let (mut start, mut end) = (0_u64, 0_u64);
@@ -217,7 +237,7 @@ impl Letters {
             // All that it lacks is its end.
             self.told.add(short(line.finalize()));
         } else if last.starts_with(BEGINNING) || BEGINNING.starts_with(&last) {
-            tracing::warn!(file = %path.display(), "taking away a dead letter that was not written to its end");
+            tracing::warn!(file = %self.path.display(), "taking away a dead letter that was not written to its end");
             self.file.set_len(start)?;
             self.torn = false;
         }

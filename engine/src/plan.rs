@@ -12,7 +12,7 @@ use std::sync::Arc;
 pub use self::diff::{Fate, Outline, PlanDiff};
 pub use self::resolve::models_file::ModelsFile;
 use crate::component::{
-    Catalog, ChunkerConfig, CorpusSourceConfig, InputPort, ModelConfig, OperatorConfig, Parse, SinkConfig,
+    Catalog, ChunkerConfig, CorpusSourceConfig, InputPort, ModelConfig, OperatorConfig, Parse, SinkConfig, SinkMode,
     TurnSourceConfig,
 };
 use crate::record::PortType;
@@ -205,12 +205,35 @@ pub struct Plan {
     pub retries: Retries,
     /// Where turns go that failed.
     pub failed_turns: FailedTurns,
-    /// Whether turns are answered again.
+    /// Whether turns are answered again, for sinks that do not say.
     pub mode: AnswerMode,
     /// Where dead letters go; the state directory's `dead-letters.jsonl` if not given.
     pub dead_letters: Option<FilePath>,
     /// Files whose texts are part of what it says, as prompts are.
     pub texts: Vec<std::path::PathBuf>,
+}
+
+impl Plan {
+    /// The sinks that get revisions.
+    pub fn live_sinks(&self) -> BTreeSet<Arc<str>> {
+        let is_live = |node: &&PlannedNode| match &node.kind {
+            NodeKind::Sink(config) => match config.mode() {
+                Some(mode) => mode == SinkMode::Live,
+                None => self.mode != AnswerMode::Once,
+            },
+            NodeKind::Source(_) | NodeKind::Operator(_) => false,
+        };
+        self.nodes.iter().filter(is_live).map(|node| node.id.clone()).collect()
+    }
+
+    /// Whether turns are answered again, and how long they stand: for any of the sinks.
+    pub fn standing_mode(&self) -> AnswerMode {
+        match &self.mode {
+            _ if self.live_sinks().is_empty() => AnswerMode::Once,
+            AnswerMode::Once => AnswerMode::Live { standing: default_standing(), ttl_s: default_ttl_s() },
+            live => live.clone(),
+        }
+    }
 }
 
 /// What came of reading a pipeline file.

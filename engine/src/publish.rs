@@ -25,6 +25,8 @@ pub struct CorpusView {
     pub chunks: usize,
     /// By the index's key; of the type that its operators expect.
     pub indexes: BTreeMap<String, Arc<dyn Any + Send + Sync>>,
+    /// What each index then has on the disk, by its key.
+    pub versions: BTreeMap<String, u64>,
 }
 
 impl CorpusView {
@@ -61,30 +63,39 @@ struct State {
     gone: BTreeSet<Arc<str>>,
     /// Epochs that turns read, with how many do.
     pinned: BTreeMap<u64, (Arc<Published>, usize)>,
+    /// What indexes had on the disk as of the last epoch, by corpus and key; also those of an
+    /// earlier process that are not open yet.
+    versions: Versions,
 }
 
+/// By corpus and index.
+type Versions = BTreeMap<Arc<str>, BTreeMap<String, u64>>;
+
 /// What the state directory remembers of epochs.
-#[derive(Serialize, Deserialize)]
+#[derive(Default, Serialize, Deserialize)]
 struct EpochFile {
     epoch: u64,
+    #[serde(default)]
+    indexes: Versions,
 }
 
 impl Epochs {
     /// Goes on counting where the state directory left off.
     pub fn open(directory: Option<&Path>) -> Result<Self, IndexError> {
-        let mut epoch = 0;
+        let mut known = EpochFile::default();
         if let Some(directory) = directory {
             let path = directory.join("epoch.json");
             match std::fs::read(&path) {
-                // A torn file costs only the count's continuity; the indexes do not depend on it.
-                Ok(bytes) => epoch = serde_json::from_slice::<EpochFile>(&bytes).map_or(0, |file| file.epoch),
+                // A torn file costs only a comparison; the indexes do not depend on it.
+                Ok(bytes) => known = serde_json::from_slice(&bytes).unwrap_or_default(),
                 Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
                 Err(source) => return Err(IndexError::Io { action: "read", path, source }),
             }
         }
+        let EpochFile { epoch, indexes: versions } = known;
         let current = Arc::new(Published { epoch, plan: 1, corpora: BTreeMap::new() });
         Ok(Self {
-            state: Mutex::new(State { current, gone: BTreeSet::new(), pinned: BTreeMap::new() }),
+            state: Mutex::new(State { current, gone: BTreeSet::new(), pinned: BTreeMap::new(), versions }),
             current: watch::channel(epoch).0,
             directory: directory.map(Path::to_owned),
         })
@@ -93,6 +104,32 @@ impl Epochs {
     /// The newest epoch.
     pub fn current(&self) -> Arc<Published> {
         self.state.lock().current.clone()
+    }
+
+    /// Goes on counting from here at least.
+    pub fn count_from(&self, epoch: u64) {
+        let mut state = self.state.lock();
+        if state.current.epoch < epoch {
+            state.current = Arc::new(Published { epoch, ..Published::clone(&state.current) });
+            drop(state);
+            self.current.send_replace(epoch);
+        }
+    }
+
+    /// What an index had on the disk as of the last epoch.
+    pub fn version(&self, corpus: &str, key: &str) -> Option<u64> {
+        self.state.lock().versions.get(corpus)?.get(key).copied()
+    }
+
+    /// An index has been kept in shape, and has something else on the disk since.
+    pub fn note_version(&self, corpus: &Arc<str>, key: &str, version: u64) -> Result<(), IndexError> {
+        let mut state = self.state.lock();
+        let known = state.versions.entry(corpus.clone()).or_default();
+        if known.insert(key.to_owned(), version) == Some(version) {
+            return Ok(());
+        }
+        let epoch = state.current.epoch;
+        self.directory.as_deref().map_or(Ok(()), |directory| write_epoch(directory, epoch, &state.versions))
     }
 
     /// Tells of each new epoch.
@@ -137,6 +174,21 @@ impl Epochs {
         })
     }
 
+    /// Lets go of a corpus's readers of other indexes than these, which no plan uses any more.
+    /// That is no new epoch: nobody can tell the difference.
+    pub fn trim(&self, corpus: &str, keys: &BTreeSet<String>) {
+        let mut state = self.state.lock();
+        let Some(view) = state.current.corpora.get(corpus) else { return };
+        if view.indexes.keys().all(|key| keys.contains(key)) {
+            return;
+        }
+        let mut view = CorpusView::clone(view);
+        view.indexes.retain(|key, _| keys.contains(key));
+        let mut trimmed = Published::clone(&state.current);
+        trimmed.corpora.insert(corpus.into(), Arc::new(view));
+        state.current = Arc::new(trimmed);
+    }
+
     fn change(&self, change: impl FnOnce(&mut Published, &mut BTreeSet<Arc<str>>) -> bool) -> Result<u64, IndexError> {
         let mut state = self.state.lock();
         let mut next = Published::clone(&state.current);
@@ -146,9 +198,14 @@ impl Epochs {
         if !change(&mut next, &mut gone) {
             return Ok(state.current.epoch);
         }
-        if let Some(directory) = &self.directory {
-            write_epoch(directory, epoch)?;
+        let mut versions = state.versions.clone();
+        for (corpus, view) in &next.corpora {
+            versions.insert(corpus.clone(), view.versions.clone());
         }
+        if let Some(directory) = &self.directory {
+            write_epoch(directory, epoch, &versions)?;
+        }
+        state.versions = versions;
         state.gone = gone;
         state.current = Arc::new(next);
         drop(state);
@@ -189,11 +246,12 @@ impl Epochs {
     }
 }
 
-fn write_epoch(directory: &Path, epoch: u64) -> Result<(), IndexError> {
+fn write_epoch(directory: &Path, epoch: u64, indexes: &Versions) -> Result<(), IndexError> {
     let path = directory.join("epoch.json");
     let temporary = directory.join("epoch.json.new");
-    let text = format!("{{\"epoch\":{epoch}}}\n");
-    std::fs::write(&temporary, text)
+    let file = EpochFile { epoch, indexes: indexes.clone() };
+    let text = serde_json::to_vec(&file).map_err(std::io::Error::from);
+    text.and_then(|text| std::fs::write(&temporary, text))
         .and_then(|()| std::fs::rename(&temporary, &path))
         .map_err(|source| IndexError::Io { action: "write", path, source })
 }

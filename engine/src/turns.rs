@@ -82,6 +82,8 @@ pub struct Generation {
     pub stamp: Stamp,
     /// Whether its turns are answered again.
     pub mode: AnswerMode,
+    /// The sinks that get revisions.
+    pub live: BTreeSet<Arc<str>>,
     /// How often operators are called again.
     pub retries: Retries,
     /// Where turns go that failed.
@@ -118,10 +120,11 @@ impl Generation {
         Some(kept).filter(|kept| !kept.is_empty())
     }
 
-    /// What its sinks have of a turn that an earlier process has answered.
+    /// What its live sinks have of a turn that an earlier process has answered.
     fn records(&self, source: &str, key: &str) -> BTreeMap<Arc<str>, AnswerRecord> {
-        let sinks = self.kept_sinks(source).unwrap_or_default();
-        sinks.into_iter().filter_map(|sink| Some((sink.id().clone(), sink.record(key)?))).collect()
+        let sinks = self.kept_sinks(source).unwrap_or_default().into_iter();
+        let live = sinks.filter(|sink| self.live.contains(sink.id()));
+        live.filter_map(|sink| Some((sink.id().clone(), sink.record(key)?))).collect()
     }
 
     /// The answer that an earlier process has given to a turn, if it is in every sink.

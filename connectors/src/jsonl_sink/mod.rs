@@ -12,7 +12,11 @@
 //! file under the path. After a restart the answers that are there are found by their keys
 //! and not written again, also those in a file that has been renamed or copied meanwhile, if
 //! it is still in the directory. An answer that a crash has cut off is taken away and written
-//! anew. With `append: false` each start begins an empty file, and nothing is found.
+//! anew. With `append: false` each start of a run begins an empty file, and nothing is found; a
+//! reload that brings the sink goes on with the file that is there.
+//!
+//! In a live pipeline `mode: Once` gives the sink the first answers alone; `mode: Live` gives it
+//! the revisions too where the pipeline does not say so.
 //!
 //! ```
 //! # use turnflow_connectors::jsonl_sink::JsonLinesSinkConfig;
@@ -34,7 +38,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 
 use serde::Deserialize;
-use turnflow_engine::component::{Check, SinkConfig, SinkKind};
+use turnflow_engine::component::{Check, SinkConfig, SinkKind, SinkMode};
 use turnflow_engine::connector::{AnswerSink, ConnectorError, KeptAnswers, SinkMark};
 use turnflow_engine::record::AnswerRecord;
 use turnflow_engine::spec::{FilePath, from_tree};
@@ -53,9 +57,12 @@ pub struct JsonLinesSinkConfig {
     pub input: String,
     /// The file; relative to the pipeline file. It and its directory are made if need be.
     pub path: FilePath,
-    /// Whether to go on with a file that is there, or to begin it anew. Default: true.
+    /// Whether a run goes on with a file that is there, or begins it anew. Default: true.
     #[serde(default = "yes")]
     pub append: bool,
+    /// `Live` to get revisions, `Once` not to. Default: as the pipeline's `mode` says.
+    #[serde(default)]
+    pub mode: Option<SinkMode>,
 }
 
 fn yes() -> bool {
@@ -63,10 +70,10 @@ fn yes() -> bool {
 }
 
 impl JsonLinesSinkConfig {
-    /// Opens the file; with `append: false` this empties it.
+    /// Opens the file; with `append: false` it is emptied when a run begins.
     pub fn sink(&self, base: &Path) -> Result<JsonLinesSink, ConnectorError> {
         let path = base.join(&self.path.path);
-        let output = Output::open(&path, self.append)?;
+        let output = Output::open(&path)?;
         Ok(JsonLinesSink { path, append: self.append, output, found: Found::default() })
     }
 }
@@ -86,7 +93,12 @@ impl SinkConfig for JsonLinesSinkConfig {
     }
 
     fn explain(&self) -> String {
-        format!("path: {:?}, append: {}", self.path.written, self.append)
+        let mode = self.mode.map(|mode| format!(", mode: {mode:?}")).unwrap_or_default();
+        format!("path: {:?}, append: {}{mode}", self.path.written, self.append)
+    }
+
+    fn mode(&self) -> Option<SinkMode> {
+        self.mode
     }
 
     fn build(&self) -> Result<Box<dyn AnswerSink>, ConnectorError> {
@@ -114,12 +126,9 @@ struct Output {
 }
 
 impl Output {
-    fn open(path: &Path, append: bool) -> Result<Self, ConnectorError> {
+    fn open(path: &Path) -> Result<Self, ConnectorError> {
         let directory = directory_of(path);
         fs::create_dir_all(directory).map_err(fault("create", directory))?;
-        if !append {
-            File::create(path).map_err(fault("open", path))?;
-        }
         let is_new = !path.exists();
         let file = OpenOptions::new().append(true).create(true).open(path).map_err(fault("open", path))?;
         let metadata = file.metadata().map_err(fault("open", path))?;
@@ -133,7 +142,7 @@ impl Output {
             lines: Lines { target: file, torn },
             identity: identity_of(&metadata),
             is_file: metadata.is_file(),
-            is_new: is_new || !append,
+            is_new,
             reader,
             log: OnceLock::new(),
         })
@@ -193,7 +202,7 @@ impl JsonLinesSink {
         if self.output.is_file && identity(&self.path) != Some(self.output.identity) {
             self.output.sync(&self.path)?;
             // It is not emptied, whoever has made it.
-            self.output = Output::open(&self.path, true)?;
+            self.output = Output::open(&self.path)?;
             tracing::info!(file = %self.path.display(), "the file was taken away: going on in a new one");
         }
         Ok(())
@@ -201,6 +210,16 @@ impl JsonLinesSink {
 }
 
 impl AnswerSink for JsonLinesSink {
+    fn begin(&mut self) -> Result<(), ConnectorError> {
+        if self.append || !self.output.is_file {
+            return Ok(());
+        }
+        self.output.lines.target.set_len(0).map_err(fault("empty", &self.path))?;
+        self.output = Output::open(&self.path)?;
+        self.output.is_new = true;
+        Ok(())
+    }
+
     fn deliver(&mut self, answer: &AnswerRecord) -> Result<(), ConnectorError> {
         self.follow()?;
         let line = serde_json::to_vec(answer).map_err(io::Error::from);

@@ -7,7 +7,9 @@ use crate::testing::answer;
 
 fn sink(base: &Path, append: bool) -> JsonLinesSink {
     let ron = format!("(input: \"a\", path: \"deep/er/out.jsonl\", append: {append})");
-    turnflow_engine::spec::from_str::<JsonLinesSinkConfig>(&ron).unwrap().sink(base).unwrap()
+    let mut sink = turnflow_engine::spec::from_str::<JsonLinesSinkConfig>(&ron).unwrap().sink(base).unwrap();
+    sink.begin().unwrap();
+    sink
 }
 
 fn with_key(key: &str) -> AnswerRecord {

@@ -25,12 +25,25 @@ pub trait TurnSourceConfig: Debug + Send + Sync {
     fn build(&self) -> Box<dyn TurnSource>;
 }
 
+/// Which answers a sink gets of a turn.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Deserialize)]
+pub enum SinkMode {
+    /// The first.
+    Once,
+    /// The first, and those that take its place when an epoch changes what the turn retrieves.
+    Live,
+}
+
 /// A sink's configuration.
 pub trait SinkConfig: Debug + Send + Sync {
     /// Reports values that cannot be.
     fn validate(&self, _: &mut Check<'_>) {}
     /// Its effective settings, in a line.
     fn explain(&self) -> String;
+    /// Whether it gets revisions; as the pipeline says, if it does not.
+    fn mode(&self) -> Option<SinkMode> {
+        None
+    }
     /// Opens the sink.
     fn build(&self) -> Result<Box<dyn AnswerSink>, ConnectorError>;
 }

@@ -66,6 +66,10 @@ pub trait Index: Send {
     /// Applies a delta and gives what readers of the new epoch hold: immutable, and of the
     /// type that this index's operators expect. If it fails, the next delta comes `whole`.
     fn apply<'a>(&'a mut self, delta: &'a Delta) -> BoxFuture<'a, Result<Arc<dyn Any + Send + Sync>, IndexError>>;
+    /// Of what is on the disk: counts up with each commit. `None` where nothing is kept.
+    fn version(&self) -> Option<u64> {
+        None
+    }
     /// Merges, compacts and lets go of what has accumulated, within limits. What readers of any
     /// epoch hold goes on being right. It is called between two deltas, never beside one, may
     /// be given up at any await, and what accumulates without it is bounded all the same.

@@ -21,7 +21,7 @@ pub use catalog::{
 pub use check::Check;
 pub(crate) use check::Texts;
 pub use chunker::{Chunker, ChunkerConfig};
-pub use connectors::{CorpusSourceConfig, SinkConfig, TurnSourceConfig};
+pub use connectors::{CorpusSourceConfig, SinkConfig, SinkMode, TurnSourceConfig};
 pub use corpus_ref::CorpusRef;
 pub use errors::{BuildError, IndexError, OperatorError};
 pub use index::{Delta, Index, IndexDefinition, Prepare, Prepared};

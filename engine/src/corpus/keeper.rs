@@ -33,6 +33,14 @@ pub(super) struct Report {
     pub wake: WakeSlot,
 }
 
+impl Report {
+    /// So many commits are in.
+    fn tell(&self, commits: u64, epoch: u64) {
+        self.state.send_replace(CorpusState::Ready { commits, epoch });
+        self.wake.wake();
+    }
+}
+
 /// An index that a corpus is to get, filled as of some moment.
 pub struct AddedIndex {
     /// Its key.
@@ -125,8 +133,14 @@ impl Chunks {
         Delta { added: self.by_id.values().cloned().collect(), removed: Vec::new(), whole: true }
     }
 
-    fn view(&self, indexes: BTreeMap<String, Arc<dyn Any + Send + Sync>>) -> CorpusView {
-        CorpusView { documents: self.documents.len(), chunks: self.by_id.len(), indexes }
+    fn view<'a>(&self, slots: impl Iterator<Item = &'a Slot>) -> CorpusView {
+        let mut view =
+            CorpusView { documents: self.documents.len(), chunks: self.by_id.len(), ..CorpusView::default() };
+        for slot in slots {
+            view.indexes.extend(slot.reader.clone().map(|reader| (slot.key.clone(), reader)));
+            view.versions.extend(slot.index.version().map(|version| (slot.key.clone(), version)));
+        }
+        view
     }
 }
 
@@ -153,6 +167,15 @@ pub(super) struct Keeper {
     whole: bool,
     epochs: Arc<Epochs>,
     preparing: Preparing,
+    retry: Option<Retry>,
+}
+
+/// A publication that failed and is to be tried again.
+struct Retry {
+    /// To whom it is told, and the commits that are then in; `None`: nothing new is in it.
+    report: Option<(Report, u64)>,
+    delay: Duration,
+    at: tokio::time::Instant,
 }
 
 impl Keeper {
@@ -167,14 +190,26 @@ impl Keeper {
         let slot = |(key, index)| Slot { key, index, joined: None, reader: None };
         let slots = indexes.into_iter().map(slot).collect();
         let feeds = BTreeMap::from([(active, Chunks::default())]);
-        Self { corpus, slots, active, feeds, whole: true, epochs, preparing }
+        Self { corpus, slots, active, feeds, whole: true, epochs, preparing, retry: None }
     }
 
     /// Works until nobody can ask any more.
     pub async fn run(mut self, mut todo: mpsc::UnboundedReceiver<Job>) {
-        while let Some(job) = todo.recv().await {
+        loop {
+            // What failed does not keep anybody waiting, a reload that may be the cure least of all.
+            let job = match &self.retry {
+                Some(retry) => match tokio::time::timeout_at(retry.at, todo.recv()).await {
+                    Ok(job) => job,
+                    Err(_) => {
+                        self.try_again().await;
+                        continue;
+                    }
+                },
+                None => todo.recv().await,
+            };
+            let Some(job) = job else { return };
             match job {
-                Job::Changes(report, changes, commits) => self.changes(&report, changes, commits).await,
+                Job::Changes(report, changes, commits) => self.changes(report, changes, commits).await,
                 Job::Chunks(reply) => {
                     let chunks = self.feeds.entry(self.active).or_default();
                     let _ = reply.send(chunks.by_id.values().cloned().collect());
@@ -183,41 +218,57 @@ impl Keeper {
                 Job::Barrier(reply) => drop(reply.send(())),
                 Job::Stage(feed) => drop(self.feeds.entry(feed).or_default()),
                 Job::Forget(feed) => drop(self.feeds.remove(&feed).filter(|_| feed != self.active)),
-                Job::Keep(keys) => self.slots.retain(|slot| keys.contains(&slot.key)),
+                Job::Keep(keys) => {
+                    self.slots.retain(|slot| keys.contains(&slot.key));
+                    self.epochs.trim(&self.corpus, &keys);
+                }
                 Job::Maintain(upkeep) => self.maintain(upkeep, !todo.is_empty()).await,
             }
         }
     }
 
-    async fn changes(&mut self, report: &Report, changes: Changes, commits: u64) {
-        let mut epoch = self.epochs.current().epoch;
-        if let Some(chunks) = self.feeds.get_mut(&report.feed) {
-            let mut delta = chunks.absorb(changes);
-            if report.feed == self.active {
-                let mut delay = RETRY.0;
-                loop {
-                    match self.publish(std::mem::take(&mut delta)).await {
-                        Ok(published) => {
-                            epoch = published;
-                            break;
-                        }
-                        Err(error) => {
-                            tracing::error!(corpus = %self.corpus, %error,
-                                "the epoch could not be published; the one before goes on serving");
-                            if *report.state.borrow() == CorpusState::Loading {
-                                report.state.send_replace(CorpusState::Failed(error.to_string()));
-                                return;
-                            }
-                        }
-                    }
-                    tokio::time::sleep(delay).await;
-                    delay = (delay * 2).min(RETRY.1);
-                }
+    async fn changes(&mut self, report: Report, changes: Changes, commits: u64) {
+        let delta = self.feeds.get_mut(&report.feed).map(|chunks| chunks.absorb(changes));
+        let Some(delta) = delta.filter(|_| report.feed == self.active) else {
+            report.tell(commits, self.epochs.current().epoch);
+            return;
+        };
+        match self.publish(delta).await {
+            Ok(epoch) => {
                 tracing::debug!(corpus = %self.corpus, commits, epoch, "published");
+                self.settle(epoch);
+                report.tell(commits, epoch);
             }
+            Err(error) if *report.state.borrow() == CorpusState::Loading => {
+                report.state.send_replace(CorpusState::Failed(error.to_string()));
+            }
+            Err(error) => self.put_off(Some((report, commits)), RETRY.0, &error),
         }
-        report.state.send_replace(CorpusState::Ready { commits, epoch });
-        report.wake.wake();
+    }
+
+    /// Has a publication that failed tried again.
+    fn put_off(&mut self, report: Option<(Report, u64)>, delay: Duration, error: &IndexError) {
+        tracing::error!(corpus = %self.corpus, %error,
+            "the epoch could not be published; the one before goes on serving");
+        let at = tokio::time::Instant::now() + delay;
+        self.retry = Some(Retry { report, delay, at });
+    }
+
+    async fn try_again(&mut self) {
+        let Some(Retry { report, delay, .. }) = self.retry.take() else { return };
+        match self.publish(Delta::default()).await {
+            Ok(epoch) => {
+                tracing::warn!(corpus = %self.corpus, epoch, "what could not be published is");
+                report.into_iter().for_each(|(report, commits)| report.tell(commits, epoch));
+            }
+            Err(error) => self.put_off(report, (delay * 2).min(RETRY.1), &error),
+        }
+    }
+
+    /// What could not be published before is, with something else.
+    fn settle(&mut self, epoch: u64) {
+        let settled = self.retry.take().and_then(|retry| retry.report);
+        settled.into_iter().for_each(|(report, commits)| report.tell(commits, epoch));
     }
 
     /// Applies net changes and publishes the epoch that has them. After an error nothing is
@@ -226,13 +277,12 @@ impl Keeper {
         let chunks = self.feeds.entry(self.active).or_default();
         let delta = if self.whole { chunks.whole() } else { delta };
         self.whole = true;
-        let mut readers = BTreeMap::new();
         for slot in &mut self.slots {
             let begun = Instant::now();
-            readers.insert(slot.key.clone(), slot.apply(&delta, &self.preparing).await?);
+            slot.apply(&delta, &self.preparing).await?;
             tracing::debug!(corpus = %self.corpus, index = %slot.key, took = ?begun.elapsed(), "applied");
         }
-        let epoch = self.epochs.publish(&self.corpus, chunks.view(readers))?;
+        let epoch = self.epochs.publish(&self.corpus, chunks.view(self.slots.iter()))?;
         self.preparing.progress.publications.fetch_add(1, Ordering::Relaxed);
         self.whole = false;
         Ok(epoch)
@@ -259,6 +309,11 @@ impl Keeper {
                 }
             },
         };
+        if let Some(version) = slot.index.version()
+            && let Err(error) = self.epochs.note_version(&self.corpus, &key, version)
+        {
+            tracing::warn!(corpus = %self.corpus, %error, "a restart will find another version than is noted");
+        }
         let _ = reply.send(Some(done));
     }
 
@@ -280,14 +335,19 @@ impl Keeper {
                 self.feeds.remove(&self.active);
                 self.active = target;
             }
+            self.settle(self.epochs.current().epoch);
         } else if target != self.active || !good {
             // The indexes have moved, and are to come back.
             if target != self.active {
                 self.feeds.remove(&target);
             }
             self.whole = true;
-            if let Err(error) = self.publish(Delta::default()).await {
-                tracing::error!(corpus = %self.corpus, %error, "the corpus could not be put back; it will be tried again");
+            match self.publish(Delta::default()).await {
+                Ok(epoch) => self.settle(epoch),
+                Err(error) => {
+                    let report = self.retry.take().and_then(|retry| retry.report);
+                    self.put_off(report, RETRY.0, &error);
+                }
             }
         }
     }
@@ -304,13 +364,10 @@ impl Keeper {
         let delta = if self.whole { chunks.whole() } else { difference(&before.by_id, &chunks.by_id) };
         let nothing = !delta.whole && delta.added.is_empty() && delta.removed.is_empty();
         self.whole = true;
-        let mut readers = BTreeMap::new();
         for slot in &mut self.slots {
-            let reader = match &slot.reader {
-                Some(reader) if nothing => reader.clone(),
-                _ => slot.apply(&delta, &self.preparing).await?,
-            };
-            readers.insert(slot.key.clone(), reader);
+            if slot.reader.is_none() || !nothing {
+                slot.apply(&delta, &self.preparing).await?;
+            }
         }
         self.whole = false;
         for AddedIndex { key, index, filled } in added {
@@ -319,22 +376,21 @@ impl Keeper {
             let filled: BTreeMap<Arc<str>, Arc<Chunk>> =
                 filled.into_iter().map(|chunk| (chunk.id.clone(), chunk)).collect();
             let delta = if filled.is_empty() { chunks.whole() } else { difference(&filled, &chunks.by_id) };
-            readers.insert(slot.key.clone(), slot.apply(&delta, &self.preparing).await?);
+            slot.apply(&delta, &self.preparing).await?;
             joining.push(slot);
         }
-        Ok(chunks.view(readers))
+        Ok(chunks.view(self.slots.iter().chain(&*joining)))
     }
 }
 
 impl Slot {
-    async fn apply(&mut self, delta: &Delta, preparing: &Preparing) -> Result<Arc<dyn Any + Send + Sync>, IndexError> {
+    async fn apply(&mut self, delta: &Delta, preparing: &Preparing) -> Result<(), IndexError> {
         if let Some(preparation) = &self.joined {
             // Costs a look-up a chunk where it was prepared in time.
             preparing.contents(preparation, contents_of(&delta.added)).await;
         }
-        let reader = self.index.apply(delta).await?;
-        self.reader = Some(reader.clone());
-        Ok(reader)
+        self.reader = Some(self.index.apply(delta).await?);
+        Ok(())
     }
 }
 
@@ -357,6 +413,78 @@ mod tests {
             text: text.into(),
             hash: ContentHash(*blake3::hash(text.as_bytes()).as_bytes()),
         })
+    }
+
+    /// An index that has no room while it is told so.
+    struct Full(Arc<std::sync::atomic::AtomicBool>);
+
+    impl Index for Full {
+        fn apply<'a>(
+            &'a mut self,
+            _: &'a Delta,
+        ) -> futures::future::BoxFuture<'a, Result<Arc<dyn Any + Send + Sync>, IndexError>> {
+            let full = self.0.load(Ordering::Acquire);
+            Box::pin(async move { if full { Err(IndexError::Feed) } else { Ok(Arc::new(()) as _) } })
+        }
+    }
+
+    /// What cannot be published is tried again, and keeps nobody waiting meanwhile: a reload may
+    /// be the cure.
+    #[test]
+    fn what_fails_keeps_nobody_waiting() {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
+        runtime.block_on(async {
+            let full = Arc::new(std::sync::atomic::AtomicBool::new(false));
+            let epochs = Arc::new(Epochs::open(None).unwrap());
+            let dead = crate::dead_letter::DeadLetters::counted();
+            let preparing = Preparing { corpus: "docs".into(), dead, progress: Arc::default() };
+            let index = || Box::new(Full(full.clone())) as Box<dyn Index>;
+            let indexes = vec![("a".to_owned(), index()), ("b".to_owned(), index())];
+            let keeper = Keeper::new("docs".into(), 1, indexes, epochs.clone(), preparing);
+            let (jobs, todo) = mpsc::unbounded_channel();
+            tokio::spawn(keeper.run(todo));
+            let (state, mut told) = watch::channel(CorpusState::Loading);
+            let report = Report { feed: 1, state: Arc::new(state), wake: WakeSlot::default() };
+            let barrier = async || {
+                let (reply, done) = oneshot::channel();
+                jobs.send(Job::Barrier(reply)).unwrap();
+                done.await.unwrap();
+            };
+            jobs.send(Job::Changes(report.clone(), vec![(chunk("a", "1"), 1)], 1)).unwrap();
+            barrier().await;
+            assert_eq!(*told.borrow_and_update(), CorpusState::Ready { commits: 1, epoch: 1 });
+
+            // It is tried again, and comes in the end.
+            full.store(true, Ordering::Release);
+            jobs.send(Job::Changes(report.clone(), vec![(chunk("b", "1"), 1)], 2)).unwrap();
+            barrier().await;
+            assert_eq!(epochs.current().epoch, 1);
+            full.store(false, Ordering::Release);
+            told.changed().await.unwrap();
+            assert_eq!(*told.borrow_and_update(), CorpusState::Ready { commits: 2, epoch: 2 });
+
+            // A switch that gets through has all that could not be published.
+            full.store(true, Ordering::Release);
+            jobs.send(Job::Changes(report, vec![(chunk("c", "1"), 1)], 3)).unwrap();
+            barrier().await;
+            full.store(false, Ordering::Release);
+            let (reply, view) = oneshot::channel();
+            let (published, switched) = oneshot::channel();
+            jobs.send(Job::Switch { feed: None, added: Vec::new(), reply, published: switched }).unwrap();
+            let view = view.await.unwrap().unwrap();
+            assert_eq!((view.chunks, view.indexes.len()), (3, 2));
+            epochs.switch(2, vec![("docs".into(), view)], |_| true).unwrap();
+            published.send(true).unwrap();
+            barrier().await;
+            assert_eq!(*told.borrow_and_update(), CorpusState::Ready { commits: 3, epoch: 3 });
+
+            // An index that goes is let go of, in the epoch that is.
+            jobs.send(Job::Keep(BTreeSet::from(["b".to_owned()]))).unwrap();
+            barrier().await;
+            let current = epochs.current();
+            assert_eq!(current.epoch, 3);
+            assert_eq!(current.corpora["docs"].indexes.keys().collect::<Vec<_>>(), ["b"]);
+        });
     }
 
     #[test]

@@ -42,6 +42,11 @@ impl Ledger {
         &self.source
     }
 
+    /// Goes on behind a place that an earlier process, or another plan, has reached.
+    pub fn resume(&self, place: Place, marks: Marks) {
+        self.state.lock().low = Some((place, marks));
+    }
+
     /// Begins a batch, before its records are handed on; gives its number.
     pub fn begin(&self, marks: Marks) -> u64 {
         let mut state = self.state.lock();
@@ -87,6 +92,18 @@ impl Ledger {
     pub fn low(&self) -> Option<(Place, Marks)> {
         self.state.lock().low.clone()
     }
+
+    /// The same, of sinks that were so long `now`, a moment ago: where nothing is on its way,
+    /// what comes will be behind that.
+    pub fn low_since(&self, now: &Marks) -> Option<(Place, Marks)> {
+        let mut state = self.state.lock();
+        let idle = state.batches.is_empty();
+        let (_, marks) = state.low.as_mut()?;
+        if idle {
+            marks.clone_from(now);
+        }
+        state.low.clone()
+    }
 }
 
 impl State {
@@ -106,6 +123,23 @@ mod tests {
 
     fn marks(length: u64) -> Marks {
         Marks::from([("out".into(), SinkMark { log: "s".into(), length })])
+    }
+
+    /// A source that is silent knows the file that a sink has gone over to meanwhile.
+    #[test]
+    fn marks_are_those_of_now_where_nothing_is_on_its_way() {
+        let ledger = Ledger::new("turns".into());
+        assert_eq!(ledger.low_since(&marks(1)), None);
+        ledger.resume(place(7), marks(10));
+        assert_eq!(ledger.low(), Some((place(7), marks(10))));
+        assert_eq!(ledger.low_since(&marks(20)), Some((place(7), marks(20))));
+        let batch = ledger.begin(marks(30));
+        ledger.read(batch, Some(&place(9)));
+        ledger.close(batch);
+        assert_eq!(ledger.low_since(&marks(40)), Some((place(7), marks(20))));
+        ledger.tick(batch);
+        assert_eq!(ledger.low(), Some((place(9), marks(30))));
+        assert_eq!(ledger.low_since(&marks(50)), Some((place(9), marks(50))));
     }
 
     #[test]

@@ -53,6 +53,19 @@ pub struct SourceCheckpoint {
     pub epoch: u64,
 }
 
+impl SourceCheckpoint {
+    /// Whether it names the same files of sinks: a file that has been put in the place of another
+    /// is to be known by all sources at once, those too that have been silent since.
+    fn names_files_of(&self, other: &Self) -> bool {
+        let same = |one: &Marks, other: &Marks| {
+            let logs =
+                |marks: &Marks| marks.iter().map(|(id, mark)| (id.clone(), mark.log.clone())).collect::<Vec<_>>();
+            logs(one) == logs(other)
+        };
+        same(&self.marks, &other.marks) && same(&self.written, &other.written)
+    }
+}
+
 /// What a conversation knows.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StoredConversation {
@@ -128,6 +141,11 @@ impl Durable {
         self.store.as_ref()?.source(source)
     }
 
+    /// The newest epoch that a checkpoint names.
+    pub fn epoch(&self) -> u64 {
+        self.store.as_ref().and_then(Store::epoch).unwrap_or_default()
+    }
+
     /// Forgets all of a source: it is read from its beginning.
     pub fn forget(&self, source: &str) -> Result<(), StoreError> {
         self.state.lock().pending.retain(|(of, _), _| **of != *source);
@@ -148,10 +166,18 @@ impl Durable {
         state.sinks.push(Arc::downgrade(sink));
     }
 
-    /// How long the sinks are.
+    fn sinks(&self) -> Vec<Arc<SinkHandle>> {
+        self.state.lock().sinks.iter().filter_map(Weak::upgrade).collect()
+    }
+
+    /// Behind which marks of the sinks answers may be that nothing else knows of.
     pub fn marks(&self) -> Marks {
-        let sinks: Vec<_> = self.state.lock().sinks.iter().filter_map(Weak::upgrade).collect();
-        sinks.iter().filter_map(|sink| Some((sink.id().clone(), sink.mark()?))).collect()
+        self.sinks().iter().filter_map(|sink| Some((sink.id().clone(), sink.since()?))).collect()
+    }
+
+    /// What a standing turn has in the sinks is noted.
+    pub fn release(&self, key: &str) {
+        self.sinks().iter().for_each(|sink| sink.release(key));
     }
 
     /// What a conversation knew.
@@ -184,14 +210,12 @@ impl Durable {
     pub fn commit(&self, epoch: u64) -> Result<(), StoreError> {
         let Some(store) = &self.store else { return Ok(()) };
         let _one = self.committing.lock();
-        let (ledgers, sinks) = {
-            let state = self.state.lock();
-            let ledgers: Vec<_> = state.ledgers.iter().filter_map(Weak::upgrade).collect();
-            let sinks: Vec<_> = state.sinks.iter().filter_map(Weak::upgrade).collect();
-            (ledgers, sinks)
-        };
+        let sinks = self.sinks();
+        let ledgers: Vec<_> = self.state.lock().ledgers.iter().filter_map(Weak::upgrade).collect();
+        let now = self.marks();
         // Before the conversations are taken: what is ticked off has been put.
-        let lows: Vec<_> = ledgers.iter().filter_map(|ledger| Some((ledger.source().clone(), ledger.low()?))).collect();
+        let low = |ledger: &Arc<Ledger>| Some((ledger.source().clone(), ledger.low_since(&now)?));
+        let lows: Vec<_> = ledgers.iter().filter_map(low).collect();
         // And after: what is applied is written.
         let written: Marks = sinks.iter().filter_map(|sink| Some((sink.id().clone(), sink.mark()?))).collect();
         let checkpoint =
@@ -200,7 +224,7 @@ impl Durable {
         let (pending, standing, new) = {
             let mut state = self.state.lock();
             let is_new = |(source, low): &&(Arc<str>, SourceCheckpoint)| {
-                state.committed.get(source).is_none_or(|old| old.place != low.place)
+                state.committed.get(source).is_none_or(|old| old.place != low.place || !old.names_files_of(low))
             };
             let new: Vec<_> = lows.iter().filter(is_new).cloned().collect();
             (std::mem::take(&mut state.pending), std::mem::take(&mut state.standing), new)
@@ -264,7 +288,7 @@ impl Durable {
     pub fn expire(&self, idle_s: u64) -> Result<(), StoreError> {
         let Some(store) = &self.store else { return Ok(()) };
         let _one = self.committing.lock();
-        let gone = store.expire(StoredConversation::now().saturating_sub(idle_s))?;
+        let gone = store.expire(StoredConversation::now(), idle_s)?;
         if gone > 0 {
             tracing::info!(gone, "conversations have expired");
         }
@@ -285,10 +309,10 @@ impl Durable {
         }
         let (begun, before) = (Instant::now(), Footprint::of(&path));
         let store = Store::open(&path)?;
-        let oldest = StoredConversation::now().saturating_sub(idle_s);
+        let now = StoredConversation::now();
         let mut gone = 0;
         loop {
-            match store.expire(oldest)? {
+            match store.expire(now, idle_s)? {
                 0 => break,
                 some => gone += some,
             }

@@ -1,5 +1,6 @@
 //! A sink as all workers and plans share it.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -15,6 +16,8 @@ pub struct SinkHandle {
     kept: bool,
     /// Apart from the sink, which may be waiting for its disk.
     mark: Mutex<Option<SinkMark>>,
+    /// By key, where it stood before revisions that are not noted everywhere yet; the oldest first.
+    held: Mutex<VecDeque<(Arc<str>, SinkMark)>>,
     written: AtomicBool,
 }
 
@@ -22,7 +25,8 @@ impl SinkHandle {
     /// Of a node.
     pub fn new(id: Arc<str>, mut sink: Box<dyn AnswerSink>) -> Self {
         let mark = sink.kept().map(|kept| kept.mark());
-        Self { id, kept: mark.is_some(), mark: Mutex::new(mark), sink: Mutex::new(sink), written: false.into() }
+        let (kept, mark, sink) = (mark.is_some(), Mutex::new(mark), Mutex::new(sink));
+        Self { id, kept, mark, sink, held: Mutex::default(), written: false.into() }
     }
 
     /// The node.
@@ -89,6 +93,38 @@ impl SinkHandle {
         Ok(())
     }
 
+    /// The run begins.
+    pub fn begin(&self) -> Result<(), ConnectorError> {
+        let mut sink = self.sink.lock();
+        sink.begin()?;
+        if let Some(kept) = sink.kept() {
+            *self.mark.lock() = Some(kept.mark());
+        }
+        Ok(())
+    }
+
+    /// A revision of this answer is about to be delivered: until it is released, what is
+    /// looked for after a crash is looked for from here on.
+    pub fn hold(&self, key: &Arc<str>) {
+        let Some(mark) = self.mark() else { return };
+        let mut held = self.held.lock();
+        if !held.iter().any(|(of, _)| of == key) {
+            held.push_back((key.clone(), mark));
+        }
+    }
+
+    /// What is known of the answer says that the sink has it.
+    pub fn release(&self, key: &str) {
+        self.held.lock().retain(|(of, _)| **of != *key);
+    }
+
+    /// Behind which mark answers may be that nothing else knows of.
+    pub fn since(&self) -> Option<SinkMark> {
+        // The mark first: what is held after that is behind it.
+        let mark = self.mark();
+        self.held.lock().front().map(|(_, mark)| mark.clone()).or(mark)
+    }
+
     /// How far it is written.
     pub fn mark(&self) -> Option<SinkMark> {
         self.mark.lock().clone()
@@ -104,5 +140,62 @@ impl SinkHandle {
             self.written.store(true, Ordering::Release);
         }
         synced
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::connector::KeptAnswers;
+
+    /// Counts what it is given.
+    struct Counting(u64);
+
+    impl AnswerSink for Counting {
+        fn deliver(&mut self, _: &AnswerRecord) -> Result<(), ConnectorError> {
+            self.0 += 1;
+            Ok(())
+        }
+        fn kept(&mut self) -> Option<&mut dyn KeptAnswers> {
+            Some(self)
+        }
+    }
+
+    impl KeptAnswers for Counting {
+        fn mark(&self) -> SinkMark {
+            SinkMark { log: "l".into(), length: self.0 }
+        }
+        fn sync(&mut self) -> Result<(), ConnectorError> {
+            Ok(())
+        }
+        fn recover(&mut self, _: Option<&SinkMark>) -> Result<bool, ConnectorError> {
+            Ok(true)
+        }
+        fn found(&mut self, _: &str) -> Option<Arc<str>> {
+            None
+        }
+        fn record(&mut self, _: &str) -> Option<AnswerRecord> {
+            None
+        }
+    }
+
+    #[test]
+    fn what_is_looked_for_after_a_crash_begins_at_the_oldest_that_is_held() {
+        let sink = SinkHandle::new("out".into(), Box::new(Counting(0)));
+        let (one, two): (Arc<str>, Arc<str>) = ("1".into(), "2".into());
+        let since = || sink.since().unwrap().length;
+        let record = r#"{"conversation_id": "c", "turn": 1, "revision": 0, "status": "failed", "query": "",
+            "answer": "", "hits": [], "latency_ms": 0, "stamp": {"pipeline": "", "epoch": 1, "models": {}}}"#;
+        let record: AnswerRecord = serde_json::from_str(record).unwrap();
+        sink.hold(&one);
+        sink.deliver(&record).unwrap();
+        sink.hold(&two);
+        sink.hold(&one);
+        sink.deliver(&record).unwrap();
+        assert_eq!((since(), sink.mark().unwrap().length), (0, 2));
+        sink.release("1");
+        assert_eq!(since(), 1);
+        sink.release("2");
+        assert_eq!(since(), 2);
     }
 }

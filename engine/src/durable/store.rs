@@ -70,6 +70,15 @@ impl Store {
         })
     }
 
+    /// The newest epoch that a checkpoint names.
+    pub fn epoch(&self) -> Option<u64> {
+        let transaction = self.database().ok()?.begin_read().ok()?;
+        let table = transaction.open_table(SOURCES).ok()?;
+        let checkpoints = table.iter().ok()?.flatten();
+        let epoch = |value: &[u8]| Some(serde_json::from_slice::<SourceCheckpoint>(value).ok()?.epoch);
+        checkpoints.filter_map(|(_, value)| epoch(value.value())).max()
+    }
+
     pub fn conversation(&self, source: &str, conversation: &str) -> Option<StoredConversation> {
         self.get(|database| {
             let table = database.begin_read().ok()?.open_table(CONVERSATIONS).ok()?;
@@ -143,36 +152,44 @@ impl Store {
         })
     }
 
-    /// Lets conversations go that were last used before `before`, but for those that a restart
-    /// would yet ask for: a source behind them is not checkpointed that far.
-    pub fn expire(&self, before: u64) -> Result<usize, StoreError> {
-        let mut gone = Vec::new();
+    /// Lets conversations go that were last used `idle_s` seconds before `now`, but for those
+    /// that a restart would yet ask for: a source behind them is not checkpointed that far. What
+    /// was used later than now, by a clock that has been put back since, was used now.
+    pub fn expire(&self, now: u64, idle_s: u64) -> Result<usize, StoreError> {
+        let before = now.saturating_sub(idle_s);
+        let (mut gone, mut ahead) = (Vec::new(), Vec::new());
         if let Ok(transaction) = self.database()?.begin_read()
             && let Ok(table) = transaction.open_table(CONVERSATIONS)
             && let Ok(all) = table.iter()
         {
             for (key, value) in all.flatten() {
-                let knows = serde_json::from_slice::<StoredConversation>(value.value());
+                let Ok(knows) = serde_json::from_slice::<StoredConversation>(value.value()) else { continue };
+                if knows.used > now {
+                    ahead.push((key.value().to_vec(), StoredConversation { used: now, ..knows }));
+                    continue;
+                }
                 let source = key.value().split(|byte| *byte == 0).next().unwrap_or_default();
                 let source = String::from_utf8_lossy(source).into_owned();
-                if knows.is_ok_and(|knows| {
-                    knows.used < before
-                        && self.source(&source).is_some_and(|checkpoint| checkpoint.place.order() >= knows.applied)
-                }) {
+                if knows.used < before
+                    && self.source(&source).is_some_and(|checkpoint| checkpoint.place.order() >= knows.applied)
+                {
                     gone.push(key.value().to_vec());
                 }
-                if gone.len() == EXPIRE_AT_ONCE {
+                if gone.len() + ahead.len() >= EXPIRE_AT_ONCE {
                     break;
                 }
             }
         }
-        if !gone.is_empty() {
+        if !(gone.is_empty() && ahead.is_empty()) {
             self.change(|database| {
                 let transaction = database.begin_write()?;
                 {
                     let mut table = transaction.open_table(CONVERSATIONS)?;
                     for key in &gone {
                         table.remove(&**key)?;
+                    }
+                    for (key, knows) in &ahead {
+                        table.insert(&**key, &*json(knows))?;
                     }
                 }
                 Ok(transaction.commit()?)
@@ -259,7 +276,7 @@ mod tests {
                 (of("a", "old"), knows(5, 10)),
                 (of("a", "ahead"), knows(50, 10)),
                 (of("a", "young"), knows(5, 100)),
-                (of("b", "x"), knows(5, 100)),
+                (of("b", "x"), knows(50, 100)),
             ]);
             let sources = [("a".into(), checkpoint(10)), ("b".into(), checkpoint(10))];
             store.write(&sources, &all, &HashMap::new()).unwrap();
@@ -267,11 +284,15 @@ mod tests {
         let store = Store::open(&path).unwrap();
         assert_eq!(store.source("a"), Some(checkpoint(10)));
         assert_eq!(store.conversation("a", "old"), Some(knows(5, 10)));
-        assert_eq!(store.expire(50).unwrap(), 1);
+        assert_eq!(store.expire(60, 10).unwrap(), 1);
         assert_eq!(store.conversation("a", "old"), None);
         assert!(store.conversation("a", "ahead").is_some() && store.conversation("a", "young").is_some());
+        // The clock has been put back: what is ahead of it lives no longer than what is of now.
+        assert_eq!(store.conversation("b", "x").unwrap().used, 60);
+        assert_eq!((store.expire(69, 10).unwrap(), store.expire(71, 10).unwrap()), (0, 1));
+        assert!(store.conversation("a", "young").is_none() && store.conversation("b", "x").is_some());
         store.forget("a").unwrap();
-        assert!(store.source("a").is_none() && store.conversation("a", "young").is_none());
+        assert!(store.source("a").is_none() && store.conversation("a", "ahead").is_none());
         assert!(store.source("b").is_some() && store.conversation("b", "x").is_some());
     }
 

@@ -181,16 +181,25 @@ impl Store {
         Ok((cutoff.saturating_add(u32::from(over > 0)), over, entries))
     }
 
-    /// Notes a day for entries that have none.
+    /// Notes a day for entries that have none, or one that is yet to come: the clock has been
+    /// put back.
     fn take_over(&self, today: u32) -> Result<(), redb::Error> {
         let transaction = self.database.begin_read()?;
         let Ok(outputs) = transaction.open_table(OUTPUTS) else { return Ok(()) };
         let used = self.used()?;
-        if used.as_ref().map_or(Ok(0), |used| used.len())? == outputs.len()? {
-            return Ok(());
-        }
         let mut without: Vec<(Key, u32)> = Vec::new();
-        for entry in outputs.iter()? {
+        if let Some(used) = &used {
+            for entry in used.iter()? {
+                let (key, value) = entry?;
+                let (day, bytes) = value.value();
+                if day > today {
+                    without.push((*key.value(), bytes));
+                }
+            }
+        }
+        let noted = used.as_ref().map_or(Ok(0), |used| used.len())?;
+        // Looked at one by one only where some are missing.
+        for entry in outputs.iter()?.take(if noted == outputs.len()? { 0 } else { usize::MAX }) {
             let (key, value) = entry?;
             let known = used.as_ref().map_or(Ok(None), |used| used.get(key.value()))?.is_some();
             if !known {
@@ -286,6 +295,9 @@ mod tests {
         let expired = store.expire(&limits, 134, |of| *of == key(2)).unwrap();
         assert_eq!((expired.gone.len(), expired.left), (1, 3));
         assert_eq!(left(&store), [1, 2, 4]);
+        // The clock has been put back: what is ahead of it counts from now on.
+        assert_eq!(store.expire(&limits, 90, |_| false).unwrap().gone.len(), 0);
+        assert_eq!(store.get(&key(1)).unwrap().1, 90);
         assert_eq!(store.expire(&MemoLimits { days: 0, bytes: 0 }, 9000, |_| false).unwrap().gone, Vec::<Key>::new());
     }
 

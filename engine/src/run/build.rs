@@ -1,6 +1,7 @@
 //! What a plan is made of, made: models, indexes, feeds, sources, sinks, operators.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
@@ -12,12 +13,12 @@ use super::{Options, RunError};
 use crate::component::{BuildError, CorpusRef, Index, IndexDefinition, Models};
 use crate::connector::{ConnectorError, CorpusOutput, Place, SourcedTurn, Stop, StopHandle, TurnOutput, TurnSource};
 use crate::corpus::{CorpusIndexes, CorpusShared};
-use crate::dead_letter::DeadLetters;
+use crate::dead_letter::{DeadLetters, Letters};
 use crate::durable::{Ledger, SinkHandle};
 use crate::maintenance;
 use crate::memo::Memo;
 use crate::plan::{FailedTurns, NodeKind, Plan, PlannedCorpus, PlannedNode};
-use crate::state::StateDirectory;
+use crate::state::{StateDirectory, StateError};
 use crate::turns::{Generation, Running as RunningKind, RunningNode, SourceHandle, TurnsShared};
 use crate::wake::WakeSlot;
 
@@ -91,6 +92,8 @@ pub(super) struct TurnFeed {
 
 /// Turns that others hand over.
 pub(super) struct Manual {
+    /// The source's node.
+    pub source: Arc<str>,
     pub sender: Sender<SourcedTurn>,
     pub wake: WakeSlot,
 }
@@ -117,6 +120,16 @@ impl Workshop {
         Ok(models)
     }
 
+    /// Where dead letters are to go, if not where they go.
+    pub fn letters(&self, plan: &Plan) -> Result<Option<Letters>, RunError> {
+        let path = dead_letters_of(plan, self.state.as_deref());
+        let Some(path) = path.filter(|path| !self.dead.go_to(path)) else { return Ok(None) };
+        match Letters::open(&path) {
+            Ok(letters) => Ok(Some(letters)),
+            Err(source) => Err(RunError::State(StateError::Io { action: "append to", path, source })),
+        }
+    }
+
     /// What indexes each corpus needs.
     pub fn definitions(plan: &Plan, models: &Models) -> Result<Definitions, RunError> {
         let mut all = Definitions::new();
@@ -141,7 +154,19 @@ impl Workshop {
     pub fn index(&self, corpus: &str, key: &str, definition: &dyn IndexDefinition) -> Result<Box<dyn Index>, RunError> {
         let directory = self.state.as_ref().map(|state| state.index(corpus, key)).transpose()?;
         let opened = self.handle.block_on(definition.open(directory.as_deref()));
-        Ok(opened.map_err(|source| BuildError::Index { index: key.to_owned(), corpus: corpus.to_owned(), source })?)
+        let opened =
+            opened.map_err(|source| BuildError::Index { index: key.to_owned(), corpus: corpus.to_owned(), source })?;
+        // Whichever it is, it is compared with all of the corpus before anything is published.
+        match (opened.version(), self.shared.epochs.version(corpus, key)) {
+            (Some(now), Some(then)) if now > then => {
+                tracing::info!(%corpus, %key, now, then, "the index has commits that no epoch has");
+            }
+            (now, Some(then)) if now < Some(then) => {
+                tracing::warn!(%corpus, %key, now, then, "the index is older than the last epoch: commits are missing");
+            }
+            _ => {}
+        }
+        Ok(opened)
     }
 
     /// A number for a feed that is to come.
@@ -188,8 +213,8 @@ impl Workshop {
             ledger: Arc::new(Ledger::new(node.id.clone())),
             ended: AtomicBool::new(false),
         });
-        let wake = handle.wake.clone();
-        (handle, Manual { sender, wake })
+        let (source, wake) = (node.id.clone(), handle.wake.clone());
+        (handle, Manual { source, sender, wake })
     }
 
     /// Starts a source's thread.
@@ -280,7 +305,15 @@ impl Workshop {
         let indexes = definitions.iter().map(|(corpus, indexes)| (corpus.clone(), keys(indexes))).collect();
         // Where nothing goes to sinks, nobody waits for what failed either.
         let failed_turns = if self.options.sinks { plan.failed_turns } else { FailedTurns::Answer };
-        let (mode, retries) = (plan.mode.clone(), plan.retries);
-        Ok(Arc::new(Generation { number, nodes, stamp, mode, retries, failed_turns, indexes }))
+        let (mode, live, retries) = (plan.standing_mode(), plan.live_sinks(), plan.retries);
+        Ok(Arc::new(Generation { number, nodes, stamp, mode, live, retries, failed_turns, indexes }))
+    }
+}
+
+/// Where the dead letters of a plan go; nowhere, if nothing is kept.
+fn dead_letters_of(plan: &Plan, state: Option<&StateDirectory>) -> Option<PathBuf> {
+    match &plan.dead_letters {
+        Some(given) => Some(given.path.clone()),
+        None => state.map(|state| state.path().join("dead-letters.jsonl")),
     }
 }

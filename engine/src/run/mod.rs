@@ -274,7 +274,7 @@ impl Engine {
     /// No more turns will be submitted.
     pub fn end_turns(&self) {
         let manual = self.inner.running.lock().manual.take();
-        if let Some(Manual { sender, wake }) = manual {
+        if let Some(Manual { sender, wake, .. }) = manual {
             drop(sender);
             wake.wake();
         }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::RunError;
 use super::build::Workshop;
-use crate::connector::{Mode, Place, SinkMark};
+use crate::connector::{Mode, SinkMark};
 use crate::durable::{Marks, SinkHandle, SourceCheckpoint};
 use crate::turns::Generation;
 
@@ -15,7 +15,10 @@ use crate::turns::Generation;
 /// held at the checkpoint. Otherwise answers are missing, and its turns are read again; those
 /// whose answers are in every file are not answered again. A source whose answers are kept
 /// nowhere goes on only if it is followed: a run over a whole log is meant to answer all of it.
-pub(super) fn resume(shop: &Workshop, generation: &Generation) -> Result<BTreeMap<Arc<str>, Place>, RunError> {
+pub(super) fn resume(
+    shop: &Workshop,
+    generation: &Generation,
+) -> Result<BTreeMap<Arc<str>, SourceCheckpoint>, RunError> {
     let durable = &shop.shared.durable;
     let sources: BTreeSet<Arc<str>> = generation.sources().cloned().collect();
     let checkpoints: BTreeMap<Arc<str>, SourceCheckpoint> =
@@ -46,7 +49,7 @@ pub(super) fn resume(shop: &Workshop, generation: &Generation) -> Result<BTreeMa
         match known.filter(|_| lacking.is_empty() && follows) {
             Some(checkpoint) => {
                 tracing::info!(%source, line = checkpoint.place.line, "goes on behind this line");
-                places.insert(source.clone(), checkpoint.place.clone());
+                places.insert(source.clone(), checkpoint.clone());
             }
             None => {
                 if known.is_some() && !lacking.is_empty() {

@@ -14,11 +14,11 @@ use super::resume::resume;
 use super::{Engine, Inner, Options, RunError, Running, RunningCorpus};
 use crate::corpus::{CorpusIndexes, CorpusShared, CorpusState, Preparing};
 use crate::dead_letter::DeadLetters;
-use crate::durable::Durable;
+use crate::durable::{Durable, SourceCheckpoint};
 use crate::memo::Memo;
 use crate::plan::{AnswerMode, NodeKind, Outline, Plan};
 use crate::publish::Epochs;
-use crate::state::{StateDirectory, StateError};
+use crate::state::StateDirectory;
 use crate::turns::TurnsShared;
 
 impl Engine {
@@ -34,12 +34,14 @@ impl Engine {
             .enable_all()
             .build()
             .map_err(thread_error("the I/O threads"))?;
-        let dead = dead_letters(&plan, state.as_deref())?;
+        let dead = DeadLetters::counted();
         let epochs = Arc::new(Epochs::open(directory)?);
         // Turns that are handed over by the caller, and those that no sink gets, are answered
         // for the moment.
         let lasting = options.answer && options.sinks && !options.manual_turns;
         let durable = Durable::open(directory.filter(|_| lasting))?;
+        // An epoch that answers are stamped with does not come a second time.
+        epochs.count_from(durable.epoch());
         let shared = Arc::new(TurnsShared {
             limits: RwLock::new(plan.conversations.clone()),
             epochs,
@@ -70,6 +72,7 @@ impl Engine {
             errors: Arc::default(),
             numbers: Arc::default(),
         };
+        shop.letters(&plan)?.into_iter().for_each(|letters| shop.dead.go_on_in(letters));
         // Lets go when all sources are there.
         crew.hold();
         *shop.maintenance.settings.write() = plan.maintenance.clone();
@@ -133,7 +136,9 @@ fn first(shop: &Workshop, plan: &Plan) -> Result<Running, RunError> {
     if options.answer {
         for node in plan.nodes.iter().filter(|node| matches!(node.kind, NodeKind::Sink(_))) {
             let sink = shop.sink(node)?;
-            sink.iter().for_each(|sink| shared.durable.add_sink(sink));
+            if let Some(sink) = &sink {
+                shared.durable.add_sink(sink);
+            }
             sinks.insert(node.id.clone(), sink);
         }
     }
@@ -141,6 +146,10 @@ fn first(shop: &Workshop, plan: &Plan) -> Result<Running, RunError> {
     shared.generations.write().insert(1, generation.clone());
     if options.answer {
         crew.tell(&Command::Generation(generation.clone()));
+        // When nothing else can go wrong: one may begin by emptying its file.
+        for sink in sinks.values().flatten() {
+            sink.begin().map_err(|source| RunError::Source { name: format!("node {}", sink.id()), source })?;
+        }
         let mut places = if shared.durable.is_kept() { resume(shop, &generation)? } else { BTreeMap::new() };
         for node in &plan.nodes {
             let NodeKind::Source(config) = &node.kind else { continue };
@@ -151,7 +160,12 @@ fn first(shop: &Workshop, plan: &Plan) -> Result<Running, RunError> {
             crew.tell(&Command::Source(handle.clone()));
             let mut source = None;
             if !options.manual_turns {
-                source = Some(shop.read(&handle, config.build(), to, places.remove(&node.id))?);
+                let checkpoint = places.remove(&node.id);
+                if let Some(SourceCheckpoint { place, marks, .. }) = checkpoint.clone() {
+                    handle.ledger.resume(place, marks);
+                }
+                let resume = checkpoint.map(|checkpoint| checkpoint.place);
+                source = Some(shop.read(&handle, config.build(), to, resume)?);
             } else if manual.is_none() {
                 manual = Some(to);
             }
@@ -159,15 +173,6 @@ fn first(shop: &Workshop, plan: &Plan) -> Result<Running, RunError> {
         }
     }
     Ok(Running { outline: Outline::of(plan), models, corpora, sources, sinks, generation, manual })
-}
-
-fn dead_letters(plan: &Plan, state: Option<&StateDirectory>) -> Result<DeadLetters, RunError> {
-    let path = match (&plan.dead_letters, state) {
-        (Some(given), _) => given.path.clone(),
-        (None, Some(state)) => state.path().join("dead-letters.jsonl"),
-        (None, None) => return Ok(DeadLetters::counted()),
-    };
-    DeadLetters::open(&path).map_err(|source| RunError::State(StateError::Io { action: "append to", path, source }))
 }
 
 /// Lets turns begin when every corpus is published.

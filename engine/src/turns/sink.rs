@@ -20,7 +20,6 @@ use timely::dataflow::{Scope, StreamVec};
 use super::standing::revision;
 use super::{Generation, Local, RunningNode, TurnsShared};
 use crate::durable::SinkHandle;
-use crate::plan::AnswerMode;
 use crate::record::{AnswerRecord, HitRecord, Item, Stamp, Status, Value};
 
 /// Between attempts at a sink that fails.
@@ -49,7 +48,7 @@ pub(super) fn build<'s>(
     let mut output = OutputBuilder::<_, CapacityContainerBuilder<_>>::from(output);
     let activator = scope.activator_for(builder.operator_info().address);
     let id = node.id.clone();
-    let (stamp, live) = (generation.stamp.clone(), generation.mode != AnswerMode::Once);
+    let (stamp, live) = (generation.stamp.clone(), generation.live.contains(&node.id));
     builder.build(move |_| {
         let mut queue: VecDeque<Entering> = VecDeque::new();
         move |_| {
@@ -66,6 +65,9 @@ pub(super) fn build<'s>(
             let mut output = output.activate();
             while let Some(mut entering) = queue.pop_front() {
                 while let (Some(sink), Some(record)) = (&sink, entering.records.front()) {
+                    if entering.item.turn.standing.is_some() {
+                        sink.hold(&entering.item.turn.key);
+                    }
                     if let Err(error) = sink.deliver(record) {
                         tracing::error!(node = %id, %error, waiting = queue.len() + 1, "the sink failed; trying again");
                         break;
@@ -103,6 +105,8 @@ fn entering(
         return (VecDeque::from([record]), then);
     };
     match standing.get(id) {
+        // The first answer is all that it gets.
+        _ if !live => Default::default(),
         Some(standing) => {
             let records = revision(standing, record);
             let then = records.last().unwrap_or(standing).clone();

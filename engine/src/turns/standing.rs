@@ -54,6 +54,13 @@ impl Standing {
 
     /// A turn has reached all of its sinks.
     pub fn settle(&self, turn: &Arc<Turn>, mode: &AnswerMode, shared: &TurnsShared) {
+        self.put(turn, mode, shared);
+        if turn.standing.is_some() {
+            shared.durable.release(&turn.key);
+        }
+    }
+
+    fn put(&self, turn: &Arc<Turn>, mode: &AnswerMode, shared: &TurnsShared) {
         let mut state = self.0.borrow_mut();
         let records = state.delivered.remove(&turn.sequence).unwrap_or_default();
         let AnswerMode::Live { standing, .. } = mode else {
@@ -113,7 +120,10 @@ impl Standing {
         turns.retain(|stored| place_of(&stored.turn.key, peers) == index);
         turns.sort_by_key(|stored| stored.since);
         let mut state = self.0.borrow_mut();
+        let now = StoredConversation::now();
         for mut stored in turns {
+            // By a clock that has been put back since.
+            stored.since = stored.since.min(now);
             // A crash may have come between a sink and the checkpoint.
             for (sink, _) in generation.sinks() {
                 if let Some(record) = stored.records.get_mut(sink.id())

@@ -103,6 +103,8 @@ pub(super) struct Bm25Index {
     next_row: u64,
     terms: u64,
     segments: HashMap<SegmentId, Arc<Vec<Passage>>>,
+    /// Of the last commit.
+    opstamp: u64,
 }
 
 /// By tantivy's number in its segment; `None` for passages that are gone.
@@ -145,6 +147,7 @@ impl Bm25Index {
         if let Err(error) = writer.garbage_collect_files().wait() {
             tracing::warn!(%error, "files of an interrupted commit stay");
         }
+        let opstamp = index.load_metas().map_err(store("read its commit"))?.opstamp;
         let reader =
             index.reader_builder().reload_policy(ReloadPolicy::Manual).try_into().map_err(store("open a reader"))?;
         let mut this = Self {
@@ -158,6 +161,7 @@ impl Bm25Index {
             next_row: 0,
             terms: 0,
             segments: HashMap::new(),
+            opstamp,
         };
         this.remember().map_err(store("read what is stored"))?;
         Ok(this)
@@ -238,7 +242,7 @@ impl Bm25Index {
         }
         delta.added.iter().try_for_each(|chunk| self.add(chunk))?;
         let begun = std::time::Instant::now();
-        self.writer.commit()?;
+        self.opstamp = self.writer.commit()?;
         let committed = begun.elapsed();
         self.reader.reload()?;
         tracing::debug!(?committed, reloaded = ?begun.elapsed(), "tantivy");
@@ -285,6 +289,10 @@ impl Index for Bm25Index {
             })
         }
         .boxed()
+    }
+
+    fn version(&self) -> Option<u64> {
+        self.directory.as_ref().map(|_| self.opstamp)
     }
 
     fn maintain(&mut self, limits: MaintenanceLimits) -> BoxFuture<'_, Result<Maintained, IndexError>> {

@@ -245,6 +245,10 @@ impl<V: Stored, D: Derived<V>> Index for BlockIndex<V, D> {
         .boxed()
     }
 
+    fn version(&self) -> Option<u64> {
+        self.store.version()
+    }
+
     fn maintain(&mut self, limits: MaintenanceLimits) -> BoxFuture<'_, Result<Maintained, IndexError>> {
         async move {
             let begun = std::time::Instant::now();

@@ -156,6 +156,11 @@ impl<V: Stored> Store<V> {
         Ok(())
     }
 
+    /// The dataset's version.
+    pub fn version(&self) -> Option<u64> {
+        self.dataset.as_ref().map(|dataset| dataset.version().version)
+    }
+
     /// What the dataset takes on the disk.
     pub fn footprint(&self) -> Footprint {
         self.uri.as_deref().map(|uri| Footprint::of(Path::new(uri))).unwrap_or_default()

@@ -16,11 +16,13 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use self::switch::retire;
 use super::build::{Feed, Workshop};
 use super::crew::Command;
 use super::{Engine, Inner, RunError};
 use crate::component::{Index, Models};
 use crate::corpus::{AddedIndex, CorpusIndexes};
+use crate::dead_letter::Letters;
 use crate::durable::SinkHandle;
 use crate::plan::{Outline, Plan, PlanDiff};
 use crate::turns::Generation;
@@ -51,11 +53,14 @@ impl Engine {
     /// Something of the new plan cannot be built; then the running plan has not changed.
     pub fn reload(&self, plan: Plan, give_up: &dyn Fn() -> bool) -> Result<PlanDiff, ReloadError> {
         let inner = &self.inner;
-        let _one = inner.reloading.lock();
+        let one = inner.reloading.lock();
         let crew = &inner.shop.crew;
         crew.hold();
         let done = if crew.is_finished() { Err(ReloadError::Ended) } else { Reload::new(inner, give_up).run(plan) };
         crew.let_go();
+        drop(one);
+        // Turns of an older plan may have ended meanwhile, and left what only they used to us.
+        retire(inner, inner.shop.shared.epochs.oldest_plan());
         done
     }
 
@@ -75,6 +80,8 @@ struct Built {
     models: Models,
     sinks: BTreeMap<Arc<str>, Option<Arc<SinkHandle>>>,
     generation: Arc<Generation>,
+    /// Where dead letters go from then on, if that changes.
+    letters: Option<Letters>,
 }
 
 /// A corpus on its way.

@@ -21,6 +21,7 @@ impl Reload<'_> {
             (running.generation.clone(), running.models.clone(), running.sinks.clone())
         };
         let kept = |name: &str| old_models.get(name).filter(|_| PlanDiff::keeps(&diff.models, name)).cloned();
+        let letters = self.shop.letters(plan)?;
         let models = self.shop.models(plan, kept)?;
         let definitions = Workshop::definitions(plan, &models)?;
         self.open(plan, diff, &models, &definitions)?;
@@ -50,7 +51,7 @@ impl Reload<'_> {
         if !self.shop.crew.tell(&Command::Generation(generation.clone())).wait() {
             return Err(ReloadError::Ended);
         }
-        Ok(Built { models, sinks, generation })
+        Ok(Built { models, sinks, generation, letters })
     }
 
     /// Opens indexes that corpora have not got, and starts the feeds of those that are new or

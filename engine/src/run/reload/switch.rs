@@ -12,7 +12,7 @@ use crate::component::BuildError;
 use crate::connector::Place;
 use crate::plan::{Fate, NodeKind, Outline, Plan, PlanDiff, PlannedNode};
 use crate::publish::CorpusView;
-use crate::run::build::{Feed, TurnFeed};
+use crate::run::build::{Feed, Manual, TurnFeed};
 use crate::run::crew::Command;
 use crate::run::{Inner, RunError, RunningCorpus};
 
@@ -22,6 +22,8 @@ impl Reload<'_> {
     fn end_sources(&self, diff: &PlanDiff) -> Result<(), ReloadError> {
         let handles: Vec<_> = {
             let mut running = self.inner.running.lock();
+            // Dropping it ends the source that it hands turns to.
+            running.manual.take_if(|manual| !PlanDiff::keeps(&diff.nodes, &manual.source));
             let going = running.sources.iter_mut().filter(|(id, _)| !PlanDiff::keeps(&diff.nodes, id));
             going
                 .map(|(_, feed)| {
@@ -31,10 +33,11 @@ impl Reload<'_> {
                 })
                 .collect()
         };
-        // From here on there is no way back for them but to start again, so nothing gives up.
+        // From here on there is no way back for them but to start again, so only the run's end
+        // gives up.
         for handle in handles {
             while !handle.ended.load(Ordering::Acquire) {
-                if self.shop.crew.is_aborted() {
+                if self.shop.crew.is_aborted() || self.inner.stopping.load(Ordering::Acquire) {
                     return Err(ReloadError::GivenUp);
                 }
                 std::thread::park_timeout(TICK);
@@ -88,7 +91,7 @@ impl Reload<'_> {
         outline: Outline,
         built: Built,
     ) -> Result<(), ReloadError> {
-        let Built { models, sinks, generation } = built;
+        let Built { models, sinks, generation, letters } = built;
         for coming in &self.coming {
             if let Some(fault) = coming.feed.as_ref().and_then(|feed| feed.source.fault()) {
                 return Err(fault.into());
@@ -114,6 +117,7 @@ impl Reload<'_> {
         let mut running = self.inner.running.lock();
         *self.shop.shared.limits.write() = plan.conversations.clone();
         *self.shop.maintenance.settings.write() = plan.maintenance.clone();
+        letters.into_iter().for_each(|letters| self.shop.dead.go_on_in(letters));
         let mut ended: Vec<Feed> = Vec::new();
         for coming in self.coming.drain(..) {
             if let Some(feed) = &coming.feed {
@@ -152,7 +156,12 @@ impl Reload<'_> {
         let coming: Vec<_> = coming.filter(|node| !running.sources.contains_key(&node.id)).collect();
         for node in coming {
             match self.start_source(node, resumes.get(&node.id).cloned()) {
-                Ok(feed) => drop(running.sources.insert(node.id.clone(), feed)),
+                Ok((feed, manual)) => {
+                    running.sources.insert(node.id.clone(), feed);
+                    if running.manual.is_none() {
+                        running.manual = manual;
+                    }
+                }
                 // The new plan serves: a source that it lacks is the run's fault, not the reload's.
                 Err(error) => {
                     self.shop.errors.lock().push(error);
@@ -197,19 +206,24 @@ impl Reload<'_> {
     }
 
     /// Starts a source that is new or changed, behind what is answered of it.
-    fn start_source(&self, node: &PlannedNode, resume: Option<Place>) -> Result<TurnFeed, RunError> {
+    fn start_source(&self, node: &PlannedNode, resume: Option<Place>) -> Result<(TurnFeed, Option<Manual>), RunError> {
         let durable = &self.shop.shared.durable;
         let (handle, to) = self.shop.source(node);
+        if let Some(place) = &resume {
+            // All before it is answered, so what comes is behind what sinks have.
+            handle.ledger.resume(place.clone(), durable.marks());
+        }
         durable.add_source(&handle.ledger);
         self.shop.shared.sources.lock().push(handle.clone());
         self.shop.crew.hold();
         self.shop.crew.tell(&Command::Source(handle.clone()));
-        let NodeKind::Source(config) = &node.kind else { return Ok(TurnFeed { handle, source: None }) };
-        let source = match self.shop.options.manual_turns {
-            true => None,
-            false => Some(self.shop.read(&handle, config.build(), to, resume)?),
-        };
-        Ok(TurnFeed { handle, source })
+        match &node.kind {
+            NodeKind::Source(config) if !self.shop.options.manual_turns => {
+                let source = Some(self.shop.read(&handle, config.build(), to, resume)?);
+                Ok((TurnFeed { handle, source }, None))
+            }
+            _ => Ok((TurnFeed { handle, source: None }, Some(to))),
+        }
     }
 
     /// When no turn is in flight on an older plan, lets go of what only those used.
@@ -230,7 +244,7 @@ impl Reload<'_> {
 }
 
 /// Lets go of generations older than `number`, and of what only they used.
-fn retire(inner: &Inner, number: u64) {
+pub(super) fn retire(inner: &Inner, number: u64) {
     let shared = &inner.shop.shared;
     let old: Vec<u64> = shared.generations.read().range(..number).map(|(number, _)| *number).collect();
     for number in old {

@@ -1,10 +1,11 @@
 //! Hot reload: another plan takes over in a running engine.
 
 use std::fs;
+use std::io::Write as _;
 use std::path::Path;
 
 use turnflow_engine::plan::Fate;
-use turnflow_engine::run::Options;
+use turnflow_engine::run::{Engine, Options};
 
 use super::LEXICAL;
 use crate::support::{Asked, model, plan_of, until};
@@ -134,4 +135,52 @@ fn what_fails_leaves_the_running_plan_as_it_was() {
     fs::write(dir.path().join("more.jsonl"), "{\"_id\": \"m\", \"text\": \"More lamps, one lamp.\"}\n").unwrap();
     asked.engine.reload(plan_of(dir.path(), &text), &never).unwrap();
     assert_eq!(asked.ask("lamp").documents("other"), ["m"]);
+}
+
+/// Turns that others hand over go on through a source that is another.
+#[test]
+fn a_source_that_changes_takes_what_is_handed_over() {
+    let dir = tempfile::tempdir().unwrap();
+    docs(dir.path());
+    let mut asked = Asked::start(plan_of(dir.path(), LEXICAL), Options::default());
+    assert_eq!(asked.ask("lamp").documents("stemmed").len(), 3);
+    let text = LEXICAL.replace("Stdin()", "JsonLines(path: \"turns.jsonl\")");
+    let difference = asked.engine.reload(plan_of(dir.path(), &text), &never).unwrap();
+    assert_eq!(difference.nodes["turns"], Fate::Changed(vec!["settings".into()]));
+    assert_eq!(asked.ask("lamp").documents("stemmed").len(), 3);
+}
+
+/// What a reload brings takes nothing away, and letters go where the new file says.
+#[test]
+fn a_sink_is_emptied_by_a_start_and_not_by_a_reload() {
+    let dir = tempfile::tempdir().unwrap();
+    let dir = dir.path();
+    docs(dir);
+    let turn = |turn: u32| {
+        format!("{{\"conversation_id\": \"c\", \"turn\": {turn}, \"speaker\": \"user\", \"text\": \"lamp\"}}\n")
+    };
+    let log = |text: &str| {
+        let mut log = fs::OpenOptions::new().create(true).append(true).open(dir.join("turns.jsonl")).unwrap();
+        log.write_all(text.as_bytes()).unwrap();
+    };
+    let text = super::resume::ANSWERING.replace("answers.jsonl\"", "answers.jsonl\", append: false");
+    fs::write(dir.join("answers.jsonl"), "of another run\n").unwrap();
+    fs::write(dir.join("more.jsonl"), "of somebody\n").unwrap();
+    log(&turn(1));
+    let options = || Options { state: Some(dir.join("state")), ..Options::default() };
+    let engine = Engine::start(plan_of(dir, &text), options()).unwrap();
+    let lines = |file: &str| fs::read_to_string(dir.join(file)).unwrap().lines().count();
+    until("the first answer", || engine.delivered() == 1);
+    assert_eq!(lines("answers.jsonl"), 1);
+    let more = text
+        .replace("nodes: {", "dead_letters: \"letters.jsonl\", nodes: {")
+        .replace("\"out\":", "\"more\": JsonLinesSink(input: \"final\", path: \"more.jsonl\", append: false), \"out\":")
+        .replace("answers.jsonl\", append: false", "answers.jsonl\", append: false, mode: Once");
+    engine.reload(plan_of(dir, &more), &never).unwrap();
+    log(&("no turn\n".to_owned() + &turn(2)));
+    until("the second answer", || engine.delivered() == 2);
+    assert_eq!((lines("answers.jsonl"), lines("more.jsonl")), (2, 2));
+    assert_eq!((lines("letters.jsonl"), lines("state/dead-letters.jsonl")), (1, 0));
+    engine.stop();
+    engine.join().unwrap();
 }

@@ -155,3 +155,35 @@ fn accumulated_answers_equal_a_cold_run_on_real_data() {
         log.lines().filter(|line| line.contains("\"speaker\": \"user\"")).take(40).map(str::to_owned).collect();
     live_through(&rows, &turns, Some(&model), 2, 7);
 }
+
+/// Revisions go to the sinks that ask for them, whatever the pipeline says of the others.
+#[test]
+fn a_sink_has_a_mode_of_its_own() {
+    let row = |text: &str| serde_json::json!({"_id": "r", "text": text}).to_string() + "\n";
+    for (mode, first, second) in [("Once", "", ", mode: Live"), ("Live()", ", mode: Once", "")] {
+        let dir = tempfile::tempdir().unwrap();
+        let dir = dir.path();
+        let text = pipeline(mode, None).replace(
+            "\"out\": JsonLinesSink(input: \"final\", path: \"answers.jsonl\")",
+            &format!(
+                "\"first\": JsonLinesSink(input: \"final\", path: \"first.jsonl\"{first}),
+                 \"out\": JsonLinesSink(input: \"final\", path: \"answers.jsonl\"{second})"
+            ),
+        );
+        fs::write(dir.join("turns.jsonl"), turn("c", 1, "When does the ferry leave?") + "\n").unwrap();
+        // A restart in between: who has what is known by it.
+        for (at, says) in ["at noon", "at dusk", "at dawn"].into_iter().enumerate() {
+            fs::write(dir.join("docs.jsonl"), row(&format!("The ferry leaves {says}."))).unwrap();
+            let engine = start(dir, &text, 1, Mode::Follow);
+            until("the answer of now", || {
+                answers(&dir.join("answers.jsonl")).last().is_some_and(|record| record.answer.contains(says))
+            });
+            engine.stop();
+            engine.join().unwrap();
+            assert_eq!(answers(&dir.join("answers.jsonl")).len(), 1 + 2 * at);
+            assert_eq!(accumulated(dir).len(), 1);
+        }
+        let given: Vec<_> = answers(&dir.join("first.jsonl")).iter().map(|record| record.answer.to_string()).collect();
+        assert!(given.len() == 1 && given[0].contains("at noon"), "{given:?}");
+    }
+}
