@@ -4,9 +4,11 @@
 //! The way of a document is in [`corpus`] and [`publish`]; the way of a turn in [`turns`];
 //! [`plan`] makes a plan of a pipeline file ([`spec`]) and [`run`] runs it.
 
+pub mod clock;
 pub mod component;
 pub mod connector;
 pub mod corpus;
+pub mod database;
 pub mod dead_letter;
 pub mod document;
 pub mod durable;

@@ -12,8 +12,8 @@ use std::time::Duration;
 use parking_lot::{Mutex, RwLock};
 
 use crate::component::{IndexError, Maintained};
+use crate::database::DatabaseError;
 use crate::durable::StoreError;
-use crate::memo::MemoError;
 use crate::plan::Maintenance;
 
 /// Why a store could not be kept in shape.
@@ -44,7 +44,7 @@ pub enum MaintenanceError {
     },
     /// The memo store failed.
     #[error("what models gave could not be expired: {0}")]
-    Memo(#[from] MemoError),
+    Memo(#[from] DatabaseError),
     /// The store of conversations failed.
     #[error("conversations could not be expired: {0}")]
     Conversations(#[from] StoreError),

@@ -12,8 +12,8 @@ use std::sync::Arc;
 pub use self::diff::{Fate, Outline, PlanDiff};
 pub use self::resolve::models_file::ModelsFile;
 use crate::component::{
-    Catalog, ChunkerConfig, CorpusSourceConfig, InputPort, ModelConfig, OperatorConfig, Parse, SinkConfig, SinkMode,
-    TurnSourceConfig,
+    BuildError, Catalog, ChunkerConfig, CorpusRef, CorpusSourceConfig, IndexDefinition, InputPort, ModelConfig, Models,
+    OperatorConfig, Parse, SinkConfig, SinkMode, TurnSourceConfig,
 };
 use crate::record::PortType;
 use crate::spec::{self, Diagnostic, FilePath, Override, Sources};
@@ -213,7 +213,26 @@ pub struct Plan {
     pub texts: Vec<std::path::PathBuf>,
 }
 
+/// What indexes each corpus needs, by key; equal definitions are one index.
+pub type Definitions = BTreeMap<Arc<str>, BTreeMap<String, Arc<dyn IndexDefinition>>>;
+
 impl Plan {
+    /// What indexes each corpus needs: every corpus is named.
+    pub fn definitions(&self, models: &Models) -> Result<Definitions, BuildError> {
+        let mut all: Definitions = self.corpora.iter().map(|corpus| (corpus.name.clone(), BTreeMap::new())).collect();
+        for node in &self.nodes {
+            let NodeKind::Operator(config) = &node.kind else { continue };
+            let Some(corpus) = config.corpus() else { continue };
+            for definition in config.indexes(models)? {
+                let reads = |name: &str| !matches!(corpus, CorpusRef::Named(of) if *of != *name);
+                for (_, indexes) in all.iter_mut().filter(|(name, _)| reads(name)) {
+                    indexes.insert(definition.key(), definition.clone());
+                }
+            }
+        }
+        Ok(all)
+    }
+
     /// The sinks that get revisions.
     pub fn live_sinks(&self) -> BTreeSet<Arc<str>> {
         let is_live = |node: &&PlannedNode| match &node.kind {

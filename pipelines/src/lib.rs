@@ -6,6 +6,7 @@ pub mod diagnostics;
 pub mod eval;
 pub mod graph;
 pub mod models;
+pub mod random;
 pub mod replay;
 pub mod report;
 pub mod testing;

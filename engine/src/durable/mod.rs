@@ -19,7 +19,7 @@ mod store;
 use std::collections::{BTreeMap, HashMap};
 use std::path::Path;
 use std::sync::{Arc, Weak};
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex};
 use serde::{Deserialize, Serialize};
@@ -28,6 +28,7 @@ pub use self::ledger::Ledger;
 pub use self::sinks::SinkHandle;
 use self::store::Store;
 pub use self::store::StoreError;
+use crate::clock::now_s;
 use crate::component::{Footprint, Maintained};
 use crate::connector::{Place, SinkMark};
 use crate::record::{AnswerRecord, Turn, Utterance};
@@ -82,7 +83,7 @@ pub struct StoredConversation {
 impl StoredConversation {
     /// Now, as `used` counts it.
     pub fn now() -> u64 {
-        SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())
+        now_s()
     }
 }
 
@@ -149,7 +150,7 @@ impl Durable {
     /// Forgets all of a source: it is read from its beginning.
     pub fn forget(&self, source: &str) -> Result<(), StoreError> {
         self.state.lock().pending.retain(|(of, _), _| **of != *source);
-        self.store.as_ref().map_or(Ok(()), |store| store.forget(source))
+        Ok(self.store.as_ref().map_or(Ok(()), |store| store.forget(source))?)
     }
 
     /// Checkpoints are to tell of this source.
@@ -233,7 +234,7 @@ impl Durable {
             return Ok(());
         }
         let written = sinks.iter().try_for_each(|sink| sink.sync()).map_err(StoreError::Sink);
-        let written = written.and_then(|()| store.write(&new, &pending, &standing));
+        let written = written.and_then(|()| Ok(store.write(&new, &pending, &standing)?));
         let mut state = self.state.lock();
         match &written {
             Ok(()) => state.committed.extend(new),

@@ -1,15 +1,15 @@
 //! The file of checkpoints: redb, whose commits are whole or not there.
 
 use std::collections::HashMap;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 
-use parking_lot::Mutex;
 use redb::{Database, ReadableDatabase, ReadableTable, TableDefinition};
 use serde::de::DeserializeOwned;
 
 use super::{Key, SourceCheckpoint, StoredConversation, StoredTurn};
 use crate::connector::ConnectorError;
+use crate::database::{DatabaseError, Tables};
 
 const SOURCES: TableDefinition<'_, &str, &[u8]> = TableDefinition::new("sources");
 /// By source, a zero byte, and conversation.
@@ -22,45 +22,19 @@ const EXPIRE_AT_ONCE: usize = 10_000;
 /// Why what outlives the process cannot be stored.
 #[derive(Debug, thiserror::Error)]
 pub enum StoreError {
-    /// The file cannot be opened.
-    #[error("cannot open `{path}`: {source}")]
-    Open {
-        /// The file.
-        path: PathBuf,
-        /// Why.
-        source: redb::DatabaseError,
-    },
-    /// It cannot be written.
-    #[error("cannot write `{path}`: {source}")]
-    Write {
-        /// The file.
-        path: PathBuf,
-        /// Why.
-        source: Box<redb::Error>,
-    },
+    /// The file cannot be used.
+    #[error(transparent)]
+    Database(#[from] DatabaseError),
     /// A sink's disk does not take what was written.
     #[error("a sink cannot be synchronised: {0}")]
     Sink(ConnectorError),
 }
 
-pub(super) struct Store {
-    path: PathBuf,
-    /// Absent after a failed write, which makes redb refuse all that follows: opened again then.
-    database: Mutex<Option<Arc<Database>>>,
-}
+pub(super) struct Store(Tables);
 
 impl Store {
-    pub fn open(path: &Path) -> Result<Self, StoreError> {
-        let database = create(path)?;
-        Ok(Self { path: path.to_owned(), database: Mutex::new(Some(Arc::new(database))) })
-    }
-
-    fn database(&self) -> Result<Arc<Database>, StoreError> {
-        let mut database = self.database.lock();
-        match &*database {
-            Some(database) => Ok(database.clone()),
-            None => Ok(database.insert(Arc::new(create(&self.path)?)).clone()),
-        }
+    pub fn open(path: &Path) -> Result<Self, DatabaseError> {
+        Ok(Self(Tables::open(path, "the file of checkpoints")?))
     }
 
     pub fn source(&self, source: &str) -> Option<SourceCheckpoint> {
@@ -72,7 +46,7 @@ impl Store {
 
     /// The newest epoch that a checkpoint names.
     pub fn epoch(&self) -> Option<u64> {
-        let transaction = self.database().ok()?.begin_read().ok()?;
+        let transaction = self.0.database().ok()?.begin_read().ok()?;
         let table = transaction.open_table(SOURCES).ok()?;
         let checkpoints = table.iter().ok()?.flatten();
         let epoch = |value: &[u8]| Some(serde_json::from_slice::<SourceCheckpoint>(value).ok()?.epoch);
@@ -88,7 +62,7 @@ impl Store {
 
     /// A value that cannot be read is as good as none.
     fn get<T: DeserializeOwned>(&self, read: impl FnOnce(&Database) -> Option<Vec<u8>>) -> Option<T> {
-        serde_json::from_slice(&read(&*self.database().ok()?)?).ok()
+        serde_json::from_slice(&read(&*self.0.database().ok()?)?).ok()
     }
 
     pub fn write(
@@ -96,8 +70,8 @@ impl Store {
         sources: &[(Arc<str>, SourceCheckpoint)],
         conversations: &HashMap<Key, StoredConversation>,
         standing: &HashMap<Arc<str>, Option<StoredTurn>>,
-    ) -> Result<(), StoreError> {
-        self.change(|database| {
+    ) -> Result<(), DatabaseError> {
+        self.0.change(|database| {
             let transaction = database.begin_write()?;
             {
                 let mut table = transaction.open_table(SOURCES)?;
@@ -123,7 +97,7 @@ impl Store {
     /// Turns that are to be answered again when what they retrieve changes.
     pub fn standing(&self) -> Vec<StoredTurn> {
         let mut all = Vec::new();
-        if let Ok(database) = self.database()
+        if let Ok(database) = self.0.database()
             && let Ok(transaction) = database.begin_read()
             && let Ok(table) = transaction.open_table(STANDING)
             && let Ok(entries) = table.iter()
@@ -134,8 +108,8 @@ impl Store {
         all
     }
 
-    pub fn forget(&self, source: &str) -> Result<(), StoreError> {
-        self.change(|database| {
+    pub fn forget(&self, source: &str) -> Result<(), DatabaseError> {
+        self.0.change(|database| {
             let transaction = database.begin_write()?;
             {
                 transaction.open_table(SOURCES)?.remove(source)?;
@@ -155,10 +129,10 @@ impl Store {
     /// Lets conversations go that were last used `idle_s` seconds before `now`, but for those
     /// that a restart would yet ask for: a source behind them is not checkpointed that far. What
     /// was used later than now, by a clock that has been put back since, was used now.
-    pub fn expire(&self, now: u64, idle_s: u64) -> Result<usize, StoreError> {
+    pub fn expire(&self, now: u64, idle_s: u64) -> Result<usize, DatabaseError> {
         let before = now.saturating_sub(idle_s);
         let (mut gone, mut ahead) = (Vec::new(), Vec::new());
-        if let Ok(transaction) = self.database()?.begin_read()
+        if let Ok(transaction) = self.0.database()?.begin_read()
             && let Ok(table) = transaction.open_table(CONVERSATIONS)
             && let Ok(all) = table.iter()
         {
@@ -181,7 +155,7 @@ impl Store {
             }
         }
         if !(gone.is_empty() && ahead.is_empty()) {
-            self.change(|database| {
+            self.0.change(|database| {
                 let transaction = database.begin_write()?;
                 {
                     let mut table = transaction.open_table(CONVERSATIONS)?;
@@ -199,19 +173,8 @@ impl Store {
     }
 
     /// Gives what is free back to the disk; nobody else may have the file.
-    pub fn compact(self) -> Result<(), StoreError> {
-        let path = self.path.clone();
-        let Some(mut database) = self.database.into_inner().and_then(Arc::into_inner) else { return Ok(()) };
-        let failed = |source: redb::CompactionError| StoreError::Write { path, source: Box::new(source.into()) };
-        database.compact().map(drop).map_err(failed)
-    }
-
-    fn change(&self, change: impl FnOnce(&Database) -> Result<(), redb::Error>) -> Result<(), StoreError> {
-        let database = self.database()?;
-        change(&database).map_err(|source| {
-            *self.database.lock() = None;
-            StoreError::Write { path: self.path.clone(), source: Box::new(source) }
-        })
+    pub fn compact(mut self) -> Result<(), DatabaseError> {
+        self.0.compact()
     }
 }
 
@@ -222,32 +185,6 @@ fn key(source: &str, conversation: &str) -> Vec<u8> {
 fn json(value: &impl serde::Serialize) -> Vec<u8> {
     // Only maps with keys that are no strings fail, and there are none.
     serde_json::to_vec(value).unwrap_or_default()
-}
-
-fn create(path: &Path) -> Result<Database, StoreError> {
-    match Database::create(path) {
-        // Also what a process that was killed while it made the file leaves.
-        Err(error @ (redb::DatabaseError::Storage(_) | redb::DatabaseError::UpgradeRequired(_)))
-            if is_damage(&error) && path.exists() =>
-        {
-            tracing::warn!(%error, path = %path.display(), "checkpoints cannot be read and are begun anew");
-            let aside = path.with_extension("redb.damaged");
-            let moved = std::fs::rename(path, &aside).map_err(redb::DatabaseError::from);
-            moved.and_then(|()| Database::create(path))
-        }
-        other => other,
-    }
-    .map_err(|source| StoreError::Open { path: path.to_owned(), source })
-}
-
-/// Whether the file is at fault, and not its disk or its permissions.
-fn is_damage(error: &redb::DatabaseError) -> bool {
-    match error {
-        redb::DatabaseError::Storage(redb::StorageError::Io(error)) => {
-            matches!(error.kind(), std::io::ErrorKind::InvalidData | std::io::ErrorKind::UnexpectedEof)
-        }
-        _ => true,
-    }
 }
 
 #[cfg(test)]
@@ -294,14 +231,5 @@ mod tests {
         store.forget("a").unwrap();
         assert!(store.source("a").is_none() && store.conversation("a", "ahead").is_none());
         assert!(store.source("b").is_some() && store.conversation("b", "x").is_some());
-    }
-
-    #[test]
-    fn a_file_that_is_no_store_is_put_aside() {
-        let directory = tempfile::tempdir().unwrap();
-        let path = directory.path().join("turns.redb");
-        std::fs::write(&path, "not a store").unwrap();
-        assert_eq!(Store::open(&path).unwrap().source("a"), None);
-        assert!(directory.path().join("turns.redb.damaged").exists());
     }
 }

@@ -5,7 +5,8 @@
 //! entries outlive what they were made for without being wrong, but for servers, which may put
 //! another model behind the same name. They are kept in an embedded store (redb) in the state
 //! directory, written by a thread of its own a few times a second; what a crash loses of them
-//! is computed again. Those that nobody asks for expire ([`Memo::expire`]). Without a state directory they are kept in memory alone.
+//! is computed again. Those that nobody asks for expire ([`Memo::expire`]). Without a state
+//! directory they are kept in memory alone.
 //!
 //! What corpora are made of is not remembered here: indexes keep that by content.
 
@@ -13,7 +14,7 @@ mod models;
 mod store;
 
 use std::collections::{HashMap, HashSet};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -22,6 +23,7 @@ use parking_lot::{Condvar, Mutex};
 pub use self::store::MemoLimits;
 use self::store::{Store, today};
 use crate::component::{Footprint, Maintained};
+use crate::database::DatabaseError;
 use crate::inference::InferenceError;
 
 /// The key of an entry.
@@ -77,34 +79,13 @@ impl State {
     }
 }
 
-/// Why the store cannot be used.
-#[derive(Debug, thiserror::Error)]
-pub enum MemoError {
-    /// It cannot be opened.
-    #[error("cannot open `{path}`: {source}")]
-    Open {
-        /// The file.
-        path: PathBuf,
-        /// Why.
-        source: redb::DatabaseError,
-    },
-    /// It cannot be written.
-    #[error("cannot write `{path}`: {source}")]
-    Write {
-        /// The file.
-        path: PathBuf,
-        /// Why.
-        source: Box<redb::Error>,
-    },
-}
-
 impl Memo {
     /// Opens the store in a state directory, or one in memory.
     ///
     /// # Errors
     ///
     /// The file cannot be written. One that is damaged is put aside and begun anew.
-    pub fn open(directory: Option<&Path>) -> Result<Arc<Self>, MemoError> {
+    pub fn open(directory: Option<&Path>) -> Result<Arc<Self>, DatabaseError> {
         let store = directory.map(|directory| Store::open(&directory.join("memo.redb"))).transpose()?;
         let durable = store.is_some();
         let shared = Arc::new(Shared { store, state: Mutex::default(), work: Condvar::new() });
@@ -172,7 +153,7 @@ impl Memo {
     /// # Errors
     ///
     /// The file cannot be written. What has gone by then stays gone.
-    pub fn expire(&self, limits: &MemoLimits) -> Result<Option<Maintained>, MemoError> {
+    pub fn expire(&self, limits: &MemoLimits) -> Result<Option<Maintained>, DatabaseError> {
         let Some(store) = &self.shared.store else { return Ok(None) };
         let (begun, before) = (Instant::now(), Footprint::of(store.path()));
         let asked = |key: &Key| {
@@ -199,7 +180,7 @@ impl Memo {
     /// # Errors
     ///
     /// The file cannot be opened or written.
-    pub fn maintain(directory: &Path, limits: &MemoLimits) -> Result<Option<Maintained>, MemoError> {
+    pub fn maintain(directory: &Path, limits: &MemoLimits) -> Result<Option<Maintained>, DatabaseError> {
         let path = directory.join("memo.redb");
         if !path.exists() {
             return Ok(None);

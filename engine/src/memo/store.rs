@@ -3,14 +3,15 @@
 //! asked for on the day on which that is found.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
-use std::time::{SystemTime, UNIX_EPOCH};
 
 use redb::{Database, ReadableDatabase, ReadableTable, ReadableTableMetadata, TableDefinition};
 
-use super::{Key, MemoError};
+use super::Key;
+use crate::clock::now_s;
 use crate::component::Footprint;
+use crate::database::{DatabaseError, Tables};
 use crate::plan::Maintenance;
 
 const OUTPUTS: TableDefinition<'_, &[u8; 32], &[u8]> = TableDefinition::new("outputs");
@@ -46,13 +47,10 @@ impl MemoLimits {
 
 /// Days since the Unix epoch.
 pub(super) fn today() -> u32 {
-    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| (since.as_secs() / 86_400) as u32)
+    (now_s() / 86_400) as u32
 }
 
-pub(super) struct Store {
-    path: PathBuf,
-    database: Database,
-}
+pub(super) struct Store(Tables);
 
 /// What went, and what is left.
 #[derive(Debug, Default)]
@@ -64,8 +62,8 @@ pub(super) struct Expired {
 impl Store {
     /// Opens the file; one that is damaged is put aside, and one of which most is free is
     /// compacted.
-    pub fn open(path: &Path) -> Result<Self, MemoError> {
-        let mut store = Self { path: path.to_owned(), database: database(path)? };
+    pub fn open(path: &Path) -> Result<Self, DatabaseError> {
+        let mut store = Self(Tables::open(path, "the memo store")?);
         let bytes = Footprint::of(path).bytes;
         if bytes > COMPACTED && store.freed().unwrap_or(0) > bytes / 2 {
             store.compact()?;
@@ -76,12 +74,12 @@ impl Store {
     }
 
     pub fn path(&self) -> &Path {
-        &self.path
+        self.0.path()
     }
 
     /// An output, and the day on which it was asked for before, if that is known.
     pub fn get(&self, key: &Key) -> Option<(Arc<[u8]>, u32)> {
-        let transaction = self.database.begin_read().ok()?;
+        let transaction = self.0.database().ok()?.begin_read().ok()?;
         // There is no table before the first write.
         let table = transaction.open_table(OUTPUTS).ok()?;
         let value: Arc<[u8]> = table.get(key).ok()??.value().into();
@@ -91,9 +89,14 @@ impl Store {
     }
 
     /// Writes new outputs, and that others were asked for today.
-    pub fn write(&self, outputs: &HashMap<Key, Arc<[u8]>>, asked: &HashSet<Key>, today: u32) -> Result<(), MemoError> {
-        self.change(|| {
-            let transaction = self.database.begin_write()?;
+    pub fn write(
+        &self,
+        outputs: &HashMap<Key, Arc<[u8]>>,
+        asked: &HashSet<Key>,
+        today: u32,
+    ) -> Result<(), DatabaseError> {
+        self.0.change(|database| {
+            let transaction = database.begin_write()?;
             {
                 let mut table = transaction.open_table(OUTPUTS)?;
                 let mut used = transaction.open_table(USED)?;
@@ -114,12 +117,17 @@ impl Store {
 
     /// Lets go of what has not been asked for, in small transactions, but for what is `asked`
     /// for now.
-    pub fn expire(&self, limits: &MemoLimits, today: u32, asked: impl Fn(&Key) -> bool) -> Result<Expired, MemoError> {
-        self.change(|| {
-            self.take_over(today)?;
-            let (cutoff, mut of_that_day, entries) = self.cutoff(limits, today)?;
+    pub fn expire(
+        &self,
+        limits: &MemoLimits,
+        today: u32,
+        asked: impl Fn(&Key) -> bool,
+    ) -> Result<Expired, DatabaseError> {
+        self.0.change(|database| {
+            take_over(database, today)?;
+            let (cutoff, mut of_that_day, entries) = cutoff(database, limits, today)?;
             let mut doomed: Vec<(Key, u64)> = Vec::new();
-            if let Some(used) = self.used()? {
+            if let Some(used) = used(database)? {
                 for entry in used.iter()? {
                     let (key, value) = entry?;
                     let ((day, bytes), key) = (value.value(), *key.value());
@@ -134,7 +142,7 @@ impl Store {
                 }
             }
             for part in doomed.chunks(AT_ONCE) {
-                let transaction = self.database.begin_write()?;
+                let transaction = database.begin_write()?;
                 {
                     let mut table = transaction.open_table(OUTPUTS)?;
                     let mut used = transaction.open_table(USED)?;
@@ -153,119 +161,99 @@ impl Store {
         })
     }
 
-    /// The day before which everything goes; how many bytes of that day's own are to go; and
-    /// how many entries there are.
-    fn cutoff(&self, limits: &MemoLimits, today: u32) -> Result<(u32, u64, u64), redb::Error> {
-        let mut days: BTreeMap<u32, u64> = BTreeMap::new();
-        let mut entries = 0;
-        if let Some(used) = self.used()? {
-            for entry in used.iter()? {
-                let (day, bytes) = entry?.1.value();
-                *days.entry(day).or_default() += u64::from(bytes) + OVERHEAD;
-                entries += 1;
-            }
-        }
-        let mut cutoff = if limits.days == 0 { 0 } else { today.saturating_sub(limits.days) };
-        let mut over = match limits.bytes {
-            0 => 0,
-            most => days.range(cutoff..).map(|(_, bytes)| bytes).sum::<u64>().saturating_sub(most),
-        };
-        for (day, bytes) in days.range(cutoff..) {
-            cutoff = *day;
-            if over < *bytes {
-                return Ok((cutoff, over, entries));
-            }
-            over -= bytes;
-        }
-        // All of it, if there is any.
-        Ok((cutoff.saturating_add(u32::from(over > 0)), over, entries))
-    }
-
-    /// Notes a day for entries that have none, or one that is yet to come: the clock has been
-    /// put back.
-    fn take_over(&self, today: u32) -> Result<(), redb::Error> {
-        let transaction = self.database.begin_read()?;
-        let Ok(outputs) = transaction.open_table(OUTPUTS) else { return Ok(()) };
-        let used = self.used()?;
-        let mut without: Vec<(Key, u32)> = Vec::new();
-        if let Some(used) = &used {
-            for entry in used.iter()? {
-                let (key, value) = entry?;
-                let (day, bytes) = value.value();
-                if day > today {
-                    without.push((*key.value(), bytes));
-                }
-            }
-        }
-        let noted = used.as_ref().map_or(Ok(0), |used| used.len())?;
-        // Looked at one by one only where some are missing.
-        for entry in outputs.iter()?.take(if noted == outputs.len()? { 0 } else { usize::MAX }) {
-            let (key, value) = entry?;
-            let known = used.as_ref().map_or(Ok(None), |used| used.get(key.value()))?.is_some();
-            if !known {
-                without.push((*key.value(), length(value.value())));
-            }
-        }
-        for part in without.chunks(AT_ONCE) {
-            let transaction = self.database.begin_write()?;
-            {
-                let mut used = transaction.open_table(USED)?;
-                for (key, bytes) in part {
-                    used.insert(key, (today, *bytes))?;
-                }
-            }
-            transaction.commit()?;
-        }
-        Ok(())
-    }
-
-    fn used(&self) -> Result<Option<Used>, redb::Error> {
-        match self.database.begin_read()?.open_table(USED) {
-            Ok(table) => Ok(Some(table)),
-            Err(redb::TableError::TableDoesNotExist(_)) => Ok(None),
-            Err(error) => Err(error.into()),
-        }
-    }
-
     fn freed(&self) -> Option<u64> {
-        let transaction = self.database.begin_read().ok()?;
+        let transaction = self.0.database().ok()?.begin_read().ok()?;
         let counts = transaction.open_table(COUNTS).ok()?;
         Some(counts.get(FREED).ok()??.value())
     }
 
     /// Gives free pages back to the disk; nobody else may have the file.
-    pub fn compact(&mut self) -> Result<(), MemoError> {
-        let path = self.path.clone();
-        let compacted = (|| {
-            self.database.compact()?;
-            let transaction = self.database.begin_write()?;
+    pub fn compact(&mut self) -> Result<(), DatabaseError> {
+        self.0.compact()?;
+        self.0.change(|database| {
+            let transaction = database.begin_write()?;
             transaction.open_table(COUNTS)?.insert(FREED, 0)?;
             Ok(transaction.commit()?)
-        })();
-        compacted.map_err(|source: redb::Error| MemoError::Write { path, source: Box::new(source) })
+        })
     }
+}
 
-    fn change<T>(&self, change: impl FnOnce() -> Result<T, redb::Error>) -> Result<T, MemoError> {
-        change().map_err(|source| MemoError::Write { path: self.path.clone(), source: Box::new(source) })
+/// The day before which everything goes; how many bytes of that day's own are to go; and
+/// how many entries there are.
+fn cutoff(database: &Database, limits: &MemoLimits, today: u32) -> Result<(u32, u64, u64), redb::Error> {
+    let mut days: BTreeMap<u32, u64> = BTreeMap::new();
+    let mut entries = 0;
+    if let Some(used) = used(database)? {
+        for entry in used.iter()? {
+            let (day, bytes) = entry?.1.value();
+            *days.entry(day).or_default() += u64::from(bytes) + OVERHEAD;
+            entries += 1;
+        }
+    }
+    let mut cutoff = if limits.days == 0 { 0 } else { today.saturating_sub(limits.days) };
+    let mut over = match limits.bytes {
+        0 => 0,
+        most => days.range(cutoff..).map(|(_, bytes)| bytes).sum::<u64>().saturating_sub(most),
+    };
+    for (day, bytes) in days.range(cutoff..) {
+        cutoff = *day;
+        if over < *bytes {
+            return Ok((cutoff, over, entries));
+        }
+        over -= bytes;
+    }
+    // All of it, if there is any.
+    Ok((cutoff.saturating_add(u32::from(over > 0)), over, entries))
+}
+
+/// Notes a day for entries that have none, or one that is yet to come: the clock has been
+/// put back.
+fn take_over(database: &Database, today: u32) -> Result<(), redb::Error> {
+    let transaction = database.begin_read()?;
+    let Ok(outputs) = transaction.open_table(OUTPUTS) else { return Ok(()) };
+    let used = used(database)?;
+    let mut without: Vec<(Key, u32)> = Vec::new();
+    if let Some(used) = &used {
+        for entry in used.iter()? {
+            let (key, value) = entry?;
+            let (day, bytes) = value.value();
+            if day > today {
+                without.push((*key.value(), bytes));
+            }
+        }
+    }
+    let noted = used.as_ref().map_or(Ok(0), |used| used.len())?;
+    // Looked at one by one only where some are missing.
+    for entry in outputs.iter()?.take(if noted == outputs.len()? { 0 } else { usize::MAX }) {
+        let (key, value) = entry?;
+        let known = used.as_ref().map_or(Ok(None), |used| used.get(key.value()))?.is_some();
+        if !known {
+            without.push((*key.value(), length(value.value())));
+        }
+    }
+    for part in without.chunks(AT_ONCE) {
+        let transaction = database.begin_write()?;
+        {
+            let mut used = transaction.open_table(USED)?;
+            for (key, bytes) in part {
+                used.insert(key, (today, *bytes))?;
+            }
+        }
+        transaction.commit()?;
+    }
+    Ok(())
+}
+
+fn used(database: &Database) -> Result<Option<Used>, redb::Error> {
+    match database.begin_read()?.open_table(USED) {
+        Ok(table) => Ok(Some(table)),
+        Err(redb::TableError::TableDoesNotExist(_)) => Ok(None),
+        Err(error) => Err(error.into()),
     }
 }
 
 fn length(value: &[u8]) -> u32 {
     u32::try_from(value.len()).unwrap_or(u32::MAX)
-}
-
-fn database(path: &Path) -> Result<Database, MemoError> {
-    match Database::create(path) {
-        // Also what a process that was killed while it made the file leaves.
-        Err(error @ (redb::DatabaseError::Storage(_) | redb::DatabaseError::UpgradeRequired(_))) if path.exists() => {
-            tracing::warn!(%error, path = %path.display(), "the memo store cannot be read and is begun anew");
-            let aside = path.with_extension("redb.damaged");
-            let moved = std::fs::rename(path, &aside).map_err(redb::DatabaseError::from);
-            moved.and_then(|()| Database::create(path))
-        }
-        other => other,
-    }
-    .map_err(|source| MemoError::Open { path: path.to_owned(), source })
 }
 
 #[cfg(test)]

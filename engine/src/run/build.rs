@@ -10,23 +10,20 @@ use parking_lot::Mutex;
 
 use super::crew::Crew;
 use super::{Options, RunError};
-use crate::component::{BuildError, CorpusRef, Index, IndexDefinition, Models};
+use crate::component::{BuildError, Index, IndexDefinition, Models};
 use crate::connector::{ConnectorError, CorpusOutput, Place, SourcedTurn, Stop, StopHandle, TurnOutput, TurnSource};
 use crate::corpus::{CorpusIndexes, CorpusShared};
 use crate::dead_letter::{DeadLetters, Letters};
 use crate::durable::{Ledger, SinkHandle};
 use crate::maintenance;
 use crate::memo::Memo;
-use crate::plan::{FailedTurns, NodeKind, Plan, PlannedCorpus, PlannedNode};
+use crate::plan::{Definitions, FailedTurns, NodeKind, Plan, PlannedCorpus, PlannedNode};
 use crate::state::{StateDirectory, StateError};
 use crate::turns::{Generation, Running as RunningKind, RunningNode, SourceHandle, TurnsShared};
 use crate::wake::WakeSlot;
 
 /// Documents and turns on the way from a source's thread to its worker.
 const CHANNEL: usize = 1024;
-
-/// What indexes each corpus needs, by key; equal definitions are one index.
-pub(super) type Definitions = BTreeMap<Arc<str>, BTreeMap<String, Arc<dyn IndexDefinition>>>;
 
 /// What everything is built with.
 #[derive(Clone)]
@@ -128,26 +125,6 @@ impl Workshop {
             Ok(letters) => Ok(Some(letters)),
             Err(source) => Err(RunError::State(StateError::Io { action: "append to", path, source })),
         }
-    }
-
-    /// What indexes each corpus needs.
-    pub fn definitions(plan: &Plan, models: &Models) -> Result<Definitions, RunError> {
-        let mut all = Definitions::new();
-        for corpus in &plan.corpora {
-            all.entry(corpus.name.clone()).or_default();
-        }
-        for node in &plan.nodes {
-            let NodeKind::Operator(config) = &node.kind else { continue };
-            let Some(corpus) = config.corpus() else { continue };
-            for definition in config.indexes(models)? {
-                for planned in &plan.corpora {
-                    if !matches!(corpus, CorpusRef::Named(name) if **name != *planned.name) {
-                        all.entry(planned.name.clone()).or_default().insert(definition.key(), definition.clone());
-                    }
-                }
-            }
-        }
-        Ok(all)
     }
 
     /// Opens an index.

@@ -23,8 +23,9 @@ pub use self::reload::ReloadError;
 use crate::component::{BuildError, IndexError, Models};
 use crate::connector::{ConnectorError, Mode, SourcedTurn};
 use crate::corpus::{CorpusIndexes, CorpusState};
+use crate::database::DatabaseError;
 use crate::durable::{SinkHandle, StoreError};
-use crate::memo::{Memo, MemoError};
+use crate::memo::Memo;
 use crate::plan::Outline;
 use crate::publish::{CorpusProgress, Epochs};
 use crate::record::{AnswerRecord, Item, Stamp};
@@ -81,7 +82,7 @@ pub enum RunError {
     Store(#[from] StoreError),
     /// The memo store cannot be used.
     #[error(transparent)]
-    Memo(#[from] MemoError),
+    Memo(#[from] DatabaseError),
     /// Something could not be built.
     #[error(transparent)]
     Build(#[from] BuildError),

@@ -115,7 +115,7 @@ impl Engine {
 fn first(shop: &Workshop, plan: &Plan) -> Result<Running, RunError> {
     let (shared, crew, options) = (&shop.shared, &shop.crew, &shop.options);
     let models = shop.models(plan, |_| None)?;
-    let definitions = Workshop::definitions(plan, &models)?;
+    let definitions = plan.definitions(&models)?;
     let mut corpora = BTreeMap::new();
     for planned in &plan.corpora {
         let mut indexes = Vec::new();

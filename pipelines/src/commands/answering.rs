@@ -9,7 +9,7 @@ use serde_json::{Map, json};
 use turnflow_engine::connector::{Mode, SourcedTurn};
 use turnflow_engine::plan::Plan;
 use turnflow_engine::record::{Answer, Hit, Item, Speaker, TurnRecord, Utterance, Value};
-use turnflow_engine::run::Options;
+use turnflow_engine::run::{Engine, Options};
 
 use super::trace::describe;
 use super::{EngineArgs, Fault, progress, start};
@@ -99,11 +99,20 @@ pub(super) fn answer_tasks(
     };
     let engine = start(plan, options)?;
     let begun = Instant::now();
-    let bar = progress::bar(tasks.len() as u64, "answering");
-    for task in tasks {
-        if !engine.submit(turn(task)) {
+    submit(engine, &tasks.iter().map(turn).collect::<Vec<_>>())?;
+    let seconds = begun.elapsed().as_secs_f64();
+    let mut results = results.lock().map_err(|_| anyhow!("a worker panicked"))?;
+    Ok(Answers { by_task: std::mem::take(&mut results), seconds })
+}
+
+/// Hands all turns over and waits until they are answered.
+pub(super) fn submit(engine: Engine, turns: &[SourcedTurn]) -> Result<(), Fault> {
+    let asked = turns.iter().filter(|turn| turn.record.speaker == Speaker::User);
+    let bar = progress::bar(asked.count() as u64, "answering");
+    for turn in turns {
+        if !engine.submit(turn.clone()) {
             engine.check()?;
-            return Err(anyhow!("the pipeline ended before all tasks were answered").into());
+            return Err(anyhow!("the pipeline ended before all turns were answered").into());
         }
         bar.set_position(engine.delivered() as u64);
     }
@@ -114,10 +123,7 @@ pub(super) fn answer_tasks(
         std::thread::park_timeout(Duration::from_millis(20));
     }
     bar.finish_and_clear();
-    let seconds = begun.elapsed().as_secs_f64();
-    engine.join()?;
-    let mut results = results.lock().map_err(|_| anyhow!("a worker panicked"))?;
-    Ok(Answers { by_task: std::mem::take(&mut results), seconds })
+    Ok(engine.join()?)
 }
 
 /// Several tasks may be of one conversation, each with its own history, so each is a

@@ -3,17 +3,17 @@
 
 use std::collections::HashMap;
 use std::path::PathBuf;
-use std::time::Duration;
 
 use anyhow::anyhow;
 use clap::Args;
 use turnflow_engine::connector::Mode;
 use turnflow_engine::plan::Plan;
 use turnflow_engine::record::AnswerRecord;
-use turnflow_engine::run::{Engine, Options};
+use turnflow_engine::run::Options;
 use turnflow_engine::spec::Override;
 
-use super::{Fault, Outcome, PipelineArgs, progress, start, write};
+use super::answering::submit;
+use super::{Fault, Outcome, PipelineArgs, start, write};
 use crate::replay::{
     Comparison, Log, Played, Recorded, Recorder, Sides, Turned, ends, part, read_answers, read_log, recorded,
 };
@@ -136,7 +136,7 @@ fn play(plan: Plan, args: &ReplayArgs, log: &Log, name: String) -> Result<(Playe
     plan.dead_letters = None;
     let engine = start(plan, options)?;
     let as_record = engine.recorder();
-    submit(engine, log)?;
+    submit(engine, &log.turns)?;
     let traces = recorder.take(log.asked());
     let mut records = Vec::new();
     for trace in &traces {
@@ -148,26 +148,6 @@ fn play(plan: Plan, args: &ReplayArgs, log: &Log, name: String) -> Result<(Playe
         records.push(record);
     }
     Ok((Played { name, nodes, end, traces }, records))
-}
-
-/// Hands all turns over and waits until they are answered.
-pub(super) fn submit(engine: Engine, log: &Log) -> Result<(), Fault> {
-    let bar = progress::bar(log.asked().count() as u64, "answering");
-    for turn in &log.turns {
-        if !engine.submit(turn.clone()) {
-            engine.check()?;
-            return Err(anyhow!("the pipeline ended before all turns were answered").into());
-        }
-        bar.set_position(engine.delivered() as u64);
-    }
-    engine.end_turns();
-    while !engine.has_ended() {
-        engine.check()?;
-        bar.set_position(engine.delivered() as u64);
-        std::thread::park_timeout(Duration::from_millis(20));
-    }
-    bar.finish_and_clear();
-    Ok(engine.join()?)
 }
 
 fn between(log: &Log, a: &Played, b: &Played) -> Comparison {

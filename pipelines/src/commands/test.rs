@@ -12,7 +12,7 @@ use turnflow_engine::record::{Speaker, TurnRecord, Value};
 use turnflow_engine::run::Options;
 use turnflow_engine::spec::{Sources, Span};
 
-use super::replay::submit;
+use super::answering::submit;
 use super::trace::describe;
 use super::{Fault, Outcome, mistakes, say_what_fetches, start};
 use crate::diagnostics;
@@ -159,7 +159,7 @@ fn play(plan: turnflow_engine::plan::Plan, test: &Test) -> Result<Vec<Trace>, Fa
         observer: Some(recorder.observer()),
         ..Options::default()
     };
-    submit(start(plan, options)?, &log)?;
+    submit(start(plan, options)?, &log.turns)?;
     Ok(recorder.take(log.asked()))
 }
 

@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use turnflow_engine::component::{BuildError, CorpusRef, IndexDefinition, IndexError, Inventory, Models};
-use turnflow_engine::plan::{NodeKind, Plan};
+use turnflow_engine::component::{BuildError, IndexDefinition, IndexError, Inventory, Models};
+use turnflow_engine::plan::Plan;
 use turnflow_engine::publish::Published;
 use turnflow_engine::state::StateDirectory;
 
@@ -12,19 +12,11 @@ use super::{Asked, Place};
 
 /// The indexes of a plan's corpora, by corpus and key.
 pub fn definitions(plan: &Plan, models: &Models) -> Result<BTreeMap<Place, Arc<dyn IndexDefinition>>, BuildError> {
-    let mut all = BTreeMap::new();
-    for node in &plan.nodes {
-        let NodeKind::Operator(config) = &node.kind else { continue };
-        let Some(corpus) = config.corpus() else { continue };
-        for definition in config.indexes(models)? {
-            for planned in &plan.corpora {
-                if !matches!(corpus, CorpusRef::Named(name) if **name != *planned.name) {
-                    all.insert((planned.name.clone(), definition.key()), definition.clone());
-                }
-            }
-        }
-    }
-    Ok(all)
+    let by_corpus = plan.definitions(models)?.into_iter();
+    let places = by_corpus.flat_map(|(corpus, indexes)| {
+        indexes.into_iter().map(move |(key, definition)| ((corpus.clone(), key), definition))
+    });
+    Ok(places.collect())
 }
 
 /// What is stored of each index, as it stands; `None` for those that keep nothing.

@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::Map;
 use turnflow::CATALOG;
+pub use turnflow::random::Random;
 use turnflow_engine::connector::SourcedTurn;
 use turnflow_engine::plan::{Plan, plan};
 use turnflow_engine::record::{AnswerRecord, Hit, Item, Speaker, TurnRecord, Value};
@@ -182,26 +183,4 @@ impl Asked {
 pub fn answers(path: &Path) -> Vec<AnswerRecord> {
     let text = std::fs::read_to_string(path).unwrap_or_default();
     text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
-}
-
-/// Numbers that are the same for the same seed.
-pub struct Random(u64);
-
-impl Random {
-    pub fn new(seed: u64) -> Self {
-        Self(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1)
-    }
-
-    /// Less than `below`.
-    pub fn below(&mut self, below: usize) -> usize {
-        // Marsaglia's xorshift64*.
-        self.0 ^= self.0 >> 12;
-        self.0 ^= self.0 << 25;
-        self.0 ^= self.0 >> 27;
-        (self.0.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 33) as usize % below
-    }
-
-    pub fn pick<'a, T>(&mut self, from: &'a [T]) -> &'a T {
-        &from[self.below(from.len())]
-    }
 }

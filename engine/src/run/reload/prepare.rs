@@ -7,9 +7,8 @@ use std::sync::atomic::Ordering;
 use super::{Built, Coming, Reload, ReloadError, TICK};
 use crate::component::{BuildError, Models};
 use crate::corpus::{AddedIndex, CorpusIndexes, CorpusState, Preparing};
-use crate::plan::{NodeKind, Plan, PlanDiff};
+use crate::plan::{Definitions, NodeKind, Plan, PlanDiff};
 use crate::run::RunError;
-use crate::run::build::{Definitions, Workshop};
 use crate::run::crew::Command;
 use crate::turns::Running as RunningKind;
 
@@ -23,7 +22,7 @@ impl Reload<'_> {
         let kept = |name: &str| old_models.get(name).filter(|_| PlanDiff::keeps(&diff.models, name)).cloned();
         let letters = self.shop.letters(plan)?;
         let models = self.shop.models(plan, kept)?;
-        let definitions = Workshop::definitions(plan, &models)?;
+        let definitions = plan.definitions(&models).map_err(RunError::Build)?;
         self.open(plan, diff, &models, &definitions)?;
         self.wait_for_feeds()?;
         self.fill()?;

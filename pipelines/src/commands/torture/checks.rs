@@ -17,6 +17,8 @@ pub(super) fn answers(world: &World) -> anyhow::Result<Vec<String>> {
     let mut wrong = Vec::new();
     let mut times: BTreeMap<(String, u32), usize> = BTreeMap::new();
     let mut last: BTreeMap<String, u32> = BTreeMap::new();
+    let mut stands: BTreeMap<(String, u32), (u64, bool)> = BTreeMap::new();
+    let mut revised = 0;
     for (at, line) in text.lines().enumerate() {
         let Ok(answer) = serde_json::from_str::<Value>(line) else {
             wrong.push(format!("line {} of the answers is no JSON", at + 1));
@@ -24,7 +26,25 @@ pub(super) fn answers(world: &World) -> anyhow::Result<Vec<String>> {
         };
         let conversation = answer["conversation_id"].as_str().unwrap_or_default().to_owned();
         let turn = answer["turn"].as_u64().unwrap_or_default() as u32;
-        *times.entry((conversation.clone(), turn)).or_default() += 1;
+        let key = (conversation.clone(), turn);
+        let revision = answer["revision"].as_u64().unwrap_or_default();
+        let withdrawn = answer["retracted"] == true;
+        // What a reader of the file has then: revisions come one after another, each after the
+        // one before is withdrawn.
+        let follows = match stands.insert(key.clone(), (revision, !withdrawn)) {
+            None => revision == 0 && !withdrawn,
+            Some((before, true)) => withdrawn && revision == before,
+            Some((before, false)) => !withdrawn && revision == before + 1,
+        };
+        if world.live && !follows {
+            wrong
+                .push(format!("line {}: revision {revision} of turn {turn} of {conversation} is out of order", at + 1));
+        }
+        revised += usize::from(revision > 0 && !withdrawn);
+        if withdrawn || (world.live && revision > 0) {
+            continue;
+        }
+        *times.entry(key).or_default() += 1;
         if answer["status"] == "failed" {
             wrong.push(format!("turn {turn} of {conversation} failed: {}", answer["error"]));
             continue;
@@ -45,6 +65,11 @@ pub(super) fn answers(world: &World) -> anyhow::Result<Vec<String>> {
             Some(times) => wrong.push(format!("turn {turn} of {conversation} is answered {times} times")),
             None => wrong.push(format!("turn {turn} of {conversation} is not answered")),
         }
+    }
+    let withdrawn = stands.iter().filter(|(_, (_, stands))| !stands);
+    wrong.extend(withdrawn.map(|((conversation, turn), _)| format!("turn {turn} of {conversation} is withdrawn")));
+    if world.live {
+        println!("{revised} answers were revised");
     }
     wrong.extend(times.keys().map(|(conversation, turn)| format!("turn {turn} of {conversation} was never asked")));
     Ok(wrong)

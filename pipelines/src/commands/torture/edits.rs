@@ -3,12 +3,9 @@
 use std::time::{Duration, Instant};
 
 use turnflow_engine::component::Footprint;
-use turnflow_engine::plan::plan_file;
-use turnflow_engine::run::{Engine, Options};
 
 use super::super::Outcome;
-use super::{Common, checks};
-use crate::CATALOG;
+use super::{Common, checks, start};
 
 /// An edit that changes nothing (a file is written as it was) makes no epoch.
 const NO_EPOCH: Duration = Duration::from_secs(2);
@@ -24,12 +21,8 @@ fn bound(documents: usize, dense: bool) -> Footprint {
 
 pub(super) fn run(common: &Common, times: u32) -> Outcome {
     let mut world = common.world()?;
-    let plan = plan_file(&world.pipeline(), &[], &CATALOG).plan;
-    let plan = plan.ok_or_else(|| anyhow::anyhow!("the pipeline cannot be read"))?.running();
-    let state = world.dir.join("state");
-    let options = Options { workers: usize::from(common.workers), state: Some(state.clone()), ..Options::default() };
-    let engine = Engine::start(plan, options)?;
-    engine.wait_ready()?;
+    let state = world.state();
+    let engine = start(&world, common)?;
     let begun = Instant::now();
     let mut most = Footprint::default();
     let mut slowest = Duration::ZERO;

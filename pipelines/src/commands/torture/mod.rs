@@ -5,7 +5,6 @@
 mod checks;
 mod edits;
 mod kill;
-mod random;
 mod recover;
 mod reload;
 mod soak;
@@ -15,8 +14,12 @@ use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
 
-use super::Outcome;
+use turnflow_engine::plan::plan_file;
+use turnflow_engine::run::{Engine, Options};
 use world::World;
+
+use super::Outcome;
+use crate::CATALOG;
 
 /// Torture a pipeline of turnflow's own, and tell whether it kept its promises.
 #[derive(Args)]
@@ -93,6 +96,9 @@ struct Common {
     /// The same numbers make the same world.
     #[arg(long, default_value_t = 0)]
     seed: u64,
+    /// Answers are live: revised when an edit changes their passages.
+    #[arg(long)]
+    live: bool,
 }
 
 impl Common {
@@ -107,8 +113,18 @@ impl Common {
         }
         std::fs::create_dir_all(&self.dir)?;
         let model = self.model.as_ref().map(|model| model.canonicalize()).transpose()?;
-        World::new(&self.dir.canonicalize()?, self.seed, self.documents, model)
+        World::new(&self.dir.canonicalize()?, self, model)
     }
+}
+
+/// Runs a world's pipeline in this process, until it is ready.
+fn start(world: &World, common: &Common) -> anyhow::Result<Engine> {
+    let plan = plan_file(&world.pipeline(), &[], &CATALOG).plan;
+    let plan = plan.ok_or_else(|| anyhow::anyhow!("the pipeline cannot be read"))?.running();
+    let options = Options { workers: usize::from(common.workers), state: Some(world.state()), ..Options::default() };
+    let engine = Engine::start(plan, options)?;
+    engine.wait_ready()?;
+    Ok(engine)
 }
 
 pub(super) fn run(args: &TortureArgs) -> Outcome {

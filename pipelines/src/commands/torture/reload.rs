@@ -3,12 +3,12 @@
 use std::time::{Duration, Instant};
 
 use turnflow_engine::plan::plan_file;
-use turnflow_engine::run::{Engine, Options};
+use turnflow_engine::run::Engine;
 
 use super::super::Outcome;
 use super::super::bench::memory::resident;
 use super::world::World;
-use super::{Common, checks};
+use super::{Common, checks, start};
 use crate::CATALOG;
 
 /// Between turns.
@@ -27,12 +27,7 @@ impl Latencies {
 
 pub(super) fn run(common: &Common, times: u32) -> Outcome {
     let mut world = common.world()?;
-    let plan = || plan_file(&world.pipeline(), &[], &CATALOG).plan;
-    let first = plan().ok_or_else(|| anyhow::anyhow!("the pipeline cannot be read"))?.running();
-    let options =
-        Options { workers: usize::from(common.workers), state: Some(world.dir.join("state")), ..Options::default() };
-    let engine = Engine::start(first, options)?;
-    engine.wait_ready()?;
+    let engine = start(&world, common)?;
     let begun = Instant::now();
     let (mut applied, mut refused, mut nothing, mut longest) = (0u32, 0u32, 0u32, 0.0f64);
     let mut took = Latencies::default();
@@ -95,7 +90,7 @@ pub(super) fn run(common: &Common, times: u32) -> Outcome {
         wrong.push(format!("{generations} plans are alive at the end"));
     }
     world.write_pipeline()?;
-    wrong.extend(checks::indexes(&world, &world.dir.join("state"))?);
+    wrong.extend(checks::indexes(&world, &world.state())?);
     let (mut before, mut during) = latencies(&world, quiet as usize)?;
     println!(
         "{applied} reloads, {nothing} without a difference, {refused} invalid files refused, in {:.0} s, {} workers, {} turns",

@@ -5,14 +5,12 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use serde_json::json;
-use turnflow_engine::plan::plan_file;
-use turnflow_engine::run::{Engine, Options};
+use turnflow_engine::component::Footprint;
 
 use super::super::Outcome;
 use super::super::bench::memory::resident;
 use super::world::World;
-use super::{Common, checks};
-use crate::CATALOG;
+use super::{Common, checks, start};
 
 /// What is asked for.
 pub(super) struct Load {
@@ -33,12 +31,8 @@ struct Sample {
 
 pub(super) fn run(common: &Common, load: &Load) -> Outcome {
     let mut world = common.world()?;
-    let plan = plan_file(&world.pipeline(), &[], &CATALOG).plan;
-    let plan = plan.ok_or_else(|| anyhow::anyhow!("the pipeline cannot be read"))?.running();
-    let state = world.dir.join("state");
-    let options = Options { workers: usize::from(common.workers), state: Some(state.clone()), ..Options::default() };
-    let engine = Engine::start(plan, options)?;
-    engine.wait_ready()?;
+    let state = world.state();
+    let engine = start(&world, common)?;
     let begun = Instant::now();
     let every = Duration::from_secs_f64((load.seconds as f64 / 60.0).clamp(0.5, 60.0));
     let (mut said, mut edited) = (0u64, 0u64);
@@ -120,7 +114,7 @@ fn sample(world: &World, state: &Path, seconds: f64, read: &mut usize) -> anyhow
     let mut latencies: Vec<f64> = text[..whole].lines().filter_map(latency).collect();
     latencies.sort_by(f64::total_cmp);
     let at = |share: f64| latencies.get(((latencies.len() as f64 - 1.0) * share) as usize).copied().unwrap_or_default();
-    let (files, bytes) = measure(state);
+    let Footprint { files, bytes } = Footprint::of(state);
     Ok(Sample {
         seconds,
         memory_mb: resident().map_or(f64::NAN, |memory| memory.now),
@@ -129,17 +123,6 @@ fn sample(world: &World, state: &Path, seconds: f64, read: &mut usize) -> anyhow
         median_ms: at(0.5),
         p99_ms: at(0.99),
     })
-}
-
-/// Files below a directory, and their bytes; they come and go meanwhile.
-fn measure(directory: &Path) -> (usize, u64) {
-    let mut sum = (0, 0);
-    for entry in std::fs::read_dir(directory).into_iter().flatten().flatten() {
-        let Ok(metadata) = entry.metadata() else { continue };
-        let (files, bytes) = if metadata.is_dir() { measure(&entry.path()) } else { (1, metadata.len()) };
-        sum = (sum.0 + files, sum.1 + bytes);
-    }
-    sum
 }
 
 /// One panel a series, each from zero.

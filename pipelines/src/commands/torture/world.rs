@@ -8,13 +8,18 @@ use std::path::{Path, PathBuf};
 use anyhow::Context;
 use serde_json::json;
 
-use super::random::Random;
+use super::Common;
+use crate::random::Random;
 
 const WORDS: &[&str] = &[
     "harbour", "ferry", "tide", "lamp", "keeper", "storm", "signal", "anchor", "rope", "chart", "compass", "gull",
     "island", "north", "wind", "sail", "boat", "net", "salt", "fog", "pier", "buoy", "deck", "mast",
 ];
 const CONVERSATIONS: usize = 12;
+/// Longer than clocks jump: a conversation that has been idle for so long is rightly forgotten.
+const IDLE_S: u64 = 400 * 86_400;
+/// What models gave that is remembered, at most: little enough that an hour's load reaches it.
+const MEMO_MB: u64 = 16;
 
 /// What the pipeline file says now.
 #[derive(Clone)]
@@ -32,6 +37,8 @@ struct Shape {
 pub(super) struct World {
     pub dir: PathBuf,
     pub random: Random,
+    /// Answers are revised.
+    pub live: bool,
     model: Option<PathBuf>,
     shape: Shape,
     turns: Vec<u32>,
@@ -40,19 +47,20 @@ pub(super) struct World {
 
 impl World {
     /// Makes the directory; with a model the pipeline may have a dense index.
-    pub fn new(dir: &Path, seed: u64, documents: usize, model: Option<PathBuf>) -> anyhow::Result<Self> {
+    pub fn new(dir: &Path, common: &Common, model: Option<PathBuf>) -> anyhow::Result<Self> {
         let dense = model.is_some();
         let shape = Shape { english: true, second: false, dense, sentences: 0, top: 10, passages: 2, in_flight: 64 };
         let mut world = Self {
             dir: dir.to_owned(),
-            random: Random::new(seed),
+            random: Random::new(common.seed),
+            live: common.live,
             model,
             shape,
             turns: vec![0; CONVERSATIONS],
             files: 0,
         };
         fs::create_dir_all(world.docs()).with_context(|| format!("cannot make `{}`", world.docs().display()))?;
-        for _ in 0..documents {
+        for _ in 0..common.documents {
             world.add()?;
         }
         fs::write(dir.join("turns.jsonl"), "")?;
@@ -62,6 +70,11 @@ impl World {
 
     fn docs(&self) -> PathBuf {
         self.dir.join("docs")
+    }
+
+    /// The state directory.
+    pub fn state(&self) -> PathBuf {
+        self.dir.join("state")
     }
 
     /// The pipeline file.
@@ -222,12 +235,14 @@ impl World {
             );
         }
         format!(
-            "Pipeline(\n    name: \"torture\",\n    conversations: (max_in_flight: {in_flight}),\n{models}    corpora: {{ \
+            "Pipeline(\n    name: \"torture\",\n    mode: {},\n    conversations: (max_in_flight: {in_flight}, idle_s: {IDLE_S}),\n    \
+             maintenance: (every_s: 60, memo_mb: {MEMO_MB}),\n{models}    corpora: {{ \
              \"docs\": Corpus(source: Directory(path: \"docs\"), chunk: {chunk}) }},\n    nodes: {{\n        \
              \"turns\": JsonLines(path: \"turns.jsonl\"),\n        \"query\": UserTurns(input: \"turns\", last: 2),\n\
              {nodes}        \"fused\": Rrf(inputs: [{}], top: {top}),\n        \"answer\": ExtractiveAnswer(input: \
              \"fused\", passages: {passages}),\n        \"out\": JsonLinesSink(input: \"answer\", path: \
              \"answers.jsonl\"),\n    }},\n)\n",
+            if self.live { "Live(standing: 200)" } else { "Once" },
             inputs.join(", ")
         )
     }

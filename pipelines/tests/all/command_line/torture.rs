@@ -35,6 +35,12 @@ fn killed_processes_embed_nothing_twice() {
 }
 
 #[test]
+fn killed_processes_revise_every_answer_once() {
+    torture("kill", &["--times", "8", "--documents", "12", "--live"]);
+    torture("kill", &["--times", "6", "--documents", "12", "--live", "--workers", "2", "--seed", "1"]);
+}
+
+#[test]
 fn reloads_under_load_lose_nothing() {
     torture("reload", &["--times", "25", "--documents", "15"]);
     torture("reload", &["--times", "15", "--documents", "15", "--workers", "2", "--seed", "1"]);

@@ -1,0 +1,135 @@
+//! An embedded file of tables (redb), whose commits are whole or not there: for what outlives
+//! the process.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use redb::Database;
+
+/// Bytes of a file that are held in memory; redb's own default is 1 GiB.
+const CACHE: usize = 16 << 20;
+
+/// Why a file of tables cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum DatabaseError {
+    /// It cannot be opened.
+    #[error("cannot open `{path}`: {source}")]
+    Open {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        source: redb::DatabaseError,
+    },
+    /// It cannot be written.
+    #[error("cannot write `{path}`: {source}")]
+    Write {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        source: Box<redb::Error>,
+    },
+}
+
+/// A file that is open.
+pub(crate) struct Tables {
+    path: PathBuf,
+    /// What it holds, for messages.
+    what: &'static str,
+    /// Absent after a failed write, which makes redb refuse all that follows: opened again then.
+    database: Mutex<Option<Arc<Database>>>,
+}
+
+impl Tables {
+    /// Opens a file, which is made if it is not there. One that is damaged is put aside and
+    /// begun anew.
+    pub fn open(path: &Path, what: &'static str) -> Result<Self, DatabaseError> {
+        let database = create(path, what)?;
+        Ok(Self { path: path.to_owned(), what, database: Mutex::new(Some(Arc::new(database))) })
+    }
+
+    /// The file.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// The open file.
+    pub fn database(&self) -> Result<Arc<Database>, DatabaseError> {
+        let mut database = self.database.lock();
+        match &*database {
+            Some(database) => Ok(database.clone()),
+            None => Ok(database.insert(Arc::new(create(&self.path, self.what)?)).clone()),
+        }
+    }
+
+    /// Reads or writes.
+    pub fn change<T>(&self, change: impl FnOnce(&Database) -> Result<T, redb::Error>) -> Result<T, DatabaseError> {
+        let database = self.database()?;
+        change(&database).map_err(|source| {
+            *self.database.lock() = None;
+            DatabaseError::Write { path: self.path.clone(), source: Box::new(source) }
+        })
+    }
+
+    /// Gives what is free back to the disk; nobody else may have the file.
+    pub fn compact(&mut self) -> Result<(), DatabaseError> {
+        let Some(database) = self.database.get_mut().as_mut().and_then(Arc::get_mut) else { return Ok(()) };
+        let path = self.path.clone();
+        let failed = |source: redb::CompactionError| DatabaseError::Write { path, source: Box::new(source.into()) };
+        database.compact().map(drop).map_err(failed)
+    }
+}
+
+fn create(path: &Path, what: &str) -> Result<Database, DatabaseError> {
+    let open = || Database::builder().set_cache_size(CACHE).create(path);
+    match open() {
+        // Also what a process that was killed while it made the file leaves.
+        Err(error @ (redb::DatabaseError::Storage(_) | redb::DatabaseError::UpgradeRequired(_)))
+            if is_damage(&error) && path.exists() =>
+        {
+            tracing::warn!(%error, path = %path.display(), "{what} cannot be read and is begun anew");
+            let moved = std::fs::rename(path, path.with_extension("redb.damaged"));
+            moved.map_err(redb::DatabaseError::from).and_then(|()| open())
+        }
+        other => other,
+    }
+    .map_err(|source| DatabaseError::Open { path: path.to_owned(), source })
+}
+
+/// Whether the file is at fault, and not its disk or its permissions.
+fn is_damage(error: &redb::DatabaseError) -> bool {
+    match error {
+        redb::DatabaseError::Storage(redb::StorageError::Io(error)) => {
+            matches!(error.kind(), std::io::ErrorKind::InvalidData | std::io::ErrorKind::UnexpectedEof)
+        }
+        _ => true,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_that_holds_no_tables_is_put_aside() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("turns.redb");
+        std::fs::write(&path, "not a store").unwrap();
+        Tables::open(&path, "a test").unwrap().change(|database| Ok(database.begin_write()?.commit()?)).unwrap();
+        assert_eq!(std::fs::read(directory.path().join("turns.redb.damaged")).unwrap(), b"not a store");
+        // One that is there and may not be used is left alone.
+        let error = Tables::open(directory.path(), "a test").err().unwrap();
+        assert!(matches!(error, DatabaseError::Open { .. }), "{error}");
+    }
+
+    #[test]
+    fn after_a_change_that_fails_it_is_opened_again() {
+        let directory = tempfile::tempdir().unwrap();
+        let tables = Tables::open(&directory.path().join("turns.redb"), "a test").unwrap();
+        let full =
+            |_: &Database| -> Result<(), redb::Error> { Err(redb::Error::Io(std::io::ErrorKind::StorageFull.into())) };
+        let error = tables.change(full).unwrap_err().to_string();
+        assert!(error.starts_with("cannot write `"), "{error}");
+        tables.change(|database| Ok(database.begin_write()?.commit()?)).unwrap();
+    }
+}
