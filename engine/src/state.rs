@@ -96,7 +96,7 @@ impl StateDirectory {
 }
 
 /// A name as a file's, whatever is in it.
-fn file_name(name: &str) -> String {
+pub fn file_name(name: &str) -> String {
     let safe: String =
         name.chars().map(|c| if c.is_ascii_alphanumeric() || "-_.".contains(c) { c } else { '_' }).collect();
     if safe == name && !name.starts_with('.') && name.len() < 100 {

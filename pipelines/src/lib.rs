@@ -9,6 +9,7 @@ pub mod models;
 pub mod random;
 pub mod replay;
 pub mod report;
+pub mod tags;
 pub mod testing;
 pub mod verify;
 

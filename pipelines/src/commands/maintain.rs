@@ -1,9 +1,10 @@
 //! `turnflow maintain`: everything that is stored, kept in shape now.
 
+use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use anyhow::anyhow;
+use anyhow::{Context, anyhow};
 use clap::Args;
 use serde_json::json;
 use turnflow_engine::component::{Footprint, Maintained};
@@ -11,6 +12,7 @@ use turnflow_engine::connector::Mode;
 use turnflow_engine::durable::Durable;
 use turnflow_engine::maintenance::{MaintenanceError, StoreName};
 use turnflow_engine::memo::{Memo, MemoLimits};
+use turnflow_engine::publish::Published;
 use turnflow_engine::run::{MaintenanceReport, Options};
 use turnflow_engine::state::StateDirectory;
 
@@ -29,9 +31,20 @@ pub struct MaintainArgs {
     pipeline: PipelineArgs,
     #[command(flatten)]
     engine: EngineArgs,
+    /// Remove indexes too that no retriever which leads to a sink reads; they are told of in any
+    /// case. Another index of the same kind is made anew if it is wanted again.
+    #[arg(long)]
+    unused: bool,
     /// Print one object with everything.
     #[arg(long)]
     json: bool,
+}
+
+/// An index that the pipeline does not name.
+struct Unused {
+    path: PathBuf,
+    footprint: Footprint,
+    removed: bool,
 }
 
 pub(super) fn run(args: &MaintainArgs) -> Outcome {
@@ -47,9 +60,18 @@ pub(super) fn run(args: &MaintainArgs) -> Outcome {
     let before = Footprint::of(&directory);
     let engine = start(plan, options)?;
     let mut report = engine.maintain();
+    let published = engine.epochs().current();
     engine.join()?;
+    let mut unused = Vec::new();
     {
-        let _held = StateDirectory::open(&directory)?;
+        let held = StateDirectory::open(&directory)?;
+        for path in unnamed(&held, &published).with_context(|| format!("cannot read `{}`", directory.display()))? {
+            let footprint = Footprint::of(&path);
+            if args.unused {
+                std::fs::remove_dir_all(&path).with_context(|| format!("cannot remove `{}`", path.display()))?;
+            }
+            unused.push(Unused { path, footprint, removed: args.unused });
+        }
         let expired = Memo::maintain(&directory, &memo).map_err(MaintenanceError::Memo).transpose();
         report.extend(expired.map(|outcome| (StoreName::Memo, outcome)));
         let expired = Durable::maintain(&directory, idle_s).map_err(MaintenanceError::Conversations).transpose();
@@ -57,15 +79,35 @@ pub(super) fn run(args: &MaintainArgs) -> Outcome {
     }
     let after = Footprint::of(&directory);
     if args.json {
-        println!("{:#}", as_json(&report, before, after));
+        println!("{:#}", as_json(&report, &unused, before, after));
     } else {
-        tell(&report, before, after);
+        tell(&report, &unused, before, after);
     }
     let failed = report.into_iter().find_map(|(_, outcome)| outcome.err());
     failed.map_or(Ok(()), |error| Err(Fault::Run(error.into())))
 }
 
-fn tell(report: &MaintenanceReport, before: Footprint, after: Footprint) {
+/// The directories of indexes that are not published.
+fn unnamed(state: &StateDirectory, published: &Published) -> std::io::Result<Vec<PathBuf>> {
+    let named: BTreeSet<PathBuf> = published
+        .corpora
+        .iter()
+        .flat_map(|(corpus, view)| view.indexes.keys().map(|key| state.index_path(corpus, key)))
+        .collect();
+    let mut unnamed = Vec::new();
+    let corpora = state.path().join("corpora");
+    if corpora.is_dir() {
+        for corpus in std::fs::read_dir(&corpora)? {
+            for index in std::fs::read_dir(corpus?.path())? {
+                unnamed.extend(Some(index?.path()).filter(|path| !named.contains(path)));
+            }
+        }
+    }
+    unnamed.sort();
+    Ok(unnamed)
+}
+
+fn tell(report: &MaintenanceReport, unused: &[Unused], before: Footprint, after: Footprint) {
     for (store, outcome) in report {
         match outcome {
             Ok(Maintained { before, after, took, did }) => {
@@ -73,6 +115,13 @@ fn tell(report: &MaintenanceReport, before: Footprint, after: Footprint) {
                 println!("{store}: {did}; {}, {:.1} s", change(*before, *after), took.as_secs_f64());
             }
             Err(error) => println!("{store}: failed: {error}"),
+        }
+    }
+    for Unused { path, footprint, removed } in unused {
+        let (path, bytes) = (path.display(), bytes(footprint.bytes));
+        match removed {
+            true => println!("removed, as no retriever reads it: {path}, {bytes}"),
+            false => println!("no retriever reads {path}, {bytes}; --unused removes it"),
         }
     }
     println!("the state directory: {}", change(before, after));
@@ -93,7 +142,7 @@ fn bytes(bytes: u64) -> String {
     }
 }
 
-fn as_json(report: &MaintenanceReport, before: Footprint, after: Footprint) -> serde_json::Value {
+fn as_json(report: &MaintenanceReport, unused: &[Unused], before: Footprint, after: Footprint) -> serde_json::Value {
     let print = |of: &Footprint| json!({"files": of.files, "bytes": of.bytes});
     let store = |(store, outcome): &(StoreName, Result<Maintained, MaintenanceError>)| {
         let (corpus, index) = match store {
@@ -113,5 +162,7 @@ fn as_json(report: &MaintenanceReport, before: Footprint, after: Footprint) -> s
         })
     };
     let stores: Vec<_> = report.iter().map(store).collect();
-    json!({"stores": stores, "before": print(&before), "after": print(&after)})
+    let unused: Vec<_> =
+        unused.iter().map(|of| json!({"path": of.path, "bytes": of.footprint.bytes, "removed": of.removed})).collect();
+    json!({"stores": stores, "unused": unused, "before": print(&before), "after": print(&after)})
 }

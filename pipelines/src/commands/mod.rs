@@ -30,6 +30,7 @@ mod output;
 mod progress;
 mod replay;
 mod run;
+mod tag;
 mod test;
 mod torture;
 mod trace;
@@ -94,6 +95,7 @@ enum Command {
     Calibrate(calibrate::CalibrateArgs),
     Verify(verify::VerifyArgs),
     Maintain(maintain::MaintainArgs),
+    Tag(tag::TagArgs),
     Replay(replay::ReplayArgs),
     Test(test::TestArgs),
     Docs(docs::DocsArgs),
@@ -228,6 +230,7 @@ pub fn main() -> ExitCode {
         Command::Calibrate(args) => calibrate::run(&args),
         Command::Verify(args) => verify::run(&args),
         Command::Maintain(args) => maintain::run(&args),
+        Command::Tag(args) => tag::run(&args),
         Command::Replay(args) => replay::run(&args),
         Command::Test(args) => test::run(&args),
         Command::Docs(args) => docs::run(&args),

@@ -2,14 +2,14 @@
 //! other settings, or with the answers that were given.
 
 use std::collections::HashMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use anyhow::anyhow;
 use clap::Args;
 use turnflow_engine::connector::Mode;
 use turnflow_engine::plan::Plan;
 use turnflow_engine::record::AnswerRecord;
-use turnflow_engine::run::Options;
+use turnflow_engine::run::{Options, default_state};
 use turnflow_engine::spec::Override;
 
 use super::answering::submit;
@@ -17,6 +17,7 @@ use super::{Fault, Outcome, PipelineArgs, start, write};
 use crate::replay::{
     Comparison, Log, Played, Recorded, Recorder, Sides, Turned, ends, part, read_answers, read_log, recorded,
 };
+use crate::tags::as_tagged;
 
 /// Play a recorded log through a pipeline; compare with another pipeline, or with its answers.
 ///
@@ -25,12 +26,11 @@ use crate::replay::{
 ///
 /// Compared with another pipeline (--against), or with the same one under other settings
 /// (--against-set), each turn whose hits or answer differ is shown with the first node of the
-/// graph whose value differs. Two states of a corpus are compared so:
+/// graph whose value differs. The documents as they were when `turnflow tag` kept them are
+/// compared with those of now, or of another tag, so:
 ///
-///   turnflow replay p.ron --log turns.jsonl --against-set 'corpora.docs.source.path="old.jsonl"'
-///
-/// An epoch of the past cannot be brought back: indexes keep what is in use now, by content, and
-/// not which passages there were at a time. Keep the documents, or a copy of them.
+///   turnflow replay p.ron --log turns.jsonl --against-tag monday
+///   turnflow replay p.ron --log turns.jsonl --tag monday --against-tag tuesday
 ///
 /// Compared with recorded answers (--answers), turns are told apart by query, hits and answer.
 /// Without anything to compare with, the answers are printed, one JSON object a line.
@@ -49,8 +49,17 @@ pub struct ReplayArgs {
     /// --set sets.
     #[arg(long = "against-set", value_name = "PATH=RON")]
     against_set: Vec<Override>,
+    /// Take the documents from this tag, not from the corpora as they are now.
+    #[arg(long, value_name = "TAG")]
+    tag: Option<String>,
+    /// Compare with the documents of this tag, through the pipeline to compare with.
+    #[arg(long, value_name = "TAG")]
+    against_tag: Option<String>,
+    /// The state directory that has the tags [default: .turnflow/NAME].
+    #[arg(long, value_name = "DIR")]
+    tags: Option<PathBuf>,
     /// Recorded answers to compare with, as a sink writes them.
-    #[arg(long, value_name = "ANSWERS", conflicts_with_all = ["against", "against_set"])]
+    #[arg(long, value_name = "ANSWERS", conflicts_with_all = ["against", "against_set", "against_tag"])]
     answers: Option<PathBuf>,
     /// Take indexes and remembered outputs from this state directory, and keep them there; both
     /// pipelines do, one after the other [default: in memory].
@@ -69,13 +78,15 @@ pub struct ReplayArgs {
 
 pub(super) fn run(args: &ReplayArgs) -> Outcome {
     let plan = args.pipeline.plan()?.running();
-    let other = match (&args.against, args.against_set.is_empty()) {
+    let state = args.tags.clone().unwrap_or_else(|| default_state(&plan.name));
+    let plan = tagged(plan, &state, args.tag.as_deref())?;
+    let other = match (&args.against, args.against_set.is_empty() && args.against_tag.is_none()) {
         (None, true) => None,
         (file, _) => {
             let set = if file.is_some() { Vec::new() } else { args.pipeline.set.clone() };
             let file = file.clone().unwrap_or_else(|| args.pipeline.file.clone());
             let set = [set, args.against_set.clone()].concat();
-            Some(PipelineArgs { file, set }.plan()?.running())
+            Some(tagged(PipelineArgs { file, set }.plan()?.running(), &state, args.against_tag.as_deref())?)
         }
     };
     let log = read_log(&args.log).map_err(|error| Fault::Told(error.into()))?;
@@ -85,17 +96,19 @@ pub(super) fn run(args: &ReplayArgs) -> Outcome {
     }
 
     let file = args.pipeline.file.display().to_string();
-    let (played, records) = play(plan, args, &log, file.clone())?;
+    let of = |tag: &Option<String>| tag.as_ref().map(|tag| format!(" as of `{tag}`")).unwrap_or_default();
+    let (played, records) = play(plan, args, &log, file.clone() + &of(&args.tag))?;
     let comparison = if let Some(other) = other {
         let name = match &args.against {
             Some(file) => file.display().to_string(),
+            None if args.against_set.is_empty() => file,
             None => {
                 let set: Vec<String> =
                     args.against_set.iter().map(|set| format!("{}={}", set.path, set.value)).collect();
                 format!("{file} with {}", set.join(", "))
             }
         };
-        let (other, _) = play(other, args, &log, name)?;
+        let (other, _) = play(other, args, &log, name + &of(&args.against_tag))?;
         between(&log, &played, &other)
     } else if let Some(then) = then {
         with_recorded(&log, &records, &then, args)
@@ -113,6 +126,15 @@ pub(super) fn run(args: &ReplayArgs) -> Outcome {
         write(path, &format!("{:#}\n", comparison.to_json()))?;
     }
     if args.fail_on_difference && !comparison.differing.is_empty() { Err(Fault::Input) } else { Ok(()) }
+}
+
+/// The plan with the documents of a tag.
+fn tagged(mut plan: Plan, state: &Path, tag: Option<&str>) -> Result<Plan, Fault> {
+    if let Some(tag) = tag {
+        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build()?;
+        runtime.block_on(as_tagged(&mut plan, state, tag)).map_err(|error| Fault::Told(error.into()))?;
+    }
+    Ok(plan)
 }
 
 /// Plays the log, and gives what came of it with the records that a sink would get.

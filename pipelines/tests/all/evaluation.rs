@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use serde_json::{Value, json};
 
 /// Answers every request by a function of what is asked, and counts them.
-fn server(reply: fn(&str) -> &'static str) -> (String, Arc<AtomicUsize>) {
+pub(crate) fn server(reply: fn(&str) -> &'static str) -> (String, Arc<AtomicUsize>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let url = format!("http://{}/v1", listener.local_addr().unwrap());
     let count = Arc::new(AtomicUsize::new(0));

@@ -114,3 +114,35 @@ fn answers_are_printed_and_compared_with_those_that_were_given() {
     fs::write(dir.path().join("empty.jsonl"), "").unwrap();
     replay(&["--log", "empty.jsonl"]).one_line(1, &["`empty.jsonl` has no user's turn"]);
 }
+
+#[test]
+fn documents_of_two_times_are_compared() {
+    let dir = directory();
+    let path = dir.path();
+    let tag = |arguments: &[&str]| run(path, &[&["tag", "p.ron", "--state", "state"], arguments].concat());
+    assert_eq!(tag(&["monday"]).good().out, "docs: 3 documents, 3 of them new or changed, 0 gone\n");
+    tag(&["monday"]).one_line(1, &["a tag `monday` already"]);
+    tag(&["a/b"]).one_line(1, &["`a/b` cannot be a tag"]);
+    fs::copy(path.join("new.jsonl"), path.join("docs.jsonl")).unwrap();
+    assert_eq!(tag(&["tuesday"]).good().out, "docs: 3 documents, 1 of them new or changed, 0 gone\n");
+    let listed = tag(&[]).good().out;
+    let names: Vec<&str> = listed.lines().filter_map(|line| line.split([' ', ',']).nth(1)).collect();
+    assert_eq!(names, ["monday", "tuesday"], "{listed}");
+    // As now, and as of a tag that is the same.
+    let (out, _) = compared(path, &["--against-tag", "tuesday", "--tags", "state"]);
+    assert_eq!(out, "3 turns: 3 the same, 0 differ\n");
+    // Two times: as between the two files.
+    let (out, json) = compared(path, &["--tag", "monday", "--against-tag", "tuesday", "--tags", "state"]);
+    assert_eq!((&json["turns"], &json["differ"]), (&3.into(), &3.into()), "{out}");
+    assert!(out.contains("p.ron as of `monday`") && out.contains("p.ron as of `tuesday`"), "{out}");
+    assert!(out.contains("- 2 island ("), "{out}");
+    let replay = ["replay", "p.ron", "--log", "log.jsonl", "--tags", "state"];
+    let unknown = run(path, &[&replay[..], &["--tag", "sunday"]].concat());
+    assert!(
+        unknown.code == Some(1) && unknown.err.contains("no tag `sunday`; it has `monday`, `tuesday`"),
+        "{unknown:?}"
+    );
+    assert_eq!(tag(&["monday", "--remove"]).good().out, "");
+    assert_eq!(tag(&["--json"]).good().out.lines().count(), 1);
+    tag(&["monday", "--remove"]).one_line(1, &["no tag `monday`"]);
+}

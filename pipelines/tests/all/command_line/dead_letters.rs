@@ -100,3 +100,43 @@ fn they_are_tried_again() {
     assert_eq!((&row["position"], &row["answered"]), (&"t:1".into(), &true.into()), "{told:?}");
     assert_eq!(read(path), []);
 }
+
+/// A turn whose language model is down is a letter that can be tried again when it is up.
+#[test]
+fn turns_that_failed_are_tried_again() {
+    let directory = directory();
+    let path = directory.path();
+    let pipeline = |url: &str| {
+        let text = format!(
+            r#"Pipeline(
+    failed_turns: DeadLetter,
+    retries: (attempts: 2, first_ms: 1),
+    models: {{ "llm": OpenAi(url: "{url}", model: "m", retries: 0) }},
+    corpora: {{ "docs": Corpus(source: JsonLines(path: "docs.jsonl"), chunk: Whole()) }},
+    nodes: {{
+        "turns": JsonLines(path: "turns.jsonl"),
+        "query": LastTurn(input: "turns"),
+        "hits": Bm25(input: "query", corpus: "docs", top: 5),
+        "answer": Generate(input: "hits", model: "llm"),
+        "out": JsonLinesSink(input: "answer", path: "out.jsonl"),
+    }},
+)"#
+        );
+        fs::write(path.join("written.ron"), text).unwrap();
+    };
+    // Nobody listens there.
+    pipeline("http://127.0.0.1:9/v1");
+    run(path, &["run", "written.ron", "--once", "--state", "state"]).good();
+    let failed = answers(&path.join("out.jsonl"));
+    assert!(failed.len() == 2 && failed.iter().all(|answer| answer.error.is_some()), "{failed:?}");
+    let letters = read(path);
+    let of_turns = letters.iter().filter(|(_, reason)| reason.starts_with("node `answer`: ")).count();
+    assert_eq!((letters.len(), of_turns), (4, 2), "{letters:?}");
+    let (url, _) = crate::evaluation::server(|_| "At noon [1].");
+    pipeline(&url);
+    let told = run(path, &["dead-letters", "written.ron", "--state", "state", "--retry", "--reason", "node"]).good();
+    assert!(told.err.contains("2 turns answered; 0 failed again"), "{told:?}");
+    let answered: Vec<_> = answers(&path.join("out.jsonl")).into_iter().skip(2).collect();
+    assert!(answered.len() == 2 && answered.iter().all(|answer| answer.answer.contains("At noon")), "{answered:?}");
+    assert_eq!(read(path).len(), 2);
+}

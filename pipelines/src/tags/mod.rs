@@ -1,0 +1,372 @@
+//! The documents of corpora as they were, under names: Lance datasets in the state directory,
+//! one a corpus, whose versions are tagged.
+//!
+//! Indexes keep what is in use now, and nothing of the past. What a tag keeps is documents; an
+//! index of them can be made at any time, and where the state directory still has an encoding
+//! it is not computed again. A new version holds only what differs from the newest before.
+
+mod source;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use arrow_array::cast::AsArray;
+use arrow_array::{ArrayRef, FixedSizeBinaryArray, LargeStringArray, RecordBatch, RecordBatchIterator, StringArray};
+use arrow_schema::{DataType, Field, Schema};
+use futures::TryStreamExt;
+use lance::Dataset;
+use lance::dataset::WriteParams;
+use turnflow_engine::component::CorpusSourceConfig;
+use turnflow_engine::connector::ConnectorError;
+use turnflow_engine::document::{Document, Markup};
+use turnflow_engine::plan::Plan;
+use turnflow_engine::state::file_name;
+
+use self::source::Tagged;
+pub use self::source::read;
+
+/// Documents of one write.
+const AT_ONCE: usize = 4096;
+/// Ids of one deletion.
+const IDS: usize = 500;
+
+/// Why a tag cannot be kept or read.
+#[derive(Debug, thiserror::Error)]
+pub enum TagError {
+    /// The corpus has no such tag.
+    #[error("corpus `{corpus}` has no tag `{tag}`{}", known(tags))]
+    Unknown {
+        /// The corpus.
+        corpus: String,
+        /// What was asked for.
+        tag: String,
+        /// Those that it has.
+        tags: Vec<String>,
+    },
+    /// The name is taken.
+    #[error("corpus `{corpus}` has a tag `{tag}` already: choose another name, or --remove it first")]
+    Taken {
+        /// The corpus.
+        corpus: String,
+        /// Its name.
+        tag: String,
+    },
+    /// A name that cannot be one.
+    #[error("`{0}` cannot be a tag: it has letters, digits, `-`, `_` and `.`, and begins and ends with none of `.`")]
+    Name(String),
+    /// The store is at fault.
+    #[error("cannot {action} in `{path}`: {reason}")]
+    Store {
+        /// As a verb.
+        action: &'static str,
+        /// The dataset.
+        path: PathBuf,
+        /// What Lance said.
+        reason: String,
+    },
+    /// The corpus cannot be read.
+    #[error("corpus `{corpus}`: {source}")]
+    Read {
+        /// The corpus.
+        corpus: String,
+        /// Why.
+        source: ConnectorError,
+    },
+}
+
+fn known(tags: &[String]) -> String {
+    match tags {
+        [] => ": it has none; `turnflow tag` keeps one".to_owned(),
+        tags => format!("; it has {}", tags.iter().map(|tag| format!("`{tag}`")).collect::<Vec<_>>().join(", ")),
+    }
+}
+
+/// A tag of a corpus.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Tag {
+    /// Its name.
+    pub name: String,
+    /// The dataset's version.
+    pub version: u64,
+    /// When it was made, as RFC 3339 says times.
+    pub made: String,
+}
+
+/// The tagged documents of one corpus.
+pub struct Tags {
+    corpus: String,
+    path: PathBuf,
+}
+
+/// What a new version came to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Kept {
+    /// Documents of the version.
+    pub documents: usize,
+    /// Those that were written.
+    pub written: usize,
+    /// Those that are not in it any more.
+    pub gone: usize,
+}
+
+type Hash = [u8; 32];
+
+fn hash(document: &Document) -> Hash {
+    let mut hasher = blake3::Hasher::new();
+    for part in [&*document.title, &*document.text, markup(document.markup)] {
+        hasher.update(&(part.len() as u64).to_le_bytes());
+        hasher.update(part.as_bytes());
+    }
+    *hasher.finalize().as_bytes()
+}
+
+fn markup(markup: Markup) -> &'static str {
+    match markup {
+        Markup::Plain => "plain",
+        Markup::Markdown => "markdown",
+    }
+}
+
+impl Tags {
+    /// Of a corpus, in a state directory.
+    pub fn of(state: &Path, corpus: &str) -> Self {
+        let path = state.join("documents").join(file_name(corpus)).with_extension("lance");
+        Self { corpus: corpus.to_owned(), path }
+    }
+
+    fn failed(&self, action: &'static str) -> impl Fn(lance::Error) -> TagError {
+        let path = self.path.clone();
+        move |error| TagError::Store { action, path: path.clone(), reason: error.to_string() }
+    }
+
+    async fn open(&self) -> Result<Option<Dataset>, TagError> {
+        if !self.path.exists() {
+            return Ok(None);
+        }
+        Dataset::open(&self.path.to_string_lossy()).await.map(Some).map_err(self.failed("open the documents"))
+    }
+
+    /// All tags, the oldest first.
+    ///
+    /// # Errors
+    ///
+    /// The store cannot be read.
+    pub async fn list(&self) -> Result<Vec<Tag>, TagError> {
+        let Some(dataset) = self.open().await? else { return Ok(Vec::new()) };
+        let tags = dataset.tags().list().await.map_err(self.failed("read the tags"))?;
+        let mut tags: Vec<Tag> = tags
+            .into_iter()
+            .map(|(name, of)| {
+                let made = of.created_at.map_or_else(String::new, |at| at.format("%Y-%m-%dT%H:%M:%SZ").to_string());
+                Tag { name, version: of.version, made }
+            })
+            .collect();
+        tags.sort_by(|a, b| (&a.made, a.version, &a.name).cmp(&(&b.made, b.version, &b.name)));
+        Ok(tags)
+    }
+
+    /// Whether a tag of this name can be made.
+    ///
+    /// # Errors
+    ///
+    /// The name is none, or taken.
+    pub async fn is_free(&self, name: &str) -> Result<(), TagError> {
+        let allowed = name.chars().all(|c| c.is_alphanumeric() || "-_.".contains(c));
+        if name.is_empty() || !allowed || name.starts_with('.') || name.ends_with('.') || name.ends_with(".lock") {
+            return Err(TagError::Name(name.to_owned()));
+        }
+        if self.list().await?.iter().any(|tag| tag.name == name) {
+            return Err(TagError::Taken { corpus: self.corpus.clone(), tag: name.to_owned() });
+        }
+        Ok(())
+    }
+
+    /// Keeps documents under a name.
+    ///
+    /// # Errors
+    ///
+    /// The name is none, or taken, or the store cannot be written.
+    pub async fn keep(&self, name: &str, documents: &BTreeMap<Arc<str>, Document>) -> Result<Kept, TagError> {
+        self.is_free(name).await?;
+        let mut dataset = self.open().await?;
+        let before = match &dataset {
+            Some(dataset) => self.hashes(dataset).await?,
+            None => BTreeMap::new(),
+        };
+        let new: Vec<(&Arc<str>, &Document, Hash)> = documents
+            .iter()
+            .map(|(id, document)| (id, document, hash(document)))
+            .filter(|(id, _, hash)| before.get(&***id) != Some(hash))
+            .collect();
+        let gone = before.keys().filter(|id| !documents.contains_key(id.as_str())).count();
+        let changed: BTreeSet<&str> = new.iter().map(|(id, ..)| &***id).collect();
+        let is_stale = |id: &&String| !documents.contains_key(id.as_str()) || changed.contains(id.as_str());
+        let stale: Vec<&String> = before.keys().filter(is_stale).collect();
+        if let Some(dataset) = &mut dataset {
+            for ids in stale.chunks(IDS) {
+                let ids: Vec<String> = ids.iter().map(|id| format!("'{}'", id.replace('\'', "''"))).collect();
+                let predicate = format!("id IN ({})", ids.join(", "));
+                dataset.delete(&predicate).await.map_err(self.failed("remove documents"))?;
+            }
+        }
+        if !new.is_empty() || dataset.is_none() {
+            let schema = schema();
+            let mut batches: Vec<_> = new.chunks(AT_ONCE).map(|part| batch(&schema, part)).collect();
+            if batches.is_empty() {
+                batches.push(Ok(RecordBatch::new_empty(schema.clone())));
+            }
+            let batches = RecordBatchIterator::new(batches, schema);
+            match &mut dataset {
+                Some(dataset) => {
+                    dataset.append(batches, None).await.map_err(self.failed("add documents"))?;
+                }
+                None => {
+                    let uri = self.path.to_string_lossy();
+                    let written = Dataset::write(batches, &*uri, Some(WriteParams::default())).await;
+                    dataset = Some(written.map_err(self.failed("write documents"))?);
+                }
+            }
+        }
+        if let Some(dataset) = &dataset {
+            dataset.tags().create(name, dataset.version().version).await.map_err(self.failed("name a version"))?;
+        }
+        Ok(Kept { documents: documents.len(), written: new.len(), gone })
+    }
+
+    /// Lets go of a tag, and of the documents that only it had.
+    ///
+    /// # Errors
+    ///
+    /// There is none of this name, or the store cannot be written.
+    pub async fn remove(&self, name: &str) -> Result<(), TagError> {
+        self.known(name).await?;
+        let Some(dataset) = self.open().await? else { return Ok(()) };
+        dataset.tags().delete(name).await.map_err(self.failed("remove a tag"))?;
+        let cleaned = dataset.cleanup_old_versions(chrono::TimeDelta::zero(), Some(true), Some(false));
+        cleaned.await.map(drop).map_err(self.failed("remove what no tag has"))
+    }
+
+    async fn known(&self, name: &str) -> Result<Tag, TagError> {
+        let tags = self.list().await?;
+        let names = tags.iter().map(|tag| tag.name.clone()).collect();
+        let tag = tags.into_iter().find(|tag| tag.name == name);
+        tag.ok_or_else(|| TagError::Unknown { corpus: self.corpus.clone(), tag: name.to_owned(), tags: names })
+    }
+
+    async fn hashes(&self, dataset: &Dataset) -> Result<BTreeMap<String, Hash>, TagError> {
+        let mut scan = dataset.scan();
+        scan.project(&["id", "hash"]).map_err(self.failed("read the documents"))?;
+        let mut batches = scan.try_into_stream().await.map_err(self.failed("read the documents"))?;
+        let mut all = BTreeMap::new();
+        while let Some(batch) = batches.try_next().await.map_err(self.failed("read the documents"))? {
+            let (ids, hashes) = (batch.column(0).as_string::<i32>(), batch.column(1).as_fixed_size_binary());
+            for at in 0..batch.num_rows() {
+                if let Ok(hash) = hashes.value(at).try_into() {
+                    all.insert(ids.value(at).to_owned(), hash);
+                }
+            }
+        }
+        Ok(all)
+    }
+
+    /// What reads the documents of a tag.
+    async fn source(&self, name: &str) -> Result<Box<dyn CorpusSourceConfig>, TagError> {
+        let Tag { name, version, .. } = self.known(name).await?;
+        Ok(Box::new(Tagged { path: self.path.clone(), tag: name, version }))
+    }
+}
+
+fn schema() -> Arc<Schema> {
+    Arc::new(Schema::new(vec![
+        Field::new("id", DataType::Utf8, false),
+        Field::new("hash", DataType::FixedSizeBinary(32), false),
+        Field::new("title", DataType::Utf8, false),
+        Field::new("text", DataType::LargeUtf8, false),
+        Field::new("markup", DataType::Utf8, false),
+    ]))
+}
+
+fn batch(
+    schema: &Arc<Schema>,
+    documents: &[(&Arc<str>, &Document, Hash)],
+) -> Result<RecordBatch, arrow_schema::ArrowError> {
+    let column = |of: fn(&Document) -> &str| -> ArrayRef {
+        Arc::new(StringArray::from_iter_values(documents.iter().map(|(_, document, _)| of(document))))
+    };
+    let ids = StringArray::from_iter_values(documents.iter().map(|(id, ..)| id));
+    let hashes = FixedSizeBinaryArray::try_from_iter(documents.iter().map(|(.., hash)| hash))?;
+    let texts = LargeStringArray::from_iter_values(documents.iter().map(|(_, document, _)| &*document.text));
+    let (titles, markups) = (column(|document| &document.title), column(|document| markup(document.markup)));
+    RecordBatch::try_new(schema.clone(), vec![Arc::new(ids), Arc::new(hashes), titles, Arc::new(texts), markups])
+}
+
+/// Puts a tag's documents in the place of every corpus's own.
+///
+/// # Errors
+///
+/// A corpus has no such tag.
+pub async fn as_tagged(plan: &mut Plan, state: &Path, tag: &str) -> Result<(), TagError> {
+    for corpus in &mut plan.corpora {
+        corpus.source = Tags::of(state, &corpus.name).source(tag).await?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn documents(all: &[(&str, &str)]) -> BTreeMap<Arc<str>, Document> {
+        let document = |(id, text): &(&str, &str)| {
+            let (id, text): (Arc<str>, Arc<str>) = ((*id).into(), (*text).into());
+            (id.clone(), Document { id, title: "A title".into(), text, markup: Markup::Markdown })
+        };
+        all.iter().map(document).collect()
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn a_version_is_what_differs_and_a_tag_is_all_of_it() {
+        let dir = tempfile::tempdir().unwrap();
+        let tags = Tags::of(dir.path(), "the docs");
+        assert_eq!(tags.list().await.unwrap(), []);
+        let unknown = tags.source("old").await.err().unwrap().to_string();
+        assert_eq!(unknown, "corpus `the docs` has no tag `old`: it has none; `turnflow tag` keeps one");
+        let first = documents(&[("a", "1"), ("it's", "2"), ("c", "3")]);
+        assert_eq!(tags.keep("old", &first).await.unwrap(), Kept { documents: 3, written: 3, gone: 0 });
+        let second = documents(&[("a", "1"), ("it's", "two"), ("d", "4")]);
+        assert_eq!(tags.keep("new", &second).await.unwrap(), Kept { documents: 3, written: 2, gone: 1 });
+        assert_eq!(tags.keep("same", &second).await.unwrap(), Kept { documents: 3, written: 0, gone: 0 });
+        let names: Vec<String> = tags.list().await.unwrap().into_iter().map(|tag| tag.name).collect();
+        assert_eq!(names.len(), 3);
+        for (name, expected) in [("old", &first), ("new", &second), ("same", &second)] {
+            let source = tags.source(name).await.unwrap();
+            let read = tokio::task::block_in_place(|| read("the docs", source.build()).unwrap());
+            assert_eq!(read, *expected, "{name}");
+        }
+        assert!(matches!(tags.keep("old", &first).await, Err(TagError::Taken { .. })));
+        assert!(matches!(tags.keep("no/name", &first).await, Err(TagError::Name(_))));
+        tags.remove("new").await.unwrap();
+        let told = tags.source("new").await.err().unwrap().to_string();
+        assert!(told.contains("it has `old`, `same`") || told.contains("it has `same`, `old`"), "{told}");
+        // What only that tag had is gone, what others have is not.
+        let read = |name: &'static str| {
+            let tags = &tags;
+            async move {
+                let source = tags.source(name).await.unwrap();
+                tokio::task::block_in_place(|| read("the docs", source.build()).unwrap())
+            }
+        };
+        assert_eq!((read("old").await, read("same").await), (first, second));
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn a_corpus_without_documents_can_be_kept() {
+        let dir = tempfile::tempdir().unwrap();
+        let tags = Tags::of(dir.path(), "docs");
+        assert_eq!(tags.keep("none", &BTreeMap::new()).await.unwrap().documents, 0);
+        assert_eq!(tags.keep("one", &documents(&[("a", "1")])).await.unwrap().written, 1);
+        let source = tags.source("none").await.unwrap();
+        assert!(tokio::task::block_in_place(|| read("docs", source.build()).unwrap()).is_empty());
+    }
+}

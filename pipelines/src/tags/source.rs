@@ -1,0 +1,103 @@
+//! Reading documents: those of a tag as a corpus's source, and those of any source.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use arrow_array::RecordBatch;
+use arrow_array::cast::AsArray;
+use crossbeam_channel::bounded;
+use futures::TryStreamExt;
+use lance::Dataset;
+use turnflow_engine::component::CorpusSourceConfig;
+use turnflow_engine::connector::{ConnectorError, CorpusEvent, CorpusOutput, CorpusSource, Mode, Stop};
+use turnflow_engine::dead_letter::DeadLetters;
+use turnflow_engine::document::{Document, Markup};
+
+use super::TagError;
+
+/// The documents of a tag.
+#[derive(Debug, Clone)]
+pub(super) struct Tagged {
+    pub path: PathBuf,
+    pub tag: String,
+    pub version: u64,
+}
+
+impl CorpusSourceConfig for Tagged {
+    fn explain(&self) -> String {
+        format!("tag: {:?}", self.tag)
+    }
+
+    fn build(&self) -> Box<dyn CorpusSource> {
+        Box::new(self.clone())
+    }
+}
+
+impl CorpusSource for Tagged {
+    fn run(self: Box<Self>, _: Mode, output: CorpusOutput) -> Result<(), ConnectorError> {
+        let path = self.path.to_string_lossy().into_owned();
+        let failed = |source| ConnectorError::Io { action: "read the documents in", path: path.clone(), source };
+        let lance = |error: lance::Error| failed(std::io::Error::other(error));
+        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).build().map_err(failed)?;
+        runtime.block_on(async {
+            let dataset = Dataset::open(&path).await.map_err(lance)?;
+            let dataset = dataset.checkout_version(self.version).await.map_err(lance)?;
+            let mut batches = dataset.scan().try_into_stream().await.map_err(lance)?;
+            while let Some(batch) = batches.try_next().await.map_err(lance)? {
+                let documents = documents(&batch)
+                    .ok_or_else(|| failed(std::io::Error::other("these are no documents of turnflow's")))?;
+                for document in documents {
+                    output.change(document.id.clone(), Some(document))?;
+                }
+            }
+            Ok::<(), ConnectorError>(())
+        })?;
+        output.commit()?;
+        Ok(output.ready()?)
+    }
+}
+
+fn documents(batch: &RecordBatch) -> Option<Vec<Document>> {
+    let text = |name: &str| batch.column_by_name(name)?.as_string_opt::<i32>();
+    let (ids, titles, markups) = (text("id")?, text("title")?, text("markup")?);
+    let texts = batch.column_by_name("text")?.as_string_opt::<i64>()?;
+    let document = |at| Document {
+        id: ids.value(at).into(),
+        title: titles.value(at).into(),
+        text: texts.value(at).into(),
+        markup: if markups.value(at) == "markdown" { Markup::Markdown } else { Markup::Plain },
+    };
+    Some((0..batch.num_rows()).map(document).collect())
+}
+
+/// All that a source has now, by id.
+///
+/// # Errors
+///
+/// The source cannot be read. What it cannot read of it is told in the log, and left out.
+pub fn read(corpus: &str, source: Box<dyn CorpusSource>) -> Result<BTreeMap<Arc<str>, Document>, TagError> {
+    let (sender, events) = bounded(1024);
+    let (_running, stop) = Stop::new();
+    let output = CorpusOutput::new(sender, Arc::new(|| {}), DeadLetters::counted(), corpus.into(), stop);
+    std::thread::scope(|scope| {
+        let reading = scope.spawn(move || source.run(Mode::Once, output));
+        let mut all = BTreeMap::new();
+        for event in events {
+            match event {
+                CorpusEvent::Change(id, Some(document)) => drop(all.insert(id, document)),
+                CorpusEvent::Change(id, None) => drop(all.remove(&id)),
+                CorpusEvent::Commit | CorpusEvent::Ready | CorpusEvent::End => {}
+            }
+        }
+        let failed = |source| TagError::Read { corpus: corpus.to_owned(), source };
+        match reading.join() {
+            Ok(read) => read.map(|()| all).map_err(failed),
+            Err(_) => Err(failed(ConnectorError::Io {
+                action: "read",
+                path: corpus.to_owned(),
+                source: std::io::Error::other("the source panicked"),
+            })),
+        }
+    })
+}

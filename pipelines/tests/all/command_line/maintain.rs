@@ -1,0 +1,38 @@
+//! `turnflow maintain`.
+
+use std::fs;
+
+use serde_json::Value;
+
+use super::{LEXICAL, directory, run};
+
+#[test]
+fn what_is_stored_is_kept_in_shape_and_what_nobody_reads_is_told() {
+    let directory = directory();
+    let path = directory.path();
+    let maintain = |more: &[&str]| {
+        let arguments = ["maintain", "lexical.ron", "--state", "state"];
+        run(path, &[&arguments[..], more].concat())
+    };
+    maintain(&[]).one_line(1, &["`state` is no state directory", "turnflow index"]);
+    for edit in 0..12 {
+        let row = format!("{{\"_id\": \"r{edit}\", \"text\": \"Row {edit} of the log of the pier.\"}}\n");
+        fs::write(path.join("docs.jsonl"), row).unwrap();
+        run(path, &["index", "lexical.ron", "--state", "state"]).good();
+    }
+    let told = maintain(&[]).good().out;
+    assert!(told.contains("the state directory: ") && !told.contains("no retriever"), "{told}");
+    let again: Value = serde_json::from_str(&maintain(&["--json"]).good().out).unwrap();
+    assert_eq!(again["unused"], Value::Array(Vec::new()));
+    assert!(again["stores"][0]["index"].as_str().unwrap().contains("bm25"), "{again}");
+
+    // Another tokenizer is another index, and the one before is read by nobody.
+    fs::write(path.join("lexical.ron"), LEXICAL.replace("corpus: \"docs\"", "corpus: \"docs\", tokenizer: Whitespace"))
+        .unwrap();
+    let told = maintain(&[]).good().out;
+    assert!(told.contains("no retriever reads ") && told.contains("--unused removes it"), "{told}");
+    let told = maintain(&["--unused"]).good().out;
+    assert!(told.contains("removed, as no retriever reads it: "), "{told}");
+    assert!(!maintain(&[]).good().out.contains("retriever"));
+    run(path, &["verify", "lexical.ron", "--state", "state"]).good();
+}
