@@ -1,6 +1,6 @@
 //! A sink as all workers and plans share it.
 
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -18,6 +18,8 @@ pub struct SinkHandle {
     mark: Mutex<Option<SinkMark>>,
     /// By key, where it stood before revisions that are not noted everywhere yet; the oldest first.
     held: Mutex<VecDeque<(Arc<str>, SinkMark)>>,
+    /// By key, answers that were withdrawn by an earlier process and are there again.
+    restored: Mutex<HashMap<Arc<str>, AnswerRecord>>,
     written: AtomicBool,
 }
 
@@ -26,7 +28,7 @@ impl SinkHandle {
     pub fn new(id: Arc<str>, mut sink: Box<dyn AnswerSink>) -> Self {
         let mark = sink.kept().map(|kept| kept.mark());
         let (kept, mark, sink) = (mark.is_some(), Mutex::new(mark), Mutex::new(sink));
-        Self { id, kept, mark, sink, held: Mutex::default(), written: false.into() }
+        Self { id, kept, mark, sink, held: Mutex::default(), restored: Mutex::default(), written: false.into() }
     }
 
     /// The node.
@@ -54,7 +56,16 @@ impl SinkHandle {
         if !self.kept {
             return None;
         }
-        self.sink.lock().kept()?.found(key)
+        let (text, revised) = {
+            let mut sink = self.sink.lock();
+            let kept = sink.kept()?;
+            (kept.found(key)?, kept.found(&AnswerRecord::delivery_key(key, 0, true)).is_some())
+        };
+        if revised {
+            // It may be that nothing stands in its place.
+            self.record(key);
+        }
+        Some(text)
     }
 
     /// The record of an answer that an earlier process has written, as it stands now.
@@ -64,8 +75,13 @@ impl SinkHandle {
     }
 
     /// The newest revision of an answer that an earlier process has written, behind this one.
+    /// Where that process has withdrawn an answer and was killed before it wrote what follows,
+    /// the same answer follows.
     pub fn newer(&self, known: &AnswerRecord) -> Option<AnswerRecord> {
         let mut sink = self.sink.lock();
+        if let Some(restored) = self.restored.lock().get(&known.key) {
+            return Some(restored.clone()).filter(|restored| restored.revision > known.revision);
+        }
         let kept = sink.kept()?;
         let mut newest: Option<AnswerRecord> = None;
         for revision in known.revision + 1.. {
@@ -74,7 +90,18 @@ impl SinkHandle {
                 None => break,
             }
         }
-        newest
+        let stands = newest.as_ref().unwrap_or(known);
+        let withdrawn = AnswerRecord::delivery_key(&stands.key, u64::from(stands.revision), true);
+        if kept.found(&withdrawn).is_none() {
+            return newest;
+        }
+        let restored = AnswerRecord { revision: stands.revision + 1, retracted: false, ..stands.clone() };
+        if let Err(error) = self.write(&mut **sink, &restored) {
+            tracing::error!(sink = %self.id, %error, key = %restored.key, "an answer stays withdrawn");
+            return newest;
+        }
+        self.restored.lock().insert(restored.key.clone(), restored.clone());
+        Some(restored)
     }
 
     /// Delivers an answer, unless an earlier process has.
@@ -84,6 +111,10 @@ impl SinkHandle {
         if sink.kept().is_some_and(|kept| kept.found(&key).is_some()) {
             return Ok(());
         }
+        self.write(&mut **sink, record)
+    }
+
+    fn write(&self, sink: &mut dyn AnswerSink, record: &AnswerRecord) -> Result<(), ConnectorError> {
         let delivered = sink.deliver(record);
         if let Some(kept) = sink.kept() {
             *self.mark.lock() = Some(kept.mark());

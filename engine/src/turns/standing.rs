@@ -89,9 +89,12 @@ impl Standing {
         if waits {
             state.waiting.push_back(turn.key.clone());
         }
-        while state.by_key.len() > (*standing / state.peers.max(1)).max(1) {
-            let Some(oldest) = state.oldest.pop_front() else { break };
-            state.remove(&oldest, shared);
+        let most = (*standing / state.peers.max(1)).max(1);
+        for _ in 0..state.oldest.len() {
+            if state.by_key.len() <= most {
+                break;
+            }
+            state.drop_oldest(shared);
         }
     }
 
@@ -113,9 +116,6 @@ impl Standing {
     pub fn load(&self, shared: &TurnsShared, index: usize, peers: usize) {
         self.0.borrow_mut().peers = peers;
         let Some(generation) = shared.generation() else { return };
-        if generation.mode == AnswerMode::Once {
-            return;
-        }
         let mut turns = shared.durable.standing();
         turns.retain(|stored| place_of(&stored.turn.key, peers) == index);
         turns.sort_by_key(|stored| stored.since);
@@ -130,7 +130,11 @@ impl Standing {
                     && let Some(newer) = sink.newer(record)
                 {
                     *record = newer;
+                    shared.durable.put_standing(&stored.turn.key, Some(stored.clone()));
                 }
+            }
+            if generation.mode == AnswerMode::Once {
+                continue;
             }
             let key = stored.turn.key.clone();
             state.oldest.push_back(key.clone());
@@ -222,14 +226,22 @@ impl State {
             AnswerMode::Once => 0,
         };
         let before = StoredConversation::now().saturating_sub(ttl_s);
-        while let Some(oldest) = self.oldest.front().cloned() {
-            match self.by_key.get(&oldest) {
-                Some(entry) if entry.stored.since >= before && ttl_s > 0 => return,
-                _ => {
-                    self.oldest.pop_front();
-                    self.remove(&oldest, shared);
-                }
+        for _ in 0..self.oldest.len() {
+            let oldest = self.oldest.front().and_then(|oldest| self.by_key.get(oldest));
+            if oldest.is_some_and(|entry| entry.stored.since >= before && ttl_s > 0) {
+                return;
             }
+            self.drop_oldest(shared);
+        }
+    }
+
+    /// One that is being answered again is known until that is done: a crash may come between
+    /// what is withdrawn and what follows.
+    fn drop_oldest(&mut self, shared: &TurnsShared) {
+        let Some(oldest) = self.oldest.pop_front() else { return };
+        match self.by_key.get(&oldest) {
+            Some(entry) if entry.in_flight => self.oldest.push_back(oldest),
+            _ => self.remove(&oldest, shared),
         }
     }
 }

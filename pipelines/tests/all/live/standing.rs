@@ -187,3 +187,30 @@ fn a_sink_has_a_mode_of_its_own() {
         assert!(given.len() == 1 && given[0].contains("at noon"), "{given:?}");
     }
 }
+
+/// As a kill between a retraction and what follows leaves it, where nothing has changed in the end.
+#[test]
+fn an_answer_that_was_withdrawn_by_a_killed_process_stands_again() {
+    for again in ["Live()", "Once"] {
+        let dir = tempfile::tempdir().unwrap();
+        let dir = dir.path();
+        fs::write(dir.join("docs.jsonl"), "{\"_id\": \"r\", \"text\": \"The ferry leaves at noon.\"}\n").unwrap();
+        fs::write(dir.join("turns.jsonl"), turn("c", 1, "When does the ferry leave?") + "\n").unwrap();
+        let once = |mode: &str| {
+            let engine = start(dir, &pipeline(mode, None), 1, Mode::Once);
+            until("the end", || engine.has_ended());
+            engine.join().unwrap();
+        };
+        once("Live()");
+        let first = answers(&dir.join("answers.jsonl")).pop().unwrap();
+        let withdrawn = AnswerRecord { retracted: true, ..first.clone() };
+        let lines: String = [&first, &withdrawn].map(|line| serde_json::to_string(line).unwrap() + "\n").concat();
+        fs::write(dir.join("answers.jsonl"), lines).unwrap();
+        for _ in 0..2 {
+            once(again);
+            let all = answers(&dir.join("answers.jsonl"));
+            assert_eq!(all.len(), 3, "{again}: {all:?}");
+            assert_eq!((all[2].revision, &all[2].answer, all[2].retracted), (1, &first.answer, false));
+        }
+    }
+}
