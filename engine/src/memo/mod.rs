@@ -16,6 +16,7 @@ mod store;
 use std::collections::{HashMap, HashSet};
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex};
@@ -46,6 +47,8 @@ struct Shared {
     store: Option<Store>,
     state: Mutex<State>,
     work: Condvar,
+    /// Bytes stored since the last expiry.
+    grown: AtomicU64,
 }
 
 /// An output in memory, and the day that is stored for it or will be.
@@ -88,7 +91,8 @@ impl Memo {
     pub fn open(directory: Option<&Path>) -> Result<Arc<Self>, DatabaseError> {
         let store = directory.map(|directory| Store::open(&directory.join("memo.redb"))).transpose()?;
         let durable = store.is_some();
-        let shared = Arc::new(Shared { store, state: Mutex::default(), work: Condvar::new() });
+        let shared =
+            Arc::new(Shared { store, state: Mutex::default(), work: Condvar::new(), grown: AtomicU64::new(0) });
         let for_thread = shared.clone();
         // Without a thread nothing is written, which costs only work.
         let writer = durable
@@ -160,6 +164,7 @@ impl Memo {
             let state = self.shared.state.lock();
             state.asked.contains(key) || state.unwritten.contains_key(key)
         };
+        self.shared.grown.store(0, Ordering::Relaxed);
         let expired = store.expire(limits, today(), asked)?;
         let mut did = Vec::new();
         if !expired.gone.is_empty() {
@@ -199,6 +204,11 @@ impl Memo {
             did.push("compacted".to_owned());
         }
         Ok(Some(Maintained { before, after, took: begun.elapsed(), did }))
+    }
+
+    /// Bytes of outputs that were stored since they were last looked through for what expires.
+    pub fn grown(&self) -> u64 {
+        self.shared.grown.load(Ordering::Relaxed)
     }
 
     /// How often a value was found, and how often not.
@@ -281,6 +291,8 @@ impl Shared {
             if let Err(error) = store.write(&entries, &asked, today()) {
                 tracing::warn!(%error, "what models gave could not be stored, and will be computed again");
             }
+            let bytes: usize = entries.values().map(|value| value.len()).sum();
+            self.grown.fetch_add(bytes as u64, Ordering::Relaxed);
             self.state.lock().unwritten.retain(|key, _| !entries.contains_key(key));
         }
     }

@@ -118,9 +118,11 @@ pub(super) async fn keep_in_shape(inner: Weak<Inner>) {
             }
         }
         let waited = memo.map_or(begun.elapsed() >= MEMO.1, |at| at.elapsed() >= MEMO.0);
-        if waited && settings.every_s > 0 {
+        let limits = MemoLimits::of(&settings);
+        // A load that would fill it in less than an hour is looked after more often.
+        let grown = limits.bytes > 0 && remembered.grown() > limits.bytes / 4;
+        if (waited || grown) && settings.every_s > 0 {
             memo = Some(Instant::now());
-            let limits = MemoLimits::of(&settings);
             let expired = tokio::task::spawn_blocking(move || remembered.expire(&limits)).await;
             if let Ok(Some(outcome)) = expired.map(|outcome| outcome.transpose()) {
                 journal.done(&StoreName::Memo, &outcome.map_err(MaintenanceError::Memo));
