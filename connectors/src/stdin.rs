@@ -103,6 +103,8 @@ impl TurnSource for Stdin {
     fn run(self: Box<Self>, _: Mode, output: TurnOutput) -> Result<(), ConnectorError> {
         let fault = |source| ConnectorError::Io { action: "read", path: "stdin".to_owned(), source };
         let input = &*self.input;
+        // What is typed cannot be read again.
+        output.caught_up();
         if let Some((reader, sender)) = input.reader.lock().take() {
             let reader = LineReader::new(reader, MAX_LINE_BYTES);
             thread::Builder::new().name("stdin".to_owned()).spawn(move || read(reader, &sender)).map_err(fault)?;

@@ -209,6 +209,7 @@ pub struct TurnOutput {
     name: Arc<str>,
     stop: Stop,
     resume: Option<Place>,
+    caught_up: Arc<AtomicBool>,
 }
 
 /// A turn with the place it came from.
@@ -233,13 +234,27 @@ impl TurnOutput {
         name: Arc<str>,
         stop: Stop,
     ) -> Self {
-        Self { sender, wake, dead, name, stop, resume: None }
+        Self { sender, wake, dead, name, stop, resume: None, caught_up: Arc::default() }
     }
 
     /// The same, for a source that is to go on behind this place.
     #[must_use]
     pub fn resuming(self, resume: Option<Place>) -> Self {
         Self { resume, ..self }
+    }
+
+    /// The same, telling here when it has caught up.
+    #[must_use]
+    pub(crate) fn telling(self, caught_up: Arc<AtomicBool>) -> Self {
+        Self { caught_up, ..self }
+    }
+
+    /// All that was there when the source started has been sent; to be said once or more often.
+    /// Until then a restart looks for answers where this one has begun to look.
+    pub fn caught_up(&self) {
+        if !self.caught_up.swap(true, Ordering::AcqRel) {
+            (self.wake)();
+        }
     }
 
     /// Behind which place to go on: everything up to it has been answered by an earlier
@@ -292,7 +307,8 @@ impl TurnOutput {
 
 /// Reads turns, in order within a conversation.
 pub trait TurnSource: Send {
-    /// Sends what is there; with [`Mode::Follow`] goes on until `output.stop()` is set.
+    /// Sends what is there, and says that it has `caught_up`; with [`Mode::Follow`] goes on
+    /// until `output.stop()` is set.
     fn run(self: Box<Self>, mode: Mode, output: TurnOutput) -> Result<(), ConnectorError>;
 }
 

@@ -62,6 +62,11 @@ impl Tables {
         }
     }
 
+    /// The open file, if a failed write has not closed it; for reads that can do without.
+    pub fn current(&self) -> Option<Arc<Database>> {
+        self.database.lock().clone()
+    }
+
     /// Reads or writes.
     pub fn change<T>(&self, change: impl FnOnce(&Database) -> Result<T, redb::Error>) -> Result<T, DatabaseError> {
         let database = self.database()?;

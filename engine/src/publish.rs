@@ -184,6 +184,7 @@ impl Epochs {
         }
         let mut view = CorpusView::clone(view);
         view.indexes.retain(|key, _| keys.contains(key));
+        view.versions.retain(|key, _| keys.contains(key));
         let mut trimmed = Published::clone(&state.current);
         trimmed.corpora.insert(corpus.into(), Arc::new(view));
         state.current = Arc::new(trimmed);
@@ -199,7 +200,11 @@ impl Epochs {
             return Ok(state.current.epoch);
         }
         let mut versions = state.versions.clone();
-        for (corpus, view) in &next.corpora {
+        // Of the others, what they have on the disk may be newer than their view.
+        let is_new = |(corpus, view): &(&Arc<str>, &Arc<CorpusView>)| {
+            state.current.corpora.get(*corpus).is_none_or(|old| !Arc::ptr_eq(old, view))
+        };
+        for (corpus, view) in next.corpora.iter().filter(is_new) {
             versions.insert(corpus.clone(), view.versions.clone());
         }
         if let Some(directory) = &self.directory {

@@ -120,11 +120,10 @@ impl Generation {
         Some(kept).filter(|kept| !kept.is_empty())
     }
 
-    /// What its live sinks have of a turn that an earlier process has answered.
+    /// What its sinks have of a turn that an earlier process has answered.
     fn records(&self, source: &str, key: &str) -> BTreeMap<Arc<str>, AnswerRecord> {
-        let sinks = self.kept_sinks(source).unwrap_or_default().into_iter();
-        let live = sinks.filter(|sink| self.live.contains(sink.id()));
-        live.filter_map(|sink| Some((sink.id().clone(), sink.record(key)?))).collect()
+        let sinks = self.kept_sinks(source).unwrap_or_default();
+        sinks.into_iter().filter_map(|sink| Some((sink.id().clone(), sink.record(key)?))).collect()
     }
 
     /// The answer that an earlier process has given to a turn, if it is in every sink.
@@ -153,6 +152,8 @@ pub struct SourceHandle {
     pub wake: WakeSlot,
     /// Wakes each worker's conversations.
     pub conversation_wakes: Mutex<Vec<WakeSlot>>,
+    /// All that was there at the start is in the channel.
+    pub caught_up: Arc<AtomicBool>,
     /// What of it is applied.
     pub ledger: Arc<Ledger>,
     /// All that it read is answered, on all workers.

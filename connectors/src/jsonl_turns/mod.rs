@@ -117,7 +117,9 @@ impl TurnSource for JsonLines {
     fn run(self: Box<Self>, mode: Mode, output: TurnOutput) -> Result<(), ConnectorError> {
         let mut tail = Tail::new(&self, &output);
         if !self.follow || mode == Mode::Once {
-            return tail.read_to_the_end();
+            tail.read_to_the_end()?;
+            output.caught_up();
+            return Ok(());
         }
         // Without a watch, for want of the directory or of watches, there is still the poll.
         let directory = directory_of(&self.path);

@@ -107,7 +107,10 @@ impl<'a> Tail<'a> {
             self.drain()?;
             let Some(log) = &self.open else { return Ok(()) };
             // Renamed away and not made again yet: the old file may still be written to.
-            let Ok(metadata) = fs::metadata(&self.source.path) else { return Ok(()) };
+            let Ok(metadata) = fs::metadata(&self.source.path) else {
+                self.output.caught_up();
+                return Ok(());
+            };
             if identity_of(&metadata) != log.identity {
                 // Its writer has gone over to the new file, so this is the end of the old.
                 self.drain()?;
@@ -121,6 +124,7 @@ impl<'a> Tail<'a> {
                     self.output.dead_beginning(&position, "the file was truncated within this line", start);
                 }
             } else {
+                self.output.caught_up();
                 return Ok(());
             }
             self.close();

@@ -21,6 +21,8 @@ struct State {
     batches: VecDeque<Batch>,
     /// Everything up to here is applied; with the sinks before anything behind it was written.
     low: Option<(Place, Marks)>,
+    /// The batches before this one have all that was there at the start.
+    replay_ends: Option<u64>,
 }
 
 struct Batch {
@@ -53,6 +55,19 @@ impl Ledger {
         // One record for the batch itself, until it is closed.
         state.batches.push_back(Batch { place: None, marks, open: 1 });
         state.first + state.batches.len() as u64 - 1
+    }
+
+    /// All that was there at the start is in batches.
+    pub fn caught_up(&self) {
+        let mut state = self.state.lock();
+        let next = state.first + state.batches.len() as u64;
+        state.replay_ends.get_or_insert(next);
+    }
+
+    /// Whether all that was there at the start is applied.
+    pub fn is_replayed(&self) -> bool {
+        let state = self.state.lock();
+        state.replay_ends.is_some_and(|end| state.first >= end)
     }
 
     /// A record is in the batch.
@@ -140,6 +155,23 @@ mod tests {
         ledger.tick(batch);
         assert_eq!(ledger.low(), Some((place(9), marks(30))));
         assert_eq!(ledger.low_since(&marks(50)), Some((place(9), marks(50))));
+    }
+
+    #[test]
+    fn it_is_replayed_when_what_was_there_is_applied() {
+        let ledger = Ledger::new("turns".into());
+        let batch = ledger.begin(marks(0));
+        ledger.read(batch, Some(&place(9)));
+        ledger.close(batch);
+        assert!(!ledger.is_replayed());
+        ledger.caught_up();
+        let later = ledger.begin(marks(0));
+        ledger.read(later, Some(&place(12)));
+        ledger.close(later);
+        ledger.caught_up();
+        assert!(!ledger.is_replayed());
+        ledger.tick(batch);
+        assert!(ledger.is_replayed(), "what came later does not count");
     }
 
     #[test]

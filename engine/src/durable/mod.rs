@@ -18,6 +18,7 @@ mod store;
 
 use std::collections::{BTreeMap, HashMap};
 use std::path::Path;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
@@ -107,6 +108,8 @@ pub struct Durable {
     work: Condvar,
     /// One commit at a time.
     committing: Mutex<()>,
+    /// Workers that have not taken over their standing turns yet.
+    loading: AtomicUsize,
 }
 
 #[derive(Default)]
@@ -129,7 +132,8 @@ impl Durable {
     /// The file cannot be written. One that is damaged is put aside and begun anew.
     pub fn open(directory: Option<&Path>) -> Result<Arc<Self>, StoreError> {
         let store = directory.map(|directory| Store::open(&directory.join("turns.redb"))).transpose()?;
-        Ok(Arc::new(Self { store, state: Mutex::default(), work: Condvar::new(), committing: Mutex::default() }))
+        let (state, committing, loading) = (Mutex::default(), Mutex::default(), AtomicUsize::new(0));
+        Ok(Arc::new(Self { store, state, work: Condvar::new(), committing, loading }))
     }
 
     /// Whether anything outlives the process.
@@ -173,7 +177,26 @@ impl Durable {
 
     /// Behind which marks of the sinks answers may be that nothing else knows of.
     pub fn marks(&self) -> Marks {
-        self.sinks().iter().filter_map(|sink| Some((sink.id().clone(), sink.since()?))).collect()
+        let mut marks = Marks::new();
+        for sink in self.sinks() {
+            // A reload may have put another in the place of one that still has turns.
+            let Some(mark) = sink.since() else { continue };
+            let lower = |there: &SinkMark| there.log == mark.log && there.length <= mark.length;
+            if !marks.get(sink.id()).is_some_and(lower) {
+                marks.insert(sink.id().clone(), mark);
+            }
+        }
+        marks
+    }
+
+    /// So many workers are about to take standing turns over.
+    pub fn begin_loading(&self, workers: usize) {
+        self.loading.store(workers, Ordering::Release);
+    }
+
+    /// One of them has.
+    pub fn loaded(&self) {
+        self.loading.fetch_sub(1, Ordering::AcqRel);
     }
 
     /// What a standing turn has in the sinks is noted.
@@ -213,6 +236,9 @@ impl Durable {
         let _one = self.committing.lock();
         let sinks = self.sinks();
         let ledgers: Vec<_> = self.state.lock().ledgers.iter().filter_map(Weak::upgrade).collect();
+        if self.loading.load(Ordering::Acquire) == 0 && ledgers.iter().all(|ledger| ledger.is_replayed()) {
+            sinks.iter().for_each(|sink| sink.replayed());
+        }
         let now = self.marks();
         // Before the conversations are taken: what is ticked off has been put.
         let low = |ledger: &Arc<Ledger>| Some((ledger.source().clone(), ledger.low_since(&now)?));
@@ -289,7 +315,7 @@ impl Durable {
     pub fn expire(&self, idle_s: u64) -> Result<(), StoreError> {
         let Some(store) = &self.store else { return Ok(()) };
         let _one = self.committing.lock();
-        let gone = store.expire(StoredConversation::now(), idle_s)?;
+        let gone = store.expire(StoredConversation::now(), idle_s)?.gone;
         if gone > 0 {
             tracing::info!(gone, "conversations have expired");
         }
@@ -313,9 +339,10 @@ impl Durable {
         let now = StoredConversation::now();
         let mut gone = 0;
         loop {
-            match store.expire(now, idle_s)? {
-                0 => break,
-                some => gone += some,
+            let expired = store.expire(now, idle_s)?;
+            gone += expired.gone;
+            if expired.changed == 0 {
+                break;
             }
         }
         store.compact()?;

@@ -16,6 +16,9 @@ pub struct SinkHandle {
     kept: bool,
     /// Apart from the sink, which may be waiting for its disk.
     mark: Mutex<Option<SinkMark>>,
+    /// While what an earlier process has left is read again: where its answers are looked for
+    /// (`None`: anywhere), so that the next process, if this one is killed, looks there too.
+    replay: Mutex<Option<Option<SinkMark>>>,
     /// By key, where it stood before revisions that are not noted everywhere yet; the oldest first.
     held: Mutex<VecDeque<(Arc<str>, SinkMark)>>,
     /// By key, answers that were withdrawn by an earlier process and are there again.
@@ -28,7 +31,16 @@ impl SinkHandle {
     pub fn new(id: Arc<str>, mut sink: Box<dyn AnswerSink>) -> Self {
         let mark = sink.kept().map(|kept| kept.mark());
         let (kept, mark, sink) = (mark.is_some(), Mutex::new(mark), Mutex::new(sink));
-        Self { id, kept, mark, sink, held: Mutex::default(), restored: Mutex::default(), written: false.into() }
+        Self {
+            id,
+            kept,
+            mark,
+            sink,
+            replay: Mutex::default(),
+            held: Mutex::default(),
+            restored: Mutex::default(),
+            written: false.into(),
+        }
     }
 
     /// The node.
@@ -47,8 +59,18 @@ impl SinkHandle {
         let mut sink = self.sink.lock();
         let Some(kept) = sink.kept() else { return Ok(true) };
         let goes_on = kept.recover(since)?;
-        *self.mark.lock() = Some(kept.mark());
+        let now = kept.mark();
+        let since = since.filter(|_| goes_on).cloned();
+        // Where nothing is behind it there is nothing to look for.
+        let all_known = since.as_ref().map_or(now.length == 0, |since| *since == now);
+        *self.replay.lock() = (!all_known).then_some(since);
+        *self.mark.lock() = Some(now);
         Ok(goes_on)
+    }
+
+    /// What an earlier process has left has been read again.
+    pub fn replayed(&self) {
+        *self.replay.lock() = None;
     }
 
     /// The text of an answer that an earlier process has written.
@@ -127,9 +149,13 @@ impl SinkHandle {
     /// The run begins.
     pub fn begin(&self) -> Result<(), ConnectorError> {
         let mut sink = self.sink.lock();
+        let length = |sink: &mut dyn AnswerSink| sink.kept().map(|kept| kept.mark());
+        let before = length(&mut **sink);
         sink.begin()?;
-        if let Some(kept) = sink.kept() {
-            *self.mark.lock() = Some(kept.mark());
+        let now = length(&mut **sink);
+        if now != before {
+            *self.replay.lock() = None;
+            *self.mark.lock() = now;
         }
         Ok(())
     }
@@ -153,6 +179,9 @@ impl SinkHandle {
     pub fn since(&self) -> Option<SinkMark> {
         // The mark first: what is held after that is behind it.
         let mark = self.mark();
+        if let Some(replay) = &*self.replay.lock() {
+            return replay.clone();
+        }
         self.held.lock().front().map(|(_, mark)| mark.clone()).or(mark)
     }
 
@@ -228,5 +257,14 @@ mod tests {
         assert_eq!(since(), 1);
         sink.release("2");
         assert_eq!(since(), 2);
+        // While a log is read again, from where it was looked.
+        let mark = SinkMark { log: "l".into(), length: 1 };
+        sink.recover(Some(&mark)).unwrap();
+        sink.deliver(&record).unwrap();
+        assert_eq!((since(), sink.mark().unwrap().length), (1, 3));
+        sink.replayed();
+        assert_eq!(since(), 3);
+        sink.recover(None).unwrap();
+        assert_eq!(sink.since(), None);
     }
 }

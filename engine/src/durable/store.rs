@@ -32,6 +32,13 @@ pub enum StoreError {
 
 pub(super) struct Store(Tables);
 
+/// Conversations that went, and those that were changed at all.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Expired {
+    pub gone: usize,
+    pub changed: usize,
+}
+
 impl Store {
     pub fn open(path: &Path) -> Result<Self, DatabaseError> {
         Ok(Self(Tables::open(path, "the file of checkpoints")?))
@@ -129,7 +136,7 @@ impl Store {
     /// Lets conversations go that were last used `idle_s` seconds before `now`, but for those
     /// that a restart would yet ask for: a source behind them is not checkpointed that far. What
     /// was used later than now, by a clock that has been put back since, was used now.
-    pub fn expire(&self, now: u64, idle_s: u64) -> Result<usize, DatabaseError> {
+    pub fn expire(&self, now: u64, idle_s: u64) -> Result<Expired, DatabaseError> {
         let before = now.saturating_sub(idle_s);
         let (mut gone, mut ahead) = (Vec::new(), Vec::new());
         if let Ok(transaction) = self.0.database()?.begin_read()
@@ -138,6 +145,9 @@ impl Store {
         {
             for (key, value) in all.flatten() {
                 let Ok(knows) = serde_json::from_slice::<StoredConversation>(value.value()) else { continue };
+                if gone.len() + ahead.len() >= EXPIRE_AT_ONCE {
+                    break;
+                }
                 if knows.used > now {
                     ahead.push((key.value().to_vec(), StoredConversation { used: now, ..knows }));
                     continue;
@@ -148,9 +158,6 @@ impl Store {
                     && self.source(&source).is_some_and(|checkpoint| checkpoint.place.order() >= knows.applied)
                 {
                     gone.push(key.value().to_vec());
-                }
-                if gone.len() + ahead.len() >= EXPIRE_AT_ONCE {
-                    break;
                 }
             }
         }
@@ -169,7 +176,7 @@ impl Store {
                 Ok(transaction.commit()?)
             })?;
         }
-        Ok(gone.len())
+        Ok(Expired { gone: gone.len(), changed: gone.len() + ahead.len() })
     }
 
     /// Gives what is free back to the disk; nobody else may have the file.
@@ -221,12 +228,12 @@ mod tests {
         let store = Store::open(&path).unwrap();
         assert_eq!(store.source("a"), Some(checkpoint(10)));
         assert_eq!(store.conversation("a", "old"), Some(knows(5, 10)));
-        assert_eq!(store.expire(60, 10).unwrap(), 1);
+        assert_eq!(store.expire(60, 10).unwrap(), Expired { gone: 1, changed: 3 });
         assert_eq!(store.conversation("a", "old"), None);
         assert!(store.conversation("a", "ahead").is_some() && store.conversation("a", "young").is_some());
         // The clock has been put back: what is ahead of it lives no longer than what is of now.
         assert_eq!(store.conversation("b", "x").unwrap().used, 60);
-        assert_eq!((store.expire(69, 10).unwrap(), store.expire(71, 10).unwrap()), (0, 1));
+        assert_eq!((store.expire(69, 10).unwrap().gone, store.expire(71, 10).unwrap().gone), (0, 1));
         assert!(store.conversation("a", "young").is_none() && store.conversation("b", "x").is_some());
         store.forget("a").unwrap();
         assert!(store.source("a").is_none() && store.conversation("a", "ahead").is_none());

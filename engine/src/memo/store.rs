@@ -79,7 +79,7 @@ impl Store {
 
     /// An output, and the day on which it was asked for before, if that is known.
     pub fn get(&self, key: &Key) -> Option<(Arc<[u8]>, u32)> {
-        let transaction = self.0.database().ok()?.begin_read().ok()?;
+        let transaction = self.0.current()?.begin_read().ok()?;
         // There is no table before the first write.
         let table = transaction.open_table(OUTPUTS).ok()?;
         let value: Arc<[u8]> = table.get(key).ok()??.value().into();

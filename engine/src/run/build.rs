@@ -187,6 +187,7 @@ impl Workshop {
             receiver: Mutex::new(Some(receiver)),
             wake: WakeSlot::default(),
             conversation_wakes: Mutex::default(),
+            caught_up: Arc::default(),
             ledger: Arc::new(Ledger::new(node.id.clone())),
             ended: AtomicBool::new(false),
         });
@@ -205,7 +206,8 @@ impl Workshop {
         let (stop_handle, stop) = Stop::new();
         let (for_output, wake) = (to.wake.clone(), to.wake);
         let wakes = Arc::new(move || for_output.wake());
-        let output = TurnOutput::new(to.sender, wakes, self.dead.clone(), handle.id.clone(), stop).resuming(resume);
+        let output = TurnOutput::new(to.sender, wakes, self.dead.clone(), handle.id.clone(), stop);
+        let output = output.resuming(resume).telling(handle.caught_up.clone());
         let mode = self.options.turns;
         self.thread(format!("node {}", handle.id), stop_handle, true, move || {
             let result = source.run(mode, output);

@@ -153,6 +153,7 @@ impl Crew {
         let local = Rc::new(Local::default());
         let mut sources: Vec<(Arc<SourceHandle>, ProbeHandle<u64>)> = Vec::new();
         local.load(shared, index, worker.peers());
+        shared.durable.loaded();
         let mut behind = self.catch_up.load(Ordering::Acquire);
         while !self.is_aborted() {
             for (command, told) in commands.try_iter() {

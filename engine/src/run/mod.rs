@@ -288,6 +288,8 @@ impl Engine {
         self.end_turns();
         self.inner.shop.crew.stop();
         let _reload = self.inner.reloading.lock();
+        // A reload may have come to its end meanwhile, with a source of its own.
+        self.end_turns();
         let mut running = self.inner.running.lock();
         let Running { sources, corpora, .. } = &mut *running;
         let mut threads: Vec<_> = sources.values_mut().filter_map(|source| source.source.as_mut()).collect();

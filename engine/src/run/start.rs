@@ -89,6 +89,7 @@ impl Engine {
             crew.catch_up();
         }
         crew.let_go();
+        shared.durable.begin_loading(options.workers.max(1));
         let workers = crew.start(&shared)?;
         // Standing turns look at each new epoch, which comes to be off the workers.
         let (mut epochs, woken) = (shared.epochs.subscribe(), crew.clone());
@@ -146,11 +147,11 @@ fn first(shop: &Workshop, plan: &Plan) -> Result<Running, RunError> {
     shared.generations.write().insert(1, generation.clone());
     if options.answer {
         crew.tell(&Command::Generation(generation.clone()));
-        // When nothing else can go wrong: one may begin by emptying its file.
+        let mut places = if shared.durable.is_kept() { resume(shop, &generation)? } else { BTreeMap::new() };
+        // When little else can go wrong: one may begin by emptying its file.
         for sink in sinks.values().flatten() {
             sink.begin().map_err(|source| RunError::Source { name: format!("node {}", sink.id()), source })?;
         }
-        let mut places = if shared.durable.is_kept() { resume(shop, &generation)? } else { BTreeMap::new() };
         for node in &plan.nodes {
             let NodeKind::Source(config) = &node.kind else { continue };
             let (handle, to) = shop.source(node);

@@ -20,6 +20,7 @@ use timely::dataflow::{Scope, StreamVec};
 use super::standing::revision;
 use super::{Generation, Local, RunningNode, TurnsShared};
 use crate::durable::SinkHandle;
+use crate::plan::AnswerMode;
 use crate::record::{AnswerRecord, HitRecord, Item, Stamp, Status, Value};
 
 /// Between attempts at a sink that fails.
@@ -49,6 +50,8 @@ pub(super) fn build<'s>(
     let activator = scope.activator_for(builder.operator_info().address);
     let id = node.id.clone();
     let (stamp, live) = (generation.stamp.clone(), generation.live.contains(&node.id));
+    // What can be looked into later is known even while it gets no revisions.
+    let noted = live || (generation.mode != AnswerMode::Once && sink.as_ref().is_some_and(|sink| sink.is_kept()));
     builder.build(move |_| {
         let mut queue: VecDeque<Entering> = VecDeque::new();
         move |_| {
@@ -57,7 +60,7 @@ pub(super) fn build<'s>(
                     let Some(capability) = time.retain_least(0) else { return };
                     for item in batches.flat_map(|batch| batch.drain(..)) {
                         let record = sink.as_ref().map(|_| record(&item, &stamp, shared.now_us()));
-                        let (records, then) = entering(&item, record, live, &id);
+                        let (records, then) = entering(&item, record, live, noted, &id);
                         queue.push_back(Entering { item, capability: capability.clone(), records, then });
                     }
                 });
@@ -97,11 +100,12 @@ fn entering(
     item: &Item,
     record: Option<AnswerRecord>,
     live: bool,
+    noted: bool,
     id: &Arc<str>,
 ) -> (VecDeque<AnswerRecord>, Option<AnswerRecord>) {
     let Some(record) = record else { return Default::default() };
     let Some(standing) = &item.turn.standing else {
-        let then = live.then(|| record.clone());
+        let then = noted.then(|| record.clone());
         return (VecDeque::from([record]), then);
     };
     match standing.get(id) {

@@ -26,13 +26,15 @@ pub(super) fn build<'s>(
     if receiver.is_some() {
         handle.wake.set(scope.worker().sync_activator_for(builder.operator_info().address.to_vec()));
     }
-    let ledger = handle.ledger.clone();
+    let (source, ledger) = (handle.clone(), handle.ledger.clone());
     builder.build(move |mut capabilities| {
         let mut capability = receiver.as_ref().and(capabilities.pop());
         capabilities.clear();
         move |_| {
             let (Some(receiver), Some(held)) = (&receiver, &mut capability) else { return };
             let mut output = output.activate();
+            // Before the channel is looked into: what it then has is all of it.
+            let caught_up = source.caught_up.load(Ordering::Acquire);
             let mut batch = None;
             let mut ended = false;
             while shared.outstanding.load(Ordering::Acquire) < shared.limits.read().max_in_flight {
@@ -56,6 +58,10 @@ pub(super) fn build<'s>(
             }
             if let Some(batch) = batch {
                 ledger.close(batch);
+            }
+            // One that was stopped has not caught up.
+            if (caught_up || ended && source.caught_up.load(Ordering::Acquire)) && receiver.is_empty() {
+                ledger.caught_up();
             }
             if ended {
                 capability = None;

@@ -62,7 +62,7 @@ impl Standing {
 
     fn put(&self, turn: &Arc<Turn>, mode: &AnswerMode, shared: &TurnsShared) {
         let mut state = self.0.borrow_mut();
-        let records = state.delivered.remove(&turn.sequence).unwrap_or_default();
+        let mut records = state.delivered.remove(&turn.sequence).unwrap_or_default();
         let AnswerMode::Live { standing, .. } = mode else {
             state.remove(&turn.key, shared);
             return;
@@ -71,6 +71,10 @@ impl Standing {
             // No sink has it any more.
             state.remove(&turn.key, shared);
             return;
+        }
+        // What a sink has that gets no revisions now is known for when it does again.
+        for (sink, record) in turn.standing.iter().flat_map(|standing| standing.iter()) {
+            records.entry(sink.clone()).or_insert_with(|| record.clone());
         }
         let newest = shared.epochs.current().epoch;
         let since = match state.by_key.get(&turn.key) {
@@ -226,11 +230,9 @@ impl State {
             AnswerMode::Once => 0,
         };
         let before = StoredConversation::now().saturating_sub(ttl_s);
-        for _ in 0..self.oldest.len() {
-            let oldest = self.oldest.front().and_then(|oldest| self.by_key.get(oldest));
-            if oldest.is_some_and(|entry| entry.stored.since >= before && ttl_s > 0) {
-                return;
-            }
+        let is_over = |entry: &Entry| ttl_s == 0 || entry.stored.since < before;
+        let over = self.oldest.iter().filter_map(|key| self.by_key.get(key)).take_while(|entry| is_over(entry));
+        for _ in 0..over.filter(|entry| !entry.in_flight).count() {
             self.drop_oldest(shared);
         }
     }
@@ -238,11 +240,9 @@ impl State {
     /// One that is being answered again is known until that is done: a crash may come between
     /// what is withdrawn and what follows.
     fn drop_oldest(&mut self, shared: &TurnsShared) {
-        let Some(oldest) = self.oldest.pop_front() else { return };
-        match self.by_key.get(&oldest) {
-            Some(entry) if entry.in_flight => self.oldest.push_back(oldest),
-            _ => self.remove(&oldest, shared),
-        }
+        let is_idle = |key: &Arc<str>| self.by_key.get(key).is_none_or(|entry| !entry.in_flight);
+        let oldest = self.oldest.iter().position(is_idle).and_then(|at| self.oldest.remove(at));
+        oldest.into_iter().for_each(|oldest| self.remove(&oldest, shared));
     }
 }
 

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, anyhow};
@@ -12,7 +13,7 @@ use turnflow_engine::connector::Mode;
 use turnflow_engine::durable::Durable;
 use turnflow_engine::maintenance::{MaintenanceError, StoreName};
 use turnflow_engine::memo::{Memo, MemoLimits};
-use turnflow_engine::publish::Published;
+use turnflow_engine::publish::CorpusView;
 use turnflow_engine::run::{MaintenanceReport, Options};
 use turnflow_engine::state::StateDirectory;
 
@@ -32,7 +33,7 @@ pub struct MaintainArgs {
     #[command(flatten)]
     engine: EngineArgs,
     /// Remove indexes too that no retriever which leads to a sink reads; they are told of in any
-    /// case. Another index of the same kind is made anew if it is wanted again.
+    /// case. Pipelines of one name share a state directory: what another reads is made anew then.
     #[arg(long)]
     unused: bool,
     /// Print one object with everything.
@@ -60,7 +61,8 @@ pub(super) fn run(args: &MaintainArgs) -> Outcome {
     let before = Footprint::of(&directory);
     let engine = start(plan, options)?;
     let mut report = engine.maintain();
-    let published = engine.epochs().current();
+    // By name alone: their readers have the models, and these the memo.
+    let published: Vec<(Arc<str>, Vec<String>)> = engine.epochs().current().corpora.iter().map(named).collect();
     engine.join()?;
     let mut unused = Vec::new();
     {
@@ -87,19 +89,21 @@ pub(super) fn run(args: &MaintainArgs) -> Outcome {
     failed.map_or(Ok(()), |error| Err(Fault::Run(error.into())))
 }
 
+fn named((corpus, view): (&Arc<str>, &Arc<CorpusView>)) -> (Arc<str>, Vec<String>) {
+    (corpus.clone(), view.indexes.keys().cloned().collect())
+}
+
 /// The directories of indexes that are not published.
-fn unnamed(state: &StateDirectory, published: &Published) -> std::io::Result<Vec<PathBuf>> {
-    let named: BTreeSet<PathBuf> = published
-        .corpora
-        .iter()
-        .flat_map(|(corpus, view)| view.indexes.keys().map(|key| state.index_path(corpus, key)))
-        .collect();
+fn unnamed(state: &StateDirectory, published: &[(Arc<str>, Vec<String>)]) -> std::io::Result<Vec<PathBuf>> {
+    let named: BTreeSet<PathBuf> =
+        published.iter().flat_map(|(corpus, keys)| keys.iter().map(|key| state.index_path(corpus, key))).collect();
     let mut unnamed = Vec::new();
     let corpora = state.path().join("corpora");
     if corpora.is_dir() {
-        for corpus in std::fs::read_dir(&corpora)? {
-            for index in std::fs::read_dir(corpus?.path())? {
-                unnamed.extend(Some(index?.path()).filter(|path| !named.contains(path)));
+        let directories = std::fs::read_dir(&corpora)?.flatten().map(|entry| entry.path()).filter(|path| path.is_dir());
+        for corpus in directories {
+            for index in std::fs::read_dir(corpus)? {
+                unnamed.extend(Some(index?.path()).filter(|path| path.is_dir() && !named.contains(path)));
             }
         }
     }

@@ -6,7 +6,7 @@ use serde_json::json;
 use turnflow_engine::run::default_state;
 
 use super::{Fault, Outcome, PipelineArgs};
-use crate::tags::{TagError, Tags, read};
+use crate::tags::{TagError, Tags, hold, read};
 
 /// Keep the documents of the corpora as they are now, under a name, for `turnflow replay`.
 ///
@@ -19,7 +19,8 @@ pub struct TagArgs {
     /// The name: letters, digits, `-`, `_` and `.`.
     #[arg(value_name = "TAG")]
     name: Option<String>,
-    /// Let go of the tag instead, and of the documents that only it has.
+    /// Let go of the tag instead, and of the documents that only it has; those of the newest
+    /// version stay as long as there is a tag.
     #[arg(long, requires = "name")]
     remove: bool,
     /// The state directory [default: .turnflow/NAME].
@@ -34,7 +35,7 @@ pub struct TagArgs {
 fn fault(error: TagError) -> Fault {
     match error {
         TagError::Unknown { .. } | TagError::Taken { .. } | TagError::Name(_) => Fault::Told(error.into()),
-        TagError::Store { .. } | TagError::Read { .. } => Fault::Run(error.into()),
+        TagError::Store { .. } | TagError::Read { .. } | TagError::Busy(_) => Fault::Run(error.into()),
     }
 }
 
@@ -58,14 +59,21 @@ pub(super) fn run(args: &TagArgs) -> Outcome {
         }
         return Ok(());
     };
+    let _held = hold(&state).map_err(fault)?;
     if args.remove {
-        let removed = tags.iter().map(|tags| runtime.block_on(tags.remove(name)));
-        return removed.collect::<Result<(), _>>().map_err(fault);
+        let removed: Vec<_> = tags.iter().map(|tags| runtime.block_on(tags.remove(name))).collect();
+        // One corpus may be younger than the tag.
+        let had = removed.iter().any(Result::is_ok);
+        let mut failed = removed.into_iter().filter_map(Result::err);
+        let failed = failed.find(|error| !(had && matches!(error, TagError::Unknown { .. })));
+        return failed.map_or(Ok(()), |error| Err(fault(error)));
     }
-    // All of them or none.
+    // What can go wrong goes wrong before the first is kept.
     tags.iter().try_for_each(|tags| runtime.block_on(tags.is_free(name))).map_err(fault)?;
-    for (corpus, tags) in plan.corpora.iter().zip(&tags) {
-        let documents = read(&corpus.name, corpus.source.build()).map_err(fault)?;
+    let all: Vec<_> = plan.corpora.iter().map(|corpus| read(&corpus.name, corpus.source.build())).collect();
+    for ((corpus, tags), documents) in
+        plan.corpora.iter().zip(&tags).zip(all.into_iter().collect::<Result<Vec<_>, _>>().map_err(fault)?)
+    {
         let kept = runtime.block_on(tags.keep(name, &documents)).map_err(fault)?;
         let (corpus, documents) = (&*corpus.name, kept.documents);
         let (written, gone) = (kept.written, kept.gone);

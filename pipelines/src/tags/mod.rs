@@ -53,8 +53,11 @@ pub enum TagError {
         tag: String,
     },
     /// A name that cannot be one.
-    #[error("`{0}` cannot be a tag: it has letters, digits, `-`, `_` and `.`, and begins and ends with none of `.`")]
+    #[error("`{0}` cannot be a tag: it has letters, digits, `-`, `_` and, between them, `.`")]
     Name(String),
+    /// Another process is at it.
+    #[error("another `turnflow tag` is at work on `{}`", .0.display())]
+    Busy(PathBuf),
     /// The store is at fault.
     #[error("cannot {action} in `{path}`: {reason}")]
     Store {
@@ -131,7 +134,7 @@ fn markup(markup: Markup) -> &'static str {
 impl Tags {
     /// Of a corpus, in a state directory.
     pub fn of(state: &Path, corpus: &str) -> Self {
-        let path = state.join("documents").join(file_name(corpus)).with_extension("lance");
+        let path = state.join("documents").join(format!("{}.lance", file_name(corpus)));
         Self { corpus: corpus.to_owned(), path }
     }
 
@@ -144,7 +147,12 @@ impl Tags {
         if !self.path.exists() {
             return Ok(None);
         }
-        Dataset::open(&self.path.to_string_lossy()).await.map(Some).map_err(self.failed("open the documents"))
+        match Dataset::open(&self.path.to_string_lossy()).await {
+            Ok(dataset) => Ok(Some(dataset)),
+            // As a process leaves it that is killed while it makes the first version.
+            Err(lance::Error::DatasetNotFound { .. }) => Ok(None),
+            Err(error) => Err(self.failed("open the documents")(error)),
+        }
     }
 
     /// All tags, the oldest first.
@@ -173,7 +181,8 @@ impl Tags {
     /// The name is none, or taken.
     pub async fn is_free(&self, name: &str) -> Result<(), TagError> {
         let allowed = name.chars().all(|c| c.is_alphanumeric() || "-_.".contains(c));
-        if name.is_empty() || !allowed || name.starts_with('.') || name.ends_with('.') || name.ends_with(".lock") {
+        let dots = name.starts_with('.') || name.ends_with('.') || name.contains("..");
+        if name.is_empty() || !allowed || dots || name.ends_with(".lock") {
             return Err(TagError::Name(name.to_owned()));
         }
         if self.list().await?.iter().any(|tag| tag.name == name) {
@@ -234,7 +243,8 @@ impl Tags {
         Ok(Kept { documents: documents.len(), written: new.len(), gone })
     }
 
-    /// Lets go of a tag, and of the documents that only it had.
+    /// Lets go of a tag, and of the documents that only it had, but for those of the newest
+    /// version, which the next is made from; with the last tag, all documents go.
     ///
     /// # Errors
     ///
@@ -243,6 +253,11 @@ impl Tags {
         self.known(name).await?;
         let Some(dataset) = self.open().await? else { return Ok(()) };
         dataset.tags().delete(name).await.map_err(self.failed("remove a tag"))?;
+        if self.list().await?.is_empty() {
+            let removed = std::fs::remove_dir_all(&self.path).map_err(|error| error.to_string());
+            let action = "remove the documents";
+            return removed.map_err(|reason| TagError::Store { action, path: self.path.clone(), reason });
+        }
         let cleaned = dataset.cleanup_old_versions(chrono::TimeDelta::zero(), Some(true), Some(false));
         cleaned.await.map(drop).map_err(self.failed("remove what no tag has"))
     }
@@ -301,6 +316,27 @@ fn batch(
     RecordBatch::try_new(schema.clone(), vec![Arc::new(ids), Arc::new(hashes), titles, Arc::new(texts), markups])
 }
 
+/// Keeps other processes from changing tags while it is there.
+///
+/// # Errors
+///
+/// Another process has it, or it cannot be made.
+pub fn hold(state: &Path) -> Result<std::fs::File, TagError> {
+    let directory = state.join("documents");
+    let path = directory.join("lock");
+    let failed = |error: std::io::Error| {
+        let (path, reason) = (path.clone(), error.to_string());
+        TagError::Store { action: "take the lock", path, reason }
+    };
+    std::fs::create_dir_all(&directory).map_err(failed)?;
+    let lock = std::fs::OpenOptions::new().create(true).truncate(false).write(true).open(&path).map_err(failed)?;
+    match lock.try_lock() {
+        Ok(()) => Ok(lock),
+        Err(std::fs::TryLockError::WouldBlock) => Err(TagError::Busy(directory)),
+        Err(std::fs::TryLockError::Error(error)) => Err(failed(error)),
+    }
+}
+
 /// Puts a tag's documents in the place of every corpus's own.
 ///
 /// # Errors
@@ -349,7 +385,7 @@ mod tests {
         tags.remove("new").await.unwrap();
         let told = tags.source("new").await.err().unwrap().to_string();
         assert!(told.contains("it has `old`, `same`") || told.contains("it has `same`, `old`"), "{told}");
-        // What only that tag had is gone, what others have is not.
+        // What others have is there.
         let read = |name: &'static str| {
             let tags = &tags;
             async move {
@@ -357,7 +393,22 @@ mod tests {
                 tokio::task::block_in_place(|| read("the docs", source.build()).unwrap())
             }
         };
-        assert_eq!((read("old").await, read("same").await), (first, second));
+        assert_eq!((read("old").await, read("same").await), (first.clone(), second));
+        for name in ["old", "same"] {
+            tags.remove(name).await.unwrap();
+        }
+        assert!(!tags.path.exists(), "with the last tag all goes");
+        // As a process leaves it that is killed at its first version.
+        std::fs::create_dir_all(tags.path.join("data")).unwrap();
+        assert_eq!(tags.list().await.unwrap(), []);
+        assert_eq!(tags.keep("again", &first).await.unwrap().written, 3);
+        // Names are told apart whatever is in them.
+        let other = Tags::of(dir.path(), "the docs.v2");
+        assert!(other.path != Tags::of(dir.path(), "the docs.v1").path && other.list().await.unwrap().is_empty());
+        let held = hold(dir.path()).unwrap();
+        assert!(matches!(hold(dir.path()), Err(TagError::Busy(_))));
+        drop(held);
+        hold(dir.path()).unwrap();
     }
 
     #[tokio::test(flavor = "multi_thread")]

@@ -210,7 +210,8 @@ impl Reload<'_> {
         let durable = &self.shop.shared.durable;
         let (handle, to) = self.shop.source(node);
         if let Some(place) = &resume {
-            // All before it is answered, so what comes is behind what sinks have.
+            // Of a source that was there, all before it is answered, so what comes is behind what
+            // sinks have; of one that an earlier process had, so far as its checkpoint says.
             handle.ledger.resume(place.clone(), durable.marks());
         }
         durable.add_source(&handle.ledger);

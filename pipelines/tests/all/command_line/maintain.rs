@@ -4,7 +4,7 @@ use std::fs;
 
 use serde_json::Value;
 
-use super::{LEXICAL, directory, run};
+use super::{LEXICAL, directory, real_model, run};
 
 #[test]
 fn what_is_stored_is_kept_in_shape_and_what_nobody_reads_is_told() {
@@ -35,4 +35,18 @@ fn what_is_stored_is_kept_in_shape_and_what_nobody_reads_is_told() {
     assert!(told.contains("removed, as no retriever reads it: "), "{told}");
     assert!(!maintain(&[]).good().out.contains("retriever"));
     run(path, &["verify", "lexical.ron", "--state", "state"]).good();
+}
+
+#[test]
+fn what_models_gave_is_looked_after_too() {
+    let directory = directory();
+    let path = directory.path();
+    let Some(real) = real_model(path) else { return };
+    let with = |arguments: &[&str]| {
+        let real = real.iter().map(String::as_str);
+        run(path, &arguments.iter().copied().chain(real).collect::<Vec<_>>())
+    };
+    with(&["run", "answering.ron", "--once", "--state", "state"]).good();
+    let told = with(&["maintain", "answering.ron", "--state", "state"]).good().out;
+    assert!(told.contains("memo.redb: ") && told.contains("turns.redb: "), "{told}");
 }

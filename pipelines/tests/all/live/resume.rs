@@ -136,3 +136,34 @@ fn a_log_that_was_rotated_while_nothing_ran_is_read_to_its_end() {
     engine.join().unwrap();
     assert_eq!(queries(dir), ["ferry", "ferry noon", "ferry noon harbour"]);
 }
+
+/// A kill lost the last checkpoint, and the next process ended before it could read the log again.
+#[test]
+fn a_process_that_reads_nothing_again_forgets_nothing() {
+    let dir = place();
+    let dir = dir.path();
+    let (kept, log) = (dir.join("state/turns.redb"), dir.join("turns.jsonl"));
+    say(dir, "c", 1, "ferry");
+    assert_eq!(once(dir), 1);
+    fs::copy(&kept, dir.join("before")).unwrap();
+    say(dir, "c", 2, "noon");
+    say(dir, "d", 1, "harbour");
+    assert_eq!(once(dir), 2);
+    fs::copy(dir.join("before"), &kept).unwrap();
+    for _ in 0..2 {
+        // As where the log's volume is not mounted yet.
+        fs::create_dir_all(dir.join("hidden")).unwrap();
+        fs::rename(&log, dir.join("hidden/turns")).unwrap();
+        let engine = start(dir, Mode::Follow);
+        engine.wait_ready().unwrap();
+        engine.stop();
+        engine.join().unwrap();
+        fs::rename(dir.join("hidden/turns"), &log).unwrap();
+    }
+    assert_eq!(once(dir), 0, "all of it has been answered");
+    assert_eq!(queries(dir).len(), 3);
+    // And once it has been read again, what is looked for begins behind it.
+    say(dir, "d", 2, "noon");
+    assert_eq!(once(dir), 1);
+    assert_eq!(queries(dir)[3], "harbour noon");
+}
