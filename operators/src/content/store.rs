@@ -3,7 +3,7 @@
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 
 use arrow_array::builder::FixedSizeBinaryBuilder;
 use arrow_array::cast::AsArray;
@@ -11,8 +11,10 @@ use arrow_array::{Array, ArrayRef, RecordBatch, RecordBatchIterator};
 use arrow_schema::{DataType, Field, Schema};
 use futures::TryStreamExt;
 use lance::Dataset;
+use lance::dataset::builder::DatasetBuilder;
 use lance::dataset::optimize::{CompactionOptions, compact_files};
 use lance::dataset::{WriteMode, WriteParams};
+use lance::session::Session;
 use turnflow_engine::component::{Encoding, Footprint, IndexError, MaintenanceLimits};
 use turnflow_engine::document::ContentHash;
 
@@ -22,6 +24,11 @@ const MOST_APPENDS: usize = 256;
 const FEW_APPENDS: usize = 4;
 /// Rows of a file, at least and at most, whatever the limit in bytes.
 const ROWS_A_FILE: std::ops::RangeInclusive<u64> = 1024..=1 << 20;
+
+/// What Lance remembers of files, in bytes. Each edit is a version with files of its own, none
+/// of which is read again; by default, up to a gigabyte would be kept of them.
+const CACHE: usize = 8 << 20;
+static SESSION: LazyLock<Arc<Session>> = LazyLock::new(|| Arc::new(Session::new(CACHE, CACHE, Arc::default())));
 
 /// What a model makes of a text, as a column of a dataset.
 pub(crate) trait Stored: Clone + Send + Sync + 'static {
@@ -48,7 +55,8 @@ pub(super) async fn read<V: Stored>(
     dimension: usize,
     mut row: impl FnMut(ContentHash, V),
 ) -> Result<Dataset, IndexError> {
-    let dataset = Dataset::open(uri).await.map_err(failed("open the dataset"))?;
+    let dataset = DatasetBuilder::from_uri(uri).with_session(SESSION.clone()).load().await;
+    let dataset = dataset.map_err(failed("open the dataset"))?;
     let mut batches = dataset.scan().try_into_stream().await.map_err(failed("scan"))?;
     while let Some(batch) = batches.try_next().await.map_err(failed("scan"))? {
         let column = |name| batch.column_by_name(name).ok_or_else(|| arrow(format!("there is no column `{name}`")));
@@ -197,7 +205,7 @@ impl<V: Stored> Store<V> {
             }
             _ => {
                 let mode = if self.dataset.is_some() { mode } else { WriteMode::Create };
-                let parameters = WriteParams { mode, ..WriteParams::default() };
+                let parameters = WriteParams { mode, session: Some(SESSION.clone()), ..WriteParams::default() };
                 let written = Dataset::write(batches, uri.as_str(), Some(parameters)).await;
                 self.dataset = Some(written.map_err(failed("write vectors"))?);
             }
