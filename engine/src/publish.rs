@@ -272,6 +272,8 @@ pub struct CorpusProgress {
     pub prepared: AtomicU64,
     /// Contents that a model was asked for, once for each index that asks one.
     pub embedded: AtomicU64,
+    /// The source's commits that are read, cut and prepared.
+    pub passed: AtomicU64,
     /// Epochs that were published because of it.
     pub publications: AtomicU64,
 }

@@ -15,15 +15,14 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::{mpsc, oneshot, watch};
 
+use super::chunks::{Changes, Chunks, contents_of, difference};
 use super::prepare::Preparing;
 use super::{CorpusState, RETRY};
 use crate::component::{Delta, Index, IndexError, Maintained, MaintenanceLimits, Prepare};
-use crate::document::{Chunk, Content};
+use crate::document::Chunk;
 use crate::maintenance::MaintenanceError;
 use crate::publish::{CorpusView, Epochs};
 use crate::wake::WakeSlot;
-
-pub(super) type Changes = Vec<(Arc<Chunk>, isize)>;
 
 /// To whom a feed's progress is told.
 #[derive(Clone)]
@@ -97,65 +96,6 @@ struct Slot {
     reader: Option<Arc<dyn Any + Send + Sync>>,
 }
 
-/// All chunks of a feed.
-#[derive(Default)]
-struct Chunks {
-    by_id: BTreeMap<Arc<str>, Arc<Chunk>>,
-    /// Chunks of each document that has any.
-    documents: BTreeMap<Arc<str>, usize>,
-}
-
-impl Chunks {
-    fn absorb(&mut self, changes: Changes) -> Delta {
-        let mut delta = Delta::default();
-        let (removed, added): (Vec<_>, Vec<_>) = changes.into_iter().partition(|(_, diff)| *diff < 0);
-        for (chunk, _) in removed {
-            if self.by_id.get(&chunk.id).is_some_and(|old| *old == chunk) {
-                self.by_id.remove(&chunk.id);
-                if let Some(count) = self.documents.get_mut(&chunk.document) {
-                    *count -= 1;
-                    if *count == 0 {
-                        self.documents.remove(&chunk.document);
-                    }
-                }
-                delta.removed.push(chunk);
-            }
-        }
-        for (chunk, _) in added {
-            *self.documents.entry(chunk.document.clone()).or_default() += 1;
-            self.by_id.insert(chunk.id.clone(), chunk.clone());
-            delta.added.push(chunk);
-        }
-        delta
-    }
-
-    fn whole(&self) -> Delta {
-        Delta { added: self.by_id.values().cloned().collect(), removed: Vec::new(), whole: true }
-    }
-
-    fn view<'a>(&self, slots: impl Iterator<Item = &'a Slot>) -> CorpusView {
-        let mut view =
-            CorpusView { documents: self.documents.len(), chunks: self.by_id.len(), ..CorpusView::default() };
-        for slot in slots {
-            view.indexes.extend(slot.reader.clone().map(|reader| (slot.key.clone(), reader)));
-            view.versions.extend(slot.index.version().map(|version| (slot.key.clone(), version)));
-        }
-        view
-    }
-}
-
-/// What makes the chunks of `new` of those of `old`.
-fn difference(old: &BTreeMap<Arc<str>, Arc<Chunk>>, new: &BTreeMap<Arc<str>, Arc<Chunk>>) -> Delta {
-    let lacks = |one: &BTreeMap<Arc<str>, Arc<Chunk>>, chunk: &&Arc<Chunk>| {
-        one.get(&chunk.id).is_none_or(|other| !Arc::ptr_eq(other, chunk) && other != *chunk)
-    };
-    Delta {
-        added: new.values().filter(|chunk| lacks(old, chunk)).cloned().collect(),
-        removed: old.values().filter(|chunk| lacks(new, chunk)).cloned().collect(),
-        whole: false,
-    }
-}
-
 /// Has the indexes of one corpus.
 pub(super) struct Keeper {
     corpus: Arc<str>,
@@ -212,7 +152,7 @@ impl Keeper {
                 Job::Changes(report, changes, commits) => self.changes(report, changes, commits).await,
                 Job::Chunks(reply) => {
                     let chunks = self.feeds.entry(self.active).or_default();
-                    let _ = reply.send(chunks.by_id.values().cloned().collect());
+                    let _ = reply.send(chunks.all());
                 }
                 Job::Switch { feed, added, reply, published } => self.switch(feed, added, reply, published).await,
                 Job::Barrier(reply) => drop(reply.send(())),
@@ -282,7 +222,7 @@ impl Keeper {
             slot.apply(&delta, &self.preparing).await?;
             tracing::debug!(corpus = %self.corpus, index = %slot.key, took = ?begun.elapsed(), "applied");
         }
-        let epoch = self.epochs.publish(&self.corpus, chunks.view(self.slots.iter()))?;
+        let epoch = self.epochs.publish(&self.corpus, view(chunks, self.slots.iter()))?;
         self.preparing.progress.publications.fetch_add(1, Ordering::Relaxed);
         self.whole = false;
         Ok(epoch)
@@ -361,7 +301,7 @@ impl Keeper {
         let (Some(chunks), Some(before)) = (self.feeds.get(&target), self.feeds.get(&self.active)) else {
             return Err(IndexError::Feed);
         };
-        let delta = if self.whole { chunks.whole() } else { difference(&before.by_id, &chunks.by_id) };
+        let delta = if self.whole { chunks.whole() } else { difference(before, chunks) };
         let nothing = !delta.whole && delta.added.is_empty() && delta.removed.is_empty();
         self.whole = true;
         for slot in &mut self.slots {
@@ -373,13 +313,12 @@ impl Keeper {
         for AddedIndex { key, index, filled } in added {
             let joined = index.preparation();
             let mut slot = Slot { key, index, joined, reader: None };
-            let filled: BTreeMap<Arc<str>, Arc<Chunk>> =
-                filled.into_iter().map(|chunk| (chunk.id.clone(), chunk)).collect();
-            let delta = if filled.is_empty() { chunks.whole() } else { difference(&filled, &chunks.by_id) };
+            let filled = Chunks::of(filled);
+            let delta = if filled.is_empty() { chunks.whole() } else { difference(&filled, chunks) };
             slot.apply(&delta, &self.preparing).await?;
             joining.push(slot);
         }
-        Ok(chunks.view(self.slots.iter().chain(&*joining)))
+        Ok(view(chunks, self.slots.iter().chain(&*joining)))
     }
 }
 
@@ -394,112 +333,16 @@ impl Slot {
     }
 }
 
-/// The contents of chunks, each once.
-pub(super) fn contents_of(chunks: &[Arc<Chunk>]) -> Vec<Content> {
-    let by_hash: BTreeMap<_, _> = chunks.iter().map(|chunk| (chunk.hash, chunk)).collect();
-    by_hash.into_iter().map(|(hash, chunk)| Content { hash, chunk: chunk.clone() }).collect()
+/// What readers of an epoch get of these chunks.
+fn view<'a>(chunks: &Chunks, slots: impl Iterator<Item = &'a Slot>) -> CorpusView {
+    let (documents, chunks) = chunks.counts();
+    let mut view = CorpusView { documents, chunks, ..CorpusView::default() };
+    for slot in slots {
+        view.indexes.extend(slot.reader.clone().map(|reader| (slot.key.clone(), reader)));
+        view.versions.extend(slot.index.version().map(|version| (slot.key.clone(), version)));
+    }
+    view
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::document::ContentHash;
-
-    fn chunk(id: &str, text: &str) -> Arc<Chunk> {
-        Arc::new(Chunk {
-            id: id.into(),
-            document: id.into(),
-            title: "".into(),
-            text: text.into(),
-            hash: ContentHash(*blake3::hash(text.as_bytes()).as_bytes()),
-        })
-    }
-
-    /// An index that has no room while it is told so.
-    struct Full(Arc<std::sync::atomic::AtomicBool>);
-
-    impl Index for Full {
-        fn apply<'a>(
-            &'a mut self,
-            _: &'a Delta,
-        ) -> futures::future::BoxFuture<'a, Result<Arc<dyn Any + Send + Sync>, IndexError>> {
-            let full = self.0.load(Ordering::Acquire);
-            Box::pin(async move { if full { Err(IndexError::Feed) } else { Ok(Arc::new(()) as _) } })
-        }
-    }
-
-    /// What cannot be published is tried again, and keeps nobody waiting meanwhile: a reload may
-    /// be the cure.
-    #[test]
-    fn what_fails_keeps_nobody_waiting() {
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
-        runtime.block_on(async {
-            let full = Arc::new(std::sync::atomic::AtomicBool::new(false));
-            let epochs = Arc::new(Epochs::open(None).unwrap());
-            let dead = crate::dead_letter::DeadLetters::counted();
-            let preparing = Preparing { corpus: "docs".into(), dead, progress: Arc::default() };
-            let index = || Box::new(Full(full.clone())) as Box<dyn Index>;
-            let indexes = vec![("a".to_owned(), index()), ("b".to_owned(), index())];
-            let keeper = Keeper::new("docs".into(), 1, indexes, epochs.clone(), preparing);
-            let (jobs, todo) = mpsc::unbounded_channel();
-            tokio::spawn(keeper.run(todo));
-            let (state, mut told) = watch::channel(CorpusState::Loading);
-            let report = Report { feed: 1, state: Arc::new(state), wake: WakeSlot::default() };
-            let barrier = async || {
-                let (reply, done) = oneshot::channel();
-                jobs.send(Job::Barrier(reply)).unwrap();
-                done.await.unwrap();
-            };
-            jobs.send(Job::Changes(report.clone(), vec![(chunk("a", "1"), 1)], 1)).unwrap();
-            barrier().await;
-            assert_eq!(*told.borrow_and_update(), CorpusState::Ready { commits: 1, epoch: 1 });
-
-            // It is tried again, and comes in the end.
-            full.store(true, Ordering::Release);
-            jobs.send(Job::Changes(report.clone(), vec![(chunk("b", "1"), 1)], 2)).unwrap();
-            barrier().await;
-            assert_eq!(epochs.current().epoch, 1);
-            full.store(false, Ordering::Release);
-            told.changed().await.unwrap();
-            assert_eq!(*told.borrow_and_update(), CorpusState::Ready { commits: 2, epoch: 2 });
-
-            // A switch that gets through has all that could not be published.
-            full.store(true, Ordering::Release);
-            jobs.send(Job::Changes(report, vec![(chunk("c", "1"), 1)], 3)).unwrap();
-            barrier().await;
-            full.store(false, Ordering::Release);
-            let (reply, view) = oneshot::channel();
-            let (published, switched) = oneshot::channel();
-            jobs.send(Job::Switch { feed: None, added: Vec::new(), reply, published: switched }).unwrap();
-            let view = view.await.unwrap().unwrap();
-            assert_eq!((view.chunks, view.indexes.len()), (3, 2));
-            epochs.switch(2, vec![("docs".into(), view)], |_| true).unwrap();
-            published.send(true).unwrap();
-            barrier().await;
-            assert_eq!(*told.borrow_and_update(), CorpusState::Ready { commits: 3, epoch: 3 });
-
-            // An index that goes is let go of, in the epoch that is.
-            jobs.send(Job::Keep(BTreeSet::from(["b".to_owned()]))).unwrap();
-            barrier().await;
-            let current = epochs.current();
-            assert_eq!(current.epoch, 3);
-            assert_eq!(current.corpora["docs"].indexes.keys().collect::<Vec<_>>(), ["b"]);
-        });
-    }
-
-    #[test]
-    fn a_difference_has_what_came_what_went_and_both_sides_of_what_changed() {
-        let of = |chunks: &[(&str, &str)]| {
-            let mut all = Chunks::default();
-            all.absorb(chunks.iter().map(|(id, text)| (chunk(id, text), 1)).collect());
-            all
-        };
-        let (old, new) = (of(&[("a", "1"), ("b", "1"), ("c", "1")]), of(&[("b", "2"), ("c", "1"), ("d", "1")]));
-        let delta = difference(&old.by_id, &new.by_id);
-        let ids = |chunks: &[Arc<Chunk>]| chunks.iter().map(|chunk| chunk.id.to_string()).collect::<Vec<_>>();
-        assert_eq!(
-            (ids(&delta.added), ids(&delta.removed)),
-            (vec!["b".into(), "d".into()], vec!["a".into(), "b".into()])
-        );
-    }
-}
+mod tests;

@@ -7,6 +7,7 @@
 //! again. Publication waits until everything up to a commit is prepared; meanwhile turns
 //! read the epoch before.
 
+mod chunks;
 mod documents;
 mod keeper;
 mod prepare;
@@ -26,9 +27,10 @@ use timely::dataflow::operators::Exchange as _;
 use timely::dataflow::{ProbeHandle, Scope};
 use tokio::sync::{mpsc, oneshot, watch};
 
+use self::chunks::contents_of;
 use self::documents::documents;
 pub use self::keeper::AddedIndex;
-use self::keeper::{Job, Keeper, Upkeep, contents_of};
+use self::keeper::{Job, Keeper, Upkeep};
 use self::prepare::prepare;
 pub use self::prepare::{Preparations, Preparing};
 use self::publish::publish;

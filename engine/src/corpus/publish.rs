@@ -3,6 +3,7 @@
 use std::cell::Cell;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use differential_dataflow::VecCollection;
 use timely::dataflow::channels::pact::Exchange;
@@ -32,6 +33,7 @@ pub(super) fn publish<'s>(
     if first {
         shared.publish_wake.set(scope.worker().sync_activator_for(address));
     }
+    let progress = shared.progress.clone();
     let (jobs, state) = (shared.jobs.clone(), shared.state.subscribe());
     let report = Report { feed: shared.feed, state: shared.state.clone(), wake: shared.publish_wake.clone() };
     builder.build(move |mut capabilities| {
@@ -45,6 +47,7 @@ pub(super) fn publish<'s>(
             prepared.for_each_stamp(|_, _| {});
             let Some(held) = &mut capability else { return };
             let complete = complete_until(&frontiers[0].frontier().to_owned(), &frontiers[1].frontier().to_owned());
+            progress.passed.store(complete, Ordering::Relaxed);
             let published = match &*state.borrow() {
                 CorpusState::Ready { commits, .. } => Some(*commits),
                 CorpusState::Loading => None,

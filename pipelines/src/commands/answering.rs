@@ -8,12 +8,12 @@ use anyhow::anyhow;
 use serde_json::{Map, json};
 use turnflow_engine::connector::{Mode, SourcedTurn};
 use turnflow_engine::plan::Plan;
-use turnflow_engine::record::{Answer, Hit, Item, Speaker, TurnRecord, Utterance, Value};
+use turnflow_engine::record::{Answer, Hit, Item, Speaker, TurnRecord, Value};
 use turnflow_engine::run::{Engine, Options};
 
 use super::trace::describe;
 use super::{EngineArgs, Fault, progress, start};
-use crate::eval::tasks::{self, Task};
+use crate::eval::tasks::Task;
 
 /// What a task came to.
 #[derive(Default)]
@@ -130,16 +130,9 @@ pub(super) fn submit(engine: Engine, turns: &[SourcedTurn]) -> Result<(), Fault>
 /// conversation of its own here, named by the task.
 fn turn(task: &Task) -> SourcedTurn {
     let (question, before) = match task.input.split_last() {
-        Some((last, before)) => (last.text.as_str(), before),
+        Some((last, before)) => (&*last.text, before),
         None => ("", &[][..]),
     };
-    let history = before.iter().map(|utterance| Utterance {
-        speaker: match utterance.speaker {
-            tasks::Speaker::User => Speaker::User,
-            tasks::Speaker::Agent => Speaker::Agent,
-        },
-        text: utterance.text.as_str().into(),
-    });
     SourcedTurn {
         record: TurnRecord {
             conversation_id: task.id.as_str().into(),
@@ -152,7 +145,7 @@ fn turn(task: &Task) -> SourcedTurn {
             extra: Map::from_iter([("contexts".to_owned(), json!(task.contexts))]),
         },
         position: task.id.clone(),
-        history: Some(history.collect()),
+        history: Some(before.to_vec()),
         place: None,
     }
 }

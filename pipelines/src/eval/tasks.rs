@@ -11,26 +11,9 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
+pub use turnflow_engine::record::{Speaker, Utterance};
+
 use super::trec::lines;
-
-/// Who said something.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Speaker {
-    /// The person asking.
-    User,
-    /// The system, or whoever answered in its place when the task was recorded.
-    Agent,
-}
-
-/// One thing said in a conversation.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Utterance {
-    /// Who said it.
-    pub speaker: Speaker,
-    /// The words, as they were recorded.
-    pub text: String,
-}
 
 /// One question to answer, with the conversation before it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -186,7 +169,7 @@ impl Line {
             question_types: Many::list(self.question_type),
             multi_turn: Many::list(self.multi_turn),
             contexts: self.contexts.unwrap_or_default().into_iter().map(Context::id).collect(),
-            target: self.target.or_else(|| Some(self.targets?.into_iter().next()?.text)),
+            target: self.target.or_else(|| Some(self.targets?.into_iter().next()?.text.to_string())),
             id,
         })
     }
@@ -211,13 +194,13 @@ fn utterances(text: &str) -> Vec<Utterance> {
     let mut said: Vec<Utterance> = Vec::new();
     for line in text.lines() {
         match (marked(line), said.last_mut()) {
-            (Some((speaker, text)), _) => said.push(Utterance { speaker, text }),
-            (None, Some(last)) => last.text = format!("{}\n{line}", last.text),
+            (Some((speaker, text)), _) => said.push(Utterance { speaker, text: text.into() }),
+            (None, Some(last)) => last.text = format!("{}\n{line}", last.text).into(),
             (None, None) => break,
         }
     }
     if said.is_empty() {
-        said.push(Utterance { speaker: Speaker::User, text: text.to_owned() });
+        said.push(Utterance { speaker: Speaker::User, text: text.into() });
     }
     said
 }
@@ -286,7 +269,7 @@ mod tests {
         assert_eq!(beir.input, [Utterance { speaker: Speaker::User, text: "why?".into() }]);
         assert_eq!((marked.conversation_id.as_str(), marked.turn), ("c", 3));
         assert_eq!(marked.input[1], Utterance { speaker: Speaker::Agent, text: "two\nlines".into() });
-        assert_eq!(marked.input[2].text, "three");
+        assert_eq!(&*marked.input[2].text, "three");
         assert_eq!((published.turn, published.target.as_deref()), (4, Some("t")));
         assert_eq!((published.answerability.as_deref(), published.contexts[0].as_str()), (Some("ANSWERABLE"), "d"));
         assert_eq!(published.question_types, ["Opinion", "How-To"]);

@@ -121,14 +121,20 @@ fn observer(last: String, open: Open, ends: Sender<(String, Outcome)>) -> turnfl
 }
 
 impl Asked {
-    /// Starts the pipeline; a turn's outcome is complete with the value of its last node.
+    /// Starts the pipeline and waits until it is ready.
     pub fn start(plan: Plan, options: Options) -> Self {
+        let this = Self::begin(plan, options);
+        this.engine.wait_ready().unwrap();
+        this
+    }
+
+    /// Starts the pipeline; a turn's outcome is complete with the value of its last node.
+    pub fn begin(plan: Plan, options: Options) -> Self {
         let last = plan.nodes.iter().rev().find(|node| node.output.is_some()).unwrap().id.to_string();
         let (sender, ends) = channel();
         let observer = observer(last, Arc::default(), sender);
         let options = Options { manual_turns: true, sinks: false, observer: Some(observer), ..options };
         let engine = Engine::start(plan, options).unwrap();
-        engine.wait_ready().unwrap();
         Self { engine, ends, asked: 0 }
     }
 

@@ -80,7 +80,7 @@ pub async fn rate(
     response: &Response,
 ) -> Result<f64, Trouble> {
     let (question, before) = match task.input.split_last() {
-        Some((last, before)) => (last.text.as_str(), before),
+        Some((last, before)) => (&*last.text, before),
         None => ("", &[][..]),
     };
     let prompt = template(RATING, PLACES)?.fill(&[

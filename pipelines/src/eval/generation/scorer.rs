@@ -138,7 +138,7 @@ impl Scorer {
     pub async fn score(&self, task: &Task, response: &Response, left_out: &[(&'static str, &'static str)]) -> Scored {
         let answerability = Answerability::of(task);
         let mut troubles = Vec::new();
-        let question = task.input.last().map_or("", |last| last.text.as_str());
+        let question = task.input.last().map_or("", |last| &*last.text);
         if response.status == Status::Failed {
             let mut scored =
                 Scored { status: response.status, idk: None, raw: Values::new(), metrics: Values::new(), troubles };

@@ -64,7 +64,7 @@ fn task(id: &str, answerability: &str, target: &str) -> Task {
         conversation_id: id.to_owned(),
         turn: 1,
         collection: None,
-        input: vec![Utterance { speaker: Speaker::User, text: "When does the ferry leave?".to_owned() }],
+        input: vec![Utterance { speaker: Speaker::User, text: "When does the ferry leave?".into() }],
         answerability: Some(answerability.to_owned()),
         question_types: Vec::new(),
         multi_turn: Vec::new(),

@@ -1,23 +1,28 @@
 //! Sources that say late that they have read all.
 
 use std::path::Path;
+use std::sync::Barrier;
 
 use turnflow::CATALOG;
 use turnflow_engine::component::{Catalog, CorpusSourceConfig, CorpusSourceKind};
 use turnflow_engine::connector::{ConnectorError, CorpusOutput, CorpusSource, Mode};
 use turnflow_engine::document::{Document, Markup};
 use turnflow_engine::plan::plan;
+use turnflow_engine::publish::CorpusProgress;
 use turnflow_engine::run::Options;
 use turnflow_engine::spec::{from_tree, load_str};
 
 use super::LEXICAL;
-use crate::support::Asked;
+use crate::support::{Asked, until};
 
 /// A corpus of one document whose source says late that it has read all.
 #[derive(Debug, serde::Deserialize)]
 struct LateConfig {}
 
 struct Late;
+
+/// Until the workers have let the commit pass.
+static PASSED: Barrier = Barrier::new(2);
 
 impl CorpusSourceConfig for LateConfig {
     fn explain(&self) -> String {
@@ -34,8 +39,7 @@ impl CorpusSource for Late {
         let (id, text) = ("a".into(), "the ferry leaves".into());
         let document = Document { id, title: "".into(), text, markup: Markup::Plain };
         let _ = output.change("a", Some(document)).and_then(|()| output.commit());
-        // Long enough for the workers to let the commit pass and to park.
-        std::thread::sleep(std::time::Duration::from_millis(300));
+        let _ = PASSED.wait();
         let _ = output.ready();
         let _ = output.stop().receiver().recv();
         Ok(())
@@ -54,6 +58,10 @@ fn a_source_may_say_late_that_it_has_read_all() {
     let text = LEXICAL.replace("Directory(path: \"docs\")", "Late()");
     let catalog = Catalog { corpus_sources: LATE, ..CATALOG };
     let planned = plan(load_str("late.ron", Path::new("."), &text, &[]), &catalog);
-    let mut late = Asked::start(planned.plan.unwrap(), Options::default());
+    let mut late = Asked::begin(planned.plan.unwrap(), Options::default());
+    let (_, progress, _) = late.engine.corpora().pop().unwrap();
+    until("the commit to pass", || CorpusProgress::get(&progress.passed) > 0);
+    let _ = PASSED.wait();
+    late.engine.wait_ready().unwrap();
     assert_eq!(late.ask("ferry").documents("plain"), ["a"]);
 }
