@@ -21,6 +21,24 @@ pub enum DatabaseError {
         /// Why.
         source: redb::DatabaseError,
     },
+    /// It cannot be read.
+    #[error("cannot read `{path}`: {source}")]
+    Read {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        source: Box<redb::Error>,
+    },
+    /// What it says is none of what is put there.
+    #[error("cannot read {what} in `{path}`: {source}")]
+    Value {
+        /// The file.
+        path: PathBuf,
+        /// What was looked for.
+        what: String,
+        /// Why.
+        source: serde_json::Error,
+    },
     /// It cannot be written.
     #[error("cannot write `{path}`: {source}")]
     Write {
@@ -65,6 +83,15 @@ impl Tables {
     /// The open file, if a failed write has not closed it; for reads that can do without.
     pub fn current(&self) -> Option<Arc<Database>> {
         self.database.lock().clone()
+    }
+
+    /// Reads. After an error it is opened again, as redb refuses all that follows one.
+    pub fn read<T>(&self, read: impl FnOnce(&Database) -> Result<T, redb::Error>) -> Result<T, DatabaseError> {
+        let database = self.database()?;
+        read(&database).map_err(|source| {
+            *self.database.lock() = None;
+            DatabaseError::Read { path: self.path.clone(), source: Box::new(source) }
+        })
     }
 
     /// Reads or writes.

@@ -3,10 +3,13 @@
 //! A letter keeps the record whole, up to [`KEPT_BYTES`], so that it can be tried again. A
 //! process that starts with a file of letters reads the same bad records again; what the file
 //! says already is not said twice.
+//!
+//! What cannot be written (a full disk) waits, up to a bound, and is tried again before the next
+//! letter, at each checkpoint, and at the end.
 
 use std::collections::{HashMap, VecDeque};
 use std::fs::{File, OpenOptions};
-use std::io::{self, BufRead, BufReader, Read, Seek, SeekFrom, Write};
+use std::io::{self, BufRead, BufReader, Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -15,10 +18,16 @@ use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value as Json};
 
+use crate::append::{Lines, Target};
+
 /// A dead letter keeps at most this many bytes of the record.
 pub const KEPT_BYTES: usize = 1 << 20;
 /// So many letters of earlier processes are remembered, the last ones.
 const REMEMBERED: usize = 100_000;
+/// So many letters wait while the file takes none.
+const WAITING: usize = 1_000;
+/// And no more bytes of them than this, but for one letter.
+const WAITING_BYTES: usize = 64 << 20;
 /// How every letter begins.
 const BEGINNING: &[u8] = b"{\"source\":";
 /// No letter is longer: a byte of the record takes at most 6 in JSON, and 2 in digits.
@@ -101,7 +110,7 @@ impl DeadLetters {
     /// has cut off is taken away.
     pub fn open(path: &Path) -> io::Result<Self> {
         let letters = Self::counted();
-        letters.go_on_in(Letters::open(path)?);
+        letters.go_on(Onward::To(Letters::open(path)?));
         Ok(letters)
     }
 
@@ -110,14 +119,38 @@ impl DeadLetters {
         Self { file: Arc::default(), count: Arc::default() }
     }
 
-    /// Whether this is where they go.
-    pub fn go_to(&self, path: &Path) -> bool {
-        self.file.lock().as_ref().is_some_and(|letters| letters.path == path)
+    /// What it takes to have them go there, or nowhere; the file is opened if it is another.
+    pub fn toward(&self, path: Option<&Path>) -> io::Result<Onward> {
+        let Some(path) = path else { return Ok(Onward::Nowhere) };
+        if self.file.lock().as_ref().is_some_and(|letters| letters.path == path) {
+            return Ok(Onward::AsBefore);
+        }
+        Letters::open(path).map(Onward::To)
     }
 
-    /// From now on they go there.
-    pub fn go_on_in(&self, letters: Letters) {
-        *self.file.lock() = Some(letters);
+    /// From now on they go there, those that wait included.
+    pub fn go_on(&self, onward: Onward) {
+        let mut file = self.file.lock();
+        match onward {
+            Onward::AsBefore => {}
+            Onward::To(mut letters) => {
+                if let Some(before) = &mut *file {
+                    // Where they belong, if it takes them after all.
+                    before.outbox.settle(&before.path);
+                    letters.outbox.waiting.append(&mut before.outbox.waiting);
+                    letters.outbox.settle(&letters.path);
+                }
+                *file = Some(letters);
+            }
+            Onward::Nowhere => *file = None,
+        }
+    }
+
+    /// Tries those again that could not be written.
+    pub fn settle(&self) {
+        if let Some(letters) = &mut *self.file.lock() {
+            letters.outbox.settle(&letters.path);
+        }
     }
 
     /// How many there were in this process, those included that were told of before.
@@ -143,7 +176,9 @@ impl DeadLetters {
         let Some(file) = &mut *file else { return };
         let written = serde_json::to_vec(&letter).map_err(io::Error::from).and_then(|line| file.write(line));
         if let Err(error) = written {
-            tracing::error!(%error, source, position, reason, "a dead letter could not be written");
+            let waiting = file.outbox.waiting.len();
+            tracing::error!(%error, source, position, reason, waiting,
+                "a dead letter could not be written; it is tried again");
         }
     }
 }
@@ -185,21 +220,30 @@ impl Told {
     }
 }
 
+/// Where dead letters go from a moment on.
+pub enum Onward {
+    /// Where they went.
+    AsBefore,
+    /// To this file.
+    To(Letters),
+    /// They are only counted.
+    Nowhere,
+}
+
 /// A file of dead letters, open for more.
 pub struct Letters {
     path: PathBuf,
-    file: File,
+    outbox: Outbox<File>,
     told: Told,
-    /// The file ends within a line.
-    torn: bool,
 }
 
 impl Letters {
     /// Opens the file, which is made if it is not there.
     pub fn open(path: &Path) -> io::Result<Self> {
         let file = OpenOptions::new().create(true).append(true).open(path)?;
-        let mut letters = Self { path: path.to_owned(), file, told: Told::default(), torn: false };
-        if letters.file.metadata()?.is_file() {
+        let is_file = file.metadata()?.is_file();
+        let mut letters = Self { path: path.to_owned(), outbox: Outbox::new(file), told: Told::default() };
+        if is_file {
             letters.remember(File::open(path)?)?;
         }
         Ok(letters)
@@ -229,7 +273,7 @@ impl Letters {
         if start == end {
             return Ok(());
         }
-        self.torn = true;
+        self.outbox.lines.torn = true;
         let mut last = Vec::new();
         reader.seek(SeekFrom::Start(start))?;
         reader.take(LONGEST).read_to_end(&mut last)?;
@@ -238,24 +282,76 @@ impl Letters {
             self.told.add(short(line.finalize()));
         } else if last.starts_with(BEGINNING) || BEGINNING.starts_with(&last) {
             tracing::warn!(file = %self.path.display(), "taking away a dead letter that was not written to its end");
-            self.file.set_len(start)?;
-            self.torn = false;
+            self.outbox.lines.cut(start)?;
         }
         Ok(())
     }
 
-    fn write(&mut self, mut line: Vec<u8>) -> io::Result<()> {
+    fn write(&mut self, line: Vec<u8>) -> io::Result<()> {
         if self.told.take(short(blake3::hash(&line))) {
             return Ok(());
         }
-        if self.torn {
-            line.insert(0, b'\n');
+        self.outbox.add(line)
+    }
+}
+
+impl Drop for Letters {
+    fn drop(&mut self) {
+        self.outbox.settle(&self.path);
+        let lost = self.outbox.waiting.len();
+        if lost > 0 {
+            tracing::error!(lost, file = %self.path.display(), "dead letters could not be written and are lost");
         }
-        line.push(b'\n');
-        // One write a line, so that lines of several threads never interleave.
-        let written = self.file.write_all(&line);
-        self.torn = written.is_err();
-        written
+    }
+}
+
+/// Lines on their way into a file, in order; they wait while it takes none.
+struct Outbox<T> {
+    lines: Lines<T>,
+    waiting: VecDeque<Vec<u8>>,
+}
+
+impl<T: Target> Outbox<T> {
+    fn new(target: T) -> Self {
+        Self { lines: Lines { target, torn: false }, waiting: VecDeque::new() }
+    }
+
+    /// Writes a line, behind those that wait.
+    fn add(&mut self, line: Vec<u8>) -> io::Result<()> {
+        self.waiting.push_back(line);
+        let flushed = self.flush();
+        self.bound();
+        flushed
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        while let Some(line) = self.waiting.front() {
+            self.lines.append(line.clone())?;
+            self.waiting.pop_front();
+        }
+        Ok(())
+    }
+
+    /// Drops the oldest of those that are too many.
+    fn bound(&mut self) {
+        let mut bytes: usize = self.waiting.iter().map(Vec::len).sum();
+        while self.waiting.len() > WAITING || (bytes > WAITING_BYTES && self.waiting.len() > 1) {
+            let Some(oldest) = self.waiting.pop_front() else { return };
+            bytes -= oldest.len();
+            let begins = String::from_utf8_lossy(&oldest[..oldest.len().min(200)]).into_owned();
+            tracing::error!(begins, "too many dead letters wait to be written: the oldest is lost");
+        }
+    }
+
+    /// Tries those again that wait; the first failure has been told of.
+    fn settle(&mut self, path: &Path) {
+        if self.waiting.is_empty() {
+            return;
+        }
+        match self.flush() {
+            Ok(()) => tracing::warn!(file = %path.display(), "dead letters that had to wait are written"),
+            Err(error) => tracing::debug!(%error, file = %path.display(), "dead letters wait"),
+        }
     }
 }
 
@@ -311,6 +407,77 @@ mod tests {
         assert_eq!(write(&["b", "b", "b", "c"]), ["a", "b", "b", "b", "c"]);
     }
 
+    /// Has room for so many bytes.
+    #[derive(Default)]
+    struct Disk {
+        bytes: std::cell::RefCell<Vec<u8>>,
+        room: usize,
+    }
+
+    impl io::Write for Disk {
+        fn write(&mut self, buffer: &[u8]) -> io::Result<usize> {
+            let bytes = self.bytes.get_mut();
+            let fits = buffer.len().min(self.room - bytes.len());
+            bytes.extend(&buffer[..fits]);
+            if fits == 0 { Err(io::ErrorKind::StorageFull.into()) } else { Ok(fits) }
+        }
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    impl Target for Disk {
+        fn length(&self) -> io::Result<Option<u64>> {
+            Ok(Some(self.bytes.borrow().len() as u64))
+        }
+        fn cut(&self, length: u64) -> io::Result<()> {
+            self.bytes.borrow_mut().truncate(length as usize);
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn what_does_not_fit_waits_and_leaves_no_fragment() {
+        let mut outbox = Outbox::new(Disk { room: 7, ..Disk::default() });
+        outbox.add(b"one".to_vec()).unwrap();
+        for line in [&b"second"[..], b"third"] {
+            assert_eq!(outbox.add(line.to_vec()).unwrap_err().kind(), io::ErrorKind::StorageFull);
+        }
+        assert_eq!((outbox.lines.target.bytes.take(), outbox.waiting.len()), (b"one\n".to_vec(), 2));
+        outbox.lines.target.room = 100;
+        outbox.settle(Path::new("letters"));
+        outbox.add(b"last".to_vec()).unwrap();
+        assert_eq!(outbox.lines.target.bytes.take(), b"second\nthird\nlast\n");
+    }
+
+    #[test]
+    fn what_waits_is_bounded() {
+        let mut outbox = Outbox::new(Disk::default());
+        for number in 0..WAITING + 10 {
+            assert!(outbox.add(number.to_string().into_bytes()).is_err());
+        }
+        assert_eq!((outbox.waiting.len(), outbox.waiting[0].as_slice()), (WAITING, &b"10"[..]));
+        for _ in 0..3 {
+            assert!(outbox.add(vec![b'x'; WAITING_BYTES / 2]).is_err());
+        }
+        assert_eq!(outbox.waiting.len(), 2);
+    }
+
+    #[cfg(target_os = "linux")]
+    #[test]
+    fn what_waits_goes_along_to_another_file() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("dead.jsonl");
+        let letters = DeadLetters::open(Path::new("/dev/full")).unwrap();
+        letters.write("s", "p", "r", b"1");
+        letters.write("s", "p", "r", b"2");
+        letters.settle();
+        letters.go_on(letters.toward(Some(&path)).unwrap());
+        letters.write("s", "p", "r", b"3");
+        let records: Vec<_> = lines(&path).into_iter().map(|letter| letter.record).collect();
+        assert_eq!((records, letters.count()), (["1", "2", "3"].map(String::from).to_vec(), 3));
+    }
+
     #[test]
     fn what_is_remembered_is_bounded() {
         let mut told = Told::default();
@@ -341,5 +508,22 @@ mod tests {
         std::fs::write(&path, "notes").unwrap();
         DeadLetters::open(&path).unwrap().write("s", "p", "r", b"first");
         assert_eq!(std::fs::read_to_string(&path).unwrap(), format!("notes\n{first}\n"));
+    }
+
+    #[test]
+    fn they_go_elsewhere_and_nowhere() {
+        let directory = tempfile::tempdir().unwrap();
+        let (first, second) = (directory.path().join("first.jsonl"), directory.path().join("second.jsonl"));
+        let letters = DeadLetters::open(&first).unwrap();
+        let onward = letters.toward(Some(&first)).unwrap();
+        assert!(matches!(onward, Onward::AsBefore));
+        letters.go_on(onward);
+        letters.write("s", "p", "r", b"1");
+        letters.go_on(letters.toward(Some(&second)).unwrap());
+        letters.write("s", "p", "r", b"2");
+        letters.go_on(letters.toward(None).unwrap());
+        letters.write("s", "p", "r", b"3");
+        assert_eq!((lines(&first).len(), lines(&second).len(), letters.count()), (1, 1, 3));
+        assert!(letters.toward(Some(directory.path())).is_err());
     }
 }

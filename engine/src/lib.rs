@@ -4,6 +4,7 @@
 //! The way of a document is in [`corpus`] and [`publish`]; the way of a turn in [`turns`];
 //! [`plan`] makes a plan of a pipeline file ([`spec`]) and [`run`] runs it.
 
+pub mod append;
 pub mod clock;
 pub mod component;
 pub mod connector;

@@ -10,8 +10,8 @@
 //!
 //! When the file is renamed away or deleted (log rotation), the next answer goes to a new
 //! file under the path. After a restart the answers that are there are found by their keys
-//! and not written again, also those in a file that has been renamed or copied meanwhile, if
-//! it is still in the directory. An answer that a crash has cut off is taken away and written
+//! and not written again, also those in files that have been renamed or copied meanwhile, if
+//! they are still in the directory. An answer that a crash has cut off is taken away and written
 //! anew. With `append: false` each start of a run begins an empty file, and nothing is found; a
 //! reload that brings the sink goes on with the file that is there.
 //!
@@ -27,7 +27,6 @@
 //! # assert_eq!(config.input, "answer");
 //! ```
 
-mod append;
 mod recover;
 #[cfg(test)]
 mod tests;
@@ -38,15 +37,15 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 
 use serde::Deserialize;
+use turnflow_engine::append::Lines;
 use turnflow_engine::component::{Check, SinkConfig, SinkKind, SinkMode};
 use turnflow_engine::connector::{AnswerSink, ConnectorError, KeptAnswers, SinkMark};
 use turnflow_engine::record::AnswerRecord;
 use turnflow_engine::spec::{FilePath, from_tree};
 
-use self::append::Lines;
 use self::recover::Found;
 use crate::jsonl_corpus::directory_of;
-use crate::known_file::{FileMark, HEAD_BYTES, Standing, find, head_of};
+use crate::known_file::{Between, FileMark, HEAD_BYTES, Past, Standing, between, find, head_of};
 use crate::watch::{identity, identity_of};
 
 /// The node's fields.
@@ -209,6 +208,22 @@ impl JsonLinesSink {
     }
 }
 
+impl JsonLinesSink {
+    /// Notes the answers in files that were begun and taken away after this one.
+    fn scan_between(&mut self, past: &Past) -> Result<(), ConnectorError> {
+        let Between { logs, unclear } = between(&self.path, past);
+        for (file, why) in unclear {
+            tracing::warn!(file = %file.display(), why,
+                "this may have answers that were written, and is not looked into");
+        }
+        for path in logs {
+            let file = File::open(&path).map_err(fault("read", &path))?;
+            self.found.scan(file, 0).map_err(fault("read", &path))?;
+        }
+        Ok(())
+    }
+}
+
 impl AnswerSink for JsonLinesSink {
     fn begin(&mut self) -> Result<(), ConnectorError> {
         if self.append || !self.output.is_file {
@@ -252,9 +267,11 @@ impl KeptAnswers for JsonLinesSink {
         let standing = marked.map(|(mark, length)| (find(&self.path, &mark, length), length));
         let (known, from) = match standing {
             Some((Standing::Here(_), length)) => (true, length),
-            // The rest of the old file, and all of the one in its place.
+            // The rest of the old file, and all of those that came in its place.
             Some((Standing::Away(file, path), length)) => {
+                let past = Past::of(&file).map_err(fault("read", &path))?;
                 self.found.scan(file, length).map_err(fault("read", &path))?;
+                self.scan_between(&past)?;
                 (true, 0)
             }
             Some((Standing::Gone, _)) | None => (false, 0),

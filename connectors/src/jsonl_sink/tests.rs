@@ -238,3 +238,25 @@ fn a_file_that_is_taken_away_gets_a_successor() {
         fs::remove_dir_all(directory.path().join("deep")).unwrap();
     }
 }
+
+/// Rotated more than once between a checkpoint and the end of the process.
+#[test]
+fn files_that_came_and_went_meanwhile_are_looked_into() {
+    let directory = tempfile::tempdir().unwrap();
+    let at = |name: &str| directory.path().join("deep/er").join(name);
+    let mut first = sink(directory.path(), true);
+    deliver(&mut first, &["a"]);
+    let before = first.mark();
+    for (seconds, (rotated, key)) in [("out.jsonl.2", "b"), ("out.jsonl.1", "c")].into_iter().enumerate() {
+        deliver(&mut first, &[key]);
+        fs::rename(at("out.jsonl"), at(rotated)).unwrap();
+        let time = std::time::SystemTime::UNIX_EPOCH + std::time::Duration::from_secs(seconds as u64);
+        File::options().write(true).open(at(rotated)).unwrap().set_modified(time).unwrap();
+    }
+    deliver(&mut first, &["d"]);
+    let all = ["a", "b", "c", "d"];
+    assert_eq!(
+        recovered(directory.path(), Some(&before), &all),
+        (true, all[1..].iter().map(|key| (*key).into()).collect())
+    );
+}

@@ -16,8 +16,11 @@
 //! After a restart the source goes on behind the place that it is told, if the file is still
 //! the one that the place was in. If the file has been renamed or copied away meanwhile and is
 //! still in the directory, the rest of it is read first, and then the new one from its
-//! beginning. If it is nowhere, or has been truncated or rewritten, that is warned of, and
-//! what is there now is read from its beginning.
+//! beginning. Logs that were made and rotated away between the two are read in their order, if
+//! they are named after the log, with a number (`turns.jsonl.1`, `turns.jsonl-20260102`), and are
+//! not compressed; others that may be such are warned of. If the file of the place is nowhere, or
+//! has been truncated or rewritten, that is warned of, and what is there now is read from its
+//! beginning.
 //!
 //! Positions are `path:line`. Lines that are no turns become dead letters, as do lines
 //! longer than the limit, which are read past without being kept.

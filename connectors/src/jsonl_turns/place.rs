@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use turnflow_engine::connector::Place;
 
-use crate::known_file::{FileMark, HEAD_BYTES, Standing, find, head_of};
+use crate::known_file::{FileMark, HEAD_BYTES, Past, Standing, find, head_of};
 use crate::lines::LineReader;
 use crate::watch::identity_of;
 
@@ -45,6 +45,11 @@ impl Log {
         })
     }
 
+    /// The same, of one that has another name by now.
+    pub(super) fn open_away(path: &Path, limit: usize) -> io::Result<Self> {
+        Ok(Self { is_away: true, ..Self::open(path, limit)? })
+    }
+
     /// The log that `place` is in, behind that place; `None` if it is not to be found, or is
     /// not any more what it was.
     pub(super) fn resume(path: &Path, place: &Place, limit: usize) -> io::Result<Option<Self>> {
@@ -68,6 +73,11 @@ impl Log {
             mark: None,
             is_file: true,
         }))
+    }
+
+    /// What those that came after it are told by; it is not read any further.
+    pub(super) fn into_past(self) -> Option<Past> {
+        if self.is_file { Past::of(&self.lines.stream().file).ok() } else { None }
     }
 
     /// Where the present line ends.

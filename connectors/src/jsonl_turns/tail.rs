@@ -1,13 +1,16 @@
 //! Reading a log to its present end, over rotations and truncations, and from where an
 //! earlier process has come to.
 
+use std::collections::HashSet;
 use std::fs;
 use std::io::{self, ErrorKind};
+use std::path::PathBuf;
 
 use turnflow_engine::connector::{ConnectorError, Place, Stopped, TurnOutput};
 
 use super::JsonLines;
 use super::place::Log;
+use crate::known_file::{Between, Past, between};
 use crate::lines::Line;
 use crate::watch::identity_of;
 
@@ -20,6 +23,10 @@ pub(super) struct Tail<'a> {
     generation: u64,
     /// Behind which place to go on; taken when there is a file to compare it with.
     resume: Option<Place>,
+    /// The log that was read to its end, if it is not at the path any more.
+    past: Option<Past>,
+    /// Files beside the log that have been warned of.
+    warned: HashSet<PathBuf>,
     /// Why the file could not be opened the last time.
     fault: Option<ErrorKind>,
 }
@@ -28,7 +35,8 @@ impl<'a> Tail<'a> {
     pub(super) fn new(source: &'a JsonLines, output: &'a TurnOutput) -> Self {
         let resume = output.resume().cloned();
         let name = source.path.display().to_string();
-        Self { source, output, name, open: None, generation: 0, resume, fault: None }
+        let (past, warned) = (None, HashSet::new());
+        Self { source, output, name, open: None, generation: 0, resume, past, warned, fault: None }
     }
 
     fn error(&self, source: io::Error) -> ConnectorError {
@@ -54,7 +62,13 @@ impl<'a> Tail<'a> {
                 Err(_) => {}
             }
         }
+        if let Some(log) = self.open_between() {
+            tracing::info!(file = log.name, "reading a log that was rotated away before it was seen");
+            self.open = Some(log);
+            return Ok(());
+        }
         let log = Log::open(&self.source.path, limit)?;
+        self.past = None;
         if let Some(place) = self.resume.take() {
             tracing::warn!(
                 file = self.name,
@@ -68,9 +82,23 @@ impl<'a> Tail<'a> {
         Ok(())
     }
 
-    /// Done with the open log.
-    fn close(&mut self) {
-        self.open = None;
+    /// The oldest of the logs that were rotated away behind the one that was read.
+    fn open_between(&mut self) -> Option<Log> {
+        let Between { logs, unclear } = between(&self.source.path, self.past.as_ref()?);
+        for (file, why) in unclear {
+            if self.warned.insert(file.clone()) {
+                tracing::warn!(file = %file.display(), log = self.name, why,
+                    "this may be a part of the log, and is not read");
+            }
+        }
+        // One that cannot be opened has gone, or been renamed once more: then the next is told of.
+        logs.into_iter().find_map(|file| Log::open_away(&file, self.source.max_line_bytes).ok())
+    }
+
+    /// Done with the open log, which `has_gone` if it is not at the path any more.
+    fn close(&mut self, has_gone: bool) {
+        let log = self.open.take();
+        self.past = log.filter(|_| has_gone).and_then(Log::into_past);
         self.generation = self.generation.saturating_add(1);
     }
 
@@ -83,7 +111,7 @@ impl<'a> Tail<'a> {
             if !self.open.as_ref().is_some_and(|log| log.is_away) {
                 return Ok(());
             }
-            self.close();
+            self.close(true);
             match self.open() {
                 // It was renamed, and none has been made in its place.
                 Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
@@ -111,7 +139,8 @@ impl<'a> Tail<'a> {
                 self.output.caught_up();
                 return Ok(());
             };
-            if identity_of(&metadata) != log.identity {
+            let has_gone = identity_of(&metadata) != log.identity;
+            if has_gone {
                 // Its writer has gone over to the new file, so this is the end of the old.
                 self.drain()?;
                 self.unfinished()?;
@@ -127,7 +156,7 @@ impl<'a> Tail<'a> {
                 self.output.caught_up();
                 return Ok(());
             }
-            self.close();
+            self.close(has_gone);
         }
     }
 

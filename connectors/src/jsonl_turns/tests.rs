@@ -187,6 +187,40 @@ fn a_restart_after_a_rotation_reads_the_rest_first() {
     }
 }
 
+/// Rotated more than once while nobody looked: by number, and by date.
+#[test]
+fn logs_that_came_and_went_meanwhile_are_read_in_between() {
+    for names in [["t.jsonl.3", "t.jsonl.2", "t.jsonl.1"], ["t.jsonl-20260101", "t.jsonl-20260102", "t.jsonl-20260103"]]
+    {
+        let directory = tempfile::tempdir().unwrap();
+        let at = |name: &str| directory.path().join(name);
+        append(&at("t.jsonl"), &lines(&["a", "b"]));
+        let (taken, _) = Turns::run(source(directory.path()), Mode::Once).all();
+        let place = taken[0].place.clone().unwrap();
+        fs::rename(at("t.jsonl"), at(names[0])).unwrap();
+        append(&at(names[1]), &lines(&["c", "d"]));
+        append(&at(names[2]), &turn("e"));
+        append(&at("t.jsonl.0"), &lines(&["of another time"]));
+        for (name, seconds) in [("t.jsonl.0", 10), (names[0], 20), (names[1], 30), (names[2], 40)] {
+            let time = std::time::SystemTime::UNIX_EPOCH + Duration::from_secs(seconds);
+            fs::OpenOptions::new().write(true).open(at(name)).unwrap().set_modified(time).unwrap();
+        }
+        // Nothing has been made in its place yet.
+        assert_eq!(texts(directory.path(), &place), ["b", "c", "d", "e"]);
+        append(&at("t.jsonl"), &lines(&["f"]));
+        let turns = Turns::resume(source(directory.path()), Mode::Follow, Some(place.clone()));
+        let all: Vec<_> = (0..5).map(|_| turns.take()).collect();
+        let told: Vec<_> =
+            all.iter().map(|turn| (&*turn.record.text, turn.place.as_ref().unwrap().order().0)).collect();
+        assert_eq!(told, [("b", 0), ("c", 1), ("d", 1), ("e", 2), ("f", 3)]);
+        append(&at("t.jsonl"), &lines(&["g"]));
+        assert_eq!(turns.text(), "g");
+        // A restart goes on within each of them.
+        assert_eq!(texts(directory.path(), all[1].place.as_ref().unwrap()), ["d", "e", "f", "g"]);
+        assert_eq!(texts(directory.path(), all[3].place.as_ref().unwrap()), ["f", "g"]);
+    }
+}
+
 #[test]
 fn what_cannot_be_gone_on_with_is_read_from_its_beginning() {
     let long = "x".repeat(120);

@@ -157,7 +157,9 @@ impl Keeper {
                 Job::Switch { feed, added, reply, published } => self.switch(feed, added, reply, published).await,
                 Job::Barrier(reply) => drop(reply.send(())),
                 Job::Stage(feed) => drop(self.feeds.entry(feed).or_default()),
-                Job::Forget(feed) => drop(self.feeds.remove(&feed).filter(|_| feed != self.active)),
+                // The active feed's are what is indexed.
+                Job::Forget(feed) if feed == self.active => {}
+                Job::Forget(feed) => drop(self.feeds.remove(&feed)),
                 Job::Keep(keys) => {
                     self.slots.retain(|slot| keys.contains(&slot.key));
                     self.epochs.trim(&self.corpus, &keys);

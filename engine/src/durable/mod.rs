@@ -142,13 +142,21 @@ impl Durable {
     }
 
     /// How far a source had been answered.
-    pub fn checkpoint(&self, source: &str) -> Option<SourceCheckpoint> {
-        self.store.as_ref()?.source(source)
+    ///
+    /// # Errors
+    ///
+    /// It cannot be read, which does not say that there is none.
+    pub fn checkpoint(&self, source: &str) -> Result<Option<SourceCheckpoint>, StoreError> {
+        Ok(self.store.as_ref().map_or(Ok(None), |store| store.source(source))?)
     }
 
     /// The newest epoch that a checkpoint names.
-    pub fn epoch(&self) -> u64 {
-        self.store.as_ref().and_then(Store::epoch).unwrap_or_default()
+    ///
+    /// # Errors
+    ///
+    /// A checkpoint cannot be read.
+    pub fn epoch(&self) -> Result<u64, StoreError> {
+        Ok(self.store.as_ref().map_or(Ok(None), Store::epoch)?.unwrap_or_default())
     }
 
     /// Forgets all of a source: it is read from its beginning.
@@ -205,10 +213,14 @@ impl Durable {
     }
 
     /// What a conversation knew.
-    pub fn load(&self, source: &Arc<str>, conversation: &Arc<str>) -> Option<StoredConversation> {
-        let store = self.store.as_ref()?;
+    ///
+    /// # Errors
+    ///
+    /// It cannot be read; what would be put in its place takes it away.
+    pub fn load(&self, source: &Arc<str>, conversation: &Arc<str>) -> Result<Option<StoredConversation>, StoreError> {
+        let Some(store) = &self.store else { return Ok(None) };
         let pending = self.state.lock().pending.get(&(source.clone(), conversation.clone())).cloned();
-        pending.or_else(|| store.conversation(source, conversation))
+        Ok(pending.map_or_else(|| store.conversation(source, conversation), |pending| Ok(Some(pending)))?)
     }
 
     /// Notes what a conversation knows; to be called before its record is ticked off.
@@ -219,8 +231,12 @@ impl Durable {
     }
 
     /// Standing turns of an earlier process.
-    pub fn standing(&self) -> Vec<StoredTurn> {
-        self.store.as_ref().map(Store::standing).unwrap_or_default()
+    ///
+    /// # Errors
+    ///
+    /// They cannot be read.
+    pub fn standing(&self) -> Result<Vec<StoredTurn>, StoreError> {
+        Ok(self.store.as_ref().map_or(Ok(Vec::new()), Store::standing)?)
     }
 
     /// Notes a standing turn, or that it stands no more.
@@ -361,5 +377,18 @@ impl Durable {
     pub fn end(&self) {
         self.state.lock().ended = true;
         self.work.notify_all();
+    }
+}
+
+#[cfg(test)]
+impl Durable {
+    /// As on a disk that has gone after a write failed.
+    pub(crate) fn hide(&self, path: &Path) {
+        self.store.iter().for_each(|store| store.hide(path));
+    }
+
+    /// The disk is there again.
+    pub(crate) fn show(path: &Path) {
+        Store::show(path);
     }
 }

@@ -68,6 +68,12 @@ impl SinkHandle {
         Ok(goes_on)
     }
 
+    /// Whether what an earlier process has left is yet to be read again, and passed over by what
+    /// this handle has found.
+    pub fn is_replaying(&self) -> bool {
+        self.replay.lock().is_some()
+    }
+
     /// What an earlier process has left has been read again.
     pub fn replayed(&self) {
         *self.replay.lock() = None;
@@ -262,7 +268,9 @@ mod tests {
         sink.recover(Some(&mark)).unwrap();
         sink.deliver(&record).unwrap();
         assert_eq!((since(), sink.mark().unwrap().length), (1, 3));
+        assert!(sink.is_replaying());
         sink.replayed();
+        assert!(!sink.is_replaying());
         assert_eq!(since(), 3);
         sink.recover(None).unwrap();
         assert_eq!(sink.since(), None);

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::path::Path;
 use std::sync::Arc;
 
-use redb::{Database, ReadableDatabase, ReadableTable, TableDefinition};
+use redb::{ReadOnlyTable, ReadTransaction, ReadableDatabase, ReadableTable, TableDefinition, TableError};
 use serde::de::DeserializeOwned;
 
 use super::{Key, SourceCheckpoint, StoredConversation, StoredTurn};
@@ -44,32 +44,54 @@ impl Store {
         Ok(Self(Tables::open(path, "the file of checkpoints")?))
     }
 
-    pub fn source(&self, source: &str) -> Option<SourceCheckpoint> {
-        self.get(|database| {
-            let table = database.begin_read().ok()?.open_table(SOURCES).ok()?;
-            Some(table.get(source).ok()??.value().to_vec())
-        })
+    pub fn source(&self, source: &str) -> Result<Option<SourceCheckpoint>, DatabaseError> {
+        let bytes = self.0.read(|database| match table(&database.begin_read()?, SOURCES)? {
+            Some(table) => Ok(table.get(source)?.map(|value| value.value().to_vec())),
+            None => Ok(None),
+        })?;
+        // Taken for none, it would have all of the log answered anew where no sink can be looked into.
+        bytes.map(|bytes| self.parse(&bytes, || format!("the checkpoint of `{source}`"))).transpose()
     }
 
     /// The newest epoch that a checkpoint names.
-    pub fn epoch(&self) -> Option<u64> {
-        let transaction = self.0.database().ok()?.begin_read().ok()?;
-        let table = transaction.open_table(SOURCES).ok()?;
-        let checkpoints = table.iter().ok()?.flatten();
-        let epoch = |value: &[u8]| Some(serde_json::from_slice::<SourceCheckpoint>(value).ok()?.epoch);
-        checkpoints.filter_map(|(_, value)| epoch(value.value())).max()
+    pub fn epoch(&self) -> Result<Option<u64>, DatabaseError> {
+        let mut newest = None;
+        for value in self.values(SOURCES)? {
+            let checkpoint: SourceCheckpoint = self.parse(&value, || "a checkpoint".to_owned())?;
+            newest = newest.max(Some(checkpoint.epoch));
+        }
+        Ok(newest)
     }
 
-    pub fn conversation(&self, source: &str, conversation: &str) -> Option<StoredConversation> {
-        self.get(|database| {
-            let table = database.begin_read().ok()?.open_table(CONVERSATIONS).ok()?;
-            Some(table.get(&*key(source, conversation)).ok()??.value().to_vec())
+    pub fn conversation(&self, source: &str, conversation: &str) -> Result<Option<StoredConversation>, DatabaseError> {
+        let bytes = self.0.read(|database| match table(&database.begin_read()?, CONVERSATIONS)? {
+            Some(table) => Ok(table.get(&*key(source, conversation))?.map(|value| value.value().to_vec())),
+            None => Ok(None),
+        })?;
+        let known = bytes.map(|bytes| serde_json::from_slice(&bytes)).transpose();
+        // That does not pass, and a conversation is not to wait for ever.
+        Ok(known.unwrap_or_else(|error| {
+            tracing::error!(%error, source, conversation, "what is stored of a conversation is none of ours");
+            None
+        }))
+    }
+
+    fn parse<T: DeserializeOwned>(&self, bytes: &[u8], what: impl FnOnce() -> String) -> Result<T, DatabaseError> {
+        let failed = |source| DatabaseError::Value { path: self.0.path().to_owned(), what: what(), source };
+        serde_json::from_slice(bytes).map_err(failed)
+    }
+
+    /// All values of a table.
+    fn values(&self, of: TableDefinition<'_, &'static str, &'static [u8]>) -> Result<Vec<Vec<u8>>, DatabaseError> {
+        self.0.read(|database| {
+            let mut values = Vec::new();
+            if let Some(table) = table(&database.begin_read()?, of)? {
+                for entry in table.iter()? {
+                    values.push(entry?.1.value().to_vec());
+                }
+            }
+            Ok(values)
         })
-    }
-
-    /// A value that cannot be read is as good as none.
-    fn get<T: DeserializeOwned>(&self, read: impl FnOnce(&Database) -> Option<Vec<u8>>) -> Option<T> {
-        serde_json::from_slice(&read(&*self.0.database().ok()?)?).ok()
     }
 
     pub fn write(
@@ -102,17 +124,9 @@ impl Store {
     }
 
     /// Turns that are to be answered again when what they retrieve changes.
-    pub fn standing(&self) -> Vec<StoredTurn> {
-        let mut all = Vec::new();
-        if let Ok(database) = self.0.database()
-            && let Ok(transaction) = database.begin_read()
-            && let Ok(table) = transaction.open_table(STANDING)
-            && let Ok(entries) = table.iter()
-        {
-            let turns = entries.flatten().map(|(_, value)| serde_json::from_slice(value.value()));
-            all.extend(turns.filter_map(Result::ok));
-        }
-        all
+    pub fn standing(&self) -> Result<Vec<StoredTurn>, DatabaseError> {
+        let values = self.values(STANDING)?;
+        Ok(values.iter().filter_map(|value| serde_json::from_slice(value).ok()).collect())
     }
 
     pub fn forget(&self, source: &str) -> Result<(), DatabaseError> {
@@ -133,17 +147,32 @@ impl Store {
         })
     }
 
+    /// How far each source has been answered, as places are ordered.
+    fn checkpoints(&self) -> Result<HashMap<String, (u64, u64)>, DatabaseError> {
+        self.0.read(|database| {
+            let mut reached = HashMap::new();
+            let Some(table) = table(&database.begin_read()?, SOURCES)? else { return Ok(reached) };
+            for entry in table.iter()? {
+                let (source, value) = entry?;
+                if let Ok(checkpoint) = serde_json::from_slice::<SourceCheckpoint>(value.value()) {
+                    reached.insert(source.value().to_owned(), checkpoint.place.order());
+                }
+            }
+            Ok(reached)
+        })
+    }
+
     /// Lets conversations go that were last used `idle_s` seconds before `now`, but for those
     /// that a restart would yet ask for: a source behind them is not checkpointed that far. What
     /// was used later than now, by a clock that has been put back since, was used now.
     pub fn expire(&self, now: u64, idle_s: u64) -> Result<Expired, DatabaseError> {
         let before = now.saturating_sub(idle_s);
         let (mut gone, mut ahead) = (Vec::new(), Vec::new());
-        if let Ok(transaction) = self.0.database()?.begin_read()
-            && let Ok(table) = transaction.open_table(CONVERSATIONS)
-            && let Ok(all) = table.iter()
-        {
-            for (key, value) in all.flatten() {
+        let checkpoints = self.checkpoints()?;
+        self.0.read(|database| {
+            let Some(table) = table(&database.begin_read()?, CONVERSATIONS)? else { return Ok(()) };
+            for entry in table.iter()? {
+                let (key, value) = entry?;
                 let Ok(knows) = serde_json::from_slice::<StoredConversation>(value.value()) else { continue };
                 if gone.len() + ahead.len() >= EXPIRE_AT_ONCE {
                     break;
@@ -153,14 +182,13 @@ impl Store {
                     continue;
                 }
                 let source = key.value().split(|byte| *byte == 0).next().unwrap_or_default();
-                let source = String::from_utf8_lossy(source).into_owned();
-                if knows.used < before
-                    && self.source(&source).is_some_and(|checkpoint| checkpoint.place.order() >= knows.applied)
-                {
+                let source = String::from_utf8_lossy(source);
+                if knows.used < before && checkpoints.get(&*source).is_some_and(|reached| *reached >= knows.applied) {
                     gone.push(key.value().to_vec());
                 }
             }
-        }
+            Ok(())
+        })?;
         if !(gone.is_empty() && ahead.is_empty()) {
             self.0.change(|database| {
                 let transaction = database.begin_write()?;
@@ -185,6 +213,18 @@ impl Store {
     }
 }
 
+/// A table, if anything has been put there.
+fn table<K: redb::Key + 'static, V: redb::Value + 'static>(
+    transaction: &ReadTransaction,
+    definition: TableDefinition<'_, K, V>,
+) -> Result<Option<ReadOnlyTable<K, V>>, redb::Error> {
+    match transaction.open_table(definition) {
+        Ok(table) => Ok(Some(table)),
+        Err(TableError::TableDoesNotExist(_)) => Ok(None),
+        Err(error) => Err(error.into()),
+    }
+}
+
 fn key(source: &str, conversation: &str) -> Vec<u8> {
     [source.as_bytes(), &[0], conversation.as_bytes()].concat()
 }
@@ -192,6 +232,23 @@ fn key(source: &str, conversation: &str) -> Vec<u8> {
 fn json(value: &impl serde::Serialize) -> Vec<u8> {
     // Only maps with keys that are no strings fail, and there are none.
     serde_json::to_vec(value).unwrap_or_default()
+}
+
+#[cfg(test)]
+impl Store {
+    /// As after a write that failed, on a disk that has gone.
+    pub(super) fn hide(&self, path: &Path) {
+        let failed = self.0.change(|_| Err::<(), _>(redb::Error::Io(std::io::ErrorKind::StorageFull.into())));
+        assert!(failed.is_err());
+        std::fs::rename(path, path.with_extension("hidden")).unwrap();
+        std::fs::create_dir(path).unwrap();
+    }
+
+    /// The disk is there again.
+    pub(super) fn show(path: &Path) {
+        std::fs::remove_dir(path).unwrap();
+        std::fs::rename(path.with_extension("hidden"), path).unwrap();
+    }
 }
 
 #[cfg(test)]
@@ -214,7 +271,7 @@ mod tests {
         let path = directory.path().join("turns.redb");
         {
             let store = Store::open(&path).unwrap();
-            assert_eq!(store.source("a"), None);
+            assert_eq!((store.source("a").unwrap(), store.epoch().unwrap()), (None, None));
             let of = |source: &str, id: &str| -> Key { (source.into(), id.into()) };
             let all = HashMap::from([
                 (of("a", "old"), knows(5, 10)),
@@ -226,17 +283,44 @@ mod tests {
             store.write(&sources, &all, &HashMap::new()).unwrap();
         }
         let store = Store::open(&path).unwrap();
-        assert_eq!(store.source("a"), Some(checkpoint(10)));
-        assert_eq!(store.conversation("a", "old"), Some(knows(5, 10)));
+        assert_eq!((store.source("a").unwrap(), store.epoch().unwrap()), (Some(checkpoint(10)), Some(3)));
+        let stored = |source: &str, id: &str| store.conversation(source, id).unwrap();
+        assert_eq!(stored("a", "old"), Some(knows(5, 10)));
         assert_eq!(store.expire(60, 10).unwrap(), Expired { gone: 1, changed: 3 });
-        assert_eq!(store.conversation("a", "old"), None);
-        assert!(store.conversation("a", "ahead").is_some() && store.conversation("a", "young").is_some());
+        assert_eq!(stored("a", "old"), None);
+        assert!(stored("a", "ahead").is_some() && stored("a", "young").is_some());
         // The clock has been put back: what is ahead of it lives no longer than what is of now.
-        assert_eq!(store.conversation("b", "x").unwrap().used, 60);
+        assert_eq!(stored("b", "x").unwrap().used, 60);
         assert_eq!((store.expire(69, 10).unwrap().gone, store.expire(71, 10).unwrap().gone), (0, 1));
-        assert!(store.conversation("a", "young").is_none() && store.conversation("b", "x").is_some());
+        assert!(stored("a", "young").is_none() && stored("b", "x").is_some());
         store.forget("a").unwrap();
-        assert!(store.source("a").is_none() && store.conversation("a", "ahead").is_none());
-        assert!(store.source("b").is_some() && store.conversation("b", "x").is_some());
+        assert!(store.source("a").unwrap().is_none() && stored("a", "ahead").is_none());
+        assert!(store.source("b").unwrap().is_some() && stored("b", "x").is_some());
+    }
+
+    /// What cannot be read is not what is not there.
+    #[test]
+    fn a_store_that_cannot_be_read_says_so() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("turns.redb");
+        let store = Store::open(&path).unwrap();
+        let all = HashMap::from([(("a".into(), "c".into()), knows(5, 10))]);
+        store.write(&[("a".into(), checkpoint(10))], &all, &HashMap::new()).unwrap();
+        store.hide(&path);
+        assert!(matches!(store.conversation("a", "c"), Err(DatabaseError::Open { .. })));
+        assert!(store.source("a").is_err() && store.epoch().is_err() && store.standing().is_err());
+        assert!(store.expire(100, 10).is_err());
+        Store::show(&path);
+        assert_eq!(store.conversation("a", "c").unwrap(), Some(knows(5, 10)));
+        // A checkpoint that is none of ours is none that is not there either.
+        let damage = |database: &redb::Database| {
+            let transaction = database.begin_write()?;
+            transaction.open_table(SOURCES)?.insert("a", &b"{"[..])?;
+            Ok(transaction.commit()?)
+        };
+        store.0.change(damage).unwrap();
+        let error = store.source("a").unwrap_err().to_string();
+        assert!(error.starts_with("cannot read the checkpoint of `a` in `"), "{error}");
+        assert!(store.epoch().is_err() && store.source("b").unwrap().is_none());
     }
 }

@@ -13,7 +13,7 @@ use super::{Options, RunError};
 use crate::component::{BuildError, Index, IndexDefinition, Models};
 use crate::connector::{ConnectorError, CorpusOutput, Place, SourcedTurn, Stop, StopHandle, TurnOutput, TurnSource};
 use crate::corpus::{CorpusIndexes, CorpusShared};
-use crate::dead_letter::{DeadLetters, Letters};
+use crate::dead_letter::{DeadLetters, Onward};
 use crate::durable::{Ledger, SinkHandle};
 use crate::maintenance;
 use crate::memo::Memo;
@@ -117,14 +117,13 @@ impl Workshop {
         Ok(models)
     }
 
-    /// Where dead letters are to go, if not where they go.
-    pub fn letters(&self, plan: &Plan) -> Result<Option<Letters>, RunError> {
+    /// Where dead letters are to go.
+    pub fn letters(&self, plan: &Plan) -> Result<Onward, RunError> {
         let path = dead_letters_of(plan, self.state.as_deref());
-        let Some(path) = path.filter(|path| !self.dead.go_to(path)) else { return Ok(None) };
-        match Letters::open(&path) {
-            Ok(letters) => Ok(Some(letters)),
-            Err(source) => Err(RunError::State(StateError::Io { action: "append to", path, source })),
-        }
+        self.dead.toward(path.as_deref()).map_err(|source| {
+            let path = path.unwrap_or_default();
+            RunError::State(StateError::Io { action: "append to", path, source })
+        })
     }
 
     /// Opens an index.

@@ -21,8 +21,12 @@ pub(super) fn resume(
 ) -> Result<BTreeMap<Arc<str>, SourceCheckpoint>, RunError> {
     let durable = &shop.shared.durable;
     let sources: BTreeSet<Arc<str>> = generation.sources().cloned().collect();
-    let checkpoints: BTreeMap<Arc<str>, SourceCheckpoint> =
-        sources.iter().filter_map(|source| Some((source.clone(), durable.checkpoint(source)?))).collect();
+    let mut checkpoints: BTreeMap<Arc<str>, SourceCheckpoint> = BTreeMap::new();
+    for source in &sources {
+        if let Some(checkpoint) = durable.checkpoint(source)? {
+            checkpoints.insert(source.clone(), checkpoint);
+        }
+    }
     let mut goes_on: BTreeMap<Arc<str>, bool> = BTreeMap::new();
     let mut whole: BTreeSet<Arc<str>> = BTreeSet::new();
     let sinks = generation.sinks();

@@ -41,7 +41,7 @@ impl Engine {
         let lasting = options.answer && options.sinks && !options.manual_turns;
         let durable = Durable::open(directory.filter(|_| lasting))?;
         // An epoch that answers are stamped with does not come a second time.
-        epochs.count_from(durable.epoch());
+        epochs.count_from(durable.epoch()?);
         let shared = Arc::new(TurnsShared {
             limits: RwLock::new(plan.conversations.clone()),
             epochs,
@@ -72,7 +72,7 @@ impl Engine {
             errors: Arc::default(),
             numbers: Arc::default(),
         };
-        shop.letters(&plan)?.into_iter().for_each(|letters| shop.dead.go_on_in(letters));
+        shop.dead.go_on(shop.letters(&plan)?);
         // Lets go when all sources are there.
         crew.hold();
         *shop.maintenance.settings.write() = plan.maintenance.clone();
@@ -104,7 +104,12 @@ impl Engine {
             let shared = shared.clone();
             std::thread::Builder::new().name("checkpoint".into()).spawn(move || {
                 let idle = || shared.limits.read().idle_s;
-                shared.durable.work(|| shared.epochs.current().epoch, idle);
+                // Before a checkpoint passes over what they are of.
+                let epoch = || {
+                    shared.dead.settle();
+                    shared.epochs.current().epoch
+                };
+                shared.durable.work(epoch, idle);
             })
         });
         let checkpoints = checkpoints.transpose().map_err(thread_error("the thread of checkpoints"))?;

@@ -7,7 +7,8 @@
 //!
 //! A record is *applied* when the conversation's state has it: an agent's when its turn comes, a
 //! user's when its answer is delivered. What is applied outlives the process (see
-//! [`crate::durable`]) and is passed over when a restart reads it again.
+//! [`crate::durable`]) and is passed over when a restart reads it again. While what a conversation
+//! knew cannot be read, its records wait as if they had not come.
 
 use std::collections::{HashMap, VecDeque};
 use std::rc::Rc;
@@ -29,6 +30,8 @@ use crate::wake::WakeSlot;
 
 /// How often conversations that have gone idle are looked for.
 const SWEEP: Duration = Duration::from_secs(60);
+/// Between attempts to read what conversations knew.
+const RETRY: Duration = Duration::from_secs(1);
 
 /// A turn that is being answered.
 struct InFlight {
@@ -51,6 +54,8 @@ impl Place {
 
 #[derive(Default)]
 struct Conversation {
+    /// What it knew is yet to be read from the store; until then its records wait.
+    unread: bool,
     history: VecDeque<Utterance>,
     /// Records that have come and wait for the running turn.
     queue: VecDeque<(Read, Capability<u64>)>,
@@ -63,6 +68,15 @@ struct Conversation {
 }
 
 impl Conversation {
+    /// Goes on with what it knew.
+    fn remember(&mut self, known: StoredConversation, idle_s: u64) {
+        self.applied = Some(known.applied);
+        if known.used.saturating_add(idle_s) >= StoredConversation::now() {
+            self.history = known.history.into();
+            self.reply = known.reply;
+        }
+    }
+
     fn say(&mut self, speaker: Speaker, text: Arc<str>, limit: usize) {
         self.history.push_back(Utterance { speaker, text });
         while self.history.len() > limit {
@@ -85,28 +99,59 @@ struct Conversations {
     shared: Arc<TurnsShared>,
     local: Rc<Local>,
     by_id: HashMap<Arc<str>, Conversation>,
+    /// Those of which it could not be read what they knew, and when that is tried again.
+    unread: Vec<Arc<str>>,
+    again: Option<Instant>,
     sequence: u64,
 }
 
 impl Conversations {
     fn arrived(&mut self, read: Read, capability: Capability<u64>) -> Arc<str> {
         let id = read.record.conversation_id.clone();
-        let conversation = self.by_id.entry(id.clone()).or_insert_with(|| {
-            // Only of a source that can be gone on with does anything outlive the process.
-            let known = read.place.as_ref().and_then(|_| self.shared.durable.load(&self.source.id, &id));
-            let mut conversation = Conversation::default();
-            if let Some(known) = known {
-                conversation.applied = Some(known.applied);
-                let idle_s = self.shared.limits.read().idle_s;
-                if known.used.saturating_add(idle_s) >= StoredConversation::now() {
-                    conversation.history = known.history.into();
-                    conversation.reply = known.reply;
-                }
-            }
-            conversation
-        });
-        conversation.queue.push_back((read, capability));
+        // Only of a source that can be gone on with does anything outlive the process.
+        let fresh = || Conversation { unread: read.place.is_some(), ..Conversation::default() };
+        self.by_id.entry(id.clone()).or_insert_with(fresh).queue.push_back((read, capability));
         id
+    }
+
+    /// Whether it is known what the conversation knew. If not, that is tried again: to go on
+    /// without it would answer without the history, and then write over it.
+    fn recall(&mut self, id: &Arc<str>) -> bool {
+        let Some(conversation) = self.by_id.get_mut(id).filter(|conversation| conversation.unread) else { return true };
+        match self.shared.durable.load(&self.source.id, id) {
+            Ok(known) => {
+                let idle_s = self.shared.limits.read().idle_s;
+                known.into_iter().for_each(|known| conversation.remember(known, idle_s));
+                conversation.unread = false;
+                true
+            }
+            Err(error) => {
+                // One word for all of them.
+                if self.unread.is_empty() {
+                    tracing::error!(source = %self.source.id, conversation = %id, %error,
+                        "what a conversation knew cannot be read; its turns wait, and it is tried again");
+                }
+                self.unread.push(id.clone());
+                false
+            }
+        }
+    }
+
+    /// Those that are due to be tried again.
+    fn due(&mut self) -> Vec<Arc<str>> {
+        match self.again.take_if(|at| Instant::now() >= *at) {
+            Some(_) => std::mem::take(&mut self.unread),
+            None => Vec::new(),
+        }
+    }
+
+    /// Whether the operator is to be scheduled after [`RETRY`].
+    fn is_to_try_again(&mut self) -> bool {
+        if self.unread.is_empty() || self.again.is_some() {
+            return false;
+        }
+        self.again = Some(Instant::now() + RETRY);
+        true
     }
 
     /// A turn has been delivered.
@@ -143,6 +188,9 @@ impl Conversations {
 
     /// Applies what waits, until a turn runs.
     fn advance(&mut self, id: &Arc<str>) {
+        if !self.recall(id) {
+            return;
+        }
         let limit = self.shared.limits.read().max_utterances;
         loop {
             let Some(conversation) = self.by_id.get_mut(id) else { return };
@@ -276,13 +324,21 @@ pub(super) fn build<'s>(
     let (_output, stream) = builder.new_output::<Vec<()>>();
     let address = builder.operator_info().address;
     *feedback.activator.borrow_mut() = Some(scope.activator_for(address.clone()));
+    let activator = scope.activator_for(address.clone());
     let wake = WakeSlot::default();
     wake.set(scope.worker().sync_activator_for(address.to_vec()));
     source.conversation_wakes.lock().push(wake);
     // Sources are numbered apart, so that sequences are unique on a worker.
     let sequence = source.number << 40;
-    let mut conversations =
-        Conversations { source: source.clone(), shared: shared.clone(), local, by_id: HashMap::new(), sequence };
+    let mut conversations = Conversations {
+        source: source.clone(),
+        shared: shared.clone(),
+        local,
+        by_id: HashMap::new(),
+        unread: Vec::new(),
+        again: None,
+        sequence,
+    };
     builder.build(move |_| {
         let mut touched: VecDeque<Arc<str>> = VecDeque::new();
         let mut swept = Instant::now();
@@ -300,8 +356,12 @@ pub(super) fn build<'s>(
             if !shared.ready.load(Ordering::Acquire) {
                 return;
             }
+            touched.extend(conversations.due());
             while let Some(id) = touched.pop_front() {
                 conversations.advance(&id);
+            }
+            if conversations.is_to_try_again() {
+                activator.activate_after(RETRY);
             }
             if swept.elapsed() > SWEEP {
                 swept = Instant::now();
@@ -311,3 +371,6 @@ pub(super) fn build<'s>(
     });
     stream
 }
+
+#[cfg(test)]
+mod tests;

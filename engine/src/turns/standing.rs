@@ -120,7 +120,11 @@ impl Standing {
     pub fn load(&self, shared: &TurnsShared, index: usize, peers: usize) {
         self.0.borrow_mut().peers = peers;
         let Some(generation) = shared.generation() else { return };
-        let mut turns = shared.durable.standing();
+        // They stay where they are, for the next process.
+        let mut turns = shared.durable.standing().unwrap_or_else(|error| {
+            tracing::error!(%error, "turns that an earlier process has left standing are not answered again");
+            Vec::new()
+        });
         turns.retain(|stored| place_of(&stored.turn.key, peers) == index);
         turns.sort_by_key(|stored| stored.since);
         let mut state = self.0.borrow_mut();

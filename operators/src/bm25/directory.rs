@@ -54,7 +54,11 @@ impl Directory for Unsynced {
     }
 
     fn delete(&self, path: &Path) -> Result<(), DeleteError> {
-        self.mapped.delete(path)
+        self.mapped.delete(path)?;
+        // tantivy remembers every file that it has ever mapped, and forgets those that are gone
+        // only when it is asked what is mapped.
+        self.mapped.get_cache_info();
+        Ok(())
     }
 
     fn exists(&self, path: &Path) -> Result<bool, OpenReadError> {

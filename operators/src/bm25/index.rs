@@ -1,13 +1,11 @@
 //! The inverted index: tantivy holds the postings on disk; the passages they belong to, and
 //! their exact lengths, are held beside its segments in memory.
 
-use std::any::Any;
 use std::collections::{BTreeMap, HashMap};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use futures::FutureExt;
-use futures::future::BoxFuture;
+use tantivy::error::DataCorruption;
 use tantivy::index::SegmentId;
 use tantivy::merge_policy::LogMergePolicy;
 use tantivy::schema::{
@@ -18,56 +16,19 @@ use tantivy::{
     DocSet, Index as TantivyIndex, IndexReader, IndexWriter, ReloadPolicy, SegmentReader, TERMINATED, TantivyDocument,
     Term,
 };
-use turnflow_engine::component::{Delta, Index, IndexDefinition, IndexError, Inventory, Maintained, MaintenanceLimits};
+use turnflow_engine::component::{Delta, IndexError};
 use turnflow_engine::document::{Chunk, ContentHash};
 use turnflow_engine::record::{Hit, rank};
 
 use super::analyzer::Tokenizer;
 use super::directory::Unsynced;
-use super::inventory;
+use super::open::{OpenError, during};
 use super::score::{Statistics, idf, term_score};
 use super::writer::Writer;
 
 /// Bytes that tantivy buffers before it writes a segment: about its least, for each commit
 /// makes the tables anew, which are in proportion.
 const BUFFER: usize = 16 << 20;
-
-pub(super) struct Bm25Definition {
-    pub tokenizer: Tokenizer,
-}
-
-impl IndexDefinition for Bm25Definition {
-    fn key(&self) -> String {
-        format!("bm25-{}", self.tokenizer.name())
-    }
-
-    fn open<'a>(&'a self, directory: Option<&'a Path>) -> BoxFuture<'a, Result<Box<dyn Index>, IndexError>> {
-        async move {
-            let open = |directory: Option<&Path>| Bm25Index::open(self.tokenizer, directory);
-            let index = match (open(directory), directory) {
-                (Ok(index), _) => index,
-                // What cannot be read is made anew: the corpus has everything.
-                (Err(error), Some(path)) if path.join("meta.json").exists() => {
-                    tracing::warn!(%error, path = %path.display(), "the index cannot be read and is built anew");
-                    let io = |source| IndexError::Io { action: "clear", path: path.to_owned(), source };
-                    std::fs::remove_dir_all(path).and_then(|()| std::fs::create_dir_all(path)).map_err(io)?;
-                    open(directory)?
-                }
-                (Err(error), _) => return Err(error),
-            };
-            Ok(Box::new(index) as Box<dyn Index>)
-        }
-        .boxed()
-    }
-
-    fn stored<'a>(&'a self, directory: &'a Path) -> BoxFuture<'a, Option<Inventory>> {
-        async move { Some(tokio::task::block_in_place(|| inventory::stored(directory))) }.boxed()
-    }
-
-    fn served(&self, reader: &Arc<dyn Any + Send + Sync>) -> Result<Option<Inventory>, IndexError> {
-        inventory::served(reader).map_err(store("read its postings"))
-    }
-}
 
 pub(super) fn store(action: &'static str) -> impl Fn(tantivy::TantivyError) -> IndexError {
     move |error| IndexError::Store { store: "tantivy", action, reason: error.to_string() }
@@ -111,7 +72,8 @@ pub(super) struct Bm25Index {
 pub(super) type Passage = Option<(Arc<Chunk>, u32)>;
 
 impl Bm25Index {
-    fn open(tokenizer: Tokenizer, directory: Option<&Path>) -> Result<Self, IndexError> {
+    /// Opens what is committed there, or an index in memory.
+    pub(super) fn open(tokenizer: Tokenizer, directory: Option<&Path>) -> Result<Self, OpenError> {
         let mut schema = Schema::builder();
         let indexing = TextFieldIndexing::default()
             .set_tokenizer("raw")
@@ -127,18 +89,18 @@ impl Bm25Index {
         let schema = schema.build();
         let index = match directory {
             Some(path) => {
-                let directory = Unsynced::open(path).map_err(|error| store("open its directory")(error.into()))?;
-                let index = TantivyIndex::open_or_create(directory, schema).map_err(store("open the index"))?;
-                let damaged = index.validate_checksum().map_err(store("check its files"))?;
+                let directory = Unsynced::open(path).map_err(|error| during("open its directory")(error.into()))?;
+                let index = TantivyIndex::open_or_create(directory, schema).map_err(during("open the index"))?;
+                let damaged = index.validate_checksum().map_err(during("check its files"))?;
                 if let Some(file) = damaged.iter().next() {
-                    let reason = format!("`{}` is damaged", file.display());
-                    return Err(IndexError::Store { store: "tantivy", action: "read what is stored", reason });
+                    let damage = DataCorruption::new(file.clone(), "its checksum is another".to_owned());
+                    return Err(during("read what is stored")(damage.into()));
                 }
                 index
             }
             None => TantivyIndex::create_in_ram(schema),
         };
-        let writer: IndexWriter = index.writer_with_num_threads(1, BUFFER).map_err(store("open a writer"))?;
+        let writer: IndexWriter = index.writer_with_num_threads(1, BUFFER).map_err(during("open a writer"))?;
         let mut merges = LogMergePolicy::default();
         // The default never merges because of deletes.
         merges.set_del_docs_ratio_before_merge(0.3);
@@ -147,9 +109,9 @@ impl Bm25Index {
         if let Err(error) = writer.garbage_collect_files().wait() {
             tracing::warn!(%error, "files of an interrupted commit stay");
         }
-        let opstamp = index.load_metas().map_err(store("read its commit"))?.opstamp;
+        let opstamp = index.load_metas().map_err(during("read its commit"))?.opstamp;
         let reader =
-            index.reader_builder().reload_policy(ReloadPolicy::Manual).try_into().map_err(store("open a reader"))?;
+            index.reader_builder().reload_policy(ReloadPolicy::Manual).try_into().map_err(during("open a reader"))?;
         let mut this = Self {
             tokenizer,
             fields,
@@ -163,7 +125,7 @@ impl Bm25Index {
             segments: HashMap::new(),
             opstamp,
         };
-        this.remember().map_err(store("read what is stored"))?;
+        this.remember().map_err(during("read what is stored"))?;
         Ok(this)
     }
 
@@ -230,7 +192,28 @@ impl Bm25Index {
         Ok(())
     }
 
-    fn change(&mut self, delta: &Delta) -> Result<(), tantivy::TantivyError> {
+    /// Applies a delta and gives what readers of the new epoch hold. After an error this is to be
+    /// dropped and opened anew: tantivy's writer has ended, and what is held here is ahead of what
+    /// is committed.
+    pub(super) fn change(&mut self, delta: &Delta) -> Result<Bm25Reader, IndexError> {
+        self.commit(delta).map_err(store("commit"))?;
+        self.view().map_err(store("read its new epoch"))
+    }
+
+    /// Ends the threads that write segments. Of one that has failed, tantivy would otherwise not
+    /// wait for the merges when the writer is dropped.
+    pub(super) fn end_workers(&mut self) {
+        if let Err(error) = self.writer.prepare_commit() {
+            tracing::debug!(%error, "the writer has ended");
+        }
+    }
+
+    /// The last commit; `None` where nothing is kept.
+    pub(super) fn version(&self) -> Option<u64> {
+        self.directory.as_ref().map(|_| self.opstamp)
+    }
+
+    fn commit(&mut self, delta: &Delta) -> Result<(), tantivy::TantivyError> {
         for chunk in &delta.removed {
             self.remove(&chunk.id);
         }
@@ -269,34 +252,17 @@ impl Bm25Index {
 
     fn passages(&self, reader: &SegmentReader) -> Result<Vec<Passage>, tantivy::TantivyError> {
         let rows = reader.fast_fields().u64("row")?;
+        let alive = reader.alive_bitset();
         let passage = |number| {
+            // After a restart the row of one that is deleted may be another passage's.
+            if alive.is_some_and(|alive| !alive.is_alive(number)) {
+                return None;
+            }
             let id = self.rows.get(&rows.first(number)?)?;
             let entry = self.entries.get(id)?;
             Some((entry.chunk.clone()?, entry.length))
         };
         Ok((0..reader.max_doc()).map(passage).collect())
-    }
-}
-
-impl Index for Bm25Index {
-    fn apply<'a>(&'a mut self, delta: &'a Delta) -> BoxFuture<'a, Result<Arc<dyn Any + Send + Sync>, IndexError>> {
-        async move {
-            // Blocking, on a thread that may block.
-            tokio::task::block_in_place(|| {
-                self.change(delta).map_err(store("commit"))?;
-                let view = self.view().map_err(store("read its new epoch"))?;
-                Ok(Arc::new(view) as Arc<dyn Any + Send + Sync>)
-            })
-        }
-        .boxed()
-    }
-
-    fn version(&self) -> Option<u64> {
-        self.directory.as_ref().map(|_| self.opstamp)
-    }
-
-    fn maintain(&mut self, limits: MaintenanceLimits) -> BoxFuture<'_, Result<Maintained, IndexError>> {
-        self.keep_in_shape(limits).boxed()
     }
 }
 

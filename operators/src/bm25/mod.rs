@@ -18,6 +18,7 @@ mod directory;
 mod index;
 mod inventory;
 mod maintain;
+mod open;
 mod score;
 mod writer;
 
@@ -33,7 +34,8 @@ use turnflow_engine::spec::from_tree;
 
 use crate::retrieve::{self, Retriever, Search};
 pub use analyzer::Tokenizer;
-use index::{Bm25Definition, Bm25Reader};
+use index::Bm25Reader;
+use open::Bm25Definition;
 
 /// The table's entry.
 pub const KIND: OperatorKind = OperatorKind {

@@ -13,6 +13,7 @@ use turnflow_engine::component::{Delta, Index, IndexError, Maintained, Maintenan
 use turnflow_engine::document::{Chunk, Content, ContentHash};
 use turnflow_engine::inference::InferenceError;
 
+use super::claims::Claims;
 use super::store::{Store, Stored};
 
 /// Passages in a block; an epoch copies the blocks that it changes.
@@ -22,6 +23,9 @@ const BLOCK: usize = 512;
 const SPARE: usize = 4096;
 /// Without maintenance, up to so many times that.
 const MOST_SPARE: usize = 4;
+
+/// Contents that are encoded by one call where they were not prepared.
+const CONTENTS_A_CALL: usize = 256;
 
 /// Makes encodings of passages' texts, for the corpus.
 pub(crate) trait Encode<V>: Send + Sync {
@@ -73,9 +77,10 @@ pub(crate) async fn open<V: Stored, D: Derived<V>>(
     encoder: Arc<dyn Encode<V>>,
 ) -> Result<Box<dyn Index>, IndexError> {
     let (store, stored) = Store::open(directory, encoder.dimension()).await?;
-    let state = Mutex::new(State { by_content: stored, unsaved: Vec::new(), claimed: HashSet::new() });
-    let contents = Arc::new(Contents { encoder, state });
-    Ok(Box::new(BlockIndex::<V, D> { contents, store, blocks: Vec::new(), places: HashMap::new() }))
+    let state = State { by_content: stored, unsaved: Vec::new(), claims: Claims::default(), refused: HashSet::new() };
+    let contents = Arc::new(Contents { encoder, state: Mutex::new(state) });
+    let (blocks, places) = (Vec::new(), HashMap::new());
+    Ok(Box::new(BlockIndex::<V, D> { contents, store, blocks, places, leaving: None }))
 }
 
 /// Encodings by content; the part that computes them is shared by the workers.
@@ -87,36 +92,95 @@ struct Contents<V> {
 struct State<V> {
     by_content: HashMap<ContentHash, V>,
     unsaved: Vec<ContentHash>,
-    /// Prepared for a commit that has not been applied yet: not to be let go.
-    claimed: HashSet<ContentHash>,
+    /// Not to be let go.
+    claims: Claims,
+    /// Could not be encoded alone, and has been told of as a dead letter. It stays here, as that
+    /// does, lest a publication fail because of it.
+    refused: HashSet<ContentHash>,
 }
 
-impl<V: Stored> Prepare for Contents<V> {
-    fn prepare(self: Arc<Self>, contents: Vec<Content>) -> BoxFuture<'static, Result<Prepared, IndexError>> {
-        async move {
-            let mut new: BTreeMap<ContentHash, String> = BTreeMap::new();
-            {
-                let mut state = self.state.lock();
-                for content in &contents {
-                    state.claimed.insert(content.hash);
-                    if !state.by_content.contains_key(&content.hash) {
-                        new.insert(content.hash, content.chunk.indexed_text());
-                    }
-                }
-            }
-            let (hashes, texts): (Vec<_>, Vec<_>) = new.into_iter().unzip();
-            let embedded = texts.len();
-            let vectors = self.encoder.encode(texts).await?;
+/// A preparation under way, however it ends.
+struct Preparation<V> {
+    contents: Arc<Contents<V>>,
+    hashes: Vec<ContentHash>,
+    done: bool,
+}
+
+impl<V> Preparation<V> {
+    fn begin(contents: &Arc<Contents<V>>, hashes: Vec<ContentHash>) -> Self {
+        contents.state.lock().claims.begin(&hashes);
+        Self { contents: contents.clone(), hashes, done: false }
+    }
+}
+
+impl<V> Drop for Preparation<V> {
+    fn drop(&mut self) {
+        self.contents.state.lock().claims.end(&self.hashes, self.done);
+    }
+}
+
+impl<V: Stored> Contents<V> {
+    /// Encodes what is not there, and claims all of it; gives how many a model was asked for.
+    async fn encode(self: &Arc<Self>, contents: &[Content]) -> Result<usize, IndexError> {
+        let mut preparation = Preparation::begin(self, contents.iter().map(|content| content.hash).collect());
+        let new: BTreeMap<ContentHash, String> = {
+            let state = self.state.lock();
+            let new = contents.iter().filter(|content| !state.by_content.contains_key(&content.hash));
+            new.map(|content| (content.hash, content.chunk.indexed_text())).collect()
+        };
+        let (hashes, texts): (Vec<_>, Vec<_>) = new.into_iter().unzip();
+        let embedded = texts.len();
+        let vectors = self.encoder.encode(texts).await?;
+        {
             let mut state = self.state.lock();
             for (hash, vector) in hashes.into_iter().zip(vectors) {
                 if state.by_content.insert(hash, vector).is_none() {
                     state.unsaved.push(hash);
                 }
             }
-            Ok(Prepared { embedded })
+        }
+        preparation.done = true;
+        Ok(embedded)
+    }
+
+    /// What these passages say and has no encoding, though nobody was told that it has none.
+    fn missing(&self, chunks: &[Arc<Chunk>]) -> Vec<Content> {
+        let state = self.state.lock();
+        let known = |hash| state.by_content.contains_key(hash) || state.refused.contains(hash);
+        let missing: BTreeMap<_, _> =
+            chunks.iter().filter(|chunk| !known(&chunk.hash)).map(|chunk| (chunk.hash, chunk)).collect();
+        missing.into_iter().map(|(hash, chunk)| Content { hash, chunk: chunk.clone() }).collect()
+    }
+}
+
+impl<V: Stored> Prepare for Contents<V> {
+    fn prepare(self: Arc<Self>, contents: Vec<Content>) -> BoxFuture<'static, Result<Prepared, IndexError>> {
+        async move {
+            let encoded = self.encode(&contents).await;
+            let mut state = self.state.lock();
+            match (&encoded, &contents[..]) {
+                (Ok(_), contents) => {
+                    for content in contents {
+                        state.refused.remove(&content.hash);
+                    }
+                }
+                // The last attempt at a content is with it alone.
+                (Err(_), [content]) => {
+                    state.refused.insert(content.hash);
+                }
+                (Err(_), _) => {}
+            }
+            Ok(Prepared { embedded: encoded? })
         }
         .boxed()
     }
+}
+
+/// Encodings that are on their way out of the store.
+struct Leaving {
+    /// The store's version before.
+    version: Option<u64>,
+    hashes: Vec<ContentHash>,
 }
 
 struct BlockIndex<V, D> {
@@ -125,6 +189,8 @@ struct BlockIndex<V, D> {
     blocks: Vec<Arc<Block<V, D>>>,
     /// Block and place in it of each passage.
     places: HashMap<Arc<str>, (usize, usize)>,
+    /// Left behind where letting go was given up half-way, or failed.
+    leaving: Option<Leaving>,
 }
 
 impl<V: Stored, D: Derived<V>> BlockIndex<V, D> {
@@ -161,15 +227,28 @@ impl<V: Stored, D: Derived<V>> BlockIndex<V, D> {
         }
         for chunk in &delta.added {
             self.remove(&chunk.id);
-            // A content that could not be embedded has no vector, and has been told of.
-            let mut state = self.contents.state.lock();
-            state.claimed.remove(&chunk.hash);
-            let vector = state.by_content.get(&chunk.hash).cloned();
-            drop(state);
+            // A content that could not be encoded has no vector, and has been told of.
+            let vector = self.contents.state.lock().by_content.get(&chunk.hash).cloned();
             if let Some(vector) = vector {
                 self.add(vector, chunk.clone());
             }
         }
+        let named: HashSet<ContentHash> = delta.added.iter().map(|chunk| chunk.hash).collect();
+        let mut state = self.contents.state.lock();
+        named.iter().for_each(|hash| state.claims.applied(hash));
+    }
+
+    /// Encodes what a change names and was let go meanwhile, or never asked for: no passage is
+    /// left out but of what has been told. An error fails the change, which is tried again.
+    async fn complete(&self, delta: &Delta) -> Result<(), IndexError> {
+        let missing = self.contents.missing(&delta.added);
+        if !missing.is_empty() {
+            tracing::debug!(contents = missing.len(), "encoded when they are applied");
+        }
+        for part in missing.chunks(CONTENTS_A_CALL) {
+            self.contents.encode(part).await?;
+        }
+        Ok(())
     }
 
     /// Stores what is new.
@@ -188,40 +267,57 @@ impl<V: Stored, D: Derived<V>> BlockIndex<V, D> {
     /// Lets go of what is not in use, if that is more than so many times what may be spare;
     /// gives how many went.
     async fn let_go(&mut self, times: usize) -> Result<usize, IndexError> {
-        // Passages are at least as many as contents, so this tells without looking at each.
+        self.settle().await?;
         let spare = |used: usize| times * SPARE.max(used);
+        // Passages are at least as many as contents, so this tells without looking at each.
         if self.contents.state.lock().by_content.len() <= self.places.len() + spare(self.places.len()) && times > 0 {
             return Ok(0);
         }
         let used: HashSet<ContentHash> =
             self.blocks.iter().flat_map(|block| block.rows.iter()).map(|(_, chunk)| chunk.hash).collect();
         let (kept, gone) = {
-            let state = self.contents.state.lock();
-            if state.by_content.len().saturating_sub(used.len()) <= spare(used.len()) {
-                return Ok(0);
-            }
+            let mut state = self.contents.state.lock();
+            state.claims.expire();
             // What is unsaved belongs to an epoch to come.
             let unsaved: HashSet<ContentHash> = state.unsaved.iter().copied().collect();
             let stored = state.by_content.iter().filter(|(hash, _)| !unsaved.contains(*hash));
-            let stays = |hash: &ContentHash| used.contains(hash) || state.claimed.contains(hash);
+            let stays = |hash: &ContentHash| used.contains(hash) || state.claims.has(hash);
             let (kept, gone): (Vec<_>, Vec<_>) = stored.partition(|(hash, _)| stays(hash));
+            // What is claimed is not spare: all would be written again each time for a few.
+            if gone.len() <= spare(used.len()) {
+                return Ok(0);
+            }
             let kept: Vec<_> = kept.into_iter().map(|(hash, vector)| (*hash, vector.clone())).collect();
             (kept, gone.into_iter().map(|(hash, _)| *hash).collect::<Vec<_>>())
         };
-        if gone.is_empty() {
-            return Ok(0);
-        }
+        let count = gone.len();
+        self.leaving = Some(Leaving { version: self.store.version(), hashes: gone });
         self.store.replace(&kept).await?;
+        self.part(true);
+        Ok(count)
+    }
+
+    /// Finds what became of a letting go that did not come to its end.
+    async fn settle(&mut self) -> Result<(), IndexError> {
+        let Some(before) = self.leaving.as_ref().map(|leaving| leaving.version) else { return Ok(()) };
+        self.store.catch_up().await?;
+        self.part(self.store.version() != before);
+        Ok(())
+    }
+
+    /// Forgets what has left the store, if it has.
+    fn part(&mut self, has_left: bool) {
+        let Some(Leaving { hashes, .. }) = self.leaving.take() else { return };
         let mut state = self.contents.state.lock();
-        for hash in &gone {
-            // It may have come back meanwhile: then it is to be stored again.
-            if state.claimed.contains(hash) {
-                state.unsaved.push(*hash);
-            } else {
-                state.by_content.remove(hash);
+        for hash in hashes {
+            // What has come back meanwhile is to be stored again. Where nothing has left yet, it
+            // may all the same: a commit that was given up may still be on its way to the disk.
+            if state.claims.has(&hash) {
+                state.unsaved.push(hash);
+            } else if has_left {
+                state.by_content.remove(&hash);
             }
         }
-        Ok(gone.len())
     }
 }
 
@@ -233,6 +329,9 @@ impl<V: Stored, D: Derived<V>> Index for BlockIndex<V, D> {
     fn apply<'a>(&'a mut self, delta: &'a Delta) -> BoxFuture<'a, Result<Arc<dyn Any + Send + Sync>, IndexError>> {
         async move {
             let begun = std::time::Instant::now();
+            self.contents.state.lock().claims.tick();
+            self.settle().await?;
+            self.complete(delta).await?;
             self.save().await?;
             tracing::debug!(took = ?begun.elapsed(), "encodings are stored");
             self.change(delta);

@@ -7,7 +7,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use futures::FutureExt;
-use turnflow_engine::component::{Encoding, Encodings, Flaw, Inventory, Passage, digest};
+use turnflow_engine::component::{Encoding, Encodings, Flaw, IndexError, Inventory, Passage, digest};
 use turnflow_engine::document::{Chunk, ContentHash};
 
 use super::index::{BlockReader, Derived};
@@ -69,7 +69,7 @@ pub(crate) async fn stored<V: Stored>(directory: &Path, dimension: usize) -> Opt
     let read = AssertUnwindSafe(read(&path.to_string_lossy(), dimension, row)).catch_unwind().await;
     let reason = match read {
         Ok(Ok(_)) => None,
-        Ok(Err(error)) => Some(error.to_string()),
+        Ok(Err(error)) => Some(IndexError::from(error).to_string()),
         Err(_) => Some("Lance failed while it was read".to_owned()),
     };
     flaws.extend(reason.map(|reason| Flaw { place: "vectors.lance".to_owned(), reason }));

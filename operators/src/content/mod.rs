@@ -2,6 +2,7 @@
 //! from memory. `Dense`, `Sparse` and `MultiVector` differ in what the encoding is and in how
 //! blocks of them are searched.
 
+mod claims;
 mod index;
 mod inventory;
 mod scan;

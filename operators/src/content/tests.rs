@@ -1,19 +1,29 @@
 //! What accumulates in an index by content, and what maintenance leaves.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use futures::FutureExt;
 use futures::future::BoxFuture;
-use turnflow_engine::component::{Delta, Footprint, Index, MaintenanceLimits};
+use turnflow_engine::component::{Delta, Footprint, Index, IndexError, MaintenanceLimits};
 use turnflow_engine::document::{Chunk, Content};
 use turnflow_engine::inference::{InferenceError, Vector};
 
 use super::index::{BlockReader, Encode, open};
 
-/// Counts what it is asked for.
+/// Counts what it is asked for, and fails at what is bad, or at everything.
 #[derive(Default)]
-struct Counting(AtomicUsize);
+struct Counting(AtomicUsize, AtomicBool);
+
+impl Counting {
+    fn encoded(&self) -> usize {
+        self.0.load(Ordering::SeqCst)
+    }
+
+    fn fail(&self, fails: bool) {
+        self.1.store(fails, Ordering::SeqCst);
+    }
+}
 
 impl Encode<Vector> for Counting {
     fn dimension(&self) -> usize {
@@ -22,6 +32,9 @@ impl Encode<Vector> for Counting {
 
     fn encode(&self, texts: Vec<String>) -> BoxFuture<'static, Result<Vec<Vector>, InferenceError>> {
         self.0.fetch_add(texts.len(), Ordering::SeqCst);
+        if self.1.load(Ordering::SeqCst) || texts.iter().any(|text| text.contains("bad")) {
+            return async { Err(InferenceError::Failed("told to".to_owned())) }.boxed();
+        }
         async move { Ok(texts.iter().map(|text| vec![text.len() as f32, 1.0, 2.0, 3.0].into()).collect()) }.boxed()
     }
 }
@@ -31,9 +44,19 @@ fn chunk(id: usize, text: &str) -> Arc<Chunk> {
     Arc::new(Chunk::new(id.clone(), id, "".into(), text.into()))
 }
 
+async fn prepare(index: &mut dyn Index, chunks: &[Arc<Chunk>]) -> Result<(), IndexError> {
+    let contents = chunks.iter().map(|chunk| Content { hash: chunk.hash, chunk: chunk.clone() });
+    index.preparation().unwrap().prepare(contents.collect()).await.map(drop)
+}
+
+/// Prepares and applies a delta; gives how many passages are then served.
 async fn apply(index: &mut dyn Index, delta: Delta) -> usize {
-    let contents = delta.added.iter().map(|chunk| Content { hash: chunk.hash, chunk: chunk.clone() });
-    index.preparation().unwrap().prepare(contents.collect()).await.unwrap();
+    prepare(index, &delta.added).await.unwrap();
+    publish(index, delta).await
+}
+
+/// Applies a delta.
+async fn publish(index: &mut dyn Index, delta: Delta) -> usize {
     let reader = index.apply(&delta).await.unwrap().downcast::<BlockReader<Vector, ()>>().unwrap();
     reader.blocks.iter().map(|block| block.rows.len()).sum()
 }
@@ -90,4 +113,83 @@ async fn what_is_out_of_use_is_let_go_by_maintenance_and_comes_back_when_it_is_u
     let all = [&many[..1], &many[9..12], &[chunk(9000, "new")]].concat();
     assert_eq!(apply(&mut *index, Delta { added: all, removed: Vec::new(), whole: true }).await, 5);
     assert_eq!(encoded(), 5004, "what is in use is stored");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_content_that_is_prepared_again_before_it_goes_is_kept() {
+    let encoder = Arc::new(Counting::default());
+    let mut index = open::<Vector, ()>(None, encoder.clone()).await.unwrap();
+    let a = chunk(1, "a");
+    // It comes, goes, and comes back; both times it is prepared before the first is applied.
+    prepare(&mut *index, std::slice::from_ref(&a)).await.unwrap();
+    prepare(&mut *index, std::slice::from_ref(&a)).await.unwrap();
+    assert_eq!(publish(&mut *index, added(vec![a.clone()], Vec::new())).await, 1);
+    assert_eq!(publish(&mut *index, added(Vec::new(), vec![a.clone()])).await, 0);
+    assert!(index.maintain(MaintenanceLimits::NONE).await.unwrap().did.is_empty(), "it is claimed");
+    assert_eq!(publish(&mut *index, added(vec![a.clone()], Vec::new())).await, 1);
+    assert_eq!(encoder.encoded(), 1);
+    assert_eq!(publish(&mut *index, added(Vec::new(), vec![a])).await, 0);
+    assert!(index.maintain(MaintenanceLimits::NONE).await.unwrap().did[0].starts_with("1 encodings"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_prepared_and_never_published_is_let_go() {
+    let mut index = open::<Vector, ()>(None, Arc::new(Counting::default())).await.unwrap();
+    prepare(&mut *index, &[chunk(1, "superseded")]).await.unwrap();
+    publish(&mut *index, Delta::default()).await;
+    assert!(index.maintain(MaintenanceLimits::NONE).await.unwrap().did.is_empty());
+    for _ in 0..100 {
+        publish(&mut *index, Delta::default()).await;
+    }
+    assert!(index.maintain(MaintenanceLimits::NONE).await.unwrap().did[0].starts_with("1 encodings"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn no_passage_is_left_out_but_what_could_not_be_prepared() {
+    let encoder = Arc::new(Counting::default());
+    let mut index = open::<Vector, ()>(None, encoder.clone()).await.unwrap();
+    let (a, b, bad) = (chunk(1, "a"), chunk(2, "b"), chunk(3, "bad"));
+    assert_eq!(publish(&mut *index, added(vec![a.clone()], Vec::new())).await, 1, "it is encoded then and there");
+    encoder.fail(true);
+    let delta = added(vec![b.clone()], Vec::new());
+    assert!(index.apply(&delta).await.is_err(), "it is not left out");
+    encoder.fail(false);
+    let whole = |added: &[&Arc<Chunk>]| Delta {
+        added: added.iter().copied().cloned().collect(),
+        removed: Vec::new(),
+        whole: true,
+    };
+    assert_eq!(publish(&mut *index, whole(&[&a, &b])).await, 2);
+    assert!(prepare(&mut *index, std::slice::from_ref(&bad)).await.is_err());
+    let encoded = encoder.encoded();
+    assert_eq!(publish(&mut *index, added(vec![bad.clone()], Vec::new())).await, 2, "this has been told of");
+    assert_eq!(publish(&mut *index, whole(&[&a, &b, &bad])).await, 2);
+    assert_eq!(encoder.encoded(), encoded);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn maintenance_that_is_given_up_anywhere_loses_nothing() {
+    let (a, b, c) = (chunk(1, "a"), chunk(2, "b"), chunk(3, "c"));
+    for polls in [1, 3, 10, 30, 100, 300, 1000] {
+        let directory = tempfile::tempdir().unwrap();
+        let encoder = Arc::new(Counting::default());
+        let mut index = open::<Vector, ()>(Some(directory.path()), encoder.clone()).await.unwrap();
+        apply(&mut *index, added(vec![a.clone(), b.clone()], Vec::new())).await;
+        apply(&mut *index, added(Vec::new(), vec![b.clone()])).await;
+        let mut work = index.maintain(MaintenanceLimits::NONE);
+        for _ in 0..polls {
+            if (&mut work).now_or_never().is_some() {
+                break;
+            }
+            tokio::task::yield_now().await;
+        }
+        drop(work);
+        assert_eq!(apply(&mut *index, added(vec![b.clone(), c.clone()], Vec::new())).await, 3, "after {polls} polls");
+        drop(index);
+        let encoded = encoder.encoded();
+        let mut index = open::<Vector, ()>(Some(directory.path()), encoder.clone()).await.unwrap();
+        let all = Delta { added: vec![a.clone(), b.clone(), c.clone()], removed: Vec::new(), whole: true };
+        assert_eq!(apply(&mut *index, all).await, 3, "after {polls} polls");
+        assert_eq!(encoder.encoded(), encoded, "all is stored, after {polls} polls");
+    }
 }

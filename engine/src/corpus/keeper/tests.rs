@@ -66,6 +66,12 @@ fn what_fails_keeps_nobody_waiting() {
         barrier().await;
         assert_eq!(*told.borrow_and_update(), CorpusState::Ready { commits: 3, epoch: 3 });
 
+        // What the active feed has is not forgotten.
+        jobs.send(Job::Forget(1)).unwrap();
+        let (reply, chunks) = oneshot::channel();
+        jobs.send(Job::Chunks(reply)).unwrap();
+        assert_eq!(chunks.await.unwrap().len(), 3);
+
         // An index that goes is let go of, in the epoch that is.
         jobs.send(Job::Keep(BTreeSet::from(["b".to_owned()]))).unwrap();
         barrier().await;

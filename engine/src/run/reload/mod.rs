@@ -22,7 +22,7 @@ use super::crew::Command;
 use super::{Engine, Inner, RunError};
 use crate::component::{Index, Models};
 use crate::corpus::{AddedIndex, CorpusIndexes};
-use crate::dead_letter::Letters;
+use crate::dead_letter::Onward;
 use crate::durable::SinkHandle;
 use crate::plan::{Outline, Plan, PlanDiff};
 use crate::turns::Generation;
@@ -75,13 +75,16 @@ impl Engine {
     }
 }
 
+/// Sinks by node; `None` where answers go to the observer alone.
+type Sinks = BTreeMap<Arc<str>, Option<Arc<SinkHandle>>>;
+
 /// What a new plan runs with, built.
 struct Built {
     models: Models,
-    sinks: BTreeMap<Arc<str>, Option<Arc<SinkHandle>>>,
+    sinks: Sinks,
     generation: Arc<Generation>,
-    /// Where dead letters go from then on, if that changes.
-    letters: Option<Letters>,
+    /// Where dead letters go from then on.
+    letters: Onward,
 }
 
 /// A corpus on its way.

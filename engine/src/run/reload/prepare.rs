@@ -4,10 +4,10 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use super::{Built, Coming, Reload, ReloadError, TICK};
+use super::{Built, Coming, Reload, ReloadError, Sinks, TICK};
 use crate::component::{BuildError, Models};
 use crate::corpus::{AddedIndex, CorpusIndexes, CorpusState, Preparing};
-use crate::plan::{Definitions, NodeKind, Plan, PlanDiff};
+use crate::plan::{Definitions, NodeKind, Plan, PlanDiff, PlannedNode};
 use crate::run::RunError;
 use crate::run::crew::Command;
 use crate::turns::Running as RunningKind;
@@ -26,6 +26,7 @@ impl Reload<'_> {
         self.open(plan, diff, &models, &definitions)?;
         self.wait_for_feeds()?;
         self.fill()?;
+        self.wait_for_replay(plan, &old_sinks)?;
         let mut sinks = BTreeMap::new();
         for node in plan.nodes.iter().filter(|node| matches!(node.kind, NodeKind::Sink(_))) {
             // What feeds a sink is not the sink's.
@@ -143,6 +144,28 @@ impl Reload<'_> {
                 self.going_on()?;
                 std::thread::park_timeout(TICK);
             }
+        }
+        Ok(())
+    }
+
+    /// Waits, where sinks come, go or change, until what an earlier process has left is passed over:
+    /// only the handles that run know which answers their files have, and another handle would
+    /// write them again.
+    fn wait_for_replay(&self, plan: &Plan, old: &Sinks) -> Result<(), ReloadError> {
+        let is_kept = |node: &PlannedNode| {
+            old.contains_key(&node.id) && self.inner.running.lock().outline.same_settings(&node.id, &node.settings)
+        };
+        let new: Vec<_> = plan.nodes.iter().filter(|node| matches!(node.kind, NodeKind::Sink(_))).collect();
+        if new.len() == old.len() && new.into_iter().all(is_kept) {
+            return Ok(());
+        }
+        let is_replaying = || old.values().flatten().any(|sink| sink.is_replaying());
+        if is_replaying() {
+            tracing::info!("sinks change: the reload waits until what was answered before the start is read again");
+        }
+        while is_replaying() {
+            self.going_on()?;
+            std::thread::park_timeout(TICK);
         }
         Ok(())
     }

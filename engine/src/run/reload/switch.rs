@@ -97,8 +97,10 @@ impl Reload<'_> {
                 return Err(fault.into());
             }
         }
+        // Sources that have been drained cannot be begun again: what may fail comes before.
+        let known = self.checkpoints(plan, diff)?;
         self.end_sources(diff)?;
-        let resumes = self.resumes(plan, diff);
+        let resumes = self.resumes(plan, diff, known);
         let names: BTreeSet<Arc<str>> = plan.corpora.iter().map(|corpus| corpus.name.clone()).collect();
         if let Err(error) = self.publish(generation.number, &names) {
             // Sources that had ended begin again where they were: that needs the old plan's
@@ -117,7 +119,7 @@ impl Reload<'_> {
         let mut running = self.inner.running.lock();
         *self.shop.shared.limits.write() = plan.conversations.clone();
         *self.shop.maintenance.settings.write() = plan.maintenance.clone();
-        letters.into_iter().for_each(|letters| self.shop.dead.go_on_in(letters));
+        self.shop.dead.go_on(letters);
         let mut ended: Vec<Feed> = Vec::new();
         for coming in self.coming.drain(..) {
             if let Some(feed) = &coming.feed {
@@ -179,8 +181,21 @@ impl Reload<'_> {
         running.sources.get(id).is_some_and(|feed| feed.handle.ended.load(Ordering::Acquire))
     }
 
-    /// Behind which places sources that are new or changed go on.
-    fn resumes(&self, plan: &Plan, diff: &PlanDiff) -> BTreeMap<Arc<str>, Place> {
+    /// Up to which places checkpoints say that sources that are new or changed are answered.
+    fn checkpoints(&self, plan: &Plan, diff: &PlanDiff) -> Result<BTreeMap<Arc<str>, Place>, RunError> {
+        let mut known = BTreeMap::new();
+        for node in plan.nodes.iter().filter(|node| matches!(node.kind, NodeKind::Source(_))) {
+            if !PlanDiff::keeps(&diff.nodes, &node.id)
+                && let Some(checkpoint) = self.shop.shared.durable.checkpoint(&node.id)?
+            {
+                known.insert(node.id.clone(), checkpoint.place);
+            }
+        }
+        Ok(known)
+    }
+
+    /// Behind which places sources that are new or changed go on; `known` says what checkpoints do.
+    fn resumes(&self, plan: &Plan, diff: &PlanDiff, mut known: BTreeMap<Arc<str>, Place>) -> BTreeMap<Arc<str>, Place> {
         let durable = &self.shop.shared.durable;
         if let Err(error) = durable.commit(self.shop.shared.epochs.current().epoch) {
             tracing::warn!(%error, "no checkpoint could be written before sources changed");
@@ -193,7 +208,7 @@ impl Reload<'_> {
             }
             // What its predecessor of the same name has answered is known of it.
             let low = running.sources.get(&node.id).and_then(|feed| feed.handle.ledger.low()).map(|(place, _)| place);
-            match low.or_else(|| durable.checkpoint(&node.id).map(|checkpoint| checkpoint.place)) {
+            match low.or_else(|| known.remove(&node.id)) {
                 Some(place) => drop(resumes.insert(node.id.clone(), place)),
                 None => {
                     if let Err(error) = durable.forget(&node.id) {

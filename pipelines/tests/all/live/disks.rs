@@ -61,6 +61,15 @@ fn start(dir: &Path, disk: &Path, mode: Mode) -> Result<Engine, turnflow_engine:
     Engine::start(plan_of(dir, &text), options)
 }
 
+/// The documents of a turn's hits.
+fn found(disk: &Disk, turn: u32) -> Vec<String> {
+    let answers = answers(&disk.0.join("answers.jsonl"));
+    let answer = answers.iter().find(|answer| answer.turn == turn).expect("it is answered");
+    let mut documents: Vec<String> = answer.hits.iter().map(|hit| hit.document.to_string()).collect();
+    documents.sort();
+    documents
+}
+
 /// Fills a file system to its last byte.
 fn fill(disk: &Path) {
     let mut file = fs::File::create(disk.join("filler")).unwrap();
@@ -88,10 +97,19 @@ fn a_full_disk_loses_no_turn() {
     fs::remove_file(disk.0.join("filler")).unwrap();
     until("the rest", || engine.delivered() == 200);
     until("the new document", || engine.epochs().current().corpora["docs"].documents == 2);
+    say(dir.path(), 201);
+    until("an answer from it", || engine.delivered() == 201);
+    assert_eq!(found(&disk, 201), ["a.md", "b.md"]);
+    // And what changes later is indexed as before.
+    fs::write(dir.path().join("docs/c.md"), "A third ferry, at dawn.").unwrap();
+    until("another document", || engine.epochs().current().corpora["docs"].documents == 3);
+    say(dir.path(), 202);
+    until("an answer from it", || engine.delivered() == 202);
+    assert_eq!(found(&disk, 202), ["a.md", "b.md", "c.md"]);
     engine.stop();
     engine.join().unwrap();
     let turns: Vec<u32> = answers(&disk.0.join("answers.jsonl")).iter().map(|answer| answer.turn).collect();
-    assert_eq!(turns, (1..=200).collect::<Vec<_>>());
+    assert_eq!(turns, (1..=202).collect::<Vec<_>>());
     // And a restart knows it.
     let engine = start(dir.path(), &disk.0, Mode::Once).unwrap();
     until("the end", || engine.has_ended());

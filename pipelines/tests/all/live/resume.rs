@@ -3,6 +3,7 @@
 use std::fs;
 use std::io::Write as _;
 use std::path::Path;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use turnflow_engine::connector::Mode;
 use turnflow_engine::record::AnswerRecord;
@@ -166,4 +167,39 @@ fn a_process_that_reads_nothing_again_forgets_nothing() {
     say(dir, "d", 2, "noon");
     assert_eq!(once(dir), 1);
     assert_eq!(queries(dir)[3], "harbour noon");
+}
+
+/// Only the sink that was there at the start knows what its file has: one that takes its place
+/// before the log has been read again would get all of it a second time.
+#[test]
+fn a_reload_that_changes_a_sink_waits_until_the_log_is_read_again() {
+    let dir = place();
+    let dir = dir.path();
+    let (log, hidden) = (dir.join("turns.jsonl"), dir.join("hidden"));
+    for turn in 1..=3 {
+        say(dir, "c", turn, "ferry");
+    }
+    assert_eq!(once(dir), 3);
+    fs::remove_file(dir.join("state/turns.redb")).unwrap();
+    // Nothing is read again before the log is there.
+    fs::rename(&log, &hidden).unwrap();
+    let engine = start(dir, Mode::Follow);
+    engine.wait_ready().unwrap();
+    let asked = AtomicUsize::new(0);
+    let give_up = || asked.fetch_add(1, Ordering::Relaxed) > 100_000;
+    let changed = plan_of(dir, &ANSWERING.replace("answers.jsonl\"", "answers.jsonl\", mode: Once"));
+    std::thread::scope(|scope| {
+        let reload = scope.spawn(|| engine.reload(changed, &give_up));
+        until("the reload to wait", || reload.is_finished() || asked.load(Ordering::Relaxed) > 20);
+        assert!(!reload.is_finished());
+        fs::rename(&hidden, &log).unwrap();
+        reload.join().unwrap().unwrap();
+    });
+    say(dir, "c", 4, "noon");
+    until("the new turn", || engine.delivered() == 1);
+    assert_eq!(engine.recovered(), 3);
+    engine.stop();
+    engine.join().unwrap();
+    let turns: Vec<u32> = answers(&dir.join("answers.jsonl")).iter().map(|answer| answer.turn).collect();
+    assert_eq!(turns, [1, 2, 3, 4]);
 }

@@ -5,7 +5,7 @@ use std::fs::File;
 use std::io::{self, ErrorKind, Write};
 
 /// What lines are appended to.
-pub(super) trait Target: Write {
+pub trait Target: Write {
     /// Its length, if it is something that can be cut.
     fn length(&self) -> io::Result<Option<u64>>;
     /// Cuts it.
@@ -24,15 +24,20 @@ impl Target for File {
 }
 
 /// Appends whole lines.
-pub(super) struct Lines<T> {
-    pub(super) target: T,
+pub struct Lines<T> {
+    /// Where they go.
+    pub target: T,
     /// The target ends within a line.
-    pub(super) torn: bool,
+    pub torn: bool,
 }
 
 impl<T: Target> Lines<T> {
     /// Appends the line and its end.
-    pub(super) fn append(&mut self, mut line: Vec<u8>) -> io::Result<()> {
+    ///
+    /// # Errors
+    ///
+    /// It could not be written; what was written of it is taken back.
+    pub fn append(&mut self, mut line: Vec<u8>) -> io::Result<()> {
         line.push(b'\n');
         if self.torn {
             line.insert(0, b'\n');
@@ -52,14 +57,22 @@ impl<T: Target> Lines<T> {
     }
 
     /// Ends the line that it ends within.
-    pub(super) fn finish(&mut self) -> io::Result<()> {
+    ///
+    /// # Errors
+    ///
+    /// That could not be written.
+    pub fn finish(&mut self) -> io::Result<()> {
         self.target.write_all(b"\n")?;
         self.torn = false;
         Ok(())
     }
 
     /// Cuts the line that it ends within, which begins at `start`.
-    pub(super) fn cut(&mut self, start: u64) -> io::Result<()> {
+    ///
+    /// # Errors
+    ///
+    /// The target cannot be cut.
+    pub fn cut(&mut self, start: u64) -> io::Result<()> {
         self.target.cut(start)?;
         self.torn = false;
         Ok(())

@@ -1,0 +1,110 @@
+//! What becomes of a conversation whose history cannot be read.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize};
+
+use parking_lot::{Mutex, RwLock};
+use timely::dataflow::operators::Input as _;
+
+use super::*;
+use crate::connector;
+use crate::dead_letter::DeadLetters;
+use crate::durable::{Durable, Ledger};
+use crate::publish::Epochs;
+use crate::record::TurnRecord;
+
+const STORE: &str = "turns.redb";
+
+fn shared(durable: Arc<Durable>, handle: tokio::runtime::Handle) -> Arc<TurnsShared> {
+    Arc::new(TurnsShared {
+        limits: RwLock::default(),
+        epochs: Arc::new(Epochs::open(None).unwrap()),
+        durable,
+        dead: DeadLetters::counted(),
+        ready: AtomicBool::new(true),
+        sources: Mutex::default(),
+        generations: RwLock::default(),
+        outstanding: AtomicUsize::new(0),
+        delivered: AtomicUsize::new(0),
+        recovered: AtomicU64::new(0),
+        revised: AtomicU64::new(0),
+        handle,
+        observer: None,
+        started: Instant::now(),
+    })
+}
+
+fn source() -> Arc<SourceHandle> {
+    Arc::new(SourceHandle {
+        id: "turns".into(),
+        kind_name: "Test",
+        number: 0,
+        receiver: Mutex::default(),
+        wake: WakeSlot::default(),
+        conversation_wakes: Mutex::default(),
+        caught_up: Arc::default(),
+        ledger: Arc::new(Ledger::new("turns".into())),
+        ended: AtomicBool::new(false),
+    })
+}
+
+fn said(text: &str) -> Utterance {
+    Utterance { speaker: Speaker::Agent, text: text.into() }
+}
+
+/// What an agent says, which needs no plan to be applied.
+fn read(text: &str, end: u64, batch: u64) -> Read {
+    let record = TurnRecord {
+        conversation_id: "c".into(),
+        turn: 1,
+        speaker: Speaker::Agent,
+        text: text.into(),
+        collection: None,
+        timestamp: None,
+        extra: Default::default(),
+    };
+    let place = Some(connector::Place { log: "l".into(), generation: 0, end, line: end });
+    Read { record, history: None, position: String::new(), entered_us: 0, place, batch }
+}
+
+#[test]
+fn a_history_that_cannot_be_read_is_waited_for() {
+    let directory = tempfile::tempdir().unwrap();
+    let durable = Durable::open(Some(directory.path())).unwrap();
+    let (of, id): (Arc<str>, Arc<str>) = ("turns".into(), "c".into());
+    let used = StoredConversation::now();
+    let known = StoredConversation { history: vec![said("before")], reply: None, applied: (0, 1), used };
+    durable.put(&of, &id, known.clone());
+    durable.commit(1).unwrap();
+    let path = directory.path().join(STORE);
+    durable.hide(&path);
+
+    let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+    let (shared, source) = (shared(durable.clone(), runtime.handle().clone()), source());
+    timely::execute_directly(move |worker| {
+        let mut input = worker.dataflow::<u64, _, _>(|scope| {
+            let (input, records) = scope.new_input::<Vec<Read>>();
+            let feedback = Feedback::default();
+            build(scope, &source, records, feedback, shared.clone(), Rc::default());
+            input
+        });
+        let batch = source.ledger.begin(Default::default());
+        let record = read("now", 2, batch);
+        source.ledger.read(batch, record.place.as_ref());
+        source.ledger.close(batch);
+        input.send(record);
+        input.advance_to(1);
+        for _ in 0..100 {
+            worker.step();
+        }
+        assert!(durable.load(&of, &id).is_err(), "nothing has been put over it");
+        assert_eq!(source.ledger.low(), None, "it is not applied");
+
+        Durable::show(&path);
+        assert_eq!(durable.load(&of, &id).unwrap(), Some(known));
+        while source.ledger.low().is_none() {
+            worker.step_or_park(Some(RETRY));
+        }
+        let knows = durable.load(&of, &id).unwrap().unwrap();
+        assert_eq!((knows.history, knows.applied), (vec![said("before"), said("now")], (0, 2)));
+    });
+}

@@ -1,0 +1,229 @@
+//! Opening the inverted index: at the start, and again after a change that failed.
+
+use std::any::Any;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use futures::FutureExt;
+use futures::future::BoxFuture;
+use tantivy::TantivyError;
+use tantivy::directory::error::OpenReadError;
+use turnflow_engine::component::{Delta, Index, IndexDefinition, IndexError, Inventory, Maintained, MaintenanceLimits};
+
+use super::analyzer::Tokenizer;
+use super::index::{Bm25Index, Bm25Reader, store};
+use super::inventory;
+
+pub(super) struct Bm25Definition {
+    pub tokenizer: Tokenizer,
+}
+
+impl IndexDefinition for Bm25Definition {
+    fn key(&self) -> String {
+        format!("bm25-{}", self.tokenizer.name())
+    }
+
+    fn open<'a>(&'a self, directory: Option<&'a Path>) -> BoxFuture<'a, Result<Box<dyn Index>, IndexError>> {
+        async move {
+            let index = open(self.tokenizer, directory)?;
+            let version = index.version();
+            let directory = directory.map(Path::to_owned);
+            let index = Reopening { tokenizer: self.tokenizer, directory, index: Some(index), version };
+            Ok(Box::new(index) as Box<dyn Index>)
+        }
+        .boxed()
+    }
+
+    fn stored<'a>(&'a self, directory: &'a Path) -> BoxFuture<'a, Option<Inventory>> {
+        async move { Some(tokio::task::block_in_place(|| inventory::stored(directory))) }.boxed()
+    }
+
+    fn served(&self, reader: &Arc<dyn Any + Send + Sync>) -> Result<Option<Inventory>, IndexError> {
+        inventory::served(reader).map_err(store("read its postings"))
+    }
+}
+
+/// Why an index cannot be opened.
+#[derive(Debug)]
+pub(super) struct OpenError {
+    action: &'static str,
+    error: TantivyError,
+}
+
+/// An error of a step of opening.
+pub(super) fn during(action: &'static str) -> impl Fn(TantivyError) -> OpenError {
+    move |error| OpenError { action, error }
+}
+
+impl From<OpenError> for IndexError {
+    fn from(OpenError { action, error }: OpenError) -> Self {
+        store(action)(error)
+    }
+}
+
+/// Whether what is stored is gone, damaged or of another schema. Any other error passes (no more
+/// files may be open, another process has the lock) and must not cost what is stored.
+fn is_lost(error: &TantivyError) -> bool {
+    // What has no code of the system's was found by the reader in the bytes.
+    let found = |error: &io::Error| error.raw_os_error().is_none();
+    match error {
+        TantivyError::DataCorruption(_)
+        | TantivyError::SchemaError(_)
+        | TantivyError::FieldNotFound(_)
+        | TantivyError::IncompatibleIndex(_)
+        | TantivyError::DeserializeError(_)
+        | TantivyError::OpenReadError(OpenReadError::FileDoesNotExist(_) | OpenReadError::IncompatibleIndex(_)) => true,
+        TantivyError::OpenReadError(OpenReadError::IoError { io_error, .. }) => found(io_error),
+        TantivyError::IoError(error) => found(error),
+        _ => false,
+    }
+}
+
+/// Opens what is stored; what is lost is made anew, for the corpus has everything.
+fn open(tokenizer: Tokenizer, directory: Option<&Path>) -> Result<Bm25Index, IndexError> {
+    match (Bm25Index::open(tokenizer, directory), directory) {
+        (Err(lost), Some(path)) if is_lost(&lost.error) => {
+            let error = IndexError::from(lost);
+            tracing::warn!(%error, path = %path.display(), "the index cannot be read and is built anew");
+            let io = |source| IndexError::Io { action: "clear", path: path.to_owned(), source };
+            std::fs::remove_dir_all(path).and_then(|()| std::fs::create_dir_all(path)).map_err(io)?;
+            Ok(Bm25Index::open(tokenizer, directory)?)
+        }
+        (opened, _) => Ok(opened?),
+    }
+}
+
+/// An index that is opened anew after a change that failed. tantivy's writer does not survive
+/// that (its thread has ended, and it takes further changes without indexing them), and what is
+/// held in memory is ahead of what is committed.
+struct Reopening {
+    tokenizer: Tokenizer,
+    directory: Option<PathBuf>,
+    /// Absent after a failure, until the next attempt.
+    index: Option<Bm25Index>,
+    /// Of the last commit that was applied.
+    version: Option<u64>,
+}
+
+impl Reopening {
+    fn change(&mut self, delta: &Delta) -> Result<Bm25Reader, IndexError> {
+        let index = match &mut self.index {
+            Some(index) => index,
+            none => none.insert(open(self.tokenizer, self.directory.as_deref())?),
+        };
+        let view = index.change(delta);
+        match &view {
+            Ok(_) => self.version = index.version(),
+            Err(_) => {
+                index.end_workers();
+                self.index = None;
+            }
+        }
+        view
+    }
+}
+
+impl Index for Reopening {
+    fn apply<'a>(&'a mut self, delta: &'a Delta) -> BoxFuture<'a, Result<Arc<dyn Any + Send + Sync>, IndexError>> {
+        async move {
+            // Blocking, on a thread that may block.
+            tokio::task::block_in_place(|| Ok(Arc::new(self.change(delta)?) as Arc<dyn Any + Send + Sync>))
+        }
+        .boxed()
+    }
+
+    fn version(&self) -> Option<u64> {
+        self.version
+    }
+
+    fn maintain(&mut self, limits: MaintenanceLimits) -> BoxFuture<'_, Result<Maintained, IndexError>> {
+        async move {
+            match &mut self.index {
+                Some(index) => index.keep_in_shape(limits).await,
+                None => Ok(Maintained::default()),
+            }
+        }
+        .boxed()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use turnflow_engine::document::Chunk;
+
+    use super::*;
+
+    const DEFINITION: Bm25Definition = Bm25Definition { tokenizer: Tokenizer::Whitespace };
+
+    fn chunk(id: &str, text: &str) -> Arc<Chunk> {
+        Arc::new(Chunk::new(id.into(), id.into(), "".into(), text.into()))
+    }
+
+    async fn found(index: &mut dyn Index, delta: Delta, term: &str) -> Vec<String> {
+        let reader = index.apply(&delta).await.unwrap().downcast::<Bm25Reader>().unwrap();
+        let hits = reader.search(&[term.to_owned()], 1.2, 0.75, 10).unwrap();
+        let mut ids: Vec<String> = hits.iter().map(|hit| hit.chunk.id.to_string()).collect();
+        ids.sort();
+        ids
+    }
+
+    fn whole(added: &[Arc<Chunk>]) -> Delta {
+        Delta { added: added.to_vec(), removed: Vec::new(), whole: true }
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn after_a_commit_that_failed_what_is_missing_is_added_and_so_are_later_changes() {
+        let place = tempfile::tempdir().unwrap();
+        let (here, away) = (place.path().join("here"), place.path().join("away"));
+        std::fs::create_dir(&here).unwrap();
+        let mut index = DEFINITION.open(Some(&here)).await.unwrap();
+        let (a, b, c) = (chunk("a", "ferry noon"), chunk("b", "ferry dusk"), chunk("c", "ferry dawn"));
+        assert_eq!(found(&mut *index, whole(std::slice::from_ref(&a)), "ferry").await, ["a"]);
+        let version = index.version();
+        // Nothing can be written, as on a full disk.
+        std::fs::rename(&here, &away).unwrap();
+        let delta = Delta { added: vec![b.clone()], ..Delta::default() };
+        assert!(index.apply(&delta).await.is_err());
+        assert!(index.apply(&whole(&[a.clone(), b.clone()])).await.is_err(), "it cannot be opened yet");
+        assert_eq!(index.version(), version);
+        std::fs::rename(&away, &here).unwrap();
+        assert_eq!(found(&mut *index, whole(&[a.clone(), b.clone()]), "ferry").await, ["a", "b"]);
+        let delta = Delta { added: vec![c.clone()], removed: vec![a], whole: false };
+        assert_eq!(found(&mut *index, delta, "ferry").await, ["b", "c"]);
+        drop(index);
+        let mut index = DEFINITION.open(Some(&here)).await.unwrap();
+        assert_eq!(found(&mut *index, whole(&[b, c]), "ferry").await, ["b", "c"]);
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn what_passes_costs_nothing_that_is_stored() {
+        let place = tempfile::tempdir().unwrap();
+        let mut index = DEFINITION.open(Some(place.path())).await.unwrap();
+        let a = chunk("a", "ferry");
+        assert_eq!(found(&mut *index, whole(std::slice::from_ref(&a)), "ferry").await, ["a"]);
+        let version = index.version();
+        assert!(DEFINITION.open(Some(place.path())).await.is_err(), "the first has the lock");
+        drop(index);
+        let index = DEFINITION.open(Some(place.path())).await.unwrap();
+        assert_eq!(index.version(), version);
+        drop(index);
+        // What is damaged is made anew.
+        std::fs::write(place.path().join("meta.json"), "{").unwrap();
+        let mut index = DEFINITION.open(Some(place.path())).await.unwrap();
+        assert_eq!(index.version(), Some(0));
+        assert_eq!(found(&mut *index, whole(&[a]), "ferry").await, ["a"]);
+    }
+
+    #[test]
+    fn errors_of_the_system_are_not_losses() {
+        let read = |error: io::Error| OpenReadError::wrap_io_error(error, "a.term".into());
+        let (many, cut) = (io::Error::from_raw_os_error(24), io::Error::from(io::ErrorKind::UnexpectedEof));
+        assert!(!is_lost(&read(many).into()));
+        assert!(is_lost(&read(cut).into()));
+        assert!(is_lost(&OpenReadError::FileDoesNotExist("a.term".into()).into()));
+        assert!(!is_lost(&io::Error::from_raw_os_error(5).into()));
+        assert!(!is_lost(&tantivy::directory::error::LockError::LockBusy.into()));
+        assert!(is_lost(&TantivyError::SchemaError("another".to_owned())));
+    }
+}
