@@ -5,7 +5,7 @@
 //! ```
 //!
 //! Takes web addresses, header lines and markup out of the passages' texts before a language
-//! model is given them (TechSSN, section 3.7, cleans its top 3 so). Ids, scores and order stay;
+//! model is given them (TechSSN, section 3.9, cleans its top 3 so). Ids, scores and order stay;
 //! what is indexed stays as it was. A passage of which nothing would be left is kept as it is.
 //! The same passage always gives the same text.
 

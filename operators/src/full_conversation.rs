@@ -1,4 +1,4 @@
-//! The whole conversation as the query: Turns → Queries (MTRAG, section 4).
+//! The whole conversation as the query: Turns → Queries (MTRAG, section 5.2).
 //!
 //! ```ron
 //! FullConversation(input: "turns", last: 6)

@@ -32,7 +32,7 @@ use turnflow_engine::spec::{FilePath, from_tree};
 
 use crate::models::generator;
 use crate::passages::Length;
-use crate::prompting::{self, Builder, Style};
+use crate::prompting::{self, Builder, Question, Style};
 use crate::reply::{clean, strip};
 use crate::template::Template;
 use crate::{citations, words};
@@ -71,9 +71,16 @@ pub struct GenerateConfig {
     /// Characters of each passage, at most. Default: all, as far as the model takes them.
     #[serde(default)]
     pub characters: Option<usize>,
+    /// The question in the prompt, given hits: as it was `Searched` (default), which is rewritten
+    /// behind a rewriter, or as it was `Asked`.
+    #[serde(default)]
+    pub question: Question,
     /// Utterances of the history that the prompt tells, the newest. Default 0.
     #[serde(default)]
     pub history: usize,
+    /// Characters of each of these, at most. Default 600.
+    #[serde(default = "prompting::default_history_characters")]
+    pub history_characters: usize,
     /// What is said when the passages do not answer.
     #[serde(default = "prompting::default_idk")]
     pub idk: String,
@@ -108,6 +115,7 @@ impl OperatorConfig for GenerateConfig {
         if let Some(characters) = self.characters {
             check.range("characters", characters, 1, 1_000_000);
         }
+        check.range("history_characters", self.history_characters, 1, 1_000_000);
         if let Some(words) = self.words {
             check.range("words", words, 1, 10_000);
         }
@@ -123,13 +131,13 @@ impl OperatorConfig for GenerateConfig {
     }
 
     fn explain(&self) -> String {
-        let Self { model, style, passages, history, idk, .. } = self;
+        let Self { model, style, passages, question, history, history_characters, idk, .. } = self;
         let prompt = self.prompt.as_ref().map_or_else(|| format!("{style:?}"), |file| file.written.clone());
         let characters = self.characters.map_or("all".to_owned(), |most| most.to_string());
         let words = self.words.map_or("all".to_owned(), |most| most.to_string());
         format!(
-            "model: {model:?}, prompt: {prompt}, passages: {passages}, characters: {characters}, history: {history}, \
-             words: {words}, without passages: {:?}, idk: {idk:?}",
+            "model: {model:?}, prompt: {prompt}, passages: {passages}, characters: {characters}, question: \
+             {question:?}, history: {history} of {history_characters} characters, words: {words}, without passages: {:?}, idk: {idk:?}",
             self.without_passages
         )
     }
@@ -140,7 +148,9 @@ impl OperatorConfig for GenerateConfig {
             template: self.style.template(self.prompt.as_ref())?,
             passages: self.passages,
             length: self.characters.map_or(Length::Whole, Length::Characters),
+            question: self.question,
             history: self.history,
+            history_characters: self.history_characters,
             idk: self.idk.clone(),
         };
         Ok(Arc::new(Generate { config: self.clone(), generator, builder }))
@@ -250,6 +260,18 @@ mod tests {
     }
 
     const CONFIG: &str = r#"(input: "hits", model: "llm", passages: 2)"#;
+
+    #[test]
+    fn the_question_is_as_it_was_searched_or_asked() {
+        for (question, told) in [("Searched", "Where?"), ("Asked", "asked")] {
+            let model = Scripted::says("There.");
+            let config =
+                format!(r#"(input: "hits", model: "llm", question: {question}, history: 2, history_characters: 3)"#);
+            run(&config, &model, hits("Where?", &["Paris it is."]));
+            let prompt = model.asked.lock()[0].0.plain();
+            assert!(prompt.contains(&format!("Question: {told}")) && prompt.contains("Assistant: sec …"), "{prompt}");
+        }
+    }
 
     #[test]
     fn citations_are_checked_and_the_hits_are_the_prompts() {

@@ -1,4 +1,4 @@
-//! The last turn as the query: Turns → Queries (MTRAG, section 4: the "last turn" strategy).
+//! The last turn as the query: Turns → Queries (MTRAG, section 5.2: the "last turn" strategy).
 //!
 //! ```ron
 //! LastTurn(input: "turns")

@@ -7,9 +7,10 @@
 //! With `Likert` the model rates each passage from 1 (unrelated) to 5 (the answer itself), one
 //! call a passage, and those of at least `keep_at_least` stay (RAGTUM, section 4.3 and appendix
 //! A.2, where it is 2). With `Ids` it is shown all passages at once and names the relevant ones;
-//! where it names none, `random` of them are taken (FusionRAG, section 2.3, where these are 2;
-//! without them 254 of its 446 questions went unanswered). They are drawn by a hash of the
-//! seed, the conversation, the turn and the passage, so that a run can be repeated.
+//! where it names none, `random` of them are taken (FusionRAG, section 2.3, where these are 2; by
+//! section 4.3 254 of its 446 questions had no answer because the filter kept nothing). They are
+//! drawn by a hash of the seed, the conversation, the turn and the passage, so that a run can be
+//! repeated.
 //!
 //! Order and scores stay as they were. A rating that cannot be read, or a call that fails,
 //! keeps its passage (a relevant passage lost is lost for good, one too many is not), and a

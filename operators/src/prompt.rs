@@ -26,7 +26,7 @@ use turnflow_engine::spec::{FilePath, from_tree};
 
 use crate::models::tokenizer;
 use crate::passages::Length;
-use crate::prompting::{self, Builder, Style};
+use crate::prompting::{self, Builder, Question, Style};
 use crate::template::Template;
 
 /// The table's entry.
@@ -64,9 +64,16 @@ pub struct PromptConfig {
     /// Whose tokens; needed with `tokens`.
     #[serde(default)]
     pub model: Option<String>,
+    /// The question as it was `Searched` (default), which is rewritten behind a rewriter, or as
+    /// it was `Asked`.
+    #[serde(default)]
+    pub question: Question,
     /// Utterances of the history that the prompt tells, the newest. Default 0.
     #[serde(default)]
     pub history: usize,
+    /// Characters of each of these, at most. Default 600.
+    #[serde(default = "prompting::default_history_characters")]
+    pub history_characters: usize,
     /// What the model is to say when the passages do not answer.
     #[serde(default = "prompting::default_idk")]
     pub idk: String,
@@ -85,6 +92,7 @@ impl OperatorConfig for PromptConfig {
         if let Some(characters) = self.characters {
             check.range("characters", characters, 1, 1_000_000);
         }
+        check.range("history_characters", self.history_characters, 1, 1_000_000);
         if let Some(tokens) = self.tokens {
             check.range("tokens", tokens, 1, 1_000_000);
             if self.model.is_none() {
@@ -100,14 +108,16 @@ impl OperatorConfig for PromptConfig {
     }
 
     fn explain(&self) -> String {
-        let Self { style, passages, history, .. } = self;
+        let Self { style, passages, question, history, history_characters, .. } = self;
         let prompt = self.prompt.as_ref().map_or_else(|| format!("{style:?}"), |file| file.written.clone());
         let length = match (self.tokens, self.characters) {
             (Some(tokens), _) => format!("tokens: {tokens}"),
             (None, Some(characters)) => format!("characters: {characters}"),
             (None, None) => "uncut".to_owned(),
         };
-        format!("prompt: {prompt}, passages: {passages}, {length}, history: {history}")
+        format!(
+            "prompt: {prompt}, passages: {passages}, {length}, question: {question:?}, history: {history} of {history_characters} characters"
+        )
     }
 
     fn build(&self, models: &Models) -> Result<Arc<dyn Operator>, BuildError> {
@@ -120,7 +130,9 @@ impl OperatorConfig for PromptConfig {
             template: self.style.template(self.prompt.as_ref())?,
             passages: self.passages,
             length,
+            question: self.question,
             history: self.history,
+            history_characters: self.history_characters,
             idk: self.idk.clone(),
         })))
     }

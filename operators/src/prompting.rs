@@ -13,8 +13,15 @@ use crate::template::{Filling, Template};
 /// What a prompt for an answer is filled with.
 pub(crate) const PLACES: &[&str] = &["question", "passages", "history", "idk"];
 
-/// Characters of an utterance that a prompt tells.
-const UTTERANCE: usize = 600;
+/// The question that a prompt asks.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+pub enum Question {
+    /// What was searched for: the question as it was rewritten, if it was.
+    #[default]
+    Searched,
+    /// What the user said.
+    Asked,
+}
 
 /// How a model is told to answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
@@ -42,6 +49,9 @@ impl Style {
 pub(crate) fn default_passages() -> usize {
     5
 }
+pub(crate) fn default_history_characters() -> usize {
+    600
+}
 pub(crate) fn default_idk() -> String {
     "I do not know.".into()
 }
@@ -52,15 +62,22 @@ pub(crate) struct Builder {
     pub template: Template,
     pub passages: usize,
     pub length: Length,
+    pub question: Question,
     pub history: usize,
+    /// Characters of an utterance of the history.
+    pub history_characters: usize,
     pub idk: String,
 }
 
 impl Builder {
     /// The prompt for a question with these passages; passages may be cut, the rest may not.
-    pub fn prompt(&self, turn: &Turn, question: &str, hits: &[Hit]) -> Result<Prompt, InferenceError> {
+    pub fn prompt(&self, turn: &Turn, searched: &str, hits: &[Hit]) -> Result<Prompt, InferenceError> {
         let passages = numbered(&hits[..hits.len().min(self.passages)], &self.length)?;
-        let lines = conversation(turn, self.history, UTTERANCE);
+        let question = match self.question {
+            Question::Searched => searched,
+            Question::Asked => &turn.text,
+        };
+        let lines = conversation(turn, self.history, self.history_characters);
         let history =
             if lines.is_empty() { String::new() } else { format!("Conversation so far:\n{}", lines.join("\n")) };
         Ok(self.template.fill(&[

@@ -1,4 +1,4 @@
-//! What the user has said so far as the query: Turns → Queries (MTRAG, section 4: the
+//! What the user has said so far as the query: Turns → Queries (MTRAG, section 5.2: the
 //! "questions" strategy). The agent's words are left out.
 //!
 //! ```ron

@@ -4,7 +4,7 @@
 //! Tokens(size: 150, overlap: 50)
 //! ```
 //!
-//! Sizes in published systems: 512 tokens with a stride of 100 (MTRAG, section 3), 150 with
+//! Sizes in published systems: 512 tokens with a stride of 100 (MTRAG, section 4.2), 150 with
 //! an overlap of 50 (PolyU group 15). Cuts fall between words where the tokenizer allows:
 //! a chunk never begins or ends within a word.
 

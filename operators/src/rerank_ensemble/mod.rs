@@ -15,7 +15,7 @@
 //! ```
 //!
 //! Each member scores every candidate; its scores are brought to \[0, 1\] by the least and the
-//! greatest among the candidates; the weighted mean of these orders them (TechSSN, section 3.8
+//! greatest among the candidates; the weighted mean of these orders them (TechSSN, section 3.7
 //! and table 1: three cross-encoders with the weights 0.40, 0.35 and 0.25). Members are of
 //! different kinds: a cross-encoder reads query and passage together; a bi-encoder compares
 //! their vectors; late interaction compares their tokens' vectors (MaxSim); a sparse encoder

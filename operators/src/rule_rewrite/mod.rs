@@ -66,6 +66,9 @@ pub struct RuleRewriteConfig {
     /// Words added to a short question, at most. Default 5.
     #[serde(default = "default_terms_short")]
     pub terms_short: usize,
+    /// Whether words are added where every reference was replaced as well. Default true.
+    #[serde(default = "default_references")]
+    pub expand_resolved: bool,
     /// A turn's weight to that of the turn after it, 0 to 1. Default 0.5.
     #[serde(default = "default_half")]
     pub decay: f32,
@@ -104,6 +107,7 @@ impl Default for Rules {
             short: default_short(),
             few: default_terms(),
             many: default_terms_short(),
+            expand_resolved: true,
             weights,
         }
     }
@@ -119,17 +123,18 @@ impl OperatorConfig for RuleRewriteConfig {
     }
 
     fn explain(&self) -> String {
-        let Self { references, short, terms, terms_short, decay, agent, agent_words, .. } = self;
+        let Self { references, short, terms, terms_short, expand_resolved, decay, agent, agent_words, .. } = self;
         format!(
-            "references: {references}, short: {short}, terms: {terms}, terms_short: {terms_short}, decay: {decay}, \
-             agent: {agent}, agent_words: {agent_words}"
+            "references: {references}, short: {short}, terms: {terms}, terms_short: {terms_short}, \
+             expand_resolved: {expand_resolved}, decay: {decay}, agent: {agent}, agent_words: {agent_words}"
         )
     }
 
     fn build(&self, _: &Models) -> Result<Arc<dyn Operator>, BuildError> {
         let weights = Weights { decay: self.decay, agent: self.agent, agent_words: self.agent_words };
-        let Self { references, short, terms, terms_short, .. } = *self;
-        Ok(Arc::new(RuleRewrite(Rules { resolve: references, short, few: terms, many: terms_short, weights })))
+        let Self { references, short, terms, terms_short, expand_resolved, .. } = *self;
+        let rules = Rules { resolve: references, short, few: terms, many: terms_short, expand_resolved, weights };
+        Ok(Arc::new(RuleRewrite(rules)))
     }
 }
 
@@ -227,6 +232,19 @@ mod tests {
         assert_eq!(run(&[], "Virtualization", 3), Rewritten::Standalone);
         assert_eq!(run(&["user: …"], "", 3), Rewritten::Standalone);
         assert_eq!(run(&["user: 🙂"], "Why?", 3), Rewritten::Expanded("Why?".into()));
+    }
+
+    #[test]
+    fn what_is_resolved_may_stay_as_it_is() {
+        let turn = turn(&["user: Who directed Inception?", "agent: Christopher Nolan, of London"], "");
+        let asked = |question: &str, expand_resolved| {
+            rewrite(&said(&turn), question, &Rules { expand_resolved, ..Rules::default() })
+        };
+        let resolved = "What other movies did Christopher Nolan direct?";
+        let question = "What other movies did he direct?";
+        assert_eq!(asked(question, false), Rewritten::Resolved(resolved.into()));
+        assert!(matches!(asked(question, true), Rewritten::Resolved(text) if text.len() > resolved.len()));
+        assert!(matches!(asked("Why?", false), Rewritten::Expanded(text) if text.len() > 4));
     }
 
     #[test]

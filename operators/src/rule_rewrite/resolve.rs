@@ -16,6 +16,8 @@ pub struct Rules {
     pub few: usize,
     /// Words added to a short question, at most.
     pub many: usize,
+    /// Whether words are added where every reference was replaced.
+    pub expand_resolved: bool,
     /// What makes words stand out.
     pub weights: Weights,
 }
@@ -61,7 +63,11 @@ pub fn rewrite(history: &[Said<'_>], question: &str, rules: &Rules) -> Rewritten
         },
         false => (question.to_owned(), false),
     };
-    let most = if is_short { rules.many } else { rules.few };
+    let most = match is_short {
+        _ if resolved && !rules.expand_resolved => 0,
+        true => rules.many,
+        false => rules.few,
+    };
     let present = saying_keys(&words(&text));
     let added = memory.salient(&saying, most).into_iter().map(|term| term.text.as_str());
     let added: Vec<&str> = added.filter(|word| !present.contains(&key(word))).collect();

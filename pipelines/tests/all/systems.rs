@@ -31,6 +31,9 @@ fn pipelines() -> Vec<PathBuf> {
     found
 }
 
+/// What MTRAG's baselines differ in.
+const MTRAG: [&str; 6] = ["lastturn", "userturns", "conversation", "rewrite", "reference", "reference-rag"];
+
 #[test]
 fn every_file_checks_and_every_system_has_a_local_variant() {
     let mut names = BTreeSet::new();
@@ -43,8 +46,13 @@ fn every_file_checks_and_every_system_has_a_local_variant() {
         names.insert(planned.plan.unwrap().name);
     }
     let modes = ["basic", "multi", "agentic"].map(|mode| format!("polyu-{mode}"));
-    let settings = ["lastturn", "rewrite", "reference", "reference-rag"].map(|setting| format!("mtrag-{setting}"));
-    for system in ["techssn", "ragtum", "fusionrag"].map(str::to_owned).into_iter().chain(modes).chain(settings) {
+    let settings = MTRAG.map(|setting| format!("mtrag-{setting}"));
+    for system in ["techssn", "ragtum", "ragtum-reference", "fusionrag"]
+        .map(str::to_owned)
+        .into_iter()
+        .chain(modes)
+        .chain(settings)
+    {
         assert!(names.contains(&system) && names.contains(&format!("{system}-local")), "{system}: {names:?}");
     }
     turnflow(&["check", "techssn.ron", "mtrag-rewrite.ron"], &root().join("pipelines"));
@@ -128,13 +136,18 @@ fn ragtum_local_answers() {
 }
 
 #[test]
+fn ragtum_reference_local_answers() {
+    answers_with_passages("ragtum-reference-local");
+}
+
+#[test]
 fn fusionrag_local_answers() {
     answers_with_passages("fusionrag-local");
 }
 
 #[test]
 fn mtrag_local_answers_in_every_setting() {
-    for setting in ["lastturn", "rewrite", "reference", "reference-rag"] {
+    for setting in MTRAG {
         answers_with_passages(&format!("mtrag-{setting}-local"));
     }
 }

@@ -140,6 +140,9 @@ fn print(report: &Report) {
             println!("{}", format!("{:22}{}{}", metric.name, cell(counted), cell(raw)).trim_end());
         }
     }
+    if let Some(mean) = report.harmonic_mean() {
+        println!("{:22}{mean:12.4}  (harmonic mean of rb_alg, rb_llm and rl_f)", "hm");
+    }
     if !report.left_out.is_empty() {
         let mut reasons: Vec<&str> = report.left_out.iter().map(|(_, why)| *why).collect();
         reasons.dedup();

@@ -68,6 +68,9 @@ pub struct EvalArgs {
     /// Which tasks --sample draws.
     #[arg(long, default_value_t = 0)]
     seed: u64,
+    /// Only tasks with so many reference passages, at most.
+    #[arg(long, value_name = "N")]
+    max_references: Option<usize>,
     /// A TREC run to compare with, task by task.
     #[arg(long, value_name = "RUN.trec", requires = "qrels")]
     against: Option<PathBuf>,
@@ -120,6 +123,7 @@ pub(super) fn run(args: &EvalArgs) -> Outcome {
     if tasks.is_empty() {
         return Err(told(anyhow!("`{}` has no tasks", args.tasks.display())));
     }
+    let tasks = referring(tasks, args.max_references)?;
     let tasks = sample(tasks, args.sample.map(|size| size as usize), args.seed);
     let against = args.against.as_deref().map(read_run).transpose().map_err(|error| told(error.into()))?;
     let beside = args.beside.as_deref().map(crate::report::read).transpose().map_err(|error| told(error.into()))?;
@@ -255,6 +259,16 @@ fn retrieval(
         file.flush().with_context(|| format!("cannot write `{}`", path.display()))?;
     }
     Ok(scored.into_iter().next_back().map(|(_, scored)| scored.scores))
+}
+
+/// The tasks of at most so many reference passages.
+fn referring(mut tasks: Vec<Task>, most: Option<usize>) -> Result<Vec<Task>, Fault> {
+    let Some(most) = most else { return Ok(tasks) };
+    tasks.retain(|task| task.contexts.len() <= most);
+    if tasks.is_empty() {
+        return Err(Fault::Told(anyhow!("every task has more than {most} reference passages")));
+    }
+    Ok(tasks)
 }
 
 /// So many of the tasks, in their order; which, is decided by each one's id and the seed, so

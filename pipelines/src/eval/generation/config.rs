@@ -139,6 +139,12 @@ impl ModelsFile for MetricsConfig {
                 check.error("wrong-value", "repass", format!("`{label:?}` must be among the `labels` once"));
             }
         }
+        let entails = |label: &&Label| **label == Label::Entailment;
+        if let Some(coverage) = &self.repass.coverage
+            && coverage.labels.iter().filter(entails).count() != 1
+        {
+            check.error("wrong-value", "repass", "`Entailment` must be among the `labels` of `coverage` once");
+        }
         if let Some((precision, recall)) = self.bert.baseline {
             check.range("bert", precision, -1.0, 0.999);
             check.range("bert", recall, -1.0, 0.999);
@@ -146,16 +152,17 @@ impl ModelsFile for MetricsConfig {
     }
 
     fn models(&self) -> Vec<ModelUse<'_>> {
-        fn used<'a>(field: &'static str, name: &'a Option<String>, ability: Ability) -> Option<ModelUse<'a>> {
-            name.as_deref().map(|name| ModelUse { field, name, ability })
+        fn used<'a>(field: &'static str, name: Option<&'a String>, ability: Ability) -> Option<ModelUse<'a>> {
+            name.map(|name| ModelUse { field, name, ability })
         }
         let judges = self.judge.0.iter();
         let judges = judges.map(|name| ModelUse { field: "judge", name, ability: Ability::Generate });
         let others = [
-            used("encoder", &self.encoder, Ability::EmbedTokens),
-            used("nli", &self.nli, Ability::ScorePairs),
-            used("repass.classifier", &self.repass.classifier, Ability::ScorePairs),
-            used("idk.judge", &self.idk.judge, Ability::Generate),
+            used("encoder", self.encoder.as_ref(), Ability::EmbedTokens),
+            used("nli", self.nli.as_ref(), Ability::ScorePairs),
+            used("repass.coverage", self.repass.coverage.as_ref().map(|coverage| &coverage.model), Ability::ScorePairs),
+            used("repass.classifier", self.repass.classifier.as_ref(), Ability::ScorePairs),
+            used("idk.judge", self.idk.judge.as_ref(), Ability::Generate),
         ];
         judges.chain(others.into_iter().flatten()).collect()
     }

@@ -1,7 +1,7 @@
 //! RB_llm: a language model rates a response against the reference and the passages.
 //!
 //! MTRAG (Katsis et al. 2025, appendix F.1) after RAD-Bench: faithfulness, appropriateness and
-//! completeness, one rating from 1 to 10, which is brought to 0 to 1 here. Several judges give
+//! completeness, one rating from 1 to 10, of which a tenth is the figure, as in the published code. Several judges give
 //! the median of what they say. The prompt is `prompts/rating.txt`.
 
 use std::sync::Arc;
@@ -91,7 +91,7 @@ pub async fn rate(
         ("passages", numbered(&response.passages)),
     ]);
     let rating = rating(&ask(judge, prompt).await?.text).ok_or(Trouble::Unread)?;
-    Ok((rating - 1.0) / 9.0)
+    Ok(rating / 10.0)
 }
 
 /// The last rating in a reply: `[[7]]`, or `Rating: 7`; from 1 to 10.

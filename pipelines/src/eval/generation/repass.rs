@@ -3,8 +3,9 @@
 //! Gokhan et al. 2024, which FusionRAG (section 2.4) is judged by. Every sentence of the answer
 //! is a hypothesis, every sentence of the passages a premise. E and C are, for each sentence of
 //! the answer, the highest probability of entailment and of contradiction over the premises,
-//! and of these the means. O is the share of the passages' obligations that a sentence of the
-//! answer entails with a probability above 0.7. RePASs is (E − C + O + 1) / 3.
+//! and of these the means. O is the share of the passages' obligations that an obligation of the
+//! answer entails with a probability above 0.7, by a model of its own if one is named (the
+//! authors' is larger). RePASs is (E − C + O + 1) / 3. An answer without a word has none.
 //!
 //! Obligations are sentences with deontic words, or what a classifier finds: the same kind of
 //! model, asked whether a sentence entails that it states an obligation. (The paper trained a
@@ -31,6 +32,8 @@ pub struct RepassConfig {
     pub labels: Vec<Label>,
     /// An obligation is covered above this probability of entailment. Default 0.7.
     pub covered: f32,
+    /// The model that tells which obligations are covered. Default: the same.
+    pub coverage: Option<Coverage>,
     /// The model that finds obligations, with the same classes. Default: none, words do.
     pub classifier: Option<String>,
     /// What a sentence that is an obligation entails, for the classifier.
@@ -42,10 +45,21 @@ impl Default for RepassConfig {
         Self {
             labels: vec![Label::Contradiction, Label::Entailment, Label::Neutral],
             covered: 0.7,
+            coverage: None,
             classifier: None,
             obligation: "This sentence states an obligation.".to_owned(),
         }
     }
+}
+
+/// Fields of `coverage`.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Coverage {
+    /// A model of inference.
+    pub model: String,
+    /// Its classes, in the order of its outputs.
+    pub labels: Vec<Label>,
 }
 
 /// Words that make a sentence an obligation.
@@ -92,14 +106,31 @@ impl Repass {
 /// Scores responses.
 pub struct RepassScorer {
     nli: Arc<dyn PairScorer>,
+    coverage: Arc<dyn PairScorer>,
     classifier: Option<Arc<dyn PairScorer>>,
     config: RepassConfig,
     entailment: usize,
     contradiction: usize,
+    /// Of the model of coverage.
+    covers: usize,
+}
+
+/// The model has the classes that are named.
+fn fits(model: &Arc<dyn PairScorer>, field: &str, labels: &[Label]) -> Result<(), InferenceError> {
+    let (has, named) = (model.classes(), labels.len());
+    if has == named {
+        return Ok(());
+    }
+    Err(InferenceError::Shape(format!("has {has} classes, and `{field}` names {named}")))
+}
+
+fn place(labels: &[Label], label: Label) -> usize {
+    labels.iter().position(|other| *other == label).unwrap_or_default()
 }
 
 impl RepassScorer {
-    /// With the model of inference and, if there is one, what finds obligations.
+    /// With the model of inference and, if there are, what tells the covered obligations and
+    /// what finds them.
     ///
     /// # Errors
     ///
@@ -107,29 +138,34 @@ impl RepassScorer {
     pub fn new(
         config: RepassConfig,
         nli: Arc<dyn PairScorer>,
+        coverage: Option<Arc<dyn PairScorer>>,
         classifier: Option<Arc<dyn PairScorer>>,
     ) -> Result<Self, InferenceError> {
-        if let Some(other) =
-            [Some(&nli), classifier.as_ref()].into_iter().flatten().find(|model| model.classes() != config.labels.len())
-        {
-            let (has, named) = (other.classes(), config.labels.len());
-            return Err(InferenceError::Shape(format!("has {has} classes, and `repass.labels` names {named}")));
+        for model in [Some(&nli), classifier.as_ref()].into_iter().flatten() {
+            fits(model, "repass.labels", &config.labels)?;
         }
-        let place = |label| config.labels.iter().position(|other| *other == label).unwrap_or_default();
-        let (entailment, contradiction) = (place(Label::Entailment), place(Label::Contradiction));
-        Ok(Self { nli, classifier, config, entailment, contradiction })
+        let labels = config.coverage.as_ref().map_or(&config.labels, |coverage| &coverage.labels);
+        let coverage = coverage.unwrap_or_else(|| nli.clone());
+        fits(&coverage, "repass.coverage.labels", labels)?;
+        let covers = place(labels, Label::Entailment);
+        let [entailment, contradiction] =
+            [Label::Entailment, Label::Contradiction].map(|label| place(&config.labels, label));
+        Ok(Self { nli, coverage, classifier, config, entailment, contradiction, covers })
     }
 
-    /// A response's figures.
+    /// A response's figures; none of an answer that says nothing.
     ///
     /// # Errors
     ///
     /// A model fails.
-    pub async fn score(&self, response: &Response) -> Result<Repass, InferenceError> {
+    pub async fn score(&self, response: &Response) -> Result<Option<Repass>, InferenceError> {
         let answer = sentences(&citations::without(&response.text));
         let passages: Vec<String> = response.passages.iter().flat_map(|passage| sentences(passage)).collect();
-        if answer.is_empty() || passages.is_empty() {
-            return Ok(Repass::default());
+        if answer.is_empty() {
+            return Ok(None);
+        }
+        if passages.is_empty() {
+            return Ok(Some(Repass::default()));
         }
         let (mut entailed, mut contradicted) = (vec![0.0_f32; answer.len()], vec![0.0_f32; answer.len()]);
         for classes in self.pairs(&self.nli, &passages, &answer).await? {
@@ -139,20 +175,22 @@ impl RepassScorer {
             }
         }
         let mean = |values: &[f32]| values.iter().copied().map(f64::from).sum::<f64>() / values.len() as f64;
-        let obligations = self.obligations(passages).await?;
-        let covered = match obligations.is_empty() {
-            true => 0.0,
-            false => {
-                let mut covered = vec![false; obligations.len()];
-                for classes in self.pairs(&self.nli, &answer, &obligations).await? {
-                    for (at, classes) in classes.iter().enumerate() {
-                        covered[at] |= classes[self.entailment] > self.config.covered;
-                    }
-                }
-                covered.iter().filter(|covered| **covered).count() as f64 / covered.len() as f64
+        let obligations = self.covered(&self.obligations(answer).await?, &self.obligations(passages).await?).await?;
+        Ok(Some(Repass { entailment: mean(&entailed), contradiction: mean(&contradicted), obligations }))
+    }
+
+    /// The share of the passages' obligations that the answer's cover.
+    async fn covered(&self, answer: &[String], passages: &[String]) -> Result<f64, InferenceError> {
+        if passages.is_empty() {
+            return Ok(0.0);
+        }
+        let mut covered = vec![false; passages.len()];
+        for classes in self.pairs(&self.coverage, answer, passages).await? {
+            for (at, classes) in classes.iter().enumerate() {
+                covered[at] |= classes[self.covers] > self.config.covered;
             }
-        };
-        Ok(Repass { entailment: mean(&entailed), contradiction: mean(&contradicted), obligations: covered })
+        }
+        Ok(covered.iter().filter(|covered| **covered).count() as f64 / covered.len() as f64)
     }
 
     /// Probabilities: a row a premise, a column a hypothesis.
@@ -221,7 +259,7 @@ mod tests {
         }
     }
 
-    fn score(text: &str, config: &str) -> Repass {
+    fn score(text: &str, config: &str) -> Option<Repass> {
         let passages = ["Firms must keep records. Records are kept for ten years.", "Reports shall be filed."];
         let response = Response {
             text: text.to_owned(),
@@ -230,7 +268,7 @@ mod tests {
         };
         let config: RepassConfig = turnflow_engine::spec::from_str(config).expect("a configuration");
         let classifier = config.classifier.is_some().then(|| Arc::new(Contains) as _);
-        let scorer = RepassScorer::new(config, Arc::new(Contains), classifier).expect("3 classes");
+        let scorer = RepassScorer::new(config, Arc::new(Contains), None, classifier).expect("3 classes");
         scorer.score(&response).now_or_never().expect("ready").expect("scores")
     }
 
@@ -242,14 +280,22 @@ mod tests {
             ("Records are kept for ten years.", "(covered: 0.7)", [1.0, 0.0, 0.0], 2.0 / 3.0),
             // Of the classifier's the second passage is no obligation.
             ("Firms must keep records.", "(classifier: \"nli\")", [1.0, 0.0, 1.0], 1.0),
-            ("", "(covered: 0.7)", [0.0, 0.0, 0.0], 1.0 / 3.0),
         ] {
-            let got = score(text, config);
+            let got = score(text, config).expect("sentences");
             for (ours, want) in [got.entailment, got.contradiction, got.obligations].into_iter().zip(parts) {
                 assert!((ours - want).abs() < 1e-6, "{text}: {got:?}");
             }
             assert!((got.composite() - whole).abs() < 1e-6, "{text}: {got:?}");
         }
+        assert_eq!(score(" [1] ", "(covered: 0.7)"), None);
+    }
+
+    #[test]
+    fn coverage_has_classes_of_its_own() {
+        let config = "(coverage: Some((model: \"large\", labels: [Contradiction, Neutral, Entailment])))";
+        // What the others call neutral is entailed by this one's labels.
+        let got = score("Nothing must be kept.", config).expect("a sentence");
+        assert!(got.entailment < 1e-6 && got.obligations == 1.0, "{got:?}");
     }
 
     #[test]
@@ -269,7 +315,7 @@ mod tests {
     #[test]
     fn labels_must_fit_the_model() {
         let config = RepassConfig { labels: vec![Label::Entailment, Label::Contradiction], ..Default::default() };
-        let error = RepassScorer::new(config, Arc::new(Contains), None).err().expect("3 classes").to_string();
+        let error = RepassScorer::new(config, Arc::new(Contains), None, None).err().expect("3 classes").to_string();
         assert!(error.contains("has 3 classes, and `repass.labels` names 2"), "{error}");
     }
 }

@@ -112,6 +112,16 @@ impl Report {
         }
     }
 
+    /// The harmonic mean of the conditioned RB_alg, RB_llm and RL_F, by which SemEval-2026 task 8
+    /// ranks (TechSSN, section 4.2; RAGTUM, table 2); none where one is missing.
+    pub fn harmonic_mean(&self) -> Option<f64> {
+        let parts = ["rb_alg", "rb_llm", "rl_f"].map(|name| self.all.metrics.get(name).map(|mean| mean.value));
+        let [Some(alg), Some(llm), Some(faithful)] = parts else { return None };
+        let parts = [alg, llm, faithful];
+        let is_zero = parts.iter().any(|part| *part <= 0.0);
+        Some(if is_zero { 0.0 } else { 3.0 / parts.iter().map(|part| 1.0 / part).sum::<f64>() })
+    }
+
     /// The contract's `"generation"`.
     pub fn json(&self) -> Json {
         let by = |values: &BTreeMap<String, Group>| -> Json {
@@ -123,6 +133,7 @@ impl Report {
             "metrics": values(&self.all.metrics),
             "raw": values(&self.all.raw),
             "n": { "metrics": counts(&self.all.metrics), "raw": counts(&self.all.raw) },
+            "harmonic_mean": self.harmonic_mean(),
             "abstention": self.abstention,
             "by": self.by.iter().map(|(dimension, values)| ((*dimension).to_owned(), by(values))).collect::<Map<_, _>>(),
             "unjudged": self.unjudged,

@@ -7,6 +7,7 @@ use turnflow_engine::component::{Model, Models};
 use turnflow_engine::inference::{InferenceError, PairScorer};
 use turnflow_engine::language::Generator;
 use turnflow_engine::memo::Memo;
+use turnflow_operators::citations::without;
 
 use super::bert_score::{Against, BertScore, EncoderError};
 use super::conditioning::{Answerability, Counts, Idk, counts, counts_failed};
@@ -103,7 +104,8 @@ impl Scorer {
             None => None,
             Some(name) => {
                 let classifier = config.repass.classifier.as_ref().map(pairs).transpose()?;
-                let repass = RepassScorer::new(config.repass.clone(), pairs(name)?, classifier);
+                let coverage = config.repass.coverage.as_ref().map(|coverage| pairs(&coverage.model)).transpose()?;
+                let repass = RepassScorer::new(config.repass.clone(), pairs(name)?, coverage, classifier);
                 Some(repass.map_err(|error| ScorerError { model: name.clone(), source: error.into() })?)
             }
         };
@@ -145,7 +147,8 @@ impl Scorer {
             scored.condition(counts_failed(answerability), left_out);
             return scored;
         }
-        let mut response = response.clone();
+        // Citations are no words: neither references nor what judges were shown had any.
+        let mut response = Response { text: without(&response.text), ..response.clone() };
         response.passages.truncate(self.passages);
         let idk = match self.idk.label(question, &response).await {
             Ok(idk) => Some(idk),
@@ -207,12 +210,13 @@ impl Scorer {
         }
         if let Some(repass) = &self.repass {
             match repass.score(response).await {
-                Ok(figures) => raw.extend([
+                Ok(Some(figures)) => raw.extend([
                     ("repass", figures.composite()),
                     ("repass_entailment", figures.entailment),
                     ("repass_contradiction", figures.contradiction),
                     ("repass_obligations", figures.obligations),
                 ]),
+                Ok(None) => {}
                 Err(error) => troubles.push(("repass", error.into())),
             }
         }

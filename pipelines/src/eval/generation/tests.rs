@@ -14,7 +14,7 @@ use turnflow_engine::spec::from_str;
 
 use super::bert_score::BertScore;
 use super::config::MetricsConfig;
-use super::report::Report;
+use super::report::{Mean, Report};
 use super::scorer::{Scored, Scorer};
 use super::{Response, Status};
 use crate::eval::tasks::{Speaker, Task, Utterance};
@@ -156,6 +156,26 @@ fn judges_rate_and_what_cannot_be_read_is_told() {
     );
 }
 
+/// TechSSN's own figures, table 5.
+#[test]
+fn the_harmonic_mean_is_of_three_figures() {
+    let mut report = Report::new(&[], &[], Vec::new());
+    assert_eq!(report.harmonic_mean(), None);
+    let figures = [("rb_alg", 0.2444), ("rb_llm", 0.2759), ("rl_f", 0.6011)];
+    report.all.metrics.extend(figures.map(|(name, value)| (name, Mean { value, n: 1 })));
+    assert!(report.harmonic_mean().is_some_and(|mean| (mean - 0.3198).abs() < 5e-5), "{:?}", report.harmonic_mean());
+    report.all.metrics.insert("rl_f", Mean { value: 0.0, n: 1 });
+    assert_eq!(report.harmonic_mean(), Some(0.0));
+}
+
+/// Citations would be words that no reference has.
+#[test]
+fn citations_are_not_scored() {
+    let tasks = [task("a", "ANSWERABLE", "The ferry leaves at noon.")];
+    let (scored, _) = score("(passages: 5)", &Models::new(), &tasks, &[said("The ferry [1] leaves at noon [2, 3].")]);
+    assert_eq!(scored[0].raw["rouge_l"], 1.0);
+}
+
 #[test]
 fn a_label_that_cannot_be_read_leaves_the_task_out() {
     let tasks = [task("a", "UNANSWERABLE", "I do not know.")];
@@ -177,7 +197,7 @@ fn models_that_are_not_what_they_should_be_are_told() {
 /// Why it exists: nothing else reads these files where their models are not fetched.
 #[test]
 fn the_shipped_files_are_good_but_for_models_to_be_fetched() {
-    for file in ["metrics.ron", "metrics-local.ron"] {
+    for file in ["metrics.ron", "metrics-mtrag.ron", "metrics-local.ron"] {
         let planned = super::config::read(&Path::new(env!("CARGO_MANIFEST_DIR")).join(file), &crate::CATALOG);
         let wrong: Vec<_> = planned.diagnostics.iter().filter(|found| found.missing.is_none()).collect();
         assert!(wrong.is_empty(), "{file}: {wrong:?}");
