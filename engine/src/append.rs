@@ -94,16 +94,23 @@ impl<T: Target> Lines<T> {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use std::cell::RefCell;
 
     use super::*;
 
     /// Has room for so many bytes, and may refuse to be cut.
-    struct Disk {
-        bytes: RefCell<Vec<u8>>,
-        room: usize,
+    pub(crate) struct Disk {
+        pub(crate) bytes: RefCell<Vec<u8>>,
+        pub(crate) room: usize,
         cuts: bool,
+    }
+
+    impl Disk {
+        /// That can be cut.
+        pub(crate) fn of(room: usize) -> Self {
+            Self { bytes: RefCell::default(), room, cuts: true }
+        }
     }
 
     impl Write for Disk {
@@ -134,7 +141,7 @@ mod tests {
     #[test]
     fn a_line_that_does_not_fit_is_taken_back_and_can_be_tried_again() {
         for (cuts, expected) in [(true, "one\nsecond\n"), (false, "one\nsec\nsecond\n")] {
-            let target = Disk { bytes: RefCell::default(), room: 7, cuts };
+            let target = Disk { cuts, ..Disk::of(7) };
             let mut lines = Lines { target, torn: false };
             lines.append(b"one".to_vec()).unwrap();
             assert_eq!(lines.append(b"second".to_vec()).unwrap_err().kind(), ErrorKind::StorageFull);

@@ -1,0 +1,62 @@
+//! Letters that wait for room.
+
+use std::collections::VecDeque;
+use std::io;
+use std::path::Path;
+
+use crate::append::{Lines, Target};
+
+/// So many letters wait while the file takes none.
+pub(super) const WAITING: usize = 1_000;
+/// And no more bytes of them than this, but for one letter.
+pub(super) const WAITING_BYTES: usize = 64 << 20;
+
+/// Lines on their way into a file, in order; they wait while it takes none.
+pub(super) struct Outbox<T> {
+    pub(super) lines: Lines<T>,
+    pub(super) waiting: VecDeque<Vec<u8>>,
+}
+
+impl<T: Target> Outbox<T> {
+    pub(super) fn new(target: T) -> Self {
+        Self { lines: Lines { target, torn: false }, waiting: VecDeque::new() }
+    }
+
+    /// Writes a line, behind those that wait.
+    pub(super) fn add(&mut self, line: Vec<u8>) -> io::Result<()> {
+        self.waiting.push_back(line);
+        let flushed = self.flush();
+        self.bound();
+        flushed
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        while let Some(line) = self.waiting.front() {
+            self.lines.append(line.clone())?;
+            self.waiting.pop_front();
+        }
+        Ok(())
+    }
+
+    /// Drops the oldest of those that are too many.
+    fn bound(&mut self) {
+        let mut bytes: usize = self.waiting.iter().map(Vec::len).sum();
+        while self.waiting.len() > WAITING || (bytes > WAITING_BYTES && self.waiting.len() > 1) {
+            let Some(oldest) = self.waiting.pop_front() else { return };
+            bytes -= oldest.len();
+            let begins = String::from_utf8_lossy(&oldest[..oldest.len().min(200)]).into_owned();
+            tracing::error!(begins, "too many dead letters wait to be written: the oldest is lost");
+        }
+    }
+
+    /// Tries those again that wait; the first failure has been told of.
+    pub(super) fn settle(&mut self, path: &Path) {
+        if self.waiting.is_empty() {
+            return;
+        }
+        match self.flush() {
+            Ok(()) => tracing::warn!(file = %path.display(), "dead letters that had to wait are written"),
+            Err(error) => tracing::debug!(%error, file = %path.display(), "dead letters wait"),
+        }
+    }
+}
