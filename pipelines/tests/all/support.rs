@@ -23,6 +23,13 @@ pub fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("..").canonicalize().unwrap()
 }
 
+/// Where `TURNFLOW_TESTS_MUST_RUN` is set, as in continuous integration, nothing that could be had
+/// may be missing.
+fn skip(why: &str) {
+    assert!(std::env::var_os("TURNFLOW_TESTS_MUST_RUN").is_none(), "{why}");
+    println!("skipped: {why}");
+}
+
 /// The directory of a model that `turnflow models fetch` brings; `None`, with a word on it,
 /// where it has not been fetched.
 pub fn model(name: &str) -> Option<PathBuf> {
@@ -31,7 +38,7 @@ pub fn model(name: &str) -> Option<PathBuf> {
     if path.exists() && runtime.exists() {
         return Some(path);
     }
-    println!("skipped: {} is not there; `turnflow models fetch` brings it", path.display());
+    skip(&format!("{} is not there; `turnflow models fetch` brings it", path.display()));
     None
 }
 
