@@ -240,7 +240,7 @@ mod tests {
         drop(handle);
         assert!(thread.join().unwrap().is_err());
         let mut all: Vec<(u32, String)> =
-            turns.try_iter().map(|turn| (turn.record.turn, turn.record.text.to_string())).collect();
+            turns.try_iter().map(|arrived| (arrived.turn.record.turn, arrived.turn.record.text.to_string())).collect();
         let second = Turns::run(Stdin { input }, Mode::Follow);
         while all.len() < 3 {
             let turn = second.take();

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use crossbeam_channel::Receiver;
 use turnflow_engine::connector::{
-    ConnectorError, CorpusEvent, CorpusOutput, CorpusSource, Mode, Place, SourcedTurn, Stop, StopHandle, TurnOutput,
-    TurnSource,
+    Arrived, ConnectorError, CorpusEvent, CorpusOutput, CorpusSource, Mode, Place, SourcedTurn, Stop, StopHandle,
+    TurnOutput, TurnSource,
 };
 use turnflow_engine::dead_letter::DeadLetters;
 use turnflow_engine::document::Document;
@@ -91,7 +91,7 @@ impl Corpus {
 
 /// A running turn source.
 pub(crate) struct Turns {
-    turns: Receiver<SourcedTurn>,
+    turns: Receiver<Arrived>,
     stop: Option<StopHandle>,
     thread: Option<std::thread::JoinHandle<Result<(), ConnectorError>>>,
     dead: tempfile::NamedTempFile,
@@ -114,7 +114,7 @@ impl Turns {
     }
 
     pub(crate) fn take(&self) -> SourcedTurn {
-        self.turns.recv_timeout(PATIENCE).expect("a turn")
+        self.turns.recv_timeout(PATIENCE).expect("a turn").turn
     }
 
     /// The next turn's text and position.
@@ -134,7 +134,7 @@ impl Turns {
     /// Waits for the source to end by itself; gives all turns, and the dead letters.
     pub(crate) fn all(mut self) -> (Vec<SourcedTurn>, Vec<String>) {
         self.thread.take().unwrap().join().unwrap().unwrap();
-        (self.turns.try_iter().collect(), self.dead())
+        (self.turns.try_iter().map(|arrived| arrived.turn).collect(), self.dead())
     }
 
     /// Waits for the source to end by itself; gives the dead letters.

@@ -1,8 +1,41 @@
-//! Appending whole lines: what does not fit is taken back, so that trying again writes no torn
-//! line.
+//! Writing that survives: whole lines are appended, and what does not fit is taken back, so that
+//! trying again writes no torn line; files are replaced in an order that a power loss cannot break.
 
 use std::fs::File;
 use std::io::{self, ErrorKind, Write};
+use std::path::Path;
+
+/// Returns when the names in a directory are on the disk: those of files that were made, renamed
+/// or deleted.
+///
+/// # Errors
+///
+/// The directory cannot be read, or its disk failed.
+pub fn sync_directory(directory: &Path) -> io::Result<()> {
+    if cfg!(unix) {
+        File::open(directory)?.sync_all()?;
+    }
+    Ok(())
+}
+
+/// Puts a file with these bytes at `path`. After a power loss there is the old one or the new one,
+/// whole; when this returns, the new one.
+///
+/// # Errors
+///
+/// It could not be written; then the old one is there.
+pub fn replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    let mut name = path.file_name().unwrap_or_default().to_owned();
+    name.push(".new");
+    let beside = path.with_file_name(name);
+    let mut file = File::create(&beside)?;
+    file.write_all(bytes)?;
+    // Else the name may be on the disk before what it names.
+    file.sync_all()?;
+    drop(file);
+    std::fs::rename(&beside, path)?;
+    sync_directory(path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new(".")))
+}
 
 /// What lines are appended to.
 pub trait Target: Write {

@@ -3,9 +3,10 @@
 //! A source runs on a thread of its own, may block, and hands records over through a
 //! bounded channel: when the engine is behind, `send` blocks, which is the back-pressure.
 
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, TrySendError};
 use serde::{Deserialize, Serialize};
@@ -203,13 +204,22 @@ impl Place {
 /// Where a turn source puts what it reads.
 #[derive(Clone)]
 pub struct TurnOutput {
-    sender: Sender<SourcedTurn>,
+    sender: Sender<Arrived>,
     wake: Arc<dyn Fn() + Send + Sync>,
     dead: DeadLetters,
     name: Arc<str>,
     stop: Stop,
     resume: Option<Place>,
     caught_up: Arc<AtomicBool>,
+}
+
+/// A turn as it waits between its source and the worker.
+#[derive(Clone, Debug)]
+pub struct Arrived {
+    /// The turn.
+    pub turn: SourcedTurn,
+    /// When it was read, or given by a caller.
+    pub at: Instant,
 }
 
 /// A turn with the place it came from.
@@ -228,7 +238,7 @@ pub struct SourcedTurn {
 impl TurnOutput {
     /// `wake` is called after each turn; `name` is the dead letters' `source`.
     pub fn new(
-        sender: Sender<SourcedTurn>,
+        sender: Sender<Arrived>,
         wake: Arc<dyn Fn() + Send + Sync>,
         dead: DeadLetters,
         name: Arc<str>,
@@ -281,8 +291,9 @@ impl TurnOutput {
 
     /// Hands a turn over; blocks while the engine is behind.
     pub fn send(&self, turn: SourcedTurn) -> Result<(), Stopped> {
+        let arrived = Arrived { turn, at: Instant::now() };
         crossbeam_channel::select! {
-            send(self.sender, turn) -> sent => sent.map_err(|_| Stopped)?,
+            send(self.sender, arrived) -> sent => sent.map_err(|_| Stopped)?,
             recv(self.stop.receiver()) -> _ => return Err(Stopped),
         }
         (self.wake)();
@@ -339,16 +350,35 @@ pub struct SinkMark {
     pub length: u64,
 }
 
+/// What a sink was found to have.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Recovered {
+    /// What the mark was taken of is there. Without a mark: the sink keeps what it has, and does
+    /// not begin with an empty file.
+    pub is_there: bool,
+    /// How many answers [`KeptAnswers::found`] knows of.
+    pub answers: usize,
+}
+
+/// Returns when what was delivered is on the disk.
+pub type Syncing = Box<dyn FnOnce() -> Result<(), ConnectorError> + Send>;
+
 /// A sink that can be looked into.
 pub trait KeptAnswers {
     /// Up to where it is written.
     fn mark(&self) -> SinkMark;
-    /// Returns when all that was delivered is on the disk.
-    fn sync(&mut self) -> Result<(), ConnectorError>;
-    /// Finds which answers are there behind `since`, called once, before the first delivery;
-    /// all of them, without a mark or if what it was taken of is not there any more. Gives
-    /// whether it is. An answer that was not written to its end is taken away.
-    fn recover(&mut self, since: Option<&SinkMark>) -> Result<bool, ConnectorError>;
+    /// What it takes to have all that was delivered until now on the disk. It is called without
+    /// the sink, which may meanwhile be written to.
+    fn syncing(&mut self) -> Syncing;
+    /// Finds which answers are there behind `since`, before the first delivery; without a mark, or
+    /// if what it was taken of is not there any more, all of them, those too that were rotated
+    /// away. `others` are the files of the pipeline's other sinks, whose answers are not this
+    /// one's. An answer that was not written to its end is taken away.
+    ///
+    /// # Errors
+    ///
+    /// What may have answers cannot be read.
+    fn recover(&mut self, since: Option<&SinkMark>, others: &[PathBuf]) -> Result<Recovered, ConnectorError>;
     /// Of an answer with this [`AnswerRecord::delivery_key`] that [`KeptAnswers::recover`] has
     /// found, the text.
     fn found(&mut self, key: &str) -> Option<Arc<str>>;
@@ -376,6 +406,15 @@ pub enum ConnectorError {
         path: String,
         /// What the watcher said.
         reason: String,
+    },
+    /// Another process writes the same file.
+    #[error(
+        "`{path}` is written by another run of turnflow: stop that one, or give this one a file of its own \
+         (answers of two runs in one file could not be told apart after a restart)"
+    )]
+    InUse {
+        /// The file.
+        path: String,
     },
     /// The engine is shutting down.
     #[error(transparent)]

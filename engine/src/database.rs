@@ -7,6 +7,8 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use redb::Database;
 
+use crate::append::sync_directory;
+
 /// Bytes of a file that are held in memory; redb's own default is 1 GiB.
 const CACHE: usize = 16 << 20;
 
@@ -63,6 +65,12 @@ impl Tables {
     /// begun anew.
     pub fn open(path: &Path, what: &'static str) -> Result<Self, DatabaseError> {
         let database = create(path, what)?;
+        // Its name, too, is to outlive a loss of power.
+        let directory = path.parent().unwrap_or(Path::new("."));
+        sync_directory(directory).map_err(|error| DatabaseError::Open {
+            path: path.to_owned(),
+            source: redb::StorageError::Io(error).into(),
+        })?;
         Ok(Self { path: path.to_owned(), what, database: Mutex::new(Some(Arc::new(database))) })
     }
 

@@ -23,6 +23,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value as Json};
 
 use self::outbox::Outbox;
+use crate::append::sync_directory;
 
 /// A dead letter keeps at most this many bytes of the record.
 pub const KEPT_BYTES: usize = 1 << 20;
@@ -136,9 +137,9 @@ impl DeadLetters {
             Onward::To(mut letters) => {
                 if let Some(before) = &mut *file {
                     // Where they belong, if it takes them after all.
-                    before.outbox.settle(&before.path);
+                    let _ = before.outbox.settle(&before.path);
                     letters.outbox.waiting.append(&mut before.outbox.waiting);
-                    letters.outbox.settle(&letters.path);
+                    let _ = letters.outbox.settle(&letters.path);
                 }
                 *file = Some(letters);
             }
@@ -146,11 +147,30 @@ impl DeadLetters {
         }
     }
 
-    /// Tries those again that could not be written.
-    pub fn settle(&self) {
-        if let Some(letters) = &mut *self.file.lock() {
-            letters.outbox.settle(&letters.path);
+    /// Tries those again that could not be written; returns when all are on the disk.
+    ///
+    /// # Errors
+    ///
+    /// Some still wait, or the disk failed.
+    pub fn settle(&self) -> io::Result<()> {
+        let (file, path) = {
+            let mut letters = self.file.lock();
+            let Some(letters) = &mut *letters else { return Ok(()) };
+            letters.outbox.settle(&letters.path)?;
+            if !std::mem::take(&mut letters.unsynced) {
+                return Ok(());
+            }
+            (letters.outbox.lines.target.try_clone()?, letters.path.clone())
+        };
+        // Workers may write a letter while the disk is waited for.
+        let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+        let synced = file.sync_data().and_then(|()| sync_directory(directory));
+        if synced.is_err()
+            && let Some(letters) = &mut *self.file.lock()
+        {
+            letters.unsynced = true;
         }
+        synced
     }
 
     /// How many there were in this process, those included that were told of before.
@@ -220,6 +240,11 @@ impl Told {
     }
 }
 
+/// After a loss of power there may be zeros where the rest of a line was to be.
+fn without_zeros(line: &[u8]) -> &[u8] {
+    &line[..line.iter().rposition(|byte| *byte != 0).map_or(0, |last| last + 1)]
+}
+
 /// Where dead letters go from a moment on.
 pub enum Onward {
     /// Where they went.
@@ -235,6 +260,9 @@ pub struct Letters {
     path: PathBuf,
     outbox: Outbox<File>,
     told: Told,
+    /// What was written last may not be on the disk.
+    unsynced: bool,
+    is_file: bool,
 }
 
 impl Letters {
@@ -242,7 +270,14 @@ impl Letters {
     pub fn open(path: &Path) -> io::Result<Self> {
         let file = OpenOptions::new().create(true).append(true).open(path)?;
         let is_file = file.metadata()?.is_file();
-        let mut letters = Self { path: path.to_owned(), outbox: Outbox::new(file), told: Told::default() };
+        let mut letters = Self {
+            path: path.to_owned(),
+            outbox: Outbox::new(file),
+            told: Told::default(),
+            // A process that was killed may have written without waiting for the disk.
+            unsynced: is_file,
+            is_file,
+        };
         if is_file {
             letters.remember(File::open(path)?)?;
         }
@@ -280,7 +315,7 @@ impl Letters {
         if serde_json::from_slice::<DeadLetter>(&last).is_ok() {
             // All that it lacks is its end.
             self.told.add(short(line.finalize()));
-        } else if last.starts_with(BEGINNING) || BEGINNING.starts_with(&last) {
+        } else if last.starts_with(BEGINNING) || BEGINNING.starts_with(without_zeros(&last)) {
             tracing::warn!(file = %self.path.display(), "taking away a dead letter that was not written to its end");
             self.outbox.lines.cut(start)?;
         }
@@ -291,13 +326,14 @@ impl Letters {
         if self.told.take(short(blake3::hash(&line))) {
             return Ok(());
         }
+        self.unsynced = self.is_file;
         self.outbox.add(line)
     }
 }
 
 impl Drop for Letters {
     fn drop(&mut self) {
-        self.outbox.settle(&self.path);
+        let _ = self.outbox.settle(&self.path);
         let lost = self.outbox.waiting.len();
         if lost > 0 {
             tracing::error!(lost, file = %self.path.display(), "dead letters could not be written and are lost");

@@ -5,6 +5,7 @@
 //! [`plan`] makes a plan of a pipeline file ([`spec`]) and [`run`] runs it.
 
 pub mod append;
+pub mod claims;
 pub mod clock;
 pub mod component;
 pub mod connector;

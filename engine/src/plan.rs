@@ -87,7 +87,7 @@ pub struct PlannedModel {
     pub config: Box<dyn ModelConfig>,
 }
 
-/// Bounds of the conversations that are held in memory.
+/// Bounds of conversations, in memory and on the way.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Conversations {
@@ -95,13 +95,32 @@ pub struct Conversations {
     pub max_utterances: usize,
     /// Seconds after which a conversation without turns is forgotten.
     pub idle_s: u64,
-    /// Turns that are worked on at once; further ones wait at their source.
+    /// Turns that are worked on at once. Conversations whose next turn could start take turns.
     pub max_in_flight: usize,
+    /// Records of a source that are read ahead, while they wait for the turn before them in their
+    /// conversation or for their own to start; then the source waits.
+    pub max_queued: usize,
+    /// Megabytes of these.
+    pub max_queued_mb: u64,
+    /// Conversations of a source that are held in memory while nothing is asked in them. Of those
+    /// that were used longest ago, what they know is in the state directory; without one it is
+    /// forgotten.
+    pub max_held: usize,
+    /// Megabytes of their histories.
+    pub max_held_mb: u64,
 }
 
 impl Default for Conversations {
     fn default() -> Self {
-        Self { max_utterances: 200, idle_s: 86_400, max_in_flight: 64 }
+        Self {
+            max_utterances: 200,
+            idle_s: 86_400,
+            max_in_flight: 64,
+            max_queued: 10_000,
+            max_queued_mb: 64,
+            max_held: 10_000,
+            max_held_mb: 64,
+        }
     }
 }
 

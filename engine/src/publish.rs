@@ -14,6 +14,7 @@ use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 use tokio::sync::watch;
 
+use crate::append;
 use crate::component::{IndexError, OperatorError};
 
 /// A corpus as of an epoch.
@@ -52,6 +53,8 @@ pub struct Published {
 
 /// The epochs that are published and still read.
 pub struct Epochs {
+    /// One change at a time; taken before the state, which turns ask for, is.
+    changing: Mutex<()>,
     state: Mutex<State>,
     current: watch::Sender<u64>,
     directory: Option<PathBuf>,
@@ -95,6 +98,7 @@ impl Epochs {
         let EpochFile { epoch, indexes: versions } = known;
         let current = Arc::new(Published { epoch, plan: 1, corpora: BTreeMap::new() });
         Ok(Self {
+            changing: Mutex::default(),
             state: Mutex::new(State { current, gone: BTreeSet::new(), pinned: BTreeMap::new(), versions }),
             current: watch::channel(epoch).0,
             directory: directory.map(Path::to_owned),
@@ -108,6 +112,7 @@ impl Epochs {
 
     /// Goes on counting from here at least.
     pub fn count_from(&self, epoch: u64) {
+        let _one = self.changing.lock();
         let mut state = self.state.lock();
         if state.current.epoch < epoch {
             state.current = Arc::new(Published { epoch, ..Published::clone(&state.current) });
@@ -123,13 +128,16 @@ impl Epochs {
 
     /// An index has been kept in shape, and has something else on the disk since.
     pub fn note_version(&self, corpus: &Arc<str>, key: &str, version: u64) -> Result<(), IndexError> {
-        let mut state = self.state.lock();
-        let known = state.versions.entry(corpus.clone()).or_default();
-        if known.insert(key.to_owned(), version) == Some(version) {
-            return Ok(());
-        }
-        let epoch = state.current.epoch;
-        self.directory.as_deref().map_or(Ok(()), |directory| write_epoch(directory, epoch, &state.versions))
+        let _one = self.changing.lock();
+        let (epoch, versions) = {
+            let mut state = self.state.lock();
+            let known = state.versions.entry(corpus.clone()).or_default();
+            if known.insert(key.to_owned(), version) == Some(version) {
+                return Ok(());
+            }
+            (state.current.epoch, state.versions.clone())
+        };
+        self.directory.as_deref().map_or(Ok(()), |directory| write_epoch(directory, epoch, versions))
     }
 
     /// Tells of each new epoch.
@@ -150,6 +158,7 @@ impl Epochs {
 
     /// From now on, publishes (or does not publish) what comes of a corpus.
     pub fn admit(&self, corpus: &Arc<str>, admitted: bool) {
+        let _one = self.changing.lock();
         let gone = &mut self.state.lock().gone;
         match admitted {
             true => gone.remove(corpus),
@@ -177,6 +186,7 @@ impl Epochs {
     /// Lets go of a corpus's readers of other indexes than these, which no plan uses any more.
     /// That is no new epoch: nobody can tell the difference.
     pub fn trim(&self, corpus: &str, keys: &BTreeSet<String>) {
+        let _one = self.changing.lock();
         let mut state = self.state.lock();
         let Some(view) = state.current.corpora.get(corpus) else { return };
         if view.indexes.keys().all(|key| keys.contains(key)) {
@@ -191,29 +201,34 @@ impl Epochs {
     }
 
     fn change(&self, change: impl FnOnce(&mut Published, &mut BTreeSet<Arc<str>>) -> bool) -> Result<u64, IndexError> {
-        let mut state = self.state.lock();
-        let mut next = Published::clone(&state.current);
+        let _one = self.changing.lock();
+        let (current, mut gone, mut versions) = {
+            let state = self.state.lock();
+            (state.current.clone(), state.gone.clone(), state.versions.clone())
+        };
+        let mut next = Published::clone(&current);
         next.epoch += 1;
         let epoch = next.epoch;
-        let mut gone = state.gone.clone();
         if !change(&mut next, &mut gone) {
-            return Ok(state.current.epoch);
+            return Ok(current.epoch);
         }
-        let mut versions = state.versions.clone();
         // Of the others, what they have on the disk may be newer than their view.
         let is_new = |(corpus, view): &(&Arc<str>, &Arc<CorpusView>)| {
-            state.current.corpora.get(*corpus).is_none_or(|old| !Arc::ptr_eq(old, view))
+            current.corpora.get(*corpus).is_none_or(|old| !Arc::ptr_eq(old, view))
         };
         for (corpus, view) in next.corpora.iter().filter(is_new) {
             versions.insert(corpus.clone(), view.versions.clone());
         }
         if let Some(directory) = &self.directory {
-            write_epoch(directory, epoch, &versions)?;
+            // Turns pin epochs meanwhile.
+            write_epoch(directory, epoch, versions.clone())?;
         }
-        state.versions = versions;
-        state.gone = gone;
-        state.current = Arc::new(next);
-        drop(state);
+        {
+            let mut state = self.state.lock();
+            state.versions = versions;
+            state.gone = gone;
+            state.current = Arc::new(next);
+        }
         self.current.send_replace(epoch);
         Ok(epoch)
     }
@@ -251,14 +266,15 @@ impl Epochs {
     }
 }
 
-fn write_epoch(directory: &Path, epoch: u64, indexes: &Versions) -> Result<(), IndexError> {
+/// Before the epoch is read: an answer that names it may be on the disk before the next is.
+fn write_epoch(directory: &Path, epoch: u64, indexes: Versions) -> Result<(), IndexError> {
     let path = directory.join("epoch.json");
-    let temporary = directory.join("epoch.json.new");
-    let file = EpochFile { epoch, indexes: indexes.clone() };
-    let text = serde_json::to_vec(&file).map_err(std::io::Error::from);
-    text.and_then(|text| std::fs::write(&temporary, text))
-        .and_then(|()| std::fs::rename(&temporary, &path))
-        .map_err(|source| IndexError::Io { action: "write", path, source })
+    let text = serde_json::to_vec(&EpochFile { epoch, indexes }).map_err(std::io::Error::from);
+    text.and_then(|text| append::replace(&path, &text)).map_err(|source| IndexError::Io {
+        action: "write",
+        path,
+        source,
+    })
 }
 
 /// Counters of a corpus, for progress bars and summaries.

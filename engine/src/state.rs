@@ -4,6 +4,8 @@ use std::fs::{File, OpenOptions};
 use std::io;
 use std::path::{Path, PathBuf};
 
+use crate::append::sync_directory;
+
 /// The version of the directory's layout.
 const FORMAT: &str = "turnflow state 1\n";
 
@@ -49,6 +51,8 @@ impl StateDirectory {
             move |source| StateError::Io { action, path, source }
         };
         std::fs::create_dir_all(path).map_err(io("create", path))?;
+        let above = path.parent().filter(|above| !above.as_os_str().is_empty()).unwrap_or(Path::new("."));
+        sync_directory(above).map_err(io("write to the disk", above))?;
         let lock_path = path.join("lock");
         let lock = OpenOptions::new()
             .create(true)
@@ -66,7 +70,7 @@ impl StateDirectory {
             Ok(found) if found == FORMAT => {}
             Ok(found) => return Err(StateError::Format { path: path.to_owned(), found }),
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                std::fs::write(&format_path, FORMAT).map_err(io("write", &format_path))?;
+                crate::append::replace(&format_path, FORMAT.as_bytes()).map_err(io("write", &format_path))?;
             }
             Err(error) => return Err(io("read", &format_path)(error)),
         }

@@ -10,16 +10,20 @@
 //! Every port carries exactly one value a turn, so operators join their inputs by count: a slow
 //! turn holds back nobody but its own conversation.
 
+mod backlog;
 mod conversations;
 mod deliver;
 mod inlet;
 mod node;
 mod retry;
 mod sink;
+mod slots;
 mod source;
 mod standing;
 
+pub use backlog::Backlog;
 pub(crate) use sink::record;
+pub use slots::Slots;
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
@@ -37,7 +41,7 @@ use timely::scheduling::Activator;
 use self::inlet::Inlet;
 use self::standing::Standing;
 use crate::component::Operator;
-use crate::connector::{Place, SourcedTurn};
+use crate::connector::{Arrived, Place};
 use crate::dead_letter::DeadLetters;
 use crate::durable::{Durable, Ledger, SinkHandle};
 use crate::plan::{AnswerMode, Conversations, FailedTurns, Retries};
@@ -147,7 +151,7 @@ pub struct SourceHandle {
     /// Tells the sources of a process apart.
     pub number: u64,
     /// The receiving end of its channel; taken by the worker that reads it.
-    pub receiver: Mutex<Option<Receiver<SourcedTurn>>>,
+    pub receiver: Mutex<Option<Receiver<Arrived>>>,
     /// Wakes the operator that reads it.
     pub wake: WakeSlot,
     /// Wakes each worker's conversations.
@@ -156,6 +160,8 @@ pub struct SourceHandle {
     pub caught_up: Arc<AtomicBool>,
     /// What of it is applied.
     pub ledger: Arc<Ledger>,
+    /// What of it waits.
+    pub backlog: Backlog,
     /// All that it read is answered, on all workers.
     pub ended: AtomicBool,
 }
@@ -178,6 +184,10 @@ pub struct TurnsShared {
     pub generations: RwLock<BTreeMap<u64, Arc<Generation>>>,
     /// Turns that are read and not yet delivered.
     pub outstanding: AtomicUsize,
+    /// Turns that are worked on.
+    pub slots: Slots,
+    /// The run is to end: what waits and is read again by a restart need not be begun.
+    pub stopping: AtomicBool,
     /// Turns that are delivered.
     pub delivered: AtomicUsize,
     /// Turns that an earlier process had answered.
@@ -201,14 +211,19 @@ impl TurnsShared {
 
     /// Microseconds since the start.
     pub fn now_us(&self) -> u64 {
-        self.started.elapsed().as_micros() as u64
+        self.us_of(Instant::now())
     }
 
-    /// Wakes the sources, which wait while too many turns are in flight.
-    pub fn wake_sources(&self) {
-        for source in &*self.sources.lock() {
-            source.wake.wake();
-        }
+    /// The same, of a moment.
+    fn us_of(&self, at: Instant) -> u64 {
+        at.saturating_duration_since(self.started).as_micros() as u64
+    }
+
+    /// A turn that was worked on is delivered.
+    fn turn_ends(&self) {
+        self.outstanding.fetch_sub(1, Ordering::AcqRel);
+        let most = self.limits.read().max_in_flight;
+        self.slots.give_back(most);
     }
 
     /// Wakes the conversations, which wait until corpora are published.
@@ -236,6 +251,8 @@ struct Read {
     place: Option<Place>,
     /// In the source's ledger.
     batch: u64,
+    /// What it takes of the bound on what waits.
+    bytes: u64,
 }
 
 /// A turn's end, told to the conversation that it belongs to.

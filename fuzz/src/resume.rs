@@ -53,7 +53,7 @@ fn run(directory: &Path, place: Option<Place>) -> Vec<SourcedTurn> {
     let output = TurnOutput::new(sender, Arc::new(|| {}), DeadLetters::counted(), "fuzz".into(), stop);
     let source = Box::new(config.source(directory));
     source.run(Mode::Once, output.resuming(place)).expect("a file that is there");
-    turns.try_iter().collect()
+    turns.try_iter().map(|arrived| arrived.turn).collect()
 }
 
 /// A place from anywhere: all of the log is read, or what is behind the place.
@@ -98,7 +98,7 @@ fn delivered(file: &[u8], length: Option<u64>) {
         let mut sink = config.sink(directory).expect("a file that is there");
         let kept = sink.kept().expect("a file keeps what it is given");
         let mark = length.map(|length| SinkMark { log: kept.mark().log, length });
-        kept.recover(mark.as_ref()).expect("a file that is there");
+        kept.recover(mark.as_ref(), &[]).expect("a file that is there");
         let _ = (kept.found("k"), kept.found(""));
         let answer: AnswerRecord = serde_json::from_value(json!({
             "conversation_id": "c", "turn": 1, "revision": 0, "key": "k", "status": "idk", "query": "", "answer": "x",
@@ -113,7 +113,7 @@ fn delivered(file: &[u8], length: Option<u64>) {
         assert!(serde_json::from_slice::<AnswerRecord>(last.unwrap_or_default()).is_ok(), "the last line is ours");
         let mut again = config.sink(directory).expect("a file that is there");
         let kept = again.kept().expect("a file keeps what it is given");
-        kept.recover(None).expect("a file that is there");
+        kept.recover(None, &[]).expect("a file that is there");
         assert_eq!(kept.found("k").as_deref(), Some("x"));
     });
 }

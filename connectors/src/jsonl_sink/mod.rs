@@ -11,7 +11,9 @@
 //! When the file is renamed away or deleted (log rotation), the next answer goes to a new
 //! file under the path. After a restart the answers that are there are found by their keys
 //! and not written again, also those in files that have been renamed or copied meanwhile, if
-//! they are still in the directory. An answer that a crash has cut off is taken away and written
+//! they are still in the directory: where it is not known which file was written last, all that
+//! carry the path's name are read (`answers.jsonl.1`, `answers.jsonl-20260102.gz`,
+//! `answers.1.jsonl`). An answer that a crash has cut off is taken away and written
 //! anew. With `append: false` each start of a run begins an empty file, and nothing is found; a
 //! reload that brings the sink goes on with the file that is there.
 //!
@@ -34,18 +36,20 @@ mod tests;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 
+use parking_lot::Mutex;
 use serde::Deserialize;
-use turnflow_engine::append::Lines;
+use turnflow_engine::append::{Lines, sync_directory};
 use turnflow_engine::component::{Check, SinkConfig, SinkKind, SinkMode};
-use turnflow_engine::connector::{AnswerSink, ConnectorError, KeptAnswers, SinkMark};
+use turnflow_engine::connector::{AnswerSink, ConnectorError, KeptAnswers, Recovered, SinkMark, Syncing};
 use turnflow_engine::record::AnswerRecord;
 use turnflow_engine::spec::{FilePath, from_tree};
 
-use self::recover::Found;
+use self::recover::{Found, unpacked};
 use crate::jsonl_corpus::directory_of;
-use crate::known_file::{Between, FileMark, HEAD_BYTES, Past, Standing, between, find, head_of};
+use crate::known_file::{FileMark, HEAD_BYTES, Standing, find, head_of, rotated};
 use crate::watch::{identity, identity_of};
 
 /// The node's fields.
@@ -73,7 +77,7 @@ impl JsonLinesSinkConfig {
     pub fn sink(&self, base: &Path) -> Result<JsonLinesSink, ConnectorError> {
         let path = base.join(&self.path.path);
         let output = Output::open(&path)?;
-        Ok(JsonLinesSink { path, append: self.append, output, found: Found::default() })
+        Ok(JsonLinesSink { path, append: self.append, output, rotated: Arc::default(), found: Found::default() })
     }
 }
 
@@ -91,6 +95,10 @@ impl SinkConfig for JsonLinesSinkConfig {
         }
     }
 
+    fn file(&self) -> Option<&Path> {
+        Some(&self.path.path)
+    }
+
     fn explain(&self) -> String {
         let mode = self.mode.map(|mode| format!(", mode: {mode:?}")).unwrap_or_default();
         format!("path: {:?}, append: {}{mode}", self.path.written, self.append)
@@ -105,6 +113,9 @@ impl SinkConfig for JsonLinesSinkConfig {
     }
 }
 
+/// So often the directory is listed anew where files are renamed meanwhile.
+const LISTINGS: u32 = 20;
+
 fn fault(action: &'static str, path: &Path) -> impl FnOnce(io::Error) -> ConnectorError {
     let path = path.display().to_string();
     move |source| ConnectorError::Io { action, path, source }
@@ -116,8 +127,8 @@ struct Output {
     identity: (u64, u64),
     /// Not a pipe or a device: it keeps what is written.
     is_file: bool,
-    /// Its name may not be on the disk yet.
-    is_new: bool,
+    /// Its name may not be on the disk yet, whoever has made it.
+    is_new: Arc<AtomicBool>,
     /// The same for reading, where that is allowed.
     reader: Option<File>,
     /// What its marks say, once no more of its beginning can come.
@@ -128,7 +139,6 @@ impl Output {
     fn open(path: &Path) -> Result<Self, ConnectorError> {
         let directory = directory_of(path);
         fs::create_dir_all(directory).map_err(fault("create", directory))?;
-        let is_new = !path.exists();
         let file = OpenOptions::new().append(true).create(true).open(path).map_err(fault("open", path))?;
         let metadata = file.metadata().map_err(fault("open", path))?;
         let of_same = |reader: &File| reader.metadata().is_ok_and(|own| identity_of(&own) == identity_of(&metadata));
@@ -141,7 +151,7 @@ impl Output {
             lines: Lines { target: file, torn },
             identity: identity_of(&metadata),
             is_file: metadata.is_file(),
-            is_new,
+            is_new: Arc::new(AtomicBool::new(true)),
             reader,
             log: OnceLock::new(),
         })
@@ -151,19 +161,8 @@ impl Output {
         Ok(self.lines.target.metadata()?.len())
     }
 
-    /// Returns when what was written is on the disk.
-    fn sync(&mut self, path: &Path) -> Result<(), ConnectorError> {
-        if !self.is_file {
-            return Ok(());
-        }
-        self.lines.target.sync_data().map_err(fault("write to the disk what was appended to", path))?;
-        if self.is_new && cfg!(unix) {
-            let directory = directory_of(path);
-            let synced = File::open(directory).and_then(|directory| directory.sync_all());
-            synced.map_err(fault("write to the disk", directory))?;
-        }
-        self.is_new = false;
-        Ok(())
+    fn unsynced(&self) -> io::Result<Unsynced> {
+        Ok(Unsynced { file: self.lines.target.try_clone()?, is_new: self.is_new.clone() })
     }
 
     /// The mark up to `length`, if it can be looked into.
@@ -180,6 +179,25 @@ impl Output {
     }
 }
 
+/// A file with lines that may not be on the disk yet.
+struct Unsynced {
+    file: File,
+    is_new: Arc<AtomicBool>,
+}
+
+impl Unsynced {
+    /// Returns when they are.
+    fn sync(&self, path: &Path) -> Result<(), ConnectorError> {
+        self.file.sync_data().map_err(fault("write to the disk what was appended to", path))?;
+        if self.is_new.load(Ordering::Acquire) {
+            let directory = directory_of(path);
+            sync_directory(directory).map_err(fault("write to the disk", directory))?;
+            self.is_new.store(false, Ordering::Release);
+        }
+        Ok(())
+    }
+}
+
 fn last_byte(mut file: &File) -> io::Result<u8> {
     let mut last = [0];
     file.seek(SeekFrom::End(-1))?;
@@ -192,6 +210,8 @@ pub struct JsonLinesSink {
     path: PathBuf,
     append: bool,
     output: Output,
+    /// Files that were rotated away, until they are on the disk.
+    rotated: Arc<Mutex<Vec<Unsynced>>>,
     found: Found,
 }
 
@@ -199,7 +219,9 @@ impl JsonLinesSink {
     /// Goes over to the file that is at the path now, if ours was renamed away or deleted.
     fn follow(&mut self) -> Result<(), ConnectorError> {
         if self.output.is_file && identity(&self.path) != Some(self.output.identity) {
-            self.output.sync(&self.path)?;
+            // The disk is not waited for here: that would hold up the worker.
+            let old = self.output.unsynced().map_err(fault("keep open", &self.path))?;
+            self.rotated.lock().push(old);
             // It is not emptied, whoever has made it.
             self.output = Output::open(&self.path)?;
             tracing::info!(file = %self.path.display(), "the file was taken away: going on in a new one");
@@ -209,15 +231,28 @@ impl JsonLinesSink {
 }
 
 impl JsonLinesSink {
-    /// Notes the answers in files that were begun and taken away after this one.
-    fn scan_between(&mut self, past: &Past) -> Result<(), ConnectorError> {
-        let Between { logs, unclear } = between(&self.path, past);
-        for (file, why) in unclear {
-            tracing::warn!(file = %file.display(), why,
-                "this may have answers that were written, and is not looked into");
-        }
-        for path in logs {
-            let file = File::open(&path).map_err(fault("read", &path))?;
+    /// Notes the answers in the files that were rotated away. Which of them came after the mark
+    /// need not be told: an answer that is found twice is the same answer. `but` is one that has
+    /// been read.
+    fn scan_rotated(&mut self, but: Option<(u64, u64)>, others: &[PathBuf]) -> Result<(), ConnectorError> {
+        let mut tries = 0;
+        let files = loop {
+            let named = rotated(&self.path, others).map_err(fault("list the files beside", &self.path))?;
+            let open = |(path, _): (PathBuf, _)| File::open(&path).map(|file| (path, file));
+            let unread = named.into_iter().filter(|(_, metadata)| Some(identity_of(metadata)) != but);
+            match unread.map(open).collect::<io::Result<Vec<_>>>() {
+                // One was renamed once more since it was listed: its new name may not be in the list.
+                Err(error) if error.kind() == io::ErrorKind::NotFound && tries < LISTINGS => tries += 1,
+                opened => break opened.map_err(fault("read what was rotated from", &self.path))?,
+            }
+        };
+        for (path, file) in files {
+            let Some(file) = unpacked(file).map_err(fault("read", &path))? else {
+                tracing::warn!(file = %path.display(),
+                    "this file is compressed in a way that cannot be read: if it has answers, these may be \
+                     written a second time");
+                continue;
+            };
             self.found.scan(file, 0).map_err(fault("read", &path))?;
         }
         Ok(())
@@ -231,7 +266,7 @@ impl AnswerSink for JsonLinesSink {
         }
         self.output.lines.target.set_len(0).map_err(fault("empty", &self.path))?;
         self.output = Output::open(&self.path)?;
-        self.output.is_new = true;
+        self.output.is_new.store(true, Ordering::Release);
         Ok(())
     }
 
@@ -253,28 +288,41 @@ impl KeptAnswers for JsonLinesSink {
         SinkMark { log: self.output.log(&self.path, length).unwrap_or_default(), length }
     }
 
-    fn sync(&mut self) -> Result<(), ConnectorError> {
-        self.output.sync(&self.path)
+    fn syncing(&mut self) -> Syncing {
+        let (path, rotated) = (self.path.clone(), self.rotated.clone());
+        let present = self.output.unsynced();
+        Box::new(move || {
+            let mut files = std::mem::take(&mut *rotated.lock());
+            let present = present.map_err(fault("keep open", &path));
+            let synced = files.iter().try_for_each(|file| file.sync(&path)).and_then(|()| present?.sync(&path));
+            if synced.is_err() {
+                rotated.lock().append(&mut files);
+            }
+            synced
+        })
     }
 
-    fn recover(&mut self, since: Option<&SinkMark>) -> Result<bool, ConnectorError> {
+    fn recover(&mut self, since: Option<&SinkMark>, others: &[PathBuf]) -> Result<Recovered, ConnectorError> {
         self.found = Found::default();
         if !self.append || !self.output.is_file {
-            return Ok(false);
+            return Ok(Recovered::default());
         }
         self.follow()?;
         let marked = since.and_then(|since| Some((FileMark::parse(&since.log, since.length)?, since.length)));
         let standing = marked.map(|(mark, length)| (find(&self.path, &mark, length), length));
-        let (known, from) = match standing {
+        let (is_there, from) = match standing {
             Some((Standing::Here(_), length)) => (true, length),
-            // The rest of the old file, and all of those that came in its place.
+            // The rest of the old file, under whichever name, and all of those that came after it.
             Some((Standing::Away(file, path), length)) => {
-                let past = Past::of(&file).map_err(fault("read", &path))?;
+                let identity = identity_of(&file.metadata().map_err(fault("read", &path))?);
                 self.found.scan(file, length).map_err(fault("read", &path))?;
-                self.scan_between(&past)?;
+                self.scan_rotated(Some(identity), others)?;
                 (true, 0)
             }
-            Some((Standing::Gone, _)) | None => (false, 0),
+            Some((Standing::Gone, _)) | None => {
+                self.scan_rotated(None, others)?;
+                (since.is_none(), 0)
+            }
         };
         let file = File::open(&self.path).map_err(fault("read", &self.path))?;
         let torn = self.found.scan(file, from).map_err(fault("read", &self.path))?;
@@ -291,7 +339,7 @@ impl KeptAnswers for JsonLinesSink {
                 self.output.lines.cut(torn.start).map_err(fault("cut", &self.path))?;
             }
         }
-        Ok(known)
+        Ok(Recovered { is_there, answers: self.found.len() })
     }
 
     fn found(&mut self, key: &str) -> Option<Arc<str>> {

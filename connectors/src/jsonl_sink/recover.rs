@@ -5,7 +5,7 @@ mod fields;
 
 use std::collections::HashMap;
 use std::fs::File;
-use std::io::{self, Read, Seek, SeekFrom};
+use std::io::{self, BufReader, Read, Seek, SeekFrom};
 use std::sync::Arc;
 
 use self::fields::fields_of;
@@ -49,7 +49,42 @@ pub(super) struct Torn {
     pub(super) is_ours: bool,
 }
 
+/// How files begin that are compressed: bzip2, xz, zstd, LZ4, ZIP.
+const PACKED: [&[u8]; 5] = [b"BZh", b"\xFD7zXZ\0", b"\x28\xB5\x2F\xFD", b"\x04\x22\x4D\x18", b"PK\x03\x04"];
+
+/// The file as it can be read: what gzip has compressed is unpacked into a file without a name.
+/// `None` of what others have compressed.
+pub(super) fn unpacked(mut file: File) -> io::Result<Option<File>> {
+    let mut start = Vec::new();
+    Read::by_ref(&mut file).take(8).read_to_end(&mut start)?;
+    file.seek(SeekFrom::Start(0))?;
+    if PACKED.iter().any(|magic| start.starts_with(magic)) {
+        return Ok(None);
+    }
+    if !start.starts_with(b"\x1F\x8B") {
+        return Ok(Some(file));
+    }
+    let mut plain = tempfile::tempfile()?;
+    let mut packed = flate2::read::MultiGzDecoder::new(BufReader::new(file));
+    // What is damaged, or is still being written, has what comes before that.
+    if let Err(error) = io::copy(&mut packed, &mut plain) {
+        if !matches!(
+            error.kind(),
+            io::ErrorKind::InvalidInput | io::ErrorKind::InvalidData | io::ErrorKind::UnexpectedEof
+        ) {
+            return Err(error);
+        }
+        tracing::warn!(%error, "a compressed file of answers is damaged; its beginning is read");
+    }
+    Ok(Some(plain))
+}
+
 impl Found {
+    /// How many.
+    pub(super) fn len(&self) -> usize {
+        self.answers.len()
+    }
+
     /// Notes the answers behind the byte `from`; gives a last line that has no newline.
     pub(super) fn scan(&mut self, mut file: File, from: u64) -> io::Result<Option<Torn>> {
         file.seek(SeekFrom::Start(from))?;
@@ -70,7 +105,9 @@ impl Found {
                 self.answers.insert(hash_of(&key), At { file: self.files.len(), start, length });
             }
             if !finished {
-                let is_ours = BEGINNING.starts_with(bytes) || bytes.starts_with(BEGINNING);
+                // After a loss of power there may be zeros where the rest was to be.
+                let end = bytes.iter().rposition(|byte| *byte != 0).map_or(0, |last| last + 1);
+                let is_ours = BEGINNING.starts_with(&bytes[..end]) || bytes.starts_with(BEGINNING);
                 break Some(Torn { start, length, is_whole, is_ours });
             }
             start = lines.position();

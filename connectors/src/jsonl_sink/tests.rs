@@ -32,7 +32,7 @@ fn keys(path: &Path) -> Vec<String> {
 /// Which of `keys` a new sink finds behind a mark, and whether the mark's file is there.
 fn recovered(base: &Path, since: Option<&SinkMark>, keys: &[&str]) -> (bool, Vec<String>) {
     let mut sink = sink(base, true);
-    let known = sink.kept().unwrap().recover(since).unwrap();
+    let known = sink.kept().unwrap().recover(since, &[]).unwrap().is_there;
     let found = keys.iter().filter(|key| sink.found(key).is_some()).map(|key| (*key).to_owned());
     (known, found.collect())
 }
@@ -88,22 +88,22 @@ fn what_is_there_is_found_behind_the_mark() {
     deliver(&mut first, &["a"]);
     let small = first.mark();
     deliver(&mut first, &["b", "c"]);
-    first.kept().unwrap().sync().unwrap();
+    first.kept().unwrap().syncing()().unwrap();
     let all = ["a", "b", "c", "d"];
     assert_eq!(recovered(directory.path(), Some(&start), &all), (true, vec!["a".into(), "b".into(), "c".into()]));
     assert_eq!(recovered(directory.path(), Some(&small), &all), (true, vec!["b".into(), "c".into()]));
     assert_eq!(recovered(directory.path(), Some(&first.mark()), &all), (true, vec![]));
-    assert_eq!(recovered(directory.path(), None, &all), (false, vec!["a".into(), "b".into(), "c".into()]));
+    assert_eq!(recovered(directory.path(), None, &all), (true, vec!["a".into(), "b".into(), "c".into()]));
     // The text, and none of a turn that failed.
     let failed = AnswerRecord { status: turnflow_engine::record::Status::Failed, answer: "".into(), ..with_key("d") };
     first.deliver(&failed).unwrap();
     let mut second = sink(directory.path(), true);
-    assert!(second.recover(Some(&small)).unwrap());
+    assert!(second.recover(Some(&small), &[]).unwrap().is_there);
     let found: Vec<_> = all.iter().map(|key| second.found(key)).collect();
     assert_eq!(found, [None, Some("answer to b".into()), Some("answer to c".into()), Some("".into())]);
     // A file that is emptied at the start holds nothing.
     let mut emptied = sink(directory.path(), false);
-    assert!(!emptied.recover(Some(&start)).unwrap());
+    assert_eq!(emptied.recover(Some(&start), &[]).unwrap(), Recovered::default());
     assert_eq!(emptied.found("a"), None);
 }
 
@@ -145,16 +145,23 @@ fn an_answer_that_was_cut_off_is_taken_away() {
         for cut in [1, 5, 19, 100, line.len() - 1] {
             fs::write(&path, format!("{whole}{}", &line[..cut])).unwrap();
             let mut second = sink(directory.path(), true);
-            assert_eq!(second.recover(since).unwrap(), since.is_some());
+            assert!(second.recover(since, &[]).unwrap().is_there);
             assert_eq!(fs::read_to_string(&path).unwrap(), whole);
             assert_eq!((second.found("a").is_some(), second.found("b")), (since.is_none(), None));
             deliver(&mut second, &["b"]);
             assert_eq!(keys(&path), ["a", "b"]);
         }
+        // Power was lost: there is room for it, and zeros.
+        for cut in [0, 30] {
+            fs::write(&path, [whole.as_bytes(), &line.as_bytes()[..cut], &[0; 5000]].concat()).unwrap();
+            let mut second = sink(directory.path(), true);
+            second.recover(since, &[]).unwrap();
+            assert_eq!(fs::read_to_string(&path).unwrap(), whole);
+        }
         // All but its end is there.
         fs::write(&path, format!("{whole}{line}")).unwrap();
         let mut second = sink(directory.path(), true);
-        second.recover(since).unwrap();
+        second.recover(since, &[]).unwrap();
         assert_eq!(second.found("b"), Some("answer to b".into()));
         deliver(&mut second, &["c"]);
         assert_eq!(keys(&path), ["a", "b", "c"]);
@@ -162,7 +169,7 @@ fn an_answer_that_was_cut_off_is_taken_away() {
         for foreign in ["{\"other", "text", "{\"other\": 1}"] {
             fs::write(&path, format!("{whole}{foreign}")).unwrap();
             let mut second = sink(directory.path(), true);
-            second.recover(since).unwrap();
+            second.recover(since, &[]).unwrap();
             deliver(&mut second, &["c"]);
             assert_eq!(keys(&path), ["a", foreign, "c"]);
         }
@@ -171,7 +178,7 @@ fn an_answer_that_was_cut_off_is_taken_away() {
     fs::write(&path, format!("{whole}{}", &line[..50])).unwrap();
     let torn = sink(directory.path(), true).mark();
     let mut second = sink(directory.path(), true);
-    assert!(second.recover(Some(&torn)).unwrap());
+    assert!(second.recover(Some(&torn), &[]).unwrap().is_there);
     deliver(&mut second, &["c"]);
     assert_eq!(keys(&path), ["a", &line[..50], "c"]);
 }
@@ -226,7 +233,7 @@ fn a_file_that_is_taken_away_gets_a_successor() {
         let all = ["a", "b", "c"];
         assert_eq!(recovered(directory.path(), Some(&before), &all), (true, vec!["b".into(), "c".into()]));
         assert_eq!(recovered(directory.path(), Some(&first.mark()), &all), (true, vec![]));
-        first.kept().unwrap().sync().unwrap();
+        first.kept().unwrap().syncing()().unwrap();
         fs::remove_dir_all(directory.path().join("deep")).unwrap();
         deliver(&mut first, &["d"]);
         assert_eq!(keys(&path), ["d"]);
@@ -259,4 +266,34 @@ fn files_that_came_and_went_meanwhile_are_looked_into() {
         recovered(directory.path(), Some(&before), &all),
         (true, all[1..].iter().map(|key| (*key).into()).collect())
     );
+}
+
+/// What a state directory that was lost, or a kill before the first checkpoint, leaves: no mark.
+#[test]
+fn without_a_mark_all_that_was_rotated_away_is_looked_into() {
+    let directory = tempfile::tempdir().unwrap();
+    let at = |name: &str| directory.path().join("deep/er").join(name);
+    let mut first = sink(directory.path(), true);
+    for (key, rotated) in [("a", "out.jsonl.2.gz"), ("b", "out.jsonl.1"), ("c", "out.2.jsonl"), ("d", "out.jsonl.old")]
+    {
+        deliver(&mut first, &[key]);
+        fs::rename(at("out.jsonl"), at(rotated)).unwrap();
+    }
+    let plain = fs::read(at("out.jsonl.2.gz")).unwrap();
+    let mut packed = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+    std::io::Write::write_all(&mut packed, &plain).unwrap();
+    fs::write(at("out.jsonl.2.gz"), packed.finish().unwrap()).unwrap();
+    // Of another sink, and what nobody can read.
+    fs::write(at("out.jsonl.live"), fs::read_to_string(at("out.jsonl.1")).unwrap().replace("\"b\"", "\"e\"")).unwrap();
+    fs::write(at("out.jsonl.3.zst"), b"\x28\xB5\x2F\xFD and so on").unwrap();
+    fs::write(at("out.jsonl.4.gz"), b"\x1F\x8B\x08 cut off").unwrap();
+    let all = ["a", "b", "c", "d", "e"];
+    for since in [None, Some(SinkMark { log: "gone".into(), length: 9 })] {
+        let mut second = sink(directory.path(), true);
+        let recovered = second.recover(since.as_ref(), &[at("out.jsonl.live")]).unwrap();
+        assert_eq!(recovered, Recovered { is_there: since.is_none(), answers: 4 });
+        let found: Vec<&str> = all.into_iter().filter(|key| second.found(key).is_some()).collect();
+        assert_eq!(found, ["a", "b", "c", "d"]);
+        assert_eq!(second.found("a"), Some("answer to a".into()));
+    }
 }

@@ -1,6 +1,7 @@
 //! Configurations of sources and sinks; what they build is in [`crate::connector`].
 
 use std::fmt::Debug;
+use std::path::Path;
 
 use super::Check;
 use crate::connector::{AnswerSink, ConnectorError, CorpusSource, TurnSource};
@@ -42,6 +43,10 @@ pub trait SinkConfig: Debug + Send + Sync {
     fn explain(&self) -> String;
     /// Whether it gets revisions; as the pipeline says, if it does not.
     fn mode(&self) -> Option<SinkMode> {
+        None
+    }
+    /// The file that it appends to. One run writes it, and one sink of that run.
+    fn file(&self) -> Option<&Path> {
         None
     }
     /// Opens the sink.

@@ -50,13 +50,15 @@ impl<T: Target> Outbox<T> {
     }
 
     /// Tries those again that wait; the first failure has been told of.
-    pub(super) fn settle(&mut self, path: &Path) {
+    pub(super) fn settle(&mut self, path: &Path) -> io::Result<()> {
         if self.waiting.is_empty() {
-            return;
+            return Ok(());
         }
-        match self.flush() {
+        let flushed = self.flush();
+        match &flushed {
             Ok(()) => tracing::warn!(file = %path.display(), "dead letters that had to wait are written"),
             Err(error) => tracing::debug!(%error, file = %path.display(), "dead letters wait"),
         }
+        flushed
     }
 }

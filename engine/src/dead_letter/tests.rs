@@ -59,7 +59,7 @@ fn what_does_not_fit_waits_and_leaves_no_fragment() {
     }
     assert_eq!((outbox.lines.target.bytes.take(), outbox.waiting.len()), (b"one\n".to_vec(), 2));
     outbox.lines.target.room = 100;
-    outbox.settle(Path::new("letters"));
+    outbox.settle(Path::new("letters")).unwrap();
     outbox.add(b"last".to_vec()).unwrap();
     assert_eq!(outbox.lines.target.bytes.take(), b"second\nthird\nlast\n");
 }
@@ -85,7 +85,7 @@ fn what_waits_goes_along_to_another_file() {
     let letters = DeadLetters::open(Path::new("/dev/full")).unwrap();
     letters.write("s", "p", "r", b"1");
     letters.write("s", "p", "r", b"2");
-    letters.settle();
+    assert!(letters.settle().is_err());
     letters.go_on(letters.toward(Some(&path)).unwrap());
     letters.write("s", "p", "r", b"3");
     let records: Vec<_> = lines(&path).into_iter().map(|letter| letter.record).collect();

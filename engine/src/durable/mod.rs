@@ -12,6 +12,8 @@
 //! has applied already, and a sink that can be looked into knows which answers it has got; only
 //! the rest is answered. A checkpoint is believed only where the files are those that it names.
 
+mod conversation;
+mod conversations;
 mod ledger;
 mod sinks;
 mod store;
@@ -25,14 +27,15 @@ use std::time::{Duration, Instant};
 use parking_lot::{Condvar, Mutex};
 use serde::{Deserialize, Serialize};
 
+pub use self::conversation::{ConversationChange, StoredConversation};
 pub use self::ledger::Ledger;
 pub use self::sinks::SinkHandle;
 use self::store::Store;
 pub use self::store::StoreError;
-use crate::clock::now_s;
 use crate::component::{Footprint, Maintained};
 use crate::connector::{Place, SinkMark};
-use crate::record::{AnswerRecord, Turn, Utterance};
+use crate::dead_letter::DeadLetters;
+use crate::record::{AnswerRecord, Turn};
 
 /// Between checkpoints.
 const INTERVAL: Duration = Duration::from_secs(1);
@@ -68,26 +71,6 @@ impl SourceCheckpoint {
     }
 }
 
-/// What a conversation knows.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct StoredConversation {
-    /// What was said.
-    pub history: Vec<Utterance>,
-    /// Our answer to the last turn, while the log may still bring another.
-    pub reply: Option<Arc<str>>,
-    /// The place of the last record that is in it.
-    pub applied: (u64, u64),
-    /// Seconds since the Unix epoch.
-    pub used: u64,
-}
-
-impl StoredConversation {
-    /// Now, as `used` counts it.
-    pub fn now() -> u64 {
-        now_s()
-    }
-}
-
 /// A turn that is to be answered again when what it retrieves changes.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct StoredTurn {
@@ -104,6 +87,7 @@ type Key = (Arc<str>, Arc<str>);
 /// What outlives the process; nothing does, without a state directory.
 pub struct Durable {
     store: Option<Store>,
+    dead: DeadLetters,
     state: Mutex<State>,
     work: Condvar,
     /// One commit at a time.
@@ -115,7 +99,9 @@ pub struct Durable {
 #[derive(Default)]
 struct State {
     /// Conversations that have changed since the last checkpoint.
-    pending: HashMap<Key, StoredConversation>,
+    pending: HashMap<Key, ConversationChange>,
+    /// Those that a checkpoint is writing.
+    writing: Arc<HashMap<Key, ConversationChange>>,
     /// Standing turns that have changed since, or have gone.
     standing: HashMap<Arc<str>, Option<StoredTurn>>,
     ledgers: Vec<Weak<Ledger>>,
@@ -125,15 +111,16 @@ struct State {
 }
 
 impl Durable {
-    /// Opens what a state directory holds.
+    /// Opens what a state directory holds. A checkpoint waits for `dead`, the letters of what it
+    /// passes over.
     ///
     /// # Errors
     ///
     /// The file cannot be written. One that is damaged is put aside and begun anew.
-    pub fn open(directory: Option<&Path>) -> Result<Arc<Self>, StoreError> {
+    pub fn open(directory: Option<&Path>, dead: DeadLetters) -> Result<Arc<Self>, StoreError> {
         let store = directory.map(|directory| Store::open(&directory.join("turns.redb"))).transpose()?;
         let (state, committing, loading) = (Mutex::default(), Mutex::default(), AtomicUsize::new(0));
-        Ok(Arc::new(Self { store, state, work: Condvar::new(), committing, loading }))
+        Ok(Arc::new(Self { store, dead, state, work: Condvar::new(), committing, loading }))
     }
 
     /// Whether anything outlives the process.
@@ -219,15 +206,34 @@ impl Durable {
     /// It cannot be read; what would be put in its place takes it away.
     pub fn load(&self, source: &Arc<str>, conversation: &Arc<str>) -> Result<Option<StoredConversation>, StoreError> {
         let Some(store) = &self.store else { return Ok(None) };
-        let pending = self.state.lock().pending.get(&(source.clone(), conversation.clone())).cloned();
-        Ok(pending.map_or_else(|| store.conversation(source, conversation), |pending| Ok(Some(pending)))?)
+        let key = (source.clone(), conversation.clone());
+        // Before the store is read: what is written meanwhile is in both.
+        let changes: Vec<ConversationChange> = {
+            let state = self.state.lock();
+            [state.writing.get(&key), state.pending.get(&key)].into_iter().flatten().cloned().collect()
+        };
+        let mut known = store.conversation(source, conversation)?;
+        for change in changes {
+            match &mut known {
+                Some(known) => known.apply(&change),
+                None => known = Some(change.into()),
+            }
+        }
+        Ok(known)
     }
 
-    /// Notes what a conversation knows; to be called before its record is ticked off.
-    pub fn put(&self, source: &Arc<str>, conversation: &Arc<str>, knows: StoredConversation) {
-        if self.store.is_some() {
-            self.state.lock().pending.insert((source.clone(), conversation.clone()), knows);
+    /// Notes what has changed of a conversation; to be called before its record is ticked off.
+    pub fn put(&self, source: &Arc<str>, conversation: &Arc<str>, change: ConversationChange) {
+        if self.store.is_none() {
+            return;
         }
+        let key = (source.clone(), conversation.clone());
+        let mut state = self.state.lock();
+        let change = match state.pending.remove(&key) {
+            Some(before) => before.then(change),
+            None => change,
+        };
+        state.pending.insert(key, change);
     }
 
     /// Standing turns of an earlier process.
@@ -270,20 +276,29 @@ impl Durable {
                 state.committed.get(source).is_none_or(|old| old.place != low.place || !old.names_files_of(low))
             };
             let new: Vec<_> = lows.iter().filter(is_new).cloned().collect();
-            (std::mem::take(&mut state.pending), std::mem::take(&mut state.standing), new)
+            let pending = Arc::new(std::mem::take(&mut state.pending));
+            state.writing = pending.clone();
+            (pending, std::mem::take(&mut state.standing), new)
         };
         if pending.is_empty() && standing.is_empty() && new.is_empty() {
             return Ok(());
         }
-        let written = sinks.iter().try_for_each(|sink| sink.sync()).map_err(StoreError::Sink);
+        // What it passes over is an answer or a dead letter, and these are on the disk before it is.
+        let written = self.dead.settle().map_err(StoreError::DeadLetters);
+        let written = written.and_then(|()| sinks.iter().try_for_each(|sink| sink.sync()).map_err(StoreError::Sink));
         let written = written.and_then(|()| Ok(store.write(&new, &pending, &standing)?));
         let mut state = self.state.lock();
+        state.writing = Arc::default();
         match &written {
             Ok(()) => state.committed.extend(new),
             // What has been put since is newer.
             Err(_) => {
-                for (key, knows) in pending {
-                    state.pending.entry(key).or_insert(knows);
+                for (key, change) in Arc::unwrap_or_clone(pending) {
+                    let change = match state.pending.remove(&key) {
+                        Some(newer) => change.then(newer),
+                        None => change,
+                    };
+                    state.pending.insert(key, change);
                 }
                 for (key, turn) in standing {
                     state.standing.entry(key).or_insert(turn);
@@ -330,8 +345,16 @@ impl Durable {
     /// through the log.
     pub fn expire(&self, idle_s: u64) -> Result<(), StoreError> {
         let Some(store) = &self.store else { return Ok(()) };
-        let _one = self.committing.lock();
-        let gone = store.expire(StoredConversation::now(), idle_s)?.gone;
+        let mut gone = 0;
+        loop {
+            // Checkpoints come between, and have none to wait for long.
+            let _one = self.committing.lock();
+            let expired = store.expire(StoredConversation::now(), idle_s)?;
+            gone += expired.gone;
+            if expired.changed == 0 || self.state.lock().ended {
+                break;
+            }
+        }
         if gone > 0 {
             tracing::info!(gone, "conversations have expired");
         }

@@ -1,17 +1,21 @@
 //! A sink as all workers and plans share it.
 
 use std::collections::{HashMap, VecDeque};
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use parking_lot::Mutex;
 
-use crate::connector::{AnswerSink, ConnectorError, SinkMark};
+use crate::claims::Claim;
+use crate::connector::{AnswerSink, ConnectorError, Recovered, SinkMark};
 use crate::record::AnswerRecord;
 
 /// A sink, and how far it is written.
 pub struct SinkHandle {
     id: Arc<str>,
+    /// Of its file.
+    claim: Option<Arc<Claim>>,
     sink: Mutex<Box<dyn AnswerSink>>,
     kept: bool,
     /// Apart from the sink, which may be waiting for its disk.
@@ -28,11 +32,12 @@ pub struct SinkHandle {
 
 impl SinkHandle {
     /// Of a node.
-    pub fn new(id: Arc<str>, mut sink: Box<dyn AnswerSink>) -> Self {
+    pub fn new(id: Arc<str>, mut sink: Box<dyn AnswerSink>, claim: Option<Arc<Claim>>) -> Self {
         let mark = sink.kept().map(|kept| kept.mark());
         let (kept, mark, sink) = (mark.is_some(), Mutex::new(mark), Mutex::new(sink));
         Self {
             id,
+            claim,
             kept,
             mark,
             sink,
@@ -48,24 +53,27 @@ impl SinkHandle {
         &self.id
     }
 
+    /// The file that it appends to, and nobody else.
+    pub fn file(&self) -> Option<&Path> {
+        self.claim.as_ref().map(|claim| claim.path())
+    }
+
     /// Whether it can be looked into.
     pub fn is_kept(&self) -> bool {
         self.kept
     }
 
-    /// Finds which answers it has got behind the mark, or all; gives whether it is what the
-    /// mark was taken of.
-    pub fn recover(&self, since: Option<&SinkMark>) -> Result<bool, ConnectorError> {
+    /// Finds which answers it has got behind the mark, or all; gives whether what the mark was
+    /// taken of is there. `others` are the files of other sinks.
+    pub fn recover(&self, since: Option<&SinkMark>, others: &[PathBuf]) -> Result<bool, ConnectorError> {
         let mut sink = self.sink.lock();
         let Some(kept) = sink.kept() else { return Ok(true) };
-        let goes_on = kept.recover(since)?;
-        let now = kept.mark();
-        let since = since.filter(|_| goes_on).cloned();
-        // Where nothing is behind it there is nothing to look for.
-        let all_known = since.as_ref().map_or(now.length == 0, |since| *since == now);
-        *self.replay.lock() = (!all_known).then_some(since);
-        *self.mark.lock() = Some(now);
-        Ok(goes_on)
+        let Recovered { is_there, answers } = kept.recover(since, others)?;
+        let since = since.filter(|_| is_there).cloned();
+        // Where nothing was found there is nothing to look for.
+        *self.replay.lock() = (answers > 0).then_some(since);
+        *self.mark.lock() = Some(kept.mark());
+        Ok(is_there)
     }
 
     /// Whether what an earlier process has left is yet to be read again, and passed over by what
@@ -201,7 +209,9 @@ impl SinkHandle {
         if !self.written.swap(false, Ordering::AcqRel) {
             return Ok(());
         }
-        let synced = self.sink.lock().kept().map_or(Ok(()), |kept| kept.sync());
+        // Workers deliver to it while the disk is waited for.
+        let syncing = self.sink.lock().kept().map(|kept| kept.syncing());
+        let synced = syncing.map_or(Ok(()), |syncing| syncing());
         if synced.is_err() {
             self.written.store(true, Ordering::Release);
         }
@@ -212,7 +222,7 @@ impl SinkHandle {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::connector::KeptAnswers;
+    use crate::connector::{KeptAnswers, Syncing};
 
     /// Counts what it is given.
     struct Counting(u64);
@@ -231,11 +241,12 @@ mod tests {
         fn mark(&self) -> SinkMark {
             SinkMark { log: "l".into(), length: self.0 }
         }
-        fn sync(&mut self) -> Result<(), ConnectorError> {
-            Ok(())
+        fn syncing(&mut self) -> Syncing {
+            Box::new(|| Ok(()))
         }
-        fn recover(&mut self, _: Option<&SinkMark>) -> Result<bool, ConnectorError> {
-            Ok(true)
+        fn recover(&mut self, since: Option<&SinkMark>, _: &[PathBuf]) -> Result<Recovered, ConnectorError> {
+            let before = since.map_or(0, |since| since.length);
+            Ok(Recovered { is_there: true, answers: (self.0 - before) as usize })
         }
         fn found(&mut self, _: &str) -> Option<Arc<str>> {
             None
@@ -247,7 +258,7 @@ mod tests {
 
     #[test]
     fn what_is_looked_for_after_a_crash_begins_at_the_oldest_that_is_held() {
-        let sink = SinkHandle::new("out".into(), Box::new(Counting(0)));
+        let sink = SinkHandle::new("out".into(), Box::new(Counting(0)), None);
         let (one, two): (Arc<str>, Arc<str>) = ("1".into(), "2".into());
         let since = || sink.since().unwrap().length;
         let record = r#"{"conversation_id": "c", "turn": 1, "revision": 0, "status": "failed", "query": "",
@@ -265,14 +276,17 @@ mod tests {
         assert_eq!(since(), 2);
         // While a log is read again, from where it was looked.
         let mark = SinkMark { log: "l".into(), length: 1 };
-        sink.recover(Some(&mark)).unwrap();
+        sink.recover(Some(&mark), &[]).unwrap();
         sink.deliver(&record).unwrap();
         assert_eq!((since(), sink.mark().unwrap().length), (1, 3));
         assert!(sink.is_replaying());
         sink.replayed();
         assert!(!sink.is_replaying());
         assert_eq!(since(), 3);
-        sink.recover(None).unwrap();
+        sink.recover(None, &[]).unwrap();
         assert_eq!(sink.since(), None);
+        let mark = sink.mark();
+        sink.recover(mark.as_ref(), &[]).unwrap();
+        assert_eq!(sink.since(), mark);
     }
 }

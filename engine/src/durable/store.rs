@@ -7,13 +7,12 @@ use std::sync::Arc;
 use redb::{ReadOnlyTable, ReadTransaction, ReadableDatabase, ReadableTable, TableDefinition, TableError};
 use serde::de::DeserializeOwned;
 
-use super::{Key, SourceCheckpoint, StoredConversation, StoredTurn};
+use super::conversations;
+use super::{ConversationChange, Key, SourceCheckpoint, StoredConversation, StoredTurn};
 use crate::connector::ConnectorError;
 use crate::database::{DatabaseError, Tables};
 
 const SOURCES: TableDefinition<'_, &str, &[u8]> = TableDefinition::new("sources");
-/// By source, a zero byte, and conversation.
-const CONVERSATIONS: TableDefinition<'_, &[u8], &[u8]> = TableDefinition::new("conversations");
 /// By key.
 const STANDING: TableDefinition<'_, &str, &[u8]> = TableDefinition::new("standing");
 /// Conversations that one transaction lets go.
@@ -28,6 +27,9 @@ pub enum StoreError {
     /// A sink's disk does not take what was written.
     #[error("a sink cannot be synchronised: {0}")]
     Sink(ConnectorError),
+    /// Dead letters cannot be written, and a checkpoint would pass over what they are of.
+    #[error("dead letters cannot be written: {0}")]
+    DeadLetters(std::io::Error),
 }
 
 pub(super) struct Store(Tables);
@@ -41,7 +43,10 @@ pub(super) struct Expired {
 
 impl Store {
     pub fn open(path: &Path) -> Result<Self, DatabaseError> {
-        Ok(Self(Tables::open(path, "the file of checkpoints")?))
+        let tables = Tables::open(path, "the file of checkpoints")?;
+        // In steps, so that a state directory with many conversations needs little memory.
+        while tables.change(|database| conversations::migrate(database, EXPIRE_AT_ONCE))? {}
+        Ok(Self(tables))
     }
 
     pub fn source(&self, source: &str) -> Result<Option<SourceCheckpoint>, DatabaseError> {
@@ -63,19 +68,6 @@ impl Store {
         Ok(newest)
     }
 
-    pub fn conversation(&self, source: &str, conversation: &str) -> Result<Option<StoredConversation>, DatabaseError> {
-        let bytes = self.0.read(|database| match table(&database.begin_read()?, CONVERSATIONS)? {
-            Some(table) => Ok(table.get(&*key(source, conversation))?.map(|value| value.value().to_vec())),
-            None => Ok(None),
-        })?;
-        let known = bytes.map(|bytes| serde_json::from_slice(&bytes)).transpose();
-        // That does not pass, and a conversation is not to wait for ever.
-        Ok(known.unwrap_or_else(|error| {
-            tracing::error!(%error, source, conversation, "what is stored of a conversation is none of ours");
-            None
-        }))
-    }
-
     fn parse<T: DeserializeOwned>(&self, bytes: &[u8], what: impl FnOnce() -> String) -> Result<T, DatabaseError> {
         let failed = |source| DatabaseError::Value { path: self.0.path().to_owned(), what: what(), source };
         serde_json::from_slice(bytes).map_err(failed)
@@ -94,10 +86,14 @@ impl Store {
         })
     }
 
+    pub fn conversation(&self, source: &str, conversation: &str) -> Result<Option<StoredConversation>, DatabaseError> {
+        self.0.read(|database| conversations::load(&database.begin_read()?, &key(source, conversation)))
+    }
+
     pub fn write(
         &self,
         sources: &[(Arc<str>, SourceCheckpoint)],
-        conversations: &HashMap<Key, StoredConversation>,
+        changes: &HashMap<Key, ConversationChange>,
         standing: &HashMap<Arc<str>, Option<StoredTurn>>,
     ) -> Result<(), DatabaseError> {
         self.0.change(|database| {
@@ -107,9 +103,9 @@ impl Store {
                 for (source, checkpoint) in sources {
                     table.insert(&**source, &*json(checkpoint))?;
                 }
-                let mut table = transaction.open_table(CONVERSATIONS)?;
-                for ((source, conversation), knows) in conversations {
-                    table.insert(&*key(source, conversation), &*json(knows))?;
+                let mut tables = conversations::Tables::open(&transaction)?;
+                for ((source, conversation), change) in changes {
+                    tables.change(&key(source, conversation), change)?;
                 }
                 let mut table = transaction.open_table(STANDING)?;
                 for (key, turn) in standing {
@@ -136,8 +132,7 @@ impl Store {
                 transaction.open_table(SOURCES)?.remove(source)?;
                 let (from, mut to) = (key(source, ""), source.as_bytes().to_vec());
                 to.push(1);
-                let mut table = transaction.open_table(CONVERSATIONS)?;
-                table.retain_in(&*from..&*to, |_, _| false)?;
+                conversations::Tables::open(&transaction)?.forget(&from, &to)?;
                 let of_source = |value: &[u8]| {
                     serde_json::from_slice::<StoredTurn>(value).is_ok_and(|turn| *turn.turn.source == *source)
                 };
@@ -164,42 +159,25 @@ impl Store {
 
     /// Lets conversations go that were last used `idle_s` seconds before `now`, but for those
     /// that a restart would yet ask for: a source behind them is not checkpointed that far. What
-    /// was used later than now, by a clock that has been put back since, was used now.
+    /// was used later than now, by a clock that has been put back since, was used now. So many at
+    /// once that a transaction is short: to be called again while it changes any.
     pub fn expire(&self, now: u64, idle_s: u64) -> Result<Expired, DatabaseError> {
         let before = now.saturating_sub(idle_s);
-        let (mut gone, mut ahead) = (Vec::new(), Vec::new());
         let checkpoints = self.checkpoints()?;
-        self.0.read(|database| {
-            let Some(table) = table(&database.begin_read()?, CONVERSATIONS)? else { return Ok(()) };
-            for entry in table.iter()? {
-                let (key, value) = entry?;
-                let Ok(knows) = serde_json::from_slice::<StoredConversation>(value.value()) else { continue };
-                if gone.len() + ahead.len() >= EXPIRE_AT_ONCE {
-                    break;
-                }
-                if knows.used > now {
-                    ahead.push((key.value().to_vec(), StoredConversation { used: now, ..knows }));
-                    continue;
-                }
-                let source = key.value().split(|byte| *byte == 0).next().unwrap_or_default();
-                let source = String::from_utf8_lossy(source);
-                if knows.used < before && checkpoints.get(&*source).is_some_and(|reached| *reached >= knows.applied) {
-                    gone.push(key.value().to_vec());
-                }
-            }
-            Ok(())
-        })?;
+        let may_go = |key: &[u8], applied: (u64, u64)| {
+            let source = key.split(|byte| *byte == 0).next().unwrap_or_default();
+            checkpoints.get(&*String::from_utf8_lossy(source)).is_some_and(|reached| *reached >= applied)
+        };
+        let due =
+            self.0.read(|database| conversations::due(&database.begin_read()?, before, now, EXPIRE_AT_ONCE, may_go))?;
+        let conversations::Due { gone, ahead } = &due;
         if !(gone.is_empty() && ahead.is_empty()) {
             self.0.change(|database| {
                 let transaction = database.begin_write()?;
                 {
-                    let mut table = transaction.open_table(CONVERSATIONS)?;
-                    for key in &gone {
-                        table.remove(&**key)?;
-                    }
-                    for (key, knows) in &ahead {
-                        table.insert(&**key, &*json(knows))?;
-                    }
+                    let mut tables = conversations::Tables::open(&transaction)?;
+                    gone.iter().try_for_each(|key| tables.remove(key))?;
+                    ahead.iter().try_for_each(|key| tables.use_at(key, now))?;
                 }
                 Ok(transaction.commit()?)
             })?;
@@ -214,7 +192,7 @@ impl Store {
 }
 
 /// A table, if anything has been put there.
-fn table<K: redb::Key + 'static, V: redb::Value + 'static>(
+pub(super) fn table<K: redb::Key + 'static, V: redb::Value + 'static>(
     transaction: &ReadTransaction,
     definition: TableDefinition<'_, K, V>,
 ) -> Result<Option<ReadOnlyTable<K, V>>, redb::Error> {
@@ -225,11 +203,12 @@ fn table<K: redb::Key + 'static, V: redb::Value + 'static>(
     }
 }
 
+/// Of a conversation: its source, a zero byte, and its id.
 fn key(source: &str, conversation: &str) -> Vec<u8> {
     [source.as_bytes(), &[0], conversation.as_bytes()].concat()
 }
 
-fn json(value: &impl serde::Serialize) -> Vec<u8> {
+pub(super) fn json(value: &impl serde::Serialize) -> Vec<u8> {
     // Only maps with keys that are no strings fail, and there are none.
     serde_json::to_vec(value).unwrap_or_default()
 }
@@ -261,8 +240,9 @@ mod tests {
         SourceCheckpoint { place, marks: Default::default(), written: Default::default(), epoch: 3 }
     }
 
-    fn knows(applied: u64, used: u64) -> StoredConversation {
-        StoredConversation { history: Vec::new(), reply: Some("so".into()), applied: (1, applied), used }
+    fn knows(applied: u64, used: u64) -> ConversationChange {
+        let said = vec![crate::record::Utterance { speaker: crate::record::Speaker::User, text: "hm".into() }];
+        ConversationChange { from: 0, said, first: 0, reply: Some("so".into()), applied: (1, applied), used }
     }
 
     #[test]
@@ -285,7 +265,7 @@ mod tests {
         let store = Store::open(&path).unwrap();
         assert_eq!((store.source("a").unwrap(), store.epoch().unwrap()), (Some(checkpoint(10)), Some(3)));
         let stored = |source: &str, id: &str| store.conversation(source, id).unwrap();
-        assert_eq!(stored("a", "old"), Some(knows(5, 10)));
+        assert_eq!(stored("a", "old"), Some(knows(5, 10).into()));
         assert_eq!(store.expire(60, 10).unwrap(), Expired { gone: 1, changed: 3 });
         assert_eq!(stored("a", "old"), None);
         assert!(stored("a", "ahead").is_some() && stored("a", "young").is_some());
@@ -311,7 +291,7 @@ mod tests {
         assert!(store.source("a").is_err() && store.epoch().is_err() && store.standing().is_err());
         assert!(store.expire(100, 10).is_err());
         Store::show(&path);
-        assert_eq!(store.conversation("a", "c").unwrap(), Some(knows(5, 10)));
+        assert_eq!(store.conversation("a", "c").unwrap(), Some(knows(5, 10).into()));
         // A checkpoint that is none of ours is none that is not there either.
         let damage = |database: &redb::Database| {
             let transaction = database.begin_write()?;

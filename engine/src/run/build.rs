@@ -1,7 +1,7 @@
 //! What a plan is made of, made: models, indexes, feeds, sources, sinks, operators.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
@@ -10,8 +10,9 @@ use parking_lot::Mutex;
 
 use super::crew::Crew;
 use super::{Options, RunError};
+use crate::claims::{Claim, ClaimError, Claims};
 use crate::component::{BuildError, Index, IndexDefinition, Models};
-use crate::connector::{ConnectorError, CorpusOutput, Place, SourcedTurn, Stop, StopHandle, TurnOutput, TurnSource};
+use crate::connector::{Arrived, ConnectorError, CorpusOutput, Place, Stop, StopHandle, TurnOutput, TurnSource};
 use crate::corpus::{CorpusIndexes, CorpusShared};
 use crate::dead_letter::{DeadLetters, Onward};
 use crate::durable::{Ledger, SinkHandle};
@@ -19,7 +20,7 @@ use crate::maintenance;
 use crate::memo::Memo;
 use crate::plan::{Definitions, FailedTurns, NodeKind, Plan, PlannedCorpus, PlannedNode};
 use crate::state::{StateDirectory, StateError};
-use crate::turns::{Generation, Running as RunningKind, RunningNode, SourceHandle, TurnsShared};
+use crate::turns::{Backlog, Generation, Running as RunningKind, RunningNode, SourceHandle, TurnsShared};
 use crate::wake::WakeSlot;
 
 /// Documents and turns on the way from a source's thread to its worker.
@@ -34,6 +35,7 @@ pub(super) struct Workshop {
     pub memo: Arc<Memo>,
     pub maintenance: Arc<maintenance::Journal>,
     pub state: Option<Arc<StateDirectory>>,
+    pub claims: Arc<Claims>,
     pub shared: Arc<TurnsShared>,
     pub crew: Arc<Crew>,
     pub errors: Arc<Mutex<Vec<RunError>>>,
@@ -91,7 +93,7 @@ pub(super) struct TurnFeed {
 pub(super) struct Manual {
     /// The source's node.
     pub source: Arc<str>,
-    pub sender: Sender<SourcedTurn>,
+    pub sender: Sender<Arrived>,
     pub wake: WakeSlot,
 }
 
@@ -188,6 +190,7 @@ impl Workshop {
             conversation_wakes: Mutex::default(),
             caught_up: Arc::default(),
             ledger: Arc::new(Ledger::new(node.id.clone())),
+            backlog: Backlog::default(),
             ended: AtomicBool::new(false),
         });
         let (source, wake) = (node.id.clone(), handle.wake.clone());
@@ -246,8 +249,21 @@ impl Workshop {
         if !self.options.sinks {
             return Ok(None);
         }
-        let sink = config.build().map_err(|source| BuildError::Connector { node: node.id.to_string(), source })?;
-        Ok(Some(Arc::new(SinkHandle::new(node.id.clone(), sink))))
+        let failed = |source| BuildError::Connector { node: node.id.to_string(), source };
+        // Before it is opened, which may make it.
+        let claim = config.file().map(|path| self.claim(path)).transpose().map_err(failed)?.flatten();
+        let sink = config.build().map_err(failed)?;
+        Ok(Some(Arc::new(SinkHandle::new(node.id.clone(), sink, claim))))
+    }
+
+    /// What a run appends to is nobody else's.
+    fn claim(&self, path: &Path) -> Result<Option<Arc<Claim>>, ConnectorError> {
+        self.claims.claim(path).map_err(|error| match error {
+            ClaimError::InUse => ConnectorError::InUse { path: path.display().to_string() },
+            ClaimError::Io { path, source } => {
+                ConnectorError::Io { action: "lock", path: path.display().to_string(), source }
+            }
+        })
     }
 
     /// The generation of these nodes: what is the same in `before` goes on.

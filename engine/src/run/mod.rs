@@ -21,7 +21,7 @@ use self::build::{Feed, Manual, TurnFeed, Workshop};
 pub use self::maintain::MaintenanceReport;
 pub use self::reload::ReloadError;
 use crate::component::{BuildError, IndexError, Models};
-use crate::connector::{ConnectorError, Mode, SourcedTurn};
+use crate::connector::{Arrived, ConnectorError, Mode, SourcedTurn};
 use crate::corpus::{CorpusIndexes, CorpusState};
 use crate::database::DatabaseError;
 use crate::durable::{SinkHandle, StoreError};
@@ -201,6 +201,11 @@ impl Engine {
         self.inner.shop.shared.outstanding.load(Ordering::Acquire)
     }
 
+    /// Records that are read and wait for their turn.
+    pub fn queued(&self) -> usize {
+        self.inner.shop.shared.sources.lock().iter().map(|source| source.backlog.records()).sum()
+    }
+
     /// Dead letters written so far.
     pub fn dead_letters(&self) -> u64 {
         self.inner.shop.dead.count()
@@ -221,17 +226,17 @@ impl Engine {
         move |item| turns::record(item, &stamp, shared.now_us())
     }
 
-    /// Hands a turn over; blocks while too many are in flight. With `manual_turns` only.
+    /// Hands a turn over; blocks while too many wait. With `manual_turns` only.
     pub fn submit(&self, turn: SourcedTurn) -> bool {
         let manual = self.inner.running.lock().manual.as_ref().map(|to| (to.sender.clone(), to.wake.clone()));
         let Some((sender, wake)) = manual else { return false };
-        let mut turn = turn;
+        let mut arrived = Arrived { turn, at: Instant::now() };
         loop {
-            let sent = sender.send_timeout(turn, PARK);
+            let sent = sender.send_timeout(arrived, PARK);
             wake.wake();
             match sent {
                 Ok(()) => return true,
-                Err(crossbeam_channel::SendTimeoutError::Timeout(back)) if !self.has_failed() => turn = back,
+                Err(crossbeam_channel::SendTimeoutError::Timeout(back)) if !self.has_failed() => arrived = back,
                 Err(_) => return false,
             }
         }
@@ -281,12 +286,14 @@ impl Engine {
         }
     }
 
-    /// Asks sources to end; what has been read is still answered. A reload that is under way
-    /// is given up.
+    /// Asks sources to end. Turns that are worked on are answered first, and those that wait too,
+    /// unless a restart reads them again. A reload that is under way is given up.
     pub fn stop(&self) {
         self.inner.stopping.store(true, Ordering::Release);
+        self.inner.shop.shared.stopping.store(true, Ordering::Release);
         self.end_turns();
         self.inner.shop.crew.stop();
+        self.inner.shop.shared.wake_conversations();
         let _reload = self.inner.reloading.lock();
         // A reload may have come to its end meanwhile, with a source of its own.
         self.end_turns();

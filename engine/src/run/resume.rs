@@ -1,18 +1,20 @@
 //! Where sources go on after a restart, judged by what sinks still have.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use super::RunError;
 use super::build::Workshop;
 use crate::connector::{Mode, SinkMark};
-use crate::durable::{Marks, SinkHandle, SourceCheckpoint};
+use crate::durable::{SinkHandle, SourceCheckpoint};
 use crate::turns::Generation;
 
 /// Behind which place each source goes on; those that are not named begin at the beginning.
 ///
 /// A source goes on if the files that its answers were written to are there and hold what they
-/// held at the checkpoint. Otherwise answers are missing, and its turns are read again; those
+/// held at the checkpoint; one that the checkpoint does not know is new, and gets what comes.
+/// Otherwise answers are missing, and its turns are read again; those
 /// whose answers are in every file are not answered again. A source whose answers are kept
 /// nowhere goes on only if it is followed: a run over a whole log is meant to answer all of it.
 pub(super) fn resume(
@@ -30,14 +32,19 @@ pub(super) fn resume(
     let mut goes_on: BTreeMap<Arc<str>, bool> = BTreeMap::new();
     let mut whole: BTreeSet<Arc<str>> = BTreeSet::new();
     let sinks = generation.sinks();
+    let files: Vec<PathBuf> = sinks.iter().filter_map(|(sink, _)| Some(sink.file()?.to_owned())).collect();
     for (sink, from) in &sinks {
-        let written = mark(sink, from, &checkpoints, |checkpoint| &checkpoint.written, u64::max);
-        let since = mark(sink, from, &checkpoints, |checkpoint| &checkpoint.marks, u64::min);
-        // That it has what it had is one question, what it got since another.
-        let has_all = written.is_some() && recover(sink, written.as_ref())?;
-        let since = since.filter(|_| has_all);
-        recover(sink, since.as_ref())?;
-        goes_on.insert(sink.id().clone(), since.is_some());
+        let known: Vec<&SourceCheckpoint> = from.iter().filter_map(|source| checkpoints.get(source)).collect();
+        // That it has what it had is one question, what it got since another. A sink that no
+        // checkpoint knows is new: it lacks nothing, and gets what comes.
+        let mut has_all = true;
+        for had in last_of_each(known.iter().filter_map(|checkpoint| checkpoint.written.get(sink.id()))) {
+            has_all = has_all && recover(sink, Some(had), &files)?;
+        }
+        let since = first(known.iter().map(|checkpoint| checkpoint.marks.get(sink.id()))).filter(|_| has_all);
+        // Without a mark all that it has is looked into; that is no reason to answer all again.
+        let keeps = recover(sink, since, &files)?;
+        goes_on.insert(sink.id().clone(), has_all && keeps);
         if since.is_none() {
             whole.insert(sink.id().clone());
         }
@@ -68,34 +75,38 @@ pub(super) fn resume(
     // What is read from the beginning may be answered anywhere in a file.
     for (sink, from) in &sinks {
         if sink.is_kept() && !whole.contains(sink.id()) && from.iter().any(|source| anew.contains(source)) {
-            recover(sink, None)?;
+            recover(sink, None, &files)?;
         }
     }
     Ok(places)
 }
 
-fn recover(sink: &SinkHandle, since: Option<&SinkMark>) -> Result<bool, RunError> {
-    sink.recover(since).map_err(|source| RunError::Source { name: format!("node {}", sink.id()), source })
+fn recover(sink: &SinkHandle, since: Option<&SinkMark>, files: &[PathBuf]) -> Result<bool, RunError> {
+    sink.recover(since, files).map_err(|source| RunError::Source { name: format!("node {}", sink.id()), source })
 }
 
-/// Of the marks that its sources' checkpoints have of a sink, the first or the last; `None` if one
-/// of the checkpoints does not know it.
-fn mark(
-    sink: &SinkHandle,
-    from: &BTreeSet<Arc<str>>,
-    checkpoints: &BTreeMap<Arc<str>, SourceCheckpoint>,
-    of: impl Fn(&SourceCheckpoint) -> &Marks,
-    choose: fn(u64, u64) -> u64,
-) -> Option<SinkMark> {
-    let mut chosen: Option<SinkMark> = None;
-    for source in from {
-        // One without a checkpoint is read from its beginning, and all of the file is then known.
-        let Some(checkpoint) = checkpoints.get(source) else { continue };
-        let mark = of(checkpoint).get(sink.id())?;
-        match &chosen {
-            Some(old) if choose(old.length, mark.length) == old.length => {}
-            _ => chosen = Some(mark.clone()),
+/// The last mark of each file.
+fn last_of_each<'a>(marks: impl Iterator<Item = &'a SinkMark>) -> Vec<&'a SinkMark> {
+    let mut last: BTreeMap<&str, &SinkMark> = BTreeMap::new();
+    for mark in marks {
+        let known = last.entry(&mark.log).or_insert(mark);
+        if known.length < mark.length {
+            *known = mark;
         }
     }
-    chosen
+    last.into_values().collect()
+}
+
+/// The first of the marks; `None` if one is missing, or they are of several files.
+fn first<'a>(marks: impl Iterator<Item = Option<&'a SinkMark>>) -> Option<&'a SinkMark> {
+    let mut first: Option<&SinkMark> = None;
+    for mark in marks {
+        let mark = mark?;
+        match first {
+            Some(known) if known.log != mark.log => return None,
+            Some(known) if known.length <= mark.length => {}
+            _ => first = Some(mark),
+        }
+    }
+    first
 }

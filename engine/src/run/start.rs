@@ -19,7 +19,7 @@ use crate::memo::Memo;
 use crate::plan::{AnswerMode, NodeKind, Outline, Plan};
 use crate::publish::Epochs;
 use crate::state::StateDirectory;
-use crate::turns::TurnsShared;
+use crate::turns::{Slots, TurnsShared};
 
 impl Engine {
     /// Loads the models, opens the indexes and starts everything.
@@ -39,7 +39,7 @@ impl Engine {
         // Turns that are handed over by the caller, and those that no sink gets, are answered
         // for the moment.
         let lasting = options.answer && options.sinks && !options.manual_turns;
-        let durable = Durable::open(directory.filter(|_| lasting))?;
+        let durable = Durable::open(directory.filter(|_| lasting), dead.clone())?;
         // An epoch that answers are stamped with does not come a second time.
         epochs.count_from(durable.epoch()?);
         let shared = Arc::new(TurnsShared {
@@ -51,6 +51,8 @@ impl Engine {
             sources: Mutex::default(),
             generations: RwLock::default(),
             outstanding: AtomicUsize::new(0),
+            slots: Slots::default(),
+            stopping: AtomicBool::new(false),
             delivered: AtomicUsize::new(0),
             recovered: AtomicU64::new(0),
             revised: AtomicU64::new(0),
@@ -67,6 +69,7 @@ impl Engine {
             memo,
             maintenance: Arc::default(),
             state,
+            claims: Arc::default(),
             shared: shared.clone(),
             crew: crew.clone(),
             errors: Arc::default(),
@@ -104,11 +107,7 @@ impl Engine {
             let shared = shared.clone();
             std::thread::Builder::new().name("checkpoint".into()).spawn(move || {
                 let idle = || shared.limits.read().idle_s;
-                // Before a checkpoint passes over what they are of.
-                let epoch = || {
-                    shared.dead.settle();
-                    shared.epochs.current().epoch
-                };
+                let epoch = || shared.epochs.current().epoch;
                 shared.durable.work(epoch, idle);
             })
         });

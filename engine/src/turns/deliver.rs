@@ -56,13 +56,12 @@ pub(super) fn build<'s>(
                         let ending = ending.remove(&turn.sequence);
                         let (reply, failure) = ending.map_or((None, None), |ending| (ending.reply, ending.failure));
                         shared.epochs.unpin(turn.epoch);
-                        shared.outstanding.fetch_sub(1, Ordering::AcqRel);
+                        shared.turn_ends();
                         if mode != AnswerMode::Once || turn.standing.is_some() {
                             local.standing.settle(&turn, &mode, &shared);
                         }
                         if turn.standing.is_some() {
                             // Its conversation has gone on long since.
-                            shared.wake_sources();
                             continue;
                         }
                         if let Some(failure) = failure.filter(|_| failed_turns == FailedTurns::DeadLetter) {
@@ -76,7 +75,6 @@ pub(super) fn build<'s>(
                                 reply: reply.unwrap_or_else(|| "".into()),
                             });
                         }
-                        shared.wake_sources();
                     }
                 });
             }

@@ -1,4 +1,4 @@
-//! The operator that reads a source's channel while not too many turns are in flight.
+//! The operator that reads a source's channel while not too many of its records wait.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -9,15 +9,19 @@ use timely::dataflow::operators::generic::OutputBuilder;
 use timely::dataflow::operators::generic::builder_rc::OperatorBuilder;
 use timely::dataflow::{Scope, StreamVec};
 
+use super::backlog::bytes_of;
 use super::{Read, SourceHandle, TurnsShared};
-use crate::connector::SourcedTurn;
+use crate::connector::{Arrived, SourcedTurn};
 use crate::record::Speaker;
+
+/// Records that are read before other operators have theirs.
+const AT_ONCE: usize = 256;
 
 /// Time is the number of the batch that was read in one go.
 pub(super) fn build<'s>(
     scope: Scope<'s, u64>,
     handle: &Arc<SourceHandle>,
-    receiver: Option<Receiver<SourcedTurn>>,
+    receiver: Option<Receiver<Arrived>>,
     shared: Arc<TurnsShared>,
 ) -> StreamVec<'s, u64, Read> {
     let mut builder = OperatorBuilder::new(format!("{} {:?}", handle.kind_name, handle.id), scope);
@@ -26,6 +30,7 @@ pub(super) fn build<'s>(
     if receiver.is_some() {
         handle.wake.set(scope.worker().sync_activator_for(builder.operator_info().address.to_vec()));
     }
+    let activator = scope.activator_for(builder.operator_info().address);
     let (source, ledger) = (handle.clone(), handle.ledger.clone());
     builder.build(move |mut capabilities| {
         let mut capability = receiver.as_ref().and(capabilities.pop());
@@ -37,16 +42,22 @@ pub(super) fn build<'s>(
             let caught_up = source.caught_up.load(Ordering::Acquire);
             let mut batch = None;
             let mut ended = false;
-            while shared.outstanding.load(Ordering::Acquire) < shared.limits.read().max_in_flight {
+            let limits = shared.limits.read().clone();
+            let mut read = 0;
+            while read < AT_ONCE && source.backlog.has_room(&limits) {
                 match receiver.try_recv() {
-                    Ok(SourcedTurn { record, history, position, place }) => {
+                    Ok(Arrived { turn: SourcedTurn { record, history, position, place }, at }) => {
+                        read += 1;
+                        let bytes = bytes_of(&record);
+                        source.backlog.add(bytes);
                         if record.speaker == Speaker::User {
                             shared.outstanding.fetch_add(1, Ordering::AcqRel);
                         }
                         // The sinks' marks are taken before anything of the batch can reach them.
                         let batch = *batch.get_or_insert_with(|| ledger.begin(shared.durable.marks()));
                         ledger.read(batch, place.as_ref());
-                        let read = Read { record, history, position, entered_us: shared.now_us(), place, batch };
+                        let read =
+                            Read { record, history, position, entered_us: shared.us_of(at), place, batch, bytes };
                         output.session(&*held).give(read);
                     }
                     Err(TryRecvError::Empty) => break,
@@ -58,6 +69,10 @@ pub(super) fn build<'s>(
             }
             if let Some(batch) = batch {
                 ledger.close(batch);
+            }
+            if read == AT_ONCE {
+                // The rest after what else there is to do.
+                activator.activate();
             }
             // One that was stopped has not caught up.
             if (caught_up || ended && source.caught_up.load(Ordering::Acquire)) && receiver.is_empty() {

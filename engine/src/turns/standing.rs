@@ -12,6 +12,8 @@ use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use differential_dataflow::Hashable;
+
 use super::{Local, TurnsShared};
 use crate::durable::{StoredConversation, StoredTurn};
 use crate::plan::AnswerMode;
@@ -72,6 +74,16 @@ impl Standing {
             state.remove(&turn.key, shared);
             return;
         }
+        // A turn that was answered again because one sink lacked its first answer: another has
+        // revisions of it already.
+        if let Some(entry) = state.by_key.get(&turn.key).filter(|_| turn.standing.is_none()) {
+            for (sink, known) in &entry.stored.records {
+                match records.get(sink) {
+                    Some(record) if record.revision >= known.revision => {}
+                    _ => drop(records.insert(sink.clone(), known.clone())),
+                }
+            }
+        }
         // What a sink has that gets no revisions now is known for when it does again.
         for (sink, record) in turn.standing.iter().flat_map(|standing| standing.iter()) {
             records.entry(sink.clone()).or_insert_with(|| record.clone());
@@ -125,7 +137,7 @@ impl Standing {
             tracing::error!(%error, "turns that an earlier process has left standing are not answered again");
             Vec::new()
         });
-        turns.retain(|stored| place_of(&stored.turn.key, peers) == index);
+        turns.retain(|stored| worker_of(&stored.turn.conversation_id, peers) == index);
         turns.sort_by_key(|stored| stored.since);
         let mut state = self.0.borrow_mut();
         let now = StoredConversation::now();
@@ -182,15 +194,19 @@ impl Standing {
         }
         // Half of it is left to turns that are asked for the first time.
         let room = (shared.limits.read().max_in_flight / 2).max(1);
-        while shared.outstanding.load(Ordering::Acquire) < room {
+        while !state.waiting.is_empty() && shared.slots.take(room) {
             let Some(key) = state.waiting.pop_front() else { return };
             let sequence = SEQUENCES | state.sequence;
-            let Some(entry) = state.by_key.get_mut(&key) else { continue };
+            let Some(entry) = state.by_key.get_mut(&key) else {
+                shared.slots.give_back(room);
+                continue;
+            };
             entry.waits = false;
             let published = shared.epochs.pin();
             let old = &entry.stored.turn;
             let Some(inlet) = local.inlet(published.plan, &old.source) else {
                 shared.epochs.unpin(published.epoch);
+                shared.slots.give_back(room);
                 state.remove(&key, shared);
                 continue;
             };
@@ -250,10 +266,11 @@ impl State {
     }
 }
 
-/// Which worker has a turn that an earlier process has left.
-fn place_of(key: &str, peers: usize) -> usize {
-    let hash = blake3::hash(key.as_bytes());
-    usize::from(hash.as_bytes()[0]) % peers.max(1)
+/// Which worker has a turn that an earlier process has left: the one that has its conversation. If
+/// the log brings the turn once more, because the process ended before a checkpoint passed it, the
+/// same worker is told of it, and sees that it stands already.
+fn worker_of(conversation: &Arc<str>, peers: usize) -> usize {
+    (conversation.hashed() % peers.max(1) as u64) as usize
 }
 
 /// What a sink that has `standing` of a turn is to get for this record: nothing where it says

@@ -77,11 +77,19 @@ pub(super) fn resolve(
     let corpora = resolver.corpora(tree, &models);
     let nodes = resolver.nodes(tree, &models, &corpora);
     let top = top?;
-    let max_in_flight = top.config.conversations.max_in_flight;
-    if !(1..=100_000).contains(&max_in_flight) {
-        let place = tree.get("conversations").and_then(|tree| tree.get("max_in_flight")).unwrap_or(tree);
-        let message = format!("the pipeline: `max_in_flight` is {max_in_flight}, out of range");
-        resolver.diagnostics.push(Diagnostic::new("out-of-range", place.span, message).label("expected 1 to 100000"));
+    let bounds = &top.config.conversations;
+    let ranges = [
+        ("max_in_flight", bounds.max_in_flight as u64, 100_000),
+        ("max_queued", bounds.max_queued as u64, 10_000_000),
+        ("max_queued_mb", bounds.max_queued_mb, 1_000_000),
+        ("max_held", bounds.max_held as u64, 1_000_000_000),
+        ("max_held_mb", bounds.max_held_mb, 1_000_000),
+    ];
+    for (field, value, most) in ranges.into_iter().filter(|(_, value, most)| !(1..=*most).contains(value)) {
+        let place = tree.get("conversations").and_then(|tree| tree.get(field)).unwrap_or(tree);
+        let message = format!("the pipeline: `{field}` is {value}, out of range");
+        let label = format!("expected 1 to {most}");
+        resolver.diagnostics.push(Diagnostic::new("out-of-range", place.span, message).label(label));
     }
     let attempts = top.config.retries.attempts;
     if !(1..=100).contains(&attempts) {

@@ -1,11 +1,14 @@
 //! The nodes of a pipeline: their kinds, what feeds them, and what they use.
 
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry as Slot;
+use std::path::PathBuf;
 
 use super::Resolver;
 use super::corpora::PlannedCorpora;
 use super::edges::{Edges, order};
 use super::models::PlannedModels;
+use crate::claims;
 use crate::component::{Catalog, CorpusRef, InputPort};
 use crate::plan::{NodeKind, PlannedNode};
 use crate::record::PortType;
@@ -59,11 +62,30 @@ impl Resolver<'_> {
                 "the pipeline has no nodes",
             ));
         }
+        self.same_file(&nodes);
         self.cycles(entries, &edges);
         if self.diagnostics.iter().any(|diagnostic| diagnostic.missing.is_none()) || nodes.len() != entries.len() {
             return None;
         }
         Some(order(nodes, &edges))
+    }
+
+    /// Two sinks that append to one file: after a restart nobody could tell whose answer is whose.
+    fn same_file(&mut self, nodes: &[(&Entry, PlannedNode)]) {
+        let mut known: BTreeMap<PathBuf, &str> = BTreeMap::new();
+        for (entry, node) in nodes {
+            let NodeKind::Sink(config) = &node.kind else { continue };
+            let Some(file) = config.file().filter(|file| !file.exists() || file.is_file()) else { continue };
+            match known.entry(claims::real(file)) {
+                Slot::Vacant(slot) => drop(slot.insert(&entry.key.text)),
+                Slot::Occupied(slot) => {
+                    let message = format!("{} `{}`: `{}` writes the same file", node.kind_name, node.id, slot.get());
+                    let place = entry.value.get("path").map_or(entry.value.span, |tree| tree.span);
+                    let diagnostic = Diagnostic::new("same-file", place, message).label("written by another sink");
+                    self.diagnostics.push(diagnostic.help("give each sink a file of its own"));
+                }
+            }
+        }
     }
 
     fn output(&self, tree: &Tree) -> Option<PortType> {

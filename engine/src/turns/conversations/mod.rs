@@ -1,6 +1,7 @@
 //! Conversation state: order within a conversation, and the history that a turn sees.
 //!
-//! A conversation's turns run one after another, many conversations at once. Where the log
+//! A conversation's turns run one after another, many conversations at once; how many is bounded,
+//! and places among them go round (see `slots.rs`). Where the log
 //! brings the agent's own turns, they are the history; where it does not, our answer is.
 //! Whether it does is known when the next user turn is at hand, so the outcome does not
 //! depend on who is faster.
@@ -10,7 +11,11 @@
 //! [`crate::durable`]) and is passed over when a restart reads it again. While what a conversation
 //! knew cannot be read, its records wait as if they had not come.
 
-use std::collections::{HashMap, VecDeque};
+mod held;
+#[cfg(test)]
+mod tests;
+
+use std::collections::VecDeque;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -22,14 +27,13 @@ use timely::dataflow::operators::Capability;
 use timely::dataflow::operators::generic::builder_rc::OperatorBuilder;
 use timely::dataflow::{Scope, StreamVec};
 
+use self::held::Held;
+use super::slots::Waiter;
 use super::{Delivered, Feedback, Local, Read, SourceHandle, TurnsShared};
-use crate::durable::StoredConversation;
 use crate::plan::AnswerMode;
 use crate::record::{Item, Speaker, Turn, Utterance, Value};
 use crate::wake::WakeSlot;
 
-/// How often conversations that have gone idle are looked for.
-const SWEEP: Duration = Duration::from_secs(60);
 /// Between attempts to read what conversations knew.
 const RETRY: Duration = Duration::from_secs(1);
 
@@ -52,72 +56,44 @@ impl Place {
     }
 }
 
-#[derive(Default)]
-struct Conversation {
-    /// What it knew is yet to be read from the store; until then its records wait.
-    unread: bool,
-    history: VecDeque<Utterance>,
-    /// Records that have come and wait for the running turn.
-    queue: VecDeque<(Read, Capability<u64>)>,
-    running: Option<InFlight>,
-    /// Our answer to the last user turn, until the log brings one or the next turn needs it.
-    reply: Option<Arc<str>>,
-    /// The last record that is in the history.
-    applied: Option<(u64, u64)>,
-    last: Option<Instant>,
-}
-
-impl Conversation {
-    /// Goes on with what it knew.
-    fn remember(&mut self, known: StoredConversation, idle_s: u64) {
-        self.applied = Some(known.applied);
-        if known.used.saturating_add(idle_s) >= StoredConversation::now() {
-            self.history = known.history.into();
-            self.reply = known.reply;
-        }
-    }
-
-    fn say(&mut self, speaker: Speaker, text: Arc<str>, limit: usize) {
-        self.history.push_back(Utterance { speaker, text });
-        while self.history.len() > limit {
-            self.history.pop_front();
-        }
-    }
-
-    /// What was answered is said before what the user says next.
-    fn ask(&mut self, text: Arc<str>, limit: usize) {
-        if let Some(reply) = self.reply.take() {
-            self.say(Speaker::Agent, reply, limit);
-        }
-        self.say(Speaker::User, text, limit);
-    }
-}
-
 /// The conversations of a source on one worker.
 struct Conversations {
     source: Arc<SourceHandle>,
     shared: Arc<TurnsShared>,
     local: Rc<Local>,
-    by_id: HashMap<Arc<str>, Conversation>,
+    held: Held,
+    /// Asks for places among the turns that are worked on.
+    waiter: Arc<Waiter>,
+    /// Conversations whose next turn waits for a place, in the order in which they asked.
+    waiting: VecDeque<Arc<str>>,
     /// Those of which it could not be read what they knew, and when that is tried again.
     unread: Vec<Arc<str>>,
     again: Option<Instant>,
     sequence: u64,
+    workers: usize,
 }
 
 impl Conversations {
     fn arrived(&mut self, read: Read, capability: Capability<u64>) -> Arc<str> {
         let id = read.record.conversation_id.clone();
         // Only of a source that can be gone on with does anything outlive the process.
-        let fresh = || Conversation { unread: read.place.is_some(), ..Conversation::default() };
-        self.by_id.entry(id.clone()).or_insert_with(fresh).queue.push_back((read, capability));
+        let is_stored = read.place.is_some() && self.shared.durable.is_kept();
+        self.held.enter(&id, is_stored).queue.push_back((read, capability));
         id
+    }
+
+    /// A record waits no more.
+    fn left(&self, read: &Read) {
+        let limits = self.shared.limits.read();
+        if self.source.backlog.remove(read.bytes, &limits) {
+            self.source.wake.wake();
+        }
     }
 
     /// Whether it is known what the conversation knew. If not, that is tried again: to go on
     /// without it would answer without the history, and then write over it.
     fn recall(&mut self, id: &Arc<str>) -> bool {
-        let Some(conversation) = self.by_id.get_mut(id).filter(|conversation| conversation.unread) else { return true };
+        let Some(conversation) = self.held.get(id).filter(|conversation| conversation.unread) else { return true };
         match self.shared.durable.load(&self.source.id, id) {
             Ok(known) => {
                 let idle_s = self.shared.limits.read().idle_s;
@@ -156,7 +132,7 @@ impl Conversations {
 
     /// A turn has been delivered.
     fn delivered(&mut self, delivered: Delivered) -> Option<Arc<str>> {
-        let conversation = self.by_id.get_mut(&delivered.conversation_id)?;
+        let conversation = self.held.get(&delivered.conversation_id)?;
         let running = conversation.running.take_if(|running| running.sequence == delivered.sequence)?;
         conversation.reply = Some(delivered.reply).filter(|reply| !reply.is_empty());
         self.applied(&delivered.conversation_id, &running.read);
@@ -165,137 +141,189 @@ impl Conversations {
 
     /// A record is in the conversation's state.
     fn applied(&mut self, id: &Arc<str>, place: &Place) {
-        if let (Some(order), Some(conversation)) = (place.order, self.by_id.get_mut(id)) {
+        if let (Some(order), Some(conversation)) = (place.order, self.held.get(id)) {
             conversation.applied = Some(order);
             if self.shared.durable.is_kept() {
-                let knows = StoredConversation {
-                    history: conversation.history.iter().cloned().collect(),
-                    reply: conversation.reply.clone(),
-                    applied: order,
-                    used: StoredConversation::now(),
-                };
-                self.shared.durable.put(&self.source.id, id, knows);
+                self.shared.durable.put(&self.source.id, id, conversation.change(order));
             }
         }
         self.source.ledger.tick(place.batch);
     }
 
-    /// A user's turn that is not to be answered (any more) is not in flight either.
-    fn let_go(&self) {
-        self.shared.outstanding.fetch_sub(1, Ordering::AcqRel);
-        self.shared.wake_sources();
+    /// A user's turn that is not to be answered (any more) is not outstanding either.
+    fn let_go(&self, read: &Read) {
+        if read.record.speaker == Speaker::User {
+            self.shared.outstanding.fetch_sub(1, Ordering::AcqRel);
+        }
     }
 
-    /// Applies what waits, until a turn runs.
-    fn advance(&mut self, id: &Arc<str>) {
+    /// Applies what waits, until a turn runs or waits for a place. `has_place`: it has been given
+    /// one.
+    fn advance(&mut self, id: &Arc<str>, mut has_place: bool) {
+        if has_place && let Some(conversation) = self.held.get(id) {
+            conversation.waits = false;
+        }
+        self.apply(id, &mut has_place);
+        if has_place {
+            let most = self.shared.limits.read().max_in_flight;
+            self.shared.slots.give_back(most);
+        }
+        self.held.touch(id);
+    }
+
+    fn apply(&mut self, id: &Arc<str>, has_place: &mut bool) {
         if !self.recall(id) {
             return;
         }
-        let limit = self.shared.limits.read().max_utterances;
+        let (limit, most) = {
+            let limits = self.shared.limits.read();
+            (limits.max_utterances, limits.max_in_flight)
+        };
         loop {
-            let Some(conversation) = self.by_id.get_mut(id) else { return };
-            conversation.last = Some(Instant::now());
-            if conversation.running.is_some() {
+            let Some(conversation) = self.held.get(id) else { return };
+            if conversation.running.is_some() || conversation.waits {
                 return;
             }
             let Some((read, capability)) = conversation.queue.pop_front() else { return };
             let place = Place::of(&read);
-            let is_user = read.record.speaker == Speaker::User;
             if place.order.is_some() && place.order <= conversation.applied {
                 self.source.ledger.tick(place.batch);
-                if is_user {
-                    self.let_go();
-                }
+                self.let_go(&read);
+                self.left(&read);
                 continue;
             }
-            if !is_user {
+            if read.record.speaker != Speaker::User {
                 conversation.reply = None;
-                conversation.say(Speaker::Agent, read.record.text, limit);
+                conversation.say(Speaker::Agent, read.record.text.clone(), limit);
                 self.applied(id, &place);
+                self.left(&read);
                 continue;
             }
             let key = key(&self.source.id, &read);
-            let published = self.shared.epochs.pin();
-            let generation = self.shared.generations.read().get(&published.plan).cloned();
-            let by = read.place.as_ref().and(generation);
-            let answered = by.as_ref().and_then(|by| by.answered(&self.source.id, &key));
-            if let Some(reply) = answered {
-                self.shared.epochs.unpin(published.epoch);
-                if let Some(by) = by.filter(|by| by.mode != AnswerMode::Once) {
-                    let mut history: Vec<Utterance> = conversation.history.iter().cloned().collect();
-                    history.extend(conversation.reply.clone().map(|text| Utterance { speaker: Speaker::Agent, text }));
-                    let record = read.record.clone();
-                    let turn = Turn {
-                        conversation_id: record.conversation_id,
-                        turn: record.turn,
-                        text: record.text,
-                        history: read.history.clone().unwrap_or(history),
-                        collection: record.collection,
-                        timestamp: record.timestamp,
-                        extra: record.extra,
-                        position: read.position.as_str().into(),
-                        epoch: 0,
-                        entered_us: read.entered_us,
-                        sequence: 0,
-                        source: self.source.id.clone(),
-                        standing: None,
-                        key: key.clone(),
-                    };
-                    self.local.standing.adopt(turn, by.records(&self.source.id, &key), &self.shared);
-                }
-                conversation.ask(read.record.text, limit);
-                conversation.reply = Some(reply).filter(|reply| !reply.is_empty());
-                self.shared.recovered.fetch_add(1, Ordering::AcqRel);
+            if self.answered(id, &read, &key) {
                 self.applied(id, &place);
-                self.let_go();
+                self.let_go(&read);
+                self.left(&read);
                 continue;
             }
-            let Some(inlet) = self.local.inlet(published.plan, &self.source.id) else {
-                // A plan without this source does not come to serve while the source has turns.
-                tracing::error!(source = %self.source.id, "no plan takes this source's turns");
-                self.shared.epochs.unpin(published.epoch);
-                conversation.queue.push_front((read, capability));
+            if !*has_place && !self.shared.slots.take_or_wait(most, &self.waiter) {
+                self.waiting.push_back(id.clone());
+                if let Some(conversation) = self.held.get(id) {
+                    conversation.waits = true;
+                    conversation.queue.push_front((read, capability));
+                }
                 return;
-            };
-            let mut history: Vec<Utterance> = conversation.history.iter().cloned().collect();
-            history.extend(conversation.reply.clone().map(|text| Utterance { speaker: Speaker::Agent, text }));
-            // No more of it than the conversation keeps.
-            history.drain(..history.len().saturating_sub(limit));
-            conversation.ask(read.record.text.clone(), limit);
-            self.sequence += 1;
-            let sequence = self.sequence;
-            conversation.running = Some(InFlight { sequence, read: place, _capability: capability });
-            let Read { record, history: given, entered_us, position, .. } = read;
-            let turn = Arc::new(Turn {
-                conversation_id: record.conversation_id,
-                turn: record.turn,
-                text: record.text,
-                history: given.unwrap_or(history),
-                collection: record.collection,
-                timestamp: record.timestamp,
-                extra: record.extra,
-                position: position.into(),
-                epoch: published.epoch,
-                entered_us,
-                sequence,
-                source: self.source.id.clone(),
-                standing: None,
-                key,
-            });
-            let item = Item { turn, value: Value::Turn, notes: Arc::default() };
-            self.shared.observe(&self.source.id, &item);
-            inlet.give(item);
+            }
+            *has_place = !self.start(id, read, capability, key, limit);
             return;
         }
     }
 
-    fn sweep(&mut self) {
-        let idle = Duration::from_secs(self.shared.limits.read().idle_s);
-        self.by_id.retain(|_, conversation| {
-            conversation.running.is_some()
-                || !conversation.queue.is_empty()
-                || conversation.last.is_none_or(|last| last.elapsed() < idle)
-        });
+    /// Whether an earlier process has answered the turn, in every sink; then that is what was said.
+    fn answered(&mut self, id: &Arc<str>, read: &Read, key: &Arc<str>) -> bool {
+        if read.place.is_none() {
+            return false;
+        }
+        let plan = self.shared.epochs.current().plan;
+        let Some(by) = self.shared.generations.read().get(&plan).cloned() else { return false };
+        let Some(reply) = by.answered(&self.source.id, key) else { return false };
+        let limit = self.shared.limits.read().max_utterances;
+        let Some(conversation) = self.held.get(id) else { return false };
+        let history = read.history.clone().unwrap_or_else(|| conversation.seen(usize::MAX));
+        conversation.ask(read.record.text.clone(), limit);
+        conversation.reply = Some(reply).filter(|reply| !reply.is_empty());
+        self.shared.recovered.fetch_add(1, Ordering::AcqRel);
+        if by.mode != AnswerMode::Once {
+            let turn = self.turn(read, history, key.clone(), 0, 0);
+            self.local.standing.adopt(turn, by.records(&self.source.id, key), &self.shared);
+        }
+        true
+    }
+
+    fn turn(&self, read: &Read, history: Vec<Utterance>, key: Arc<str>, epoch: u64, sequence: u64) -> Turn {
+        let record = read.record.clone();
+        Turn {
+            conversation_id: record.conversation_id,
+            turn: record.turn,
+            text: record.text,
+            history,
+            collection: record.collection,
+            timestamp: record.timestamp,
+            extra: record.extra,
+            position: read.position.as_str().into(),
+            epoch,
+            entered_us: read.entered_us,
+            sequence,
+            source: self.source.id.clone(),
+            standing: None,
+            key,
+        }
+    }
+
+    /// Sends a turn on its way; whether it could be.
+    fn start(&mut self, id: &Arc<str>, read: Read, capability: Capability<u64>, key: Arc<str>, limit: usize) -> bool {
+        let published = self.shared.epochs.pin();
+        let Some(inlet) = self.local.inlet(published.plan, &self.source.id) else {
+            // A plan without this source does not come to serve while the source has turns.
+            tracing::error!(source = %self.source.id, "no plan takes this source's turns");
+            self.shared.epochs.unpin(published.epoch);
+            if let Some(conversation) = self.held.get(id) {
+                conversation.queue.push_front((read, capability));
+            }
+            return false;
+        };
+        self.sequence += 1;
+        let sequence = self.sequence;
+        let Some(conversation) = self.held.get(id) else { return false };
+        let history = read.history.clone().unwrap_or_else(|| conversation.seen(limit));
+        conversation.ask(read.record.text.clone(), limit);
+        conversation.running = Some(InFlight { sequence, read: Place::of(&read), _capability: capability });
+        self.left(&read);
+        let turn = Arc::new(self.turn(&read, history, key, published.epoch, sequence));
+        let item = Item { turn, value: Value::Turn, notes: Arc::default() };
+        self.shared.observe(&self.source.id, &item);
+        inlet.give(item);
+        true
+    }
+
+    /// Places that were given: the conversations that have waited longest go on.
+    fn granted(&mut self) {
+        for _ in 0..self.waiter.granted() {
+            match self.waiting.pop_front() {
+                Some(id) => self.advance(&id, true),
+                None => {
+                    let most = self.shared.limits.read().max_in_flight;
+                    self.shared.slots.give_back(most);
+                }
+            }
+        }
+    }
+
+    /// The run ends: what waits and is read again by a restart is not begun.
+    fn drop_waiting(&mut self) {
+        if !self.shared.durable.is_kept() {
+            return;
+        }
+        let mut dropped = Vec::new();
+        for conversation in self.held.all() {
+            let (stay, go) =
+                std::mem::take(&mut conversation.queue).into_iter().partition(|(read, _)| read.place.is_none());
+            conversation.queue = stay;
+            let go: VecDeque<(Read, Capability<u64>)> = go;
+            dropped.extend(go.into_iter().map(|(read, _)| read));
+        }
+        for read in &dropped {
+            self.let_go(read);
+            self.left(read);
+        }
+    }
+
+    /// Lets conversations go that are too many, or have been idle for too long.
+    fn bound(&mut self) {
+        let limits = self.shared.limits.read();
+        let share = |bound: usize| (bound / self.workers).max(1);
+        let bytes = usize::try_from(limits.max_held_mb << 20).unwrap_or(usize::MAX);
+        self.held.bound(share(limits.max_held), share(bytes), Duration::from_secs(limits.idle_s));
     }
 }
 
@@ -327,21 +355,23 @@ pub(super) fn build<'s>(
     let activator = scope.activator_for(address.clone());
     let wake = WakeSlot::default();
     wake.set(scope.worker().sync_activator_for(address.to_vec()));
-    source.conversation_wakes.lock().push(wake);
+    source.conversation_wakes.lock().push(wake.clone());
     // Sources are numbered apart, so that sequences are unique on a worker.
     let sequence = source.number << 40;
     let mut conversations = Conversations {
         source: source.clone(),
         shared: shared.clone(),
         local,
-        by_id: HashMap::new(),
+        held: Held::default(),
+        waiter: Waiter::new(wake),
+        waiting: VecDeque::new(),
         unread: Vec::new(),
         again: None,
         sequence,
+        workers: scope.peers(),
     };
     builder.build(move |_| {
         let mut touched: VecDeque<Arc<str>> = VecDeque::new();
-        let mut swept = Instant::now();
         move |_| {
             input.for_each_stamp(|time, batches| {
                 let Some(capability) = time.retain_least(0) else { return };
@@ -353,24 +383,22 @@ pub(super) fn build<'s>(
                 let Some(delivered) = feedback.queue.borrow_mut().pop_front() else { break };
                 touched.extend(conversations.delivered(delivered));
             }
+            if shared.stopping.load(Ordering::Acquire) {
+                conversations.drop_waiting();
+            }
             if !shared.ready.load(Ordering::Acquire) {
                 return;
             }
+            conversations.granted();
             touched.extend(conversations.due());
             while let Some(id) = touched.pop_front() {
-                conversations.advance(&id);
+                conversations.advance(&id, false);
             }
             if conversations.is_to_try_again() {
                 activator.activate_after(RETRY);
             }
-            if swept.elapsed() > SWEEP {
-                swept = Instant::now();
-                conversations.sweep();
-            }
+            conversations.bound();
         }
     });
     stream
 }
-
-#[cfg(test)]
-mod tests;

@@ -8,7 +8,7 @@ use timely::dataflow::operators::Input as _;
 use super::*;
 use crate::connector;
 use crate::dead_letter::DeadLetters;
-use crate::durable::{Durable, Ledger};
+use crate::durable::{ConversationChange, Durable, Ledger, StoredConversation};
 use crate::publish::Epochs;
 use crate::record::TurnRecord;
 
@@ -24,6 +24,8 @@ fn shared(durable: Arc<Durable>, handle: tokio::runtime::Handle) -> Arc<TurnsSha
         sources: Mutex::default(),
         generations: RwLock::default(),
         outstanding: AtomicUsize::new(0),
+        slots: Default::default(),
+        stopping: AtomicBool::new(false),
         delivered: AtomicUsize::new(0),
         recovered: AtomicU64::new(0),
         revised: AtomicU64::new(0),
@@ -43,6 +45,7 @@ fn source() -> Arc<SourceHandle> {
         conversation_wakes: Mutex::default(),
         caught_up: Arc::default(),
         ledger: Arc::new(Ledger::new("turns".into())),
+        backlog: Default::default(),
         ended: AtomicBool::new(false),
     })
 }
@@ -63,17 +66,19 @@ fn read(text: &str, end: u64, batch: u64) -> Read {
         extra: Default::default(),
     };
     let place = Some(connector::Place { log: "l".into(), generation: 0, end, line: end });
-    Read { record, history: None, position: String::new(), entered_us: 0, place, batch }
+    Read { record, history: None, position: String::new(), entered_us: 0, place, batch, bytes: 0 }
 }
 
 #[test]
 fn a_history_that_cannot_be_read_is_waited_for() {
     let directory = tempfile::tempdir().unwrap();
-    let durable = Durable::open(Some(directory.path())).unwrap();
+    let durable = Durable::open(Some(directory.path()), DeadLetters::counted()).unwrap();
     let (of, id): (Arc<str>, Arc<str>) = ("turns".into(), "c".into());
     let used = StoredConversation::now();
-    let known = StoredConversation { history: vec![said("before")], reply: None, applied: (0, 1), used };
-    durable.put(&of, &id, known.clone());
+    let said_before = vec![said("before")];
+    let change = ConversationChange { from: 0, said: said_before, first: 0, reply: None, applied: (0, 1), used };
+    let known = StoredConversation::from(change.clone());
+    durable.put(&of, &id, change);
     durable.commit(1).unwrap();
     let path = directory.path().join(STORE);
     durable.hide(&path);
@@ -105,6 +110,6 @@ fn a_history_that_cannot_be_read_is_waited_for() {
             worker.step_or_park(Some(RETRY));
         }
         let knows = durable.load(&of, &id).unwrap().unwrap();
-        assert_eq!((knows.history, knows.applied), (vec![said("before"), said("now")], (0, 2)));
+        assert_eq!((knows.history, knows.applied), ([said("before"), said("now")].into(), (0, 2)));
     });
 }

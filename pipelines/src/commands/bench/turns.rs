@@ -1,5 +1,6 @@
 //! `turnflow bench --turns`: throughput, latency, and the share of time outside the models.
 
+use std::collections::HashMap;
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 use std::time::Instant;
@@ -57,19 +58,18 @@ pub(super) fn run(args: &BenchArgs) -> Outcome {
         return Err(told("the pipeline has no node that gives anything"));
     };
     let latencies: Arc<Mutex<(Vec<u64>, usize)>> = Arc::default();
-    let (recorded, started) = (latencies.clone(), Instant::now());
-    let offset: Arc<Mutex<Option<u64>>> = Arc::default();
-    let entered = offset.clone();
+    let recorded = latencies.clone();
+    // All turns are handed over at once: what counts is from when each is begun.
+    let begun: Mutex<HashMap<Arc<str>, Instant>> = Mutex::default();
     let observer = move |node: &str, item: &Item| {
-        // The engine's clock starts a little after this one; the first turn tells by how much.
-        let now = started.elapsed().as_micros() as u64;
-        if let Ok(mut offset) = entered.lock() {
-            offset.get_or_insert(now.saturating_sub(item.turn.entered_us));
+        let Ok(mut begun) = begun.lock() else { return };
+        if *node == *item.turn.source {
+            begun.insert(item.turn.key.clone(), Instant::now());
         }
         if *node == *last
-            && let (Ok(mut latencies), Ok(offset)) = (recorded.lock(), entered.lock())
+            && let (Some(begun), Ok(mut latencies)) = (begun.remove(&item.turn.key), recorded.lock())
         {
-            latencies.0.push(now.saturating_sub(item.turn.entered_us + offset.unwrap_or(0)));
+            latencies.0.push(begun.elapsed().as_micros() as u64);
             latencies.1 += usize::from(matches!(item.value, Value::Failed(_)));
         }
     };

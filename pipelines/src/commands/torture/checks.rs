@@ -9,17 +9,61 @@ use serde_json::Value;
 
 use super::world::World;
 
-/// Counts the answers in the file: every turn's is there, once, in order, and knows what was
-/// said before. Gives what is wrong.
+/// Counts the answers in the files of all sinks. Gives what is wrong.
 pub(super) fn answers(world: &World) -> anyhow::Result<Vec<String>> {
-    let path = world.dir.join("answers.jsonl");
-    let text = std::fs::read_to_string(&path).with_context(|| format!("cannot read `{}`", path.display()))?;
+    let mut wrong = Vec::new();
+    for sink in ["answers", "second", "late"] {
+        let lines = lines(world, sink)?;
+        if sink == "answers" || !lines.is_empty() {
+            let found = if sink == "late" { of_late(world, &lines) } else { of_sink(world, &lines) };
+            wrong.extend(found.into_iter().map(|what| format!("{sink}: {what}")));
+        }
+    }
+    Ok(wrong)
+}
+
+/// What a sink was given, in the order in which it was.
+fn lines(world: &World, sink: &'static str) -> anyhow::Result<Vec<String>> {
+    let mut lines = Vec::new();
+    for path in world.files(sink) {
+        let text = std::fs::read_to_string(&path).with_context(|| format!("cannot read `{}`", path.display()))?;
+        lines.extend(text.lines().map(str::to_owned));
+    }
+    Ok(lines)
+}
+
+/// Of the sink that came later: no answer is there twice, and each to what was said since is there.
+fn of_late(world: &World, lines: &[String]) -> Vec<String> {
+    let mut times: BTreeMap<(String, u32), usize> = BTreeMap::new();
+    for answer in lines.iter().filter_map(|line| serde_json::from_str::<Value>(line).ok()) {
+        if answer["retracted"] != true && answer["revision"] == 0 {
+            let conversation = answer["conversation_id"].as_str().unwrap_or_default().to_owned();
+            *times.entry((conversation, answer["turn"].as_u64().unwrap_or_default() as u32)).or_default() += 1;
+        }
+    }
+    let mut wrong = Vec::new();
+    for key in world.asked() {
+        let (conversation, turn) = &key;
+        match times.get(&key).copied().unwrap_or_default() {
+            0 if world.is_after_late(conversation, *turn) => {
+                wrong.push(format!("turn {turn} of {conversation} is not answered"));
+            }
+            0 | 1 => {}
+            times => wrong.push(format!("turn {turn} of {conversation} is answered {times} times")),
+        }
+    }
+    wrong
+}
+
+/// Every turn's answer is there, once, in order, and knows what was said before.
+fn of_sink(world: &World, lines: &[String]) -> Vec<String> {
     let mut wrong = Vec::new();
     let mut times: BTreeMap<(String, u32), usize> = BTreeMap::new();
     let mut last: BTreeMap<String, u32> = BTreeMap::new();
     let mut stands: BTreeMap<(String, u32), (u64, bool)> = BTreeMap::new();
+    let mut replies: BTreeMap<(String, u32), String> = BTreeMap::new();
     let mut revised = 0;
-    for (at, line) in text.lines().enumerate() {
+    for (at, line) in lines.iter().enumerate() {
         let Ok(answer) = serde_json::from_str::<Value>(line) else {
             wrong.push(format!("line {} of the answers is no JSON", at + 1));
             continue;
@@ -44,17 +88,18 @@ pub(super) fn answers(world: &World) -> anyhow::Result<Vec<String>> {
         if withdrawn || (world.live && revision > 0) {
             continue;
         }
-        *times.entry(key).or_default() += 1;
+        *times.entry(key.clone()).or_default() += 1;
         if answer["status"] == "failed" {
             wrong.push(format!("turn {turn} of {conversation} failed: {}", answer["error"]));
             continue;
         }
+        replies.insert(key, answer["answer"].as_str().unwrap_or_default().to_owned());
         let before = last.insert(conversation.clone(), turn).unwrap_or_default();
         if before >= turn {
             wrong.push(format!("turn {turn} of {conversation} is answered after turn {before}"));
         }
-        let words = World::words(&conversation, turn);
-        let expected = if turn == 1 { words } else { format!("{} {words}", World::words(&conversation, turn - 1)) };
+        let reply = |before| replies.get(&(conversation.clone(), before)).cloned().unwrap_or_default();
+        let expected = world.query(&conversation, turn, reply);
         if answer["query"] != expected.as_str() {
             wrong.push(format!("turn {turn} of {conversation} asked {} and not {expected:?}", answer["query"]));
         }
@@ -72,7 +117,7 @@ pub(super) fn answers(world: &World) -> anyhow::Result<Vec<String>> {
         println!("{revised} answers were revised");
     }
     wrong.extend(times.keys().map(|(conversation, turn)| format!("turn {turn} of {conversation} was never asked")));
-    Ok(wrong)
+    wrong
 }
 
 /// Another turnflow on the same pipeline and state: its output, and whether it ended well.

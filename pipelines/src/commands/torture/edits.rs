@@ -20,7 +20,7 @@ fn bound(documents: usize, dense: bool) -> Footprint {
 }
 
 pub(super) fn run(common: &Common, times: u32) -> Outcome {
-    let mut world = common.world()?;
+    let mut world = common.world(false)?;
     let state = world.state();
     let engine = start(&world, common)?;
     let begun = Instant::now();

@@ -5,6 +5,7 @@
 mod checks;
 mod edits;
 mod kill;
+mod power;
 mod recover;
 mod reload;
 mod soak;
@@ -30,15 +31,10 @@ pub struct TortureArgs {
 
 #[derive(Subcommand)]
 enum How {
-    /// Kill the process (SIGKILL) at random moments while turns are asked, documents edited and
-    /// the pipeline reloaded; then count the answers and compare the indexes with a rebuild.
-    Kill {
-        #[command(flatten)]
-        common: Common,
-        /// How often.
-        #[arg(long, default_value_t = 200)]
-        times: u32,
-    },
+    /// Kill the process (SIGKILL) at random moments while turns are asked, documents edited, the
+    /// pipeline reloaded, and the log and the files of answers rotated; then count the answers in
+    /// each of three sinks, and compare the indexes with a rebuild.
+    Kill(kill::KillArgs),
     /// Reload the pipeline with random differences, at times an invalid file, under load.
     Reload {
         #[command(flatten)]
@@ -102,7 +98,8 @@ struct Common {
 }
 
 impl Common {
-    fn world(&self) -> anyhow::Result<World> {
+    /// `hard`: with rotations, the agent's turns and further sinks.
+    fn world(&self, hard: bool) -> anyhow::Result<World> {
         if self.dir.exists() {
             // Only a directory of this command's making is emptied.
             if self.dir.join("pipeline.ron").exists() {
@@ -113,7 +110,7 @@ impl Common {
         }
         std::fs::create_dir_all(&self.dir)?;
         let model = self.model.as_ref().map(|model| model.canonicalize()).transpose()?;
-        World::new(&self.dir.canonicalize()?, self, model)
+        World::new(&self.dir.canonicalize()?, self, model, hard)
     }
 }
 
@@ -129,7 +126,7 @@ fn start(world: &World, common: &Common) -> anyhow::Result<Engine> {
 
 pub(super) fn run(args: &TortureArgs) -> Outcome {
     match &args.how {
-        How::Kill { common, times } => kill::run(common, *times),
+        How::Kill(args) => kill::run(args),
         How::Reload { common, times } => reload::run(common, *times),
         How::Edits { common, times } => edits::run(common, *times),
         How::Recover { common, chunks } => recover::run(common, *chunks),

@@ -11,7 +11,7 @@ use super::world::World;
 use super::{Common, checks};
 
 pub(super) fn run(common: &Common, chunks: u32) -> Outcome {
-    let world = common.world()?;
+    let world = common.world(false)?;
     let model = common.model.as_ref().context("--model says with what to embed")?.canonicalize()?;
     let mut rows = String::new();
     for number in 0..chunks {

@@ -26,7 +26,7 @@ impl Latencies {
 }
 
 pub(super) fn run(common: &Common, times: u32) -> Outcome {
-    let mut world = common.world()?;
+    let mut world = common.world(false)?;
     let engine = start(&world, common)?;
     let begun = Instant::now();
     let (mut applied, mut refused, mut nothing, mut longest) = (0u32, 0u32, 0u32, 0.0f64);

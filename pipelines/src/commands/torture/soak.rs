@@ -30,7 +30,7 @@ struct Sample {
 }
 
 pub(super) fn run(common: &Common, load: &Load) -> Outcome {
-    let mut world = common.world()?;
+    let mut world = common.world(false)?;
     let state = world.state();
     let engine = start(&world, common)?;
     let begun = Instant::now();

@@ -1,6 +1,7 @@
 //! The world in which a pipeline is tortured: documents that come, change, move and go, a log
 //! that grows, and a pipeline file that is rewritten, at times wrongly.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
@@ -31,6 +32,8 @@ struct Shape {
     top: usize,
     passages: usize,
     in_flight: usize,
+    /// A third sink.
+    late: bool,
 }
 
 /// A directory with documents, a log and a pipeline.
@@ -39,6 +42,15 @@ pub(super) struct World {
     pub random: Random,
     /// Answers are revised.
     pub live: bool,
+    /// Logs and files of answers are rotated, the agent's turns are in the log, and there is a
+    /// second sink, and from some moment on a third.
+    hard: bool,
+    /// How many turns each conversation had when a process began with the third sink.
+    late_since: Option<Vec<u32>>,
+    /// What the log has of the agent, by conversation and turn.
+    agent: BTreeSet<(usize, u32)>,
+    /// How many files were rotated away, by what they are of.
+    rotated: BTreeMap<&'static str, u32>,
     model: Option<PathBuf>,
     shape: Shape,
     turns: Vec<u32>,
@@ -47,13 +59,25 @@ pub(super) struct World {
 
 impl World {
     /// Makes the directory; with a model the pipeline may have a dense index.
-    pub fn new(dir: &Path, common: &Common, model: Option<PathBuf>) -> anyhow::Result<Self> {
-        let dense = model.is_some();
-        let shape = Shape { english: true, second: false, dense, sentences: 0, top: 10, passages: 2, in_flight: 64 };
+    pub fn new(dir: &Path, common: &Common, model: Option<PathBuf>, hard: bool) -> anyhow::Result<Self> {
+        let shape = Shape {
+            english: true,
+            second: false,
+            dense: model.is_some(),
+            sentences: 0,
+            top: 10,
+            passages: 2,
+            in_flight: 64,
+            late: false,
+        };
         let mut world = Self {
             dir: dir.to_owned(),
             random: Random::new(common.seed),
             live: common.live,
+            hard,
+            late_since: None,
+            agent: BTreeSet::new(),
+            rotated: BTreeMap::new(),
             model,
             shape,
             turns: vec![0; CONVERSATIONS],
@@ -64,12 +88,71 @@ impl World {
             world.add()?;
         }
         fs::write(dir.join("turns.jsonl"), "")?;
+        fs::create_dir_all(world.out())?;
         world.write_pipeline()?;
         Ok(world)
     }
 
     fn docs(&self) -> PathBuf {
         self.dir.join("docs")
+    }
+
+    /// Where answers go; where files are rotated, nothing else is there.
+    pub fn out(&self) -> PathBuf {
+        if self.hard { self.dir.join("out") } else { self.dir.clone() }
+    }
+
+    /// A file of answers with all that was rotated from it, the oldest first.
+    pub fn files(&self, sink: &'static str) -> Vec<PathBuf> {
+        let path = |number: u32| self.out().join(format!("{sink}.jsonl.{number}"));
+        let rotated = (1..=self.rotated.get(sink).copied().unwrap_or_default()).rev().map(path);
+        rotated.chain([self.out().join(format!("{sink}.jsonl"))]).filter(|path| path.exists()).collect()
+    }
+
+    /// Rotates the log or a file of answers: each file that was rotated before gets a number that
+    /// is one higher.
+    pub fn rotate(&mut self) -> anyhow::Result<()> {
+        let what = ["turns", "answers", "answers", "second", "late"][self.random.below(5)];
+        let directory = if what == "turns" { self.dir.clone() } else { self.out() };
+        let present = directory.join(format!("{what}.jsonl"));
+        if !fs::metadata(&present).is_ok_and(|metadata| metadata.len() > 0) {
+            return Ok(());
+        }
+        let path = |number: u32| directory.join(format!("{what}.jsonl.{number}"));
+        let count = self.rotated.entry(what).or_default();
+        for number in (1..=*count).rev() {
+            fs::rename(path(number), path(number + 1))?;
+        }
+        *count += 1;
+        fs::rename(&present, path(1))?;
+        // Power that is lost is not lost on this.
+        Ok(fs::File::open(&directory)?.sync_all()?)
+    }
+
+    /// From now on there is a third sink.
+    pub fn add_sink(&mut self) -> anyhow::Result<()> {
+        self.shape.late = true;
+        self.write_pipeline()
+    }
+
+    /// A process begins.
+    pub fn starts(&mut self) {
+        if self.shape.late && self.late_since.is_none() {
+            self.late_since = Some(self.turns.clone());
+        }
+    }
+
+    /// Whether the third sink was there, in the file that a process began with, before this turn
+    /// was said.
+    pub fn is_after_late(&self, conversation: &str, turn: u32) -> bool {
+        let at: usize = conversation[1..].parse().unwrap_or_default();
+        self.late_since.as_ref().is_some_and(|since| since.get(at).is_some_and(|before| turn > *before))
+    }
+
+    /// What the agent says to a turn, if the log has it.
+    fn agent(&self, conversation: &str, turn: u32) -> Option<String> {
+        let at: usize = conversation[1..].parse().ok()?;
+        self.agent.contains(&(at, turn)).then(|| format!("agent {conversation} t{turn}"))
     }
 
     /// The state directory.
@@ -106,8 +189,31 @@ impl World {
         let (conversation, turn) = (format!("c{id}"), self.turns[id]);
         let text = Self::words(&conversation, turn);
         let record = json!({"conversation_id": conversation, "turn": turn, "speaker": "user", "text": text});
-        let mut log = fs::OpenOptions::new().append(true).open(self.dir.join("turns.jsonl"))?;
-        Ok(log.write_all(format!("{record}\n").as_bytes())?)
+        let mut lines = format!("{record}\n");
+        if self.hard && self.random.below(3) == 0 {
+            self.agent.insert((id, turn));
+            let text = self.agent(&conversation, turn);
+            let record = json!({"conversation_id": conversation, "turn": turn, "speaker": "agent", "text": text});
+            lines += &format!("{record}\n");
+        }
+        let mut log = fs::OpenOptions::new().create(true).append(true).open(self.dir.join("turns.jsonl"))?;
+        Ok(log.write_all(lines.as_bytes())?)
+    }
+
+    /// What is to be asked in a turn; `reply` gives our answer to a turn before it.
+    pub fn query(&self, conversation: &str, turn: u32, reply: impl Fn(u32) -> String) -> String {
+        let words = |turn| Self::words(conversation, turn);
+        if !self.hard {
+            return if turn == 1 { words(1) } else { format!("{} {}", words(turn - 1), words(turn)) };
+        }
+        let mut said: Vec<String> = Vec::new();
+        for before in turn.saturating_sub(3).max(1)..turn {
+            said.push(words(before));
+            let reply = self.agent(conversation, before).unwrap_or_else(|| reply(before));
+            said.extend(Some(reply).filter(|reply| !reply.is_empty()));
+        }
+        said.push(words(turn));
+        said[said.len().saturating_sub(3)..].join(" ")
     }
 
     fn text(&mut self) -> String {
@@ -205,7 +311,7 @@ impl World {
     }
 
     fn pipeline_text(&self) -> String {
-        let Shape { english, second, dense, sentences, top, passages, in_flight } = self.shape;
+        let Shape { english, second, dense, sentences, top, passages, in_flight, late } = self.shape;
         let chunk = match sentences {
             0 => "Whole()".to_owned(),
             size => format!("Sentences(size: {size}, overlap: 0)"),
@@ -234,14 +340,26 @@ impl World {
                 model.join("tokenizer.json")
             );
         }
+        let sink = |id: &str, name: &str| {
+            let path = self.out().join(format!("{name}.jsonl"));
+            format!("\"{id}\": JsonLinesSink(input: \"answer\", path: {path:?}),\n        ")
+        };
+        let mut sinks = sink("out", "answers");
+        let mut query = "UserTurns(input: \"turns\", last: 2)";
+        if self.hard {
+            sinks += &sink("second", "second");
+            query = "FullConversation(input: \"turns\", last: 3)";
+        }
+        if late {
+            sinks += &sink("late", "late");
+        }
         format!(
             "Pipeline(\n    name: \"torture\",\n    mode: {},\n    conversations: (max_in_flight: {in_flight}, idle_s: {IDLE_S}),\n    \
              maintenance: (every_s: 60, memo_mb: {MEMO_MB}),\n{models}    corpora: {{ \
              \"docs\": Corpus(source: Directory(path: \"docs\"), chunk: {chunk}) }},\n    nodes: {{\n        \
-             \"turns\": JsonLines(path: \"turns.jsonl\"),\n        \"query\": UserTurns(input: \"turns\", last: 2),\n\
+             \"turns\": JsonLines(path: \"turns.jsonl\"),\n        \"query\": {query},\n\
              {nodes}        \"fused\": Rrf(inputs: [{}], top: {top}),\n        \"answer\": ExtractiveAnswer(input: \
-             \"fused\", passages: {passages}),\n        \"out\": JsonLinesSink(input: \"answer\", path: \
-             \"answers.jsonl\"),\n    }},\n)\n",
+             \"fused\", passages: {passages}),\n        {sinks}    }},\n)\n",
             if self.live { "Live(standing: 200)" } else { "Once" },
             inputs.join(", ")
         )

@@ -40,6 +40,19 @@ fn killed_processes_revise_every_answer_once() {
     torture("kill", &["--times", "6", "--documents", "12", "--live", "--workers", "2", "--seed", "1"]);
 }
 
+/// The library that notes what is synchronised is made by the machine's C compiler.
+#[cfg(target_os = "linux")]
+#[test]
+fn losses_of_power_lose_nothing_and_double_nothing() {
+    let dir = tempfile::tempdir().unwrap();
+    let shim = dir.path().join("power.so");
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/power.c");
+    let made = Command::new("cc").args(["-shared", "-fPIC", "-O1", "-o"]).arg(&shim).arg(source).status().unwrap();
+    assert!(made.success());
+    torture("kill", &["--times", "10", "--documents", "12", "--power", &path(&shim)]);
+    torture("kill", &["--times", "6", "--documents", "12", "--live", "--workers", "2", "--power", &path(&shim)]);
+}
+
 #[test]
 fn reloads_under_load_lose_nothing() {
     torture("reload", &["--times", "25", "--documents", "15"]);

@@ -4,6 +4,7 @@ mod disks;
 mod embedding;
 mod late;
 mod maintain;
+mod queues;
 pub(crate) mod rebuild;
 mod reload;
 mod resume;

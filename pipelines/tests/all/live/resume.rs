@@ -107,6 +107,76 @@ fn an_answer_that_was_cut_off_is_given_again() {
     assert_eq!(after.iter().map(|answer| answer.turn).collect::<Vec<_>>(), [1, 2]);
 }
 
+/// Rotated away, and nothing says where to look: the state is lost, or was never written.
+#[test]
+fn answers_that_were_rotated_away_are_found_without_a_checkpoint() {
+    let dir = place();
+    let dir = dir.path();
+    for turn in 1..=50 {
+        say(dir, &format!("c{}", turn % 7), turn, "ferry");
+    }
+    assert_eq!(once(dir), 50);
+    for rotated in ["answers.jsonl.1", "answers.jsonl-20260101"] {
+        fs::rename(dir.join("answers.jsonl"), dir.join(rotated)).unwrap();
+        fs::remove_file(dir.join("state/turns.redb")).unwrap();
+        assert_eq!(once(dir), 0, "{rotated}");
+        assert!(answers(&dir.join("answers.jsonl")).is_empty());
+    }
+    say(dir, "c1", 51, "noon");
+    assert_eq!(once(dir), 1);
+}
+
+const SECOND: &str = r#""second": JsonLinesSink(input: "final", path: "answers.jsonl.second"),
+        "out": "#;
+
+/// A sink that is new gets what comes; the other has nothing twice, wherever it was rotated to.
+#[test]
+fn a_sink_that_is_new_is_no_reason_to_answer_again() {
+    let dir = place();
+    let dir = dir.path();
+    for turn in 1..=50 {
+        say(dir, "c", turn, "ferry");
+    }
+    assert_eq!(once(dir), 50);
+    fs::rename(dir.join("answers.jsonl"), dir.join("answers.jsonl.1")).unwrap();
+    let two = ANSWERING.replace("\"out\": ", SECOND);
+    say(dir, "c", 51, "noon");
+    for expected in [1, 0] {
+        let options =
+            Options { state: Some(dir.join("state")), turns: Mode::Once, corpora: Mode::Once, ..Options::default() };
+        let engine = Engine::start(plan_of(dir, &two), options).unwrap();
+        until("the end", || engine.has_ended());
+        assert_eq!((engine.delivered(), engine.recovered()), (expected, 0));
+        engine.join().unwrap();
+    }
+    for file in ["answers.jsonl", "answers.jsonl.second"] {
+        let turns: Vec<u32> = answers(&dir.join(file)).iter().map(|answer| answer.turn).collect();
+        assert_eq!(turns, [51], "{file}");
+    }
+    assert_eq!(answers(&dir.join("answers.jsonl.1")).len(), 50);
+}
+
+#[test]
+fn two_runs_do_not_write_one_file() {
+    let dir = place();
+    let dir = dir.path();
+    say(dir, "c", 1, "ferry");
+    let engine = start(dir, Mode::Follow);
+    until("the answer", || engine.delivered() == 1);
+    let other = Options { state: Some(dir.join("other")), ..Options::default() };
+    let told = Engine::start(plan_of(dir, ANSWERING), other.clone()).err().unwrap().to_string();
+    assert!(told.contains("is written by another run of turnflow: stop that one, or give this one a file"), "{told}");
+    // A reload has a new sink for the same file beside the old one.
+    let changed = plan_of(dir, &ANSWERING.replace("answers.jsonl\"", "answers.jsonl\", mode: Once"));
+    engine.reload(changed, &|| false).unwrap();
+    engine.stop();
+    engine.join().unwrap();
+    let engine = Engine::start(plan_of(dir, ANSWERING), other).unwrap();
+    engine.stop();
+    engine.join().unwrap();
+    assert_eq!(answers(&dir.join("answers.jsonl")).len(), 1);
+}
+
 #[test]
 fn answers_that_are_gone_are_given_again() {
     let dir = place();

@@ -123,6 +123,44 @@ fn live_through(rows: &[String], turns: &[String], model: Option<&Path>, workers
     assert!(revised > 0, "something has changed on the way");
 }
 
+/// A kill between the moment when turns were noted as standing and the one when their conversations
+/// were: the next process has them from the store, and reads them again besides.
+#[test]
+fn a_turn_that_stands_and_is_read_again_stands_once() {
+    use redb::{ReadableDatabase as _, TableDefinition};
+    const SOURCES: TableDefinition<'_, &str, &[u8]> = TableDefinition::new("sources");
+    const HEADS: TableDefinition<'_, &[u8], &[u8]> = TableDefinition::new("heads");
+
+    let dir = tempfile::tempdir().unwrap();
+    let dir = dir.path();
+    let rows = |text: &str| serde_json::json!({"_id": "d", "text": text}).to_string() + "\n";
+    fs::write(dir.join("docs.jsonl"), rows("The ferry leaves at noon.")).unwrap();
+    let turns: Vec<String> = (0..40).map(|n| turn(&format!("c{n}"), 1, "When does the ferry leave?")).collect();
+    fs::write(dir.join("turns.jsonl"), turns.join("\n") + "\n").unwrap();
+    let live = pipeline("Live(standing: 500)", None);
+    let engine = start(dir, &live, 2, Mode::Once);
+    until("the end", || engine.has_ended());
+    engine.join().unwrap();
+    let database = redb::Database::open(dir.join("state/turns.redb")).unwrap();
+    let transaction = database.begin_write().unwrap();
+    transaction.open_table(SOURCES).unwrap().retain(|_, _| false).unwrap();
+    transaction.open_table(HEADS).unwrap().retain(|_, _| false).unwrap();
+    transaction.commit().unwrap();
+    let standing = TableDefinition::<'_, &str, &[u8]>::new("standing");
+    let kept = database.begin_read().unwrap().open_table(standing).unwrap();
+    assert_eq!(redb::ReadableTableMetadata::len(&kept).unwrap(), 40);
+    drop((kept, database));
+    for text in ["The ferry leaves at one.", "The ferry leaves at two."] {
+        fs::write(dir.join("docs.jsonl"), rows(text)).unwrap();
+        let engine = start(dir, &live, 2, Mode::Once);
+        until("the end", || engine.has_ended());
+        engine.join().unwrap();
+        // This panics where an answer is there twice.
+        let now = accumulated(dir);
+        assert!(now.len() == 40 && now.values().all(|record| record.answer.contains(&text[18..])), "{now:?}");
+    }
+}
+
 fn turn(conversation: &str, number: usize, text: &str) -> String {
     serde_json::json!({"conversation_id": conversation, "turn": number, "speaker": "user", "text": text}).to_string()
 }

@@ -1,0 +1,128 @@
+//! Tests of how files are found again.
+
+use super::*;
+
+fn mark_of(path: &Path) -> (FileMark, u64) {
+    let file = File::open(path).unwrap();
+    let metadata = file.metadata().unwrap();
+    let head = head_of(&file, metadata.len()).unwrap();
+    (FileMark::new("x", identity_of(&metadata), &head, metadata.len()), metadata.len())
+}
+
+fn stands(path: &Path, (mark, length): &(FileMark, u64)) -> String {
+    match find(path, mark, *length) {
+        Standing::Here(_) => "here".to_owned(),
+        Standing::Away(_, path) => path.file_name().unwrap().to_str().unwrap().to_owned(),
+        Standing::Gone => "gone".to_owned(),
+    }
+}
+
+#[test]
+fn files_are_found_by_what_they_are() {
+    let directory = tempfile::tempdir().unwrap();
+    let at = |name: &str| directory.path().join(name);
+    let (log, old) = (at("t.jsonl"), at("t.jsonl.1"));
+    fs::write(&log, "one\ntwo\n").unwrap();
+    fs::write(at("other"), "one\ntwo\nthree\n").unwrap();
+    let mark = mark_of(&log);
+    assert_eq!(stands(&log, &mark), "here");
+    fs::OpenOptions::new().append(true).open(&log).unwrap().set_len(100).unwrap();
+    assert_eq!(stands(&log, &mark), "here");
+    // A name that is not the log's does for the same file, and not for one that begins the same.
+    fs::rename(&log, at("elsewhere")).unwrap();
+    assert_eq!(stands(&log, &mark), "elsewhere");
+    fs::rename(at("elsewhere"), &log).unwrap();
+    // Copied and truncated.
+    fs::copy(&log, &old).unwrap();
+    fs::write(&log, "new\n").unwrap();
+    assert_eq!(stands(&log, &mark), "t.jsonl.1");
+    fs::write(&old, "one").unwrap();
+    assert_eq!(stands(&log, &mark), "gone");
+    // A backup that was restored has another inode.
+    fs::write(at("backup"), "one\ntwo\nthree\n").unwrap();
+    fs::rename(at("backup"), &log).unwrap();
+    assert_eq!(stands(&log, &mark), "here");
+    // The same inode with another beginning.
+    let mark = mark_of(&log);
+    fs::write(&log, "One\ntwo\nthree\n").unwrap();
+    assert_eq!(stands(&log, &mark), "gone");
+    fs::remove_file(&log).unwrap();
+    assert_eq!(stands(&log, &mark), "gone");
+}
+
+#[test]
+fn marks_that_are_none_are_refused() {
+    let mark = FileMark::new("a", (1, 2), b"0123456789", 4);
+    assert_eq!(FileMark::parse(&mark.to_log(), 4), Some(mark.clone()));
+    // The head goes with the length.
+    assert_eq!(FileMark::parse(&mark.to_log(), 5), None);
+    assert_eq!(FileMark::parse(&mark.to_log(), u64::MAX), None);
+    for log in ["", "null", "{}", "[1]", "\0", &"[".repeat(100_000), &mark.to_log().replace('1', "-1")] {
+        assert_eq!(FileMark::parse(log, 4), None, "{log:.40}");
+    }
+}
+
+#[test]
+fn what_came_between_is_told_by_name_time_and_beginning() {
+    let directory = tempfile::tempdir().unwrap();
+    let at = |name: &str| directory.path().join(name);
+    let write = |name: &str, seconds: u64, text: &str| {
+        fs::write(at(name), text).unwrap();
+        let file = File::options().write(true).open(at(name)).unwrap();
+        file.set_modified(std::time::SystemTime::UNIX_EPOCH + std::time::Duration::from_secs(seconds)).unwrap();
+    };
+    write("t.jsonl", 60, "{6}");
+    write("t.jsonl.1", 50, "{5}");
+    write("t.jsonl-20260102", 40, "\u{feff}\n{4}");
+    write("t.jsonl.3", 30, "{3}");
+    write("t.jsonl.4", 20, "{2}");
+    write("t.jsonl.5", 45, "");
+    // Copies of one that is older, of one between, of the one that was read, and of the present one.
+    write("t.jsonl.copy6", 47, "{2}");
+    write("t.jsonl.copy7", 51, "{5} and {6}");
+    write("t.jsonl.copy8", 52, "{3}");
+    write("t.jsonl.copy9", 61, "{6}");
+    write("t.jsonl.2.gz", 41, "\x1f packed");
+    write("t.jsonl.bak", 42, "{8}");
+    write("other.1", 43, "{9}");
+    fs::create_dir(at("t.jsonl.7")).unwrap();
+    let past = Past::of(&File::open(at("t.jsonl.3")).unwrap()).unwrap();
+    let Between { logs, unclear } = between(&at("t.jsonl"), &past);
+    assert_eq!(logs, [at("t.jsonl-20260102"), at("t.jsonl.1")]);
+    let unclear: Vec<_> = unclear.into_iter().map(|(path, _)| path).collect();
+    let names = ["2.gz", "bak", "copy6", "copy7", "copy8", "copy9"];
+    assert_eq!(unclear, names.map(|name| at(&format!("t.jsonl.{name}"))));
+    // Behind the newest there is nothing, whether there is one at the path or not.
+    let past = Past::of(&File::open(at("t.jsonl.1")).unwrap()).unwrap();
+    fs::remove_file(at("t.jsonl.copy9")).unwrap();
+    for _ in 0..2 {
+        let Between { logs, unclear } = between(&at("t.jsonl"), &past);
+        assert_eq!((logs.len(), unclear.len()), (0, 2), "{unclear:?}");
+        let _ = fs::remove_file(at("t.jsonl"));
+    }
+}
+
+#[test]
+fn what_carries_the_name_of_a_log_is_its_own_unless_it_is_anothers() {
+    let directory = tempfile::tempdir().unwrap();
+    let at = |name: &str| directory.path().join(name);
+    let ours = ["a.1.jsonl", "a-2026-01-02.jsonl", "a.jsonl-20260102.gz", "a.jsonl.1", "a.jsonl.old"];
+    let others = ["a.jsonl.live", "a.jsonl.live.1", "a.2.jsonl", "a.2.jsonl.1", "a.2.3.jsonl"];
+    let foreign = ["b.jsonl.1", "a.json", "a1.jsonl", "a.old.jsonl", "ab.jsonl", ".a.jsonl.lock", "a"];
+    for name in ours.iter().chain(&others).chain(&foreign) {
+        fs::write(at(name), "x").unwrap();
+    }
+    fs::write(at("a.jsonl"), "x").unwrap();
+    fs::create_dir(at("a.jsonl.7")).unwrap();
+    let names = |path: &str, others: &[PathBuf]| -> Vec<String> {
+        let files = rotated(&at(path), others).unwrap();
+        files.iter().map(|(path, _)| path.file_name().unwrap().to_str().unwrap().to_owned()).collect()
+    };
+    let written = [at("a.jsonl"), at("a.jsonl.live"), at("a.2.jsonl"), directory.path().join("away/a.jsonl.1")];
+    let mut expected: Vec<&str> = ours.to_vec();
+    expected.sort_unstable();
+    assert_eq!(names("a.jsonl", &written), expected);
+    assert_eq!(names("a.jsonl.live", &written), ["a.jsonl.live.1"]);
+    assert_eq!(names("a.2.jsonl", &written), ["a.2.3.jsonl", "a.2.jsonl.1"]);
+    assert!(rotated(&directory.path().join("none/a.jsonl"), &[]).is_err());
+}

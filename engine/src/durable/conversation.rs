@@ -1,0 +1,130 @@
+//! What a conversation knows, and what has changed of it: only that is written at a checkpoint.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use crate::clock::now_s;
+use crate::record::Utterance;
+
+/// What a conversation knows.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StoredConversation {
+    /// What was said, the oldest first.
+    pub history: VecDeque<Utterance>,
+    /// The number of the first of these. A conversation's utterances are counted from 0.
+    pub first: u64,
+    /// Our answer to the last turn, while the log may still bring another.
+    pub reply: Option<Arc<str>>,
+    /// The place of the last record that is in it.
+    pub applied: (u64, u64),
+    /// Seconds since the Unix epoch.
+    pub used: u64,
+}
+
+impl StoredConversation {
+    /// Now, as `used` counts it.
+    pub fn now() -> u64 {
+        now_s()
+    }
+
+    /// The number of the next utterance.
+    pub fn next(&self) -> u64 {
+        self.first + self.history.len() as u64
+    }
+
+    /// Brings it up to date; what it knows already is passed over.
+    pub fn apply(&mut self, change: &ConversationChange) {
+        if change.from > self.next() {
+            // What is between has been let go.
+            self.history.clear();
+            self.first = change.from;
+        }
+        let known = (self.next() - change.from) as usize;
+        self.history.extend(change.said.iter().skip(known).cloned());
+        while self.first < change.first && self.history.pop_front().is_some() {
+            self.first += 1;
+        }
+        self.first = self.first.max(change.first);
+        (self.reply, self.applied, self.used) = (change.reply.clone(), change.applied, change.used);
+    }
+}
+
+/// What has changed of a conversation since it was put aside the last time.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ConversationChange {
+    /// The number of the first utterance of `said`.
+    pub from: u64,
+    /// What was said since.
+    pub said: Vec<Utterance>,
+    /// The first utterance that still counts; older ones are dropped.
+    pub first: u64,
+    /// As in [`StoredConversation::reply`].
+    pub reply: Option<Arc<str>>,
+    /// As in [`StoredConversation::applied`].
+    pub applied: (u64, u64),
+    /// As in [`StoredConversation::used`].
+    pub used: u64,
+}
+
+impl ConversationChange {
+    /// The number of the next utterance.
+    pub(super) fn next(&self) -> u64 {
+        self.from + self.said.len() as u64
+    }
+
+    /// Both, of which `later` came after this one.
+    pub(super) fn then(mut self, later: Self) -> Self {
+        if later.from != self.next() {
+            return later;
+        }
+        self.said.extend(later.said);
+        let dropped = (later.first.saturating_sub(self.from) as usize).min(self.said.len());
+        self.said.drain(..dropped);
+        Self { from: self.from + dropped as u64, said: self.said, ..later }
+    }
+}
+
+impl From<ConversationChange> for StoredConversation {
+    fn from(change: ConversationChange) -> Self {
+        let ConversationChange { from, applied, used, .. } = change;
+        let mut known = Self { history: VecDeque::new(), first: from, reply: None, applied, used };
+        known.apply(&change);
+        known
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::record::Speaker;
+
+    fn change(from: u64, said: &[&str], first: u64) -> ConversationChange {
+        let said = said.iter().map(|text| Utterance { speaker: Speaker::User, text: (*text).into() }).collect();
+        ConversationChange { from, said, first, reply: None, applied: (0, from), used: from }
+    }
+
+    fn texts(known: &StoredConversation) -> (u64, Vec<&str>) {
+        (known.first, known.history.iter().map(|said| &*said.text).collect())
+    }
+
+    #[test]
+    fn changes_come_one_after_another_and_twice_is_once() {
+        let one = change(0, &["a", "b"], 0);
+        let other = change(2, &["c", "d"], 1);
+        let both = one.clone().then(other.clone());
+        assert_eq!((both.from, both.said.len(), both.first, both.used), (1, 3, 1, 2));
+        for changes in [vec![one.clone(), other.clone()], vec![one.clone(), other.clone(), one.clone(), other.clone()]]
+        {
+            let mut known = StoredConversation::from(changes[0].clone());
+            changes.iter().for_each(|change| known.apply(change));
+            assert_eq!(texts(&known), (1, vec!["b", "c", "d"]));
+        }
+        assert_eq!(texts(&both.clone().into()), (1, vec!["b", "c", "d"]));
+        // All of it was dropped.
+        let mut known = StoredConversation::from(both);
+        known.apply(&change(4, &[], 4));
+        assert_eq!(texts(&known), (4, vec![]));
+        known.apply(&change(9, &["x"], 9));
+        assert_eq!(texts(&known), (9, vec!["x"]));
+    }
+}

@@ -1,0 +1,305 @@
+//! Conversations in the file of checkpoints: a head each, a row an utterance, and an index by use.
+//!
+//! A turn adds two utterances, and that is what is written; who was idle for long is at the
+//! beginning of the index.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use redb::{ReadTransaction, ReadableDatabase as _, ReadableTable, Table, TableDefinition, WriteTransaction};
+use serde::{Deserialize, Serialize};
+
+use super::store::{json, table};
+use super::{ConversationChange, StoredConversation};
+use crate::record::Utterance;
+
+/// By key.
+const HEADS: TableDefinition<'_, &[u8], &[u8]> = TableDefinition::new("heads");
+/// By key, a zero byte, and number (8 bytes, big-endian).
+const UTTERANCES: TableDefinition<'_, &[u8], &[u8]> = TableDefinition::new("utterances");
+/// By seconds (8 bytes, big-endian) and key.
+const USED: TableDefinition<'_, &[u8], ()> = TableDefinition::new("used");
+/// As conversations were kept before: whole, by key.
+const WHOLE: TableDefinition<'_, &[u8], &[u8]> = TableDefinition::new("conversations");
+
+/// What is kept of a conversation beside its utterances.
+#[derive(Debug, Serialize, Deserialize)]
+struct Head {
+    first: u64,
+    next: u64,
+    reply: Option<Arc<str>>,
+    applied: (u64, u64),
+    used: u64,
+}
+
+/// A conversation as it was kept before.
+#[derive(Deserialize)]
+struct Whole {
+    history: Vec<Utterance>,
+    reply: Option<Arc<str>>,
+    applied: (u64, u64),
+    used: u64,
+}
+
+fn utterance_key(key: &[u8], number: u64) -> Vec<u8> {
+    [key, &[0], &number.to_be_bytes()].concat()
+}
+
+fn used_key(used: u64, key: &[u8]) -> Vec<u8> {
+    [&used.to_be_bytes()[..], key].concat()
+}
+
+/// `None` also of what is none of ours: that does not pass, and a conversation is not to wait for
+/// ever.
+fn parse(key: &[u8], bytes: &[u8]) -> Option<Head> {
+    let head = serde_json::from_slice(bytes);
+    head.inspect_err(|error| {
+        let key = String::from_utf8_lossy(key);
+        tracing::error!(%error, conversation = %key, "what is stored of a conversation cannot be read");
+    })
+    .ok()
+}
+
+/// What a conversation knew.
+pub(super) fn load(transaction: &ReadTransaction, key: &[u8]) -> Result<Option<StoredConversation>, redb::Error> {
+    let Some(heads) = table(transaction, HEADS)? else { return Ok(None) };
+    let Some(head) = heads.get(key)?.and_then(|head| parse(key, head.value())) else { return Ok(None) };
+    let mut history: VecDeque<Utterance> = VecDeque::new();
+    if let Some(rows) = table(transaction, UTTERANCES)? {
+        for row in rows.range(&*utterance_key(key, head.first)..&*utterance_key(key, head.next))? {
+            let (at, row) = row?;
+            // Another conversation's key may begin with this one's.
+            if at.value().len() == key.len() + 9
+                && let Ok(utterance) = serde_json::from_slice(row.value())
+            {
+                history.push_back(utterance);
+            }
+        }
+    }
+    let Head { next, reply, applied, used, .. } = head;
+    Ok(Some(StoredConversation { first: next - (history.len() as u64).min(next), history, reply, applied, used }))
+}
+
+/// The tables, to be written.
+pub(super) struct Tables<'t> {
+    heads: Table<'t, &'static [u8], &'static [u8]>,
+    utterances: Table<'t, &'static [u8], &'static [u8]>,
+    used: Table<'t, &'static [u8], ()>,
+}
+
+impl<'t> Tables<'t> {
+    pub fn open(transaction: &'t WriteTransaction) -> Result<Self, redb::Error> {
+        Ok(Self {
+            heads: transaction.open_table(HEADS)?,
+            utterances: transaction.open_table(UTTERANCES)?,
+            used: transaction.open_table(USED)?,
+        })
+    }
+
+    fn head(&self, key: &[u8]) -> Result<Option<Head>, redb::Error> {
+        Ok(self.heads.get(key)?.and_then(|head| parse(key, head.value())))
+    }
+
+    fn put(&mut self, key: &[u8], head: &Head) -> Result<(), redb::Error> {
+        self.heads.insert(key, &*json(head))?;
+        self.used.insert(&*used_key(head.used, key), ())?;
+        Ok(())
+    }
+
+    /// What has been said since, and no more of what counts no longer.
+    pub fn change(&mut self, key: &[u8], change: &ConversationChange) -> Result<(), redb::Error> {
+        let old = self.head(key)?;
+        if let Some(old) = &old {
+            self.used.remove(&*used_key(old.used, key))?;
+            for number in old.first..change.first.min(old.next) {
+                self.utterances.remove(&*utterance_key(key, number))?;
+            }
+        }
+        for (number, utterance) in (change.from..).zip(&change.said).filter(|(number, _)| *number >= change.first) {
+            self.utterances.insert(&*utterance_key(key, number), &*json(utterance))?;
+        }
+        let ConversationChange { first, applied, used, .. } = *change;
+        self.put(key, &Head { first, next: change.next(), reply: change.reply.clone(), applied, used })
+    }
+
+    /// Lets a conversation go.
+    pub fn remove(&mut self, key: &[u8]) -> Result<(), redb::Error> {
+        if let Some(head) = self.head(key)? {
+            self.used.remove(&*used_key(head.used, key))?;
+            for number in head.first..head.next {
+                self.utterances.remove(&*utterance_key(key, number))?;
+            }
+        }
+        self.heads.remove(key)?;
+        Ok(())
+    }
+
+    /// It was used then.
+    pub fn use_at(&mut self, key: &[u8], used: u64) -> Result<(), redb::Error> {
+        let Some(head) = self.head(key)? else { return Ok(()) };
+        self.used.remove(&*used_key(head.used, key))?;
+        self.put(key, &Head { used, ..head })
+    }
+
+    /// Lets all conversations go whose keys are from `from` up to `to`.
+    pub fn forget(&mut self, from: &[u8], to: &[u8]) -> Result<(), redb::Error> {
+        let mut used = Vec::new();
+        for entry in self.heads.range(from..to)? {
+            let (key, head) = entry?;
+            used.extend(parse(key.value(), head.value()).map(|head| used_key(head.used, key.value())));
+        }
+        for key in used {
+            self.used.remove(&*key)?;
+        }
+        self.heads.retain_in(from..to, |_, _| false)?;
+        self.utterances.retain_in(from..to, |_, _| false)?;
+        Ok(())
+    }
+}
+
+/// Conversations that are to go, and those that were used later than now.
+#[derive(Default)]
+pub(super) struct Due {
+    pub gone: Vec<Vec<u8>>,
+    pub ahead: Vec<Vec<u8>>,
+}
+
+/// At most `most` conversations that were used before `before`, if they may go, or after `now`.
+pub(super) fn due(
+    transaction: &ReadTransaction,
+    before: u64,
+    now: u64,
+    most: usize,
+    may_go: impl Fn(&[u8], (u64, u64)) -> bool,
+) -> Result<Due, redb::Error> {
+    let mut due = Due::default();
+    let (Some(used), Some(heads)) = (table(transaction, USED)?, table(transaction, HEADS)?) else { return Ok(due) };
+    let mut old = used.range(..&*used_key(before, &[]))?;
+    while due.gone.len() < most
+        && let Some(entry) = old.next()
+    {
+        let (at, _) = entry?;
+        let key = &at.value()[8..];
+        let head = heads.get(key)?.and_then(|head| parse(key, head.value()));
+        if head.is_none_or(|head| may_go(key, head.applied)) {
+            due.gone.push(key.to_vec());
+        }
+    }
+    let mut ahead = used.range(&*used_key(now.saturating_add(1), &[])..)?;
+    while due.gone.len() + due.ahead.len() < most
+        && let Some(entry) = ahead.next()
+    {
+        due.ahead.push(entry?.0.value()[8..].to_vec());
+    }
+    Ok(due)
+}
+
+/// Brings at most `most` conversations over that were kept whole; whether there were any.
+pub(super) fn migrate(database: &redb::Database, most: usize) -> Result<bool, redb::Error> {
+    let mut old = Vec::new();
+    {
+        let transaction = database.begin_read()?;
+        let Some(whole) = table(&transaction, WHOLE)? else { return Ok(false) };
+        for entry in whole.iter()?.take(most) {
+            let (key, value) = entry?;
+            old.push((key.value().to_vec(), serde_json::from_slice::<Whole>(value.value()).ok()));
+        }
+    }
+    let transaction = database.begin_write()?;
+    if old.is_empty() {
+        transaction.delete_table(WHOLE)?;
+        transaction.commit()?;
+        return Ok(false);
+    }
+    {
+        let mut whole = transaction.open_table(WHOLE)?;
+        let mut tables = Tables::open(&transaction)?;
+        for (key, known) in old {
+            whole.remove(&*key)?;
+            if let Some(Whole { history, reply, applied, used }) = known {
+                tables.change(&key, &ConversationChange { from: 0, said: history, first: 0, reply, applied, used })?;
+            }
+        }
+    }
+    transaction.commit()?;
+    Ok(true)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::record::Speaker;
+
+    fn said(text: &str) -> Utterance {
+        Utterance { speaker: Speaker::User, text: text.into() }
+    }
+
+    fn rows(database: &redb::Database) -> (u64, u64, u64) {
+        use redb::ReadableTableMetadata as _;
+        let transaction = database.begin_read().unwrap();
+        let count = |of| table(&transaction, of).unwrap().map_or(0, |table| table.len().unwrap());
+        (count(HEADS), count(UTTERANCES), table(&transaction, USED).unwrap().map_or(0, |table| table.len().unwrap()))
+    }
+
+    fn write(database: &redb::Database, write: impl FnOnce(&mut Tables<'_>)) {
+        let transaction = database.begin_write().unwrap();
+        write(&mut Tables::open(&transaction).unwrap());
+        transaction.commit().unwrap();
+    }
+
+    #[test]
+    fn only_what_was_said_since_is_written_and_what_is_dropped_goes() {
+        let directory = tempfile::tempdir().unwrap();
+        let database = redb::Database::create(directory.path().join("t.redb")).unwrap();
+        // Keys of which one begins with the other.
+        let keys: [&[u8]; 2] = [b"s\0c", b"s\0c\0x"];
+        for round in 0..20 {
+            for key in keys {
+                let (from, first) = (round * 2, (round * 2 + 2_u64).saturating_sub(5));
+                let texts = [said(&format!("{round} {}", key.len())), said("so")];
+                let said = texts.to_vec();
+                let change = ConversationChange { from, said, first, reply: None, applied: (0, round), used: round };
+                write(&database, |tables| tables.change(key, &change).unwrap());
+            }
+        }
+        assert_eq!(rows(&database), (2, 10, 2));
+        let known = load(&database.begin_read().unwrap(), keys[0]).unwrap().unwrap();
+        assert_eq!((known.first, known.history.len(), known.used), (35, 5, 19));
+        assert_eq!(&*known.history[1].text, "18 3");
+        // A gap, as an expiry leaves it, is no reason to lose what came after.
+        let change =
+            ConversationChange { from: 50, said: vec![said("x")], first: 45, reply: None, applied: (0, 9), used: 9 };
+        write(&database, |tables| tables.change(keys[0], &change).unwrap());
+        let known = load(&database.begin_read().unwrap(), keys[0]).unwrap().unwrap();
+        assert_eq!((known.first, known.history.len()), (50, 1));
+        assert_eq!(rows(&database), (2, 6, 2));
+        write(&database, |tables| tables.remove(keys[0]).unwrap());
+        assert_eq!(rows(&database), (1, 5, 1));
+        write(&database, |tables| tables.forget(b"s\0", b"s\x01").unwrap());
+        assert_eq!(rows(&database), (0, 0, 0));
+    }
+
+    #[test]
+    fn what_was_kept_whole_is_brought_over() {
+        let directory = tempfile::tempdir().unwrap();
+        let database = redb::Database::create(directory.path().join("t.redb")).unwrap();
+        let transaction = database.begin_write().unwrap();
+        {
+            let mut whole = transaction.open_table(WHOLE).unwrap();
+            for number in 0..7_u8 {
+                let text =
+                    r#"{"history": [{"speaker": "user", "text": "hm"}], "reply": "so", "applied": [1, 2], "used": 3}"#;
+                whole.insert(&[b's', 0, number][..], text.as_bytes()).unwrap();
+            }
+            whole.insert(&b"s\0bad"[..], &b"{"[..]).unwrap();
+        }
+        transaction.commit().unwrap();
+        while migrate(&database, 3).unwrap() {}
+        assert!(!migrate(&database, 3).unwrap());
+        assert_eq!(rows(&database), (7, 7, 7));
+        let known = load(&database.begin_read().unwrap(), &[b's', 0, 4]).unwrap().unwrap();
+        let reply = Some("so".into());
+        let history = VecDeque::from([said("hm")]);
+        assert_eq!(known, StoredConversation { history, first: 0, reply, applied: (1, 2), used: 3 });
+    }
+}

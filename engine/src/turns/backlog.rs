@@ -1,0 +1,81 @@
+//! Records that are read and wait for their turn: a bound on their number and bytes, a source.
+
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+
+use crate::plan::Conversations;
+use crate::record::TurnRecord;
+
+/// Counts the records of a source that wait, on all workers.
+#[derive(Default)]
+pub struct Backlog {
+    records: AtomicUsize,
+    bytes: AtomicU64,
+}
+
+/// What a record takes besides its text: its ids, its place, its entry in a queue.
+const OVERHEAD: usize = 256;
+
+/// How much of the bound on bytes a record takes.
+pub(super) fn bytes_of(record: &TurnRecord) -> u64 {
+    let extra: usize = record.extra.iter().map(|(name, value)| name.len() + size_of_json(value)).sum();
+    (OVERHEAD + record.text.len() + record.conversation_id.len() + extra) as u64
+}
+
+fn size_of_json(value: &serde_json::Value) -> usize {
+    use serde_json::Value;
+    const CELL: usize = 32;
+    match value {
+        Value::String(text) => CELL + text.len(),
+        Value::Array(items) => CELL + items.iter().map(size_of_json).sum::<usize>(),
+        Value::Object(fields) => {
+            CELL + fields.iter().map(|(name, value)| name.len() + size_of_json(value)).sum::<usize>()
+        }
+        _ => CELL,
+    }
+}
+
+impl Backlog {
+    /// Whether another record may be read. One always may while none waits, however long it is.
+    pub fn has_room(&self, limits: &Conversations) -> bool {
+        let (records, bytes) = (self.records.load(Ordering::Acquire), self.bytes.load(Ordering::Acquire));
+        records == 0 || (records < limits.max_queued && bytes < limits.max_queued_mb << 20)
+    }
+
+    /// A record is read.
+    pub fn add(&self, bytes: u64) {
+        self.records.fetch_add(1, Ordering::AcqRel);
+        self.bytes.fetch_add(bytes, Ordering::AcqRel);
+    }
+
+    /// A record waits no more. Gives whether the source may have waited for that.
+    pub fn remove(&self, bytes: u64, limits: &Conversations) -> bool {
+        let records = self.records.fetch_sub(1, Ordering::AcqRel);
+        let before = self.bytes.fetch_sub(bytes, Ordering::AcqRel);
+        records >= limits.max_queued || before >= limits.max_queued_mb << 20
+    }
+
+    /// How many wait.
+    pub fn records(&self) -> usize {
+        self.records.load(Ordering::Acquire)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn both_bounds_hold_and_one_record_always_fits() {
+        let limits = Conversations { max_queued: 3, max_queued_mb: 1, ..Conversations::default() };
+        let backlog = Backlog::default();
+        backlog.add(5 << 20);
+        assert!(!backlog.has_room(&limits));
+        assert!(backlog.remove(5 << 20, &limits) && backlog.has_room(&limits));
+        (0..3).for_each(|_| backlog.add(1));
+        assert!(!backlog.has_room(&limits));
+        assert!(backlog.remove(1, &limits) && !backlog.remove(1, &limits));
+        let text = r#"{"conversation_id": "c", "turn": 1, "speaker": "user", "text": "hm", "more": {"a": ["long"]}}"#;
+        let long = TurnRecord::parse(text.replace("long", &"x".repeat(1000)).as_bytes()).unwrap();
+        assert!(bytes_of(&long) > bytes_of(&TurnRecord::parse(text.as_bytes()).unwrap()) + 900);
+    }
+}

@@ -1,0 +1,226 @@
+//! The conversations that are held in memory: a bound on their number and on the bytes of what was
+//! said in them. Who has been idle longest goes first; what it knew is in the store.
+
+use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use timely::dataflow::operators::Capability;
+
+use super::InFlight;
+use crate::durable::{ConversationChange, StoredConversation};
+use crate::record::{Speaker, Utterance};
+use crate::turns::Read;
+
+/// What a conversation takes besides what was said.
+const OVERHEAD: usize = 512;
+/// So many are looked at when some are to go.
+const LOOKED_AT: usize = 1000;
+
+#[derive(Default)]
+pub(super) struct Conversation {
+    /// What it knew is yet to be read from the store; until then its records wait.
+    pub unread: bool,
+    /// What it knows is in the store as well.
+    pub is_stored: bool,
+    history: VecDeque<Utterance>,
+    /// The number of the first of these.
+    first: u64,
+    /// Utterances before this one have been put aside.
+    kept: u64,
+    /// Records that have come and wait for the running turn.
+    pub queue: VecDeque<(Read, Capability<u64>)>,
+    pub running: Option<InFlight>,
+    /// Its next turn waits for a place among those that are worked on.
+    pub waits: bool,
+    /// Our answer to the last user turn, until the log brings one or the next turn needs it.
+    pub reply: Option<Arc<str>>,
+    /// The last record that is in the history.
+    pub applied: Option<(u64, u64)>,
+    /// When it was used last: the key in the order, and the time.
+    used: Option<(u64, Instant)>,
+    /// Of what was said.
+    bytes: usize,
+    /// As they are in the sum.
+    counted: usize,
+}
+
+impl Conversation {
+    /// Goes on with what it knew.
+    pub fn remember(&mut self, known: StoredConversation, idle_s: u64) {
+        self.applied = Some(known.applied);
+        (self.first, self.kept) = (known.next(), known.next());
+        if known.used.saturating_add(idle_s) >= StoredConversation::now() {
+            self.first = known.first;
+            self.bytes = known.history.iter().map(|said| said.text.len()).sum();
+            self.history = known.history;
+            self.reply = known.reply;
+        }
+    }
+
+    pub fn say(&mut self, speaker: Speaker, text: Arc<str>, limit: usize) {
+        self.bytes += text.len();
+        self.history.push_back(Utterance { speaker, text });
+        while self.history.len() > limit
+            && let Some(said) = self.history.pop_front()
+        {
+            self.bytes -= said.text.len();
+            self.first += 1;
+        }
+    }
+
+    /// What was answered is said before what the user says next.
+    pub fn ask(&mut self, text: Arc<str>, limit: usize) {
+        if let Some(reply) = self.reply.take() {
+            self.say(Speaker::Agent, reply, limit);
+        }
+        self.say(Speaker::User, text, limit);
+    }
+
+    /// What the next turn sees, no more than `limit` utterances of it.
+    pub fn seen(&self, limit: usize) -> Vec<Utterance> {
+        let reply = self.reply.clone().map(|text| Utterance { speaker: Speaker::Agent, text });
+        let length = self.history.len() + usize::from(reply.is_some());
+        self.history.iter().cloned().chain(reply).skip(length.saturating_sub(limit)).collect()
+    }
+
+    /// What has been said since this was asked the last time; to be put aside.
+    pub fn change(&mut self, applied: (u64, u64)) -> ConversationChange {
+        let next = self.first + self.history.len() as u64;
+        let from = self.kept.max(self.first).min(next);
+        self.kept = next;
+        ConversationChange {
+            from,
+            said: self.history.iter().skip((from - self.first) as usize).cloned().collect(),
+            first: self.first,
+            reply: self.reply.clone(),
+            applied,
+            used: StoredConversation::now(),
+        }
+    }
+
+    fn is_idle(&self) -> bool {
+        self.running.is_none() && self.queue.is_empty() && !self.waits && !self.unread
+    }
+}
+
+/// Those of a source on one worker.
+#[derive(Default)]
+pub(super) struct Held {
+    by_id: HashMap<Arc<str>, Conversation>,
+    /// Who was used longest ago comes first.
+    order: BTreeMap<u64, Arc<str>>,
+    ticks: u64,
+    bytes: usize,
+    /// It was told that conversations are forgotten.
+    told: bool,
+}
+
+impl Held {
+    pub fn get(&mut self, id: &Arc<str>) -> Option<&mut Conversation> {
+        self.by_id.get_mut(id)
+    }
+
+    /// The conversation, which begins with this record if it is not held.
+    pub fn enter(&mut self, id: &Arc<str>, is_stored: bool) -> &mut Conversation {
+        let fresh = || Conversation { unread: is_stored, is_stored, ..Conversation::default() };
+        self.by_id.entry(id.clone()).or_insert_with(fresh)
+    }
+
+    pub fn all(&mut self) -> impl Iterator<Item = &mut Conversation> {
+        self.by_id.values_mut()
+    }
+
+    /// It has just been used.
+    pub fn touch(&mut self, id: &Arc<str>) {
+        let Some(conversation) = self.by_id.get_mut(id) else { return };
+        self.ticks += 1;
+        if let Some((before, _)) = conversation.used.replace((self.ticks, Instant::now())) {
+            self.order.remove(&before);
+        }
+        self.order.insert(self.ticks, id.clone());
+        self.bytes = self.bytes - conversation.counted + conversation.bytes + OVERHEAD;
+        conversation.counted = conversation.bytes + OVERHEAD;
+    }
+
+    /// Lets those go that are too many, and those that have been idle for longer than `idle`.
+    pub fn bound(&mut self, most: usize, most_bytes: usize, idle: Duration) {
+        let is_old = |conversation: &Conversation| conversation.used.is_some_and(|(_, at)| at.elapsed() >= idle);
+        let (mut count, mut bytes) = (self.by_id.len(), self.bytes);
+        let mut going = Vec::new();
+        for (tick, id) in self.order.iter().take(LOOKED_AT) {
+            let Some(conversation) = self.by_id.get(id) else { continue };
+            let too_many = count > most || bytes > most_bytes;
+            if !too_many && !is_old(conversation) {
+                break;
+            }
+            if conversation.is_idle() {
+                going.push((*tick, id.clone(), too_many && !conversation.is_stored));
+                (count, bytes) = (count - 1, bytes - conversation.counted);
+            }
+        }
+        for (tick, id, is_lost) in going {
+            if is_lost && !std::mem::replace(&mut self.told, true) {
+                tracing::warn!(conversation = %id, most, most_bytes,
+                    "more conversations than `max_held` and `max_held_mb` allow, and no state directory that has \
+                     what they know: those that were used longest ago are forgotten");
+            }
+            self.order.remove(&tick);
+            self.bytes -= self.by_id.remove(&id).map_or(0, |conversation| conversation.counted);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn texts(known: &StoredConversation) -> Vec<&str> {
+        known.history.iter().map(|said| &*said.text).collect()
+    }
+
+    #[test]
+    fn the_oldest_idle_ones_go_and_what_is_put_aside_is_what_is_new() {
+        let mut held = Held::default();
+        let id = |number: usize| -> Arc<str> { format!("c{number}").into() };
+        for number in 0..10 {
+            held.enter(&id(number), false).ask("a question".into(), 5);
+            held.touch(&id(number));
+        }
+        held.get(&id(0)).unwrap().waits = true;
+        held.touch(&id(1));
+        let hour = Duration::from_secs(3600);
+        held.bound(4, usize::MAX, hour);
+        let mut left: Vec<usize> = (0..10).filter(|number| held.get(&id(*number)).is_some()).collect();
+        assert_eq!(left, [0, 1, 8, 9], "one waits, one was used again");
+        held.bound(4, 2 * (OVERHEAD + 10), hour);
+        left.retain(|number| held.get(&id(*number)).is_some());
+        assert_eq!((left, held.bytes), (vec![0, 1], 2 * (OVERHEAD + 10)));
+        held.bound(4, usize::MAX, Duration::ZERO);
+        assert_eq!((held.by_id.len(), held.order.len()), (1, 1), "what is idle for too long goes too");
+    }
+
+    #[test]
+    fn a_conversation_that_went_and_came_again_knows_the_same() {
+        let mut conversation = Conversation::default();
+        let mut stored: Option<StoredConversation> = None;
+        for round in 0..8 {
+            conversation.ask(format!("q{round}").into(), 5);
+            conversation.reply = Some(format!("a{round}").into());
+            let change = conversation.change((0, round));
+            assert!(change.said.len() <= 2);
+            match &mut stored {
+                Some(stored) => stored.apply(&change),
+                None => stored = Some(change.into()),
+            }
+            if round % 3 == 2 {
+                let seen = conversation.seen(9);
+                conversation = Conversation::default();
+                conversation.remember(stored.clone().unwrap(), 60);
+                assert_eq!(conversation.seen(9), seen);
+            }
+        }
+        assert_eq!(texts(&stored.unwrap()), ["q5", "a5", "q6", "a6", "q7"]);
+        assert_eq!(conversation.seen(2).iter().map(|said| &*said.text).collect::<Vec<_>>(), ["q7", "a7"]);
+    }
+}
