@@ -206,6 +206,10 @@ impl Operator for Generate {
         }
         .boxed()
     }
+
+    fn weight(&self, call: &Call) -> usize {
+        call.weight() + call.weight_of_passages(self.config.passages)
+    }
 }
 
 impl Generate {

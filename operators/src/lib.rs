@@ -36,6 +36,7 @@ pub mod rrf;
 pub mod rule_rewrite;
 pub mod self_check;
 pub mod sentences;
+mod shared_run;
 pub mod sparse;
 pub mod r#static;
 pub mod template;

@@ -176,6 +176,10 @@ impl Operator for LlmFilter {
         }
         .boxed()
     }
+
+    fn weight(&self, call: &Call) -> usize {
+        call.weight() + call.weight_of_passages(self.config.passages)
+    }
 }
 
 impl LlmFilter {

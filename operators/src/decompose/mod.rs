@@ -131,7 +131,7 @@ impl Operator for Decompose {
                     }
                 }
             }
-            let mut parts = parts.unwrap_or_else(|| rules::parts(&query.text));
+            let mut parts = parts.unwrap_or_else(|| rules::parts(&query.text, self.config.most));
             parts.truncate(self.config.most);
             if parts.len() < 2 {
                 parts.clear();
