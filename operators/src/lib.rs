@@ -15,6 +15,8 @@ pub mod fallback;
 pub mod full_conversation;
 mod fusion;
 pub mod generate;
+#[cfg(test)]
+mod hostile;
 pub mod hybrid;
 pub mod idk_normalize;
 pub mod last_turn;
@@ -26,6 +28,7 @@ mod parts;
 mod passages;
 pub mod prompt;
 mod prompting;
+mod quote;
 pub mod rank_fusion;
 pub mod references;
 pub mod reply;
