@@ -65,6 +65,12 @@ impl Prompt {
         self.messages.iter().map(Message::text).collect::<Vec<_>>().join("\n\n")
     }
 
+    /// Parts that may be cut and of which nothing is left.
+    pub fn left_out(&self) -> usize {
+        let parts = self.messages.iter().flat_map(|message| &message.parts);
+        parts.filter(|part| part.may_be_cut && part.text.is_empty()).count()
+    }
+
     /// Shortens what may be cut, from the last such part to the first, until `tokens` of the
     /// whole (as the model will see it) is at most `limit`. Gives the prompt, and how many parts
     /// were shortened or left out.
@@ -122,6 +128,59 @@ fn cut(whole: &str, end: usize) -> String {
         (false, true) => format!("{kept}\n"),
         (false, false) => kept.to_owned(),
     }
+}
+
+/// Whether a text has the form of a control token, as language models have them: `<|im_end|>`,
+/// `</s>`, `<start_of_turn>`, `[INST]`, `<<SYS>>`.
+pub fn is_control(text: &str) -> bool {
+    let inner = |open, close| text.strip_prefix(open).and_then(|rest: &str| rest.strip_suffix(close));
+    let is_name = |name: &str, letter: fn(char) -> bool| {
+        let name = name.trim_matches('/');
+        !name.is_empty() && name.chars().all(|c| letter(c) || c == '_')
+    };
+    inner("<|", "|>")
+        .is_some_and(|name| !name.is_empty() && !name.contains(|c: char| c.is_whitespace() || "<|>".contains(c)))
+        || inner("<<", ">>").is_some_and(|name| is_name(name, |c| c.is_ascii_uppercase()))
+        || inner("<", ">").is_some_and(|name| is_name(name, |c| c.is_ascii_alphanumeric()))
+        || inner("[", "]").is_some_and(|name| is_name(name, |c| c.is_ascii_uppercase()))
+}
+
+/// Characters of a control token, at most.
+const CONTROL: usize = 48;
+
+/// Where texts stand that have the form of a control token.
+pub fn controls(text: &str) -> impl Iterator<Item = std::ops::Range<usize>> + '_ {
+    text.match_indices(['<', '[']).filter_map(|(start, open)| {
+        let close = if open == "<" { ">" } else { "]" };
+        let rest = &text[start..text.floor_char_boundary(start + CONTROL)];
+        let end = start + rest.find(close)? + 1;
+        // "<<SYS>>" ends with two.
+        let end = if text[start..].starts_with("<<") && text[end..].starts_with('>') { end + 1 } else { end };
+        is_control(&text[start..end]).then_some(start..end)
+    })
+}
+
+/// Of these, the ones that common families of models have, and documents and code have not.
+pub fn known_controls(text: &str) -> impl Iterator<Item = std::ops::Range<usize>> + '_ {
+    const NAMES: [&str; 13] = [
+        "<s>",
+        "</s>",
+        "<bos>",
+        "<eos>",
+        "<pad>",
+        "<unk>",
+        "<start_of_turn>",
+        "<end_of_turn>",
+        "[INST]",
+        "[/INST]",
+        "[TOOL_CALLS]",
+        "[AVAILABLE_TOOLS]",
+        "[TOOL_RESULTS]",
+    ];
+    controls(text).filter(|range| {
+        let control = &text[range.clone()];
+        control.starts_with("<|") || control.starts_with("<<") || NAMES.contains(&control)
+    })
 }
 
 /// How to generate. Fields that a pipeline file leaves out are the model's own, and where
@@ -258,6 +317,9 @@ pub struct Generation {
     /// Parts of the prompt, the last ones that may be, that were shortened or left out.
     #[serde(default)]
     pub cut: usize,
+    /// Of these, parts that were left out altogether.
+    #[serde(default)]
+    pub left_out: usize,
 }
 
 /// Prompts to texts.
@@ -287,6 +349,16 @@ pub trait Likelihood: Send + Sync {
 mod tests {
     use super::*;
 
+    #[test]
+    fn control_tokens_have_forms() {
+        let found = |text: &'static str| controls(text).map(|range| &text[range]).collect::<Vec<_>>();
+        let all = "<|im_end|></s>[INST]<<SYS>> [/INST]<</SYS>> <start_of_turn><|a_b|>";
+        let want = ["<|im_end|>", "</s>", "[INST]", "<<SYS>>", "[/INST]", "<</SYS>>", "<start_of_turn>", "<|a_b|>"];
+        assert_eq!(found(all).into_iter().filter(|one| *one != "<SYS>" && *one != "</SYS>").collect::<Vec<_>>(), want);
+        assert_eq!(known_controls("<b>x</b> [TODO] </s><|x|><<SYS>>").count(), 3);
+        assert_eq!(found("a < b > c [1] [note] <a href=x> x[0] <|a b|> <|> <> [] <<<<"), Vec::<&str>::new());
+    }
+
     fn prompt() -> Prompt {
         let part = |text: &str, may_be_cut| Part { text: text.to_owned(), may_be_cut };
         let parts = vec![part("one two three\n", true), part("four five six\n", true), part("why now?", false)];
@@ -301,6 +373,7 @@ mod tests {
     fn passages_are_cut_from_the_last_and_the_question_never() {
         let text = |limit| prompt().fit(limit, words).map(|(prompt, _)| prompt.messages[1].text());
         assert_eq!([10, 9, 7, 4].map(|limit| prompt().fit(limit, words).unwrap().1), [0, 1, 1, 2]);
+        assert_eq!([10, 9, 7, 4].map(|limit| prompt().fit(limit, words).unwrap().0.left_out()), [0, 0, 1, 2]);
         assert_eq!(text(10).unwrap(), "one two three\nfour five six\nwhy now?");
         assert_eq!(text(9).unwrap(), "one two three\nfour five\nwhy now?");
         assert_eq!(text(7).unwrap(), "one two three\nwhy now?");

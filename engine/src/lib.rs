@@ -8,6 +8,7 @@ pub mod append;
 pub mod claims;
 pub mod clock;
 pub mod component;
+pub mod compute;
 pub mod connector;
 pub mod corpus;
 pub mod database;

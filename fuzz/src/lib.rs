@@ -3,15 +3,22 @@
 //!
 //! The bodies are files that the ordinary tests include too, and run on `seeds/` and on seeded
 //! mutations of them: those of the connectors, `connectors/src/fuzzing.rs`; `spec`, with the
-//! whole catalog, `pipelines/tests/all/fuzzing.rs`. Here the catalog is a small one, since the
-//! operators would take an hour to build with instrumentation.
+//! whole catalog, `pipelines/tests/all/fuzzing.rs`; `chunkers`, `operators/src/chunk/tests.rs`.
+//! Here the catalog is a small one, since the operators would take an hour to build with
+//! instrumentation. The chunkers need nothing of the other operators, so their files are included.
 
 mod catalog;
+#[path = "../../operators/src/chunk/mod.rs"]
+mod chunk;
+mod chunkers;
 mod readers;
 mod records;
 mod resume;
+#[path = "../../operators/src/sentences.rs"]
+mod sentences;
 mod spec;
 
+pub use chunkers::chunkers;
 pub use readers::{html, jsonl_rows, markdown, pdf};
 pub use records::{answer_record, turn_record};
 pub use resume::resume;

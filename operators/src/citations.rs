@@ -54,8 +54,10 @@ pub fn without(text: &str) -> String {
 /// What stands between the brackets that a text begins with, if it is numbers.
 fn numbers(text: &str) -> Option<&str> {
     let inner = text.strip_prefix('[')?;
-    let inner = &inner[..inner.find(']')?];
-    let only = inner.chars().all(|c| c.is_ascii_digit() || ",; ".contains(c)) && inner.len() < 40;
+    // No further than numbers go: a text may be nothing but brackets.
+    let end = inner.find(|c: char| !(c.is_ascii_digit() || ",; ".contains(c)))?;
+    let (inner, rest) = inner.split_at(end);
+    let only = rest.starts_with(']') && inner.len() < 40;
     (only && inner.chars().any(|c| c.is_ascii_digit())).then_some(inner)
 }
 
@@ -77,5 +79,8 @@ mod tests {
             assert_eq!(cited.removed, removed);
         }
         assert_eq!(without("Paris [1], Rome [2]."), "Paris, Rome.");
+        // As long as it would take to look for the end of each.
+        let brackets = "[".repeat(1_000_000);
+        assert_eq!(check(&brackets, 2).text, brackets);
     }
 }

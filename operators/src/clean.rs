@@ -85,6 +85,10 @@ impl Operator for Clean {
         }
         .boxed()
     }
+
+    fn weight(&self, call: &Call) -> usize {
+        call.weight() + call.weight_of_passages(usize::MAX)
+    }
 }
 
 /// The passage with its text cleaned; its content hash is the cleaned text's.

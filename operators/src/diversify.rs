@@ -125,6 +125,12 @@ impl Operator for Diversify {
         }
         .boxed()
     }
+
+    fn weight(&self, call: &Call) -> usize {
+        let candidates = call.hits(0).map_or(0, |hits| hits.hits.len().min(self.config.depth));
+        let products = candidates * candidates.min(self.config.top) * self.embedder.dimension() / 64;
+        call.weight() + call.weight_of_passages(self.config.depth) + products
+    }
 }
 
 /// The first `top` by marginal relevance.

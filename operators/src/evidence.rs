@@ -117,6 +117,10 @@ impl Operator for Evidence {
         }
         .boxed()
     }
+
+    fn weight(&self, call: &Call) -> usize {
+        call.weight() + call.weight_of_passages(3)
+    }
 }
 
 /// What the lists' scores and their passages say.

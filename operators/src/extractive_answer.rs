@@ -148,7 +148,10 @@ impl Operator for ExtractiveAnswer {
         async move {
             let Hits { query, hits } = &**call.hits(0)?;
             let hits = &hits[..hits.len().min(self.config.passages)];
-            let sentences = sentences(hits);
+            let (sentences, left_out) = sentences(hits);
+            if left_out > 0 {
+                call.notes.add(format!("the passages have {left_out} sentences more than were looked at"));
+            }
             let (text, support) = if sentences.is_empty() {
                 (String::new(), None)
             } else if let Some(embedder) = &self.embedder {
@@ -175,6 +178,10 @@ impl Operator for ExtractiveAnswer {
         }
         .boxed()
     }
+
+    fn weight(&self, call: &Call) -> usize {
+        call.weight() + call.weight_of_passages(self.config.passages)
+    }
 }
 
 impl ExtractiveAnswer {
@@ -183,12 +190,13 @@ impl ExtractiveAnswer {
         let keys: Vec<blake3::Hash> = sentences.iter().map(|sentence| blake3::hash(sentence.text.as_bytes())).collect();
         let mut known: HashMap<blake3::Hash, Vector> = HashMap::new();
         let mut new: Vec<(blake3::Hash, String)> = Vec::new();
+        let mut asked: HashSet<blake3::Hash> = HashSet::new();
         {
             let mut seen = self.seen.lock();
             for (key, sentence) in keys.iter().zip(sentences) {
                 match seen.get(key) {
                     Some(vector) => drop(known.insert(*key, vector)),
-                    None if new.iter().any(|(other, _)| other == key) => {}
+                    None if !asked.insert(*key) => {}
                     None => new.push((*key, sentence.text.clone())),
                 }
             }
@@ -204,16 +212,21 @@ impl ExtractiveAnswer {
     }
 }
 
-/// The passages' sentences, once each. Headings and labels repeat the words of questions
-/// without answering them, so they stand in only where there is nothing else.
-fn sentences(hits: &[Hit]) -> Vec<Sentence> {
+/// Sentences that are looked at, at most: each may be a call to the model.
+const MOST_SENTENCES: usize = 1024;
+
+/// The passages' sentences, once each, and how many more there are than are looked at. Headings
+/// and labels repeat the words of questions without answering them, so they stand in only where
+/// there is nothing else.
+fn sentences(hits: &[Hit]) -> (Vec<Sentence>, usize) {
     let mut sentences: Vec<Sentence> = Vec::new();
+    let mut there: HashSet<blake3::Hash> = HashSet::new();
     for (passage, hit) in hits.iter().enumerate() {
         for (start, end) in sentence_ranges(&hit.chunk.text) {
             let text = plain(&hit.chunk.text[start..end]);
             let says_something = text.chars().filter(|c| c.is_alphanumeric()).count() >= LEAST_LETTERS;
             // Passages overlap; what was there before is cited there.
-            if says_something && !sentences.iter().any(|sentence| sentence.text == text) {
+            if says_something && there.insert(blake3::hash(text.as_bytes())) {
                 sentences.push(Sentence { passage, text });
             }
         }
@@ -225,7 +238,9 @@ fn sentences(hits: &[Hit]) -> Vec<Sentence> {
     if sentences.iter().any(is_whole) {
         sentences.retain(is_whole);
     }
-    sentences
+    let left_out = sentences.len().saturating_sub(MOST_SENTENCES);
+    sentences.truncate(MOST_SENTENCES);
+    (sentences, left_out)
 }
 
 /// One line, without the marks of lists, quotes and headings before it.
@@ -295,7 +310,7 @@ mod tests {
             chunk: Arc::new(Chunk::new("a".into(), "a".into(), "".into(), text.into())),
             score: 1.0,
         };
-        let texts = |hits: &[Hit]| sentences(hits).into_iter().map(|sentence| sentence.text).collect::<Vec<_>>();
+        let texts = |hits: &[Hit]| sentences(hits).0.into_iter().map(|sentence| sentence.text).collect::<Vec<_>>();
         assert_eq!(texts(&[hit("THE REPORTING OFFICER"), hit("A firm appoints one.")]), ["A firm appoints one."]);
         assert_eq!(texts(&[hit("THE REPORTING OFFICER")]), ["THE REPORTING OFFICER"]);
     }
@@ -310,7 +325,7 @@ mod tests {
             hit("a", "- A sentence that says a lot.\n\n42."),
             hit("b", "A sentence that says a lot. And one more here."),
         ];
-        let got: Vec<_> = sentences(&hits).into_iter().map(|sentence| (sentence.passage, sentence.text)).collect();
+        let got: Vec<_> = sentences(&hits).0.into_iter().map(|sentence| (sentence.passage, sentence.text)).collect();
         assert_eq!(got, [(0, "A sentence that says a lot.".into()), (1, "And one more here.".into())]);
     }
 

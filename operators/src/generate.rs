@@ -192,9 +192,11 @@ impl Operator for Generate {
             if let Some(most) = self.config.words {
                 text = span(text, most);
             }
-            let cited = citations::check(text, hits.len());
+            // Of passages that did not fit the model was given nothing.
+            let given = hits.len().saturating_sub(generation.left_out);
+            let cited = citations::check(text, given);
             for number in &cited.removed {
-                call.notes.add(format!("the answer cited [{number}], and there is no such passage"));
+                call.notes.add(format!("the answer cited [{number}], and no such passage was given"));
             }
             let text = cited.text.trim();
             let status = if self.says_idk(text) { Status::Idk } else { Status::Answered };
@@ -205,6 +207,10 @@ impl Operator for Generate {
             Ok(self.answer(query, text, status, hits, checks))
         }
         .boxed()
+    }
+
+    fn weight(&self, call: &Call) -> usize {
+        call.weight() + call.weight_of_passages(self.config.passages)
     }
 }
 

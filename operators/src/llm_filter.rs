@@ -176,6 +176,10 @@ impl Operator for LlmFilter {
         }
         .boxed()
     }
+
+    fn weight(&self, call: &Call) -> usize {
+        call.weight() + call.weight_of_passages(self.config.passages)
+    }
 }
 
 impl LlmFilter {
@@ -183,8 +187,8 @@ impl LlmFilter {
         // Futures of their own, so that none borrows what the stream moves.
         let asked = hits.iter().map(|hit| {
             let prompt = self.length.cut(&hit.chunk.text).map(|text| {
-                let passage = Filling::MayBeCut(vec![text.to_owned()]);
-                self.template.fill(&[("question", question.trim().into()), ("passage", passage)])
+                let passage = Filling::MayBeCut(vec![self.template.quoted(text).into_owned()]);
+                self.template.fill(&[("question", self.template.question(question)), ("passage", passage)])
             });
             let (generator, sampling) = (self.generator.clone(), self.config.sampling.over(self.generator.sampling()));
             async move { Ok::<_, InferenceError>(generator.generate(prompt?, sampling).await?.text) }.boxed()
@@ -204,17 +208,20 @@ impl LlmFilter {
     }
 
     async fn named(&self, call: &Call, question: &str, hits: &[Hit]) -> Result<Vec<Hit>, OperatorError> {
-        let passages = Filling::MayBeCut(numbered(hits, &self.length)?);
-        let prompt = self.template.fill(&[("question", question.trim().into()), ("passages", passages)]);
+        let passages = Filling::MayBeCut(numbered(hits, &self.length, &self.template)?);
+        let prompt = self.template.fill(&[("question", self.template.question(question)), ("passages", passages)]);
         let sampling = self.config.sampling.over(self.generator.sampling());
-        let (reply, seen) = match self.generator.generate(prompt, sampling).await {
-            Ok(generation) => (generation.text, hits.len().saturating_sub(generation.cut)),
+        let (reply, given, seen) = match self.generator.generate(prompt, sampling).await {
+            Ok(generation) => {
+                let given = hits.len().saturating_sub(generation.left_out);
+                (generation.text, given, hits.len().saturating_sub(generation.cut))
+            }
             Err(error) => {
                 call.notes.add(format!("all passages were kept: they were not judged ({error})"));
                 return Ok(hits.to_vec());
             }
         };
-        Ok(match ids(&reply, hits.len()) {
+        Ok(match ids(&reply, given) {
             Some(ids) if !ids.is_empty() => {
                 // What the model did not see whole it has not judged.
                 if seen < hits.len() {

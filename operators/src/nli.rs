@@ -185,6 +185,10 @@ impl Operator for Nli {
         }
         .boxed()
     }
+
+    fn weight(&self, call: &Call) -> usize {
+        call.weight() + call.weight_of_passages(self.config.passages)
+    }
 }
 
 /// Each sentence's highest scores over the passages; `logits` is `[passages][sentences][classes]`.

@@ -150,6 +150,10 @@ impl Operator for MakePrompt {
         }
         .boxed()
     }
+
+    fn weight(&self, call: &Call) -> usize {
+        call.weight() + call.weight_of_passages(self.0.passages)
+    }
 }
 
 #[cfg(test)]

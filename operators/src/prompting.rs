@@ -72,7 +72,7 @@ pub(crate) struct Builder {
 impl Builder {
     /// The prompt for a question with these passages; passages may be cut, the rest may not.
     pub fn prompt(&self, turn: &Turn, searched: &str, hits: &[Hit]) -> Result<Prompt, InferenceError> {
-        let passages = numbered(&hits[..hits.len().min(self.passages)], &self.length)?;
+        let passages = numbered(&hits[..hits.len().min(self.passages)], &self.length, &self.template)?;
         let question = match self.question {
             Question::Searched => searched,
             Question::Asked => &turn.text,
@@ -81,7 +81,7 @@ impl Builder {
         let history =
             if lines.is_empty() { String::new() } else { format!("Conversation so far:\n{}", lines.join("\n")) };
         Ok(self.template.fill(&[
-            ("question", question.trim().into()),
+            ("question", self.template.question(question)),
             ("passages", Filling::MayBeCut(passages)),
             ("history", history.as_str().into()),
             ("idk", self.idk.as_str().into()),

@@ -15,7 +15,7 @@
 //! into a table for each id.
 
 use std::any::Any;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::hash::{BuildHasher, RandomState};
 use std::path::Path;
 use std::sync::Arc;
@@ -102,14 +102,20 @@ impl Operator for References {
                 call.notes.add(format!("the corpus has no `{id}`"));
             }
             let mut hits: Vec<Hit> = Vec::new();
+            let mut there: HashSet<Arc<str>> = HashSet::new();
             for chunk in chunks.into_iter().flat_map(|(_, found)| found) {
-                if hits.len() < self.0.top && hits.iter().all(|hit| hit.chunk.id != chunk.id) {
+                if hits.len() < self.0.top && there.insert(chunk.id.clone()) {
                     hits.push(Hit { chunk, score: 1.0 / (hits.len() + 1) as f32 });
                 }
             }
             Ok(Value::Hits(Arc::new(Hits { query, hits })))
         }
         .boxed()
+    }
+
+    fn weight(&self, call: &Call) -> usize {
+        let named = call.turn.extra.get(&self.0.field).and_then(Json::as_array).map_or(0, Vec::len);
+        call.weight() + 64 * named
     }
 }
 

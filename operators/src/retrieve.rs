@@ -8,7 +8,7 @@ use std::sync::Arc;
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use turnflow_engine::component::{
-    Ability, BuildError, Call, Check, CorpusRef, IndexDefinition, ModelUse, Models, Operator, OperatorConfig,
+    Ability, BuildError, Call, Check, CorpusRef, IndexDefinition, ModelUse, Models, Notes, Operator, OperatorConfig,
     OperatorError,
 };
 use turnflow_engine::record::{Hit, Hits, Value};
@@ -24,12 +24,16 @@ pub(crate) fn default_top() -> usize {
 pub(crate) trait Search: Send + Sync + 'static {
     /// The index as of an epoch.
     type Reader: Send + Sync + 'static;
+    /// What a search for these texts looks at, as [`Operator::weight`] counts it, but for the
+    /// texts themselves.
+    fn weight(&self, reader: &Self::Reader, texts: &[Arc<str>]) -> usize;
     /// The best passages for each of the texts, at most `top` a text.
     fn search(
         &self,
         reader: &Self::Reader,
         texts: Vec<String>,
         top: usize,
+        notes: &Notes,
     ) -> impl Future<Output = Result<Vec<Vec<Hit>>, OperatorError>> + Send;
 }
 
@@ -49,10 +53,19 @@ impl<S: Search> Operator for Retriever<S> {
             let corpus = self.corpus.resolve(&call.turn, &call.published)?;
             let reader = corpus.index::<S::Reader>(&self.key)?;
             let texts = query.searches().iter().map(ToString::to_string).collect();
-            let lists = self.search.search(&reader, texts, self.top).await?;
+            let lists = self.search.search(&reader, texts, self.top, &call.notes).await?;
             Ok(Value::Hits(Arc::new(Hits { query, hits: merge(lists, self.top) })))
         }
         .boxed()
+    }
+
+    fn weight(&self, call: &Call) -> usize {
+        let of_index = || -> Result<usize, OperatorError> {
+            let corpus = self.corpus.resolve(&call.turn, &call.published)?;
+            let reader = corpus.index::<S::Reader>(&self.key)?;
+            Ok(self.search.weight(&reader, call.query(0)?.searches()))
+        };
+        call.weight().saturating_add(of_index().unwrap_or(0))
     }
 }
 

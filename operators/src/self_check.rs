@@ -31,6 +31,7 @@ use turnflow_engine::spec::from_tree;
 
 use crate::citations;
 use crate::models::embedder;
+use crate::shared_run::Runs;
 use crate::words::{is_function, key, lower, words};
 
 /// The table's entry.
@@ -172,6 +173,10 @@ impl Operator for SelfCheck {
         }
         .boxed()
     }
+
+    fn weight(&self, call: &Call) -> usize {
+        call.weight() + call.weight_of_passages(usize::MAX)
+    }
 }
 
 impl SelfCheck {
@@ -243,18 +248,13 @@ fn numbers(text: &str) -> Vec<String> {
 fn longest_span(text: &str, passages: &[&str]) -> (String, usize) {
     let said = words(text);
     let lowered: Vec<String> = said.iter().map(|word| lower(word.text)).collect();
+    let runs = Runs::of(&lowered);
     let (mut most, mut end) = (0, 0);
     for passage in passages {
-        // Lengths of the runs that end at each word of the text and the passage's last word.
-        let mut runs = vec![0; lowered.len() + 1];
-        for word in words(passage) {
-            let word = lower(word.text);
-            for at in (0..lowered.len()).rev() {
-                runs[at + 1] = if lowered[at] == word { runs[at] + 1 } else { 0 };
-                if runs[at + 1] > most {
-                    (most, end) = (runs[at + 1], at + 1);
-                }
-            }
+        let there: Vec<String> = words(passage).iter().map(|word| lower(word.text)).collect();
+        let found = runs.longest(there.iter().map(String::as_str));
+        if found.1 > most {
+            (end, most) = found;
         }
     }
     match most {

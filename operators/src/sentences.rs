@@ -8,13 +8,16 @@ const ABBREVIATIONS: &[&str] = &[
     "ltd.", "co.", "approx.", "dept.", "u.s.",
 ];
 
+/// Blanks, quotation marks and brackets behind a full stop, at most; more end the paragraph.
+const TRAIL: usize = 32;
+
 /// Byte ranges of the sentences, blanks around them left out. Boundaries are Unicode's
 /// (UAX 29); paragraphs, list items and headings end sentences; lines that are only wrapped,
-/// common abbreviations and enumerators do not.
+/// common abbreviations and enumerators do not. Linear in the text.
 pub fn sentence_ranges(text: &str) -> Vec<(usize, usize)> {
     let mut ranges: Vec<(usize, usize)> = Vec::new();
     let mut joined = false;
-    let unwrapped = unwrap_lines(text);
+    let unwrapped = end_trails(unwrap_lines(text));
     for (at, piece) in unwrapped.split_sentence_bound_indices() {
         let trimmed = piece.trim();
         if trimmed.is_empty() {
@@ -44,6 +47,37 @@ fn unwrap_lines(text: &str) -> String {
         }
     }
     out
+}
+
+/// The text with line ends in the place of what is too much of a trail behind a full stop; of
+/// the same length in bytes. At each character of such a trail the segmentation looks for the
+/// next letter, to the end of the text if need be.
+fn end_trails(text: String) -> String {
+    let is_trail = |c: char| !c.is_alphanumeric() && !matches!(c, '.' | '?' | '!' | '\n');
+    let mut out: Option<String> = None;
+    let (mut copied, mut length, mut after_stop) = (0, 0, false);
+    for (at, c) in text.char_indices() {
+        match c {
+            '.' | '\u{2024}' | '\u{fe52}' | '\u{ff0e}' => (length, after_stop) = (0, true),
+            _ if after_stop && is_trail(c) => {
+                length += 1;
+                if length > TRAIL {
+                    let out = out.get_or_insert_with(|| String::with_capacity(text.len()));
+                    out.push_str(&text[copied..at]);
+                    out.extend(std::iter::repeat_n('\n', c.len_utf8()));
+                    copied = at + c.len_utf8();
+                }
+            }
+            _ => after_stop = false,
+        }
+    }
+    match out {
+        None => text,
+        Some(mut out) => {
+            out.push_str(&text[copied..]);
+            out
+        }
+    }
 }
 
 fn ends_block(line: &str) -> bool {
@@ -91,6 +125,18 @@ mod tests {
         ] {
             let got: Vec<&str> = sentence_ranges(text).into_iter().map(|(start, end)| &text[start..end]).collect();
             assert_eq!(got, want, "{text:?}");
+        }
+    }
+
+    /// Each of these is quadratic where every character looks for the next letter.
+    #[test]
+    fn long_trails_behind_full_stops_are_read_once() {
+        for trail in [")", " ", "\"", "」", "] "] {
+            let text = format!("One.{}Two. Three", trail.repeat(300_000));
+            let ranges = sentence_ranges(&text);
+            let last: Vec<&str> = ranges[ranges.len() - 2..].iter().map(|(start, end)| &text[*start..*end]).collect();
+            assert!(text[ranges[0].0..ranges[0].1].starts_with("One."));
+            assert_eq!(last, ["Two.", "Three"], "{trail:?}");
         }
     }
 }

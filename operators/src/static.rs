@@ -24,7 +24,7 @@ use futures::FutureExt;
 use futures::future::BoxFuture;
 use serde::Deserialize;
 use turnflow_engine::component::{
-    Ability, BuildError, CorpusRef, Delta, Index, IndexDefinition, IndexError, InputPort, Inventory, Models,
+    Ability, BuildError, CorpusRef, Delta, Index, IndexDefinition, IndexError, InputPort, Inventory, Models, Notes,
     OperatorError, OperatorKind,
 };
 use turnflow_engine::document::Chunk;
@@ -86,11 +86,16 @@ pub(crate) struct Static;
 impl Search for Static {
     type Reader = StaticReader;
 
+    fn weight(&self, reader: &StaticReader, texts: &[Arc<str>]) -> usize {
+        reader.rows.len() * reader.words.dimension() / 64 * texts.len()
+    }
+
     async fn search(
         &self,
         reader: &StaticReader,
         texts: Vec<String>,
         top: usize,
+        _: &Notes,
     ) -> Result<Vec<Vec<Hit>>, OperatorError> {
         Ok(texts.iter().map(|text| reader.search(text, top)).collect())
     }

@@ -5,13 +5,21 @@
 //! operator fills; any other brace stands for itself. Lines of one operator's places may be cut
 //! when a prompt is too long for its model (passages); the rest never is.
 
+use std::borrow::Cow;
+
 use turnflow_engine::component::{BuildError, Check};
 use turnflow_engine::language::{ChatRole, Message, Part, Prompt};
 use turnflow_engine::spec::FilePath;
 
+use crate::quote;
+
 /// A prompt with places.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Template(Vec<(ChatRole, Vec<Piece>)>);
+pub struct Template {
+    messages: Vec<(ChatRole, Vec<Piece>)>,
+    /// What its lines begin with.
+    labels: Vec<String>,
+}
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Piece {
@@ -92,7 +100,15 @@ impl Template {
         }
         match known.first() {
             Some(first) if !places().any(|place| place == *first) => Err(TemplateError::Lacks(first)),
-            _ => Ok(Self(messages)),
+            _ => {
+                let pieces = messages.iter().flat_map(|(_, pieces)| pieces);
+                let texts = pieces.filter_map(|piece| match piece {
+                    Piece::Text(text) => Some(text.as_str()),
+                    Piece::Place(_) => None,
+                });
+                let labels = quote::labels(texts);
+                Ok(Self { messages, labels })
+            }
         }
     }
 
@@ -113,6 +129,17 @@ impl Template {
         if let Some(Err(error)) = check.text(field, file).map(|text| Self::parse(&text, known)) {
             check.error("bad-prompt", field, format!("`{}`: {error}", file.written));
         }
+    }
+
+    /// A text that others wrote (a passage, an answer), with what would pass for this prompt's own
+    /// lines set off.
+    pub fn quoted<'t>(&self, text: &'t str) -> Cow<'t, str> {
+        quote::quoted(text, &self.labels, true)
+    }
+
+    /// The same for a question: its first line stands where the prompt has it.
+    pub fn question(&self, text: &str) -> Filling {
+        Filling::Fixed(quote::quoted(text.trim(), &self.labels, false).into_owned())
     }
 
     /// The prompt; places that are not filled are left out.
@@ -142,7 +169,7 @@ impl Template {
             }
             Message { role: *role, parts }
         };
-        Prompt { messages: self.0.iter().map(message).collect() }
+        Prompt { messages: self.messages.iter().map(message).collect() }
     }
 }
 

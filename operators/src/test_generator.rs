@@ -59,7 +59,8 @@ impl Generator for Scripted {
         let finish = if sampling.max_tokens == 1 { Finish::Length } else { Finish::Stop };
         let reply = (self.reply)(&prompt.plain());
         self.asked.lock().push((prompt, sampling));
-        async move { reply.map(|text| Generation { text, finish, prompt_tokens: 0, tokens: 0, cut: 0 }) }.boxed()
+        async move { reply.map(|text| Generation { text, finish, prompt_tokens: 0, tokens: 0, cut: 0, left_out: 0 }) }
+            .boxed()
     }
 
     fn count(&self, text: &str) -> usize {

@@ -103,33 +103,33 @@ impl Memo {
 
     /// The value of a key.
     pub fn get(&self, key: &Key) -> Option<Arc<[u8]>> {
-        let today = today();
-        let mut state = self.shared.state.lock();
-        let held = match state.young.get_mut(key) {
-            Some(held) => Some((held.value.clone(), std::mem::replace(&mut held.day, today))),
-            None => match state.unwritten.get(key) {
-                Some(value) => Some((value.clone(), today)),
-                None => {
-                    let held = state.old.remove(key).map(|held| (held.value, held.day));
-                    let held = held.or_else(|| self.shared.store.as_ref()?.get(key));
-                    if let Some((value, _)) = &held {
-                        state.put(*key, value.clone(), today);
-                    }
-                    held
-                }
-            },
-        };
-        let found = held.map(|(value, day)| {
-            if day != today && self.writer.is_some() {
-                state.asked.insert(*key);
-            }
-            value
-        });
-        match found {
-            Some(_) => state.counts.0 += 1,
-            None => state.counts.1 += 1,
+        match self.shared.in_memory(key) {
+            Some(value) => Some(value),
+            None => self.shared.stored(key),
         }
-        found
+    }
+
+    /// The values of keys. What is not in memory is read from the file on a thread for that, so
+    /// this may be awaited on a worker.
+    async fn values(&self, keys: &[Key]) -> Vec<Option<Arc<[u8]>>> {
+        let mut values: Vec<Option<Arc<[u8]>>> = keys.iter().map(|key| self.shared.in_memory(key)).collect();
+        let places: Vec<usize> = (0..keys.len()).filter(|&at| values[at].is_none()).collect();
+        if places.is_empty() {
+            return values;
+        }
+        let read = match tokio::runtime::Handle::try_current().ok().filter(|_| self.shared.store.is_some()) {
+            Some(handle) => {
+                let (shared, keys) = (self.shared.clone(), places.iter().map(|&at| keys[at]).collect::<Vec<_>>());
+                let read = move || keys.iter().map(|key| shared.stored(key)).collect::<Vec<_>>();
+                // What cannot be read is computed.
+                handle.spawn_blocking(read).await.unwrap_or_default()
+            }
+            None => places.iter().map(|&at| self.shared.stored(&keys[at])).collect(),
+        };
+        for (at, value) in places.into_iter().zip(read) {
+            values[at] = value;
+        }
+        values
     }
 
     /// Remembers a value, and gives what is remembered: if two ask for the same at once, the
@@ -229,10 +229,12 @@ impl Memo {
         T: Clone,
         F: Future<Output = Result<Vec<T>, InferenceError>>,
     {
-        let mut found: Vec<Option<T>> = keys.iter().map(|key| decode(&self.get(key)?)).collect();
+        let values = self.values(keys).await;
+        let mut found: Vec<Option<T>> = values.into_iter().map(|value| decode(&value?)).collect();
         let mut missing: Vec<usize> = Vec::new();
+        let mut wanted: HashMap<Key, Option<T>> = HashMap::new();
         for (at, key) in keys.iter().enumerate() {
-            if found[at].is_none() && !missing.iter().any(|&other| keys[other] == *key) {
+            if found[at].is_none() && wanted.insert(*key, None).is_none() {
                 missing.push(at);
             }
         }
@@ -240,11 +242,11 @@ impl Memo {
             let values = compute(missing.clone()).await?;
             for (at, value) in missing.into_iter().zip(values) {
                 let stored = self.put(keys[at], encode(&value));
-                let value = decode(&stored).unwrap_or(value);
-                for (other, key) in keys.iter().enumerate() {
-                    if *key == keys[at] && found[other].is_none() {
-                        found[other] = Some(value.clone());
-                    }
+                wanted.insert(keys[at], Some(decode(&stored).unwrap_or(value)));
+            }
+            for (at, key) in keys.iter().enumerate().filter(|(_, key)| wanted.contains_key(*key)) {
+                if found[at].is_none() {
+                    found[at] = wanted.get(key).cloned().flatten();
                 }
             }
         }
@@ -269,6 +271,48 @@ impl Drop for Memo {
 }
 
 impl Shared {
+    /// The value of a key that is held in memory.
+    fn in_memory(&self, key: &Key) -> Option<Arc<[u8]>> {
+        let today = today();
+        let mut state = self.state.lock();
+        let held = match state.young.get_mut(key) {
+            Some(held) => Some((held.value.clone(), std::mem::replace(&mut held.day, today))),
+            None => match state.unwritten.get(key) {
+                Some(value) => Some((value.clone(), today)),
+                None => state.old.remove(key).map(|held| {
+                    state.put(*key, held.value.clone(), today);
+                    (held.value, held.day)
+                }),
+            },
+        };
+        let (value, day) = held?;
+        state.counts.0 += 1;
+        self.ask(&mut state, key, day, today);
+        Some(value)
+    }
+
+    /// The value of a key that is not; no lock is held while the file is read.
+    fn stored(&self, key: &Key) -> Option<Arc<[u8]>> {
+        let held = self.store.as_ref().and_then(|store| store.get(key));
+        let today = today();
+        let mut state = self.state.lock();
+        let Some((value, day)) = held else {
+            state.counts.1 += 1;
+            return None;
+        };
+        state.counts.0 += 1;
+        state.put(*key, value.clone(), today);
+        self.ask(&mut state, key, day, today);
+        Some(value)
+    }
+
+    /// Notes that an output of another day was asked for.
+    fn ask(&self, state: &mut State, key: &Key, day: u32, today: u32) {
+        if day != today && self.store.is_some() {
+            state.asked.insert(*key);
+        }
+    }
+
     fn write(&self) {
         let Some(store) = &self.store else { return };
         loop {

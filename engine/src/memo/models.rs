@@ -11,7 +11,7 @@ use crate::inference::{
     Embedder, InferenceError, PairScorer, Role, SparseEmbedder, SparseVector, TokenEmbedder, TokenVectors, Urgency,
     Vector,
 };
-use crate::language::{Generation, Generator, Likelihood, Prompt, Sampling};
+use crate::language::{Generation, Generator, Likelihood, Prompt, Sampling, known_controls};
 
 impl Model {
     /// The model with its outputs for turns remembered.
@@ -204,7 +204,12 @@ impl Generator for Remembered<dyn Generator> {
         let (by, inner) = (self.by.clone(), self.inner.clone());
         async move {
             let parts = [serde_json::to_vec(&prompt), serde_json::to_vec(&sampling)].map(Result::unwrap_or_default);
-            let key = by.key(&[&parts[0], &parts[1]]);
+            // What looks like a control token was once given to the models as one.
+            let mut texts = prompt.messages.iter().flat_map(|message| &message.parts);
+            let key = match texts.any(|part| known_controls(&part.text).next().is_some()) {
+                true => by.key(&[&parts[0], &parts[1], b"control tokens are text"]),
+                false => by.key(&[&parts[0], &parts[1]]),
+            };
             let decode = |bytes: &[u8]| serde_json::from_slice::<Generation>(bytes).ok();
             let encode = |generation: &Generation| serde_json::to_vec(generation).unwrap_or_default();
             let compute = |_| async { Ok(vec![inner.generate(prompt, sampling).await?]) };

@@ -2,10 +2,12 @@
 //!
 //! A call that is ready at once (a search, a fusion) costs no more than the function. One
 //! that waits for a model continues off the worker, while the operator holds the turn's
-//! capability; its end wakes the worker. Turns finish in any order. What fails and may pass is
+//! capability; its end wakes the worker. One that has much to look at, as the operator says
+//! beforehand, is off the worker from the beginning (`compute.rs`). Turns finish in any order. What fails and may pass is
 //! tried again after a pause, off the worker as well.
 
 use std::collections::HashMap;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
@@ -20,6 +22,7 @@ use timely::dataflow::{Scope, StreamVec};
 
 use super::{RunningNode, TurnsShared, retry};
 use crate::component::{Call, Notes, Operator};
+use crate::compute::{MOST_ON_A_WORKER, apart};
 use crate::plan::Retries;
 use crate::record::{Failure, Item, Turn, Value};
 use crate::wake::WakeSlot;
@@ -93,6 +96,9 @@ pub(super) fn build<'s>(
                 let operator = operator.clone();
                 let sequence = turn.sequence;
                 let node = id.clone();
+                // A weight that cannot be told is left to the call, which is told why.
+                let weight = catch_unwind(AssertUnwindSafe(|| operator.weight(&call)));
+                let is_long = weight.is_ok_and(|weight| weight > MOST_ON_A_WORKER);
                 let mut future = Box::pin(async move {
                     let value = match retry::call(operator, call, retries).await {
                         Ok(value) => value,
@@ -100,7 +106,11 @@ pub(super) fn build<'s>(
                     };
                     Item { turn, value, notes: together(&node, &notes, new.take()) }
                 });
-                match future.poll_unpin(&mut Context::from_waker(Waker::noop())) {
+                let polled = match is_long {
+                    true => Poll::Pending,
+                    false => future.poll_unpin(&mut Context::from_waker(Waker::noop())),
+                };
+                match polled {
                     Poll::Ready(item) => {
                         shared.observe(&id, &item);
                         output.session(&capability).give(item);
@@ -109,7 +119,7 @@ pub(super) fn build<'s>(
                         running.insert(sequence, capability);
                         let (done, wake) = (done.clone(), wake.clone());
                         shared.handle.spawn(async move {
-                            let item = future.await;
+                            let item = if is_long { apart(future).await } else { future.await };
                             done.lock().push(item);
                             wake.wake();
                         });

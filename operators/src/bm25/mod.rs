@@ -1,7 +1,7 @@
 //! BM25: Queries → Hits, by an inverted index in tantivy.
 //!
 //! ```ron
-//! Bm25(input: "query", corpus: "docs", tokenizer: English, k1: 1.2, b: 0.75, top: 100)
+//! Bm25(input: "query", corpus: "docs", tokenizer: English, k1: 1.2, b: 0.75, top: 100, max_terms: 1024)
 //! ```
 //!
 //! The score is Robertson and Zaragoza's (2009, section 3) with the idf that Lucene uses,
@@ -10,6 +10,9 @@
 //! are exact, so a score depends on the corpus as it is and not on how it came to be. Ties
 //! are ordered by passage id. A question is only ever cut into tokens: nothing in it is an
 //! operator.
+//!
+//! Of a question of more than `max_terms` different terms the first so many are looked for, and
+//! the answer's stamp says so.
 //!
 //! Cost: proportional to the postings of the question's terms.
 
@@ -22,11 +25,12 @@ mod open;
 mod score;
 mod writer;
 
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use serde::Deserialize;
 use turnflow_engine::component::{
-    BuildError, Check, CorpusRef, IndexDefinition, InputPort, Models, Operator, OperatorConfig, OperatorError,
+    BuildError, Check, CorpusRef, IndexDefinition, InputPort, Models, Notes, Operator, OperatorConfig, OperatorError,
     OperatorKind,
 };
 use turnflow_engine::record::{Hit, PortType};
@@ -68,6 +72,10 @@ pub struct Bm25Config {
     /// Passages to give, at most. Default 100.
     #[serde(default = "retrieve::default_top")]
     pub top: usize,
+    /// Different terms of a question that are looked for, at most, the first of them. Default
+    /// 1024.
+    #[serde(default = "default_max_terms")]
+    pub max_terms: usize,
 }
 
 fn default_k1() -> f32 {
@@ -76,12 +84,16 @@ fn default_k1() -> f32 {
 fn default_b() -> f32 {
     0.75
 }
+fn default_max_terms() -> usize {
+    1024
+}
 
 impl OperatorConfig for Bm25Config {
     fn validate(&self, check: &mut Check<'_>) {
         check.range("k1", self.k1, 0.0, 100.0);
         check.range("b", self.b, 0.0, 1.0);
         check.range("top", self.top, 1, 100_000);
+        check.range("max_terms", self.max_terms, 1, 1_000_000);
     }
 
     fn corpus(&self) -> Option<&CorpusRef> {
@@ -94,14 +106,14 @@ impl OperatorConfig for Bm25Config {
 
     fn explain(&self) -> String {
         format!(
-            "corpus: {}, tokenizer: {:?}, k1: {}, b: {}, top: {}",
-            self.corpus, self.tokenizer, self.k1, self.b, self.top
+            "corpus: {}, tokenizer: {:?}, k1: {}, b: {}, top: {}, max_terms: {}",
+            self.corpus, self.tokenizer, self.k1, self.b, self.top, self.max_terms
         )
     }
 
     fn build(&self, _: &Models) -> Result<Arc<dyn Operator>, BuildError> {
         let key = Bm25Definition { tokenizer: self.tokenizer }.key();
-        let search = Bm25 { tokenizer: self.tokenizer, k1: self.k1, b: self.b };
+        let search = Bm25 { tokenizer: self.tokenizer, k1: self.k1, b: self.b, max_terms: self.max_terms };
         Ok(Arc::new(Retriever { corpus: self.corpus.clone(), key, top: self.top, search }))
     }
 }
@@ -110,18 +122,69 @@ struct Bm25 {
     tokenizer: Tokenizer,
     k1: f32,
     b: f32,
+    max_terms: usize,
+}
+
+/// Keeps the first `most` different terms, and as often as they occur. Gives how many different
+/// ones there are.
+fn first_terms(terms: &mut Vec<String>, most: usize) -> usize {
+    let mut places: HashMap<String, usize> = HashMap::new();
+    terms.retain(|term| {
+        let place = match places.get(term) {
+            Some(place) => *place,
+            None => {
+                let place = places.len();
+                places.insert(term.clone(), place);
+                place
+            }
+        };
+        place < most
+    });
+    places.len()
 }
 
 impl Search for Bm25 {
     type Reader = Bm25Reader;
+
+    /// A term of a question is in some eighth of the passages, of which one takes as long as a
+    /// byte of text; and each passage is looked at for its score.
+    fn weight(&self, reader: &Bm25Reader, texts: &[Arc<str>]) -> usize {
+        let (passages, _) = reader.counted();
+        let terms = |text: &Arc<str>| (text.len() / 6 + 1).min(self.max_terms);
+        let terms: usize = texts.iter().map(terms).sum();
+        (passages as usize / 8).saturating_mul(terms + texts.len())
+    }
 
     async fn search(
         &self,
         reader: &Bm25Reader,
         texts: Vec<String>,
         top: usize,
+        notes: &Notes,
     ) -> Result<Vec<Vec<Hit>>, OperatorError> {
-        let search = |text: &String| Ok(reader.search(&self.tokenizer.terms(text), self.k1, self.b, top)?);
+        let search = |text: &String| {
+            let mut terms = self.tokenizer.terms(text);
+            let different = first_terms(&mut terms, self.max_terms);
+            if different > self.max_terms {
+                let most = self.max_terms;
+                notes.add(format!("the query has {different} terms, and the first {most} were looked for"));
+            }
+            Ok(reader.search(&terms, self.k1, self.b, top)?)
+        };
         texts.iter().map(search).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_first_terms_are_kept_as_often_as_they_occur() {
+        let words = |text: &str| text.split(' ').map(str::to_owned).collect::<Vec<_>>();
+        let mut terms = words("a b a c b d a");
+        assert_eq!(first_terms(&mut terms, 2), 4);
+        assert_eq!(terms, words("a b a b a"));
+        assert_eq!(first_terms(&mut terms, 2), 2);
     }
 }

@@ -4,6 +4,12 @@
 //! ```ron
 //! Headings(max_words: 200)
 //! ```
+//!
+//! A path has at most 480 characters, of which a heading takes at most 160. What is left out of
+//! a longer one is in its middle: the innermost heading is always there, and before the others
+//! goes the nearest to it. A heading that is too long for the path is text of its section too.
+//! Where there are no blanks, 32 bytes count as a word, and a block of more than 32 bytes for
+//! each of `max_words` is cut behind a line, a blank or a letter.
 
 use std::sync::Arc;
 
@@ -14,7 +20,8 @@ use turnflow_engine::document::{Chunk, Document, Markup};
 use turnflow_engine::inference::Tokenize;
 use turnflow_engine::spec::from_tree;
 
-use super::numbered;
+use super::cut::cut;
+use super::{TITLE, beginning, numbered, shortened, title};
 
 /// The table's entry.
 pub const KIND: ChunkerKind = ChunkerKind {
@@ -27,7 +34,8 @@ pub const KIND: ChunkerKind = ChunkerKind {
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct HeadingsConfig {
-    /// Sections of more words are cut between blocks (paragraphs, lists, code). Default 200.
+    /// Sections of more words are cut between blocks (paragraphs, lists, code), and blocks of more
+    /// than 32 bytes for each of these words within. Default 200.
     #[serde(default = "default_max_words")]
     pub max_words: usize,
 }
@@ -50,6 +58,12 @@ impl ChunkerConfig for HeadingsConfig {
     }
 }
 
+/// Bytes that count as a word where there are no blanks.
+const WORD: usize = 32;
+
+/// Characters of a heading in a path, at most.
+const HEADING: usize = 160;
+
 struct Headings {
     max_words: usize,
 }
@@ -62,28 +76,33 @@ struct Block<'a> {
 
 impl Chunker for Headings {
     fn chunk(&self, document: &Document) -> Vec<Chunk> {
+        let title = title(document);
         let blocks = match document.markup {
-            Markup::Markdown => blocks(&document.title, &document.text),
-            Markup::Plain => document
-                .text
-                .split("\n\n")
-                .map(|text| Block { path: document.title.clone(), text: text.trim() })
-                .filter(|block| !block.text.is_empty())
-                .collect(),
+            Markup::Markdown => blocks(&title, &document.text),
+            Markup::Plain => {
+                document.text.split("\n\n").map(|text| Block { path: title.clone(), text: text.trim() }).collect()
+            }
         };
+        let longest = self.max_words * WORD;
+        let parts = blocks.iter().flat_map(|block| {
+            let parts = cut(block.text, longest);
+            parts.into_iter().map(|(start, end)| (&block.path, &block.text[start..end]))
+        });
         let mut pieces: Vec<(Arc<str>, String)> = Vec::new();
         let mut words = 0;
-        for block in blocks {
-            let count = block.text.split_whitespace().count();
+        for (path, part) in parts {
+            let count = part.split_whitespace().count();
             match pieces.last_mut() {
-                Some((path, text)) if *path == block.path && words + count <= self.max_words => {
+                Some((last, text))
+                    if *last == *path && words + count <= self.max_words && text.len() + 2 + part.len() <= longest =>
+                {
                     text.push_str("\n\n");
-                    text.push_str(block.text);
+                    text.push_str(part);
                     words += count;
                 }
                 _ => {
                     words = count;
-                    pieces.push((block.path, block.text.to_owned()));
+                    pieces.push((path.clone(), part.to_owned()));
                 }
             }
         }
@@ -91,9 +110,18 @@ impl Chunker for Headings {
     }
 }
 
+/// A heading that blocks stand under.
+struct Heading<'a> {
+    level: HeadingLevel,
+    /// Its words, as many as a path takes.
+    name: String,
+    /// All of it as it is written, if that is more.
+    whole: Option<&'a str>,
+}
+
 fn blocks<'a>(title: &Arc<str>, text: &'a str) -> Vec<Block<'a>> {
     let mut blocks = Vec::new();
-    let mut above: Vec<(HeadingLevel, String)> = Vec::new();
+    let mut above: Vec<Heading<'a>> = Vec::new();
     let mut path = title.clone();
     let mut depth = 0_usize;
     let mut heading: Option<(HeadingLevel, String)> = None;
@@ -102,9 +130,15 @@ fn blocks<'a>(title: &Arc<str>, text: &'a str) -> Vec<Block<'a>> {
             Event::Start(Tag::Heading { level, .. }) if depth == 0 => heading = Some((level, String::new())),
             Event::End(TagEnd::Heading(_)) if heading.is_some() => {
                 if let Some((level, name)) = heading.take() {
-                    above.retain(|(other, _)| *other < level);
-                    above.push((level, name.trim().to_owned()));
+                    above.retain(|other| other.level < level);
+                    let name = name.trim();
+                    let kept = shortened(name, HEADING);
+                    let whole = (beginning(name, HEADING).len() < name.len()).then(|| text[range].trim());
+                    above.push(Heading { level, name: kept.to_string(), whole });
                     path = path_of(title, &above);
+                    blocks.extend(
+                        above.last().and_then(|last| last.whole).map(|text| Block { path: path.clone(), text }),
+                    );
                 }
             }
             Event::Text(words) | Event::Code(words) if heading.is_some() => {
@@ -129,18 +163,35 @@ fn blocks<'a>(title: &Arc<str>, text: &'a str) -> Vec<Block<'a>> {
     blocks
 }
 
-/// The document's title, then the headings, without saying a title twice.
-fn path_of(title: &str, above: &[(HeadingLevel, String)]) -> Arc<str> {
+/// The document's title, then the headings, without saying a title twice. Where that is too
+/// long, "…" stands in the place of the title and of the outermost headings.
+fn path_of(title: &str, above: &[Heading<'_>]) -> Arc<str> {
+    const BETWEEN: &str = " > ";
     let mut parts: Vec<&str> = Vec::new();
     if !title.is_empty() {
         parts.push(title);
     }
-    for (_, name) in above {
-        if !name.is_empty() && parts.last() != Some(&name.as_str()) {
-            parts.push(name);
+    for heading in above {
+        if !heading.name.is_empty() && parts.last() != Some(&heading.name.as_str()) {
+            parts.push(&heading.name);
         }
     }
-    parts.join(" > ").into()
+    let length = |part: &&str| part.chars().count();
+    if parts.iter().map(|part| length(part) + BETWEEN.len()).sum::<usize>() <= TITLE + BETWEEN.len() {
+        return parts.join(BETWEEN).into();
+    }
+    // There is room for "…" and what is between it and the rest.
+    let mut left = TITLE - 1;
+    let mut kept = 0;
+    for part in parts.iter().rev() {
+        match left.checked_sub(length(part) + BETWEEN.len()) {
+            Some(less) => left = less,
+            None => break,
+        }
+        kept += 1;
+    }
+    let inner = &parts[parts.len() - kept..];
+    if inner.is_empty() { shortened(title, TITLE) } else { format!("…{BETWEEN}{}", inner.join(BETWEEN)).into() }
 }
 
 #[cfg(test)]
@@ -163,6 +214,42 @@ mod tests {
                 ("Guide > Use", "- a\n- b"),
             ]
         );
+    }
+
+    fn chunks(text: &str) -> Vec<Chunk> {
+        let document = Document { id: "t".into(), title: "T".into(), text: text.into(), markup: Markup::Markdown };
+        HeadingsConfig { max_words: 200 }.build(None).chunk(&document)
+    }
+
+    #[test]
+    fn a_long_path_keeps_what_is_innermost() {
+        let long = "word ".repeat(100);
+        let outer: String = (1..=5).map(|level| format!("{} {level} {long}\n\n", "#".repeat(level))).collect();
+        let chunks = chunks(&format!("{outer}###### Innermost\n\nText.\n"));
+        let last = chunks.last().unwrap();
+        assert_eq!(&*last.text, "Text.");
+        assert!(last.title.starts_with("… > 4 word") && last.title.ends_with("… > Innermost"), "{}", last.title);
+        assert!(chunks.iter().all(|chunk| chunk.title.chars().count() <= TITLE));
+        // What the path leaves out of a heading is in its section.
+        assert_eq!(chunks.iter().map(|chunk| chunk.text.matches("word").count()).sum::<usize>(), 500);
+    }
+
+    /// 289 kB that were once made 2.8 GB: a long heading, and many short sections under it.
+    #[test]
+    fn paths_are_not_copied_without_end() {
+        let sections: String = (0..14_000).map(|n| format!("## {n}\n\nt\n")).collect();
+        let text = format!("# {}\n\n{sections}", "h".repeat(150_000));
+        let chunks = chunks(&text);
+        let bytes: usize = chunks.iter().map(|chunk| chunk.title.len() + chunk.text.len()).sum();
+        assert!(bytes < 16 * text.len(), "{bytes} bytes of {}", text.len());
+        assert!(chunks.iter().any(|chunk| chunk.title.ends_with(" > 13999")));
+    }
+
+    #[test]
+    fn blocks_without_blanks_are_cut() {
+        let chunks = chunks(&format!("# 山\n\n{}\n", "山の中に川がある。".repeat(1000)));
+        assert!(chunks.len() > 3 && chunks.iter().all(|chunk| chunk.text.len() <= 200 * WORD));
+        assert_eq!(chunks.iter().map(|chunk| chunk.text.len()).sum::<usize>(), 27_000);
     }
 
     #[test]

@@ -1,5 +1,11 @@
 //! Chunkers, one file each: pure functions from a document to its chunks.
+//!
+//! Whatever a document is, the chunks of one that is cut are bounded, and so is what they come
+//! to: titles, which every chunk repeats, are cut to [`TITLE`] characters, and what has no
+//! blanks, no sentences or no paragraphs is cut as well (`cut.rs`). So time and memory are
+//! linear in the document.
 
+mod cut;
 pub mod headings;
 pub mod sentences;
 pub mod tokens;
@@ -8,6 +14,59 @@ pub mod whole;
 use std::sync::Arc;
 
 use turnflow_engine::document::{Chunk, Document};
+
+/// Characters of a chunk's title, at most: each chunk of a document has it, and each index
+/// reads it with each of them.
+pub const TITLE: usize = 480;
+
+/// The beginning of a text, up to so many characters.
+fn beginning(text: &str, characters: usize) -> &str {
+    text.char_indices().nth(characters).map_or(text, |(end, _)| text[..end].trim_end())
+}
+
+/// A text of at most so many characters, with "…" in the place of what is left out.
+fn shortened(text: &str, characters: usize) -> Arc<str> {
+    let kept = beginning(text, characters);
+    if kept.len() == text.len() { text.into() } else { format!("{} …", beginning(text, characters - 2)).into() }
+}
+
+/// A document's title, as its chunks have it.
+fn title(document: &Document) -> Arc<str> {
+    match document.title.len() {
+        // Bytes are no fewer than characters.
+        0..=TITLE => document.title.clone(),
+        _ => shortened(&document.title, TITLE),
+    }
+}
+
+/// Bytes of blanks in a row, at most, in a text that is put together of windows.
+const BLANKS: usize = 128;
+
+/// The text with long runs of blanks shortened to one.
+pub(crate) fn squeezed(text: &str) -> Arc<str> {
+    let mut out: Option<String> = None;
+    let (mut copied, mut run) = (0, 0);
+    for (at, c) in text.char_indices().chain([(text.len(), 'x')]) {
+        if c.is_whitespace() {
+            continue;
+        }
+        // `run` is where the last letter ended.
+        if at - run > BLANKS {
+            let out = out.get_or_insert_with(String::new);
+            out.push_str(&text[copied..run]);
+            out.push(if text[run..at].contains('\n') { '\n' } else { ' ' });
+            copied = at;
+        }
+        run = at + c.len_utf8();
+    }
+    match out {
+        None => text.into(),
+        Some(mut out) => {
+            out.push_str(&text[copied..]);
+            out.into()
+        }
+    }
+}
 
 /// Chunks of a document from titles and texts, numbered from 0.
 fn numbered(document: &Document, pieces: impl IntoIterator<Item = (Arc<str>, Arc<str>)>) -> Vec<Chunk> {
@@ -37,15 +96,4 @@ fn windows(units: usize, size: usize, overlap: usize) -> Vec<(usize, usize)> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn windows_cover_everything_and_overlap_as_told() {
-        assert_eq!(windows(0, 3, 1), []);
-        assert_eq!(windows(2, 3, 1), [(0, 2)]);
-        assert_eq!(windows(5, 3, 1), [(0, 3), (2, 5)]);
-        assert_eq!(windows(6, 3, 0), [(0, 3), (3, 6)]);
-        assert_eq!(windows(7, 3, 1), [(0, 3), (2, 5), (4, 7)]);
-    }
-}
+mod tests;

@@ -3,6 +3,9 @@
 //! ```ron
 //! Sentences(size: 5, overlap: 1)
 //! ```
+//!
+//! What goes on for more than 4,096 bytes without the end of a sentence is no sentence (a table,
+//! a log, base64): it is cut behind a line, a blank or a letter, and each part counts as one.
 
 use std::sync::Arc;
 
@@ -12,7 +15,8 @@ use turnflow_engine::document::{Chunk, Document};
 use turnflow_engine::inference::Tokenize;
 use turnflow_engine::spec::from_tree;
 
-use super::{numbered, windows};
+use super::cut::cut;
+use super::{numbered, squeezed, title, windows};
 use crate::sentences::sentence_ranges;
 
 /// The table's entry.
@@ -51,6 +55,9 @@ impl ChunkerConfig for SentencesConfig {
     }
 }
 
+/// Bytes of a sentence, at most.
+const LONGEST: usize = 4096;
+
 struct Sentences {
     size: usize,
     overlap: usize,
@@ -58,10 +65,16 @@ struct Sentences {
 
 impl Chunker for Sentences {
     fn chunk(&self, document: &Document) -> Vec<Chunk> {
-        let ranges = sentence_ranges(&document.text);
+        let sentences = sentence_ranges(&document.text);
+        let parts = |(start, end): (usize, usize)| {
+            let parts = cut(&document.text[start..end], LONGEST);
+            parts.into_iter().map(move |(from, to)| (start + from, start + to))
+        };
+        let ranges: Vec<(usize, usize)> = sentences.into_iter().flat_map(parts).collect();
+        let title = title(document);
         let pieces = windows(ranges.len(), self.size, self.overlap).into_iter().map(|(first, last)| {
             let piece = &document.text[ranges[first].0..ranges[last - 1].1];
-            (document.title.clone(), Arc::from(piece))
+            (title.clone(), squeezed(piece))
         });
         numbered(document, pieces)
     }
@@ -79,5 +92,14 @@ mod tests {
             Document { id: "d".into(), title: "".into(), text: "A b. C d. E f.".into(), markup: Markup::Plain };
         let texts: Vec<_> = chunker.chunk(&document).into_iter().map(|chunk| chunk.text.to_string()).collect();
         assert_eq!(texts, ["A b. C d.", "C d. E f."]);
+    }
+
+    #[test]
+    fn what_never_ends_is_cut() {
+        let chunker = SentencesConfig { size: 2, overlap: 1 }.build(None);
+        let text = "QUJD".repeat(10_000);
+        let document = Document { id: "d".into(), title: "".into(), text: text.into(), markup: Markup::Plain };
+        let lengths: Vec<usize> = chunker.chunk(&document).iter().map(|chunk| chunk.text.len()).collect();
+        assert!(lengths.len() == 9 && lengths.iter().all(|length| *length <= 2 * LONGEST), "{lengths:?}");
     }
 }

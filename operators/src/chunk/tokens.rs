@@ -5,8 +5,11 @@
 //! ```
 //!
 //! Sizes in published systems: 512 tokens with a stride of 100 (MTRAG, section 4.2), 150 with
-//! an overlap of 50 (PolyU group 15). Cuts fall between words where the tokenizer allows:
-//! a chunk never begins or ends within a word.
+//! an overlap of 50 (PolyU group 15). Cuts fall between words: a chunk that would begin or end
+//! within a word has all of it, as long as that is at most 16 tokens and 128 bytes. Where there
+//! are no such words (Chinese, Japanese, Thai, base64) cuts fall between tokens, and never
+//! within a letter and its marks. What no token stands for, and a token of more than 128
+//! bytes, counts as a token for each 128 bytes.
 
 use std::sync::Arc;
 
@@ -15,8 +18,10 @@ use turnflow_engine::component::{Check, Chunker, ChunkerConfig, ChunkerKind};
 use turnflow_engine::document::{Chunk, Document};
 use turnflow_engine::inference::Tokenize;
 use turnflow_engine::spec::from_tree;
+use unicode_segmentation::UnicodeSegmentation;
 
-use super::{numbered, windows};
+use super::cut::cut;
+use super::{numbered, squeezed, title, windows};
 
 /// The table's entry.
 pub const KIND: ChunkerKind = ChunkerKind {
@@ -67,18 +72,22 @@ struct Tokens {
     tokenizer: Option<Arc<dyn Tokenize>>,
 }
 
+/// Tokens of a word that is not cut, at most.
+const WORD_TOKENS: usize = 16;
+/// Bytes of a word that is not cut, and of a token, at most.
+const WORD_BYTES: usize = 128;
+
 impl Chunker for Tokens {
     fn chunk(&self, document: &Document) -> Vec<Chunk> {
         let text = &document.text;
         let offsets = self.tokenizer.as_ref().and_then(|tokenizer| tokenizer.offsets(text).ok());
         // Without tokens (the tokenizer refused the text), words stand in for them.
-        let offsets = offsets.unwrap_or_else(|| words(text));
-        let words = whole_words(text, &offsets);
-        let pieces = windows(offsets.len(), self.size, self.overlap).into_iter().filter_map(|(first, last)| {
-            let start = words[first].0;
-            let end = words[last - 1].1;
-            let piece = text.get(start..end)?.trim();
-            (!piece.is_empty()).then(|| (document.title.clone(), Arc::from(piece)))
+        let units = units(text, &offsets.unwrap_or_else(|| words(text)));
+        let spans = spans(text, &units);
+        let title = title(document);
+        let pieces = windows(units.len(), self.size, self.overlap).into_iter().filter_map(|(first, last)| {
+            let piece = text.get(spans[first].0..spans[last - 1].1)?.trim();
+            (!piece.is_empty()).then(|| (title.clone(), squeezed(piece)))
         });
         numbered(document, pieces)
     }
@@ -89,22 +98,89 @@ fn words(text: &str) -> Vec<(usize, usize)> {
     text.split_whitespace().map(|word| (start_of(word), start_of(word) + word.len())).collect()
 }
 
-/// For each token, the range of the blank-separated word that it is part of.
-fn whole_words(text: &str, tokens: &[(usize, usize)]) -> Vec<(usize, usize)> {
-    let words = words(text);
+/// The tokens in the order of the text, each of at least one character and of no more than
+/// [`WORD_BYTES`], with units of our own where there is text and no token.
+fn units(text: &str, tokens: &[(usize, usize)]) -> Vec<(usize, usize)> {
+    let mut units: Vec<(usize, usize)> = Vec::with_capacity(tokens.len());
+    let add = |units: &mut Vec<(usize, usize)>, start: usize, end: usize| match text.get(start..end) {
+        Some(part) if part.len() > WORD_BYTES => {
+            units.extend(cut(part, WORD_BYTES).into_iter().map(|(from, to)| (start + from, start + to)));
+        }
+        Some(part) if !part.trim().is_empty() => {
+            let start = start + (part.len() - part.trim_start().len());
+            units.push((start, start + part.trim().len()));
+        }
+        _ => {}
+    };
+    let mut done = 0;
+    for &(start, end) in tokens {
+        let (start, end) = (text.floor_char_boundary(start), text.ceil_char_boundary(end));
+        if start > done {
+            add(&mut units, done, start);
+        }
+        // Tokens that share a character are one unit each all the same: they are counted.
+        if start < end {
+            match start.max(done) < end {
+                true => add(&mut units, start.max(done), end),
+                false => units.push((start, end)),
+            }
+        }
+        done = done.max(end);
+    }
+    add(&mut units, done, text.len());
+    units
+}
+
+/// For each unit, the text that a chunk has which begins or ends with it: its word, or, within
+/// a long one, the whole letters that it is made of.
+fn spans(text: &str, units: &[(usize, usize)]) -> Vec<(usize, usize)> {
+    let mut spans = Vec::with_capacity(units.len());
+    let mut words = words(text).into_iter().peekable();
     let mut at = 0;
-    tokens
-        .iter()
-        .map(|&(start, end)| {
-            while at + 1 < words.len() && words[at].1 <= start {
-                at += 1;
+    while at < units.len() {
+        // Words without units of their own are passed over.
+        while words.next_if(|(_, end)| *end <= units[at].0).is_some() {}
+        let Some(&(from, to)) = words.peek() else {
+            spans.extend_from_slice(&units[at..]);
+            break;
+        };
+        let count = units[at..].iter().take_while(|(start, _)| *start < to).count().max(1);
+        let word = &units[at..at + count];
+        at += count;
+        if from <= word[0].0 && count <= WORD_TOKENS && to - from <= WORD_BYTES {
+            spans.extend(word.iter().map(|(_, end)| (from, to.max(*end))));
+        } else {
+            whole_letters(text, (from, to), word, &mut spans);
+        }
+    }
+    spans
+}
+
+/// Units of a long word, moved to the boundaries of grapheme clusters, or of parts of those
+/// that are longer than a word.
+fn whole_letters(text: &str, (from, to): (usize, usize), units: &[(usize, usize)], spans: &mut Vec<(usize, usize)>) {
+    let letters = text[from..to].grapheme_indices(true).flat_map(|(at, letter)| {
+        let parts = if letter.len() > WORD_BYTES { cut(letter, WORD_BYTES) } else { vec![(0, letter.len())] };
+        parts.into_iter().map(move |(start, end)| (from + at + start, from + at + end))
+    });
+    let mut letters = letters.peekable();
+    let mut letter = (from, from);
+    for &(start, end) in units {
+        while letter.1 <= start {
+            match letters.next() {
+                Some(next) => letter = next,
+                None => break,
             }
-            match words.get(at) {
-                Some(&(from, to)) if from <= start => (from, to.max(end)),
-                _ => (start, end),
+        }
+        let first = letter.0.min(start);
+        while letter.1 < end {
+            match letters.next_if(|next| next.0 < end) {
+                Some(next) => letter = next,
+                None => break,
             }
-        })
-        .collect()
+        }
+        spans.push((first, letter.1.max(end)));
+    }
 }
 
 #[cfg(test)]
@@ -120,6 +196,68 @@ mod tests {
             let halves = |(start, end): (usize, usize)| (start..end).step_by(2).map(move |at| (at, (at + 2).min(end)));
             Ok(words(text).into_iter().flat_map(halves).collect())
         }
+    }
+
+    /// Every letter is a token, as Chinese has it in most tokenizers.
+    struct Letters;
+    impl Tokenize for Letters {
+        fn offsets(&self, text: &str) -> Result<Vec<(usize, usize)>, InferenceError> {
+            Ok(text.char_indices().filter(|(_, c)| !c.is_whitespace()).map(|(at, c)| (at, at + c.len_utf8())).collect())
+        }
+    }
+
+    fn texts(tokenizer: Arc<dyn Tokenize>, text: &str) -> Vec<String> {
+        let chunker = TokensConfig { size: 8, overlap: 2, model: None }.build(Some(tokenizer));
+        let document = Document { id: "d".into(), title: "t".into(), text: text.into(), markup: Markup::Plain };
+        chunker.chunk(&document).into_iter().map(|chunk| chunk.text.to_string()).collect()
+    }
+
+    #[test]
+    fn texts_without_blanks_are_cut_between_letters() {
+        assert_eq!(
+            texts(Arc::new(Letters), "山の中に川がある。魚もいる。空は青い。"),
+            ["山の中に川がある", "ある。魚もいる。", "る。空は青い。"]
+        );
+        // Marks stay with their letters.
+        let thai = texts(Arc::new(Letters), "ที่นี่มีแม่น้ำและภูเขาสูง");
+        assert!(
+            thai.len() > 2 && thai.iter().all(|text| !text.starts_with(['\u{e35}', '\u{e48}', '\u{e49}'])),
+            "{thai:?}"
+        );
+        let family = texts(Arc::new(Letters), &"👨‍👩‍👧".repeat(20));
+        assert!(family.iter().all(|text| text.starts_with('👨') && text.ends_with('👧')), "{family:?}");
+    }
+
+    #[test]
+    fn base64_is_cut_whatever_its_tokens_are() {
+        /// As WordPiece has a word of more than 100 letters: one unknown token.
+        struct Unknown;
+        impl Tokenize for Unknown {
+            fn offsets(&self, text: &str) -> Result<Vec<(usize, usize)>, InferenceError> {
+                Ok(words(text))
+            }
+        }
+        let run = "QUJD".repeat(25_000);
+        for (tokenizer, most) in [(Arc::new(Pairs) as Arc<dyn Tokenize>, 16), (Arc::new(Unknown), 8 * WORD_BYTES)] {
+            let texts = texts(tokenizer, &format!("See {run} there"));
+            assert!(texts.iter().all(|text| text.len() <= most + 8), "{:?}", texts.iter().map(String::len).max());
+            let total: usize = texts.iter().map(String::len).sum();
+            assert!(total > run.len() && total < 2 * run.len(), "{total}");
+        }
+    }
+
+    #[test]
+    fn what_has_no_tokens_is_kept() {
+        struct Latin;
+        impl Tokenize for Latin {
+            fn offsets(&self, text: &str) -> Result<Vec<(usize, usize)>, InferenceError> {
+                Ok(words(text).into_iter().filter(|(start, end)| text[*start..*end].is_ascii()).collect())
+            }
+        }
+        assert_eq!(texts(Arc::new(Latin), "日本 one 語"), ["日本 one 語"]);
+        assert_eq!(texts(Arc::new(Latin), &"日本".repeat(1000)).concat().len() / 6000, 1);
+        let blanks = texts(Arc::new(Latin), &format!("one{}two", " ".repeat(100_000)));
+        assert!(blanks.len() == 1 && blanks[0].len() < 200, "{}", blanks[0].len());
     }
 
     #[test]

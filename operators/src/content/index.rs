@@ -371,6 +371,13 @@ pub(crate) struct BlockReader<V, D> {
     contents: Arc<Contents<V>>,
 }
 
+impl<V, D> BlockReader<V, D> {
+    /// Passages.
+    pub fn passages(&self) -> usize {
+        self.blocks.iter().map(|block| block.rows.len()).sum()
+    }
+}
+
 impl<V: Clone, D> BlockReader<V, D> {
     /// A passage's encoding; by its content, so it is right in whatever epoch it is asked for.
     pub fn encoding(&self, chunk: &Chunk) -> Option<V> {

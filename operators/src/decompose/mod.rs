@@ -117,7 +117,7 @@ impl Operator for Decompose {
             let mut parts = None;
             if let Some((model, template)) = &self.model {
                 let most = self.config.most.to_string();
-                let places = [("question", query.text.trim().into()), ("most", most.as_str().into())];
+                let places = [("question", template.question(&query.text)), ("most", most.as_str().into())];
                 let sampling = self.config.sampling.over(model.sampling());
                 match model.generate(template.fill(&places), sampling).await {
                     Ok(generation) => {
@@ -131,7 +131,7 @@ impl Operator for Decompose {
                     }
                 }
             }
-            let mut parts = parts.unwrap_or_else(|| rules::parts(&query.text));
+            let mut parts = parts.unwrap_or_else(|| rules::parts(&query.text, self.config.most));
             parts.truncate(self.config.most);
             if parts.len() < 2 {
                 parts.clear();

@@ -31,11 +31,12 @@ static CLAUSE: LazyLock<Option<Regex>> = LazyLock::new(|| {
     Regex::new(pattern).ok()
 });
 
-/// The parts of a question, in order; one if it is simple.
-pub(super) fn parts(question: &str) -> Vec<String> {
+/// The parts of a question, in order, at least `most` of them if there are so many; one if it is
+/// simple. No more sentences are looked at than can come to that: each is read with all before.
+pub(super) fn parts(question: &str, most: usize) -> Vec<String> {
     let question = question.trim();
     let mut parts: Vec<String> = Vec::new();
-    for sentence in sentences(question) {
+    for sentence in sentences(question, 2 * most) {
         // What came before is what "it" refers to.
         let before: Vec<Said<'_>> = parts.iter().map(|part| Said { user: true, text: part }).collect();
         let rules = Rules { few: 0, many: 0, ..Rules::default() };
@@ -54,14 +55,17 @@ pub(super) fn parts(question: &str) -> Vec<String> {
     once
 }
 
-/// Questions that stand side by side.
-fn sentences(text: &str) -> Vec<String> {
+/// Questions that stand side by side; of more than `most`, the first.
+fn sentences(text: &str, most: usize) -> Vec<String> {
     let ends = text.match_indices('?').map(|(at, mark)| at + mark.len());
     let mut sentences = Vec::new();
     let mut start = 0;
     for end in ends.chain([text.len()]) {
         let sentence = text[start..end].trim();
         start = end;
+        if sentences.len() >= most {
+            break;
+        }
         if !sentence.chars().any(char::is_alphanumeric) {
             continue;
         }
@@ -70,6 +74,9 @@ fn sentences(text: &str) -> Vec<String> {
             let (Some(all), Some(next)) = (found.get(0), found.name("next")) else { break };
             // "What and where" is no question yet.
             if rest[..all.start()].split_whitespace().count() < 2 {
+                break;
+            }
+            if sentences.len() >= most {
                 break;
             }
             sentences.push(rest[..all.start()].to_owned());
@@ -121,7 +128,7 @@ mod tests {
                 vec!["the actor who played Iron Man", "Who is the wife of the actor who played Iron Man?"],
             ),
         ] {
-            assert_eq!(parts(question), want, "{question}");
+            assert_eq!(parts(question, 8), want, "{question}");
         }
     }
 }

@@ -16,7 +16,9 @@ pub(crate) mod index;
 use std::sync::Arc;
 
 use serde::Deserialize;
-use turnflow_engine::component::{Ability, BuildError, CorpusRef, InputPort, Models, OperatorError, OperatorKind};
+use turnflow_engine::component::{
+    Ability, BuildError, CorpusRef, InputPort, Models, Notes, OperatorError, OperatorKind,
+};
 use turnflow_engine::inference::{Embedder, Role, Urgency};
 use turnflow_engine::record::{Hit, PortType};
 use turnflow_engine::spec::from_tree;
@@ -73,11 +75,16 @@ pub(crate) struct Dense(Arc<dyn Embedder>);
 impl Search for Dense {
     type Reader = DenseReader;
 
+    fn weight(&self, reader: &DenseReader, texts: &[Arc<str>]) -> usize {
+        reader.passages() * self.0.dimension() / 64 * texts.len()
+    }
+
     async fn search(
         &self,
         reader: &DenseReader,
         texts: Vec<String>,
         top: usize,
+        _: &Notes,
     ) -> Result<Vec<Vec<Hit>>, OperatorError> {
         let vectors = self.0.embed(texts, Role::Query, Urgency::Turn).await?;
         Ok(vectors.iter().map(|vector| search(reader, vector, top)).collect())

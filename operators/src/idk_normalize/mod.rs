@@ -188,7 +188,8 @@ impl Operator for IdkNormalize {
                 }
             }
             if let (Verdict::Undecided, Some((judge, template))) = (verdict, &self.judge) {
-                let places = [("question", answer.query.text.trim().into()), ("answer", answer.text.trim().into())];
+                let said = template.quoted(answer.text.trim());
+                let places = [("question", template.question(&answer.query.text)), ("answer", (&*said).into())];
                 let sampling = self.config.sampling.over(judge.sampling());
                 let said = judge.generate(template.fill(&places), sampling).await;
                 match said.map(|generation| label(&generation.text)) {

@@ -1,5 +1,6 @@
 //! Inference back ends, one module each.
 
+mod control;
 pub mod cross_encoder;
 pub mod onnx;
 pub mod onnx_decoder;

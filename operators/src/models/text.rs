@@ -6,6 +6,7 @@ use ndarray::Array2;
 use ort::session::{Session, SessionInputValue};
 use ort::value::Tensor;
 use tokenizers::{EncodeInput, Encoding, Tokenizer, TruncationParams};
+use turnflow_engine::compute::MOST_ON_A_WORKER;
 use turnflow_engine::inference::{InferenceError, Role};
 
 use super::runtime::{Device, Tokens};
@@ -13,10 +14,16 @@ use super::runtime::{Device, Tokens};
 /// Above so many texts tokenizing is kept off the threads that turns run on.
 const FEW: usize = 8;
 
+/// Bytes of a token, at most, as far as a text is read: what is behind as many of them as a model
+/// takes tokens is cut away in any case, and need not be tokenized first.
+const TOKEN: usize = 64;
+
 /// Texts to tokens, cut to a model's length.
 #[derive(Clone)]
 pub(crate) struct Texts {
     tokenizer: Arc<Tokenizer>,
+    /// Bytes of a text that are read.
+    most: usize,
     query_prefix: Arc<str>,
     passage_prefix: Arc<str>,
 }
@@ -34,6 +41,7 @@ impl Texts {
         tokenizer.with_truncation(Some(truncation)).map_err(|error| InferenceError::Tokenizer(error.to_string()))?;
         Ok(Self {
             tokenizer: Arc::new(tokenizer),
+            most: max_tokens.saturating_mul(TOKEN),
             query_prefix: query_prefix.into(),
             passage_prefix: passage_prefix.into(),
         })
@@ -50,8 +58,10 @@ impl Texts {
             Role::Query => self.query_prefix.clone(),
             Role::Passage => self.passage_prefix.clone(),
         };
-        let texts = texts.into_iter().map(move |text| format!("{prefix}{text}"));
-        self.run(texts.collect::<Vec<String>>(), input).await
+        let texts = texts.into_iter().map(|text| format!("{prefix}{}", self.read(&text)));
+        let texts = texts.collect::<Vec<String>>();
+        let bytes = texts.iter().map(String::len).sum();
+        self.run(texts, bytes, input).await
     }
 
     /// Makes an input of each pair's tokens.
@@ -60,16 +70,25 @@ impl Texts {
         pairs: Vec<(String, String)>,
         input: fn(&Encoding) -> T,
     ) -> Result<Vec<T>, InferenceError> {
-        self.run(pairs, input).await
+        let read = |text: String| if text.len() > self.most { self.read(&text).to_owned() } else { text };
+        let pairs: Vec<(String, String)> =
+            pairs.into_iter().map(|(first, second)| (read(first), read(second))).collect();
+        let bytes = pairs.iter().map(|(first, second)| first.len() + second.len()).sum();
+        self.run(pairs, bytes, input).await
     }
 
-    async fn run<S, T>(&self, texts: Vec<S>, input: fn(&Encoding) -> T) -> Result<Vec<T>, InferenceError>
+    /// The beginning of a text that a model can take at all.
+    fn read<'t>(&self, text: &'t str) -> &'t str {
+        &text[..text.floor_char_boundary(self.most)]
+    }
+
+    async fn run<S, T>(&self, texts: Vec<S>, bytes: usize, input: fn(&Encoding) -> T) -> Result<Vec<T>, InferenceError>
     where
         S: Into<EncodeInput<'static>> + Send + 'static,
         T: Send + 'static,
     {
         let tokenizer = self.tokenizer.clone();
-        let many = texts.len() > FEW;
+        let many = texts.len() > FEW || bytes > MOST_ON_A_WORKER;
         let encode = move || -> Result<Vec<T>, InferenceError> {
             let each = |text: S| {
                 let encoding = tokenizer.encode_fast(text, true);
@@ -87,7 +106,7 @@ impl Texts {
 
     /// The tokens of one text, as a passage.
     pub fn passage(&self, text: &str) -> Result<Vec<u32>, InferenceError> {
-        let encoding = self.tokenizer.encode_fast(format!("{}{text}", self.passage_prefix), true);
+        let encoding = self.tokenizer.encode_fast(format!("{}{}", self.passage_prefix, self.read(text)), true);
         encoding
             .map(|encoding| encoding.get_ids().to_vec())
             .map_err(|error| InferenceError::Tokenizer(error.to_string()))

@@ -116,13 +116,7 @@ impl Operator for MultiVector {
             let asked = self.encoder.embed_tokens(texts, Role::Query, Urgency::Turn).await?;
             let (depth, top) = (self.config.depth, self.config.top);
             let lists = match candidates {
-                None => {
-                    // A pass over the corpus is long: off the threads that other turns run on.
-                    let search_all = move || asked.iter().map(|asked| search(&reader, asked, top)).collect::<Vec<_>>();
-                    tokio::task::spawn_blocking(search_all)
-                        .await
-                        .map_err(|error| OperatorError::Inference(failed(&error)))?
-                }
+                None => asked.iter().map(|asked| search(&reader, asked, top)).collect(),
                 Some(candidates) => {
                     let candidates = &candidates[..candidates.len().min(depth)];
                     let mut lists = Vec::new();
@@ -150,8 +144,17 @@ impl Operator for MultiVector {
         }
         .boxed()
     }
-}
 
-fn failed(error: &dyn std::fmt::Display) -> turnflow_engine::inference::InferenceError {
-    turnflow_engine::inference::InferenceError::Failed(error.to_string())
+    /// A passage has some hundred tokens, and a query some ten.
+    fn weight(&self, call: &Call) -> usize {
+        let passages = match call.inputs.first() {
+            Some(Value::Hits(hits)) => hits.hits.len().min(self.config.depth),
+            _ => {
+                let corpus = self.config.corpus.resolve(&call.turn, &call.published);
+                let reader = corpus.and_then(|corpus| corpus.index::<MultiVectorReader>(&self.key));
+                reader.map_or(0, |reader| reader.passages())
+            }
+        };
+        call.weight() + passages * 10 * self.encoder.dimension()
+    }
 }

@@ -264,6 +264,12 @@ impl Operator for RerankEnsemble {
         }
         .boxed()
     }
+
+    fn weight(&self, call: &Call) -> usize {
+        // The query is put beside each candidate, which is quick, and read no more than once.
+        let query = call.hits(0).map_or(0, |hits| hits.query.text.len() * hits.hits.len().min(self.config.depth));
+        call.weight() + call.weight_of_passages(self.config.depth) + query / 64
+    }
 }
 
 /// A score that is no number says nothing about the others either.

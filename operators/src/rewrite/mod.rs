@@ -202,7 +202,7 @@ impl Rewrite {
     fn prompt(&self, turn: &Turn) -> Prompt {
         let history = conversation(turn, self.config.history, self.config.characters).join("\n");
         self.template.fill(&[
-            ("question", turn.text.trim().into()),
+            ("question", self.template.question(&turn.text)),
             ("history", history.as_str().into()),
             ("examples", self.examples.as_str().into()),
         ])

@@ -1,6 +1,6 @@
 //! What a conversation has spoken of: entities, relations, and how much each word stands out.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use super::entities::{Entity, Kind, entities, run};
 use crate::words::{Word, is_capital, is_function, key, listed, lower, words};
@@ -44,6 +44,16 @@ pub struct Memory {
     pub entities: Vec<Entity>,
     /// `wife` → `Michelle Obama`.
     pub relations: HashMap<String, String>,
+    /// The newest entity of several words, by the [`key`] of its last.
+    by_head: HashMap<String, usize>,
+}
+
+/// Entities while a conversation is read: what is spoken of again leaves its place.
+#[derive(Default)]
+struct Spoken {
+    entities: Vec<Option<Entity>>,
+    /// Where each stands, letter case aside.
+    places: HashMap<String, usize>,
 }
 
 const RELATIONS: &str = "wife husband mother father son daughter brother sister partner boss founder ceo director author \
@@ -53,6 +63,7 @@ impl Memory {
     /// Reads a conversation, oldest first.
     pub fn of(history: &[Said<'_>], weights: Weights) -> Self {
         let mut memory = Self::default();
+        let mut spoken = Spoken::default();
         let turns = history.iter().filter(|said| said.user).count();
         let mut turn = 0;
         let mut asked_who = false;
@@ -75,35 +86,33 @@ impl Memory {
                 asked_who = matches!(first.as_deref(), Some("who" | "whose" | "who's"));
             }
             memory.relate(said.text);
-            for one in found {
-                memory.note(one);
+            found.into_iter().for_each(|one| spoken.note(one));
+        }
+        memory.entities = spoken.entities.into_iter().flatten().collect();
+        for (at, one) in memory.entities.iter().enumerate() {
+            let parts = words(&one.text);
+            if let [_, .., last] = parts.as_slice() {
+                memory.by_head.insert(key(last.text), at);
             }
         }
         memory
     }
 
     fn weigh(&mut self, text: &str, weight: f32, most: usize) {
-        let mut counted: Vec<String> = Vec::new();
+        if weight <= 0.0 {
+            return;
+        }
+        let mut counted: HashSet<String> = HashSet::new();
         for word in words(text).iter().filter(|word| !is_function(word.text)).take(most) {
             let key = key(word.text);
-            if weight <= 0.0 || counted.contains(&key) {
+            if !counted.insert(key.clone()) {
                 continue;
             }
             let order = self.terms.len();
-            let text = word.text.trim_end_matches("'s").trim_end_matches("’s").to_owned();
-            let term = self.terms.entry(key.clone()).or_insert(Term { text, weight: 0.0, order });
+            let text = || word.text.trim_end_matches("'s").trim_end_matches("’s").to_owned();
+            let term = self.terms.entry(key).or_insert_with(|| Term { text: text(), weight: 0.0, order });
             term.weight += weight;
-            counted.push(key);
         }
-    }
-
-    /// What is spoken of again is the newest again, and keeps the surest kind.
-    fn note(&mut self, one: Entity) {
-        let same = |other: &Entity| other.text.eq_ignore_ascii_case(&one.text);
-        let kept = self.entities.iter().position(same).map(|at| self.entities.remove(at));
-        let kind = kept.as_ref().map(|kept| kept.kind).filter(|kind| !matches!(kind, Kind::Name | Kind::Thing));
-        let name = one.name || kept.is_some_and(|kept| kept.name);
-        self.entities.push(Entity { kind: kind.unwrap_or(one.kind), name, ..one });
     }
 
     /// "his wife, Michelle Obama", "the founder is Ada Byron".
@@ -129,11 +138,16 @@ impl Memory {
         }
     }
 
-    /// Words that stand out most and are not in `said` (keys), at most `most`; ties go to what
-    /// was said first.
+    /// The newest of what was spoken of that ends with this word (by its key) and says more.
+    pub fn fuller(&self, head: &str) -> Option<&Entity> {
+        self.entities.get(*self.by_head.get(head)?)
+    }
+
+    /// Words that stand out most and are not in `said` (keys, in order), at most `most`; ties go
+    /// to what was said first.
     pub fn salient(&self, said: &[String], most: usize) -> Vec<&Term> {
-        let mut terms: Vec<&Term> =
-            self.terms.iter().filter(|(key, _)| !said.contains(key)).map(|(_, term)| term).collect();
+        let is_said = |key: &String| said.binary_search(key).is_ok();
+        let mut terms: Vec<&Term> = self.terms.iter().filter(|(key, _)| !is_said(key)).map(|(_, term)| term).collect();
         terms.sort_by(|a, b| b.weight.total_cmp(&a.weight).then(a.order.cmp(&b.order)));
         terms.truncate(most);
         terms.sort_by_key(|term| term.order);
@@ -146,6 +160,17 @@ impl Memory {
         let saying: Vec<&Word<'_>> = words.iter().filter(|word| !is_function(word.text)).collect();
         let of = |word: &&Word<'_>| self.terms.get(&key(word.text)).map_or(0.0, |term| term.weight);
         saying.iter().map(of).sum::<f32>() / saying.len().max(1) as f32
+    }
+}
+
+impl Spoken {
+    /// What is spoken of again is the newest again, and keeps the surest kind.
+    fn note(&mut self, one: Entity) {
+        let place = self.places.insert(one.text.to_ascii_lowercase(), self.entities.len());
+        let kept = place.and_then(|place| self.entities[place].take());
+        let kind = kept.as_ref().map(|kept| kept.kind).filter(|kind| !matches!(kind, Kind::Name | Kind::Thing));
+        let name = one.name || kept.is_some_and(|kept| kept.name);
+        self.entities.push(Some(Entity { kind: kind.unwrap_or(one.kind), name, ..one }));
     }
 }
 

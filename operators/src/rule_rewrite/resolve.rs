@@ -1,6 +1,9 @@
 //! A question made to stand on its own: references replaced, ellipses filled, and words
 //! added that stand out in what was said before.
 
+use std::cell::OnceCell;
+use std::collections::HashSet;
+
 use super::entities::{Entity, Kind, entities};
 use super::memory::{Memory, Said, Weights};
 use crate::words::{Word, is_capital, is_function, is_plural, is_year, key, listed, lower, words};
@@ -70,7 +73,7 @@ pub fn rewrite(history: &[Said<'_>], question: &str, rules: &Rules) -> Rewritten
     };
     let present = saying_keys(&words(&text));
     let added = memory.salient(&saying, most).into_iter().map(|term| term.text.as_str());
-    let added: Vec<&str> = added.filter(|word| !present.contains(&key(word))).collect();
+    let added: Vec<&str> = added.filter(|word| present.binary_search(&key(word)).is_err()).collect();
     let text = if added.is_empty() { text } else { format!("{} {}", text.trim_end(), added.join(" ")) };
     if resolved { Rewritten::Resolved(text) } else { Rewritten::Expanded(text) }
 }
@@ -128,10 +131,11 @@ fn fill(history: &[Said<'_>], about: &str) -> Option<String> {
 fn replace(question: &str, asked: &[Word<'_>], memory: &Memory) -> (String, bool) {
     let mut out = String::with_capacity(question.len());
     let (mut copied, mut replaced, mut left) = (0, 0, 0);
-    let mut named: Vec<String> = Vec::new();
+    let mut named: HashSet<String> = HashSet::new();
+    let resolver = Resolver { asked, memory, named: first_named(asked), antecedents: Default::default() };
     let mut at = 0;
     while at < asked.len() {
-        let (taken, with) = reference(asked, at, memory);
+        let (taken, with) = resolver.reference(at);
         match with {
             // Named once, it can be referred to.
             Some(with) if named.contains(&with) => {}
@@ -140,7 +144,7 @@ fn replace(question: &str, asked: &[Word<'_>], memory: &Memory) -> (String, bool
                 out.push_str(&with);
                 copied = asked[at + taken - 1].end;
                 replaced += 1;
-                named.push(with);
+                named.insert(with);
             }
             None => left += usize::from(taken > 0),
         }
@@ -150,45 +154,109 @@ fn replace(question: &str, asked: &[Word<'_>], memory: &Memory) -> (String, bool
     (out, replaced > 0 && left == 0)
 }
 
-/// How many words at `at` are a reference (0 for none), and what it stands for.
-fn reference(asked: &[Word<'_>], at: usize, memory: &Memory) -> (usize, Option<String>) {
-    let word = lower(asked[at].text);
-    let next = asked.get(at + 1);
-    let says = |word: Option<&Word<'_>>| word.is_some_and(|word| !is_function(word.text));
-    match word.as_str() {
-        "this" | "that" | "these" | "those" | "the" | "such" => {
-            // "that law": what has the same head and says more.
-            let Some(head) = next.filter(|next| says(Some(next)) && !is_capital(next.text)) else { return (0, None) };
-            if word == "the" && says(asked.get(at + 2)) {
-                return (0, None);
-            }
-            match fuller(memory, &key(head.text)).filter(|entity| word != "the" || entity.name) {
-                Some(entity) => (2, Some(entity.text.clone())),
-                None => (usize::from(word != "the" && word != "that"), None),
-            }
+/// What a pronoun can stand for.
+#[derive(Clone, Copy)]
+enum Pronoun {
+    Person,
+    There,
+    Several,
+    It,
+}
+
+impl Pronoun {
+    fn of(word: &str) -> Self {
+        match word {
+            "he" | "him" | "his" | "she" | "her" => Self::Person,
+            "there" => Self::There,
+            "they" | "them" | "their" => Self::Several,
+            _ => Self::It,
         }
-        "his" | "her" | "its" | "their" if says(next) => {
-            let relation = next.map(|next| lower(next.text)).unwrap_or_default();
-            if let Some(name) = memory.relations.get(&relation) {
-                return (2, Some(name.clone()));
+    }
+
+    fn fits(self, one: &Entity) -> bool {
+        match self {
+            Self::Person => one.name && matches!(one.kind, Kind::Person | Kind::Name),
+            Self::There => one.kind == Kind::Place,
+            Self::Several => one.plural || matches!(one.kind, Kind::Person | Kind::Organisation | Kind::Name),
+            Self::It => one.kind != Kind::Person && !one.plural,
+        }
+    }
+}
+
+/// A question with what its references stand for. What each kind of pronoun stands for is found
+/// once, since a question may have as many references as it has words.
+struct Resolver<'a> {
+    asked: &'a [Word<'a>],
+    memory: &'a Memory,
+    named: [usize; 2],
+    antecedents: [OnceCell<Option<&'a Entity>>; 4],
+}
+
+impl<'a> Resolver<'a> {
+    /// How many words at `at` are a reference (0 for none), and what it stands for.
+    fn reference(&self, at: usize) -> (usize, Option<String>) {
+        let (asked, memory) = (self.asked, self.memory);
+        let word = lower(asked[at].text);
+        let next = asked.get(at + 1);
+        let says = |word: Option<&Word<'_>>| word.is_some_and(|word| !is_function(word.text));
+        match word.as_str() {
+            "this" | "that" | "these" | "those" | "the" | "such" => {
+                // "that law": what has the same head and says more.
+                let Some(head) = next.filter(|next| says(Some(next)) && !is_capital(next.text)) else {
+                    return (0, None);
+                };
+                if word == "the" && says(asked.get(at + 2)) {
+                    return (0, None);
+                }
+                match memory.fuller(&key(head.text)).filter(|entity| word != "the" || entity.name) {
+                    Some(entity) => (2, Some(entity.text.clone())),
+                    None => (usize::from(word != "the" && word != "that"), None),
+                }
             }
-            let owner = if within(asked, at, word == "their") { None } else { antecedent(memory, &word) };
-            (1, owner.map(|one| format!("{}'s", one.text)))
-        }
-        "it" if of_nothing(asked, at) => (0, None),
-        "there" if next.is_some() || at > 0 && matches!(lower(asked[at - 1].text).as_str(), "is" | "are" | "was") => {
-            (0, None)
-        }
-        "it" | "they" | "them" | "he" | "him" | "she" | "her" | "there" => {
-            let plural = matches!(word.as_str(), "they" | "them");
-            // What stands before it in the question itself is what it refers to.
-            if within(asked, at, plural) {
-                return (0, None);
+            "his" | "her" | "its" | "their" if says(next) => {
+                let relation = next.map(|next| lower(next.text)).unwrap_or_default();
+                if let Some(name) = memory.relations.get(&relation) {
+                    return (2, Some(name.clone()));
+                }
+                let owner = if self.within(at, word == "their") { None } else { self.antecedent(&word) };
+                (1, owner.map(|one| format!("{}'s", one.text)))
             }
-            let place = if word == "there" { "in " } else { "" };
-            (1, antecedent(memory, &word).map(|one| format!("{place}{}", one.text)))
+            "it" if of_nothing(asked, at) => (0, None),
+            "there"
+                if next.is_some() || at > 0 && matches!(lower(asked[at - 1].text).as_str(), "is" | "are" | "was") =>
+            {
+                (0, None)
+            }
+            "it" | "they" | "them" | "he" | "him" | "she" | "her" | "there" => {
+                // What stands before it in the question itself is what it refers to.
+                if self.within(at, matches!(word.as_str(), "they" | "them")) {
+                    return (0, None);
+                }
+                let place = if word == "there" { "in " } else { "" };
+                (1, self.antecedent(&word).map(|one| format!("{place}{}", one.text)))
+            }
+            _ => (0, None),
         }
-        _ => (0, None),
+    }
+
+    /// Whether the question itself names something of this number before `at`.
+    fn within(&self, at: usize, plural: bool) -> bool {
+        self.named[usize::from(plural)] < at
+    }
+
+    /// What stands out most among what a pronoun can stand for; the newest of equals.
+    fn antecedent(&self, pronoun: &str) -> Option<&'a Entity> {
+        let memory = self.memory;
+        let kind = Pronoun::of(pronoun);
+        *self.antecedents[kind as usize].get_or_init(|| {
+            // A person known to be one goes before a name that may be one; a name before a phrase.
+            let rank = |one: &Entity| {
+                let sure = f32::from(u8::from(one.kind == Kind::Person && !matches!(kind, Pronoun::It)));
+                memory.weight(one) * if one.name { 1.5 } else { 1.0 } + sure
+            };
+            let ranked = memory.entities.iter().filter(|one| kind.fits(one)).map(|one| (rank(one), one));
+            ranked.max_by(|a, b| a.0.total_cmp(&b.0)).map(|(_, one)| one)
+        })
     }
 }
 
@@ -198,36 +266,15 @@ fn of_nothing(asked: &[Word<'_>], at: usize) -> bool {
     next.into_iter().any(|word| listed(OF_NOTHING, word.as_str()))
 }
 
-/// Whether the question itself names something of this number before `at`.
-fn within(asked: &[Word<'_>], at: usize, plural: bool) -> bool {
-    (0..at).any(|place| {
-        let word = &asked[place];
-        let named = place > 0 && (is_capital(word.text) || listed(DETERMINERS, lower(asked[place - 1].text).as_str()));
-        !is_function(word.text) && (named || plural) && is_plural(word.text) == plural
-    })
-}
-
-/// What stands out most among what a pronoun can stand for; the newest of equals.
-fn antecedent<'m>(memory: &'m Memory, pronoun: &str) -> Option<&'m Entity> {
-    let fits = |one: &&Entity| match pronoun {
-        "he" | "him" | "his" | "she" | "her" => one.name && matches!(one.kind, Kind::Person | Kind::Name),
-        "there" => one.kind == Kind::Place,
-        "they" | "them" | "their" => one.plural || matches!(one.kind, Kind::Person | Kind::Organisation | Kind::Name),
-        _ => one.kind != Kind::Person && !one.plural,
-    };
-    // A person known to be one goes before a name that may be one; a name before a phrase.
-    let rank = |one: &Entity| {
-        let sure = f32::from(u8::from(one.kind == Kind::Person && !pronoun.starts_with('i')));
-        memory.weight(one) * if one.name { 1.5 } else { 1.0 } + sure
-    };
-    let candidates = memory.entities.iter().filter(fits);
-    candidates.max_by(|a, b| rank(a).total_cmp(&rank(b)))
-}
-
-/// The newest of what was spoken of whose last word is `head` and that says more than it.
-fn fuller<'m>(memory: &'m Memory, head: &str) -> Option<&'m Entity> {
-    memory.entities.iter().rev().find(|one| {
-        let parts = words(&one.text);
-        parts.len() > 1 && parts.last().is_some_and(|last| key(last.text) == head)
+/// Where a question first names something, and first something plural; its end if it does not.
+fn first_named(asked: &[Word<'_>]) -> [usize; 2] {
+    [false, true].map(|plural| {
+        let names = |place: usize| {
+            let word = &asked[place];
+            let named =
+                place > 0 && (is_capital(word.text) || listed(DETERMINERS, lower(asked[place - 1].text).as_str()));
+            !is_function(word.text) && (named || plural) && is_plural(word.text) == plural
+        };
+        (0..asked.len()).find(|place| names(*place)).unwrap_or(asked.len())
     })
 }

@@ -17,7 +17,9 @@ mod index;
 use std::sync::Arc;
 
 use serde::Deserialize;
-use turnflow_engine::component::{Ability, BuildError, CorpusRef, InputPort, Models, OperatorError, OperatorKind};
+use turnflow_engine::component::{
+    Ability, BuildError, CorpusRef, InputPort, Models, Notes, OperatorError, OperatorKind,
+};
 use turnflow_engine::inference::{Role, SparseEmbedder, Urgency};
 use turnflow_engine::record::{Hit, PortType};
 use turnflow_engine::spec::from_tree;
@@ -75,11 +77,17 @@ pub(crate) struct Sparse(Arc<dyn SparseEmbedder>);
 impl Search for Sparse {
     type Reader = SparseReader;
 
+    /// Most of a query's terms are in few passages, but each passage is looked at for its score.
+    fn weight(&self, reader: &SparseReader, texts: &[Arc<str>]) -> usize {
+        reader.passages() / 2 * texts.len()
+    }
+
     async fn search(
         &self,
         reader: &SparseReader,
         texts: Vec<String>,
         top: usize,
+        _: &Notes,
     ) -> Result<Vec<Vec<Hit>>, OperatorError> {
         let vectors = self.0.embed_sparse(texts, Role::Query, Urgency::Turn).await?;
         Ok(vectors.iter().map(|vector| search(reader, vector, top)).collect())

@@ -138,6 +138,7 @@ impl Generator for Script {
             prompt_tokens: prompt_tokens as u64,
             tokens: tokens as u64,
             cut: 0,
+            left_out: 0,
         });
         // The question stands at the end.
         let from = plain.char_indices().rev().nth(SHOWN).map_or(0, |(at, _)| at);

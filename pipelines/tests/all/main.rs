@@ -9,6 +9,7 @@ mod evaluation;
 mod fuzzing;
 mod language;
 mod live;
+mod long_calls;
 mod models;
 mod reference;
 mod replay;

@@ -4,11 +4,11 @@ use std::sync::Arc;
 
 use futures::FutureExt;
 use futures::future::{BoxFuture, try_join_all};
-use tokenizers::Tokenizer;
 use tokio::sync::oneshot;
 use turnflow_engine::inference::{InferenceError, Urgency};
 use turnflow_engine::language::{Finish, Generation, Generator, Likelihood, Prompt, Sampling};
 
+use super::super::control::Encoder;
 use super::super::search::Search;
 use super::chat::Chat;
 use super::serve::{Job, Serving, Stops};
@@ -16,7 +16,7 @@ use super::serve::{Job, Serving, Stops};
 /// The model with all that is around it.
 pub(super) struct Decoder {
     pub serving: Serving,
-    pub tokenizer: Tokenizer,
+    pub encoder: Arc<Encoder>,
     pub chat: Chat,
     pub ends: Vec<u32>,
     pub context: usize,
@@ -24,53 +24,55 @@ pub(super) struct Decoder {
     pub sampling: Sampling,
 }
 
+/// A prompt that the model takes.
+struct Fitted {
+    tokens: Vec<u32>,
+    cut: usize,
+    left_out: usize,
+}
+
 /// What a decoder's futures share.
 pub(super) struct Shared(pub Arc<Decoder>);
 
-fn wrong(error: tokenizers::Error) -> InferenceError {
-    InferenceError::Tokenizer(error.to_string())
-}
-
 impl Decoder {
-    fn encode(&self, text: &str, special: bool) -> Result<Vec<u32>, InferenceError> {
-        Ok(self.tokenizer.encode_fast(text, special).map_err(wrong)?.get_ids().to_vec())
-    }
-
     fn tokens(&self, prompt: &Prompt) -> Result<Vec<u32>, InferenceError> {
-        self.encode(&self.chat.render(prompt)?, self.chat.is_plain())
+        if self.chat.is_plain() {
+            return self.encoder.text(&prompt.plain(), true);
+        }
+        self.encoder.rendered(&self.chat.render(prompt, |text| self.encoder.guarded(text).into_owned())?)
     }
 
-    fn fit(&self, prompt: Prompt, max_tokens: usize) -> Result<(Vec<u32>, usize), InferenceError> {
+    fn fit(&self, prompt: Prompt, max_tokens: usize) -> Result<Fitted, InferenceError> {
         let limit = self.context.saturating_sub(max_tokens);
         let (prompt, cut) = prompt.fit(limit, |prompt| Ok(self.tokens(prompt)?.len()))?;
-        Ok((self.tokens(&prompt)?, cut))
+        Ok(Fitted { tokens: self.tokens(&prompt)?, cut, left_out: prompt.left_out() })
     }
 
     async fn generate(self: Arc<Self>, prompt: Prompt, sampling: Sampling) -> Result<Generation, InferenceError> {
         let (this, max_tokens) = (self.clone(), sampling.max_tokens);
         // Cutting a long prompt tokenizes it some ten times: not on the threads turns run on.
-        let (prompt, cut) = tokio::task::spawn_blocking(move || this.fit(prompt, max_tokens))
+        let fitted = tokio::task::spawn_blocking(move || this.fit(prompt, max_tokens))
             .await
             .map_err(|error| InferenceError::Failed(error.to_string()))??;
+        let Fitted { tokens: prompt, cut, left_out } = fitted;
         let prompt_tokens = prompt.len() as u64;
         let stop = sampling.stop.clone();
         let search = Box::new(Search::new(sampling, self.ends.clone(), 0, prompt.clone()));
         let stops = (!stop.is_empty()).then(|| {
-            let (tokenizer, stop) = (self.tokenizer.clone(), stop.clone());
-            let holds =
-                move |tokens: &[u32]| tokenizer.decode(tokens, true).is_ok_and(|text| first(&text, &stop).is_some());
+            let (encoder, stop) = (self.encoder.clone(), stop.clone());
+            let holds = move |tokens: &[u32]| encoder.decode(tokens).is_ok_and(|text| first(&text, &stop).is_some());
             Box::new(holds) as Stops
         });
         let (reply, answer) = oneshot::channel();
         self.serving.put(Job::Generate { prompt, search, stops, reply }, Urgency::Turn);
         let found = answer.await.map_err(|_| self.serving.ended())??;
-        let mut text = self.tokenizer.decode(&found.tokens, true).map_err(wrong)?;
+        let mut text = self.encoder.decode(&found.tokens)?;
         let mut finish = found.finish;
         if let Some(end) = first(&text, &stop) {
             text.truncate(end);
             finish = Finish::Stop;
         }
-        Ok(Generation { text, finish, prompt_tokens, tokens: found.tokens.len() as u64, cut })
+        Ok(Generation { text, finish, prompt_tokens, tokens: found.tokens.len() as u64, cut, left_out })
     }
 
     async fn likelihood(
@@ -81,12 +83,12 @@ impl Decoder {
     ) -> Result<Vec<f32>, InferenceError> {
         let this = self.clone();
         let encode = move || -> Result<(Vec<Vec<u32>>, usize), InferenceError> {
-            let text = this.encode(&text, false)?;
+            let text = this.encoder.text(&text, false)?;
             if text.len() >= this.context {
                 return Err(InferenceError::TooLong { tokens: text.len(), limit: this.context - 1 });
             }
             let whole = |context: String| {
-                let mut tokens = this.encode(&context, true)?;
+                let mut tokens = this.encoder.text(&context, true)?;
                 if tokens.is_empty() {
                     // The first token needs something before it.
                     tokens.push(this.ends[0]);
@@ -136,7 +138,7 @@ impl Generator for Shared {
     }
 
     fn count(&self, text: &str) -> usize {
-        self.0.encode(text, false).map_or(0, |tokens| tokens.len())
+        self.0.encoder.text(text, false).map_or(0, |tokens| tokens.len())
     }
 }
 

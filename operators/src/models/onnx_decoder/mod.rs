@@ -18,6 +18,9 @@
 //! leaves when it has ended; those that come later are stepped in turn with them. What is too
 //! long is cut where the prompt allows it.
 //!
+//! What messages say is text: a control token in it (`<|im_end|>`) is none. Only the template
+//! writes control tokens.
+//!
 //! The temperature 0 takes the likeliest token; random numbers depend on the seed and the
 //! prompt. A prompt's text does not depend on what else is decoded: rows are padded by whole
 //! blocks, within which the runtime adds up in the same order.
@@ -46,6 +49,7 @@ use self::chat::Chat;
 use self::generate::Decoder;
 use self::net::Net;
 use self::serve::Serving;
+use super::control::Encoder;
 use super::runtime::{Device, Offsets, Settings, Tokens, hash_file, session};
 
 /// The table's entry.
@@ -165,7 +169,7 @@ impl OnnxDecoderConfig {
         let Tokens { bytes, tokenizer, pad } = Tokens::read(&self.tokenizer.path)?;
         let ends = ends(&tokenizer, self.eos.as_deref())?;
         let end = tokenizer.id_to_token(ends[0]).unwrap_or_default();
-        let (chat, source) = Chat::read(&self.template, &self.bos, &end)?;
+        let (chat, source) = Chat::read(&self.template, &self.bos, &end, |mark| tokenizer.token_to_id(mark).is_some())?;
 
         let mut hasher = blake3::Hasher::new();
         hash_file(&mut hasher, &self.path.path)?;
@@ -181,7 +185,7 @@ impl OnnxDecoderConfig {
         let meter = serving.meter.clone();
         let decoder = Arc::new(Decoder {
             serving,
-            tokenizer: tokenizer.clone(),
+            encoder: Arc::new(Encoder::new(tokenizer.clone())),
             chat,
             ends,
             context: self.context,

@@ -27,13 +27,13 @@ use std::sync::Arc;
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use serde::Deserialize;
-use tokenizers::Tokenizer;
 use turnflow_engine::component::{Ability, BuildError, Check, Model, ModelConfig, ModelKind};
 use turnflow_engine::inference::{InferenceError, Limits, Service, Urgency};
 use turnflow_engine::language::{Finish, Generation, Generator, Prompt, Sampling, SamplingFields};
 use turnflow_engine::spec::{FilePath, from_tree};
 
 use self::net::{Net, Request};
+use super::control::Encoder;
 use super::runtime::{Device, Offsets, Settings, Tokens, hash_file, session};
 
 /// The table's entry.
@@ -167,7 +167,7 @@ impl OnnxSeq2SeqConfig {
         })?;
         let inner = Arc::new(Seq2Seq {
             service,
-            tokenizer: tokenizer.clone(),
+            encoder: Encoder::new(tokenizer.clone()),
             max_input: self.max_input,
             sampling: self.sampling.over(&Sampling::default()),
         });
@@ -185,7 +185,7 @@ impl OnnxSeq2SeqConfig {
 
 struct Seq2Seq {
     service: Service<Net>,
-    tokenizer: Tokenizer,
+    encoder: Encoder,
     max_input: usize,
     sampling: Sampling,
 }
@@ -193,32 +193,28 @@ struct Seq2Seq {
 /// What the futures share.
 struct Shared(Arc<Seq2Seq>);
 
-fn wrong(error: tokenizers::Error) -> InferenceError {
-    InferenceError::Tokenizer(error.to_string())
-}
-
 impl Seq2Seq {
-    fn fit(&self, prompt: Prompt) -> Result<(Vec<u32>, usize), InferenceError> {
-        let encode = |prompt: &Prompt| self.tokenizer.encode_fast(prompt.plain(), true).map_err(wrong);
+    fn fit(&self, prompt: Prompt) -> Result<(Vec<u32>, usize, usize), InferenceError> {
+        let encode = |prompt: &Prompt| self.encoder.text(&prompt.plain(), true);
         let (prompt, cut) = prompt.fit(self.max_input, |prompt| Ok(encode(prompt)?.len()))?;
-        Ok((encode(&prompt)?.get_ids().to_vec(), cut))
+        Ok((encode(&prompt)?, cut, prompt.left_out()))
     }
 
     async fn generate(self: Arc<Self>, prompt: Prompt, sampling: Sampling) -> Result<Generation, InferenceError> {
         let this = self.clone();
-        let (tokens, cut) = tokio::task::spawn_blocking(move || this.fit(prompt))
+        let (tokens, cut, left_out) = tokio::task::spawn_blocking(move || this.fit(prompt))
             .await
             .map_err(|error| InferenceError::Failed(error.to_string()))??;
         let (prompt_tokens, stop) = (tokens.len() as u64, sampling.stop.clone());
         let found = self.service.call(vec![Request { tokens, sampling }], Urgency::Turn).await?;
         let found = found.into_iter().next().ok_or_else(|| InferenceError::Failed("it gave nothing".into()))?;
-        let mut text = self.tokenizer.decode(&found.tokens, true).map_err(wrong)?;
+        let mut text = self.encoder.decode(&found.tokens)?;
         let mut finish = found.finish;
         if let Some(end) = stop.iter().filter_map(|stop| text.find(stop.as_str())).min() {
             text.truncate(end);
             finish = Finish::Stop;
         }
-        Ok(Generation { text, finish, prompt_tokens, tokens: found.tokens.len() as u64, cut })
+        Ok(Generation { text, finish, prompt_tokens, tokens: found.tokens.len() as u64, cut, left_out })
     }
 }
 
@@ -232,6 +228,6 @@ impl Generator for Shared {
     }
 
     fn count(&self, text: &str) -> usize {
-        self.0.tokenizer.encode_fast(text, false).map_or(0, |encoding| encoding.len())
+        self.0.encoder.text(text, false).map_or(0, |tokens| tokens.len())
     }
 }

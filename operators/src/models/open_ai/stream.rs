@@ -99,7 +99,14 @@ impl Gathered {
             None if self.done => return Err(AnswerError::NoChoices),
             None => return Err(AnswerError::Cut),
         };
-        Ok(Generation { text: self.text, finish, prompt_tokens: self.tokens.0, tokens: self.tokens.1, cut: 0 })
+        Ok(Generation {
+            text: self.text,
+            finish,
+            prompt_tokens: self.tokens.0,
+            tokens: self.tokens.1,
+            cut: 0,
+            left_out: 0,
+        })
     }
 
     /// The text of an answer in one piece.

@@ -24,8 +24,9 @@ const VERDICT_PLACES: &[&str] = &["statements", "passages"];
 ///
 /// The model failed; it found no statement; or it did not give each statement a verdict.
 pub async fn faithfulness(judge: &Arc<dyn Generator>, question: &str, response: &Response) -> Result<f64, Trouble> {
-    let prompt = template(STATEMENTS, STATEMENT_PLACES)?
-        .fill(&[("question", question.trim().into()), ("response", response.text.trim().into())]);
+    let asked = template(STATEMENTS, STATEMENT_PLACES)?;
+    let said = asked.quoted(response.text.trim());
+    let prompt = asked.fill(&[("question", asked.question(question)), ("response", (&*said).into())]);
     let reply = ask(judge, prompt).await?;
     let statements = lines(&reply.text);
     if statements.is_empty() {
@@ -33,8 +34,9 @@ pub async fn faithfulness(judge: &Arc<dyn Generator>, question: &str, response: 
     }
     let listed: Vec<String> =
         statements.iter().enumerate().map(|(at, statement)| format!("{}. {statement}", at + 1)).collect();
-    let prompt = template(VERDICTS, VERDICT_PLACES)?
-        .fill(&[("passages", numbered(&response.passages)), ("statements", listed.join("\n").as_str().into())]);
+    let asked = template(VERDICTS, VERDICT_PLACES)?;
+    let passages = numbered(&asked, &response.passages);
+    let prompt = asked.fill(&[("passages", passages), ("statements", listed.join("\n").as_str().into())]);
     let verdicts = verdicts(&ask(judge, prompt).await?.text, statements.len()).ok_or(Trouble::Unread)?;
     Ok(verdicts.iter().filter(|supported| **supported).count() as f64 / verdicts.len() as f64)
 }

@@ -43,8 +43,9 @@ impl IdkDetector {
                 Said::All => Idk::No,
             });
         };
-        let places = [("question", question.trim().into()), ("answer", text.into())];
-        let reply = ask(judge, template(PROMPT, PLACES)?.fill(&places)).await?;
+        let template = template(PROMPT, PLACES)?;
+        let places = [("question", template.question(question)), ("answer", (&*template.quoted(text)).into())];
+        let reply = ask(judge, template.fill(&places)).await?;
         match label(&reply.text) {
             Some("yes") => Ok(Idk::Yes),
             Some("partial") => Ok(Idk::Partial),

@@ -48,9 +48,10 @@ pub(super) async fn ask(judge: &Arc<dyn Generator>, prompt: Prompt) -> Result<Ge
     if reply.finish == Finish::Length { Err(Trouble::Unread) } else { Ok(reply) }
 }
 
-/// The passages as a prompt shows them; those that are too long for the model are cut.
-pub(super) fn numbered(passages: &[String]) -> Filling {
-    let one = |(at, passage): (usize, &String)| format!("[{}] {}\n", at + 1, passage.trim());
+/// The passages as a prompt shows them, set off from its own lines; those that are too long for
+/// the model are cut.
+pub(super) fn numbered(template: &Template, passages: &[String]) -> Filling {
+    let one = |(at, passage): (usize, &String)| format!("[{}] {}\n", at + 1, template.quoted(passage.trim()));
     Filling::MayBeCut(passages.iter().enumerate().map(one).collect())
 }
 
@@ -83,12 +84,13 @@ pub async fn rate(
         Some((last, before)) => (&*last.text, before),
         None => ("", &[][..]),
     };
-    let prompt = template(RATING, PLACES)?.fill(&[
+    let template = template(RATING, PLACES)?;
+    let prompt = template.fill(&[
         ("conversation", said(before).as_str().into()),
-        ("question", question.trim().into()),
-        ("reference", reference.trim().into()),
-        ("response", response.text.trim().into()),
-        ("passages", numbered(&response.passages)),
+        ("question", template.question(question)),
+        ("reference", (&*template.quoted(reference.trim())).into()),
+        ("response", (&*template.quoted(response.text.trim())).into()),
+        ("passages", numbered(&template, &response.passages)),
     ]);
     let rating = rating(&ask(judge, prompt).await?.text).ok_or(Trouble::Unread)?;
     Ok(rating / 10.0)

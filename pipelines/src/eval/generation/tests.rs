@@ -40,6 +40,7 @@ impl<F: Fn(&str) -> Option<&'static str> + Send + Sync> Generator for Scripted<F
             prompt_tokens: 0,
             tokens: 0,
             cut: 0,
+            left_out: 0,
         };
         async move { reply.map(whole) }.boxed()
     }

@@ -1,0 +1,120 @@
+//! Long computations of turns, on threads of their own.
+//!
+//! A worker has many conversations; while it computes for one, the others wait. So what may
+//! take longer than a few milliseconds is done elsewhere: an operator says beforehand how much
+//! a call has to look at ([`crate::component::Operator::weight`]), and a call that has to look
+//! at more than [`MOST_ON_A_WORKER`] is run here, piece by piece from one await to the next. It holds a
+//! thread only while it computes; there are as many at a time as there are cores.
+
+use std::panic::resume_unwind;
+use std::sync::{Arc, LazyLock};
+use std::task::{Context, Poll, Wake, Waker};
+
+use tokio::sync::{Notify, Semaphore};
+
+/// What a call may look at on a worker, in bytes of text. Text that is cut into words is read
+/// at some ten megabytes a second, so this takes about three milliseconds.
+pub const MOST_ON_A_WORKER: usize = 32 << 10;
+
+/// Computations at a time.
+static CORES: LazyLock<Semaphore> =
+    LazyLock::new(|| Semaphore::new(std::thread::available_parallelism().map_or(2, usize::from)));
+
+/// Wakes a computation that waits for something.
+#[derive(Default)]
+struct Woken(Notify);
+
+impl Wake for Woken {
+    fn wake(self: Arc<Self>) {
+        self.0.notify_one();
+    }
+}
+
+/// Runs a future on the threads for computations. To be awaited within a tokio runtime. A panic
+/// of the future is passed on.
+pub(crate) async fn apart<F>(future: F) -> F::Output
+where
+    F: Future + Send + 'static,
+    F::Output: Send,
+{
+    let mut future = Box::pin(future);
+    let woken = Arc::<Woken>::default();
+    loop {
+        // It is never closed.
+        let permit = CORES.acquire().await;
+        let waker = Waker::from(woken.clone());
+        let polled = tokio::task::spawn_blocking(move || {
+            let outcome = future.as_mut().poll(&mut Context::from_waker(&waker));
+            (future, outcome)
+        });
+        let (back, outcome) = match polled.await {
+            Ok(polled) => polled,
+            Err(error) if error.is_panic() => resume_unwind(error.into_panic()),
+            // The runtime ends, and nobody is told anything any more.
+            Err(_) => std::future::pending().await,
+        };
+        drop(permit);
+        match outcome {
+            Poll::Ready(value) => return value,
+            Poll::Pending => future = back,
+        }
+        // One that was woken meanwhile goes on at once.
+        woken.0.notified().await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::panic::AssertUnwindSafe;
+
+    use futures::FutureExt;
+
+    use super::*;
+
+    fn runtime() -> tokio::runtime::Runtime {
+        tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap()
+    }
+
+    #[test]
+    fn a_future_is_run_on_other_threads_from_await_to_await() {
+        let here = || std::thread::current().name().map(str::to_owned);
+        let caller = here();
+        let (sender, receiver) = tokio::sync::oneshot::channel();
+        let runtime = runtime();
+        let future = apart(async move {
+            let before = here();
+            let got: u32 = receiver.await.unwrap();
+            // Woken while it is polled.
+            tokio::task::yield_now().await;
+            (before, got, here())
+        });
+        let task = runtime.spawn(future);
+        sender.send(7).unwrap();
+        let (before, got, after) = runtime.block_on(task).unwrap();
+        assert_eq!(got, 7);
+        assert!(before != caller && after != caller);
+    }
+
+    #[test]
+    fn more_than_there_are_cores_end_all_the_same() {
+        let runtime = runtime();
+        let tasks: Vec<_> = (0..100_u64)
+            .map(|n| {
+                runtime.spawn(apart(async move {
+                    tokio::task::yield_now().await;
+                    n * n
+                }))
+            })
+            .collect();
+        let sum: u64 = runtime.block_on(futures::future::join_all(tasks)).into_iter().map(Result::unwrap).sum();
+        assert_eq!(sum, (0..100).map(|n| n * n).sum());
+    }
+
+    #[test]
+    fn panics_are_passed_on() {
+        let runtime = runtime();
+        let caught = runtime.block_on(AssertUnwindSafe(apart(async { panic!("as a fault would") })).catch_unwind());
+        assert!(caught.is_err());
+        assert_eq!(runtime.block_on(apart(async { 1 })), 1, "the permit has been given back");
+    }
+}

@@ -1,0 +1,75 @@
+//! Texts without blanks or paragraphs, cut all the same: what is too long for one piece ends
+//! where a reader would end it, as far as there is such a place.
+
+use unicode_segmentation::UnicodeSegmentation;
+
+/// Ranges of pieces of at most `most` bytes (or of one character, if that has more). A piece
+/// ends behind a line, else behind a blank, else between two grapheme clusters, else between
+/// two characters. Blanks around pieces are left out. Every piece looks at `most` bytes and
+/// takes at least half of them, or the next one takes all, so this is linear.
+pub(super) fn cut(text: &str, most: usize) -> Vec<(usize, usize)> {
+    let mut pieces = Vec::new();
+    let mut push = |start: usize, end: usize| {
+        let piece = &text[start..end];
+        let start = start + (piece.len() - piece.trim_start().len());
+        let end = start + piece.trim().len();
+        if start < end {
+            pieces.push((start, end));
+        }
+    };
+    let mut start = 0;
+    while text.len() - start > most {
+        let end = text.floor_char_boundary(start + most);
+        let end = if end > start { end } else { text.ceil_char_boundary(start + 1) };
+        let window = &text[start..end];
+        let blank = |wanted: fn(char) -> bool| {
+            let (at, blank) = window.char_indices().rev().find(|(_, c)| wanted(*c))?;
+            Some(at + blank.len_utf8()).filter(|end| *end > most / 2)
+        };
+        let end = blank(|c| c == '\n')
+            .or_else(|| blank(char::is_whitespace))
+            .or_else(|| between_clusters(&text[start..], window.len()));
+        let end = start + end.unwrap_or(window.len());
+        push(start, end);
+        start = end;
+    }
+    push(start, text.len());
+    pieces
+}
+
+/// The last place up to `end` that is no cluster's inside. `None` if one cluster goes on that far.
+fn between_clusters(text: &str, end: usize) -> Option<usize> {
+    // Whether a place is one depends on what is before it, and on the next character.
+    let window = &text[..text.ceil_char_boundary(end + 1)];
+    window.grapheme_indices(true).map(|(at, _)| at).filter(|at| (1..=end).contains(at)).last()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn pieces(text: &str, most: usize) -> Vec<&str> {
+        cut(text, most).into_iter().map(|(start, end)| &text[start..end]).collect()
+    }
+
+    #[test]
+    fn pieces_end_at_the_best_place_there_is() {
+        assert_eq!(pieces("one two three", 99), ["one two three"]);
+        assert_eq!(pieces("one two three", 9), ["one two", "three"]);
+        assert_eq!(pieces("one two\nthree four", 12), ["one two", "three four"]);
+        assert_eq!(pieces("abcdefgh", 3), ["abc", "def", "gh"]);
+        assert_eq!(pieces("日本語の文", 6), ["日本", "語の", "文"]);
+        // A family is one cluster of 18 bytes, and is not taken apart where it fits.
+        assert_eq!(pieces("ab👨‍👩‍👧", 19), ["ab", "👨‍👩‍👧"]);
+        assert_eq!(pieces("é", 1), ["é"]);
+        assert_eq!(pieces(" \n ", 1), Vec::<&str>::new());
+    }
+
+    #[test]
+    fn clusters_without_end_are_cut_between_characters() {
+        let text = format!("a{}", "\u{301}".repeat(1000));
+        let got = pieces(&text, 64);
+        assert_eq!(got.concat(), text);
+        assert!(got.iter().all(|piece| piece.len() <= 64) && got.len() <= 2 * text.len() / 64 + 2, "{}", got.len());
+    }
+}
