@@ -23,6 +23,7 @@ use serde::Deserialize;
 use serde_json::Map;
 use turnflow_engine::component::{TurnSourceConfig, TurnSourceKind};
 use turnflow_engine::connector::{ConnectorError, Mode, SourcedTurn, Stopped, TurnOutput, TurnSource};
+use turnflow_engine::panics::caught;
 use turnflow_engine::record::{Speaker, TurnRecord};
 use turnflow_engine::spec::from_tree;
 
@@ -107,7 +108,15 @@ impl TurnSource for Stdin {
         output.caught_up();
         if let Some((reader, sender)) = input.reader.lock().take() {
             let reader = LineReader::new(reader, MAX_LINE_BYTES);
-            thread::Builder::new().name("stdin".to_owned()).spawn(move || read(reader, &sender)).map_err(fault)?;
+            thread::Builder::new()
+                .name("stdin".to_owned())
+                .spawn(move || {
+                    // Else it would look like the end of the input.
+                    if let Err(panic) = caught(|| read(reader, &sender)) {
+                        let _ = sender.send(Err(io::Error::other(panic)));
+                    }
+                })
+                .map_err(fault)?;
         }
         loop {
             let left = input.left.lock().take();

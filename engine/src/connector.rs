@@ -13,6 +13,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::dead_letter::DeadLetters;
 use crate::document::Document;
+use crate::panics::{Panicked, caught};
 use crate::record::{AnswerRecord, TurnRecord, Utterance};
 
 /// Whether a source ends when it has read what is there, or goes on with what comes.
@@ -280,10 +281,11 @@ impl TurnOutput {
         if line.iter().all(u8::is_ascii_whitespace) {
             return Ok(());
         }
-        match TurnRecord::parse(line) {
+        let parsed = caught(|| TurnRecord::parse(line)).map_err(|panic| format!("reading it {panic}"));
+        match parsed.and_then(|parsed| parsed.map_err(|error| error.to_string())) {
             Ok(record) => self.send(SourcedTurn { record, position: position.to_owned(), history: None, place }),
-            Err(error) => {
-                self.dead_letter(position, &error.to_string(), line);
+            Err(reason) => {
+                self.dead_letter(position, &reason, line);
                 Ok(())
             }
         }
@@ -419,4 +421,7 @@ pub enum ConnectorError {
     /// The engine is shutting down.
     #[error(transparent)]
     Stopped(#[from] Stopped),
+    /// The connector's own code failed.
+    #[error(transparent)]
+    Panicked(#[from] Panicked),
 }

@@ -8,6 +8,7 @@ use parking_lot::Mutex;
 use redb::Database;
 
 use crate::append::sync_directory;
+use crate::panics::{Panicked, caught};
 
 /// Bytes of a file that are held in memory; redb's own default is 1 GiB.
 const CACHE: usize = 16 << 20;
@@ -49,6 +50,35 @@ pub enum DatabaseError {
         /// Why.
         source: Box<redb::Error>,
     },
+    /// What it says led its reader astray.
+    #[error("`{path}` is damaged: reading it {source}")]
+    Damaged {
+        /// The file.
+        path: PathBuf,
+        /// With what.
+        source: Panicked,
+    },
+}
+
+impl DatabaseError {
+    /// Whether the file is at fault, and not its disk, its permissions or the process.
+    pub fn is_damage(&self) -> bool {
+        use redb::Error as E;
+        match self {
+            Self::Damaged { .. } => true,
+            Self::Read { source, .. } | Self::Write { source, .. } => matches!(
+                **source,
+                E::Corrupted(_) | E::TableTypeMismatch { .. } | E::TableIsMultimap(_) | E::TypeDefinitionChanged { .. }
+            ),
+            Self::Open { .. } | Self::Value { .. } => false,
+        }
+    }
+}
+
+/// Why a call of the store gave nothing.
+enum Fault {
+    Error(redb::Error),
+    Panic(Panicked),
 }
 
 /// A file that is open.
@@ -95,20 +125,46 @@ impl Tables {
 
     /// Reads. After an error it is opened again, as redb refuses all that follows one.
     pub fn read<T>(&self, read: impl FnOnce(&Database) -> Result<T, redb::Error>) -> Result<T, DatabaseError> {
-        let database = self.database()?;
-        read(&database).map_err(|source| {
-            *self.database.lock() = None;
-            DatabaseError::Read { path: self.path.clone(), source: Box::new(source) }
-        })
+        let path = self.path.clone();
+        self.call(read)?.map_err(|source| DatabaseError::Read { path, source })
     }
 
     /// Reads or writes.
     pub fn change<T>(&self, change: impl FnOnce(&Database) -> Result<T, redb::Error>) -> Result<T, DatabaseError> {
+        let path = self.path.clone();
+        self.call(change)?.map_err(|source| DatabaseError::Write { path, source })
+    }
+
+    fn call<T>(
+        &self,
+        call: impl FnOnce(&Database) -> Result<T, redb::Error>,
+    ) -> Result<Result<T, Box<redb::Error>>, DatabaseError> {
         let database = self.database()?;
-        change(&database).map_err(|source| {
-            *self.database.lock() = None;
-            DatabaseError::Write { path: self.path.clone(), source: Box::new(source) }
-        })
+        // What is damaged may lead redb anywhere, also when the last handle is let go of.
+        let called = caught(move || call(&database));
+        let fault = match called {
+            Ok(Ok(done)) => return Ok(Ok(done)),
+            Ok(Err(error)) => Fault::Error(error),
+            Err(panic) => Fault::Panic(panic),
+        };
+        self.close();
+        match fault {
+            Fault::Error(error) => Ok(Err(Box::new(error))),
+            Fault::Panic(source) => Err(DatabaseError::Damaged { path: self.path.clone(), source }),
+        }
+    }
+
+    fn close(&self) {
+        let database = self.database.lock().take();
+        let _ = caught(move || drop(database));
+    }
+
+    /// Puts the file aside, as it is damaged; the next call begins a new one.
+    pub fn put_aside(&self) -> std::io::Result<()> {
+        self.close();
+        // Held, so that nobody opens it meanwhile.
+        let _database = self.database.lock();
+        std::fs::rename(&self.path, aside(&self.path))
     }
 
     /// Gives what is free back to the disk; nobody else may have the file.
@@ -116,19 +172,28 @@ impl Tables {
         let Some(database) = self.database.get_mut().as_mut().and_then(Arc::get_mut) else { return Ok(()) };
         let path = self.path.clone();
         let failed = |source: redb::CompactionError| DatabaseError::Write { path, source: Box::new(source.into()) };
-        database.compact().map(drop).map_err(failed)
+        let damaged = |source| DatabaseError::Damaged { path: self.path.clone(), source };
+        caught(|| database.compact()).map_err(damaged)?.map(drop).map_err(failed)
     }
 }
 
+fn aside(path: &Path) -> PathBuf {
+    path.with_extension("redb.damaged")
+}
+
 fn create(path: &Path, what: &str) -> Result<Database, DatabaseError> {
-    let open = || Database::builder().set_cache_size(CACHE).create(path);
+    let open = || {
+        let opened = caught(|| Database::builder().set_cache_size(CACHE).create(path));
+        // A panic is told as what redb says of what it finds to be wrong.
+        opened.unwrap_or_else(|panic| Err(redb::StorageError::Corrupted(format!("redb {panic}")).into()))
+    };
     match open() {
         // Also what a process that was killed while it made the file leaves.
         Err(error @ (redb::DatabaseError::Storage(_) | redb::DatabaseError::UpgradeRequired(_)))
             if is_damage(&error) && path.exists() =>
         {
             tracing::warn!(%error, path = %path.display(), "{what} cannot be read and is begun anew");
-            let moved = std::fs::rename(path, path.with_extension("redb.damaged"));
+            let moved = std::fs::rename(path, aside(path));
             moved.map_err(redb::DatabaseError::from).and_then(|()| open())
         }
         other => other,

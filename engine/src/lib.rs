@@ -19,6 +19,7 @@ pub mod inference;
 pub mod language;
 pub mod maintenance;
 pub mod memo;
+pub mod panics;
 pub mod plan;
 pub mod publish;
 pub mod record;

@@ -14,6 +14,7 @@ use parking_lot::{Mutex, RwLock};
 use crate::component::{IndexError, Maintained};
 use crate::database::DatabaseError;
 use crate::durable::StoreError;
+use crate::panics::Panicked;
 use crate::plan::Maintenance;
 
 /// Why a store could not be kept in shape.
@@ -45,6 +46,9 @@ pub enum MaintenanceError {
     /// The memo store failed.
     #[error("what models gave could not be expired: {0}")]
     Memo(#[from] DatabaseError),
+    /// The memo store panicked.
+    #[error("what models gave could not be expired: the store {0}")]
+    Panicked(Panicked),
     /// The store of conversations failed.
     #[error("conversations could not be expired: {0}")]
     Conversations(#[from] StoreError),

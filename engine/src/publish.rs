@@ -292,6 +292,8 @@ pub struct CorpusProgress {
     pub passed: AtomicU64,
     /// Epochs that were published because of it.
     pub publications: AtomicU64,
+    /// Calls of its chunker, its preparations and its indexes that failed, each attempt counted.
+    pub failures: AtomicU64,
 }
 
 impl CorpusProgress {

@@ -1,5 +1,7 @@
 //! The state directory: one process at a time, a format version, a directory an index.
 
+mod torn;
+
 use std::fs::{File, OpenOptions};
 use std::io;
 use std::path::{Path, PathBuf};
@@ -26,7 +28,7 @@ pub enum StateError {
     #[error("the state directory `{0}` is in use by another turnflow process")]
     InUse(PathBuf),
     /// It was written by a version that this one does not understand.
-    #[error("the state directory `{path}` has the format `{}`, and this version reads only `{}`", found.trim(), FORMAT.trim())]
+    #[error("the state directory `{path}` has the format `{}`, and this version reads only `{}`", found.trim().escape_debug(), FORMAT.trim())]
     Format {
         /// The directory.
         path: PathBuf,
@@ -68,6 +70,11 @@ impl StateDirectory {
         let format_path = path.join("format");
         match std::fs::read_to_string(&format_path) {
             Ok(found) if found == FORMAT => {}
+            // A power loss while it was written; nothing else than this format has these files.
+            Ok(found) if torn::is_torn(&found, FORMAT) && torn::has_known_files(path) => {
+                tracing::warn!(path = %format_path.display(), "the format file was not written to its end; it is mended");
+                std::fs::write(&format_path, FORMAT).map_err(io("write", &format_path))?;
+            }
             Ok(found) => return Err(StateError::Format { path: path.to_owned(), found }),
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
                 crate::append::replace(&format_path, FORMAT.as_bytes()).map_err(io("write", &format_path))?;
@@ -103,7 +110,7 @@ impl StateDirectory {
 pub fn file_name(name: &str) -> String {
     let safe: String =
         name.chars().map(|c| if c.is_ascii_alphanumeric() || "-_.".contains(c) { c } else { '_' }).collect();
-    if safe == name && !name.starts_with('.') && name.len() < 100 {
+    if safe == name && !name.is_empty() && !name.starts_with('.') && name.len() < 100 {
         return safe;
     }
     let hash = blake3::hash(name.as_bytes()).to_hex();
@@ -127,9 +134,9 @@ mod tests {
     #[test]
     fn any_name_is_a_file_name() {
         assert_eq!(file_name("docs"), "docs");
-        for name in ["../x", ".", "a/b", "é", &"x".repeat(300)] {
+        for name in ["", "../x", ".", "a/b", "é", &"x".repeat(300)] {
             let file = file_name(name);
-            assert!(!file.contains('/') && !file.starts_with('.') && file.len() < 100, "{file}");
+            assert!(!file.is_empty() && !file.contains('/') && !file.starts_with('.') && file.len() < 100, "{file}");
         }
     }
 }

@@ -15,6 +15,7 @@ mod conversations;
 mod deliver;
 mod inlet;
 mod node;
+mod reach;
 mod retry;
 mod sink;
 mod slots;
@@ -22,6 +23,7 @@ mod source;
 mod standing;
 
 pub use backlog::Backlog;
+pub use reach::Reach;
 pub(crate) use sink::record;
 pub use slots::Slots;
 
@@ -94,6 +96,8 @@ pub struct Generation {
     pub failed_turns: FailedTurns,
     /// The indexes that its operators read, by corpus.
     pub indexes: BTreeMap<Arc<str>, BTreeSet<String>>,
+    /// From which sources values reach each node.
+    pub reach: Reach,
 }
 
 impl Generation {
@@ -106,7 +110,7 @@ impl Generation {
     pub fn sinks(&self) -> Vec<(Arc<SinkHandle>, BTreeSet<Arc<str>>)> {
         let sink = |(index, node): (usize, &RunningNode)| {
             let Running::Sink(Some(sink)) = &node.running else { return None };
-            let sources = sources_of(&self.nodes, index).into_iter().map(|at| self.nodes[at].id.clone());
+            let sources = self.reach.sources_of(index).map(|at| self.nodes[at].id.clone());
             Some((sink.clone(), sources.collect()))
         };
         self.nodes.iter().enumerate().filter_map(sink).collect()
@@ -117,7 +121,7 @@ impl Generation {
         let mut kept = Vec::new();
         for (index, node) in self.nodes.iter().enumerate() {
             let Running::Sink(sink) = &node.running else { continue };
-            if sources_of(&self.nodes, index).iter().any(|&at| *self.nodes[at].id == *source) {
+            if self.reach.sources_of(index).any(|at| *self.nodes[at].id == *source) {
                 kept.push(sink.as_ref().filter(|sink| sink.is_kept())?);
             }
         }
@@ -368,24 +372,12 @@ pub fn build_generation(
         };
         streams.push(stream);
     }
-    let is_leaf = |index: &usize| !nodes.iter().any(|node| node.inputs.contains(index));
-    let leaves: Vec<usize> = (0..streams.len()).filter(is_leaf).collect();
+    let leaves = generation.reach.leaves(nodes);
     // How many ends a turn of each source reaches.
     let mut ends: HashMap<Arc<str>, usize> = HashMap::new();
-    for source in leaves.iter().flat_map(|&leaf| sources_of(nodes, leaf)) {
+    for source in leaves.iter().flat_map(|&leaf| generation.reach.sources_of(leaf)) {
         *ends.entry(nodes[source].id.clone()).or_default() += 1;
     }
     let leaf_streams = leaves.iter().map(|&leaf| streams[leaf].clone()).collect();
     deliver::build(scope, leaf_streams, ends, generation, local.clone(), shared.clone());
-}
-
-/// The sources from which values reach a node.
-fn sources_of(nodes: &[RunningNode], node: usize) -> Vec<usize> {
-    if matches!(nodes[node].running, Running::Source) {
-        return vec![node];
-    }
-    let mut sources: Vec<usize> = nodes[node].inputs.iter().flat_map(|&input| sources_of(nodes, input)).collect();
-    sources.sort_unstable();
-    sources.dedup();
-    sources
 }

@@ -11,6 +11,7 @@ use std::sync::Arc;
 use serde_json::{Map, Value};
 use turnflow_engine::connector::{CorpusOutput, Stopped};
 use turnflow_engine::document::{ContentHash, Document, Markup};
+use turnflow_engine::panics::{Panicked, caught};
 
 use crate::lines::{Line, LineReader};
 
@@ -60,6 +61,9 @@ pub enum RowError {
         /// The id.
         id: String,
     },
+    /// The reader's own code failed on it.
+    #[error("the reader {0}")]
+    Panicked(#[from] Panicked),
     /// Longer than the limit.
     #[error("the line has {bytes} bytes, more than {limit}")]
     TooLong {
@@ -181,7 +185,8 @@ impl Rows {
                         if finished { continue } else { break }
                     }
                     let hash = hash.unwrap_or(ContentHash([0; 32]));
-                    (line, parse(line, how.fields).map(|row| (row, hash)))
+                    let row = caught(|| parse(line, how.fields)).map_err(RowError::from).flatten();
+                    (line, row.map(|row| (row, hash)))
                 }
             };
             match row.and_then(|(row, line)| self.found(row, line, how)) {

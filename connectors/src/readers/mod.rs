@@ -13,6 +13,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use turnflow_engine::document::{Document, Markup};
+use turnflow_engine::panics::{Panicked, caught};
 
 /// What kind of file it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -72,6 +73,9 @@ pub enum ReadError {
     /// The PDF cannot be opened without its password.
     #[error("the PDF is encrypted")]
     PdfEncrypted,
+    /// A reader's own code failed on it.
+    #[error("cannot be read: the reader {0}")]
+    Panicked(#[from] Panicked),
     /// The PDF has pages but no text on them.
     #[error("no text in this PDF (scanned?)")]
     PdfWithoutText,
@@ -101,17 +105,24 @@ impl Format {
         }
     }
 
-    /// Makes the document. A `.jsonl` file taken whole is text.
+    /// Makes the document. A `.jsonl` file taken whole is text. A file on which the reader panics
+    /// is one that cannot be read, and none that ends its source.
     pub fn read(self, id: Arc<str>, bytes: &[u8]) -> Result<Document, ReadError> {
-        let content = match self {
-            Self::Markdown => markdown::read(&decode(bytes)?),
-            Self::Text | Self::JsonLines => text::read(decode(bytes)?),
-            Self::Html => html::read(&decode(bytes)?)?,
-            Self::Pdf => pdf::read(&id, bytes)?,
-        };
-        let Content { title, text, markup } = content;
-        Ok(Document { id, title: title.into(), text: text.into(), markup })
+        guarded(|| {
+            let content = match self {
+                Self::Markdown => markdown::read(&decode(bytes)?),
+                Self::Text | Self::JsonLines => text::read(decode(bytes)?),
+                Self::Html => html::read(&decode(bytes)?)?,
+                Self::Pdf => pdf::read(&id, bytes)?,
+            };
+            let Content { title, text, markup } = content;
+            Ok(Document { id, title: title.into(), text: text.into(), markup })
+        })
     }
+}
+
+fn guarded<T>(read: impl FnOnce() -> Result<T, ReadError>) -> Result<T, ReadError> {
+    caught(read)?
 }
 
 /// Bytes → text: a byte order mark is dropped and obeyed (UTF-8, UTF-16), everything else
@@ -194,6 +205,15 @@ mod tests {
         ] {
             assert_eq!(decode(bytes).unwrap_err().to_string(), reason);
         }
+    }
+
+    #[test]
+    fn a_reader_that_panics_is_an_error_of_the_file() {
+        let failed = guarded(|| -> Result<(), ReadError> { panic!("as a fault in the code would") });
+        assert_eq!(
+            failed.unwrap_err().to_string(),
+            "cannot be read: the reader panicked: as a fault in the code would"
+        );
     }
 
     #[test]

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use super::Ability;
 use crate::connector::ConnectorError;
 use crate::inference::InferenceError;
+use crate::panics::Panicked;
 
 /// Why something could not be built at start.
 #[derive(Debug, thiserror::Error)]
@@ -122,4 +123,7 @@ pub enum IndexError {
     /// A model call failed.
     #[error(transparent)]
     Inference(#[from] InferenceError),
+    /// The index's own code failed.
+    #[error(transparent)]
+    Panicked(#[from] Panicked),
 }

@@ -1,6 +1,5 @@
 //! The operator that reads a source: remembers each document, and says what has changed.
 
-use std::cell::Cell;
 use std::collections::HashMap;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -12,18 +11,19 @@ use timely::dataflow::operators::generic::OutputBuilder;
 use timely::dataflow::operators::generic::builder_rc::OperatorBuilder;
 use timely::dataflow::{Scope, StreamVec};
 
-use super::CorpusShared;
+use super::{CorpusShared, FeedProgress};
 use crate::connector::CorpusEvent;
 use crate::document::Document;
 
 /// Documents handed to the dataflow before the worker looks after others.
 const EVENTS_A_STEP: usize = 2_000;
 
-/// Turns "this document is now that" into additions and retractions.
+/// Turns "this document is now that" into additions and retractions. While too much is read
+/// that is not prepared yet, nothing more is: the source waits at its channel.
 pub(super) fn documents<'s>(
     scope: Scope<'s, u64>,
     shared: &CorpusShared,
-    ready_at: Rc<Cell<Option<u64>>>,
+    feed: Rc<FeedProgress>,
 ) -> StreamVec<'s, u64, (Arc<Document>, u64, isize)> {
     let mut builder = OperatorBuilder::new(format!("Documents {:?}", shared.name), scope);
     let (output, stream) = builder.new_output::<Vec<(Arc<Document>, u64, isize)>>();
@@ -49,6 +49,10 @@ pub(super) fn documents<'s>(
                     activator.activate();
                     break;
                 }
+                // The operator at the other end wakes this one.
+                if feed.backlog.borrow().is_full() {
+                    break;
+                }
                 let event = match events.try_recv() {
                     Ok(event) => event,
                     Err(TryRecvError::Empty) => break,
@@ -66,6 +70,8 @@ pub(super) fn documents<'s>(
                             Some(new) => documents.insert(id, new.clone()),
                             None => documents.remove(&id),
                         };
+                        let bytes = [&old, &new].into_iter().flatten().map(|document| document.text.len()).sum();
+                        feed.backlog.borrow_mut().add(bytes);
                         let mut session = output.session(&*held);
                         if let Some(old) = old {
                             session.give((old, now, -1));
@@ -77,10 +83,11 @@ pub(super) fn documents<'s>(
                     }
                     CorpusEvent::Commit => {
                         tracing::debug!(commit = now, "read");
+                        feed.backlog.borrow_mut().commit(now);
                         held.downgrade(&(now + 1));
                     }
                     CorpusEvent::Ready => {
-                        ready_at.set(Some(now));
+                        feed.ready_at.set(Some(now));
                         // The commit before may have passed already, and no time passes with
                         // this: nothing else would tell the publishing operator.
                         publish_wake.wake();

@@ -7,7 +7,6 @@
 //! So a corpus whose chunker changes is served from the old chunks until the new ones are all
 //! there, and nothing that both have is indexed again.
 
-use std::any::Any;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -15,12 +14,14 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::{mpsc, oneshot, watch};
 
-use super::chunks::{Changes, Chunks, contents_of, difference};
+use super::chunks::{Changes, Chunks, difference};
 use super::prepare::Preparing;
+use super::slot::Slot;
 use super::{CorpusState, RETRY};
-use crate::component::{Delta, Index, IndexError, Maintained, MaintenanceLimits, Prepare};
+use crate::component::{Delta, Index, IndexError, Maintained, MaintenanceLimits};
 use crate::document::Chunk;
 use crate::maintenance::MaintenanceError;
+use crate::panics::caught_async;
 use crate::publish::{CorpusView, Epochs};
 use crate::wake::WakeSlot;
 
@@ -87,15 +88,6 @@ pub(super) struct Upkeep {
     pub reply: oneshot::Sender<Option<Result<Maintained, MaintenanceError>>>,
 }
 
-struct Slot {
-    key: String,
-    index: Box<dyn Index>,
-    /// Of an index that came while the corpus was being read: what was on the way to it then
-    /// may not have been prepared for it.
-    joined: Option<Arc<dyn Prepare>>,
-    reader: Option<Arc<dyn Any + Send + Sync>>,
-}
-
 /// Has the indexes of one corpus.
 pub(super) struct Keeper {
     corpus: Arc<str>,
@@ -127,7 +119,7 @@ impl Keeper {
         epochs: Arc<Epochs>,
         preparing: Preparing,
     ) -> Self {
-        let slot = |(key, index)| Slot { key, index, joined: None, reader: None };
+        let slot = |(key, index)| Slot::new(key, index, None);
         let slots = indexes.into_iter().map(slot).collect();
         let feeds = BTreeMap::from([(active, Chunks::default())]);
         Self { corpus, slots, active, feeds, whole: true, epochs, preparing, retry: None }
@@ -139,33 +131,50 @@ impl Keeper {
             // What failed does not keep anybody waiting, a reload that may be the cure least of all.
             let job = match &self.retry {
                 Some(retry) => match tokio::time::timeout_at(retry.at, todo.recv()).await {
-                    Ok(job) => job,
-                    Err(_) => {
-                        self.try_again().await;
-                        continue;
-                    }
+                    Ok(Some(job)) => Some(job),
+                    Ok(None) => return,
+                    Err(_) => None,
                 },
-                None => todo.recv().await,
+                None => match todo.recv().await {
+                    Some(job) => Some(job),
+                    None => return,
+                },
             };
-            let Some(job) = job else { return };
-            match job {
-                Job::Changes(report, changes, commits) => self.changes(report, changes, commits).await,
-                Job::Chunks(reply) => {
-                    let chunks = self.feeds.entry(self.active).or_default();
-                    let _ = reply.send(chunks.all());
-                }
-                Job::Switch { feed, added, reply, published } => self.switch(feed, added, reply, published).await,
-                Job::Barrier(reply) => drop(reply.send(())),
-                Job::Stage(feed) => drop(self.feeds.entry(feed).or_default()),
-                // The active feed's are what is indexed.
-                Job::Forget(feed) if feed == self.active => {}
-                Job::Forget(feed) => drop(self.feeds.remove(&feed)),
-                Job::Keep(keys) => {
-                    self.slots.retain(|slot| keys.contains(&slot.key));
-                    self.epochs.trim(&self.corpus, &keys);
-                }
-                Job::Maintain(upkeep) => self.maintain(upkeep, !todo.is_empty()).await,
+            // Components' panics are caught where they are called. Whatever else panics must not
+            // end this task: nothing would be published any more, and nobody would be told.
+            let (waits, delay) = match &job {
+                Some(Job::Changes(report, _, commits)) => (Some((report.clone(), *commits)), RETRY.0),
+                Some(_) => (None, RETRY.0),
+                None => self.retry.as_ref().map_or((None, RETRY.0), |retry| (retry.report.clone(), retry.delay)),
+            };
+            let others_wait = !todo.is_empty();
+            if let Err(panic) = caught_async(|| self.work(job, others_wait)).await {
+                self.whole = true;
+                self.failed(waits, (delay * 2).min(RETRY.1), &IndexError::Panicked(panic));
             }
+        }
+    }
+
+    /// Does what is asked for, or else tries again what failed.
+    async fn work(&mut self, job: Option<Job>, others_wait: bool) {
+        let Some(job) = job else { return self.try_again().await };
+        match job {
+            Job::Changes(report, changes, commits) => self.changes(report, changes, commits).await,
+            Job::Chunks(reply) => {
+                let chunks = self.feeds.entry(self.active).or_default();
+                let _ = reply.send(chunks.all());
+            }
+            Job::Switch { feed, added, reply, published } => self.switch(feed, added, reply, published).await,
+            Job::Barrier(reply) => drop(reply.send(())),
+            Job::Stage(feed) => drop(self.feeds.entry(feed).or_default()),
+            // The active feed's are what is indexed.
+            Job::Forget(feed) if feed == self.active => {}
+            Job::Forget(feed) => drop(self.feeds.remove(&feed)),
+            Job::Keep(keys) => {
+                self.slots.retain(|slot| keys.contains(&slot.key));
+                self.epochs.trim(&self.corpus, &keys);
+            }
+            Job::Maintain(upkeep) => self.maintain(upkeep, others_wait).await,
         }
     }
 
@@ -181,18 +190,26 @@ impl Keeper {
                 self.settle(epoch);
                 report.tell(commits, epoch);
             }
-            Err(error) if *report.state.borrow() == CorpusState::Loading => {
-                report.state.send_replace(CorpusState::Failed(error.to_string()));
-            }
-            Err(error) => self.put_off(Some((report, commits)), RETRY.0, &error),
+            Err(error) => self.failed(Some((report, commits)), RETRY.0, &error),
         }
     }
 
-    /// Has a publication that failed tried again.
+    /// Has a publication that failed tried again, unless it is the first of all.
+    fn failed(&mut self, report: Option<(Report, u64)>, delay: Duration, error: &IndexError) {
+        self.preparing.progress.failures.fetch_add(1, Ordering::Relaxed);
+        match report {
+            Some((report, _)) if *report.state.borrow() == CorpusState::Loading => {
+                report.state.send_replace(CorpusState::Failed(error.to_string()));
+            }
+            report => self.put_off(report, delay, error),
+        }
+    }
+
     fn put_off(&mut self, report: Option<(Report, u64)>, delay: Duration, error: &IndexError) {
         tracing::error!(corpus = %self.corpus, %error,
             "the epoch could not be published; the one before goes on serving");
         let at = tokio::time::Instant::now() + delay;
+        let report = report.or_else(|| self.retry.take()?.report);
         self.retry = Some(Retry { report, delay, at });
     }
 
@@ -203,7 +220,7 @@ impl Keeper {
                 tracing::warn!(corpus = %self.corpus, epoch, "what could not be published is");
                 report.into_iter().for_each(|(report, commits)| report.tell(commits, epoch));
             }
-            Err(error) => self.put_off(report, (delay * 2).min(RETRY.1), &error),
+            Err(error) => self.failed(report, (delay * 2).min(RETRY.1), &error),
         }
     }
 
@@ -221,7 +238,7 @@ impl Keeper {
         self.whole = true;
         for slot in &mut self.slots {
             let begun = Instant::now();
-            slot.apply(&delta, &self.preparing).await?;
+            slot.apply(&delta, chunks, &self.preparing).await?;
             tracing::debug!(corpus = %self.corpus, index = %slot.key, took = ?begun.elapsed(), "applied");
         }
         let epoch = self.epochs.publish(&self.corpus, view(chunks, self.slots.iter()))?;
@@ -240,7 +257,11 @@ impl Keeper {
             return;
         };
         let failed = |source| MaintenanceError::Index { corpus: self.corpus.clone(), index: key.clone(), source };
-        let work = slot.index.maintain(limits);
+        let index = &mut slot.index;
+        let work = async {
+            let done = caught_async(|| index.maintain(limits)).await;
+            done.map_err(IndexError::from).flatten()
+        };
         let done = match within {
             None => work.await.map_err(failed),
             Some(within) => match tokio::time::timeout(within, work).await {
@@ -251,6 +272,8 @@ impl Keeper {
                 }
             },
         };
+        // After a panic it may be anything: the next change names all there is.
+        self.whole |= matches!(&done, Err(MaintenanceError::Index { source: IndexError::Panicked(_), .. }));
         if let Some(version) = slot.index.version()
             && let Err(error) = self.epochs.note_version(&self.corpus, &key, version)
         {
@@ -286,10 +309,7 @@ impl Keeper {
             self.whole = true;
             match self.publish(Delta::default()).await {
                 Ok(epoch) => self.settle(epoch),
-                Err(error) => {
-                    let report = self.retry.take().and_then(|retry| retry.report);
-                    self.put_off(report, RETRY.0, &error);
-                }
+                Err(error) => self.failed(None, RETRY.0, &error),
             }
         }
     }
@@ -308,30 +328,19 @@ impl Keeper {
         self.whole = true;
         for slot in &mut self.slots {
             if slot.reader.is_none() || !nothing {
-                slot.apply(&delta, &self.preparing).await?;
+                slot.apply(&delta, chunks, &self.preparing).await?;
             }
         }
         self.whole = false;
         for AddedIndex { key, index, filled } in added {
             let joined = index.preparation();
-            let mut slot = Slot { key, index, joined, reader: None };
+            let mut slot = Slot::new(key, index, joined);
             let filled = Chunks::of(filled);
             let delta = if filled.is_empty() { chunks.whole() } else { difference(&filled, chunks) };
-            slot.apply(&delta, &self.preparing).await?;
+            slot.apply(&delta, chunks, &self.preparing).await?;
             joining.push(slot);
         }
         Ok(view(chunks, self.slots.iter().chain(&*joining)))
-    }
-}
-
-impl Slot {
-    async fn apply(&mut self, delta: &Delta, preparing: &Preparing) -> Result<(), IndexError> {
-        if let Some(preparation) = &self.joined {
-            // Costs a look-up a chunk where it was prepared in time.
-            preparing.contents(preparation, contents_of(&delta.added)).await;
-        }
-        self.reader = Some(self.index.apply(delta).await?);
-        Ok(())
     }
 }
 

@@ -7,13 +7,16 @@
 //! again. Publication waits until everything up to a commit is prepared; meanwhile turns
 //! read the epoch before.
 
+mod backlog;
 mod chunks;
+mod cut;
 mod documents;
 mod keeper;
 mod prepare;
 mod publish;
+mod slot;
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::collections::BTreeSet;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -21,23 +24,24 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use crossbeam_channel::Receiver;
-use differential_dataflow::{AsCollection, Hashable, VecCollection};
 use parking_lot::Mutex;
-use timely::dataflow::operators::Exchange as _;
 use timely::dataflow::{ProbeHandle, Scope};
 use tokio::sync::{mpsc, oneshot, watch};
 
+use self::backlog::Backlog;
 use self::chunks::contents_of;
+use self::cut::cut;
 use self::documents::documents;
 pub use self::keeper::AddedIndex;
 use self::keeper::{Job, Keeper, Upkeep};
 use self::prepare::prepare;
 pub use self::prepare::{Preparations, Preparing};
 use self::publish::publish;
-use crate::component::{Chunker, Index, IndexError, Maintained, MaintenanceLimits, Prepare};
+use crate::component::{Chunker, Delta, Index, IndexError, Maintained, MaintenanceLimits, Prepare};
 use crate::connector::CorpusEvent;
-use crate::document::{Chunk, Content, Document};
+use crate::document::{Chunk, Content};
 use crate::maintenance::MaintenanceError;
+use crate::panics::caught_async;
 use crate::publish::{CorpusProgress, CorpusView, Epochs};
 use crate::wake::WakeSlot;
 
@@ -162,7 +166,8 @@ impl CorpusIndexes {
             self.preparing.contents(&preparation, contents).await;
             self.preparing.progress.prepared.fetch_add(count, Ordering::Relaxed);
         }
-        index.apply(&crate::component::Delta { added: filled.clone(), removed: Vec::new(), whole: true }).await?;
+        let whole = Delta { added: filled.clone(), removed: Vec::new(), whole: true };
+        caught_async(|| index.apply(&whole)).await??;
         Ok(AddedIndex { key, index, filled })
     }
 
@@ -234,15 +239,19 @@ impl CorpusShared {
 
 /// Builds the dataflow on this worker; the probe passes a commit when it is published.
 pub fn build(scope: Scope<'_, u64>, shared: &CorpusShared) -> ProbeHandle<u64> {
-    let ready_at = Rc::new(Cell::new(None));
-    let documents = documents(scope, shared, ready_at.clone());
-    let chunker = shared.chunker.clone();
-    let chunks: VecCollection<'_, u64, Arc<Chunk>> = documents
-        .exchange(|(document, _, _): &(Arc<Document>, u64, isize)| document.id.hashed())
-        .as_collection()
-        .flat_map(move |document| chunker.chunk(&document).into_iter().map(Arc::new))
-        .consolidate();
+    let progress = Rc::new(FeedProgress::default());
+    let documents = documents(scope, shared, progress.clone());
+    let chunks = cut(scope, documents, shared).consolidate();
     let contents = chunks.clone().map(|chunk| Content { hash: chunk.hash, chunk }).distinct();
     let prepared = prepare(scope, contents, shared);
-    publish(scope, chunks, prepared, shared, ready_at)
+    publish(scope, chunks, prepared, shared, progress)
+}
+
+/// What the operators at the two ends of a feed tell each other; they are on one worker.
+#[derive(Default)]
+struct FeedProgress {
+    /// The commit with which all is there that was there at the start.
+    ready_at: Cell<Option<u64>>,
+    /// What is read and not prepared yet.
+    backlog: RefCell<Backlog>,
 }

@@ -1,5 +1,6 @@
 //! The operator that has new contents prepared, and lets time pass when they are.
 
+use std::cmp::Reverse;
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -10,16 +11,26 @@ use timely::dataflow::channels::pact::Pipeline;
 use timely::dataflow::operators::Capability;
 use timely::dataflow::operators::generic::builder_rc::OperatorBuilder;
 use timely::dataflow::{Scope, StreamVec};
+use tokio::sync::Semaphore;
 
 use super::{CorpusShared, RETRY};
-use crate::component::{IndexError, Prepare};
+use crate::component::{IndexError, Prepare, Prepared};
 use crate::dead_letter::DeadLetters;
 use crate::document::Content;
+use crate::panics::caught_async;
 use crate::publish::CorpusProgress;
 use crate::wake::WakeSlot;
 
-/// Contents prepared by one call.
+/// Contents prepared by one call, at most.
 const CONTENTS_A_CALL: usize = 256;
+/// Bytes of their texts, but for a content that is longer by itself.
+const BYTES_A_CALL: usize = 1 << 20;
+/// Contents of one corpus that are being prepared at a time, but for those of a call that is larger
+/// by itself. More would not be faster, since a model has batches enough of these, and each call
+/// holds the texts that it is for.
+const CONTENTS: usize = 8 * CONTENTS_A_CALL;
+/// A content of more bytes counts as several.
+const BYTES_A_CONTENT: usize = BYTES_A_CALL / CONTENTS_A_CALL;
 
 /// Attempts at preparing contents before their chunks go without.
 const PREPARE_ATTEMPTS: u32 = 4;
@@ -60,18 +71,17 @@ pub(super) fn prepare<'s>(
                 shared.progress.prepare.fetch_add(new.len() as u64, Ordering::Relaxed);
                 let at = *capability.time();
                 let calls = &mut running.entry(at).or_insert((capability, 0)).1;
-                while !new.is_empty() {
-                    let part = new.split_off(new.len().saturating_sub(CONTENTS_A_CALL));
+                for part in parts(&new) {
                     *calls += 1;
+                    let ended = Ended { at, done: done.clone(), wake: wake.clone() };
                     let (preparing, preparations) = (shared.preparing.clone(), preparations.clone());
-                    let (done, wake) = (done.clone(), wake.clone());
+                    let part = part.to_vec();
                     shared.handle.clone().spawn(async move {
+                        let _ended = ended;
                         for preparation in &preparations {
                             preparing.part(preparation, &part).await;
                         }
                         preparing.progress.prepared.fetch_add(part.len() as u64, Ordering::Relaxed);
-                        done.lock().push(at);
-                        wake.wake();
                     });
                 }
             });
@@ -88,10 +98,45 @@ pub(super) fn prepare<'s>(
     stream
 }
 
+/// Tells that a call has ended, however it did: a commit whose calls are not all told of is never
+/// published.
+struct Ended {
+    at: u64,
+    done: Arc<Mutex<Vec<u64>>>,
+    wake: WakeSlot,
+}
+
+impl Drop for Ended {
+    fn drop(&mut self) {
+        self.done.lock().push(self.at);
+        self.wake.wake();
+    }
+}
+
+fn length(content: &Content) -> usize {
+    content.chunk.title.len() + content.chunk.text.len()
+}
+
 /// Neighbours in length share batches, so calls of neighbours end one after another and not
-/// all at the end: progress can be seen.
+/// all at the end: progress can be seen. The longest go first.
 fn in_order(contents: &mut [Content]) {
-    contents.sort_by_key(|content| (content.chunk.title.len() + content.chunk.text.len(), content.hash));
+    contents.sort_by_key(|content| (Reverse(length(content)), content.hash));
+}
+
+/// What is prepared by one call each.
+fn parts(contents: &[Content]) -> impl Iterator<Item = &[Content]> {
+    let mut rest = contents;
+    std::iter::from_fn(move || {
+        let mut bytes = 0;
+        let fits = |content: &&Content| {
+            bytes += length(content);
+            bytes <= BYTES_A_CALL
+        };
+        let count = rest.iter().take(CONTENTS_A_CALL).take_while(fits).count().max(1);
+        let (part, left) = rest.split_at_checked(count)?;
+        rest = left;
+        Some(part)
+    })
 }
 
 /// Has contents prepared, again where that fails, and tells of those that cannot be.
@@ -103,31 +148,53 @@ pub struct Preparing {
     pub dead: DeadLetters,
     /// Counters.
     pub progress: Arc<CorpusProgress>,
+    /// Bounds the calls under way, by what they are for.
+    room: Arc<Semaphore>,
 }
 
 impl Preparing {
+    /// For a corpus.
+    pub fn new(corpus: Arc<str>, dead: DeadLetters) -> Self {
+        Self { corpus, dead, progress: Arc::default(), room: Arc::new(Semaphore::new(CONTENTS)) }
+    }
+
     /// All of these, part by part.
     pub async fn contents(&self, preparation: &Arc<dyn Prepare>, mut contents: Vec<Content>) {
         in_order(&mut contents);
-        for part in contents.chunks(CONTENTS_A_CALL) {
+        for part in parts(&contents) {
             self.part(preparation, part).await;
+        }
+    }
+
+    /// One attempt.
+    async fn attempt(&self, preparation: &Arc<dyn Prepare>, part: &[Content]) -> Result<(), IndexError> {
+        // Only a closed semaphore refuses, and nobody closes it.
+        let bytes: usize = part.iter().map(length).sum();
+        let _room = self.room.acquire_many(part.len().max(bytes / BYTES_A_CONTENT).min(CONTENTS) as u32).await;
+        let prepared = caught_async(|| preparation.clone().prepare(part.to_vec())).await;
+        match prepared.map_err(IndexError::from).flatten() {
+            Ok(Prepared { embedded }) => {
+                self.progress.embedded.fetch_add(embedded as u64, Ordering::Relaxed);
+                Ok(())
+            }
+            Err(error) => {
+                self.progress.failures.fetch_add(1, Ordering::Relaxed);
+                Err(error)
+            }
         }
     }
 
     async fn part(&self, preparation: &Arc<dyn Prepare>, part: &[Content]) {
         let mut delay = RETRY.0;
         for attempt in 1..=PREPARE_ATTEMPTS {
-            match preparation.clone().prepare(part.to_vec()).await {
-                Ok(prepared) => {
-                    self.progress.embedded.fetch_add(prepared.embedded as u64, Ordering::Relaxed);
-                    break;
-                }
+            match self.attempt(preparation, part).await {
+                Ok(()) => break,
                 Err(error) if attempt < PREPARE_ATTEMPTS => {
                     tracing::warn!(corpus = %self.corpus, %error, attempt, "contents could not be prepared; trying again");
                     tokio::time::sleep(delay).await;
                     delay = (delay * 2).min(RETRY.1);
                 }
-                Err(error) => self.give_up(preparation, part, &error).await,
+                Err(_) => self.give_up(preparation, part).await,
             }
         }
         tracing::debug!(corpus = %self.corpus, contents = part.len(), "prepared");
@@ -135,18 +202,38 @@ impl Preparing {
 
     /// One bad content must not keep its neighbours out: each is tried alone, and told of if
     /// it fails alone too.
-    async fn give_up(&self, preparation: &Arc<dyn Prepare>, part: &[Content], error: &IndexError) {
+    async fn give_up(&self, preparation: &Arc<dyn Prepare>, part: &[Content]) {
         for content in part {
-            let alone = preparation.clone().prepare(vec![content.clone()]).await;
-            match alone {
-                Ok(prepared) => {
-                    self.progress.embedded.fetch_add(prepared.embedded as u64, Ordering::Relaxed);
-                }
-                Err(_) => {
-                    let reason = format!("could not be prepared for indexing: {error}");
-                    self.dead.write(&self.corpus, &content.chunk.id, &reason, content.chunk.text.as_bytes());
-                }
+            if let Err(error) = self.attempt(preparation, std::slice::from_ref(content)).await {
+                let reason = format!("could not be prepared for indexing: {error}");
+                self.dead.write(&self.corpus, &content.chunk.id, &reason, content.chunk.text.as_bytes());
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::corpus::chunks::chunk;
+
+    #[test]
+    fn parts_are_bounded_by_number_and_by_bytes_and_have_everything() {
+        let long = "x".repeat(BYTES_A_CALL / 2 - 10);
+        let longer = "x".repeat(BYTES_A_CALL + 1);
+        let mut contents: Vec<Content> = (0..600)
+            .map(|n| match n {
+                0..5 => chunk(&format!("{n}"), &format!("{n}{long}")),
+                5..7 => chunk(&format!("{n}"), &format!("{n}{longer}")),
+                _ => chunk(&format!("{n}"), &format!("{n}")),
+            })
+            .map(|chunk| Content { hash: chunk.hash, chunk })
+            .collect();
+        in_order(&mut contents);
+        let sizes: Vec<usize> = parts(&contents).map(<[Content]>::len).collect();
+        assert_eq!(sizes[..2], [1, 1], "too long for any call");
+        assert_eq!(sizes[2..4], [2, 2]);
+        assert_eq!(sizes.iter().sum::<usize>(), 600);
+        assert!(sizes.iter().all(|size| *size <= CONTENTS_A_CALL), "{sizes:?}");
     }
 }

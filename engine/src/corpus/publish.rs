@@ -1,6 +1,5 @@
 //! The operator that collects what is complete and prepared, and hands it to the keeper.
 
-use std::cell::Cell;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -13,7 +12,7 @@ use timely::dataflow::{ProbeHandle, Scope, StreamVec};
 use timely::progress::Antichain;
 
 use super::keeper::{Job, Report};
-use super::{CorpusShared, CorpusState};
+use super::{CorpusShared, CorpusState, FeedProgress};
 use crate::document::Chunk;
 
 /// Collects what is complete and hands it to the keeper, one delta at a time.
@@ -22,7 +21,7 @@ pub(super) fn publish<'s>(
     chunks: VecCollection<'s, u64, Arc<Chunk>>,
     prepared: StreamVec<'s, u64, ()>,
     shared: &CorpusShared,
-    ready_at: Rc<Cell<Option<u64>>>,
+    feed: Rc<FeedProgress>,
 ) -> ProbeHandle<u64> {
     let mut builder = OperatorBuilder::new(format!("Publish {:?}", shared.name), scope);
     let mut chunks = builder.new_input(chunks.inner, Exchange::new(|_: &(Arc<Chunk>, u64, isize)| 0));
@@ -33,7 +32,7 @@ pub(super) fn publish<'s>(
     if first {
         shared.publish_wake.set(scope.worker().sync_activator_for(address));
     }
-    let progress = shared.progress.clone();
+    let (progress, source_wake) = (shared.progress.clone(), shared.source_wake.clone());
     let (jobs, state) = (shared.jobs.clone(), shared.state.subscribe());
     let report = Report { feed: shared.feed, state: shared.state.clone(), wake: shared.publish_wake.clone() };
     builder.build(move |mut capabilities| {
@@ -48,6 +47,9 @@ pub(super) fn publish<'s>(
             let Some(held) = &mut capability else { return };
             let complete = complete_until(&frontiers[0].frontier().to_owned(), &frontiers[1].frontier().to_owned());
             progress.passed.store(complete, Ordering::Relaxed);
+            if feed.backlog.borrow_mut().passed(complete) {
+                source_wake.wake();
+            }
             let published = match &*state.borrow() {
                 CorpusState::Ready { commits, .. } => Some(*commits),
                 CorpusState::Loading => None,
@@ -64,7 +66,7 @@ pub(super) fn publish<'s>(
             }
             // The first epoch is what was there at the start, whole. The source that says
             // so is on this worker, before the times that it lets pass.
-            let Some(ready_at) = ready_at.get() else {
+            let Some(ready_at) = feed.ready_at.get() else {
                 if complete == u64::MAX {
                     capability = None;
                 }

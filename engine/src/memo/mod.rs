@@ -165,7 +165,7 @@ impl Memo {
             state.asked.contains(key) || state.unwritten.contains_key(key)
         };
         self.shared.grown.store(0, Ordering::Relaxed);
-        let expired = store.expire(limits, today(), asked)?;
+        let expired = store.expire(limits, today(), asked).inspect_err(|error| store.mend(error))?;
         let mut did = Vec::new();
         if !expired.gone.is_empty() {
             // A restart would not find them either.
@@ -192,7 +192,7 @@ impl Memo {
         }
         let (begun, before) = (Instant::now(), Footprint::of(&path));
         let mut store = Store::open(&path)?;
-        let expired = store.expire(limits, today(), |_| false)?;
+        let expired = store.expire(limits, today(), |_| false).inspect_err(|error| store.mend(error))?;
         store.compact()?;
         drop(store);
         let mut did = Vec::new();
@@ -334,6 +334,7 @@ impl Shared {
             };
             if let Err(error) = store.write(&entries, &asked, today()) {
                 tracing::warn!(%error, "what models gave could not be stored, and will be computed again");
+                store.mend(&error);
             }
             let bytes: usize = entries.values().map(|value| value.len()).sum();
             self.grown.fetch_add(bytes as u64, Ordering::Relaxed);

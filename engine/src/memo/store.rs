@@ -12,6 +12,7 @@ use super::Key;
 use crate::clock::now_s;
 use crate::component::Footprint;
 use crate::database::{DatabaseError, Tables};
+use crate::panics::caught;
 use crate::plan::Maintenance;
 
 const OUTPUTS: TableDefinition<'_, &[u8; 32], &[u8]> = TableDefinition::new("outputs");
@@ -79,13 +80,38 @@ impl Store {
 
     /// An output, and the day on which it was asked for before, if that is known.
     pub fn get(&self, key: &Key) -> Option<(Arc<[u8]>, u32)> {
-        let transaction = self.0.current()?.begin_read().ok()?;
-        // There is no table before the first write.
-        let table = transaction.open_table(OUTPUTS).ok()?;
-        let value: Arc<[u8]> = table.get(key).ok()??.value().into();
-        let used = transaction.open_table(USED).ok();
-        let day = used.and_then(|used| Some(used.get(key).ok()??.value().0));
-        Some((value, day.unwrap_or(0)))
+        let database = self.0.current()?;
+        let got = caught(move || -> Result<_, redb::Error> {
+            let transaction = database.begin_read()?;
+            let Some(table) = there(transaction.open_table(OUTPUTS))? else { return Ok(None) };
+            let Some(value) = table.get(key)? else { return Ok(None) };
+            let day = match there(transaction.open_table(USED))? {
+                Some(used) => used.get(key)?.map(|day| day.value().0),
+                None => None,
+            };
+            Ok(Some((value.value().into(), day.unwrap_or(0))))
+        });
+        let path = || self.0.path().to_owned();
+        let error = match got {
+            Ok(Ok(got)) => return got,
+            Ok(Err(error)) => DatabaseError::Read { path: path(), source: Box::new(error) },
+            Err(source) => DatabaseError::Damaged { path: path(), source },
+        };
+        self.mend(&error);
+        None
+    }
+
+    /// Begins anew, if the file is damaged: what was in it is computed again.
+    pub fn mend(&self, error: &DatabaseError) {
+        if !error.is_damage() {
+            return;
+        }
+        match self.0.put_aside() {
+            Ok(()) => tracing::warn!(%error, "the memo store is damaged; it is put aside and begun anew"),
+            // Another thread has found it too.
+            Err(missing) if missing.kind() == std::io::ErrorKind::NotFound => {}
+            Err(aside) => tracing::warn!(%error, %aside, "the memo store is damaged and cannot be put aside"),
+        }
     }
 
     /// Writes new outputs, and that others were asked for today.
@@ -162,9 +188,11 @@ impl Store {
     }
 
     fn freed(&self) -> Option<u64> {
-        let transaction = self.0.database().ok()?.begin_read().ok()?;
-        let counts = transaction.open_table(COUNTS).ok()?;
-        Some(counts.get(FREED).ok()??.value())
+        let freed = self.0.read(|database| match there(database.begin_read()?.open_table(COUNTS))? {
+            Some(counts) => Ok(counts.get(FREED)?.map(|freed| freed.value())),
+            None => Ok(None),
+        });
+        freed.inspect_err(|error| self.mend(error)).ok()?
     }
 
     /// Gives free pages back to the disk; nobody else may have the file.
@@ -210,7 +238,7 @@ fn cutoff(database: &Database, limits: &MemoLimits, today: u32) -> Result<(u32, 
 /// put back.
 fn take_over(database: &Database, today: u32) -> Result<(), redb::Error> {
     let transaction = database.begin_read()?;
-    let Ok(outputs) = transaction.open_table(OUTPUTS) else { return Ok(()) };
+    let Some(outputs) = there(transaction.open_table(OUTPUTS))? else { return Ok(()) };
     let used = used(database)?;
     let mut without: Vec<(Key, u32)> = Vec::new();
     if let Some(used) = &used {
@@ -245,7 +273,12 @@ fn take_over(database: &Database, today: u32) -> Result<(), redb::Error> {
 }
 
 fn used(database: &Database) -> Result<Option<Used>, redb::Error> {
-    match database.begin_read()?.open_table(USED) {
+    there(database.begin_read()?.open_table(USED))
+}
+
+/// A table, if there is one: there are none before the first write.
+fn there<T>(opened: Result<T, redb::TableError>) -> Result<Option<T>, redb::Error> {
+    match opened {
         Ok(table) => Ok(Some(table)),
         Err(redb::TableError::TableDoesNotExist(_)) => Ok(None),
         Err(error) => Err(error.into()),

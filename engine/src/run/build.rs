@@ -11,16 +11,17 @@ use parking_lot::Mutex;
 use super::crew::Crew;
 use super::{Options, RunError};
 use crate::claims::{Claim, ClaimError, Claims};
-use crate::component::{BuildError, Index, IndexDefinition, Models};
+use crate::component::{BuildError, Index, IndexDefinition, IndexError, Models};
 use crate::connector::{Arrived, ConnectorError, CorpusOutput, Place, Stop, StopHandle, TurnOutput, TurnSource};
 use crate::corpus::{CorpusIndexes, CorpusShared};
 use crate::dead_letter::{DeadLetters, Onward};
 use crate::durable::{Ledger, SinkHandle};
 use crate::maintenance;
 use crate::memo::Memo;
+use crate::panics::{caught, caught_async};
 use crate::plan::{Definitions, FailedTurns, NodeKind, Plan, PlannedCorpus, PlannedNode};
 use crate::state::{StateDirectory, StateError};
-use crate::turns::{Backlog, Generation, Running as RunningKind, RunningNode, SourceHandle, TurnsShared};
+use crate::turns::{Backlog, Generation, Reach, Running as RunningKind, RunningNode, SourceHandle, TurnsShared};
 use crate::wake::WakeSlot;
 
 /// Documents and turns on the way from a source's thread to its worker.
@@ -131,7 +132,8 @@ impl Workshop {
     /// Opens an index.
     pub fn index(&self, corpus: &str, key: &str, definition: &dyn IndexDefinition) -> Result<Box<dyn Index>, RunError> {
         let directory = self.state.as_ref().map(|state| state.index(corpus, key)).transpose()?;
-        let opened = self.handle.block_on(definition.open(directory.as_deref()));
+        let opened = self.handle.block_on(caught_async(|| definition.open(directory.as_deref())));
+        let opened = opened.map_err(IndexError::from).flatten();
         let opened =
             opened.map_err(|source| BuildError::Index { index: key.to_owned(), corpus: corpus.to_owned(), source })?;
         // Whichever it is, it is compared with all of the corpus before anything is published.
@@ -171,9 +173,9 @@ impl Workshop {
         let output = CorpusOutput::new(sender, wake, self.dead.clone(), planned.name.clone(), stop);
         let (source, mode) = (planned.source.build(), self.options.corpora);
         let source = self.thread(format!("corpus {}", planned.name), stop_handle, serves, move || {
-            let result = source.run(mode, output.clone());
+            let result = caught(|| source.run(mode, output.clone()));
             output.end();
-            result
+            result?
         })?;
         Ok(Feed { shared, source })
     }
@@ -212,10 +214,10 @@ impl Workshop {
         let output = output.resuming(resume).telling(handle.caught_up.clone());
         let mode = self.options.turns;
         self.thread(format!("node {}", handle.id), stop_handle, true, move || {
-            let result = source.run(mode, output);
+            let result = caught(|| source.run(mode, output));
             // The channel has closed with the output: let the worker see it.
             wake.wake();
-            result
+            result?
         })
     }
 
@@ -300,7 +302,8 @@ impl Workshop {
         // Where nothing goes to sinks, nobody waits for what failed either.
         let failed_turns = if self.options.sinks { plan.failed_turns } else { FailedTurns::Answer };
         let (mode, live, retries) = (plan.standing_mode(), plan.live_sinks(), plan.retries);
-        Ok(Arc::new(Generation { number, nodes, stamp, mode, live, retries, failed_turns, indexes }))
+        let reach = Reach::of(&nodes);
+        Ok(Arc::new(Generation { number, nodes, stamp, mode, live, retries, failed_turns, indexes, reach }))
     }
 }
 

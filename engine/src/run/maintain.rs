@@ -13,6 +13,7 @@ use crate::component::{Maintained, MaintenanceLimits};
 use crate::corpus::CorpusIndexes;
 use crate::maintenance::{MaintenanceCounts, MaintenanceError, StoreName};
 use crate::memo::MemoLimits;
+use crate::panics::caught;
 use crate::plan::Maintenance;
 use crate::publish::CorpusProgress;
 
@@ -123,9 +124,15 @@ pub(super) async fn keep_in_shape(inner: Weak<Inner>) {
         let grown = limits.bytes > 0 && remembered.grown() > limits.bytes / 4;
         if (waited || grown) && settings.every_s > 0 {
             memo = Some(Instant::now());
-            let expired = tokio::task::spawn_blocking(move || remembered.expire(&limits)).await;
-            if let Ok(Some(outcome)) = expired.map(|outcome| outcome.transpose()) {
-                journal.done(&StoreName::Memo, &outcome.map_err(MaintenanceError::Memo));
+            let expired = tokio::task::spawn_blocking(move || caught(|| remembered.expire(&limits))).await;
+            let expired = match expired {
+                Ok(Ok(outcome)) => outcome.map_err(MaintenanceError::Memo).transpose(),
+                Ok(Err(panic)) => Some(Err(MaintenanceError::Panicked(panic))),
+                // The run is ending.
+                Err(_) => None,
+            };
+            if let Some(outcome) = expired {
+                journal.done(&StoreName::Memo, &outcome);
             }
         }
     }

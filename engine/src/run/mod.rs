@@ -8,7 +8,7 @@ mod resume;
 mod start;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -26,10 +26,11 @@ use crate::corpus::{CorpusIndexes, CorpusState};
 use crate::database::DatabaseError;
 use crate::durable::{SinkHandle, StoreError};
 use crate::memo::Memo;
+use crate::panics::Panicked;
 use crate::plan::Outline;
 use crate::publish::{CorpusProgress, Epochs};
 use crate::record::{AnswerRecord, Item, Stamp};
-use crate::state::StateError;
+use crate::state::{StateError, file_name};
 use crate::turns::{self, Generation, Observer};
 
 /// A parked worker looks up after this even if nobody woke it.
@@ -116,6 +117,14 @@ pub enum RunError {
     /// A worker panicked.
     #[error("a worker ended early: {0}")]
     Worker(String),
+    /// Something else of the engine did.
+    #[error("{what} {source}")]
+    Panicked {
+        /// What.
+        what: &'static str,
+        /// With what.
+        source: Panicked,
+    },
 }
 
 /// A corpus that is served.
@@ -345,7 +354,20 @@ impl Drop for Engine {
     }
 }
 
-/// Where a pipeline keeps its state when the user names no place.
+/// Where a pipeline keeps its state when the user names no place: always below `.turnflow`,
+/// whatever the name is.
 pub fn default_state(name: &str) -> PathBuf {
-    Path::new(".turnflow").join(name)
+    let top = Path::new(".turnflow");
+    let mut parts = Path::new(name).components();
+    let is_one = matches!((parts.next(), parts.next()), (Some(Component::Normal(part)), None) if *part == *name);
+    if is_one && name.len() < 200 && !name.contains('\0') {
+        return top.join(name);
+    }
+    // Where an earlier version has put it, if that is below.
+    let is_below = !name.is_empty() && Path::new(name).components().all(|part| matches!(part, Component::Normal(_)));
+    let before = top.join(name);
+    if is_below && before.join("format").is_file() { before } else { top.join(file_name(name)) }
 }
+
+#[cfg(test)]
+mod tests;

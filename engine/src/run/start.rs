@@ -16,6 +16,7 @@ use crate::corpus::{CorpusIndexes, CorpusShared, CorpusState, Preparing};
 use crate::dead_letter::DeadLetters;
 use crate::durable::{Durable, SourceCheckpoint};
 use crate::memo::Memo;
+use crate::panics::caught;
 use crate::plan::{AnswerMode, NodeKind, Outline, Plan};
 use crate::publish::Epochs;
 use crate::state::StateDirectory;
@@ -104,11 +105,15 @@ impl Engine {
         runtime.spawn(announce_ready(feeds, inner.shop.clone()));
         runtime.spawn(keep_in_shape(Arc::downgrade(&inner)));
         let checkpoints = shared.durable.is_kept().then(|| {
-            let shared = shared.clone();
+            let (shared, errors, crew) = (shared.clone(), inner.shop.errors.clone(), crew.clone());
             std::thread::Builder::new().name("checkpoint".into()).spawn(move || {
                 let idle = || shared.limits.read().idle_s;
                 let epoch = || shared.epochs.current().epoch;
-                shared.durable.work(epoch, idle);
+                // Without checkpoints a restart would answer ever more turns again: it is the run's end.
+                if let Err(source) = caught(|| shared.durable.work(epoch, idle)) {
+                    errors.lock().push(RunError::Panicked { what: "the thread of checkpoints", source });
+                    crew.abort();
+                }
             })
         });
         let checkpoints = checkpoints.transpose().map_err(thread_error("the thread of checkpoints"))?;
@@ -129,7 +134,7 @@ fn first(shop: &Workshop, plan: &Plan) -> Result<Running, RunError> {
         }
         let keys = definitions[&planned.name].keys().cloned().collect();
         let number = shop.feed_number();
-        let preparing = Preparing { corpus: planned.name.clone(), dead: shop.dead.clone(), progress: Arc::default() };
+        let preparing = Preparing::new(planned.name.clone(), shop.dead.clone());
         let indexes = CorpusIndexes::start(preparing, number, indexes, shared.epochs.clone(), shop.handle.clone());
         let feed = shop.feed(number, planned, &models, &indexes, true)?;
         crew.tell(&Command::Corpus(feed.shared.clone()));

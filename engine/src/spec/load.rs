@@ -1,5 +1,6 @@
 //! Loading: a file, what it includes, and what the command line sets, as one tree.
 
+use std::collections::HashMap;
 use std::fs::File;
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
@@ -11,7 +12,12 @@ use super::{Diagnostic, Entry, Source, Sources, Tree, did_you_mean, parse};
 /// A larger file is no pipeline; one without end (`/dev/zero`) would take all memory.
 const MAX_BYTES: u64 = 16 << 20;
 /// Files may include files, to this depth.
-const MAX_INCLUDES: usize = 16;
+const MAX_DEPTH: usize = 16;
+/// So often may a pipeline include, all of its files together.
+const MAX_INCLUDES: usize = 1000;
+/// Values that are merged, at most: those of each file and of what it includes, as often as it is
+/// included.
+const MAX_MERGED: usize = 2_000_000;
 
 /// A `--set PATH=RON`.
 #[derive(Clone, Debug)]
@@ -71,6 +77,19 @@ struct Loader {
     diagnostics: Vec<Diagnostic>,
     /// Something that was to be included is not there to judge the rest by.
     incomplete: bool,
+    /// The files that were read to their end, with what they include, by what tells them apart.
+    read: HashMap<PathBuf, Included>,
+    /// Includes so far, and the values that they have brought.
+    includes: usize,
+    merged: usize,
+}
+
+/// A file that was read.
+struct Included {
+    /// `None`: something is wrong with it, which has been told.
+    tree: Option<Tree>,
+    /// That it has, with those of what it includes.
+    values: usize,
 }
 
 impl Loader {
@@ -85,7 +104,35 @@ impl Loader {
         Loaded { sources: self.sources, tree, diagnostics: self.diagnostics }
     }
 
+    /// A file with what it includes. One that was included before is not read again.
     fn file(&mut self, path: &Path, include: Option<super::Span>, open: &mut Vec<PathBuf>) -> Option<Tree> {
+        let identity = path.canonicalize().unwrap_or_else(|_| path.to_owned());
+        if open.contains(&identity) || open.len() >= MAX_DEPTH {
+            let name = path.display();
+            let (code, message) = match open.contains(&identity) {
+                true => ("include-cycle", format!("`{name}` includes itself, directly or through others")),
+                false => ("too-many-includes", format!("`{name}` is included {MAX_DEPTH} files deep")),
+            };
+            self.diagnostics.push(Diagnostic::new(code, include, message));
+            return None;
+        }
+        if let Some(known) = self.read.get(&identity) {
+            self.merged += known.values;
+            return known.tree.clone();
+        }
+        let text = self.text(path, include)?;
+        let base = path.parent().map(Path::to_owned).unwrap_or_default();
+        let source = self.sources.add(Source { name: path.display().to_string(), base, text: text.into() });
+        open.push(identity.clone());
+        let tree = self.source(source, open);
+        open.pop();
+        let values = tree.as_ref().map_or(0, values);
+        self.merged += values;
+        self.read.insert(identity, Included { tree: tree.clone(), values });
+        tree
+    }
+
+    fn text(&mut self, path: &Path, include: Option<super::Span>) -> Option<String> {
         let name = path.display().to_string();
         let bytes = match read(path) {
             Ok(bytes) => bytes,
@@ -105,28 +152,16 @@ impl Loader {
                 return None;
             }
         };
-        let text = match String::from_utf8(bytes) {
-            Ok(text) => text,
+        match String::from_utf8(bytes) {
+            Ok(text) => Some(text),
             Err(error) => {
                 let before = &error.as_bytes()[..error.utf8_error().valid_up_to()];
                 let line = before.iter().filter(|byte| **byte == b'\n').count() + 1;
                 let message = format!("`{name}` is not UTF-8, first in line {line}");
                 self.diagnostics.push(Diagnostic::new("not-utf8", include, message));
-                return None;
+                None
             }
-        };
-        let identity = path.canonicalize().unwrap_or_else(|_| path.to_owned());
-        if open.contains(&identity) || open.len() >= MAX_INCLUDES {
-            let message = format!("`{name}` includes itself, directly or through others");
-            self.diagnostics.push(Diagnostic::new("include-cycle", include, message));
-            return None;
         }
-        open.push(identity);
-        let base = path.parent().map(Path::to_owned).unwrap_or_default();
-        let source = self.sources.add(Source { name, base, text: text.into() });
-        let tree = self.source(source, open);
-        open.pop();
-        tree
     }
 
     fn source(&mut self, source: usize, open: &mut Vec<PathBuf>) -> Option<Tree> {
@@ -145,6 +180,10 @@ impl Loader {
                 self.diagnostics.push(Diagnostic::new("wrong-type", file.span, found).label("expected a path"));
                 continue;
             };
+            if !self.may_include(file.span) {
+                self.incomplete = true;
+                break;
+            }
             let path = self.sources.get(source).base.join(name);
             let Some(included) = self.file(&path, Some(file.span), open) else {
                 self.incomplete = true;
@@ -159,6 +198,24 @@ impl Loader {
             Some(base) => merge(base, tree),
             None => tree,
         })
+    }
+
+    /// Whether there may be another include; tells of the first that may not be.
+    fn may_include(&mut self, place: super::Span) -> bool {
+        let told = self.includes > MAX_INCLUDES;
+        self.includes += 1;
+        let message = if self.merged > MAX_MERGED {
+            format!("the files that are included come to more than {MAX_MERGED} values")
+        } else if self.includes > MAX_INCLUDES {
+            format!("the pipeline includes more than {MAX_INCLUDES} files, each counted as often as it is included")
+        } else {
+            return true;
+        };
+        self.includes = MAX_INCLUDES + 1;
+        if !told {
+            self.diagnostics.push(Diagnostic::new("too-many-includes", place, message).label("the first too many"));
+        }
+        false
     }
 
     fn set(&mut self, tree: &mut Tree, set: &Override) {
@@ -230,6 +287,15 @@ fn put(at: &mut Tree, key: &str, value: Tree, diagnostics: &mut Vec<Diagnostic>,
     }
 }
 
+/// How many values there are in a tree.
+fn values(tree: &Tree) -> usize {
+    1 + match &tree.kind {
+        Kind::Map(entries) | Kind::Struct(_, entries) => entries.iter().map(|entry| values(&entry.value)).sum(),
+        Kind::Seq(items) | Kind::Tuple(_, items) => items.iter().map(values).sum(),
+        Kind::Scalar(_) => 0,
+    }
+}
+
 /// `over` wins. Maps and structs of the same name are merged member by member; anything
 /// else, a node of another operator included, replaces what was there.
 fn merge(base: Tree, over: Tree) -> Tree {
@@ -251,17 +317,30 @@ fn same(base: &Option<super::Name>, over: &Option<super::Name>) -> bool {
     }
 }
 
-fn merge_entries(mut base: Vec<Entry>, over: Vec<Entry>) -> Vec<Entry> {
+fn merge_entries(base: Vec<Entry>, over: Vec<Entry>) -> Vec<Entry> {
+    // By index, since a file may have very many.
+    let mut places: HashMap<String, usize> = HashMap::with_capacity(base.len());
+    let mut merged: Vec<Option<Entry>> = Vec::with_capacity(base.len() + over.len());
+    for entry in base {
+        places.entry(entry.key.text.clone()).or_insert(merged.len());
+        merged.push(Some(entry));
+    }
     for entry in over {
-        match base.iter().position(|old| old.key.text == entry.key.text) {
-            Some(at) => {
-                let old = base.remove(at);
-                base.insert(at, Entry { key: entry.key, value: merge(old.value, entry.value) });
+        match places.get(&entry.key.text) {
+            Some(&at) => {
+                let value = match merged[at].take() {
+                    Some(old) => merge(old.value, entry.value),
+                    None => entry.value,
+                };
+                merged[at] = Some(Entry { key: entry.key, value });
             }
-            None => base.push(entry),
+            None => {
+                places.insert(entry.key.text.clone(), merged.len());
+                merged.push(Some(entry));
+            }
         }
     }
-    base
+    merged.into_iter().flatten().collect()
 }
 
 /// An override of `Remove` takes a node, model or corpus out of what was included.
@@ -285,62 +364,4 @@ pub(crate) fn near_file(path: &Path) -> Option<String> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn loaded(text: &str, sets: &[&str]) -> Loaded {
-        let sets: Vec<Override> = sets.iter().map(|set| set.parse().unwrap()).collect();
-        load_str("t.ron", Path::new("."), text, &sets)
-    }
-
-    #[test]
-    fn set_replaces_adds_and_reports() {
-        let text = "Pipeline(nodes: {\"a\": Bm25(top: 1, list: [1, 2])})";
-        let tree = loaded(text, &["nodes.a.top=5", "nodes.a.k1=0.9", "nodes.a.list.1=7"]).tree.unwrap();
-        assert_eq!(tree.canonical(), "Pipeline{\"nodes\":{\"a\":Bm25{\"k1\":0.9,\"list\":[1,7,],\"top\":5,},},}");
-        for (set, code, help) in [
-            ("nodes.zebra.top=5", "unknown-path", "there are: `a`"),
-            ("node.a.top=5", "unknown-path", "did you mean `nodes`?"),
-            ("nodes.a.top=x y", "syntax", "a string needs quotes"),
-            ("nodes.a.list.9=1", "unknown-path", "it has 2 items"),
-        ] {
-            let diagnostics = loaded(text, &[set]).diagnostics;
-            assert_eq!(diagnostics.len(), 1, "{set}");
-            assert_eq!(diagnostics[0].code, code, "{set}");
-            assert!(diagnostics[0].help.iter().any(|line| line.contains(help)), "{set}: {diagnostics:?}");
-        }
-    }
-
-    #[test]
-    fn includes_merge_replace_and_remove() {
-        let dir = tempfile::tempdir().unwrap();
-        std::fs::write(
-            dir.path().join("base.ron"),
-            "Pipeline(name: \"b\", nodes: {\"a\": X(n: 1, m: 2), \"c\": Y(q: 1), \"d\": Z})",
-        )
-        .unwrap();
-        let text = "Pipeline(include: [\"base.ron\"], nodes: {\"a\": X(n: 3), \"c\": W(r: 1), \"d\": Remove})";
-        let loaded = load_str("t.ron", dir.path(), text, &[]);
-        assert_eq!(loaded.diagnostics, []);
-        assert_eq!(
-            loaded.tree.unwrap().canonical(),
-            "Pipeline{\"name\":String(\"b\"),\"nodes\":{\"a\":X{\"m\":2,\"n\":3,},\"c\":W{\"r\":1,},},}"
-        );
-    }
-
-    #[cfg(target_os = "linux")]
-    #[test]
-    fn a_file_without_end_is_no_pipeline() {
-        let diagnostics = loaded("Pipeline(include: \"/dev/zero\")", &[]).diagnostics;
-        assert_eq!(diagnostics[0].code, "unreadable-file");
-        assert_eq!(diagnostics[0].message, "cannot read `/dev/zero`: file too large");
-    }
-
-    #[test]
-    fn an_include_of_itself_is_told() {
-        let dir = tempfile::tempdir().unwrap();
-        let path = dir.path().join("loop.ron");
-        std::fs::write(&path, "Pipeline(include: \"loop.ron\")").unwrap();
-        assert_eq!(load(&path, &[]).diagnostics[0].code, "include-cycle");
-    }
-}
+mod tests;

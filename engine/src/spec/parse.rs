@@ -4,6 +4,7 @@
 //! slices of the source give the spans. Names (`Bm25(…)`), which RON's own dynamic value
 //! forgets, are kept; duplicate keys are kept too, to be reported.
 
+use std::collections::HashMap;
 use std::fmt;
 
 use ron::value::RawValue;
@@ -110,6 +111,7 @@ impl<'a> Parser<'a> {
             ));
         }
         let mut entries: Vec<Entry> = Vec::new();
+        let mut places: HashMap<String, Span> = HashMap::new();
         let mut from = self.span(raw).start;
         for (key, raw) in items {
             let value_start = self.span(raw.get_ron()).start;
@@ -119,14 +121,15 @@ impl<'a> Parser<'a> {
             let span = Span { source: self.source, start, end: start + key.len() };
             let value = self.value(raw.get_ron())?;
             from = value.span.end;
-            if let Some(first) = entries.iter().find(|entry| entry.key.text == key) {
+            if let Some(first) = places.get(&key) {
                 self.duplicates.push(
                     Diagnostic::new("duplicate", span, format!("`{key}` is defined twice"))
                         .label("defined again here")
-                        .related(first.key.span, "first defined here"),
+                        .related(*first, "first defined here"),
                 );
                 continue;
             }
+            places.insert(key.clone(), span);
             entries.push(Entry { key: Name { text: key, span }, value });
         }
         Ok(Group::Fields(entries))

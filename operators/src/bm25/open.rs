@@ -10,6 +10,7 @@ use futures::future::BoxFuture;
 use tantivy::TantivyError;
 use tantivy::directory::error::OpenReadError;
 use turnflow_engine::component::{Delta, Index, IndexDefinition, IndexError, Inventory, Maintained, MaintenanceLimits};
+use turnflow_engine::panics::caught;
 
 use super::analyzer::Tokenizer;
 use super::index::{Bm25Index, Bm25Reader, store};
@@ -80,18 +81,38 @@ fn is_lost(error: &TantivyError) -> bool {
     }
 }
 
-/// Opens what is stored; what is lost is made anew, for the corpus has everything.
+/// Opens what is stored. What is lost is put aside and made anew, for the corpus has everything;
+/// also what tantivy panics on, as it may on what is damaged.
 fn open(tokenizer: Tokenizer, directory: Option<&Path>) -> Result<Bm25Index, IndexError> {
-    match (Bm25Index::open(tokenizer, directory), directory) {
-        (Err(lost), Some(path)) if is_lost(&lost.error) => {
-            let error = IndexError::from(lost);
-            tracing::warn!(%error, path = %path.display(), "the index cannot be read and is built anew");
-            let io = |source| IndexError::Io { action: "clear", path: path.to_owned(), source };
-            std::fs::remove_dir_all(path).and_then(|()| std::fs::create_dir_all(path)).map_err(io)?;
-            Ok(Bm25Index::open(tokenizer, directory)?)
-        }
-        (opened, _) => Ok(opened?),
+    let opened = caught(|| Bm25Index::open(tokenizer, directory));
+    let lost = match opened {
+        Ok(Ok(index)) => return Ok(index),
+        Ok(Err(error)) if !is_lost(&error.error) => return Err(error.into()),
+        Ok(Err(error)) => IndexError::from(error),
+        Err(panic) => panic.into(),
+    };
+    let Some(path) = directory else { return Err(lost) };
+    let aside = put_aside(path)?;
+    tracing::warn!(error = %lost, path = %path.display(), aside = %aside.display(),
+        "the index cannot be read: it is put aside and built anew");
+    Ok(caught(|| Bm25Index::open(tokenizer, directory))??)
+}
+
+/// Gives an index's directory another name, beside it. Of several only the last is kept: nothing
+/// in them is worth more than the corpus.
+fn put_aside(path: &Path) -> Result<PathBuf, IndexError> {
+    let io = |action, path: &Path| {
+        let path = path.to_owned();
+        move |source| IndexError::Io { action, path, source }
+    };
+    let aside = path.with_added_extension("damaged");
+    match std::fs::remove_dir_all(&aside) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(io("clear", &aside)(error)),
+        _ => {}
     }
+    std::fs::rename(path, &aside).map_err(io("rename", path))?;
+    std::fs::create_dir_all(path).map_err(io("create", path))?;
+    Ok(aside)
 }
 
 /// An index that is opened anew after a change that failed. tantivy's writer does not survive
@@ -112,12 +133,15 @@ impl Reopening {
             Some(index) => index,
             none => none.insert(open(self.tokenizer, self.directory.as_deref())?),
         };
-        let view = index.change(delta);
+        let view = caught(|| index.change(delta)).map_err(IndexError::from).flatten();
         match &view {
             Ok(_) => self.version = index.version(),
             Err(_) => {
-                index.end_workers();
-                self.index = None;
+                // What a panic has left may panic again.
+                let failed = self.index.take();
+                let _ = caught(|| {
+                    failed.into_iter().for_each(|mut index| index.end_workers());
+                });
             }
         }
         view

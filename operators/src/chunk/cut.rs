@@ -41,7 +41,7 @@ pub(super) fn cut(text: &str, most: usize) -> Vec<(usize, usize)> {
 fn between_clusters(text: &str, end: usize) -> Option<usize> {
     // Whether a place is one depends on what is before it, and on the next character.
     let window = &text[..text.ceil_char_boundary(end + 1)];
-    window.grapheme_indices(true).map(|(at, _)| at).filter(|at| (1..=end).contains(at)).last()
+    window.grapheme_indices(true).map(|(at, _)| at).rfind(|at| (1..=end).contains(at))
 }
 
 #[cfg(test)]

@@ -2,19 +2,18 @@
 //! that a search goes through.
 
 use std::any::Any;
-use std::collections::{BTreeMap, HashMap, HashSet};
-use std::path::Path;
+use std::collections::{HashMap, HashSet};
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 
 use futures::FutureExt;
 use futures::future::BoxFuture;
-use parking_lot::Mutex;
-use turnflow_engine::component::{Delta, Index, IndexError, Maintained, MaintenanceLimits, Prepare, Prepared};
-use turnflow_engine::document::{Chunk, Content, ContentHash};
-use turnflow_engine::inference::InferenceError;
+use turnflow_engine::component::{Delta, Index, IndexError, Maintained, MaintenanceLimits, Prepare};
+use turnflow_engine::document::{Chunk, ContentHash};
 
-use super::claims::Claims;
-use super::store::{Store, Stored};
+use super::contents::{Contents, Encode};
+use super::rows::Stored;
+use super::store::Store;
 
 /// Passages in a block; an epoch copies the blocks that it changes.
 const BLOCK: usize = 512;
@@ -26,14 +25,6 @@ const MOST_SPARE: usize = 4;
 
 /// Contents that are encoded by one call where they were not prepared.
 const CONTENTS_A_CALL: usize = 256;
-
-/// Makes encodings of passages' texts, for the corpus.
-pub(crate) trait Encode<V>: Send + Sync {
-    /// The model's dimension, which the stored column depends on.
-    fn dimension(&self) -> usize;
-    /// One encoding a text, in order.
-    fn encode(&self, texts: Vec<String>) -> BoxFuture<'static, Result<Vec<V>, InferenceError>>;
-}
 
 /// What is made of a block's rows when it is first searched; dropped when the block changes.
 pub(crate) trait Derived<V>: Sized + Send + Sync + 'static {
@@ -77,103 +68,9 @@ pub(crate) async fn open<V: Stored, D: Derived<V>>(
     encoder: Arc<dyn Encode<V>>,
 ) -> Result<Box<dyn Index>, IndexError> {
     let (store, stored) = Store::open(directory, encoder.dimension()).await?;
-    let state = State { by_content: stored, unsaved: Vec::new(), claims: Claims::default(), refused: HashSet::new() };
-    let contents = Arc::new(Contents { encoder, state: Mutex::new(state) });
+    let contents = Arc::new(Contents::new(encoder, stored));
     let (blocks, places) = (Vec::new(), HashMap::new());
     Ok(Box::new(BlockIndex::<V, D> { contents, store, blocks, places, leaving: None }))
-}
-
-/// Encodings by content; the part that computes them is shared by the workers.
-struct Contents<V> {
-    encoder: Arc<dyn Encode<V>>,
-    state: Mutex<State<V>>,
-}
-
-struct State<V> {
-    by_content: HashMap<ContentHash, V>,
-    unsaved: Vec<ContentHash>,
-    /// Not to be let go.
-    claims: Claims,
-    /// Could not be encoded alone, and has been told of as a dead letter. It stays here, as that
-    /// does, lest a publication fail because of it.
-    refused: HashSet<ContentHash>,
-}
-
-/// A preparation under way, however it ends.
-struct Preparation<V> {
-    contents: Arc<Contents<V>>,
-    hashes: Vec<ContentHash>,
-    done: bool,
-}
-
-impl<V> Preparation<V> {
-    fn begin(contents: &Arc<Contents<V>>, hashes: Vec<ContentHash>) -> Self {
-        contents.state.lock().claims.begin(&hashes);
-        Self { contents: contents.clone(), hashes, done: false }
-    }
-}
-
-impl<V> Drop for Preparation<V> {
-    fn drop(&mut self) {
-        self.contents.state.lock().claims.end(&self.hashes, self.done);
-    }
-}
-
-impl<V: Stored> Contents<V> {
-    /// Encodes what is not there, and claims all of it; gives how many a model was asked for.
-    async fn encode(self: &Arc<Self>, contents: &[Content]) -> Result<usize, IndexError> {
-        let mut preparation = Preparation::begin(self, contents.iter().map(|content| content.hash).collect());
-        let new: BTreeMap<ContentHash, String> = {
-            let state = self.state.lock();
-            let new = contents.iter().filter(|content| !state.by_content.contains_key(&content.hash));
-            new.map(|content| (content.hash, content.chunk.indexed_text())).collect()
-        };
-        let (hashes, texts): (Vec<_>, Vec<_>) = new.into_iter().unzip();
-        let embedded = texts.len();
-        let vectors = self.encoder.encode(texts).await?;
-        {
-            let mut state = self.state.lock();
-            for (hash, vector) in hashes.into_iter().zip(vectors) {
-                if state.by_content.insert(hash, vector).is_none() {
-                    state.unsaved.push(hash);
-                }
-            }
-        }
-        preparation.done = true;
-        Ok(embedded)
-    }
-
-    /// What these passages say and has no encoding, though nobody was told that it has none.
-    fn missing(&self, chunks: &[Arc<Chunk>]) -> Vec<Content> {
-        let state = self.state.lock();
-        let known = |hash| state.by_content.contains_key(hash) || state.refused.contains(hash);
-        let missing: BTreeMap<_, _> =
-            chunks.iter().filter(|chunk| !known(&chunk.hash)).map(|chunk| (chunk.hash, chunk)).collect();
-        missing.into_iter().map(|(hash, chunk)| Content { hash, chunk: chunk.clone() }).collect()
-    }
-}
-
-impl<V: Stored> Prepare for Contents<V> {
-    fn prepare(self: Arc<Self>, contents: Vec<Content>) -> BoxFuture<'static, Result<Prepared, IndexError>> {
-        async move {
-            let encoded = self.encode(&contents).await;
-            let mut state = self.state.lock();
-            match (&encoded, &contents[..]) {
-                (Ok(_), contents) => {
-                    for content in contents {
-                        state.refused.remove(&content.hash);
-                    }
-                }
-                // The last attempt at a content is with it alone.
-                (Err(_), [content]) => {
-                    state.refused.insert(content.hash);
-                }
-                (Err(_), _) => {}
-            }
-            Ok(Prepared { embedded: encoded? })
-        }
-        .boxed()
-    }
 }
 
 /// Encodings that are on their way out of the store.
@@ -258,10 +155,28 @@ impl<V: Stored, D: Derived<V>> BlockIndex<V, D> {
             let vector = |hash: &ContentHash| Some((*hash, state.by_content.get(hash)?.clone()));
             (state.unsaved.iter().filter_map(vector).collect::<Vec<_>>(), state.unsaved.len())
         };
-        self.store.append(&unsaved).await?;
+        let appended = self.store.append(unsaved).await;
+        if self.mend(appended.as_ref().err()).await?.is_none() {
+            appended?;
+        }
         // More may have come meanwhile; they are behind those that are saved.
         self.contents.state.lock().unsaved.drain(..count);
         Ok(())
+    }
+
+    /// Writes the store anew, if an error was its damage: all that it had is in memory. Gives
+    /// where the damaged one is then.
+    async fn mend(&mut self, error: Option<&IndexError>) -> Result<Option<PathBuf>, IndexError> {
+        if !self.store.is_damaged() {
+            return Ok(None);
+        }
+        // What was on its way out may stay.
+        self.leaving = None;
+        let all = self.contents.state.lock().by_content.iter().map(|(hash, value)| (*hash, value.clone())).collect();
+        let aside = self.store.rebuild(all).await?;
+        let error = error.map(ToString::to_string);
+        tracing::warn!(error, aside = %aside.display(), "stored vectors are damaged: they are put aside and written anew");
+        Ok(Some(aside))
     }
 
     /// Lets go of what is not in use, if that is more than so many times what may be spare;
@@ -292,7 +207,7 @@ impl<V: Stored, D: Derived<V>> BlockIndex<V, D> {
         };
         let count = gone.len();
         self.leaving = Some(Leaving { version: self.store.version(), hashes: gone });
-        self.store.replace(&kept).await?;
+        self.store.replace(kept).await?;
         self.part(true);
         Ok(count)
     }
@@ -321,6 +236,18 @@ impl<V: Stored, D: Derived<V>> BlockIndex<V, D> {
     }
 }
 
+impl<V: Stored, D: Derived<V>> BlockIndex<V, D> {
+    async fn keep_in_shape(&mut self, limits: MaintenanceLimits) -> Result<Vec<String>, IndexError> {
+        let gone = self.let_go(if limits.is_whole() { 0 } else { 1 }).await?;
+        let mut did = Vec::new();
+        if gone > 0 {
+            did.push(format!("{gone} encodings out of use let go"));
+        }
+        did.extend(self.store.maintain(limits).await?);
+        Ok(did)
+    }
+}
+
 impl<V: Stored, D: Derived<V>> Index for BlockIndex<V, D> {
     fn preparation(&self) -> Option<Arc<dyn Prepare>> {
         Some(self.contents.clone())
@@ -335,7 +262,9 @@ impl<V: Stored, D: Derived<V>> Index for BlockIndex<V, D> {
             self.save().await?;
             tracing::debug!(took = ?begun.elapsed(), "encodings are stored");
             self.change(delta);
-            if !delta.removed.is_empty() || delta.whole {
+            // After a change that names all there is, what is out of use may be there again with the
+            // next: a directory that was not mounted, or a change that was taken apart.
+            if !delta.removed.is_empty() {
                 self.let_go(MOST_SPARE).await?;
             }
             let reader = BlockReader { blocks: self.blocks.clone(), contents: self.contents.clone() };
@@ -352,12 +281,13 @@ impl<V: Stored, D: Derived<V>> Index for BlockIndex<V, D> {
         async move {
             let begun = std::time::Instant::now();
             let before = self.store.footprint();
-            let gone = self.let_go(if limits.is_whole() { 0 } else { 1 }).await?;
-            let mut did = Vec::new();
-            if gone > 0 {
-                did.push(format!("{gone} encodings out of use let go"));
-            }
-            did.extend(self.store.maintain(limits).await?);
+            let did = match self.keep_in_shape(limits).await {
+                Ok(did) => did,
+                Err(error) => {
+                    let aside = self.mend(Some(&error)).await?.ok_or(error)?;
+                    vec![format!("damaged, written anew and put aside as {}", aside.display())]
+                }
+            };
             Ok(Maintained { before, after: self.store.footprint(), took: begun.elapsed(), did })
         }
         .boxed()

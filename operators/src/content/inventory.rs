@@ -2,16 +2,15 @@
 
 use std::any::Any;
 use std::collections::HashMap;
-use std::panic::AssertUnwindSafe;
 use std::path::Path;
 use std::sync::Arc;
 
-use futures::FutureExt;
 use turnflow_engine::component::{Encoding, Encodings, Flaw, IndexError, Inventory, Passage, digest};
 use turnflow_engine::document::{Chunk, ContentHash};
 
 use super::index::{BlockReader, Derived};
-use super::store::{Stored, dataset_path, read};
+use super::rows::Stored;
+use super::store::{dataset_path, read, session};
 
 /// Encodings in memory.
 struct InMemory<V>(HashMap<ContentHash, V>);
@@ -65,12 +64,10 @@ pub(crate) async fn stored<V: Stored>(directory: &Path, dimension: usize) -> Opt
         }
         values.insert(hash, value);
     };
-    // What is damaged may lead the reader anywhere.
-    let read = AssertUnwindSafe(read(&path.to_string_lossy(), dimension, row)).catch_unwind().await;
-    let reason = match read {
-        Ok(Ok(_)) => None,
-        Ok(Err(error)) => Some(IndexError::from(error).to_string()),
-        Err(_) => Some("Lance failed while it was read".to_owned()),
+    let reason = match read(&path.to_string_lossy(), session(), dimension, row).await {
+        Ok((_, 0)) => None,
+        Ok((_, wrong)) => Some(format!("{wrong} rows are not what was written")),
+        Err(fault) => Some(IndexError::from(fault).to_string()),
     };
     flaws.extend(reason.map(|reason| Flaw { place: "vectors.lance".to_owned(), reason }));
     Some(Inventory { values: Some(Arc::new(InMemory(values))), flaws, ..inventory })

@@ -3,14 +3,21 @@
 //! blocks of them are searched.
 
 mod claims;
+mod contents;
+#[cfg(test)]
+mod damage_tests;
+mod faults;
 mod index;
 mod inventory;
+mod rows;
+mod salvage;
 mod scan;
 mod store;
 #[cfg(test)]
 mod tests;
 
-pub(crate) use index::{BlockReader, Derived, Encode, open};
+pub(crate) use contents::Encode;
+pub(crate) use index::{BlockReader, Derived, open};
 pub(crate) use inventory::{inventory, served, stored};
+pub(crate) use rows::Stored;
 pub(crate) use scan::{Best, dot};
-pub(crate) use store::Stored;

@@ -9,14 +9,15 @@ use turnflow_engine::component::{Delta, Footprint, Index, IndexError, Maintenanc
 use turnflow_engine::document::{Chunk, Content};
 use turnflow_engine::inference::{InferenceError, Vector};
 
-use super::index::{BlockReader, Encode, open};
+use super::contents::Encode;
+use super::index::{BlockReader, open};
 
 /// Counts what it is asked for, and fails at what is bad, or at everything.
 #[derive(Default)]
-struct Counting(AtomicUsize, AtomicBool);
+pub(super) struct Counting(AtomicUsize, AtomicBool);
 
 impl Counting {
-    fn encoded(&self) -> usize {
+    pub fn encoded(&self) -> usize {
         self.0.load(Ordering::SeqCst)
     }
 
@@ -39,12 +40,12 @@ impl Encode<Vector> for Counting {
     }
 }
 
-fn chunk(id: usize, text: &str) -> Arc<Chunk> {
+pub(super) fn chunk(id: usize, text: &str) -> Arc<Chunk> {
     let id: Arc<str> = format!("d{id}").into();
     Arc::new(Chunk::new(id.clone(), id, "".into(), text.into()))
 }
 
-async fn prepare(index: &mut dyn Index, chunks: &[Arc<Chunk>]) -> Result<(), IndexError> {
+pub(super) async fn prepare(index: &mut dyn Index, chunks: &[Arc<Chunk>]) -> Result<(), IndexError> {
     let contents = chunks.iter().map(|chunk| Content { hash: chunk.hash, chunk: chunk.clone() });
     index.preparation().unwrap().prepare(contents.collect()).await.map(drop)
 }

@@ -76,6 +76,10 @@ fn link(from: &Path, to: &Path) -> Result<(), ShadowError> {
     for entry in fs::read_dir(from).map_err(failed("read", from))? {
         let entry = entry.map_err(failed("read", from))?;
         let (from, to) = (entry.path(), to.join(entry.file_name()));
+        // What was damaged and is put aside is none of an index.
+        if entry.file_name().to_string_lossy().contains(".damaged") {
+            continue;
+        }
         if entry.file_type().map_err(failed("read", &from))?.is_dir() {
             link(&from, &to)?;
             continue;

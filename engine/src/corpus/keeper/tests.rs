@@ -1,5 +1,7 @@
 //! What fails, and who waits for it.
 
+use std::any::Any;
+
 use super::*;
 use crate::corpus::chunks::chunk;
 
@@ -25,7 +27,7 @@ fn what_fails_keeps_nobody_waiting() {
         let full = Arc::new(std::sync::atomic::AtomicBool::new(false));
         let epochs = Arc::new(Epochs::open(None).unwrap());
         let dead = crate::dead_letter::DeadLetters::counted();
-        let preparing = Preparing { corpus: "docs".into(), dead, progress: Arc::default() };
+        let preparing = Preparing::new("docs".into(), dead);
         let index = || Box::new(Full(full.clone())) as Box<dyn Index>;
         let indexes = vec![("a".to_owned(), index()), ("b".to_owned(), index())];
         let keeper = Keeper::new("docs".into(), 1, indexes, epochs.clone(), preparing);

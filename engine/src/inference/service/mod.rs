@@ -4,7 +4,8 @@
 //! inputs are padded to the longest, so batches are made of inputs of similar length and
 //! bounded by what they cost with padding. What turns wait for goes first; what a corpus
 //! waits for fills the rest, in smaller batches while turns are about, so that a turn never
-//! waits behind a large one. The queue is bounded: callers wait for room.
+//! waits behind a large one. The queue is bounded, and callers wait for room: turns for that of
+//! turns, the corpus for its own.
 
 mod queue;
 #[cfg(test)]
@@ -19,6 +20,7 @@ use tokio::sync::{Semaphore, oneshot};
 
 use self::queue::{Job, Queue, Request, take_batch};
 use super::{InferenceError, Urgency, Usage};
+use crate::panics::caught;
 
 /// What runs batches; lives on the service's thread.
 pub trait Backend: 'static {
@@ -39,7 +41,8 @@ pub struct Limits {
     pub batch_inputs: usize,
     /// Most tokens in a batch, padding included; a longer input runs alone.
     pub batch_tokens: usize,
-    /// Most inputs that wait; callers wait for room.
+    /// Most inputs that wait, half of them of turns and half of the corpus; callers wait for
+    /// room.
     pub queue: usize,
 }
 
@@ -64,11 +67,30 @@ struct Counters {
     busy_us: AtomicU64,
 }
 
+/// Room in the queue: what the corpus takes is never a turn's.
+struct Room {
+    turns: Arc<Semaphore>,
+    corpus: Arc<Semaphore>,
+}
+
+impl Room {
+    fn new(limits: Limits) -> Self {
+        let half = || Arc::new(Semaphore::new((limits.queue / 2).max(1)));
+        Self { turns: half(), corpus: half() }
+    }
+
+    fn of(&self, urgency: Urgency) -> Arc<Semaphore> {
+        match urgency {
+            Urgency::Turn => self.turns.clone(),
+            Urgency::Corpus => self.corpus.clone(),
+        }
+    }
+}
+
 /// A model's thread with its queue. Dropping it ends the thread.
 pub struct Service<B: Backend> {
     name: String,
-    limits: Limits,
-    room: Arc<Semaphore>,
+    room: Room,
     shared: Arc<Shared<B>>,
     thread: Option<std::thread::JoinHandle<()>>,
 }
@@ -101,8 +123,7 @@ impl<B: Backend> Service<B> {
             })
             .map_err(|error| InferenceError::Failed(format!("no thread: {error}")))?;
         let description = is_loaded.recv().map_err(|_| InferenceError::Ended(name.to_owned()))??;
-        let room = Arc::new(Semaphore::new(limits.queue));
-        Ok((Self { name: name.to_owned(), limits, room, shared, thread: Some(thread) }, description))
+        Ok((Self { name: name.to_owned(), room: Room::new(limits), shared, thread: Some(thread) }, description))
     }
 
     /// Outputs in the order of the inputs. Waits for room while the queue is full. If one
@@ -114,11 +135,8 @@ impl<B: Backend> Service<B> {
         let (reply, answer) = oneshot::channel();
         let request = Arc::new(Request::new(inputs.len(), reply));
         for (index, input) in inputs.into_iter().enumerate() {
-            // A turn never waits for the room that a corpus has taken: half is kept for turns.
-            let wanted = if urgency == Urgency::Corpus { 2 } else { 1 };
             let ended = |_| InferenceError::Ended(self.name.clone());
-            let permit =
-                self.room.clone().acquire_many_owned(wanted.min(self.limits.queue as u32)).await.map_err(ended)?;
+            let permit = self.room.of(urgency).acquire_owned().await.map_err(ended)?;
             let job = Job { input, index, request: request.clone(), _room: permit };
             let mut queue = self.shared.queue.lock();
             if queue.ended {
@@ -189,7 +207,9 @@ fn serve<B: Backend>(mut backend: B, shared: &Shared<B>, limits: Limits) {
 fn run_batch<B: Backend>(backend: &mut B, batch: &[Job<B>], counters: &Counters) {
     let inputs: Vec<&B::Input> = batch.iter().map(|job| &job.input).collect();
     let begun = Instant::now();
-    let result = backend.run(&inputs);
+    // The thread goes on for the others: an input on which the back end panics fails alone.
+    let result = caught(|| backend.run(&inputs));
+    let result = result.map_err(|panic| InferenceError::Failed(format!("the back end {panic}"))).flatten();
     let costs = || batch.iter().map(|job| B::cost(&job.input));
     counters.busy_us.fetch_add(begun.elapsed().as_micros() as u64, Ordering::Relaxed);
     counters.batches.fetch_add(1, Ordering::Relaxed);

@@ -108,6 +108,12 @@ impl<B: Backend> Queue<B> {
         }
     }
 
+    /// Inputs of turns that wait.
+    #[cfg(test)]
+    pub(super) fn turns(&self) -> usize {
+        self.turns.len()
+    }
+
     /// Lets go of what waits: nothing will run any more.
     pub(super) fn end(&mut self) {
         self.ended = true;

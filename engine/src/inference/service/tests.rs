@@ -116,16 +116,74 @@ fn a_dropped_service_ends_its_calls() {
 }
 
 #[test]
-fn nobody_waits_for_a_thread_that_has_panicked() {
-    let (service, _batches, gate) = service(Limits { batch_inputs: 1, batch_tokens: 1000, queue: 64 });
+fn an_input_on_which_the_back_end_panics_fails_its_own_call_only() {
+    let (service, _batches, gate) = service(Limits { batch_inputs: 8, batch_tokens: 10_000, queue: 64 });
     let hold = gate.lock();
     let service = &service;
     std::thread::scope(|scope| {
-        let asked = [1, 666, 2].map(|n| scope.spawn(move || block(service.call(vec![n; 4], Urgency::Turn))));
+        let asked = [1, 666, 2].map(|n| scope.spawn(move || block(service.call(vec![n; 2], Urgency::Turn))));
         drop(hold);
-        // One may have been answered before.
         let answers = asked.map(|asked| asked.join().unwrap());
-        assert!(matches!(&answers[1], Err(InferenceError::Ended(_))), "{answers:?}");
+        assert_eq!((answers[0].clone().unwrap(), answers[2].clone().unwrap()), (vec![2, 2], vec![4, 4]));
+        let failed = answers[1].as_ref().unwrap_err().to_string();
+        assert!(failed.contains("the back end panicked: as a fault in the code would"), "{failed}");
     });
-    assert!(matches!(block(service.call(vec![1], Urgency::Corpus)), Err(InferenceError::Ended(_))));
+    assert_eq!(block(service.call(vec![3], Urgency::Corpus)).unwrap(), [6], "the thread goes on");
+}
+
+/// While the corpus has all the room that it may have, and more of it waits for room, a turn is
+/// taken at once: it waits for the batch that runs and for none behind it.
+#[test]
+fn a_turn_waits_for_the_batch_that_runs_and_for_no_other() {
+    let (service, batches, gate) = service(Limits { batch_inputs: 4, batch_tokens: 1000, queue: 16 });
+    let hold = gate.lock();
+    let service = &service;
+    std::thread::scope(|scope| {
+        let corpus: Vec<_> =
+            (0..20).map(|_| scope.spawn(move || block(service.call(vec![1; 20], Urgency::Corpus)))).collect();
+        // The first batch runs, as far as the gate, and what fits in the queue is in it.
+        while service.room.corpus.available_permits() > 0 {
+            std::thread::yield_now();
+        }
+        let turn = scope.spawn(move || block(service.call(vec![7; 3], Urgency::Turn)));
+        while service.shared.queue.lock().turns() < 3 {
+            std::thread::yield_now();
+        }
+        drop(hold);
+        assert_eq!(turn.join().unwrap().unwrap(), [14, 14, 14]);
+        corpus.into_iter().for_each(|call| assert_eq!(call.join().unwrap().unwrap().len(), 20));
+    });
+    let batches: Vec<Vec<usize>> = batches.try_iter().collect();
+    let turn = batches.iter().position(|batch| batch.contains(&7)).unwrap();
+    assert!(turn <= 1, "{turn} batches before it: {batches:?}");
+    assert_eq!(batches.iter().map(Vec::len).sum::<usize>(), 403);
+}
+
+/// Turns that come without end hold no corpus up for ever, and are held up by small batches of it
+/// alone.
+#[test]
+fn between_turns_the_corpus_gets_small_batches() {
+    let limits = Limits { batch_inputs: 64, batch_tokens: 100_000, queue: 1024 };
+    let room = Arc::new(Semaphore::new(limits.queue));
+    let (reply, _answer) = oneshot::channel();
+    let request = Arc::new(Request::new(4000, reply));
+    let mut queue = Queue::<Doubler>::new();
+    let push = |queue: &mut Queue<Doubler>, input, urgency| {
+        let _room = room.clone().try_acquire_owned().unwrap();
+        queue.push(Job { input, index: 0, request: request.clone(), _room }, urgency);
+    };
+    (0..200).for_each(|_| push(&mut queue, 1, Urgency::Corpus));
+    let mut between = Vec::new();
+    for _ in 0..40 {
+        push(&mut queue, 7, Urgency::Turn);
+        loop {
+            let batch = take_batch(&mut queue, limits);
+            if batch.iter().any(|job| job.input == 7) {
+                break;
+            }
+            between.push(batch.len());
+        }
+    }
+    assert!((10..=14).contains(&between.len()), "{between:?}");
+    assert!(between.iter().all(|inputs| *inputs == 8), "{between:?}");
 }

@@ -1,7 +1,6 @@
 //! Which node feeds which: circles, and the order to call them in.
 
-use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::Resolver;
 use crate::plan::PlannedNode;
@@ -13,10 +12,9 @@ pub(super) type Edges<'a> = BTreeMap<&'a str, Vec<(String, Span)>>;
 impl Resolver<'_> {
     /// Follows inputs from every node; a node that is met while it is open closes a cycle.
     pub(super) fn cycles(&mut self, entries: &[Entry], edges: &Edges<'_>) {
-        let mut done: Vec<&str> = Vec::new();
+        let mut done: BTreeSet<&str> = BTreeSet::new();
         for entry in entries {
-            let mut open: Vec<&str> = Vec::new();
-            if let Some((span, cycle)) = find_cycle(&entry.key.text, edges, &mut open, &mut done) {
+            if let Some((span, cycle)) = find_cycle(&entry.key.text, edges, &mut done) {
                 let path = cycle.iter().map(|id| format!("`{id}`")).collect::<Vec<_>>().join(" ← ");
                 let message = match cycle.as_slice() {
                     [only, _] => format!("node `{only}` feeds itself"),
@@ -28,51 +26,73 @@ impl Resolver<'_> {
     }
 }
 
-fn find_cycle<'e>(
-    id: &'e str,
-    edges: &'e Edges<'_>,
-    open: &mut Vec<&'e str>,
-    done: &mut Vec<&'e str>,
-) -> Option<(Span, Vec<String>)> {
-    if done.contains(&id) {
+/// The first cycle that is found from a node on, depth first. Without recursion: a graph may be as
+/// deep as it has nodes.
+fn find_cycle<'e>(id: &'e str, edges: &'e Edges<'_>, done: &mut BTreeSet<&'e str>) -> Option<(Span, Vec<String>)> {
+    if done.contains(id) {
         return None;
     }
-    open.push(id);
-    for (input, span) in edges.get(id).into_iter().flatten() {
-        if let Some(at) = open.iter().position(|open| open == input) {
-            let mut cycle: Vec<String> = open[at..].iter().map(|id| (*id).to_owned()).collect();
-            cycle.push(input.clone());
-            done.extend(open.iter().copied());
-            return Some((*span, cycle));
-        }
-        if let Some(cycle) = find_cycle(input, edges, open, done) {
-            return Some(cycle);
+    let inputs = |id: &str| edges.get(id).map_or(&[][..], Vec::as_slice).iter();
+    let mut open = vec![(id, inputs(id))];
+    let mut is_open = BTreeSet::from([id]);
+    while let Some((id, rest)) = open.last_mut() {
+        let id = *id;
+        match rest.next() {
+            Some((input, span)) if is_open.contains(input.as_str()) => {
+                let path: Vec<&str> = open.iter().map(|(id, _)| *id).collect();
+                let at = path.iter().position(|id| *id == input.as_str()).unwrap_or(0);
+                let cycle = path[at..].iter().copied().chain([input.as_str()]).map(str::to_owned).collect();
+                done.extend(path);
+                return Some((*span, cycle));
+            }
+            Some((input, _)) if done.contains(input.as_str()) => {}
+            Some((input, _)) => {
+                is_open.insert(input);
+                open.push((input, inputs(input)));
+            }
+            None => {
+                is_open.remove(id);
+                done.insert(id);
+                open.pop();
+            }
         }
     }
-    open.pop();
-    done.push(id);
     None
 }
 
 /// Nodes after those that feed them, else in the order of the file.
 pub(super) fn order(nodes: Vec<(&Entry, PlannedNode)>, edges: &Edges<'_>) -> Vec<PlannedNode> {
-    let mut waiting = nodes;
-    let mut placed: Vec<PlannedNode> = Vec::new();
-    let mut position: BTreeMap<Arc<str>, usize> = BTreeMap::new();
-    while !waiting.is_empty() {
-        let ready = waiting.iter().position(|(entry, _)| {
-            edges
-                .get(entry.key.text.as_str())
-                .into_iter()
-                .flatten()
-                .all(|(input, _)| position.contains_key(input.as_str()))
-        });
-        // There is no cycle, so one is always ready.
-        let (entry, mut node) = waiting.remove(ready.unwrap_or(0));
-        let inputs = edges.get(entry.key.text.as_str()).into_iter().flatten();
-        node.inputs = inputs.filter_map(|(input, _)| position.get(input.as_str()).copied()).collect();
-        position.insert(node.id.clone(), placed.len());
-        placed.push(node);
+    let ids: BTreeMap<&str, usize> =
+        nodes.iter().enumerate().map(|(at, (entry, _))| (entry.key.text.as_str(), at)).collect();
+    let inputs = |at: usize| edges.get(nodes[at].0.key.text.as_str()).into_iter().flatten();
+    // How many inputs of each are not placed yet, and whom each feeds.
+    let mut missing: Vec<usize> = vec![0; nodes.len()];
+    let mut feeds: Vec<Vec<usize>> = vec![Vec::new(); nodes.len()];
+    for (at, missing) in missing.iter_mut().enumerate() {
+        for input in inputs(at).filter_map(|(input, _)| ids.get(input.as_str())) {
+            *missing += 1;
+            feeds[*input].push(at);
+        }
     }
-    placed
+    let mut ready: BTreeSet<usize> = (0..nodes.len()).filter(|at| missing[*at] == 0).collect();
+    let mut places: Vec<Option<usize>> = vec![None; nodes.len()];
+    let mut placed: Vec<usize> = Vec::with_capacity(nodes.len());
+    // There is no cycle, so all are placed in the end.
+    while let Some(at) = ready.pop_first() {
+        places[at] = Some(placed.len());
+        placed.push(at);
+        for &fed in &feeds[at] {
+            missing[fed] -= 1;
+            if missing[fed] == 0 {
+                ready.insert(fed);
+            }
+        }
+    }
+    let order: Vec<Vec<usize>> = placed
+        .iter()
+        .map(|&at| inputs(at).filter_map(|(input, _)| places[*ids.get(input.as_str())?]).collect())
+        .collect();
+    let mut nodes: Vec<Option<PlannedNode>> = nodes.into_iter().map(|(_, node)| Some(node)).collect();
+    let in_order = placed.into_iter().zip(order);
+    in_order.filter_map(|(at, inputs)| Some(PlannedNode { inputs, ..nodes[at].take()? })).collect()
 }

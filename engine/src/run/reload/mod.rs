@@ -24,6 +24,7 @@ use crate::component::{Index, Models};
 use crate::corpus::{AddedIndex, CorpusIndexes};
 use crate::dead_letter::Onward;
 use crate::durable::SinkHandle;
+use crate::panics::caught;
 use crate::plan::{Outline, Plan, PlanDiff};
 use crate::turns::Generation;
 
@@ -121,7 +122,10 @@ impl<'a> Reload<'a> {
         if diff.is_empty() {
             return Ok(diff);
         }
-        match self.prepare(&plan, &diff) {
+        // Operators, models and sinks are built in it.
+        let prepared = caught(|| self.prepare(&plan, &diff));
+        let failed = |source| ReloadError::Run(RunError::Panicked { what: "the reload", source });
+        match prepared.map_err(failed).flatten() {
             Ok(built) => {
                 let switched = self.switch(&plan, &diff, outline, built);
                 switched.map(|()| diff).inspect_err(|_| self.undo())

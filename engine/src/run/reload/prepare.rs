@@ -90,8 +90,7 @@ impl Reload<'_> {
                 }
                 None => {
                     self.shop.shared.epochs.admit(&planned.name, true);
-                    let (dead, progress) = (self.shop.dead.clone(), Arc::default());
-                    let preparing = Preparing { corpus: planned.name.clone(), dead, progress };
+                    let preparing = Preparing::new(planned.name.clone(), self.shop.dead.clone());
                     let epochs = self.shop.shared.epochs.clone();
                     let opened = std::mem::take(&mut opened);
                     CorpusIndexes::start(preparing, number, opened, epochs, self.shop.handle.clone())

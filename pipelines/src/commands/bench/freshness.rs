@@ -55,8 +55,10 @@ pub(super) fn run(args: &BenchArgs, trials: usize) -> Outcome {
     let scratch = Scratch::new()?;
     let live = Live::new(source, &loaded.sources, &scratch)?;
     let state = scratch.path("state");
-    if let Some(given) = &args.engine.state {
-        copy(given, &state)?;
+    match &args.engine.state {
+        Some(given) if given.is_dir() => copy(given, &state)?,
+        Some(given) => eprintln!("there is no state directory `{}` yet: everything is indexed first", given.display()),
+        None => {}
     }
     let mut set = args.pipeline.set.clone();
     set.extend(live.overrides(&corpus));

@@ -1,0 +1,137 @@
+//! An index as its keeper has it, and the passages on which it panics.
+//!
+//! A panic is either the index's own (then the change is an error, and is tried again) or that of
+//! a passage that it cannot bear. Such a passage must neither keep the others out nor end each
+//! start: it is found by leaving passages out and taking them in again, told of as a dead letter,
+//! and left out of this index until it changes.
+
+use std::any::Any;
+use std::borrow::Cow;
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use super::chunks::{Chunks, contents_of};
+use super::prepare::Preparing;
+use crate::component::{Delta, Index, IndexError, Prepare};
+use crate::document::Chunk;
+use crate::panics::{Panicked, caught_async};
+
+/// Passages that are left out of one index, at most. Where there are more, the index is at fault.
+const MOST_REFUSED: usize = 32;
+
+pub(super) struct Slot {
+    pub key: String,
+    pub index: Box<dyn Index>,
+    /// Of an index that came while the corpus was being read: what was on the way to it then
+    /// may not have been prepared for it.
+    pub joined: Option<Arc<dyn Prepare>>,
+    pub reader: Option<Arc<dyn Any + Send + Sync>>,
+    /// Passages on which it panics.
+    refused: HashMap<Arc<str>, Arc<Chunk>>,
+}
+
+impl Slot {
+    pub fn new(key: String, index: Box<dyn Index>, joined: Option<Arc<dyn Prepare>>) -> Self {
+        Self { key, index, joined, reader: None, refused: HashMap::new() }
+    }
+
+    /// Applies what makes `all` of what the index has.
+    pub async fn apply(&mut self, delta: &Delta, all: &Chunks, preparing: &Preparing) -> Result<(), IndexError> {
+        if let Some(preparation) = &self.joined {
+            // Costs a look-up a chunk where it was prepared in time.
+            preparing.contents(preparation, contents_of(&delta.added)).await;
+        }
+        let bearable = self.without_refused(delta);
+        let Err(error) = self.attempt(&bearable).await else { return Ok(()) };
+        let IndexError::Panicked(panic) = error else { return Err(error) };
+        preparing.progress.failures.fetch_add(1, Ordering::Relaxed);
+        tracing::error!(corpus = %preparing.corpus, index = %self.key, "the index {panic}; it is tried again");
+        // What passes has passed the second time.
+        let whole = all.whole();
+        let whole = self.without_refused(&whole);
+        match self.attempt(&whole).await {
+            Err(IndexError::Panicked(_)) => self.search(&bearable.added, all, preparing).await,
+            tried => tried,
+        }
+    }
+
+    /// The delta but for passages that are left out; forgets those that go or change.
+    fn without_refused<'d>(&mut self, delta: &'d Delta) -> Cow<'d, Delta> {
+        if self.refused.is_empty() {
+            return Cow::Borrowed(delta);
+        }
+        let is_refused = |chunk: &&Arc<Chunk>| self.refused.get(&chunk.id) == Some(*chunk);
+        // The index does not have them, so there is nothing to remove either.
+        let kept = |chunks: &[Arc<Chunk>]| chunks.iter().filter(|chunk| !is_refused(chunk)).cloned().collect();
+        let bearable = Delta { added: kept(&delta.added), removed: kept(&delta.removed), whole: delta.whole };
+        let named: HashSet<&Arc<Chunk>> = delta.added.iter().filter(is_refused).collect();
+        let gone: HashSet<&Arc<str>> = delta.removed.iter().chain(&delta.added).map(|chunk| &chunk.id).collect();
+        self.refused.retain(|id, chunk| named.contains(chunk) || !(delta.whole || gone.contains(id)));
+        Cow::Owned(bearable)
+    }
+
+    async fn attempt(&mut self, delta: &Delta) -> Result<(), IndexError> {
+        let index = &mut self.index;
+        self.reader = Some(caught_async(|| index.apply(delta)).await??);
+        Ok(())
+    }
+
+    /// Finds the passages on which the index panics, which are most likely among the `suspects`,
+    /// and applies all others.
+    async fn search(&mut self, suspects: &[Arc<Chunk>], all: &Chunks, preparing: &Preparing) -> Result<(), IndexError> {
+        let everything = self.without_refused(&all.whole()).into_owned().added;
+        let ids = |chunks: &[Arc<Chunk>]| chunks.iter().map(|chunk| chunk.id.clone()).collect::<Vec<_>>();
+        let mut parts = vec![suspects.to_vec()];
+        let mut out: HashSet<Arc<str>> = ids(suspects).into_iter().collect();
+        match self.attempt(&without(&everything, &out)).await {
+            Err(IndexError::Panicked(_)) if suspects.len() < everything.len() => {
+                parts = vec![everything.clone()];
+                out.extend(ids(&everything));
+                self.attempt(&without(&everything, &out)).await?;
+            }
+            tried => tried?,
+        }
+        let mut complete = false;
+        while let Some(part) = parts.pop() {
+            for chunk in &part {
+                out.remove(&chunk.id);
+            }
+            match self.attempt(&without(&everything, &out)).await {
+                Err(IndexError::Panicked(panic)) => {
+                    complete = false;
+                    out.extend(ids(&part));
+                    match &part[..] {
+                        [chunk] => self.refuse(chunk, panic, preparing)?,
+                        many => {
+                            let (one, other) = many.split_at(many.len() / 2);
+                            parts.extend([other.to_vec(), one.to_vec()]);
+                        }
+                    }
+                }
+                tried => {
+                    tried?;
+                    complete = parts.is_empty();
+                }
+            }
+        }
+        if complete { Ok(()) } else { self.attempt(&without(&everything, &out)).await }
+    }
+
+    /// Leaves a passage out from now on, and tells of it; unless there are too many.
+    fn refuse(&mut self, chunk: &Arc<Chunk>, panic: Panicked, preparing: &Preparing) -> Result<(), Panicked> {
+        if self.refused.len() >= MOST_REFUSED {
+            return Err(panic);
+        }
+        let reason = format!("index `{}` {panic}; the passage is left out of it", self.key);
+        preparing.dead.write(&preparing.corpus, &chunk.id, &reason, chunk.text.as_bytes());
+        self.refused.insert(chunk.id.clone(), chunk.clone());
+        Ok(())
+    }
+}
+
+/// All of these but for those that are `out`, as a delta that names all there is.
+fn without(everything: &[Arc<Chunk>], out: &HashSet<Arc<str>>) -> Delta {
+    let added = everything.iter().filter(|chunk| !out.contains(&chunk.id)).cloned().collect();
+    Delta { added, removed: Vec::new(), whole: true }
+}

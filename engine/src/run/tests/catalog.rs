@@ -1,0 +1,267 @@
+//! Components that panic where a text asks them to.
+
+use std::any::Any;
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use futures::FutureExt;
+use futures::future::BoxFuture;
+use serde::Deserialize;
+use tokio::sync::Semaphore;
+
+use crate::component::*;
+use crate::connector::{ConnectorError, CorpusOutput, CorpusSource, Mode, TurnOutput, TurnSource};
+use crate::document::{Chunk, Content, Document, Markup};
+use crate::inference::{InferenceError, Tokenize};
+use crate::record::{PortType, Value};
+use crate::spec::from_tree;
+
+/// In a document, the chunker panics on it.
+pub(super) const BAD_FOR_CHUNKER: &str = "bad for the chunker";
+/// In a passage, its preparation panics on it.
+pub(super) const BAD_FOR_PREPARATION: &str = "bad for the preparation";
+/// In a passage, the index panics on it.
+pub(super) const BAD_FOR_INDEX: &str = "bad for the index";
+
+/// What is prepared while this is open.
+pub(super) static GATE: Semaphore = Semaphore::const_new(0);
+/// Documents that wait for it begin so.
+pub(super) const SLOW: &str = "slow";
+/// Contents with slow texts that have come to the preparation.
+pub(super) static ASKED: AtomicUsize = AtomicUsize::new(0);
+
+pub(super) static CATALOG: Catalog = Catalog {
+    operators: &[OperatorKind {
+        name: "Find",
+        inputs: &[InputPort::one(PortType::Turns)],
+        output: PortType::Hits,
+        summary: "",
+        parse: |tree, sources| Ok(Box::new(from_tree::<Find>(tree, sources)?)),
+    }],
+    models: &[],
+    chunkers: &[ChunkerKind {
+        name: "Lines",
+        summary: "",
+        parse: |tree, sources| Ok(Box::new(from_tree::<Lines>(tree, sources)?)),
+    }],
+    corpus_sources: &[
+        CorpusSourceKind {
+            name: "Listed",
+            summary: "",
+            parse: |tree, sources| Ok(Box::new(from_tree::<Listed>(tree, sources)?)),
+        },
+        CorpusSourceKind {
+            name: "Many",
+            summary: "",
+            parse: |tree, sources| Ok(Box::new(from_tree::<Many>(tree, sources)?)),
+        },
+    ],
+    turn_sources: &[TurnSourceKind {
+        name: "Spoken",
+        summary: "",
+        parse: |tree, sources| Ok(Box::new(from_tree::<Spoken>(tree, sources)?)),
+    }],
+    sinks: &[],
+};
+
+fn document(id: &str, text: &str) -> Document {
+    Document { id: id.into(), title: "".into(), text: text.into(), markup: Markup::Plain }
+}
+
+/// The documents that the file lists; panics before the one that is called `panic`.
+#[derive(Clone, Debug, Deserialize)]
+struct Listed {
+    documents: BTreeMap<String, String>,
+}
+
+impl CorpusSourceConfig for Listed {
+    fn explain(&self) -> String {
+        String::new()
+    }
+    fn build(&self) -> Box<dyn CorpusSource> {
+        Box::new(self.clone())
+    }
+}
+
+impl CorpusSource for Listed {
+    fn run(self: Box<Self>, _: Mode, output: CorpusOutput) -> Result<(), ConnectorError> {
+        for (id, text) in &self.documents {
+            assert!(id != "panic", "as a fault in the source would");
+            output.change(id.as_str(), Some(document(id, text)))?;
+        }
+        output.commit()?;
+        Ok(output.ready()?)
+    }
+}
+
+/// So many documents in one commit, and then as many more in one commit each.
+#[derive(Clone, Debug, Deserialize)]
+struct Many {
+    first: usize,
+    then: usize,
+}
+
+impl CorpusSourceConfig for Many {
+    fn explain(&self) -> String {
+        String::new()
+    }
+    fn build(&self) -> Box<dyn CorpusSource> {
+        Box::new(self.clone())
+    }
+}
+
+impl CorpusSource for Many {
+    fn run(self: Box<Self>, _: Mode, output: CorpusOutput) -> Result<(), ConnectorError> {
+        for n in 0..self.first {
+            output.change(format!("first {n}"), Some(document(&format!("first {n}"), &format!("first {n}"))))?;
+        }
+        output.commit()?;
+        output.ready()?;
+        for n in 0..self.then {
+            let id = format!("then {n}");
+            output.change(id.as_str(), Some(document(&id, &format!("{SLOW} {n}"))))?;
+            output.commit()?;
+        }
+        Ok(())
+    }
+}
+
+/// Panics.
+#[derive(Clone, Debug, Deserialize)]
+struct Spoken {}
+
+impl TurnSourceConfig for Spoken {
+    fn explain(&self) -> String {
+        String::new()
+    }
+    fn build(&self) -> Box<dyn TurnSource> {
+        Box::new(self.clone())
+    }
+}
+
+impl TurnSource for Spoken {
+    fn run(self: Box<Self>, _: Mode, _: TurnOutput) -> Result<(), ConnectorError> {
+        panic!("as a fault in the source would")
+    }
+}
+
+/// A chunk a line.
+#[derive(Clone, Debug, Deserialize)]
+struct Lines {}
+
+impl ChunkerConfig for Lines {
+    fn explain(&self) -> String {
+        String::new()
+    }
+    fn build(&self, _: Option<Arc<dyn Tokenize>>) -> Arc<dyn Chunker> {
+        Arc::new(self.clone())
+    }
+}
+
+impl Chunker for Lines {
+    fn chunk(&self, document: &Document) -> Vec<Chunk> {
+        assert!(!document.text.contains(BAD_FOR_CHUNKER), "as a fault in the chunker would");
+        let lines = document.text.lines().enumerate();
+        lines
+            .map(|(n, line)| {
+                Chunk::new(format!("{}#{n}", document.id).into(), document.id.clone(), "".into(), line.into())
+            })
+            .collect()
+    }
+}
+
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Find {
+    #[serde(rename = "input")]
+    _input: String,
+    corpus: CorpusRef,
+}
+
+impl OperatorConfig for Find {
+    fn corpus(&self) -> Option<&CorpusRef> {
+        Some(&self.corpus)
+    }
+    fn indexes(&self, _: &Models) -> Result<Vec<Arc<dyn IndexDefinition>>, BuildError> {
+        Ok(vec![Arc::new(Definition)])
+    }
+    fn explain(&self) -> String {
+        String::new()
+    }
+    fn build(&self, _: &Models) -> Result<Arc<dyn Operator>, BuildError> {
+        Ok(Arc::new(Definition))
+    }
+}
+
+struct Definition;
+
+impl Operator for Definition {
+    fn call(self: Arc<Self>, _: Call) -> BoxFuture<'static, Result<Value, OperatorError>> {
+        async { Ok(Value::Turn) }.boxed()
+    }
+}
+
+impl IndexDefinition for Definition {
+    fn key(&self) -> String {
+        "find".to_owned()
+    }
+    fn open<'a>(&'a self, _: Option<&'a Path>) -> BoxFuture<'a, Result<Box<dyn Index>, IndexError>> {
+        async { Ok(Box::new(TextIndex::default()) as Box<dyn Index>) }.boxed()
+    }
+}
+
+/// What a reader has: texts by passage.
+pub(super) type Texts = BTreeMap<Arc<str>, Arc<str>>;
+
+/// Texts; half done after a panic, as any index may be.
+#[derive(Default)]
+struct TextIndex {
+    texts: Texts,
+    prepared: Arc<Preparation>,
+}
+
+#[derive(Default)]
+struct Preparation;
+
+impl Prepare for Preparation {
+    fn prepare(self: Arc<Self>, contents: Vec<Content>) -> BoxFuture<'static, Result<Prepared, IndexError>> {
+        assert!(
+            !contents.iter().any(|content| content.chunk.text.contains(BAD_FOR_PREPARATION)),
+            "as a fault in the model would"
+        );
+        let slow = contents.iter().filter(|content| content.chunk.text.starts_with(SLOW)).count();
+        ASKED.fetch_add(slow, Ordering::SeqCst);
+        async move {
+            if slow > 0 {
+                let closed = |_| InferenceError::Failed("the gate is gone".to_owned());
+                drop(GATE.acquire().await.map_err(closed)?);
+            }
+            Ok(Prepared { embedded: contents.len() })
+        }
+        .boxed()
+    }
+}
+
+impl Index for TextIndex {
+    fn preparation(&self) -> Option<Arc<dyn Prepare>> {
+        Some(self.prepared.clone())
+    }
+    fn apply<'a>(&'a mut self, delta: &'a Delta) -> BoxFuture<'a, Result<Arc<dyn Any + Send + Sync>, IndexError>> {
+        async move {
+            if delta.whole {
+                self.texts.clear();
+            }
+            for chunk in &delta.removed {
+                assert!(self.texts.remove(&chunk.id).is_some(), "{} was never there", chunk.id);
+            }
+            for chunk in &delta.added {
+                assert!(!chunk.text.contains(BAD_FOR_INDEX), "as a fault in the index would");
+                self.texts.insert(chunk.id.clone(), chunk.text.clone());
+            }
+            Ok(Arc::new(self.texts.clone()) as Arc<dyn Any + Send + Sync>)
+        }
+        .boxed()
+    }
+}

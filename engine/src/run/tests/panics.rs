@@ -1,0 +1,91 @@
+//! A panic is an error of the component, of the document, or of the run, and never silent.
+
+use super::catalog::{BAD_FOR_CHUNKER, BAD_FOR_INDEX, BAD_FOR_PREPARATION};
+use super::*;
+
+fn listed(documents: &[(&str, &str)]) -> String {
+    let documents: Vec<String> = documents.iter().map(|(id, text)| format!("{id:?}: {text:?}")).collect();
+    pipeline(&format!("Listed(documents: {{{}}})", documents.join(", ")))
+}
+
+/// Runs over the corpus; gives what is then served, and how many calls failed.
+fn index(state: &Path, documents: &[(&str, &str)]) -> (Vec<String>, u64) {
+    let engine = Engine::start(plan_of(&listed(documents)), options(state)).unwrap();
+    engine.wait_ready().unwrap();
+    let (served, failures) = (served(&engine), CorpusProgress::get(&engine.corpora()[0].1.failures));
+    engine.join().unwrap();
+    (served, failures)
+}
+
+#[test]
+fn a_document_that_the_chunker_panics_on_is_left_out_and_told_of() {
+    let state = tempfile::tempdir().unwrap();
+    let bad = format!("one\n{BAD_FOR_CHUNKER}");
+    let documents = [("a", "one\ntwo"), ("b", bad.as_str()), ("c", "three")];
+    // Each start is as good as the first, and tells the letter once.
+    for _ in 0..2 {
+        assert_eq!(index(state.path(), &documents), (vec!["a#0".into(), "a#1".into(), "c#0".into()], 1));
+        let letters = letters(state.path());
+        assert_eq!(letters.len(), 1, "{letters:?}");
+        let [source, position, reason] = &letters[0];
+        assert_eq!((source.as_str(), position.as_str()), ("docs", "b"));
+        assert_eq!(reason, "the chunker panicked: as a fault in the chunker would; the document is left out");
+    }
+    // When it is mended, it is there.
+    assert_eq!(index(state.path(), &[("b", "one")]).0, ["b#0"]);
+}
+
+#[test]
+fn a_passage_that_its_preparation_panics_on_is_told_of_and_keeps_nothing_back() {
+    let state = tempfile::tempdir().unwrap();
+    let (served, failures) = index(state.path(), &[("a", "one"), ("b", &format!("{BAD_FOR_PREPARATION}\nthree"))]);
+    // This index has it all the same; one by vectors would not.
+    assert_eq!(served, ["a#0", "b#0", "b#1"]);
+    assert!(failures > 1, "{failures}");
+    let letters = letters(state.path());
+    let [source, position, reason] = &letters[0];
+    assert_eq!((letters.len(), source.as_str(), position.as_str()), (1, "docs", "b#0"));
+    assert_eq!(reason, "could not be prepared for indexing: panicked: as a fault in the model would");
+}
+
+#[test]
+fn passages_that_the_index_panics_on_are_found_among_many_and_left_out() {
+    let state = tempfile::tempdir().unwrap();
+    let texts: Vec<(String, String)> = (0..300)
+        .map(|n| match n {
+            7 | 8 | 250 => (format!("d{n:03}"), format!("good\n{BAD_FOR_INDEX} {n}")),
+            _ => (format!("d{n:03}"), format!("text {n}\nand more")),
+        })
+        .collect();
+    let documents: Vec<(&str, &str)> = texts.iter().map(|(id, text)| (id.as_str(), text.as_str())).collect();
+    for _ in 0..2 {
+        let (served, failures) = index(state.path(), &documents);
+        assert_eq!(served.len(), 597);
+        assert!(!["d007#1", "d008#1", "d250#1"].iter().any(|bad| served.iter().any(|id| id == bad)));
+        assert!(failures > 0);
+        let letters = letters(state.path());
+        assert_eq!(
+            letters.iter().map(|[_, position, _]| position.as_str()).collect::<Vec<_>>(),
+            ["d007#1", "d008#1", "d250#1"]
+        );
+        let reason = "index `find` panicked: as a fault in the index would; the passage is left out of it";
+        assert!(letters.iter().all(|[source, _, told]| source == "docs" && told == reason), "{letters:?}");
+    }
+}
+
+#[test]
+fn a_source_of_documents_that_panics_ends_the_run_with_a_word() {
+    let state = tempfile::tempdir().unwrap();
+    let engine = Engine::start(plan_of(&listed(&[("a", "one"), ("panic", "")])), options(state.path())).unwrap();
+    let told = engine.wait_ready().and_then(|()| engine.join()).unwrap_err().to_string();
+    assert_eq!(told, "corpus docs: panicked: as a fault in the source would");
+}
+
+#[test]
+fn a_source_of_turns_that_panics_ends_the_run_with_a_word() {
+    let state = tempfile::tempdir().unwrap();
+    let options = Options { answer: true, sinks: false, ..options(state.path()) };
+    let engine = Engine::start(plan_of(&listed(&[("a", "one")])), options).unwrap();
+    let told = engine.join().unwrap_err().to_string();
+    assert_eq!(told, "node turns: panicked: as a fault in the source would");
+}

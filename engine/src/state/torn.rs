@@ -1,0 +1,56 @@
+//! A format file that a power loss has left empty, or half written, or as zeros.
+
+use std::path::Path;
+
+/// What the present format keeps in a state directory, by name, or by how names begin.
+const KNOWN: &[&str] = &[
+    "lock",
+    "format",
+    "epoch.json",
+    "turns.redb",
+    "memo.redb",
+    "dead-letters.jsonl",
+    "corpora",
+    "documents",
+    "verify",
+];
+
+/// Whether what is found may be the beginning of what was to be written.
+pub(super) fn is_torn(found: &str, format: &str) -> bool {
+    let found = found.trim_end_matches('\0');
+    found.len() < format.len() && format.starts_with(found)
+}
+
+/// Whether the directory has no other files than the present format's. Another format would have
+/// others; an error in looking is told when they are used.
+pub(super) fn has_known_files(directory: &Path) -> bool {
+    let names = std::fs::read_dir(directory).into_iter().flatten().flatten().map(|entry| entry.file_name());
+    names.into_iter().all(|name| {
+        let name = name.to_string_lossy();
+        // With an ending: what was being written, and what was put aside.
+        KNOWN.iter().any(|known| name.strip_prefix(known).is_some_and(|rest| rest.is_empty() || rest.starts_with('.')))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{FORMAT, StateDirectory, StateError};
+
+    #[test]
+    fn a_format_file_that_was_not_written_to_its_end_is_mended() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("format");
+        for found in ["", "turnf", "turnflow state 1", "\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0"] {
+            std::fs::write(dir.path().join("epoch.json.new"), "").unwrap();
+            std::fs::write(&path, found).unwrap();
+            drop(StateDirectory::open(dir.path()).unwrap());
+            assert_eq!(std::fs::read_to_string(&path).unwrap(), FORMAT, "{found:?}");
+        }
+        for (found, other) in [("turnflow state 2\n", None), ("", Some("shards"))] {
+            std::fs::write(&path, found).unwrap();
+            other.iter().for_each(|other| std::fs::write(dir.path().join(other), "").unwrap());
+            assert!(matches!(StateDirectory::open(dir.path()), Err(StateError::Format { .. })), "{found:?}");
+            assert_eq!(std::fs::read_to_string(&path).unwrap(), found);
+        }
+    }
+}

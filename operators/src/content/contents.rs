@@ -1,0 +1,123 @@
+//! Encodings by content, and how they are computed: once each, by what the workers share.
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::sync::Arc;
+
+use futures::FutureExt;
+use futures::future::BoxFuture;
+use parking_lot::Mutex;
+use turnflow_engine::component::{IndexError, Prepare, Prepared};
+use turnflow_engine::document::{Chunk, Content, ContentHash};
+use turnflow_engine::inference::InferenceError;
+use turnflow_engine::panics::caught_async;
+
+use super::claims::Claims;
+use super::rows::Stored;
+
+/// Makes encodings of passages' texts, for the corpus.
+pub(crate) trait Encode<V>: Send + Sync {
+    /// The model's dimension, which the stored column depends on.
+    fn dimension(&self) -> usize;
+    /// One encoding a text, in order.
+    fn encode(&self, texts: Vec<String>) -> BoxFuture<'static, Result<Vec<V>, InferenceError>>;
+}
+
+/// Encodings by content; the part that computes them is shared by the workers.
+pub(super) struct Contents<V> {
+    encoder: Arc<dyn Encode<V>>,
+    pub state: Mutex<State<V>>,
+}
+
+pub(super) struct State<V> {
+    pub by_content: HashMap<ContentHash, V>,
+    pub unsaved: Vec<ContentHash>,
+    /// Not to be let go.
+    pub claims: Claims,
+    /// Could not be encoded alone, and has been told of as a dead letter. It stays here, as that
+    /// does, lest a publication fail because of it.
+    refused: HashSet<ContentHash>,
+}
+
+/// A preparation under way, however it ends.
+struct Preparation<V> {
+    contents: Arc<Contents<V>>,
+    hashes: Vec<ContentHash>,
+    done: bool,
+}
+
+impl<V> Preparation<V> {
+    fn begin(contents: &Arc<Contents<V>>, hashes: Vec<ContentHash>) -> Self {
+        contents.state.lock().claims.begin(&hashes);
+        Self { contents: contents.clone(), hashes, done: false }
+    }
+}
+
+impl<V> Drop for Preparation<V> {
+    fn drop(&mut self) {
+        self.contents.state.lock().claims.end(&self.hashes, self.done);
+    }
+}
+
+impl<V: Stored> Contents<V> {
+    /// With what is stored.
+    pub fn new(encoder: Arc<dyn Encode<V>>, stored: HashMap<ContentHash, V>) -> Self {
+        let state =
+            State { by_content: stored, unsaved: Vec::new(), claims: Claims::default(), refused: HashSet::new() };
+        Self { encoder, state: Mutex::new(state) }
+    }
+
+    /// Encodes what is not there, and claims all of it; gives how many a model was asked for.
+    pub async fn encode(self: &Arc<Self>, contents: &[Content]) -> Result<usize, IndexError> {
+        let mut preparation = Preparation::begin(self, contents.iter().map(|content| content.hash).collect());
+        let new: BTreeMap<ContentHash, String> = {
+            let state = self.state.lock();
+            let new = contents.iter().filter(|content| !state.by_content.contains_key(&content.hash));
+            new.map(|content| (content.hash, content.chunk.indexed_text())).collect()
+        };
+        let (hashes, texts): (Vec<_>, Vec<_>) = new.into_iter().unzip();
+        let embedded = texts.len();
+        let vectors = caught_async(|| self.encoder.encode(texts)).await??;
+        {
+            let mut state = self.state.lock();
+            for (hash, vector) in hashes.into_iter().zip(vectors) {
+                if state.by_content.insert(hash, vector).is_none() {
+                    state.unsaved.push(hash);
+                }
+            }
+        }
+        preparation.done = true;
+        Ok(embedded)
+    }
+
+    /// What these passages say and has no encoding, though nobody was told that it has none.
+    pub fn missing(&self, chunks: &[Arc<Chunk>]) -> Vec<Content> {
+        let state = self.state.lock();
+        let known = |hash| state.by_content.contains_key(hash) || state.refused.contains(hash);
+        let missing: BTreeMap<_, _> =
+            chunks.iter().filter(|chunk| !known(&chunk.hash)).map(|chunk| (chunk.hash, chunk)).collect();
+        missing.into_iter().map(|(hash, chunk)| Content { hash, chunk: chunk.clone() }).collect()
+    }
+}
+
+impl<V: Stored> Prepare for Contents<V> {
+    fn prepare(self: Arc<Self>, contents: Vec<Content>) -> BoxFuture<'static, Result<Prepared, IndexError>> {
+        async move {
+            let encoded = self.encode(&contents).await;
+            let mut state = self.state.lock();
+            match (&encoded, &contents[..]) {
+                (Ok(_), contents) => {
+                    for content in contents {
+                        state.refused.remove(&content.hash);
+                    }
+                }
+                // The last attempt at a content is with it alone.
+                (Err(_), [content]) => {
+                    state.refused.insert(content.hash);
+                }
+                (Err(_), _) => {}
+            }
+            Ok(Prepared { embedded: encoded? })
+        }
+        .boxed()
+    }
+}

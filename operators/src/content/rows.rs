@@ -1,0 +1,111 @@
+//! Rows of a dataset: a content's hash, its encoding, and a check of both.
+//!
+//! Lance has no checksums of its own, so a bit that flips on the disk would be another encoding.
+//! Datasets of earlier versions have no checks; those of theirs that are written anew get some.
+
+use std::sync::Arc;
+
+use arrow_array::builder::FixedSizeBinaryBuilder;
+use arrow_array::cast::AsArray;
+use arrow_array::types::UInt64Type;
+use arrow_array::{Array, ArrayRef, RecordBatch, RecordBatchIterator, UInt64Array};
+use arrow_schema::{ArrowError, DataType, Field, Schema};
+use turnflow_engine::component::{Encoding, digest};
+use turnflow_engine::document::ContentHash;
+
+use super::faults::Fault;
+
+/// Rows that are made a batch to be written.
+const ROWS_A_BATCH: usize = 4096;
+
+/// What a model makes of a text, as a column of a dataset.
+pub(crate) trait Stored: Clone + Send + Sync + 'static {
+    /// The column's type; `dimension` is the model's.
+    fn data_type(dimension: usize) -> DataType;
+    /// A column of these.
+    fn column(values: &[(ContentHash, Self)], dimension: usize) -> ArrayRef;
+    /// One row of a column; `None` if it is not what was written.
+    fn row(column: &ArrayRef, row: usize, dimension: usize) -> Option<Self>;
+    /// All that it says, as bytes.
+    fn bytes(&self) -> Vec<u8>;
+    /// As numbers that can be compared.
+    fn numbers(&self) -> Encoding;
+}
+
+/// The columns of a dataset, with the check or, as earlier versions wrote it, without.
+pub(super) fn schema<V: Stored>(dimension: usize, checked: bool) -> Arc<Schema> {
+    let mut fields = vec![
+        Field::new("hash", DataType::FixedSizeBinary(32), false),
+        Field::new("vector", V::data_type(dimension), false),
+    ];
+    if checked {
+        fields.push(Field::new("check", DataType::UInt64, false));
+    }
+    Arc::new(Schema::new(fields))
+}
+
+fn check<V: Stored>(hash: &ContentHash, value: &V) -> u64 {
+    let mut bytes = value.bytes();
+    bytes.extend_from_slice(&hash.0);
+    digest(&bytes)
+}
+
+/// Rows to be written, made when they are.
+pub(super) type Batches = RecordBatchIterator<Box<dyn Iterator<Item = Result<RecordBatch, ArrowError>> + Send>>;
+
+/// These as rows.
+pub(super) fn batches<V: Stored>(values: Arc<[(ContentHash, V)]>, dimension: usize, checked: bool) -> Batches {
+    let schema = schema::<V>(dimension, checked);
+    let (columns, rows) = (schema.clone(), values.len());
+    let batch = move |from: usize| {
+        let part = &values[from..(from + ROWS_A_BATCH).min(values.len())];
+        let mut hashes = FixedSizeBinaryBuilder::new(32);
+        for (hash, _) in part {
+            hashes.append_value(hash.0)?;
+        }
+        let mut made: Vec<ArrayRef> = vec![Arc::new(hashes.finish()), V::column(part, dimension)];
+        if checked {
+            made.push(Arc::new(UInt64Array::from_iter_values(part.iter().map(|(hash, value)| check(hash, value)))));
+        }
+        RecordBatch::try_new(columns.clone(), made)
+    };
+    // One without rows, if there are none: it has the columns.
+    let starts = (0..rows.max(1)).step_by(ROWS_A_BATCH);
+    RecordBatchIterator::new(Box::new(starts.map(batch)), schema)
+}
+
+/// What is right of a batch goes to `row`; gives how many rows are not what was written.
+pub(super) fn read<V: Stored>(
+    batch: &RecordBatch,
+    dimension: usize,
+    row: &mut impl FnMut(ContentHash, V),
+) -> Result<usize, Fault> {
+    let unfit = |reason: String| Fault::Unfit(reason);
+    let column = |name: &str| batch.column_by_name(name).ok_or_else(|| unfit(format!("there is no column `{name}`")));
+    let (hashes, values) = (column("hash")?, column("vector")?);
+    let hashes = hashes.as_fixed_size_binary_opt().ok_or_else(|| unfit("`hash` has another type".to_owned()))?;
+    if *values.data_type() != V::data_type(dimension) {
+        return Err(unfit("`vector` has another type".to_owned()));
+    }
+    let checks = match batch.column_by_name("check") {
+        Some(checks) => {
+            let checks = checks.as_primitive_opt::<UInt64Type>();
+            Some(checks.ok_or_else(|| unfit("`check` has another type".to_owned()))?)
+        }
+        None => None,
+    };
+    let mut wrong = 0;
+    for at in 0..batch.num_rows() {
+        let hash = <[u8; 32]>::try_from(hashes.value(at)).map(ContentHash).ok();
+        let good = hash.zip(V::row(values, at, dimension)).filter(|(hash, value)| {
+            // What is null was not written by us either.
+            let is_there = hashes.is_valid(at) && values.is_valid(at);
+            is_there && checks.is_none_or(|checks| checks.is_valid(at) && checks.value(at) == check(hash, value))
+        });
+        match good {
+            Some((hash, value)) => row(hash, value),
+            None => wrong += 1,
+        }
+    }
+    Ok(wrong)
+}

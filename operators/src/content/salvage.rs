@@ -1,0 +1,140 @@
+//! What can still be read of a damaged dataset: each of its data files by itself, whatever the
+//! manifests say, and of each file every row that can be read. Encodings cost more than anything
+//! else that is stored.
+
+use std::collections::HashMap;
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use lance::Dataset;
+use lance::dataset::fragment::{FileFragment, FragReadConfig};
+use lance::dataset::{WriteMode, WriteParams};
+use turnflow_engine::component::IndexError;
+use turnflow_engine::document::ContentHash;
+
+use super::faults::{Fault, call};
+use super::rows::{Stored, batches, read};
+use super::store::session;
+
+/// Rows that are read at once; where that fails, fewer are.
+const ROWS: usize = 256;
+/// Readings of one file that fail, at most: then the rest of it is given up.
+const FAILURES: usize = 1000;
+
+/// What was saved, and what not.
+pub(super) struct Salvaged<V> {
+    pub rows: HashMap<ContentHash, V>,
+    /// Rows that could not be read, or are not what was written, as far as they can be counted.
+    pub lost: usize,
+    /// Data files of which nothing could be read.
+    pub unreadable: usize,
+}
+
+/// Reads what can be read of the dataset at `path`. `scratch` is a place beside it for what that
+/// takes; the dataset itself is left as it is.
+pub(super) async fn salvage<V: Stored>(
+    path: &Path,
+    scratch: &Path,
+    dimension: usize,
+) -> Result<Salvaged<V>, IndexError> {
+    let io = |action, path: &Path| {
+        let path = path.to_owned();
+        move |source| IndexError::Io { action, path, source }
+    };
+    let mut salvaged = Salvaged { rows: HashMap::new(), lost: 0, unreadable: 0 };
+    let data = path.join("data");
+    let files = match std::fs::read_dir(&data) {
+        Ok(files) => files.flatten().map(|file| file.path()).filter(|file| file.is_file()).collect::<Vec<_>>(),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Vec::new(),
+        Err(error) => return Err(io("read", &data)(error)),
+    };
+    for file in files {
+        let mut read = false;
+        // Of this version, and of earlier ones.
+        for checked in [true, false] {
+            clear(scratch)?;
+            match one::<V>(&file, scratch, dimension, checked, &mut salvaged).await {
+                Ok(()) => {
+                    read = true;
+                    break;
+                }
+                Err(fault) if fault.is_lost() => tracing::debug!(file = %file.display(), ?fault, "not read"),
+                Err(fault) => return Err(fault.into()),
+            }
+        }
+        salvaged.unreadable += usize::from(!read);
+    }
+    clear(scratch)?;
+    Ok(salvaged)
+}
+
+/// Takes away what an earlier attempt has left.
+pub(super) fn clear(path: &Path) -> Result<(), IndexError> {
+    match std::fs::remove_dir_all(path) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+            Err(IndexError::Io { action: "clear", path: path.to_owned(), source: error })
+        }
+        _ => Ok(()),
+    }
+}
+
+/// A data file, as the only one of a dataset that is made for it.
+async fn one<V: Stored>(
+    file: &Path,
+    scratch: &Path,
+    dimension: usize,
+    checked: bool,
+    salvaged: &mut Salvaged<V>,
+) -> Result<(), Fault> {
+    let uri = scratch.to_string_lossy().into_owned();
+    let none = batches::<V>(Arc::new([]), dimension, checked);
+    let parameters = WriteParams { mode: WriteMode::Create, session: Some(session()), ..WriteParams::default() };
+    let dataset =
+        call("make a place for what is saved", || Dataset::write(none, uri.as_str(), Some(parameters))).await?;
+    let name = place(file, &scratch.join("data"))?;
+    let opened = || async {
+        let fragment = FileFragment::create_from_file(&name, &dataset, 0, None).await?;
+        let rows = fragment.physical_rows.unwrap_or(0);
+        let fragment = FileFragment::new(Arc::new(dataset.clone()), fragment);
+        Ok((fragment.open(dataset.schema(), FragReadConfig::default()).await?, rows))
+    };
+    let (mut reader, rows) = call("open a data file", opened).await?;
+    let mut parts: Vec<Range<usize>> = (0..rows).step_by(ROWS).map(|at| at..(at + ROWS).min(rows)).rev().collect();
+    let mut failures = 0;
+    while let Some(part) = parts.pop() {
+        let batch = call("read rows", || reader.read_range_as_batch(part.clone())).await;
+        let wrong =
+            batch.and_then(|batch| read(&batch, dimension, &mut |hash, value| drop(salvaged.rows.insert(hash, value))));
+        match wrong {
+            Ok(wrong) => salvaged.lost += wrong,
+            Err(fault) if !fault.is_lost() => return Err(fault),
+            Err(_) if failures >= FAILURES => {
+                salvaged.lost += part.len() + parts.iter().map(Range::len).sum::<usize>();
+                return Ok(());
+            }
+            Err(_) => {
+                failures += 1;
+                if part.len() == 1 {
+                    salvaged.lost += 1;
+                } else {
+                    let middle = part.start + part.len() / 2;
+                    parts.extend([middle..part.end, part.start..middle]);
+                }
+                // After a panic a reader may be anything.
+                reader = call("open a data file", opened).await?.0;
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Links or copies a file; gives its name.
+fn place(file: &Path, directory: &Path) -> Result<String, Fault> {
+    let name = file.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
+    let to: PathBuf = directory.join(&name);
+    let placed = std::fs::create_dir_all(directory)
+        .and_then(|()| std::fs::hard_link(file, &to).or_else(|_| std::fs::copy(file, &to).map(drop)));
+    placed.map_err(|error| Fault::Lance { action: "place a data file", error: error.into() })?;
+    Ok(name)
+}
