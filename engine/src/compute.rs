@@ -107,7 +107,7 @@ mod tests {
             })
             .collect();
         let sum: u64 = runtime.block_on(futures::future::join_all(tasks)).into_iter().map(Result::unwrap).sum();
-        assert_eq!(sum, (0..100).map(|n| n * n).sum());
+        assert_eq!(sum, (0..100).map(|n| n * n).sum::<u64>());
     }
 
     #[test]
