@@ -177,6 +177,9 @@ impl Search for Bm25 {
 
 #[cfg(test)]
 mod tests {
+    use turnflow_engine::component::Delta;
+    use turnflow_engine::document::Chunk;
+
     use super::*;
 
     #[test]
@@ -186,5 +189,26 @@ mod tests {
         assert_eq!(first_terms(&mut terms, 2), 4);
         assert_eq!(terms, words("a b a b a"));
         assert_eq!(first_terms(&mut terms, 2), 2);
+    }
+
+    /// A question of 145,000 different terms; `TURNFLOW_HOSTILE_PASSAGES` for a larger corpus.
+    #[tokio::test(flavor = "multi_thread")]
+    async fn a_question_of_many_terms_is_bounded() {
+        let word = |n: usize| format!("w{:05x}", n % 145_000);
+        let text = |n: usize| (0..200).map(|at| word(n * 7919 + at * 104_729)).collect::<Vec<_>>().join(" ");
+        let chunk = |n: usize| Arc::new(Chunk::new(format!("p{n}").into(), "d".into(), "".into(), text(n).into()));
+        let passages = std::env::var("TURNFLOW_HOSTILE_PASSAGES").ok().and_then(|count| count.parse().ok());
+        let added: Vec<_> = (0..passages.unwrap_or(300)).map(chunk).collect();
+        let mut index = Bm25Definition { tokenizer: Tokenizer::Whitespace }.open(None).await.unwrap();
+        let delta = Delta { added, removed: Vec::new(), whole: true };
+        let reader = index.apply(&delta).await.unwrap().downcast::<Bm25Reader>().unwrap();
+        let search = Bm25 { tokenizer: Tokenizer::Whitespace, k1: 1.2, b: 0.75, max_terms: 1024 };
+        let query = (0..145_000).map(word).collect::<Vec<_>>().join(" ");
+        assert!(search.weight(&reader, &[query.as_str().into()]) > 1024 * 300 / 8);
+        let (notes, begun) = (Notes::default(), std::time::Instant::now());
+        let hits = search.search(&reader, vec![query], 100, &notes).await.unwrap();
+        println!("hostile Bm25: {:.3} s", begun.elapsed().as_secs_f64());
+        assert!(!hits[0].is_empty());
+        assert_eq!(notes.take(), ["the query has 145000 terms, and the first 1024 were looked for"]);
     }
 }

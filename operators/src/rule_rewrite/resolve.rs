@@ -46,6 +46,25 @@ const OF_NOTHING: &str = "possible true better safe safer easier harder cheaper 
     difficult good bad best okay ok common normal seems seem takes take looks matter matters rains rain make \
     makes sounds appears means mean";
 
+/// Bytes of a history that are read, the newest: a mebibyte takes half a second.
+const MOST_READ: usize = 1 << 20;
+
+/// The newest of what was said, so many bytes; of what is too long, its beginning.
+fn newest<'t>(history: &[Said<'t>], most: usize) -> Vec<Said<'t>> {
+    let mut left = most;
+    let mut newest = Vec::new();
+    for said in history.iter().rev() {
+        let text = &said.text[..said.text.floor_char_boundary(left)];
+        left -= text.len();
+        newest.push(Said { text, ..*said });
+        if left == 0 || text.len() < said.text.len() {
+            break;
+        }
+    }
+    newest.reverse();
+    newest
+}
+
 /// Rewrites a question after a history (oldest first).
 pub fn rewrite(history: &[Said<'_>], question: &str, rules: &Rules) -> Rewritten {
     let asked = words(question);
@@ -58,6 +77,7 @@ pub fn rewrite(history: &[Said<'_>], question: &str, rules: &Rules) -> Rewritten
     if history.is_empty() || asked.is_empty() || !(refers || goes_on || is_short) {
         return Rewritten::Standalone;
     }
+    let history = &newest(history, MOST_READ)[..];
     let memory = Memory::of(history, rules.weights);
     let (text, resolved) = match rules.resolve {
         true => match about.and_then(|about| fill(history, about)) {
@@ -277,4 +297,20 @@ fn first_named(asked: &[Word<'_>]) -> [usize; 2] {
         };
         (0..asked.len()).find(|place| names(*place)).unwrap_or(asked.len())
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn of_a_long_history_the_newest_is_read() {
+        let texts = ["one", "twö", "three"];
+        let history = texts.map(|text| Said { user: true, text });
+        let read = |most| newest(&history, most).iter().map(|said| said.text).collect::<Vec<_>>();
+        assert_eq!(read(100), texts);
+        assert_eq!(read(12), texts);
+        assert_eq!(read(8), ["tw", "three"]);
+        assert_eq!(read(4), ["thre"]);
+    }
 }
