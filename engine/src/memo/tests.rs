@@ -75,3 +75,54 @@ fn what_expires_is_not_in_memory_either_and_what_is_asked_for_stays() {
     assert!(Memo::open(Some(directory.path())).unwrap().get(&[2; 32]).is_some());
     assert!(Memo::maintain(&directory.path().join("none"), &limits).unwrap().is_none());
 }
+
+/// Whatever a disk does to the file: no panic, and what is found is what was put. It is a cache, so
+/// what is lost is computed again.
+#[test]
+fn a_file_that_is_damaged_anywhere_is_no_panic_and_no_other_output() {
+    let directory = tempfile::tempdir().unwrap();
+    let value = |n: u8| vec![n; 200 + usize::from(n)];
+    let memo = Memo::open(Some(directory.path())).unwrap();
+    (0..100).for_each(|n| drop(memo.put([n; 32], value(n))));
+    drop(memo);
+    let path = directory.path().join("memo.redb");
+    let good = std::fs::read(&path).unwrap();
+    let mut state = 7_u64;
+    let mut below = |end: usize| {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (state >> 33) as usize % end
+    };
+    // Where there is something: most of the file is empty.
+    let used: Vec<usize> = (0..good.len()).filter(|at| good[*at] != 0).collect();
+    let (mut lost, mut other) = (0, 0);
+    for trial in 0..60 {
+        let mut bytes = good.clone();
+        match trial % 4 {
+            0 => bytes[used[below(used.len())]] ^= 1 << below(8),
+            1 => bytes[below(512)] = below(256) as u8,
+            2 => bytes.truncate(below(good.len())),
+            _ => (0..64).for_each(|_| bytes[used[below(used.len())]] = below(256) as u8),
+        }
+        std::fs::write(&path, bytes).unwrap();
+        // The error, where there is one, names the file.
+        let memo = match Memo::open(Some(directory.path())) {
+            Ok(memo) => memo,
+            Err(error) => panic!("the memo is begun anew: {error}"),
+        };
+        for n in 0..100 {
+            match memo.get(&[n; 32]) {
+                Some(found) if *found == *value(n) => {}
+                // redb has checksums of its pages and does not look at them when it reads.
+                Some(_) => other += 1,
+                None => {
+                    lost += 1;
+                    memo.put([n; 32], value(n));
+                }
+            }
+        }
+        let _ = memo.expire(&MemoLimits { days: 30, bytes: 1 << 30 });
+        drop(memo);
+    }
+    println!("{lost} of 6000 lost, {other} another");
+    assert!(lost < 6000);
+}

@@ -239,6 +239,54 @@ mod tests {
         assert_eq!(found(&mut *index, whole(&[a]), "ferry").await, ["a"]);
     }
 
+    /// Whatever a disk does to a file of the index: it opens, and finds what it found.
+    #[tokio::test(flavor = "multi_thread")]
+    async fn an_index_that_is_damaged_anywhere_is_built_anew() {
+        let original = tempfile::tempdir().unwrap();
+        let chunks: Vec<_> = (0..60).map(|n| chunk(&format!("{n}"), &format!("ferry {n} {}", n % 7))).collect();
+        let mut index = DEFINITION.open(Some(original.path())).await.unwrap();
+        for part in chunks.chunks(20) {
+            let delta = Delta { added: part.to_vec(), ..Delta::default() };
+            index.apply(&delta).await.unwrap();
+        }
+        drop(index);
+        let names: Vec<_> =
+            std::fs::read_dir(original.path()).unwrap().map(|file| file.unwrap().file_name()).collect();
+        let mut state = 3_u64;
+        let mut below = |end: usize| {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            (state >> 33) as usize % end.max(1)
+        };
+        let mut aside = 0;
+        for damaged in &names {
+            for trial in 0..4 {
+                let parent = tempfile::tempdir().unwrap();
+                let place = parent.path().join("words");
+                std::fs::create_dir(&place).unwrap();
+                for name in &names {
+                    std::fs::copy(original.path().join(name), place.join(name)).unwrap();
+                }
+                let mut bytes = std::fs::read(place.join(damaged)).unwrap();
+                match (trial, bytes.len()) {
+                    (_, 0) => bytes.push(1),
+                    (0, length) => bytes[below(length)] ^= 1 << below(8),
+                    (1, length) => bytes.truncate(below(length)),
+                    (2, length) => bytes[length.saturating_sub(1 + below(64))] = below(256) as u8,
+                    (_, length) => (0..8).for_each(|_| bytes[below(length)] = below(256) as u8),
+                }
+                std::fs::write(place.join(damaged), bytes).unwrap();
+                let what = format!("{}, trial {trial}", damaged.display());
+                DEFINITION.stored(&place).await.unwrap();
+                let mut index = DEFINITION.open(Some(&place)).await.unwrap_or_else(|error| panic!("{what}: {error}"));
+                assert_eq!(found(&mut *index, whole(&chunks), "3").await.len(), 9, "{what}");
+                drop(index);
+                assert!(DEFINITION.stored(&place).await.unwrap().flaws.is_empty(), "{what}");
+                aside += usize::from(parent.path().join("words.damaged").exists());
+            }
+        }
+        assert!(aside > names.len(), "{aside} put aside");
+    }
+
     #[test]
     fn errors_of_the_system_are_not_losses() {
         let read = |error: io::Error| OpenReadError::wrap_io_error(error, "a.term".into());
