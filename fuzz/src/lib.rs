@@ -8,8 +8,10 @@
 //! instrumentation. The chunkers need nothing of the other operators, so their files are included.
 
 mod catalog;
+#[allow(dead_code)]
 #[path = "../../operators/src/chunk/mod.rs"]
 mod chunk;
+#[allow(dead_code)]
 mod chunkers;
 mod readers;
 mod records;

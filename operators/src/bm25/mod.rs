@@ -198,7 +198,7 @@ mod tests {
         let text = |n: usize| (0..200).map(|at| word(n * 7919 + at * 104_729)).collect::<Vec<_>>().join(" ");
         let chunk = |n: usize| Arc::new(Chunk::new(format!("p{n}").into(), "d".into(), "".into(), text(n).into()));
         let passages = std::env::var("TURNFLOW_HOSTILE_PASSAGES").ok().and_then(|count| count.parse().ok());
-        let added: Vec<_> = (0..passages.unwrap_or(300)).map(chunk).collect();
+        let added: Vec<_> = (0..passages.unwrap_or(320)).map(chunk).collect();
         let mut index = Bm25Definition { tokenizer: Tokenizer::Whitespace }.open(None).await.unwrap();
         let delta = Delta { added, removed: Vec::new(), whole: true };
         let reader = index.apply(&delta).await.unwrap().downcast::<Bm25Reader>().unwrap();
