@@ -183,7 +183,13 @@ fn aside(path: &Path) -> PathBuf {
 
 fn create(path: &Path, what: &str) -> Result<Database, DatabaseError> {
     let open = || {
-        let opened = caught(|| Database::builder().set_cache_size(CACHE).create(path));
+        let opened = caught(|| {
+            let mut database = Database::builder().set_cache_size(CACHE).create(path)?;
+            // redb does not look at its checksums when it reads, and follows what is damaged without
+            // end. All of the file is read for it, once a start.
+            database.check_integrity()?;
+            Ok(database)
+        });
         // A panic is told as what redb says of what it finds to be wrong.
         opened.unwrap_or_else(|panic| Err(redb::StorageError::Corrupted(format!("redb {panic}")).into()))
     };

@@ -250,8 +250,7 @@ mod tests {
             index.apply(&delta).await.unwrap();
         }
         drop(index);
-        let names: Vec<_> =
-            std::fs::read_dir(original.path()).unwrap().map(|file| file.unwrap().file_name()).collect();
+        let names: Vec<_> = std::fs::read_dir(original.path()).unwrap().map(|file| file.unwrap().file_name()).collect();
         let mut state = 3_u64;
         let mut below = |end: usize| {
             state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
