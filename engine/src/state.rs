@@ -73,7 +73,7 @@ impl StateDirectory {
             // A power loss while it was written; nothing else than this format has these files.
             Ok(found) if torn::is_torn(&found, FORMAT) && torn::has_known_files(path) => {
                 tracing::warn!(path = %format_path.display(), "the format file was not written to its end; it is mended");
-                std::fs::write(&format_path, FORMAT).map_err(io("write", &format_path))?;
+                crate::append::replace(&format_path, FORMAT.as_bytes()).map_err(io("write", &format_path))?;
             }
             Ok(found) => return Err(StateError::Format { path: path.to_owned(), found }),
             Err(error) if error.kind() == io::ErrorKind::NotFound => {

@@ -13,8 +13,8 @@ use crate::turns::Generation;
 /// Behind which place each source goes on; those that are not named begin at the beginning.
 ///
 /// A source goes on if the files that its answers were written to are there and hold what they
-/// held at the checkpoint; one that the checkpoint does not know is new, and gets what comes.
-/// Otherwise answers are missing, and its turns are read again; those
+/// held at the checkpoint; one that the checkpoint does not know is new beside others, and gets what
+/// comes. Otherwise answers are missing, and its turns are read again; those
 /// whose answers are in every file are not answered again. A source whose answers are kept
 /// nowhere goes on only if it is followed: a run over a whole log is meant to answer all of it.
 pub(super) fn resume(
@@ -55,7 +55,11 @@ pub(super) fn resume(
         let reached: Vec<&Arc<SinkHandle>> =
             sinks.iter().filter(|(sink, from)| sink.is_kept() && from.contains(source)).map(|(sink, _)| sink).collect();
         let lacking: Vec<&Arc<str>> = reached.iter().map(|sink| sink.id()).filter(|id| !goes_on[*id]).collect();
-        let known = checkpoints.get(source);
+        // Where all of its sinks are new, nothing of what was answered is in any of them.
+        let is_kept = |checkpoint: &&SourceCheckpoint| {
+            reached.is_empty() || reached.iter().any(|sink| checkpoint.written.contains_key(sink.id()))
+        };
+        let known = checkpoints.get(source).filter(is_kept);
         let follows = !reached.is_empty() || shop.options.turns == Mode::Follow;
         match known.filter(|_| lacking.is_empty() && follows) {
             Some(checkpoint) => {

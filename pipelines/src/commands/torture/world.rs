@@ -347,7 +347,7 @@ impl World {
         let mut sinks = sink("out", "answers");
         let mut query = "UserTurns(input: \"turns\", last: 2)";
         if self.hard {
-            sinks += &sink("second", "second");
+            sinks += &sink("copy", "second");
             query = "FullConversation(input: \"turns\", last: 3)";
         }
         if late {

@@ -166,7 +166,7 @@ fn latency_counts_from_when_the_record_was_read() {
     let dir = tempfile::tempdir().unwrap();
     let log: String = (1..=2).map(|turn| line("c", turn, "user", "q")).collect();
     fs::write(dir.path().join("turns.jsonl"), log).unwrap();
-    let engine = Engine::start(plan_with(dir.path(), "latency", ""), options(None, 1)).unwrap();
+    let engine = Engine::start(plan_with(dir.path(), "latency", "max_in_flight: 64"), options(None, 1)).unwrap();
     until("both to be read", || engine.outstanding() == 2);
     let read = Instant::now();
     std::thread::park_timeout(Duration::from_millis(50));
@@ -211,7 +211,7 @@ fn what_waits_when_a_run_is_stopped_is_answered_by_the_next() {
     let log: String = (1..=500).map(|turn| line("c", turn, "user", "q")).collect();
     fs::write(dir.path().join("turns.jsonl"), log).unwrap();
     let follow = Options { turns: Mode::Follow, ..options(Some(&state), 1) };
-    let engine = Engine::start(plan_with(dir.path(), "stop", ""), follow).unwrap();
+    let engine = Engine::start(plan_with(dir.path(), "stop", "max_in_flight: 64"), follow).unwrap();
     until("all to be read", || engine.outstanding() == 500);
     gate("stop").add_permits(3);
     until("some answers", || engine.delivered() == 3);
@@ -224,7 +224,7 @@ fn what_waits_when_a_run_is_stopped_is_answered_by_the_next() {
     engine.join().unwrap();
     assert_eq!(answers(&dir.path().join("answers.jsonl")).len(), 4);
     gate("stop").add_permits(1000);
-    end(Engine::start(plan_with(dir.path(), "stop", ""), options(Some(&state), 1)).unwrap());
+    end(Engine::start(plan_with(dir.path(), "stop", "max_in_flight: 64"), options(Some(&state), 1)).unwrap());
     let turns: Vec<u32> = answers(&dir.path().join("answers.jsonl")).iter().map(|answer| answer.turn).collect();
     assert_eq!(turns, (1..=500).collect::<Vec<_>>());
 }
