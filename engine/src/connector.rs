@@ -212,6 +212,7 @@ pub struct TurnOutput {
     stop: Stop,
     resume: Option<Place>,
     caught_up: Arc<AtomicBool>,
+    begins: Option<Arc<dyn Fn(Place) + Send + Sync>>,
 }
 
 /// A turn as it waits between its source and the worker.
@@ -245,7 +246,7 @@ impl TurnOutput {
         name: Arc<str>,
         stop: Stop,
     ) -> Self {
-        Self { sender, wake, dead, name, stop, resume: None, caught_up: Arc::default() }
+        Self { sender, wake, dead, name, stop, resume: None, caught_up: Arc::default(), begins: None }
     }
 
     /// The same, for a source that is to go on behind this place.
@@ -258,6 +259,21 @@ impl TurnOutput {
     #[must_use]
     pub(crate) fn telling(self, caught_up: Arc<AtomicBool>) -> Self {
         Self { caught_up, ..self }
+    }
+
+    /// The same, telling here where it begins.
+    #[must_use]
+    pub(crate) fn beginning(self, begins: Arc<dyn Fn(Place) + Send + Sync>) -> Self {
+        Self { begins: Some(begins), ..self }
+    }
+
+    /// A source that goes on behind nothing begins here, before all records; to be said before the
+    /// first of them is sent. When this returns, a restart finds the same log, wherever it was
+    /// rotated to.
+    pub fn begins(&self, place: Place) {
+        if let Some(begins) = &self.begins {
+            begins(place);
+        }
     }
 
     /// All that was there when the source started has been sent; to be said once or more often.

@@ -116,33 +116,44 @@ impl Generation {
         self.nodes.iter().enumerate().filter_map(sink).collect()
     }
 
-    /// The sinks that a source's turns reach, if all of them can be looked into.
-    fn kept_sinks(&self, source: &str) -> Option<Vec<&Arc<SinkHandle>>> {
-        let mut kept = Vec::new();
+    /// The sinks that a source's turns reach, each with what feeds it; `None` if there are none, or
+    /// they are not written to.
+    fn sinks_of(&self, source: &str) -> Option<Vec<(&[usize], &Arc<SinkHandle>)>> {
+        let mut sinks = Vec::new();
         for (index, node) in self.nodes.iter().enumerate() {
             let Running::Sink(sink) = &node.running else { continue };
             if self.reach.sources_of(index).any(|at| *self.nodes[at].id == *source) {
-                kept.push(sink.as_ref().filter(|sink| sink.is_kept())?);
+                sinks.push((&node.inputs[..], sink.as_ref()?));
             }
         }
-        Some(kept).filter(|kept| !kept.is_empty())
+        Some(sinks).filter(|sinks| !sinks.is_empty())
     }
 
     /// What its sinks have of a turn that an earlier process has answered.
     fn records(&self, source: &str, key: &str) -> BTreeMap<Arc<str>, AnswerRecord> {
-        let sinks = self.kept_sinks(source).unwrap_or_default();
-        sinks.into_iter().filter_map(|sink| Some((sink.id().clone(), sink.record(key)?))).collect()
+        let sinks = self.sinks_of(source).unwrap_or_default();
+        sinks.into_iter().filter_map(|(_, sink)| Some((sink.id().clone(), sink.record(key)?))).collect()
     }
 
-    /// The answer that an earlier process has given to a turn, if it is in every sink.
+    /// The answer that an earlier process has given to a turn, when it is in every sink. One that
+    /// lacks it is given what another has that is fed by the same node: answered again, it might be
+    /// another answer, and history would have only one of them.
     fn answered(&self, source: &str, key: &str) -> Option<Arc<str>> {
-        let sinks = self.kept_sinks(source)?;
-        let mut found = None;
-        for sink in sinks {
-            let text = sink.found(key)?;
-            found.get_or_insert(text);
+        let sinks = self.sinks_of(source)?;
+        let found: Vec<Option<Arc<str>>> = sinks.iter().map(|(_, sink)| sink.found(key)).collect();
+        let text = found.iter().flatten().next()?.clone();
+        let mut copies = Vec::new();
+        for (_, (inputs, sink)) in sinks.iter().enumerate().filter(|(at, _)| found[*at].is_none()) {
+            let mut donors = (0..sinks.len()).filter(|other| found[*other].is_some() && sinks[*other].0 == *inputs);
+            copies.push((sink, donors.find_map(|donor| sinks[donor].1.first(key))?));
         }
-        found
+        for (sink, record) in copies {
+            if let Err(error) = sink.copy(record) {
+                tracing::error!(sink = %sink.id(), %error, "an answer that another sink has cannot be written; it is given again");
+                return None;
+            }
+        }
+        Some(text)
     }
 }
 

@@ -39,7 +39,6 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 
-use parking_lot::Mutex;
 use serde::Deserialize;
 use turnflow_engine::append::{Lines, sync_directory};
 use turnflow_engine::component::{Check, SinkConfig, SinkKind, SinkMode};
@@ -77,7 +76,7 @@ impl JsonLinesSinkConfig {
     pub fn sink(&self, base: &Path) -> Result<JsonLinesSink, ConnectorError> {
         let path = base.join(&self.path.path);
         let output = Output::open(&path)?;
-        Ok(JsonLinesSink { path, append: self.append, output, rotated: Arc::default(), found: Found::default() })
+        Ok(JsonLinesSink { path, append: self.append, output, found: Found::default() })
     }
 }
 
@@ -198,6 +197,15 @@ impl Unsynced {
     }
 }
 
+/// Takes the beginning of an answer away that a power loss has left in a file that was rotated.
+fn cut(path: &Path, length: u64) {
+    let shorten = |file: File| file.set_len(length).and_then(|()| file.sync_data());
+    match OpenOptions::new().write(true).open(path).and_then(shorten) {
+        Ok(()) => tracing::warn!(file = %path.display(), "an answer that was not written to its end is taken away"),
+        Err(error) => tracing::warn!(%error, file = %path.display(), "an answer that was not written to its end stays"),
+    }
+}
+
 fn last_byte(mut file: &File) -> io::Result<u8> {
     let mut last = [0];
     file.seek(SeekFrom::End(-1))?;
@@ -210,8 +218,6 @@ pub struct JsonLinesSink {
     path: PathBuf,
     append: bool,
     output: Output,
-    /// Files that were rotated away, until they are on the disk.
-    rotated: Arc<Mutex<Vec<Unsynced>>>,
     found: Found,
 }
 
@@ -219,9 +225,9 @@ impl JsonLinesSink {
     /// Goes over to the file that is at the path now, if ours was renamed away or deleted.
     fn follow(&mut self) -> Result<(), ConnectorError> {
         if self.output.is_file && identity(&self.path) != Some(self.output.identity) {
-            // The disk is not waited for here: that would hold up the worker.
-            let old = self.output.unsynced().map_err(fault("keep open", &self.path))?;
-            self.rotated.lock().push(old);
+            // What was written before is on the disk before what is written next, or a power loss
+            // could take the older of two answers alone.
+            self.output.unsynced().map_err(fault("keep open", &self.path))?.sync(&self.path)?;
             // It is not emptied, whoever has made it.
             self.output = Output::open(&self.path)?;
             tracing::info!(file = %self.path.display(), "the file was taken away: going on in a new one");
@@ -253,7 +259,11 @@ impl JsonLinesSink {
                      written a second time");
                 continue;
             };
-            self.found.scan(file, 0).map_err(fault("read", &path))?;
+            let plain = file.metadata().is_ok_and(|metadata| Some(identity_of(&metadata)) == identity(&path));
+            let torn = self.found.scan(file, 0).map_err(fault("read", &path))?;
+            if let Some(torn) = torn.filter(|torn| plain && torn.is_ours && !torn.is_whole) {
+                cut(&path, torn.start);
+            }
         }
         Ok(())
     }
@@ -289,17 +299,8 @@ impl KeptAnswers for JsonLinesSink {
     }
 
     fn syncing(&mut self) -> Syncing {
-        let (path, rotated) = (self.path.clone(), self.rotated.clone());
-        let present = self.output.unsynced();
-        Box::new(move || {
-            let mut files = std::mem::take(&mut *rotated.lock());
-            let present = present.map_err(fault("keep open", &path));
-            let synced = files.iter().try_for_each(|file| file.sync(&path)).and_then(|()| present?.sync(&path));
-            if synced.is_err() {
-                rotated.lock().append(&mut files);
-            }
-            synced
-        })
+        let (path, file) = (self.path.clone(), self.output.unsynced());
+        Box::new(move || file.map_err(fault("keep open", &path))?.sync(&path))
     }
 
     fn recover(&mut self, since: Option<&SinkMark>, others: &[PathBuf]) -> Result<Recovered, ConnectorError> {
@@ -315,7 +316,10 @@ impl KeptAnswers for JsonLinesSink {
             // The rest of the old file, under whichever name, and all of those that came after it.
             Some((Standing::Away(file, path), length)) => {
                 let identity = identity_of(&file.metadata().map_err(fault("read", &path))?);
-                self.found.scan(file, length).map_err(fault("read", &path))?;
+                let torn = self.found.scan(file, length).map_err(fault("read", &path))?;
+                if let Some(torn) = torn.filter(|torn| torn.is_ours && !torn.is_whole) {
+                    cut(&path, torn.start);
+                }
                 self.scan_rotated(Some(identity), others)?;
                 (true, 0)
             }
@@ -324,7 +328,9 @@ impl KeptAnswers for JsonLinesSink {
                 (since.is_none(), 0)
             }
         };
-        let file = File::open(&self.path).map_err(fault("read", &self.path))?;
+        // By the handle: it may have been rotated away since it was opened.
+        let reader = self.output.reader.as_ref().map(File::try_clone);
+        let file = reader.unwrap_or_else(|| File::open(&self.path)).map_err(fault("read", &self.path))?;
         let torn = self.found.scan(file, from).map_err(fault("read", &self.path))?;
         if let Some(torn) = torn {
             self.output.lines.torn = true;

@@ -75,6 +75,12 @@ impl Log {
         }))
     }
 
+    /// Before all of its lines.
+    pub(super) fn beginning(&self) -> Option<Place> {
+        let log = FileMark::new(&self.name, self.identity, &[], 0).to_log();
+        self.is_file.then_some(Place { log, generation: 0, end: 0, line: 0 })
+    }
+
     /// What those that came after it are told by; it is not read any further.
     pub(super) fn into_past(self) -> Option<Past> {
         if self.is_file { Past::of(&self.lines.stream().file).ok() } else { None }

@@ -69,6 +69,9 @@ impl<'a> Tail<'a> {
         }
         let log = Log::open(&self.source.path, limit)?;
         self.past = None;
+        if self.output.resume().is_none() && self.generation == 0 {
+            log.beginning().into_iter().for_each(|place| self.output.begins(place));
+        }
         if let Some(place) = self.resume.take() {
             tracing::warn!(
                 file = self.name,

@@ -27,6 +27,8 @@ pub struct SinkHandle {
     held: Mutex<VecDeque<(Arc<str>, SinkMark)>>,
     /// By key, answers that were withdrawn by an earlier process and are there again.
     restored: Mutex<HashMap<Arc<str>, AnswerRecord>>,
+    /// By key, answers that another sink had, while the log is read again.
+    copied: Mutex<HashMap<Arc<str>, AnswerRecord>>,
     written: AtomicBool,
 }
 
@@ -44,6 +46,7 @@ impl SinkHandle {
             replay: Mutex::default(),
             held: Mutex::default(),
             restored: Mutex::default(),
+            copied: Mutex::default(),
             written: false.into(),
         }
     }
@@ -85,6 +88,7 @@ impl SinkHandle {
     /// What an earlier process has left has been read again.
     pub fn replayed(&self) {
         *self.replay.lock() = None;
+        self.copied.lock().clear();
     }
 
     /// The text of an answer that an earlier process has written.
@@ -104,9 +108,24 @@ impl SinkHandle {
         Some(text)
     }
 
+    /// The record of an answer as an earlier process has written it first.
+    pub fn first(&self, key: &str) -> Option<AnswerRecord> {
+        self.sink.lock().kept()?.record(key)
+    }
+
+    /// Delivers an answer that an earlier process has given to another sink.
+    pub fn copy(&self, record: AnswerRecord) -> Result<(), ConnectorError> {
+        self.deliver(&record)?;
+        self.copied.lock().insert(record.key.clone(), record);
+        Ok(())
+    }
+
     /// The record of an answer that an earlier process has written, as it stands now.
     pub fn record(&self, key: &str) -> Option<AnswerRecord> {
-        let first = self.sink.lock().kept()?.record(key)?;
+        if let Some(copied) = self.copied.lock().get(key) {
+            return Some(copied.clone());
+        }
+        let first = self.first(key)?;
         Some(self.newer(&first).unwrap_or(first))
     }
 

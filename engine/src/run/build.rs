@@ -211,7 +211,17 @@ impl Workshop {
         let (for_output, wake) = (to.wake.clone(), to.wake);
         let wakes = Arc::new(move || for_output.wake());
         let output = TurnOutput::new(to.sender, wakes, self.dead.clone(), handle.id.clone(), stop);
-        let output = output.resuming(resume).telling(handle.caught_up.clone());
+        let begins_anew = resume.is_none() && self.shared.durable.is_kept();
+        let mut output = output.resuming(resume).telling(handle.caught_up.clone());
+        if begins_anew {
+            let (ledger, shared) = (handle.ledger.clone(), self.shared.clone());
+            output = output.beginning(Arc::new(move |place| {
+                ledger.resume(place, shared.durable.marks());
+                if let Err(error) = shared.durable.commit(shared.epochs.current().epoch) {
+                    tracing::warn!(%error, source = %ledger.source(), "where the log begins could not be noted");
+                }
+            }));
+        }
         let mode = self.options.turns;
         self.thread(format!("node {}", handle.id), stop_handle, true, move || {
             let result = caught(|| source.run(mode, output));

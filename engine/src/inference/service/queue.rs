@@ -114,6 +114,12 @@ impl<B: Backend> Queue<B> {
         self.turns.len()
     }
 
+    /// Inputs of the corpus that wait.
+    #[cfg(test)]
+    pub(super) fn corpus(&self) -> usize {
+        self.corpus.len()
+    }
+
     /// Lets go of what waits: nothing will run any more.
     pub(super) fn end(&mut self) {
         self.ended = true;
