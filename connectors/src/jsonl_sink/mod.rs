@@ -343,6 +343,8 @@ impl KeptAnswers for JsonLinesSink {
                     "taking away the beginning of an answer that was not written to its end"
                 );
                 self.output.lines.cut(torn.start).map_err(fault("cut", &self.path))?;
+                // Before anything is appended, or a power loss could bring back what was behind the cut.
+                self.output.lines.target.sync_data().map_err(fault("write to the disk", &self.path))?;
             }
         }
         Ok(Recovered { is_there, answers: self.found.len() })

@@ -14,6 +14,9 @@ use crate::known_file::{Between, Past, between};
 use crate::lines::Line;
 use crate::watch::identity_of;
 
+/// So often it is looked anew for a log that was renamed since it was found.
+const RENAMED: u32 = 20;
+
 pub(super) struct Tail<'a> {
     source: &'a JsonLines,
     output: &'a TurnOutput,
@@ -68,6 +71,11 @@ impl<'a> Tail<'a> {
             return Ok(());
         }
         let log = Log::open(&self.source.path, limit)?;
+        // It may have been made since it was looked for what came between.
+        if let Some(older) = self.open_between() {
+            self.open = Some(older);
+            return Ok(());
+        }
         self.past = None;
         if self.output.resume().is_none() && self.generation == 0 {
             log.beginning().into_iter().for_each(|place| self.output.begins(place));
@@ -87,15 +95,26 @@ impl<'a> Tail<'a> {
 
     /// The oldest of the logs that were rotated away behind the one that was read.
     fn open_between(&mut self) -> Option<Log> {
-        let Between { logs, unclear } = between(&self.source.path, self.past.as_ref()?);
+        let mut between = between(&self.source.path, self.past.as_ref()?);
+        for _ in 0..RENAMED {
+            // The oldest, if it is still what it was.
+            let oldest = between.logs.first();
+            let Some((file, identity)) = oldest else { break };
+            match Log::open_away(file, self.source.max_line_bytes) {
+                Ok(log) if log.identity == *identity => return Some(log),
+                _ => between = crate::known_file::between(&self.source.path, self.past.as_ref()?),
+            }
+        }
+        let Between { logs, unclear } = between;
         for (file, why) in unclear {
             if self.warned.insert(file.clone()) {
                 tracing::warn!(file = %file.display(), log = self.name, why,
                     "this may be a part of the log, and is not read");
             }
         }
-        // One that cannot be opened has gone, or been renamed once more: then the next is told of.
-        logs.into_iter().find_map(|file| Log::open_away(&file, self.source.max_line_bytes).ok())
+        // One that cannot be opened has gone: then the next is told of.
+        let open = |(file, _): (PathBuf, _)| Log::open_away(&file, self.source.max_line_bytes).ok();
+        logs.into_iter().find_map(open)
     }
 
     /// Done with the open log, which `has_gone` if it is not at the path any more.

@@ -33,11 +33,14 @@ impl Past {
     }
 }
 
+/// So often the directory is listed anew.
+const LISTINGS: u32 = 20;
+
 /// Files that may be between a log that has been read and the one at its path now.
 #[derive(Debug, Default)]
 pub(crate) struct Between {
-    /// Those that are, the oldest first.
-    pub(crate) logs: Vec<PathBuf>,
+    /// Those that are, the oldest first, each with its identity: the name may be another's by now.
+    pub(crate) logs: Vec<(PathBuf, (u64, u64))>,
     /// Those of which it cannot be told, with the reason.
     pub(crate) unclear: Vec<(PathBuf, &'static str)>,
 }
@@ -45,6 +48,19 @@ pub(crate) struct Between {
 /// The logs that were made and rotated away after `past` was: files named as rotations name them,
 /// written later, which hold what no other file does.
 pub(crate) fn between(path: &Path, past: &Past) -> Between {
+    let mut between = None;
+    // While files are renamed, a name that was listed may be another file's when it is opened.
+    for _ in 0..LISTINGS {
+        between = listed(path, past);
+        if between.is_some() {
+            break;
+        }
+    }
+    between.unwrap_or_default()
+}
+
+/// `None` if a file was renamed since it was listed.
+fn listed(path: &Path, past: &Past) -> Option<Between> {
     let present = fs::metadata(path).ok().map(|metadata| identity_of(&metadata));
     let mut named = siblings(path).unwrap_or_default();
     named.retain(|(sibling, metadata)| {
@@ -56,29 +72,42 @@ pub(crate) fn between(path: &Path, past: &Past) -> Between {
     let since = named.partition_point(|(_, metadata)| metadata.modified().ok() < past.times.0);
     let mut between = Between::default();
     if since == named.len() {
-        return between;
+        return Some(between);
     }
     let head_at = |path: &Path| File::open(path).and_then(|file| head_of(&file, u64::MAX)).unwrap_or_default();
+    let head_of_listed = |(path, metadata): &(PathBuf, Metadata)| {
+        let file = match File::open(path) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return None,
+            opened => opened.ok(),
+        };
+        // What cannot be read has no beginning that could be told from others'.
+        let Some(file) = file else { return Some(Vec::new()) };
+        let same = file.metadata().is_ok_and(|opened| identity_of(&opened) == identity_of(metadata));
+        same.then(|| head_of(&file, u64::MAX).unwrap_or_default())
+    };
     // Of two that begin alike the later one may be a copy.
-    let mut known: Vec<Vec<u8>> = named[..since].iter().map(|(sibling, _)| head_at(sibling)).collect();
+    let mut known: Vec<Vec<u8>> = named[..since].iter().map(head_of_listed).collect::<Option<_>>()?;
     known.push(past.head.clone());
     if present.is_some() && path.is_file() {
         known.push(head_at(path));
     }
     for (sibling, metadata) in named.drain(since..) {
-        let head = head_at(&sibling);
+        let entry = (sibling, metadata);
+        let head = head_of_listed(&entry)?;
+        let (sibling, metadata) = entry;
         if known.iter().any(|other| begin_alike(other, &head)) {
             between.unclear.push((sibling, "it begins as another does, of which it may be a copy"));
             continue;
         }
         match standing_of(&sibling, &metadata, &head, path, past) {
-            Ok(true) => between.logs.push(sibling),
+            Ok(true) => between.logs.push((sibling, identity_of(&metadata))),
             Ok(false) => {}
             Err(why) => between.unclear.push((sibling, why)),
         }
         known.push(head);
     }
-    between
+    // The present one, too, may have become one of these.
+    (fs::metadata(path).ok().map(|metadata| identity_of(&metadata)) == present).then_some(between)
 }
 
 /// Whether a file came after `past`, as far as that can be told.
