@@ -143,9 +143,9 @@ impl Generation {
         let found: Vec<Option<Arc<str>>> = sinks.iter().map(|(_, sink)| sink.found(key)).collect();
         let text = found.iter().flatten().next()?.clone();
         let mut copies = Vec::new();
-        for (_, (inputs, sink)) in sinks.iter().enumerate().filter(|(at, _)| found[*at].is_none()) {
-            let mut donors = (0..sinks.len()).filter(|other| found[*other].is_some() && sinks[*other].0 == *inputs);
-            copies.push((sink, donors.find_map(|donor| sinks[donor].1.first(key))?));
+        for ((inputs, sink), _) in sinks.iter().zip(&found).filter(|(_, found)| found.is_none()) {
+            let mut donors = sinks.iter().zip(&found).filter(|((from, _), found)| found.is_some() && from == inputs);
+            copies.push((sink, donors.find_map(|((_, donor), _)| donor.first(key))?));
         }
         for (sink, record) in copies {
             if let Err(error) = sink.copy(record) {

@@ -118,8 +118,8 @@ pub struct JsonLines {
 
 impl TurnSource for JsonLines {
     fn run(self: Box<Self>, mode: Mode, output: TurnOutput) -> Result<(), ConnectorError> {
-        let mut tail = Tail::new(&self, &output);
-        if !self.follow || mode == Mode::Once {
+        let mut tail = Tail::new(&self, &output, mode);
+        if !tail.follows() {
             tail.read_to_the_end()?;
             output.caught_up();
             return Ok(());

@@ -5,14 +5,19 @@ use std::collections::HashSet;
 use std::fs;
 use std::io::{self, ErrorKind};
 use std::path::PathBuf;
+use std::time::{Duration, Instant, SystemTime};
 
-use turnflow_engine::connector::{ConnectorError, Place, Stopped, TurnOutput};
+use turnflow_engine::connector::{ConnectorError, Mode, Place, Stopped, TurnOutput};
 
 use super::JsonLines;
 use super::place::Log;
 use crate::known_file::{Between, Past, between};
 use crate::lines::Line;
-use crate::watch::identity_of;
+use crate::watch::{WRITING, identity_of};
+
+/// How long a followed log that is shorter than what was read of it is waited for while it is
+/// written to: it may be a copy that is on its way.
+const RESTORING: Duration = Duration::from_secs(10);
 
 /// So often it is looked anew for a log that was renamed since it was found.
 const RENAMED: u32 = 20;
@@ -26,6 +31,10 @@ pub(super) struct Tail<'a> {
     generation: u64,
     /// Behind which place to go on; taken when there is a file to compare it with.
     resume: Option<Place>,
+    /// Whether the log is followed, so that what is not there yet may come.
+    follows: bool,
+    /// Until when a file that is too short to be the log is waited for.
+    restoring: Option<Instant>,
     /// The log that was read to its end, if it is not at the path any more.
     past: Option<Past>,
     /// Files beside the log that have been warned of.
@@ -35,11 +44,29 @@ pub(super) struct Tail<'a> {
 }
 
 impl<'a> Tail<'a> {
-    pub(super) fn new(source: &'a JsonLines, output: &'a TurnOutput) -> Self {
+    pub(super) fn new(source: &'a JsonLines, output: &'a TurnOutput, mode: Mode) -> Self {
         let resume = output.resume().cloned();
+        let follows = source.follow && mode == Mode::Follow;
         let name = source.path.display().to_string();
         let (past, warned) = (None, HashSet::new());
-        Self { source, output, name, open: None, generation: 0, resume, past, warned, fault: None }
+        Self {
+            source,
+            output,
+            name,
+            open: None,
+            generation: 0,
+            resume,
+            follows,
+            restoring: None,
+            past,
+            warned,
+            fault: None,
+        }
+    }
+
+    /// Whether the log is followed as it grows.
+    pub(super) fn follows(&self) -> bool {
+        self.follows
     }
 
     fn error(&self, source: io::Error) -> ConnectorError {
@@ -58,6 +85,12 @@ impl<'a> Tail<'a> {
                     self.open = Some(log);
                     self.resume = None;
                     return Ok(());
+                }
+                Ok(None) if self.is_coming(place.end) => {
+                    return Err(io::Error::new(
+                        ErrorKind::WouldBlock,
+                        "it is being written, and not yet as long as before",
+                    ));
                 }
                 Ok(None) => {}
                 // What cannot be read now, but is there, is tried again.
@@ -91,6 +124,16 @@ impl<'a> Tail<'a> {
         }
         self.open = Some(log);
         Ok(())
+    }
+
+    /// Whether the file may yet become the log that was read up to `end`.
+    fn is_coming(&mut self, end: u64) -> bool {
+        let is_being_written = |metadata: &fs::Metadata| {
+            let written = metadata.modified().ok().and_then(|at| SystemTime::now().duration_since(at).ok());
+            metadata.is_file() && metadata.len() < end && written.is_none_or(|since| since < WRITING)
+        };
+        let comes = self.follows && fs::metadata(&self.source.path).is_ok_and(|metadata| is_being_written(&metadata));
+        comes && Instant::now() < *self.restoring.get_or_insert_with(|| Instant::now() + RESTORING)
     }
 
     /// The oldest of the logs that were rotated away behind the one that was read.

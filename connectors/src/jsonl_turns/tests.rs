@@ -274,6 +274,16 @@ fn a_restored_copy_is_the_same_log_and_one_that_comes_later_too() {
     fs::copy(backup.path().join("copy"), &path).unwrap();
     let next = turns.take();
     assert_eq!((&*next.record.text, next.place.unwrap().generation), ("b", 0));
+    drop(turns);
+
+    // Half of it is there when it is looked for.
+    let whole = fs::read(&path).unwrap();
+    fs::write(&path, &whole[..20]).unwrap();
+    let turns = Turns::resume(source(directory.path()), Mode::Follow, taken[0].place.clone());
+    std::thread::sleep(std::time::Duration::from_millis(300));
+    fs::OpenOptions::new().append(true).open(&path).unwrap().write_all(&whole[20..]).unwrap();
+    let next = turns.take();
+    assert_eq!((&*next.record.text, next.place.unwrap().generation), ("b", 0));
 }
 
 #[test]

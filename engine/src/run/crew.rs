@@ -194,7 +194,7 @@ impl Crew {
                 if !stopping {
                     local.answer_again(shared);
                 }
-                if behind && (stopping || local.is_settled(shared)) {
+                if behind && (stopping || (sources.is_empty() && local.is_settled(shared))) {
                     behind = false;
                     self.let_go();
                 }

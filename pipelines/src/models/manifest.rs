@@ -222,6 +222,14 @@ mod tests {
             }
             let pinned = entry.convert.iter().flat_map(|convert| &convert.requirements);
             assert!(pinned.clone().all(|each| each.contains("==")), "{}", entry.name);
+            for source in &entry.sources {
+                if let Source::Hub { revision, files, .. } = source {
+                    let is_commit = revision.len() == 40 && revision.chars().all(|c| c.is_ascii_hexdigit());
+                    let networks = files.iter().filter(|file| file.from.ends_with(".onnx"));
+                    let are_hashed = networks.clone().all(|file| file.sha256.is_some());
+                    assert!(is_commit || are_hashed, "{} follows {revision}", entry.name);
+                }
+            }
         }
     }
 
