@@ -2,7 +2,7 @@
 //! field that configurations have.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 
 use serde::Deserialize;
 use turnflow_engine::component::{
@@ -15,23 +15,23 @@ use turnflow_engine::record::PortType;
 use turnflow_engine::spec::{FilePath, from_tree};
 
 /// What pipelines under test may name.
-pub static CATALOG: Catalog = Catalog {
-    operators: &[
-        operator("LastTurn", &[InputPort::one(PortType::Turns)], PortType::Queries),
-        operator("Bm25", &[InputPort::one(PortType::Queries)], PortType::Hits),
-        operator("Rrf", &[InputPort::many(PortType::Hits)], PortType::Hits),
-        operator("Answer", &[InputPort::one(PortType::Hits).or(PortType::Queries)], PortType::Answers),
+pub static CATALOG: LazyLock<Catalog> = LazyLock::new(|| Catalog {
+    operators: vec![
+        operator("LastTurn", const { &[InputPort::one(PortType::Turns)] }, PortType::Queries),
+        operator("Bm25", const { &[InputPort::one(PortType::Queries)] }, PortType::Hits),
+        operator("Rrf", const { &[InputPort::many(PortType::Hits)] }, PortType::Hits),
+        operator("Answer", const { &[InputPort::one(PortType::Hits).or(PortType::Queries)] }, PortType::Answers),
     ],
-    models: &[],
-    chunkers: &[ChunkerKind {
+    models: vec![],
+    chunkers: vec![ChunkerKind {
         name: "Whole",
         summary: "no cut",
         parse: |tree, sources| Ok(Box::new(from_tree::<WholeConfig>(tree, sources)?)),
     }],
-    corpus_sources: turnflow_connectors::CORPUS_SOURCES,
-    turn_sources: turnflow_connectors::TURN_SOURCES,
-    sinks: turnflow_connectors::SINKS,
-};
+    corpus_sources: turnflow_connectors::CORPUS_SOURCES.to_vec(),
+    turn_sources: turnflow_connectors::TURN_SOURCES.to_vec(),
+    sinks: turnflow_connectors::SINKS.to_vec(),
+});
 
 const fn operator(name: &'static str, inputs: &'static [InputPort], output: PortType) -> OperatorKind {
     OperatorKind {

@@ -3,7 +3,7 @@
 //!
 //! The bodies are files that the ordinary tests include too, and run on `seeds/` and on seeded
 //! mutations of them: those of the connectors, `connectors/src/fuzzing.rs`; `spec`, with the
-//! whole catalog, `pipelines/tests/all/fuzzing.rs`; `chunkers`, `operators/src/chunk/tests.rs`.
+//! whole catalog, `pipelines/cli/tests/all/fuzzing.rs`; `chunkers`, `operators/src/chunk/tests.rs`.
 //! Here the catalog is a small one, since the operators would take an hour to build with
 //! instrumentation. The chunkers need nothing of the other operators, so their files are included.
 

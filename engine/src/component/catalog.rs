@@ -1,5 +1,7 @@
 //! The tables of everything that a pipeline file may name, and what an entry says of a kind.
 
+use std::collections::BTreeSet;
+
 use super::{ChunkerConfig, CorpusSourceConfig, ModelConfig, OperatorConfig, SinkConfig, TurnSourceConfig};
 use crate::record::PortType;
 use crate::spec::{Sources, SpecError, Tree};
@@ -57,6 +59,7 @@ impl std::fmt::Display for InputPort {
 }
 
 /// An entry in the table of operators.
+#[derive(Clone, Copy)]
 pub struct OperatorKind {
     /// The name in pipeline files.
     pub name: &'static str,
@@ -71,6 +74,7 @@ pub struct OperatorKind {
 }
 
 /// An entry in the table of model kinds.
+#[derive(Clone, Copy)]
 pub struct ModelKind {
     /// The name in pipeline files.
     pub name: &'static str,
@@ -81,6 +85,7 @@ pub struct ModelKind {
 }
 
 /// An entry in the table of chunkers.
+#[derive(Clone, Copy)]
 pub struct ChunkerKind {
     /// The name in pipeline files.
     pub name: &'static str,
@@ -91,6 +96,7 @@ pub struct ChunkerKind {
 }
 
 /// An entry in the table of corpus sources.
+#[derive(Clone, Copy)]
 pub struct CorpusSourceKind {
     /// The name in pipeline files.
     pub name: &'static str,
@@ -101,6 +107,7 @@ pub struct CorpusSourceKind {
 }
 
 /// An entry in the table of turn sources.
+#[derive(Clone, Copy)]
 pub struct TurnSourceKind {
     /// The name in pipeline files.
     pub name: &'static str,
@@ -111,6 +118,7 @@ pub struct TurnSourceKind {
 }
 
 /// An entry in the table of sinks; every sink takes `input`: Answers.
+#[derive(Clone, Copy)]
 pub struct SinkKind {
     /// The name in pipeline files.
     pub name: &'static str,
@@ -120,19 +128,76 @@ pub struct SinkKind {
     pub parse: Parse<dyn SinkConfig>,
 }
 
-/// Everything that a pipeline file may name.
-#[derive(Clone, Copy)]
+/// Everything that a pipeline file may name. A program of one's own adds to what turnflow brings:
+///
+/// ```
+/// # use turnflow_engine::component::{Catalog, OperatorKind};
+/// # fn add(mut catalog: Catalog, my_operator: OperatorKind) -> Catalog {
+/// catalog.operators.push(my_operator);
+/// # catalog }
+/// ```
+#[derive(Clone, Default)]
 pub struct Catalog {
     /// Operators.
-    pub operators: &'static [OperatorKind],
+    pub operators: Vec<OperatorKind>,
     /// Kinds of models.
-    pub models: &'static [ModelKind],
+    pub models: Vec<ModelKind>,
     /// Chunkers.
-    pub chunkers: &'static [ChunkerKind],
+    pub chunkers: Vec<ChunkerKind>,
     /// Where documents come from.
-    pub corpus_sources: &'static [CorpusSourceKind],
+    pub corpus_sources: Vec<CorpusSourceKind>,
     /// Where turns come from.
-    pub turn_sources: &'static [TurnSourceKind],
+    pub turn_sources: Vec<TurnSourceKind>,
     /// Where answers go.
-    pub sinks: &'static [SinkKind],
+    pub sinks: Vec<SinkKind>,
+}
+
+/// Two kinds that a pipeline file could not tell apart.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the catalog has two {what} called `{name}`")]
+pub struct DuplicateName {
+    /// Which table.
+    pub what: &'static str,
+    /// The name.
+    pub name: &'static str,
+}
+
+impl Catalog {
+    /// Checks that no name stands for two kinds. Operators, turn sources and sinks are all nodes, so
+    /// they share their names; the other tables have names of their own.
+    ///
+    /// # Errors
+    ///
+    /// The first name that is there twice.
+    pub fn check_names(&self) -> Result<(), DuplicateName> {
+        let nodes = self.operators.iter().map(|kind| kind.name);
+        let nodes = nodes.chain(self.turn_sources.iter().map(|kind| kind.name));
+        unique("kinds of nodes", nodes.chain(self.sinks.iter().map(|kind| kind.name)))?;
+        unique("kinds of models", self.models.iter().map(|kind| kind.name))?;
+        unique("chunkers", self.chunkers.iter().map(|kind| kind.name))?;
+        unique("corpus sources", self.corpus_sources.iter().map(|kind| kind.name))
+    }
+}
+
+fn unique(what: &'static str, names: impl Iterator<Item = &'static str>) -> Result<(), DuplicateName> {
+    let mut seen = BTreeSet::new();
+    match names.into_iter().find(|name| !seen.insert(*name)) {
+        Some(name) => Err(DuplicateName { what, name }),
+        None => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_stands_for_one_kind() {
+        let source = |name| TurnSourceKind { name, summary: "", parse: |_, _| unreachable!() };
+        let sink = |name| SinkKind { name, summary: "", parse: |_, _| unreachable!() };
+        let catalog = Catalog { turn_sources: vec![source("A")], sinks: vec![sink("B")], ..Catalog::default() };
+        assert_eq!(catalog.check_names(), Ok(()));
+        let catalog = Catalog { sinks: vec![sink("A")], ..catalog };
+        assert_eq!(catalog.check_names().unwrap_err().to_string(), "the catalog has two kinds of nodes called `A`");
+    }
 }

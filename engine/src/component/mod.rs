@@ -16,7 +16,8 @@ mod model;
 mod operator;
 
 pub use catalog::{
-    Catalog, ChunkerKind, CorpusSourceKind, InputPort, ModelKind, OperatorKind, Parse, SinkKind, TurnSourceKind,
+    Catalog, ChunkerKind, CorpusSourceKind, DuplicateName, InputPort, ModelKind, OperatorKind, Parse, SinkKind,
+    TurnSourceKind,
 };
 pub use check::Check;
 pub(crate) use check::Texts;

@@ -3,8 +3,8 @@
 use std::any::Any;
 use std::collections::BTreeMap;
 use std::path::Path;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, LazyLock};
 
 use futures::FutureExt;
 use futures::future::BoxFuture;
@@ -32,21 +32,21 @@ pub(super) const SLOW: &str = "slow";
 /// Contents with slow texts that have come to the preparation.
 pub(super) static ASKED: AtomicUsize = AtomicUsize::new(0);
 
-pub(super) static CATALOG: Catalog = Catalog {
-    operators: &[OperatorKind {
+pub(super) static CATALOG: LazyLock<Catalog> = LazyLock::new(|| Catalog {
+    operators: vec![OperatorKind {
         name: "Find",
-        inputs: &[InputPort::one(PortType::Turns)],
+        inputs: const { &[InputPort::one(PortType::Turns)] },
         output: PortType::Hits,
         summary: "",
         parse: |tree, sources| Ok(Box::new(from_tree::<Find>(tree, sources)?)),
     }],
-    models: &[],
-    chunkers: &[ChunkerKind {
+    models: vec![],
+    chunkers: vec![ChunkerKind {
         name: "Lines",
         summary: "",
         parse: |tree, sources| Ok(Box::new(from_tree::<Lines>(tree, sources)?)),
     }],
-    corpus_sources: &[
+    corpus_sources: vec![
         CorpusSourceKind {
             name: "Listed",
             summary: "",
@@ -58,13 +58,13 @@ pub(super) static CATALOG: Catalog = Catalog {
             parse: |tree, sources| Ok(Box::new(from_tree::<Many>(tree, sources)?)),
         },
     ],
-    turn_sources: &[TurnSourceKind {
+    turn_sources: vec![TurnSourceKind {
         name: "Spoken",
         summary: "",
         parse: |tree, sources| Ok(Box::new(from_tree::<Spoken>(tree, sources)?)),
     }],
-    sinks: &[],
-};
+    sinks: vec![],
+});
 
 fn document(id: &str, text: &str) -> Document {
     Document { id: id.into(), title: "".into(), text: text.into(), markup: Markup::Plain }

@@ -1,0 +1,151 @@
+//! Tasks through a pipeline, for the commands that score what comes out.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use anyhow::anyhow;
+use serde_json::{Map, json};
+use turnflow_engine::connector::{Mode, SourcedTurn};
+use turnflow_engine::plan::Plan;
+use turnflow_engine::record::{Answer, Hit, Item, Speaker, TurnRecord, Value};
+use turnflow_engine::run::{Engine, Options};
+
+use super::trace::describe;
+use super::{EngineArgs, Fault, progress, start};
+use turnflow_eval::tasks::Task;
+
+/// What a task came to.
+#[derive(Default)]
+pub(super) struct Answered {
+    hits: BTreeMap<String, Vec<Hit>>,
+    /// The last answer that a node gave.
+    pub answer: Option<Arc<Answer>>,
+    /// What was done without on the way to it, `node: what` each.
+    pub notes: Arc<[String]>,
+    /// Why a node gave nothing.
+    pub failure: Option<String>,
+    /// What every node gave, if that was asked for.
+    pub trace: Vec<(String, String)>,
+}
+
+impl Answered {
+    /// What is known without a pipeline: what `node` stands for found, and the answer.
+    pub fn given(node: &str, hits: Vec<Hit>, answer: Option<Arc<Answer>>, failure: Option<String>) -> Self {
+        Self { hits: BTreeMap::from([(node.to_owned(), hits)]), answer, failure, ..Self::default() }
+    }
+
+    /// What a node found.
+    pub fn hits(&self, node: &str) -> &[Hit] {
+        self.hits.get(node).map(Vec::as_slice).unwrap_or_default()
+    }
+
+    /// The answer's words; empty where there is none.
+    pub fn text(&self) -> &str {
+        self.answer.as_ref().map_or("", |answer| &answer.text)
+    }
+}
+
+/// What all tasks came to.
+pub(super) struct Answers {
+    /// By the task's id.
+    pub by_task: HashMap<Arc<str>, Answered>,
+    /// From the first task to the last answer, indexing left out.
+    pub seconds: f64,
+}
+
+/// Runs every task and keeps what these nodes find; `traced`, what every node gave too.
+pub(super) fn answer_tasks(
+    plan: Plan,
+    engine: &EngineArgs,
+    tasks: &[Task],
+    nodes: &[String],
+    traced: bool,
+) -> Result<Answers, Fault> {
+    let results: Arc<Mutex<HashMap<Arc<str>, Answered>>> = Arc::default();
+    let (for_observer, nodes) = (results.clone(), nodes.to_vec());
+    // What fails in the middle may have a stand-in; what counts is what comes out at the ends.
+    let is_end = |at: usize| !plan.nodes.iter().any(|node| node.inputs.contains(&at));
+    let ends = (0..plan.nodes.len()).filter(|at| is_end(*at)).map(|at| plan.nodes[at].id.clone());
+    let counting: Vec<Arc<str>> = ends.chain(nodes.iter().map(|node| node.as_str().into())).collect();
+    let observer = move |id: &str, item: &Item| {
+        let Ok(mut results) = for_observer.lock() else { return };
+        let result = results.entry(item.turn.conversation_id.clone()).or_default();
+        if traced && item.value != Value::Turn {
+            result.trace.push((id.to_owned(), describe(&item.value)));
+        }
+        match &item.value {
+            Value::Hits(hits) if nodes.iter().any(|node| node == id) => {
+                result.hits.insert(id.to_owned(), hits.hits.clone());
+            }
+            _ if !counting.iter().any(|node| **node == *id) => {}
+            Value::Answer(answer) => {
+                result.answer = Some(answer.clone());
+                result.notes = item.notes.clone();
+            }
+            Value::Failed(failure) => {
+                result.answer = None;
+                result.failure.get_or_insert(format!("node `{}`: {}", failure.node, failure.reason));
+            }
+            _ => {}
+        }
+    };
+    let options = Options {
+        corpora: Mode::Once,
+        manual_turns: true,
+        sinks: false,
+        observer: Some(Arc::new(observer)),
+        ..engine.options(&plan)
+    };
+    let engine = start(plan, options)?;
+    let begun = Instant::now();
+    submit(engine, &tasks.iter().map(turn).collect::<Vec<_>>())?;
+    let seconds = begun.elapsed().as_secs_f64();
+    let mut results = results.lock().map_err(|_| anyhow!("a worker panicked"))?;
+    Ok(Answers { by_task: std::mem::take(&mut results), seconds })
+}
+
+/// Hands all turns over and waits until they are answered.
+pub(super) fn submit(engine: Engine, turns: &[SourcedTurn]) -> Result<(), Fault> {
+    let asked = turns.iter().filter(|turn| turn.record.speaker == Speaker::User);
+    let bar = progress::bar(asked.count() as u64, "answering");
+    for turn in turns {
+        if !engine.submit(turn.clone()) {
+            engine.check()?;
+            return Err(anyhow!("the pipeline ended before all turns were answered").into());
+        }
+        bar.set_position(engine.delivered() as u64);
+    }
+    engine.end_turns();
+    while !engine.has_ended() {
+        engine.check()?;
+        bar.set_position(engine.delivered() as u64);
+        std::thread::park_timeout(Duration::from_millis(20));
+    }
+    bar.finish_and_clear();
+    Ok(engine.join()?)
+}
+
+/// Several tasks may be of one conversation, each with its own history, so each is a
+/// conversation of its own here, named by the task.
+fn turn(task: &Task) -> SourcedTurn {
+    let (question, before) = match task.input.split_last() {
+        Some((last, before)) => (&*last.text, before),
+        None => ("", &[][..]),
+    };
+    SourcedTurn {
+        record: TurnRecord {
+            conversation_id: task.id.as_str().into(),
+            turn: task.turn.max(1),
+            speaker: Speaker::User,
+            text: question.into(),
+            collection: task.collection.as_deref().map(Into::into),
+            timestamp: None,
+            // For the operator that takes a task's own passages.
+            extra: Map::from_iter([("contexts".to_owned(), json!(task.contexts))]),
+        },
+        position: task.id.clone(),
+        history: Some(before.to_vec()),
+        place: None,
+    }
+}

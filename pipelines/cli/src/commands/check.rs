@@ -1,0 +1,123 @@
+//! `turnflow check`: every mistake in pipeline files, before anything runs.
+
+use std::io::IsTerminal;
+use std::path::{Path, PathBuf};
+
+use clap::{Args, ValueEnum};
+use turnflow_engine::spec::{Entry, Override, Tree, load};
+
+use super::models::not_fetched;
+use super::{Fault, Outcome, catalog, mistakes, read, say_what_fetches};
+use crate::diagnostics;
+use crate::models::Manifest;
+use turnflow_eval::generation::config;
+
+/// Check pipeline files: syntax, names, types, values and paths. Models that `turnflow models`
+/// can fetch need not be there.
+///
+/// Files that are no pipelines by themselves are named and passed over: a list of models to
+/// fetch, as `models.ron`, and a fragment to be included. That is a file whose nodes are all
+/// without a kind, as `tune` writes it, or one with neither nodes nor a name that has models
+/// alone, corpora alone, or members without a kind. A fragment is checked with each pipeline
+/// that includes it. Tests beside a pipeline are `turnflow test`'s. A file of metrics, for `eval --metrics`, is checked as what it is.
+#[derive(Args)]
+pub struct CheckArgs {
+    /// Pipeline files.
+    #[arg(required = true)]
+    files: Vec<PathBuf>,
+    /// Set one value in each file.
+    #[arg(long = "set", value_name = "PATH=RON")]
+    set: Vec<Override>,
+    /// How to tell.
+    #[arg(long, default_value = "text")]
+    format: Format,
+}
+
+#[derive(Clone, Copy, PartialEq, ValueEnum)]
+enum Format {
+    Text,
+    Json,
+}
+
+pub(super) fn run(args: &CheckArgs) -> Outcome {
+    let mut all = Vec::new();
+    let mut count = 0;
+    for file in &args.files {
+        if let Some(what) = no_pipeline(file) {
+            if args.format == Format::Text {
+                println!("{}: {what}: nothing to check alone", file.display());
+            }
+            continue;
+        }
+        let (found, sources) = if is_metrics(file) {
+            let mut planned = config::read(file, catalog());
+            say_what_fetches(&mut planned.diagnostics);
+            (planned.diagnostics, planned.sources)
+        } else {
+            let planned = read(file, &args.set);
+            (planned.diagnostics, planned.sources)
+        };
+        let (missing, mistakes) = not_fetched(found);
+        count += mistakes.len();
+        match args.format {
+            Format::Json => {
+                let told = diagnostics::to_json(&mistakes, &sources);
+                all.extend(told.as_array().cloned().unwrap_or_default());
+            }
+            Format::Text => {
+                if mistakes.is_empty() {
+                    println!("{}: no mistakes", file.display());
+                } else {
+                    let color = std::io::stdout().is_terminal();
+                    println!("{}\n", diagnostics::render(&mistakes, &sources, color));
+                }
+                if !missing.is_empty() {
+                    let names = missing.into_iter().collect::<Vec<_>>().join(" ");
+                    println!("  not fetched yet; before a run: turnflow models fetch {names}");
+                }
+            }
+        }
+    }
+    if args.format == Format::Json {
+        println!("{:#}", serde_json::Value::Array(all));
+    } else if count > 0 {
+        println!("{}", mistakes(count));
+    }
+    if count == 0 { Ok(()) } else { Err(Fault::Input) }
+}
+
+/// Whether it says what answers are scored with, for `eval --metrics`.
+fn is_metrics(file: &Path) -> bool {
+    load(file, &[]).tree.is_some_and(|tree| tree.name().is_some_and(|name| name.text == "Metrics"))
+}
+
+/// What a file is that is no pipeline by itself, and need not be one.
+fn no_pipeline(file: &Path) -> Option<&'static str> {
+    if std::fs::read_to_string(file).is_ok_and(|text| Manifest::parse(&text).is_ok()) {
+        return Some("a list of models to fetch");
+    }
+    if file.to_string_lossy().ends_with(".test.ron") {
+        return Some("tests of a pipeline, which `turnflow test` runs");
+    }
+    let loaded = load(file, &[]);
+    let tree = loaded.tree.filter(|_| loaded.diagnostics.is_empty())?;
+    is_fragment(&tree).then_some("a fragment to be included")
+}
+
+/// Whether it is of use only with others: all of its nodes are without a kind, and so change
+/// those of another file; or it has no nodes and no name, and either changes other members too
+/// or is one section, for several pipelines to share.
+fn is_fragment(tree: &Tree) -> bool {
+    if tree.name().is_none_or(|name| name.text != "Pipeline") {
+        return false;
+    }
+    let members = |field: &str| tree.get(field).and_then(Tree::entries).unwrap_or_default();
+    let kindless = |member: &&Entry| member.value.name().is_none();
+    if tree.get("nodes").is_some() {
+        let nodes = members("nodes");
+        return !nodes.is_empty() && nodes.iter().filter(kindless).count() == nodes.len();
+    }
+    let [models, corpora] = [members("models"), members("corpora")];
+    let changes = models.iter().chain(corpora).any(|member| kindless(&member));
+    tree.get("name").is_none() && (changes || models.is_empty() != corpora.is_empty())
+}

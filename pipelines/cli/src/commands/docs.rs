@@ -1,0 +1,64 @@
+//! `turnflow docs`: the reference of everything that a pipeline file may name.
+
+use std::io::IsTerminal;
+
+use anyhow::anyhow;
+use clap::Args;
+use turnflow_engine::spec::did_you_mean;
+
+use super::{Fault, Outcome, catalog};
+
+/// Made of the code's own documentation; a test keeps it so.
+const REFERENCE: &str = include_str!("../../../reference.md");
+
+/// Print the reference of an operator, model, chunker, source or sink; without a name, a list of all.
+#[derive(Args)]
+pub struct DocsArgs {
+    /// Its name: `Bm25`.
+    name: Option<String>,
+    /// Print all of the reference.
+    #[arg(long, conflicts_with = "name")]
+    all: bool,
+}
+
+pub(super) fn run(args: &DocsArgs) -> Outcome {
+    match &args.name {
+        None if args.all => print!("{REFERENCE}"),
+        None => list(),
+        Some(name) => {
+            let found: Vec<&str> = sections().filter(|(title, _)| title == name).map(|(_, text)| text).collect();
+            if found.is_empty() {
+                let near = did_you_mean(name, sections().map(|(title, _)| title));
+                let near =
+                    near.map_or("`turnflow docs` lists them all".to_owned(), |near| format!("did you mean `{near}`?"));
+                return Err(Fault::Told(anyhow!("there is nothing called `{name}`; {near}")));
+            }
+            print!("{}", found.join("\n"));
+        }
+    }
+    Ok(())
+}
+
+/// Titles and texts of the reference's sections.
+fn sections() -> impl Iterator<Item = (&'static str, &'static str)> {
+    let groups = REFERENCE.split("\n## ").flat_map(|group| group.split("\n### ").skip(1));
+    groups.filter_map(|text| Some((text.split_once('\n')?.0, text)))
+}
+
+fn list() {
+    let group = |title: &str, kinds: Vec<(&str, &str)>| {
+        let bold = if std::io::stdout().is_terminal() { ("\x1b[1m", "\x1b[0m") } else { ("", "") };
+        println!("{}{title}{}", bold.0, bold.1);
+        for (name, summary) in kinds {
+            println!("  {name:20} {summary}");
+        }
+        println!();
+    };
+    group("Operators", catalog().operators.iter().map(|kind| (kind.name, kind.summary)).collect());
+    group("Models", catalog().models.iter().map(|kind| (kind.name, kind.summary)).collect());
+    group("Chunkers", catalog().chunkers.iter().map(|kind| (kind.name, kind.summary)).collect());
+    group("Sources of corpora", catalog().corpus_sources.iter().map(|kind| (kind.name, kind.summary)).collect());
+    group("Sources of turns", catalog().turn_sources.iter().map(|kind| (kind.name, kind.summary)).collect());
+    group("Sinks", catalog().sinks.iter().map(|kind| (kind.name, kind.summary)).collect());
+    println!("`turnflow docs NAME` prints fields, types, defaults and an example.");
+}

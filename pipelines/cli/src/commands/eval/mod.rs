@@ -1,0 +1,338 @@
+//! `turnflow eval`: tasks through the pipeline, what is retrieved scored against judgements,
+//! and what is answered against references.
+
+mod generation;
+mod predictions;
+mod report;
+mod table;
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::fs::File;
+use std::io::{BufWriter, Write as _};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use anyhow::{Context as _, anyhow};
+use clap::Args;
+use serde_json::{Map, Value as Json, json};
+use turnflow_engine::plan::{Plan, PlannedNode};
+use turnflow_engine::record::PortType;
+use turnflow_engine::spec::Override;
+
+use super::answering::{Answered, Answers, answer_tasks};
+use super::{EngineArgs, Fault, Outcome, PipelineArgs, write};
+use turnflow_eval::breakdown::by_kind;
+use turnflow_eval::generation::can_be_scored;
+use turnflow_eval::metrics::{self, Level, Qrels, Run, Scores};
+use turnflow_eval::tasks::{Task, read_tasks};
+use turnflow_eval::trec::{read_qrels, read_run, write_run};
+
+/// Stands for every node that gives Hits.
+const ALL: &str = "all";
+
+/// Run every task and score what is retrieved and answered.
+#[derive(Args)]
+pub struct EvalArgs {
+    /// The pipeline file; none with --answers.
+    #[arg(required_unless_present = "answers", conflicts_with = "answers")]
+    file: Option<PathBuf>,
+    /// Set one value, as in --set 'corpora.docs.source.path="docs.jsonl"'. The value is RON;
+    /// a path is relative to the working directory.
+    #[arg(long = "set", value_name = "PATH=RON", conflicts_with = "answers")]
+    set: Vec<Override>,
+    /// Score these answers and contexts, in the format of --predictions, in place of a
+    /// pipeline's.
+    #[arg(long, value_name = "ANSWERS.jsonl")]
+    answers: Option<PathBuf>,
+    /// MTRAG tasks or BEIR queries, JSON Lines.
+    #[arg(long)]
+    tasks: PathBuf,
+    /// Judgements: tab-separated query, passage or document, grade. Without them only answers
+    /// are scored.
+    #[arg(long)]
+    qrels: Option<PathBuf>,
+    /// The file that says what answers are scored with [default: no model, which leaves
+    /// ROUGE-L and abstentions].
+    #[arg(long, value_name = "METRICS.ron")]
+    metrics: Option<PathBuf>,
+    /// The nodes whose hits are scored, side by side, or `all` that give Hits; what is written
+    /// to files besides is the last one's [default: the last that gives Hits].
+    #[arg(long, value_name = "NODE", value_delimiter = ',', conflicts_with = "answers")]
+    hits: Vec<String>,
+    /// Run only what gives these hits, and no answers.
+    #[arg(long, conflicts_with = "answers")]
+    only_hits: bool,
+    /// Only so many tasks, drawn by --seed.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    sample: Option<u32>,
+    /// Which tasks --sample draws.
+    #[arg(long, default_value_t = 0)]
+    seed: u64,
+    /// Only tasks with so many reference passages, at most.
+    #[arg(long, value_name = "N")]
+    max_references: Option<usize>,
+    /// A TREC run to compare with, task by task.
+    #[arg(long, value_name = "RUN.trec", requires = "qrels")]
+    against: Option<PathBuf>,
+    /// Write a page to look at, and the data behind it, to a directory.
+    #[arg(long, value_name = "DIR")]
+    report: Option<PathBuf>,
+    /// Another run's report, to be shown side by side in this one.
+    #[arg(long, value_name = "DIR", requires = "report")]
+    beside: Option<PathBuf>,
+    /// Write the figures.
+    #[arg(long, value_name = "OUT")]
+    json: Option<PathBuf>,
+    /// Write the TREC run.
+    #[arg(long, value_name = "OUT.trec")]
+    run: Option<PathBuf>,
+    /// Write MTRAG's predictions.
+    #[arg(long, value_name = "OUT.jsonl", conflicts_with = "answers")]
+    predictions: Option<PathBuf>,
+    #[command(flatten)]
+    engine: EngineArgs,
+}
+
+/// A node's hits with what they came to.
+struct Scored {
+    run: Run,
+    level: Option<Level>,
+    scores: Scores,
+}
+
+impl Scored {
+    fn of(node: &str, results: &HashMap<Arc<str>, Answered>, qrels: &Qrels) -> Self {
+        let (run, level) = scored_run(node, results, qrels);
+        let scores = metrics::score(qrels, &run);
+        Self { run, level, scores }
+    }
+}
+
+/// What there is to score.
+struct Found {
+    results: HashMap<Arc<str>, Answered>,
+    /// The nodes whose hits there are.
+    nodes: Vec<String>,
+    seconds: Option<f64>,
+}
+
+pub(super) fn run(args: &EvalArgs) -> Outcome {
+    let told = |error: anyhow::Error| Fault::Told(error);
+    let metrics = generation::Metrics::read(args.metrics.as_deref())?;
+    let tasks = read_tasks(&args.tasks).map_err(|error| told(error.into()))?;
+    if tasks.is_empty() {
+        return Err(told(anyhow!("`{}` has no tasks", args.tasks.display())));
+    }
+    let tasks = referring(tasks, args.max_references)?;
+    let tasks = sample(tasks, args.sample.map(|size| size as usize), args.seed);
+    let against = args.against.as_deref().map(read_run).transpose().map_err(|error| told(error.into()))?;
+    let beside =
+        args.beside.as_deref().map(turnflow_eval::report::read).transpose().map_err(|error| told(error.into()))?;
+    let qrels = args.qrels.as_deref().map(|qrels| judgements(qrels, &tasks)).transpose()?;
+    let (plan, nodes) = match &args.file {
+        Some(file) => {
+            let plan = PipelineArgs { file: file.clone(), set: args.set.clone() }.plan()?;
+            let nodes = hits_nodes(&plan, &args.hits, qrels.is_some())?;
+            (Some(wanted(plan, &nodes, args.only_hits)), nodes)
+        }
+        None => (None, vec![predictions::NODE.to_owned()]),
+    };
+    let is_answer = |node: &PlannedNode| node.output == Some(PortType::Answers);
+    let gives_answers = plan.as_ref().is_none_or(|plan| plan.nodes.iter().any(is_answer));
+    if args.metrics.is_some() && !gives_answers {
+        let what = "no node of this pipeline gives Answers to a sink, so there is nothing for `--metrics` to score";
+        return Err(told(anyhow!(what)));
+    }
+    let scores_answers = gives_answers && (args.metrics.is_some() || can_be_scored(&tasks));
+    if qrels.is_none() && !scores_answers {
+        let what = "answers are scored where the pipeline gives them and tasks have a `target` or an `answerability`";
+        return Err(told(anyhow!("there is nothing to score: hits are with `--qrels`, and {what}")));
+    }
+    // What is wrong with a model is told before the pipeline has run for an hour.
+    let scorer = if scores_answers { Some(metrics.load()?) } else { None };
+    let (title, hash) = plan.as_ref().map_or_else(Default::default, |plan| (plan.name.clone(), plan.hash.to_string()));
+    let state = match &plan {
+        Some(plan) => args.engine.options(plan).state,
+        None => args.engine.state.clone(),
+    };
+
+    let found = match (plan, args.answers.as_deref()) {
+        (Some(plan), _) => {
+            let Answers { by_task, seconds } = answer_tasks(plan, &args.engine, &tasks, &nodes, args.report.is_some())?;
+            Found { results: by_task, nodes, seconds: Some(seconds) }
+        }
+        (None, path) => {
+            let path = path.ok_or_else(|| anyhow!("neither a pipeline nor answers"))?;
+            let results = predictions::read(path, &tasks).map_err(|error| told(error.into()))?;
+            Found { results, nodes, seconds: None }
+        }
+    };
+    let failures: Vec<&String> = found.results.values().filter_map(|result| result.failure.as_ref()).collect();
+    if let Some(first) = failures.first() {
+        eprintln!("warning: {} of {} tasks failed, the first with: {first}", failures.len(), tasks.len());
+    }
+    let mut figures = Map::from_iter([("failed".to_owned(), json!(failures.len()))]);
+    figures.extend(found.seconds.map(|seconds| ("seconds".to_owned(), json!(seconds))));
+    let scores = match &qrels {
+        Some(qrels) => retrieval(&found, &tasks, qrels, against.as_ref(), args, &mut figures)?,
+        None => None,
+    };
+    if let Some(scorer) = scorer {
+        if qrels.is_some() {
+            println!();
+        }
+        let node = found.nodes.last().map_or("", String::as_str);
+        let responses = generation::responses(&tasks, &found.results, node);
+        scorer.score(&tasks, &responses, state.as_deref(), &mut figures)?;
+    }
+    if let Some(path) = &args.json {
+        write(path, &format!("{:#}\n", Json::Object(figures.clone())))?;
+    }
+    if let Some(path) = &args.predictions {
+        let node = found.nodes.last().map_or("", String::as_str);
+        write(path, &predictions::text(node, &tasks, &found.results))?;
+    }
+    if let Some(directory) = &args.report {
+        let tasks_file = args.tasks.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
+        let head = turnflow_eval::report::Report { title, pipeline: hash, tasks_file, ..Default::default() };
+        let report = report::make(head, &tasks, &found, qrels.as_ref(), scores.as_ref(), &figures);
+        let page = turnflow_eval::report::write(directory, &report, beside.as_ref())?;
+        println!("report: {}", page.display());
+    }
+    Ok(())
+}
+
+/// What leads to a sink, and to the nodes whose hits are scored, or to these alone.
+fn wanted(plan: Plan, nodes: &[String], only_hits: bool) -> Plan {
+    let ends = plan.nodes.iter().filter(|node| node.output.is_none() && !only_hits).map(|node| node.id.clone());
+    let ends: Vec<Arc<str>> = ends.chain(nodes.iter().map(|node| node.as_str().into())).collect();
+    plan.towards(&ends.iter().map(|id| &**id).collect::<Vec<_>>())
+}
+
+/// Scores hits, prints what they come to, and adds it to the figures.
+fn retrieval(
+    found: &Found,
+    tasks: &[Task],
+    qrels: &Qrels,
+    against: Option<&Run>,
+    args: &EvalArgs,
+    figures: &mut Map<String, Json>,
+) -> Result<Option<Scores>, Fault> {
+    let scored: Vec<(&String, Scored)> =
+        found.nodes.iter().map(|node| (node, Scored::of(node, &found.results, qrels))).collect();
+    let Some((node, Scored { run, level, scores })) = scored.last() else { return Ok(None) };
+    match scored.as_slice() {
+        [_] => table::print(node, scores, tasks.len(), found.seconds, *level),
+        several => table::print_side_by_side(several, tasks.len(), found.seconds),
+    }
+    let nodes = scored.iter().map(|(node, scored)| ((*node).clone(), json!(scored.scores.mean)));
+    for (name, value) in [
+        ("queries", json!(scores.per_query.len())),
+        ("metrics", json!(scores.mean)),
+        ("by", json!(by_kind(tasks, scores))),
+        ("hits", json!(node)),
+        ("level", json!(level)),
+        ("nodes", Json::Object(nodes.collect())),
+        ("intervals", table::intervals(scores)),
+    ] {
+        figures.insert(name.to_owned(), value);
+    }
+    if let (Some(path), Some(other)) = (&args.against, against) {
+        let name = path.display().to_string();
+        // The part of a document's id before `#n` is the document's.
+        let ids = other.values().flatten().map(|(id, _)| id.as_str());
+        let documents: HashMap<&str, &str> = ids.map(|id| (id, id.rsplit_once('#').map_or(id, |(id, _)| id))).collect();
+        let of_documents = metrics::to_documents(other, |passage| documents.get(passage).copied());
+        let other = if *level == Some(Level::Document) { &of_documents } else { other };
+        let missing = scores.per_query.keys().filter(|query| !other.contains_key(*query)).count();
+        if missing > 0 {
+            eprintln!(
+                "warning: `{name}` has nothing for {missing} of {} queries, which count 0",
+                scores.per_query.len()
+            );
+        }
+        figures.insert("against".to_owned(), table::print_against(&name, scores, &metrics::score(qrels, other)));
+    }
+    if let Some(path) = &args.run {
+        let mut file =
+            BufWriter::new(File::create(path).with_context(|| format!("cannot write `{}`", path.display()))?);
+        write_run(&mut file, run, "turnflow")?;
+        file.flush().with_context(|| format!("cannot write `{}`", path.display()))?;
+    }
+    Ok(scored.into_iter().next_back().map(|(_, scored)| scored.scores))
+}
+
+/// The tasks of at most so many reference passages.
+fn referring(mut tasks: Vec<Task>, most: Option<usize>) -> Result<Vec<Task>, Fault> {
+    let Some(most) = most else { return Ok(tasks) };
+    tasks.retain(|task| task.contexts.len() <= most);
+    if tasks.is_empty() {
+        return Err(Fault::Told(anyhow!("every task has more than {most} reference passages")));
+    }
+    Ok(tasks)
+}
+
+/// So many of the tasks, in their order; which, is decided by each one's id and the seed, so
+/// that a task that is added to the file changes little.
+fn sample(mut tasks: Vec<Task>, size: Option<usize>, seed: u64) -> Vec<Task> {
+    use sha2::{Digest, Sha256};
+    let Some(size) = size.filter(|size| *size < tasks.len()) else { return tasks };
+    let draw = |task: &Task| Sha256::new().chain_update(seed.to_le_bytes()).chain_update(&task.id).finalize();
+    let mut drawn: Vec<_> = tasks.iter().map(draw).collect();
+    drawn.sort_unstable();
+    drawn.truncate(size);
+    tasks.retain(|task| drawn.binary_search(&draw(task)).is_ok());
+    tasks
+}
+
+/// The judgements of these tasks.
+pub(super) fn judgements(path: &Path, tasks: &[Task]) -> Result<Qrels, Fault> {
+    let mut qrels = read_qrels(path).map_err(|error| Fault::Told(error.into()))?;
+    let ids: BTreeSet<&str> = tasks.iter().map(|task| task.id.as_str()).collect();
+    qrels.retain(|query, _| ids.contains(query.as_str()));
+    if qrels.is_empty() {
+        return Err(Fault::Told(anyhow!("no query of `{}` is among the tasks", path.display())));
+    }
+    Ok(qrels)
+}
+
+/// The nodes whose hits are scored, in the order asked for.
+fn hits_nodes(plan: &Plan, wanted: &[String], needed: bool) -> Result<Vec<String>, Fault> {
+    let gives = plan.nodes.iter().filter(|node| node.output == Some(PortType::Hits));
+    let giving: Vec<String> = gives.map(|node| node.id.to_string()).collect();
+    let Some(last) = giving.last() else {
+        if !needed && wanted.is_empty() {
+            return Ok(Vec::new());
+        }
+        return Err(Fault::Told(anyhow!("no node of this pipeline gives Hits, so there is nothing to score")));
+    };
+    if let Some(unknown) = wanted.iter().find(|name| *name != ALL && !giving.contains(name)) {
+        let known = giving.iter().map(|id| format!("`{id}`")).collect::<Vec<_>>().join(", ");
+        return Err(Fault::Told(anyhow!("no node `{unknown}` gives Hits; these do: {known}")));
+    }
+    Ok(match wanted {
+        [] => vec![last.clone()],
+        some if some.iter().any(|name| name == ALL) => giving,
+        some => some.to_vec(),
+    })
+}
+
+/// The run over passages, or over documents if that is what the judgements name.
+pub(super) fn scored_run(node: &str, results: &HashMap<Arc<str>, Answered>, qrels: &Qrels) -> (Run, Option<Level>) {
+    let mut run = Run::new();
+    let mut documents: BTreeMap<String, String> = BTreeMap::new();
+    for (id, result) in results {
+        let given = result.hits(node);
+        let hits = given.iter().map(|hit| (hit.chunk.id.to_string(), f64::from(hit.score)));
+        run.insert(id.to_string(), hits.collect());
+        for hit in given {
+            documents.insert(hit.chunk.id.to_string(), hit.chunk.document.to_string());
+        }
+    }
+    let document_ids: BTreeSet<&str> = documents.values().map(String::as_str).collect();
+    let level = metrics::level(qrels, |id| documents.contains_key(id), |id| document_ids.contains(id));
+    if level == Some(Level::Document) {
+        run = metrics::to_documents(&run, |passage| documents.get(passage).map(String::as_str));
+    }
+    (run, level)
+}

@@ -1,0 +1,91 @@
+//! What a run came to, task by task, for the report.
+
+use std::collections::BTreeMap;
+
+use serde_json::{Map, Value as Json};
+use turnflow_engine::record::{Hit, Status};
+
+use super::Found;
+use crate::commands::answering::Answered;
+use turnflow_eval::generation::METRICS;
+use turnflow_eval::metrics::{Qrels, Scores};
+use turnflow_eval::report::{HitReport, Report, TaskReport};
+use turnflow_eval::tasks::{Speaker, Task};
+
+/// Passages that are shown of a task.
+const HITS: usize = 10;
+/// Characters of each.
+const CHARACTERS: usize = 500;
+
+/// Adds figures and tasks to the head of a report.
+pub(super) fn make(
+    head: Report,
+    tasks: &[Task],
+    found: &Found,
+    qrels: Option<&Qrels>,
+    scores: Option<&Scores>,
+    figures: &Map<String, Json>,
+) -> Report {
+    let node = found.nodes.last().cloned().unwrap_or_default();
+    let empty = Answered::default();
+    let of_answer = |id: &str| {
+        let scored = figures.get("tasks")?.get(id)?;
+        // Figures that are not conditioned are only among those as they are.
+        let mut all = numbers(scored.get("raw")?.as_object()?);
+        all.retain(|name, _| METRICS.iter().any(|metric| metric.name == name && !metric.conditioned));
+        all.extend(numbers(scored.get("metrics")?.as_object()?));
+        Some(all)
+    };
+    let report = |task: &Task| {
+        let result = found.results.get(task.id.as_str()).unwrap_or(&empty);
+        let judged = qrels.and_then(|qrels| qrels.get(&task.id));
+        let hit = |hit: &Hit| HitReport {
+            passage: hit.chunk.id.to_string(),
+            score: f64::from(hit.score),
+            text: hit.chunk.text.chars().take(CHARACTERS).collect(),
+            grade: judged
+                .and_then(|judged| judged.get(&*hit.chunk.id).or_else(|| judged.get(&*hit.chunk.document)).copied()),
+        };
+        let answer = result.answer.as_deref();
+        let status = match (answer.map(|answer| answer.status), &result.failure) {
+            (_, Some(_)) | (Some(Status::Failed), _) => "failed",
+            (Some(Status::Answered), None) => "answered",
+            (Some(Status::Idk), None) => "idk",
+            (None, None) => "",
+        };
+        let speaker = |speaker: Speaker| match speaker {
+            Speaker::User => "user",
+            Speaker::Agent => "agent",
+        };
+        TaskReport {
+            id: task.id.clone(),
+            turn: task.turn,
+            collection: task.collection.clone(),
+            answerability: task.answerability.clone(),
+            said: task.input.iter().map(|one| (speaker(one.speaker).to_owned(), one.text.to_string())).collect(),
+            query: answer.map(|answer| answer.query.text.to_string()).unwrap_or_default(),
+            answer: result.text().to_owned(),
+            status: status.to_owned(),
+            target: task.target.clone(),
+            error: result.failure.clone(),
+            notes: result.notes.to_vec(),
+            checks: answer.map(|answer| answer.checks.clone()).unwrap_or_default(),
+            retrieval: scores
+                .and_then(|scores| scores.per_query.get(&task.id))
+                .map(|figures| figures.iter().map(|(name, value)| (name.to_owned(), value)).collect())
+                .unwrap_or_default(),
+            generation: of_answer(&task.id).unwrap_or_default(),
+            hits: result.hits(&node).iter().take(HITS).map(hit).collect(),
+            trace: result.trace.clone(),
+        }
+    };
+    let tasks = tasks.iter().map(report).collect();
+    let mut figures = figures.clone();
+    // They are with the tasks already.
+    figures.remove("tasks");
+    Report { hits: node, figures, tasks, ..head }
+}
+
+fn numbers(figures: &Map<String, Json>) -> BTreeMap<String, f64> {
+    figures.iter().filter_map(|(name, value)| Some((name.clone(), value.as_f64()?))).collect()
+}

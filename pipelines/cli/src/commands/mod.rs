@@ -1,0 +1,274 @@
+//! The commands, one file each, and what they share: reading a pipeline, telling what is
+//! wrong with it, running it with progress, and exit codes.
+
+/// As the standard ones, for when the reader has gone: see [`output`].
+macro_rules! print {
+    ($($text:tt)*) => { $crate::commands::output::write(format_args!($($text)*)) };
+}
+macro_rules! println {
+    () => { print!("\n") };
+    ($($text:tt)*) => { print!("{}\n", format_args!($($text)*)) };
+}
+macro_rules! eprintln {
+    ($($text:tt)*) => { $crate::commands::output::tell(format_args!($($text)*)) };
+}
+
+mod answering;
+mod ask;
+mod bench;
+mod calibrate;
+mod check;
+mod dead_letters;
+mod docs;
+mod eval;
+mod explain;
+mod graph;
+mod index;
+mod maintain;
+mod models;
+mod output;
+mod progress;
+mod replay;
+mod run;
+mod stress;
+mod tag;
+mod test;
+mod trace;
+mod tune;
+mod verify;
+
+use std::io::IsTerminal;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::sync::OnceLock;
+
+use anyhow::Context;
+use clap::{Args, Parser, Subcommand};
+use turnflow_engine::component::Catalog;
+use turnflow_engine::plan::{Plan, Planned, plan_file};
+use turnflow_engine::run::{Engine, Options, default_state};
+use turnflow_engine::spec::{Diagnostic, Override, Sources};
+
+use crate::diagnostics;
+
+/// How a command ends other than well.
+enum Fault {
+    /// The input is at fault, and that has been told: exit code 1.
+    Input,
+    /// The input is at fault: exit code 1.
+    Told(anyhow::Error),
+    /// Something failed at run time: exit code 3.
+    Run(anyhow::Error),
+}
+
+impl<E: Into<anyhow::Error>> From<E> for Fault {
+    fn from(error: E) -> Self {
+        Fault::Run(error.into())
+    }
+}
+
+type Outcome = Result<(), Fault>;
+
+/// A streaming dataflow engine for conversational retrieval-augmented generation.
+#[derive(Parser)]
+#[command(
+    name = "turnflow",
+    version,
+    after_help = "Exit codes: 0 done, 1 the input is at fault, 2 wrong usage, 3 a fault at run time."
+)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+    /// Say more on standard error; twice for even more.
+    #[arg(short, long, global = true, action = clap::ArgAction::Count)]
+    verbose: u8,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    Check(check::CheckArgs),
+    Explain(explain::ExplainArgs),
+    Graph(graph::GraphArgs),
+    Run(run::RunArgs),
+    Index(index::IndexArgs),
+    Ask(ask::AskArgs),
+    Eval(eval::EvalArgs),
+    Tune(tune::TuneArgs),
+    Calibrate(calibrate::CalibrateArgs),
+    Verify(verify::VerifyArgs),
+    Maintain(maintain::MaintainArgs),
+    Tag(tag::TagArgs),
+    Replay(replay::ReplayArgs),
+    Test(test::TestArgs),
+    Docs(docs::DocsArgs),
+    DeadLetters(dead_letters::DeadLettersArgs),
+    Bench(bench::BenchArgs),
+    Models(models::ModelsArgs),
+    #[command(hide = true)]
+    Torture(stress::StressArgs),
+}
+
+/// A pipeline file with what the command line sets in it.
+#[derive(Args)]
+struct PipelineArgs {
+    /// The pipeline file.
+    file: PathBuf,
+    /// Set one value, as in --set 'corpora.docs.source.path="docs.jsonl"'. The value is RON;
+    /// a path is relative to the working directory.
+    #[arg(long = "set", value_name = "PATH=RON")]
+    set: Vec<Override>,
+}
+
+/// How to run it.
+#[derive(Args)]
+struct EngineArgs {
+    /// Where what must survive is kept [default: .turnflow/NAME].
+    #[arg(long, value_name = "DIR")]
+    state: Option<PathBuf>,
+    /// Worker threads.
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=256))]
+    workers: u16,
+}
+
+impl PipelineArgs {
+    /// The plan, of which all is there; what is wrong with the file goes to standard error.
+    fn plan(&self) -> Result<Plan, Fault> {
+        self.planned().0
+    }
+
+    /// As [`PipelineArgs::plan`], with every file that it depends on.
+    fn planned(&self) -> (Result<Plan, Fault>, Vec<PathBuf>) {
+        let planned = read(&self.file, &self.set);
+        let mut files: Vec<PathBuf> = planned.sources.files().map(PathBuf::from).collect();
+        files.extend(planned.plan.iter().flat_map(|plan| plan.texts.iter().cloned()));
+        // One that is not there yet is one to wait for.
+        if files.is_empty() {
+            files.push(self.file.clone());
+        }
+        let plan = match planned.plan {
+            Some(plan) if planned.diagnostics.is_empty() => Ok(plan),
+            _ => Err(told(&planned.diagnostics, &planned.sources)),
+        };
+        (plan, files)
+    }
+
+    /// The plan, to look at: models that are not fetched yet may be missing.
+    fn described(&self) -> Result<Plan, Fault> {
+        let planned = read(&self.file, &self.set);
+        let (_, mistakes) = models::not_fetched(planned.diagnostics);
+        match planned.plan {
+            Some(plan) if mistakes.is_empty() => Ok(plan),
+            _ => Err(told(&mistakes, &planned.sources)),
+        }
+    }
+}
+
+/// Reads a pipeline file; missing models that can be fetched are told with the command.
+fn read(file: &Path, set: &[Override]) -> Planned {
+    let mut planned = plan_file(file, set, catalog());
+    say_what_fetches(&mut planned.diagnostics);
+    planned
+}
+
+/// Says of missing models that can be fetched with which command.
+fn say_what_fetches(diagnostics: &mut [Diagnostic]) {
+    for diagnostic in diagnostics {
+        if let Some(model) = diagnostic.missing.as_deref().and_then(crate::models::fetches) {
+            diagnostic.help.push(format!("`turnflow models fetch {model}` brings it"));
+        }
+    }
+}
+
+/// Tells of mistakes.
+fn told(diagnostics: &[Diagnostic], sources: &Sources) -> Fault {
+    let color = std::io::stderr().is_terminal();
+    eprintln!("{}\n", diagnostics::render(diagnostics, sources, color));
+    eprintln!("{}", mistakes(diagnostics.len()));
+    Fault::Input
+}
+
+fn mistakes(count: usize) -> String {
+    format!("{count} {}", if count == 1 { "mistake" } else { "mistakes" })
+}
+
+impl EngineArgs {
+    fn options(&self, plan: &Plan) -> Options {
+        let state = self.state.clone().unwrap_or_else(|| default_state(&plan.name));
+        Options { workers: usize::from(self.workers), state: Some(state), ..Options::default() }
+    }
+}
+
+/// Starts a plan and waits for its corpora, with progress on a terminal.
+fn start(plan: Plan, options: Options) -> Result<Engine, Fault> {
+    let engine = Engine::start(plan, options)?;
+    progress::wait_ready(&engine)?;
+    Ok(engine)
+}
+
+fn write(path: &Path, text: &str) -> anyhow::Result<()> {
+    std::fs::write(path, text).with_context(|| format!("cannot write `{}`", path.display()))
+}
+
+/// What pipeline files may name in this process.
+static IN_USE: OnceLock<Catalog> = OnceLock::new();
+
+fn catalog() -> &'static Catalog {
+    IN_USE.get_or_init(crate::catalog)
+}
+
+/// Runs the command line.
+pub(crate) fn main(catalog: Catalog) -> ExitCode {
+    if let Err(error) = catalog.check_names() {
+        eprintln!("error: {error}");
+        return ExitCode::from(3);
+    }
+    IN_USE.get_or_init(|| catalog);
+    let cli = Cli::parse();
+    let level = match cli.verbose {
+        0 => "warn,lance=error,tantivy=error",
+        1 => "info,lance=warn,tantivy=warn",
+        _ => "debug",
+    };
+    let filter = tracing_subscriber::EnvFilter::try_from_env("TURNFLOW_LOG")
+        .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new(level));
+    let color = std::io::stderr().is_terminal();
+    tracing_subscriber::fmt().with_env_filter(filter).with_ansi(color).with_writer(std::io::stderr).init();
+    let outcome = match cli.command {
+        Command::Check(args) => check::run(&args),
+        Command::Explain(args) => explain::run(&args),
+        Command::Graph(args) => graph::run(&args),
+        Command::Run(args) => run::run(&args),
+        Command::Index(args) => index::run(&args),
+        Command::Ask(args) => ask::run(&args),
+        Command::Eval(args) => eval::run(&args),
+        Command::Tune(args) => tune::run(&args),
+        Command::Calibrate(args) => calibrate::run(&args),
+        Command::Verify(args) => verify::run(&args),
+        Command::Maintain(args) => maintain::run(&args),
+        Command::Tag(args) => tag::run(&args),
+        Command::Replay(args) => replay::run(&args),
+        Command::Test(args) => test::run(&args),
+        Command::Docs(args) => docs::run(&args),
+        Command::DeadLetters(args) => dead_letters::run(&args),
+        Command::Bench(args) => bench::run(&args),
+        Command::Models(args) => models::run(&args),
+        Command::Torture(args) => stress::run(&args),
+    };
+    let (code, error) = match outcome {
+        Ok(()) => return ExitCode::SUCCESS,
+        Err(Fault::Input) => return ExitCode::from(1),
+        Err(Fault::Told(error)) => (1, error),
+        Err(Fault::Run(error)) => (3, error),
+    };
+    // One line: what failed, and why, down to the cause; causes that a message already
+    // holds are not said twice.
+    let mut line = error.to_string();
+    for cause in error.chain().skip(1).map(ToString::to_string) {
+        if !line.contains(&cause) {
+            line = format!("{}: {cause}", line.trim_end_matches(['.', ':', ' ', '\n']));
+        }
+    }
+    let line: Vec<&str> = line.split_whitespace().collect();
+    eprintln!("error: {}", line.join(" "));
+    ExitCode::from(code)
+}

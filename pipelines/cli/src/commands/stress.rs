@@ -1,0 +1,26 @@
+//! `turnflow torture`: the earlier name of the program `turnflow-stress`, which is run in its place.
+
+use std::ffi::OsString;
+use std::os::unix::process::CommandExt as _;
+use std::process::Command;
+
+use anyhow::anyhow;
+use clap::Args;
+
+use super::{Fault, Outcome};
+
+/// Run `turnflow-stress`, which this command has become.
+#[derive(Args)]
+#[command(disable_help_flag = true)]
+pub struct StressArgs {
+    /// What `turnflow-stress` is given.
+    #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+    arguments: Vec<OsString>,
+}
+
+pub(super) fn run(args: &StressArgs) -> Outcome {
+    let program = std::env::current_exe()?.with_file_name("turnflow-stress");
+    let error = Command::new(&program).args(&args.arguments).exec();
+    let path = program.display();
+    Err(Fault::Run(anyhow!("cannot run `{path}`, which does this now ({error}); `cargo build --workspace` makes it")))
+}

@@ -1,0 +1,89 @@
+//! `turnflow tag`: the documents of the corpora as they are now, under a name.
+
+use anyhow::anyhow;
+use clap::Args;
+use serde_json::json;
+use turnflow_engine::run::default_state;
+
+use super::{Fault, Outcome, PipelineArgs};
+use turnflow_eval::tags::{TagError, Tags, hold, read};
+
+/// Keep the documents of the corpora as they are now, under a name, for `turnflow replay`.
+///
+/// They are kept in the state directory, each version as what differs from the one before.
+/// Without a name, the tags are listed. A run that uses the state directory may go on meanwhile.
+#[derive(Args)]
+pub struct TagArgs {
+    #[command(flatten)]
+    pipeline: PipelineArgs,
+    /// The name: letters, digits, `-`, `_` and `.`.
+    #[arg(value_name = "TAG")]
+    name: Option<String>,
+    /// Let go of the tag instead, and of the documents that only it has; those of the newest
+    /// version stay as long as there is a tag.
+    #[arg(long, requires = "name")]
+    remove: bool,
+    /// The state directory [default: .turnflow/NAME].
+    #[arg(long, value_name = "DIR")]
+    state: Option<std::path::PathBuf>,
+    /// Print one JSON object a tag.
+    #[arg(long)]
+    json: bool,
+}
+
+/// What is asked for is at fault, or the store is.
+fn fault(error: TagError) -> Fault {
+    match error {
+        TagError::Unknown { .. } | TagError::Taken { .. } | TagError::Name(_) => Fault::Told(error.into()),
+        TagError::Store { .. } | TagError::Read { .. } | TagError::Busy(_) => Fault::Run(error.into()),
+    }
+}
+
+pub(super) fn run(args: &TagArgs) -> Outcome {
+    let plan = args.pipeline.plan()?;
+    let state = args.state.clone().unwrap_or_else(|| default_state(&plan.name));
+    if plan.corpora.is_empty() {
+        return Err(Fault::Told(anyhow!("the pipeline has no corpus")));
+    }
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build()?;
+    let tags: Vec<Tags> = plan.corpora.iter().map(|corpus| Tags::of(&state, &corpus.name)).collect();
+    let Some(name) = &args.name else {
+        for (corpus, tags) in plan.corpora.iter().zip(&tags) {
+            for tag in runtime.block_on(tags.list()).map_err(fault)? {
+                let (corpus, name, version, made) = (&*corpus.name, &tag.name, tag.version, &tag.made);
+                match args.json {
+                    true => println!("{}", json!({"corpus": corpus, "tag": name, "version": version, "made": made})),
+                    false => println!("{corpus}: {name}, made {made}, version {version}"),
+                }
+            }
+        }
+        return Ok(());
+    };
+    let _held = hold(&state).map_err(fault)?;
+    if args.remove {
+        let removed: Vec<_> = tags.iter().map(|tags| runtime.block_on(tags.remove(name))).collect();
+        // One corpus may be younger than the tag.
+        let had = removed.iter().any(Result::is_ok);
+        let mut failed = removed.into_iter().filter_map(Result::err);
+        let failed = failed.find(|error| !(had && matches!(error, TagError::Unknown { .. })));
+        return failed.map_or(Ok(()), |error| Err(fault(error)));
+    }
+    // What can go wrong goes wrong before the first is kept.
+    tags.iter().try_for_each(|tags| runtime.block_on(tags.is_free(name))).map_err(fault)?;
+    let all: Vec<_> = plan.corpora.iter().map(|corpus| read(&corpus.name, corpus.source.build())).collect();
+    for ((corpus, tags), documents) in
+        plan.corpora.iter().zip(&tags).zip(all.into_iter().collect::<Result<Vec<_>, _>>().map_err(fault)?)
+    {
+        let kept = runtime.block_on(tags.keep(name, &documents)).map_err(fault)?;
+        let (corpus, documents) = (&*corpus.name, kept.documents);
+        let (written, gone) = (kept.written, kept.gone);
+        match args.json {
+            true => println!(
+                "{}",
+                json!({"corpus": corpus, "tag": name, "documents": documents, "written": written, "gone": gone})
+            ),
+            false => println!("{corpus}: {documents} documents, {written} of them new or changed, {gone} gone"),
+        }
+    }
+    Ok(())
+}

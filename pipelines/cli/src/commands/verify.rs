@@ -1,0 +1,208 @@
+//! `turnflow verify`: whether what is indexed is what a cold rebuild gives.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use anyhow::{Context, anyhow};
+use clap::Args;
+use serde_json::json;
+use turnflow_engine::component::{Inventory, Models};
+use turnflow_engine::connector::Mode;
+use turnflow_engine::plan::{NodeKind, Plan};
+use turnflow_engine::run::Options;
+use turnflow_engine::state::StateDirectory;
+
+use super::{Fault, Outcome, PipelineArgs, start};
+use turnflow_eval::verify::{
+    Place, Report, Shadow, Snapshot, ask_all, definitions, read_questions, retrievers, sample_questions, snapshot,
+    stored, verify,
+};
+
+/// Compare what is indexed with a cold rebuild; exits with 1 if it differs.
+///
+/// Looked at is what is stored, as it stands, and what would be served after a restart on it.
+/// The rebuild reads the documents as they are now, and computes every encoding anew. What is
+/// stored may be behind the documents, if they changed while nothing ran; that is told and is
+/// no difference. Encodings are the same if their cosine is at least 0.9999 and no value
+/// differs by more than 0.001 (values in 8 bits: one step more), scores if they differ by no
+/// more than 0.001; above 1, a thousandth of the value. Everything else must be equal.
+///
+/// Without --repair nothing is changed. No other process may use the state directory, and the
+/// documents should not change meanwhile.
+#[derive(Args)]
+pub struct VerifyArgs {
+    #[command(flatten)]
+    pipeline: PipelineArgs,
+    /// The state directory.
+    #[arg(long, value_name = "DIR")]
+    state: PathBuf,
+    /// Questions to compare the hits of: one a line, as text or as an object with `text`.
+    #[arg(long, value_name = "FILE")]
+    questions: Option<PathBuf>,
+    /// How many sentences of each corpus to draw as questions, where no file has them.
+    #[arg(long, default_value_t = 20, conflicts_with = "questions")]
+    sample: usize,
+    /// Draws other sentences.
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// Remove the indexes that differ, build them anew, and compare again.
+    #[arg(long)]
+    repair: bool,
+    /// Print one object with everything.
+    #[arg(long)]
+    json: bool,
+    /// Worker threads.
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=256))]
+    workers: u16,
+}
+
+pub(super) fn run(args: &VerifyArgs) -> Outcome {
+    let plan = args.plan()?;
+    if !args.state.join("format").is_file() {
+        let path = args.state.display();
+        return Err(anyhow!("`{path}` is no state directory: `turnflow index` or `turnflow run` makes one").into());
+    }
+    let given = args.questions.as_deref().map(read_questions).transpose().map_err(|error| Fault::Told(error.into()))?;
+    let state = StateDirectory::open(&args.state)?;
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(2)
+        .enable_all()
+        .build()
+        .context("cannot start the threads that search")?;
+
+    let has = runtime.block_on(args.stored(&state, &plan))?;
+    let contents: usize = has.values().flatten().map(|inventory| inventory.encodings.len()).sum();
+    if contents > 0 {
+        eprintln!("the cold rebuild computes about {contents} encodings; nothing of them is taken from the state");
+    }
+    let published = args.published(None)?;
+    let mut cold = published.snapshot;
+    let questions: BTreeMap<Arc<str>, Vec<String>> = plan
+        .corpora
+        .iter()
+        .map(|corpus| {
+            let drawn = || sample_questions(&cold, &corpus.name, args.sample, args.seed);
+            (corpus.name.clone(), given.clone().unwrap_or_else(drawn))
+        })
+        .collect();
+    let ask = |models: &Models, published: &Arc<_>| -> Result<_, Fault> {
+        let retrievers = retrievers(&plan, models)?;
+        Ok(runtime.block_on(ask_all(&retrievers, &questions, published)))
+    };
+    cold.hits = ask(&published.models, &published.published)?;
+    drop((published.models, published.published));
+
+    let compared = |state: &StateDirectory, has: &BTreeMap<Place, Option<Inventory>>| -> Result<Report, Fault> {
+        let shadow = Shadow::make(state)?;
+        let live = args.published(Some(shadow.path().to_owned()))?;
+        let mut served = live.snapshot;
+        served.hits = ask(&live.models, &live.published)?;
+        Ok(verify(has, &served, &cold))
+    };
+    let first = compared(&state, &has)?;
+    drop(has);
+    let differing = first.differing();
+    if !args.repair || first.differences.is_empty() {
+        args.tell(&first, None);
+        return if first.differences.is_empty() { Ok(()) } else { Err(Fault::Input) };
+    }
+    for (corpus, key) in &differing {
+        let path = state.index_path(corpus, key);
+        if path.exists() {
+            std::fs::remove_dir_all(&path).with_context(|| format!("cannot remove `{}`", path.display()))?;
+        }
+    }
+    // The engine takes the lock itself.
+    drop(state);
+    args.published(Some(args.state.clone()))?;
+    let state = StateDirectory::open(&args.state)?;
+    let has = runtime.block_on(args.stored(&state, &plan))?;
+    let second = compared(&state, &has)?;
+    args.tell(&first, Some((&differing, &second)));
+    if second.differences.is_empty() { Ok(()) } else { Err(Fault::Input) }
+}
+
+/// What an engine has published, with the models that search it.
+struct Live {
+    snapshot: Snapshot,
+    models: Models,
+    published: Arc<turnflow_engine::publish::Published>,
+}
+
+impl VerifyArgs {
+    /// What a run would run, with the models of its indexes only. What fails to be prepared is
+    /// counted, and not written down.
+    fn plan(&self) -> Result<Plan, Fault> {
+        let mut plan = self.pipeline.plan()?.running();
+        plan.dead_letters = None;
+        let mut used: BTreeSet<String> = plan.corpora.iter().filter_map(|corpus| corpus.tokenizer.clone()).collect();
+        for node in &plan.nodes {
+            if let NodeKind::Operator(config) = &node.kind
+                && config.corpus().is_some()
+            {
+                used.extend(config.models().iter().map(|model| model.name.to_owned()));
+            }
+        }
+        plan.models.retain(|name, _| used.contains(name));
+        Ok(plan)
+    }
+
+    /// What is stored. The models are loaded for it, since an index belongs to its model, and
+    /// let go afterwards.
+    async fn stored(&self, state: &StateDirectory, plan: &Plan) -> Result<BTreeMap<Place, Option<Inventory>>, Fault> {
+        let mut models = Models::new();
+        for (name, model) in &plan.models {
+            models.insert(name.clone(), Arc::new(model.config.load(name)?));
+        }
+        Ok(stored(state, &definitions(plan, &models)?).await)
+    }
+
+    /// Starts the pipeline on a state, or cold, brings its corpora up to date, and ends it.
+    fn published(&self, state: Option<PathBuf>) -> Result<Live, Fault> {
+        let options = Options {
+            workers: usize::from(self.workers),
+            state,
+            corpora: Mode::Once,
+            manual_turns: true,
+            sinks: false,
+            answer: false,
+            ..Options::default()
+        };
+        let engine = start(self.plan()?, options)?;
+        let published = engine.epochs().current();
+        let models = engine.models().clone();
+        let snapshot = snapshot(&published, &definitions(&self.plan()?, &models)?)?;
+        engine.join()?;
+        Ok(Live { snapshot, models, published })
+    }
+
+    fn tell(&self, first: &Report, repaired: Option<(&BTreeSet<Place>, &Report)>) {
+        if self.json {
+            let mut told = first.to_json();
+            if let Some((indexes, second)) = repaired {
+                let indexes: Vec<_> =
+                    indexes.iter().map(|(corpus, key)| json!({"corpus": corpus, "index": key})).collect();
+                told["repaired"] = json!({"indexes": indexes, "after": second.to_json()});
+            }
+            println!("{told:#}");
+            return;
+        }
+        print!("{}", first.to_text());
+        match repaired {
+            None if first.differences.is_empty() => {}
+            None => println!(
+                "\nNothing was changed. `--repair` removes the indexes that differ and builds them anew. What cannot \
+                 be read is built anew by the next start as well; what can be read and is wrong goes on being served. \
+                 If documents changed while this ran, run it again."
+            ),
+            Some((indexes, second)) => {
+                for (corpus, key) in indexes {
+                    println!("repaired: {corpus}, {key} was removed and built anew");
+                }
+                println!("\nCompared again:");
+                print!("{}", second.to_text());
+            }
+        }
+    }
+}

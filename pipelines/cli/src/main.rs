@@ -1,0 +1,8 @@
+//! The `turnflow` command.
+
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    turnflow::allocator::bound_arenas();
+    turnflow::main_with(turnflow::catalog())
+}

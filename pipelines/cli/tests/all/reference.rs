@@ -1,0 +1,276 @@
+//! `pipelines/reference.md` is made of the doc comments of the configurations, so that it
+//! says what the code says. `TURNFLOW_GOLDEN=write` writes it anew.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::path::{Path, PathBuf};
+
+use turnflow::CATALOG;
+use turnflow_engine::component::InputPort;
+use turnflow_engine::record::PortType;
+
+use crate::support::root;
+
+/// A kind as its table has it.
+struct Kind {
+    name: &'static str,
+    summary: &'static str,
+    inputs: &'static [InputPort],
+    output: Option<PortType>,
+}
+
+/// A field, or a variant of an enum.
+struct Field {
+    name: String,
+    kind: String,
+    required: bool,
+    doc: String,
+}
+
+/// What a type's definition says.
+struct Definition {
+    doc: String,
+    fields: Vec<Field>,
+    is_enum: bool,
+}
+
+/// Every source file of a crate.
+fn sources(directory: &Path) -> Vec<(PathBuf, String)> {
+    let mut found = Vec::new();
+    let mut directories = vec![directory.to_owned()];
+    while let Some(directory) = directories.pop() {
+        for entry in std::fs::read_dir(directory).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_dir() {
+                directories.push(path);
+            } else if path.extension().is_some_and(|extension| extension == "rs") {
+                let text = std::fs::read_to_string(&path).unwrap();
+                found.push((path, text));
+            }
+        }
+    }
+    found.sort();
+    found
+}
+
+/// The definitions of a file's public structs and enums that are read from pipeline files.
+fn definitions(text: &str) -> BTreeMap<String, Definition> {
+    let mut found = BTreeMap::new();
+    let (mut doc, mut derives, mut defaults) = (String::new(), false, false);
+    let mut lines = text.lines();
+    while let Some(line) = lines.next() {
+        let line = line.trim();
+        if let Some(text) = line.strip_prefix("///") {
+            doc.push_str(text.trim());
+            doc.push(' ');
+            continue;
+        }
+        if line.starts_with("#[") {
+            derives |= line.contains("Deserialize");
+            defaults |= line.contains("serde(") && line.contains("default");
+            continue;
+        }
+        let is_enum = line.starts_with("pub enum ");
+        let name = line.strip_prefix("pub struct ").or_else(|| line.strip_prefix("pub enum "));
+        if let Some(name) = name.filter(|line| derives && line.ends_with("{}")) {
+            let name = name.trim_end_matches("{}").trim().to_owned();
+            found.insert(name, Definition { doc: doc.trim().to_owned(), fields: Vec::new(), is_enum });
+        } else if let Some(name) = name.filter(|line| derives && line.ends_with('{')) {
+            let name = name.trim_end_matches('{').trim().to_owned();
+            let body: Vec<&str> = lines.by_ref().take_while(|line| *line != "}").collect();
+            let fields = fields(&body, is_enum, defaults);
+            found.insert(name, Definition { doc: doc.trim().to_owned(), fields, is_enum });
+        }
+        (doc, derives, defaults) = (String::new(), false, false);
+    }
+    found
+}
+
+fn fields(body: &[&str], is_enum: bool, all_default: bool) -> Vec<Field> {
+    let mut fields = Vec::new();
+    let (mut doc, mut required, mut renamed) = (String::new(), !all_default, None);
+    let mut depth = 0_i32;
+    for line in body.iter().map(|line| line.trim()) {
+        // The fields of a variant are told with the variant.
+        if depth > 0 {
+            depth += line.matches('{').count() as i32 - line.matches('}').count() as i32;
+            continue;
+        }
+        if let Some(text) = line.strip_prefix("///") {
+            doc.push_str(text.trim());
+            doc.push(' ');
+        } else if line.starts_with("#[") {
+            required &= !(line.contains("serde(") && line.contains("default"));
+            if let Some((_, rest)) = line.split_once("rename = \"") {
+                renamed = rest.split_once('"').map(|(name, _)| name.to_owned());
+            }
+        } else if !line.is_empty() && !line.starts_with("//") {
+            depth += line.matches('{').count() as i32 - line.matches('}').count() as i32;
+            let line = line.trim_end_matches(['{', ' ', ',']);
+            let (name, kind) = if is_enum {
+                (line, "")
+            } else {
+                line.trim_start_matches("pub ").split_once(": ").unwrap_or((line, ""))
+            };
+            fields.push(Field {
+                name: renamed.take().unwrap_or_else(|| name.to_owned()),
+                kind: kind.to_owned(),
+                required,
+                doc: doc.trim().to_owned(),
+            });
+            (doc, required) = (String::new(), !all_default);
+        }
+    }
+    fields
+}
+
+/// A field's type in words.
+fn words(kind: &str) -> String {
+    let inner = |prefix: &str| kind.strip_prefix(prefix).and_then(|rest| rest.strip_suffix('>'));
+    if let Some(kind) = inner("Option<") {
+        return words(kind);
+    }
+    if let Some(kind) = inner("Vec<") {
+        return format!("list of {}", words(kind));
+    }
+    match kind {
+        "String" => "text".to_owned(),
+        "bool" => "`true` or `false`".to_owned(),
+        "usize" | "u8" | "u16" | "u32" | "u64" | "i32" | "i64" => "whole number".to_owned(),
+        "f32" | "f64" => "number".to_owned(),
+        "FilePath" => "path".to_owned(),
+        "CorpusRef" => "a corpus's name, or `FromTurn`".to_owned(),
+        other => format!("`{other}`"),
+    }
+}
+
+/// The types a field names that are defined by turnflow.
+fn named<'a>(kind: &str, known: &'a BTreeMap<String, Definition>) -> Option<(&'a String, &'a Definition)> {
+    let bare = kind.trim_start_matches("Option<").trim_start_matches("Vec<").trim_end_matches('>');
+    known.get_key_value(bare)
+}
+
+fn section(out: &mut String, kind: &Kind, text: &str, known: &BTreeMap<String, Definition>) {
+    let own = definitions(text);
+    let config = own.get(&format!("{}Config", kind.name));
+    let config = config.unwrap_or_else(|| panic!("there is no `{}Config`", kind.name));
+    let head: Vec<&str> = text.lines().map_while(|line| line.strip_prefix("//!")).collect();
+    let head = head.iter().map(|line| line.strip_prefix(' ').unwrap_or(line)).collect::<Vec<_>>().join("\n");
+    let _ = writeln!(out, "### {}\n", kind.name);
+    let mut summary = kind.summary.to_owned();
+    summary[..1].make_ascii_uppercase();
+    let _ = writeln!(out, "{summary}.\n");
+    if kind.output.is_some() || !kind.inputs.is_empty() {
+        let takes: Vec<String> = kind.inputs.iter().map(|port| format!("`{}`: {port}", port.field)).collect();
+        let gives = kind.output.map_or("nothing".to_owned(), |port| port.to_string());
+        let takes = if takes.is_empty() { "nothing".to_owned() } else { takes.join(", ") };
+        let _ = writeln!(out, "Takes {takes}. Gives {gives}.\n");
+    }
+    let example = head.split("```ron").nth(1).and_then(|rest| rest.split("```").next());
+    let example = example.unwrap_or_else(|| panic!("{} has no example at the head of its file", kind.name));
+    let _ = writeln!(out, "```ron\n{}\n```\n", example.trim());
+    table(out, config, kind.name);
+    let mut told: Vec<&String> = Vec::new();
+    let mut waiting: Vec<&Definition> = vec![config];
+    while let Some(definition) = waiting.pop() {
+        for (name, inner) in definition.fields.iter().filter_map(|field| named(&field.kind, known)) {
+            if !told.contains(&name) {
+                told.push(name);
+                let what = if inner.is_enum { "one of" } else { "fields" };
+                let _ = writeln!(out, "`{name}`, {what}: {}\n", inner.doc);
+                table(out, inner, name);
+                waiting.push(inner);
+            }
+        }
+    }
+}
+
+fn table(out: &mut String, definition: &Definition, owner: &str) {
+    if definition.fields.is_empty() {
+        return;
+    }
+    let head = if definition.is_enum { "| choice | meaning |\n|---|---|" } else { "| field | type | |\n|---|---|---|" };
+    let _ = writeln!(out, "{head}");
+    for Field { name, kind, required, doc } in &definition.fields {
+        assert!(!doc.is_empty(), "`{name}` of {owner} has no doc comment");
+        let doc = doc.replace('|', "\\|");
+        let _ = if definition.is_enum {
+            writeln!(out, "| `{name}` | {doc} |")
+        } else {
+            let must = if *required { " Required." } else { "" };
+            writeln!(out, "| `{name}` | {} | {doc}{must} |", words(kind))
+        };
+    }
+    out.push('\n');
+}
+
+fn generate() -> String {
+    let mut known = BTreeMap::new();
+    let mut files = Vec::new();
+    for directory in ["engine/src", "operators/src", "connectors/src"] {
+        files.extend(sources(&root().join(directory)));
+    }
+    for (_, text) in &files {
+        known.extend(definitions(text));
+    }
+    let plain = |name, summary| Kind { name, summary, inputs: &[], output: None };
+    const ANSWERS: &[InputPort] = &[InputPort::one(PortType::Answers)];
+    let groups: [(&str, Vec<Kind>); 6] = [
+        (
+            "Operators",
+            CATALOG
+                .operators
+                .iter()
+                .map(|k| Kind { name: k.name, summary: k.summary, inputs: k.inputs, output: Some(k.output) })
+                .collect(),
+        ),
+        ("Models", CATALOG.models.iter().map(|k| plain(k.name, k.summary)).collect()),
+        ("Chunkers", CATALOG.chunkers.iter().map(|k| plain(k.name, k.summary)).collect()),
+        ("Sources of corpora", CATALOG.corpus_sources.iter().map(|k| plain(k.name, k.summary)).collect()),
+        (
+            "Sources of turns",
+            CATALOG
+                .turn_sources
+                .iter()
+                .map(|k| Kind { name: k.name, summary: k.summary, inputs: &[], output: Some(PortType::Turns) })
+                .collect(),
+        ),
+        (
+            "Sinks",
+            CATALOG
+                .sinks
+                .iter()
+                .map(|k| Kind { name: k.name, summary: k.summary, inputs: ANSWERS, output: None })
+                .collect(),
+        ),
+    ];
+    let mut out = String::from(
+        "# Reference\n\nEvery kind that a pipeline file may name, from the code's own documentation. \
+         `turnflow docs NAME` prints one.\n\n",
+    );
+    for (title, kinds) in &groups {
+        let _ = writeln!(out, "## {title}\n");
+        for kind in kinds {
+            // The file that has the table's entry has the configuration too.
+            let mark = format!("summary: {:?}", kind.summary);
+            let file = files.iter().find(|(_, text)| text.contains(&mark));
+            let (_, text) = file.unwrap_or_else(|| panic!("no file has {mark}"));
+            section(&mut out, kind, text, &known);
+        }
+    }
+    out.trim_end().to_owned() + "\n"
+}
+
+#[test]
+fn the_reference_says_what_the_code_says() {
+    let path = root().join("pipelines/reference.md");
+    let made = generate();
+    if std::env::var_os("TURNFLOW_GOLDEN").is_some_and(|value| value == "write") {
+        std::fs::write(&path, &made).unwrap();
+    }
+    let kept = std::fs::read_to_string(&path).unwrap_or_default();
+    assert!(kept == made, "pipelines/reference.md is out of date; write it anew with TURNFLOW_GOLDEN=write");
+    for kind in &CATALOG.operators {
+        assert!(made.contains(&format!("\n### {}\n", kind.name)), "{} is missing", kind.name);
+    }
+}

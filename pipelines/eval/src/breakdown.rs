@@ -1,0 +1,92 @@
+//! An evaluation's figures by kind of task: first turns against later ones, by
+//! collection, by MTRAG's annotations.
+
+use std::collections::BTreeMap;
+
+use serde::Serialize;
+
+use super::metrics::{Figures, Scores};
+use super::tasks::Task;
+
+/// The figures of some of the queries.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Group {
+    /// How many queries were scored.
+    pub queries: usize,
+    /// Their means.
+    pub metrics: Figures,
+}
+
+/// What a task counts among: dimension and value.
+///
+/// The dimensions are `turn` (`first`, `later`), `collection`, `answerability`,
+/// `question_type` and `multi_turn`; what the task does not speak of is left out.
+pub fn kinds(task: &Task) -> Vec<(&'static str, &str)> {
+    let mut kinds = vec![("turn", if task.turn <= 1 { "first" } else { "later" })];
+    kinds.extend(task.collection.iter().map(|name| ("collection", name.as_str())));
+    kinds.extend(task.answerability.iter().map(|kind| ("answerability", kind.as_str())));
+    kinds.extend(task.question_types.iter().map(|kind| ("question_type", kind.as_str())));
+    kinds.extend(task.multi_turn.iter().map(|kind| ("multi_turn", kind.as_str())));
+    kinds
+}
+
+/// The figures by kind of task: dimension → value → group, the contract's `"by"`; see
+/// [`kinds`]. A task of two question types is in both groups.
+pub fn by_kind(tasks: &[Task], scores: &Scores) -> BTreeMap<String, BTreeMap<String, Group>> {
+    let mut members: BTreeMap<&str, BTreeMap<&str, Vec<&Figures>>> = BTreeMap::new();
+    for task in tasks {
+        let Some(figures) = scores.per_query.get(&task.id) else {
+            continue;
+        };
+        for (dimension, value) in kinds(task) {
+            members.entry(dimension).or_default().entry(value).or_default().push(figures);
+        }
+    }
+    let group = |(value, rows): (&str, Vec<&Figures>)| {
+        let queries = rows.len();
+        Some((value.to_owned(), Group { queries, metrics: Figures::mean(rows)? }))
+    };
+    let groups = |(dimension, values): (&str, BTreeMap<&str, Vec<&Figures>>)| {
+        (dimension.to_owned(), values.into_iter().filter_map(group).collect())
+    };
+    members.into_iter().map(groups).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::metrics::{Qrels, Run, score};
+
+    fn task(id: &str, turn: u32, collection: &str, question_types: &[&str]) -> Task {
+        Task {
+            id: id.to_owned(),
+            conversation_id: "c".to_owned(),
+            turn,
+            collection: Some(collection.to_owned()),
+            input: Vec::new(),
+            answerability: None,
+            question_types: question_types.iter().map(|kind| (*kind).to_owned()).collect(),
+            multi_turn: Vec::new(),
+            contexts: Vec::new(),
+            target: None,
+        }
+    }
+
+    #[test]
+    fn counts_a_task_in_each_of_its_groups() {
+        let tasks = [task("a", 1, "x", &[]), task("b", 2, "x", &["P", "Q"]), task("unjudged", 1, "y", &[])];
+        let judged = |query: &str| (query.to_owned(), [("d".to_owned(), 1)].into());
+        let qrels = Qrels::from([judged("a"), judged("b")]);
+        let run = Run::from([("b".to_owned(), vec![("d".to_owned(), 1.0)])]);
+        let by = by_kind(&tasks, &score(&qrels, &run));
+
+        let json = serde_json::to_value(&by).expect("json");
+        assert_eq!(json["turn"]["first"]["metrics"]["recall@5"], 0.0);
+        assert_eq!(json["turn"]["later"]["metrics"]["recall@5"], 1.0);
+        assert_eq!(by["collection"].keys().collect::<Vec<_>>(), ["x"]);
+        assert_eq!(json["collection"]["x"]["metrics"]["mrr"], 0.5);
+        assert_eq!(json["collection"]["x"]["queries"], 2);
+        assert_eq!(by["question_type"]["P"], by["question_type"]["Q"]);
+        assert!(!by.contains_key("answerability"));
+    }
+}

@@ -1,0 +1,321 @@
+//! RePASs: entailment, contradiction and obligation coverage, by a model of inference.
+//!
+//! Gokhan et al. 2024, which FusionRAG (section 2.4) is judged by. Every sentence of the answer
+//! is a hypothesis, every sentence of the passages a premise. E and C are, for each sentence of
+//! the answer, the highest probability of entailment and of contradiction over the premises,
+//! and of these the means. O is the share of the passages' obligations that an obligation of the
+//! answer entails with a probability above 0.7, by a model of its own if one is named (the
+//! authors' is larger). RePASs is (E − C + O + 1) / 3. An answer without a word has none.
+//!
+//! Obligations are sentences with deontic words, or what a classifier finds: the same kind of
+//! model, asked whether a sentence entails that it states an obligation. (The paper trained a
+//! classifier of its own.) Where the passages have none O is 0, as in the published code.
+//! Cost: sentences of the answer × (sentences + obligations of the passages) pairs.
+
+use std::sync::Arc;
+
+use futures::future::try_join_all;
+use serde::Deserialize;
+use turnflow_engine::inference::{InferenceError, PairScorer, Urgency};
+use turnflow_operators::citations;
+use turnflow_operators::nli::{Label, softmax};
+use turnflow_operators::sentences::sentence_ranges;
+
+use super::Response;
+
+/// Fields of `repass`.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct RepassConfig {
+    /// The model's classes, in the order of its outputs. Default contradiction, entailment,
+    /// neutral, as the cross-encoders of Sentence-BERT have them.
+    pub labels: Vec<Label>,
+    /// An obligation is covered above this probability of entailment. Default 0.7.
+    pub covered: f32,
+    /// The model that tells which obligations are covered. Default: the same.
+    pub coverage: Option<Coverage>,
+    /// The model that finds obligations, with the same classes. Default: none, words do.
+    pub classifier: Option<String>,
+    /// What a sentence that is an obligation entails, for the classifier.
+    pub obligation: String,
+}
+
+impl Default for RepassConfig {
+    fn default() -> Self {
+        Self {
+            labels: vec![Label::Contradiction, Label::Entailment, Label::Neutral],
+            covered: 0.7,
+            coverage: None,
+            classifier: None,
+            obligation: "This sentence states an obligation.".to_owned(),
+        }
+    }
+}
+
+/// Fields of `coverage`.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Coverage {
+    /// A model of inference.
+    pub model: String,
+    /// Its classes, in the order of its outputs.
+    pub labels: Vec<Label>,
+}
+
+/// Words that make a sentence an obligation.
+const DEONTIC: &[&str] = &[
+    " must ",
+    " shall ",
+    " required to ",
+    " requires ",
+    " require ",
+    " is required ",
+    " are required ",
+    " obliged to ",
+    " obligated to ",
+    " has to ",
+    " have to ",
+    " ought to ",
+    " may not ",
+    " may only ",
+    " not permitted ",
+    " prohibited ",
+    " responsible for ensuring ",
+    " need to ",
+    " needs to ",
+];
+
+/// A response's figures, each 0 to 1.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Repass {
+    /// Mean, over the answer's sentences, of the highest entailment.
+    pub entailment: f64,
+    /// Mean of the highest contradiction.
+    pub contradiction: f64,
+    /// Share of the passages' obligations that the answer covers.
+    pub obligations: f64,
+}
+
+impl Repass {
+    /// All of it in one figure.
+    pub fn composite(&self) -> f64 {
+        (self.entailment - self.contradiction + self.obligations + 1.0) / 3.0
+    }
+}
+
+/// Scores responses.
+pub struct RepassScorer {
+    nli: Arc<dyn PairScorer>,
+    coverage: Arc<dyn PairScorer>,
+    classifier: Option<Arc<dyn PairScorer>>,
+    config: RepassConfig,
+    entailment: usize,
+    contradiction: usize,
+    /// Of the model of coverage.
+    covers: usize,
+}
+
+/// The model has the classes that are named.
+fn fits(model: &Arc<dyn PairScorer>, field: &str, labels: &[Label]) -> Result<(), InferenceError> {
+    let (has, named) = (model.classes(), labels.len());
+    if has == named {
+        return Ok(());
+    }
+    Err(InferenceError::Shape(format!("has {has} classes, and `{field}` names {named}")))
+}
+
+fn place(labels: &[Label], label: Label) -> usize {
+    labels.iter().position(|other| *other == label).unwrap_or_default()
+}
+
+impl RepassScorer {
+    /// With the model of inference and, if there are, what tells the covered obligations and
+    /// what finds them.
+    ///
+    /// # Errors
+    ///
+    /// A model has other classes than `labels` names.
+    pub fn new(
+        config: RepassConfig,
+        nli: Arc<dyn PairScorer>,
+        coverage: Option<Arc<dyn PairScorer>>,
+        classifier: Option<Arc<dyn PairScorer>>,
+    ) -> Result<Self, InferenceError> {
+        for model in [Some(&nli), classifier.as_ref()].into_iter().flatten() {
+            fits(model, "repass.labels", &config.labels)?;
+        }
+        let labels = config.coverage.as_ref().map_or(&config.labels, |coverage| &coverage.labels);
+        let coverage = coverage.unwrap_or_else(|| nli.clone());
+        fits(&coverage, "repass.coverage.labels", labels)?;
+        let covers = place(labels, Label::Entailment);
+        let [entailment, contradiction] =
+            [Label::Entailment, Label::Contradiction].map(|label| place(&config.labels, label));
+        Ok(Self { nli, coverage, classifier, config, entailment, contradiction, covers })
+    }
+
+    /// A response's figures; none of an answer that says nothing.
+    ///
+    /// # Errors
+    ///
+    /// A model fails.
+    pub async fn score(&self, response: &Response) -> Result<Option<Repass>, InferenceError> {
+        let answer = sentences(&citations::without(&response.text));
+        let passages: Vec<String> = response.passages.iter().flat_map(|passage| sentences(passage)).collect();
+        if answer.is_empty() {
+            return Ok(None);
+        }
+        if passages.is_empty() {
+            return Ok(Some(Repass::default()));
+        }
+        let (mut entailed, mut contradicted) = (vec![0.0_f32; answer.len()], vec![0.0_f32; answer.len()]);
+        for classes in self.pairs(&self.nli, &passages, &answer).await? {
+            for (at, classes) in classes.iter().enumerate() {
+                entailed[at] = entailed[at].max(classes[self.entailment]);
+                contradicted[at] = contradicted[at].max(classes[self.contradiction]);
+            }
+        }
+        let mean = |values: &[f32]| values.iter().copied().map(f64::from).sum::<f64>() / values.len() as f64;
+        let obligations = self.covered(&self.obligations(answer).await?, &self.obligations(passages).await?).await?;
+        Ok(Some(Repass { entailment: mean(&entailed), contradiction: mean(&contradicted), obligations }))
+    }
+
+    /// The share of the passages' obligations that the answer's cover.
+    async fn covered(&self, answer: &[String], passages: &[String]) -> Result<f64, InferenceError> {
+        if passages.is_empty() {
+            return Ok(0.0);
+        }
+        let mut covered = vec![false; passages.len()];
+        for classes in self.pairs(&self.coverage, answer, passages).await? {
+            for (at, classes) in classes.iter().enumerate() {
+                covered[at] |= classes[self.covers] > self.config.covered;
+            }
+        }
+        Ok(covered.iter().filter(|covered| **covered).count() as f64 / covered.len() as f64)
+    }
+
+    /// Probabilities: a row a premise, a column a hypothesis.
+    async fn pairs(
+        &self,
+        model: &Arc<dyn PairScorer>,
+        premises: &[String],
+        hypotheses: &[String],
+    ) -> Result<Vec<Vec<Vec<f32>>>, InferenceError> {
+        let asked = premises.iter().map(|premise| model.score(premise.clone(), hypotheses.to_vec(), Urgency::Turn));
+        let logits = try_join_all(asked).await?;
+        Ok(logits.iter().map(|row| row.iter().map(|classes| softmax(classes)).collect()).collect())
+    }
+
+    /// The sentences that state an obligation.
+    async fn obligations(&self, sentences: Vec<String>) -> Result<Vec<String>, InferenceError> {
+        let Some(classifier) = &self.classifier else {
+            return Ok(sentences.into_iter().filter(|sentence| is_deontic(sentence)).collect());
+        };
+        let says = [self.config.obligation.clone()];
+        let found = self.pairs(classifier, &sentences, &says).await?;
+        let states = |classes: &Vec<Vec<f32>>| classes.first().is_some_and(|classes| classes[self.entailment] > 0.5);
+        Ok(sentences.into_iter().zip(&found).filter(|(_, classes)| states(classes)).map(|(text, _)| text).collect())
+    }
+}
+
+fn sentences(text: &str) -> Vec<String> {
+    sentence_ranges(text).into_iter().map(|(start, end)| text[start..end].to_owned()).collect()
+}
+
+/// Whether a sentence has a word or phrase that obliges.
+fn is_deontic(sentence: &str) -> bool {
+    let words = sentence.split(|c: char| !(c.is_alphanumeric() || c == '\'')).filter(|word| !word.is_empty());
+    let padded = format!(" {} ", words.collect::<Vec<_>>().join(" ").to_lowercase());
+    DEONTIC.iter().any(|phrase| padded.contains(phrase))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::generation::Status;
+    use futures::FutureExt;
+    use futures::future::BoxFuture;
+
+    /// Entails what it has, word for word; contradicts what says "never".
+    struct Contains;
+
+    impl PairScorer for Contains {
+        fn classes(&self) -> usize {
+            3
+        }
+        fn score(
+            &self,
+            first: String,
+            seconds: Vec<String>,
+            _: Urgency,
+        ) -> BoxFuture<'static, Result<Vec<Vec<f32>>, InferenceError>> {
+            let logits = move |second: &String| match () {
+                () if second.contains("obligation") => vec![0.0, if first.contains("must") { 30.0 } else { 0.0 }, 0.0],
+                () if first.contains(second.as_str()) => vec![0.0, 30.0, 0.0],
+                () if second.contains("never") => vec![30.0, 0.0, 0.0],
+                () => vec![0.0, 0.0, 30.0],
+            };
+            let scores = seconds.iter().map(logits).collect();
+            async move { Ok(scores) }.boxed()
+        }
+    }
+
+    fn score(text: &str, config: &str) -> Option<Repass> {
+        let passages = ["Firms must keep records. Records are kept for ten years.", "Reports shall be filed."];
+        let response = Response {
+            text: text.to_owned(),
+            status: Status::Answered,
+            passages: passages.map(str::to_owned).to_vec(),
+        };
+        let config: RepassConfig = turnflow_engine::spec::from_str(config).expect("a configuration");
+        let classifier = config.classifier.is_some().then(|| Arc::new(Contains) as _);
+        let scorer = RepassScorer::new(config, Arc::new(Contains), None, classifier).expect("3 classes");
+        scorer.score(&response).now_or_never().expect("ready").expect("scores")
+    }
+
+    #[test]
+    fn the_parts_and_the_whole() {
+        for (text, config, parts, whole) in [
+            ("Firms must keep records. Reports shall be filed.", "(covered: 0.7)", [1.0, 0.0, 1.0], 1.0),
+            ("Firms must keep records [1]. They never do.", "(covered: 0.7)", [0.5, 0.5, 0.5], 0.5),
+            ("Records are kept for ten years.", "(covered: 0.7)", [1.0, 0.0, 0.0], 2.0 / 3.0),
+            // Of the classifier's the second passage is no obligation.
+            ("Firms must keep records.", "(classifier: \"nli\")", [1.0, 0.0, 1.0], 1.0),
+        ] {
+            let got = score(text, config).expect("sentences");
+            for (ours, want) in [got.entailment, got.contradiction, got.obligations].into_iter().zip(parts) {
+                assert!((ours - want).abs() < 1e-6, "{text}: {got:?}");
+            }
+            assert!((got.composite() - whole).abs() < 1e-6, "{text}: {got:?}");
+        }
+        assert_eq!(score(" [1] ", "(covered: 0.7)"), None);
+    }
+
+    #[test]
+    fn coverage_has_classes_of_its_own() {
+        let config = "(coverage: Some((model: \"large\", labels: [Contradiction, Neutral, Entailment])))";
+        // What the others call neutral is entailed by this one's labels.
+        let got = score("Nothing must be kept.", config).expect("a sentence");
+        assert!(got.entailment < 1e-6 && got.obligations == 1.0, "{got:?}");
+    }
+
+    #[test]
+    fn deontic_words_oblige() {
+        for (sentence, want) in [
+            ("A Relevant Person must notify the Regulator.", true),
+            ("It SHALL, where asked, do so.", true),
+            ("They are required to report.", true),
+            ("Mustard is yellow, and a marshal came.", false),
+            ("It may do so.", false),
+            ("It may not do so.", true),
+        ] {
+            assert_eq!(is_deontic(sentence), want, "{sentence}");
+        }
+    }
+
+    #[test]
+    fn labels_must_fit_the_model() {
+        let config = RepassConfig { labels: vec![Label::Entailment, Label::Contradiction], ..Default::default() };
+        let error = RepassScorer::new(config, Arc::new(Contains), None, None).err().expect("3 classes").to_string();
+        assert!(error.contains("has 3 classes, and `repass.labels` names 2"), "{error}");
+    }
+}

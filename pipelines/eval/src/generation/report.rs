@@ -1,0 +1,178 @@
+//! What scored answers come to: means, by kind of task, and what could not be judged.
+
+use std::collections::BTreeMap;
+
+use serde::Serialize;
+use serde_json::{Map, Value as Json, json};
+
+use super::conditioning::{Abstention, Answerability};
+use super::judge::Trouble;
+use super::scorer::{Scored, Values};
+use super::{METRICS, Status};
+use crate::breakdown::kinds;
+use crate::tasks::Task;
+
+/// A mean, and over how many.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Mean {
+    /// The mean.
+    pub value: f64,
+    /// How many tasks have the figure.
+    pub n: usize,
+}
+
+/// Means by figure.
+pub type Means = BTreeMap<&'static str, Mean>;
+
+/// What some tasks come to.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Group {
+    /// How many tasks there are.
+    pub tasks: usize,
+    /// Conditioned means.
+    pub metrics: Means,
+    /// Means of the figures as they are.
+    pub raw: Means,
+}
+
+/// What could not be judged.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct Unjudged {
+    /// Replies that could not be read.
+    pub unread: usize,
+    /// Calls that failed.
+    pub failed: usize,
+    /// The first failure.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
+}
+
+/// What all answers come to.
+#[derive(Clone, Debug)]
+pub struct Report {
+    /// All tasks.
+    pub all: Group,
+    /// Dimension → value → group.
+    pub by: BTreeMap<&'static str, BTreeMap<String, Group>>,
+    /// Of the tasks that say whether they can be answered.
+    pub abstention: Abstention,
+    /// By figure, `idk` being the label.
+    pub unjudged: BTreeMap<&'static str, Unjudged>,
+    /// Figures that are not computed, with what they lack.
+    pub left_out: Vec<(&'static str, &'static str)>,
+    /// Tasks that failed.
+    pub failed: usize,
+    /// Tasks that are in no conditioned mean, by answerability.
+    pub not_counted: BTreeMap<Answerability, usize>,
+}
+
+impl Report {
+    /// Of tasks and what became of each, in the same order.
+    pub fn new(tasks: &[Task], scored: &[Scored], left_out: Vec<(&'static str, &'static str)>) -> Self {
+        let mut abstention = Abstention::default();
+        let mut unjudged: BTreeMap<&'static str, Unjudged> = BTreeMap::new();
+        let mut members: BTreeMap<&'static str, BTreeMap<String, Vec<&Scored>>> = BTreeMap::new();
+        let mut not_counted = BTreeMap::new();
+        for (task, scored) in tasks.iter().zip(scored) {
+            let answerability = Answerability::of(task);
+            match (answerability, scored.idk) {
+                (Some(answerability), _) if scored.status == Status::Failed => abstention.add_failed(answerability),
+                (Some(answerability), Some(idk)) => abstention.add(answerability, idk),
+                _ => {}
+            }
+            for (figure, trouble) in &scored.troubles {
+                let unjudged = unjudged.entry(figure).or_default();
+                match trouble {
+                    Trouble::Unread => unjudged.unread += 1,
+                    Trouble::Failed(_) | Trouble::Prompt(_) => {
+                        unjudged.failed += 1;
+                        unjudged.reason.get_or_insert(trouble.to_string());
+                    }
+                }
+            }
+            for (dimension, value) in kinds(task) {
+                members.entry(dimension).or_default().entry(value.to_owned()).or_default().push(scored);
+            }
+            let never = [Answerability::Underspecified, Answerability::Conversational];
+            if let Some(kind) = answerability.filter(|kind| never.contains(kind)) {
+                *not_counted.entry(kind).or_default() += 1;
+            }
+        }
+        let groups = |(dimension, values): (_, BTreeMap<String, Vec<&Scored>>)| {
+            (dimension, values.into_iter().map(|(value, members)| (value, group(&members))).collect())
+        };
+        Self {
+            all: group(&scored.iter().collect::<Vec<_>>()),
+            by: members.into_iter().map(groups).collect(),
+            abstention,
+            unjudged,
+            left_out,
+            failed: scored.iter().filter(|scored| scored.status == Status::Failed).count(),
+            not_counted,
+        }
+    }
+
+    /// The harmonic mean of the conditioned RB_alg, RB_llm and RL_F, by which SemEval-2026 task 8
+    /// ranks (TechSSN, section 4.2; RAGTUM, table 2); none where one is missing.
+    pub fn harmonic_mean(&self) -> Option<f64> {
+        let parts = ["rb_alg", "rb_llm", "rl_f"].map(|name| self.all.metrics.get(name).map(|mean| mean.value));
+        let [Some(alg), Some(llm), Some(faithful)] = parts else { return None };
+        let parts = [alg, llm, faithful];
+        let is_zero = parts.iter().any(|part| *part <= 0.0);
+        Some(if is_zero { 0.0 } else { 3.0 / parts.iter().map(|part| 1.0 / part).sum::<f64>() })
+    }
+
+    /// The contract's `"generation"`.
+    pub fn json(&self) -> Json {
+        let by = |values: &BTreeMap<String, Group>| -> Json {
+            values.iter().map(|(value, group)| (value.clone(), group_json(group))).collect::<Map<_, _>>().into()
+        };
+        json!({
+            "tasks": self.all.tasks,
+            "failed": self.failed,
+            "metrics": values(&self.all.metrics),
+            "raw": values(&self.all.raw),
+            "n": { "metrics": counts(&self.all.metrics), "raw": counts(&self.all.raw) },
+            "harmonic_mean": self.harmonic_mean(),
+            "abstention": self.abstention,
+            "by": self.by.iter().map(|(dimension, values)| ((*dimension).to_owned(), by(values))).collect::<Map<_, _>>(),
+            "unjudged": self.unjudged,
+            "left_out": self.left_out.iter().copied().collect::<BTreeMap<_, _>>(),
+            "not_counted": self.not_counted,
+        })
+    }
+}
+
+/// What became of one task, as reports have it.
+pub fn task_json(scored: &Scored) -> Json {
+    json!({ "status": scored.status, "idk": scored.idk, "metrics": scored.metrics, "raw": scored.raw })
+}
+
+fn group(members: &[&Scored]) -> Group {
+    let means = |of: fn(&Scored) -> &Values| -> Means {
+        let mean = |name: &'static str| {
+            let values: Vec<f64> = members.iter().filter_map(|scored| of(scored).get(name).copied()).collect();
+            let n = values.len();
+            (n > 0).then(|| (name, Mean { value: values.iter().sum::<f64>() / n as f64, n }))
+        };
+        METRICS.iter().filter_map(|metric| mean(metric.name)).collect()
+    };
+    Group { tasks: members.len(), metrics: means(|scored| &scored.metrics), raw: means(|scored| &scored.raw) }
+}
+
+fn group_json(group: &Group) -> Json {
+    json!({ "tasks": group.tasks, "metrics": values(&group.metrics), "raw": values(&group.raw) })
+}
+
+/// By name, in the order of [`METRICS`].
+fn values(means: &Means) -> Map<String, Json> {
+    listed(means).map(|(name, mean)| (name.to_owned(), mean.value.into())).collect()
+}
+
+fn counts(means: &Means) -> Map<String, Json> {
+    listed(means).map(|(name, mean)| (name.to_owned(), mean.n.into())).collect()
+}
+
+fn listed(means: &Means) -> impl Iterator<Item = (&'static str, &Mean)> {
+    METRICS.iter().filter_map(|metric| Some((metric.name, means.get(metric.name)?)))
+}

@@ -1,0 +1,99 @@
+//! ROUGE-L: the longest common subsequence of response and reference (Lin 2004).
+//!
+//! Equal to Google's `rouge_score` with its default tokenizer: lower case, everything but
+//! `a`–`z` and `0`–`9` separates words, and with `stemmer` words of more than three letters are
+//! stemmed. MTRAG (Katsis et al. 2025, section 6.3) takes the F-measure without stemmer.
+
+use super::porter;
+
+/// Shares between 0 and 1.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Rouge {
+    /// Of the response's words.
+    pub precision: f64,
+    /// Of the reference's words.
+    pub recall: f64,
+    /// The harmonic mean of both.
+    pub f_measure: f64,
+}
+
+/// ROUGE-L of a response against a reference; all 0 where either has no word.
+pub fn rouge_l(response: &str, reference: &str, stemmer: bool) -> Rouge {
+    let (response, reference) = (tokens(response, stemmer), tokens(reference, stemmer));
+    if response.is_empty() || reference.is_empty() {
+        return Rouge::default();
+    }
+    let common = longest_common(&reference, &response) as f64;
+    let (precision, recall) = (common / response.len() as f64, common / reference.len() as f64);
+    let sum = precision + recall;
+    let f_measure = if sum > 0.0 { 2.0 * precision * recall / sum } else { 0.0 };
+    Rouge { precision, recall, f_measure }
+}
+
+fn tokens(text: &str, stemmer: bool) -> Vec<String> {
+    let text = text.to_lowercase();
+    let words = text.split(|c: char| !c.is_ascii_lowercase() && !c.is_ascii_digit()).filter(|word| !word.is_empty());
+    let token = |word: &str| if stemmer && word.len() > 3 { porter::stem(word) } else { word.to_owned() };
+    words.map(token).collect()
+}
+
+/// The length of the longest subsequence of both.
+fn longest_common(a: &[String], b: &[String]) -> usize {
+    let mut row = vec![0; b.len() + 1];
+    for one in a {
+        let mut diagonal = 0;
+        for (at, other) in b.iter().enumerate() {
+            let above = row[at + 1];
+            row[at + 1] = if one == other { diagonal + 1 } else { above.max(row[at]) };
+            diagonal = above;
+        }
+    }
+    row[b.len()]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde::Deserialize;
+
+    #[derive(Deserialize)]
+    struct Golden {
+        rouge: Vec<Case>,
+        stems: Vec<(String, String)>,
+    }
+
+    #[derive(Deserialize)]
+    struct Case {
+        response: String,
+        reference: String,
+        stemmer: bool,
+        /// Precision, recall, F-measure.
+        expected: [f64; 3],
+    }
+
+    fn golden() -> Golden {
+        let text = include_str!("../../tests/data/generation/rouge.json");
+        serde_json::from_str(text).expect("rouge.json")
+    }
+
+    #[test]
+    fn equals_rouge_score() {
+        let cases = golden().rouge;
+        assert!(cases.len() >= 40, "{}", cases.len());
+        for Case { response, reference, stemmer, expected } in cases {
+            let Rouge { precision, recall, f_measure } = rouge_l(&response, &reference, stemmer);
+            for (ours, theirs) in [precision, recall, f_measure].into_iter().zip(expected) {
+                assert!((ours - theirs).abs() < 1e-6, "{response:?} {reference:?} {stemmer}: {ours}, not {theirs}");
+            }
+        }
+    }
+
+    #[test]
+    fn stems_equal_nltks() {
+        let stems = golden().stems;
+        assert!(stems.len() > 300, "{}", stems.len());
+        for (word, stem) in stems {
+            assert_eq!(porter::stem(&word), stem, "{word}");
+        }
+    }
+}

@@ -1,0 +1,264 @@
+//! What scores one answer with all that a file of metrics declares.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use turnflow_engine::component::{Model, Models};
+use turnflow_engine::inference::{InferenceError, PairScorer};
+use turnflow_engine::language::Generator;
+use turnflow_engine::memo::Memo;
+use turnflow_operators::citations::without;
+
+use super::bert_score::{Against, BertScore, EncoderError};
+use super::conditioning::{Answerability, Counts, Idk, counts, counts_failed};
+use super::config::{BertConfig, MetricsConfig};
+use super::faithfulness::faithfulness;
+use super::idk::IdkDetector;
+use super::judge::{Trouble, median, rate};
+use super::reference_based::rb_alg;
+use super::repass::RepassScorer;
+use super::rouge::rouge_l;
+use super::{METRICS, Response, Status};
+use crate::tasks::Task;
+
+/// Figures by name.
+pub type Values = BTreeMap<&'static str, f64>;
+
+/// What became of one task.
+#[derive(Clone, Debug)]
+pub struct Scored {
+    /// Its status.
+    pub status: Status,
+    /// Whether it says that it does not know; `None` if nobody could tell, or it failed.
+    pub idk: Option<Idk>,
+    /// The figures as they are.
+    pub raw: Values,
+    /// The figures that count, conditioned.
+    pub metrics: Values,
+    /// What could not be judged: by figure (`idk` for the label), once a call.
+    pub troubles: Vec<(&'static str, Trouble)>,
+}
+
+/// Why a model of the file cannot be used.
+#[derive(Debug, thiserror::Error)]
+#[error("model `{model}`: {source}")]
+pub struct ScorerError {
+    /// Its name.
+    pub model: String,
+    /// Why not.
+    pub source: ScorerFault,
+}
+
+/// What is wrong with a model.
+#[derive(Debug, thiserror::Error)]
+pub enum ScorerFault {
+    /// It is no encoder for BERTScore.
+    #[error(transparent)]
+    Encoder(#[from] EncoderError),
+    /// It has other classes than are named.
+    #[error(transparent)]
+    Classes(#[from] InferenceError),
+    /// It lacks what is asked of it, though its kind has it.
+    #[error("it cannot do what is asked of it")]
+    Ability,
+}
+
+/// Scores answers.
+pub struct Scorer {
+    passages: usize,
+    stemmer: bool,
+    bert: Option<BertScore>,
+    bert_config: BertConfig,
+    judges: Vec<Arc<dyn Generator>>,
+    repass: Option<RepassScorer>,
+    idk: IdkDetector,
+}
+
+impl Scorer {
+    /// Of a configuration, its models, and what remembers BERTScore's figures.
+    ///
+    /// # Errors
+    ///
+    /// A model is not what it is used as.
+    pub async fn new(config: &MetricsConfig, models: &Models, memo: &Arc<Memo>) -> Result<Self, ScorerError> {
+        fn part<T: ?Sized>(
+            models: &Models,
+            name: &str,
+            part: impl Fn(&Model) -> Option<Arc<T>>,
+        ) -> Result<Arc<T>, ScorerError> {
+            let found = models.get(name).and_then(|model| part(model));
+            found.ok_or_else(|| ScorerError { model: name.to_owned(), source: ScorerFault::Ability })
+        }
+        let generator = |name: &String| part(models, name, |model| model.generator.clone());
+        let pairs = |name: &String| part::<dyn PairScorer>(models, name, |model| model.pairs.clone());
+        let bert = match &config.encoder {
+            None => None,
+            Some(name) => {
+                let encoder = part(models, name, |model| model.token_embedder.clone())?;
+                let fingerprint = models.get(name).map_or("", |model| &model.fingerprint);
+                let bert = BertScore::new(encoder, fingerprint, memo).await;
+                Some(bert.map_err(|error| ScorerError { model: name.clone(), source: error.into() })?)
+            }
+        };
+        let repass = match &config.nli {
+            None => None,
+            Some(name) => {
+                let classifier = config.repass.classifier.as_ref().map(pairs).transpose()?;
+                let coverage = config.repass.coverage.as_ref().map(|coverage| pairs(&coverage.model)).transpose()?;
+                let repass = RepassScorer::new(config.repass.clone(), pairs(name)?, coverage, classifier);
+                Some(repass.map_err(|error| ScorerError { model: name.clone(), source: error.into() })?)
+            }
+        };
+        let idk_judge = config.idk.judge.as_ref().map(generator).transpose()?;
+        Ok(Self {
+            passages: config.passages.0,
+            stemmer: config.rouge.stemmer,
+            bert,
+            bert_config: config.bert.clone(),
+            judges: config.judge.0.iter().map(generator).collect::<Result<_, _>>()?,
+            repass,
+            idk: IdkDetector::new(config.idk.phrases.clone(), idk_judge),
+        })
+    }
+
+    /// The figures that are not computed, each with what it lacks.
+    pub fn left_out(&self, tasks: &[Task]) -> Vec<(&'static str, &'static str)> {
+        let has_target = tasks.iter().any(|task| task.target.is_some());
+        let needs_target =
+            |name: &str| matches!(name, "bert_recall" | "rb_alg" | "rb_llm") || name.starts_with("rouge");
+        let why = |name: &'static str| match name {
+            _ if needs_target(name) && !has_target => Some("no task has a `target`"),
+            "bert_recall" | "bert_k_precision" | "rb_alg" if self.bert.is_none() => Some("no `encoder` is declared"),
+            "rb_llm" | "rl_f" if self.judges.is_empty() => Some("no `judge` is declared"),
+            _ if name.starts_with("repass") && self.repass.is_none() => Some("no `nli` is declared"),
+            _ => None,
+        };
+        METRICS.iter().filter_map(|metric| Some((metric.name, why(metric.name)?))).collect()
+    }
+
+    /// Scores one task's response.
+    pub async fn score(&self, task: &Task, response: &Response, left_out: &[(&'static str, &'static str)]) -> Scored {
+        let answerability = Answerability::of(task);
+        let mut troubles = Vec::new();
+        let question = task.input.last().map_or("", |last| &*last.text);
+        if response.status == Status::Failed {
+            let mut scored =
+                Scored { status: response.status, idk: None, raw: Values::new(), metrics: Values::new(), troubles };
+            scored.condition(counts_failed(answerability), left_out);
+            return scored;
+        }
+        // Citations are no words: neither references nor what judges were shown had any.
+        let mut response = Response { text: without(&response.text), ..response.clone() };
+        response.passages.truncate(self.passages);
+        let idk = match self.idk.label(question, &response).await {
+            Ok(idk) => Some(idk),
+            Err(trouble) => {
+                troubles.push(("idk", trouble));
+                None
+            }
+        };
+        let counts = counts(answerability, idk);
+        let raw = self.raw(task, question, &response, &mut troubles).await;
+        let mut scored = Scored { status: response.status, idk, raw, metrics: Values::new(), troubles };
+        scored.condition(counts, left_out);
+        scored
+    }
+
+    /// The figures as they are.
+    async fn raw(
+        &self,
+        task: &Task,
+        question: &str,
+        response: &Response,
+        troubles: &mut Vec<(&'static str, Trouble)>,
+    ) -> Values {
+        let mut raw = Values::new();
+        let target = task.target.as_deref();
+        if let Some(target) = target {
+            let rouge = rouge_l(&response.text, target, self.stemmer);
+            raw.extend([
+                ("rouge_l", rouge.f_measure),
+                ("rouge_l_precision", rouge.precision),
+                ("rouge_l_recall", rouge.recall),
+            ]);
+        }
+        if let Some(bert) = &self.bert {
+            match self.bert_figures(bert, target, response).await {
+                Ok(figures) => raw.extend(figures),
+                Err(error) => troubles.push(("bert_k_precision", error.into())),
+            }
+        }
+        let parts = ["bert_recall", "bert_k_precision", "rouge_l"].map(|name| raw.get(name).copied());
+        if let [Some(recall), Some(precision), Some(rouge)] = parts {
+            raw.insert("rb_alg", rb_alg(recall, precision, rouge, self.bert_config.baseline.is_some()));
+        }
+        if let Some(target) = target {
+            let mut ratings = Vec::new();
+            for judge in &self.judges {
+                match rate(judge, task, target, response).await {
+                    Ok(rating) => ratings.push(rating),
+                    Err(trouble) => troubles.push(("rb_llm", trouble)),
+                }
+            }
+            raw.extend(median(ratings).map(|rating| ("rb_llm", rating)));
+        }
+        if let Some(judge) = self.judges.first().filter(|_| !response.text.trim().is_empty()) {
+            match faithfulness(judge, question, response).await {
+                Ok(share) => drop(raw.insert("rl_f", share)),
+                Err(trouble) => troubles.push(("rl_f", trouble)),
+            }
+        }
+        if let Some(repass) = &self.repass {
+            match repass.score(response).await {
+                Ok(Some(figures)) => raw.extend([
+                    ("repass", figures.composite()),
+                    ("repass_entailment", figures.entailment),
+                    ("repass_contradiction", figures.contradiction),
+                    ("repass_obligations", figures.obligations),
+                ]),
+                Ok(None) => {}
+                Err(error) => troubles.push(("repass", error.into())),
+            }
+        }
+        raw
+    }
+
+    async fn bert_figures(
+        &self,
+        bert: &BertScore,
+        target: Option<&str>,
+        response: &Response,
+    ) -> Result<Values, InferenceError> {
+        let passages = match self.bert_config.passages {
+            Against::Best => response.passages.clone(),
+            Against::Joined => vec![response.passages.join("\n")],
+        };
+        let others: Vec<String> = target.map(str::to_owned).into_iter().chain(passages).collect();
+        let alike = bert.compare(&response.text, &others).await?;
+        let (target, passages) = alike.split_at(usize::from(target.is_some()));
+        let (base_precision, base_recall) = self.bert_config.baseline.unwrap_or((0.0, 0.0));
+        let scale = |value: f64, base: f64| (value - base) / (1.0 - base);
+        let mut figures = Values::new();
+        if let Some(target) = target.first() {
+            figures.insert("bert_recall", scale(target.recall, base_recall));
+        }
+        // An answer that stands on no passage has nothing to be precise about.
+        let best = passages.iter().map(|alike| alike.precision).fold(0.0, f64::max);
+        figures.insert("bert_k_precision", scale(best, base_precision));
+        Ok(figures)
+    }
+}
+
+impl Scored {
+    fn condition(&mut self, counts: Counts, left_out: &[(&'static str, &'static str)]) {
+        for metric in METRICS.iter().filter(|metric| metric.conditioned) {
+            let value = match counts {
+                _ if left_out.iter().any(|(name, _)| *name == metric.name) => None,
+                Counts::AsItIs => self.raw.get(metric.name).copied(),
+                Counts::Fixed(value) => Some(value),
+                Counts::Not => None,
+            };
+            self.metrics.extend(value.map(|value| (metric.name, value)));
+        }
+    }
+}

@@ -1,0 +1,18 @@
+//! How pipelines are judged: tasks and judgements, metrics and what they are worth, tuning,
+//! calibration, replays and their differences, tests in pipeline files, and verification.
+
+pub mod breakdown;
+pub mod calibration;
+pub mod generation;
+pub mod memory;
+pub mod metrics;
+pub mod random;
+pub mod replay;
+pub mod report;
+pub mod significance;
+pub mod tags;
+pub mod tasks;
+pub mod testing;
+pub mod trec;
+pub mod tuning;
+pub mod verify;

@@ -1,0 +1,327 @@
+//! Retrieval metrics that equal trec_eval's.
+//!
+//! Definitions and tie-breaking follow trec_eval 9.0.8, the version that
+//! pytrec_eval wraps, so that figures can be set beside published ones:
+//!
+//! - results are sorted again by score, highest first; scores are compared as
+//!   32-bit floats, and equal ones are ordered by document id, highest first;
+//! - a document is relevant if it was judged 1 or more; a negative judgement
+//!   counts as unjudged;
+//! - a cut-off deeper than the list is filled with irrelevant documents;
+//! - nDCG's gain is the judgement itself, its discount log2(rank + 1).
+//!
+//! One difference, on purpose: the mean here is over *every* query that has a
+//! relevant document, and a query without results scores 0. pytrec_eval leaves
+//! out the queries a run does not mention, which flatters a run that fails on
+//! some. Queries without a relevant document are in no mean: most metrics are
+//! undefined for them.
+//!
+//! The unit tests compare with pytrec_eval's own figures
+//! (`tests/data/metrics/golden.json`, written by `make_golden.py` beside it).
+
+use std::cmp::Ordering;
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde::{Serialize, Serializer};
+
+/// Judgements: query id → document id → grade (1 or more is relevant).
+pub type Qrels = BTreeMap<String, BTreeMap<String, i64>>;
+
+/// Results: query id → (document id, score), in any order.
+pub type Run = BTreeMap<String, Vec<(String, f64)>>;
+
+/// The ranks at which the cut-off metrics are taken.
+pub const CUTOFFS: [usize; 4] = [1, 3, 5, 10];
+
+/// Every metric's name, in the order in which they are reported.
+///
+/// `recall`, `ndcg`, `map`, `precision` and `hit` are trec_eval's `recall`,
+/// `ndcg_cut`, `map_cut`, `P` and `success`; `mrr` is its `recip_rank` over the
+/// whole list, and `mrr@10` counts a first hit below rank 10 as none.
+pub const METRICS: [&str; 22] = [
+    "recall@1",
+    "recall@3",
+    "recall@5",
+    "recall@10",
+    "ndcg@1",
+    "ndcg@3",
+    "ndcg@5",
+    "ndcg@10",
+    "map@1",
+    "map@3",
+    "map@5",
+    "map@10",
+    "precision@1",
+    "precision@3",
+    "precision@5",
+    "precision@10",
+    "hit@1",
+    "hit@3",
+    "hit@5",
+    "hit@10",
+    "mrr",
+    "mrr@10",
+];
+
+/// One value (from 0 to 1) for each of [`METRICS`].
+///
+/// Serialises as a map from name to value, in that order.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Figures([f64; METRICS.len()]);
+
+impl Figures {
+    const ZERO: Figures = Figures([0.0; METRICS.len()]);
+
+    /// The value of the metric called `name`, or `None` if there is no such metric.
+    pub fn get(&self, name: &str) -> Option<f64> {
+        let at = METRICS.iter().position(|metric| *metric == name)?;
+        Some(self.0[at])
+    }
+
+    /// Names and values in the order of [`METRICS`].
+    pub fn iter(&self) -> impl Iterator<Item = (&'static str, f64)> + '_ {
+        METRICS.iter().copied().zip(self.0.iter().copied())
+    }
+
+    /// The arithmetic mean, metric by metric; `None` of nothing.
+    pub fn mean<'a>(rows: impl IntoIterator<Item = &'a Figures>) -> Option<Figures> {
+        let (mut sum, mut n) = (Figures::ZERO, 0_usize);
+        for row in rows {
+            sum.0.iter_mut().zip(row.0).for_each(|(s, v)| *s += v);
+            n += 1;
+        }
+        (n > 0).then(|| Figures(sum.0.map(|s| s / n as f64)))
+    }
+}
+
+impl Serialize for Figures {
+    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        to.collect_map(self.iter())
+    }
+}
+
+/// What a run is worth against a set of judgements.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Scores {
+    /// The figures of each query that has a relevant document; all 0 where the run is silent.
+    pub per_query: BTreeMap<String, Figures>,
+    /// Their mean; all 0 if no query has a relevant document.
+    pub mean: Figures,
+}
+
+/// Scores a run.
+///
+/// Queries of the run that the judgements do not know are ignored; see the
+/// module's introduction for those that the run does not know.
+pub fn score(qrels: &Qrels, run: &Run) -> Scores {
+    let per_query: BTreeMap<String, Figures> = qrels
+        .iter()
+        .filter(|(_, judged)| judged.values().any(|grade| *grade > 0))
+        .map(|(query, judged)| {
+            let results = run.get(query).map_or(&[][..], Vec::as_slice);
+            (query.clone(), score_query(judged, results))
+        })
+        .collect();
+    let mean = Figures::mean(per_query.values()).unwrap_or(Figures::ZERO);
+    Scores { per_query, mean }
+}
+
+/// Scores one query's results against its judgements.
+///
+/// A document listed twice counts once, at its better rank. Everything is 0
+/// where no judged document is relevant, as trec_eval has it.
+pub fn score_query(judged: &BTreeMap<String, i64>, results: &[(String, f64)]) -> Figures {
+    let grades: Vec<i64> =
+        ranked(results).into_iter().map(|(document, _)| judged.get(document).copied().unwrap_or(0).max(0)).collect();
+    let mut ideal: Vec<i64> = judged.values().copied().filter(|grade| *grade > 0).collect();
+    ideal.sort_unstable_by(|a, b| b.cmp(a));
+    let relevant = ideal.len() as f64;
+
+    let mut out = Figures::ZERO;
+    if ideal.is_empty() {
+        return out;
+    }
+    for (i, k) in CUTOFFS.into_iter().enumerate() {
+        let top = &grades[..k.min(grades.len())];
+        let hits = top.iter().filter(|grade| **grade > 0).count() as f64;
+        let row = [
+            hits / relevant,
+            gain(top) / gain(&ideal[..k.min(ideal.len())]),
+            precision_sum(top) / relevant,
+            hits / k as f64,
+            if hits > 0.0 { 1.0 } else { 0.0 },
+        ];
+        for (family, value) in row.into_iter().enumerate() {
+            out.0[family * CUTOFFS.len() + i] = value;
+        }
+    }
+    if let Some(first) = grades.iter().position(|grade| *grade > 0) {
+        let reciprocal = 1.0 / (first + 1) as f64;
+        out.0[METRICS.len() - 2] = reciprocal;
+        out.0[METRICS.len() - 1] = if first < 10 { reciprocal } else { 0.0 };
+    }
+    out
+}
+
+/// Results in trec_eval's order, each document once.
+///
+/// A score that is not a number sorts last.
+pub fn ranked(results: &[(String, f64)]) -> Vec<(&str, f64)> {
+    let mut list: Vec<(&str, f64)> = results.iter().map(|(d, s)| (d.as_str(), *s)).collect();
+    list.sort_by(|a, b| by_score(b.1, a.1).then_with(|| b.0.cmp(a.0)));
+    let mut seen = BTreeSet::new();
+    list.retain(|(document, _)| seen.insert(*document));
+    list
+}
+
+/// Compares two scores as trec_eval does: rounded to 32 bits, both zeros equal.
+fn by_score(a: f64, b: f64) -> Ordering {
+    let key = |score: f64| {
+        if score.is_nan() { f32::NEG_INFINITY } else { score as f32 + 0.0 }
+    };
+    key(a).total_cmp(&key(b))
+}
+
+/// Discounted cumulative gain of a list of grades.
+fn gain(grades: &[i64]) -> f64 {
+    let discounted = |(i, grade): (usize, &i64)| *grade as f64 / ((i + 2) as f64).log2();
+    grades.iter().enumerate().map(discounted).sum()
+}
+
+/// The sum, over the relevant documents, of the precision at their rank.
+fn precision_sum(grades: &[i64]) -> f64 {
+    let ranks = grades.iter().zip(1_u32..).filter(|(grade, _)| **grade > 0);
+    ranks.zip(1_u32..).map(|((_, rank), so_far)| f64::from(so_far) / f64::from(rank)).sum()
+}
+
+/// What the ids in a set of judgements name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Level {
+    /// Passages: score the run as it is.
+    Passage,
+    /// Documents: score what [`to_documents`] makes of the run.
+    Document,
+}
+
+/// Decides for a whole set of judgements whether its ids name passages or documents.
+///
+/// Passages win unless more of the judged ids are documents' ids: where
+/// documents are not split, the two are the same. `None` if no id is known at
+/// all; the judgements are then of another corpus, which is worth an error.
+pub fn level(qrels: &Qrels, is_passage: impl Fn(&str) -> bool, is_document: impl Fn(&str) -> bool) -> Option<Level> {
+    let ids: BTreeSet<&str> = qrels.values().flat_map(BTreeMap::keys).map(String::as_str).collect();
+    let passages = ids.iter().filter(|id| is_passage(id)).count();
+    let documents = ids.iter().filter(|id| is_document(id)).count();
+    match (passages, documents) {
+        (0, 0) => None,
+        (p, d) if d > p => Some(Level::Document),
+        _ => Some(Level::Passage),
+    }
+}
+
+/// Turns a run over passages into one over documents.
+///
+/// A document scores as its best passage. `document_of` names a passage's
+/// document; a passage for which it says `None` stands for itself. Each list
+/// comes out in trec_eval's order.
+pub fn to_documents<'a>(run: &Run, document_of: impl Fn(&str) -> Option<&'a str>) -> Run {
+    let documents = |results: &Vec<(String, f64)>| -> Vec<(String, f64)> {
+        let renamed: Vec<(String, f64)> =
+            results.iter().map(|(passage, s)| (document_of(passage).unwrap_or(passage).to_owned(), *s)).collect();
+        // Best first and each once, so what is kept is the best passage.
+        ranked(&renamed).into_iter().map(|(d, s)| (d.to_owned(), s)).collect()
+    };
+    run.iter().map(|(query, results)| (query.clone(), documents(results))).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde::Deserialize;
+
+    type Table = BTreeMap<String, BTreeMap<String, f64>>;
+
+    #[derive(Deserialize)]
+    struct Case {
+        name: String,
+        qrels: Qrels,
+        run: Table,
+        per_query: Table,
+        mean: Option<BTreeMap<String, f64>>,
+    }
+
+    fn run_of(table: &Table) -> Run {
+        let list = |row: &BTreeMap<String, f64>| row.iter().map(|(d, s)| (d.clone(), *s)).collect();
+        table.iter().map(|(query, row)| (query.clone(), list(row))).collect()
+    }
+
+    fn agree(what: &str, ours: &Figures, theirs: &BTreeMap<String, f64>) {
+        assert_eq!(theirs.len(), METRICS.len(), "{what}");
+        for (metric, value) in ours.iter() {
+            let expected = theirs[metric];
+            assert!((value - expected).abs() < 1e-6, "{what} {metric}: {value}, not {expected}");
+        }
+    }
+
+    #[test]
+    fn equals_pytrec_eval() {
+        let text = include_str!("../tests/data/metrics/golden.json");
+        let cases: Vec<Case> = serde_json::from_str(text).expect("golden.json");
+        let (mut queries, mut means) = (0, 0);
+        for case in &cases {
+            let run = run_of(&case.run);
+            for (query, theirs) in &case.per_query {
+                let ours = score_query(&case.qrels[query], &run[query]);
+                agree(&format!("{} {query}", case.name), &ours, theirs);
+                queries += 1;
+            }
+            if let Some(theirs) = &case.mean {
+                agree(&case.name, &score(&case.qrels, &run).mean, theirs);
+                means += 1;
+            }
+        }
+        assert!(queries >= 60 && means >= 10, "{queries} queries and {means} means compared");
+    }
+
+    #[test]
+    fn the_mean_counts_silent_queries_and_no_unanswerable_ones() {
+        let qrels: Qrels = serde_json::from_str(r#"{"q":{"a":1},"gone":{"a":1},"none":{"a":0}}"#).expect("qrels");
+        let run = Run::from([("q".into(), vec![("a".into(), 1.0)])]);
+        let scores = score(&qrels, &run);
+        assert_eq!(scores.per_query.keys().collect::<Vec<_>>(), ["gone", "q"]);
+        assert_eq!(scores.mean.get("recall@5"), Some(0.5));
+        assert_eq!(score(&Qrels::new(), &run).mean, Figures::ZERO);
+        assert_eq!(scores.mean.get("recall@7"), None);
+    }
+
+    #[test]
+    fn a_document_counts_by_its_best_passage() {
+        let list = [("a#1", 0.1), ("b#1", 0.5), ("a#2", 0.9), ("c", 0.2), ("d", f64::NAN)];
+        let run = Run::from([("q".into(), list.map(|(d, s)| (d.to_owned(), s)).to_vec())]);
+        let documents = to_documents(&run, |passage| match passage {
+            "a#1" | "a#2" => Some("a"),
+            "b#1" => Some("b"),
+            _ => None,
+        });
+        let names: Vec<&str> = documents["q"].iter().map(|(d, _)| d.as_str()).collect();
+        assert_eq!(names, ["a", "b", "c", "d"]);
+        assert_eq!(documents["q"][0].1, 0.9);
+    }
+
+    #[test]
+    fn the_level_is_decided_once_for_all_judgements() {
+        let of = |ids: &[&str]| -> Qrels {
+            let judged = ids.iter().map(|id| ((*id).to_owned(), 1)).collect();
+            Qrels::from([("q".to_owned(), judged)])
+        };
+        let decide = |ids: &[&str]| {
+            level(&of(ids), |id| ["a#0", "a#1", "whole"].contains(&id), |id| ["a", "whole"].contains(&id))
+        };
+        assert_eq!(decide(&["a#0", "elsewhere"]), Some(Level::Passage));
+        assert_eq!(decide(&["a", "elsewhere"]), Some(Level::Document));
+        assert_eq!(decide(&["whole"]), Some(Level::Passage));
+        assert_eq!(decide(&["a", "whole"]), Some(Level::Document));
+        assert_eq!(decide(&["elsewhere"]), None);
+    }
+}

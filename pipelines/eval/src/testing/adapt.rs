@@ -1,0 +1,183 @@
+//! A pipeline as a test wants it: with its documents, its replies and its settings.
+
+use std::fs;
+use std::io;
+use std::path::{Component, Path, PathBuf};
+
+use serde_json::json;
+use turnflow_engine::component::Catalog;
+use turnflow_engine::plan::{Plan, Planned, plan};
+use turnflow_engine::spec::{Diagnostic, Entry, Kind, Loaded, Name, Sources, Tree};
+
+use super::config::Doc;
+use super::find::{Test, span};
+use super::replies::with_replies;
+use crate::replay::ends;
+
+/// What came of it.
+pub struct Adapted {
+    /// The plan, without sinks, if there were no mistakes, and the node whose values count.
+    pub plan: Option<(Plan, std::sync::Arc<str>)>,
+    /// Every mistake.
+    pub diagnostics: Vec<Diagnostic>,
+}
+
+/// Makes the plan of a test; its documents are written into `directory`.
+pub fn adapt(
+    pipeline: &Tree,
+    sources: &Sources,
+    test: &Test,
+    directory: &Path,
+    catalog: &Catalog,
+) -> io::Result<Adapted> {
+    let mut tree = pipeline.clone();
+    let mut diagnostics = Vec::new();
+    let name = &test.config.name;
+    for entry in test.tree.get("set").and_then(Tree::entries).unwrap_or_default() {
+        if let Err(choices) = put(&mut tree, &entry.key.text, entry.value.clone()) {
+            let message = format!("Test {name:?}: `{}` leads nowhere in the pipeline", entry.key.text);
+            let diagnostic = Diagnostic::new("unknown-path", entry.key.span, message);
+            diagnostics.push(diagnostic.choices(choices.0.as_str(), choices.1.iter().map(String::as_str)));
+        }
+    }
+    for entry in test.tree.get("models").and_then(Tree::entries).unwrap_or_default() {
+        replace(&mut tree, "models", entry, entry.value.clone(), name, &mut diagnostics);
+    }
+    for entry in test.tree.get("corpora").and_then(Tree::entries).unwrap_or_default() {
+        let Some(docs) = test.config.corpora.get(&entry.key.text) else { continue };
+        let Some(corpus) = tree.get("corpora").and_then(|corpora| corpora.get(&entry.key.text)) else {
+            replace(&mut tree, "corpora", entry, entry.value.clone(), name, &mut diagnostics);
+            continue;
+        };
+        let mut corpus = corpus.clone();
+        let at = directory.join(format!("corpus-{}", diagnostics.len() + fs::read_dir(directory)?.count()));
+        let source = corpus.entries_mut().and_then(|fields| fields.iter_mut().find(|field| field.key.text == "source"));
+        let Some(source) = source else { continue };
+        let is_directory = source.value.name().is_some_and(|kind| kind.text == "Directory");
+        let path = if is_directory { files(&at, docs)? } else { rows(&at, docs)? };
+        let path = Tree {
+            span: entry.value.span,
+            kind: Kind::Scalar(ron::Value::String(path.to_string_lossy().into_owned())),
+        };
+        if is_directory {
+            // What it says of patterns and sizes goes on to hold.
+            let _ = put(&mut source.value, "path", path);
+        } else {
+            let kind = Name { text: "JsonLines".into(), span: entry.key.span };
+            let key = Name { text: "path".into(), span: entry.key.span };
+            let fields = vec![Entry { key, value: path }];
+            source.value = Tree { span: entry.value.span, kind: Kind::Struct(Some(kind), fields) };
+        }
+        replace(&mut tree, "corpora", entry, corpus, name, &mut diagnostics);
+    }
+    if !diagnostics.is_empty() {
+        return Ok(Adapted { plan: None, diagnostics });
+    }
+    let loaded = Loaded { sources: sources.clone(), tree: Some(tree), diagnostics: Vec::new() };
+    let Planned { plan, diagnostics, .. } = plan(loaded, &with_replies(catalog));
+    let Some(plan) = plan.filter(|_| diagnostics.is_empty()) else { return Ok(Adapted { plan: None, diagnostics }) };
+    Ok(towards(plan, test))
+}
+
+/// Only what the expectations are about is run, and no sink.
+fn towards(mut plan: Plan, test: &Test) -> Adapted {
+    let Some(end) = ends(&plan) else {
+        let message = format!("Test {:?}: no node of the pipeline gives hits or answers", test.config.name);
+        return Adapted { plan: None, diagnostics: vec![Diagnostic::new("no-source", test.tree.span, message)] };
+    };
+    let mut diagnostics = Vec::new();
+    let mut wanted = vec![&*end];
+    for (at, expect) in test.config.expect.iter().enumerate() {
+        for hits in &expect.hits_in.0 {
+            let known = plan.nodes.iter().filter(|node| node.output == Some(turnflow_engine::record::PortType::Hits));
+            if known.clone().any(|node| *node.id == *hits.node) {
+                wanted.push(&hits.node);
+                continue;
+            }
+            let message = format!("Test {:?}: there is no node `{}` that gives hits", test.config.name, hits.node);
+            let diagnostic = Diagnostic::new("unknown-input", span(&test.tree, at, "hits_in"), message);
+            diagnostics.push(diagnostic.choices(&hits.node, known.map(|node| &*node.id)));
+        }
+    }
+    if !diagnostics.is_empty() {
+        return Adapted { plan: None, diagnostics };
+    }
+    plan.dead_letters = None;
+    // Replies that are written down do not get better by waiting.
+    plan.retries.attempts = 1;
+    Adapted { plan: Some((plan.towards(&wanted), end.clone())), diagnostics }
+}
+
+/// Puts a member of a section in the place of the pipeline's own.
+fn replace(tree: &mut Tree, section: &str, entry: &Entry, value: Tree, name: &str, diagnostics: &mut Vec<Diagnostic>) {
+    let fields = tree.entries_mut().into_iter().flatten();
+    let section_tree = fields.into_iter().find(|field| field.key.text == section);
+    let members = section_tree.and_then(|field| field.value.entries_mut());
+    let mut known = Vec::new();
+    if let Some(members) = members {
+        if let Some(member) = members.iter_mut().find(|member| member.key.text == entry.key.text) {
+            member.value = value;
+            return;
+        }
+        known = members.iter().map(|member| member.key.text.clone()).collect();
+    }
+    let message = format!("Test {name:?}: the pipeline has no `{}` in its `{section}`", entry.key.text);
+    let code = if section == "models" { "unknown-model" } else { "unknown-corpus" };
+    let diagnostic = Diagnostic::new(code, entry.key.span, message).label("nothing to take the place of");
+    diagnostics.push(diagnostic.choices(&entry.key.text, known.iter().map(String::as_str)));
+}
+
+/// Sets a value by its path, as `--set` does. If the path leads nowhere: the part that does
+/// not, and what there is in its place.
+fn put(tree: &mut Tree, path: &str, value: Tree) -> Result<(), (String, Vec<String>)> {
+    let mut at = tree;
+    let mut parts = path.split('.').peekable();
+    while let Some(part) = parts.next() {
+        let names = at.entries().unwrap_or_default().iter().map(|entry| entry.key.text.clone()).collect();
+        let last = parts.peek().is_none();
+        let next = match &mut at.kind {
+            Kind::Map(entries) | Kind::Struct(_, entries) => {
+                match entries.iter().position(|entry| entry.key.text == part) {
+                    Some(found) => Some(&mut entries[found].value),
+                    None if last => {
+                        entries.push(Entry { key: Name { text: part.to_owned(), span: value.span }, value });
+                        return Ok(());
+                    }
+                    None => None,
+                }
+            }
+            Kind::Seq(items) | Kind::Tuple(_, items) => part.parse().ok().and_then(|at: usize| items.get_mut(at)),
+            Kind::Scalar(_) => None,
+        };
+        at = next.ok_or_else(|| (part.to_owned(), names))?;
+    }
+    *at = value;
+    Ok(())
+}
+
+/// A file with a row a document.
+fn rows(at: &Path, docs: &[Doc]) -> io::Result<PathBuf> {
+    let path = at.with_extension("jsonl");
+    let row = |doc: &Doc| format!("{}\n", json!({"_id": doc.id, "title": doc.title, "text": doc.text}));
+    fs::write(&path, docs.iter().map(row).collect::<String>())?;
+    Ok(path)
+}
+
+/// A directory with a file a document; the title is its first heading.
+fn files(at: &Path, docs: &[Doc]) -> io::Result<PathBuf> {
+    fs::create_dir_all(at)?;
+    for doc in docs {
+        let id = Path::new(&doc.id);
+        if doc.id.is_empty() || !id.components().all(|part| matches!(part, Component::Normal(_))) {
+            let message = format!("the document's id `{}` is no path within a directory", doc.id);
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, message));
+        }
+        let path = at.join(id);
+        if let Some(parent) = path.parent() {
+            fs::create_dir_all(parent)?;
+        }
+        let title = if doc.title.is_empty() { String::new() } else { format!("# {}\n\n", doc.title) };
+        fs::write(path, format!("{title}{}\n", doc.text))?;
+    }
+    Ok(at.to_owned())
+}

@@ -1,0 +1,247 @@
+//! Judgements in, runs out: the evaluation's two plain-text tables.
+//!
+//! - Judgements (qrels) are BEIR's three tab-separated columns under a header
+//!   line, or TREC's four columns (`query iteration document grade`).
+//! - Runs are TREC's six columns (`query Q0 document rank score tag`), as
+//!   trec_eval reads them.
+
+use std::io::{self, Write};
+use std::num::ParseIntError;
+use std::path::{Path, PathBuf};
+
+use super::metrics::{Qrels, Run, ranked};
+
+/// What is wrong with a file of judgements, or with a run being written.
+#[derive(Debug, thiserror::Error)]
+pub enum TrecError {
+    /// The file cannot be read.
+    #[error("{}: cannot read it", path.display())]
+    Read {
+        /// The file.
+        path: PathBuf,
+        /// Why not.
+        source: io::Error,
+    },
+    /// A line of judgements has the wrong number of columns.
+    #[error("{}:{line}: {found} columns; judgements have 3, tab-separated, or TREC's 4", path.display())]
+    Columns {
+        /// The file.
+        path: PathBuf,
+        /// The line, counted from 1.
+        line: usize,
+        /// How many columns it has.
+        found: usize,
+    },
+    /// A judgement's grade is not a whole number.
+    #[error("{}:{line}: the grade `{text}` is not a whole number", path.display())]
+    Grade {
+        /// The file.
+        path: PathBuf,
+        /// The line, counted from 1.
+        line: usize,
+        /// What stands there instead.
+        text: String,
+        /// What the parser says.
+        source: ParseIntError,
+    },
+    /// A line of a run has the wrong number of columns.
+    #[error("{}:{line}: {found} columns; a TREC run has 6", path.display())]
+    RunColumns {
+        /// The file.
+        path: PathBuf,
+        /// The line, counted from 1.
+        line: usize,
+        /// How many columns it has.
+        found: usize,
+    },
+    /// A score in a run is no number.
+    #[error("{}:{line}: the score `{text}` is no number", path.display())]
+    Score {
+        /// The file.
+        path: PathBuf,
+        /// The line, counted from 1.
+        line: usize,
+        /// What stands there instead.
+        text: String,
+    },
+    /// One document was judged twice for one query, differently.
+    #[error("{}:{line}: `{document}` was judged otherwise for `{query}` before", path.display())]
+    Conflict {
+        /// The file.
+        path: PathBuf,
+        /// The later judgement's line, counted from 1.
+        line: usize,
+        /// The query's id.
+        query: String,
+        /// The document's id.
+        document: String,
+    },
+    /// An id that a line of a TREC run cannot hold.
+    #[error("a TREC run cannot hold the id {id:?}: it is empty, or has a tab or a line break")]
+    Identifier {
+        /// The id.
+        id: String,
+    },
+    /// The run cannot be written.
+    #[error("cannot write the run")]
+    Write {
+        /// Why not.
+        source: io::Error,
+    },
+}
+
+/// A file's lines that are not blank, numbered from 1, without a byte-order mark.
+pub fn lines(text: &str) -> impl Iterator<Item = (usize, &str)> {
+    let text = text.strip_prefix('\u{feff}').unwrap_or(text);
+    (1..).zip(text.lines()).filter(|(_, line)| !line.trim().is_empty())
+}
+
+/// Reads judgements.
+///
+/// The first line is a header if its last column is not a whole number. A
+/// judgement given twice counts once.
+///
+/// # Errors
+///
+/// The file cannot be read, a line has the wrong columns, or two lines disagree.
+pub fn read_qrels(path: &Path) -> Result<Qrels, TrecError> {
+    let unread = |source| TrecError::Read { path: path.into(), source };
+    let text = std::fs::read_to_string(path).map_err(unread)?;
+    let mut qrels = Qrels::new();
+    for (nth, (line, row)) in lines(&text).enumerate() {
+        // Ids may hold spaces where tabs separate the columns.
+        let columns: Vec<&str> = match row.contains('\t') {
+            true => row.split('\t').map(str::trim).collect(),
+            false => row.split_whitespace().collect(),
+        };
+        let (query, document, grade) = match columns[..] {
+            [query, document, grade] | [query, _, document, grade] => (query, document, grade),
+            _ => {
+                return Err(TrecError::Columns { path: path.into(), line, found: columns.len() });
+            }
+        };
+        let grade: i64 = match grade.parse() {
+            Ok(grade) => grade,
+            Err(_) if nth == 0 => continue,
+            Err(source) => {
+                return Err(TrecError::Grade { path: path.into(), line, text: grade.into(), source });
+            }
+        };
+        let judged = qrels.entry(query.to_owned()).or_default();
+        if judged.insert(document.to_owned(), grade).is_some_and(|before| before != grade) {
+            let (query, document) = (query.to_owned(), document.to_owned());
+            return Err(TrecError::Conflict { path: path.into(), line, query, document });
+        }
+    }
+    Ok(qrels)
+}
+
+/// Reads a run: TREC's six columns, separated by tabs, or by blanks where there are no tabs.
+///
+/// # Errors
+///
+/// The file cannot be read, or a line has the wrong columns or no score.
+pub fn read_run(path: &Path) -> Result<Run, TrecError> {
+    let unread = |source| TrecError::Read { path: path.into(), source };
+    let text = std::fs::read_to_string(path).map_err(unread)?;
+    let mut run = Run::new();
+    for (line, row) in lines(&text) {
+        let columns: Vec<&str> = match row.contains('\t') {
+            true => row.split('\t').map(str::trim).collect(),
+            false => row.split_whitespace().collect(),
+        };
+        let [query, _, document, _, score, _] = columns[..] else {
+            return Err(TrecError::RunColumns { path: path.into(), line, found: columns.len() });
+        };
+        let score: f64 =
+            score.parse().map_err(|_| TrecError::Score { path: path.into(), line, text: score.to_owned() })?;
+        run.entry(query.to_owned()).or_default().push((document.to_owned(), score));
+    }
+    Ok(run)
+}
+
+/// Writes a run as `query Q0 document rank score tag`, ranked as trec_eval ranks it.
+///
+/// Columns are separated by spaces, or all by tabs if any id holds a space: a
+/// reader that splits at tabs then still finds six.
+///
+/// # Errors
+///
+/// An id is empty or holds a tab or a line break, or writing fails.
+pub fn write_run(to: &mut dyn Write, run: &Run, tag: &str) -> Result<(), TrecError> {
+    let documents = run.values().flatten().map(|(document, _)| document);
+    let mut gap = ' ';
+    for id in run.keys().chain(documents) {
+        if id.is_empty() || id.contains(['\t', '\n', '\r']) {
+            return Err(TrecError::Identifier { id: id.clone() });
+        }
+        if id.contains(char::is_whitespace) {
+            gap = '\t';
+        }
+    }
+    let fault = |source| TrecError::Write { source };
+    for (query, results) in run {
+        for (rank, (document, score)) in (1..).zip(ranked(results)) {
+            writeln!(to, "{query}{gap}Q0{gap}{document}{gap}{rank}{gap}{score}{gap}{tag}").map_err(fault)?;
+        }
+    }
+    to.flush().map_err(fault)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Reads `text` from a file of its own.
+    fn qrels(name: &str, text: &str) -> Result<Qrels, TrecError> {
+        let path = std::env::temp_dir().join(format!("turnflow-{}-{name}.tsv", std::process::id()));
+        std::fs::write(&path, text).expect("a temporary file");
+        let read = read_qrels(&path);
+        std::fs::remove_file(&path).expect("the temporary file");
+        read
+    }
+
+    #[test]
+    fn reads_beir_and_trec_judgements() {
+        let beir = "query-id\tcorpus-id\tscore\r\nq\t9-Part 1.(a)\t1\r\nq\td\t-1\r\n\r\nq\td\t-1\r\n";
+        let read = qrels("beir", beir).expect("BEIR");
+        assert_eq!(read["q"], [("9-Part 1.(a)".to_owned(), 1), ("d".to_owned(), -1)].into());
+        assert_eq!(qrels("bare", "q\td\t2\n").expect("no header")["q"]["d"], 2);
+        assert_eq!(qrels("trec", "q 0 d  3\nr\t0\te\t1\n").expect("TREC")["q"]["d"], 3);
+        assert!(qrels("empty", "query-id\tcorpus-id\tscore\n").expect("a header").is_empty());
+    }
+
+    #[test]
+    fn errors_name_the_line() {
+        for (name, bad, expected) in [
+            ("two", "q\td", "2 columns; judgements have 3, tab-separated, or TREC's 4"),
+            ("grade", "q\td\tyes", "the grade `yes` is not a whole number"),
+            ("conflict", "q\ta\t0", "`a` was judged otherwise for `q` before"),
+        ] {
+            let error = qrels(name, &format!("q\ta\t1\n{bad}\n")).expect_err(name).to_string();
+            assert!(error.ends_with(&format!(".tsv:2: {expected}")), "{error}");
+        }
+    }
+
+    #[test]
+    fn writes_runs_that_split_into_six() {
+        let written = |documents: &[(&str, f64)]| {
+            let list = documents.iter().map(|(d, s)| ((*d).to_owned(), *s)).collect();
+            let mut out = Vec::new();
+            write_run(&mut out, &Run::from([("q".to_owned(), list)]), "t")
+                .map(|()| String::from_utf8_lossy(&out).into_owned())
+        };
+        assert_eq!(written(&[("a", 0.25), ("b", 0.5)]).expect("a run"), "q Q0 b 1 0.5 t\nq Q0 a 2 0.25 t\n");
+        let path = std::env::temp_dir().join(format!("turnflow-{}-run.trec", std::process::id()));
+        std::fs::write(&path, "q Q0 b 1 0.5 t\n\nq Q0 a 2 0.25 t\n").expect("a temporary file");
+        assert_eq!(read_run(&path).expect("a run")["q"], [("b".to_owned(), 0.5), ("a".to_owned(), 0.25)]);
+        for (bad, told) in [("q Q0 b 1 0.5", "5 columns; a TREC run has 6"), ("q Q0 b 1 x t", "`x` is no number")] {
+            std::fs::write(&path, bad).expect("a temporary file");
+            let error = read_run(&path).expect_err(bad).to_string();
+            assert!(error.contains(told), "{error}");
+        }
+        std::fs::remove_file(&path).expect("the temporary file");
+        assert_eq!(written(&[("a b", 2.0)]).expect("a run"), "q\tQ0\ta b\t1\t2\tt\n");
+        assert!(matches!(written(&[("a\tb", 2.0)]), Err(TrecError::Identifier { id }) if id == "a\tb"));
+    }
+}

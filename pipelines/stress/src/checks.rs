@@ -1,0 +1,169 @@
+//! What must hold afterwards.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::process::Command;
+
+use anyhow::Context;
+use serde_json::Value;
+
+use crate::world::World;
+
+/// Counts the answers in the files of all sinks. Gives what is wrong.
+pub(crate) fn answers(world: &World) -> anyhow::Result<Vec<String>> {
+    let mut wrong = Vec::new();
+    for sink in ["answers", "second", "late"] {
+        let lines = lines(world, sink)?;
+        if sink == "answers" || !lines.is_empty() {
+            let found = if sink == "late" { of_late(world, &lines) } else { of_sink(world, &lines) };
+            wrong.extend(found.into_iter().map(|what| format!("{sink}: {what}")));
+        }
+    }
+    Ok(wrong)
+}
+
+/// What a sink was given, in the order in which it was.
+fn lines(world: &World, sink: &'static str) -> anyhow::Result<Vec<String>> {
+    let mut lines = Vec::new();
+    for path in world.files(sink) {
+        let text = std::fs::read_to_string(&path).with_context(|| format!("cannot read `{}`", path.display()))?;
+        lines.extend(text.lines().map(str::to_owned));
+    }
+    Ok(lines)
+}
+
+/// Of the sink that came later: no answer is there twice, and each to what was said since is there.
+fn of_late(world: &World, lines: &[String]) -> Vec<String> {
+    let mut times: BTreeMap<(String, u32), usize> = BTreeMap::new();
+    for answer in lines.iter().filter_map(|line| serde_json::from_str::<Value>(line).ok()) {
+        if answer["retracted"] != true && answer["revision"] == 0 {
+            let conversation = answer["conversation_id"].as_str().unwrap_or_default().to_owned();
+            *times.entry((conversation, answer["turn"].as_u64().unwrap_or_default() as u32)).or_default() += 1;
+        }
+    }
+    let mut wrong = Vec::new();
+    for key in world.asked() {
+        let (conversation, turn) = &key;
+        match times.get(&key).copied().unwrap_or_default() {
+            0 if world.is_after_late(conversation, *turn) => {
+                wrong.push(format!("turn {turn} of {conversation} is not answered"));
+            }
+            0 | 1 => {}
+            times => wrong.push(format!("turn {turn} of {conversation} is answered {times} times")),
+        }
+    }
+    wrong
+}
+
+/// Every turn's answer is there, once, in order, and knows what was said before.
+fn of_sink(world: &World, lines: &[String]) -> Vec<String> {
+    let mut wrong = Vec::new();
+    let mut times: BTreeMap<(String, u32), usize> = BTreeMap::new();
+    let mut last: BTreeMap<String, u32> = BTreeMap::new();
+    let mut stands: BTreeMap<(String, u32), (u64, bool)> = BTreeMap::new();
+    let mut replies: BTreeMap<(String, u32), String> = BTreeMap::new();
+    let mut revised = 0;
+    for (at, line) in lines.iter().enumerate() {
+        let Ok(answer) = serde_json::from_str::<Value>(line) else {
+            wrong.push(format!("line {} of the answers is no JSON", at + 1));
+            continue;
+        };
+        let conversation = answer["conversation_id"].as_str().unwrap_or_default().to_owned();
+        let turn = answer["turn"].as_u64().unwrap_or_default() as u32;
+        let key = (conversation.clone(), turn);
+        let revision = answer["revision"].as_u64().unwrap_or_default();
+        let withdrawn = answer["retracted"] == true;
+        // What a reader of the file has then: revisions come one after another, each after the
+        // one before is withdrawn.
+        let follows = match stands.insert(key.clone(), (revision, !withdrawn)) {
+            None => revision == 0 && !withdrawn,
+            Some((before, true)) => withdrawn && revision == before,
+            Some((before, false)) => !withdrawn && revision == before + 1,
+        };
+        if world.live && !follows {
+            wrong
+                .push(format!("line {}: revision {revision} of turn {turn} of {conversation} is out of order", at + 1));
+        }
+        revised += usize::from(revision > 0 && !withdrawn);
+        if withdrawn || (world.live && revision > 0) {
+            continue;
+        }
+        *times.entry(key.clone()).or_default() += 1;
+        if answer["status"] == "failed" {
+            wrong.push(format!("turn {turn} of {conversation} failed: {}", answer["error"]));
+            continue;
+        }
+        replies.insert(key, answer["answer"].as_str().unwrap_or_default().to_owned());
+        let before = last.insert(conversation.clone(), turn).unwrap_or_default();
+        if before >= turn {
+            wrong.push(format!("turn {turn} of {conversation} is answered after turn {before}"));
+        }
+        let reply = |before| replies.get(&(conversation.clone(), before)).cloned().unwrap_or_default();
+        let expected = world.query(&conversation, turn, reply);
+        if answer["query"] != expected.as_str() {
+            wrong.push(format!("turn {turn} of {conversation} asked {} and not {expected:?}", answer["query"]));
+        }
+    }
+    for (conversation, turn) in world.asked() {
+        match times.remove(&(conversation.clone(), turn)) {
+            Some(1) => {}
+            Some(times) => wrong.push(format!("turn {turn} of {conversation} is answered {times} times")),
+            None => wrong.push(format!("turn {turn} of {conversation} is not answered")),
+        }
+    }
+    let withdrawn = stands.iter().filter(|(_, (_, stands))| !stands);
+    wrong.extend(withdrawn.map(|((conversation, turn), _)| format!("turn {turn} of {conversation} is withdrawn")));
+    if world.live {
+        println!("{revised} answers were revised");
+    }
+    wrong.extend(times.keys().map(|(conversation, turn)| format!("turn {turn} of {conversation} was never asked")));
+    wrong
+}
+
+/// Another turnflow on the same pipeline and state: its output, and whether it ended well.
+pub(crate) fn turnflow(world: &World, state: &Path, arguments: &[&str]) -> anyhow::Result<(String, bool)> {
+    let (first, rest) = arguments.split_first().context("a command")?;
+    let output = Command::new(crate::turnflow()?)
+        .arg(first)
+        .arg(world.pipeline())
+        .args(rest)
+        .arg("--state")
+        .arg(state)
+        .output()
+        .context("turnflow cannot be run")?;
+    let text = String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr);
+    Ok((text, output.status.success()))
+}
+
+/// The indexes equal a rebuild, and a restart embeds nothing. Gives what is wrong.
+pub(crate) fn indexes(world: &World, state: &Path) -> anyhow::Result<Vec<String>> {
+    let mut wrong = Vec::new();
+    let (text, well) = turnflow(world, state, &["index"])?;
+    if !well {
+        wrong.push(format!("the indexes cannot be opened: {text}"));
+    }
+    wrong.extend(restart(world, state)?);
+    let (text, well) = turnflow(world, state, &["verify"])?;
+    if !well {
+        wrong.push(format!("`verify` finds differences: {}", text.trim()));
+    }
+    Ok(wrong)
+}
+
+/// A restart embeds nothing. Gives what is wrong.
+pub(crate) fn restart(world: &World, state: &Path) -> anyhow::Result<Vec<String>> {
+    let (text, well) = turnflow(world, state, &["index"])?;
+    let nothing = well && text.contains(" 0 chunks embedded");
+    Ok((!nothing).then(|| format!("a restart embeds something: {}", text.trim())).into_iter().collect())
+}
+
+/// Tells what is wrong; fails if anything is.
+pub(crate) fn verdict(wrong: &[String]) -> anyhow::Result<()> {
+    for one in wrong.iter().take(20) {
+        eprintln!("{one}");
+    }
+    match wrong.len() {
+        0 => Ok(()),
+        count => anyhow::bail!("{count} promises were broken"),
+    }
+}

@@ -1,0 +1,373 @@
+//! The world of a pipeline under stress: documents that come, change, move and go, a log
+//! that grows, and a pipeline file that is rewritten, at times wrongly.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+
+use anyhow::Context;
+use serde_json::json;
+
+use crate::Common;
+use turnflow_eval::random::Random;
+
+const WORDS: &[&str] = &[
+    "harbour", "ferry", "tide", "lamp", "keeper", "storm", "signal", "anchor", "rope", "chart", "compass", "gull",
+    "island", "north", "wind", "sail", "boat", "net", "salt", "fog", "pier", "buoy", "deck", "mast",
+];
+const CONVERSATIONS: usize = 12;
+/// Longer than clocks jump: a conversation that has been idle for so long is rightly forgotten.
+const IDLE_S: u64 = 400 * 86_400;
+/// What models gave that is remembered, at most: little enough that an hour's load reaches it.
+const MEMO_MB: u64 = 16;
+
+/// What the pipeline file says now.
+#[derive(Clone)]
+struct Shape {
+    english: bool,
+    second: bool,
+    dense: bool,
+    sentences: usize,
+    top: usize,
+    passages: usize,
+    in_flight: usize,
+    /// A third sink.
+    late: bool,
+}
+
+/// A directory with documents, a log and a pipeline.
+pub(crate) struct World {
+    pub dir: PathBuf,
+    pub random: Random,
+    /// Answers are revised.
+    pub live: bool,
+    /// Logs and files of answers are rotated, the agent's turns are in the log, and there is a
+    /// second sink, and from some moment on a third.
+    hard: bool,
+    /// How many turns each conversation had when a process began with the third sink.
+    late_since: Option<Vec<u32>>,
+    /// What the log has of the agent, by conversation and turn.
+    agent: BTreeSet<(usize, u32)>,
+    /// How many files were rotated away, by what they are of.
+    rotated: BTreeMap<&'static str, u32>,
+    model: Option<PathBuf>,
+    shape: Shape,
+    turns: Vec<u32>,
+    files: u32,
+}
+
+impl World {
+    /// Makes the directory; with a model the pipeline may have a dense index.
+    pub fn new(dir: &Path, common: &Common, model: Option<PathBuf>, hard: bool) -> anyhow::Result<Self> {
+        let shape = Shape {
+            english: true,
+            second: false,
+            dense: model.is_some(),
+            sentences: 0,
+            top: 10,
+            passages: 2,
+            in_flight: 64,
+            late: false,
+        };
+        let mut world = Self {
+            dir: dir.to_owned(),
+            random: Random::new(common.seed),
+            live: common.live,
+            hard,
+            late_since: None,
+            agent: BTreeSet::new(),
+            rotated: BTreeMap::new(),
+            model,
+            shape,
+            turns: vec![0; CONVERSATIONS],
+            files: 0,
+        };
+        fs::create_dir_all(world.docs()).with_context(|| format!("cannot make `{}`", world.docs().display()))?;
+        for _ in 0..common.documents {
+            world.add()?;
+        }
+        fs::write(dir.join("turns.jsonl"), "")?;
+        fs::create_dir_all(world.out())?;
+        world.write_pipeline()?;
+        Ok(world)
+    }
+
+    fn docs(&self) -> PathBuf {
+        self.dir.join("docs")
+    }
+
+    /// Where answers go; where files are rotated, nothing else is there.
+    pub fn out(&self) -> PathBuf {
+        if self.hard { self.dir.join("out") } else { self.dir.clone() }
+    }
+
+    /// A file of answers with all that was rotated from it, the oldest first.
+    pub fn files(&self, sink: &'static str) -> Vec<PathBuf> {
+        let path = |number: u32| self.out().join(format!("{sink}.jsonl.{number}"));
+        let rotated = (1..=self.rotated.get(sink).copied().unwrap_or_default()).rev().map(path);
+        rotated.chain([self.out().join(format!("{sink}.jsonl"))]).filter(|path| path.exists()).collect()
+    }
+
+    /// Rotates the log or a file of answers: each file that was rotated before gets a number that
+    /// is one higher.
+    pub fn rotate(&mut self) -> anyhow::Result<()> {
+        let what = ["turns", "answers", "answers", "second", "late"][self.random.below(5)];
+        let directory = if what == "turns" { self.dir.clone() } else { self.out() };
+        let present = directory.join(format!("{what}.jsonl"));
+        // A log that no process has ever opened is known to none.
+        if what == "turns"
+            && self.files("answers").iter().all(|path| fs::metadata(path).is_ok_and(|file| file.len() == 0))
+        {
+            return Ok(());
+        }
+        if !fs::metadata(&present).is_ok_and(|metadata| metadata.len() > 0) {
+            return Ok(());
+        }
+        let path = |number: u32| directory.join(format!("{what}.jsonl.{number}"));
+        let count = self.rotated.entry(what).or_default();
+        for number in (1..=*count).rev() {
+            fs::rename(path(number), path(number + 1))?;
+        }
+        *count += 1;
+        fs::rename(&present, path(1))?;
+        // Power that is lost is not lost on this.
+        Ok(fs::File::open(&directory)?.sync_all()?)
+    }
+
+    /// From now on there is a third sink.
+    pub fn add_sink(&mut self) -> anyhow::Result<()> {
+        self.shape.late = true;
+        self.write_pipeline()
+    }
+
+    /// A process begins.
+    pub fn starts(&mut self) {
+        if self.shape.late && self.late_since.is_none() {
+            self.late_since = Some(self.turns.clone());
+        }
+    }
+
+    /// Whether the third sink was there, in the file that a process began with, before this turn
+    /// was said.
+    pub fn is_after_late(&self, conversation: &str, turn: u32) -> bool {
+        let at: usize = conversation[1..].parse().unwrap_or_default();
+        self.late_since.as_ref().is_some_and(|since| since.get(at).is_some_and(|before| turn > *before))
+    }
+
+    /// What the agent says to a turn, if the log has it.
+    fn agent(&self, conversation: &str, turn: u32) -> Option<String> {
+        let at: usize = conversation[1..].parse().ok()?;
+        self.agent.contains(&(at, turn)).then(|| format!("agent {conversation} t{turn}"))
+    }
+
+    /// The state directory.
+    pub fn state(&self) -> PathBuf {
+        self.dir.join("state")
+    }
+
+    /// The pipeline file.
+    pub fn pipeline(&self) -> PathBuf {
+        self.dir.join("pipeline.ron")
+    }
+
+    /// Turns said so far, by conversation.
+    pub fn asked(&self) -> impl Iterator<Item = (String, u32)> {
+        self.turns.iter().enumerate().flat_map(|(id, turns)| (1..=*turns).map(move |turn| (format!("c{id}"), turn)))
+    }
+
+    /// How many.
+    pub fn count(&self) -> usize {
+        self.turns.iter().map(|turns| *turns as usize).sum()
+    }
+
+    /// What the user says in a turn: it names its conversation and number.
+    pub fn words(conversation: &str, turn: u32) -> String {
+        let number: u32 = conversation.bytes().map(u32::from).sum::<u32>() * 31 + turn * 7;
+        let words = [number, number / 3 + 5, number / 7 + 11].map(|at| WORDS[at as usize % WORDS.len()]);
+        format!("{} {conversation} t{turn}", words.join(" "))
+    }
+
+    /// Appends a user's turn to the log.
+    pub fn say(&mut self) -> anyhow::Result<()> {
+        let id = self.random.below(self.turns.len());
+        self.turns[id] += 1;
+        let (conversation, turn) = (format!("c{id}"), self.turns[id]);
+        let text = Self::words(&conversation, turn);
+        let record = json!({"conversation_id": conversation, "turn": turn, "speaker": "user", "text": text});
+        let mut lines = format!("{record}\n");
+        if self.hard && self.random.below(3) == 0 {
+            self.agent.insert((id, turn));
+            let text = self.agent(&conversation, turn);
+            let record = json!({"conversation_id": conversation, "turn": turn, "speaker": "agent", "text": text});
+            lines += &format!("{record}\n");
+        }
+        let mut log = fs::OpenOptions::new().create(true).append(true).open(self.dir.join("turns.jsonl"))?;
+        Ok(log.write_all(lines.as_bytes())?)
+    }
+
+    /// What is to be asked in a turn; `reply` gives our answer to a turn before it.
+    pub fn query(&self, conversation: &str, turn: u32, reply: impl Fn(u32) -> String) -> String {
+        let words = |turn| Self::words(conversation, turn);
+        if !self.hard {
+            return if turn == 1 { words(1) } else { format!("{} {}", words(turn - 1), words(turn)) };
+        }
+        let mut said: Vec<String> = Vec::new();
+        for before in turn.saturating_sub(3).max(1)..turn {
+            said.push(words(before));
+            let reply = self.agent(conversation, before).unwrap_or_else(|| reply(before));
+            said.extend(Some(reply).filter(|reply| !reply.is_empty()));
+        }
+        said.push(words(turn));
+        said[said.len().saturating_sub(3)..].join(" ")
+    }
+
+    fn text(&mut self) -> String {
+        let sentences = 1 + self.random.below(4);
+        let mut text = String::new();
+        for _ in 0..sentences {
+            let words: Vec<&str> =
+                (0..3 + self.random.below(9)).map(|_| WORDS[self.random.below(WORDS.len())]).collect();
+            text.push_str(&words.join(" "));
+            text.push_str(". ");
+        }
+        text
+    }
+
+    fn add(&mut self) -> anyhow::Result<()> {
+        self.files += 1;
+        let (path, text) = (self.docs().join(format!("f{}.md", self.files)), self.text());
+        Ok(fs::write(path, text)?)
+    }
+
+    /// One change of the documents, as people and editors make it; their number stays about
+    /// what it was.
+    pub fn edit(&mut self) -> anyhow::Result<()> {
+        let mut there: Vec<PathBuf> = fs::read_dir(self.docs())?.flatten().map(|entry| entry.path()).collect();
+        there.sort();
+        if there.is_empty() {
+            return self.add();
+        }
+        let one = there[self.random.below(there.len())].clone();
+        match self.random.below(6) {
+            0 => self.add(),
+            1 => Ok(fs::remove_file(one)?),
+            2 => {
+                self.files += 1;
+                Ok(fs::rename(one, self.docs().join(format!("f{}.md", self.files)))?)
+            }
+            3 => {
+                // As editors save: a file beside it, which takes its place.
+                let (beside, text) = (self.docs().join(".saving"), self.text());
+                fs::write(&beside, text)?;
+                Ok(fs::rename(beside, one)?)
+            }
+            4 => {
+                let text = self.text();
+                let mut file = fs::OpenOptions::new().append(true).open(one)?;
+                Ok(file.write_all(text.as_bytes())?)
+            }
+            _ => {
+                let text = self.text();
+                Ok(fs::write(one, text)?)
+            }
+        }
+    }
+
+    /// Changes the pipeline at one or two places; one time in five the file is invalid. Gives
+    /// whether it is valid.
+    pub fn reshape(&mut self) -> anyhow::Result<bool> {
+        if self.random.below(5) == 0 {
+            let text = self.pipeline_text();
+            let broken = match self.random.below(4) {
+                0 => text[..text.len() / 2].to_owned(),
+                1 => text.replace("Rrf(", "Rff("),
+                2 => text.replace("input: \"query\"", "input: \"qwery\""),
+                _ => text.replace("top: ", "top: \"many\", tap: "),
+            };
+            self.write(&broken)?;
+            return Ok(false);
+        }
+        for _ in 0..1 + self.random.below(2) {
+            let random = self.random.below(100);
+            let shape = &mut self.shape;
+            match random % 7 {
+                0 => shape.english = !shape.english,
+                1 => shape.second = !shape.second,
+                2 if self.model.is_some() => shape.dense = !shape.dense,
+                2 | 3 => shape.sentences = random % 3,
+                4 => shape.top = 3 + random % 10,
+                5 => shape.passages = 1 + random % 3,
+                _ => shape.in_flight = 8 + random,
+            }
+        }
+        self.write_pipeline()?;
+        Ok(true)
+    }
+
+    /// Writes the pipeline as it is meant, valid.
+    pub fn write_pipeline(&self) -> anyhow::Result<()> {
+        self.write(&self.pipeline_text())
+    }
+
+    fn write(&self, text: &str) -> anyhow::Result<()> {
+        let beside = self.dir.join("pipeline.new");
+        fs::write(&beside, text)?;
+        Ok(fs::rename(beside, self.pipeline())?)
+    }
+
+    fn pipeline_text(&self) -> String {
+        let Shape { english, second, dense, sentences, top, passages, in_flight, late } = self.shape;
+        let chunk = match sentences {
+            0 => "Whole()".to_owned(),
+            size => format!("Sentences(size: {size}, overlap: 0)"),
+        };
+        let tokenizer = if english { "English" } else { "Whitespace" };
+        let mut inputs = vec!["\"lexical\""];
+        let mut nodes = format!(
+            "        \"lexical\": Bm25(input: \"query\", corpus: \"docs\", tokenizer: {tokenizer}, top: {top}),\n"
+        );
+        if second {
+            inputs.push("\"second\"");
+            let other = if english { "Whitespace" } else { "English" };
+            nodes += &format!(
+                "        \"second\": Bm25(input: \"query\", corpus: \"docs\", tokenizer: {other}, top: {top}),\n"
+            );
+        }
+        let mut models = String::new();
+        if let Some(model) = self.model.as_ref().filter(|_| dense) {
+            inputs.push("\"dense\"");
+            nodes += &format!(
+                "        \"dense\": Dense(input: \"query\", corpus: \"docs\", model: \"minilm\", top: {top}),\n"
+            );
+            models = format!(
+                "    models: {{ \"minilm\": Onnx(path: {:?}, tokenizer: {:?}) }},\n",
+                model.join("model.onnx"),
+                model.join("tokenizer.json")
+            );
+        }
+        let sink = |id: &str, name: &str| {
+            let path = self.out().join(format!("{name}.jsonl"));
+            format!("\"{id}\": JsonLinesSink(input: \"answer\", path: {path:?}),\n        ")
+        };
+        let mut sinks = sink("out", "answers");
+        let mut query = "UserTurns(input: \"turns\", last: 2)";
+        if self.hard {
+            sinks += &sink("copy", "second");
+            query = "FullConversation(input: \"turns\", last: 3)";
+        }
+        if late {
+            sinks += &sink("late", "late");
+        }
+        format!(
+            "Pipeline(\n    name: \"stress\",\n    mode: {},\n    conversations: (max_in_flight: {in_flight}, idle_s: {IDLE_S}),\n    \
+             maintenance: (every_s: 60, memo_mb: {MEMO_MB}),\n{models}    corpora: {{ \
+             \"docs\": Corpus(source: Directory(path: \"docs\"), chunk: {chunk}) }},\n    nodes: {{\n        \
+             \"turns\": JsonLines(path: \"turns.jsonl\"),\n        \"query\": {query},\n\
+             {nodes}        \"fused\": Rrf(inputs: [{}], top: {top}),\n        \"answer\": ExtractiveAnswer(input: \
+             \"fused\", passages: {passages}),\n        {sinks}    }},\n)\n",
+            if self.live { "Live(standing: 200)" } else { "Once" },
+            inputs.join(", ")
+        )
+    }
+}
