@@ -37,7 +37,7 @@ use turnflow_engine::connector::{ConnectorError, CorpusOutput, CorpusSource, Mod
 use turnflow_engine::spec::{FilePath, from_tree};
 
 use crate::readers::jsonl::{Fields, Reading, Rows};
-use crate::watch::{Burst, Stamp, TICK, Touch, WRITING, Watch, identity};
+use crate::watch::{Burst, FileStamp, TICK, Touch, WRITING, Watch, identity};
 
 /// How long an unfinished last line is waited for.
 pub(crate) const TORN: Duration = Duration::from_secs(5);
@@ -223,7 +223,7 @@ struct Followed<'a> {
     file: String,
     rows: Rows,
     /// What it was like before it was last read.
-    stamp: Option<Stamp>,
+    stamp: Option<FileStamp>,
     /// When it is to be looked at again without an event: it was being written to, …
     due: Option<Instant>,
     /// … or it is empty or has an unfinished last line, and when the time has come it is to
@@ -235,7 +235,7 @@ struct Followed<'a> {
 
 impl<'a> Followed<'a> {
     fn new(source: &'a JsonLines, output: &'a CorpusOutput) -> Self {
-        let stamp = Stamp::of(&source.path);
+        let stamp = FileStamp::of(&source.path);
         let file = source.path.display().to_string();
         Self { source, output, file, rows: Rows::default(), stamp, due: None, torn: false, fault: None }
     }
@@ -253,7 +253,7 @@ impl<'a> Followed<'a> {
                 false
             }
             // Whoever is writing to it is waited for, not looked at.
-            None => self.due.is_none() && burst.touched.is_empty() && Stamp::of(&self.source.path) != self.stamp,
+            None => self.due.is_none() && burst.touched.is_empty() && FileStamp::of(&self.source.path) != self.stamp,
         }
     }
 
@@ -274,7 +274,7 @@ impl<'a> Followed<'a> {
     fn look_again(&mut self, last: bool) -> Result<usize, Stopped> {
         self.due = None;
         self.torn = false;
-        self.stamp = Stamp::of(&self.source.path);
+        self.stamp = FileStamp::of(&self.source.path);
         tracing::debug!(file = self.file, "reading again");
         match File::open(&self.source.path) {
             // Emptied, most likely to be written anew.

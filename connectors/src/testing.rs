@@ -6,12 +6,12 @@ use std::time::Duration;
 
 use crossbeam_channel::Receiver;
 use turnflow_engine::connector::{
-    Arrived, ConnectorError, CorpusEvent, CorpusOutput, CorpusSource, Mode, Place, SourcedTurn, Stop, StopHandle,
-    TurnOutput, TurnSource,
+    Arrived, ConnectorError, CorpusEvent, CorpusOutput, CorpusSource, Mode, SourceOffset, SourcedTurn, Stop,
+    StopHandle, TurnOutput, TurnSource,
 };
 use turnflow_engine::dead_letter::DeadLetters;
 use turnflow_engine::document::Document;
-use turnflow_engine::record::{AnswerRecord, HitRecord, Stamp, Status};
+use turnflow_engine::record::{AnswerRecord, HitRecord, Provenance, Status};
 
 /// Long enough for any machine; waited for in full only by a failing test.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
@@ -103,7 +103,7 @@ impl Turns {
     }
 
     /// Behind what an earlier process has read.
-    pub(crate) fn resume(source: impl TurnSource + 'static, mode: Mode, place: Option<Place>) -> Self {
+    pub(crate) fn resume(source: impl TurnSource + 'static, mode: Mode, place: Option<SourceOffset>) -> Self {
         let (sender, turns) = crossbeam_channel::unbounded();
         let (handle, stop) = Stop::new();
         let dead = tempfile::NamedTempFile::new().unwrap();
@@ -175,7 +175,7 @@ pub(crate) fn answer() -> AnswerRecord {
             score: 0.5,
             text: "Records are kept.\nFor seven years.".into(),
         }],
-        stamp: Stamp { pipeline: "p".into(), epoch: 1, models: Arc::default(), notes: Arc::default() },
+        stamp: Provenance { pipeline: "p".into(), epoch: 1, models: Arc::default(), warnings: Arc::default() },
         checks: serde_json::Map::new(),
         latency_ms: 1.5,
         extra: serde_json::Map::new(),

@@ -193,13 +193,13 @@ pub(crate) fn identity_of(metadata: &std::fs::Metadata) -> (u64, u64) {
 
 /// A cheap sign that a file's content may have changed, for what no event tells of.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Stamp {
+pub(crate) struct FileStamp {
     identity: (u64, u64),
     bytes: u64,
     modified: Option<std::time::SystemTime>,
 }
 
-impl Stamp {
+impl FileStamp {
     /// Of what `path` leads to; `None` if it leads nowhere.
     pub(crate) fn of(path: &Path) -> Option<Self> {
         let metadata = std::fs::metadata(path).ok()?;

@@ -15,6 +15,8 @@ pub struct Claim {
     path: PathBuf,
     /// `None` where files cannot be locked.
     _lock: Option<File>,
+    /// The file itself, if it was there: another name of it (a hard link) is claimed with it.
+    _file: Option<File>,
 }
 
 impl Claim {
@@ -68,25 +70,44 @@ impl Claims {
             fs::create_dir_all(directory).map_err(failed)?;
         }
         let lock = OpenOptions::new().create(true).truncate(false).write(true).open(&lock_path).map_err(failed)?;
-        let lock = match lock.try_lock() {
-            Ok(()) => Some(lock),
-            Err(TryLockError::WouldBlock) => return Err(ClaimError::InUse),
-            Err(TryLockError::Error(error)) => {
-                tracing::warn!(%error, file = %path.display(),
-                    "this file system has no locks: nothing keeps another run from writing the same file");
-                None
-            }
+        let lock = locked(lock, &path)?;
+        let file = match OpenOptions::new().append(true).open(&path) {
+            Ok(file) => locked(file, &path)?,
+            // Opening the sink tells why.
+            Err(_) => None,
         };
-        let claim = Arc::new(Claim { path: path.clone(), _lock: lock });
+        let claim = Arc::new(Claim { path: path.clone(), _lock: lock, _file: file });
         claims.insert(path, Arc::downgrade(&claim));
         Ok(Some(claim))
     }
 }
 
+fn locked(file: File, of: &Path) -> Result<Option<File>, ClaimError> {
+    match file.try_lock() {
+        Ok(()) => Ok(Some(file)),
+        Err(TryLockError::WouldBlock) => Err(ClaimError::InUse),
+        Err(TryLockError::Error(error)) => {
+            tracing::warn!(%error, file = %of.display(),
+                "this file system has no locks: nothing keeps another run from writing the same file");
+            Ok(None)
+        }
+    }
+}
+
 /// The same for all names of a file.
 pub(crate) fn real(path: &Path) -> PathBuf {
+    real_within(path, LINKS)
+}
+
+/// Symbolic links that are followed to a file that is not there yet.
+const LINKS: u32 = 40;
+
+fn real_within(path: &Path, links: u32) -> PathBuf {
     if let Ok(real) = path.canonicalize() {
         return real;
+    }
+    if let (Some(links), Ok(target)) = (links.checked_sub(1), fs::read_link(path)) {
+        return real_within(&path.parent().unwrap_or(Path::new("")).join(target), links);
     }
     let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
     match (directory.canonicalize(), path.file_name()) {
@@ -123,7 +144,20 @@ mod tests {
         // A reload has the old sink and the new one side by side.
         let again = one.claim(&around).unwrap().unwrap();
         assert!(Arc::ptr_eq(&claim, &again));
+        // A link to a file that is not there yet.
+        let later = directory.path().join("later.jsonl");
+        std::os::unix::fs::symlink("later.jsonl", directory.path().join("link-to-later")).unwrap();
+        let claim_of_later = one.claim(&directory.path().join("link-to-later")).unwrap().unwrap();
+        assert!(matches!(other.claim(&later), Err(ClaimError::InUse)));
+        drop(claim_of_later);
+        // A hard link is another name of the same file, in this run too.
+        fs::hard_link(&path, directory.path().join("link.jsonl")).unwrap();
         drop((claim, again));
+        let claim = one.claim(&path).unwrap().unwrap();
+        for run in [&one, &other] {
+            assert!(matches!(run.claim(&directory.path().join("link.jsonl")), Err(ClaimError::InUse)));
+        }
+        drop(claim);
         assert!(other.claim(&path).unwrap().is_some());
         assert!(other.claim(Path::new("/dev/null")).unwrap().is_none());
     }

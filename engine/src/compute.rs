@@ -2,7 +2,7 @@
 //!
 //! A worker has many conversations; while it computes for one, the others wait. So what may
 //! take longer than a few milliseconds is done elsewhere: an operator says beforehand how much
-//! a call has to look at ([`crate::component::Operator::weight`]), and a call that has to look
+//! a call has to look at (`Operator::weight`), and a call that has to look
 //! at more than [`MOST_ON_A_WORKER`] is run here, piece by piece from one await to the next. It holds a
 //! thread only while it computes; there are as many at a time as there are cores.
 

@@ -182,7 +182,7 @@ pub trait CorpusSource: Send {
 /// Where a record stands in its source, so that a restart can go on behind it. Places of one
 /// source are ordered as its records are.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Place {
+pub struct SourceOffset {
     /// What tells the log from others (of a file: its identity), in a form that is the
     /// source's own.
     pub log: Arc<str>,
@@ -195,7 +195,7 @@ pub struct Place {
     pub line: u64,
 }
 
-impl Place {
+impl SourceOffset {
     /// What places of one source are ordered by.
     pub fn order(&self) -> (u64, u64) {
         (self.generation, self.end)
@@ -210,9 +210,9 @@ pub struct TurnOutput {
     dead: DeadLetters,
     name: Arc<str>,
     stop: Stop,
-    resume: Option<Place>,
+    resume: Option<SourceOffset>,
     caught_up: Arc<AtomicBool>,
-    begins: Option<Arc<dyn Fn(Place) + Send + Sync>>,
+    begins: Option<Arc<dyn Fn(SourceOffset) + Send + Sync>>,
 }
 
 /// A turn as it waits between its source and the worker.
@@ -234,7 +234,7 @@ pub struct SourcedTurn {
     /// What was said before, where the source knows; else the engine remembers.
     pub history: Option<Vec<Utterance>>,
     /// Where it stood, of a source that can go on there after a restart.
-    pub place: Option<Place>,
+    pub place: Option<SourceOffset>,
 }
 
 impl TurnOutput {
@@ -251,7 +251,7 @@ impl TurnOutput {
 
     /// The same, for a source that is to go on behind this place.
     #[must_use]
-    pub fn resuming(self, resume: Option<Place>) -> Self {
+    pub fn resuming(self, resume: Option<SourceOffset>) -> Self {
         Self { resume, ..self }
     }
 
@@ -263,14 +263,14 @@ impl TurnOutput {
 
     /// The same, telling here where it begins.
     #[must_use]
-    pub(crate) fn beginning(self, begins: Arc<dyn Fn(Place) + Send + Sync>) -> Self {
+    pub(crate) fn beginning(self, begins: Arc<dyn Fn(SourceOffset) + Send + Sync>) -> Self {
         Self { begins: Some(begins), ..self }
     }
 
     /// A source that goes on behind nothing begins here, before all records; to be said before the
     /// first of them is sent. When this returns, a restart finds the same log, wherever it was
     /// rotated to.
-    pub fn begins(&self, place: Place) {
+    pub fn begins(&self, place: SourceOffset) {
         if let Some(begins) = &self.begins {
             begins(place);
         }
@@ -287,13 +287,13 @@ impl TurnOutput {
     /// Behind which place to go on: everything up to it has been answered by an earlier
     /// process. A source compares it with what is there, and begins at the beginning of what
     /// it does not know.
-    pub fn resume(&self) -> Option<&Place> {
+    pub fn resume(&self) -> Option<&SourceOffset> {
         self.resume.as_ref()
     }
 
     /// Parses one line as a turn record and hands it over; blocks while the engine is
     /// behind. A line that is no turn becomes a dead letter. Blank lines are skipped.
-    pub fn line(&self, line: &[u8], position: &str, place: Option<Place>) -> Result<(), Stopped> {
+    pub fn line(&self, line: &[u8], position: &str, place: Option<SourceOffset>) -> Result<(), Stopped> {
         if line.iter().all(u8::is_ascii_whitespace) {
             return Ok(());
         }
@@ -361,7 +361,7 @@ pub trait AnswerSink: Send {
 
 /// How far a sink has been written.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct SinkMark {
+pub struct SinkPosition {
     /// What tells the file from others, in a form that is the sink's own.
     pub log: Arc<str>,
     /// Bytes.
@@ -384,7 +384,7 @@ pub type Syncing = Box<dyn FnOnce() -> Result<(), ConnectorError> + Send>;
 /// A sink that can be looked into.
 pub trait KeptAnswers {
     /// Up to where it is written.
-    fn mark(&self) -> SinkMark;
+    fn mark(&self) -> SinkPosition;
     /// What it takes to have all that was delivered until now on the disk. It is called without
     /// the sink, which may meanwhile be written to.
     fn syncing(&mut self) -> Syncing;
@@ -396,7 +396,7 @@ pub trait KeptAnswers {
     /// # Errors
     ///
     /// What may have answers cannot be read.
-    fn recover(&mut self, since: Option<&SinkMark>, others: &[PathBuf]) -> Result<Recovered, ConnectorError>;
+    fn recover(&mut self, since: Option<&SinkPosition>, others: &[PathBuf]) -> Result<Recovered, ConnectorError>;
     /// Of an answer with this [`AnswerRecord::delivery_key`] that [`KeptAnswers::recover`] has
     /// found, the text.
     fn found(&mut self, key: &str) -> Option<Arc<str>>;

@@ -4,10 +4,13 @@
 //! model takes. What must not be cut (the instruction, the question) never is: if that alone
 //! is too long, the call fails and says so.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
 use futures::future::BoxFuture;
 use serde::{Deserialize, Serialize};
 
-use crate::inference::{InferenceError, Urgency};
+use crate::inference::{InferenceError, Priority};
 
 /// Who speaks in a chat.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -266,9 +269,10 @@ impl SamplingFields {
         }
     }
 
-    /// Reports values that cannot be; `field` is where these fields stand.
-    pub fn validate(&self, field: &str, check: &mut crate::component::Check<'_>) {
-        let mut wrong = |problem: &str| check.error("out-of-range", field, problem);
+    /// What is wrong with the values, each in a few words.
+    pub fn problems(&self) -> Vec<&'static str> {
+        let mut problems = Vec::new();
+        let mut wrong = |problem| problems.push(problem);
         if self.max_tokens == Some(0) {
             wrong("`max_tokens` is at least 1");
         }
@@ -290,6 +294,7 @@ impl SamplingFields {
         if self.stop.as_ref().is_some_and(|stop| stop.iter().any(String::is_empty)) {
             wrong("a stop string is not empty");
         }
+        problems
     }
 }
 
@@ -322,12 +327,66 @@ pub struct Generation {
     pub left_out: usize,
 }
 
+/// Where a text goes piece by piece while it is written, if anybody wants it so. Cheap to clone.
+#[derive(Clone, Default)]
+pub struct TextStream(Option<Arc<Listener>>);
+
+struct Listener {
+    send: Box<dyn Fn(&str) + Send + Sync>,
+    has_sent: AtomicBool,
+    muted: AtomicBool,
+}
+
+impl TextStream {
+    /// Gives each piece to a function, which must be quick.
+    pub fn new(send: impl Fn(&str) + Send + Sync + 'static) -> Self {
+        let (has_sent, muted) = (false.into(), false.into());
+        Self(Some(Arc::new(Listener { send: Box::new(send), has_sent, muted })))
+    }
+
+    /// Whether anybody listens.
+    pub fn is_wanted(&self) -> bool {
+        self.0.as_ref().is_some_and(|listener| !listener.muted.load(Ordering::Acquire))
+    }
+
+    /// Sends a piece of the text.
+    pub fn send(&self, piece: &str) {
+        if let Some(listener) = self.0.as_ref().filter(|_| self.is_wanted() && !piece.is_empty()) {
+            listener.has_sent.store(true, Ordering::Release);
+            (listener.send)(piece);
+        }
+    }
+
+    /// The text is begun anew, after a failure. What was sent cannot be taken back, so nothing more
+    /// is sent; the answer has the whole text.
+    pub fn restart(&self) {
+        if let Some(listener) = &self.0 {
+            listener.muted.store(listener.has_sent.load(Ordering::Acquire), Ordering::Release);
+        }
+    }
+}
+
 /// Prompts to texts.
 pub trait Generator: Send + Sync {
     /// The model's own sampling, over which an operator's fields go.
     fn sampling(&self) -> &Sampling;
     /// Generates one text. With the temperature 0 the same prompt gives the same text.
     fn generate(&self, prompt: Prompt, sampling: Sampling) -> BoxFuture<'static, Result<Generation, InferenceError>>;
+    /// As [`Generator::generate`], and sends the text to `stream` while it comes: in one piece where
+    /// the model gives it in one.
+    fn generate_streamed(
+        &self,
+        prompt: Prompt,
+        sampling: Sampling,
+        stream: TextStream,
+    ) -> BoxFuture<'static, Result<Generation, InferenceError>> {
+        let generation = self.generate(prompt, sampling);
+        Box::pin(async move {
+            let generation = generation.await?;
+            stream.send(&generation.text);
+            Ok(generation)
+        })
+    }
     /// Tokens of a text as the model counts them; estimated where its tokenizer is not here.
     fn count(&self, text: &str) -> usize;
 }
@@ -341,7 +400,7 @@ pub trait Likelihood: Send + Sync {
         &self,
         contexts: Vec<String>,
         text: String,
-        urgency: Urgency,
+        priority: Priority,
     ) -> BoxFuture<'static, Result<Vec<f32>, InferenceError>>;
 }
 

@@ -5,6 +5,8 @@
 //! [`plan`] makes a plan of a pipeline file ([`spec`]) and [`run`] runs it.
 
 pub mod append;
+pub mod ask;
+pub mod cache;
 pub mod claims;
 pub mod clock;
 pub mod component;
@@ -18,7 +20,6 @@ pub mod durable;
 pub mod inference;
 pub mod language;
 pub mod maintenance;
-pub mod memo;
 pub mod panics;
 pub mod plan;
 pub mod publish;

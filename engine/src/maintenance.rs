@@ -45,7 +45,7 @@ pub enum MaintenanceError {
     },
     /// The memo store failed.
     #[error("what models gave could not be expired: {0}")]
-    Memo(#[from] DatabaseError),
+    InferenceCache(#[from] DatabaseError),
     /// The memo store panicked.
     #[error("what models gave could not be expired: the store {0}")]
     Panicked(Panicked),
@@ -60,7 +60,7 @@ pub enum StoreName {
     /// An index of a corpus.
     Index(Arc<str>, String),
     /// What models gave.
-    Memo,
+    InferenceCache,
     /// Conversations and checkpoints.
     Conversations,
 }
@@ -69,7 +69,7 @@ impl fmt::Display for StoreName {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Index(corpus, index) => write!(f, "{corpus}, {index}"),
-            Self::Memo => write!(f, "memo.redb"),
+            Self::InferenceCache => write!(f, "memo.redb"),
             Self::Conversations => write!(f, "turns.redb"),
         }
     }
@@ -149,7 +149,7 @@ impl Journal {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::component::Footprint;
+    use crate::component::DiskUsage;
 
     #[test]
     fn what_is_done_and_what_fails_is_counted() {
@@ -158,8 +158,8 @@ mod tests {
         let failed = || MaintenanceError::TooLong { corpus: "docs".into(), index: "bm25".into(), seconds: 1 };
         journal.done(&store, &Err(failed()));
         journal.done(&store, &Err(failed()));
-        let before = Footprint { files: 10, bytes: 100 };
-        let after = Footprint { files: 4, bytes: 130 };
+        let before = DiskUsage { files: 10, bytes: 100 };
+        let after = DiskUsage { files: 4, bytes: 130 };
         let took = Duration::from_secs(2);
         journal.done(&store, &Ok(Maintained { before, after, took, did: vec!["merged".into()] }));
         journal.done(&store, &Ok(Maintained::default()));

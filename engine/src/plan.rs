@@ -9,7 +9,7 @@ use std::fmt::Write as _;
 use std::path::Path;
 use std::sync::Arc;
 
-pub use self::diff::{Fate, Outline, PlanDiff};
+pub use self::diff::{ChangeKind, PlanDiff, PlanFingerprint};
 pub use self::resolve::models_file::ModelsFile;
 use crate::component::{
     BuildError, Catalog, ChunkerConfig, CorpusRef, CorpusSourceConfig, IndexDefinition, InputPort, ModelConfig, Models,

@@ -4,7 +4,6 @@
 //! applied a delta, the next epoch appears in one step; turns that have begun keep the
 //! epoch they began with, and the indexes' old readers go when the last of them is done.
 
-use std::any::Any;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -15,41 +14,7 @@ use serde::{Deserialize, Serialize};
 use tokio::sync::watch;
 
 use crate::append;
-use crate::component::{IndexError, OperatorError};
-
-/// A corpus as of an epoch.
-#[derive(Clone, Default)]
-pub struct CorpusView {
-    /// Documents that have chunks.
-    pub documents: usize,
-    /// Chunks.
-    pub chunks: usize,
-    /// By the index's key; of the type that its operators expect.
-    pub indexes: BTreeMap<String, Arc<dyn Any + Send + Sync>>,
-    /// What each index then has on the disk, by its key.
-    pub versions: BTreeMap<String, u64>,
-}
-
-impl CorpusView {
-    /// The reader of an index.
-    pub fn index<T: Send + Sync + 'static>(&self, key: &str) -> Result<Arc<T>, OperatorError> {
-        self.indexes
-            .get(key)
-            .and_then(|index| index.clone().downcast::<T>().ok())
-            .ok_or_else(|| OperatorError::NoIndex(key.to_owned()))
-    }
-}
-
-/// Every corpus as of an epoch.
-#[derive(Clone, Default)]
-pub struct Published {
-    /// Counts publications, over restarts as well.
-    pub epoch: u64,
-    /// The plan by which turns of this epoch are answered; counts from 1 in a process.
-    pub plan: u64,
-    /// By name.
-    pub corpora: BTreeMap<Arc<str>, Arc<CorpusView>>,
-}
+use crate::component::{CorpusSnapshot, IndexError, Snapshot};
 
 /// The epochs that are published and still read.
 pub struct Epochs {
@@ -61,11 +26,11 @@ pub struct Epochs {
 }
 
 struct State {
-    current: Arc<Published>,
+    current: Arc<Snapshot>,
     /// Corpora that no plan has any more: what is still on its way of them is not published.
     gone: BTreeSet<Arc<str>>,
-    /// Epochs that turns read, with how many do.
-    pinned: BTreeMap<u64, (Arc<Published>, usize)>,
+    /// Epochs that turns read: the plan of each, and how many turns do.
+    pinned: BTreeMap<u64, (u64, usize)>,
     /// What indexes had on the disk as of the last epoch, by corpus and key; also those of an
     /// earlier process that are not open yet.
     versions: Versions,
@@ -96,7 +61,7 @@ impl Epochs {
             }
         }
         let EpochFile { epoch, indexes: versions } = known;
-        let current = Arc::new(Published { epoch, plan: 1, corpora: BTreeMap::new() });
+        let current = Arc::new(Snapshot { epoch, plan: 1, corpora: BTreeMap::new() });
         Ok(Self {
             changing: Mutex::default(),
             state: Mutex::new(State { current, gone: BTreeSet::new(), pinned: BTreeMap::new(), versions }),
@@ -106,7 +71,7 @@ impl Epochs {
     }
 
     /// The newest epoch.
-    pub fn current(&self) -> Arc<Published> {
+    pub fn current(&self) -> Arc<Snapshot> {
         self.state.lock().current.clone()
     }
 
@@ -115,7 +80,7 @@ impl Epochs {
         let _one = self.changing.lock();
         let mut state = self.state.lock();
         if state.current.epoch < epoch {
-            state.current = Arc::new(Published { epoch, ..Published::clone(&state.current) });
+            state.current = Arc::new(Snapshot { epoch, ..Snapshot::clone(&state.current) });
             drop(state);
             self.current.send_replace(epoch);
         }
@@ -146,7 +111,7 @@ impl Epochs {
     }
 
     /// Makes a corpus's new view part of the next epoch, and gives its number.
-    pub fn publish(&self, corpus: &Arc<str>, view: CorpusView) -> Result<u64, IndexError> {
+    pub fn publish(&self, corpus: &Arc<str>, view: CorpusSnapshot) -> Result<u64, IndexError> {
         self.change(|next, gone| {
             let published = !gone.contains(corpus);
             if published {
@@ -171,7 +136,7 @@ impl Epochs {
     pub fn switch(
         &self,
         plan: u64,
-        views: Vec<(Arc<str>, CorpusView)>,
+        views: Vec<(Arc<str>, CorpusSnapshot)>,
         kept: impl Fn(&str) -> bool,
     ) -> Result<u64, IndexError> {
         self.change(|next, gone| {
@@ -192,28 +157,28 @@ impl Epochs {
         if view.indexes.keys().all(|key| keys.contains(key)) {
             return;
         }
-        let mut view = CorpusView::clone(view);
+        let mut view = CorpusSnapshot::clone(view);
         view.indexes.retain(|key, _| keys.contains(key));
         view.versions.retain(|key, _| keys.contains(key));
-        let mut trimmed = Published::clone(&state.current);
+        let mut trimmed = Snapshot::clone(&state.current);
         trimmed.corpora.insert(corpus.into(), Arc::new(view));
         state.current = Arc::new(trimmed);
     }
 
-    fn change(&self, change: impl FnOnce(&mut Published, &mut BTreeSet<Arc<str>>) -> bool) -> Result<u64, IndexError> {
+    fn change(&self, change: impl FnOnce(&mut Snapshot, &mut BTreeSet<Arc<str>>) -> bool) -> Result<u64, IndexError> {
         let _one = self.changing.lock();
         let (current, mut gone, mut versions) = {
             let state = self.state.lock();
             (state.current.clone(), state.gone.clone(), state.versions.clone())
         };
-        let mut next = Published::clone(&current);
+        let mut next = Snapshot::clone(&current);
         next.epoch += 1;
         let epoch = next.epoch;
         if !change(&mut next, &mut gone) {
             return Ok(current.epoch);
         }
         // Of the others, what they have on the disk may be newer than their view.
-        let is_new = |(corpus, view): &(&Arc<str>, &Arc<CorpusView>)| {
+        let is_new = |(corpus, view): &(&Arc<str>, &Arc<CorpusSnapshot>)| {
             current.corpora.get(*corpus).is_none_or(|old| !Arc::ptr_eq(old, view))
         };
         for (corpus, view) in next.corpora.iter().filter(is_new) {
@@ -233,29 +198,29 @@ impl Epochs {
         Ok(epoch)
     }
 
-    /// Fixes the newest epoch for a turn that begins; to be followed by one [`Epochs::unpin`].
-    pub fn pin(&self) -> Arc<Published> {
+    /// Holds the newest snapshot for a turn that begins.
+    pub fn pin(self: &Arc<Self>) -> SnapshotGuard {
         let mut state = self.state.lock();
-        let current = state.current.clone();
-        state.pinned.entry(current.epoch).or_insert_with(|| (current.clone(), 0)).1 += 1;
-        current
+        let snapshot = state.current.clone();
+        state.pinned.entry(snapshot.epoch).or_insert((snapshot.plan, 0)).1 += 1;
+        drop(state);
+        SnapshotGuard(Arc::new(Held { snapshot, epochs: self.clone() }))
+    }
+
+    /// Turns that hold a snapshot.
+    pub fn pinned(&self) -> usize {
+        self.state.lock().pinned.values().map(|(_, turns)| turns).sum()
     }
 
     /// The oldest plan by which a turn is being answered, or may yet be.
     pub fn oldest_plan(&self) -> u64 {
         let state = self.state.lock();
-        let pinned = state.pinned.values().map(|(published, _)| published.plan);
+        let pinned = state.pinned.values().map(|(plan, _)| *plan);
         pinned.chain([state.current.plan]).min().unwrap_or_default()
     }
 
-    /// An epoch that is pinned, or else the newest.
-    pub fn get(&self, epoch: u64) -> Arc<Published> {
-        let state = self.state.lock();
-        state.pinned.get(&epoch).map_or_else(|| state.current.clone(), |(published, _)| published.clone())
-    }
-
     /// A turn is done with its epoch.
-    pub fn unpin(&self, epoch: u64) {
+    fn unpin(&self, epoch: u64) {
         let mut state = self.state.lock();
         if let Some((_, readers)) = state.pinned.get_mut(&epoch) {
             *readers -= 1;
@@ -263,6 +228,37 @@ impl Epochs {
                 state.pinned.remove(&epoch);
             }
         }
+    }
+}
+
+/// A snapshot that a turn holds: its readers, and the plan that answers the turn, stay until the
+/// last clone is dropped.
+#[derive(Clone)]
+pub struct SnapshotGuard(Arc<Held>);
+
+struct Held {
+    snapshot: Arc<Snapshot>,
+    epochs: Arc<Epochs>,
+}
+
+impl SnapshotGuard {
+    /// The snapshot, which may outlive the guard.
+    pub fn snapshot(&self) -> &Arc<Snapshot> {
+        &self.0.snapshot
+    }
+}
+
+impl std::ops::Deref for SnapshotGuard {
+    type Target = Snapshot;
+
+    fn deref(&self) -> &Snapshot {
+        &self.0.snapshot
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        self.epochs.unpin(self.snapshot.epoch);
     }
 }
 

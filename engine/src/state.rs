@@ -28,7 +28,7 @@ pub enum StateError {
     #[error("the state directory `{0}` is in use by another turnflow process")]
     InUse(PathBuf),
     /// It was written by a version that this one does not understand.
-    #[error("the state directory `{path}` has the format `{}`, and this version reads only `{}`", found.trim().escape_debug(), FORMAT.trim())]
+    #[error("the state directory `{path}` has the format `{}`, and this version reads only `{}`; if its file `format` is damaged, delete that file", found.trim().escape_debug(), FORMAT.trim())]
     Format {
         /// The directory.
         path: PathBuf,

@@ -10,10 +10,11 @@
 //! Every port carries exactly one value a turn, so operators join their inputs by count: a slow
 //! turn holds back nobody but its own conversation.
 
+mod asked;
 mod backlog;
 mod conversations;
 mod deliver;
-mod inlet;
+mod ingress;
 mod node;
 mod reach;
 mod retry;
@@ -22,10 +23,10 @@ mod slots;
 mod source;
 mod standing;
 
-pub use backlog::Backlog;
+pub use backlog::TurnBacklog;
 pub use reach::Reach;
 pub(crate) use sink::record;
-pub use slots::Slots;
+pub use slots::{Slots, Waiter};
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
@@ -40,15 +41,16 @@ use serde::{Deserialize, Serialize};
 use timely::dataflow::{ProbeHandle, Scope, StreamVec};
 use timely::scheduling::Activator;
 
-use self::inlet::Inlet;
+use self::ingress::Ingress;
 use self::standing::Standing;
+use crate::ask::{AskQueue, Caller};
 use crate::component::Operator;
-use crate::connector::{Arrived, Place};
+use crate::connector::{Arrived, SourceOffset};
 use crate::dead_letter::DeadLetters;
-use crate::durable::{Durable, Ledger, SinkHandle};
+use crate::durable::{Durable, OffsetTracker, SinkHandle};
 use crate::plan::{AnswerMode, Conversations, FailedTurns, Retries};
-use crate::publish::Epochs;
-use crate::record::{AnswerRecord, Item, Stamp, TurnRecord, Utterance};
+use crate::publish::{Epochs, SnapshotGuard};
+use crate::record::{AnswerRecord, Item, Provenance, TurnRecord, Utterance, Value};
 use crate::wake::WakeSlot;
 
 /// Is told every value that a node gives, on the worker that gives it; must be quick.
@@ -85,7 +87,7 @@ pub struct Generation {
     /// Every node comes after those that feed it.
     pub nodes: Vec<RunningNode>,
     /// For answers; its epoch is each turn's own.
-    pub stamp: Stamp,
+    pub stamp: Provenance,
     /// Whether its turns are answered again.
     pub mode: AnswerMode,
     /// The sinks that get revisions.
@@ -174,9 +176,9 @@ pub struct SourceHandle {
     /// All that was there at the start is in the channel.
     pub caught_up: Arc<AtomicBool>,
     /// What of it is applied.
-    pub ledger: Arc<Ledger>,
+    pub tracker: Arc<OffsetTracker>,
     /// What of it waits.
-    pub backlog: Backlog,
+    pub backlog: TurnBacklog,
     /// All that it read is answered, on all workers.
     pub ended: AtomicBool,
 }
@@ -201,6 +203,8 @@ pub struct TurnsShared {
     pub outstanding: AtomicUsize,
     /// Turns that are worked on.
     pub slots: Slots,
+    /// Turns that callers ask and that are not begun.
+    pub asks: AskQueue,
     /// The run is to end: what waits and is read again by a restart need not be begun.
     pub stopping: AtomicBool,
     /// Turns that are delivered.
@@ -218,9 +222,12 @@ pub struct TurnsShared {
 }
 
 impl TurnsShared {
-    fn observe(&self, node: &str, item: &Item) {
+    fn observe(&self, node: &str, flow: &Flow) {
         if let Some(observer) = &self.observer {
-            observer(node, item);
+            observer(node, &flow.item);
+        }
+        if let Some(caller) = &flow.context.caller {
+            caller.observe(node, &flow.item);
         }
     }
 
@@ -256,6 +263,28 @@ impl TurnsShared {
     }
 }
 
+/// A value on its way through a generation, with what its turn holds.
+#[derive(Clone)]
+struct Flow {
+    item: Item,
+    context: Arc<TurnContext>,
+}
+
+/// What a turn holds from its start until the last of its values is gone.
+struct TurnContext {
+    /// What it reads.
+    snapshot: SnapshotGuard,
+    /// Who waits for its answer, if somebody asked it.
+    caller: Option<Caller>,
+}
+
+impl Flow {
+    /// The next value of the same turn.
+    fn then(&self, value: Value, warnings: Arc<[String]>) -> Self {
+        Self { item: Item { turn: self.item.turn.clone(), value, warnings }, context: self.context.clone() }
+    }
+}
+
 /// A record on its way from a source to its conversation.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 struct Read {
@@ -263,7 +292,7 @@ struct Read {
     history: Option<Vec<Utterance>>,
     position: String,
     entered_us: u64,
-    place: Option<Place>,
+    place: Option<SourceOffset>,
     /// In the source's ledger.
     batch: u64,
     /// What it takes of the bound on what waits.
@@ -293,25 +322,25 @@ impl Feedback {
     }
 }
 
-type Inlets = HashMap<(u64, Arc<str>), Rc<Inlet>>;
+type Ingresses = HashMap<(u64, Arc<str>), Rc<Ingress>>;
 
 /// What the dataflows of one worker know of each other: where turns go into a generation, and
 /// where they are told of when they are delivered.
 #[derive(Default)]
-pub struct Local {
+pub struct WorkerState {
     /// By generation and source.
-    inlets: RefCell<Inlets>,
+    ingresses: RefCell<Ingresses>,
     feedbacks: RefCell<HashMap<Arc<str>, Feedback>>,
     standing: Standing,
 }
 
-impl Local {
+impl WorkerState {
     /// Lets generations end.
     pub fn close(&self, which: impl Fn(u64) -> bool) {
-        self.inlets.borrow_mut().retain(|(number, _), inlet| {
+        self.ingresses.borrow_mut().retain(|(number, _), ingress| {
             let closes = which(*number);
             if closes {
-                inlet.close();
+                ingress.close();
             }
             !closes
         });
@@ -329,13 +358,20 @@ impl Local {
         }
     }
 
+    /// Begins the turns that callers ask.
+    pub fn answer_callers(&self, shared: &TurnsShared) {
+        if shared.ready.load(Ordering::Acquire) {
+            asked::begin(shared, self);
+        }
+    }
+
     /// Whether no standing turn is to be answered again.
     pub fn is_settled(&self, shared: &TurnsShared) -> bool {
         shared.ready.load(Ordering::Acquire) && self.standing.is_settled(shared)
     }
 
-    fn inlet(&self, generation: u64, source: &Arc<str>) -> Option<Rc<Inlet>> {
-        self.inlets.borrow().get(&(generation, source.clone())).cloned()
+    fn ingress(&self, generation: u64, source: &Arc<str>) -> Option<Rc<Ingress>> {
+        self.ingresses.borrow().get(&(generation, source.clone())).cloned()
     }
 }
 
@@ -344,7 +380,7 @@ pub fn build_source(
     scope: Scope<'_, u64>,
     handle: &Arc<SourceHandle>,
     shared: &Arc<TurnsShared>,
-    local: &Rc<Local>,
+    local: &Rc<WorkerState>,
 ) -> ProbeHandle<u64> {
     let mine = handle.number % scope.peers() as u64 == scope.index() as u64;
     let receiver = if mine { handle.receiver.lock().take() } else { None };
@@ -362,16 +398,16 @@ pub fn build_generation(
     scope: Scope<'_, u64>,
     generation: &Arc<Generation>,
     shared: &Arc<TurnsShared>,
-    local: &Rc<Local>,
+    local: &Rc<WorkerState>,
 ) {
     let nodes = &generation.nodes;
-    let mut streams: Vec<StreamVec<'_, u64, Item>> = Vec::new();
+    let mut streams: Vec<StreamVec<'_, u64, Flow>> = Vec::new();
     for node in nodes {
         let inputs: Vec<_> = node.inputs.iter().map(|&input| streams[input].clone()).collect();
         let stream = match &node.running {
             Running::Source => {
-                let (inlet, stream) = inlet::build(scope, node);
-                local.inlets.borrow_mut().insert((generation.number, node.id.clone()), inlet);
+                let (ingress, stream) = ingress::build(scope, node);
+                local.ingresses.borrow_mut().insert((generation.number, node.id.clone()), ingress);
                 stream
             }
             Running::Operator(operator) => {

@@ -6,14 +6,12 @@
 //! ```
 
 use std::path::Path;
-use std::sync::mpsc;
-use std::sync::{Arc, Mutex};
 
 use anyhow::{Context, bail};
 use turnflow::CATALOG;
-use turnflow_engine::connector::{Mode, SourcedTurn};
+use turnflow_engine::ask::{AskRequest, Event};
+use turnflow_engine::connector::Mode;
 use turnflow_engine::plan::plan;
-use turnflow_engine::record::{Item, Speaker, TurnRecord, Value};
 use turnflow_engine::run::{Engine, Options};
 use turnflow_engine::spec::load_str;
 
@@ -35,30 +33,22 @@ fn main() -> anyhow::Result<()> {
     let planned = plan(load_str("example", base, PIPELINE, &[]), &CATALOG);
     let plan = planned.plan.with_context(|| format!("{:?}", planned.diagnostics))?;
 
-    // Every value that a node gives is told to an observer, on the worker that gives it.
-    let (sender, found) = mpsc::channel();
-    let sender = Mutex::new(sender);
-    let observer = move |node: &str, item: &Item| {
-        if let (Value::Hits(hits), Ok(sender)) = (&item.value, sender.lock()) {
-            let _ = sender.send((node.to_owned(), hits.clone()));
-        }
-    };
-    let options =
-        Options { corpora: Mode::Once, manual_turns: true, observer: Some(Arc::new(observer)), ..Options::default() };
+    // The pipeline's own sources are not read; turns are asked here.
+    let options = Options { corpora: Mode::Once, manual_turns: true, ..Options::default() };
     let engine = Engine::start(plan, options)?;
-    let record = TurnRecord {
-        conversation_id: "example".into(),
-        turn: 1,
-        speaker: Speaker::User,
-        text: words.into(),
-        collection: None,
-        timestamp: None,
-        extra: serde_json::Map::new(),
-    };
-    engine.submit(SourcedTurn { record, position: "command line".into(), history: None, place: None });
-    let (node, hits) = found.recv().context("the pipeline ended early")?;
-    for hit in &hits.hits {
-        println!("{node}: {:.2}  {}  {}", hit.score, hit.chunk.id, hit.chunk.title);
+    let mut events = engine.ask(AskRequest::new(words));
+    loop {
+        match events.blocking_next().context("the pipeline ended early")? {
+            Event::Answer { record } => {
+                for hit in &record.hits {
+                    println!("{:.2}  {}", hit.score, hit.passage);
+                }
+                break;
+            }
+            Event::Failed { reason } => bail!(reason),
+            // Text as a model writes it, and with `trace` what each node gave.
+            Event::Started { .. } | Event::Node { .. } | Event::Delta { .. } => {}
+        }
     }
     engine.join()?;
     Ok(())

@@ -10,7 +10,9 @@ use crossbeam_channel::unbounded;
 use serde_json::json;
 use turnflow_connectors::jsonl_sink::JsonLinesSinkConfig;
 use turnflow_connectors::jsonl_turns::JsonLinesConfig;
-use turnflow_engine::connector::{AnswerSink, Mode, Place, SinkMark, SourcedTurn, Stop, TurnOutput, TurnSource};
+use turnflow_engine::connector::{
+    AnswerSink, Mode, SinkPosition, SourceOffset, SourcedTurn, Stop, TurnOutput, TurnSource,
+};
 use turnflow_engine::dead_letter::DeadLetters;
 use turnflow_engine::record::AnswerRecord;
 
@@ -37,7 +39,7 @@ pub fn resume(data: &[u8]) {
             let at = rest.len().min(usize::from(*line) * 8);
             let (log, file) = rest.split_at(at);
             let log: Arc<str> = String::from_utf8_lossy(log).into();
-            hostile(Place { log, generation: u64::from(*generation), end, line: u64::from(*line) }, file);
+            hostile(SourceOffset { log, generation: u64::from(*generation), end, line: u64::from(*line) }, file);
         }
         1 => interrupted(rest, end as usize),
         2 => delivered(rest, None),
@@ -45,7 +47,7 @@ pub fn resume(data: &[u8]) {
     }
 }
 
-fn run(directory: &Path, place: Option<Place>) -> Vec<SourcedTurn> {
+fn run(directory: &Path, place: Option<SourceOffset>) -> Vec<SourcedTurn> {
     let config: JsonLinesConfig =
         turnflow_engine::spec::from_str("(path: \"turns.jsonl\", max_line_bytes: 4096)").expect("a configuration");
     let (sender, turns) = unbounded();
@@ -57,7 +59,7 @@ fn run(directory: &Path, place: Option<Place>) -> Vec<SourcedTurn> {
 }
 
 /// A place from anywhere: all of the log is read, or what is behind the place.
-fn hostile(place: Place, log: &[u8]) {
+fn hostile(place: SourceOffset, log: &[u8]) {
     with_directory(|directory| {
         fs::write(directory.join("turns.jsonl"), log).expect("a file in a directory of our own");
         let all = run(directory, None);
@@ -97,7 +99,7 @@ fn delivered(file: &[u8], length: Option<u64>) {
             turnflow_engine::spec::from_str("(input: \"a\", path: \"answers.jsonl\")").expect("a configuration");
         let mut sink = config.sink(directory).expect("a file that is there");
         let kept = sink.kept().expect("a file keeps what it is given");
-        let mark = length.map(|length| SinkMark { log: kept.mark().log, length });
+        let mark = length.map(|length| SinkPosition { log: kept.mark().log, length });
         kept.recover(mark.as_ref(), &[]).expect("a file that is there");
         let _ = (kept.found("k"), kept.found(""));
         let answer: AnswerRecord = serde_json::from_value(json!({

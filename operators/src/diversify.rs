@@ -19,7 +19,7 @@ use futures::FutureExt;
 use futures::future::BoxFuture;
 use serde::Deserialize;
 use turnflow_engine::component::{
-    Ability, BuildError, Call, Check, CorpusRef, IndexDefinition, InputPort, ModelUse, Models, Operator,
+    BuildError, Call, Capability, Check, CorpusRef, IndexDefinition, InputPort, ModelUse, Models, Operator,
     OperatorConfig, OperatorError, OperatorKind,
 };
 use turnflow_engine::inference::{Embedder, Vector};
@@ -81,7 +81,7 @@ impl OperatorConfig for DiversifyConfig {
     }
 
     fn models(&self) -> Vec<ModelUse<'_>> {
-        vec![ModelUse { field: "model", name: &self.model, ability: Ability::Embed }]
+        vec![ModelUse { field: "model", name: &self.model, capability: Capability::Embed }]
     }
 
     fn corpus(&self) -> Option<&CorpusRef> {
@@ -116,7 +116,7 @@ impl Operator for Diversify {
             let Hits { query, hits } = &**call.hits(0)?;
             let candidates = &hits[..hits.len().min(self.config.depth)];
             let reader = match &self.config.corpus {
-                Some(corpus) => Some(corpus.resolve(&call.turn, &call.published)?.index(&self.key)?),
+                Some(corpus) => Some(corpus.resolve(&call.turn, &call.snapshot)?.index(&self.key)?),
                 None => None,
             };
             let vectors = passage_vectors(reader.as_deref(), &self.embedder, candidates).await?;

@@ -29,10 +29,10 @@ use futures::future::BoxFuture;
 use serde::Deserialize;
 use serde_json::Map;
 use turnflow_engine::component::{
-    Ability, BuildError, Call, Check, InputPort, ModelUse, Models, Operator, OperatorConfig, OperatorError,
+    BuildError, Call, Capability, Check, InputPort, ModelUse, Models, Operator, OperatorConfig, OperatorError,
     OperatorKind,
 };
-use turnflow_engine::inference::{Embedder, InferenceError, Role, Urgency};
+use turnflow_engine::inference::{Embedder, InferenceError, Priority, Role};
 use turnflow_engine::record::{Answer, Hit, PortType, Status, Value};
 use turnflow_engine::spec::from_tree;
 
@@ -77,7 +77,7 @@ impl OperatorConfig for EvidenceConfig {
 
     fn models(&self) -> Vec<ModelUse<'_>> {
         let model = self.model.as_deref();
-        model.map(|name| ModelUse { field: "model", name, ability: Ability::Embed }).into_iter().collect()
+        model.map(|name| ModelUse { field: "model", name, capability: Capability::Embed }).into_iter().collect()
     }
 
     fn explain(&self) -> String {
@@ -174,7 +174,7 @@ async fn support(embedder: &dyn Embedder, answer: &Answer) -> Result<Option<f32>
     }
     let count = said.len();
     let texts = said.into_iter().chain(passages).collect();
-    let vectors = embedder.embed(texts, Role::Passage, Urgency::Turn).await?;
+    let vectors = embedder.embed(texts, Role::Passage, Priority::Turn).await?;
     let (said, passages) = vectors.split_at(count.min(vectors.len()));
     let cosine = |a: &[f32], b: &[f32]| -> f32 {
         let dot = |a: &[f32], b: &[f32]| a.iter().zip(b).map(|(x, y)| x * y).sum::<f32>();
@@ -190,7 +190,7 @@ mod tests {
     use crate::fusion::tests::list;
     use crate::test_generator::{self, run};
     use crate::test_turn::turn;
-    use turnflow_engine::component::Notes;
+    use turnflow_engine::component::Warnings;
     use turnflow_engine::record::{Hits, Query};
 
     #[test]
@@ -223,8 +223,9 @@ mod tests {
         let call = Call {
             turn: Arc::new(turn(&[], "q")),
             inputs: vec![answer, hits],
-            published: Arc::default(),
-            notes: Notes::default(),
+            snapshot: Arc::default(),
+            warnings: Warnings::default(),
+            stream: Default::default(),
         };
         let Value::Answer(got) = run(operator.call(call)).unwrap() else { panic!() };
         let evidence = got.checks["evidence"].as_object().unwrap();

@@ -21,10 +21,10 @@ use parking_lot::Mutex;
 use serde::Deserialize;
 use serde_json::Map;
 use turnflow_engine::component::{
-    Ability, BuildError, Call, Check, InputPort, ModelUse, Models, Operator, OperatorConfig, OperatorError,
+    BuildError, Call, Capability, Check, InputPort, ModelUse, Models, Operator, OperatorConfig, OperatorError,
     OperatorKind,
 };
-use turnflow_engine::inference::{Embedder, InferenceError, Role, Urgency, Vector};
+use turnflow_engine::inference::{Embedder, InferenceError, Priority, Role, Vector};
 use turnflow_engine::record::{Answer, Hit, Hits, PortType, Status, Value};
 use turnflow_engine::spec::from_tree;
 
@@ -88,7 +88,7 @@ impl OperatorConfig for ExtractiveAnswerConfig {
     }
 
     fn models(&self) -> Vec<ModelUse<'_>> {
-        let of = |name| ModelUse { field: "model", name, ability: Ability::Embed };
+        let of = |name| ModelUse { field: "model", name, capability: Capability::Embed };
         self.model.iter().map(|name| of(name.as_str())).collect()
     }
 
@@ -150,12 +150,12 @@ impl Operator for ExtractiveAnswer {
             let hits = &hits[..hits.len().min(self.config.passages)];
             let (sentences, left_out) = sentences(hits);
             if left_out > 0 {
-                call.notes.add(format!("the passages have {left_out} sentences more than were looked at"));
+                call.warnings.add(format!("the passages have {left_out} sentences more than were looked at"));
             }
             let (text, support) = if sentences.is_empty() {
                 (String::new(), None)
             } else if let Some(embedder) = &self.embedder {
-                let asked = embedder.embed(vec![query.text.to_string()], Role::Query, Urgency::Turn);
+                let asked = embedder.embed(vec![query.text.to_string()], Role::Query, Priority::Turn);
                 let (asked, vectors) = futures::join!(asked, self.vectors(&**embedder, &sentences));
                 let asked = asked?.into_iter().next().unwrap_or_else(|| Vector::from([]));
                 let cosines: Vec<f32> = vectors?.iter().map(|vector| cosine(&asked, vector)).collect();
@@ -202,7 +202,7 @@ impl ExtractiveAnswer {
             }
         }
         let (new_keys, texts): (Vec<_>, Vec<_>) = new.into_iter().unzip();
-        let vectors = embedder.embed(texts, Role::Passage, Urgency::Turn).await?;
+        let vectors = embedder.embed(texts, Role::Passage, Priority::Turn).await?;
         let mut seen = self.seen.lock();
         for (key, vector) in new_keys.into_iter().zip(vectors) {
             seen.put(key, vector.clone());

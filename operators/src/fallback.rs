@@ -61,8 +61,8 @@ struct Fallback(FallbackConfig);
 
 impl Operator for Fallback {
     fn call(self: Arc<Self>, call: Call) -> BoxFuture<'static, Result<Value, OperatorError>> {
-        let (value, notes) = choose(&call.inputs, &self.0);
-        notes.into_iter().for_each(|note| call.notes.add(note));
+        let (value, warnings) = choose(&call.inputs, &self.0);
+        warnings.into_iter().for_each(|note| call.warnings.add(note));
         async move { Ok(value) }.boxed()
     }
 
@@ -73,24 +73,24 @@ impl Operator for Fallback {
 
 /// The first input that will do, and what is told of those before it.
 fn choose(inputs: &[Value], config: &FallbackConfig) -> (Value, Vec<String>) {
-    let mut notes = Vec::new();
+    let mut warnings = Vec::new();
     let mut empty = None;
     let name = |at: usize| config.inputs.get(at).map_or("?", String::as_str);
     for (at, input) in inputs.iter().enumerate() {
         match input {
-            Value::Failed(Failure { reason, .. }) => notes.push(format!("did without `{}`: {reason}", name(at))),
+            Value::Failed(Failure { reason, .. }) => warnings.push(format!("did without `{}`: {reason}", name(at))),
             Value::Hits(hits) if config.on_empty && hits.hits.is_empty() => {
                 empty.get_or_insert(input);
-                notes.push(format!("did without `{}`: it found nothing", name(at)));
+                warnings.push(format!("did without `{}`: it found nothing", name(at)));
             }
-            other => return (other.clone(), notes),
+            other => return (other.clone(), warnings),
         }
     }
     match empty {
         // Nothing was found, which is no failure.
         Some(hits) => {
             let empty = inputs.iter().all(|input| matches!(input, Value::Hits(_)));
-            (hits.clone(), if empty { Vec::new() } else { notes })
+            (hits.clone(), if empty { Vec::new() } else { warnings })
         }
         // The preferred one's failure tells more than the stand-in's.
         None => (inputs.first().cloned().unwrap_or(Value::Turn), Vec::new()),
@@ -111,13 +111,13 @@ mod tests {
         let some = hits(&[("a", 1.0)]);
 
         assert_eq!(choose(&[some.clone(), hits(&[])], &config(true)), (some.clone(), vec![]));
-        let (value, notes) = choose(&[failed(), some.clone()], &config(false));
-        assert_eq!((value, notes), (some.clone(), vec!["did without `dense`: the model is down".to_owned()]));
+        let (value, warnings) = choose(&[failed(), some.clone()], &config(false));
+        assert_eq!((value, warnings), (some.clone(), vec!["did without `dense`: the model is down".to_owned()]));
         assert_eq!(choose(&[hits(&[]), some.clone()], &config(false)).0, hits(&[]));
         assert_eq!(choose(&[hits(&[]), some.clone()], &config(true)).0, some);
         assert_eq!(choose(&[hits(&[]), hits(&[])], &config(true)).0, hits(&[]));
-        let (value, notes) = choose(&[failed(), hits(&[]), failed()], &config(true));
-        assert_eq!((value, notes.len()), (hits(&[]), 3));
+        let (value, warnings) = choose(&[failed(), hits(&[]), failed()], &config(true));
+        assert_eq!((value, warnings.len()), (hits(&[]), 3));
         assert!(matches!(choose(&[failed(), failed()], &config(true)).0, Value::Failed(_)));
     }
 }

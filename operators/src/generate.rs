@@ -23,7 +23,7 @@ use futures::future::BoxFuture;
 use serde::Deserialize;
 use serde_json::{Map, json};
 use turnflow_engine::component::{
-    Ability, BuildError, Call, Check, InputPort, ModelUse, Models, Operator, OperatorConfig, OperatorError,
+    BuildError, Call, Capability, Check, InputPort, ModelUse, Models, Operator, OperatorConfig, OperatorError,
     OperatorKind,
 };
 use turnflow_engine::language::{Finish, Generator, SamplingFields};
@@ -122,12 +122,12 @@ impl OperatorConfig for GenerateConfig {
         if self.idk.trim().is_empty() {
             check.error("wrong-value", "idk", "the sentence is empty");
         }
-        self.sampling.validate("sampling", check);
+        check.sampling("sampling", &self.sampling);
         Template::check(self.prompt.as_ref(), "prompt", prompting::PLACES, check);
     }
 
     fn models(&self) -> Vec<ModelUse<'_>> {
-        vec![ModelUse { field: "model", name: &self.model, ability: Ability::Generate }]
+        vec![ModelUse { field: "model", name: &self.model, capability: Capability::Generate }]
     }
 
     fn explain(&self) -> String {
@@ -180,12 +180,12 @@ impl Operator for Generate {
             }
             let sampling = self.config.sampling.over(self.generator.sampling());
             let most = sampling.max_tokens;
-            let generation = self.generator.generate(prompt, sampling).await?;
+            let generation = self.generator.generate_streamed(prompt, sampling, call.stream.clone()).await?;
             if generation.finish == Finish::Length && self.config.words.is_none() {
-                call.notes.add(format!("the answer was cut at {most} tokens"));
+                call.warnings.add(format!("the answer was cut at {most} tokens"));
             }
             if generation.cut > 0 {
-                call.notes.add(format!("the last {} passages were cut to fit the model", generation.cut));
+                call.warnings.add(format!("the last {} passages were cut to fit the model", generation.cut));
             }
             let text = clean(&generation.text);
             let mut text = strip(&text, LABELS);
@@ -196,7 +196,7 @@ impl Operator for Generate {
             let given = hits.len().saturating_sub(generation.left_out);
             let cited = citations::check(text, given);
             for number in &cited.removed {
-                call.notes.add(format!("the answer cited [{number}], and no such passage was given"));
+                call.warnings.add(format!("the answer cited [{number}], and no such passage was given"));
             }
             let text = cited.text.trim();
             let status = if self.says_idk(text) { Status::Idk } else { Status::Answered };
@@ -260,7 +260,7 @@ mod tests {
     fn run(config: &str, model: &Arc<Scripted>, input: Value) -> (Answer, Vec<String>) {
         let operator = operator::<GenerateConfig>(config, &model.models());
         match call(&operator, turn(&["user: first", "agent: second"], "asked"), input) {
-            (Value::Answer(answer), notes) => (Answer::clone(&answer), notes),
+            (Value::Answer(answer), warnings) => (Answer::clone(&answer), warnings),
             (other, _) => panic!("{other:?}"),
         }
     }
@@ -282,9 +282,9 @@ mod tests {
     #[test]
     fn citations_are_checked_and_the_hits_are_the_prompts() {
         let model = Scripted::says("Answer: In Paris [1]. Or not [3].");
-        let (answer, notes) = run(CONFIG, &model, hits("Where?", &["Paris it is.", "Rome", "Oslo"]));
+        let (answer, warnings) = run(CONFIG, &model, hits("Where?", &["Paris it is.", "Rome", "Oslo"]));
         assert_eq!((&*answer.text, answer.status, answer.hits.len()), ("In Paris [1]. Or not.", Status::Answered, 2));
-        assert_eq!((answer.checks["citations"].to_string(), notes.len()), ("[1]".into(), 1));
+        assert_eq!((answer.checks["citations"].to_string(), warnings.len()), ("[1]".into(), 1));
         let asked = model.asked.lock()[0].0.plain();
         assert!(asked.contains("[1] Paris it is.\n\n[2] Rome\n\nQuestion: Where?"), "{asked}");
     }
@@ -314,8 +314,8 @@ mod tests {
         assert_eq!(&*answer.text, "in  Paris,");
         assert!(model.asked.lock()[0].0.plain().contains("Conversation so far:\nAssistant: second\n\nQuestion"));
         let config = r#"(input: "hits", model: "llm", style: Anchor, sampling: (max_tokens: 1))"#;
-        let (_, notes) = run(config, &Scripted::says("Based on the sources, in"), hits("Where?", &["Paris"]));
-        assert_eq!(notes, ["the answer was cut at 1 tokens"]);
+        let (_, warnings) = run(config, &Scripted::says("Based on the sources, in"), hits("Where?", &["Paris"]));
+        assert_eq!(warnings, ["the answer was cut at 1 tokens"]);
     }
 
     #[test]

@@ -95,8 +95,8 @@ where
     let operator = operator::<C>(config, &Models::new());
     let bytes = history.iter().map(|line| line.len()).sum::<usize>() + text.len();
     let turn = turn(history, text);
-    let (_, notes) = measured(name, bytes, || call(&operator, turn, input));
-    println!("notes: {notes:?}");
+    let (_, warnings) = measured(name, bytes, || call(&operator, turn, input));
+    println!("warnings: {warnings:?}");
 }
 
 #[test]

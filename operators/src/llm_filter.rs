@@ -24,7 +24,7 @@ use futures::future::BoxFuture;
 use futures::{FutureExt, StreamExt};
 use serde::Deserialize;
 use turnflow_engine::component::{
-    Ability, BuildError, Call, Check, InputPort, ModelUse, Models, Operator, OperatorConfig, OperatorError,
+    BuildError, Call, Capability, Check, InputPort, ModelUse, Models, Operator, OperatorConfig, OperatorError,
     OperatorKind,
 };
 use turnflow_engine::inference::InferenceError;
@@ -125,12 +125,12 @@ impl OperatorConfig for LlmFilterConfig {
         if let Some(characters) = self.characters {
             check.range("characters", characters, 1, 1_000_000);
         }
-        self.sampling.validate("sampling", check);
+        check.sampling("sampling", &self.sampling);
         Template::check(self.prompt.as_ref(), "prompt", self.scale.prompt().1, check);
     }
 
     fn models(&self) -> Vec<ModelUse<'_>> {
-        vec![ModelUse { field: "model", name: &self.model, ability: Ability::Generate }]
+        vec![ModelUse { field: "model", name: &self.model, capability: Capability::Generate }]
     }
 
     fn explain(&self) -> String {
@@ -201,7 +201,7 @@ impl LlmFilter {
                 Ok(None) => "its rating could not be read".to_owned(),
                 Err(error) => format!("it was not rated ({error})"),
             };
-            call.notes.add(format!("passage `{}` was kept: {reason}", hit.chunk.id));
+            call.warnings.add(format!("passage `{}` was kept: {reason}", hit.chunk.id));
             Some(hit.clone())
         };
         hits.iter().zip(replies).filter_map(keep).collect()
@@ -217,7 +217,7 @@ impl LlmFilter {
                 (generation.text, given, hits.len().saturating_sub(generation.cut))
             }
             Err(error) => {
-                call.notes.add(format!("all passages were kept: they were not judged ({error})"));
+                call.warnings.add(format!("all passages were kept: they were not judged ({error})"));
                 return Ok(hits.to_vec());
             }
         };
@@ -225,18 +225,18 @@ impl LlmFilter {
             Some(ids) if !ids.is_empty() => {
                 // What the model did not see whole it has not judged.
                 if seen < hits.len() {
-                    call.notes.add(format!("the last {} passages were kept: they did not fit", hits.len() - seen));
+                    call.warnings.add(format!("the last {} passages were kept: they did not fit", hits.len() - seen));
                 }
                 let unseen = (seen..hits.len()).filter(|at| !ids.contains(at)).collect::<Vec<_>>();
                 ids.iter().chain(&unseen).map(|&at| hits[at].clone()).collect()
             }
             Some(_) => {
                 let drawn = draw(hits, self.config.random, self.config.seed, &call.turn);
-                call.notes.add(format!("no passage was found relevant, so {} were drawn", drawn.len()));
+                call.warnings.add(format!("no passage was found relevant, so {} were drawn", drawn.len()));
                 drawn
             }
             None => {
-                call.notes.add("all passages were kept: the reply names none that there is");
+                call.warnings.add("all passages were kept: the reply names none that there is");
                 hits.to_vec()
             }
         })
@@ -294,10 +294,10 @@ mod tests {
     fn run(config: &str, model: &Arc<Scripted>, number: u32) -> (Vec<String>, Vec<String>) {
         let operator = operator::<LlmFilterConfig>(config, &model.models());
         let turn = Turn { turn: number, ..turn(&[], "q") };
-        let (Value::Hits(kept), notes) = call(&operator, turn, hits("q", &["red", "green", "blue", "white"])) else {
+        let (Value::Hits(kept), warnings) = call(&operator, turn, hits("q", &["red", "green", "blue", "white"])) else {
             panic!()
         };
-        (kept.hits.iter().map(|hit| hit.chunk.id.to_string()).collect(), notes)
+        (kept.hits.iter().map(|hit| hit.chunk.id.to_string()).collect(), warnings)
     }
 
     const LIKERT: &str = r#"(input: "hits", model: "llm", passages: 3)"#;
@@ -319,10 +319,10 @@ mod tests {
             () if prompt.contains("green") => Ok("Very relevant!".into()),
             () => Ok("1".into()),
         });
-        let (kept, notes) = run(LIKERT, &model, 1);
+        let (kept, warnings) = run(LIKERT, &model, 1);
         assert_eq!(kept, ["p1", "p2"]);
         assert_eq!(
-            notes,
+            warnings,
             [
                 "passage `p1` was kept: it was not rated (inference failed: x)",
                 "passage `p2` was kept: its rating could not be read",
@@ -333,17 +333,17 @@ mod tests {
     #[test]
     fn the_passages_that_are_named_stay() {
         assert_eq!(run(IDS, &Scripted::says("[3], [1] and 9"), 1), (vec!["p1".into(), "p3".into()], vec![]));
-        let (kept, notes) = run(IDS, &Scripted::says("I like them."), 1);
-        assert_eq!((kept.len(), notes.len()), (4, 1));
-        let (kept, notes) = run(IDS, &Scripted::fails(), 1);
-        assert_eq!((kept.len(), notes.len()), (4, 1));
+        let (kept, warnings) = run(IDS, &Scripted::says("I like them."), 1);
+        assert_eq!((kept.len(), warnings.len()), (4, 1));
+        let (kept, warnings) = run(IDS, &Scripted::fails(), 1);
+        assert_eq!((kept.len(), warnings.len()), (4, 1));
     }
 
     #[test]
     fn where_none_is_named_some_are_drawn_and_the_draw_is_repeatable() {
         let model = Scripted::says("None");
-        let (first, notes) = run(IDS, &model, 1);
-        assert_eq!((first.len(), &*notes[0]), (2, "no passage was found relevant, so 2 were drawn"));
+        let (first, warnings) = run(IDS, &model, 1);
+        assert_eq!((first.len(), &*warnings[0]), (2, "no passage was found relevant, so 2 were drawn"));
         assert_eq!(run(IDS, &model, 1).0, first);
         let others: Vec<_> = (2..20).map(|turn| run(IDS, &model, turn).0).collect();
         assert!(others.iter().any(|other| *other != first), "turns draw differently");

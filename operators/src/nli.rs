@@ -19,10 +19,10 @@ use futures::future::{BoxFuture, try_join_all};
 use serde::Deserialize;
 use serde_json::json;
 use turnflow_engine::component::{
-    Ability, BuildError, Call, Check, InputPort, ModelUse, Models, Operator, OperatorConfig, OperatorError,
+    BuildError, Call, Capability, Check, InputPort, ModelUse, Models, Operator, OperatorConfig, OperatorError,
     OperatorKind,
 };
-use turnflow_engine::inference::{InferenceError, PairScorer, Urgency};
+use turnflow_engine::inference::{InferenceError, PairScorer, Priority};
 use turnflow_engine::record::{Answer, PortType, Status, Value};
 use turnflow_engine::spec::from_tree;
 
@@ -102,7 +102,7 @@ impl OperatorConfig for NliConfig {
     }
 
     fn models(&self) -> Vec<ModelUse<'_>> {
-        vec![ModelUse { field: "model", name: &self.model, ability: Ability::ScorePairs }]
+        vec![ModelUse { field: "model", name: &self.model, capability: Capability::ScorePairs }]
     }
 
     fn explain(&self) -> String {
@@ -155,7 +155,7 @@ impl Operator for Nli {
                 return Ok(Value::Answer(answer.clone()));
             }
             let asked =
-                hits.iter().map(|hit| self.scorer.score(hit.chunk.text.to_string(), sentences.clone(), Urgency::Turn));
+                hits.iter().map(|hit| self.scorer.score(hit.chunk.text.to_string(), sentences.clone(), Priority::Turn));
             let logits = try_join_all(asked).await?;
             let scores = best(&logits, sentences.len(), self.entailment, self.contradiction);
             let mean = |of: fn(&Scores) -> f32| scores.iter().map(of).sum::<f32>() / scores.len() as f32;
@@ -233,7 +233,7 @@ mod tests {
             &self,
             first: String,
             seconds: Vec<String>,
-            _: Urgency,
+            _: Priority,
         ) -> BoxFuture<'static, Result<Vec<Vec<f32>>, InferenceError>> {
             let logits = move |second: &String| match () {
                 () if first.contains(second.as_str()) => vec![0.0, 0.0, 20.0],

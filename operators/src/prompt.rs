@@ -18,7 +18,7 @@ use futures::FutureExt;
 use futures::future::BoxFuture;
 use serde::Deserialize;
 use turnflow_engine::component::{
-    Ability, BuildError, Call, Check, InputPort, ModelUse, Models, Operator, OperatorConfig, OperatorError,
+    BuildError, Call, Capability, Check, InputPort, ModelUse, Models, Operator, OperatorConfig, OperatorError,
     OperatorKind,
 };
 use turnflow_engine::record::{PortType, PromptFor, Value};
@@ -104,7 +104,7 @@ impl OperatorConfig for PromptConfig {
 
     fn models(&self) -> Vec<ModelUse<'_>> {
         let name = self.model.as_deref().filter(|_| self.tokens.is_some());
-        name.map(|name| ModelUse { field: "model", name, ability: Ability::Tokenize }).into_iter().collect()
+        name.map(|name| ModelUse { field: "model", name, capability: Capability::Tokenize }).into_iter().collect()
     }
 
     fn explain(&self) -> String {
@@ -166,10 +166,10 @@ mod tests {
     fn passages_are_numbered_cut_and_may_be_cut_further() {
         let operator = operator::<PromptConfig>(r#"(input: "hits", passages: 2, characters: Some(9))"#, &Models::new());
         let input = hits("Where?", &["In Paris, of course", "In Rome", "In Oslo"]);
-        let (Value::Prompt(made), notes) = call(&operator, turn(&["user: a"], "Where?"), input) else { panic!() };
+        let (Value::Prompt(made), warnings) = call(&operator, turn(&["user: a"], "Where?"), input) else { panic!() };
         let text = made.prompt.plain();
         assert!(text.contains("[Evidence]\n[1] In Paris,\n\n[2] In Rome\n\nQuestion: Where?\nShort Answer:"), "{text}");
-        assert_eq!((made.hits.len(), notes.len()), (2, 0));
+        assert_eq!((made.hits.len(), warnings.len()), (2, 0));
         let parts = &made.prompt.messages[0].parts;
         assert_eq!(parts.iter().map(|part| part.may_be_cut).collect::<Vec<_>>(), [false, true, true, false]);
     }

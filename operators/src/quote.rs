@@ -37,30 +37,69 @@ fn ends_line(c: char) -> bool {
 
 /// Blanks, marks of Markdown, and what is not to be seen at all.
 fn is_before(c: char) -> bool {
-    c.is_whitespace()
-        || "*_#`>-•".contains(c)
-        || matches!(c, '\u{ad}' | '\u{200b}'..='\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2060}'..='\u{2064}' | '\u{feff}')
+    c.is_whitespace() || "*_#`>-•+|~\\".contains(c) || is_invisible(c)
+}
+
+/// Default-ignorable characters (Unicode, DerivedCoreProperties), and blanks that are no white space.
+fn is_invisible(c: char) -> bool {
+    matches!(c,
+        '\u{ad}' | '\u{34f}' | '\u{61c}' | '\u{115f}' | '\u{1160}' | '\u{17b4}' | '\u{17b5}'
+        | '\u{180b}'..='\u{180f}' | '\u{200b}'..='\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2060}'..='\u{206f}'
+        | '\u{2800}' | '\u{3164}' | '\u{fe00}'..='\u{fe0f}' | '\u{feff}' | '\u{ffa0}' | '\u{fff0}'..='\u{fff8}'
+        | '\u{1bca0}'..='\u{1bca3}' | '\u{1d173}'..='\u{1d17a}' | '\u{e0000}'..='\u{e0fff}')
+}
+
+/// What stands for a character that a label has: full-width forms, and signs that look like a colon.
+fn folded(c: char) -> char {
+    match c {
+        '\u{ff01}'..='\u{ff5e}' => char::from_u32(c as u32 - 0xfee0).unwrap_or(c),
+        '【' => '[',
+        '】' => ']',
+        '\u{2236}' | '\u{589}' | '\u{a789}' | '\u{fe13}' | '\u{fe55}' => ':',
+        _ => c,
+    }
+}
+
+/// The line behind what lists, tables and markup put before its text: `1. `, `<b>`.
+fn unmarked(line: &str) -> &str {
+    let mut rest = line.trim_start_matches(is_before);
+    loop {
+        let digits = rest.trim_start_matches(|c: char| c.is_ascii_digit());
+        let listed = digits.strip_prefix(['.', ')']).filter(|_| digits.len() < rest.len());
+        let tag = rest.strip_prefix('<').and_then(|inside| inside.split_once('>'));
+        let next = match (listed, tag) {
+            (Some(text), _) if text.starts_with(is_before) => text,
+            (_, Some((name, text))) if name.len() <= LONGEST => text,
+            _ => return rest,
+        };
+        rest = next.trim_start_matches(is_before);
+    }
 }
 
 /// Whether a line, from its first letter on, begins with a label.
 fn is_labelled(line: &str, labels: &[String]) -> bool {
+    // Blanks count between words alone.
+    let seen = line.chars().take(6 * LONGEST).map(folded).flat_map(char::to_lowercase);
+    let seen: String = seen.filter(|c| !is_before(*c) || *c == ' ').collect();
+    let seen = seen.replace("[ ", "[").replace(" ]", "]");
     labels.iter().any(|label| {
-        let mut rest = line.chars().flat_map(char::to_lowercase).filter(|c| !is_before(*c) || c.is_whitespace());
+        // "Question :" is "Question:" too.
         let (words, end) = label.split_at(label.len() - 1);
-        // "Question :" and "Question：" are "Question:" too.
-        words.chars().all(|c| rest.next() == Some(c))
-            && rest.find(|c| !c.is_whitespace()).is_some_and(|c| end.starts_with(c) || end == ":" && c == '：')
+        seen.strip_prefix(words).is_some_and(|rest| rest.trim_start().starts_with(end))
     })
 }
 
 /// The number that a line begins with in brackets, with what is before and behind it.
 fn numbered(line: &str) -> Option<(&str, &str, &str)> {
-    let open = line.find(|c| !is_before(c))?;
-    let (before, rest) = line.split_at(open);
-    let inner = rest.strip_prefix(['[', '［', '【'])?;
-    let end = inner.find(|c: char| !(c.is_numeric() || c == ' '))?;
+    let (before, rest) = line.split_at(line.len() - unmarked(line).len());
+    let inner = rest.trim_start_matches(['[', '［', '【']);
+    if inner.len() == rest.len() {
+        return None;
+    }
+    let end = inner.find(|c: char| !(c.is_numeric() || c.is_whitespace() || is_invisible(c)))?;
     let (number, rest) = inner.split_at(end);
-    let rest = rest.strip_prefix([']', '］', '】'])?;
+    let behind = rest.trim_start_matches([']', '］', '】']);
+    let rest = if behind.len() < rest.len() { behind } else { return None };
     number.chars().any(char::is_numeric).then_some((before, number, rest))
 }
 
@@ -76,7 +115,7 @@ pub(crate) fn quoted<'t>(text: &'t str, labels: &[String], whole: bool) -> Cow<'
         if n == 0 && !whole {
             continue;
         }
-        let shown = line.trim_start_matches(is_before);
+        let shown = unmarked(line);
         if let Some((before, number, rest)) = numbered(line) {
             let out = out.get_or_insert_with(String::new);
             out.push_str(&text[copied..at]);
@@ -118,6 +157,10 @@ mod tests {
             ("End.\n**question** : What?", "End.\n> **question** : What?"),
             ("End.\u{2028}Question：What?", "End.\u{2028}> Question：What?"),
             ("[Evidence]\nx", "> [Evidence]\nx"),
+            ("［Ｅvidence ］\nx", "> ［Ｅvidence ］\nx"),
+            ("\u{3164}[\u{a0}2\u{200b}] x", "\u{3164}(\u{a0}2\u{200b}) x"),
+            ("| [2] x\n<b>[3]</b> y\n1. [[4]] z\n\\[5] w", "| (2) x\n<b>(3)</b> y\n1. (4) z\n\\(5) w"),
+            ("1. Question: x\n+ Ｑuestion\u{2236} y", "> 1. Question: x\n> + Ｑuestion\u{2236} y"),
             ("a\nAssistant: b\nshort answer: c", "a\n> Assistant: b\n> short answer: c"),
         ] {
             assert_eq!(all(text), want, "{text:?}");

@@ -93,13 +93,13 @@ impl Operator for References {
     fn call(self: Arc<Self>, call: Call) -> BoxFuture<'static, Result<Value, OperatorError>> {
         async move {
             let query = call.query(0)?.clone();
-            let corpus = self.0.corpus.resolve(&call.turn, &call.published)?;
+            let corpus = self.0.corpus.resolve(&call.turn, &call.snapshot)?;
             let reader = corpus.index::<Reader>(&Definition.key())?;
             let named = ids(call.turn.extra.get(&self.0.field));
             let (chunks, missing): (Vec<_>, Vec<_>) =
                 named.map(|id| (id, reader.find(id))).partition(|(_, found)| !found.is_empty());
             for (id, _) in missing {
-                call.notes.add(format!("the corpus has no `{id}`"));
+                call.warnings.add(format!("the corpus has no `{id}`"));
             }
             let mut hits: Vec<Hit> = Vec::new();
             let mut there: HashSet<Arc<str>> = HashSet::new();

@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value as Json};
 
-/// Marks of chat formats that small models let slip.
+/// SinkPositions of chat formats that small models let slip.
 const MARKS: &[&str] = &["<|im_end|>", "<|im_start|>", "<|endoftext|>", "<|eot_id|>", "</s>", "<s>", "<pad>"];
 
 /// The text without marks of chat formats and blanks around it.

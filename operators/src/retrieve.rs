@@ -8,8 +8,8 @@ use std::sync::Arc;
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use turnflow_engine::component::{
-    Ability, BuildError, Call, Check, CorpusRef, IndexDefinition, ModelUse, Models, Notes, Operator, OperatorConfig,
-    OperatorError,
+    BuildError, Call, Capability, Check, CorpusRef, IndexDefinition, ModelUse, Models, Operator, OperatorConfig,
+    OperatorError, Warnings,
 };
 use turnflow_engine::record::{Hit, Hits, Value};
 
@@ -33,7 +33,7 @@ pub(crate) trait Search: Send + Sync + 'static {
         reader: &Self::Reader,
         texts: Vec<String>,
         top: usize,
-        notes: &Notes,
+        warnings: &Warnings,
     ) -> impl Future<Output = Result<Vec<Vec<Hit>>, OperatorError>> + Send;
 }
 
@@ -50,10 +50,10 @@ impl<S: Search> Operator for Retriever<S> {
     fn call(self: Arc<Self>, call: Call) -> BoxFuture<'static, Result<Value, OperatorError>> {
         async move {
             let query = call.query(0)?.clone();
-            let corpus = self.corpus.resolve(&call.turn, &call.published)?;
+            let corpus = self.corpus.resolve(&call.turn, &call.snapshot)?;
             let reader = corpus.index::<S::Reader>(&self.key)?;
             let texts = query.searches().iter().map(ToString::to_string).collect();
-            let lists = self.search.search(&reader, texts, self.top, &call.notes).await?;
+            let lists = self.search.search(&reader, texts, self.top, &call.warnings).await?;
             Ok(Value::Hits(Arc::new(Hits { query, hits: merge(lists, self.top) })))
         }
         .boxed()
@@ -61,7 +61,7 @@ impl<S: Search> Operator for Retriever<S> {
 
     fn weight(&self, call: &Call) -> usize {
         let of_index = || -> Result<usize, OperatorError> {
-            let corpus = self.corpus.resolve(&call.turn, &call.published)?;
+            let corpus = self.corpus.resolve(&call.turn, &call.snapshot)?;
             let reader = corpus.index::<S::Reader>(&self.key)?;
             Ok(self.search.weight(&reader, call.query(0)?.searches()))
         };
@@ -79,7 +79,7 @@ pub(crate) struct Settings<'a> {
 /// The configuration of a retriever by a model.
 pub(crate) trait ModelRetriever: Debug + Send + Sync {
     /// What it asks of the model.
-    const ABILITY: Ability;
+    const ABILITY: Capability;
     /// Its index.
     type Definition: IndexDefinition + 'static;
     /// How that is searched.
@@ -100,7 +100,7 @@ impl<C: ModelRetriever> OperatorConfig for ByModel<C> {
     }
 
     fn models(&self) -> Vec<ModelUse<'_>> {
-        vec![ModelUse { field: "model", name: self.0.settings().model, ability: C::ABILITY }]
+        vec![ModelUse { field: "model", name: self.0.settings().model, capability: C::ABILITY }]
     }
 
     fn corpus(&self) -> Option<&CorpusRef> {

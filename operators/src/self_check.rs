@@ -22,10 +22,10 @@ use futures::future::BoxFuture;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 use turnflow_engine::component::{
-    Ability, BuildError, Call, Check, InputPort, ModelUse, Models, Operator, OperatorConfig, OperatorError,
+    BuildError, Call, Capability, Check, InputPort, ModelUse, Models, Operator, OperatorConfig, OperatorError,
     OperatorKind,
 };
-use turnflow_engine::inference::{Embedder, InferenceError, Role, Urgency};
+use turnflow_engine::inference::{Embedder, InferenceError, Priority, Role};
 use turnflow_engine::record::{Answer, PortType, Status, Value};
 use turnflow_engine::spec::from_tree;
 
@@ -111,7 +111,7 @@ impl OperatorConfig for SelfCheckConfig {
 
     fn models(&self) -> Vec<ModelUse<'_>> {
         let model = self.model.as_deref();
-        model.map(|name| ModelUse { field: "model", name, ability: Ability::Embed }).into_iter().collect()
+        model.map(|name| ModelUse { field: "model", name, capability: Capability::Embed }).into_iter().collect()
     }
 
     fn explain(&self) -> String {
@@ -181,8 +181,8 @@ impl Operator for SelfCheck {
 
 impl SelfCheck {
     async fn cosine(&self, embedder: &Arc<dyn Embedder>, question: &str, text: &str) -> Result<f32, InferenceError> {
-        let question = embedder.embed(vec![question.to_owned()], Role::Query, Urgency::Turn);
-        let text = embedder.embed(vec![text.to_owned()], Role::Passage, Urgency::Turn);
+        let question = embedder.embed(vec![question.to_owned()], Role::Query, Priority::Turn);
+        let text = embedder.embed(vec![text.to_owned()], Role::Passage, Priority::Turn);
         let (question, text) = futures::try_join!(question, text)?;
         let dot = |a: &[f32], b: &[f32]| a.iter().zip(b).map(|(a, b)| a * b).sum::<f32>();
         Ok(match (question.first(), text.first()) {

@@ -24,8 +24,8 @@ use futures::FutureExt;
 use futures::future::BoxFuture;
 use serde::Deserialize;
 use turnflow_engine::component::{
-    Ability, BuildError, CorpusRef, Delta, Index, IndexDefinition, IndexError, InputPort, Inventory, Models, Notes,
-    OperatorError, OperatorKind,
+    BuildError, Capability, CorpusRef, Delta, Index, IndexDefinition, IndexError, InputPort, Inventory, Models,
+    OperatorError, OperatorKind, Warnings,
 };
 use turnflow_engine::document::Chunk;
 use turnflow_engine::inference::{Vector, WordVectors};
@@ -62,7 +62,7 @@ pub struct StaticConfig {
 }
 
 impl ModelRetriever for StaticConfig {
-    const ABILITY: Ability = Ability::Words;
+    const ABILITY: Capability = Capability::Words;
     type Definition = StaticDefinition;
     type Search = Static;
 
@@ -71,7 +71,7 @@ impl ModelRetriever for StaticConfig {
     }
 
     fn definition(&self, models: &Models) -> Result<StaticDefinition, BuildError> {
-        let words = able(models, &self.model, "Static", Ability::Words, |model| model.words.clone())?;
+        let words = able(models, &self.model, "Static", Capability::Words, |model| model.words.clone())?;
         Ok(StaticDefinition { fingerprint: short_fingerprint(models, &self.model), words })
     }
 
@@ -95,7 +95,7 @@ impl Search for Static {
         reader: &StaticReader,
         texts: Vec<String>,
         top: usize,
-        _: &Notes,
+        _: &Warnings,
     ) -> Result<Vec<Vec<Hit>>, OperatorError> {
         Ok(texts.iter().map(|text| reader.search(text, top)).collect())
     }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use parking_lot::Mutex;
-use turnflow_engine::component::{Call, Model, Models, Notes, Operator, OperatorConfig};
+use turnflow_engine::component::{Call, Model, Models, Operator, OperatorConfig, Warnings};
 use turnflow_engine::document::Chunk;
 use turnflow_engine::inference::InferenceError;
 use turnflow_engine::language::{Finish, Generation, Generator, Prompt, Sampling};
@@ -79,10 +79,16 @@ pub(crate) fn operator<C: OperatorConfig + serde::de::DeserializeOwned>(
 
 /// Calls an operator, and gives its value and its notes.
 pub(crate) fn call(operator: &Arc<dyn Operator>, turn: Turn, input: Value) -> (Value, Vec<String>) {
-    let notes = Notes::default();
-    let call = Call { turn: Arc::new(turn), inputs: vec![input], published: Arc::default(), notes: notes.clone() };
+    let warnings = Warnings::default();
+    let call = Call {
+        turn: Arc::new(turn),
+        inputs: vec![input],
+        snapshot: Arc::default(),
+        warnings: warnings.clone(),
+        stream: Default::default(),
+    };
     let value = run(operator.clone().call(call)).unwrap();
-    (value, notes.take())
+    (value, warnings.take())
 }
 
 /// Waits for a future.

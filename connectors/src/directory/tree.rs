@@ -15,7 +15,7 @@ use turnflow_engine::document::Document;
 use super::Directory;
 use crate::readers::jsonl::{Fields, Reading, Rows};
 use crate::readers::{Format, ReadError};
-use crate::watch::{Burst, Stamp, WRITING, Watch, identity};
+use crate::watch::{Burst, FileStamp, WRITING, Watch, identity};
 
 /// What was last made of a file.
 enum Known {
@@ -43,7 +43,7 @@ pub(super) struct Tree<'a> {
     watched: Option<Watched>,
     known: BTreeMap<PathBuf, Known>,
     /// Links to files, with what their targets were like.
-    links: BTreeMap<PathBuf, Option<Stamp>>,
+    links: BTreeMap<PathBuf, Option<FileStamp>>,
     /// Files that seem to be in the middle of being written, and how long to wait for them.
     unfinished: Vec<(PathBuf, Duration)>,
     /// Changes since the last commit.
@@ -99,7 +99,7 @@ impl<'a> Tree<'a> {
 
     /// Links whose targets have changed since they were read.
     pub(super) fn moved_links(&self) -> Vec<PathBuf> {
-        let moved = self.links.iter().filter(|(path, stamp)| Stamp::of(&self.root().join(path)) != **stamp);
+        let moved = self.links.iter().filter(|(path, stamp)| FileStamp::of(&self.root().join(path)) != **stamp);
         moved.map(|(path, _)| path.clone()).collect()
     }
 
@@ -244,7 +244,7 @@ impl<'a> Tree<'a> {
         let place = self.root().join(path);
         // Taken before reading, so that what changes meanwhile is seen the next time.
         if is_link {
-            self.links.insert(path.to_owned(), Stamp::of(&place));
+            self.links.insert(path.to_owned(), FileStamp::of(&place));
         } else {
             self.links.remove(path);
         }

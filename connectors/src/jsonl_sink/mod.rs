@@ -42,13 +42,13 @@ use std::sync::{Arc, OnceLock};
 use serde::Deserialize;
 use turnflow_engine::append::{Lines, sync_directory};
 use turnflow_engine::component::{Check, SinkConfig, SinkKind, SinkMode};
-use turnflow_engine::connector::{AnswerSink, ConnectorError, KeptAnswers, Recovered, SinkMark, Syncing};
+use turnflow_engine::connector::{AnswerSink, ConnectorError, KeptAnswers, Recovered, SinkPosition, Syncing};
 use turnflow_engine::record::AnswerRecord;
 use turnflow_engine::spec::{FilePath, from_tree};
 
 use self::recover::{Found, unpacked};
 use crate::jsonl_corpus::directory_of;
-use crate::known_file::{FileMark, HEAD_BYTES, Standing, find, head_of, rotated};
+use crate::known_file::{FileMark, HEAD_BYTES, MarkedFile, find, head_of, rotated};
 use crate::watch::{identity, identity_of};
 
 /// The node's fields.
@@ -239,8 +239,14 @@ impl JsonLinesSink {
 impl JsonLinesSink {
     /// Notes the answers in the files that were rotated away. Which of them came after the mark
     /// need not be told: an answer that is found twice is the same answer. `but` is one that has
-    /// been read.
-    fn scan_rotated(&mut self, but: Option<(u64, u64)>, others: &[PathBuf]) -> Result<(), ConnectorError> {
+    /// been read. Gives whether the marked file is one of them, as it may be when it was compressed.
+    fn scan_rotated(
+        &mut self,
+        but: Option<(u64, u64)>,
+        others: &[PathBuf],
+        marked: Option<(&FileMark, u64)>,
+    ) -> Result<bool, ConnectorError> {
+        let mut is_there = false;
         let mut tries = 0;
         let files = loop {
             let named = rotated(&self.path, others).map_err(fault("list the files beside", &self.path))?;
@@ -259,13 +265,14 @@ impl JsonLinesSink {
                      written a second time");
                 continue;
             };
+            is_there = is_there || marked.is_some_and(|(mark, length)| mark.is_of(&file, length));
             let plain = file.metadata().is_ok_and(|metadata| Some(identity_of(&metadata)) == identity(&path));
             let torn = self.found.scan(file, 0).map_err(fault("read", &path))?;
             if let Some(torn) = torn.filter(|torn| plain && torn.is_ours && !torn.is_whole) {
                 cut(&path, torn.start);
             }
         }
-        Ok(())
+        Ok(is_there)
     }
 }
 
@@ -292,10 +299,10 @@ impl AnswerSink for JsonLinesSink {
 }
 
 impl KeptAnswers for JsonLinesSink {
-    fn mark(&self) -> SinkMark {
+    fn mark(&self) -> SinkPosition {
         // A mark of what cannot be looked at is one that is not found again, which is safe.
         let length = self.output.length().unwrap_or_default();
-        SinkMark { log: self.output.log(&self.path, length).unwrap_or_default(), length }
+        SinkPosition { log: self.output.log(&self.path, length).unwrap_or_default(), length }
     }
 
     fn syncing(&mut self) -> Syncing {
@@ -303,29 +310,35 @@ impl KeptAnswers for JsonLinesSink {
         Box::new(move || file.map_err(fault("keep open", &path))?.sync(&path))
     }
 
-    fn recover(&mut self, since: Option<&SinkMark>, others: &[PathBuf]) -> Result<Recovered, ConnectorError> {
+    fn recover(&mut self, since: Option<&SinkPosition>, others: &[PathBuf]) -> Result<Recovered, ConnectorError> {
         self.found = Found::default();
         if !self.append || !self.output.is_file {
             return Ok(Recovered::default());
         }
         self.follow()?;
         let marked = since.and_then(|since| Some((FileMark::parse(&since.log, since.length)?, since.length)));
-        let standing = marked.map(|(mark, length)| (find(&self.path, &mark, length), length));
+        let standing = marked.as_ref().map(|(mark, length)| (find(&self.path, mark, *length), *length));
         let (is_there, from) = match standing {
-            Some((Standing::Here(_), length)) => (true, length),
+            // An empty file has only its number to be known by, which another may have by now.
+            Some((MarkedFile::Here(_), 0)) => {
+                self.scan_rotated(None, others, None)?;
+                (true, 0)
+            }
+            Some((MarkedFile::Here(_), length)) => (true, length),
             // The rest of the old file, under whichever name, and all of those that came after it.
-            Some((Standing::Away(file, path), length)) => {
+            Some((MarkedFile::Away(file, path), length)) => {
                 let identity = identity_of(&file.metadata().map_err(fault("read", &path))?);
                 let torn = self.found.scan(file, length).map_err(fault("read", &path))?;
                 if let Some(torn) = torn.filter(|torn| torn.is_ours && !torn.is_whole) {
                     cut(&path, torn.start);
                 }
-                self.scan_rotated(Some(identity), others)?;
+                self.scan_rotated(Some(identity), others, None)?;
                 (true, 0)
             }
-            Some((Standing::Gone, _)) | None => {
-                self.scan_rotated(None, others)?;
-                (since.is_none(), 0)
+            Some((MarkedFile::Gone, _)) | None => {
+                let marked = marked.as_ref().map(|(mark, length)| (mark, *length));
+                let is_there = self.scan_rotated(None, others, marked)?;
+                (is_there || since.is_none(), 0)
             }
         };
         // By the handle: it may have been rotated away since it was opened.

@@ -30,7 +30,7 @@ fn keys(path: &Path) -> Vec<String> {
 }
 
 /// Which of `keys` a new sink finds behind a mark, and whether the mark's file is there.
-fn recovered(base: &Path, since: Option<&SinkMark>, keys: &[&str]) -> (bool, Vec<String>) {
+fn recovered(base: &Path, since: Option<&SinkPosition>, keys: &[&str]) -> (bool, Vec<String>) {
     let mut sink = sink(base, true);
     let known = sink.kept().unwrap().recover(since, &[]).unwrap().is_there;
     let found = keys.iter().filter(|key| sink.found(key).is_some()).map(|key| (*key).to_owned());
@@ -115,7 +115,7 @@ fn marks_that_do_not_fit_are_not_trusted() {
     let names: Vec<String> = (0..30).map(|number| format!("k{number}")).collect();
     deliver(&mut first, &names.iter().map(String::as_str).collect::<Vec<_>>());
     let mark = first.mark();
-    let with = |log: &str, length: u64| SinkMark { log: log.into(), length };
+    let with = |log: &str, length: u64| SinkPosition { log: log.into(), length };
     for mark in [
         with("", mark.length),
         with("{}", 0),
@@ -268,6 +268,34 @@ fn files_that_came_and_went_meanwhile_are_looked_into() {
     );
 }
 
+/// What was rotated away is known by how it begins, compressed too; and an empty file that has the
+/// number of another is not taken for all there is.
+#[test]
+fn a_marked_file_that_was_compressed_is_there() {
+    let directory = tempfile::tempdir().unwrap();
+    let at = |name: &str| directory.path().join("deep/er").join(name);
+    let mut first = sink(directory.path(), true);
+    let empty = first.mark();
+    deliver(&mut first, &["a"]);
+    let before = first.mark();
+    deliver(&mut first, &["b"]);
+    drop(first);
+    let plain = fs::read(at("out.jsonl")).unwrap();
+    let mut packed = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+    std::io::Write::write_all(&mut packed, &plain).unwrap();
+    fs::write(at("out.jsonl.1.gz"), packed.finish().unwrap()).unwrap();
+    // The same inode, as of a file that was made when the old one had gone.
+    fs::write(at("out.jsonl"), "").unwrap();
+    for since in [&empty, &before] {
+        let mut second = sink(directory.path(), true);
+        let recovered = second.recover(Some(since), &[]).unwrap();
+        assert_eq!(recovered, Recovered { is_there: true, answers: 2 });
+    }
+    // Answers of others do not stand for ours.
+    fs::write(at("out.jsonl.1.gz"), b"").unwrap();
+    assert_eq!(recovered(directory.path(), Some(&before), &["a"]), (false, vec![]));
+}
+
 /// What a state directory that was lost, or a kill before the first checkpoint, leaves: no mark.
 #[test]
 fn without_a_mark_all_that_was_rotated_away_is_looked_into() {
@@ -288,7 +316,7 @@ fn without_a_mark_all_that_was_rotated_away_is_looked_into() {
     fs::write(at("out.jsonl.3.zst"), b"\x28\xB5\x2F\xFD and so on").unwrap();
     fs::write(at("out.jsonl.4.gz"), b"\x1F\x8B\x08 cut off").unwrap();
     let all = ["a", "b", "c", "d", "e"];
-    for since in [None, Some(SinkMark { log: "gone".into(), length: 9 })] {
+    for since in [None, Some(SinkPosition { log: "gone".into(), length: 9 })] {
         let mut second = sink(directory.path(), true);
         let recovered = second.recover(since.as_ref(), &[at("out.jsonl.live")]).unwrap();
         assert_eq!(recovered, Recovered { is_there: since.is_none(), answers: 4 });

@@ -103,6 +103,10 @@ impl TurnSourceConfig for JsonLinesConfig {
         format!("path: {:?}, follow: {}", self.path.written, self.follow)
     }
 
+    fn file(&self) -> Option<&Path> {
+        Some(&self.path.path)
+    }
+
     fn build(&self) -> Box<dyn TurnSource> {
         Box::new(self.source(Path::new("")))
     }

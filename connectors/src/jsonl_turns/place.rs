@@ -6,9 +6,9 @@ use std::io::{self, Read, Seek, SeekFrom};
 use std::path::Path;
 use std::sync::Arc;
 
-use turnflow_engine::connector::Place;
+use turnflow_engine::connector::SourceOffset;
 
-use crate::known_file::{FileMark, HEAD_BYTES, Past, Standing, find, head_of};
+use crate::known_file::{FileMark, HEAD_BYTES, MarkedFile, Past, find, head_of};
 use crate::lines::LineReader;
 use crate::watch::identity_of;
 
@@ -52,14 +52,14 @@ impl Log {
 
     /// The log that `place` is in, behind that place; `None` if it is not to be found, or is
     /// not any more what it was.
-    pub(super) fn resume(path: &Path, place: &Place, limit: usize) -> io::Result<Option<Self>> {
+    pub(super) fn resume(path: &Path, place: &SourceOffset, limit: usize) -> io::Result<Option<Self>> {
         // No line is shorter than its end, but the last, and that is not empty.
         let mark = FileMark::parse(&place.log, place.end).filter(|_| place.line <= place.end);
         let Some(mark) = mark else { return Ok(None) };
         let (mut file, name, is_away) = match find(path, &mark, place.end) {
-            Standing::Here(file) => (file, path.to_owned(), false),
-            Standing::Away(file, path) => (file, path, true),
-            Standing::Gone => return Ok(None),
+            MarkedFile::Here(file) => (file, path.to_owned(), false),
+            MarkedFile::Away(file, path) => (file, path, true),
+            MarkedFile::Gone => return Ok(None),
         };
         let Some((offset, lines)) = behind(&mut file, place, mark.unfinished, limit)? else { return Ok(None) };
         let metadata = file.metadata()?;
@@ -76,18 +76,19 @@ impl Log {
     }
 
     /// Before all of its lines.
-    pub(super) fn beginning(&self) -> Option<Place> {
+    pub(super) fn beginning(&self) -> Option<SourceOffset> {
         let log = FileMark::new(&self.name, self.identity, &[], 0).to_log();
-        self.is_file.then_some(Place { log, generation: 0, end: 0, line: 0 })
+        self.is_file.then_some(SourceOffset { log, generation: 0, end: 0, line: 0 })
     }
 
-    /// What those that came after it are told by; it is not read any further.
-    pub(super) fn into_past(self) -> Option<Past> {
-        if self.is_file { Past::of(&self.lines.stream().file).ok() } else { None }
+    /// What those that came after it are told by.
+    pub(super) fn past(&self) -> Option<Past> {
+        let Headed { file, head, .. } = self.lines.stream();
+        if self.is_file { Past::of(file, head.clone()).ok() } else { None }
     }
 
     /// Where the present line ends.
-    pub(super) fn place(&mut self, generation: u64, unfinished: bool) -> Option<Place> {
+    pub(super) fn place(&mut self, generation: u64, unfinished: bool) -> Option<SourceOffset> {
         if !self.is_file {
             return None;
         }
@@ -103,13 +104,13 @@ impl Log {
             }
             log
         });
-        Some(Place { log, generation, end, line })
+        Some(SourceOffset { log, generation, end, line })
     }
 }
 
 /// From which byte, behind how many lines, to go on behind `place`; `None` if no line ends
 /// there, so that the file has been rewritten.
-fn behind(file: &mut File, place: &Place, unfinished: bool, limit: usize) -> io::Result<Option<(u64, u64)>> {
+fn behind(file: &mut File, place: &SourceOffset, unfinished: bool, limit: usize) -> io::Result<Option<(u64, u64)>> {
     if place.end == 0 {
         return Ok(Some((0, 0)));
     }

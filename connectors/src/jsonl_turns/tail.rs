@@ -7,7 +7,7 @@ use std::io::{self, ErrorKind};
 use std::path::PathBuf;
 use std::time::{Duration, Instant, SystemTime};
 
-use turnflow_engine::connector::{ConnectorError, Mode, Place, Stopped, TurnOutput};
+use turnflow_engine::connector::{ConnectorError, Mode, SourceOffset, Stopped, TurnOutput};
 
 use super::JsonLines;
 use super::place::Log;
@@ -30,7 +30,7 @@ pub(super) struct Tail<'a> {
     /// How many logs came before the open one, or before the next.
     generation: u64,
     /// Behind which place to go on; taken when there is a file to compare it with.
-    resume: Option<Place>,
+    resume: Option<SourceOffset>,
     /// Whether the log is followed, so that what is not there yet may come.
     follows: bool,
     /// Until when a file that is too short to be the log is waited for.
@@ -163,7 +163,7 @@ impl<'a> Tail<'a> {
     /// Done with the open log, which `has_gone` if it is not at the path any more.
     fn close(&mut self, has_gone: bool) {
         let log = self.open.take();
-        self.past = log.filter(|_| has_gone).and_then(Log::into_past);
+        self.past = log.filter(|_| has_gone).and_then(|log| log.past());
         self.generation = self.generation.saturating_add(1);
     }
 
@@ -199,8 +199,16 @@ impl<'a> Tail<'a> {
             }
             self.drain()?;
             let Some(log) = &self.open else { return Ok(()) };
-            // Renamed away and not made again yet: the old file may still be written to.
+            // Renamed away and not made again yet: the old file may still be written to, unless others
+            // have been made and renamed away since.
             let Ok(metadata) = fs::metadata(&self.source.path) else {
+                let past = log.past();
+                if past.is_some_and(|past| !between(&self.source.path, &past).logs.is_empty()) {
+                    self.drain()?;
+                    self.unfinished()?;
+                    self.close(true);
+                    continue;
+                }
                 self.output.caught_up();
                 return Ok(());
             };

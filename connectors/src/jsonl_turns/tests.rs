@@ -3,7 +3,7 @@
 use std::fs;
 use std::io::Write;
 
-use turnflow_engine::connector::Place;
+use turnflow_engine::connector::SourceOffset;
 
 use super::*;
 use crate::known_file::HEAD_BYTES;
@@ -102,14 +102,14 @@ fn lines(texts: &[&str]) -> String {
 }
 
 /// What a run to the end reads behind a place: the texts, and the place of the last.
-fn rest(base: &Path, place: Option<&Place>) -> (Vec<String>, Option<Place>, Vec<String>) {
+fn rest(base: &Path, place: Option<&SourceOffset>) -> (Vec<String>, Option<SourceOffset>, Vec<String>) {
     let turns = Turns::resume(source(base), Mode::Once, place.cloned());
     let (taken, dead) = turns.all();
     let last = taken.last().and_then(|turn| turn.place.clone());
     (taken.iter().map(|turn| turn.record.text.to_string()).collect(), last, dead)
 }
 
-fn texts(base: &Path, place: &Place) -> Vec<String> {
+fn texts(base: &Path, place: &SourceOffset) -> Vec<String> {
     rest(base, Some(place)).0
 }
 
@@ -120,7 +120,7 @@ fn places_say_where_lines_end() {
     let one = lines(&["a"]).len() as u64;
     fs::write(&path, format!("{}\nbad\n{}", lines(&["a", "b"]), turn("c"))).unwrap();
     let (taken, dead) = Turns::run(source(directory.path()), Mode::Once).all();
-    let places: Vec<Place> = taken.into_iter().map(|turn| turn.place.unwrap()).collect();
+    let places: Vec<SourceOffset> = taken.into_iter().map(|turn| turn.place.unwrap()).collect();
     let ends: Vec<_> = places.iter().map(|place| (place.generation, place.end, place.line)).collect();
     assert_eq!(ends, [(0, one, 1), (0, 2 * one, 2), (0, 3 * one + 4, 5)]);
     assert_eq!(dead.len(), 1);
@@ -160,7 +160,7 @@ fn a_restart_after_a_rotation_reads_the_rest_first() {
         let (path, old) = (directory.path().join("t.jsonl"), directory.path().join("t.jsonl.1"));
         append(&path, &lines(&["a", "b", "c"]));
         let (taken, _) = Turns::run(source(directory.path()), Mode::Once).all();
-        let place = Place { generation: 4, ..taken[0].place.clone().unwrap() };
+        let place = SourceOffset { generation: 4, ..taken[0].place.clone().unwrap() };
         if copied {
             fs::copy(&path, &old).unwrap();
             fs::write(&path, "").unwrap();
@@ -207,6 +207,9 @@ fn logs_that_came_and_went_meanwhile_are_read_in_between() {
         }
         // Nothing has been made in its place yet.
         assert_eq!(texts(directory.path(), &place), ["b", "c", "d", "e"]);
+        let early = Turns::resume(source(directory.path()), Mode::Follow, Some(place.clone()));
+        assert_eq!([early.text(), early.text(), early.text()], ["b", "c", "d"]);
+        drop(early);
         append(&at("t.jsonl"), &lines(&["f"]));
         let turns = Turns::resume(source(directory.path()), Mode::Follow, Some(place.clone()));
         let all: Vec<_> = (0..5).map(|_| turns.take()).collect();
@@ -314,7 +317,7 @@ fn places_that_are_none_are_read_from_the_beginning() {
     let (taken, _) = Turns::run(source(directory.path()), Mode::Once).all();
     let good = taken[0].place.clone().unwrap();
     assert_eq!(texts(directory.path(), &good), ["b"]);
-    let with = |change: fn(&mut Place)| {
+    let with = |change: fn(&mut SourceOffset)| {
         let mut place = good.clone();
         change(&mut place);
         place

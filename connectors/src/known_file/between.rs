@@ -25,10 +25,9 @@ fn times_of(metadata: &Metadata) -> Times {
 }
 
 impl Past {
-    /// Of an open log; what is read of it next is its beginning.
-    pub(crate) fn of(file: &File) -> io::Result<Self> {
+    /// Of an open log that begins so; it can be read on.
+    pub(crate) fn of(file: &File, head: Vec<u8>) -> io::Result<Self> {
         let metadata = file.metadata()?;
-        let head = head_of(file, u64::MAX)?;
         Ok(Self { identity: identity_of(&metadata), times: times_of(&metadata), head })
     }
 }

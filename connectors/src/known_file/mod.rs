@@ -88,6 +88,15 @@ impl FileMark {
     }
 }
 
+impl FileMark {
+    /// Whether a file's content is that of the marked one: it is long enough, and begins as that did.
+    pub(crate) fn is_of(&self, content: &File, length: u64) -> bool {
+        let is_long_enough = content.metadata().is_ok_and(|metadata| metadata.len() >= length);
+        let begins_so = |head: Vec<u8>| blake3::hash(&head).to_hex().as_str() == self.head;
+        self.head_bytes > 0 && is_long_enough && head_of(content, length).is_ok_and(begins_so)
+    }
+}
+
 /// The bytes at the beginning that count for a mark up to `length`.
 fn head_length(length: u64) -> usize {
     length.min(HEAD_BYTES as u64) as usize
@@ -103,7 +112,7 @@ pub(crate) fn head_of(mut file: &File, length: u64) -> io::Result<Vec<u8>> {
 
 /// Where a marked file is now.
 #[derive(Debug)]
-pub(crate) enum Standing {
+pub(crate) enum MarkedFile {
     /// Under its name.
     Here(File),
     /// Under another name in the same directory.
@@ -113,21 +122,21 @@ pub(crate) enum Standing {
 }
 
 /// Looks for the file that a mark was taken of, up to `length`, when it was at `path`.
-pub(crate) fn find(path: &Path, mark: &FileMark, length: u64) -> Standing {
+pub(crate) fn find(path: &Path, mark: &FileMark, length: u64) -> MarkedFile {
     if let Some(file) = mark.open(path, length, true) {
-        return Standing::Here(file);
+        return MarkedFile::Here(file);
     }
     let beside = siblings(path).unwrap_or_default();
     let renamed = beside.iter().find_map(|(sibling, metadata)| {
         let same = identity_of(metadata) == (mark.device, mark.inode);
         let file = if same { mark.open(sibling, length, true) } else { None };
-        file.map(|file| Standing::Away(file, sibling.clone()))
+        file.map(|file| MarkedFile::Away(file, sibling.clone()))
     });
     if let Some(renamed) = renamed {
         return renamed;
     }
     if let Some(file) = mark.open(path, length, false) {
-        return Standing::Here(file);
+        return MarkedFile::Here(file);
     }
     // Of copies only those that are named after the log, as rotations name them.
     let mut copies = beside;
@@ -135,8 +144,8 @@ pub(crate) fn find(path: &Path, mark: &FileMark, length: u64) -> Standing {
     copies.sort_by_key(|(_, metadata)| std::cmp::Reverse(metadata.modified().ok()));
     let copy = copies
         .into_iter()
-        .find_map(|(sibling, _)| mark.open(&sibling, length, false).map(|file| Standing::Away(file, sibling)));
-    copy.unwrap_or(Standing::Gone)
+        .find_map(|(sibling, _)| mark.open(&sibling, length, false).map(|file| MarkedFile::Away(file, sibling)));
+    copy.unwrap_or(MarkedFile::Gone)
 }
 
 /// The other regular files of the directory.

@@ -11,9 +11,9 @@ fn mark_of(path: &Path) -> (FileMark, u64) {
 
 fn stands(path: &Path, (mark, length): &(FileMark, u64)) -> String {
     match find(path, mark, *length) {
-        Standing::Here(_) => "here".to_owned(),
-        Standing::Away(_, path) => path.file_name().unwrap().to_str().unwrap().to_owned(),
-        Standing::Gone => "gone".to_owned(),
+        MarkedFile::Here(_) => "here".to_owned(),
+        MarkedFile::Away(_, path) => path.file_name().unwrap().to_str().unwrap().to_owned(),
+        MarkedFile::Gone => "gone".to_owned(),
     }
 }
 
@@ -86,7 +86,7 @@ fn what_came_between_is_told_by_name_time_and_beginning() {
     write("t.jsonl.bak", 42, "{8}");
     write("other.1", 43, "{9}");
     fs::create_dir(at("t.jsonl.7")).unwrap();
-    let past = Past::of(&File::open(at("t.jsonl.3")).unwrap()).unwrap();
+    let past = Past::of(&File::open(at("t.jsonl.3")).unwrap(), fs::read(at("t.jsonl.3")).unwrap()).unwrap();
     let Between { logs, unclear } = between(&at("t.jsonl"), &past);
     let logs: Vec<_> = logs.into_iter().map(|(path, _)| path).collect();
     assert_eq!(logs, [at("t.jsonl-20260102"), at("t.jsonl.1")]);
@@ -94,7 +94,7 @@ fn what_came_between_is_told_by_name_time_and_beginning() {
     let names = ["2.gz", "bak", "copy6", "copy7", "copy8", "copy9"];
     assert_eq!(unclear, names.map(|name| at(&format!("t.jsonl.{name}"))));
     // Behind the newest there is nothing, whether there is one at the path or not.
-    let past = Past::of(&File::open(at("t.jsonl.1")).unwrap()).unwrap();
+    let past = Past::of(&File::open(at("t.jsonl.1")).unwrap(), fs::read(at("t.jsonl.1")).unwrap()).unwrap();
     fs::remove_file(at("t.jsonl.copy9")).unwrap();
     for _ in 0..2 {
         let Between { logs, unclear } = between(&at("t.jsonl"), &past);

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use crate::language::SamplingFields;
 use crate::spec::{Diagnostic, FilePath, Tree};
 
 /// Collects what is wrong with one configuration, and the texts that it takes from files;
@@ -31,6 +32,13 @@ impl Check<'_> {
             let message = format!("{}: `{field}` is {value}, out of range", self.owner);
             let label = format!("expected {low} to {high}");
             self.diagnostics.push(Diagnostic::new("out-of-range", span, message).label(label));
+        }
+    }
+
+    /// Reports settings of sampling that cannot be.
+    pub fn sampling(&mut self, field: &str, sampling: &SamplingFields) {
+        for problem in sampling.problems() {
+            self.error("out-of-range", field, problem);
         }
     }
 

@@ -22,6 +22,10 @@ pub trait TurnSourceConfig: Debug + Send + Sync {
     fn validate(&self, _: &mut Check<'_>) {}
     /// Its effective settings, in a line.
     fn explain(&self) -> String;
+    /// The file that it reads, which no sink may write.
+    fn file(&self) -> Option<&Path> {
+        None
+    }
     /// Makes the source.
     fn build(&self) -> Box<dyn TurnSource>;
 }

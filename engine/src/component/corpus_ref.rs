@@ -5,7 +5,7 @@ use std::sync::Arc;
 use serde::Deserialize;
 
 use super::OperatorError;
-use crate::publish::{CorpusView, Published};
+use super::{CorpusSnapshot, Snapshot};
 use crate::record::Turn;
 
 /// Which corpus a retriever reads.
@@ -44,14 +44,14 @@ impl std::fmt::Display for CorpusRef {
 
 impl CorpusRef {
     /// The corpus that this turn is to be answered from.
-    pub fn resolve<'a>(&self, turn: &Turn, published: &'a Published) -> Result<&'a Arc<CorpusView>, OperatorError> {
+    pub fn resolve<'a>(&self, turn: &Turn, snapshot: &'a Snapshot) -> Result<&'a Arc<CorpusSnapshot>, OperatorError> {
         let name = match self {
             CorpusRef::Named(name) => name.as_str(),
             CorpusRef::FromTurn => turn.collection.as_deref().ok_or(OperatorError::NoCollection)?,
         };
-        published.corpora.get(name).ok_or_else(|| OperatorError::UnknownCorpus {
+        snapshot.corpora.get(name).ok_or_else(|| OperatorError::UnknownCorpus {
             name: name.to_owned(),
-            known: published.corpora.keys().map(|name| name.to_string()).collect::<Vec<_>>().join(", "),
+            known: snapshot.corpora.keys().map(|name| name.to_string()).collect::<Vec<_>>().join(", "),
         })
     }
 }

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use super::Ability;
+use super::Capability;
 use crate::connector::ConnectorError;
 use crate::inference::InferenceError;
 use crate::panics::Panicked;
@@ -45,14 +45,14 @@ pub enum BuildError {
         reason: String,
     },
     /// A model lacks what is asked of it. `check` finds this earlier.
-    #[error("`{by}` needs a model that can {}, and `{model}` cannot", ability.verb())]
-    Ability {
+    #[error("`{by}` needs a model that can {}, and `{model}` cannot", capability.verb())]
+    Capability {
         /// Who asks.
         by: String,
         /// The model.
         model: String,
         /// What it lacks.
-        ability: Ability,
+        capability: Capability,
     },
 }
 

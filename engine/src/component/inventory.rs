@@ -18,7 +18,7 @@ pub struct Inventory {
     /// Counts over all passages, by name.
     pub statistics: BTreeMap<&'static str, f64>,
     /// What is wrong with it by itself.
-    pub flaws: Vec<Flaw>,
+    pub flaws: Vec<IntegrityError>,
 }
 
 /// A passage that an index holds.
@@ -43,7 +43,7 @@ pub struct Words {
 
 /// Something that is wrong with what is stored.
 #[derive(Clone, Debug)]
-pub struct Flaw {
+pub struct IntegrityError {
     /// The file, the passage or the content.
     pub place: String,
     /// What is wrong with it.

@@ -25,14 +25,14 @@ impl MaintenanceLimits {
 
 /// Files and their bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Footprint {
+pub struct DiskUsage {
     /// How many.
     pub files: u64,
     /// Their bytes.
     pub bytes: u64,
 }
 
-impl Footprint {
+impl DiskUsage {
     /// Of a file, or of all below a directory. What comes and goes meanwhile may be missed;
     /// what is not there has none.
     pub fn of(path: &Path) -> Self {
@@ -54,9 +54,9 @@ impl Footprint {
 #[derive(Clone, Debug, Default)]
 pub struct Maintained {
     /// What was there.
-    pub before: Footprint,
+    pub before: DiskUsage,
     /// What is there now.
-    pub after: Footprint,
+    pub after: DiskUsage,
     /// How long it took.
     pub took: Duration,
     /// What was done, each in a few words; nothing, where there was nothing to do.
@@ -85,8 +85,8 @@ mod tests {
         std::fs::create_dir(directory.path().join("below")).unwrap();
         std::fs::write(directory.path().join("a"), "12345").unwrap();
         std::fs::write(directory.path().join("below/b"), "123").unwrap();
-        assert_eq!(Footprint::of(directory.path()), Footprint { files: 2, bytes: 8 });
-        assert_eq!(Footprint::of(&directory.path().join("a")), Footprint { files: 1, bytes: 5 });
-        assert_eq!(Footprint::of(&directory.path().join("none")), Footprint::default());
+        assert_eq!(DiskUsage::of(directory.path()), DiskUsage { files: 2, bytes: 8 });
+        assert_eq!(DiskUsage::of(&directory.path().join("a")), DiskUsage { files: 1, bytes: 5 });
+        assert_eq!(DiskUsage::of(&directory.path().join("none")), DiskUsage::default());
     }
 }

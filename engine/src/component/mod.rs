@@ -14,6 +14,7 @@ mod inventory;
 mod maintain;
 mod model;
 mod operator;
+mod snapshot;
 
 pub use catalog::{
     Catalog, ChunkerKind, CorpusSourceKind, DuplicateName, InputPort, ModelKind, OperatorKind, Parse, SinkKind,
@@ -26,7 +27,8 @@ pub use connectors::{CorpusSourceConfig, SinkConfig, SinkMode, TurnSourceConfig}
 pub use corpus_ref::CorpusRef;
 pub use errors::{BuildError, IndexError, OperatorError};
 pub use index::{Delta, Index, IndexDefinition, Prepare, Prepared};
-pub use inventory::{Encoding, Encodings, Flaw, Inventory, Passage, Words, digest};
-pub use maintain::{Footprint, Maintained, MaintenanceLimits};
-pub use model::{Ability, Model, ModelConfig, ModelUse, Models};
-pub use operator::{Call, Notes, Operator, OperatorConfig};
+pub use inventory::{Encoding, Encodings, IntegrityError, Inventory, Passage, Words, digest};
+pub use maintain::{DiskUsage, Maintained, MaintenanceLimits};
+pub use model::{Capability, Model, ModelConfig, ModelUse, Models};
+pub use operator::{Call, Operator, OperatorConfig, Warnings};
+pub use snapshot::{CorpusSnapshot, Snapshot};

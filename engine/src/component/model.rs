@@ -10,7 +10,7 @@ use crate::language::{Generator, Likelihood};
 
 /// What a model can do for an operator.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Ability {
+pub enum Capability {
     /// Texts to vectors.
     Embed,
     /// Texts to tokens.
@@ -29,18 +29,18 @@ pub enum Ability {
     Likelihood,
 }
 
-impl Ability {
+impl Capability {
     /// As in "a model that can …".
     pub fn verb(self) -> &'static str {
         match self {
-            Ability::Embed => "turn text into vectors",
-            Ability::Tokenize => "cut text into tokens",
-            Ability::EmbedTokens => "turn text into a vector a token",
-            Ability::EmbedSparse => "turn text into weighted terms",
-            Ability::Words => "give vectors of words",
-            Ability::ScorePairs => "score pairs of texts",
-            Ability::Generate => "generate text",
-            Ability::Likelihood => "tell how likely a text is",
+            Capability::Embed => "turn text into vectors",
+            Capability::Tokenize => "cut text into tokens",
+            Capability::EmbedTokens => "turn text into a vector a token",
+            Capability::EmbedSparse => "turn text into weighted terms",
+            Capability::Words => "give vectors of words",
+            Capability::ScorePairs => "score pairs of texts",
+            Capability::Generate => "generate text",
+            Capability::Likelihood => "tell how likely a text is",
         }
     }
 }
@@ -53,7 +53,7 @@ pub struct ModelUse<'a> {
     /// Its name.
     pub name: &'a str,
     /// What is asked of it.
-    pub ability: Ability,
+    pub capability: Capability,
 }
 
 /// A model that is loaded.
@@ -98,7 +98,7 @@ pub trait ModelConfig: Debug + Send + Sync {
     /// Reports values that cannot be, missing files included.
     fn validate(&self, _: &mut Check<'_>) {}
     /// What the model can do.
-    fn abilities(&self) -> &'static [Ability];
+    fn capabilities(&self) -> &'static [Capability];
     /// Its effective settings, in a line.
     fn explain(&self) -> String;
     /// Loads it and starts its service.

@@ -6,9 +6,10 @@ use std::sync::Arc;
 use futures::future::BoxFuture;
 use parking_lot::Mutex;
 
+use super::Snapshot;
 use super::{BuildError, Check, CorpusRef, IndexDefinition, ModelUse, Models, OperatorError};
 use crate::compute::MOST_ON_A_WORKER;
-use crate::publish::Published;
+use crate::language::TextStream;
 use crate::record::{Query, Turn, Value};
 
 /// What an operator is called with.
@@ -18,9 +19,11 @@ pub struct Call {
     /// One value an input, in the order of the fields (and of the list).
     pub inputs: Vec<Value>,
     /// The corpora as of the turn's epoch.
-    pub published: Arc<Published>,
+    pub snapshot: Arc<Snapshot>,
     /// Where what was done without is told.
-    pub notes: Notes,
+    pub warnings: Warnings,
+    /// Where an operator that writes the answer sends its text while it comes.
+    pub stream: TextStream,
 }
 
 impl Call {
@@ -102,9 +105,9 @@ fn up_to_enough(weights: impl Iterator<Item = usize>) -> usize {
 /// Collects what an operator had to do without for a turn: a member of an ensemble that
 /// failed, a rewrite that could not be read. They end up in the answer's stamp.
 #[derive(Clone, Debug, Default)]
-pub struct Notes(Arc<Mutex<Vec<String>>>);
+pub struct Warnings(Arc<Mutex<Vec<String>>>);
 
-impl Notes {
+impl Warnings {
     /// Tells of one thing, in a short sentence without an end.
     pub fn add(&self, note: impl Into<String>) {
         self.0.lock().push(note.into());

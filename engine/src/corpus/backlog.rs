@@ -19,7 +19,7 @@ pub(super) struct Load {
 
 /// What is read and not prepared.
 #[derive(Default)]
-pub(super) struct Backlog {
+pub(super) struct PreparationBacklog {
     /// Of the commit that is being read.
     open: Load,
     /// Of those that are read, with their times; without those that have no documents.
@@ -28,7 +28,7 @@ pub(super) struct Backlog {
     all: Load,
 }
 
-impl Backlog {
+impl PreparationBacklog {
     /// Another document is read, of so many bytes.
     pub fn add(&mut self, bytes: usize) {
         for load in [&mut self.open, &mut self.all] {
@@ -68,7 +68,7 @@ mod tests {
 
     #[test]
     fn it_is_full_between_commits_only_and_until_enough_is_prepared() {
-        let mut backlog = Backlog::default();
+        let mut backlog = PreparationBacklog::default();
         for _ in 0..DOCUMENTS {
             backlog.add(1);
         }

@@ -11,7 +11,7 @@ mod backlog;
 mod chunks;
 mod cut;
 mod documents;
-mod keeper;
+mod index_writer;
 mod prepare;
 mod publish;
 mod slot;
@@ -28,21 +28,21 @@ use parking_lot::Mutex;
 use timely::dataflow::{ProbeHandle, Scope};
 use tokio::sync::{mpsc, oneshot, watch};
 
-use self::backlog::Backlog;
+use self::backlog::PreparationBacklog;
 use self::chunks::contents_of;
 use self::cut::cut;
 use self::documents::documents;
-pub use self::keeper::AddedIndex;
-use self::keeper::{Job, Keeper, Upkeep};
+pub use self::index_writer::AddedIndex;
+use self::index_writer::{IndexWriter, Job, MaintenanceRequest};
 use self::prepare::prepare;
 pub use self::prepare::{Preparations, Preparing};
 use self::publish::publish;
-use crate::component::{Chunker, Delta, Index, IndexError, Maintained, MaintenanceLimits, Prepare};
+use crate::component::{Chunker, CorpusSnapshot, Delta, Index, IndexError, Maintained, MaintenanceLimits, Prepare};
 use crate::connector::CorpusEvent;
 use crate::document::{Chunk, Content};
 use crate::maintenance::MaintenanceError;
 use crate::panics::caught_async;
-use crate::publish::{CorpusProgress, CorpusView, Epochs};
+use crate::publish::{CorpusProgress, Epochs};
 use crate::wake::WakeSlot;
 
 /// A preparation or publication that fails is tried again after this, doubling up to the last.
@@ -53,7 +53,7 @@ const RETRY: (Duration, Duration) = (Duration::from_millis(200), Duration::from_
 pub enum CorpusState {
     /// What was there at the start is not published yet.
     Loading,
-    /// Published (or, of a feed that is to take another's place, gathered); `commits` of the
+    /// Snapshot (or, of a feed that is to take another's place, gathered); `commits` of the
     /// source are in.
     Ready {
         /// Source commits that are in.
@@ -87,7 +87,7 @@ impl CorpusIndexes {
         let (jobs, todo) = mpsc::unbounded_channel();
         let prepared = indexes.iter().filter_map(|(key, index)| Some((key.clone(), index.preparation()?)));
         let preparations = Preparations::new(prepared.collect::<Vec<_>>().into());
-        let keeper = Keeper::new(preparing.corpus.clone(), feed, indexes, epochs, preparing.clone());
+        let keeper = IndexWriter::new(preparing.corpus.clone(), feed, indexes, epochs, preparing.clone());
         let ended = Arc::new(AtomicBool::new(false));
         let has_ended = ended.clone();
         handle.spawn(async move {
@@ -150,7 +150,8 @@ impl CorpusIndexes {
         yields: bool,
     ) -> Option<Result<Maintained, MaintenanceError>> {
         let (reply, done) = oneshot::channel();
-        let _ = self.jobs.send(Job::Maintain(Upkeep { key: key.to_owned(), limits, within, yields, reply }));
+        let _ =
+            self.jobs.send(Job::Maintain(MaintenanceRequest { key: key.to_owned(), limits, within, yields, reply }));
         done.await.ok().flatten()
     }
 
@@ -178,7 +179,7 @@ impl CorpusIndexes {
         feed: Option<u64>,
         added: Vec<AddedIndex>,
         published: oneshot::Receiver<bool>,
-    ) -> Result<CorpusView, IndexError> {
+    ) -> Result<CorpusSnapshot, IndexError> {
         let (reply, view) = oneshot::channel();
         let _ = self.jobs.send(Job::Switch { feed, added, reply, published });
         view.await.map_err(|_| IndexError::Feed)?
@@ -253,5 +254,5 @@ struct FeedProgress {
     /// The commit with which all is there that was there at the start.
     ready_at: Cell<Option<u64>>,
     /// What is read and not prepared yet.
-    backlog: RefCell<Backlog>,
+    backlog: RefCell<PreparationBacklog>,
 }

@@ -11,7 +11,7 @@ use timely::dataflow::operators::probe;
 use timely::dataflow::{ProbeHandle, Scope, StreamVec};
 use timely::progress::Antichain;
 
-use super::keeper::{Job, Report};
+use super::index_writer::{Job, Report};
 use super::{CorpusShared, CorpusState, FeedProgress};
 use crate::document::Chunk;
 

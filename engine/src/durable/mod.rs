@@ -2,7 +2,7 @@
 //! and how far sinks have been written.
 //!
 //! A turn is *applied* when its answer has been delivered to every sink; its conversation's new
-//! state is then put here, and its place is ticked off in its source's [`Ledger`]. From time to
+//! state is then put here, and its place is ticked off in its source's [`OffsetTracker`]. From time to
 //! time a checkpoint writes, in one transaction, the place up to which everything is applied,
 //! the conversations that have changed, and how long each sink was before anything behind that
 //! place was written; sinks are synchronised before. So what a checkpoint says is applied is on
@@ -14,7 +14,7 @@
 
 mod conversation;
 mod conversations;
-mod ledger;
+mod offsets;
 mod sinks;
 mod store;
 
@@ -28,12 +28,12 @@ use parking_lot::{Condvar, Mutex};
 use serde::{Deserialize, Serialize};
 
 pub use self::conversation::{ConversationChange, StoredConversation};
-pub use self::ledger::Ledger;
+pub use self::offsets::OffsetTracker;
 pub use self::sinks::SinkHandle;
 use self::store::Store;
 pub use self::store::StoreError;
-use crate::component::{Footprint, Maintained};
-use crate::connector::{Place, SinkMark};
+use crate::component::{DiskUsage, Maintained};
+use crate::connector::{SinkPosition, SourceOffset};
 use crate::dead_letter::DeadLetters;
 use crate::record::{AnswerRecord, Turn};
 
@@ -43,17 +43,17 @@ const INTERVAL: Duration = Duration::from_secs(1);
 const EXPIRE_EVERY: u32 = 60;
 
 /// How long each sink was, by node.
-pub type Marks = BTreeMap<Arc<str>, SinkMark>;
+pub type SinkPositions = BTreeMap<Arc<str>, SinkPosition>;
 
 /// How far a source has been answered.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SourceCheckpoint {
     /// Everything up to here is applied.
-    pub place: Place,
+    pub place: SourceOffset,
     /// Answers to what is behind the place are behind these.
-    pub marks: Marks,
+    pub marks: SinkPositions,
     /// Answers to what is before it are before these.
-    pub written: Marks,
+    pub written: SinkPositions,
     /// The corpus epoch at that time.
     pub epoch: u64,
 }
@@ -62,9 +62,10 @@ impl SourceCheckpoint {
     /// Whether it names the same files of sinks: a file that has been put in the place of another
     /// is to be known by all sources at once, those too that have been silent since.
     fn names_files_of(&self, other: &Self) -> bool {
-        let same = |one: &Marks, other: &Marks| {
-            let logs =
-                |marks: &Marks| marks.iter().map(|(id, mark)| (id.clone(), mark.log.clone())).collect::<Vec<_>>();
+        let same = |one: &SinkPositions, other: &SinkPositions| {
+            let logs = |marks: &SinkPositions| {
+                marks.iter().map(|(id, mark)| (id.clone(), mark.log.clone())).collect::<Vec<_>>()
+            };
             logs(one) == logs(other)
         };
         same(&self.marks, &other.marks) && same(&self.written, &other.written)
@@ -104,7 +105,7 @@ struct State {
     writing: Arc<HashMap<Key, ConversationChange>>,
     /// Standing turns that have changed since, or have gone.
     standing: HashMap<Arc<str>, Option<StoredTurn>>,
-    ledgers: Vec<Weak<Ledger>>,
+    trackers: Vec<Weak<OffsetTracker>>,
     sinks: Vec<Weak<SinkHandle>>,
     committed: HashMap<Arc<str>, SourceCheckpoint>,
     ended: bool,
@@ -153,10 +154,10 @@ impl Durable {
     }
 
     /// Checkpoints are to tell of this source.
-    pub fn add_source(&self, ledger: &Arc<Ledger>) {
+    pub fn add_source(&self, tracker: &Arc<OffsetTracker>) {
         let mut state = self.state.lock();
-        state.ledgers.retain(|ledger| ledger.strong_count() > 0);
-        state.ledgers.push(Arc::downgrade(ledger));
+        state.trackers.retain(|tracker| tracker.strong_count() > 0);
+        state.trackers.push(Arc::downgrade(tracker));
     }
 
     /// Checkpoints are to wait for this sink's disk.
@@ -171,12 +172,12 @@ impl Durable {
     }
 
     /// Behind which marks of the sinks answers may be that nothing else knows of.
-    pub fn marks(&self) -> Marks {
-        let mut marks = Marks::new();
+    pub fn marks(&self) -> SinkPositions {
+        let mut marks = SinkPositions::new();
         for sink in self.sinks() {
             // A reload may have put another in the place of one that still has turns.
             let Some(mark) = sink.since() else { continue };
-            let lower = |there: &SinkMark| there.log == mark.log && there.length <= mark.length;
+            let lower = |there: &SinkPosition| there.log == mark.log && there.length <= mark.length;
             if !marks.get(sink.id()).is_some_and(lower) {
                 marks.insert(sink.id().clone(), mark);
             }
@@ -257,16 +258,16 @@ impl Durable {
         let Some(store) = &self.store else { return Ok(()) };
         let _one = self.committing.lock();
         let sinks = self.sinks();
-        let ledgers: Vec<_> = self.state.lock().ledgers.iter().filter_map(Weak::upgrade).collect();
-        if self.loading.load(Ordering::Acquire) == 0 && ledgers.iter().all(|ledger| ledger.is_replayed()) {
+        let trackers: Vec<_> = self.state.lock().trackers.iter().filter_map(Weak::upgrade).collect();
+        if self.loading.load(Ordering::Acquire) == 0 && trackers.iter().all(|tracker| tracker.is_replayed()) {
             sinks.iter().for_each(|sink| sink.replayed());
         }
         let now = self.marks();
         // Before the conversations are taken: what is ticked off has been put.
-        let low = |ledger: &Arc<Ledger>| Some((ledger.source().clone(), ledger.low_since(&now)?));
-        let lows: Vec<_> = ledgers.iter().filter_map(low).collect();
+        let low = |tracker: &Arc<OffsetTracker>| Some((tracker.source().clone(), tracker.low_since(&now)?));
+        let lows: Vec<_> = trackers.iter().filter_map(low).collect();
         // And after: what is applied is written.
-        let written: Marks = sinks.iter().filter_map(|sink| Some((sink.id().clone(), sink.mark()?))).collect();
+        let written: SinkPositions = sinks.iter().filter_map(|sink| Some((sink.id().clone(), sink.mark()?))).collect();
         let checkpoint =
             |(source, (place, marks))| (source, SourceCheckpoint { place, marks, written: written.clone(), epoch });
         let lows: Vec<(Arc<str>, SourceCheckpoint)> = lows.into_iter().map(checkpoint).collect();
@@ -373,7 +374,7 @@ impl Durable {
         if !path.exists() {
             return Ok(None);
         }
-        let (begun, before) = (Instant::now(), Footprint::of(&path));
+        let (begun, before) = (Instant::now(), DiskUsage::of(&path));
         let store = Store::open(&path)?;
         let now = StoredConversation::now();
         let mut gone = 0;
@@ -385,7 +386,7 @@ impl Durable {
             }
         }
         store.compact()?;
-        let after = Footprint::of(&path);
+        let after = DiskUsage::of(&path);
         let mut did = Vec::new();
         if gone > 0 {
             did.push(format!("{gone} conversations expired"));

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use parking_lot::Mutex;
 
 use crate::claims::Claim;
-use crate::connector::{AnswerSink, ConnectorError, Recovered, SinkMark};
+use crate::connector::{AnswerSink, ConnectorError, Recovered, SinkPosition};
 use crate::record::AnswerRecord;
 
 /// A sink, and how far it is written.
@@ -19,12 +19,12 @@ pub struct SinkHandle {
     sink: Mutex<Box<dyn AnswerSink>>,
     kept: bool,
     /// Apart from the sink, which may be waiting for its disk.
-    mark: Mutex<Option<SinkMark>>,
+    mark: Mutex<Option<SinkPosition>>,
     /// While what an earlier process has left is read again: where its answers are looked for
     /// (`None`: anywhere), so that the next process, if this one is killed, looks there too.
-    replay: Mutex<Option<Option<SinkMark>>>,
+    replay: Mutex<Option<Option<SinkPosition>>>,
     /// By key, where it stood before revisions that are not noted everywhere yet; the oldest first.
-    held: Mutex<VecDeque<(Arc<str>, SinkMark)>>,
+    held: Mutex<VecDeque<(Arc<str>, SinkPosition)>>,
     /// By key, answers that were withdrawn by an earlier process and are there again.
     restored: Mutex<HashMap<Arc<str>, AnswerRecord>>,
     /// By key, answers that another sink had, while the log is read again.
@@ -68,7 +68,7 @@ impl SinkHandle {
 
     /// Finds which answers it has got behind the mark, or all; gives whether what the mark was
     /// taken of is there. `others` are the files of other sinks.
-    pub fn recover(&self, since: Option<&SinkMark>, others: &[PathBuf]) -> Result<bool, ConnectorError> {
+    pub fn recover(&self, since: Option<&SinkPosition>, others: &[PathBuf]) -> Result<bool, ConnectorError> {
         let mut sink = self.sink.lock();
         let Some(kept) = sink.kept() else { return Ok(true) };
         let Recovered { is_there, answers } = kept.recover(since, others)?;
@@ -209,7 +209,7 @@ impl SinkHandle {
     }
 
     /// Behind which mark answers may be that nothing else knows of.
-    pub fn since(&self) -> Option<SinkMark> {
+    pub fn since(&self) -> Option<SinkPosition> {
         // The mark first: what is held after that is behind it.
         let mark = self.mark();
         if let Some(replay) = &*self.replay.lock() {
@@ -219,7 +219,7 @@ impl SinkHandle {
     }
 
     /// How far it is written.
-    pub fn mark(&self) -> Option<SinkMark> {
+    pub fn mark(&self) -> Option<SinkPosition> {
         self.mark.lock().clone()
     }
 
@@ -257,13 +257,13 @@ mod tests {
     }
 
     impl KeptAnswers for Counting {
-        fn mark(&self) -> SinkMark {
-            SinkMark { log: "l".into(), length: self.0 }
+        fn mark(&self) -> SinkPosition {
+            SinkPosition { log: "l".into(), length: self.0 }
         }
         fn syncing(&mut self) -> Syncing {
             Box::new(|| Ok(()))
         }
-        fn recover(&mut self, since: Option<&SinkMark>, _: &[PathBuf]) -> Result<Recovered, ConnectorError> {
+        fn recover(&mut self, since: Option<&SinkPosition>, _: &[PathBuf]) -> Result<Recovered, ConnectorError> {
             let before = since.map_or(0, |since| since.length);
             Ok(Recovered { is_there: true, answers: (self.0 - before) as usize })
         }
@@ -294,7 +294,7 @@ mod tests {
         sink.release("2");
         assert_eq!(since(), 2);
         // While a log is read again, from where it was looked.
-        let mark = SinkMark { log: "l".into(), length: 1 };
+        let mark = SinkPosition { log: "l".into(), length: 1 };
         sink.recover(Some(&mark), &[]).unwrap();
         sink.deliver(&record).unwrap();
         assert_eq!((since(), sink.mark().unwrap().length), (1, 3));

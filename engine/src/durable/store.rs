@@ -233,10 +233,10 @@ impl Store {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::connector::Place;
+    use crate::connector::SourceOffset;
 
     fn checkpoint(end: u64) -> SourceCheckpoint {
-        let place = Place { log: "l".into(), generation: 1, end, line: 2 };
+        let place = SourceOffset { log: "l".into(), generation: 1, end, line: 2 };
         SourceCheckpoint { place, marks: Default::default(), written: Default::default(), epoch: 3 }
     }
 

@@ -104,7 +104,7 @@ pub enum Role {
 
 /// Who waits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Urgency {
+pub enum Priority {
     /// A turn.
     Turn,
     /// The corpus.
@@ -123,7 +123,7 @@ pub trait Embedder: Send + Sync {
         &self,
         texts: Vec<String>,
         role: Role,
-        urgency: Urgency,
+        priority: Priority,
     ) -> BoxFuture<'static, Result<Vec<Vector>, InferenceError>>;
 }
 
@@ -153,7 +153,7 @@ pub trait TokenEmbedder: Send + Sync {
         &self,
         texts: Vec<String>,
         role: Role,
-        urgency: Urgency,
+        priority: Priority,
     ) -> BoxFuture<'static, Result<Vec<TokenVectors>, InferenceError>>;
 }
 
@@ -167,7 +167,7 @@ pub trait SparseEmbedder: Send + Sync {
         &self,
         texts: Vec<String>,
         role: Role,
-        urgency: Urgency,
+        priority: Priority,
     ) -> BoxFuture<'static, Result<Vec<SparseVector>, InferenceError>>;
 }
 
@@ -189,7 +189,7 @@ pub trait PairScorer: Send + Sync {
         &self,
         first: String,
         seconds: Vec<String>,
-        urgency: Urgency,
+        priority: Priority,
     ) -> BoxFuture<'static, Result<Vec<Vec<f32>>, InferenceError>>;
 }
 

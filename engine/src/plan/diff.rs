@@ -9,7 +9,7 @@ use crate::component::CorpusRef;
 
 /// What of a plan is compared with another: names and definitions, without what they build.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Outline {
+pub struct PlanFingerprint {
     /// Hash of the whole.
     pub hash: Arc<str>,
     models: BTreeMap<Arc<str>, Part>,
@@ -29,7 +29,7 @@ struct Part {
     corpora: Option<Option<Arc<str>>>,
 }
 
-impl Outline {
+impl PlanFingerprint {
     /// Of a plan.
     pub fn of(plan: &Plan) -> Self {
         let part = |definition: &Arc<str>| Part {
@@ -65,7 +65,7 @@ impl Outline {
     }
 }
 
-impl Outline {
+impl PlanFingerprint {
     /// Whether it has a node with these settings, whatever feeds it.
     pub fn same_settings(&self, id: &str, settings: &str) -> bool {
         self.nodes.get(id).is_some_and(|node| *node.settings == *settings)
@@ -74,7 +74,7 @@ impl Outline {
 
 /// What becomes of a part of the running plan.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Fate {
+pub enum ChangeKind {
     /// It is the same, and goes on with what it has.
     Kept,
     /// It is new.
@@ -89,11 +89,11 @@ pub enum Fate {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PlanDiff {
     /// Models.
-    pub models: BTreeMap<Arc<str>, Fate>,
+    pub models: BTreeMap<Arc<str>, ChangeKind>,
     /// Corpora.
-    pub corpora: BTreeMap<Arc<str>, Fate>,
+    pub corpora: BTreeMap<Arc<str>, ChangeKind>,
     /// Nodes.
-    pub nodes: BTreeMap<Arc<str>, Fate>,
+    pub nodes: BTreeMap<Arc<str>, ChangeKind>,
     /// Whether the bounds of conversations differ.
     pub conversations: bool,
     /// Whether answers stand in one and not in the other, or for longer.
@@ -104,7 +104,7 @@ pub struct PlanDiff {
 
 impl PlanDiff {
     /// What is to be done to come from one plan to another.
-    pub fn between(old: &Outline, new: &Outline) -> Self {
+    pub fn between(old: &PlanFingerprint, new: &PlanFingerprint) -> Self {
         let models = fates(&old.models, &new.models, |_| Vec::new());
         let corpora = fates(&old.corpora, &new.corpora, |part| changed(&part.models, &models, "model"));
         let nodes = fates(&old.nodes, &new.nodes, |part| {
@@ -123,7 +123,7 @@ impl PlanDiff {
 
     /// Whether there is nothing to do.
     pub fn is_empty(&self) -> bool {
-        let kept = |fates: &BTreeMap<Arc<str>, Fate>| fates.values().all(|fate| *fate == Fate::Kept);
+        let kept = |fates: &BTreeMap<Arc<str>, ChangeKind>| fates.values().all(|fate| *fate == ChangeKind::Kept);
         kept(&self.models)
             && kept(&self.corpora)
             && kept(&self.nodes)
@@ -133,8 +133,8 @@ impl PlanDiff {
     }
 
     /// Whether a part is the same in both.
-    pub fn keeps(fates: &BTreeMap<Arc<str>, Fate>, name: &str) -> bool {
-        fates.get(name) == Some(&Fate::Kept)
+    pub fn keeps(fates: &BTreeMap<Arc<str>, ChangeKind>, name: &str) -> bool {
+        fates.get(name) == Some(&ChangeKind::Kept)
     }
 }
 
@@ -142,11 +142,11 @@ fn fates(
     old: &BTreeMap<Arc<str>, Part>,
     new: &BTreeMap<Arc<str>, Part>,
     through: impl Fn(&Part) -> Vec<String>,
-) -> BTreeMap<Arc<str>, Fate> {
+) -> BTreeMap<Arc<str>, ChangeKind> {
     let names: BTreeSet<&Arc<str>> = old.keys().chain(new.keys()).collect();
     let fate = |name: &Arc<str>| match (old.get(name), new.get(name)) {
-        (None, _) => Fate::Added,
-        (_, None) => Fate::Removed,
+        (None, _) => ChangeKind::Added,
+        (_, None) => ChangeKind::Removed,
         (Some(old), Some(new)) => {
             let mut reasons = Vec::new();
             if old.settings != new.settings {
@@ -155,15 +155,15 @@ fn fates(
                 reasons.push("inputs".to_owned());
             }
             reasons.extend(through(new));
-            if reasons.is_empty() { Fate::Kept } else { Fate::Changed(reasons) }
+            if reasons.is_empty() { ChangeKind::Kept } else { ChangeKind::Changed(reasons) }
         }
     };
     names.into_iter().map(|name| (name.clone(), fate(name))).collect()
 }
 
 /// Those of `used` that are not kept, as reasons.
-fn changed(used: &BTreeSet<Arc<str>>, fates: &BTreeMap<Arc<str>, Fate>, what: &str) -> Vec<String> {
-    let changed = used.iter().filter(|name| fates.get(*name).is_some_and(|fate| *fate != Fate::Kept));
+fn changed(used: &BTreeSet<Arc<str>>, fates: &BTreeMap<Arc<str>, ChangeKind>, what: &str) -> Vec<String> {
+    let changed = used.iter().filter(|name| fates.get(*name).is_some_and(|fate| *fate != ChangeKind::Kept));
     changed.map(|name| format!("{what} `{name}`")).collect()
 }
 
@@ -175,15 +175,15 @@ impl fmt::Display for PlanDiff {
             [("model", "models", &self.models), ("corpus", "corpora", &self.corpora), ("node", "nodes", &self.nodes)]
         {
             for (name, fate) in fates {
-                any |= *fate != Fate::Kept;
+                any |= *fate != ChangeKind::Kept;
                 match fate {
-                    Fate::Kept => {}
-                    Fate::Added => writeln!(f, "  + {one} `{name}`")?,
-                    Fate::Removed => writeln!(f, "  - {one} `{name}`")?,
-                    Fate::Changed(reasons) => writeln!(f, "  ~ {one} `{name}`: {}", reasons.join(", "))?,
+                    ChangeKind::Kept => {}
+                    ChangeKind::Added => writeln!(f, "  + {one} `{name}`")?,
+                    ChangeKind::Removed => writeln!(f, "  - {one} `{name}`")?,
+                    ChangeKind::Changed(reasons) => writeln!(f, "  ~ {one} `{name}`: {}", reasons.join(", "))?,
                 }
             }
-            let count = fates.values().filter(|fate| **fate == Fate::Kept).count();
+            let count = fates.values().filter(|fate| **fate == ChangeKind::Kept).count();
             if count > 0 {
                 kept.push(format!("{count} {}", if count == 1 { one } else { many }));
             }
@@ -217,11 +217,11 @@ mod tests {
         }
     }
 
-    fn outline(models: &[(&str, &str)], corpora: &[(&str, &str)], nodes: &[(&str, Part)]) -> Outline {
+    fn outline(models: &[(&str, &str)], corpora: &[(&str, &str)], nodes: &[(&str, Part)]) -> PlanFingerprint {
         let simple = |parts: &[(&str, &str)]| {
             parts.iter().map(|(name, definition)| ((*name).into(), part(definition, definition, &[], None))).collect()
         };
-        Outline {
+        PlanFingerprint {
             hash: format!("{models:?}{corpora:?}{nodes:?}").as_str().into(),
             models: simple(models),
             corpora: simple(corpora),
@@ -242,11 +242,11 @@ mod tests {
         assert!(PlanDiff::between(&old, &old).is_empty());
         let new = outline(&[("minilm", "2")], &[("docs", "1"), ("more", "1")], &nodes);
         let diff = PlanDiff::between(&old, &new);
-        assert_eq!(diff.models["minilm"], Fate::Changed(vec!["settings".into()]));
-        assert_eq!(diff.nodes["dense"], Fate::Changed(vec!["model `minilm`".into()]));
-        assert_eq!(diff.nodes["routed"], Fate::Changed(vec!["corpus `more`".into(), "corpus `old`".into()]));
-        assert_eq!((&diff.corpora["old"], &diff.corpora["more"]), (&Fate::Removed, &Fate::Added));
-        assert_eq!(diff.nodes["fused"], Fate::Kept);
+        assert_eq!(diff.models["minilm"], ChangeKind::Changed(vec!["settings".into()]));
+        assert_eq!(diff.nodes["dense"], ChangeKind::Changed(vec!["model `minilm`".into()]));
+        assert_eq!(diff.nodes["routed"], ChangeKind::Changed(vec!["corpus `more`".into(), "corpus `old`".into()]));
+        assert_eq!((&diff.corpora["old"], &diff.corpora["more"]), (&ChangeKind::Removed, &ChangeKind::Added));
+        assert_eq!(diff.nodes["fused"], ChangeKind::Kept);
         let told = diff.to_string();
         assert!(
             told.contains("  ~ node `dense`: model `minilm`\n") && told.ends_with("kept: 1 corpus, 1 node"),
@@ -258,7 +258,7 @@ mod tests {
     fn other_inputs_are_told_from_other_settings() {
         let with = |definition, settings| outline(&[], &[], &[("out", part(definition, settings, &[], None))]);
         let fate = |new| PlanDiff::between(&with("1", "1"), &new).nodes["out"].clone();
-        assert_eq!(fate(with("2", "1")), Fate::Changed(vec!["inputs".into()]));
-        assert_eq!(fate(with("2", "2")), Fate::Changed(vec!["settings".into()]));
+        assert_eq!(fate(with("2", "1")), ChangeKind::Changed(vec!["inputs".into()]));
+        assert_eq!(fate(with("2", "2")), ChangeKind::Changed(vec!["settings".into()]));
     }
 }

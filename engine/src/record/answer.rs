@@ -10,7 +10,7 @@ use super::{Hit, Status};
 
 /// By what an answer can be made again.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Stamp {
+pub struct Provenance {
     /// Hash of the pipeline as it runs, overrides included.
     pub pipeline: Arc<str>,
     /// The corpus epoch that was read.
@@ -20,7 +20,7 @@ pub struct Stamp {
     /// What was done without, `node: what` each: a fallback that was taken, a member of an
     /// ensemble that failed.
     #[serde(default, skip_serializing_if = "<[String]>::is_empty")]
-    pub notes: Arc<[String]>,
+    pub warnings: Arc<[String]>,
 }
 
 /// A passage in an answer's record.
@@ -78,7 +78,7 @@ pub struct AnswerRecord {
     #[serde(default, skip_serializing_if = "Map::is_empty")]
     pub checks: Map<String, Json>,
     /// By what the answer can be made again.
-    pub stamp: Stamp,
+    pub stamp: Provenance,
     /// Milliseconds from reading the turn to delivering the answer.
     pub latency_ms: f64,
     /// Fields of the turn that turnflow does not know.

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value as Json};
 
-pub use self::answer::{AnswerRecord, HitRecord, Stamp};
+pub use self::answer::{AnswerRecord, HitRecord, Provenance};
 use crate::document::Chunk;
 use crate::language::Prompt;
 
@@ -281,7 +281,7 @@ pub struct Item {
     /// What the last operator made of it.
     pub value: Value,
     /// What was done without on the way here, `node: what` each, sorted and once.
-    pub notes: Arc<[String]>,
+    pub warnings: Arc<[String]>,
 }
 
 #[cfg(test)]

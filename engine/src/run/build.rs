@@ -8,20 +8,20 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use crossbeam_channel::Sender;
 use parking_lot::Mutex;
 
-use super::crew::Crew;
+use super::worker_pool::WorkerPool;
 use super::{Options, RunError};
+use crate::cache::InferenceCache;
 use crate::claims::{Claim, ClaimError, Claims};
 use crate::component::{BuildError, Index, IndexDefinition, IndexError, Models};
-use crate::connector::{Arrived, ConnectorError, CorpusOutput, Place, Stop, StopHandle, TurnOutput, TurnSource};
+use crate::connector::{Arrived, ConnectorError, CorpusOutput, SourceOffset, Stop, StopHandle, TurnOutput, TurnSource};
 use crate::corpus::{CorpusIndexes, CorpusShared};
 use crate::dead_letter::{DeadLetters, Onward};
-use crate::durable::{Ledger, SinkHandle};
+use crate::durable::{OffsetTracker, SinkHandle};
 use crate::maintenance;
-use crate::memo::Memo;
 use crate::panics::{caught, caught_async};
 use crate::plan::{Definitions, FailedTurns, NodeKind, Plan, PlannedCorpus, PlannedNode};
 use crate::state::{StateDirectory, StateError};
-use crate::turns::{Backlog, Generation, Reach, Running as RunningKind, RunningNode, SourceHandle, TurnsShared};
+use crate::turns::{Generation, Reach, Running as RunningKind, RunningNode, SourceHandle, TurnBacklog, TurnsShared};
 use crate::wake::WakeSlot;
 
 /// Documents and turns on the way from a source's thread to its worker.
@@ -29,16 +29,16 @@ const CHANNEL: usize = 1024;
 
 /// What everything is built with.
 #[derive(Clone)]
-pub(super) struct Workshop {
+pub(super) struct RuntimeContext {
     pub options: Arc<Options>,
     pub handle: tokio::runtime::Handle,
     pub dead: DeadLetters,
-    pub memo: Arc<Memo>,
+    pub cache: Arc<InferenceCache>,
     pub maintenance: Arc<maintenance::Journal>,
     pub state: Option<Arc<StateDirectory>>,
     pub claims: Arc<Claims>,
     pub shared: Arc<TurnsShared>,
-    pub crew: Arc<Crew>,
+    pub pool: Arc<WorkerPool>,
     pub errors: Arc<Mutex<Vec<RunError>>>,
     /// Numbers feeds and sources.
     pub numbers: Arc<AtomicU64>,
@@ -98,7 +98,7 @@ pub(super) struct Manual {
     pub wake: WakeSlot,
 }
 
-impl Workshop {
+impl RuntimeContext {
     fn number(&self) -> u64 {
         self.numbers.fetch_add(1, Ordering::AcqRel)
     }
@@ -113,7 +113,7 @@ impl Workshop {
         for (name, model) in &plan.models {
             let model = match kept(name) {
                 Some(model) => model,
-                None => Arc::new(model.config.load(name)?.remembering(&self.memo)),
+                None => Arc::new(model.config.load(name)?.remembering(&self.cache)),
             };
             models.insert(name.clone(), model);
         }
@@ -180,7 +180,7 @@ impl Workshop {
         Ok(Feed { shared, source })
     }
 
-    /// Makes a source of turns; it reads when [`Workshop::read`] starts it.
+    /// Makes a source of turns; it reads when [`RuntimeContext::read`] starts it.
     pub fn source(&self, node: &PlannedNode) -> (Arc<SourceHandle>, Manual) {
         let (sender, receiver) = crossbeam_channel::bounded(CHANNEL);
         let handle = Arc::new(SourceHandle {
@@ -191,8 +191,8 @@ impl Workshop {
             wake: WakeSlot::default(),
             conversation_wakes: Mutex::default(),
             caught_up: Arc::default(),
-            ledger: Arc::new(Ledger::new(node.id.clone())),
-            backlog: Backlog::default(),
+            tracker: Arc::new(OffsetTracker::new(node.id.clone())),
+            backlog: TurnBacklog::default(),
             ended: AtomicBool::new(false),
         });
         let (source, wake) = (node.id.clone(), handle.wake.clone());
@@ -205,7 +205,7 @@ impl Workshop {
         handle: &SourceHandle,
         source: Box<dyn TurnSource>,
         to: Manual,
-        resume: Option<Place>,
+        resume: Option<SourceOffset>,
     ) -> Result<SourceThread, RunError> {
         let (stop_handle, stop) = Stop::new();
         let (for_output, wake) = (to.wake.clone(), to.wake);
@@ -214,11 +214,11 @@ impl Workshop {
         let begins_anew = resume.is_none() && self.shared.durable.is_kept();
         let mut output = output.resuming(resume).telling(handle.caught_up.clone());
         if begins_anew {
-            let (ledger, shared) = (handle.ledger.clone(), self.shared.clone());
+            let (tracker, shared) = (handle.tracker.clone(), self.shared.clone());
             output = output.beginning(Arc::new(move |place| {
-                ledger.resume(place, shared.durable.marks());
+                tracker.resume(place, shared.durable.marks());
                 if let Err(error) = shared.durable.commit(shared.epochs.current().epoch) {
-                    tracing::warn!(%error, source = %ledger.source(), "where the log begins could not be noted");
+                    tracing::warn!(%error, source = %tracker.source(), "where the log begins could not be noted");
                 }
             }));
         }
@@ -238,7 +238,7 @@ impl Workshop {
         serves: bool,
         body: impl FnOnce() -> Result<(), ConnectorError> + Send + 'static,
     ) -> Result<SourceThread, RunError> {
-        let (errors, crew) = (self.errors.clone(), self.crew.clone());
+        let (errors, pool) = (self.errors.clone(), self.pool.clone());
         let (serving, fault) = (Arc::new(AtomicBool::new(serves)), Arc::new(Mutex::new(None)));
         let (is_serving, told) = (serving.clone(), fault.clone());
         let thread = std::thread::Builder::new()
@@ -247,7 +247,7 @@ impl Workshop {
                 Ok(()) | Err(ConnectorError::Stopped(_)) => {}
                 Err(source) if is_serving.load(Ordering::Acquire) => {
                     errors.lock().push(RunError::Source { name, source });
-                    crew.abort();
+                    pool.abort();
                 }
                 Err(source) => *told.lock() = Some(RunError::Source { name, source }),
             })
@@ -301,11 +301,11 @@ impl Workshop {
             let (id, inputs) = (node.id.clone(), node.inputs.clone());
             nodes.push(RunningNode { id, kind_name: node.kind_name, inputs, running });
         }
-        let stamp = crate::record::Stamp {
+        let stamp = crate::record::Provenance {
             pipeline: plan.hash.clone(),
             epoch: 0,
             models: Arc::new(models.iter().map(|(name, model)| (name.clone(), model.fingerprint.clone())).collect()),
-            notes: Arc::default(),
+            warnings: Arc::default(),
         };
         let keys = |indexes: &BTreeMap<String, _>| indexes.keys().cloned().collect::<BTreeSet<String>>();
         let indexes = definitions.iter().map(|(corpus, indexes)| (corpus.clone(), keys(indexes))).collect();

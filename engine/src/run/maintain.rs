@@ -9,10 +9,10 @@ use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 use super::{Engine, Inner};
+use crate::cache::CacheLimits;
 use crate::component::{Maintained, MaintenanceLimits};
 use crate::corpus::CorpusIndexes;
 use crate::maintenance::{MaintenanceCounts, MaintenanceError, StoreName};
-use crate::memo::MemoLimits;
 use crate::panics::caught;
 use crate::plan::Maintenance;
 use crate::publish::CorpusProgress;
@@ -30,7 +30,7 @@ pub type MaintenanceReport = Vec<(StoreName, Result<Maintained, MaintenanceError
 impl Engine {
     /// What maintenance has done since the start.
     pub fn maintenance(&self) -> MaintenanceCounts {
-        self.inner.shop.maintenance.counts()
+        self.inner.context.maintenance.counts()
     }
 
     /// Keeps every index in shape now, as far as that is of use; blocks until it is done.
@@ -39,9 +39,9 @@ impl Engine {
         for (corpus, indexes, keys) in self.inner.indexes() {
             for key in keys {
                 let work = indexes.maintain(&key, MaintenanceLimits::NONE, None, false);
-                let Some(outcome) = self.inner.shop.handle.block_on(work) else { continue };
+                let Some(outcome) = self.inner.context.handle.block_on(work) else { continue };
                 let store = StoreName::Index(corpus.clone(), key);
-                self.inner.shop.maintenance.done(&store, &outcome);
+                self.inner.context.maintenance.done(&store, &outcome);
                 report.push((store, outcome));
             }
         }
@@ -84,14 +84,14 @@ fn is_due(settings: &Maintenance, last: Last, publications: u64, now: Instant) -
 pub(super) async fn keep_in_shape(inner: Weak<Inner>) {
     let mut last: HashMap<Arc<str>, Last> = HashMap::new();
     let begun = Instant::now();
-    let mut memo: Option<Instant> = None;
+    let mut cache: Option<Instant> = None;
     loop {
         tokio::time::sleep(TICK).await;
         // Whoever ends the engine may hold this for long, and then nothing is due any more.
         let (indexes, journal, remembered) = {
             let Some(inner) = inner.upgrade() else { return };
             let Some(running) = inner.running.try_lock() else { continue };
-            (Inner::indexes_of(&running), inner.shop.maintenance.clone(), inner.shop.memo.clone())
+            (Inner::indexes_of(&running), inner.context.maintenance.clone(), inner.context.cache.clone())
         };
         let settings = journal.settings.read().clone();
         last.retain(|name, _| indexes.iter().any(|(corpus, ..)| corpus == name));
@@ -118,21 +118,21 @@ pub(super) async fn keep_in_shape(inner: Weak<Inner>) {
                 }
             }
         }
-        let waited = memo.map_or(begun.elapsed() >= MEMO.1, |at| at.elapsed() >= MEMO.0);
-        let limits = MemoLimits::of(&settings);
+        let waited = cache.map_or(begun.elapsed() >= MEMO.1, |at| at.elapsed() >= MEMO.0);
+        let limits = CacheLimits::of(&settings);
         // A load that would fill it in less than an hour is looked after more often.
         let grown = limits.bytes > 0 && remembered.grown() > limits.bytes / 4;
         if (waited || grown) && settings.every_s > 0 {
-            memo = Some(Instant::now());
+            cache = Some(Instant::now());
             let expired = tokio::task::spawn_blocking(move || caught(|| remembered.expire(&limits))).await;
             let expired = match expired {
-                Ok(Ok(outcome)) => outcome.map_err(MaintenanceError::Memo).transpose(),
+                Ok(Ok(outcome)) => outcome.map_err(MaintenanceError::InferenceCache).transpose(),
                 Ok(Err(panic)) => Some(Err(MaintenanceError::Panicked(panic))),
                 // The run is ending.
                 Err(_) => None,
             };
             if let Some(outcome) = expired {
-                journal.done(&StoreName::Memo, &outcome);
+                journal.done(&StoreName::InferenceCache, &outcome);
             }
         }
     }

@@ -1,11 +1,11 @@
 //! Running a plan: threads of sources, workers, the services behind them, and their end.
 
 mod build;
-mod crew;
 mod maintain;
 mod reload;
 mod resume;
 mod start;
+mod worker_pool;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Component, Path, PathBuf};
@@ -17,19 +17,20 @@ use parking_lot::Mutex;
 use timely::communication::WorkerGuards;
 use tokio::sync::watch;
 
-use self::build::{Feed, Manual, TurnFeed, Workshop};
+use self::build::{Feed, Manual, RuntimeContext, TurnFeed};
 pub use self::maintain::MaintenanceReport;
 pub use self::reload::ReloadError;
+use crate::ask::{AnswerStream, AskRequest};
+use crate::cache::InferenceCache;
 use crate::component::{BuildError, IndexError, Models};
 use crate::connector::{Arrived, ConnectorError, Mode, SourcedTurn};
 use crate::corpus::{CorpusIndexes, CorpusState};
 use crate::database::DatabaseError;
 use crate::durable::{SinkHandle, StoreError};
-use crate::memo::Memo;
 use crate::panics::Panicked;
-use crate::plan::Outline;
+use crate::plan::PlanFingerprint;
 use crate::publish::{CorpusProgress, Epochs};
-use crate::record::{AnswerRecord, Item, Stamp};
+use crate::record::{AnswerRecord, Item, Provenance};
 use crate::state::{StateError, file_name};
 use crate::turns::{self, Generation, Observer};
 
@@ -83,7 +84,7 @@ pub enum RunError {
     Store(#[from] StoreError),
     /// The memo store cannot be used.
     #[error(transparent)]
-    Memo(#[from] DatabaseError),
+    InferenceCache(#[from] DatabaseError),
     /// Something could not be built.
     #[error(transparent)]
     Build(#[from] BuildError),
@@ -137,7 +138,7 @@ struct RunningCorpus {
 
 /// The plan that runs, and what it runs with.
 struct Running {
-    outline: Outline,
+    outline: PlanFingerprint,
     models: Models,
     corpora: BTreeMap<Arc<str>, RunningCorpus>,
     sources: BTreeMap<Arc<str>, TurnFeed>,
@@ -150,7 +151,7 @@ struct Running {
 type Leaving = (Arc<str>, Arc<AtomicBool>);
 
 struct Inner {
-    shop: Workshop,
+    context: RuntimeContext,
     running: Mutex<Running>,
     /// One reload at a time.
     reloading: Mutex<()>,
@@ -174,8 +175,8 @@ impl Engine {
     }
 
     /// What models gave for turns.
-    pub fn memo(&self) -> &Arc<Memo> {
-        &self.inner.shop.memo
+    pub fn cache(&self) -> &Arc<InferenceCache> {
+        &self.inner.context.cache
     }
 
     /// Counters of each corpus, and how far it has come.
@@ -187,51 +188,51 @@ impl Engine {
 
     /// The published epochs.
     pub fn epochs(&self) -> &Arc<Epochs> {
-        &self.inner.shop.shared.epochs
+        &self.inner.context.shared.epochs
     }
 
     /// Turns that are answered, idk's and failures included.
     pub fn delivered(&self) -> usize {
-        self.inner.shop.shared.delivered.load(Ordering::Acquire)
+        self.inner.context.shared.delivered.load(Ordering::Acquire)
     }
 
     /// Turns that were read again and had been answered by an earlier process.
     pub fn recovered(&self) -> u64 {
-        self.inner.shop.shared.recovered.load(Ordering::Acquire)
+        self.inner.context.shared.recovered.load(Ordering::Acquire)
     }
 
     /// Answers that took the place of another, in a live pipeline.
     pub fn revised(&self) -> u64 {
-        self.inner.shop.shared.revised.load(Ordering::Acquire)
+        self.inner.context.shared.revised.load(Ordering::Acquire)
     }
 
     /// Turns that are read and not answered yet.
     pub fn outstanding(&self) -> usize {
-        self.inner.shop.shared.outstanding.load(Ordering::Acquire)
+        self.inner.context.shared.outstanding.load(Ordering::Acquire)
     }
 
     /// Records that are read and wait for their turn.
     pub fn queued(&self) -> usize {
-        self.inner.shop.shared.sources.lock().iter().map(|source| source.backlog.records()).sum()
+        self.inner.context.shared.sources.lock().iter().map(|source| source.backlog.records()).sum()
     }
 
     /// Dead letters written so far.
     pub fn dead_letters(&self) -> u64 {
-        self.inner.shop.dead.count()
+        self.inner.context.dead.count()
     }
 
-    fn stamp(&self) -> Stamp {
+    fn stamp(&self) -> Provenance {
         self.inner.running.lock().generation.stamp.clone()
     }
 
     /// The record that a sink would get for an item.
     pub fn record(&self, item: &Item) -> AnswerRecord {
-        turns::record(item, &self.stamp(), self.inner.shop.shared.now_us())
+        turns::record(item, &self.stamp(), self.inner.context.shared.now_us())
     }
 
     /// The engine's models and pipeline, for records made elsewhere.
     pub fn recorder(&self) -> impl Fn(&Item) -> AnswerRecord + Send + Sync + 'static {
-        let (shared, stamp) = (self.inner.shop.shared.clone(), self.stamp());
+        let (shared, stamp) = (self.inner.context.shared.clone(), self.stamp());
         move |item| turns::record(item, &stamp, shared.now_us())
     }
 
@@ -251,6 +252,46 @@ impl Engine {
         }
     }
 
+    /// Asks a turn, and gives what comes of it. Any number may be asked at once: as many are worked
+    /// on as `conversations.max_in_flight` says, together with those of the sources, and as many wait
+    /// as `conversations.max_queued` says. Dropping the stream cancels the turn.
+    ///
+    /// ```no_run
+    /// # async fn example(engine: turnflow_engine::run::Engine) {
+    /// use turnflow_engine::ask::{AskRequest, Event};
+    ///
+    /// let mut events = engine.ask(AskRequest::new("When does the ferry leave?"));
+    /// while let Some(event) = events.next().await {
+    ///     match event {
+    ///         Event::Delta { text, .. } => print!("{text}"),
+    ///         Event::Answer { record } => println!("\n{} passages", record.hits.len()),
+    ///         Event::Failed { reason } => println!("{reason}"),
+    ///         Event::Started { .. } | Event::Node { .. } => {}
+    ///     }
+    /// }
+    /// # }
+    /// ```
+    pub fn ask(&self, request: AskRequest) -> AnswerStream {
+        let shared = &self.inner.context.shared;
+        let (places, queued) = {
+            let limits = shared.limits.read();
+            (limits.max_in_flight, limits.max_queued)
+        };
+        let stream = shared.asks.submit(request, &shared.slots, places, queued);
+        self.inner.context.pool.wake();
+        stream
+    }
+
+    /// Turns that hold a place among those that are worked on.
+    pub fn in_flight(&self) -> usize {
+        self.inner.context.shared.slots.taken()
+    }
+
+    /// Turns that are asked and not begun.
+    pub fn waiting_callers(&self) -> usize {
+        self.inner.context.shared.asks.len()
+    }
+
     /// Waits until every corpus is published.
     pub fn wait_ready(&self) -> Result<(), RunError> {
         while !self.wait_ready_for(PARK)? {}
@@ -260,7 +301,7 @@ impl Engine {
     /// Waits for at most `duration`; whether every corpus is published.
     pub fn wait_ready_for(&self, duration: Duration) -> Result<bool, RunError> {
         let until = Instant::now() + duration;
-        while !self.inner.shop.shared.ready.load(Ordering::Acquire) {
+        while !self.inner.context.shared.ready.load(Ordering::Acquire) {
             self.check()?;
             if Instant::now() >= until {
                 return Ok(false);
@@ -272,17 +313,17 @@ impl Engine {
 
     /// Whether everything has come to its end: sources drained, answers delivered.
     pub fn has_ended(&self) -> bool {
-        self.inner.shop.crew.has_ended()
+        self.inner.context.pool.has_ended()
     }
 
     /// Whether an error has ended it.
     pub fn has_failed(&self) -> bool {
-        !self.inner.shop.errors.lock().is_empty()
+        !self.inner.context.errors.lock().is_empty()
     }
 
     /// The first error, if there is one; the run is then over.
     pub fn check(&self) -> Result<(), RunError> {
-        let mut errors = self.inner.shop.errors.lock();
+        let mut errors = self.inner.context.errors.lock();
         if errors.is_empty() { Ok(()) } else { Err(errors.remove(0)) }
     }
 
@@ -299,10 +340,10 @@ impl Engine {
     /// unless a restart reads them again. A reload that is under way is given up.
     pub fn stop(&self) {
         self.inner.stopping.store(true, Ordering::Release);
-        self.inner.shop.shared.stopping.store(true, Ordering::Release);
+        self.inner.context.shared.stopping.store(true, Ordering::Release);
         self.end_turns();
-        self.inner.shop.crew.stop();
-        self.inner.shop.shared.wake_conversations();
+        self.inner.context.pool.stop();
+        self.inner.context.shared.wake_conversations();
         let _reload = self.inner.reloading.lock();
         // A reload may have come to its end meanwhile, with a source of its own.
         self.end_turns();
@@ -333,7 +374,7 @@ impl Engine {
 
     /// Writes the last checkpoint.
     fn end_checkpoints(&mut self) {
-        self.inner.shop.shared.durable.end();
+        self.inner.context.shared.durable.end();
         if let Some(thread) = self.checkpoints.take() {
             let _ = thread.join();
         }
@@ -343,7 +384,7 @@ impl Engine {
 impl Drop for Engine {
     fn drop(&mut self) {
         self.inner.stopping.store(true, Ordering::Release);
-        self.inner.shop.crew.abort();
+        self.inner.context.pool.abort();
         self.end_turns();
         drop(self.workers.get_mut().take());
         self.stop();

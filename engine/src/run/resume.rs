@@ -5,8 +5,8 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use super::RunError;
-use super::build::Workshop;
-use crate::connector::{Mode, SinkMark};
+use super::build::RuntimeContext;
+use crate::connector::{Mode, SinkPosition};
 use crate::durable::{SinkHandle, SourceCheckpoint};
 use crate::turns::Generation;
 
@@ -18,10 +18,10 @@ use crate::turns::Generation;
 /// whose answers are in every file are not answered again. A source whose answers are kept
 /// nowhere goes on only if it is followed: a run over a whole log is meant to answer all of it.
 pub(super) fn resume(
-    shop: &Workshop,
+    context: &RuntimeContext,
     generation: &Generation,
 ) -> Result<BTreeMap<Arc<str>, SourceCheckpoint>, RunError> {
-    let durable = &shop.shared.durable;
+    let durable = &context.shared.durable;
     let sources: BTreeSet<Arc<str>> = generation.sources().cloned().collect();
     let mut checkpoints: BTreeMap<Arc<str>, SourceCheckpoint> = BTreeMap::new();
     for source in &sources {
@@ -60,7 +60,7 @@ pub(super) fn resume(
             reached.is_empty() || reached.iter().any(|sink| checkpoint.written.contains_key(sink.id()))
         };
         let known = checkpoints.get(source).filter(is_kept);
-        let follows = !reached.is_empty() || shop.options.turns == Mode::Follow;
+        let follows = !reached.is_empty() || context.options.turns == Mode::Follow;
         match known.filter(|_| lacking.is_empty() && follows) {
             Some(checkpoint) => {
                 tracing::info!(%source, line = checkpoint.place.line, "goes on behind this line");
@@ -85,13 +85,13 @@ pub(super) fn resume(
     Ok(places)
 }
 
-fn recover(sink: &SinkHandle, since: Option<&SinkMark>, files: &[PathBuf]) -> Result<bool, RunError> {
+fn recover(sink: &SinkHandle, since: Option<&SinkPosition>, files: &[PathBuf]) -> Result<bool, RunError> {
     sink.recover(since, files).map_err(|source| RunError::Source { name: format!("node {}", sink.id()), source })
 }
 
 /// The last mark of each file.
-fn last_of_each<'a>(marks: impl Iterator<Item = &'a SinkMark>) -> Vec<&'a SinkMark> {
-    let mut last: BTreeMap<&str, &SinkMark> = BTreeMap::new();
+fn last_of_each<'a>(marks: impl Iterator<Item = &'a SinkPosition>) -> Vec<&'a SinkPosition> {
+    let mut last: BTreeMap<&str, &SinkPosition> = BTreeMap::new();
     for mark in marks {
         let known = last.entry(&mark.log).or_insert(mark);
         if known.length < mark.length {
@@ -102,8 +102,8 @@ fn last_of_each<'a>(marks: impl Iterator<Item = &'a SinkMark>) -> Vec<&'a SinkMa
 }
 
 /// The first of the marks; `None` if one is missing, or they are of several files.
-fn first<'a>(marks: impl Iterator<Item = Option<&'a SinkMark>>) -> Option<&'a SinkMark> {
-    let mut first: Option<&SinkMark> = None;
+fn first<'a>(marks: impl Iterator<Item = Option<&'a SinkPosition>>) -> Option<&'a SinkPosition> {
+    let mut first: Option<&SinkPosition> = None;
     for mark in marks {
         let mark = mark?;
         match first {

@@ -7,17 +7,18 @@ use std::time::Instant;
 
 use parking_lot::{Mutex, RwLock};
 
-use super::build::{TurnFeed, Workshop};
-use super::crew::{Command, Crew};
+use super::build::{RuntimeContext, TurnFeed};
 use super::maintain::keep_in_shape;
 use super::resume::resume;
+use super::worker_pool::{Command, WorkerPool};
 use super::{Engine, Inner, Options, RunError, Running, RunningCorpus};
+use crate::ask::AskQueue;
+use crate::cache::InferenceCache;
 use crate::corpus::{CorpusIndexes, CorpusShared, CorpusState, Preparing};
 use crate::dead_letter::DeadLetters;
 use crate::durable::{Durable, SourceCheckpoint};
-use crate::memo::Memo;
 use crate::panics::caught;
-use crate::plan::{AnswerMode, NodeKind, Outline, Plan};
+use crate::plan::{AnswerMode, NodeKind, Plan, PlanFingerprint};
 use crate::publish::Epochs;
 use crate::state::StateDirectory;
 use crate::turns::{Slots, TurnsShared};
@@ -27,7 +28,7 @@ impl Engine {
     pub fn start(plan: Plan, options: Options) -> Result<Self, RunError> {
         let state = options.state.as_deref().map(StateDirectory::open).transpose()?.map(Arc::new);
         let directory = state.as_ref().map(|state| state.path());
-        let memo = Memo::open(directory)?;
+        let cache = InferenceCache::open(directory)?;
         let thread_error = |what| move |error: std::io::Error| RunError::Thread { what, reason: error.to_string() };
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(2)
@@ -43,6 +44,9 @@ impl Engine {
         let durable = Durable::open(directory.filter(|_| lasting), dead.clone())?;
         // An epoch that answers are stamped with does not come a second time.
         epochs.count_from(durable.epoch()?);
+        let options = Arc::new(options);
+        let pool = WorkerPool::new(options.workers.max(1));
+        let woken = pool.clone();
         let shared = Arc::new(TurnsShared {
             limits: RwLock::new(plan.conversations.clone()),
             epochs,
@@ -53,6 +57,7 @@ impl Engine {
             generations: RwLock::default(),
             outstanding: AtomicUsize::new(0),
             slots: Slots::default(),
+            asks: AskQueue::new(move || woken.wake()),
             stopping: AtomicBool::new(false),
             delivered: AtomicUsize::new(0),
             recovered: AtomicU64::new(0),
@@ -61,58 +66,56 @@ impl Engine {
             observer: options.observer.clone(),
             started: Instant::now(),
         });
-        let options = Arc::new(options);
-        let crew = Crew::new(options.workers.max(1));
-        let shop = Workshop {
+        let context = RuntimeContext {
             options: options.clone(),
             handle: runtime.handle().clone(),
             dead,
-            memo,
+            cache,
             maintenance: Arc::default(),
             state,
             claims: Arc::default(),
             shared: shared.clone(),
-            crew: crew.clone(),
+            pool: pool.clone(),
             errors: Arc::default(),
             numbers: Arc::default(),
         };
-        shop.dead.go_on(shop.letters(&plan)?);
+        context.dead.go_on(context.letters(&plan)?);
         // Lets go when all sources are there.
-        crew.hold();
-        *shop.maintenance.settings.write() = plan.maintenance.clone();
-        let running = first(&shop, &plan)?;
+        pool.hold();
+        *context.maintenance.settings.write() = plan.maintenance.clone();
+        let running = first(&context, &plan)?;
         let feeds = running.corpora.values().map(|corpus| corpus.feed.shared.clone()).collect();
         let inner = Arc::new(Inner {
-            shop,
+            context,
             running: Mutex::new(running),
             reloading: Mutex::default(),
             leaving: Mutex::default(),
             stopping: AtomicBool::new(false),
         });
         if shared.generation().is_some_and(|generation| generation.mode != AnswerMode::Once) {
-            crew.catch_up();
+            pool.catch_up();
         }
-        crew.let_go();
+        pool.let_go();
         shared.durable.begin_loading(options.workers.max(1));
-        let workers = crew.start(&shared)?;
+        let workers = pool.start(&shared)?;
         // Standing turns look at each new epoch, which comes to be off the workers.
-        let (mut epochs, woken) = (shared.epochs.subscribe(), crew.clone());
+        let (mut epochs, woken) = (shared.epochs.subscribe(), pool.clone());
         runtime.spawn(async move {
             while epochs.changed().await.is_ok() {
                 woken.wake();
             }
         });
-        runtime.spawn(announce_ready(feeds, inner.shop.clone()));
+        runtime.spawn(announce_ready(feeds, inner.context.clone()));
         runtime.spawn(keep_in_shape(Arc::downgrade(&inner)));
         let checkpoints = shared.durable.is_kept().then(|| {
-            let (shared, errors, crew) = (shared.clone(), inner.shop.errors.clone(), crew.clone());
+            let (shared, errors, pool) = (shared.clone(), inner.context.errors.clone(), pool.clone());
             std::thread::Builder::new().name("checkpoint".into()).spawn(move || {
                 let idle = || shared.limits.read().idle_s;
                 let epoch = || shared.epochs.current().epoch;
                 // Without checkpoints a restart would answer ever more turns again: it is the run's end.
                 if let Err(source) = caught(|| shared.durable.work(epoch, idle)) {
                     errors.lock().push(RunError::Panicked { what: "the thread of checkpoints", source });
-                    crew.abort();
+                    pool.abort();
                 }
             })
         });
@@ -122,22 +125,22 @@ impl Engine {
 }
 
 /// Everything of the first plan; the workers find it when they start.
-fn first(shop: &Workshop, plan: &Plan) -> Result<Running, RunError> {
-    let (shared, crew, options) = (&shop.shared, &shop.crew, &shop.options);
-    let models = shop.models(plan, |_| None)?;
+fn first(context: &RuntimeContext, plan: &Plan) -> Result<Running, RunError> {
+    let (shared, pool, options) = (&context.shared, &context.pool, &context.options);
+    let models = context.models(plan, |_| None)?;
     let definitions = plan.definitions(&models)?;
     let mut corpora = BTreeMap::new();
     for planned in &plan.corpora {
         let mut indexes = Vec::new();
         for (key, definition) in &definitions[&planned.name] {
-            indexes.push((key.clone(), shop.index(&planned.name, key, &**definition)?));
+            indexes.push((key.clone(), context.index(&planned.name, key, &**definition)?));
         }
         let keys = definitions[&planned.name].keys().cloned().collect();
-        let number = shop.feed_number();
-        let preparing = Preparing::new(planned.name.clone(), shop.dead.clone());
-        let indexes = CorpusIndexes::start(preparing, number, indexes, shared.epochs.clone(), shop.handle.clone());
-        let feed = shop.feed(number, planned, &models, &indexes, true)?;
-        crew.tell(&Command::Corpus(feed.shared.clone()));
+        let number = context.feed_number();
+        let preparing = Preparing::new(planned.name.clone(), context.dead.clone());
+        let indexes = CorpusIndexes::start(preparing, number, indexes, shared.epochs.clone(), context.handle.clone());
+        let feed = context.feed(number, planned, &models, &indexes, true)?;
+        pool.tell(&Command::Corpus(feed.shared.clone()));
         corpora.insert(planned.name.clone(), RunningCorpus { indexes, feed, keys });
     }
     let mut sinks = BTreeMap::new();
@@ -145,48 +148,48 @@ fn first(shop: &Workshop, plan: &Plan) -> Result<Running, RunError> {
     let mut manual = None;
     if options.answer {
         for node in plan.nodes.iter().filter(|node| matches!(node.kind, NodeKind::Sink(_))) {
-            let sink = shop.sink(node)?;
+            let sink = context.sink(node)?;
             if let Some(sink) = &sink {
                 shared.durable.add_sink(sink);
             }
             sinks.insert(node.id.clone(), sink);
         }
     }
-    let generation = shop.generation(1, plan, &models, &definitions, &sinks, |_| None)?;
+    let generation = context.generation(1, plan, &models, &definitions, &sinks, |_| None)?;
     shared.generations.write().insert(1, generation.clone());
     if options.answer {
-        crew.tell(&Command::Generation(generation.clone()));
-        let mut places = if shared.durable.is_kept() { resume(shop, &generation)? } else { BTreeMap::new() };
+        pool.tell(&Command::Generation(generation.clone()));
+        let mut places = if shared.durable.is_kept() { resume(context, &generation)? } else { BTreeMap::new() };
         // When little else can go wrong: one may begin by emptying its file.
         for sink in sinks.values().flatten() {
             sink.begin().map_err(|source| RunError::Source { name: format!("node {}", sink.id()), source })?;
         }
         for node in &plan.nodes {
             let NodeKind::Source(config) = &node.kind else { continue };
-            let (handle, to) = shop.source(node);
-            shared.durable.add_source(&handle.ledger);
+            let (handle, to) = context.source(node);
+            shared.durable.add_source(&handle.tracker);
             shared.sources.lock().push(handle.clone());
-            crew.hold();
-            crew.tell(&Command::Source(handle.clone()));
+            pool.hold();
+            pool.tell(&Command::Source(handle.clone()));
             let mut source = None;
             if !options.manual_turns {
                 let checkpoint = places.remove(&node.id);
                 if let Some(SourceCheckpoint { place, marks, .. }) = checkpoint.clone() {
-                    handle.ledger.resume(place, marks);
+                    handle.tracker.resume(place, marks);
                 }
                 let resume = checkpoint.map(|checkpoint| checkpoint.place);
-                source = Some(shop.read(&handle, config.build(), to, resume)?);
+                source = Some(context.read(&handle, config.build(), to, resume)?);
             } else if manual.is_none() {
                 manual = Some(to);
             }
             sources.insert(node.id.clone(), TurnFeed { handle, source });
         }
     }
-    Ok(Running { outline: Outline::of(plan), models, corpora, sources, sinks, generation, manual })
+    Ok(Running { outline: PlanFingerprint::of(plan), models, corpora, sources, sinks, generation, manual })
 }
 
 /// Lets turns begin when every corpus is published.
-async fn announce_ready(feeds: Vec<CorpusShared>, shop: Workshop) {
+async fn announce_ready(feeds: Vec<CorpusShared>, context: RuntimeContext) {
     for feed in &feeds {
         let mut state = feed.state();
         let reached = state.wait_for(|state| *state != CorpusState::Loading).await;
@@ -194,11 +197,11 @@ async fn announce_ready(feeds: Vec<CorpusShared>, shop: Workshop) {
             && let CorpusState::Failed(reason) = &*state
         {
             let error = RunError::Publish { corpus: feed.name.to_string(), reason: reason.clone() };
-            shop.errors.lock().push(error);
-            shop.crew.abort();
+            context.errors.lock().push(error);
+            context.pool.abort();
             return;
         }
     }
-    shop.shared.ready.store(true, Ordering::Release);
-    shop.shared.wake_conversations();
+    context.shared.ready.store(true, Ordering::Release);
+    context.shared.wake_conversations();
 }

@@ -58,6 +58,10 @@ impl Diagnostic {
     /// Adds a did-you-mean if one of the choices is near, else the choices.
     pub fn choices<'a>(self, given: &str, choices: impl IntoIterator<Item = &'a str>) -> Self {
         let choices: Vec<&str> = choices.into_iter().collect();
+        // With so many names, each mistake would cost a comparison with all.
+        if choices.len() > COMPARED {
+            return self.help("`turnflow docs` lists the choices");
+        }
         if let Some(near) = did_you_mean(given, choices.iter().copied()) {
             return self.help(format!("did you mean `{near}`?"));
         }
@@ -69,6 +73,8 @@ impl Diagnostic {
     }
 }
 
+/// With more choices than this, no similar one is looked for.
+const COMPARED: usize = 1000;
 /// More choices than this are not listed in a message.
 const LISTED: usize = 15;
 

@@ -1,7 +1,7 @@
 //! Pipeline files: RON to a tree that knows where in which file each value stands, merged
 //! with what it includes and what the command line sets, and typed on demand.
 //!
-//! Nothing here knows what a pipeline is; [`crate::plan`] does.
+//! Nothing here knows what a pipeline is; `plan` does.
 
 mod de;
 mod diagnostic;

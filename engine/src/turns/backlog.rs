@@ -7,7 +7,7 @@ use crate::record::TurnRecord;
 
 /// Counts the records of a source that wait, on all workers.
 #[derive(Default)]
-pub struct Backlog {
+pub struct TurnBacklog {
     records: AtomicUsize,
     bytes: AtomicU64,
 }
@@ -34,7 +34,7 @@ fn size_of_json(value: &serde_json::Value) -> usize {
     }
 }
 
-impl Backlog {
+impl TurnBacklog {
     /// Whether another record may be read. One always may while none waits, however long it is.
     pub fn has_room(&self, limits: &Conversations) -> bool {
         let (records, bytes) = (self.records.load(Ordering::Acquire), self.bytes.load(Ordering::Acquire));
@@ -67,7 +67,7 @@ mod tests {
     #[test]
     fn both_bounds_hold_and_one_record_always_fits() {
         let limits = Conversations { max_queued: 3, max_queued_mb: 1, ..Conversations::default() };
-        let backlog = Backlog::default();
+        let backlog = TurnBacklog::default();
         backlog.add(5 << 20);
         assert!(!backlog.has_room(&limits));
         assert!(backlog.remove(5 << 20, &limits) && backlog.has_room(&limits));

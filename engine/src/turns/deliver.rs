@@ -10,7 +10,8 @@ use timely::dataflow::channels::pact::Pipeline;
 use timely::dataflow::operators::generic::builder_rc::OperatorBuilder;
 use timely::dataflow::{Scope, StreamVec};
 
-use super::{Delivered, Generation, Local, TurnsShared};
+use super::{Delivered, Flow, Generation, TurnsShared, WorkerState, record};
+use crate::ask::Event;
 use crate::plan::{AnswerMode, FailedTurns};
 use crate::record::{Failure, Item, Turn, Value};
 
@@ -18,45 +19,70 @@ struct Ending {
     missing: usize,
     reply: Option<Arc<str>>,
     failure: Option<Failure>,
+    /// What a caller is told: an answer before hits, and these before a failure.
+    best: Option<Item>,
+}
+
+impl Ending {
+    fn tell(&mut self, item: Item) {
+        let rank = |item: &Item| match item.value {
+            Value::Answer(_) => 3,
+            Value::Hits(_) => 2,
+            Value::Failed(_) => 1,
+            Value::Turn | Value::Query(_) | Value::Prompt(_) => 0,
+        };
+        if self.best.as_ref().is_none_or(|best| rank(best) < rank(&item)) {
+            self.best = Some(item);
+        }
+    }
 }
 
 pub(super) fn build<'s>(
     scope: Scope<'s, u64>,
-    leaves: Vec<StreamVec<'s, u64, Item>>,
+    leaves: Vec<StreamVec<'s, u64, Flow>>,
     ends: HashMap<Arc<str>, usize>,
     generation: &Generation,
-    local: Rc<Local>,
+    local: Rc<WorkerState>,
     shared: Arc<TurnsShared>,
 ) {
     let mut builder = OperatorBuilder::new("Delivered".to_owned(), scope);
     let mut inputs: Vec<_> = leaves.into_iter().map(|stream| builder.new_input(stream, Pipeline)).collect();
     let (mode, failed_turns) = (generation.mode.clone(), generation.failed_turns);
+    let stamp = generation.stamp.clone();
     builder.build(move |_| {
         let mut ending: HashMap<u64, Ending> = HashMap::new();
         move |_| {
             for input in &mut inputs {
                 input.for_each_stamp(|_, batches| {
-                    for Item { turn, value, .. } in batches.flat_map(|batch| batch.drain(..)) {
+                    for flow in batches.flat_map(|batch| batch.drain(..)) {
+                        let turn = flow.item.turn.clone();
                         let missing = ends.get(&turn.source).copied().unwrap_or(1);
-                        let new = || Ending { missing, reply: None, failure: None };
+                        let new = || Ending { missing, reply: None, failure: None, best: None };
                         let entry = ending.entry(turn.sequence).or_insert_with(new);
                         entry.missing -= 1;
-                        match value {
+                        match &flow.item.value {
                             Value::Answer(answer) => {
-                                entry.reply.get_or_insert(answer.text.clone());
+                                entry.reply.get_or_insert_with(|| answer.text.clone());
                             }
                             Value::Failed(failure) => {
-                                entry.failure.get_or_insert(failure);
+                                entry.failure.get_or_insert_with(|| failure.clone());
                             }
                             _ => {}
+                        }
+                        if flow.context.caller.is_some() {
+                            entry.tell(flow.item.clone());
                         }
                         if entry.missing > 0 {
                             continue;
                         }
-                        let ending = ending.remove(&turn.sequence);
-                        let (reply, failure) = ending.map_or((None, None), |ending| (ending.reply, ending.failure));
-                        shared.epochs.unpin(turn.epoch);
+                        let Some(Ending { reply, failure, best, .. }) = ending.remove(&turn.sequence) else { continue };
                         shared.turn_ends();
+                        if let Some(caller) = &flow.context.caller {
+                            let item = best.unwrap_or(flow.item);
+                            let record = Box::new(record(&item, &stamp, shared.now_us()));
+                            caller.tell(Event::Answer { record });
+                            continue;
+                        }
                         if mode != AnswerMode::Once || turn.standing.is_some() {
                             local.standing.settle(&turn, &mode, &shared);
                         }

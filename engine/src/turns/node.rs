@@ -19,19 +19,21 @@ use timely::dataflow::operators::Capability;
 use timely::dataflow::operators::generic::OutputBuilder;
 use timely::dataflow::operators::generic::builder_rc::OperatorBuilder;
 use timely::dataflow::{Scope, StreamVec};
+use tokio_util::sync::CancellationToken;
 
-use super::{RunningNode, TurnsShared, retry};
-use crate::component::{Call, Notes, Operator};
+use super::{Flow, RunningNode, TurnsShared, retry};
+use crate::component::{Call, Operator, Warnings};
 use crate::compute::{MOST_ON_A_WORKER, apart};
 use crate::plan::Retries;
-use crate::record::{Failure, Item, Turn, Value};
+use crate::record::{Failure, Item, Value};
 use crate::wake::WakeSlot;
 
 /// A turn whose inputs are not all there.
 struct Waiting {
-    turn: Arc<Turn>,
+    /// The first input that came.
+    flow: Flow,
     values: Vec<Option<Value>>,
-    notes: Vec<Arc<[String]>>,
+    warnings: Vec<Arc<[String]>>,
     missing: usize,
     capability: Capability<u64>,
 }
@@ -40,14 +42,14 @@ pub(super) fn build<'s>(
     scope: Scope<'s, u64>,
     node: &RunningNode,
     operator: Arc<dyn Operator>,
-    inputs: Vec<StreamVec<'s, u64, Item>>,
+    inputs: Vec<StreamVec<'s, u64, Flow>>,
     retries: Retries,
     shared: Arc<TurnsShared>,
-) -> StreamVec<'s, u64, Item> {
+) -> StreamVec<'s, u64, Flow> {
     let mut builder = OperatorBuilder::new(format!("{} {:?}", node.kind_name, node.id), scope);
     let ports = inputs.len();
     let mut inputs: Vec<_> = inputs.into_iter().map(|stream| builder.new_input(stream, Pipeline)).collect();
-    let (output, stream) = builder.new_output::<Vec<Item>>();
+    let (output, stream) = builder.new_output::<Vec<Flow>>();
     let mut output = OutputBuilder::<_, CapacityContainerBuilder<_>>::from(output);
     let wake = WakeSlot::default();
     wake.set(scope.worker().sync_activator_for(builder.operator_info().address.to_vec()));
@@ -55,23 +57,24 @@ pub(super) fn build<'s>(
     builder.build(move |_| {
         let mut waiting: HashMap<u64, Waiting> = HashMap::new();
         let mut running: HashMap<u64, Capability<u64>> = HashMap::new();
-        let done: Arc<Mutex<Vec<Item>>> = Arc::default();
+        let done: Arc<Mutex<Vec<Flow>>> = Arc::default();
         move |_| {
             let mut complete: Vec<Waiting> = Vec::new();
             for (port, input) in inputs.iter_mut().enumerate() {
                 input.for_each_stamp(|time, batches| {
                     let Some(capability) = time.retain_least(0) else { return };
-                    for Item { turn, value, notes } in batches.flat_map(|batch| batch.drain(..)) {
+                    for flow in batches.flat_map(|batch| batch.drain(..)) {
+                        let Item { turn, value, warnings } = flow.item.clone();
                         let entry = waiting.entry(turn.sequence).or_insert_with(|| Waiting {
-                            turn: turn.clone(),
+                            flow,
                             values: vec![None; ports],
-                            notes: Vec::new(),
+                            warnings: Vec::new(),
                             missing: ports,
                             capability: capability.clone(),
                         });
                         if entry.values[port].replace(value).is_none() {
                             entry.missing -= 1;
-                            entry.notes.push(notes);
+                            entry.warnings.push(warnings);
                         }
                         if entry.missing == 0 {
                             complete.extend(waiting.remove(&turn.sequence));
@@ -81,55 +84,59 @@ pub(super) fn build<'s>(
             }
             let mut output = output.activate();
             let _runtime = shared.handle.enter();
-            for Waiting { turn, values, notes, capability, .. } in complete {
+            for Waiting { flow, values, warnings, capability, .. } in complete {
                 let inputs: Vec<Value> = values.into_iter().flatten().collect();
                 let failed = inputs.iter().find(|value| matches!(value, Value::Failed(_))).cloned();
                 if let Some(value) = failed.filter(|_| !operator.takes_failures()) {
-                    let item = Item { turn, value, notes: together(&id, &notes, Vec::new()) };
-                    shared.observe(&id, &item);
-                    output.session(&capability).give(item);
+                    let flow = flow.then(value, together(&id, &warnings, Vec::new()));
+                    shared.observe(&id, &flow);
+                    output.session(&capability).give(flow);
                     continue;
                 }
-                let new = Notes::default();
-                let published = shared.epochs.get(turn.epoch);
-                let call = Call { turn: turn.clone(), inputs, published, notes: new.clone() };
-                let operator = operator.clone();
+                let new = Warnings::default();
+                let snapshot = flow.context.snapshot.snapshot().clone();
+                let caller = flow.context.caller.as_ref();
+                let stream = caller.map(|caller| caller.stream(&id)).unwrap_or_default();
+                let cancelled = caller.map(|caller| caller.cancel().clone());
+                let turn = flow.item.turn.clone();
                 let sequence = turn.sequence;
+                let call = Call { turn, inputs, snapshot, warnings: new.clone(), stream };
+                let operator = operator.clone();
                 let node = id.clone();
                 // A weight that cannot be told is left to the call, which is told why.
                 let weight = catch_unwind(AssertUnwindSafe(|| operator.weight(&call)));
                 let is_long = weight.is_ok_and(|weight| weight > MOST_ON_A_WORKER);
                 let mut future = Box::pin(async move {
-                    let value = match retry::call(operator, call, retries).await {
+                    let value = match unless_cancelled(cancelled, retry::call(operator, call, retries)).await {
                         Ok(value) => value,
                         Err(reason) => Value::Failed(Failure { node: node.clone(), reason: reason.into() }),
                     };
-                    Item { turn, value, notes: together(&node, &notes, new.take()) }
+                    flow.then(value, together(&node, &warnings, new.take()))
                 });
                 let polled = match is_long {
                     true => Poll::Pending,
                     false => future.poll_unpin(&mut Context::from_waker(Waker::noop())),
                 };
                 match polled {
-                    Poll::Ready(item) => {
-                        shared.observe(&id, &item);
-                        output.session(&capability).give(item);
+                    Poll::Ready(flow) => {
+                        shared.observe(&id, &flow);
+                        output.session(&capability).give(flow);
                     }
                     Poll::Pending => {
                         running.insert(sequence, capability);
                         let (done, wake) = (done.clone(), wake.clone());
                         shared.handle.spawn(async move {
-                            let item = if is_long { apart(future).await } else { future.await };
-                            done.lock().push(item);
+                            let flow = if is_long { apart(future).await } else { future.await };
+                            done.lock().push(flow);
                             wake.wake();
                         });
                     }
                 }
             }
-            for item in done.lock().drain(..) {
-                if let Some(capability) = running.remove(&item.turn.sequence) {
-                    shared.observe(&id, &item);
-                    output.session(&capability).give(item);
+            for flow in done.lock().drain(..) {
+                if let Some(capability) = running.remove(&flow.item.turn.sequence) {
+                    shared.observe(&id, &flow);
+                    output.session(&capability).give(flow);
                 }
             }
         }
@@ -137,12 +144,22 @@ pub(super) fn build<'s>(
     stream
 }
 
-/// The notes of all inputs and this node's own: sorted, and each once.
+/// What a call gives, unless its caller goes away before: the call is dropped then, and with it what
+/// it asks of models.
+async fn unless_cancelled(
+    cancelled: Option<CancellationToken>,
+    call: impl Future<Output = Result<Value, String>>,
+) -> Result<Value, String> {
+    let Some(cancelled) = cancelled else { return call.await };
+    cancelled.run_until_cancelled(call).await.unwrap_or_else(|| Err("the caller has gone".to_owned()))
+}
+
+/// The warnings of all inputs and this node's own: sorted, and each once.
 fn together(node: &str, inputs: &[Arc<[String]>], own: Vec<String>) -> Arc<[String]> {
     match inputs {
         [only] if own.is_empty() => only.clone(),
         _ => {
-            let mut all: Vec<String> = inputs.iter().flat_map(|notes| notes.iter().cloned()).collect();
+            let mut all: Vec<String> = inputs.iter().flat_map(|warnings| warnings.iter().cloned()).collect();
             all.extend(own.into_iter().map(|note| format!("{node}: {note}")));
             all.sort_unstable();
             all.dedup();

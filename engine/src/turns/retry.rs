@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use futures::FutureExt;
 
-use crate::component::{Call, Notes, Operator};
+use crate::component::{Call, Operator, Warnings};
 use crate::plan::Retries;
 use crate::record::Value;
 
@@ -19,12 +19,12 @@ fn pause(retries: &Retries, attempt: u32) -> Duration {
 /// Gives the operator's value, or why there is none. Pauses hold no thread. What an attempt
 /// noted that was then made again is forgotten; that it was, is noted.
 pub(super) async fn call(operator: Arc<dyn Operator>, call: Call, retries: Retries) -> Result<Value, String> {
-    let Call { turn, inputs, published, notes } = call;
+    let Call { turn, inputs, snapshot, warnings, stream } = call;
     let mut attempt = 1;
     loop {
-        let own = Notes::default();
-        let (inputs, published) = (inputs.clone(), published.clone());
-        let call = Call { turn: turn.clone(), inputs, published, notes: own.clone() };
+        let own = Warnings::default();
+        let (inputs, snapshot) = (inputs.clone(), snapshot.clone());
+        let call = Call { turn: turn.clone(), inputs, snapshot, warnings: own.clone(), stream: stream.clone() };
         let operator = operator.clone();
         // Called inside the future, so that a panic on the way there is caught too.
         let outcome = AssertUnwindSafe(async move { operator.call(call).await }).catch_unwind().await;
@@ -33,6 +33,7 @@ pub(super) async fn call(operator: Arc<dyn Operator>, call: Call, retries: Retri
                 let pause = pause(&retries, attempt);
                 tracing::debug!(conversation = %turn.conversation_id, turn = turn.turn, %error, ?pause, "tried again");
                 tokio::time::sleep(pause).await;
+                stream.restart();
                 attempt += 1;
                 continue;
             }
@@ -40,9 +41,9 @@ pub(super) async fn call(operator: Arc<dyn Operator>, call: Call, retries: Retri
             Ok(Ok(value)) => Ok(value),
             Err(_) => Err("the operator panicked".to_owned()),
         };
-        own.take().into_iter().for_each(|note| notes.add(note));
+        own.take().into_iter().for_each(|note| warnings.add(note));
         if attempt > 1 {
-            notes.add(format!("tried {attempt} times"));
+            warnings.add(format!("tried {attempt} times"));
         }
         return outcome;
     }

@@ -18,34 +18,36 @@ use timely::dataflow::operators::generic::builder_rc::OperatorBuilder;
 use timely::dataflow::{Scope, StreamVec};
 
 use super::standing::revision;
-use super::{Generation, Local, RunningNode, TurnsShared};
+use super::{Flow, Generation, RunningNode, TurnsShared, WorkerState};
 use crate::durable::SinkHandle;
 use crate::plan::AnswerMode;
-use crate::record::{AnswerRecord, HitRecord, Item, Stamp, Status, Value};
+use crate::record::{AnswerRecord, HitRecord, Item, Provenance, Status, Value};
 
 /// Between attempts at a sink that fails.
 const RETRY: Duration = Duration::from_secs(1);
 
 /// An item on its way into the sink: what is still to be written of it, and what the sink then has.
 struct Entering {
-    item: Item,
+    flow: Flow,
     capability: Capability<u64>,
     records: VecDeque<AnswerRecord>,
     then: Option<AnswerRecord>,
+    /// What it has then is to be known when the turn is answered again.
+    is_noted: bool,
 }
 
 pub(super) fn build<'s>(
     scope: Scope<'s, u64>,
     node: &RunningNode,
     sink: Option<Arc<SinkHandle>>,
-    inputs: Vec<StreamVec<'s, u64, Item>>,
+    inputs: Vec<StreamVec<'s, u64, Flow>>,
     generation: &Arc<Generation>,
     shared: Arc<TurnsShared>,
-    local: Rc<Local>,
-) -> StreamVec<'s, u64, Item> {
+    local: Rc<WorkerState>,
+) -> StreamVec<'s, u64, Flow> {
     let mut builder = OperatorBuilder::new(format!("{} {:?}", node.kind_name, node.id), scope);
     let mut inputs: Vec<_> = inputs.into_iter().map(|stream| builder.new_input(stream, Pipeline)).collect();
-    let (output, stream) = builder.new_output::<Vec<Item>>();
+    let (output, stream) = builder.new_output::<Vec<Flow>>();
     let mut output = OutputBuilder::<_, CapacityContainerBuilder<_>>::from(output);
     let activator = scope.activator_for(builder.operator_info().address);
     let id = node.id.clone();
@@ -58,18 +60,23 @@ pub(super) fn build<'s>(
             for input in &mut inputs {
                 input.for_each_stamp(|time, batches| {
                     let Some(capability) = time.retain_least(0) else { return };
-                    for item in batches.flat_map(|batch| batch.drain(..)) {
-                        let record = sink.as_ref().map(|_| record(&item, &stamp, shared.now_us()));
-                        let (records, then) = entering(&item, record, live, noted, &id);
-                        queue.push_back(Entering { item, capability: capability.clone(), records, then });
+                    for flow in batches.flat_map(|batch| batch.drain(..)) {
+                        let item = &flow.item;
+                        // What a caller asks is the caller's alone.
+                        let is_written = sink.is_some() && flow.context.caller.is_none();
+                        let record = is_written.then(|| record(item, &stamp, shared.now_us()));
+                        let (records, then) = entering(item, record, live, noted, &id);
+                        let is_again = item.turn.standing.is_some();
+                        let is_noted = is_written && if is_again { live } else { noted };
+                        queue.push_back(Entering { flow, is_noted, capability: capability.clone(), records, then });
                     }
                 });
             }
             let mut output = output.activate();
             while let Some(mut entering) = queue.pop_front() {
                 while let (Some(sink), Some(record)) = (&sink, entering.records.front()) {
-                    if entering.item.turn.standing.is_some() {
-                        sink.hold(&entering.item.turn.key);
+                    if entering.flow.item.turn.standing.is_some() {
+                        sink.hold(&entering.flow.item.turn.key);
                     }
                     if let Err(error) = sink.deliver(record) {
                         tracing::error!(node = %id, %error, waiting = queue.len() + 1, "the sink failed; trying again");
@@ -83,12 +90,12 @@ pub(super) fn build<'s>(
                     activator.activate_after(RETRY);
                     break;
                 }
-                let Entering { item, capability, then, .. } = entering;
-                if let Some(then) = then {
-                    local.standing.note(item.turn.sequence, &id, then);
+                let Entering { flow, capability, is_noted, then, .. } = entering;
+                if is_noted {
+                    local.standing.note(flow.item.turn.sequence, &id, then);
                 }
-                shared.observe(&id, &item);
-                output.session(&capability).give(item);
+                shared.observe(&id, &flow);
+                output.session(&capability).give(flow);
             }
         }
     });
@@ -116,8 +123,10 @@ fn entering(
             let then = records.last().unwrap_or(standing).clone();
             (records.into(), Some(then))
         }
-        // A sink that has come since the turn was answered gets what comes next.
-        None => (VecDeque::new(), Some(record)),
+        // A sink that has come since the turn was answered gets the next answer that says something
+        // else, as the first that it has.
+        None if record.error.is_some() || standing.values().any(|known| record.says_what(known)) => Default::default(),
+        None => (VecDeque::from([record.clone()]), Some(record)),
     }
 }
 
@@ -125,8 +134,8 @@ fn owned((name, value): (&String, &serde_json::Value)) -> (String, serde_json::V
     (name.clone(), value.clone())
 }
 
-/// The record of an answer, or of a failure.
-pub(crate) fn record(item: &Item, stamp: &Stamp, now_us: u64) -> AnswerRecord {
+/// The record of an answer, of what was found where nothing answers, or of a failure.
+pub(crate) fn record(item: &Item, stamp: &Provenance, now_us: u64) -> AnswerRecord {
     let turn = &item.turn;
     let mut record = AnswerRecord {
         conversation_id: turn.conversation_id.clone(),
@@ -140,7 +149,7 @@ pub(crate) fn record(item: &Item, stamp: &Stamp, now_us: u64) -> AnswerRecord {
         error: None,
         hits: Vec::new(),
         checks: Map::new(),
-        stamp: Stamp { epoch: turn.epoch, notes: item.notes.clone(), ..stamp.clone() },
+        stamp: Provenance { epoch: turn.epoch, warnings: item.warnings.clone(), ..stamp.clone() },
         latency_ms: now_us.saturating_sub(turn.entered_us) as f64 / 1000.0,
         extra: turn.extra.iter().filter(|(name, _)| !AnswerRecord::has(name)).map(owned).collect(),
     };
@@ -152,10 +161,13 @@ pub(crate) fn record(item: &Item, stamp: &Stamp, now_us: u64) -> AnswerRecord {
             record.hits = answer.hits.iter().map(HitRecord::from).collect();
             record.checks = answer.checks.clone();
         }
-        Value::Failed(failure) => record.error = Some(format!("node `{}`: {}", failure.node, failure.reason)),
-        Value::Turn | Value::Query(_) | Value::Hits(_) | Value::Prompt(_) => {
-            record.error = Some("no answer reached the sink".into())
+        Value::Hits(hits) => {
+            record.status = Status::Answered;
+            record.query = hits.query.text.clone();
+            record.hits = hits.hits.iter().map(HitRecord::from).collect();
         }
+        Value::Failed(failure) => record.error = Some(format!("node `{}`: {}", failure.node, failure.reason)),
+        Value::Turn | Value::Query(_) | Value::Prompt(_) => record.error = Some("no answer reached the sink".into()),
     }
     record
 }

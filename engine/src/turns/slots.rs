@@ -9,19 +9,16 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use parking_lot::Mutex;
 
-use crate::wake::WakeSlot;
-
-/// Who waits for places: the conversations of a source on one worker.
-#[derive(Default)]
+/// Who waits for places: the conversations of a source on one worker, or those who ask.
 pub struct Waiter {
     granted: AtomicUsize,
-    wake: WakeSlot,
+    wake: Box<dyn Fn() + Send + Sync>,
 }
 
 impl Waiter {
     /// Is woken by this when it has been given a place.
-    pub fn new(wake: WakeSlot) -> Arc<Self> {
-        Arc::new(Self { granted: AtomicUsize::new(0), wake })
+    pub fn new(wake: impl Fn() + Send + Sync + 'static) -> Arc<Self> {
+        Arc::new(Self { granted: AtomicUsize::new(0), wake: Box::new(wake) })
     }
 
     /// How many places it has been given since it asked last.
@@ -61,6 +58,11 @@ impl Slots {
         free
     }
 
+    /// Places that are taken.
+    pub fn taken(&self) -> usize {
+        self.0.lock().taken
+    }
+
     /// Gives a place back, of `most`; it goes to who has waited longest.
     pub fn give_back(&self, most: usize) {
         let mut woken = Vec::new();
@@ -75,7 +77,7 @@ impl Slots {
                 woken.push(waiter);
             }
         }
-        woken.iter().for_each(|waiter| waiter.wake.wake());
+        woken.iter().for_each(|waiter| (waiter.wake)());
     }
 }
 
@@ -86,7 +88,7 @@ mod tests {
     #[test]
     fn places_go_to_who_has_waited_longest() {
         let slots = Slots::default();
-        let (busy, other) = (Waiter::new(WakeSlot::default()), Waiter::new(WakeSlot::default()));
+        let (busy, other) = (Waiter::new(|| ()), Waiter::new(|| ()));
         assert!(slots.take_or_wait(2, &busy) && slots.take_or_wait(2, &busy));
         assert!(!slots.take_or_wait(2, &busy) && !slots.take_or_wait(2, &other) && !slots.take_or_wait(2, &busy));
         slots.give_back(2);

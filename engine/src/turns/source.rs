@@ -31,7 +31,7 @@ pub(super) fn build<'s>(
         handle.wake.set(scope.worker().sync_activator_for(builder.operator_info().address.to_vec()));
     }
     let activator = scope.activator_for(builder.operator_info().address);
-    let (source, ledger) = (handle.clone(), handle.ledger.clone());
+    let (source, tracker) = (handle.clone(), handle.tracker.clone());
     builder.build(move |mut capabilities| {
         let mut capability = receiver.as_ref().and(capabilities.pop());
         capabilities.clear();
@@ -54,8 +54,8 @@ pub(super) fn build<'s>(
                             shared.outstanding.fetch_add(1, Ordering::AcqRel);
                         }
                         // The sinks' marks are taken before anything of the batch can reach them.
-                        let batch = *batch.get_or_insert_with(|| ledger.begin(shared.durable.marks()));
-                        ledger.read(batch, place.as_ref());
+                        let batch = *batch.get_or_insert_with(|| tracker.begin(shared.durable.marks()));
+                        tracker.read(batch, place.as_ref());
                         let read =
                             Read { record, history, position, entered_us: shared.us_of(at), place, batch, bytes };
                         output.session(&*held).give(read);
@@ -68,7 +68,7 @@ pub(super) fn build<'s>(
                 }
             }
             if let Some(batch) = batch {
-                ledger.close(batch);
+                tracker.close(batch);
             }
             if read == AT_ONCE {
                 // The rest after what else there is to do.
@@ -76,7 +76,7 @@ pub(super) fn build<'s>(
             }
             // One that was stopped has not caught up.
             if (caught_up || ended && source.caught_up.load(Ordering::Acquire)) && receiver.is_empty() {
-                ledger.caught_up();
+                tracker.caught_up();
             }
             if ended {
                 capability = None;

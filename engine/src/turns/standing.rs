@@ -14,7 +14,7 @@ use std::sync::atomic::Ordering;
 
 use differential_dataflow::Hashable;
 
-use super::{Local, TurnsShared};
+use super::{Flow, TurnContext, TurnsShared, WorkerState};
 use crate::durable::{StoredConversation, StoredTurn};
 use crate::plan::AnswerMode;
 use crate::record::{AnswerRecord, Item, Turn, Value};
@@ -40,7 +40,7 @@ struct State {
     /// To be answered again.
     waiting: VecDeque<Arc<str>>,
     /// What sinks got of turns on their way, by sequence.
-    delivered: HashMap<u64, BTreeMap<Arc<str>, AnswerRecord>>,
+    delivered: HashMap<u64, BTreeMap<Arc<str>, Option<AnswerRecord>>>,
     /// The epoch that all were last looked at for.
     seen: u64,
     sequence: u64,
@@ -49,8 +49,8 @@ struct State {
 }
 
 impl Standing {
-    /// A sink has this of a turn.
-    pub fn note(&self, sequence: u64, sink: &Arc<str>, record: AnswerRecord) {
+    /// A sink has this of a turn; `None`: it gets revisions, and has nothing yet.
+    pub fn note(&self, sequence: u64, sink: &Arc<str>, record: Option<AnswerRecord>) {
         self.0.borrow_mut().delivered.entry(sequence).or_default().insert(sink.clone(), record);
     }
 
@@ -64,16 +64,18 @@ impl Standing {
 
     fn put(&self, turn: &Arc<Turn>, mode: &AnswerMode, shared: &TurnsShared) {
         let mut state = self.0.borrow_mut();
-        let mut records = state.delivered.remove(&turn.sequence).unwrap_or_default();
+        let delivered = state.delivered.remove(&turn.sequence).unwrap_or_default();
         let AnswerMode::Live { standing, .. } = mode else {
             state.remove(&turn.key, shared);
             return;
         };
-        if records.is_empty() {
+        if delivered.is_empty() {
             // No sink has it any more.
             state.remove(&turn.key, shared);
             return;
         }
+        let known = delivered.into_iter().filter_map(|(sink, record)| Some((sink, record?)));
+        let mut records: BTreeMap<Arc<str>, AnswerRecord> = known.collect();
         // A turn that was answered again because one sink lacked its first answer: another has
         // revisions of it already.
         if let Some(entry) = state.by_key.get(&turn.key).filter(|_| turn.standing.is_none()) {
@@ -146,10 +148,14 @@ impl Standing {
             stored.since = stored.since.min(now);
             // A crash may have come between a sink and the checkpoint.
             for (sink, _) in generation.sinks() {
-                if let Some(record) = stored.records.get_mut(sink.id())
-                    && let Some(newer) = sink.newer(record)
-                {
-                    *record = newer;
+                let found = match stored.records.get(sink.id()) {
+                    Some(record) => sink.newer(record),
+                    // It has come since the turn was answered, and may have got an answer since the
+                    // last checkpoint.
+                    None => sink.record(&stored.turn.key),
+                };
+                if let Some(found) = found {
+                    stored.records.insert(sink.id().clone(), found);
                     shared.durable.put_standing(&stored.turn.key, Some(stored.clone()));
                 }
             }
@@ -170,7 +176,7 @@ impl Standing {
     }
 
     /// Sends on their way what a new epoch may have changed, while there is room.
-    pub fn advance(&self, shared: &TurnsShared, local: &Local) {
+    pub fn advance(&self, shared: &TurnsShared, local: &WorkerState) {
         let current = shared.epochs.current();
         let mut state = self.0.borrow_mut();
         if state.by_key.is_empty() {
@@ -202,16 +208,15 @@ impl Standing {
                 continue;
             };
             entry.waits = false;
-            let published = shared.epochs.pin();
+            let snapshot = shared.epochs.pin();
             let old = &entry.stored.turn;
-            let Some(inlet) = local.inlet(published.plan, &old.source) else {
-                shared.epochs.unpin(published.epoch);
+            let Some(ingress) = local.ingress(snapshot.plan, &old.source) else {
                 shared.slots.give_back(room);
                 state.remove(&key, shared);
                 continue;
             };
             let turn = Arc::new(Turn {
-                epoch: published.epoch,
+                epoch: snapshot.epoch,
                 entered_us: shared.now_us(),
                 sequence,
                 standing: Some(Arc::new(entry.stored.records.clone())),
@@ -229,9 +234,10 @@ impl Standing {
             entry.in_flight = true;
             state.sequence += 1;
             shared.outstanding.fetch_add(1, Ordering::AcqRel);
-            let item = Item { turn, value: Value::Turn, notes: Arc::default() };
-            shared.observe(&item.turn.source.clone(), &item);
-            inlet.give(item);
+            let item = Item { turn, value: Value::Turn, warnings: Arc::default() };
+            let flow = Flow { item, context: Arc::new(TurnContext { snapshot, caller: None }) };
+            shared.observe(&flow.item.turn.source.clone(), &flow);
+            ingress.give(flow);
         }
     }
 }

@@ -2,6 +2,7 @@
 //! their exact lengths, are held beside its segments in memory.
 
 use std::collections::{BTreeMap, HashMap};
+use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -29,6 +30,8 @@ use super::writer::Writer;
 /// Bytes that tantivy buffers before it writes a segment: about its least, for each commit
 /// makes the tables anew, which are in proportion.
 const BUFFER: usize = 16 << 20;
+/// The least that the end of a segment's file takes.
+const FOOTER: u64 = 8;
 
 pub(super) fn store(action: &'static str) -> impl Fn(tantivy::TantivyError) -> IndexError {
     move |error| IndexError::Store { store: "tantivy", action, reason: error.to_string() }
@@ -91,6 +94,16 @@ impl Bm25Index {
             Some(path) => {
                 let directory = Unsynced::open(path).map_err(|error| during("open its directory")(error.into()))?;
                 let index = TantivyIndex::open_or_create(directory, schema).map_err(during("open the index"))?;
+                // tantivy panics on what is shorter than its end.
+                let committed = index.load_metas().map_err(during("read its commit"))?;
+                for file in committed.list_segment_files() {
+                    if fs::metadata(path.join(&file))
+                        .is_ok_and(|metadata| metadata.is_file() && metadata.len() < FOOTER)
+                    {
+                        let damage = DataCorruption::new(file, "it is too short".to_owned());
+                        return Err(during("read what is stored")(damage.into()));
+                    }
+                }
                 let damaged = index.validate_checksum().map_err(during("check its files"))?;
                 if let Some(file) = damaged.iter().next() {
                     let damage = DataCorruption::new(file.clone(), "its checksum is another".to_owned());

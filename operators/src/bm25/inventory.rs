@@ -12,7 +12,7 @@ use tantivy::directory::MmapDirectory;
 use tantivy::postings::Postings;
 use tantivy::schema::{Field, IndexRecordOption, Value as _};
 use tantivy::{DocSet, Index as TantivyIndex, ReloadPolicy, SegmentReader, TERMINATED, TantivyDocument, TantivyError};
-use turnflow_engine::component::{Flaw, Inventory, Passage, Words, digest};
+use turnflow_engine::component::{IntegrityError, Inventory, Passage, Words, digest};
 use turnflow_engine::document::{Chunk, ContentHash};
 
 use super::index::Bm25Reader;
@@ -70,7 +70,7 @@ impl Counts {
 
 /// What is stored in a directory, as it stands.
 pub(super) fn stored(directory: &Path) -> Inventory {
-    let flaw = |place: &str, reason: String| Flaw { place: place.to_owned(), reason };
+    let flaw = |place: &str, reason: String| IntegrityError { place: place.to_owned(), reason };
     let mut inventory = Inventory::default();
     if !directory.join("meta.json").exists() {
         let others = std::fs::read_dir(directory).map_or(0, Iterator::count);
@@ -97,7 +97,7 @@ fn read(directory: &Path, inventory: &mut Inventory) -> Result<(), TantivyError>
     let damaged = index.validate_checksum()?;
     for file in &damaged {
         let reason = "its checksum is not that of its contents".to_owned();
-        inventory.flaws.push(Flaw { place: file.display().to_string(), reason });
+        inventory.flaws.push(IntegrityError { place: file.display().to_string(), reason });
     }
     if !damaged.is_empty() {
         return Ok(());
@@ -120,16 +120,18 @@ fn read(directory: &Path, inventory: &mut Inventory) -> Result<(), TantivyError>
             let words = words.get(number as usize).copied();
             let (Some(id), Some(length), Some(hash), Some(words)) = (id, length, hash, words) else {
                 let place = format!("row {number} of segment {}", segment.segment_id().short_uuid_string());
-                inventory.flaws.push(Flaw { place, reason: "it lacks a field".into() });
+                inventory.flaws.push(IntegrityError { place, reason: "it lacks a field".into() });
                 continue;
             };
             if length != words.length {
                 let reason = format!("{} terms are found of it, and its length is {length}", words.length);
-                inventory.flaws.push(Flaw { place: id.to_owned(), reason });
+                inventory.flaws.push(IntegrityError { place: id.to_owned(), reason });
             }
             let passage = Passage { hash: ContentHash(hash), words: Some(words), chunk: None };
             if inventory.passages.insert(id.into(), passage).is_some() {
-                inventory.flaws.push(Flaw { place: id.to_owned(), reason: "the passage is there twice".into() });
+                inventory
+                    .flaws
+                    .push(IntegrityError { place: id.to_owned(), reason: "the passage is there twice".into() });
             }
         }
     }
@@ -150,7 +152,7 @@ pub(super) fn served(reader: &Arc<dyn Any + Send + Sync>) -> Result<Option<Inven
             let chunk: &Arc<Chunk> = chunk;
             if u64::from(*length) != words.length {
                 let reason = format!("{} terms are found of it, and its length is {length}", words.length);
-                inventory.flaws.push(Flaw { place: chunk.id.to_string(), reason });
+                inventory.flaws.push(IntegrityError { place: chunk.id.to_string(), reason });
             }
             let passage = Passage { hash: chunk.hash, words: Some(words), chunk: Some(chunk.clone()) };
             inventory.passages.insert(chunk.id.clone(), passage);

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use tantivy::TantivyError;
 use tantivy::index::SegmentId;
-use turnflow_engine::component::{Footprint, IndexError, Maintained, MaintenanceLimits};
+use turnflow_engine::component::{DiskUsage, IndexError, Maintained, MaintenanceLimits};
 
 use super::index::{Bm25Index, store};
 
@@ -31,7 +31,7 @@ struct Size {
 impl Bm25Index {
     pub(super) async fn keep_in_shape(&mut self, limits: MaintenanceLimits) -> Result<Maintained, IndexError> {
         let begun = Instant::now();
-        let footprint = |path: &Option<std::path::PathBuf>| path.as_deref().map(Footprint::of).unwrap_or_default();
+        let footprint = |path: &Option<std::path::PathBuf>| path.as_deref().map(DiskUsage::of).unwrap_or_default();
         let before = footprint(&self.directory);
         let mut did = Vec::new();
         for attempt in 1..=ATTEMPTS {

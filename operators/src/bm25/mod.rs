@@ -30,8 +30,8 @@ use std::sync::Arc;
 
 use serde::Deserialize;
 use turnflow_engine::component::{
-    BuildError, Check, CorpusRef, IndexDefinition, InputPort, Models, Notes, Operator, OperatorConfig, OperatorError,
-    OperatorKind,
+    BuildError, Check, CorpusRef, IndexDefinition, InputPort, Models, Operator, OperatorConfig, OperatorError,
+    OperatorKind, Warnings,
 };
 use turnflow_engine::record::{Hit, PortType};
 use turnflow_engine::spec::from_tree;
@@ -40,6 +40,7 @@ use crate::retrieve::{self, Retriever, Search};
 pub use analyzer::Tokenizer;
 use index::Bm25Reader;
 use open::Bm25Definition;
+pub(crate) use open::is_no_file;
 
 /// The table's entry.
 pub const KIND: OperatorKind = OperatorKind {
@@ -160,14 +161,14 @@ impl Search for Bm25 {
         reader: &Bm25Reader,
         texts: Vec<String>,
         top: usize,
-        notes: &Notes,
+        warnings: &Warnings,
     ) -> Result<Vec<Vec<Hit>>, OperatorError> {
         let search = |text: &String| {
             let mut terms = self.tokenizer.terms(text);
             let different = first_terms(&mut terms, self.max_terms);
             if different > self.max_terms {
                 let most = self.max_terms;
-                notes.add(format!("the query has {different} terms, and the first {most} were looked for"));
+                warnings.add(format!("the query has {different} terms, and the first {most} were looked for"));
             }
             Ok(reader.search(&terms, self.k1, self.b, top)?)
         };
@@ -205,10 +206,10 @@ mod tests {
         let search = Bm25 { tokenizer: Tokenizer::Whitespace, k1: 1.2, b: 0.75, max_terms: 1024 };
         let query = (0..145_000).map(word).collect::<Vec<_>>().join(" ");
         assert!(search.weight(&reader, &[query.as_str().into()]) > 1024 * 300 / 8);
-        let (notes, begun) = (Notes::default(), std::time::Instant::now());
-        let hits = search.search(&reader, vec![query], 100, &notes).await.unwrap();
+        let (warnings, begun) = (Warnings::default(), std::time::Instant::now());
+        let hits = search.search(&reader, vec![query], 100, &warnings).await.unwrap();
         println!("hostile Bm25: {:.3} s", begun.elapsed().as_secs_f64());
         assert!(!hits[0].is_empty());
-        assert_eq!(notes.take(), ["the query has 145000 terms, and the first 1024 were looked for"]);
+        assert_eq!(warnings.take(), ["the query has 145000 terms, and the first 1024 were looked for"]);
     }
 }

@@ -66,8 +66,9 @@ impl From<OpenError> for IndexError {
 /// Whether what is stored is gone, damaged or of another schema. Any other error passes (no more
 /// files may be open, another process has the lock) and must not cost what is stored.
 fn is_lost(error: &TantivyError) -> bool {
-    // What has no code of the system's was found by the reader in the bytes.
-    let found = |error: &io::Error| error.raw_os_error().is_none();
+    // What has no code of the system's was found by the reader in the bytes; and a directory or a
+    // link to itself in the place of a file does not pass.
+    let found = |error: &io::Error| error.raw_os_error().is_none_or(is_no_file);
     match error {
         TantivyError::DataCorruption(_)
         | TantivyError::SchemaError(_)
@@ -79,6 +80,12 @@ fn is_lost(error: &TantivyError) -> bool {
         TantivyError::IoError(error) => found(error),
         _ => false,
     }
+}
+
+/// Whether an error of the system says that something else stands in a file's place: it is a
+/// directory, has no content to map, or is a link that leads nowhere.
+pub(crate) fn is_no_file(code: i32) -> bool {
+    [libc::EISDIR, libc::ENOTDIR, libc::ENODEV, libc::ELOOP].contains(&code)
 }
 
 /// Opens what is stored. What is lost is put aside and made anew, for the corpus has everything;

@@ -218,7 +218,7 @@ mod tests {
             texts(Arc::new(Letters), "山の中に川がある。魚もいる。空は青い。"),
             ["山の中に川がある", "ある。魚もいる。", "る。空は青い。"]
         );
-        // Marks stay with their letters.
+        // SinkPositions stay with their letters.
         let thai = texts(Arc::new(Letters), "ที่นี่มีแม่น้ำและภูเขาสูง");
         assert!(
             thai.len() > 2 && thai.iter().all(|text| !text.starts_with(['\u{e35}', '\u{e48}', '\u{e49}'])),

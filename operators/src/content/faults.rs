@@ -5,6 +5,8 @@ use std::error::Error;
 use turnflow_engine::component::IndexError;
 use turnflow_engine::panics::{Panicked, caught_async};
 
+use crate::bm25::is_no_file;
+
 /// Why a call of Lance gave nothing.
 #[derive(Debug)]
 pub(super) enum Fault {
@@ -91,7 +93,8 @@ fn is_of_the_system(error: &(dyn Error + 'static)) -> bool {
         let text = cause.to_string();
         let mut codes = text.match_indices(SYSTEM_CODE).map(|(at, _)| &text[at + SYSTEM_CODE.len()..]);
         let cancelled = cause.downcast_ref::<tokio::task::JoinError>().is_some_and(|error| error.is_cancelled());
-        if cancelled || codes.any(|code| !code.starts_with(NOT_THERE)) {
+        let passes = |code: &str| !code.split_once(')').is_some_and(|(code, _)| code.parse().is_ok_and(is_lasting));
+        if cancelled || codes.any(passes) {
             return true;
         }
         next = cause.source();
@@ -101,8 +104,11 @@ fn is_of_the_system(error: &(dyn Error + 'static)) -> bool {
 
 /// As `std::io::Error` writes the system's errors.
 const SYSTEM_CODE: &str = "(os error ";
-/// `ENOENT`.
-const NOT_THERE: &str = "2)";
+
+/// Codes that tell of what is stored: the file is not there, or something else is in its place.
+fn is_lasting(code: i32) -> bool {
+    code == libc::ENOENT || is_no_file(code)
+}
 
 /// Whether another commit has come between.
 pub(super) fn is_conflict(fault: &Fault) -> bool {
@@ -126,7 +132,9 @@ mod tests {
             assert!(!lance(io(code).into()).is_lost(), "{code}");
             assert!(!lance(lance::Error::io(format!("cannot open it: {}", io(code)))).is_lost(), "{code}");
         }
-        assert!(lance(lance::Error::io(format!("cannot open it: {}", io(2)))).is_lost());
+        for code in [2, 20, 21, 40] {
+            assert!(lance(lance::Error::io(format!("cannot open it: {}", io(code)))).is_lost(), "{code}");
+        }
         assert!(lance(lance::Error::not_found("data/a.lance")).is_lost());
         assert!(lance(lance::Error::invalid_input("the file does not end as it should")).is_lost());
         assert!(!lance(lance::Error::Stop).is_lost());

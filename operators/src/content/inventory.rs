@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use std::path::Path;
 use std::sync::Arc;
 
-use turnflow_engine::component::{Encoding, Encodings, Flaw, IndexError, Inventory, Passage, digest};
+use turnflow_engine::component::{Encoding, Encodings, IndexError, IntegrityError, Inventory, Passage, digest};
 use turnflow_engine::document::{Chunk, ContentHash};
 
 use super::index::{BlockReader, Derived};
@@ -29,11 +29,13 @@ pub(crate) fn inventory<V: Stored>(rows: Vec<(V, &Arc<Chunk>)>) -> Inventory {
         let passage = Passage { hash: chunk.hash, words: None, chunk: Some(chunk.clone()) };
         let digest = digest(&value.bytes());
         if inventory.passages.insert(chunk.id.clone(), passage).is_some() {
-            inventory.flaws.push(Flaw { place: chunk.id.to_string(), reason: "the passage is there twice".into() });
+            inventory
+                .flaws
+                .push(IntegrityError { place: chunk.id.to_string(), reason: "the passage is there twice".into() });
         }
         if inventory.encodings.insert(chunk.hash, digest).is_some_and(|other| other != digest) {
             let reason = "passages of one content have different encodings".into();
-            inventory.flaws.push(Flaw { place: chunk.id.to_string(), reason });
+            inventory.flaws.push(IntegrityError { place: chunk.id.to_string(), reason });
         }
         values.insert(chunk.hash, value);
     }
@@ -60,7 +62,7 @@ pub(crate) async fn stored<V: Stored>(directory: &Path, dimension: usize) -> Opt
         let new = digest(&value.bytes());
         if inventory.encodings.insert(hash, new).is_some_and(|old| old != new) {
             let reason = "the content is stored twice, with different encodings".into();
-            flaws.push(Flaw { place: format!("content {hash}"), reason });
+            flaws.push(IntegrityError { place: format!("content {hash}"), reason });
         }
         values.insert(hash, value);
     };
@@ -69,6 +71,6 @@ pub(crate) async fn stored<V: Stored>(directory: &Path, dimension: usize) -> Opt
         Ok((_, wrong)) => Some(format!("{wrong} rows are not what was written")),
         Err(fault) => Some(IndexError::from(fault).to_string()),
     };
-    flaws.extend(reason.map(|reason| Flaw { place: "vectors.lance".to_owned(), reason }));
+    flaws.extend(reason.map(|reason| IntegrityError { place: "vectors.lance".to_owned(), reason }));
     Some(Inventory { values: Some(Arc::new(InMemory(values))), flaws, ..inventory })
 }

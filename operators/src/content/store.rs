@@ -14,7 +14,7 @@ use lance::dataset::builder::DatasetBuilder;
 use lance::dataset::optimize::{CompactionOptions, compact_files};
 use lance::dataset::{WriteMode, WriteParams};
 use lance::session::Session;
-use turnflow_engine::component::{Footprint, IndexError, MaintenanceLimits};
+use turnflow_engine::component::{DiskUsage, IndexError, MaintenanceLimits};
 use turnflow_engine::document::ContentHash;
 
 use super::faults::{Fault, call, is_conflict};
@@ -233,8 +233,8 @@ impl<V: Stored> Store<V> {
     }
 
     /// What the dataset takes on the disk.
-    pub fn footprint(&self) -> Footprint {
-        self.path.as_deref().map(Footprint::of).unwrap_or_default()
+    pub fn footprint(&self) -> DiskUsage {
+        self.path.as_deref().map(DiskUsage::of).unwrap_or_default()
     }
 
     /// Compacts, if it is worth it; gives what was done.

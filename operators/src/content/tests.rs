@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use futures::FutureExt;
 use futures::future::BoxFuture;
-use turnflow_engine::component::{Delta, Footprint, Index, IndexError, MaintenanceLimits};
+use turnflow_engine::component::{Delta, DiskUsage, Index, IndexError, MaintenanceLimits};
 use turnflow_engine::document::{Chunk, Content};
 use turnflow_engine::inference::{InferenceError, Vector};
 
@@ -76,7 +76,7 @@ async fn many_small_commits_leave_few_files() {
         let served = apply(&mut *index, added(vec![chunk(edit, &format!("text {edit}"))], Vec::new())).await;
         assert_eq!(served, edit + 1);
         if edit % 20 == 0 {
-            most = most.max(Footprint::of(directory.path()).files);
+            most = most.max(DiskUsage::of(directory.path()).files);
         }
     }
     assert!(most <= 3 * 256 + 10, "without maintenance it is bounded all the same, and there were {most}");

@@ -24,7 +24,7 @@ use futures::FutureExt;
 use futures::future::BoxFuture;
 use serde::Deserialize;
 use turnflow_engine::component::{
-    Ability, BuildError, Call, Check, InputPort, ModelUse, Models, Operator, OperatorConfig, OperatorError,
+    BuildError, Call, Capability, Check, InputPort, ModelUse, Models, Operator, OperatorConfig, OperatorError,
     OperatorKind,
 };
 use turnflow_engine::language::{Generator, SamplingFields};
@@ -77,13 +77,13 @@ fn default_most() -> usize {
 impl OperatorConfig for DecomposeConfig {
     fn validate(&self, check: &mut Check<'_>) {
         check.range("most", self.most, 2, 100);
-        self.sampling.validate("sampling", check);
+        check.sampling("sampling", &self.sampling);
         Template::check(self.prompt.as_ref(), "prompt", PLACES, check);
     }
 
     fn models(&self) -> Vec<ModelUse<'_>> {
         let model = self.model.as_deref();
-        model.map(|name| ModelUse { field: "model", name, ability: Ability::Generate }).into_iter().collect()
+        model.map(|name| ModelUse { field: "model", name, capability: Capability::Generate }).into_iter().collect()
     }
 
     fn explain(&self) -> String {
@@ -123,11 +123,11 @@ impl Operator for Decompose {
                     Ok(generation) => {
                         parts = read(&generation.text);
                         if parts.is_none() {
-                            call.notes.add("the sub-questions could not be read, so rules took the question apart");
+                            call.warnings.add("the sub-questions could not be read, so rules took the question apart");
                         }
                     }
                     Err(error) => {
-                        call.notes.add(format!("no sub-questions ({error}), so rules took the question apart"))
+                        call.warnings.add(format!("no sub-questions ({error}), so rules took the question apart"))
                     }
                 }
             }
@@ -172,11 +172,12 @@ mod tests {
 
     fn run(config: &str, model: &Arc<Scripted>, question: &str) -> (Vec<String>, usize) {
         let operator = operator::<DecomposeConfig>(config, &model.models());
-        let (Value::Query(query), notes) = call(&operator, turn(&[], "q"), Value::Query(Query::new(question))) else {
+        let (Value::Query(query), warnings) = call(&operator, turn(&[], "q"), Value::Query(Query::new(question)))
+        else {
             panic!()
         };
         assert_eq!(&*query.text, question);
-        (query.parts.iter().map(ToString::to_string).collect(), notes.len())
+        (query.parts.iter().map(ToString::to_string).collect(), warnings.len())
     }
 
     const BOTH: &str = "Who built it and when did it open?";
@@ -185,7 +186,7 @@ mod tests {
     fn the_models_lines_are_the_parts() {
         let config = r#"(input: "query", model: Some("llm"), most: 2)"#;
         let rules = vec!["Who built it".to_owned(), "when did it open?".to_owned()];
-        for (model, want, notes) in [
+        for (model, want, warnings) in [
             (
                 Scripted::says("Here they are:\n1. Who built it?\n2. \"When?\"\n3. Why?"),
                 vec!["Who built it?".into(), "When?".into()],
@@ -196,7 +197,7 @@ mod tests {
             (Scripted::says(""), rules.clone(), 1),
             (Scripted::fails(), rules, 1),
         ] {
-            assert_eq!(run(config, &model, BOTH), (want, notes));
+            assert_eq!(run(config, &model, BOTH), (want, warnings));
         }
     }
 

@@ -13,7 +13,7 @@ use futures::FutureExt;
 use futures::future::BoxFuture;
 use turnflow_engine::component::{BuildError, Encoding, Index, IndexDefinition, IndexError, Inventory, Models};
 use turnflow_engine::document::ContentHash;
-use turnflow_engine::inference::{Embedder, InferenceError, Role, Urgency, Vector};
+use turnflow_engine::inference::{Embedder, InferenceError, Priority, Role, Vector};
 use turnflow_engine::record::Hit;
 
 use crate::content::{Best, BlockReader, Encode, Stored, dot, open, served, stored};
@@ -57,7 +57,7 @@ impl Encode<Vector> for Encoder {
     }
 
     fn encode(&self, texts: Vec<String>) -> BoxFuture<'static, Result<Vec<Vector>, InferenceError>> {
-        self.0.embed(texts, Role::Passage, Urgency::Corpus)
+        self.0.embed(texts, Role::Passage, Priority::Corpus)
     }
 }
 
@@ -117,7 +117,7 @@ pub(crate) async fn passage_vectors(
         hits.iter().map(|hit| reader.and_then(|reader| reader.encoding(&hit.chunk))).collect();
     let missing: Vec<usize> = (0..hits.len()).filter(|&at| vectors[at].is_none()).collect();
     let texts = missing.iter().map(|&at| hits[at].chunk.indexed_text()).collect();
-    for (at, vector) in missing.into_iter().zip(embedder.embed(texts, Role::Passage, Urgency::Turn).await?) {
+    for (at, vector) in missing.into_iter().zip(embedder.embed(texts, Role::Passage, Priority::Turn).await?) {
         vectors[at] = Some(vector);
     }
     Ok(vectors.into_iter().flatten().collect())

@@ -17,9 +17,9 @@ use std::sync::Arc;
 
 use serde::Deserialize;
 use turnflow_engine::component::{
-    Ability, BuildError, CorpusRef, InputPort, Models, Notes, OperatorError, OperatorKind,
+    BuildError, Capability, CorpusRef, InputPort, Models, OperatorError, OperatorKind, Warnings,
 };
-use turnflow_engine::inference::{Embedder, Role, Urgency};
+use turnflow_engine::inference::{Embedder, Priority, Role};
 use turnflow_engine::record::{Hit, PortType};
 use turnflow_engine::spec::from_tree;
 
@@ -53,7 +53,7 @@ pub struct DenseConfig {
 }
 
 impl ModelRetriever for DenseConfig {
-    const ABILITY: Ability = Ability::Embed;
+    const ABILITY: Capability = Capability::Embed;
     type Definition = DenseDefinition;
     type Search = Dense;
 
@@ -84,9 +84,9 @@ impl Search for Dense {
         reader: &DenseReader,
         texts: Vec<String>,
         top: usize,
-        _: &Notes,
+        _: &Warnings,
     ) -> Result<Vec<Vec<Hit>>, OperatorError> {
-        let vectors = self.0.embed(texts, Role::Query, Urgency::Turn).await?;
+        let vectors = self.0.embed(texts, Role::Query, Priority::Turn).await?;
         Ok(vectors.iter().map(|vector| search(reader, vector, top)).collect())
     }
 }

@@ -32,7 +32,7 @@ use futures::future::BoxFuture;
 use regex::Regex;
 use serde::Deserialize;
 use turnflow_engine::component::{
-    Ability, BuildError, Call, Check, InputPort, ModelUse, Models, Operator, OperatorConfig, OperatorError,
+    BuildError, Call, Capability, Check, InputPort, ModelUse, Models, Operator, OperatorConfig, OperatorError,
     OperatorKind,
 };
 use turnflow_engine::language::{Generator, SamplingFields};
@@ -132,13 +132,13 @@ impl OperatorConfig for IdkNormalizeConfig {
                 check.error("out-of-range", "confidence", "weights and bias are finite numbers");
             }
         }
-        self.sampling.validate("sampling", check);
+        check.sampling("sampling", &self.sampling);
         Template::check(self.prompt.as_ref(), "prompt", PLACES, check);
     }
 
     fn models(&self) -> Vec<ModelUse<'_>> {
         let judge = self.judge.as_deref();
-        judge.map(|name| ModelUse { field: "judge", name, ability: Ability::Generate }).into_iter().collect()
+        judge.map(|name| ModelUse { field: "judge", name, capability: Capability::Generate }).into_iter().collect()
     }
 
     fn explain(&self) -> String {
@@ -180,7 +180,7 @@ impl Operator for IdkNormalize {
             if let Some(confidence) = &self.config.confidence {
                 let (probability, missing) = confidence.of(&answer);
                 if !missing.is_empty() {
-                    call.notes.add(format!("no evidence of {}", missing.join(", ")));
+                    call.warnings.add(format!("no evidence of {}", missing.join(", ")));
                 }
                 answer.checks.insert("confidence".into(), ((probability * 1e6).round() / 1e6).into());
                 if probability < confidence.threshold && answer.status != Status::Idk {
@@ -199,8 +199,8 @@ impl Operator for IdkNormalize {
                             answer = self.idk(answer);
                         }
                     }
-                    Ok(None) => call.notes.add("whether the answer knows was not judged: the reply names no label"),
-                    Err(error) => call.notes.add(format!("whether the answer knows was not judged ({error})")),
+                    Ok(None) => call.warnings.add("whether the answer knows was not judged: the reply names no label"),
+                    Err(error) => call.warnings.add(format!("whether the answer knows was not judged ({error})")),
                 }
             }
             Ok(Value::Answer(Arc::new(answer)))

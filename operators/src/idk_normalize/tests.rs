@@ -78,11 +78,11 @@ fn evidence_is_weighed() {
         let Value::Answer(given) = answer("q", "Paris.", &[]) else { panic!() };
         let mut given = Answer::clone(&given);
         given.checks.insert("evidence".into(), serde_json::json!({"dense top": top}));
-        let (Value::Answer(got), notes) = call(&operator, turn(&[], "q"), Value::Answer(Arc::new(given))) else {
+        let (Value::Answer(got), warnings) = call(&operator, turn(&[], "q"), Value::Answer(Arc::new(given))) else {
             panic!()
         };
         assert_eq!((&*got.text, &got.checks["confidence"]), (want, &serde_json::json!(probability)));
-        assert_eq!(notes, ["no evidence of support"]);
+        assert_eq!(warnings, ["no evidence of support"]);
     }
 }
 
@@ -90,7 +90,7 @@ fn evidence_is_weighed() {
 fn the_judge_is_asked_where_rules_cannot_decide() {
     let config = r#"(input: "answer", sentence: "IDK.", judge: Some("llm"))"#;
     let undecided = "It is blue. The price is not mentioned.";
-    for (text, judge, want, calls, label, notes) in [
+    for (text, judge, want, calls, label, warnings) in [
         ("Paris.", Scripted::fails(), "Paris.", 0, None, 0),
         ("I do not know.", Scripted::fails(), "IDK.", 0, None, 0),
         (undecided, Scripted::says(" Yes."), "IDK.", 1, Some("yes"), 0),
@@ -101,6 +101,6 @@ fn the_judge_is_asked_where_rules_cannot_decide() {
         let operator = operator::<IdkNormalizeConfig>(config, &judge.models());
         let (Value::Answer(got), told) = call(&operator, turn(&[], "q"), answer("q", text, &[])) else { panic!() };
         let said = got.checks.get("idk").and_then(|label| label.as_str());
-        assert_eq!((&*got.text, judge.calls(), said, told.len()), (want, calls, label, notes), "{text}");
+        assert_eq!((&*got.text, judge.calls(), said, told.len()), (want, calls, label, warnings), "{text}");
     }
 }

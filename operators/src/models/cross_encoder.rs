@@ -15,8 +15,8 @@ use futures::FutureExt;
 use futures::future::BoxFuture;
 use ort::session::Session;
 use serde::Deserialize;
-use turnflow_engine::component::{Ability, BuildError, Check, Model, ModelConfig, ModelKind};
-use turnflow_engine::inference::{Backend, InferenceError, PairScorer, Urgency};
+use turnflow_engine::component::{BuildError, Capability, Check, Model, ModelConfig, ModelKind};
+use turnflow_engine::inference::{Backend, InferenceError, PairScorer, Priority};
 use turnflow_engine::spec::{FilePath, from_tree};
 
 use super::runtime::Device;
@@ -70,8 +70,8 @@ impl ModelConfig for CrossEncoderConfig {
         self.settings().validate(check);
     }
 
-    fn abilities(&self) -> &'static [Ability] {
-        &[Ability::ScorePairs, Ability::Tokenize]
+    fn capabilities(&self) -> &'static [Capability] {
+        &[Capability::ScorePairs, Capability::Tokenize]
     }
 
     fn explain(&self) -> String {
@@ -160,7 +160,7 @@ impl PairScorer for Shared {
         &self,
         first: String,
         seconds: Vec<String>,
-        urgency: Urgency,
+        priority: Priority,
     ) -> BoxFuture<'static, Result<Vec<Vec<f32>>, InferenceError>> {
         let this = self.0.clone();
         async move {
@@ -170,7 +170,7 @@ impl PairScorer for Shared {
                 types: encoding.get_type_ids().to_vec(),
             };
             let pairs = this.texts.encode_pairs(pairs, input).await?;
-            this.service.call(pairs, urgency).await
+            this.service.call(pairs, priority).await
         }
         .boxed()
     }

@@ -10,13 +10,14 @@ pub mod open_ai;
 pub mod open_ai_embedder;
 mod runtime;
 mod search;
+mod streamed;
 mod text;
 mod text_encoder;
 pub mod word_vectors;
 
 use std::sync::Arc;
 
-use turnflow_engine::component::{Ability, BuildError, Model, Models};
+use turnflow_engine::component::{BuildError, Capability, Model, Models};
 use turnflow_engine::inference::{Embedder, PairScorer, Tokenize};
 use turnflow_engine::language::Generator;
 
@@ -26,19 +27,19 @@ pub(crate) fn able<T: ?Sized>(
     models: &Models,
     model: &str,
     by: &str,
-    ability: Ability,
+    capability: Capability,
     part: impl Fn(&Model) -> Option<Arc<T>>,
 ) -> Result<Arc<T>, BuildError> {
-    models.get(model).and_then(|model| part(model)).ok_or_else(|| BuildError::Ability {
+    models.get(model).and_then(|model| part(model)).ok_or_else(|| BuildError::Capability {
         by: by.to_owned(),
         model: model.to_owned(),
-        ability,
+        capability,
     })
 }
 
 /// The embedder of a model, for an operator of the kind `by`.
 pub(crate) fn embedder(models: &Models, model: &str, by: &str) -> Result<Arc<dyn Embedder>, BuildError> {
-    able(models, model, by, Ability::Embed, |model| model.embedder.clone())
+    able(models, model, by, Capability::Embed, |model| model.embedder.clone())
 }
 
 /// The fingerprint of a model, cut for a directory's name.
@@ -48,15 +49,15 @@ pub(crate) fn short_fingerprint(models: &Models, model: &str) -> String {
 
 /// The language model of that name, for an operator of the kind `by`.
 pub(crate) fn generator(models: &Models, model: &str, by: &str) -> Result<Arc<dyn Generator>, BuildError> {
-    able(models, model, by, Ability::Generate, |model| model.generator.clone())
+    able(models, model, by, Capability::Generate, |model| model.generator.clone())
 }
 
 /// The tokenizer of a model, for an operator of the kind `by`.
 pub(crate) fn tokenizer(models: &Models, model: &str, by: &str) -> Result<Arc<dyn Tokenize>, BuildError> {
-    able(models, model, by, Ability::Tokenize, |model| model.tokenizer.clone())
+    able(models, model, by, Capability::Tokenize, |model| model.tokenizer.clone())
 }
 
 /// The scorer of pairs of a model, for an operator of the kind `by`.
 pub(crate) fn pairs(models: &Models, model: &str, by: &str) -> Result<Arc<dyn PairScorer>, BuildError> {
-    able(models, model, by, Ability::ScorePairs, |model| model.pairs.clone())
+    able(models, model, by, Capability::ScorePairs, |model| model.pairs.clone())
 }

@@ -18,9 +18,9 @@ use futures::future::BoxFuture;
 use ort::session::Session;
 use serde::Deserialize;
 use tokenizers::Encoding;
-use turnflow_engine::component::{Ability, BuildError, Check, Model, ModelConfig, ModelKind};
+use turnflow_engine::component::{BuildError, Capability, Check, Model, ModelConfig, ModelKind};
 use turnflow_engine::inference::{
-    Backend, Embedder, InferenceError, Role, TokenEmbedder, TokenVectors, Urgency, Vector,
+    Backend, Embedder, InferenceError, Priority, Role, TokenEmbedder, TokenVectors, Vector,
 };
 use turnflow_engine::spec::{FilePath, from_tree};
 
@@ -105,8 +105,8 @@ impl ModelConfig for OnnxConfig {
         self.settings().validate(check);
     }
 
-    fn abilities(&self) -> &'static [Ability] {
-        &[Ability::Embed, Ability::Tokenize, Ability::EmbedTokens]
+    fn capabilities(&self) -> &'static [Capability] {
+        &[Capability::Embed, Capability::Tokenize, Capability::EmbedTokens]
     }
 
     fn explain(&self) -> String {
@@ -286,13 +286,13 @@ impl Embedder for Shared {
         &self,
         texts: Vec<String>,
         role: Role,
-        urgency: Urgency,
+        priority: Priority,
     ) -> BoxFuture<'static, Result<Vec<Vector>, InferenceError>> {
         let this = self.0.clone();
         async move {
             let input = |encoding: &Encoding| Text { ids: encoding.get_ids().to_vec(), states: None };
             let inputs = this.texts.encode(texts, role, input).await?;
-            this.service.call(inputs, urgency).await
+            this.service.call(inputs, priority).await
         }
         .boxed()
     }
@@ -307,7 +307,7 @@ impl TokenEmbedder for Shared {
         &self,
         texts: Vec<String>,
         role: Role,
-        urgency: Urgency,
+        priority: Priority,
     ) -> BoxFuture<'static, Result<Vec<TokenVectors>, InferenceError>> {
         let this = self.0.clone();
         async move {
@@ -322,7 +322,7 @@ impl TokenEmbedder for Shared {
                 },
             };
             let inputs = this.texts.encode(texts, role, input).await?;
-            let vectors = this.service.call(inputs, urgency).await?;
+            let vectors = this.service.call(inputs, priority).await?;
             let dimension = this.about.dimension;
             Ok(vectors.into_iter().map(|values| TokenVectors { dimension, values }).collect())
         }

@@ -15,8 +15,8 @@ use futures::FutureExt;
 use futures::future::BoxFuture;
 use ort::session::Session;
 use serde::Deserialize;
-use turnflow_engine::component::{Ability, BuildError, Check, Model, ModelConfig, ModelKind};
-use turnflow_engine::inference::{Backend, InferenceError, Role, SparseEmbedder, SparseVector, Urgency};
+use turnflow_engine::component::{BuildError, Capability, Check, Model, ModelConfig, ModelKind};
+use turnflow_engine::inference::{Backend, InferenceError, Priority, Role, SparseEmbedder, SparseVector};
 use turnflow_engine::spec::{FilePath, from_tree};
 
 use super::runtime::Device;
@@ -77,8 +77,8 @@ impl ModelConfig for OnnxSparseConfig {
         check.range("terms", self.terms, 1, 1_000_000);
     }
 
-    fn abilities(&self) -> &'static [Ability] {
-        &[Ability::EmbedSparse, Ability::Tokenize]
+    fn capabilities(&self) -> &'static [Capability] {
+        &[Capability::EmbedSparse, Capability::Tokenize]
     }
 
     fn explain(&self) -> String {
@@ -185,12 +185,12 @@ impl SparseEmbedder for Shared {
         &self,
         texts: Vec<String>,
         role: Role,
-        urgency: Urgency,
+        priority: Priority,
     ) -> BoxFuture<'static, Result<Vec<SparseVector>, InferenceError>> {
         let this = self.0.clone();
         async move {
             let ids = this.texts.encode(texts, role, |encoding| encoding.get_ids().to_vec()).await?;
-            this.service.call(ids, urgency).await
+            this.service.call(ids, priority).await
         }
         .boxed()
     }

@@ -18,8 +18,8 @@ use futures::FutureExt;
 use futures::future::{BoxFuture, try_join_all};
 use serde::Deserialize;
 use serde_json::json;
-use turnflow_engine::component::{Ability, BuildError, Check, Model, ModelConfig, ModelKind};
-use turnflow_engine::inference::{Embedder, InferenceError, Role, Urgency, Vector};
+use turnflow_engine::component::{BuildError, Capability, Check, Model, ModelConfig, ModelKind};
+use turnflow_engine::inference::{Embedder, InferenceError, Priority, Role, Vector};
 use turnflow_engine::spec::from_tree;
 
 use super::open_ai::client::Client;
@@ -141,8 +141,8 @@ impl ModelConfig for OpenAiEmbedderConfig {
         check.range("batch", self.batch, 1, 2048);
     }
 
-    fn abilities(&self) -> &'static [Ability] {
-        &[Ability::Embed]
+    fn capabilities(&self) -> &'static [Capability] {
+        &[Capability::Embed]
     }
 
     fn explain(&self) -> String {
@@ -200,7 +200,7 @@ impl Embedder for OpenAiEmbedder {
         &self,
         texts: Vec<String>,
         role: Role,
-        _: Urgency,
+        _: Priority,
     ) -> BoxFuture<'static, Result<Vec<Vector>, InferenceError>> {
         let remote = self.0.clone();
         async move {
@@ -276,7 +276,7 @@ mod tests {
     fn embed(url: &str, texts: &[&str]) -> Result<Vec<Vector>, InferenceError> {
         let model = config(url).open("m").unwrap();
         let texts = texts.iter().map(|text| (*text).to_owned()).collect();
-        block(model.embedder.unwrap().embed(texts, Role::Query, Urgency::Turn))
+        block(model.embedder.unwrap().embed(texts, Role::Query, Priority::Turn))
     }
 
     #[test]

@@ -11,7 +11,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use serde::Deserialize;
-use turnflow_engine::component::{Ability, BuildError, Check, Model, ModelConfig, ModelKind};
+use turnflow_engine::component::{BuildError, Capability, Check, Model, ModelConfig, ModelKind};
 use turnflow_engine::inference::{InferenceError, WordVectors as Vectors};
 use turnflow_engine::spec::{FilePath, from_tree};
 
@@ -40,8 +40,8 @@ impl ModelConfig for WordVectorsConfig {
         check.exists("words", &self.words);
     }
 
-    fn abilities(&self) -> &'static [Ability] {
-        &[Ability::Words]
+    fn capabilities(&self) -> &'static [Capability] {
+        &[Capability::Words]
     }
 
     fn explain(&self) -> String {

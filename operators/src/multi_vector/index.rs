@@ -11,10 +11,10 @@ use arrow_schema::DataType;
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use turnflow_engine::component::{
-    Ability, BuildError, Encoding, Index, IndexDefinition, IndexError, Inventory, Models,
+    BuildError, Capability, Encoding, Index, IndexDefinition, IndexError, Inventory, Models,
 };
 use turnflow_engine::document::ContentHash;
-use turnflow_engine::inference::{InferenceError, Role, TokenEmbedder, TokenVectors, Urgency};
+use turnflow_engine::inference::{InferenceError, Priority, Role, TokenEmbedder, TokenVectors};
 use turnflow_engine::record::Hit;
 
 use crate::content::{Best, BlockReader, Encode, Stored, open, served, stored};
@@ -28,7 +28,7 @@ pub(crate) struct MultiVectorDefinition {
 
 impl MultiVectorDefinition {
     pub fn new(models: &Models, model: &str, by: &str) -> Result<Self, BuildError> {
-        let encoder = able(models, model, by, Ability::EmbedTokens, |model| model.token_embedder.clone())?;
+        let encoder = able(models, model, by, Capability::EmbedTokens, |model| model.token_embedder.clone())?;
         Ok(Self { fingerprint: short_fingerprint(models, model), encoder })
     }
 }
@@ -59,7 +59,7 @@ impl Encode<Codes> for Encoder {
     }
 
     fn encode(&self, texts: Vec<String>) -> BoxFuture<'static, Result<Vec<Codes>, InferenceError>> {
-        let vectors = self.0.embed_tokens(texts, Role::Passage, Urgency::Corpus);
+        let vectors = self.0.embed_tokens(texts, Role::Passage, Priority::Corpus);
         async move { Ok(vectors.await?.iter().map(Codes::of).collect()) }.boxed()
     }
 }

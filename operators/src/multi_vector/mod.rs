@@ -25,10 +25,10 @@ use futures::FutureExt;
 use futures::future::BoxFuture;
 use serde::Deserialize;
 use turnflow_engine::component::{
-    Ability, BuildError, Call, Check, CorpusRef, IndexDefinition, InputPort, ModelUse, Models, Operator,
+    BuildError, Call, Capability, Check, CorpusRef, IndexDefinition, InputPort, ModelUse, Models, Operator,
     OperatorConfig, OperatorError, OperatorKind,
 };
-use turnflow_engine::inference::{Role, TokenEmbedder, Urgency};
+use turnflow_engine::inference::{Priority, Role, TokenEmbedder};
 use turnflow_engine::record::{Hit, Hits, PortType, Value, rank};
 use turnflow_engine::spec::from_tree;
 
@@ -73,7 +73,7 @@ impl OperatorConfig for MultiVectorConfig {
     }
 
     fn models(&self) -> Vec<ModelUse<'_>> {
-        vec![ModelUse { field: "model", name: &self.model, ability: Ability::EmbedTokens }]
+        vec![ModelUse { field: "model", name: &self.model, capability: Capability::EmbedTokens }]
     }
 
     fn corpus(&self) -> Option<&CorpusRef> {
@@ -91,8 +91,8 @@ impl OperatorConfig for MultiVectorConfig {
 
     fn build(&self, models: &Models) -> Result<Arc<dyn Operator>, BuildError> {
         let key = MultiVectorDefinition::new(models, &self.model, "MultiVector")?.key();
-        let ability = Ability::EmbedTokens;
-        let encoder = able(models, &self.model, "MultiVector", ability, |model| model.token_embedder.clone())?;
+        let capability = Capability::EmbedTokens;
+        let encoder = able(models, &self.model, "MultiVector", capability, |model| model.token_embedder.clone())?;
         Ok(Arc::new(MultiVector { config: self.clone(), key, encoder }))
     }
 }
@@ -110,10 +110,10 @@ impl Operator for MultiVector {
                 Some(Value::Hits(hits)) => (hits.query.clone(), Some(&hits.hits)),
                 _ => (call.query(0)?.clone(), None),
             };
-            let corpus = self.config.corpus.resolve(&call.turn, &call.published)?;
+            let corpus = self.config.corpus.resolve(&call.turn, &call.snapshot)?;
             let reader = corpus.index::<MultiVectorReader>(&self.key)?;
             let texts = query.searches().iter().map(ToString::to_string).collect();
-            let asked = self.encoder.embed_tokens(texts, Role::Query, Urgency::Turn).await?;
+            let asked = self.encoder.embed_tokens(texts, Role::Query, Priority::Turn).await?;
             let (depth, top) = (self.config.depth, self.config.top);
             let lists = match candidates {
                 None => asked.iter().map(|asked| search(&reader, asked, top)).collect(),
@@ -128,7 +128,7 @@ impl Operator for MultiVector {
                                 // Of an epoch whose encodings have been let go.
                                 None => {
                                     let texts = vec![hit.chunk.indexed_text()];
-                                    let made = self.encoder.embed_tokens(texts, Role::Passage, Urgency::Turn).await?;
+                                    let made = self.encoder.embed_tokens(texts, Role::Passage, Priority::Turn).await?;
                                     made.first().map(Codes::of).unwrap_or_default()
                                 }
                             };
@@ -150,7 +150,7 @@ impl Operator for MultiVector {
         let passages = match call.inputs.first() {
             Some(Value::Hits(hits)) => hits.hits.len().min(self.config.depth),
             _ => {
-                let corpus = self.config.corpus.resolve(&call.turn, &call.published);
+                let corpus = self.config.corpus.resolve(&call.turn, &call.snapshot);
                 let reader = corpus.and_then(|corpus| corpus.index::<MultiVectorReader>(&self.key));
                 reader.map_or(0, |reader| reader.passages())
             }

@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
-use turnflow_engine::component::{Ability, BuildError, IndexDefinition, Models, OperatorError};
-use turnflow_engine::inference::{Embedder, InferenceError, PairScorer, Role, SparseEmbedder, TokenEmbedder, Urgency};
+use turnflow_engine::component::CorpusSnapshot;
+use turnflow_engine::component::{BuildError, Capability, IndexDefinition, Models, OperatorError};
+use turnflow_engine::inference::{Embedder, InferenceError, PairScorer, Priority, Role, SparseEmbedder, TokenEmbedder};
 use turnflow_engine::language::Likelihood;
-use turnflow_engine::publish::CorpusView;
 use turnflow_engine::record::{Hit, Query};
 
 use super::{By, Member};
@@ -49,18 +49,18 @@ impl Scorer {
         let key = Self::definition(member, models)?.map(|definition| definition.key()).unwrap_or_default();
         Ok(match member.by {
             By::CrossEncoder => {
-                Scorer::CrossEncoder(able(models, model, BY, Ability::ScorePairs, |model| model.pairs.clone())?)
+                Scorer::CrossEncoder(able(models, model, BY, Capability::ScorePairs, |model| model.pairs.clone())?)
             }
             By::BiEncoder => Scorer::BiEncoder(embedder(models, model, BY)?, key),
             By::LateInteraction => {
-                let encoder = able(models, model, BY, Ability::EmbedTokens, |model| model.token_embedder.clone())?;
+                let encoder = able(models, model, BY, Capability::EmbedTokens, |model| model.token_embedder.clone())?;
                 Scorer::LateInteraction(encoder, key)
             }
             By::Sparse => {
-                Scorer::Sparse(able(models, model, BY, Ability::EmbedSparse, |model| model.sparse.clone())?, key)
+                Scorer::Sparse(able(models, model, BY, Capability::EmbedSparse, |model| model.sparse.clone())?, key)
             }
             By::Likelihood => {
-                Scorer::Likelihood(able(models, model, BY, Ability::Likelihood, |model| model.likelihood.clone())?)
+                Scorer::Likelihood(able(models, model, BY, Capability::Likelihood, |model| model.likelihood.clone())?)
             }
             By::Score => Scorer::Score,
         })
@@ -71,23 +71,23 @@ impl Scorer {
         &self,
         query: &Query,
         hits: &[Hit],
-        corpus: Option<&CorpusView>,
+        corpus: Option<&CorpusSnapshot>,
     ) -> Result<Vec<f32>, OperatorError> {
         let asked = query.text.to_string();
         let texts = || hits.iter().map(|hit| hit.chunk.indexed_text());
         Ok(match self {
             Scorer::Score => hits.iter().map(|hit| hit.score).collect(),
             Scorer::CrossEncoder(model) => {
-                let logits = model.score(asked, texts().collect(), Urgency::Turn).await?;
+                let logits = model.score(asked, texts().collect(), Priority::Turn).await?;
                 logits.iter().map(|logits| relevance(logits)).collect::<Result<_, _>>()?
             }
             Scorer::Likelihood(model) => {
                 let contexts = texts().map(|text| before_question(&text)).collect();
-                model.log_likelihood(contexts, format!(" {asked}"), Urgency::Turn).await?
+                model.log_likelihood(contexts, format!(" {asked}"), Priority::Turn).await?
             }
             Scorer::BiEncoder(model, key) => {
                 let reader = corpus.map(|corpus| corpus.index::<DenseReader>(key)).transpose()?;
-                let asked = model.embed(vec![asked], Role::Query, Urgency::Turn);
+                let asked = model.embed(vec![asked], Role::Query, Priority::Turn);
                 let vectors = passage_vectors(reader.as_deref(), model, hits);
                 let (asked, vectors) = futures::try_join!(asked, vectors)?;
                 let asked = asked.into_iter().next().unwrap_or_default();
@@ -99,8 +99,8 @@ impl Scorer {
                 let mut codes: Vec<Option<Codes>> = hits.iter().map(known).collect();
                 let missing: Vec<usize> = (0..hits.len()).filter(|&at| codes[at].is_none()).collect();
                 let texts = missing.iter().map(|&at| hits[at].chunk.indexed_text()).collect();
-                let asked = model.embed_tokens(vec![asked], Role::Query, Urgency::Turn);
-                let made = model.embed_tokens(texts, Role::Passage, Urgency::Turn);
+                let asked = model.embed_tokens(vec![asked], Role::Query, Priority::Turn);
+                let made = model.embed_tokens(texts, Role::Passage, Priority::Turn);
                 let (asked, made) = futures::try_join!(asked, made)?;
                 missing.into_iter().zip(made).for_each(|(at, made)| codes[at] = Some(Codes::of(&made)));
                 let asked = asked.into_iter().next().ok_or_else(nothing)?;
@@ -112,8 +112,8 @@ impl Scorer {
                 let mut vectors: Vec<_> = hits.iter().map(known).collect();
                 let missing: Vec<usize> = (0..hits.len()).filter(|&at| vectors[at].is_none()).collect();
                 let texts = missing.iter().map(|&at| hits[at].chunk.indexed_text()).collect();
-                let asked = model.embed_sparse(vec![asked], Role::Query, Urgency::Turn);
-                let made = model.embed_sparse(texts, Role::Passage, Urgency::Turn);
+                let asked = model.embed_sparse(vec![asked], Role::Query, Priority::Turn);
+                let made = model.embed_sparse(texts, Role::Passage, Priority::Turn);
                 let (asked, made) = futures::try_join!(asked, made)?;
                 missing.into_iter().zip(made).for_each(|(at, made)| vectors[at] = Some(made));
                 let asked = asked.into_iter().next().ok_or_else(nothing)?;

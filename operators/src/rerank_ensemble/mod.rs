@@ -37,7 +37,7 @@ use futures::FutureExt;
 use futures::future::{BoxFuture, join_all};
 use serde::Deserialize;
 use turnflow_engine::component::{
-    Ability, BuildError, Call, Check, CorpusRef, IndexDefinition, InputPort, ModelUse, Models, Operator,
+    BuildError, Call, Capability, Check, CorpusRef, IndexDefinition, InputPort, ModelUse, Models, Operator,
     OperatorConfig, OperatorError, OperatorKind,
 };
 use turnflow_engine::inference::InferenceError;
@@ -75,13 +75,13 @@ pub enum By {
 }
 
 impl By {
-    fn ability(self) -> Option<Ability> {
+    fn capability(self) -> Option<Capability> {
         match self {
-            By::CrossEncoder => Some(Ability::ScorePairs),
-            By::BiEncoder => Some(Ability::Embed),
-            By::LateInteraction => Some(Ability::EmbedTokens),
-            By::Sparse => Some(Ability::EmbedSparse),
-            By::Likelihood => Some(Ability::Likelihood),
+            By::CrossEncoder => Some(Capability::ScorePairs),
+            By::BiEncoder => Some(Capability::Embed),
+            By::LateInteraction => Some(Capability::EmbedTokens),
+            By::Sparse => Some(Capability::EmbedSparse),
+            By::Likelihood => Some(Capability::Likelihood),
             By::Score => None,
         }
     }
@@ -160,7 +160,7 @@ impl OperatorConfig for RerankEnsembleConfig {
             return;
         }
         for member in &self.members {
-            match (member.by.ability(), &member.model) {
+            match (member.by.capability(), &member.model) {
                 (Some(_), None) => {
                     check.error("missing-field", "members", format!("a member by {:?} needs a `model`", member.by));
                 }
@@ -182,8 +182,8 @@ impl OperatorConfig for RerankEnsembleConfig {
     fn models(&self) -> Vec<ModelUse<'_>> {
         let mut used = Vec::new();
         for member in &self.members {
-            if let (Some(ability), Some(name)) = (member.by.ability(), member.model.as_deref()) {
-                used.push(ModelUse { field: "members", name, ability });
+            if let (Some(capability), Some(name)) = (member.by.capability(), member.model.as_deref()) {
+                used.push(ModelUse { field: "members", name, capability });
             }
         }
         used
@@ -235,7 +235,7 @@ impl Operator for RerankEnsemble {
                 return Ok(Value::Hits(Arc::new(Hits { query: query.clone(), hits: Vec::new() })));
             }
             let corpus = match &self.config.corpus {
-                Some(corpus) => Some(&**corpus.resolve(&call.turn, &call.published)?),
+                Some(corpus) => Some(&**corpus.resolve(&call.turn, &call.snapshot)?),
                 None => None,
             };
             let scored = self.members.iter().map(|(_, member)| member.score(query, candidates, corpus));
@@ -247,7 +247,7 @@ impl Operator for RerankEnsemble {
                 match scored.and_then(whole) {
                     Ok(member) => scores.push((*weight, member)),
                     Err(error) => {
-                        call.notes.add(format!("did without {label}: {error}"));
+                        call.warnings.add(format!("did without {label}: {error}"));
                         failure = Some(error);
                     }
                 }

@@ -25,7 +25,7 @@ use futures::FutureExt;
 use futures::future::BoxFuture;
 use serde::Deserialize;
 use turnflow_engine::component::{
-    Ability, BuildError, Call, Check, InputPort, ModelUse, Models, Operator, OperatorConfig, OperatorError,
+    BuildError, Call, Capability, Check, InputPort, ModelUse, Models, Operator, OperatorConfig, OperatorError,
     OperatorKind,
 };
 use turnflow_engine::language::{Generator, Prompt, SamplingFields};
@@ -113,7 +113,7 @@ impl OperatorConfig for RewriteConfig {
         check.range("history", self.history, 1, 1000);
         check.range("characters", self.characters, 1, 1_000_000);
         check.range("words", self.words, 1, 10_000);
-        self.sampling.validate("sampling", check);
+        check.sampling("sampling", &self.sampling);
         Template::check(self.prompt.as_ref(), "prompt", PLACES, check);
         if let Some(examples) = &self.examples {
             check.text("examples", examples);
@@ -121,7 +121,7 @@ impl OperatorConfig for RewriteConfig {
     }
 
     fn models(&self) -> Vec<ModelUse<'_>> {
-        vec![ModelUse { field: "model", name: &self.model, ability: Ability::Generate }]
+        vec![ModelUse { field: "model", name: &self.model, capability: Capability::Generate }]
     }
 
     fn explain(&self) -> String {
@@ -182,13 +182,13 @@ impl Operator for Rewrite {
                     match reply::read(&generation.text, self.config.form, &turn.text, self.config.words) {
                         Ok(text) => text,
                         Err(problem) => {
-                            call.notes.add(format!("{problem}, so the question is searched {instead}"));
+                            call.warnings.add(format!("{problem}, so the question is searched {instead}"));
                             fallback
                         }
                     }
                 }
                 Err(error) => {
-                    call.notes.add(format!("no rewrite ({error}), so the question is searched {instead}"));
+                    call.warnings.add(format!("no rewrite ({error}), so the question is searched {instead}"));
                     fallback
                 }
             };
@@ -220,7 +220,7 @@ mod tests {
     fn run(config: &str, model: &Arc<Scripted>, history: &[&str], text: &str) -> (String, Vec<String>) {
         let operator = operator::<RewriteConfig>(config, &model.models());
         match call(&operator, turn(history, text), Value::Turn) {
-            (Value::Query(query), notes) => (query.text.to_string(), notes),
+            (Value::Query(query), warnings) => (query.text.to_string(), warnings),
             (other, _) => panic!("{other:?}"),
         }
     }
@@ -254,9 +254,9 @@ mod tests {
             (PLAIN, Scripted::says("I'm sorry, I cannot help with that."), "the model refused to rewrite"),
             (json, Scripted::says("When was Herbert born?"), "the rewrite is no JSON object"),
         ] {
-            let (text, notes) = run(config, &model, &["user: a"], "When was he born?");
+            let (text, warnings) = run(config, &model, &["user: a"], "When was he born?");
             assert_eq!(text, "When was he born?");
-            assert!(notes.len() == 1 && notes[0].starts_with(note), "{notes:?} {note}");
+            assert!(warnings.len() == 1 && warnings[0].starts_with(note), "{warnings:?} {note}");
         }
     }
 
@@ -265,12 +265,12 @@ mod tests {
         let config = r#"(input: "turns", model: "llm", rules: true)"#;
         let model = Scripted::fails();
         let history = ["user: Who directed Inception?", "agent: Christopher Nolan"];
-        let (text, notes) = run(config, &model, &history, "What other movies did he direct?");
+        let (text, warnings) = run(config, &model, &history, "What other movies did he direct?");
         assert_eq!(text, "What other movies did Christopher Nolan direct?");
-        assert_eq!((model.calls(), notes.len()), (0, 0));
-        let (text, notes) = run(config, &model, &["user: What is a savings bond?"], "And fees?");
+        assert_eq!((model.calls(), warnings.len()), (0, 0));
+        let (text, warnings) = run(config, &model, &["user: What is a savings bond?"], "And fees?");
         assert_eq!(text, "And fees? savings bond");
-        assert!(notes[0].ends_with("so the question is searched as rules rewrote it"));
+        assert!(warnings[0].ends_with("so the question is searched as rules rewrote it"));
     }
 
     #[test]

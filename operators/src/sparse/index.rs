@@ -12,10 +12,10 @@ use arrow_schema::DataType;
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use turnflow_engine::component::{
-    Ability, BuildError, Encoding, Index, IndexDefinition, IndexError, Inventory, Models,
+    BuildError, Capability, Encoding, Index, IndexDefinition, IndexError, Inventory, Models,
 };
 use turnflow_engine::document::{Chunk, ContentHash};
-use turnflow_engine::inference::{InferenceError, Role, SparseEmbedder, SparseVector, Urgency};
+use turnflow_engine::inference::{InferenceError, Priority, Role, SparseEmbedder, SparseVector};
 use turnflow_engine::record::Hit;
 
 use crate::content::{Best, BlockReader, Derived, Encode, Stored, open, served, stored};
@@ -29,7 +29,7 @@ pub(crate) struct SparseDefinition {
 
 impl SparseDefinition {
     pub fn new(models: &Models, model: &str, by: &str) -> Result<Self, BuildError> {
-        let encoder = able(models, model, by, Ability::EmbedSparse, |model| model.sparse.clone())?;
+        let encoder = able(models, model, by, Capability::EmbedSparse, |model| model.sparse.clone())?;
         Ok(Self { fingerprint: short_fingerprint(models, model), encoder })
     }
 }
@@ -60,7 +60,7 @@ impl Encode<SparseVector> for Encoder {
     }
 
     fn encode(&self, texts: Vec<String>) -> BoxFuture<'static, Result<Vec<SparseVector>, InferenceError>> {
-        self.0.embed_sparse(texts, Role::Passage, Urgency::Corpus)
+        self.0.embed_sparse(texts, Role::Passage, Priority::Corpus)
     }
 }
 

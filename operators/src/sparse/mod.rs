@@ -18,9 +18,9 @@ use std::sync::Arc;
 
 use serde::Deserialize;
 use turnflow_engine::component::{
-    Ability, BuildError, CorpusRef, InputPort, Models, Notes, OperatorError, OperatorKind,
+    BuildError, Capability, CorpusRef, InputPort, Models, OperatorError, OperatorKind, Warnings,
 };
-use turnflow_engine::inference::{Role, SparseEmbedder, Urgency};
+use turnflow_engine::inference::{Priority, Role, SparseEmbedder};
 use turnflow_engine::record::{Hit, PortType};
 use turnflow_engine::spec::from_tree;
 
@@ -55,7 +55,7 @@ pub struct SparseConfig {
 }
 
 impl ModelRetriever for SparseConfig {
-    const ABILITY: Ability = Ability::EmbedSparse;
+    const ABILITY: Capability = Capability::EmbedSparse;
     type Definition = SparseDefinition;
     type Search = Sparse;
 
@@ -68,7 +68,7 @@ impl ModelRetriever for SparseConfig {
     }
 
     fn search(&self, models: &Models) -> Result<Sparse, BuildError> {
-        Ok(Sparse(able(models, &self.model, "Sparse", Ability::EmbedSparse, |model| model.sparse.clone())?))
+        Ok(Sparse(able(models, &self.model, "Sparse", Capability::EmbedSparse, |model| model.sparse.clone())?))
     }
 }
 
@@ -87,9 +87,9 @@ impl Search for Sparse {
         reader: &SparseReader,
         texts: Vec<String>,
         top: usize,
-        _: &Notes,
+        _: &Warnings,
     ) -> Result<Vec<Vec<Hit>>, OperatorError> {
-        let vectors = self.0.embed_sparse(texts, Role::Query, Urgency::Turn).await?;
+        let vectors = self.0.embed_sparse(texts, Role::Query, Priority::Turn).await?;
         Ok(vectors.iter().map(|vector| search(reader, vector, top)).collect())
     }
 }

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use turnflow_engine::component::Footprint;
+use turnflow_engine::component::DiskUsage;
 
 use crate::{Common, checks, start};
 
@@ -13,9 +13,9 @@ const LINES: u32 = 20;
 
 /// More files or bytes than this, and what is stored grows with the edits: small files that
 /// wait for maintenance, the segments of an index, and what each document may take.
-fn bound(documents: usize, dense: bool) -> Footprint {
+fn bound(documents: usize, dense: bool) -> DiskUsage {
     let files = 250 + if dense { 3 * 300 } else { 0 };
-    Footprint { files, bytes: 4_000_000 + 50_000 * documents as u64 + if dense { 40_000_000 } else { 0 } }
+    DiskUsage { files, bytes: 4_000_000 + 50_000 * documents as u64 + if dense { 40_000_000 } else { 0 } }
 }
 
 pub(crate) fn run(common: &Common, times: u32) -> anyhow::Result<()> {
@@ -23,7 +23,7 @@ pub(crate) fn run(common: &Common, times: u32) -> anyhow::Result<()> {
     let state = world.state();
     let engine = start(&world, common)?;
     let begun = Instant::now();
-    let mut most = Footprint::default();
+    let mut most = DiskUsage::default();
     let mut slowest = Duration::ZERO;
     println!("{:>8} {:>8} {:>8} {:>10} {:>10} {:>10}", "edits", "epoch", "files", "state kB", "maintained", "seconds");
     for edit in 1..=times {
@@ -38,8 +38,8 @@ pub(crate) fn run(common: &Common, times: u32) -> anyhow::Result<()> {
             slowest = slowest.max(edited.elapsed());
         }
         if edit % 10 == 0 || edit == times {
-            let now = Footprint::of(&state);
-            most = Footprint { files: most.files.max(now.files), bytes: most.bytes.max(now.bytes) };
+            let now = DiskUsage::of(&state);
+            most = DiskUsage { files: most.files.max(now.files), bytes: most.bytes.max(now.bytes) };
             if edit % (times / LINES).max(10) == 0 || edit == times {
                 println!(
                     "{edit:>8} {:>8} {:>8} {:>10.0} {:>10} {:>10.1}",

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use serde_json::json;
-use turnflow_engine::component::Footprint;
+use turnflow_engine::component::DiskUsage;
 
 use crate::world::World;
 use crate::{Common, checks, start};
@@ -113,7 +113,7 @@ fn sample(world: &World, state: &Path, seconds: f64, read: &mut usize) -> anyhow
     let mut latencies: Vec<f64> = text[..whole].lines().filter_map(latency).collect();
     latencies.sort_by(f64::total_cmp);
     let at = |share: f64| latencies.get(((latencies.len() as f64 - 1.0) * share) as usize).copied().unwrap_or_default();
-    let Footprint { files, bytes } = Footprint::of(state);
+    let DiskUsage { files, bytes } = DiskUsage::of(state);
     Ok(Sample {
         seconds,
         memory_mb: resident().map_or(f64::NAN, |memory| memory.now),

@@ -19,7 +19,7 @@ use parking_lot::{Condvar, Mutex};
 use tokio::sync::{Semaphore, oneshot};
 
 use self::queue::{Job, Queue, Request, take_batch};
-use super::{InferenceError, Urgency, Usage};
+use super::{InferenceError, Priority, Usage};
 use crate::panics::caught;
 
 /// What runs batches; lives on the service's thread.
@@ -79,10 +79,10 @@ impl Room {
         Self { turns: half(), corpus: half() }
     }
 
-    fn of(&self, urgency: Urgency) -> Arc<Semaphore> {
-        match urgency {
-            Urgency::Turn => self.turns.clone(),
-            Urgency::Corpus => self.corpus.clone(),
+    fn of(&self, priority: Priority) -> Arc<Semaphore> {
+        match priority {
+            Priority::Turn => self.turns.clone(),
+            Priority::Corpus => self.corpus.clone(),
         }
     }
 }
@@ -128,7 +128,7 @@ impl<B: Backend> Service<B> {
 
     /// Outputs in the order of the inputs. Waits for room while the queue is full. If one
     /// input fails, so does the call; inputs of other calls in its batch do not.
-    pub async fn call(&self, inputs: Vec<B::Input>, urgency: Urgency) -> Result<Vec<B::Output>, InferenceError> {
+    pub async fn call(&self, inputs: Vec<B::Input>, priority: Priority) -> Result<Vec<B::Output>, InferenceError> {
         if inputs.is_empty() {
             return Ok(Vec::new());
         }
@@ -136,13 +136,13 @@ impl<B: Backend> Service<B> {
         let request = Arc::new(Request::new(inputs.len(), reply));
         for (index, input) in inputs.into_iter().enumerate() {
             let ended = |_| InferenceError::Ended(self.name.clone());
-            let permit = self.room.of(urgency).acquire_owned().await.map_err(ended)?;
+            let permit = self.room.of(priority).acquire_owned().await.map_err(ended)?;
             let job = Job { input, index, request: request.clone(), _room: permit };
             let mut queue = self.shared.queue.lock();
             if queue.ended {
                 return Err(InferenceError::Ended(self.name.clone()));
             }
-            queue.push(job, urgency);
+            queue.push(job, priority);
             drop(queue);
             self.shared.work.notify_one();
         }

@@ -8,7 +8,7 @@ use parking_lot::Mutex;
 use tokio::sync::oneshot;
 
 use super::{Backend, Limits};
-use crate::inference::{InferenceError, Urgency};
+use crate::inference::{InferenceError, Priority};
 
 /// How long after a turn's request corpus batches stay small.
 const TURNS_ABOUT: Duration = Duration::from_secs(1);
@@ -95,13 +95,13 @@ impl<B: Backend> Queue<B> {
         }
     }
 
-    pub(super) fn push(&mut self, job: Job<B>, urgency: Urgency) {
-        match urgency {
-            Urgency::Turn => {
+    pub(super) fn push(&mut self, job: Job<B>, priority: Priority) {
+        match priority {
+            Priority::Turn => {
                 self.last_turn = Some(Instant::now());
                 self.turns.push_back(job);
             }
-            Urgency::Corpus => {
+            Priority::Corpus => {
                 self.arrivals += 1;
                 self.corpus.insert((B::cost(&job.input), self.arrivals), job);
             }

@@ -46,7 +46,7 @@ fn outputs_keep_the_order_and_batches_the_budget() {
     let (service, batches, gate) = service(limits);
     let hold = gate.lock();
     let ask = std::thread::scope(|scope| {
-        let asked = scope.spawn(|| block(service.call(vec![1, 9, 3, 10, 2, 8, 50], Urgency::Corpus)));
+        let asked = scope.spawn(|| block(service.call(vec![1, 9, 3, 10, 2, 8, 50], Priority::Corpus)));
         drop(hold);
         asked.join().unwrap()
     });
@@ -69,7 +69,7 @@ fn batches_hold_neighbours_in_length_though_the_queue_refills() {
     let mut arrive = |queue: &mut Queue<Doubler>, count: usize| {
         for (index, input) in lengths.by_ref().take(count) {
             let _room = room.clone().try_acquire_owned().unwrap();
-            queue.push(Job { input, index, request: request.clone(), _room }, Urgency::Corpus);
+            queue.push(Job { input, index, request: request.clone(), _room }, Priority::Corpus);
         }
     };
     arrive(&mut queue, 256);
@@ -91,8 +91,8 @@ fn one_bad_input_fails_its_own_call_only() {
     let (service, _batches, gate) = service(Limits { batch_inputs: 8, batch_tokens: 1000, queue: 64 });
     let hold = gate.lock();
     let (good, bad) = std::thread::scope(|scope| {
-        let good = scope.spawn(|| block(service.call(vec![1, 2], Urgency::Turn)));
-        let bad = scope.spawn(|| block(service.call(vec![3, 13], Urgency::Turn)));
+        let good = scope.spawn(|| block(service.call(vec![1, 2], Priority::Turn)));
+        let bad = scope.spawn(|| block(service.call(vec![3, 13], Priority::Turn)));
         drop(hold);
         (good.join().unwrap(), bad.join().unwrap())
     });
@@ -103,7 +103,7 @@ fn one_bad_input_fails_its_own_call_only() {
 #[test]
 fn a_full_queue_holds_callers_back_and_loses_nothing() {
     let (service, _batches, _gate) = service(Limits { batch_inputs: 2, batch_tokens: 100_000, queue: 3 });
-    let outputs = block(service.call((0..500).filter(|n| *n != 13).collect(), Urgency::Corpus)).unwrap();
+    let outputs = block(service.call((0..500).filter(|n| *n != 13).collect(), Priority::Corpus)).unwrap();
     assert_eq!(outputs.len(), 499);
     assert_eq!(service.usage().inputs, 499);
 }
@@ -112,7 +112,7 @@ fn a_full_queue_holds_callers_back_and_loses_nothing() {
 fn a_dropped_service_ends_its_calls() {
     let (service, _batches, _gate) = service(Limits::default());
     service.shared.queue.lock().ended = true;
-    assert!(matches!(block(service.call(vec![1], Urgency::Turn)), Err(InferenceError::Ended(_))));
+    assert!(matches!(block(service.call(vec![1], Priority::Turn)), Err(InferenceError::Ended(_))));
 }
 
 #[test]
@@ -121,14 +121,14 @@ fn an_input_on_which_the_back_end_panics_fails_its_own_call_only() {
     let hold = gate.lock();
     let service = &service;
     std::thread::scope(|scope| {
-        let asked = [1, 666, 2].map(|n| scope.spawn(move || block(service.call(vec![n; 2], Urgency::Turn))));
+        let asked = [1, 666, 2].map(|n| scope.spawn(move || block(service.call(vec![n; 2], Priority::Turn))));
         drop(hold);
         let answers = asked.map(|asked| asked.join().unwrap());
         assert_eq!((answers[0].clone().unwrap(), answers[2].clone().unwrap()), (vec![2, 2], vec![4, 4]));
         let failed = answers[1].as_ref().unwrap_err().to_string();
         assert!(failed.contains("the back end panicked: as a fault in the code would"), "{failed}");
     });
-    assert_eq!(block(service.call(vec![3], Urgency::Corpus)).unwrap(), [6], "the thread goes on");
+    assert_eq!(block(service.call(vec![3], Priority::Corpus)).unwrap(), [6], "the thread goes on");
 }
 
 /// While the corpus has all the room that it may have, and more of it waits for room, a turn is
@@ -140,12 +140,12 @@ fn a_turn_waits_for_the_batch_that_runs_and_for_no_other() {
     let service = &service;
     std::thread::scope(|scope| {
         let corpus: Vec<_> =
-            (0..20).map(|_| scope.spawn(move || block(service.call(vec![1; 20], Urgency::Corpus)))).collect();
+            (0..20).map(|_| scope.spawn(move || block(service.call(vec![1; 20], Priority::Corpus)))).collect();
         // The first batch runs, as far as the gate, and what fits in the queue is in it.
         while service.room.corpus.available_permits() > 0 || service.shared.queue.lock().corpus() == 8 {
             std::thread::yield_now();
         }
-        let turn = scope.spawn(move || block(service.call(vec![7; 3], Urgency::Turn)));
+        let turn = scope.spawn(move || block(service.call(vec![7; 3], Priority::Turn)));
         while service.shared.queue.lock().turns() < 3 {
             std::thread::yield_now();
         }
@@ -168,14 +168,14 @@ fn between_turns_the_corpus_gets_small_batches() {
     let (reply, _answer) = oneshot::channel();
     let request = Arc::new(Request::new(4000, reply));
     let mut queue = Queue::<Doubler>::new();
-    let push = |queue: &mut Queue<Doubler>, input, urgency| {
+    let push = |queue: &mut Queue<Doubler>, input, priority| {
         let _room = room.clone().try_acquire_owned().unwrap();
-        queue.push(Job { input, index: 0, request: request.clone(), _room }, urgency);
+        queue.push(Job { input, index: 0, request: request.clone(), _room }, priority);
     };
-    (0..200).for_each(|_| push(&mut queue, 1, Urgency::Corpus));
+    (0..200).for_each(|_| push(&mut queue, 1, Priority::Corpus));
     let mut between = Vec::new();
     for _ in 0..40 {
-        push(&mut queue, 7, Urgency::Turn);
+        push(&mut queue, 7, Priority::Turn);
         loop {
             let batch = take_batch(&mut queue, limits);
             if batch.iter().any(|job| job.input == 7) {

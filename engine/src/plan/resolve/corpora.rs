@@ -7,7 +7,7 @@ use serde::Deserialize;
 use super::Resolver;
 use super::models::PlannedModels;
 use super::typed::{Typed, head};
-use crate::component::Ability;
+use crate::component::Capability;
 use crate::plan::{PlannedCorpus, PlannedModel};
 use crate::spec::{Diagnostic, Entry, Sources, SpecError, Tree, from_tree};
 
@@ -87,9 +87,9 @@ impl Resolver<'_> {
     fn tokenizer(&mut self, owner: &str, chunk: &Tree, wanted: Option<&str>, models: &PlannedModels) -> Option<String> {
         if let Some(name) = wanted {
             let place = chunk.get("model").map_or(chunk.span, |tree| tree.span);
-            return self.model(owner, place, name, Ability::Tokenize, models).then(|| name.to_owned());
+            return self.model(owner, place, name, Capability::Tokenize, models).then(|| name.to_owned());
         }
-        let able = |model: &PlannedModel| model.config.abilities().contains(&Ability::Tokenize);
+        let able = |model: &PlannedModel| model.config.capabilities().contains(&Capability::Tokenize);
         // A model that is wrong itself may have been the one meant.
         let found = models.iter().find(|(_, model)| model.as_ref().is_none_or(able)).map(|(name, _)| name.clone());
         if found.is_none() {

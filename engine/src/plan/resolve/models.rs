@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::Resolver;
-use crate::component::Ability;
+use crate::component::Capability;
 use crate::plan::PlannedModel;
 use crate::spec::{Diagnostic, Span, Tree};
 
@@ -43,15 +43,15 @@ impl Resolver<'_> {
         owner: &str,
         place: Span,
         name: &str,
-        ability: Ability,
+        capability: Capability,
         models: &PlannedModels,
     ) -> bool {
         match models.get(name) {
-            Some(Some(model)) if !model.config.abilities().contains(&ability) => {
-                let what = ability.verb();
+            Some(Some(model)) if !model.config.capabilities().contains(&capability) => {
+                let what = capability.verb();
                 let message = format!("{owner}: model `{name}` is {} and cannot {what}", model.kind_name);
                 let able = models.iter().filter_map(|(name, model)| {
-                    let able = model.as_ref()?.config.abilities().contains(&ability);
+                    let able = model.as_ref()?.config.capabilities().contains(&capability);
                     able.then(|| format!("`{name}`"))
                 });
                 let able = able.collect::<Vec<_>>().join(", ");

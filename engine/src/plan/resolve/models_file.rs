@@ -39,7 +39,7 @@ pub(in crate::plan) fn resolve<C: ModelsFile>(
     for used in typed.config.models() {
         let outer = used.field.split('.').next().unwrap_or_default();
         if typed.has(outer) {
-            resolver.model(name, place(tree, used.field), used.name, used.ability, &models);
+            resolver.model(name, place(tree, used.field), used.name, used.capability, &models);
         }
     }
     let config = *typed.whole()?;

@@ -70,18 +70,29 @@ impl Resolver<'_> {
         Some(order(nodes, &edges))
     }
 
-    /// Two sinks that append to one file: after a restart nobody could tell whose answer is whose.
+    /// Two sinks that append to one file: after a restart nobody could tell whose answer is whose. And
+    /// a sink that writes what a source reads, which would then read answers.
     fn same_file(&mut self, nodes: &[(&Entry, PlannedNode)]) {
-        let mut known: BTreeMap<PathBuf, &str> = BTreeMap::new();
+        let mut known: BTreeMap<PathBuf, (&str, &str)> = BTreeMap::new();
+        for (entry, node) in nodes {
+            if let NodeKind::Source(config) = &node.kind
+                && let Some(file) = config.file()
+            {
+                known.insert(claims::real(file), (&entry.key.text, "read"));
+            }
+        }
         for (entry, node) in nodes {
             let NodeKind::Sink(config) = &node.kind else { continue };
             let Some(file) = config.file().filter(|file| !file.exists() || file.is_file()) else { continue };
             match known.entry(claims::real(file)) {
-                Slot::Vacant(slot) => drop(slot.insert(&entry.key.text)),
+                Slot::Vacant(slot) => drop(slot.insert((&entry.key.text, "written"))),
                 Slot::Occupied(slot) => {
-                    let message = format!("{} `{}`: `{}` writes the same file", node.kind_name, node.id, slot.get());
+                    let (other, how) = *slot.get();
+                    let verb = if how == "read" { "reads" } else { "writes" };
+                    let message = format!("{} `{}`: `{other}` {verb} the same file", node.kind_name, node.id);
                     let place = entry.value.get("path").map_or(entry.value.span, |tree| tree.span);
-                    let diagnostic = Diagnostic::new("same-file", place, message).label("written by another sink");
+                    let diagnostic =
+                        Diagnostic::new("same-file", place, message).label(format!("{how} by another node"));
                     self.diagnostics.push(diagnostic.help("give each sink a file of its own"));
                 }
             }
@@ -193,7 +204,7 @@ impl Resolver<'_> {
         self.validate(owner, tree, &typed, |config, check| config.validate(check));
         for used in typed.config.models().iter().filter(|used| typed.has(used.field)) {
             let place = tree.get(used.field).map_or(tree.span, |tree| tree.span);
-            self.model(owner, place, used.name, used.ability, models);
+            self.model(owner, place, used.name, used.capability, models);
         }
         match typed.config.corpus() {
             Some(CorpusRef::Named(name)) if typed.has("corpus") && !corpora.contains_key(name) => {

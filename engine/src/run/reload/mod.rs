@@ -17,15 +17,15 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use self::switch::retire;
-use super::build::{Feed, Workshop};
-use super::crew::Command;
+use super::build::{Feed, RuntimeContext};
+use super::worker_pool::Command;
 use super::{Engine, Inner, RunError};
 use crate::component::{Index, Models};
 use crate::corpus::{AddedIndex, CorpusIndexes};
 use crate::dead_letter::Onward;
 use crate::durable::SinkHandle;
 use crate::panics::caught;
-use crate::plan::{Outline, Plan, PlanDiff};
+use crate::plan::{Plan, PlanDiff, PlanFingerprint};
 use crate::turns::Generation;
 
 /// How often what is waited for is looked at.
@@ -55,24 +55,24 @@ impl Engine {
     pub fn reload(&self, plan: Plan, give_up: &dyn Fn() -> bool) -> Result<PlanDiff, ReloadError> {
         let inner = &self.inner;
         let one = inner.reloading.lock();
-        let crew = &inner.shop.crew;
-        crew.hold();
-        let done = if crew.is_finished() { Err(ReloadError::Ended) } else { Reload::new(inner, give_up).run(plan) };
-        crew.let_go();
+        let pool = &inner.context.pool;
+        pool.hold();
+        let done = if pool.is_finished() { Err(ReloadError::Ended) } else { Reload::new(inner, give_up).run(plan) };
+        pool.let_go();
         drop(one);
         // Turns of an older plan may have ended meanwhile, and left what only they used to us.
-        retire(inner, inner.shop.shared.epochs.oldest_plan());
+        retire(inner, inner.context.shared.epochs.oldest_plan());
         done
     }
 
     /// What a reload to this plan would do.
     pub fn difference(&self, plan: &Plan) -> PlanDiff {
-        PlanDiff::between(&self.inner.running.lock().outline, &Outline::of(plan))
+        PlanDiff::between(&self.inner.running.lock().outline, &PlanFingerprint::of(plan))
     }
 
     /// The plans that have turns in flight, the running one included.
     pub fn generations(&self) -> usize {
-        self.inner.shop.shared.generations.read().len()
+        self.inner.context.shared.generations.read().len()
     }
 }
 
@@ -105,7 +105,7 @@ struct Coming {
 
 struct Reload<'a> {
     inner: &'a Arc<Inner>,
-    shop: &'a Workshop,
+    context: &'a RuntimeContext,
     give_up: &'a dyn Fn() -> bool,
     coming: Vec<Coming>,
     generation: Option<Arc<Generation>>,
@@ -113,11 +113,11 @@ struct Reload<'a> {
 
 impl<'a> Reload<'a> {
     fn new(inner: &'a Arc<Inner>, give_up: &'a dyn Fn() -> bool) -> Self {
-        Self { inner, shop: &inner.shop, give_up, coming: Vec::new(), generation: None }
+        Self { inner, context: &inner.context, give_up, coming: Vec::new(), generation: None }
     }
 
     fn run(mut self, plan: Plan) -> Result<PlanDiff, ReloadError> {
-        let outline = Outline::of(&plan);
+        let outline = PlanFingerprint::of(&plan);
         let diff = PlanDiff::between(&self.inner.running.lock().outline, &outline);
         if diff.is_empty() {
             return Ok(diff);
@@ -138,7 +138,7 @@ impl<'a> Reload<'a> {
     }
 
     fn going_on(&self) -> Result<(), ReloadError> {
-        match self.inner.stopping.load(Ordering::Acquire) || (self.give_up)() || self.shop.crew.is_aborted() {
+        match self.inner.stopping.load(Ordering::Acquire) || (self.give_up)() || self.context.pool.is_aborted() {
             true => Err(ReloadError::GivenUp),
             false => Ok(()),
         }
@@ -147,8 +147,8 @@ impl<'a> Reload<'a> {
     /// Takes back what was begun.
     fn undo(&mut self) {
         if let Some(generation) = self.generation.take() {
-            self.shop.shared.generations.write().remove(&generation.number);
-            self.shop.crew.tell(&Command::Close(generation.number));
+            self.context.shared.generations.write().remove(&generation.number);
+            self.context.pool.tell(&Command::Close(generation.number));
         }
         let running = self.inner.running.lock();
         for mut coming in self.coming.drain(..) {
@@ -159,16 +159,16 @@ impl<'a> Reload<'a> {
             match running.corpora.get(&coming.name) {
                 Some(there) => there.indexes.prepare_for(&there.keys),
                 None => {
-                    self.shop.shared.epochs.admit(&coming.name, false);
+                    self.context.shared.epochs.admit(&coming.name, false);
                     self.inner.leaving.lock().push(coming.indexes.ended());
                 }
             }
         }
         // A corpus that was new may have been published already.
-        let current = self.shop.shared.epochs.current();
+        let current = self.context.shared.epochs.current();
         if current.corpora.keys().any(|name| !running.corpora.contains_key(name)) {
             let kept = |name: &str| running.corpora.contains_key(name);
-            if let Err(error) = self.shop.shared.epochs.switch(current.plan, Vec::new(), kept) {
+            if let Err(error) = self.context.shared.epochs.switch(current.plan, Vec::new(), kept) {
                 tracing::warn!(%error, "a corpus of a plan that was given up stays published");
             }
         }

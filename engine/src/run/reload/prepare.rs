@@ -9,7 +9,7 @@ use crate::component::{BuildError, Models};
 use crate::corpus::{AddedIndex, CorpusIndexes, CorpusState, Preparing};
 use crate::plan::{Definitions, NodeKind, Plan, PlanDiff, PlannedNode};
 use crate::run::RunError;
-use crate::run::crew::Command;
+use crate::run::worker_pool::Command;
 use crate::turns::Running as RunningKind;
 
 impl Reload<'_> {
@@ -20,8 +20,8 @@ impl Reload<'_> {
             (running.generation.clone(), running.models.clone(), running.sinks.clone())
         };
         let kept = |name: &str| old_models.get(name).filter(|_| PlanDiff::keeps(&diff.models, name)).cloned();
-        let letters = self.shop.letters(plan)?;
-        let models = self.shop.models(plan, kept)?;
+        let letters = self.context.letters(plan)?;
+        let models = self.context.models(plan, kept)?;
         let definitions = plan.definitions(&models).map_err(RunError::Build)?;
         self.open(plan, diff, &models, &definitions)?;
         self.wait_for_feeds()?;
@@ -34,8 +34,8 @@ impl Reload<'_> {
             let sink = match old_sinks.get(&node.id).filter(|_| same) {
                 Some(sink) => sink.clone(),
                 None => {
-                    let sink = self.shop.sink(node)?;
-                    sink.iter().for_each(|sink| self.shop.shared.durable.add_sink(sink));
+                    let sink = self.context.sink(node)?;
+                    sink.iter().for_each(|sink| self.context.shared.durable.add_sink(sink));
                     sink
                 }
             };
@@ -44,11 +44,11 @@ impl Reload<'_> {
         let operators: BTreeMap<Arc<str>, RunningKind> =
             before.nodes.iter().map(|node| (node.id.clone(), node.running.clone())).collect();
         let kept = |id: &str| operators.get(id).filter(|_| PlanDiff::keeps(&diff.nodes, id)).cloned();
-        let generation = self.shop.generation(before.number + 1, plan, &models, &definitions, &sinks, kept)?;
+        let generation = self.context.generation(before.number + 1, plan, &models, &definitions, &sinks, kept)?;
         self.going_on()?;
-        self.shop.shared.generations.write().insert(generation.number, generation.clone());
+        self.context.shared.generations.write().insert(generation.number, generation.clone());
         self.generation = Some(generation.clone());
-        if !self.shop.crew.tell(&Command::Generation(generation.clone())).wait() {
+        if !self.context.pool.tell(&Command::Generation(generation.clone())).wait() {
             return Err(ReloadError::Ended);
         }
         Ok(Built { models, sinks, generation, letters })
@@ -70,16 +70,16 @@ impl Reload<'_> {
             drop(running);
             match &there {
                 // What was let go before is closed before it is opened again.
-                Some((indexes, _)) => self.shop.handle.block_on(indexes.barrier()),
+                Some((indexes, _)) => self.context.handle.block_on(indexes.barrier()),
                 None => self.wait_for_leaving(&planned.name)?,
             }
             let had = there.as_ref().map(|(_, keys)| keys.clone()).unwrap_or_default();
             let mut opened = Vec::new();
             for (key, definition) in wanted.iter().filter(|(key, _)| !had.contains(*key)) {
-                opened.push((key.clone(), self.shop.index(&planned.name, key, &**definition)?));
+                opened.push((key.clone(), self.context.index(&planned.name, key, &**definition)?));
             }
             let changed = !PlanDiff::keeps(&diff.corpora, &planned.name);
-            let number = self.shop.feed_number();
+            let number = self.context.feed_number();
             let fresh = there.is_none();
             let indexes = match there {
                 Some((indexes, _)) => {
@@ -89,20 +89,20 @@ impl Reload<'_> {
                     indexes
                 }
                 None => {
-                    self.shop.shared.epochs.admit(&planned.name, true);
-                    let preparing = Preparing::new(planned.name.clone(), self.shop.dead.clone());
-                    let epochs = self.shop.shared.epochs.clone();
+                    self.context.shared.epochs.admit(&planned.name, true);
+                    let preparing = Preparing::new(planned.name.clone(), self.context.dead.clone());
+                    let epochs = self.context.shared.epochs.clone();
                     let opened = std::mem::take(&mut opened);
-                    CorpusIndexes::start(preparing, number, opened, epochs, self.shop.handle.clone())
+                    CorpusIndexes::start(preparing, number, opened, epochs, self.context.handle.clone())
                 }
             };
             let (name, keys) = (planned.name.clone(), wanted.keys().cloned().collect());
             let mut coming = Coming { name, indexes, fresh, feed: None, opened, filled: Vec::new(), keys };
             if changed {
                 coming.indexes.stage(number);
-                let feed = self.shop.feed(number, planned, models, &coming.indexes, false);
+                let feed = self.context.feed(number, planned, models, &coming.indexes, false);
                 let feed = feed.inspect_err(|_| coming.indexes.forget(number))?;
-                self.shop.crew.tell(&Command::Corpus(feed.shared.clone()));
+                self.context.pool.tell(&Command::Corpus(feed.shared.clone()));
                 coming.feed = Some(feed);
             }
             self.coming.push(coming);
@@ -180,7 +180,7 @@ impl Reload<'_> {
                 }
                 let corpus = self.coming[at].name.to_string();
                 let indexes = self.coming[at].indexes.clone();
-                let filling = self.shop.handle.spawn({
+                let filling = self.context.handle.spawn({
                     let key = key.clone();
                     async move { indexes.fill(key, index).await }
                 });
@@ -188,12 +188,12 @@ impl Reload<'_> {
                     if let Err(given_up) = self.going_on() {
                         filling.abort();
                         // Its index is closed before it may be opened again.
-                        let _ = self.shop.handle.block_on(filling);
+                        let _ = self.context.handle.block_on(filling);
                         return Err(given_up);
                     }
                     std::thread::park_timeout(TICK);
                 }
-                let filled = self.shop.handle.block_on(filling).map_err(|_| ReloadError::GivenUp)?;
+                let filled = self.context.handle.block_on(filling).map_err(|_| ReloadError::GivenUp)?;
                 let failed = |source| RunError::Build(BuildError::Index { index: key, corpus, source });
                 self.coming[at].filled.push(filled.map_err(failed)?);
             }

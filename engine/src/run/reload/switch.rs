@@ -9,11 +9,11 @@ use tokio::sync::oneshot;
 
 use super::{Built, Reload, ReloadError, TICK};
 use crate::component::BuildError;
-use crate::connector::Place;
-use crate::plan::{Fate, NodeKind, Outline, Plan, PlanDiff, PlannedNode};
-use crate::publish::CorpusView;
+use crate::component::CorpusSnapshot;
+use crate::connector::SourceOffset;
+use crate::plan::{ChangeKind, NodeKind, Plan, PlanDiff, PlanFingerprint, PlannedNode};
 use crate::run::build::{Feed, Manual, TurnFeed};
-use crate::run::crew::Command;
+use crate::run::worker_pool::Command;
 use crate::run::{Inner, RunError, RunningCorpus};
 
 impl Reload<'_> {
@@ -37,7 +37,7 @@ impl Reload<'_> {
         // gives up.
         for handle in handles {
             while !handle.ended.load(Ordering::Acquire) {
-                if self.shop.crew.is_aborted() || self.inner.stopping.load(Ordering::Acquire) {
+                if self.context.pool.is_aborted() || self.inner.stopping.load(Ordering::Acquire) {
                     return Err(ReloadError::GivenUp);
                 }
                 std::thread::park_timeout(TICK);
@@ -48,7 +48,7 @@ impl Reload<'_> {
 
     /// The views of all corpora that change, and then one epoch that has them.
     fn publish(&mut self, generation: u64, names: &BTreeSet<Arc<str>>) -> Result<(), ReloadError> {
-        let mut views: Vec<(Arc<str>, CorpusView)> = Vec::new();
+        let mut views: Vec<(Arc<str>, CorpusSnapshot)> = Vec::new();
         let mut waiting = Vec::new();
         let mut failed = None;
         for coming in &mut self.coming {
@@ -58,7 +58,7 @@ impl Reload<'_> {
                 continue;
             }
             let (published, told) = oneshot::channel();
-            match self.shop.handle.block_on(coming.indexes.switch(feed, filled, told)) {
+            match self.context.handle.block_on(coming.indexes.switch(feed, filled, told)) {
                 Ok(view) => {
                     views.push((coming.name.clone(), view));
                     waiting.push(published);
@@ -74,7 +74,7 @@ impl Reload<'_> {
             Some(error) => Err(error),
             None => {
                 let kept = |name: &str| names.contains(name);
-                self.shop.shared.epochs.switch(generation, views, kept).map(drop).map_err(RunError::Epochs)
+                self.context.shared.epochs.switch(generation, views, kept).map(drop).map_err(RunError::Epochs)
             }
         };
         for published in waiting {
@@ -88,7 +88,7 @@ impl Reload<'_> {
         &mut self,
         plan: &Plan,
         diff: &PlanDiff,
-        outline: Outline,
+        outline: PlanFingerprint,
         built: Built,
     ) -> Result<(), ReloadError> {
         let Built { models, sinks, generation, letters } = built;
@@ -105,28 +105,28 @@ impl Reload<'_> {
         if let Err(error) = self.publish(generation.number, &names) {
             // Sources that had ended begin again where they were: that needs the old plan's
             // file, which is not at hand. It is the run's end, and a restart goes on.
-            let changed = diff.nodes.iter().filter(|(_, fate)| !matches!(fate, Fate::Kept | Fate::Added));
+            let changed = diff.nodes.iter().filter(|(_, fate)| !matches!(fate, ChangeKind::Kept | ChangeKind::Added));
             if changed.map(|(id, _)| id).any(|id| self.source_has_ended(id)) {
                 if let ReloadError::Run(error) = error {
-                    self.shop.errors.lock().push(error);
+                    self.context.errors.lock().push(error);
                 }
-                self.shop.crew.abort();
+                self.context.pool.abort();
                 return Err(ReloadError::Ended);
             }
             return Err(error);
         }
         self.generation = None;
         let mut running = self.inner.running.lock();
-        *self.shop.shared.limits.write() = plan.conversations.clone();
-        *self.shop.maintenance.settings.write() = plan.maintenance.clone();
-        self.shop.dead.go_on(letters);
+        *self.context.shared.limits.write() = plan.conversations.clone();
+        *self.context.maintenance.settings.write() = plan.maintenance.clone();
+        self.context.dead.go_on(letters);
         let mut ended: Vec<Feed> = Vec::new();
         for coming in self.coming.drain(..) {
             if let Some(feed) = &coming.feed {
                 feed.source.serves();
                 if let Some(fault) = feed.source.fault() {
-                    self.shop.errors.lock().push(fault);
-                    self.shop.crew.abort();
+                    self.context.errors.lock().push(fault);
+                    self.context.pool.abort();
                 }
             }
             match running.corpora.get_mut(&coming.name) {
@@ -166,8 +166,8 @@ impl Reload<'_> {
                 }
                 // The new plan serves: a source that it lacks is the run's fault, not the reload's.
                 Err(error) => {
-                    self.shop.errors.lock().push(error);
-                    self.shop.crew.abort();
+                    self.context.errors.lock().push(error);
+                    self.context.pool.abort();
                 }
             }
         }
@@ -182,11 +182,11 @@ impl Reload<'_> {
     }
 
     /// Up to which places checkpoints say that sources that are new or changed are answered.
-    fn checkpoints(&self, plan: &Plan, diff: &PlanDiff) -> Result<BTreeMap<Arc<str>, Place>, RunError> {
+    fn checkpoints(&self, plan: &Plan, diff: &PlanDiff) -> Result<BTreeMap<Arc<str>, SourceOffset>, RunError> {
         let mut known = BTreeMap::new();
         for node in plan.nodes.iter().filter(|node| matches!(node.kind, NodeKind::Source(_))) {
             if !PlanDiff::keeps(&diff.nodes, &node.id)
-                && let Some(checkpoint) = self.shop.shared.durable.checkpoint(&node.id)?
+                && let Some(checkpoint) = self.context.shared.durable.checkpoint(&node.id)?
             {
                 known.insert(node.id.clone(), checkpoint.place);
             }
@@ -195,9 +195,14 @@ impl Reload<'_> {
     }
 
     /// Behind which places sources that are new or changed go on; `known` says what checkpoints do.
-    fn resumes(&self, plan: &Plan, diff: &PlanDiff, mut known: BTreeMap<Arc<str>, Place>) -> BTreeMap<Arc<str>, Place> {
-        let durable = &self.shop.shared.durable;
-        if let Err(error) = durable.commit(self.shop.shared.epochs.current().epoch) {
+    fn resumes(
+        &self,
+        plan: &Plan,
+        diff: &PlanDiff,
+        mut known: BTreeMap<Arc<str>, SourceOffset>,
+    ) -> BTreeMap<Arc<str>, SourceOffset> {
+        let durable = &self.context.shared.durable;
+        if let Err(error) = durable.commit(self.context.shared.epochs.current().epoch) {
             tracing::warn!(%error, "no checkpoint could be written before sources changed");
         }
         let running = self.inner.running.lock();
@@ -207,7 +212,7 @@ impl Reload<'_> {
                 continue;
             }
             // What its predecessor of the same name has answered is known of it.
-            let low = running.sources.get(&node.id).and_then(|feed| feed.handle.ledger.low()).map(|(place, _)| place);
+            let low = running.sources.get(&node.id).and_then(|feed| feed.handle.tracker.low()).map(|(place, _)| place);
             match low.or_else(|| known.remove(&node.id)) {
                 Some(place) => drop(resumes.insert(node.id.clone(), place)),
                 None => {
@@ -221,21 +226,25 @@ impl Reload<'_> {
     }
 
     /// Starts a source that is new or changed, behind what is answered of it.
-    fn start_source(&self, node: &PlannedNode, resume: Option<Place>) -> Result<(TurnFeed, Option<Manual>), RunError> {
-        let durable = &self.shop.shared.durable;
-        let (handle, to) = self.shop.source(node);
+    fn start_source(
+        &self,
+        node: &PlannedNode,
+        resume: Option<SourceOffset>,
+    ) -> Result<(TurnFeed, Option<Manual>), RunError> {
+        let durable = &self.context.shared.durable;
+        let (handle, to) = self.context.source(node);
         if let Some(place) = &resume {
             // Of a source that was there, all before it is answered, so what comes is behind what
             // sinks have; of one that an earlier process had, so far as its checkpoint says.
-            handle.ledger.resume(place.clone(), durable.marks());
+            handle.tracker.resume(place.clone(), durable.marks());
         }
-        durable.add_source(&handle.ledger);
-        self.shop.shared.sources.lock().push(handle.clone());
-        self.shop.crew.hold();
-        self.shop.crew.tell(&Command::Source(handle.clone()));
+        durable.add_source(&handle.tracker);
+        self.context.shared.sources.lock().push(handle.clone());
+        self.context.pool.hold();
+        self.context.pool.tell(&Command::Source(handle.clone()));
         match &node.kind {
-            NodeKind::Source(config) if !self.shop.options.manual_turns => {
-                let source = Some(self.shop.read(&handle, config.build(), to, resume)?);
+            NodeKind::Source(config) if !self.context.options.manual_turns => {
+                let source = Some(self.context.read(&handle, config.build(), to, resume)?);
                 Ok((TurnFeed { handle, source }, None))
             }
             _ => Ok((TurnFeed { handle, source: None }, Some(to))),
@@ -246,8 +255,8 @@ impl Reload<'_> {
     fn clean_up(&self, number: u64, mut ended: Vec<Feed>) {
         ended.iter_mut().for_each(|feed| feed.source.stop());
         let inner = Arc::downgrade(self.inner);
-        let shared = self.shop.shared.clone();
-        self.shop.handle.spawn(async move {
+        let shared = self.context.shared.clone();
+        self.context.handle.spawn(async move {
             while shared.epochs.oldest_plan() < number {
                 tokio::time::sleep(TICK * 5).await;
             }
@@ -261,11 +270,11 @@ impl Reload<'_> {
 
 /// Lets go of generations older than `number`, and of what only they used.
 pub(super) fn retire(inner: &Inner, number: u64) {
-    let shared = &inner.shop.shared;
+    let shared = &inner.context.shared;
     let old: Vec<u64> = shared.generations.read().range(..number).map(|(number, _)| *number).collect();
     for number in old {
         shared.generations.write().remove(&number);
-        inner.shop.crew.tell(&Command::Close(number));
+        inner.context.pool.tell(&Command::Close(number));
     }
     let mut running = inner.running.lock();
     let mut needed: BTreeMap<Arc<str>, BTreeSet<String>> = BTreeMap::new();

@@ -4,7 +4,7 @@ use std::sync::atomic::Ordering;
 
 use super::catalog::{ASKED, GATE};
 use super::*;
-use crate::run::crew::Command;
+use crate::run::worker_pool::Command;
 
 /// As `engine/src/corpus/backlog.rs` says.
 const BOUND: usize = 4096;
@@ -22,8 +22,8 @@ fn a_source_that_outruns_the_preparation_waits_and_loses_nothing() {
     until("the source to be held back", || read() >= first + BOUND);
     // Workers that may go on would, as often as they are asked.
     for _ in 0..200 {
-        assert!(engine.inner.shop.crew.tell(&Command::Close(u64::MAX)).wait());
-        engine.inner.shop.crew.wake();
+        assert!(engine.inner.context.pool.tell(&Command::Close(u64::MAX)).wait());
+        engine.inner.context.pool.wake();
     }
     assert_eq!(read(), first + BOUND, "nothing is read ahead of the preparation");
     assert!(ASKED.load(Ordering::SeqCst) <= 8 * 256, "of these, not all are under way at a time");

@@ -29,7 +29,7 @@ use timely::dataflow::{Scope, StreamVec};
 
 use self::held::Held;
 use super::slots::Waiter;
-use super::{Delivered, Feedback, Local, Read, SourceHandle, TurnsShared};
+use super::{Delivered, Feedback, Flow, Read, SourceHandle, TurnContext, TurnsShared, WorkerState};
 use crate::plan::AnswerMode;
 use crate::record::{Item, Speaker, Turn, Utterance, Value};
 use crate::wake::WakeSlot;
@@ -40,17 +40,17 @@ const RETRY: Duration = Duration::from_secs(1);
 /// A turn that is being answered.
 struct InFlight {
     sequence: u64,
-    read: Place,
+    read: RecordOffset,
     _capability: Capability<u64>,
 }
 
 /// Where a record is noted when it is applied.
-struct Place {
+struct RecordOffset {
     order: Option<(u64, u64)>,
     batch: u64,
 }
 
-impl Place {
+impl RecordOffset {
     fn of(read: &Read) -> Self {
         Self { order: read.place.as_ref().map(|place| place.order()), batch: read.batch }
     }
@@ -60,7 +60,7 @@ impl Place {
 struct Conversations {
     source: Arc<SourceHandle>,
     shared: Arc<TurnsShared>,
-    local: Rc<Local>,
+    local: Rc<WorkerState>,
     held: Held,
     /// Asks for places among the turns that are worked on.
     waiter: Arc<Waiter>,
@@ -140,14 +140,14 @@ impl Conversations {
     }
 
     /// A record is in the conversation's state.
-    fn applied(&mut self, id: &Arc<str>, place: &Place) {
+    fn applied(&mut self, id: &Arc<str>, place: &RecordOffset) {
         if let (Some(order), Some(conversation)) = (place.order, self.held.get(id)) {
             conversation.applied = Some(order);
             if self.shared.durable.is_kept() {
                 self.shared.durable.put(&self.source.id, id, conversation.change(order));
             }
         }
-        self.source.ledger.tick(place.batch);
+        self.source.tracker.tick(place.batch);
     }
 
     /// A user's turn that is not to be answered (any more) is not outstanding either.
@@ -185,9 +185,9 @@ impl Conversations {
                 return;
             }
             let Some((read, capability)) = conversation.queue.pop_front() else { return };
-            let place = Place::of(&read);
+            let place = RecordOffset::of(&read);
             if place.order.is_some() && place.order <= conversation.applied {
-                self.source.ledger.tick(place.batch);
+                self.source.tracker.tick(place.batch);
                 self.let_go(&read);
                 self.left(&read);
                 continue;
@@ -262,11 +262,10 @@ impl Conversations {
 
     /// Sends a turn on its way; whether it could be.
     fn start(&mut self, id: &Arc<str>, read: Read, capability: Capability<u64>, key: Arc<str>, limit: usize) -> bool {
-        let published = self.shared.epochs.pin();
-        let Some(inlet) = self.local.inlet(published.plan, &self.source.id) else {
+        let snapshot = self.shared.epochs.pin();
+        let Some(ingress) = self.local.ingress(snapshot.plan, &self.source.id) else {
             // A plan without this source does not come to serve while the source has turns.
             tracing::error!(source = %self.source.id, "no plan takes this source's turns");
-            self.shared.epochs.unpin(published.epoch);
             if let Some(conversation) = self.held.get(id) {
                 conversation.queue.push_front((read, capability));
             }
@@ -277,12 +276,13 @@ impl Conversations {
         let Some(conversation) = self.held.get(id) else { return false };
         let history = read.history.clone().unwrap_or_else(|| conversation.seen(limit));
         conversation.ask(read.record.text.clone(), limit);
-        conversation.running = Some(InFlight { sequence, read: Place::of(&read), _capability: capability });
+        conversation.running = Some(InFlight { sequence, read: RecordOffset::of(&read), _capability: capability });
         self.left(&read);
-        let turn = Arc::new(self.turn(&read, history, key, published.epoch, sequence));
-        let item = Item { turn, value: Value::Turn, notes: Arc::default() };
-        self.shared.observe(&self.source.id, &item);
-        inlet.give(item);
+        let turn = Arc::new(self.turn(&read, history, key, snapshot.epoch, sequence));
+        let item = Item { turn, value: Value::Turn, warnings: Arc::default() };
+        let flow = Flow { item, context: Arc::new(TurnContext { snapshot, caller: None }) };
+        self.shared.observe(&self.source.id, &flow);
+        ingress.give(flow);
         true
     }
 
@@ -345,7 +345,7 @@ pub(super) fn build<'s>(
     read: StreamVec<'s, u64, Read>,
     feedback: Feedback,
     shared: Arc<TurnsShared>,
-    local: Rc<Local>,
+    local: Rc<WorkerState>,
 ) -> StreamVec<'s, u64, ()> {
     let mut builder = OperatorBuilder::new(format!("Conversations {:?}", source.id), scope);
     let mut input = builder.new_input(read, Exchange::new(|read: &Read| read.record.conversation_id.hashed()));
@@ -363,7 +363,7 @@ pub(super) fn build<'s>(
         shared: shared.clone(),
         local,
         held: Held::default(),
-        waiter: Waiter::new(wake),
+        waiter: Waiter::new(move || wake.wake()),
         waiting: VecDeque::new(),
         unread: Vec::new(),
         again: None,

@@ -8,7 +8,7 @@ use timely::dataflow::operators::Input as _;
 use super::*;
 use crate::connector;
 use crate::dead_letter::DeadLetters;
-use crate::durable::{ConversationChange, Durable, Ledger, StoredConversation};
+use crate::durable::{ConversationChange, Durable, OffsetTracker, StoredConversation};
 use crate::publish::Epochs;
 use crate::record::TurnRecord;
 
@@ -25,6 +25,7 @@ fn shared(durable: Arc<Durable>, handle: tokio::runtime::Handle) -> Arc<TurnsSha
         generations: RwLock::default(),
         outstanding: AtomicUsize::new(0),
         slots: Default::default(),
+        asks: crate::ask::AskQueue::new(|| ()),
         stopping: AtomicBool::new(false),
         delivered: AtomicUsize::new(0),
         recovered: AtomicU64::new(0),
@@ -44,7 +45,7 @@ fn source() -> Arc<SourceHandle> {
         wake: WakeSlot::default(),
         conversation_wakes: Mutex::default(),
         caught_up: Arc::default(),
-        ledger: Arc::new(Ledger::new("turns".into())),
+        tracker: Arc::new(OffsetTracker::new("turns".into())),
         backlog: Default::default(),
         ended: AtomicBool::new(false),
     })
@@ -65,7 +66,7 @@ fn read(text: &str, end: u64, batch: u64) -> Read {
         timestamp: None,
         extra: Default::default(),
     };
-    let place = Some(connector::Place { log: "l".into(), generation: 0, end, line: end });
+    let place = Some(connector::SourceOffset { log: "l".into(), generation: 0, end, line: end });
     Read { record, history: None, position: String::new(), entered_us: 0, place, batch, bytes: 0 }
 }
 
@@ -92,21 +93,21 @@ fn a_history_that_cannot_be_read_is_waited_for() {
             build(scope, &source, records, feedback, shared.clone(), Rc::default());
             input
         });
-        let batch = source.ledger.begin(Default::default());
+        let batch = source.tracker.begin(Default::default());
         let record = read("now", 2, batch);
-        source.ledger.read(batch, record.place.as_ref());
-        source.ledger.close(batch);
+        source.tracker.read(batch, record.place.as_ref());
+        source.tracker.close(batch);
         input.send(record);
         input.advance_to(1);
         for _ in 0..100 {
             worker.step();
         }
         assert!(durable.load(&of, &id).is_err(), "nothing has been put over it");
-        assert_eq!(source.ledger.low(), None, "it is not applied");
+        assert_eq!(source.tracker.low(), None, "it is not applied");
 
         Durable::show(&path);
         assert_eq!(durable.load(&of, &id).unwrap(), Some(known));
-        while source.ledger.low().is_none() {
+        while source.tracker.low().is_none() {
             worker.step_or_park(Some(RETRY));
         }
         let knows = durable.load(&of, &id).unwrap().unwrap();

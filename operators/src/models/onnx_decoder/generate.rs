@@ -5,13 +5,14 @@ use std::sync::Arc;
 use futures::FutureExt;
 use futures::future::{BoxFuture, try_join_all};
 use tokio::sync::oneshot;
-use turnflow_engine::inference::{InferenceError, Urgency};
-use turnflow_engine::language::{Finish, Generation, Generator, Likelihood, Prompt, Sampling};
+use turnflow_engine::inference::{InferenceError, Priority};
+use turnflow_engine::language::{Finish, Generation, Generator, Likelihood, Prompt, Sampling, TextStream};
 
 use super::super::control::Encoder;
 use super::super::search::Search;
+use super::super::streamed::Streamed;
 use super::chat::Chat;
-use super::serve::{Job, Serving, Stops};
+use super::serve::{Job, Serving, Stops, Tell};
 
 /// The model with all that is around it.
 pub(super) struct Decoder {
@@ -48,7 +49,12 @@ impl Decoder {
         Ok(Fitted { tokens: self.tokens(&prompt)?, cut, left_out: prompt.left_out() })
     }
 
-    async fn generate(self: Arc<Self>, prompt: Prompt, sampling: Sampling) -> Result<Generation, InferenceError> {
+    async fn generate(
+        self: Arc<Self>,
+        prompt: Prompt,
+        sampling: Sampling,
+        stream: TextStream,
+    ) -> Result<Generation, InferenceError> {
         let (this, max_tokens) = (self.clone(), sampling.max_tokens);
         // Cutting a long prompt tokenizes it some ten times: not on the threads turns run on.
         let fitted = tokio::task::spawn_blocking(move || this.fit(prompt, max_tokens))
@@ -63,8 +69,17 @@ impl Decoder {
             let holds = move |tokens: &[u32]| encoder.decode(tokens).is_ok_and(|text| first(&text, &stop).is_some());
             Box::new(holds) as Stops
         });
+        let streamed = Arc::new(Streamed::new(stream.clone(), &stop));
+        let tell = stream.is_wanted().then(|| {
+            let (encoder, streamed) = (self.encoder.clone(), streamed.clone());
+            Box::new(move |tokens: &[u32]| {
+                if let Ok(text) = encoder.decode(tokens) {
+                    streamed.so_far(&text);
+                }
+            }) as Tell
+        });
         let (reply, answer) = oneshot::channel();
-        self.serving.put(Job::Generate { prompt, search, stops, reply }, Urgency::Turn);
+        self.serving.put(Job::Generate { prompt, search, stops, tell, reply }, Priority::Turn);
         let found = answer.await.map_err(|_| self.serving.ended())??;
         let mut text = self.encoder.decode(&found.tokens)?;
         let mut finish = found.finish;
@@ -72,6 +87,7 @@ impl Decoder {
             text.truncate(end);
             finish = Finish::Stop;
         }
+        streamed.end(&text);
         Ok(Generation { text, finish, prompt_tokens, tokens: found.tokens.len() as u64, cut, left_out })
     }
 
@@ -79,7 +95,7 @@ impl Decoder {
         self: Arc<Self>,
         contexts: Vec<String>,
         text: String,
-        urgency: Urgency,
+        priority: Priority,
     ) -> Result<Vec<f32>, InferenceError> {
         let this = self.clone();
         let encode = move || -> Result<(Vec<Vec<u32>>, usize), InferenceError> {
@@ -113,7 +129,7 @@ impl Decoder {
         let batches = same.flat_map(|same| same.chunks(self.batch)).map(|places| {
             let (reply, answer) = oneshot::channel();
             let texts = places.iter().filter_map(|&at| texts[at].take()).collect();
-            self.serving.put(Job::Likelihood { texts, scored, reply }, urgency);
+            self.serving.put(Job::Likelihood { texts, scored, reply }, priority);
             async { answer.await.map_err(|_| self.serving.ended())? }
         });
         let values = try_join_all(batches.collect::<Vec<_>>()).await?;
@@ -134,7 +150,16 @@ impl Generator for Shared {
     }
 
     fn generate(&self, prompt: Prompt, sampling: Sampling) -> BoxFuture<'static, Result<Generation, InferenceError>> {
-        self.0.clone().generate(prompt, sampling).boxed()
+        self.generate_streamed(prompt, sampling, TextStream::default())
+    }
+
+    fn generate_streamed(
+        &self,
+        prompt: Prompt,
+        sampling: Sampling,
+        stream: TextStream,
+    ) -> BoxFuture<'static, Result<Generation, InferenceError>> {
+        self.0.clone().generate(prompt, sampling, stream).boxed()
     }
 
     fn count(&self, text: &str) -> usize {
@@ -147,8 +172,8 @@ impl Likelihood for Shared {
         &self,
         contexts: Vec<String>,
         text: String,
-        urgency: Urgency,
+        priority: Priority,
     ) -> BoxFuture<'static, Result<Vec<f32>, InferenceError>> {
-        self.0.clone().likelihood(contexts, text, urgency).boxed()
+        self.0.clone().likelihood(contexts, text, priority).boxed()
     }
 }

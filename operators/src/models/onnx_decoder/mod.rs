@@ -40,7 +40,7 @@ use std::sync::Arc;
 
 use serde::Deserialize;
 use tokenizers::Tokenizer;
-use turnflow_engine::component::{Ability, BuildError, Check, Model, ModelConfig, ModelKind};
+use turnflow_engine::component::{BuildError, Capability, Check, Model, ModelConfig, ModelKind};
 use turnflow_engine::inference::InferenceError;
 use turnflow_engine::language::{Sampling, SamplingFields};
 use turnflow_engine::spec::{FilePath, from_tree};
@@ -136,14 +136,14 @@ impl ModelConfig for OnnxDecoderConfig {
         if let Some(threads) = self.threads {
             check.range("threads", threads, 1, 1024);
         }
-        self.sampling.validate("sampling", check);
+        check.sampling("sampling", &self.sampling);
         if self.sampling.over(&Sampling::default()).max_tokens >= self.context {
             check.error("out-of-range", "sampling", "`max_tokens` leaves no room for a prompt in `context`");
         }
     }
 
-    fn abilities(&self) -> &'static [Ability] {
-        &[Ability::Generate, Ability::Likelihood, Ability::Tokenize]
+    fn capabilities(&self) -> &'static [Capability] {
+        &[Capability::Generate, Capability::Likelihood, Capability::Tokenize]
     }
 
     fn explain(&self) -> String {

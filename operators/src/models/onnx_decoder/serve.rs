@@ -12,7 +12,7 @@ use std::time::Instant;
 
 use parking_lot::{Condvar, Mutex};
 use tokio::sync::oneshot;
-use turnflow_engine::inference::{InferenceError, Urgency, Usage};
+use turnflow_engine::inference::{InferenceError, Priority, Usage};
 
 use super::super::search::{Found, Search, log_softmax};
 use super::net::{Cache, Net};
@@ -23,10 +23,13 @@ pub(super) type Reply<T> = oneshot::Sender<Result<T, InferenceError>>;
 /// Says whether what was generated so far holds a stop string.
 pub(super) type Stops = Box<dyn Fn(&[u32]) -> bool + Send>;
 
+/// Is told what was generated so far, of texts that are decoded without beams.
+pub(super) type Tell = Box<dyn Fn(&[u32]) + Send>;
+
 /// What is asked of the model.
 pub(super) enum Job {
     /// A text after a prompt.
-    Generate { prompt: Vec<u32>, search: Box<Search>, stops: Option<Stops>, reply: Reply<Found> },
+    Generate { prompt: Vec<u32>, search: Box<Search>, stops: Option<Stops>, tell: Option<Tell>, reply: Reply<Found> },
     /// The mean log probability of the last `scored` tokens, for each of some texts.
     Likelihood { texts: Vec<Vec<u32>>, scored: usize, reply: Reply<Vec<f32>> },
 }
@@ -141,12 +144,12 @@ impl Serving {
 
     /// Puts a job into the queue. Who asks is bounded by the turns in flight, so this is too.
     /// If the thread has ended, the job is dropped, and its caller told by that.
-    pub fn put(&self, job: Job, urgency: Urgency) {
+    pub fn put(&self, job: Job, priority: Priority) {
         let mut queue = self.shared.queue.lock();
-        match urgency {
+        match priority {
             _ if queue.ended => return,
-            Urgency::Turn => queue.turns.push_back(job),
-            Urgency::Corpus => queue.corpus.push_back(job),
+            Priority::Turn => queue.turns.push_back(job),
+            Priority::Corpus => queue.corpus.push_back(job),
         }
         drop(queue);
         self.shared.work.notify_one();
@@ -179,6 +182,7 @@ struct Cohort {
 struct Live {
     search: Box<Search>,
     stops: Option<Stops>,
+    tell: Option<Tell>,
     reply: Reply<Found>,
 }
 
@@ -186,6 +190,9 @@ impl Live {
     /// Takes the logits of its rows; gives the row that each of its new rows came from.
     fn advance(&mut self, logits: &[&[f32]]) -> Vec<usize> {
         let parents = self.search.advance(logits);
+        if let Some(tell) = self.tell.as_ref().filter(|_| self.search.rows() == 1 && self.search.width() == 1) {
+            tell(self.search.so_far());
+        }
         match &self.stops {
             Some(stops) if self.search.rows() == 1 && stops(self.search.so_far()) => {
                 self.search.stop();
@@ -215,8 +222,8 @@ impl Loop<'_> {
             let mut begun = Vec::new();
             for job in jobs {
                 match job {
-                    Job::Generate { prompt, search, stops, reply } => {
-                        begun.extend(self.begin(&prompt, Live { search, stops, reply }));
+                    Job::Generate { prompt, search, stops, tell, reply } => {
+                        begun.extend(self.begin(&prompt, Live { search, stops, tell, reply }));
                     }
                     Job::Likelihood { texts, scored, reply } => _ = reply.send(self.score(&texts, scored)),
                 }
@@ -370,12 +377,12 @@ mod tests {
         });
         let serving = Serving { name: "m".into(), shared, meter: Arc::default(), thread: Some(thread) };
         let ((first, first_answer), (second, second_answer)) = (job(), job());
-        serving.put(first, Urgency::Turn);
-        serving.put(second, Urgency::Turn);
+        serving.put(first, Priority::Turn);
+        serving.put(second, Priority::Turn);
         assert!(first_answer.blocking_recv().is_err());
         assert!(second_answer.blocking_recv().is_err());
         let (late, late_answer) = job();
-        serving.put(late, Urgency::Turn);
+        serving.put(late, Priority::Turn);
         assert!(late_answer.blocking_recv().is_err());
         assert!(matches!(serving.ended(), InferenceError::Ended(name) if name == "m"));
     }

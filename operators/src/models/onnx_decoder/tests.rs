@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use futures::future::join_all;
-use turnflow_engine::inference::{InferenceError, Urgency};
+use turnflow_engine::inference::{InferenceError, Priority};
 use turnflow_engine::language::{ChatRole, Finish, Generation, Message, Part, Prompt, Sampling, SamplingFields};
 
 use super::*;
@@ -128,7 +128,7 @@ fn likely_texts_are_more_likely() {
     let likelihood = model.likelihood.as_ref().unwrap();
     let ask = |contexts: &[&str], text: &str| {
         let contexts = contexts.iter().map(|context| (*context).to_owned()).collect();
-        block(likelihood.log_likelihood(contexts, text.to_owned(), Urgency::Turn)).unwrap()
+        block(likelihood.log_likelihood(contexts, text.to_owned(), Priority::Turn)).unwrap()
     };
     let rhine = "The Rhine is a river that rises in the Swiss Alps and flows to the North Sea. Question:";
     let bread = "Bread is made of flour, water, salt and yeast, and baked in an oven until it is brown. Question:";

@@ -23,18 +23,20 @@ mod net;
 mod tests;
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use serde::Deserialize;
-use turnflow_engine::component::{Ability, BuildError, Check, Model, ModelConfig, ModelKind};
-use turnflow_engine::inference::{InferenceError, Limits, Service, Urgency};
-use turnflow_engine::language::{Finish, Generation, Generator, Prompt, Sampling, SamplingFields};
+use turnflow_engine::component::{BuildError, Capability, Check, Model, ModelConfig, ModelKind};
+use turnflow_engine::inference::{InferenceError, Limits, Priority, Service};
+use turnflow_engine::language::{Finish, Generation, Generator, Prompt, Sampling, SamplingFields, TextStream};
 use turnflow_engine::spec::{FilePath, from_tree};
 
-use self::net::{Net, Request};
+use self::net::{Net, Request, Tell};
 use super::control::Encoder;
 use super::runtime::{Device, Offsets, Settings, Tokens, hash_file, session};
+use super::streamed::Streamed;
 
 /// The table's entry.
 pub const KIND: ModelKind = ModelKind {
@@ -106,13 +108,13 @@ impl ModelConfig for OnnxSeq2SeqConfig {
         if let Some(threads) = self.threads {
             check.range("threads", threads, 1, 1024);
         }
-        self.sampling.validate("sampling", check);
+        check.sampling("sampling", &self.sampling);
         let most = self.sampling.over(&Sampling::default()).max_tokens;
         check.range("min_tokens", self.min_tokens, 0, most);
     }
 
-    fn abilities(&self) -> &'static [Ability] {
-        &[Ability::Generate, Ability::Tokenize]
+    fn capabilities(&self) -> &'static [Capability] {
+        &[Capability::Generate, Capability::Tokenize]
     }
 
     fn explain(&self) -> String {
@@ -167,7 +169,7 @@ impl OnnxSeq2SeqConfig {
         })?;
         let inner = Arc::new(Seq2Seq {
             service,
-            encoder: Encoder::new(tokenizer.clone()),
+            encoder: Arc::new(Encoder::new(tokenizer.clone())),
             max_input: self.max_input,
             sampling: self.sampling.over(&Sampling::default()),
         });
@@ -185,9 +187,19 @@ impl OnnxSeq2SeqConfig {
 
 struct Seq2Seq {
     service: Service<Net>,
-    encoder: Encoder,
+    encoder: Arc<Encoder>,
     max_input: usize,
     sampling: Sampling,
+}
+
+/// Says, when it is dropped, that nobody waits any more.
+#[derive(Default)]
+struct Abandon(Arc<AtomicBool>);
+
+impl Drop for Abandon {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Release);
+    }
 }
 
 /// What the futures share.
@@ -200,13 +212,32 @@ impl Seq2Seq {
         Ok((encode(&prompt)?, cut, prompt.left_out()))
     }
 
-    async fn generate(self: Arc<Self>, prompt: Prompt, sampling: Sampling) -> Result<Generation, InferenceError> {
+    async fn generate(
+        self: Arc<Self>,
+        prompt: Prompt,
+        sampling: Sampling,
+        stream: TextStream,
+    ) -> Result<Generation, InferenceError> {
         let this = self.clone();
         let (tokens, cut, left_out) = tokio::task::spawn_blocking(move || this.fit(prompt))
             .await
             .map_err(|error| InferenceError::Failed(error.to_string()))??;
         let (prompt_tokens, stop) = (tokens.len() as u64, sampling.stop.clone());
-        let found = self.service.call(vec![Request { tokens, sampling }], Urgency::Turn).await?;
+        let streamed = Arc::new(Streamed::new(stream.clone(), &stop));
+        let tell = stream.is_wanted().then(|| {
+            let (encoder, streamed) = (self.encoder.clone(), streamed.clone());
+            Box::new(move |tokens: &[u32]| {
+                if let Ok(text) = encoder.decode(tokens) {
+                    streamed.so_far(&text);
+                }
+            }) as Tell
+        });
+        // Dropped with this future, when nobody waits for it.
+        let abandoned = Abandon::default();
+        let found = self
+            .service
+            .call(vec![Request { tokens, sampling, tell, abandoned: abandoned.0.clone() }], Priority::Turn)
+            .await?;
         let found = found.into_iter().next().ok_or_else(|| InferenceError::Failed("it gave nothing".into()))?;
         let mut text = self.encoder.decode(&found.tokens)?;
         let mut finish = found.finish;
@@ -214,6 +245,7 @@ impl Seq2Seq {
             text.truncate(end);
             finish = Finish::Stop;
         }
+        streamed.end(&text);
         Ok(Generation { text, finish, prompt_tokens, tokens: found.tokens.len() as u64, cut, left_out })
     }
 }
@@ -224,7 +256,16 @@ impl Generator for Shared {
     }
 
     fn generate(&self, prompt: Prompt, sampling: Sampling) -> BoxFuture<'static, Result<Generation, InferenceError>> {
-        self.0.clone().generate(prompt, sampling).boxed()
+        self.generate_streamed(prompt, sampling, TextStream::default())
+    }
+
+    fn generate_streamed(
+        &self,
+        prompt: Prompt,
+        sampling: Sampling,
+        stream: TextStream,
+    ) -> BoxFuture<'static, Result<Generation, InferenceError>> {
+        self.0.clone().generate(prompt, sampling, stream).boxed()
     }
 
     fn count(&self, text: &str) -> usize {

@@ -1,5 +1,8 @@
 //! The two sessions, and the searches of a batch stepped together.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
 use ndarray::{Array2, Array3};
 use ort::session::Session;
 use ort::value::Tensor;
@@ -13,7 +16,14 @@ use super::super::search::{Found, Search};
 pub(super) struct Request {
     pub tokens: Vec<u32>,
     pub sampling: Sampling,
+    /// Is told what was generated so far, where there are no beams.
+    pub tell: Option<Tell>,
+    /// Nobody waits for it any more.
+    pub abandoned: Arc<AtomicBool>,
 }
+
+/// Tells what was generated so far.
+pub(super) type Tell = Box<dyn Fn(&[u32]) + Send>;
 
 /// Encoder and decoder.
 pub(super) struct Net {
@@ -136,7 +146,14 @@ impl Backend for Net {
                 if own.is_empty() {
                     continue;
                 }
+                if batch[place].abandoned.load(Ordering::Acquire) {
+                    search.stop();
+                    continue;
+                }
                 let parents = search.advance(&logits[own.clone()].iter().map(Vec::as_slice).collect::<Vec<_>>());
+                if let Some(tell) = batch[place].tell.as_ref().filter(|_| search.rows() == 1 && search.width() == 1) {
+                    tell(search.so_far());
+                }
                 for (parent, token) in parents.into_iter().zip(search.last()) {
                     let mut tokens = rows[own.start + parent].1.clone();
                     tokens.push(token);

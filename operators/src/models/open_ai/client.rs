@@ -10,7 +10,7 @@ use reqwest::header::{AUTHORIZATION, CONTENT_TYPE, HeaderMap, HeaderValue, RETRY
 use serde_json::Value;
 use tokio::sync::Semaphore;
 use turnflow_engine::inference::{InferenceError, Usage};
-use turnflow_engine::language::Generation;
+use turnflow_engine::language::{Generation, TextStream};
 
 use super::stream::{AnswerError, Gathered, said};
 
@@ -143,18 +143,21 @@ impl Client {
         InferenceError::Server { url: self.url.clone(), status, reason, transient: false }
     }
 
-    /// Sends a request for a text, again if need be.
-    pub async fn complete(&self, body: &Value) -> Result<Generation, InferenceError> {
+    /// Sends a request for a text, again if need be. The text goes to `stream` as it comes.
+    pub async fn complete(&self, body: &Value, stream: &TextStream) -> Result<Generation, InferenceError> {
         let once = |body| async move {
+            stream.restart();
             let (answer, after) = self.send(body).await?;
             let events = answer.headers().get(CONTENT_TYPE).is_some_and(|kind| {
                 kind.to_str().is_ok_and(|kind| kind.to_ascii_lowercase().starts_with("text/event-stream"))
             });
             if answer.status().is_success() && events {
-                return self.gather(answer.bytes_stream().eventsource()).await;
+                return self.gather(answer.bytes_stream().eventsource(), stream).await;
             }
             let text = self.whole(answer, after).await?;
-            Gathered::whole(&text).map_err(|error| self.wrong(&error))
+            let generation = Gathered::whole(&text).map_err(|error| self.wrong(&error))?;
+            stream.send(&generation.text);
+            Ok(generation)
         };
         self.tried(body, once, |generation| generation.prompt_tokens + generation.tokens).await
     }
@@ -245,6 +248,7 @@ impl Client {
     async fn gather<B: AsRef<[u8]>>(
         &self,
         events: eventsource_stream::EventStream<impl Stream<Item = reqwest::Result<B>>>,
+        stream: &TextStream,
     ) -> Result<Generation, Failure> {
         let mut events = std::pin::pin!(events);
         let mut gathered = Gathered::default();
@@ -259,7 +263,10 @@ impl Client {
             if event.data.trim().is_empty() {
                 continue;
             }
-            if gathered.take(&self.without_key(event.data)).map_err(|error| self.wrong(&error))? {
+            let before = gathered.text().len();
+            let is_over = gathered.take(&self.without_key(event.data)).map_err(|error| self.wrong(&error))?;
+            stream.send(&gathered.text()[before..]);
+            if is_over {
                 break;
             }
         }

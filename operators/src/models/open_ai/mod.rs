@@ -28,7 +28,7 @@ pub(super) mod tests;
 use std::sync::Arc;
 
 use serde::Deserialize;
-use turnflow_engine::component::{Ability, BuildError, Check, Model, ModelConfig, ModelKind};
+use turnflow_engine::component::{BuildError, Capability, Check, Model, ModelConfig, ModelKind};
 use turnflow_engine::inference::InferenceError;
 use turnflow_engine::language::{Sampling, SamplingFields};
 use turnflow_engine::spec::{FilePath, from_tree};
@@ -110,7 +110,7 @@ impl ModelConfig for OpenAiConfig {
         if let Some(tokenizer) = &self.tokenizer {
             check.exists("tokenizer", tokenizer);
         }
-        self.sampling.validate("sampling", check);
+        check.sampling("sampling", &self.sampling);
         let sampling = self.sampling.over(&Sampling::default());
         if let Some(field) = request::not_in_the_protocol(&sampling) {
             let message = format!("`{field}` cannot be asked of an OpenAI-compatible server; leave it out");
@@ -121,8 +121,8 @@ impl ModelConfig for OpenAiConfig {
         }
     }
 
-    fn abilities(&self) -> &'static [Ability] {
-        if self.tokenizer.is_some() { &[Ability::Generate, Ability::Tokenize] } else { &[Ability::Generate] }
+    fn capabilities(&self) -> &'static [Capability] {
+        if self.tokenizer.is_some() { &[Capability::Generate, Capability::Tokenize] } else { &[Capability::Generate] }
     }
 
     fn explain(&self) -> String {

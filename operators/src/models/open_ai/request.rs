@@ -7,7 +7,7 @@ use futures::future::BoxFuture;
 use serde_json::{Value, json};
 use tokenizers::Tokenizer;
 use turnflow_engine::inference::InferenceError;
-use turnflow_engine::language::{Generation, Generator, Prompt, Sampling, known_controls};
+use turnflow_engine::language::{Generation, Generator, Prompt, Sampling, TextStream, known_controls};
 
 use super::client::Client;
 
@@ -71,6 +71,15 @@ impl Generator for OpenAi {
     }
 
     fn generate(&self, prompt: Prompt, sampling: Sampling) -> BoxFuture<'static, Result<Generation, InferenceError>> {
+        self.generate_streamed(prompt, sampling, TextStream::default())
+    }
+
+    fn generate_streamed(
+        &self,
+        prompt: Prompt,
+        sampling: Sampling,
+        stream: TextStream,
+    ) -> BoxFuture<'static, Result<Generation, InferenceError>> {
         let (client, model, counter) = (self.client.clone(), self.model.clone(), self.counter.clone());
         let limit = self.context.saturating_sub(sampling.max_tokens);
         async move {
@@ -86,7 +95,7 @@ impl Generator for OpenAi {
                 .await
                 .map_err(|error| InferenceError::Failed(error.to_string()))??;
             let left_out = prompt.left_out();
-            let generation = client.complete(&body(&model, &prompt, &sampling)).await?;
+            let generation = client.complete(&body(&model, &prompt, &sampling), &stream).await?;
             Ok(Generation { cut, left_out, ..generation })
         }
         .boxed()

@@ -89,6 +89,11 @@ impl Gathered {
         Ok(false)
     }
 
+    /// The text so far.
+    pub fn text(&self) -> &str {
+        &self.text
+    }
+
     /// The text, once the answer has ended.
     pub fn end(self) -> Result<Generation, AnswerError> {
         let finish = match self.finish.as_deref() {

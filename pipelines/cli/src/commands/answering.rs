@@ -22,7 +22,7 @@ pub(super) struct Answered {
     /// The last answer that a node gave.
     pub answer: Option<Arc<Answer>>,
     /// What was done without on the way to it, `node: what` each.
-    pub notes: Arc<[String]>,
+    pub warnings: Arc<[String]>,
     /// Why a node gave nothing.
     pub failure: Option<String>,
     /// What every node gave, if that was asked for.
@@ -81,7 +81,7 @@ pub(super) fn answer_tasks(
             _ if !counting.iter().any(|node| **node == *id) => {}
             Value::Answer(answer) => {
                 result.answer = Some(answer.clone());
-                result.notes = item.notes.clone();
+                result.warnings = item.warnings.clone();
             }
             Value::Failed(failure) => {
                 result.answer = None;

@@ -1,14 +1,13 @@
 //! `turnflow ask`: one turn through the pipeline.
 
-use std::sync::mpsc;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use anyhow::anyhow;
 use clap::Args;
-use serde_json::Map;
-use turnflow_engine::connector::{Mode, SourcedTurn};
+use turnflow_engine::ask::{AskRequest, Event};
+use turnflow_engine::connector::Mode;
 use turnflow_engine::plan::NodeKind;
-use turnflow_engine::record::{AnswerRecord, Item, PortType, Speaker, Status, TurnRecord, Value};
+use turnflow_engine::record::{AnswerRecord, PortType, Status, Value};
 use turnflow_engine::run::Options;
 
 use super::{EngineArgs, Fault, Outcome, PipelineArgs, start};
@@ -28,6 +27,9 @@ pub struct AskArgs {
     /// Print the answer's record.
     #[arg(long)]
     json: bool,
+    /// Print the text as the model writes it, before the answer.
+    #[arg(long, conflicts_with = "json")]
+    stream: bool,
     /// Print what every node gave.
     #[arg(long)]
     trace: bool,
@@ -43,46 +45,37 @@ pub(super) fn run(args: &AskArgs) -> Outcome {
     let Some(answering) = answering.map(|node| node.id.clone()) else {
         return Err(Fault::Told(anyhow!("no node of this pipeline gives Answers, so there is nothing to ask")));
     };
-    let (sender, answers) = mpsc::channel();
-    let trace: Arc<Mutex<Vec<(String, Value)>>> = Arc::default();
-    let traced = trace.clone();
-    let wanted = answering.clone();
-    let sender = Mutex::new(sender);
-    let observer = move |node: &str, item: &Item| {
-        if let Ok(mut trace) = traced.lock() {
-            trace.push((node.to_owned(), item.value.clone()));
-        }
-        if *node == *wanted
-            && let Ok(sender) = sender.lock()
-        {
-            let _ = sender.send(item.clone());
-        }
-    };
     let plan = plan.towards(&[&*answering]);
-    let options = Options {
-        corpora: Mode::Once,
-        manual_turns: true,
-        sinks: false,
-        observer: Some(Arc::new(observer)),
-        ..args.engine.options(&plan)
-    };
+    let options = Options { corpora: Mode::Once, manual_turns: true, sinks: false, ..args.engine.options(&plan) };
     let engine = start(plan, options)?;
-    let record = TurnRecord {
-        conversation_id: "ask".into(),
-        turn: 1,
-        speaker: Speaker::User,
-        text: args.question.as_str().into(),
-        collection: args.collection.as_deref().map(Into::into),
-        timestamp: None,
-        extra: Map::new(),
+    let mut request = AskRequest::new(args.question.as_str());
+    request.collection = args.collection.as_deref().map(Into::into);
+    request.trace = args.trace;
+    let mut events = engine.ask(request);
+    let mut trace: Vec<(Arc<str>, Value)> = Vec::new();
+    let mut streamed = false;
+    let answer = loop {
+        match events.blocking_next() {
+            Some(Event::Node { node, value }) => trace.push((node, value)),
+            Some(Event::Delta { text, .. }) if args.stream => {
+                streamed = true;
+                print!("{text}");
+            }
+            Some(Event::Started { .. } | Event::Delta { .. }) => {}
+            Some(Event::Answer { record }) => break *record,
+            Some(Event::Failed { reason }) => return Err(Fault::Run(anyhow!(reason))),
+            None => {
+                engine.check()?;
+                return Err(Fault::Run(anyhow!("the pipeline ended without an answer")));
+            }
+        }
     };
-    engine.submit(SourcedTurn { record, position: "ask".into(), history: None, place: None });
-    engine.end_turns();
-    let item = answers.recv().map_err(|_| anyhow!("the pipeline ended without an answer"))?;
-    let answer = engine.record(&item);
     engine.join()?;
+    if streamed {
+        println!("\n");
+    }
     if args.trace {
-        for (node, value) in trace.lock().map(|trace| trace.clone()).unwrap_or_default() {
+        for (node, value) in trace {
             println!("{node}: {}", super::trace::describe(&value));
         }
         println!();

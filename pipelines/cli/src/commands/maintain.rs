@@ -8,12 +8,12 @@ use std::time::Duration;
 use anyhow::{Context, anyhow};
 use clap::Args;
 use serde_json::json;
-use turnflow_engine::component::{Footprint, Maintained};
+use turnflow_engine::cache::{CacheLimits, InferenceCache};
+use turnflow_engine::component::CorpusSnapshot;
+use turnflow_engine::component::{DiskUsage, Maintained};
 use turnflow_engine::connector::Mode;
 use turnflow_engine::durable::Durable;
 use turnflow_engine::maintenance::{MaintenanceError, StoreName};
-use turnflow_engine::memo::{Memo, MemoLimits};
-use turnflow_engine::publish::CorpusView;
 use turnflow_engine::run::{MaintenanceReport, Options};
 use turnflow_engine::state::StateDirectory;
 
@@ -44,7 +44,7 @@ pub struct MaintainArgs {
 /// An index that the pipeline does not name.
 struct Unused {
     path: PathBuf,
-    footprint: Footprint,
+    footprint: DiskUsage,
     removed: bool,
 }
 
@@ -57,8 +57,8 @@ pub(super) fn run(args: &MaintainArgs) -> Outcome {
         let told = anyhow!("`{path}` is no state directory: `turnflow index` or `turnflow run` makes one");
         return Err(Fault::Told(told));
     }
-    let (memo, idle_s) = (MemoLimits::of(&plan.maintenance), plan.conversations.idle_s);
-    let before = Footprint::of(&directory);
+    let (memo, idle_s) = (CacheLimits::of(&plan.maintenance), plan.conversations.idle_s);
+    let before = DiskUsage::of(&directory);
     let engine = start(plan, options)?;
     let mut report = engine.maintain();
     // By name alone: their readers have the models, and these the memo.
@@ -68,18 +68,18 @@ pub(super) fn run(args: &MaintainArgs) -> Outcome {
     {
         let held = StateDirectory::open(&directory)?;
         for path in unnamed(&held, &published).with_context(|| format!("cannot read `{}`", directory.display()))? {
-            let footprint = Footprint::of(&path);
+            let footprint = DiskUsage::of(&path);
             if args.unused {
                 std::fs::remove_dir_all(&path).with_context(|| format!("cannot remove `{}`", path.display()))?;
             }
             unused.push(Unused { path, footprint, removed: args.unused });
         }
-        let expired = Memo::maintain(&directory, &memo).map_err(MaintenanceError::Memo).transpose();
-        report.extend(expired.map(|outcome| (StoreName::Memo, outcome)));
+        let expired = InferenceCache::maintain(&directory, &memo).map_err(MaintenanceError::InferenceCache).transpose();
+        report.extend(expired.map(|outcome| (StoreName::InferenceCache, outcome)));
         let expired = Durable::maintain(&directory, idle_s).map_err(MaintenanceError::Conversations).transpose();
         report.extend(expired.map(|outcome| (StoreName::Conversations, outcome)));
     }
-    let after = Footprint::of(&directory);
+    let after = DiskUsage::of(&directory);
     if args.json {
         println!("{:#}", as_json(&report, &unused, before, after));
     } else {
@@ -89,7 +89,7 @@ pub(super) fn run(args: &MaintainArgs) -> Outcome {
     failed.map_or(Ok(()), |error| Err(Fault::Run(error.into())))
 }
 
-fn named((corpus, view): (&Arc<str>, &Arc<CorpusView>)) -> (Arc<str>, Vec<String>) {
+fn named((corpus, view): (&Arc<str>, &Arc<CorpusSnapshot>)) -> (Arc<str>, Vec<String>) {
     (corpus.clone(), view.indexes.keys().cloned().collect())
 }
 
@@ -111,7 +111,7 @@ fn unnamed(state: &StateDirectory, published: &[(Arc<str>, Vec<String>)]) -> std
     Ok(unnamed)
 }
 
-fn tell(report: &MaintenanceReport, unused: &[Unused], before: Footprint, after: Footprint) {
+fn tell(report: &MaintenanceReport, unused: &[Unused], before: DiskUsage, after: DiskUsage) {
     for (store, outcome) in report {
         match outcome {
             Ok(Maintained { before, after, took, did }) => {
@@ -131,7 +131,7 @@ fn tell(report: &MaintenanceReport, unused: &[Unused], before: Footprint, after:
     println!("the state directory: {}", change(before, after));
 }
 
-fn change(before: Footprint, after: Footprint) -> String {
+fn change(before: DiskUsage, after: DiskUsage) -> String {
     if before == after {
         return format!("{} files, {}", after.files, bytes(after.bytes));
     }
@@ -146,12 +146,12 @@ fn bytes(bytes: u64) -> String {
     }
 }
 
-fn as_json(report: &MaintenanceReport, unused: &[Unused], before: Footprint, after: Footprint) -> serde_json::Value {
-    let print = |of: &Footprint| json!({"files": of.files, "bytes": of.bytes});
+fn as_json(report: &MaintenanceReport, unused: &[Unused], before: DiskUsage, after: DiskUsage) -> serde_json::Value {
+    let print = |of: &DiskUsage| json!({"files": of.files, "bytes": of.bytes});
     let store = |(store, outcome): &(StoreName, Result<Maintained, MaintenanceError>)| {
         let (corpus, index) = match store {
             StoreName::Index(corpus, index) => (Some(&**corpus), Some(index.as_str())),
-            StoreName::Memo | StoreName::Conversations => (None, None),
+            StoreName::InferenceCache | StoreName::Conversations => (None, None),
         };
         let done = outcome.as_ref().ok();
         json!({

@@ -15,8 +15,8 @@ use turnflow_engine::state::StateDirectory;
 
 use super::{Fault, Outcome, PipelineArgs, start};
 use turnflow_eval::verify::{
-    Place, Report, Shadow, Snapshot, ask_all, definitions, read_questions, retrievers, sample_questions, snapshot,
-    stored, verify,
+    IndexContents, IndexId, Report, Shadow, ask_all, definitions, index_contents, read_questions, retrievers,
+    sample_questions, stored, verify,
 };
 
 /// Compare what is indexed with a cold rebuild; exits with 1 if it differs.
@@ -77,7 +77,7 @@ pub(super) fn run(args: &VerifyArgs) -> Outcome {
         eprintln!("the cold rebuild computes about {contents} encodings; nothing of them is taken from the state");
     }
     let published = args.published(None)?;
-    let mut cold = published.snapshot;
+    let mut cold = published.contents;
     let questions: BTreeMap<Arc<str>, Vec<String>> = plan
         .corpora
         .iter()
@@ -90,14 +90,14 @@ pub(super) fn run(args: &VerifyArgs) -> Outcome {
         let retrievers = retrievers(&plan, models)?;
         Ok(runtime.block_on(ask_all(&retrievers, &questions, published)))
     };
-    cold.hits = ask(&published.models, &published.published)?;
-    drop((published.models, published.published));
+    cold.hits = ask(&published.models, &published.snapshot)?;
+    drop((published.models, published.snapshot));
 
-    let compared = |state: &StateDirectory, has: &BTreeMap<Place, Option<Inventory>>| -> Result<Report, Fault> {
+    let compared = |state: &StateDirectory, has: &BTreeMap<IndexId, Option<Inventory>>| -> Result<Report, Fault> {
         let shadow = Shadow::make(state)?;
         let live = args.published(Some(shadow.path().to_owned()))?;
-        let mut served = live.snapshot;
-        served.hits = ask(&live.models, &live.published)?;
+        let mut served = live.contents;
+        served.hits = ask(&live.models, &live.snapshot)?;
         Ok(verify(has, &served, &cold))
     };
     let first = compared(&state, &has)?;
@@ -125,9 +125,9 @@ pub(super) fn run(args: &VerifyArgs) -> Outcome {
 
 /// What an engine has published, with the models that search it.
 struct Live {
-    snapshot: Snapshot,
+    contents: IndexContents,
     models: Models,
-    published: Arc<turnflow_engine::publish::Published>,
+    snapshot: Arc<turnflow_engine::component::Snapshot>,
 }
 
 impl VerifyArgs {
@@ -150,7 +150,7 @@ impl VerifyArgs {
 
     /// What is stored. The models are loaded for it, since an index belongs to its model, and
     /// let go afterwards.
-    async fn stored(&self, state: &StateDirectory, plan: &Plan) -> Result<BTreeMap<Place, Option<Inventory>>, Fault> {
+    async fn stored(&self, state: &StateDirectory, plan: &Plan) -> Result<BTreeMap<IndexId, Option<Inventory>>, Fault> {
         let mut models = Models::new();
         for (name, model) in &plan.models {
             models.insert(name.clone(), Arc::new(model.config.load(name)?));
@@ -170,14 +170,14 @@ impl VerifyArgs {
             ..Options::default()
         };
         let engine = start(self.plan()?, options)?;
-        let published = engine.epochs().current();
+        let snapshot = engine.epochs().current();
         let models = engine.models().clone();
-        let snapshot = snapshot(&published, &definitions(&self.plan()?, &models)?)?;
+        let contents = index_contents(&snapshot, &definitions(&self.plan()?, &models)?)?;
         engine.join()?;
-        Ok(Live { snapshot, models, published })
+        Ok(Live { contents, models, snapshot })
     }
 
-    fn tell(&self, first: &Report, repaired: Option<(&BTreeSet<Place>, &Report)>) {
+    fn tell(&self, first: &Report, repaired: Option<(&BTreeSet<IndexId>, &Report)>) {
         if self.json {
             let mut told = first.to_json();
             if let Some((indexes, second)) = repaired {

@@ -9,7 +9,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use turnflow::diagnostics;
-use turnflow_engine::component::{Ability, BuildError, Model, ModelConfig, ModelKind};
+use turnflow_engine::component::{BuildError, Capability, Model, ModelConfig, ModelKind};
 use turnflow_engine::plan::{Planned, plan_file};
 use turnflow_engine::spec::Override;
 
@@ -23,8 +23,8 @@ const DIRECTORY: &str = "tests/diagnostics";
 struct TokenizerOnly;
 
 impl ModelConfig for TokenizerOnly {
-    fn abilities(&self) -> &'static [Ability] {
-        &[Ability::Tokenize]
+    fn capabilities(&self) -> &'static [Capability] {
+        &[Capability::Tokenize]
     }
     fn explain(&self) -> String {
         String::new()

@@ -3,6 +3,7 @@
 // A test's helpers fail as the test does.
 #![allow(clippy::unwrap_used)]
 
+mod ask;
 mod command_line;
 mod diagnostics;
 mod evaluation;

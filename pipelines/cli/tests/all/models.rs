@@ -5,7 +5,7 @@ use std::path::Path;
 
 use serde::Deserialize;
 use turnflow_engine::component::Model;
-use turnflow_engine::inference::{Role, Urgency};
+use turnflow_engine::inference::{Priority, Role};
 
 use crate::support::{model, plan_of};
 
@@ -47,7 +47,7 @@ async fn embeddings_equal_the_python_reference() {
         let Some(path) = model(name) else { continue };
         let fields = format!(", max_tokens: {}, passage_prefix: {:?}", expected.max_tokens, expected.prefix);
         let embedder = load(&path, "Onnx", &fields).embedder.unwrap();
-        let vectors = embedder.embed(golden.texts.clone(), Role::Passage, Urgency::Turn).await.unwrap();
+        let vectors = embedder.embed(golden.texts.clone(), Role::Passage, Priority::Turn).await.unwrap();
         for ((text, vector), expected) in golden.texts.iter().zip(&vectors).zip(&expected.vectors) {
             let cosine: f32 = vector.iter().zip(expected).map(|(a, b)| a * b).sum();
             let apart = vector.iter().zip(expected).map(|(a, b)| (a - b).abs()).fold(0.0_f32, f32::max);
@@ -65,7 +65,7 @@ async fn sparse_terms_equal_the_python_reference() {
     let golden = golden();
     let Some(path) = model("splade") else { return };
     let encoder = load(&path, "OnnxSparse", "").sparse.unwrap();
-    let vectors = encoder.embed_sparse(golden.texts.clone(), Role::Passage, Urgency::Turn).await.unwrap();
+    let vectors = encoder.embed_sparse(golden.texts.clone(), Role::Passage, Priority::Turn).await.unwrap();
     for (vector, expected) in vectors.iter().zip(&golden.splade) {
         let got: BTreeMap<u32, f32> = vector.iter().copied().collect();
         for (term, weight) in expected {
@@ -81,8 +81,8 @@ async fn token_vectors_leave_special_tokens_out_of_passages() {
     let loaded = load(&path, "Onnx", "");
     let encoder = loaded.token_embedder.unwrap();
     let texts = vec!["records are kept".to_owned()];
-    let passage = encoder.embed_tokens(texts.clone(), Role::Passage, Urgency::Turn).await.unwrap();
-    let query = encoder.embed_tokens(texts.clone(), Role::Query, Urgency::Turn).await.unwrap();
+    let passage = encoder.embed_tokens(texts.clone(), Role::Passage, Priority::Turn).await.unwrap();
+    let query = encoder.embed_tokens(texts.clone(), Role::Query, Priority::Turn).await.unwrap();
     let tokens = loaded.tokenizer.unwrap().offsets(&texts[0]).unwrap().len();
     assert_eq!((passage[0].rows().len(), query[0].rows().len()), (tokens, tokens + 2));
     for row in passage[0].rows() {

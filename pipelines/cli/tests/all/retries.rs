@@ -70,7 +70,7 @@ impl Operator for Flaky {
             *calls += 1;
             *calls
         };
-        call.notes.add(format!("call {calls}"));
+        call.warnings.add(format!("call {calls}"));
         async move {
             if calls <= self.config.fails {
                 match self.config.how {
@@ -137,8 +137,8 @@ fn letters(path: &Path) -> Vec<DeadLetter> {
     letters
 }
 
-fn notes(answer: &AnswerRecord) -> Vec<&str> {
-    answer.stamp.notes.iter().map(String::as_str).collect()
+fn warnings(answer: &AnswerRecord) -> Vec<&str> {
+    answer.stamp.warnings.iter().map(String::as_str).collect()
 }
 
 const QUICK: &str = "retries: (first_ms: 1, most_ms: 2),";
@@ -148,28 +148,28 @@ fn what_passes_is_tried_again_and_the_stamp_tells() {
     let (given, letters) = answered("fails: 2, how: Passing", QUICK);
     for answer in &given {
         assert_eq!(answer.status, Status::Answered);
-        assert_eq!(notes(answer), ["flaky: call 3", "flaky: tried 3 times"]);
+        assert_eq!(warnings(answer), ["flaky: call 3", "flaky: tried 3 times"]);
     }
     assert!(letters.is_empty());
     let (given, _) = answered("fails: 0, how: Passing", QUICK);
-    assert_eq!(notes(&given[0]), ["flaky: call 1"]);
+    assert_eq!(warnings(&given[0]), ["flaky: call 1"]);
 }
 
 #[test]
 fn attempts_are_used_up_and_may_be_one() {
     let (given, letters) = answered("fails: 9, how: Passing", QUICK);
-    assert_eq!((given[0].status, notes(&given[0]).last().copied()), (Status::Failed, Some("flaky: tried 3 times")));
+    assert_eq!((given[0].status, warnings(&given[0]).last().copied()), (Status::Failed, Some("flaky: tried 3 times")));
     assert_eq!(given[0].error.as_deref(), Some("node `flaky`: inference failed: the device is busy"));
     assert!(letters.is_empty(), "only if the pipeline says so");
     let (given, _) = answered("fails: 1, how: Passing", "retries: (attempts: 1),");
-    assert_eq!((given[0].status, notes(&given[0])), (Status::Failed, vec!["flaky: call 1"]));
+    assert_eq!((given[0].status, warnings(&given[0])), (Status::Failed, vec!["flaky: call 1"]));
 }
 
 #[test]
 fn what_does_not_pass_is_not_tried_again() {
     for how in ["Lasting", "Panic"] {
         let (given, _) = answered(&format!("fails: 1, how: {how}"), QUICK);
-        assert_eq!((given[0].status, notes(&given[0])), (Status::Failed, vec!["flaky: call 1"]), "{how}");
+        assert_eq!((given[0].status, warnings(&given[0])), (Status::Failed, vec!["flaky: call 1"]), "{how}");
     }
 }
 

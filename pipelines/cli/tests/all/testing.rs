@@ -75,7 +75,7 @@ fn failures_say_what_was_expected_and_what_nodes_gave() {
         turns: [User("And the lamp?"), User("And the ferry or the lamp?")],
         expect: [
             Expect(turn: 1, answer: "Red", status: Idk),
-            Expect(turn: 2, answer: "Blue.", hits: ["elsewhere"], notes: ["without it"],
+            Expect(turn: 2, answer: "Blue.", hits: ["elsewhere"], warnings: ["without it"],
                 hits_in: (node: "lexical", contains: ["own"], not: ["own"])),
         ],
     ),
@@ -94,7 +94,7 @@ fn failures_say_what_was_expected_and_what_nodes_gave() {
         "p.test.ron:8:52: turn 1, status\n    expected: Idk\n    found:    Answered: \"Green.\"",
         "p.test.ron:8:37: turn 1, answer\n    expected: \"Red\" in it\n    found:    \"Green.\"",
         "turn 2, hits\n    expected: `elsewhere`\n    found:    `own`",
-        "turn 2, notes\n    expected: a note with \"without it\"",
+        "turn 2, warnings\n    expected: a note with \"without it\"",
         "turn 2, hits_in\n    expected: no `own` among those of `lexical`",
         "what nodes gave for turn 2:\n    query: query \"And the ferry or the lamp?\"\n    lexical: 1 hits",
         "`Replies` has no reply left for the prompt … \"",

@@ -15,8 +15,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use serde::Deserialize;
 use sha2::{Digest as _, Sha256};
-use turnflow_engine::inference::{InferenceError, Role, TokenEmbedder, TokenVectors, Urgency};
-use turnflow_engine::memo::{Key, Memo};
+use turnflow_engine::cache::{InferenceCache, Key};
+use turnflow_engine::inference::{InferenceError, Priority, Role, TokenEmbedder, TokenVectors};
 
 /// What Bert-K-Precision compares a response with.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
@@ -42,7 +42,7 @@ pub struct BertScore {
     encoder: Arc<dyn TokenEmbedder>,
     special: Special,
     /// What pairs of texts came to, kept with what models say; states would be too long.
-    memo: Arc<Memo>,
+    cache: Arc<InferenceCache>,
     fingerprint: String,
     /// States of the texts seen last: tasks of a conversation share passages.
     recent: Mutex<HashMap<String, Arc<TokenVectors>>>,
@@ -79,9 +79,9 @@ impl BertScore {
     pub async fn new(
         encoder: Arc<dyn TokenEmbedder>,
         fingerprint: &str,
-        memo: &Arc<Memo>,
+        cache: &Arc<InferenceCache>,
     ) -> Result<Self, EncoderError> {
-        let probe = |role| encoder.embed_tokens(vec!["a word".to_owned()], role, Urgency::Corpus);
+        let probe = |role| encoder.embed_tokens(vec!["a word".to_owned()], role, Priority::Corpus);
         let (all, own) = (probe(Role::Query).await?, probe(Role::Passage).await?);
         let (Some(all), Some(own)) = (all.first(), own.first()) else { return Err(EncoderError::Prefix) };
         let (all, own): (Vec<&[f32]>, Vec<&[f32]>) = (all.rows().collect(), own.rows().collect());
@@ -92,8 +92,8 @@ impl BertScore {
         if special.front > 2 || special.back > 2 {
             return Err(EncoderError::Prefix);
         }
-        let (memo, fingerprint) = (memo.clone(), fingerprint.to_owned());
-        Ok(Self { encoder, special, memo, fingerprint, recent: Mutex::default() })
+        let (cache, fingerprint) = (cache.clone(), fingerprint.to_owned());
+        Ok(Self { encoder, special, cache, fingerprint, recent: Mutex::default() })
     }
 
     /// A text compared with others, in their order.
@@ -104,7 +104,7 @@ impl BertScore {
     pub async fn compare(&self, text: &str, others: &[String]) -> Result<Vec<Alike>, InferenceError> {
         let text = text.trim();
         let known = |other: &String| {
-            let bytes = self.memo.get(&self.key(text, other.trim()))?;
+            let bytes = self.cache.get(&self.key(text, other.trim()))?;
             let number = |bytes: &[u8]| Some(f64::from_le_bytes(bytes.try_into().ok()?));
             Some(Alike { precision: number(bytes.get(..8)?)?, recall: number(bytes.get(8..)?)? })
         };
@@ -117,7 +117,7 @@ impl BertScore {
             for (at, states) in missing.into_iter().zip(&states[1..]) {
                 let alike = Alike { precision: self.covered(first, states), recall: self.covered(states, first) };
                 let bytes = [alike.precision.to_le_bytes(), alike.recall.to_le_bytes()].concat();
-                self.memo.put(self.key(text, others[at].trim()), bytes);
+                self.cache.put(self.key(text, others[at].trim()), bytes);
                 found[at] = Some(alike);
             }
         }
@@ -142,7 +142,7 @@ impl BertScore {
         let missing: Vec<&str> = texts.iter().filter(|text| !held.contains_key(**text)).copied().collect();
         let asked = missing.iter().map(|text| (*text).to_owned()).collect();
         // Not as a turn asks: what turns ask is kept, and states are many times their text.
-        let made = self.encoder.embed_tokens(asked, Role::Query, Urgency::Corpus).await?;
+        let made = self.encoder.embed_tokens(asked, Role::Query, Priority::Corpus).await?;
         held.extend(missing.iter().copied().zip(made.into_iter().map(Arc::new)));
         let mut recent = self.recent.lock().unwrap_or_else(PoisonError::into_inner);
         if recent.values().map(|states| states.values.len()).sum::<usize>() > RECENT {
@@ -199,7 +199,7 @@ mod tests {
             &self,
             texts: Vec<String>,
             role: Role,
-            _: Urgency,
+            _: Priority,
         ) -> BoxFuture<'static, Result<Vec<TokenVectors>, InferenceError>> {
             let states = |text: &String| {
                 let text = match role {
@@ -215,8 +215,8 @@ mod tests {
     }
 
     fn score(prefix: &'static str) -> Result<BertScore, EncoderError> {
-        let memo = Memo::open(None).expect("a store in memory");
-        BertScore::new(Arc::new(Letters { prefix }), "letters", &memo).now_or_never().expect("ready")
+        let cache = InferenceCache::open(None).expect("a store in memory");
+        BertScore::new(Arc::new(Letters { prefix }), "letters", &cache).now_or_never().expect("ready")
     }
 
     fn covered(one: &str, other: &str) -> f64 {

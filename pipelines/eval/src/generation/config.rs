@@ -13,7 +13,7 @@
 use std::path::Path;
 
 use serde::Deserialize;
-use turnflow_engine::component::{Ability, Catalog, Check, ModelUse};
+use turnflow_engine::component::{Capability, Catalog, Check, ModelUse};
 use turnflow_engine::plan::{ModelsFile, PlannedModels, plan_models};
 use turnflow_engine::spec::{from_tree, load};
 use turnflow_operators::nli::Label;
@@ -152,17 +152,21 @@ impl ModelsFile for MetricsConfig {
     }
 
     fn models(&self) -> Vec<ModelUse<'_>> {
-        fn used<'a>(field: &'static str, name: Option<&'a String>, ability: Ability) -> Option<ModelUse<'a>> {
-            name.map(|name| ModelUse { field, name, ability })
+        fn used<'a>(field: &'static str, name: Option<&'a String>, capability: Capability) -> Option<ModelUse<'a>> {
+            name.map(|name| ModelUse { field, name, capability })
         }
         let judges = self.judge.0.iter();
-        let judges = judges.map(|name| ModelUse { field: "judge", name, ability: Ability::Generate });
+        let judges = judges.map(|name| ModelUse { field: "judge", name, capability: Capability::Generate });
         let others = [
-            used("encoder", self.encoder.as_ref(), Ability::EmbedTokens),
-            used("nli", self.nli.as_ref(), Ability::ScorePairs),
-            used("repass.coverage", self.repass.coverage.as_ref().map(|coverage| &coverage.model), Ability::ScorePairs),
-            used("repass.classifier", self.repass.classifier.as_ref(), Ability::ScorePairs),
-            used("idk.judge", self.idk.judge.as_ref(), Ability::Generate),
+            used("encoder", self.encoder.as_ref(), Capability::EmbedTokens),
+            used("nli", self.nli.as_ref(), Capability::ScorePairs),
+            used(
+                "repass.coverage",
+                self.repass.coverage.as_ref().map(|coverage| &coverage.model),
+                Capability::ScorePairs,
+            ),
+            used("repass.classifier", self.repass.classifier.as_ref(), Capability::ScorePairs),
+            used("idk.judge", self.idk.judge.as_ref(), Capability::Generate),
         ];
         judges.chain(others.into_iter().flatten()).collect()
     }

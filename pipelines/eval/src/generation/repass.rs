@@ -16,7 +16,7 @@ use std::sync::Arc;
 
 use futures::future::try_join_all;
 use serde::Deserialize;
-use turnflow_engine::inference::{InferenceError, PairScorer, Urgency};
+use turnflow_engine::inference::{InferenceError, PairScorer, Priority};
 use turnflow_operators::citations;
 use turnflow_operators::nli::{Label, softmax};
 use turnflow_operators::sentences::sentence_ranges;
@@ -200,7 +200,7 @@ impl RepassScorer {
         premises: &[String],
         hypotheses: &[String],
     ) -> Result<Vec<Vec<Vec<f32>>>, InferenceError> {
-        let asked = premises.iter().map(|premise| model.score(premise.clone(), hypotheses.to_vec(), Urgency::Turn));
+        let asked = premises.iter().map(|premise| model.score(premise.clone(), hypotheses.to_vec(), Priority::Turn));
         let logits = try_join_all(asked).await?;
         Ok(logits.iter().map(|row| row.iter().map(|classes| softmax(classes)).collect()).collect())
     }
@@ -246,7 +246,7 @@ mod tests {
             &self,
             first: String,
             seconds: Vec<String>,
-            _: Urgency,
+            _: Priority,
         ) -> BoxFuture<'static, Result<Vec<Vec<f32>>, InferenceError>> {
             let logits = move |second: &String| match () {
                 () if second.contains("obligation") => vec![0.0, if first.contains("must") { 30.0 } else { 0.0 }, 0.0],

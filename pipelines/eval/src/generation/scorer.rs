@@ -3,10 +3,10 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use turnflow_engine::cache::InferenceCache;
 use turnflow_engine::component::{Model, Models};
 use turnflow_engine::inference::{InferenceError, PairScorer};
 use turnflow_engine::language::Generator;
-use turnflow_engine::memo::Memo;
 use turnflow_operators::citations::without;
 
 use super::bert_score::{Against, BertScore, EncoderError};
@@ -60,7 +60,7 @@ pub enum ScorerFault {
     Classes(#[from] InferenceError),
     /// It lacks what is asked of it, though its kind has it.
     #[error("it cannot do what is asked of it")]
-    Ability,
+    Capability,
 }
 
 /// Scores answers.
@@ -80,14 +80,18 @@ impl Scorer {
     /// # Errors
     ///
     /// A model is not what it is used as.
-    pub async fn new(config: &MetricsConfig, models: &Models, memo: &Arc<Memo>) -> Result<Self, ScorerError> {
+    pub async fn new(
+        config: &MetricsConfig,
+        models: &Models,
+        cache: &Arc<InferenceCache>,
+    ) -> Result<Self, ScorerError> {
         fn part<T: ?Sized>(
             models: &Models,
             name: &str,
             part: impl Fn(&Model) -> Option<Arc<T>>,
         ) -> Result<Arc<T>, ScorerError> {
             let found = models.get(name).and_then(|model| part(model));
-            found.ok_or_else(|| ScorerError { model: name.to_owned(), source: ScorerFault::Ability })
+            found.ok_or_else(|| ScorerError { model: name.to_owned(), source: ScorerFault::Capability })
         }
         let generator = |name: &String| part(models, name, |model| model.generator.clone());
         let pairs = |name: &String| part::<dyn PairScorer>(models, name, |model| model.pairs.clone());
@@ -96,7 +100,7 @@ impl Scorer {
             Some(name) => {
                 let encoder = part(models, name, |model| model.token_embedder.clone())?;
                 let fingerprint = models.get(name).map_or("", |model| &model.fingerprint);
-                let bert = BertScore::new(encoder, fingerprint, memo).await;
+                let bert = BertScore::new(encoder, fingerprint, cache).await;
                 Some(bert.map_err(|error| ScorerError { model: name.clone(), source: error.into() })?)
             }
         };

@@ -6,10 +6,10 @@ use std::sync::{Arc, Mutex};
 
 use futures::FutureExt;
 use futures::future::BoxFuture;
+use turnflow_engine::cache::InferenceCache;
 use turnflow_engine::component::{Catalog, Model, Models};
 use turnflow_engine::inference::InferenceError;
 use turnflow_engine::language::{Finish, Generation, Generator, Prompt, Sampling};
-use turnflow_engine::memo::Memo;
 use turnflow_engine::spec::from_str;
 
 use super::bert_score::BertScore;
@@ -55,8 +55,8 @@ fn models(reply: impl Fn(&str) -> Option<&'static str> + Send + Sync + 'static) 
     Models::from([("llm".to_owned(), Arc::new(model))])
 }
 
-fn memo() -> Arc<Memo> {
-    Memo::open(None).expect("a store in memory")
+fn cache() -> Arc<InferenceCache> {
+    InferenceCache::open(None).expect("a store in memory")
 }
 
 fn task(id: &str, answerability: &str, target: &str) -> Task {
@@ -80,7 +80,7 @@ fn said(text: &str) -> Response {
 
 fn score(config: &str, models: &Models, tasks: &[Task], responses: &[Response]) -> (Vec<Scored>, Report) {
     let config: MetricsConfig = from_str(config).expect("a configuration");
-    let scorer = Scorer::new(&config, models, &memo()).now_or_never().expect("ready").expect("a scorer");
+    let scorer = Scorer::new(&config, models, &cache()).now_or_never().expect("ready").expect("a scorer");
     let left_out = scorer.left_out(tasks);
     let each = tasks.iter().zip(responses);
     let scored: Vec<Scored> =
@@ -191,7 +191,7 @@ fn models_that_are_not_what_they_should_be_are_told() {
     let config: MetricsConfig = from_str(r#"(encoder: "llm")"#).expect("a configuration");
     let models = models(|_| None);
     let error =
-        Scorer::new(&config, &models, &memo()).now_or_never().expect("ready").err().expect("no encoder").to_string();
+        Scorer::new(&config, &models, &cache()).now_or_never().expect("ready").err().expect("no encoder").to_string();
     assert_eq!(error, "model `llm`: it cannot do what is asked of it");
 }
 
@@ -244,7 +244,7 @@ fn bert_score_equals_the_packages_formula() {
     let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
     runtime.block_on(async {
         let encoder = model.token_embedder.expect("token states");
-        let bert = BertScore::new(encoder, &model.fingerprint, &memo()).await.expect("an encoder");
+        let bert = BertScore::new(encoder, &model.fingerprint, &cache()).await.expect("an encoder");
         let near = |ours: f64, theirs: f64| assert!((ours - theirs).abs() < 1e-5, "{ours}, not {theirs}");
         for Case { response, reference, expected } in golden.cases {
             let alike = bert.compare(&response, &[reference]).await.expect("figures")[0];

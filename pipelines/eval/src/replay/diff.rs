@@ -235,7 +235,7 @@ mod tests {
         let values = [("turns", Value::Turn), ("query", Value::Query(query)), (end, Value::Hits(Arc::new(hits)))];
         let mut trace = Trace::default();
         for (node, value) in values {
-            let item = Item { turn: turn.clone(), value, notes: Arc::default() };
+            let item = Item { turn: turn.clone(), value, warnings: Arc::default() };
             trace.items.insert(node.to_owned(), (item, Instant::now()));
         }
         let nodes = ["turns", "query", end].map(|id| (Arc::from(id), "Kind")).into();

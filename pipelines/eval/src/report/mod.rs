@@ -54,7 +54,7 @@ pub struct TaskReport {
     /// Why it failed.
     pub error: Option<String>,
     /// What was done without.
-    pub notes: Vec<String>,
+    pub warnings: Vec<String>,
     /// What operators found out about the answer.
     pub checks: Map<String, Json>,
     /// Retrieval figures, where there are judgements.

@@ -207,7 +207,7 @@ fn turn_details(task: &TaskReport, metric: &str, beside: Option<&Report>) -> Str
     }
     row("reference", task.target.as_deref().unwrap_or_default());
     row("error", task.error.as_deref().unwrap_or_default());
-    row("notes", &task.notes.join("; "));
+    row("warnings", &task.warnings.join("; "));
     let figures = task.retrieval.iter().chain(&task.generation).map(|(name, value)| format!("{name} {value:.3}"));
     row("figures", &figures.collect::<Vec<_>>().join(", "));
     if !task.checks.is_empty() {

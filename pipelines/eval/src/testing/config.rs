@@ -79,7 +79,7 @@ pub struct Expect {
     /// What nodes are to find: one, or a list of them.
     pub hits_in: OneOrMany<HitsIn>,
     /// What the answer had to do without: each is in one of its notes.
-    pub notes: Vec<String>,
+    pub warnings: Vec<String>,
 }
 
 /// What a node is to find.

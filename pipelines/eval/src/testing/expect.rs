@@ -32,14 +32,14 @@ struct Came<'a> {
     query: Option<&'a str>,
     hits: &'a [Hit],
     error: Option<String>,
-    notes: &'a [String],
+    warnings: &'a [String],
 }
 
 impl<'a> Came<'a> {
     fn of(item: Option<&'a Item>) -> Self {
-        let nothing = Came { outcome: None, answer: None, query: None, hits: &[], error: None, notes: &[] };
+        let nothing = Came { outcome: None, answer: None, query: None, hits: &[], error: None, warnings: &[] };
         let Some(item) = item else { return Came { error: Some("it was not answered".into()), ..nothing } };
-        let nothing = Came { notes: &item.notes, ..nothing };
+        let nothing = Came { warnings: &item.warnings, ..nothing };
         match &item.value {
             Value::Answer(answer) => Came {
                 outcome: Some(answer.status.into()),
@@ -81,9 +81,9 @@ pub fn missed(test: &Test, end: &str, traces: &[Trace]) -> Vec<Missed> {
         };
         of_answer(expect, &came, &mut miss);
         of_hits(expect, &came, trace, &mut miss);
-        for note in &expect.notes {
-            if !came.notes.iter().any(|found| found.contains(note.as_str())) {
-                miss("notes", format!("a note with {note:?}"), format!("{:?}", came.notes));
+        for note in &expect.warnings {
+            if !came.warnings.iter().any(|found| found.contains(note.as_str())) {
+                miss("warnings", format!("a note with {note:?}"), format!("{:?}", came.warnings));
             }
         }
     }

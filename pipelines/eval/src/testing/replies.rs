@@ -17,7 +17,7 @@ use futures::future::BoxFuture;
 use regex::Regex;
 use serde::de::value::MapAccessDeserializer;
 use serde::de::{self, Deserialize, Deserializer, MapAccess, Visitor};
-use turnflow_engine::component::{Ability, BuildError, Catalog, Model, ModelConfig, ModelKind};
+use turnflow_engine::component::{BuildError, Capability, Catalog, Model, ModelConfig, ModelKind};
 use turnflow_engine::inference::InferenceError;
 use turnflow_engine::language::{Finish, Generation, Generator, Prompt, Sampling};
 use turnflow_engine::spec::{Kind, Problem, SpecError, from_tree};
@@ -90,8 +90,8 @@ pub(super) fn last_line(error: &regex::Error) -> String {
 }
 
 impl ModelConfig for Replies {
-    fn abilities(&self) -> &'static [Ability] {
-        &[Ability::Generate]
+    fn capabilities(&self) -> &'static [Capability] {
+        &[Capability::Generate]
     }
 
     fn explain(&self) -> String {

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use turnflow_engine::component::{Encoding, Inventory, Passage};
 use turnflow_engine::document::ContentHash;
 
-use super::{Behind, HitsReport, IndexReport, Kind, Part, Place, Report, Snapshot};
+use super::{Behind, HitsReport, IndexContents, IndexId, IndexReport, Kind, Part, Report};
 
 /// Encodings whose cosine is at least this are the same: what a model gives depends in its
 /// last bits on what else is in a batch.
@@ -35,7 +35,7 @@ impl Default for Tally {
 }
 
 /// What is stored of one index, with the rebuild.
-pub(super) fn stored(place: &Place, has: &Inventory, cold: &Inventory, index: &mut IndexReport, report: &mut Report) {
+pub(super) fn stored(place: &IndexId, has: &Inventory, cold: &Inventory, index: &mut IndexReport, report: &mut Report) {
     index.stored = Some(has.passages.len().max(has.encodings.len()));
     for flaw in &has.flaws {
         let counts = ["nothing is damaged".to_owned(), flaw.reason.clone()];
@@ -67,7 +67,7 @@ pub(super) fn stored(place: &Place, has: &Inventory, cold: &Inventory, index: &m
 
 /// What is served of one index, with the rebuild.
 pub(super) fn served(
-    place: &Place,
+    place: &IndexId,
     served: &Inventory,
     cold: &Inventory,
     index: &mut IndexReport,
@@ -105,7 +105,7 @@ pub(super) fn served(
     encodings(place, Part::Served, served, cold, index, report);
 }
 
-fn words(place: &Place, part: Part, id: &str, found: &Passage, expected: &Passage, report: &mut Report) {
+fn words(place: &IndexId, part: Part, id: &str, found: &Passage, expected: &Passage, report: &mut Report) {
     if found.words != expected.words {
         let tell = |passage: &Passage| {
             passage.words.map_or("no words".to_owned(), |words| {
@@ -117,7 +117,7 @@ fn words(place: &Place, part: Part, id: &str, found: &Passage, expected: &Passag
 }
 
 fn encodings(
-    place: &Place,
+    place: &IndexId,
     part: Part,
     found: &Inventory,
     cold: &Inventory,
@@ -203,7 +203,7 @@ impl Distance {
 }
 
 /// What questions find.
-pub(super) fn hits(served: &Snapshot, cold: &Snapshot, report: &mut Report) {
+pub(super) fn hits(served: &IndexContents, cold: &IndexContents, report: &mut Report) {
     for (at @ (corpus, node), expected) in &cold.hits {
         let mut counted = HitsReport::default();
         let found = served.hits.get(at).map(|found| found.asked.as_slice()).unwrap_or_default();

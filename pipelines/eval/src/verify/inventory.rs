@@ -3,15 +3,15 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use turnflow_engine::component::Snapshot;
 use turnflow_engine::component::{BuildError, IndexDefinition, IndexError, Inventory, Models};
 use turnflow_engine::plan::Plan;
-use turnflow_engine::publish::Published;
 use turnflow_engine::state::StateDirectory;
 
-use super::{Asked, Place};
+use super::{Asked, IndexId};
 
 /// The indexes of a plan's corpora, by corpus and key.
-pub fn definitions(plan: &Plan, models: &Models) -> Result<BTreeMap<Place, Arc<dyn IndexDefinition>>, BuildError> {
+pub fn definitions(plan: &Plan, models: &Models) -> Result<BTreeMap<IndexId, Arc<dyn IndexDefinition>>, BuildError> {
     let by_corpus = plan.definitions(models)?.into_iter();
     let places = by_corpus.flat_map(|(corpus, indexes)| {
         indexes.into_iter().map(move |(key, definition)| ((corpus.clone(), key), definition))
@@ -22,8 +22,8 @@ pub fn definitions(plan: &Plan, models: &Models) -> Result<BTreeMap<Place, Arc<d
 /// What is stored of each index, as it stands; `None` for those that keep nothing.
 pub async fn stored(
     state: &StateDirectory,
-    definitions: &BTreeMap<Place, Arc<dyn IndexDefinition>>,
-) -> BTreeMap<Place, Option<Inventory>> {
+    definitions: &BTreeMap<IndexId, Arc<dyn IndexDefinition>>,
+) -> BTreeMap<IndexId, Option<Inventory>> {
     let mut all = BTreeMap::new();
     for (place, definition) in definitions {
         let directory = state.index_path(&place.0, &place.1);
@@ -34,11 +34,11 @@ pub async fn stored(
 
 /// What an engine serves.
 #[derive(Default)]
-pub struct Snapshot {
+pub struct IndexContents {
     /// Documents and chunks of each corpus.
     pub corpora: BTreeMap<Arc<str>, (usize, usize)>,
     /// What each index holds; `None` for those that cannot be looked into.
-    pub indexes: BTreeMap<Place, Option<Inventory>>,
+    pub indexes: BTreeMap<IndexId, Option<Inventory>>,
     /// What questions find, by corpus and node.
     pub hits: BTreeMap<(Arc<str>, Arc<str>), Found>,
 }
@@ -53,18 +53,18 @@ pub struct Found {
 }
 
 /// What is published, questions left out.
-pub fn snapshot(
-    published: &Published,
-    definitions: &BTreeMap<Place, Arc<dyn IndexDefinition>>,
-) -> Result<Snapshot, IndexError> {
-    let mut snapshot = Snapshot::default();
-    for (name, view) in &published.corpora {
-        snapshot.corpora.insert(name.clone(), (view.documents, view.chunks));
+pub fn index_contents(
+    snapshot: &Snapshot,
+    definitions: &BTreeMap<IndexId, Arc<dyn IndexDefinition>>,
+) -> Result<IndexContents, IndexError> {
+    let mut contents = IndexContents::default();
+    for (name, view) in &snapshot.corpora {
+        contents.corpora.insert(name.clone(), (view.documents, view.chunks));
     }
     for (place, definition) in definitions {
-        let reader = published.corpora.get(&place.0).and_then(|view| view.indexes.get(&place.1));
+        let reader = snapshot.corpora.get(&place.0).and_then(|view| view.indexes.get(&place.1));
         let served = reader.map(|reader| definition.served(reader)).transpose()?.flatten();
-        snapshot.indexes.insert(place.clone(), served);
+        contents.indexes.insert(place.clone(), served);
     }
-    Ok(snapshot)
+    Ok(contents)
 }

@@ -13,7 +13,7 @@ mod report;
 mod shadow;
 
 pub use compare::{COSINE, DIFFERENCE, Tally};
-pub use inventory::{Snapshot, definitions, snapshot, stored};
+pub use inventory::{IndexContents, definitions, index_contents, stored};
 pub use questions::{Asked, QuestionsError, Retriever, ask_all, read_questions, retrievers, sample_questions};
 pub use report::{Behind, Difference, HitsReport, IndexReport, Kind, Part, Report};
 pub use shadow::{Shadow, ShadowError};
@@ -24,10 +24,10 @@ use std::sync::Arc;
 use turnflow_engine::component::Inventory;
 
 /// An index: its corpus and its key.
-pub type Place = (Arc<str>, String);
+pub type IndexId = (Arc<str>, String);
 
 /// Compares what is stored and what is served with a cold rebuild.
-pub fn verify(stored: &BTreeMap<Place, Option<Inventory>>, served: &Snapshot, cold: &Snapshot) -> Report {
+pub fn verify(stored: &BTreeMap<IndexId, Option<Inventory>>, served: &IndexContents, cold: &IndexContents) -> Report {
     let mut report = Report::default();
     for (corpus, counted) in &cold.corpora {
         let found = served.corpora.get(corpus).copied().unwrap_or_default();

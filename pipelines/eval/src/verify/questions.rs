@@ -5,14 +5,14 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use serde_json::Map;
-use turnflow_engine::component::{BuildError, Call, CorpusRef, IndexDefinition, Models, Notes, Operator, digest};
+use turnflow_engine::component::Snapshot;
+use turnflow_engine::component::{BuildError, Call, CorpusRef, IndexDefinition, Models, Operator, Warnings, digest};
 use turnflow_engine::document::Chunk;
 use turnflow_engine::plan::{NodeKind, Plan};
-use turnflow_engine::publish::Published;
 use turnflow_engine::record::{PortType, Query, Turn, Value};
 use turnflow_operators::sentences::sentence_ranges;
 
-use super::Snapshot;
+use super::IndexContents;
 use super::inventory::Found;
 
 /// Why questions cannot be read.
@@ -57,9 +57,9 @@ pub fn read_questions(path: &Path) -> Result<Vec<String>, QuestionsError> {
 
 /// Draws sentences of a corpus, as questions that find something: the same ones for the same
 /// seed and corpus.
-pub fn sample_questions(snapshot: &Snapshot, corpus: &str, count: usize, seed: u64) -> Vec<String> {
+pub fn sample_questions(contents: &IndexContents, corpus: &str, count: usize, seed: u64) -> Vec<String> {
     let mut chunks: BTreeMap<&str, &Arc<Chunk>> = BTreeMap::new();
-    for ((name, _), inventory) in &snapshot.indexes {
+    for ((name, _), inventory) in &contents.indexes {
         if **name == *corpus {
             let passages = inventory.iter().flat_map(|inventory| &inventory.passages);
             chunks.extend(passages.filter_map(|(id, passage)| Some((&**id, passage.chunk.as_ref()?))));
@@ -117,14 +117,14 @@ pub struct Asked {
 pub async fn ask_all(
     retrievers: &[Retriever],
     questions: &BTreeMap<Arc<str>, Vec<String>>,
-    published: &Arc<Published>,
+    snapshot: &Arc<Snapshot>,
 ) -> BTreeMap<(Arc<str>, Arc<str>), Found> {
     let mut all = BTreeMap::new();
     for retriever in retrievers {
         for corpus in &retriever.corpora {
             let mut found = Found { index: retriever.index.clone(), asked: Vec::new() };
             for question in questions.get(corpus).into_iter().flatten() {
-                let hits = ask(retriever, corpus, question, published).await;
+                let hits = ask(retriever, corpus, question, snapshot).await;
                 found.asked.push(Asked { question: question.clone(), hits });
             }
             all.insert((corpus.clone(), retriever.node.clone()), found);
@@ -137,7 +137,7 @@ async fn ask(
     retriever: &Retriever,
     corpus: &Arc<str>,
     question: &str,
-    published: &Arc<Published>,
+    snapshot: &Arc<Snapshot>,
 ) -> Result<Vec<(Arc<str>, f32)>, String> {
     let turn = Turn {
         conversation_id: "verify".into(),
@@ -148,7 +148,7 @@ async fn ask(
         timestamp: None,
         extra: Map::new(),
         position: "".into(),
-        epoch: published.epoch,
+        epoch: snapshot.epoch,
         entered_us: 0,
         sequence: 0,
         source: "turns".into(),
@@ -156,7 +156,13 @@ async fn ask(
         key: "".into(),
     };
     let inputs = vec![Value::Query(Query::new(question))];
-    let call = Call { turn: Arc::new(turn), inputs, published: published.clone(), notes: Notes::default() };
+    let call = Call {
+        turn: Arc::new(turn),
+        inputs,
+        snapshot: snapshot.clone(),
+        warnings: Warnings::default(),
+        stream: Default::default(),
+    };
     match retriever.operator.clone().call(call).await {
         Ok(Value::Hits(hits)) => Ok(hits.hits.iter().map(|hit| (hit.chunk.id.clone(), hit.score)).collect()),
         Ok(_) => Err("the retriever gave no hits".into()),

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 
-use super::{COSINE, DIFFERENCE, Place, Tally};
+use super::{COSINE, DIFFERENCE, IndexId, Tally};
 
 /// Differences that are told to people.
 const TOLD: usize = 20;
@@ -66,7 +66,7 @@ impl Kind {
 #[derive(Clone, Debug)]
 pub struct Difference {
     /// The corpus and the index; the key is empty where it is no index's.
-    pub index: Place,
+    pub index: IndexId,
     /// In which part.
     pub part: Part,
     /// Of which kind.
@@ -120,7 +120,7 @@ pub struct Report {
     /// Documents and chunks that are served.
     pub corpora: BTreeMap<Arc<str>, (usize, usize)>,
     /// By corpus and key.
-    pub indexes: BTreeMap<Place, IndexReport>,
+    pub indexes: BTreeMap<IndexId, IndexReport>,
     /// By corpus and node.
     pub hits: BTreeMap<(Arc<str>, Arc<str>), HitsReport>,
     /// Every difference.
@@ -129,13 +129,13 @@ pub struct Report {
 
 impl Report {
     /// Adds a difference; `counts` is what was expected and what was found.
-    pub fn add(&mut self, index: Place, part: Part, kind: Kind, place: impl Into<String>, counts: [String; 2]) {
+    pub fn add(&mut self, index: IndexId, part: Part, kind: Kind, place: impl Into<String>, counts: [String; 2]) {
         let [expected, found] = counts;
         self.differences.push(Difference { index, part, kind, place: place.into(), expected, found });
     }
 
     /// The indexes that differ.
-    pub fn differing(&self) -> BTreeSet<Place> {
+    pub fn differing(&self) -> BTreeSet<IndexId> {
         self.differences.iter().map(|difference| difference.index.clone()).filter(|(_, key)| !key.is_empty()).collect()
     }
 

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use turnflow_engine::component::ModelConfig;
-use turnflow_engine::inference::{Embedder, InferenceError, Role, Urgency, Usage, Vector};
+use turnflow_engine::inference::{Embedder, InferenceError, Priority, Role, Usage, Vector};
 use turnflow_engine::spec::{from_tree, load};
 use turnflow_operators::models::onnx::OnnxConfig;
 use turnflow_operators::models::onnx::direct::{Direct, Settings};
@@ -195,7 +195,7 @@ fn service(
     runtime.block_on(async {
         let calls: Vec<_> = texts
             .chunks(TEXTS_A_CALL)
-            .map(|part| runtime.spawn(embedder.embed(part.to_vec(), Role::Passage, Urgency::Corpus)))
+            .map(|part| runtime.spawn(embedder.embed(part.to_vec(), Role::Passage, Priority::Corpus)))
             .collect();
         let mut vectors = Vec::with_capacity(texts.len());
         for call in calls {

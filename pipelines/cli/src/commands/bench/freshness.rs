@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 use anyhow::anyhow;
 use serde_json::Map;
 use turnflow_engine::connector::{Mode, SourcedTurn};
-use turnflow_engine::inference::{Embedder, InferenceError, Role, Urgency};
+use turnflow_engine::inference::{Embedder, InferenceError, Priority, Role};
 use turnflow_engine::plan::plan_file;
 use turnflow_engine::record::{Hit, Item, Speaker, TurnRecord, Value};
 use turnflow_engine::run::{Engine, Options};
@@ -243,7 +243,7 @@ fn model_time(engine: &Engine, what: &Invented) -> Result<[f64; 3], Fault> {
 }
 
 async fn embed(embedder: &Arc<dyn Embedder>, text: String, role: Role) -> Result<(), InferenceError> {
-    embedder.embed(vec![text], role, Urgency::Turn).await.map(drop)
+    embedder.embed(vec![text], role, Priority::Turn).await.map(drop)
 }
 
 /// The turns: one question that is asked again and again, and others at a steady rate.

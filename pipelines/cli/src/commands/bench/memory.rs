@@ -6,8 +6,8 @@ use std::path::Path;
 use std::time::Instant;
 
 use futures::future::BoxFuture;
-use turnflow_engine::component::{Ability, Model};
-use turnflow_engine::inference::{InferenceError, Role, Urgency};
+use turnflow_engine::component::{Capability, Model};
+use turnflow_engine::inference::{InferenceError, Priority, Role};
 use turnflow_engine::plan::PlannedModel;
 
 use super::super::progress;
@@ -97,8 +97,10 @@ pub(super) fn run(args: &BenchArgs, rounds: usize, texts: &Path) -> Outcome {
 
 /// Whether it is worth loading: it takes texts, and what it holds is held by this process.
 fn takes_texts(planned: &PlannedModel) -> bool {
-    const TEXTS: [Ability; 4] = [Ability::Embed, Ability::EmbedTokens, Ability::EmbedSparse, Ability::ScorePairs];
-    planned.kind_name != "OpenAiEmbedder" && planned.config.abilities().iter().any(|ability| TEXTS.contains(ability))
+    const TEXTS: [Capability; 4] =
+        [Capability::Embed, Capability::EmbedTokens, Capability::EmbedSparse, Capability::ScorePairs];
+    planned.kind_name != "OpenAiEmbedder"
+        && planned.config.capabilities().iter().any(|capability| TEXTS.contains(capability))
 }
 
 /// Tokens run and seconds busy.
@@ -139,14 +141,14 @@ impl Call<'_> {
     fn make(&self, mut texts: Vec<String>, role: Role) -> BoxFuture<'static, Result<(), InferenceError>> {
         use futures::FutureExt as _;
         // As turns ask: nothing else waits, so that batches are what fits.
-        let urgency = Urgency::Turn;
+        let priority = Priority::Turn;
         match self {
-            Self::Embed(model) => model.embed(texts, role, urgency).map(|made| made.map(drop)).boxed(),
-            Self::Tokens(model) => model.embed_tokens(texts, role, urgency).map(|made| made.map(drop)).boxed(),
-            Self::Sparse(model) => model.embed_sparse(texts, role, urgency).map(|made| made.map(drop)).boxed(),
+            Self::Embed(model) => model.embed(texts, role, priority).map(|made| made.map(drop)).boxed(),
+            Self::Tokens(model) => model.embed_tokens(texts, role, priority).map(|made| made.map(drop)).boxed(),
+            Self::Sparse(model) => model.embed_sparse(texts, role, priority).map(|made| made.map(drop)).boxed(),
             Self::Pairs(model) => {
                 let first = texts.pop().unwrap_or_default();
-                model.score(first, texts, urgency).map(|made| made.map(drop)).boxed()
+                model.score(first, texts, priority).map(|made| made.map(drop)).boxed()
             }
         }
     }

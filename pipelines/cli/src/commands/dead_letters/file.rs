@@ -9,7 +9,7 @@ use anyhow::Context;
 use turnflow_engine::dead_letter::DeadLetter;
 
 /// What becomes of a letter.
-pub(super) enum Fate {
+pub(super) enum LetterState {
     /// It is taken out.
     Gone,
     /// It stays with another reason.
@@ -47,7 +47,7 @@ impl LetterFile {
 
     /// Writes the file anew and puts it in the place of the old one in one step. Lines without
     /// a fate stay as they are, those included that have come since the fates were decided.
-    pub(super) fn rewrite(&self, fates: &HashMap<usize, Fate>) -> anyhow::Result<()> {
+    pub(super) fn rewrite(&self, fates: &HashMap<usize, LetterState>) -> anyhow::Result<()> {
         let mut name = self.path.file_name().unwrap_or_default().to_owned();
         name.push(".new");
         let new = self.path.with_file_name(name);
@@ -55,7 +55,7 @@ impl LetterFile {
         fs::rename(&new, &self.path).with_context(|| self.fault("replace"))
     }
 
-    fn write(&self, new: &Path, fates: &HashMap<usize, Fate>) -> io::Result<()> {
+    fn write(&self, new: &Path, fates: &HashMap<usize, LetterState>) -> io::Result<()> {
         let old = File::open(&self.path)?;
         let file = File::create(new)?;
         file.set_permissions(old.metadata()?.permissions())?;
@@ -67,8 +67,8 @@ impl LetterFile {
                 break;
             }
             match (fates.get(&number), serde_json::from_slice::<DeadLetter>(&line)) {
-                (Some(Fate::Gone), Ok(_)) => {}
-                (Some(Fate::Reason(reason)), Ok(letter)) => {
+                (Some(LetterState::Gone), Ok(_)) => {}
+                (Some(LetterState::Reason(reason)), Ok(letter)) => {
                     serde_json::to_writer(&mut writer, &DeadLetter { reason: reason.clone(), ..letter })?;
                     writer.write_all(b"\n")?;
                 }
@@ -102,7 +102,8 @@ mod tests {
         let mut letters = Vec::new();
         file.each(|number, letter| letters.extend(letter.map(|letter| (number, letter.reason)))).unwrap();
         assert_eq!(letters, [(0, "a".to_owned()), (4, "b".to_owned()), (5, "c".to_owned())]);
-        let fates = HashMap::from([(0, Fate::Gone), (1, Fate::Gone), (5, Fate::Reason("new".to_owned()))]);
+        let fates =
+            HashMap::from([(0, LetterState::Gone), (1, LetterState::Gone), (5, LetterState::Reason("new".to_owned()))]);
         file.rewrite(&fates).unwrap();
         assert_eq!(fs::read_to_string(&path).unwrap(), [foreign, &line("b"), &line("new")].concat());
         assert!(link.is_symlink() && fs::read_dir(directory.path()).unwrap().count() == 2);

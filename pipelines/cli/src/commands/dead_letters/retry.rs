@@ -12,7 +12,7 @@ use turnflow_engine::record::{Item, Speaker, TurnRecord, Value};
 use turnflow_engine::run::Options;
 use turnflow_engine::state::StateDirectory;
 
-use super::file::{Fate, LetterFile};
+use super::file::{LetterFile, LetterState};
 use super::{DeadLettersArgs, count};
 use crate::commands::{Fault, Outcome, start};
 
@@ -64,8 +64,8 @@ pub(super) fn run(args: &DeadLettersArgs) -> Outcome {
                 failed += 1;
             }
             match outcome {
-                Ok(()) => drop(fates.insert(line, Fate::Gone)),
-                Err(reason) if reason != letter.reason => drop(fates.insert(line, Fate::Reason(reason))),
+                Ok(()) => drop(fates.insert(line, LetterState::Gone)),
+                Err(reason) if reason != letter.reason => drop(fates.insert(line, LetterState::Reason(reason))),
                 Err(_) => {}
             }
         }

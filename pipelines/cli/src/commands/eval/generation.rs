@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 use futures::StreamExt as _;
 use serde_json::{Map, Value as Json};
+use turnflow_engine::cache::InferenceCache;
 use turnflow_engine::component::{Model, Models};
-use turnflow_engine::memo::Memo;
 use turnflow_engine::plan::{ModelsFile as _, PlannedModel};
 use turnflow_engine::record;
 use turnflow_engine::state::StateDirectory;
@@ -57,7 +57,7 @@ impl Metrics {
             models.insert(name.clone(), Arc::new(model.config.load(name)?));
         }
         runtime
-            .block_on(Scorer::new(&self.config, &models, &Memo::open(None)?))
+            .block_on(Scorer::new(&self.config, &models, &InferenceCache::open(None)?))
             .map_err(|error| Fault::Told(error.into()))?;
         Ok(Loaded { config: self.config, models, runtime })
     }
@@ -94,15 +94,15 @@ impl Loaded {
         figures: &mut Map<String, Json>,
     ) -> Result<(), Fault> {
         let state = state.map(StateDirectory::open).transpose()?;
-        let memo = Memo::open(state.as_ref().map(StateDirectory::path))?;
+        let cache = InferenceCache::open(state.as_ref().map(StateDirectory::path))?;
         let remembering = |(name, model): (String, Arc<Model>)| {
             // What checked the models has ended, so nobody shares them.
-            Arc::into_inner(model).map(|model| (name, Arc::new(model.remembering(&memo))))
+            Arc::into_inner(model).map(|model| (name, Arc::new(model.remembering(&cache))))
         };
         let models: Models = self.models.into_iter().filter_map(remembering).collect();
         let bar = progress::bar(tasks.len() as u64, "scoring answers");
         let (scored, left_out) = self.runtime.block_on(async {
-            let scorer = Scorer::new(&self.config, &models, &memo).await?;
+            let scorer = Scorer::new(&self.config, &models, &cache).await?;
             let left_out = scorer.left_out(tasks);
             let one = async |(at, (task, response)): (usize, (&Task, &Response))| {
                 let scored = scorer.score(task, response, &left_out).await;

@@ -68,7 +68,7 @@ pub(super) fn make(
             status: status.to_owned(),
             target: task.target.clone(),
             error: result.failure.clone(),
-            notes: result.notes.to_vec(),
+            warnings: result.warnings.to_vec(),
             checks: answer.map(|answer| answer.checks.clone()).unwrap_or_default(),
             retrieval: scores
                 .and_then(|scores| scores.per_query.get(&task.id))

@@ -19,7 +19,7 @@ use super::super::{Fault, PipelineArgs};
 const LOOK: Duration = Duration::from_millis(200);
 
 /// A cheap sign that a file's content may have changed.
-pub(super) type Stamp = Option<(SystemTime, u64)>;
+pub(super) type FileStamp = Option<(SystemTime, u64)>;
 
 struct UnderWay {
     give_up: Arc<AtomicBool>,
@@ -30,7 +30,7 @@ struct UnderWay {
 pub(super) struct Reloads<'a> {
     pipeline: &'a PipelineArgs,
     engine: Arc<Engine>,
-    files: Vec<(PathBuf, Stamp)>,
+    files: Vec<(PathBuf, FileStamp)>,
     watch: bool,
     looked: Instant,
     under_way: Option<UnderWay>,
@@ -38,7 +38,7 @@ pub(super) struct Reloads<'a> {
 }
 
 impl<'a> Reloads<'a> {
-    pub fn new(pipeline: &'a PipelineArgs, engine: Arc<Engine>, files: Vec<(PathBuf, Stamp)>, watch: bool) -> Self {
+    pub fn new(pipeline: &'a PipelineArgs, engine: Arc<Engine>, files: Vec<(PathBuf, FileStamp)>, watch: bool) -> Self {
         Self { pipeline, engine, files, watch, looked: Instant::now(), under_way: None, wanted: false }
     }
 
@@ -129,11 +129,11 @@ fn reload(engine: &Engine, plan: Plan, give_up: &AtomicBool) {
     }
 }
 
-pub(super) fn stamped(files: Vec<PathBuf>) -> Vec<(PathBuf, Stamp)> {
+pub(super) fn stamped(files: Vec<PathBuf>) -> Vec<(PathBuf, FileStamp)> {
     files.into_iter().map(|path| (path.clone(), stamp_of(&path))).collect()
 }
 
-fn stamp_of(path: &Path) -> Stamp {
+fn stamp_of(path: &Path) -> FileStamp {
     let metadata = std::fs::metadata(path).ok()?;
     Some((metadata.modified().ok()?, metadata.len()))
 }

@@ -4,7 +4,7 @@
 use std::fs;
 use std::path::Path;
 
-use turnflow_engine::component::Footprint;
+use turnflow_engine::component::DiskUsage;
 use turnflow_engine::run::Options;
 
 use super::WORDS;
@@ -57,13 +57,13 @@ fn edited(model: Option<&Path>, edits: usize, most_files: u64, most_bytes: u64) 
     let options = Options { state: Some(state.clone()), ..Options::default() };
     let plan = || plan_of(dir.path(), &pipeline(model));
     let mut asked = Asked::start(plan(), options.clone());
-    let mut most = Footprint::default();
+    let mut most = DiskUsage::default();
     for edit in 20..20 + edits {
         let epoch = asked.engine.epochs().current().epoch;
         fs::write(docs.join(format!("{}.md", edit % 20)), text(edit)).unwrap();
         until("the edit's epoch", || asked.engine.epochs().current().epoch > epoch);
-        let now = Footprint::of(&state);
-        most = Footprint { files: most.files.max(now.files), bytes: most.bytes.max(now.bytes) };
+        let now = DiskUsage::of(&state);
+        most = DiskUsage { files: most.files.max(now.files), bytes: most.bytes.max(now.bytes) };
     }
     until("maintenance", || asked.engine.maintenance().runs > 0);
     assert!(most.files <= most_files && most.bytes <= most_bytes, "{most:?}");

@@ -4,7 +4,7 @@ use std::fs;
 use std::io::Write as _;
 use std::path::Path;
 
-use turnflow_engine::plan::Fate;
+use turnflow_engine::plan::ChangeKind;
 use turnflow_engine::run::{Engine, Options};
 
 use super::LEXICAL;
@@ -33,9 +33,9 @@ fn a_change_takes_over_and_the_rest_is_kept() {
         // Another setting of one node.
         let text = LEXICAL.replace("b: 0.6, top: 20", "b: 0.6, top: 1");
         let difference = asked.engine.reload(plan_of(dir.path(), &text), &never).unwrap();
-        assert_eq!(difference.nodes["plain"], Fate::Changed(vec!["settings".into()]));
-        assert_eq!(difference.nodes["stemmed"], Fate::Kept);
-        assert_eq!(difference.corpora["docs"], Fate::Kept);
+        assert_eq!(difference.nodes["plain"], ChangeKind::Changed(vec!["settings".into()]));
+        assert_eq!(difference.nodes["stemmed"], ChangeKind::Kept);
+        assert_eq!(difference.corpora["docs"], ChangeKind::Kept);
         let outcome = asked.ask("lamp");
         assert_eq!((outcome.documents("plain").len(), outcome.documents("stemmed").len()), (1, 3));
         assert_eq!(outcome.epoch, epoch + 1, "the switch is one epoch");
@@ -47,7 +47,7 @@ fn a_change_takes_over_and_the_rest_is_kept() {
         // Another chunker: the corpus is cut anew.
         let text = text.replace("Sentences(size: 2, overlap: 1)", "Whole()");
         let difference = asked.engine.reload(plan_of(dir.path(), &text), &never).unwrap();
-        assert_eq!(difference.corpora["docs"], Fate::Changed(vec!["settings".into()]));
+        assert_eq!(difference.corpora["docs"], ChangeKind::Changed(vec!["settings".into()]));
         assert_eq!(asked.ask("lamp").of("stemmed").iter().map(|hit| hit.chunk.id.to_string()).max().unwrap(), "b.md");
         // And followed as before.
         fs::write(dir.path().join("docs/c.md"), "A lamp of its own.").unwrap();
@@ -89,7 +89,7 @@ fn an_index_is_added_beside_those_that_serve_and_goes_again() {
              \"fused\": Rrf(inputs: [\"stemmed\", \"plain\", \"dense\"], top: 20)",
         );
     let difference = asked.engine.reload(plan_of(dir.path(), &dense), &never).unwrap();
-    assert_eq!(difference.nodes["dense"], Fate::Added);
+    assert_eq!(difference.nodes["dense"], ChangeKind::Added);
     let embedded = asked.embedded();
     assert!(embedded > 0);
     let live = asked.ask("What hangs over the lamp?");
@@ -146,7 +146,7 @@ fn a_source_that_changes_takes_what_is_handed_over() {
     assert_eq!(asked.ask("lamp").documents("stemmed").len(), 3);
     let text = LEXICAL.replace("Stdin()", "JsonLines(path: \"turns.jsonl\")");
     let difference = asked.engine.reload(plan_of(dir.path(), &text), &never).unwrap();
-    assert_eq!(difference.nodes["turns"], Fate::Changed(vec!["settings".into()]));
+    assert_eq!(difference.nodes["turns"], ChangeKind::Changed(vec!["settings".into()]));
     assert_eq!(asked.ask("lamp").documents("stemmed").len(), 3);
 }
 

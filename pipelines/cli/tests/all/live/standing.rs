@@ -253,3 +253,64 @@ fn an_answer_that_was_withdrawn_by_a_killed_process_stands_again() {
         }
     }
 }
+
+/// A sink that comes later gets the next answer that says something else, as its first; also where
+/// the process was killed before a checkpoint knew of that.
+#[test]
+fn a_sink_that_comes_later_begins_with_an_answer_and_gets_each_revision_once() {
+    use redb::{ReadableDatabase as _, ReadableTable as _, TableDefinition};
+
+    let dir = tempfile::tempdir().unwrap();
+    let dir = dir.path();
+    let one = pipeline("Live()", None);
+    let sinks = "\"out\": JsonLinesSink(input: \"final\", path: \"answers.jsonl\")";
+    let two = one.replace(sinks, &format!("{sinks}, \"late\": JsonLinesSink(input: \"final\", path: \"late.jsonl\")"));
+    fs::write(dir.join("turns.jsonl"), turn("c", 1, "When does the ferry leave?") + "\n").unwrap();
+    let once = |text: &str, says: &str| {
+        let row = serde_json::json!({"_id": "d", "text": format!("The ferry leaves {says}.")});
+        fs::write(dir.join("docs.jsonl"), format!("{row}\n")).unwrap();
+        let engine = start(dir, text, 2, Mode::Once);
+        until("the end", || engine.has_ended());
+        engine.join().unwrap();
+    };
+    let late = || -> Vec<(u32, bool, String)> {
+        let all = answers(&dir.join("late.jsonl"));
+        let last = |text: &str| text.split_whitespace().nth(4).unwrap_or_default().to_owned();
+        all.iter().map(|record| (record.revision, record.retracted, last(&record.answer))).collect()
+    };
+    once(&one, "at noon");
+    // The same answer again is nothing new.
+    once(&two, "at noon");
+    assert_eq!(late(), []);
+    once(&two, "at dusk");
+    let first = late();
+    assert_eq!((first.len(), first[0].0, first[0].1), (1, 0, false), "{first:?}");
+    // As a kill leaves it: the sink has it, and the last checkpoint does not know.
+    let database = redb::Database::open(dir.join("state/turns.redb")).unwrap();
+    let write = database.begin_write().unwrap();
+    for (table, fields) in [("standing", &["records"][..]), ("sources", &["marks", "written"])] {
+        let table = TableDefinition::<'_, &str, &[u8]>::new(table);
+        let stored: Vec<(String, serde_json::Value)> = {
+            let table = database.begin_read().unwrap().open_table(table).unwrap();
+            let entries = table.iter().unwrap().map(Result::unwrap);
+            entries
+                .map(|(key, value)| (key.value().to_owned(), serde_json::from_slice(value.value()).unwrap()))
+                .collect()
+        };
+        for (key, mut value) in stored {
+            for field in fields {
+                assert!(value[field].as_object_mut().unwrap().remove("late").is_some(), "{value}");
+            }
+            let bytes = serde_json::to_vec(&value).unwrap();
+            write.open_table(table).unwrap().insert(&*key, &*bytes).unwrap();
+        }
+    }
+    write.commit().unwrap();
+    drop(database);
+    once(&two, "at dawn");
+    let all = late();
+    let shape: Vec<(u32, bool)> = all.iter().map(|(revision, retracted, _)| (*revision, *retracted)).collect();
+    assert_eq!(shape, [(0, false), (0, true), (1, false)], "{all:?}");
+    assert_eq!(all[0].2, all[1].2);
+    accumulated(dir);
+}

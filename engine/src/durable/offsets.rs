@@ -5,11 +5,11 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 
-use super::Marks;
-use crate::connector::Place;
+use super::SinkPositions;
+use crate::connector::SourceOffset;
 
 /// Counts off the records of one source.
-pub struct Ledger {
+pub struct OffsetTracker {
     source: Arc<str>,
     state: Mutex<State>,
 }
@@ -20,20 +20,20 @@ struct State {
     first: u64,
     batches: VecDeque<Batch>,
     /// Everything up to here is applied; with the sinks before anything behind it was written.
-    low: Option<(Place, Marks)>,
+    low: Option<(SourceOffset, SinkPositions)>,
     /// The batches before this one have all that was there at the start.
     replay_ends: Option<u64>,
 }
 
 struct Batch {
     /// Of its last record.
-    place: Option<Place>,
+    place: Option<SourceOffset>,
     /// Of the sinks, before any of its records was seen.
-    marks: Marks,
+    marks: SinkPositions,
     open: usize,
 }
 
-impl Ledger {
+impl OffsetTracker {
     /// Of a source.
     pub fn new(source: Arc<str>) -> Self {
         Self { source, state: Mutex::default() }
@@ -45,12 +45,12 @@ impl Ledger {
     }
 
     /// Goes on behind a place that an earlier process, or another plan, has reached.
-    pub fn resume(&self, place: Place, marks: Marks) {
+    pub fn resume(&self, place: SourceOffset, marks: SinkPositions) {
         self.state.lock().low = Some((place, marks));
     }
 
     /// Begins a batch, before its records are handed on; gives its number.
-    pub fn begin(&self, marks: Marks) -> u64 {
+    pub fn begin(&self, marks: SinkPositions) -> u64 {
         let mut state = self.state.lock();
         // One record for the batch itself, until it is closed.
         state.batches.push_back(Batch { place: None, marks, open: 1 });
@@ -71,7 +71,7 @@ impl Ledger {
     }
 
     /// A record is in the batch.
-    pub fn read(&self, batch: u64, place: Option<&Place>) {
+    pub fn read(&self, batch: u64, place: Option<&SourceOffset>) {
         let mut state = self.state.lock();
         if let Some(batch) = state.batch(batch) {
             batch.open += 1;
@@ -104,13 +104,13 @@ impl Ledger {
 
     /// Up to where everything is applied, and how long the sinks were before anything behind
     /// that was written.
-    pub fn low(&self) -> Option<(Place, Marks)> {
+    pub fn low(&self) -> Option<(SourceOffset, SinkPositions)> {
         self.state.lock().low.clone()
     }
 
     /// The same, of sinks that were so long `now`, a moment ago: where nothing is on its way,
     /// what comes will be behind that.
-    pub fn low_since(&self, now: &Marks) -> Option<(Place, Marks)> {
+    pub fn low_since(&self, now: &SinkPositions) -> Option<(SourceOffset, SinkPositions)> {
         let mut state = self.state.lock();
         let idle = state.batches.is_empty();
         let (_, marks) = state.low.as_mut()?;
@@ -130,73 +130,73 @@ impl State {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::connector::SinkMark;
+    use crate::connector::SinkPosition;
 
-    fn place(end: u64) -> Place {
-        Place { log: "l".into(), generation: 0, end, line: end }
+    fn place(end: u64) -> SourceOffset {
+        SourceOffset { log: "l".into(), generation: 0, end, line: end }
     }
 
-    fn marks(length: u64) -> Marks {
-        Marks::from([("out".into(), SinkMark { log: "s".into(), length })])
+    fn marks(length: u64) -> SinkPositions {
+        SinkPositions::from([("out".into(), SinkPosition { log: "s".into(), length })])
     }
 
     /// A source that is silent knows the file that a sink has gone over to meanwhile.
     #[test]
     fn marks_are_those_of_now_where_nothing_is_on_its_way() {
-        let ledger = Ledger::new("turns".into());
-        assert_eq!(ledger.low_since(&marks(1)), None);
-        ledger.resume(place(7), marks(10));
-        assert_eq!(ledger.low(), Some((place(7), marks(10))));
-        assert_eq!(ledger.low_since(&marks(20)), Some((place(7), marks(20))));
-        let batch = ledger.begin(marks(30));
-        ledger.read(batch, Some(&place(9)));
-        ledger.close(batch);
-        assert_eq!(ledger.low_since(&marks(40)), Some((place(7), marks(20))));
-        ledger.tick(batch);
-        assert_eq!(ledger.low(), Some((place(9), marks(30))));
-        assert_eq!(ledger.low_since(&marks(50)), Some((place(9), marks(50))));
+        let tracker = OffsetTracker::new("turns".into());
+        assert_eq!(tracker.low_since(&marks(1)), None);
+        tracker.resume(place(7), marks(10));
+        assert_eq!(tracker.low(), Some((place(7), marks(10))));
+        assert_eq!(tracker.low_since(&marks(20)), Some((place(7), marks(20))));
+        let batch = tracker.begin(marks(30));
+        tracker.read(batch, Some(&place(9)));
+        tracker.close(batch);
+        assert_eq!(tracker.low_since(&marks(40)), Some((place(7), marks(20))));
+        tracker.tick(batch);
+        assert_eq!(tracker.low(), Some((place(9), marks(30))));
+        assert_eq!(tracker.low_since(&marks(50)), Some((place(9), marks(50))));
     }
 
     #[test]
     fn it_is_replayed_when_what_was_there_is_applied() {
-        let ledger = Ledger::new("turns".into());
-        let batch = ledger.begin(marks(0));
-        ledger.read(batch, Some(&place(9)));
-        ledger.close(batch);
-        assert!(!ledger.is_replayed());
-        ledger.caught_up();
-        let later = ledger.begin(marks(0));
-        ledger.read(later, Some(&place(12)));
-        ledger.close(later);
-        ledger.caught_up();
-        assert!(!ledger.is_replayed());
-        ledger.tick(batch);
-        assert!(ledger.is_replayed(), "what came later does not count");
+        let tracker = OffsetTracker::new("turns".into());
+        let batch = tracker.begin(marks(0));
+        tracker.read(batch, Some(&place(9)));
+        tracker.close(batch);
+        assert!(!tracker.is_replayed());
+        tracker.caught_up();
+        let later = tracker.begin(marks(0));
+        tracker.read(later, Some(&place(12)));
+        tracker.close(later);
+        tracker.caught_up();
+        assert!(!tracker.is_replayed());
+        tracker.tick(batch);
+        assert!(tracker.is_replayed(), "what came later does not count");
     }
 
     #[test]
     fn the_low_place_waits_for_the_slowest_and_its_marks_are_old_enough() {
-        let ledger = Ledger::new("turns".into());
+        let tracker = OffsetTracker::new("turns".into());
         let mut batches = Vec::new();
         for number in 0..3 {
-            let batch = ledger.begin(marks(number * 100));
-            ledger.read(batch, Some(&place(number * 10 + 5)));
-            ledger.read(batch, Some(&place(number * 10 + 10)));
-            ledger.close(batch);
+            let batch = tracker.begin(marks(number * 100));
+            tracker.read(batch, Some(&place(number * 10 + 5)));
+            tracker.read(batch, Some(&place(number * 10 + 10)));
+            tracker.close(batch);
             batches.push(batch);
         }
-        assert_eq!(ledger.low(), None);
+        assert_eq!(tracker.low(), None);
         for batch in [batches[1], batches[1], batches[0]] {
-            ledger.tick(batch);
-            assert_eq!(ledger.low(), None, "one of the first is open");
+            tracker.tick(batch);
+            assert_eq!(tracker.low(), None, "one of the first is open");
         }
-        ledger.tick(batches[0]);
-        assert_eq!(ledger.low(), Some((place(20), marks(200))));
-        ledger.tick(batches[2]);
-        ledger.tick(batches[2]);
-        assert_eq!(ledger.low(), Some((place(30), marks(200))), "rather too old than too new");
-        let next = ledger.begin(marks(300));
-        ledger.close(next);
-        assert_eq!(ledger.low(), Some((place(30), marks(200))));
+        tracker.tick(batches[0]);
+        assert_eq!(tracker.low(), Some((place(20), marks(200))));
+        tracker.tick(batches[2]);
+        tracker.tick(batches[2]);
+        assert_eq!(tracker.low(), Some((place(30), marks(200))), "rather too old than too new");
+        let next = tracker.begin(marks(300));
+        tracker.close(next);
+        assert_eq!(tracker.low(), Some((place(30), marks(200))));
     }
 }

@@ -19,7 +19,7 @@ use timely::worker::Worker;
 
 use super::{PARK, RunError};
 use crate::corpus::{self, CorpusShared};
-use crate::turns::{self, Generation, Local, SourceHandle, TurnsShared};
+use crate::turns::{self, Generation, SourceHandle, TurnsShared, WorkerState};
 
 /// What a worker is told.
 #[derive(Clone)]
@@ -38,7 +38,7 @@ pub(super) enum Command {
 type Told = (Command, Sender<()>);
 
 /// The workers as others see them.
-pub(super) struct Crew {
+pub(super) struct WorkerPool {
     senders: Vec<Sender<Told>>,
     receivers: Mutex<Vec<Option<Receiver<Told>>>>,
     threads: Mutex<Vec<Option<Thread>>>,
@@ -56,7 +56,7 @@ pub(super) struct Crew {
     abort: AtomicBool,
 }
 
-impl Crew {
+impl WorkerPool {
     pub fn new(workers: usize) -> Arc<Self> {
         let (senders, receivers): (Vec<_>, Vec<_>) = (0..workers).map(|_| crossbeam_channel::unbounded()).unzip();
         Arc::new(Self {
@@ -140,8 +140,8 @@ impl Crew {
             // Workers share the cores with models: a parked worker must not spin.
             worker: WorkerConfig::default().idle_spin(Duration::ZERO),
         };
-        let (crew, shared) = (self.clone(), shared.clone());
-        timely::execute(config, move |worker| crew.work(worker, &shared))
+        let (pool, shared) = (self.clone(), shared.clone());
+        timely::execute(config, move |worker| pool.work(worker, &shared))
             .map_err(|reason| RunError::Thread { what: "the workers", reason })
     }
 
@@ -150,7 +150,7 @@ impl Crew {
         let index = worker.index();
         self.threads.lock()[index] = Some(std::thread::current());
         let Some(commands) = self.receivers.lock()[index].take() else { return };
-        let local = Rc::new(Local::default());
+        let local = Rc::new(WorkerState::default());
         let mut sources: Vec<(Arc<SourceHandle>, ProbeHandle<u64>)> = Vec::new();
         local.load(shared, index, worker.peers());
         shared.durable.loaded();
@@ -193,11 +193,15 @@ impl Crew {
                 let stopping = self.stopping.load(Ordering::Acquire);
                 if !stopping {
                     local.answer_again(shared);
+                    local.answer_callers(shared);
                 }
                 if behind && (stopping || (sources.is_empty() && local.is_settled(shared))) {
                     behind = false;
                     self.let_go();
                 }
+            }
+            if self.is_finished() || self.stopping.load(Ordering::Acquire) {
+                shared.asks.close();
             }
             if self.is_finished() && commands.is_empty() {
                 local.close(|_| true);
@@ -207,6 +211,7 @@ impl Crew {
             }
             worker.step_or_park(Some(PARK));
         }
+        shared.asks.close();
         for dataflow in worker.installed_dataflows() {
             worker.drop_dataflow(dataflow);
         }
@@ -214,7 +219,7 @@ impl Crew {
 }
 
 /// A worker that has ended, be it by a panic, which ends the others.
-struct Ended<'a>(&'a Crew);
+struct Ended<'a>(&'a WorkerPool);
 
 impl Drop for Ended<'_> {
     fn drop(&mut self) {

@@ -11,18 +11,17 @@ use timely::dataflow::operators::generic::builder_rc::OperatorBuilder;
 use timely::dataflow::{Scope, StreamVec};
 use timely::scheduling::Activator;
 
-use super::RunningNode;
-use crate::record::Item;
+use super::{Flow, RunningNode};
 
-pub(super) struct Inlet {
-    queue: RefCell<VecDeque<Item>>,
+pub(super) struct Ingress {
+    queue: RefCell<VecDeque<Flow>>,
     closed: Cell<bool>,
     activator: Activator,
 }
 
-impl Inlet {
-    pub fn give(&self, item: Item) {
-        self.queue.borrow_mut().push_back(item);
+impl Ingress {
+    pub fn give(&self, flow: Flow) {
+        self.queue.borrow_mut().push_back(flow);
         self.activator.activate();
     }
 
@@ -33,26 +32,26 @@ impl Inlet {
     }
 }
 
-pub(super) fn build<'s>(scope: Scope<'s, u64>, node: &RunningNode) -> (Rc<Inlet>, StreamVec<'s, u64, Item>) {
+pub(super) fn build<'s>(scope: Scope<'s, u64>, node: &RunningNode) -> (Rc<Ingress>, StreamVec<'s, u64, Flow>) {
     let mut builder = OperatorBuilder::new(format!("{} {:?}", node.kind_name, node.id), scope);
-    let (output, stream) = builder.new_output::<Vec<Item>>();
+    let (output, stream) = builder.new_output::<Vec<Flow>>();
     let mut output = OutputBuilder::<_, CapacityContainerBuilder<_>>::from(output);
     let activator = scope.activator_for(builder.operator_info().address);
-    let inlet = Rc::new(Inlet { queue: RefCell::default(), closed: Cell::new(false), activator });
-    let this = inlet.clone();
+    let ingress = Rc::new(Ingress { queue: RefCell::default(), closed: Cell::new(false), activator });
+    let this = ingress.clone();
     builder.build(move |mut capabilities| {
         let mut capability = capabilities.pop();
         capabilities.clear();
         move |_| {
             let Some(held) = &capability else { return };
             let mut output = output.activate();
-            for item in this.queue.borrow_mut().drain(..) {
-                output.session(held).give(item);
+            for flow in this.queue.borrow_mut().drain(..) {
+                output.session(held).give(flow);
             }
             if this.closed.get() {
                 capability = None;
             }
         }
     });
-    (inlet, stream)
+    (ingress, stream)
 }

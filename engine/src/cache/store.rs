@@ -10,7 +10,7 @@ use redb::{Database, ReadableDatabase, ReadableTable, ReadableTableMetadata, Tab
 
 use super::Key;
 use crate::clock::now_s;
-use crate::component::Footprint;
+use crate::component::DiskUsage;
 use crate::database::{DatabaseError, Tables};
 use crate::panics::caught;
 use crate::plan::Maintenance;
@@ -32,14 +32,14 @@ const COMPACTED: u64 = 16 << 20;
 
 /// What of the memo is kept.
 #[derive(Clone, Copy, Debug)]
-pub struct MemoLimits {
+pub struct CacheLimits {
     /// Entries that nobody asked for in so many days go; 0: none do.
     pub days: u32,
     /// So many bytes at most; 0: no bound.
     pub bytes: u64,
 }
 
-impl MemoLimits {
+impl CacheLimits {
     /// As the pipeline file says.
     pub fn of(settings: &Maintenance) -> Self {
         Self { days: settings.memo_days, bytes: settings.memo_mb.saturating_mul(1_000_000) }
@@ -64,12 +64,12 @@ impl Store {
     /// Opens the file; one that is damaged is put aside, and one of which most is free is
     /// compacted.
     pub fn open(path: &Path) -> Result<Self, DatabaseError> {
-        let mut store = Self(Tables::open(path, "the memo store")?);
-        let bytes = Footprint::of(path).bytes;
+        let mut store = Self(Tables::open(path, "the cache store")?);
+        let bytes = DiskUsage::of(path).bytes;
         if bytes > COMPACTED && store.freed().unwrap_or(0) > bytes / 2 {
             store.compact()?;
-            let now = Footprint::of(path).bytes;
-            tracing::info!(path = %path.display(), bytes, now, "the memo store is compacted");
+            let now = DiskUsage::of(path).bytes;
+            tracing::info!(path = %path.display(), bytes, now, "the cache store is compacted");
         }
         Ok(store)
     }
@@ -107,10 +107,10 @@ impl Store {
             return;
         }
         match self.0.put_aside() {
-            Ok(()) => tracing::warn!(%error, "the memo store is damaged; it is put aside and begun anew"),
+            Ok(()) => tracing::warn!(%error, "the cache store is damaged; it is put aside and begun anew"),
             // Another thread has found it too.
             Err(missing) if missing.kind() == std::io::ErrorKind::NotFound => {}
-            Err(aside) => tracing::warn!(%error, %aside, "the memo store is damaged and cannot be put aside"),
+            Err(aside) => tracing::warn!(%error, %aside, "the cache store is damaged and cannot be put aside"),
         }
     }
 
@@ -145,7 +145,7 @@ impl Store {
     /// for now.
     pub fn expire(
         &self,
-        limits: &MemoLimits,
+        limits: &CacheLimits,
         today: u32,
         asked: impl Fn(&Key) -> bool,
     ) -> Result<Expired, DatabaseError> {
@@ -208,7 +208,7 @@ impl Store {
 
 /// The day before which everything goes; how many bytes of that day's own are to go; and
 /// how many entries there are.
-fn cutoff(database: &Database, limits: &MemoLimits, today: u32) -> Result<(u32, u64, u64), redb::Error> {
+fn cutoff(database: &Database, limits: &CacheLimits, today: u32) -> Result<(u32, u64, u64), redb::Error> {
     let mut days: BTreeMap<u32, u64> = BTreeMap::new();
     let mut entries = 0;
     if let Some(used) = used(database)? {
@@ -312,14 +312,14 @@ mod tests {
         let store = Store::open(&directory.path().join("memo.redb")).unwrap();
         (1..=4).for_each(|of| write(&store, of, 10, 100 + u32::from(of)));
         store.write(&HashMap::new(), &HashSet::from([key(1), key(9)]), 130).unwrap();
-        let limits = MemoLimits { days: 30, bytes: 0 };
+        let limits = CacheLimits { days: 30, bytes: 0 };
         let expired = store.expire(&limits, 134, |of| *of == key(2)).unwrap();
         assert_eq!((expired.gone.len(), expired.left), (1, 3));
         assert_eq!(left(&store), [1, 2, 4]);
         // The clock has been put back: what is ahead of it counts from now on.
         assert_eq!(store.expire(&limits, 90, |_| false).unwrap().gone.len(), 0);
         assert_eq!(store.get(&key(1)).unwrap().1, 90);
-        assert_eq!(store.expire(&MemoLimits { days: 0, bytes: 0 }, 9000, |_| false).unwrap().gone, Vec::<Key>::new());
+        assert_eq!(store.expire(&CacheLimits { days: 0, bytes: 0 }, 9000, |_| false).unwrap().gone, Vec::<Key>::new());
     }
 
     #[test]
@@ -328,7 +328,7 @@ mod tests {
         let store = Store::open(&directory.path().join("memo.redb")).unwrap();
         write(&store, 1, 900, 10);
         (2..=5).for_each(|of| write(&store, of, 900, 11));
-        let limits = |bytes| MemoLimits { days: 30, bytes };
+        let limits = |bytes| CacheLimits { days: 30, bytes };
         assert_eq!(store.expire(&limits(5000), 12, |_| false).unwrap().gone.len(), 0);
         store.expire(&limits(4500), 12, |_| false).unwrap();
         assert_eq!(left(&store), [2, 3, 4, 5]);
@@ -349,7 +349,7 @@ mod tests {
         }
         let mut store = Store::open(&path).unwrap();
         assert_eq!(store.get(&key(1)).unwrap(), (Arc::from([1, 2, 3]), 0));
-        let limits = MemoLimits { days: 30, bytes: 0 };
+        let limits = CacheLimits { days: 30, bytes: 0 };
         assert_eq!(store.expire(&limits, 500, |_| false).unwrap().left, 1);
         assert_eq!(store.get(&key(1)).unwrap().1, 500);
         assert_eq!(store.expire(&limits, 531, |_| false).unwrap().gone, [key(1)]);

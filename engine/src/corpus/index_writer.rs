@@ -18,11 +18,11 @@ use super::chunks::{Changes, Chunks, difference};
 use super::prepare::Preparing;
 use super::slot::Slot;
 use super::{CorpusState, RETRY};
-use crate::component::{Delta, Index, IndexError, Maintained, MaintenanceLimits};
+use crate::component::{CorpusSnapshot, Delta, Index, IndexError, Maintained, MaintenanceLimits};
 use crate::document::Chunk;
 use crate::maintenance::MaintenanceError;
 use crate::panics::caught_async;
-use crate::publish::{CorpusView, Epochs};
+use crate::publish::Epochs;
 use crate::wake::WakeSlot;
 
 /// To whom a feed's progress is told.
@@ -61,7 +61,7 @@ pub(super) enum Job {
     Switch {
         feed: Option<u64>,
         added: Vec<AddedIndex>,
-        reply: oneshot::Sender<Result<CorpusView, IndexError>>,
+        reply: oneshot::Sender<Result<CorpusSnapshot, IndexError>>,
         published: oneshot::Receiver<bool>,
     },
     /// Tells when all that was asked for before is done.
@@ -73,11 +73,11 @@ pub(super) enum Job {
     /// Indexes other than these go.
     Keep(BTreeSet<String>),
     /// An index is to be kept in shape.
-    Maintain(Upkeep),
+    Maintain(MaintenanceRequest),
 }
 
 /// What is asked of the maintenance of an index.
-pub(super) struct Upkeep {
+pub(super) struct MaintenanceRequest {
     pub key: String,
     pub limits: MaintenanceLimits,
     /// It is given up after this.
@@ -89,7 +89,7 @@ pub(super) struct Upkeep {
 }
 
 /// Has the indexes of one corpus.
-pub(super) struct Keeper {
+pub(super) struct IndexWriter {
     corpus: Arc<str>,
     slots: Vec<Slot>,
     /// The feed whose chunks are indexed.
@@ -110,7 +110,7 @@ struct Retry {
     at: tokio::time::Instant,
 }
 
-impl Keeper {
+impl IndexWriter {
     /// For indexes that have just been opened, and their first feed.
     pub fn new(
         corpus: Arc<str>,
@@ -248,8 +248,8 @@ impl Keeper {
     }
 
     /// Keeps an index in shape. Nothing is published meanwhile, and turns go on.
-    async fn maintain(&mut self, upkeep: Upkeep, others_wait: bool) {
-        let Upkeep { key, limits, within, yields, reply } = upkeep;
+    async fn maintain(&mut self, upkeep: MaintenanceRequest, others_wait: bool) {
+        let MaintenanceRequest { key, limits, within, yields, reply } = upkeep;
         let slot = self.slots.iter_mut().find(|slot| slot.key == key);
         // An index of which nothing is published yet does not know what is in use.
         let Some(slot) = slot.filter(|_| !(self.whole || yields && others_wait)) else {
@@ -286,7 +286,7 @@ impl Keeper {
         &mut self,
         feed: Option<u64>,
         added: Vec<AddedIndex>,
-        reply: oneshot::Sender<Result<CorpusView, IndexError>>,
+        reply: oneshot::Sender<Result<CorpusSnapshot, IndexError>>,
         published: oneshot::Receiver<bool>,
     ) {
         let target = feed.unwrap_or(self.active);
@@ -319,7 +319,7 @@ impl Keeper {
         target: u64,
         added: Vec<AddedIndex>,
         joining: &mut Vec<Slot>,
-    ) -> Result<CorpusView, IndexError> {
+    ) -> Result<CorpusSnapshot, IndexError> {
         let (Some(chunks), Some(before)) = (self.feeds.get(&target), self.feeds.get(&self.active)) else {
             return Err(IndexError::Feed);
         };
@@ -345,9 +345,9 @@ impl Keeper {
 }
 
 /// What readers of an epoch get of these chunks.
-fn view<'a>(chunks: &Chunks, slots: impl Iterator<Item = &'a Slot>) -> CorpusView {
+fn view<'a>(chunks: &Chunks, slots: impl Iterator<Item = &'a Slot>) -> CorpusSnapshot {
     let (documents, chunks) = chunks.counts();
-    let mut view = CorpusView { documents, chunks, ..CorpusView::default() };
+    let mut view = CorpusSnapshot { documents, chunks, ..CorpusSnapshot::default() };
     for slot in slots {
         view.indexes.extend(slot.reader.clone().map(|reader| (slot.key.clone(), reader)));
         view.versions.extend(slot.index.version().map(|version| (slot.key.clone(), version)));

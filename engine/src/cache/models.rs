@@ -1,22 +1,27 @@
 //! Models that remember: wrappers around each ability, for what turns ask.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use futures::FutureExt;
 use futures::future::BoxFuture;
 
-use super::{Key, Memo};
+use super::{InferenceCache, Key};
 use crate::component::Model;
 use crate::inference::{
-    Embedder, InferenceError, PairScorer, Role, SparseEmbedder, SparseVector, TokenEmbedder, TokenVectors, Urgency,
+    Embedder, InferenceError, PairScorer, Priority, Role, SparseEmbedder, SparseVector, TokenEmbedder, TokenVectors,
     Vector,
 };
-use crate::language::{Generation, Generator, Likelihood, Prompt, Sampling, known_controls};
+use crate::language::{Generation, Generator, Likelihood, Prompt, Sampling, TextStream, known_controls};
 
 impl Model {
     /// The model with its outputs for turns remembered.
-    pub fn remembering(mut self, memo: &Arc<Memo>) -> Self {
-        let with = |ability| Remembering { memo: memo.clone(), fingerprint: self.fingerprint.as_str().into(), ability };
+    pub fn remembering(mut self, cache: &Arc<InferenceCache>) -> Self {
+        let with = |capability| Remembering {
+            cache: cache.clone(),
+            fingerprint: self.fingerprint.as_str().into(),
+            capability,
+        };
         let by = |what: &str| with(what.to_owned());
         self.embedder = self.embedder.map(|inner| Arc::new(Remembered { by: by("embed"), inner }) as _);
         self.token_embedder = self.token_embedder.map(|inner| Arc::new(Remembered { by: by("tokens"), inner }) as _);
@@ -33,16 +38,16 @@ const VERSION: &[u8] = b"1";
 
 #[derive(Clone)]
 struct Remembering {
-    memo: Arc<Memo>,
+    cache: Arc<InferenceCache>,
     fingerprint: Arc<str>,
-    ability: String,
+    capability: String,
 }
 
 impl Remembering {
     /// A hash of the model, of what is asked of it, and of the parts of an input.
     fn key(&self, parts: &[&[u8]]) -> Key {
         let mut hasher = blake3::Hasher::new();
-        for part in [VERSION, self.fingerprint.as_bytes(), self.ability.as_bytes()].iter().chain(parts) {
+        for part in [VERSION, self.fingerprint.as_bytes(), self.capability.as_bytes()].iter().chain(parts) {
             hasher.update(&(part.len() as u64).to_le_bytes());
             hasher.update(part);
         }
@@ -84,17 +89,17 @@ impl Embedder for Remembered<dyn Embedder> {
         &self,
         texts: Vec<String>,
         role: Role,
-        urgency: Urgency,
+        priority: Priority,
     ) -> BoxFuture<'static, Result<Vec<Vector>, InferenceError>> {
-        if urgency == Urgency::Corpus {
-            return self.inner.embed(texts, role, urgency);
+        if priority == Priority::Corpus {
+            return self.inner.embed(texts, role, priority);
         }
         let (by, inner) = (self.by.clone(), self.inner.clone());
         async move {
             let keys = by.keys(&texts, role);
             let decode = |bytes: &[u8]| Some(read_floats(bytes).collect::<Vector>());
-            let compute = |missing: Vec<usize>| inner.embed(pick(&texts, &missing), role, urgency);
-            by.memo.each(&keys, decode, |vector| floats(vector), compute).await
+            let compute = |missing: Vec<usize>| inner.embed(pick(&texts, &missing), role, priority);
+            by.cache.each(&keys, decode, |vector| floats(vector), compute).await
         }
         .boxed()
     }
@@ -109,17 +114,17 @@ impl TokenEmbedder for Remembered<dyn TokenEmbedder> {
         &self,
         texts: Vec<String>,
         role: Role,
-        urgency: Urgency,
+        priority: Priority,
     ) -> BoxFuture<'static, Result<Vec<TokenVectors>, InferenceError>> {
-        if urgency == Urgency::Corpus {
-            return self.inner.embed_tokens(texts, role, urgency);
+        if priority == Priority::Corpus {
+            return self.inner.embed_tokens(texts, role, priority);
         }
         let (by, inner, dimension) = (self.by.clone(), self.inner.clone(), self.inner.dimension());
         async move {
             let keys = by.keys(&texts, role);
             let decode = |bytes: &[u8]| Some(TokenVectors { dimension, values: read_floats(bytes).collect() });
-            let compute = |missing: Vec<usize>| inner.embed_tokens(pick(&texts, &missing), role, urgency);
-            by.memo.each(&keys, decode, |vectors| floats(&vectors.values), compute).await
+            let compute = |missing: Vec<usize>| inner.embed_tokens(pick(&texts, &missing), role, priority);
+            by.cache.each(&keys, decode, |vectors| floats(&vectors.values), compute).await
         }
         .boxed()
     }
@@ -130,10 +135,10 @@ impl SparseEmbedder for Remembered<dyn SparseEmbedder> {
         &self,
         texts: Vec<String>,
         role: Role,
-        urgency: Urgency,
+        priority: Priority,
     ) -> BoxFuture<'static, Result<Vec<SparseVector>, InferenceError>> {
-        if urgency == Urgency::Corpus {
-            return self.inner.embed_sparse(texts, role, urgency);
+        if priority == Priority::Corpus {
+            return self.inner.embed_sparse(texts, role, priority);
         }
         let (by, inner) = (self.by.clone(), self.inner.clone());
         async move {
@@ -148,8 +153,8 @@ impl SparseEmbedder for Remembered<dyn SparseEmbedder> {
             let encode = |vector: &SparseVector| {
                 vector.iter().flat_map(|(term, weight)| [term.to_le_bytes(), weight.to_le_bytes()].concat()).collect()
             };
-            let compute = |missing: Vec<usize>| inner.embed_sparse(pick(&texts, &missing), role, urgency);
-            by.memo.each(&keys, decode, encode, compute).await
+            let compute = |missing: Vec<usize>| inner.embed_sparse(pick(&texts, &missing), role, priority);
+            by.cache.each(&keys, decode, encode, compute).await
         }
         .boxed()
     }
@@ -164,14 +169,14 @@ impl PairScorer for Remembered<dyn PairScorer> {
         &self,
         first: String,
         seconds: Vec<String>,
-        urgency: Urgency,
+        priority: Priority,
     ) -> BoxFuture<'static, Result<Vec<Vec<f32>>, InferenceError>> {
         let (by, inner) = (self.by.clone(), self.inner.clone());
         async move {
             let keys: Vec<Key> = seconds.iter().map(|second| by.key(&[first.as_bytes(), second.as_bytes()])).collect();
             let decode = |bytes: &[u8]| Some(read_floats(bytes).collect::<Vec<f32>>());
-            let compute = |missing: Vec<usize>| inner.score(first.clone(), pick(&seconds, &missing), urgency);
-            by.memo.each(&keys, decode, |scores| floats(scores), compute).await
+            let compute = |missing: Vec<usize>| inner.score(first.clone(), pick(&seconds, &missing), priority);
+            by.cache.each(&keys, decode, |scores| floats(scores), compute).await
         }
         .boxed()
     }
@@ -182,14 +187,14 @@ impl Likelihood for Remembered<dyn Likelihood> {
         &self,
         contexts: Vec<String>,
         text: String,
-        urgency: Urgency,
+        priority: Priority,
     ) -> BoxFuture<'static, Result<Vec<f32>, InferenceError>> {
         let (by, inner) = (self.by.clone(), self.inner.clone());
         async move {
             let keys: Vec<Key> = contexts.iter().map(|each| by.key(&[each.as_bytes(), text.as_bytes()])).collect();
             let decode = |bytes: &[u8]| read_floats(bytes).next();
-            let compute = |missing: Vec<usize>| inner.log_likelihood(pick(&contexts, &missing), text.clone(), urgency);
-            by.memo.each(&keys, decode, |value| value.to_le_bytes().to_vec(), compute).await
+            let compute = |missing: Vec<usize>| inner.log_likelihood(pick(&contexts, &missing), text.clone(), priority);
+            by.cache.each(&keys, decode, |value| value.to_le_bytes().to_vec(), compute).await
         }
         .boxed()
     }
@@ -201,6 +206,15 @@ impl Generator for Remembered<dyn Generator> {
     }
 
     fn generate(&self, prompt: Prompt, sampling: Sampling) -> BoxFuture<'static, Result<Generation, InferenceError>> {
+        self.generate_streamed(prompt, sampling, TextStream::default())
+    }
+
+    fn generate_streamed(
+        &self,
+        prompt: Prompt,
+        sampling: Sampling,
+        stream: TextStream,
+    ) -> BoxFuture<'static, Result<Generation, InferenceError>> {
         let (by, inner) = (self.by.clone(), self.inner.clone());
         async move {
             let parts = [serde_json::to_vec(&prompt), serde_json::to_vec(&sampling)].map(Result::unwrap_or_default);
@@ -212,9 +226,18 @@ impl Generator for Remembered<dyn Generator> {
             };
             let decode = |bytes: &[u8]| serde_json::from_slice::<Generation>(bytes).ok();
             let encode = |generation: &Generation| serde_json::to_vec(generation).unwrap_or_default();
-            let compute = |_| async { Ok(vec![inner.generate(prompt, sampling).await?]) };
-            let mut generations = by.memo.each(&[key], decode, encode, compute).await?;
-            generations.pop().ok_or_else(|| InferenceError::Failed("it gave nothing".to_owned()))
+            let is_known = AtomicBool::new(true);
+            let (streamed, known) = (stream.clone(), &is_known);
+            let compute = |_| async move {
+                known.store(false, Ordering::Relaxed);
+                Ok(vec![inner.generate_streamed(prompt, sampling, streamed).await?])
+            };
+            let mut generations = by.cache.each(&[key], decode, encode, compute).await?;
+            let generation = generations.pop().ok_or_else(|| InferenceError::Failed("it gave nothing".to_owned()))?;
+            if is_known.load(Ordering::Relaxed) {
+                stream.send(&generation.text);
+            }
+            Ok(generation)
         }
         .boxed()
     }

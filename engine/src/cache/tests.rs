@@ -6,74 +6,75 @@ use super::*;
 fn what_was_put_outlives_the_process() {
     let directory = tempfile::tempdir().unwrap();
     {
-        let memo = Memo::open(Some(directory.path())).unwrap();
-        assert_eq!(memo.get(&[1; 32]), None);
-        memo.put([1; 32], vec![1, 2, 3]);
-        assert_eq!(memo.get(&[1; 32]).as_deref(), Some(&[1, 2, 3][..]));
+        let cache = InferenceCache::open(Some(directory.path())).unwrap();
+        assert_eq!(cache.get(&[1; 32]), None);
+        cache.put([1; 32], vec![1, 2, 3]);
+        assert_eq!(cache.get(&[1; 32]).as_deref(), Some(&[1, 2, 3][..]));
     }
-    let memo = Memo::open(Some(directory.path())).unwrap();
-    assert_eq!(memo.get(&[1; 32]).as_deref(), Some(&[1, 2, 3][..]));
-    assert_eq!(memo.get(&[2; 32]), None);
-    assert_eq!(memo.counts(), (1, 1));
+    let cache = InferenceCache::open(Some(directory.path())).unwrap();
+    assert_eq!(cache.get(&[1; 32]).as_deref(), Some(&[1, 2, 3][..]));
+    assert_eq!(cache.get(&[2; 32]), None);
+    assert_eq!(cache.counts(), (1, 1));
 }
 
 #[test]
 fn a_file_that_is_no_store_is_put_aside() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("memo.redb");
-    drop(Memo::open(Some(directory.path())).unwrap());
+    drop(InferenceCache::open(Some(directory.path())).unwrap());
     let mut bytes = std::fs::read(&path).unwrap();
     bytes.iter_mut().for_each(|byte| *byte = 0x55);
     std::fs::write(&path, bytes).unwrap();
-    match Memo::open(Some(directory.path())) {
-        Ok(memo) => assert_eq!(memo.get(&[1; 32]), None),
+    match InferenceCache::open(Some(directory.path())) {
+        Ok(cache) => assert_eq!(cache.get(&[1; 32]), None),
         Err(error) => assert!(error.to_string().contains("memo.redb"), "{error}"),
     }
 }
 
 #[tokio::test]
 async fn only_what_is_missing_is_computed_and_once() {
-    let memo = Memo::open(None).unwrap();
-    memo.put([1; 32], vec![10]);
+    let cache = InferenceCache::open(None).unwrap();
+    cache.put([1; 32], vec![10]);
     let keys = [[1; 32], [2; 32], [3; 32], [2; 32]];
     let run = |expected: Vec<usize>| {
-        let memo = &memo;
+        let cache = &cache;
         async move {
-            memo.each(
-                &keys,
-                |bytes| bytes.first().copied(),
-                |value| vec![*value],
-                |missing| async move {
-                    assert_eq!(missing, expected);
-                    Ok(missing.iter().map(|at| *at as u8 * 10 + 10).collect())
-                },
-            )
-            .await
-            .unwrap()
+            cache
+                .each(
+                    &keys,
+                    |bytes| bytes.first().copied(),
+                    |value| vec![*value],
+                    |missing| async move {
+                        assert_eq!(missing, expected);
+                        Ok(missing.iter().map(|at| *at as u8 * 10 + 10).collect())
+                    },
+                )
+                .await
+                .unwrap()
         }
     };
     assert_eq!(run(vec![1, 2]).await, [10, 20, 30, 20]);
-    let again = memo.each(&keys, |bytes| bytes.first().copied(), |value| vec![*value], |_| async { unreachable!() });
+    let again = cache.each(&keys, |bytes| bytes.first().copied(), |value| vec![*value], |_| async { unreachable!() });
     assert_eq!(again.await.unwrap(), [10, 20, 30, 20]);
 }
 
 #[test]
 fn what_expires_is_not_in_memory_either_and_what_is_asked_for_stays() {
     let directory = tempfile::tempdir().unwrap();
-    let limits = MemoLimits { days: 30, bytes: 1 };
-    let memo = Memo::open(Some(directory.path())).unwrap();
-    memo.put([1; 32], vec![1]);
-    drop(memo);
-    let memo = Memo::open(Some(directory.path())).unwrap();
-    assert!(memo.get(&[1; 32]).is_some());
-    let done = memo.expire(&limits).unwrap().unwrap();
-    assert_eq!((done.did.len(), memo.get(&[1; 32])), (1, None));
-    memo.put([2; 32], vec![2]);
-    drop(memo);
-    let done = Memo::maintain(directory.path(), &MemoLimits { days: 30, bytes: 0 }).unwrap().unwrap();
+    let limits = CacheLimits { days: 30, bytes: 1 };
+    let cache = InferenceCache::open(Some(directory.path())).unwrap();
+    cache.put([1; 32], vec![1]);
+    drop(cache);
+    let cache = InferenceCache::open(Some(directory.path())).unwrap();
+    assert!(cache.get(&[1; 32]).is_some());
+    let done = cache.expire(&limits).unwrap().unwrap();
+    assert_eq!((done.did.len(), cache.get(&[1; 32])), (1, None));
+    cache.put([2; 32], vec![2]);
+    drop(cache);
+    let done = InferenceCache::maintain(directory.path(), &CacheLimits { days: 30, bytes: 0 }).unwrap().unwrap();
     assert!(done.after.bytes <= done.before.bytes && done.after.files == 1);
-    assert!(Memo::open(Some(directory.path())).unwrap().get(&[2; 32]).is_some());
-    assert!(Memo::maintain(&directory.path().join("none"), &limits).unwrap().is_none());
+    assert!(InferenceCache::open(Some(directory.path())).unwrap().get(&[2; 32]).is_some());
+    assert!(InferenceCache::maintain(&directory.path().join("none"), &limits).unwrap().is_none());
 }
 
 /// Whatever a disk does to the file: no panic, and what is found is what was put. It is a cache, so
@@ -82,9 +83,9 @@ fn what_expires_is_not_in_memory_either_and_what_is_asked_for_stays() {
 fn a_file_that_is_damaged_anywhere_is_no_panic_and_no_other_output() {
     let directory = tempfile::tempdir().unwrap();
     let value = |n: u8| vec![n; 200 + usize::from(n)];
-    let memo = Memo::open(Some(directory.path())).unwrap();
-    (0..100).for_each(|n| drop(memo.put([n; 32], value(n))));
-    drop(memo);
+    let cache = InferenceCache::open(Some(directory.path())).unwrap();
+    (0..100).for_each(|n| drop(cache.put([n; 32], value(n))));
+    drop(cache);
     let path = directory.path().join("memo.redb");
     let good = std::fs::read(&path).unwrap();
     let mut state = 7_u64;
@@ -105,22 +106,22 @@ fn a_file_that_is_damaged_anywhere_is_no_panic_and_no_other_output() {
         }
         std::fs::write(&path, bytes).unwrap();
         // The error, where there is one, names the file.
-        let memo = match Memo::open(Some(directory.path())) {
-            Ok(memo) => memo,
-            Err(error) => panic!("the memo is begun anew: {error}"),
+        let cache = match InferenceCache::open(Some(directory.path())) {
+            Ok(cache) => cache,
+            Err(error) => panic!("the cache is begun anew: {error}"),
         };
         for n in 0..100 {
-            match memo.get(&[n; 32]) {
+            match cache.get(&[n; 32]) {
                 Some(found) if *found == *value(n) => {}
                 Some(_) => other += 1,
                 None => {
                     lost += 1;
-                    memo.put([n; 32], value(n));
+                    cache.put([n; 32], value(n));
                 }
             }
         }
-        let _ = memo.expire(&MemoLimits { days: 30, bytes: 1 << 30 });
-        drop(memo);
+        let _ = cache.expire(&CacheLimits { days: 30, bytes: 1 << 30 });
+        drop(cache);
     }
     println!("{lost} of 6000 lost, {other} another");
     assert!(lost < 6000 && other == 0);

@@ -5,7 +5,7 @@
 //! entries outlive what they were made for without being wrong, but for servers, which may put
 //! another model behind the same name. They are kept in an embedded store (redb) in the state
 //! directory, written by a thread of its own a few times a second; what a crash loses of them
-//! is computed again. Those that nobody asks for expire ([`Memo::expire`]). Without a state
+//! is computed again. Those that nobody asks for expire ([`InferenceCache::expire`]). Without a state
 //! directory they are kept in memory alone.
 //!
 //! What corpora are made of is not remembered here: indexes keep that by content.
@@ -21,9 +21,9 @@ use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex};
 
-pub use self::store::MemoLimits;
+pub use self::store::CacheLimits;
 use self::store::{Store, today};
-use crate::component::{Footprint, Maintained};
+use crate::component::{DiskUsage, Maintained};
 use crate::database::DatabaseError;
 use crate::inference::InferenceError;
 
@@ -38,7 +38,7 @@ const NOTE: Duration = Duration::from_secs(60);
 const IN_MEMORY: usize = 32 << 20;
 
 /// The store.
-pub struct Memo {
+pub struct InferenceCache {
     shared: Arc<Shared>,
     writer: Option<std::thread::JoinHandle<()>>,
 }
@@ -82,7 +82,7 @@ impl State {
     }
 }
 
-impl Memo {
+impl InferenceCache {
     /// Opens the store in a state directory, or one in memory.
     ///
     /// # Errors
@@ -157,9 +157,9 @@ impl Memo {
     /// # Errors
     ///
     /// The file cannot be written. What has gone by then stays gone.
-    pub fn expire(&self, limits: &MemoLimits) -> Result<Option<Maintained>, DatabaseError> {
+    pub fn expire(&self, limits: &CacheLimits) -> Result<Option<Maintained>, DatabaseError> {
         let Some(store) = &self.shared.store else { return Ok(None) };
-        let (begun, before) = (Instant::now(), Footprint::of(store.path()));
+        let (begun, before) = (Instant::now(), DiskUsage::of(store.path()));
         let asked = |key: &Key| {
             let state = self.shared.state.lock();
             state.asked.contains(key) || state.unwritten.contains_key(key)
@@ -176,7 +176,7 @@ impl Memo {
             }
             did.push(format!("{} outputs expired, {} left", expired.gone.len(), expired.left));
         }
-        Ok(Some(Maintained { before, after: Footprint::of(store.path()), took: begun.elapsed(), did }))
+        Ok(Some(Maintained { before, after: DiskUsage::of(store.path()), took: begun.elapsed(), did }))
     }
 
     /// Expires what a state directory holds, and gives what is free back to the disk; nobody
@@ -185,12 +185,12 @@ impl Memo {
     /// # Errors
     ///
     /// The file cannot be opened or written.
-    pub fn maintain(directory: &Path, limits: &MemoLimits) -> Result<Option<Maintained>, DatabaseError> {
+    pub fn maintain(directory: &Path, limits: &CacheLimits) -> Result<Option<Maintained>, DatabaseError> {
         let path = directory.join("memo.redb");
         if !path.exists() {
             return Ok(None);
         }
-        let (begun, before) = (Instant::now(), Footprint::of(&path));
+        let (begun, before) = (Instant::now(), DiskUsage::of(&path));
         let mut store = Store::open(&path)?;
         let expired = store.expire(limits, today(), |_| false).inspect_err(|error| store.mend(error))?;
         store.compact()?;
@@ -199,7 +199,7 @@ impl Memo {
         if !expired.gone.is_empty() {
             did.push(format!("{} outputs expired, {} left", expired.gone.len(), expired.left));
         }
-        let after = Footprint::of(&path);
+        let after = DiskUsage::of(&path);
         if after.bytes < before.bytes {
             did.push("compacted".to_owned());
         }
@@ -260,7 +260,7 @@ impl Memo {
     }
 }
 
-impl Drop for Memo {
+impl Drop for InferenceCache {
     fn drop(&mut self) {
         self.shared.state.lock().ended = true;
         self.shared.work.notify_one();

@@ -1,0 +1,73 @@
+//! Turns that callers ask: begun by whichever worker comes first, outside of conversations.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use super::{Flow, TurnContext, TurnsShared, WorkerState};
+use crate::ask::{Asked, Event};
+use crate::record::{Item, Turn, Value};
+
+/// Sequences of turns that are asked; sources are numbered from 0.
+const SEQUENCES: u64 = 0xff_fffe << 40;
+
+/// Begins all that have a place.
+pub(super) fn begin(shared: &TurnsShared, local: &WorkerState) {
+    let places = shared.limits.read().max_in_flight;
+    while let Some(asked) = shared.asks.next(&shared.slots, places) {
+        if let Err((asked, reason)) = start(asked, shared, local) {
+            asked.caller.tell(Event::Failed { reason });
+            shared.slots.give_back(places);
+        }
+    }
+}
+
+fn start(asked: Asked, shared: &TurnsShared, local: &WorkerState) -> Result<(), (Box<Asked>, String)> {
+    let snapshot = shared.epochs.pin();
+    let generation = shared.generations.read().get(&snapshot.plan).cloned();
+    let source = match (&asked.request.source, &generation) {
+        (Some(source), _) => Some(source.clone()),
+        (None, Some(generation)) => generation.sources().next().cloned(),
+        (None, None) => None,
+    };
+    let Some(source) = source else { return Err((Box::new(asked), "the pipeline has no turn source".to_owned())) };
+    let Some(ingress) = local.ingress(snapshot.plan, &source) else {
+        return Err((Box::new(asked), format!("the pipeline has no turn source `{source}`")));
+    };
+    let Asked { request, caller } = asked;
+    caller.tell(Event::Started { epoch: snapshot.epoch });
+    let number = shared.asks.number();
+    let turn = Arc::new(Turn {
+        key: key(&request.conversation_id, &request.text, number),
+        conversation_id: request.conversation_id,
+        turn: request.turn,
+        text: request.text,
+        history: request.history,
+        collection: request.collection,
+        timestamp: request.timestamp,
+        extra: request.extra,
+        position: "asked".into(),
+        epoch: snapshot.epoch,
+        entered_us: shared.now_us(),
+        sequence: SEQUENCES | number,
+        source: source.clone(),
+        standing: None,
+    });
+    shared.outstanding.fetch_add(1, Ordering::AcqRel);
+    let item = Item { turn, value: Value::Turn, warnings: Arc::default() };
+    let flow = Flow { item, context: Arc::new(TurnContext { snapshot, caller: Some(caller) }) };
+    shared.observe(&source, &flow);
+    ingress.give(flow);
+    Ok(())
+}
+
+/// Another one for each time that something is asked.
+fn key(conversation: &str, text: &str, number: u64) -> Arc<str> {
+    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
+    let parts = [conversation, text, &number.to_string(), &now.as_nanos().to_string()];
+    let mut hasher = blake3::Hasher::new();
+    for part in parts {
+        hasher.update(&(part.len() as u64).to_le_bytes());
+        hasher.update(part.as_bytes());
+    }
+    hasher.finalize().to_hex()[..32].into()
+}
