@@ -71,7 +71,7 @@ impl Claims {
         }
         let lock = OpenOptions::new().create(true).truncate(false).write(true).open(&lock_path).map_err(failed)?;
         let lock = locked(lock, &path)?;
-        let file = match OpenOptions::new().append(true).open(&path) {
+        let file = match OpenOptions::new().append(true).create(true).open(&path) {
             Ok(file) => locked(file, &path)?,
             // Opening the sink tells why.
             Err(_) => None,

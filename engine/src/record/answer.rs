@@ -19,7 +19,7 @@ pub struct Provenance {
     pub models: Arc<BTreeMap<String, String>>,
     /// What was done without, `node: what` each: a fallback that was taken, a member of an
     /// ensemble that failed.
-    #[serde(default, skip_serializing_if = "<[String]>::is_empty")]
+    #[serde(default, alias = "notes", skip_serializing_if = "<[String]>::is_empty")]
     pub warnings: Arc<[String]>,
 }
 

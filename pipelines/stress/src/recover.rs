@@ -32,7 +32,7 @@ pub(crate) fn run(common: &Common, chunks: u32) -> anyhow::Result<()> {
     let begun = Instant::now();
     let (text, well) = turnflow(&world, &state, &["index"])?;
     if !well {
-        return Err(anyhow::anyhow!("the corpus cannot be indexed: {text}").into());
+        return Err(anyhow::anyhow!("the corpus cannot be indexed: {text}"));
     }
     println!("indexed in {:.1} s: {}", begun.elapsed().as_secs_f64(), text.trim());
     let mut wrong = Vec::new();

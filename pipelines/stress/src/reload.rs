@@ -46,7 +46,7 @@ pub(crate) fn run(common: &Common, times: u32) -> anyhow::Result<()> {
         let planned = plan_file(&world.pipeline(), &[], &CATALOG);
         match planned.plan.filter(|_| planned.diagnostics.is_empty()) {
             None if valid => {
-                return Err(anyhow::anyhow!("a valid pipeline was refused: {:?}", planned.diagnostics).into());
+                return Err(anyhow::anyhow!("a valid pipeline was refused: {:?}", planned.diagnostics));
             }
             None => refused += 1,
             Some(plan) => {

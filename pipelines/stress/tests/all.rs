@@ -1,5 +1,7 @@
 //! Short forms of the long runs.
 
+#![allow(clippy::unwrap_used)]
+
 use std::path::{Path, PathBuf};
 use std::process::Command;
 

@@ -78,7 +78,8 @@ pub struct Expect {
     pub not_hits: Vec<String>,
     /// What nodes are to find: one, or a list of them.
     pub hits_in: OneOrMany<HitsIn>,
-    /// What the answer had to do without: each is in one of its notes.
+    /// What the answer had to do without: each is in one of its warnings.
+    #[serde(alias = "notes")]
     pub warnings: Vec<String>,
 }
 
