@@ -1,6 +1,6 @@
 //! Maintenance of what is stored: what was done, and what went wrong with it.
 //!
-//! Indexes are kept in shape by their corpus's keeper, between two publications; what models
+//! Indexes are kept in shape by their corpus's index writer, between two publications; what models
 //! gave is expired by a thread that may block. Neither is ever the end of a run: what fails is
 //! told once a cause, counted, and tried again the next time.
 
@@ -43,10 +43,10 @@ pub enum MaintenanceError {
         /// What it may take.
         seconds: u64,
     },
-    /// The memo store failed.
+    /// The inference cache failed.
     #[error("what models gave could not be expired: {0}")]
     InferenceCache(#[from] DatabaseError),
-    /// The memo store panicked.
+    /// The inference cache panicked.
     #[error("what models gave could not be expired: the store {0}")]
     Panicked(Panicked),
     /// The store of conversations failed.

@@ -293,7 +293,7 @@ struct Read {
     position: String,
     entered_us: u64,
     place: Option<SourceOffset>,
-    /// In the source's ledger.
+    /// In the source's offset tracker.
     batch: u64,
     /// What it takes of the bound on what waits.
     bytes: u64,

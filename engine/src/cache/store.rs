@@ -30,7 +30,7 @@ const OVERHEAD: u64 = 100;
 /// A smaller file is not worth being compacted.
 const COMPACTED: u64 = 16 << 20;
 
-/// What of the memo is kept.
+/// What of the inference cache is kept.
 #[derive(Clone, Copy, Debug)]
 pub struct CacheLimits {
     /// Entries that nobody asked for in so many days go; 0: none do.

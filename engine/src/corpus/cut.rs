@@ -2,7 +2,7 @@
 //!
 //! It remembers what it has made of each document, so that exactly that is taken back when the
 //! document changes or goes, whatever the chunker would say then. The chunks are shared with
-//! the keeper; what is added is a pointer each.
+//! the index writer; what is added is a pointer each.
 
 use std::collections::HashMap;
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! The keeper of a corpus: one task that has its indexes, and applies changes to them one
+//! The index writer of a corpus: one task that has its indexes, and applies changes to them one
 //! after another.
 //!
 //! Chunks come from a *feed*: a source and a chunker, as a dataflow. One feed is active; what it
@@ -51,13 +51,13 @@ pub struct AddedIndex {
     pub filled: Vec<Arc<Chunk>>,
 }
 
-/// What a keeper is asked for.
+/// What an index writer is asked for.
 pub(super) enum Job {
     /// A feed's net changes, with the commits that are then in.
     Changes(Report, Changes, u64),
     /// The chunks of the active feed.
     Chunks(oneshot::Sender<Vec<Arc<Chunk>>>),
-    /// The view after a switch. The keeper then waits for whether it is published.
+    /// The view after a switch. The index writer then waits for whether it is published.
     Switch {
         feed: Option<u64>,
         added: Vec<AddedIndex>,

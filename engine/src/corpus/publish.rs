@@ -1,4 +1,4 @@
-//! The operator that collects what is complete and prepared, and hands it to the keeper.
+//! The operator that collects what is complete and prepared, and hands it to the index writer.
 
 use std::rc::Rc;
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use super::index_writer::{Job, Report};
 use super::{CorpusShared, CorpusState, FeedProgress};
 use crate::document::Chunk;
 
-/// Collects what is complete and hands it to the keeper, one delta at a time.
+/// Collects what is complete and hands it to the index writer, one delta at a time.
 pub(super) fn publish<'s>(
     scope: Scope<'s, u64>,
     chunks: VecCollection<'s, u64, Arc<Chunk>>,

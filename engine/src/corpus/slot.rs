@@ -1,4 +1,4 @@
-//! An index as its keeper has it, and the passages on which it panics.
+//! An index as its index writer has it, and the passages on which it panics.
 //!
 //! A panic is either the index's own (then the change is an error, and is tried again) or that of
 //! a passage that it cannot bear. Such a passage must neither keep the others out nor end each

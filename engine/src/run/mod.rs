@@ -82,7 +82,7 @@ pub enum RunError {
     /// What outlives the process cannot be stored.
     #[error(transparent)]
     Store(#[from] StoreError),
-    /// The memo store cannot be used.
+    /// The inference cache cannot be used.
     #[error(transparent)]
     InferenceCache(#[from] DatabaseError),
     /// Something could not be built.

@@ -10,7 +10,7 @@
 //! `POST {url}/embeddings`, so many texts a request; what may pass is tried again, as
 //! `OpenAi` does it, and the key is kept as there. RAGTUM (section 4.2) and FusionRAG (section
 //! 2.1) embed with such a model. Deterministic as far as the server is; what it gave for a
-//! passage is stored by content, and for a question in the memo, so neither is asked twice.
+//! passage is stored by content, and for a question in the inference cache, so neither is asked twice.
 
 use std::sync::Arc;
 

@@ -4,12 +4,11 @@
 //! A program with operators or connectors of its own has the same commands:
 //!
 //! ```no_run
-//! # fn my_operator() -> turnflow_engine::component::OperatorKind { unimplemented!() }
-//! fn main() -> std::process::ExitCode {
-//!     let mut catalog = turnflow::catalog();
-//!     catalog.operators.push(my_operator());
-//!     turnflow::main_with(catalog)
-//! }
+//! # fn example(my_operator: turnflow_engine::component::OperatorKind) -> std::process::ExitCode {
+//! let mut catalog = turnflow::catalog();
+//! catalog.operators.push(my_operator);
+//! turnflow::main_with(catalog)
+//! # }
 //! ```
 
 pub mod allocator;

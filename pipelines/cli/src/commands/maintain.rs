@@ -61,7 +61,7 @@ pub(super) fn run(args: &MaintainArgs) -> Outcome {
     let before = DiskUsage::of(&directory);
     let engine = start(plan, options)?;
     let mut report = engine.maintain();
-    // By name alone: their readers have the models, and these the memo.
+    // By name alone: their readers have the models, and these the inference cache.
     let published: Vec<(Arc<str>, Vec<String>)> = engine.epochs().current().corpora.iter().map(named).collect();
     engine.join()?;
     let mut unused = Vec::new();
