@@ -117,6 +117,10 @@ impl CorpusSourceConfig for JsonLinesConfig {
         )
     }
 
+    fn reads(&self, file: &Path) -> bool {
+        self.path.path.canonicalize().is_ok_and(|path| path == file)
+    }
+
     fn build(&self) -> Box<dyn CorpusSource> {
         Box::new(self.source(Path::new("")))
     }

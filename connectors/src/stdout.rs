@@ -16,9 +16,11 @@
 use std::fmt::Write as _;
 use std::io::{self, Write};
 
+use futures::FutureExt;
+use futures::future::{BoxFuture, ready};
 use serde::Deserialize;
 use turnflow_engine::component::{SinkConfig, SinkKind, SinkMode};
-use turnflow_engine::connector::{AnswerSink, ConnectorError};
+use turnflow_engine::connector::{AnswerSink, ConnectorError, Delivery};
 use turnflow_engine::record::{AnswerRecord, Status};
 use turnflow_engine::spec::from_tree;
 
@@ -92,7 +94,18 @@ impl Stdout {
 }
 
 impl AnswerSink for Stdout {
-    fn deliver(&mut self, answer: &AnswerRecord) -> Result<(), ConnectorError> {
+    fn deliver<'a>(&'a mut self, delivery: Delivery<'a>) -> BoxFuture<'a, Result<(), ConnectorError>> {
+        ready(delivery.answers().iter().try_for_each(|answer| {
+            self.print(answer)?;
+            delivery.took(1);
+            Ok(())
+        }))
+        .boxed()
+    }
+}
+
+impl Stdout {
+    fn print(&mut self, answer: &AnswerRecord) -> Result<(), ConnectorError> {
         let line = match self.format {
             Format::Text => Ok(text(answer).into_bytes()),
             Format::Json => serde_json::to_vec(answer).map_err(io::Error::from).map(|mut line| {
@@ -185,7 +198,7 @@ mod tests {
 
     fn printed(format: Format, answer: &AnswerRecord) -> String {
         let out = Shared::default();
-        Stdout::new(format, Box::new(out.clone())).deliver(answer).unwrap();
+        Stdout::new(format, Box::new(out.clone())).print(answer).unwrap();
         String::from_utf8(out.0.lock().unwrap().clone()).unwrap()
     }
 
@@ -225,7 +238,7 @@ mod tests {
     fn a_closed_pipe_is_an_error() {
         let (reader, writer) = io::pipe().unwrap();
         drop(reader);
-        let error = Stdout::new(Format::Json, Box::new(writer)).deliver(&answer()).unwrap_err();
+        let error = Stdout::new(Format::Json, Box::new(writer)).print(&answer()).unwrap_err();
         let ConnectorError::Io { source, path, .. } = error else { panic!("{error}") };
         assert_eq!((source.kind(), path.as_str()), (io::ErrorKind::BrokenPipe, "stdout"));
     }

@@ -25,6 +25,7 @@ pub mod plan;
 pub mod publish;
 pub mod record;
 pub mod run;
+pub mod sinks;
 pub mod spec;
 pub mod state;
 pub mod turns;

@@ -47,10 +47,11 @@ use crate::ask::{AskQueue, Caller};
 use crate::component::Operator;
 use crate::connector::{Arrived, SourceOffset};
 use crate::dead_letter::DeadLetters;
-use crate::durable::{Durable, OffsetTracker, SinkHandle};
+use crate::durable::{Durable, OffsetTracker};
 use crate::plan::{AnswerMode, Conversations, FailedTurns, Retries};
 use crate::publish::{Epochs, SnapshotGuard};
 use crate::record::{AnswerRecord, Item, Provenance, TurnRecord, Utterance, Value};
+use crate::sinks::SinkHandle;
 use crate::wake::WakeSlot;
 
 /// Is told every value that a node gives, on the worker that gives it; must be quick.
@@ -241,11 +242,33 @@ impl TurnsShared {
         at.saturating_duration_since(self.started).as_micros() as u64
     }
 
-    /// A turn that was worked on is delivered.
-    fn turn_ends(&self) {
+    /// A turn is delivered.
+    fn turn_ends(&self, context: &TurnContext) {
         self.outstanding.fetch_sub(1, Ordering::AcqRel);
+        self.place_back(context);
+    }
+
+    /// A turn has reached one of `ends` ends. At the last it is not worked on any more, and waits
+    /// at most for sinks: its place is another's.
+    fn reaches(&self, context: &TurnContext, ends: usize) {
+        if context.reached.fetch_add(1, Ordering::AcqRel) + 1 >= ends {
+            self.place_back(context);
+        }
+    }
+
+    fn place_back(&self, context: &TurnContext) {
+        if context.has_place.swap(false, Ordering::AcqRel) {
+            let most = self.limits.read().max_in_flight;
+            self.slots.give_back(most);
+        }
+    }
+
+    /// Whether a sink that turns of this source go to is so far behind that no more of them are to
+    /// be begun.
+    fn is_behind(&self, source: &str) -> bool {
+        let Some(generation) = self.generation() else { return false };
         let most = self.limits.read().max_in_flight;
-        self.slots.give_back(most);
+        generation.sinks_of(source).is_some_and(|sinks| sinks.iter().any(|(_, sink)| sink.is_behind(most)))
     }
 
     /// Wakes the conversations, which wait until corpora are published.
@@ -276,6 +299,17 @@ struct TurnContext {
     snapshot: SnapshotGuard,
     /// Who waits for its answer, if somebody asked it.
     caller: Option<Caller>,
+    /// It has a place among the turns that are worked on.
+    has_place: AtomicBool,
+    /// How many of its ends it has reached.
+    reached: AtomicUsize,
+}
+
+impl TurnContext {
+    /// Of a turn that has just got its place.
+    fn new(snapshot: SnapshotGuard, caller: Option<Caller>) -> Arc<Self> {
+        Arc::new(Self { snapshot, caller, has_place: AtomicBool::new(true), reached: AtomicUsize::new(0) })
+    }
 }
 
 impl Flow {
@@ -401,6 +435,13 @@ pub fn build_generation(
     local: &Rc<WorkerState>,
 ) {
     let nodes = &generation.nodes;
+    let leaves = generation.reach.leaves(nodes);
+    // How many ends a turn of each source reaches.
+    let mut ends: HashMap<Arc<str>, usize> = HashMap::new();
+    for source in leaves.iter().flat_map(|&leaf| generation.reach.sources_of(leaf)) {
+        *ends.entry(nodes[source].id.clone()).or_default() += 1;
+    }
+    let ends = Rc::new(ends);
     let mut streams: Vec<StreamVec<'_, u64, Flow>> = Vec::new();
     for node in nodes {
         let inputs: Vec<_> = node.inputs.iter().map(|&input| streams[input].clone()).collect();
@@ -414,16 +455,11 @@ pub fn build_generation(
                 node::build(scope, node, operator.clone(), inputs, generation.retries, shared.clone())
             }
             Running::Sink(sink) => {
-                sink::build(scope, node, sink.clone(), inputs, generation, shared.clone(), local.clone())
+                let (sink, ends) = (sink.clone(), ends.clone());
+                sink::build(scope, node, sink, inputs, generation, ends, shared.clone(), local.clone())
             }
         };
         streams.push(stream);
-    }
-    let leaves = generation.reach.leaves(nodes);
-    // How many ends a turn of each source reaches.
-    let mut ends: HashMap<Arc<str>, usize> = HashMap::new();
-    for source in leaves.iter().flat_map(|&leaf| generation.reach.sources_of(leaf)) {
-        *ends.entry(nodes[source].id.clone()).or_default() += 1;
     }
     let leaf_streams = leaves.iter().map(|&leaf| streams[leaf].clone()).collect();
     deliver::build(scope, leaf_streams, ends, generation, local.clone(), shared.clone());

@@ -5,13 +5,15 @@ use std::cell::RefCell;
 use std::fs;
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::AtomicUsize;
 
 use crossbeam_channel::unbounded;
+use futures::FutureExt;
 use serde_json::json;
 use turnflow_connectors::jsonl_sink::JsonLinesSinkConfig;
 use turnflow_connectors::jsonl_turns::JsonLinesConfig;
 use turnflow_engine::connector::{
-    AnswerSink, Mode, SinkPosition, SourceOffset, SourcedTurn, Stop, TurnOutput, TurnSource,
+    AnswerSink, Delivery, Mode, SinkPosition, SourceOffset, SourcedTurn, Stop, TurnOutput, TurnSource,
 };
 use turnflow_engine::dead_letter::DeadLetters;
 use turnflow_engine::record::AnswerRecord;
@@ -100,14 +102,18 @@ fn delivered(file: &[u8], length: Option<u64>) {
         let mut sink = config.sink(directory).expect("a file that is there");
         let kept = sink.kept().expect("a file keeps what it is given");
         let mark = length.map(|length| SinkPosition { log: kept.mark().log, length });
-        kept.recover(mark.as_ref(), &[]).expect("a file that is there");
-        let _ = (kept.found("k"), kept.found(""));
+        let mut answers = kept.recover(mark.as_ref(), &[]).expect("a file that is there").answers;
+        let _ = (answers.found("k"), answers.found(""));
         let answer: AnswerRecord = serde_json::from_value(json!({
             "conversation_id": "c", "turn": 1, "revision": 0, "key": "k", "status": "idk", "query": "", "answer": "x",
             "hits": [], "stamp": { "pipeline": "", "epoch": 0, "models": {} }, "latency_ms": 0.0,
         }))
         .expect("an answer");
-        sink.deliver(&answer).expect("room for a line");
+        let (answers, taken) = ([answer], AtomicUsize::new(0));
+        // A file is written at once.
+        let delivered = sink.deliver(Delivery::new(&answers, &taken)).now_or_never();
+        delivered.expect("no wait").expect("room for a line");
+        assert_eq!(taken.into_inner(), 1);
         let now = fs::read(&path).expect("a file that is there");
         let whole = file.iter().rposition(|byte| *byte == b'\n').map_or(0, |newline| newline + 1);
         assert!(now.starts_with(&file[..whole]), "what was there stays");
@@ -115,7 +121,7 @@ fn delivered(file: &[u8], length: Option<u64>) {
         assert!(serde_json::from_slice::<AnswerRecord>(last.unwrap_or_default()).is_ok(), "the last line is ours");
         let mut again = config.sink(directory).expect("a file that is there");
         let kept = again.kept().expect("a file keeps what it is given");
-        kept.recover(None, &[]).expect("a file that is there");
-        assert_eq!(kept.found("k").as_deref(), Some("x"));
+        let mut answers = kept.recover(None, &[]).expect("a file that is there").answers;
+        assert_eq!(answers.found("k").as_deref(), Some("x"));
     });
 }

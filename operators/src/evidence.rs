@@ -44,10 +44,7 @@ use crate::words::{is_function, key, lower, words};
 /// The table's entry.
 pub const KIND: OperatorKind = OperatorKind {
     name: "Evidence",
-    inputs: &[
-        InputPort::one(PortType::Answers),
-        InputPort { field: "lists", port: PortType::Hits, or: None, many: true },
-    ],
+    inputs: &[InputPort::one(PortType::Answers), InputPort { field: "lists", ..InputPort::many(PortType::Hits) }],
     output: PortType::Answers,
     summary: "what speaks for an answer, measured on the lists it comes from",
     parse: |tree, sources| Ok(Box::new(from_tree::<EvidenceConfig>(tree, sources)?)),

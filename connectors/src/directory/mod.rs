@@ -44,6 +44,7 @@ use turnflow_engine::connector::{ConnectorError, CorpusOutput, CorpusSource, Mod
 use turnflow_engine::spec::{FilePath, from_tree};
 
 use crate::jsonl_corpus::TORN;
+use crate::readers::Format;
 use crate::watch::{Burst, TICK, Touch, WRITING, Watch, identity};
 use tree::Tree;
 
@@ -135,6 +136,12 @@ impl CorpusSourceConfig for DirectoryConfig {
             path.written,
             pattern.0.glob().glob()
         )
+    }
+
+    fn reads(&self, file: &Path) -> bool {
+        let Ok(root) = self.path.path.canonicalize() else { return false };
+        let inside = file.strip_prefix(root).ok();
+        inside.is_some_and(|inside| Format::of(inside).is_some() && self.pattern.matches(inside))
     }
 
     fn build(&self) -> Box<dyn CorpusSource> {

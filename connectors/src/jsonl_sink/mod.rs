@@ -39,10 +39,14 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 
+use futures::FutureExt;
+use futures::future::{BoxFuture, ready};
 use serde::Deserialize;
 use turnflow_engine::append::{Lines, sync_directory};
 use turnflow_engine::component::{Check, SinkConfig, SinkKind, SinkMode};
-use turnflow_engine::connector::{AnswerSink, ConnectorError, KeptAnswers, Recovered, SinkPosition, Syncing};
+use turnflow_engine::connector::{
+    AnswerSink, ConnectorError, Delivery, KeptAnswers, NoAnswers, Recovered, SinkPosition, Syncing,
+};
 use turnflow_engine::record::AnswerRecord;
 use turnflow_engine::spec::{FilePath, from_tree};
 
@@ -76,7 +80,7 @@ impl JsonLinesSinkConfig {
     pub fn sink(&self, base: &Path) -> Result<JsonLinesSink, ConnectorError> {
         let path = base.join(&self.path.path);
         let output = Output::open(&path)?;
-        Ok(JsonLinesSink { path, append: self.append, output, found: Found::default() })
+        Ok(JsonLinesSink { path, append: self.append, output })
     }
 }
 
@@ -218,7 +222,6 @@ pub struct JsonLinesSink {
     path: PathBuf,
     append: bool,
     output: Output,
-    found: Found,
 }
 
 impl JsonLinesSink {
@@ -237,11 +240,18 @@ impl JsonLinesSink {
 }
 
 impl JsonLinesSink {
+    fn append(&mut self, answer: &AnswerRecord) -> Result<(), ConnectorError> {
+        self.follow()?;
+        let line = serde_json::to_vec(answer).map_err(io::Error::from);
+        line.and_then(|line| self.output.lines.append(line)).map_err(fault("append to", &self.path))
+    }
+
     /// Notes the answers in the files that were rotated away. Which of them came after the mark
     /// need not be told: an answer that is found twice is the same answer. `but` is one that has
     /// been read. Gives whether the marked file is one of them, as it may be when it was compressed.
     fn scan_rotated(
-        &mut self,
+        &self,
+        found: &mut Found,
         but: Option<(u64, u64)>,
         others: &[PathBuf],
         marked: Option<(&FileMark, u64)>,
@@ -267,7 +277,7 @@ impl JsonLinesSink {
             };
             is_there = is_there || marked.is_some_and(|(mark, length)| mark.is_of(&file, length));
             let plain = file.metadata().is_ok_and(|metadata| Some(identity_of(&metadata)) == identity(&path));
-            let torn = self.found.scan(file, 0).map_err(fault("read", &path))?;
+            let torn = found.scan(file, 0).map_err(fault("read", &path))?;
             if let Some(torn) = torn.filter(|torn| plain && torn.is_ours && !torn.is_whole) {
                 cut(&path, torn.start);
             }
@@ -287,10 +297,13 @@ impl AnswerSink for JsonLinesSink {
         Ok(())
     }
 
-    fn deliver(&mut self, answer: &AnswerRecord) -> Result<(), ConnectorError> {
-        self.follow()?;
-        let line = serde_json::to_vec(answer).map_err(io::Error::from);
-        line.and_then(|line| self.output.lines.append(line)).map_err(fault("append to", &self.path))
+    fn deliver<'a>(&'a mut self, delivery: Delivery<'a>) -> BoxFuture<'a, Result<(), ConnectorError>> {
+        ready(delivery.answers().iter().try_for_each(|answer| {
+            self.append(answer)?;
+            delivery.took(1);
+            Ok(())
+        }))
+        .boxed()
     }
 
     fn kept(&mut self) -> Option<&mut dyn KeptAnswers> {
@@ -311,40 +324,40 @@ impl KeptAnswers for JsonLinesSink {
     }
 
     fn recover(&mut self, since: Option<&SinkPosition>, others: &[PathBuf]) -> Result<Recovered, ConnectorError> {
-        self.found = Found::default();
         if !self.append || !self.output.is_file {
-            return Ok(Recovered::default());
+            return Ok(Recovered { is_there: false, answers: Box::new(NoAnswers) });
         }
+        let mut found = Found::default();
         self.follow()?;
         let marked = since.and_then(|since| Some((FileMark::parse(&since.log, since.length)?, since.length)));
         let standing = marked.as_ref().map(|(mark, length)| (find(&self.path, mark, *length), *length));
         let (is_there, from) = match standing {
             // An empty file has only its number to be known by, which another may have by now.
             Some((MarkedFile::Here(_), 0)) => {
-                self.scan_rotated(None, others, None)?;
+                self.scan_rotated(&mut found, None, others, None)?;
                 (true, 0)
             }
             Some((MarkedFile::Here(_), length)) => (true, length),
             // The rest of the old file, under whichever name, and all of those that came after it.
             Some((MarkedFile::Away(file, path), length)) => {
                 let identity = identity_of(&file.metadata().map_err(fault("read", &path))?);
-                let torn = self.found.scan(file, length).map_err(fault("read", &path))?;
+                let torn = found.scan(file, length).map_err(fault("read", &path))?;
                 if let Some(torn) = torn.filter(|torn| torn.is_ours && !torn.is_whole) {
                     cut(&path, torn.start);
                 }
-                self.scan_rotated(Some(identity), others, None)?;
+                self.scan_rotated(&mut found, Some(identity), others, None)?;
                 (true, 0)
             }
             Some((MarkedFile::Gone, _)) | None => {
                 let marked = marked.as_ref().map(|(mark, length)| (mark, *length));
-                let is_there = self.scan_rotated(None, others, marked)?;
+                let is_there = self.scan_rotated(&mut found, None, others, marked)?;
                 (is_there || since.is_none(), 0)
             }
         };
         // By the handle: it may have been rotated away since it was opened.
         let reader = self.output.reader.as_ref().map(File::try_clone);
         let file = reader.unwrap_or_else(|| File::open(&self.path)).map_err(fault("read", &self.path))?;
-        let torn = self.found.scan(file, from).map_err(fault("read", &self.path))?;
+        let torn = found.scan(file, from).map_err(fault("read", &self.path))?;
         if let Some(torn) = torn {
             self.output.lines.torn = true;
             if torn.is_whole {
@@ -360,14 +373,6 @@ impl KeptAnswers for JsonLinesSink {
                 self.output.lines.target.sync_data().map_err(fault("write to the disk", &self.path))?;
             }
         }
-        Ok(Recovered { is_there, answers: self.found.len() })
-    }
-
-    fn found(&mut self, key: &str) -> Option<Arc<str>> {
-        self.found.answer(key)
-    }
-
-    fn record(&mut self, key: &str) -> Option<AnswerRecord> {
-        serde_json::from_slice(&self.found.line(key)?).ok()
+        Ok(Recovered { is_there, answers: Box::new(found) })
     }
 }

@@ -8,6 +8,9 @@ use std::fs::File;
 use std::io::{self, BufReader, Read, Seek, SeekFrom};
 use std::sync::Arc;
 
+use turnflow_engine::connector::RecoveredAnswers;
+use turnflow_engine::record::AnswerRecord;
+
 use self::fields::fields_of;
 use crate::lines::{Line, LineReader};
 
@@ -80,11 +83,6 @@ pub(super) fn unpacked(mut file: File) -> io::Result<Option<File>> {
 }
 
 impl Found {
-    /// How many.
-    pub(super) fn len(&self) -> usize {
-        self.answers.len()
-    }
-
     /// Notes the answers behind the byte `from`; gives a last line that has no newline.
     pub(super) fn scan(&mut self, mut file: File, from: u64) -> io::Result<Option<Torn>> {
         file.seek(SeekFrom::Start(from))?;
@@ -118,14 +116,23 @@ impl Found {
     }
 
     /// The line with this key.
-    pub(super) fn line(&mut self, key: &str) -> Option<Vec<u8>> {
+    fn line(&mut self, key: &str) -> Option<Vec<u8>> {
         let at = self.answers.get(&hash_of(key))?;
         let line = read(self.files.get_mut(at.file)?, at).ok()?;
         (fields_of(&line, false)?.delivery_key().as_deref() == Some(key)).then_some(line)
     }
+}
 
-    /// The answer of the line with this key.
-    pub(super) fn answer(&mut self, key: &str) -> Option<Arc<str>> {
+impl RecoveredAnswers for Found {
+    fn count(&self) -> usize {
+        self.answers.len()
+    }
+
+    fn record(&mut self, key: &str) -> Option<AnswerRecord> {
+        serde_json::from_slice(&self.line(key)?).ok()
+    }
+
+    fn found(&mut self, key: &str) -> Option<Arc<str>> {
         let at = self.answers.get(&hash_of(key))?;
         let file = self.files.get_mut(at.file)?;
         match read(file, at) {

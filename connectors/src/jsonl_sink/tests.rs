@@ -2,6 +2,8 @@
 
 use std::fs;
 
+use turnflow_engine::connector::RecoveredAnswers;
+
 use super::*;
 use crate::testing::answer;
 
@@ -18,7 +20,7 @@ fn with_key(key: &str) -> AnswerRecord {
 
 fn deliver(sink: &mut JsonLinesSink, keys: &[&str]) {
     for key in keys {
-        sink.deliver(&with_key(key)).unwrap();
+        sink.append(&with_key(key)).unwrap();
     }
 }
 
@@ -29,25 +31,30 @@ fn keys(path: &Path) -> Vec<String> {
     text.lines().map(|line| key(line).unwrap_or_else(|_| line.to_owned())).collect()
 }
 
+/// Whether the mark's file is there, and the answers that are found.
+fn recover(sink: &mut JsonLinesSink, since: Option<&SinkPosition>) -> (bool, Box<dyn RecoveredAnswers>) {
+    let Recovered { is_there, answers } = sink.kept().unwrap().recover(since, &[]).unwrap();
+    (is_there, answers)
+}
+
 /// Which of `keys` a new sink finds behind a mark, and whether the mark's file is there.
 fn recovered(base: &Path, since: Option<&SinkPosition>, keys: &[&str]) -> (bool, Vec<String>) {
-    let mut sink = sink(base, true);
-    let known = sink.kept().unwrap().recover(since, &[]).unwrap().is_there;
-    let found = keys.iter().filter(|key| sink.found(key).is_some()).map(|key| (*key).to_owned());
-    (known, found.collect())
+    let (is_there, mut answers) = recover(&mut sink(base, true), since);
+    let found = keys.iter().filter(|key| answers.found(key).is_some()).map(|key| (*key).to_owned());
+    (is_there, found.collect())
 }
 
 #[test]
 fn whole_lines_after_whatever_was_there() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("deep/er/out.jsonl");
-    sink(directory.path(), true).deliver(&answer()).unwrap();
+    sink(directory.path(), true).append(&answer()).unwrap();
     let line = serde_json::to_string(&answer()).unwrap();
     assert_eq!(fs::read_to_string(&path).unwrap(), format!("{line}\n"));
     fs::write(&path, "{\"torn").unwrap();
     let mut sink_again = sink(directory.path(), true);
-    sink_again.deliver(&answer()).unwrap();
-    sink_again.deliver(&answer()).unwrap();
+    sink_again.append(&answer()).unwrap();
+    sink_again.append(&answer()).unwrap();
     assert_eq!(fs::read_to_string(&path).unwrap(), format!("{{\"torn\n{line}\n{line}\n"));
     drop(sink(directory.path(), false));
     assert_eq!(fs::read_to_string(&path).unwrap(), "");
@@ -76,7 +83,7 @@ fn a_full_disk_is_an_error_with_the_path() {
     let config: JsonLinesSinkConfig = turnflow_engine::spec::from_str("(input: \"a\", path: \"/dev/full\")").unwrap();
     let mut sink = config.sink(Path::new("")).unwrap();
     assert!(sink.kept().is_none(), "a device keeps nothing");
-    let error = sink.deliver(&answer()).unwrap_err().to_string();
+    let error = sink.append(&answer()).unwrap_err().to_string();
     assert!(error.starts_with("cannot append to `/dev/full`: "), "{error}");
 }
 
@@ -96,15 +103,16 @@ fn what_is_there_is_found_behind_the_mark() {
     assert_eq!(recovered(directory.path(), None, &all), (true, vec!["a".into(), "b".into(), "c".into()]));
     // The text, and none of a turn that failed.
     let failed = AnswerRecord { status: turnflow_engine::record::Status::Failed, answer: "".into(), ..with_key("d") };
-    first.deliver(&failed).unwrap();
+    first.append(&failed).unwrap();
     let mut second = sink(directory.path(), true);
-    assert!(second.recover(Some(&small), &[]).unwrap().is_there);
-    let found: Vec<_> = all.iter().map(|key| second.found(key)).collect();
+    let (is_there, mut answers) = recover(&mut second, Some(&small));
+    assert!(is_there);
+    let found: Vec<_> = all.iter().map(|key| answers.found(key)).collect();
     assert_eq!(found, [None, Some("answer to b".into()), Some("answer to c".into()), Some("".into())]);
     // A file that is emptied at the start holds nothing.
     let mut emptied = sink(directory.path(), false);
-    assert_eq!(emptied.recover(Some(&start), &[]).unwrap(), Recovered::default());
-    assert_eq!(emptied.found("a"), None);
+    let (is_there, mut answers) = recover(&mut emptied, Some(&start));
+    assert_eq!((is_there, answers.count(), answers.found("a")), (false, 0, None));
 }
 
 #[test]
@@ -145,9 +153,10 @@ fn an_answer_that_was_cut_off_is_taken_away() {
         for cut in [1, 5, 19, 100, line.len() - 1] {
             fs::write(&path, format!("{whole}{}", &line[..cut])).unwrap();
             let mut second = sink(directory.path(), true);
-            assert!(second.recover(since, &[]).unwrap().is_there);
+            let (is_there, mut answers) = recover(&mut second, since);
+            assert!(is_there);
             assert_eq!(fs::read_to_string(&path).unwrap(), whole);
-            assert_eq!((second.found("a").is_some(), second.found("b")), (since.is_none(), None));
+            assert_eq!((answers.found("a").is_some(), answers.found("b")), (since.is_none(), None));
             deliver(&mut second, &["b"]);
             assert_eq!(keys(&path), ["a", "b"]);
         }
@@ -155,21 +164,21 @@ fn an_answer_that_was_cut_off_is_taken_away() {
         for cut in [0, 30] {
             fs::write(&path, [whole.as_bytes(), &line.as_bytes()[..cut], &[0; 5000]].concat()).unwrap();
             let mut second = sink(directory.path(), true);
-            second.recover(since, &[]).unwrap();
+            recover(&mut second, since);
             assert_eq!(fs::read_to_string(&path).unwrap(), whole);
         }
         // All but its end is there.
         fs::write(&path, format!("{whole}{line}")).unwrap();
         let mut second = sink(directory.path(), true);
-        second.recover(since, &[]).unwrap();
-        assert_eq!(second.found("b"), Some("answer to b".into()));
+        let (_, mut answers) = recover(&mut second, since);
+        assert_eq!(answers.found("b"), Some("answer to b".into()));
         deliver(&mut second, &["c"]);
         assert_eq!(keys(&path), ["a", "b", "c"]);
         // What is not ours is left.
         for foreign in ["{\"other", "text", "{\"other\": 1}"] {
             fs::write(&path, format!("{whole}{foreign}")).unwrap();
             let mut second = sink(directory.path(), true);
-            second.recover(since, &[]).unwrap();
+            recover(&mut second, since);
             deliver(&mut second, &["c"]);
             assert_eq!(keys(&path), ["a", foreign, "c"]);
         }
@@ -178,7 +187,7 @@ fn an_answer_that_was_cut_off_is_taken_away() {
     fs::write(&path, format!("{whole}{}", &line[..50])).unwrap();
     let torn = sink(directory.path(), true).mark();
     let mut second = sink(directory.path(), true);
-    assert!(second.recover(Some(&torn), &[]).unwrap().is_there);
+    assert!(recover(&mut second, Some(&torn)).0);
     deliver(&mut second, &["c"]);
     assert_eq!(keys(&path), ["a", &line[..50], "c"]);
 }
@@ -212,7 +221,7 @@ fn lines_that_are_not_ours_do_not_hurt() {
     // A field of the turn's that is called as one of ours.
     let mut passed = with_key("b");
     passed.extra.insert("key".into(), "theirs".into());
-    first.deliver(&passed).unwrap();
+    first.append(&passed).unwrap();
     assert_eq!(recovered(directory.path(), None, &["theirs", "b"]).1, ["b"]);
 }
 
@@ -288,8 +297,8 @@ fn a_marked_file_that_was_compressed_is_there() {
     fs::write(at("out.jsonl"), "").unwrap();
     for since in [&empty, &before] {
         let mut second = sink(directory.path(), true);
-        let recovered = second.recover(Some(since), &[]).unwrap();
-        assert_eq!(recovered, Recovered { is_there: true, answers: 2 });
+        let (is_there, answers) = recover(&mut second, Some(since));
+        assert_eq!((is_there, answers.count()), (true, 2));
     }
     // Answers of others do not stand for ours.
     fs::write(at("out.jsonl.1.gz"), b"").unwrap();
@@ -318,10 +327,10 @@ fn without_a_mark_all_that_was_rotated_away_is_looked_into() {
     let all = ["a", "b", "c", "d", "e"];
     for since in [None, Some(SinkPosition { log: "gone".into(), length: 9 })] {
         let mut second = sink(directory.path(), true);
-        let recovered = second.recover(since.as_ref(), &[at("out.jsonl.live")]).unwrap();
-        assert_eq!(recovered, Recovered { is_there: since.is_none(), answers: 4 });
-        let found: Vec<&str> = all.into_iter().filter(|key| second.found(key).is_some()).collect();
+        let Recovered { is_there, mut answers } = second.recover(since.as_ref(), &[at("out.jsonl.live")]).unwrap();
+        assert_eq!((is_there, answers.count()), (since.is_none(), 4));
+        let found: Vec<&str> = all.into_iter().filter(|key| answers.found(key).is_some()).collect();
         assert_eq!(found, ["a", "b", "c", "d"]);
-        assert_eq!(second.found("a"), Some("answer to a".into()));
+        assert_eq!(answers.found("a"), Some("answer to a".into()));
     }
 }

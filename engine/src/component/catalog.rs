@@ -17,7 +17,7 @@ pub struct InputPort {
     /// What it takes.
     pub port: PortType,
     /// What it takes as well.
-    pub or: Option<PortType>,
+    pub or: [Option<PortType>; 2],
     /// Whether `field` is a list.
     pub many: bool,
 }
@@ -25,35 +25,39 @@ pub struct InputPort {
 impl InputPort {
     /// One node's output, named by the field `input`.
     pub const fn one(port: PortType) -> Self {
-        Self { field: "input", port, or: None, many: false }
+        Self { field: "input", port, or: [None; 2], many: false }
     }
 
     /// Several nodes' outputs, named by the list `inputs`.
     pub const fn many(port: PortType) -> Self {
-        Self { field: "inputs", port, or: None, many: true }
+        Self { field: "inputs", port, or: [None; 2], many: true }
     }
 
     /// One node's output, named by another field.
     pub const fn named(field: &'static str, port: PortType) -> Self {
-        Self { field, port, or: None, many: false }
+        Self { field, port, or: [None; 2], many: false }
     }
 
-    /// Takes this type of port as well.
+    /// Takes this type of port as well; there is room for two more.
     pub const fn or(self, port: PortType) -> Self {
-        Self { or: Some(port), ..self }
+        match self.or {
+            [None, _] => Self { or: [Some(port), None], ..self },
+            [first, _] => Self { or: [first, Some(port)], ..self },
+        }
     }
 
     /// Whether a node that gives `port` may feed it.
     pub fn takes(&self, port: PortType) -> bool {
-        self.port == port || self.or == Some(port)
+        self.port == port || self.or.contains(&Some(port))
     }
 }
 
 impl std::fmt::Display for InputPort {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self.or {
-            None => write!(f, "{}", self.port),
-            Some(or) => write!(f, "{} or {or}", self.port),
+            [Some(second), Some(third)] => write!(f, "{}, {second} or {third}", self.port),
+            [Some(or), None] | [None, Some(or)] => write!(f, "{} or {or}", self.port),
+            [None, None] => write!(f, "{}", self.port),
         }
     }
 }

@@ -12,6 +12,10 @@ pub trait CorpusSourceConfig: Debug + Send + Sync {
     fn validate(&self, _: &mut Check<'_>) {}
     /// Its effective settings, in a line.
     fn explain(&self) -> String;
+    /// Whether the file at this absolute path is, or would be, a part of what it reads.
+    fn reads(&self, _file: &Path) -> bool {
+        false
+    }
     /// Makes the source.
     fn build(&self) -> Box<dyn CorpusSource>;
 }

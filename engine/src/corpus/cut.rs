@@ -3,44 +3,98 @@
 //! It remembers what it has made of each document, so that exactly that is taken back when the
 //! document changes or goes, whatever the chunker would say then. The chunks are shared with
 //! the index writer; what is added is a pointer each.
+//!
+//! A few short documents are cut on the worker. More are cut off it, in groups, since turns wait
+//! for whatever a worker does; their chunks come out in the order of the documents.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
+use std::sync::LazyLock;
 use std::sync::atomic::Ordering;
 
 use differential_dataflow::{AsCollection, Hashable, VecCollection};
+use parking_lot::Mutex;
 use timely::container::CapacityContainerBuilder;
 use timely::dataflow::channels::pact::Exchange;
+use timely::dataflow::operators::Capability;
 use timely::dataflow::operators::generic::OutputBuilder;
 use timely::dataflow::operators::generic::builder_rc::OperatorBuilder;
 use timely::dataflow::{Scope, StreamVec};
+use tokio::sync::Semaphore;
 
 use super::CorpusShared;
+use crate::compute::MOST_ON_A_WORKER;
 use crate::document::{Chunk, Document};
 use crate::panics::caught;
+use crate::wake::WakeSlot;
+
+/// Bytes of text that are cut together off the worker, but for a document that is longer by itself.
+const GROUP_BYTES: usize = 1 << 20;
+
+/// Groups that are cut at a time, of all corpora; half of the cores are left to turns.
+static CUTTING: LazyLock<Semaphore> =
+    LazyLock::new(|| Semaphore::new(std::thread::available_parallelism().map_or(1, |cores| cores.get().div_ceil(2))));
+
+type Change = (Arc<Document>, u64, isize);
+
+/// Documents that are cut off the worker.
+struct Group {
+    changes: Vec<Change>,
+    capability: Capability<u64>,
+    /// When it is done: the chunks of each document that has come, in the order of the changes.
+    cut: Arc<Mutex<Option<Vec<Vec<Arc<Chunk>>>>>>,
+}
 
 /// Cuts documents. One on which the chunker panics is told of as a dead letter and gives no
 /// chunks: its former ones go, as those of a file do that cannot be read any more.
 pub(super) fn cut<'s>(
     scope: Scope<'s, u64>,
-    documents: StreamVec<'s, u64, (Arc<Document>, u64, isize)>,
+    documents: StreamVec<'s, u64, Change>,
     shared: &CorpusShared,
 ) -> VecCollection<'s, u64, Arc<Chunk>> {
     let mut builder = OperatorBuilder::new(format!("Cut {:?}", shared.name), scope);
-    let by_id = Exchange::new(|(document, _, _): &(Arc<Document>, u64, isize)| document.id.hashed());
+    let by_id = Exchange::new(|(document, _, _): &Change| document.id.hashed());
     let mut input = builder.new_input(documents, by_id);
     let (output, stream) = builder.new_output::<Vec<(Arc<Chunk>, u64, isize)>>();
     let mut output = OutputBuilder::<_, CapacityContainerBuilder<_>>::from(output);
+    let wake = WakeSlot::default();
+    wake.set(scope.worker().sync_activator_for(builder.operator_info().address.to_vec()));
     let shared = shared.clone();
     builder.build(move |_| {
         let mut made: HashMap<Arc<str>, Vec<Arc<Chunk>>> = HashMap::new();
+        let mut groups: VecDeque<Group> = VecDeque::new();
         move |_| {
-            let mut output = output.activate();
+            let mut room = if groups.is_empty() { MOST_ON_A_WORKER } else { 0 };
             input.for_each_stamp(|stamp, batches| {
-                let mut session = output.session(&stamp);
-                for (document, time, diff) in batches.flat_map(|batch| batch.drain(..)) {
+                let Some(capability) = stamp.retain_least(0) else { return };
+                let mut changes: Vec<Change> = batches.flat_map(|batch| batch.drain(..)).collect();
+                while !changes.is_empty() {
+                    let rest = changes.split_off(fitting(&changes));
+                    let changes = std::mem::replace(&mut changes, rest);
+                    let bytes: usize = changes.iter().map(length).sum();
+                    let group = Group { changes, capability: capability.clone(), cut: Arc::default() };
+                    match room.checked_sub(bytes) {
+                        Some(left) => {
+                            *group.cut.lock() = Some(group.chunks(&shared));
+                            room = left;
+                        }
+                        None => {
+                            group.spawn(&shared, &wake);
+                            // What comes later waits for it.
+                            room = 0;
+                        }
+                    }
+                    groups.push_back(group);
+                }
+            });
+            let mut output = output.activate();
+            loop {
+                let Some(cut) = groups.front().and_then(|group| group.cut.lock().take()) else { break };
+                let Some(Group { changes, capability, .. }) = groups.pop_front() else { break };
+                let (mut session, mut cut) = (output.session(&capability), cut.into_iter());
+                for (document, time, diff) in changes {
                     if diff > 0 {
-                        let chunks = chunks(&shared, &document);
+                        let chunks = cut.next().unwrap_or_default();
                         session.give_iterator(chunks.iter().map(|chunk| (chunk.clone(), time, diff)));
                         if !chunks.is_empty() {
                             made.insert(document.id.clone(), chunks);
@@ -49,10 +103,53 @@ pub(super) fn cut<'s>(
                         session.give_iterator(chunks.into_iter().map(|chunk| (chunk, time, diff)));
                     }
                 }
-            });
+            }
         }
     });
     stream.as_collection()
+}
+
+/// Bytes that are looked at for a change.
+fn length((document, _, diff): &Change) -> usize {
+    if *diff > 0 { document.text.len() } else { 0 }
+}
+
+/// How many of the changes are one group.
+fn fitting(changes: &[Change]) -> usize {
+    let mut bytes = 0;
+    let fits = |change: &&Change| {
+        bytes += length(change);
+        bytes <= GROUP_BYTES
+    };
+    changes.iter().take_while(fits).count().max(1)
+}
+
+impl Group {
+    /// Cuts the documents that have come.
+    fn chunks(&self, shared: &CorpusShared) -> Vec<Vec<Arc<Chunk>>> {
+        cut_all(shared, self.changes.iter().filter(|(_, _, diff)| *diff > 0).map(|(document, _, _)| document))
+    }
+
+    /// Has them cut off the worker, which is woken then.
+    fn spawn(&self, shared: &CorpusShared, wake: &WakeSlot) {
+        let come = self.changes.iter().filter(|(_, _, diff)| *diff > 0);
+        let documents: Vec<Arc<Document>> = come.map(|(document, _, _)| document.clone()).collect();
+        let (cut, shared, wake) = (self.cut.clone(), shared.clone(), wake.clone());
+        shared.handle.clone().spawn(async move {
+            // It is never closed.
+            let _permit = CUTTING.acquire().await;
+            let cutting = tokio::task::spawn_blocking(move || {
+                *cut.lock() = Some(cut_all(&shared, documents.iter()));
+                wake.wake();
+            });
+            // Panics are the chunker's, and caught; and the end of the runtime is the run's.
+            let _ = cutting.await;
+        });
+    }
+}
+
+fn cut_all<'a>(shared: &CorpusShared, documents: impl Iterator<Item = &'a Arc<Document>>) -> Vec<Vec<Arc<Chunk>>> {
+    documents.map(|document| chunks(shared, document)).collect()
 }
 
 fn chunks(shared: &CorpusShared, document: &Document) -> Vec<Arc<Chunk>> {

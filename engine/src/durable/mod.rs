@@ -15,7 +15,6 @@
 mod conversation;
 mod conversations;
 mod offsets;
-mod sinks;
 mod store;
 
 use std::collections::{BTreeMap, HashMap};
@@ -29,13 +28,13 @@ use serde::{Deserialize, Serialize};
 
 pub use self::conversation::{ConversationChange, StoredConversation};
 pub use self::offsets::OffsetTracker;
-pub use self::sinks::SinkHandle;
 use self::store::Store;
 pub use self::store::StoreError;
 use crate::component::{DiskUsage, Maintained};
 use crate::connector::{SinkPosition, SourceOffset};
 use crate::dead_letter::DeadLetters;
 use crate::record::{AnswerRecord, Turn};
+use crate::sinks::SinkHandle;
 
 /// Between checkpoints.
 const INTERVAL: Duration = Duration::from_secs(1);
@@ -167,7 +166,8 @@ impl Durable {
         state.sinks.push(Arc::downgrade(sink));
     }
 
-    fn sinks(&self) -> Vec<Arc<SinkHandle>> {
+    /// Those that checkpoints wait for.
+    pub(crate) fn sinks(&self) -> Vec<Arc<SinkHandle>> {
         self.state.lock().sinks.iter().filter_map(Weak::upgrade).collect()
     }
 

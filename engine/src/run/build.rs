@@ -16,10 +16,11 @@ use crate::component::{BuildError, Index, IndexDefinition, IndexError, Models};
 use crate::connector::{Arrived, ConnectorError, CorpusOutput, SourceOffset, Stop, StopHandle, TurnOutput, TurnSource};
 use crate::corpus::{CorpusIndexes, CorpusShared};
 use crate::dead_letter::{DeadLetters, Onward};
-use crate::durable::{OffsetTracker, SinkHandle};
+use crate::durable::OffsetTracker;
 use crate::maintenance;
 use crate::panics::{caught, caught_async};
 use crate::plan::{Definitions, FailedTurns, NodeKind, Plan, PlannedCorpus, PlannedNode};
+use crate::sinks::{SinkContext, SinkHandle};
 use crate::state::{StateDirectory, StateError};
 use crate::turns::{Generation, Reach, Running as RunningKind, RunningNode, SourceHandle, TurnBacklog, TurnsShared};
 use crate::wake::WakeSlot;
@@ -265,7 +266,17 @@ impl RuntimeContext {
         // Before it is opened, which may make it.
         let claim = config.file().map(|path| self.claim(path)).transpose().map_err(failed)?.flatten();
         let sink = config.build().map_err(failed)?;
-        Ok(Some(Arc::new(SinkHandle::new(node.id.clone(), sink, claim))))
+        let (shared, pool) = (Arc::downgrade(&self.shared), self.pool.clone());
+        let context = SinkContext {
+            runtime: self.handle.clone(),
+            dead: self.dead.clone(),
+            has_room: Box::new(move || {
+                shared.upgrade().iter().for_each(|shared| shared.wake_conversations());
+                pool.wake();
+            }),
+        };
+        let thread = |error: std::io::Error| RunError::Thread { what: "a sink's thread", reason: error.to_string() };
+        Ok(Some(Arc::new(SinkHandle::new(node.id.clone(), sink, claim, context).map_err(thread)?)))
     }
 
     /// What a run appends to is nobody else's.

@@ -26,11 +26,12 @@ use crate::component::{BuildError, IndexError, Models};
 use crate::connector::{Arrived, ConnectorError, Mode, SourcedTurn};
 use crate::corpus::{CorpusIndexes, CorpusState};
 use crate::database::DatabaseError;
-use crate::durable::{SinkHandle, StoreError};
+use crate::durable::StoreError;
 use crate::panics::Panicked;
 use crate::plan::PlanFingerprint;
 use crate::publish::{CorpusProgress, Epochs};
 use crate::record::{AnswerRecord, Item, Provenance};
+use crate::sinks::{SinkHandle, SinkStatus};
 use crate::state::{StateError, file_name};
 use crate::turns::{self, Generation, Observer};
 
@@ -216,6 +217,12 @@ impl Engine {
         self.inner.context.shared.sources.lock().iter().map(|source| source.backlog.records()).sum()
     }
 
+    /// How the sinks of the plan that runs do.
+    pub fn sinks(&self) -> Vec<SinkStatus> {
+        let running = self.inner.running.lock();
+        running.sinks.values().flatten().map(|sink| sink.status()).collect()
+    }
+
     /// Dead letters written so far.
     pub fn dead_letters(&self) -> u64 {
         self.inner.context.dead.count()
@@ -364,7 +371,7 @@ impl Engine {
         let joined = self.workers.get_mut().take().map(WorkerGuards::join).into_iter().flatten();
         let panicked: Vec<String> = joined.filter_map(Result::err).collect();
         self.stop();
-        self.end_checkpoints();
+        self.end_sinks_and_checkpoints();
         self.check()?;
         match panicked.into_iter().next() {
             Some(panic) => Err(RunError::Worker(panic)),
@@ -372,8 +379,9 @@ impl Engine {
         }
     }
 
-    /// Writes the last checkpoint.
-    fn end_checkpoints(&mut self) {
+    /// Ends what is written to, and writes the last checkpoint.
+    fn end_sinks_and_checkpoints(&mut self) {
+        self.inner.context.shared.durable.sinks().iter().for_each(|sink| sink.close());
         self.inner.context.shared.durable.end();
         if let Some(thread) = self.checkpoints.take() {
             let _ = thread.join();
@@ -388,7 +396,7 @@ impl Drop for Engine {
         self.end_turns();
         drop(self.workers.get_mut().take());
         self.stop();
-        self.end_checkpoints();
+        self.end_sinks_and_checkpoints();
         if let Some(runtime) = self.runtime.take() {
             runtime.shutdown_timeout(Duration::from_secs(5));
         }

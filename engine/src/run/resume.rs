@@ -7,7 +7,8 @@ use std::sync::Arc;
 use super::RunError;
 use super::build::RuntimeContext;
 use crate::connector::{Mode, SinkPosition};
-use crate::durable::{SinkHandle, SourceCheckpoint};
+use crate::durable::SourceCheckpoint;
+use crate::sinks::SinkHandle;
 use crate::turns::Generation;
 
 /// Behind which place each source goes on; those that are not named begin at the beginning.

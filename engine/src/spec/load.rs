@@ -153,7 +153,8 @@ impl Loader {
             }
         };
         match String::from_utf8(bytes) {
-            Ok(text) => Some(text),
+            // Some editors begin a file with a byte order mark.
+            Ok(text) => Some(text.strip_prefix('\u{feff}').map(str::to_owned).unwrap_or(text)),
             Err(error) => {
                 let before = &error.as_bytes()[..error.utf8_error().valid_up_to()];
                 let line = before.iter().filter(|byte| **byte == b'\n').count() + 1;
@@ -194,10 +195,31 @@ impl Loader {
                 None => included,
             });
         }
-        Some(match base {
-            Some(base) => merge(base, tree),
-            None => tree,
-        })
+        let Some(base) = base else { return Some(tree) };
+        if !self.incomplete {
+            self.removes(&base, &tree);
+        }
+        Some(merge(base, tree))
+    }
+
+    /// Tells of each `Remove` of something that is not in what is included.
+    fn removes(&mut self, base: &Tree, tree: &Tree) {
+        for entry in tree.entries().unwrap_or_default() {
+            let Kind::Map(members) = &entry.value.kind else { continue };
+            let there: Vec<&str> = match base.get(&entry.key.text).map(|tree| &tree.kind) {
+                Some(Kind::Map(members)) => members.iter().map(|member| member.key.text.as_str()).collect(),
+                _ => Vec::new(),
+            };
+            for member in members.iter().filter(|member| is_remove(member)) {
+                let name = &member.key.text;
+                if !there.contains(&name.as_str()) {
+                    let message =
+                        format!("`Remove`: there is no `{name}` in the `{}` that are included", entry.key.text);
+                    let diagnostic = Diagnostic::new("unknown-path", member.key.span, message).label("not there");
+                    self.diagnostics.push(diagnostic.choices(name, there.iter().copied()));
+                }
+            }
+        }
     }
 
     /// Whether there may be another include; tells of the first that may not be.
@@ -352,11 +374,13 @@ fn merge_entries(base: Vec<Entry>, over: Vec<Entry>) -> Vec<Entry> {
 fn drop_removed(tree: &mut Tree) {
     for entry in tree.entries_mut().into_iter().flatten() {
         if let Kind::Map(members) = &mut entry.value.kind {
-            members.retain(|member| {
-                !matches!(&member.value.kind, Kind::Struct(Some(name), fields) if name.text == "Remove" && fields.is_empty())
-            });
+            members.retain(|member| !is_remove(member));
         }
     }
+}
+
+fn is_remove(member: &Entry) -> bool {
+    matches!(&member.value.kind, Kind::Struct(Some(name), fields) if name.text == "Remove" && fields.is_empty())
 }
 
 /// Names near a missing file's, from its directory; for a did-you-mean on paths.

@@ -85,6 +85,9 @@ fn worded(text: &str, span: Span, error: &Error) -> Diagnostic {
             };
             Diagnostic::new("syntax", span, "the keys of a map stand in quotes").label("expected a name in quotes")
         }
+        Error::ExceededRecursionLimit => {
+            at("brackets are nested too deeply").label("deeper than any pipeline").help("128 levels are read")
+        }
         other => {
             let words = other.to_string();
             let mut letters = words.chars();

@@ -40,7 +40,7 @@ impl Ending {
 pub(super) fn build<'s>(
     scope: Scope<'s, u64>,
     leaves: Vec<StreamVec<'s, u64, Flow>>,
-    ends: HashMap<Arc<str>, usize>,
+    ends: Rc<HashMap<Arc<str>, usize>>,
     generation: &Generation,
     local: Rc<WorkerState>,
     shared: Arc<TurnsShared>,
@@ -76,7 +76,7 @@ pub(super) fn build<'s>(
                             continue;
                         }
                         let Some(Ending { reply, failure, best, .. }) = ending.remove(&turn.sequence) else { continue };
-                        shared.turn_ends();
+                        shared.turn_ends(&flow.context);
                         if let Some(caller) = &flow.context.caller {
                             let item = best.unwrap_or(flow.item);
                             let record = Box::new(record(&item, &stamp, shared.now_us()));

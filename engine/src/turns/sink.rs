@@ -1,13 +1,13 @@
-//! The wiring of a sink: writes each answer's record, and passes the item on to delivery.
+//! The wiring of a sink: hands the record of each answer over to the sink's own thread, and passes
+//! the item on to delivery when the sink has taken it.
 //!
-//! A sink that cannot write (a full disk) keeps its turns in order and tries again; meanwhile
-//! the turns count as in flight, which holds the sources back.
+//! Turns that wait for a sink give their places among the turns that are worked on to others; when
+//! as many wait, the sources that go to this sink are held back.
 
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::Duration;
 
 use serde_json::Map;
 use timely::container::CapacityContainerBuilder;
@@ -19,29 +19,31 @@ use timely::dataflow::{Scope, StreamVec};
 
 use super::standing::revision;
 use super::{Flow, Generation, RunningNode, TurnsShared, WorkerState};
-use crate::durable::SinkHandle;
 use crate::plan::AnswerMode;
 use crate::record::{AnswerRecord, HitRecord, Item, Provenance, Status, Value};
+use crate::sinks::{Acknowledged, SinkHandle};
+use crate::wake::WakeSlot;
 
-/// Between attempts at a sink that fails.
-const RETRY: Duration = Duration::from_secs(1);
-
-/// An item on its way into the sink: what is still to be written of it, and what the sink then has.
+/// An item on its way through the sink.
 struct Entering {
     flow: Flow,
     capability: Capability<u64>,
-    records: VecDeque<AnswerRecord>,
+    /// What the sink has then of the turn.
     then: Option<AnswerRecord>,
-    /// What it has then is to be known when the turn is answered again.
+    /// That is to be known when the turn is answered again.
     is_noted: bool,
+    /// Answers that take the place of another.
+    revised: u64,
 }
 
+#[allow(clippy::too_many_arguments)]
 pub(super) fn build<'s>(
     scope: Scope<'s, u64>,
     node: &RunningNode,
     sink: Option<Arc<SinkHandle>>,
     inputs: Vec<StreamVec<'s, u64, Flow>>,
     generation: &Arc<Generation>,
+    ends: Rc<HashMap<Arc<str>, usize>>,
     shared: Arc<TurnsShared>,
     local: Rc<WorkerState>,
 ) -> StreamVec<'s, u64, Flow> {
@@ -49,48 +51,51 @@ pub(super) fn build<'s>(
     let mut inputs: Vec<_> = inputs.into_iter().map(|stream| builder.new_input(stream, Pipeline)).collect();
     let (output, stream) = builder.new_output::<Vec<Flow>>();
     let mut output = OutputBuilder::<_, CapacityContainerBuilder<_>>::from(output);
-    let activator = scope.activator_for(builder.operator_info().address);
+    let wake = WakeSlot::default();
+    wake.set(scope.worker().sync_activator_for(builder.operator_info().address.to_vec()));
+    let acknowledged = Acknowledged::new(move || wake.wake());
     let id = node.id.clone();
     let (stamp, live) = (generation.stamp.clone(), generation.live.contains(&node.id));
     // What can be looked into later is known even while it gets no revisions.
     let noted = live || (generation.mode != AnswerMode::Once && sink.as_ref().is_some_and(|sink| sink.is_kept()));
     builder.build(move |_| {
-        let mut queue: VecDeque<Entering> = VecDeque::new();
+        // In the order in which the sink takes them.
+        let mut waiting: VecDeque<Entering> = VecDeque::new();
         move |_| {
+            let mut through: Vec<Entering> = Vec::new();
             for input in &mut inputs {
                 input.for_each_stamp(|time, batches| {
                     let Some(capability) = time.retain_least(0) else { return };
                     for flow in batches.flat_map(|batch| batch.drain(..)) {
                         let item = &flow.item;
+                        shared.reaches(&flow.context, ends.get(&item.turn.source).copied().unwrap_or(1));
                         // What a caller asks is the caller's alone.
-                        let is_written = sink.is_some() && flow.context.caller.is_none();
-                        let record = is_written.then(|| record(item, &stamp, shared.now_us()));
+                        let sink = sink.as_ref().filter(|_| flow.context.caller.is_none());
+                        let record = sink.map(|_| record(item, &stamp, shared.now_us()));
                         let (records, then) = entering(item, record, live, noted, &id);
                         let is_again = item.turn.standing.is_some();
-                        let is_noted = is_written && if is_again { live } else { noted };
-                        queue.push_back(Entering { flow, is_noted, capability: capability.clone(), records, then });
+                        let is_noted = sink.is_some() && if is_again { live } else { noted };
+                        let revised = records.iter().filter(|record| record.revision > 0 && !record.retracted).count();
+                        let (key, capability) = (item.turn.key.clone(), capability.clone());
+                        let entering = Entering { flow, is_noted, capability, then, revised: revised as u64 };
+                        match sink.filter(|_| !records.is_empty()) {
+                            Some(sink) => {
+                                if is_again {
+                                    sink.hold(&key);
+                                }
+                                waiting.push_back(entering);
+                                sink.deliver(records, &acknowledged);
+                            }
+                            // Nothing that the sink is to know.
+                            None => through.push(entering),
+                        }
                     }
                 });
             }
+            through.extend((0..acknowledged.take()).filter_map(|_| waiting.pop_front()));
             let mut output = output.activate();
-            while let Some(mut entering) = queue.pop_front() {
-                while let (Some(sink), Some(record)) = (&sink, entering.records.front()) {
-                    if entering.flow.item.turn.standing.is_some() {
-                        sink.hold(&entering.flow.item.turn.key);
-                    }
-                    if let Err(error) = sink.deliver(record) {
-                        tracing::error!(node = %id, %error, waiting = queue.len() + 1, "the sink failed; trying again");
-                        break;
-                    }
-                    shared.revised.fetch_add(u64::from(record.revision > 0 && !record.retracted), Ordering::AcqRel);
-                    entering.records.pop_front();
-                }
-                if !entering.records.is_empty() {
-                    queue.push_front(entering);
-                    activator.activate_after(RETRY);
-                    break;
-                }
-                let Entering { flow, capability, is_noted, then, .. } = entering;
+            for Entering { flow, capability, is_noted, then, revised } in through {
+                shared.revised.fetch_add(revised, Ordering::AcqRel);
                 if is_noted {
                     local.standing.note(flow.item.turn.sequence, &id, then);
                 }
@@ -109,11 +114,11 @@ fn entering(
     live: bool,
     noted: bool,
     id: &Arc<str>,
-) -> (VecDeque<AnswerRecord>, Option<AnswerRecord>) {
+) -> (Vec<AnswerRecord>, Option<AnswerRecord>) {
     let Some(record) = record else { return Default::default() };
     let Some(standing) = &item.turn.standing else {
         let then = noted.then(|| record.clone());
-        return (VecDeque::from([record]), then);
+        return (vec![record], then);
     };
     match standing.get(id) {
         // The first answer is all that it gets.
@@ -121,12 +126,12 @@ fn entering(
         Some(standing) => {
             let records = revision(standing, record);
             let then = records.last().unwrap_or(standing).clone();
-            (records.into(), Some(then))
+            (records, Some(then))
         }
         // A sink that has come since the turn was answered gets the next answer that says something
         // else, as the first that it has.
         None if record.error.is_some() || standing.values().any(|known| record.says_what(known)) => Default::default(),
-        None => (VecDeque::from([record.clone()]), Some(record)),
+        None => (vec![record.clone()], Some(record)),
     }
 }
 
@@ -134,7 +139,7 @@ fn owned((name, value): (&String, &serde_json::Value)) -> (String, serde_json::V
     (name.clone(), value.clone())
 }
 
-/// The record of an answer, of what was found where nothing answers, or of a failure.
+/// The record of an answer; of what was found or asked for, where nothing answers; or of a failure.
 pub(crate) fn record(item: &Item, stamp: &Provenance, now_us: u64) -> AnswerRecord {
     let turn = &item.turn;
     let mut record = AnswerRecord {
@@ -167,7 +172,11 @@ pub(crate) fn record(item: &Item, stamp: &Provenance, now_us: u64) -> AnswerReco
             record.hits = hits.hits.iter().map(HitRecord::from).collect();
         }
         Value::Failed(failure) => record.error = Some(format!("node `{}`: {}", failure.node, failure.reason)),
-        Value::Turn | Value::Query(_) | Value::Prompt(_) => record.error = Some("no answer reached the sink".into()),
+        Value::Query(query) => {
+            record.status = Status::Answered;
+            record.query = query.text.clone();
+        }
+        Value::Turn | Value::Prompt(_) => record.error = Some("no answer reached the sink".into()),
     }
     record
 }

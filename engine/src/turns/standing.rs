@@ -202,6 +202,12 @@ impl Standing {
         let room = (shared.limits.read().max_in_flight / 2).max(1);
         while !state.waiting.is_empty() && shared.slots.take(room) {
             let Some(key) = state.waiting.pop_front() else { return };
+            let source = state.by_key.get(&key).map(|entry| entry.stored.turn.source.clone());
+            if source.is_some_and(|source| shared.is_behind(&source)) {
+                shared.slots.give_back(room);
+                state.waiting.push_front(key);
+                return;
+            }
             let sequence = SEQUENCES | state.sequence;
             let Some(entry) = state.by_key.get_mut(&key) else {
                 shared.slots.give_back(room);
@@ -235,7 +241,7 @@ impl Standing {
             state.sequence += 1;
             shared.outstanding.fetch_add(1, Ordering::AcqRel);
             let item = Item { turn, value: Value::Turn, warnings: Arc::default() };
-            let flow = Flow { item, context: Arc::new(TurnContext { snapshot, caller: None }) };
+            let flow = Flow { item, context: TurnContext::new(snapshot, None) };
             shared.observe(&flow.item.turn.source.clone(), &flow);
             ingress.give(flow);
         }

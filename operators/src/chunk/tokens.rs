@@ -74,15 +74,15 @@ struct Tokens {
 
 /// Tokens of a word that is not cut, at most.
 const WORD_TOKENS: usize = 16;
+/// Bytes that a tokenizer is given at a time, at most.
+const PART_BYTES: usize = 64 << 10;
 /// Bytes of a word that is not cut, and of a token, at most.
 const WORD_BYTES: usize = 128;
 
 impl Chunker for Tokens {
     fn chunk(&self, document: &Document) -> Vec<Chunk> {
         let text = &document.text;
-        let offsets = self.tokenizer.as_ref().and_then(|tokenizer| tokenizer.offsets(text).ok());
-        // Without tokens (the tokenizer refused the text), words stand in for them.
-        let units = units(text, &offsets.unwrap_or_else(|| words(text)));
+        let units = units(text, &self.tokens(text));
         let spans = spans(text, &units);
         let title = title(document);
         let pieces = windows(units.len(), self.size, self.overlap).into_iter().filter_map(|(first, last)| {
@@ -91,6 +91,39 @@ impl Chunker for Tokens {
         });
         numbered(document, pieces)
     }
+}
+
+impl Tokens {
+    /// The tokens of a text, as byte ranges. A tokenizer makes some hundred bytes of each byte that
+    /// it is given, so a long text is given to it part by part.
+    fn tokens(&self, text: &str) -> Vec<(usize, usize)> {
+        let mut tokens = Vec::new();
+        for (start, end) in parts(text, PART_BYTES) {
+            let part = &text[start..end];
+            let offsets = self.tokenizer.as_ref().and_then(|tokenizer| tokenizer.offsets(part).ok());
+            // Without tokens (the tokenizer refused the text), words stand in for them.
+            let offsets = offsets.unwrap_or_else(|| words(part));
+            tokens.extend(offsets.into_iter().map(|(from, to)| (start + from, start + to)));
+        }
+        tokens
+    }
+}
+
+/// Parts of at most so many bytes, cut before the last line break that leaves at least half of
+/// them, else before the last blank, else between characters.
+fn parts(text: &str, most: usize) -> Vec<(usize, usize)> {
+    let mut parts = Vec::new();
+    let mut start = 0;
+    while text.len() - start > most {
+        let end = text.floor_char_boundary(start + most);
+        let middle = text.ceil_char_boundary(start + most / 2);
+        let later = &text[middle..end];
+        let cut = later.rfind('\n').or_else(|| later.rfind(char::is_whitespace)).map_or(end, |at| middle + at);
+        parts.push((start, cut));
+        start = cut;
+    }
+    parts.push((start, text.len()));
+    parts
 }
 
 fn words(text: &str) -> Vec<(usize, usize)> {
@@ -244,6 +277,20 @@ mod tests {
             let total: usize = texts.iter().map(String::len).sum();
             assert!(total > run.len() && total < 2 * run.len(), "{total}");
         }
+    }
+
+    #[test]
+    fn a_long_text_is_tokenized_part_by_part() {
+        let text = "one two\nthree 山の中 ".repeat(20_000);
+        let all = parts(&text, 1000);
+        assert_eq!((all[0].0, all.last().unwrap().1), (0, text.len()));
+        assert!(all.windows(2).all(|two| two[0].1 == two[1].0 && text[two[1].0..].starts_with('\n')));
+        assert!(all.iter().all(|(start, end)| start < end && end - start <= 1000));
+        assert!(parts(&"山".repeat(1000), 100).iter().all(|(start, end)| end - start == 99 || *end == 3000));
+        assert!(parts(&"one ".repeat(100), 10).iter().skip(1).all(|(start, _)| start % 4 == 3));
+        // As if it were tokenized whole.
+        let tokens = Tokens { size: 8, overlap: 0, tokenizer: Some(Arc::new(Pairs)) }.tokens(&text);
+        assert!(tokens.len() > 60_000 && tokens == Pairs.offsets(&text).unwrap());
     }
 
     #[test]

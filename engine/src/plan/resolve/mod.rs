@@ -2,6 +2,7 @@
 
 mod corpora;
 mod edges;
+mod files;
 mod models;
 pub(super) mod models_file;
 mod nodes;
@@ -96,6 +97,9 @@ pub(super) fn resolve(
         let place = tree.get("retries").and_then(|tree| tree.get("attempts")).unwrap_or(tree);
         let message = format!("the pipeline: `attempts` is {attempts}, out of range");
         resolver.diagnostics.push(Diagnostic::new("out-of-range", place.span, message).label("expected 1 to 100"));
+    }
+    if let (Some(dead_letters), Some(nodes)) = (&top.config.dead_letters, &nodes) {
+        resolver.dead_letters_file(tree, dead_letters, nodes, &corpora);
     }
     let top = top.whole()?;
     let name = top.name.unwrap_or_else(|| {

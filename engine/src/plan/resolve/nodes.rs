@@ -1,20 +1,18 @@
 //! The nodes of a pipeline: their kinds, what feeds them, and what they use.
 
 use std::collections::BTreeMap;
-use std::collections::btree_map::Entry as Slot;
-use std::path::PathBuf;
 
 use super::Resolver;
 use super::corpora::PlannedCorpora;
 use super::edges::{Edges, order};
 use super::models::PlannedModels;
-use crate::claims;
 use crate::component::{Catalog, CorpusRef, InputPort};
 use crate::plan::{NodeKind, PlannedNode};
 use crate::record::PortType;
 use crate::spec::{Diagnostic, Entry, Kind, Span, Tree, did_you_mean};
 
-const SINK_PORTS: &[InputPort] = &[InputPort::one(PortType::Answers)];
+/// A pipeline that only retrieves, or only rewrites, needs no node that answers.
+const SINK_PORTS: &[InputPort] = &[InputPort::one(PortType::Answers).or(PortType::Hits).or(PortType::Queries)];
 
 impl Resolver<'_> {
     pub(super) fn nodes(
@@ -62,41 +60,12 @@ impl Resolver<'_> {
                 "the pipeline has no nodes",
             ));
         }
-        self.same_file(&nodes);
+        self.sinks_files(&nodes, corpora);
         self.cycles(entries, &edges);
         if self.diagnostics.iter().any(|diagnostic| diagnostic.missing.is_none()) || nodes.len() != entries.len() {
             return None;
         }
         Some(order(nodes, &edges))
-    }
-
-    /// Two sinks that append to one file: after a restart nobody could tell whose answer is whose. And
-    /// a sink that writes what a source reads, which would then read answers.
-    fn same_file(&mut self, nodes: &[(&Entry, PlannedNode)]) {
-        let mut known: BTreeMap<PathBuf, (&str, &str)> = BTreeMap::new();
-        for (entry, node) in nodes {
-            if let NodeKind::Source(config) = &node.kind
-                && let Some(file) = config.file()
-            {
-                known.insert(claims::real(file), (&entry.key.text, "read"));
-            }
-        }
-        for (entry, node) in nodes {
-            let NodeKind::Sink(config) = &node.kind else { continue };
-            let Some(file) = config.file().filter(|file| !file.exists() || file.is_file()) else { continue };
-            match known.entry(claims::real(file)) {
-                Slot::Vacant(slot) => drop(slot.insert((&entry.key.text, "written"))),
-                Slot::Occupied(slot) => {
-                    let (other, how) = *slot.get();
-                    let verb = if how == "read" { "reads" } else { "writes" };
-                    let message = format!("{} `{}`: `{other}` {verb} the same file", node.kind_name, node.id);
-                    let place = entry.value.get("path").map_or(entry.value.span, |tree| tree.span);
-                    let diagnostic =
-                        Diagnostic::new("same-file", place, message).label(format!("{how} by another node"));
-                    self.diagnostics.push(diagnostic.help("give each sink a file of its own"));
-                }
-            }
-        }
     }
 
     fn output(&self, tree: &Tree) -> Option<PortType> {

@@ -23,9 +23,9 @@ use super::{Engine, Inner, RunError};
 use crate::component::{Index, Models};
 use crate::corpus::{AddedIndex, CorpusIndexes};
 use crate::dead_letter::Onward;
-use crate::durable::SinkHandle;
 use crate::panics::caught;
 use crate::plan::{Plan, PlanDiff, PlanFingerprint};
+use crate::sinks::SinkHandle;
 use crate::turns::Generation;
 
 /// How often what is waited for is looked at.

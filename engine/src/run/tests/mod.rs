@@ -4,6 +4,7 @@
 mod backlog;
 mod catalog;
 mod panics;
+mod sinks;
 
 use std::path::Path;
 use std::sync::Arc;

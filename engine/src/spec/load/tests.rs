@@ -42,6 +42,47 @@ fn includes_merge_replace_and_remove() {
     );
 }
 
+#[test]
+fn a_remove_of_what_is_not_there_is_told() {
+    let dir = tempfile::tempdir().unwrap();
+    std::fs::write(dir.path().join("base.ron"), "Pipeline(nodes: {\"dense\": X})").unwrap();
+    let text = "Pipeline(include: \"base.ron\", nodes: {\"dence\": Remove}, models: {\"m\": Remove})";
+    let told = load_str("t.ron", dir.path(), text, &[]).diagnostics;
+    let told: Vec<_> = told.iter().map(|one| (one.code, &*one.message, one.help.join(" "))).collect();
+    assert_eq!(told[0].0, "unknown-path");
+    assert_eq!(told[0].1, "`Remove`: there is no `dence` in the `nodes` that are included");
+    assert!(told[0].2.contains("did you mean `dense`?"), "{}", told[0].2);
+    assert_eq!(told[1].1, "`Remove`: there is no `m` in the `models` that are included");
+}
+
+#[test]
+fn a_byte_order_mark_is_passed_over() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("p.ron");
+    std::fs::write(&path, "\u{feff}Pipeline(nodes: {\"a\": X})").unwrap();
+    let loaded = load(&path, &[]);
+    assert_eq!(
+        (loaded.diagnostics, loaded.tree.unwrap().canonical()),
+        (vec![], "Pipeline{\"nodes\":{\"a\":X{},},}".into())
+    );
+}
+
+#[test]
+fn brackets_in_brackets_without_end_are_told_in_plain_words() {
+    let told = loaded(&format!("Pipeline(nodes: {}{})", "[".repeat(1000), "]".repeat(1000)), &[]).diagnostics;
+    assert_eq!(told[0].message, "brackets are nested too deeply");
+}
+
+#[cfg(unix)]
+#[test]
+fn a_pipe_that_is_included_is_not_waited_for() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("pipe.ron");
+    assert!(std::process::Command::new("mkfifo").arg(&path).status().unwrap().success());
+    let told = load_str("t.ron", dir.path(), "Pipeline(include: \"pipe.ron\")", &[]).diagnostics;
+    assert!(told[0].message.ends_with("it is no regular file"), "{}", told[0].message);
+}
+
 #[cfg(target_os = "linux")]
 #[test]
 fn a_file_without_end_is_no_pipeline() {

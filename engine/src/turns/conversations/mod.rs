@@ -66,6 +66,8 @@ struct Conversations {
     waiter: Arc<Waiter>,
     /// Conversations whose next turn waits for a place, in the order in which they asked.
     waiting: VecDeque<Arc<str>>,
+    /// Conversations whose next turn waits for sinks that are behind, in the order in which they came.
+    held_back: VecDeque<Arc<str>>,
     /// Those of which it could not be read what they knew, and when that is tried again.
     unread: Vec<Arc<str>>,
     again: Option<Instant>,
@@ -206,8 +208,10 @@ impl Conversations {
                 self.left(&read);
                 continue;
             }
-            if !*has_place && !self.shared.slots.take_or_wait(most, &self.waiter) {
-                self.waiting.push_back(id.clone());
+            let is_held_back = self.shared.is_behind(&self.source.id);
+            if is_held_back || (!*has_place && !self.shared.slots.take_or_wait(most, &self.waiter)) {
+                let queue = if is_held_back { &mut self.held_back } else { &mut self.waiting };
+                queue.push_back(id.clone());
                 if let Some(conversation) = self.held.get(id) {
                     conversation.waits = true;
                     conversation.queue.push_front((read, capability));
@@ -280,7 +284,7 @@ impl Conversations {
         self.left(&read);
         let turn = Arc::new(self.turn(&read, history, key, snapshot.epoch, sequence));
         let item = Item { turn, value: Value::Turn, warnings: Arc::default() };
-        let flow = Flow { item, context: Arc::new(TurnContext { snapshot, caller: None }) };
+        let flow = Flow { item, context: TurnContext::new(snapshot, None) };
         self.shared.observe(&self.source.id, &flow);
         ingress.give(flow);
         true
@@ -296,6 +300,19 @@ impl Conversations {
                     self.shared.slots.give_back(most);
                 }
             }
+        }
+    }
+
+    /// Sinks may have caught up: the conversations that have waited for them go on.
+    fn go_on(&mut self) {
+        if self.held_back.is_empty() || self.shared.is_behind(&self.source.id) {
+            return;
+        }
+        for id in std::mem::take(&mut self.held_back) {
+            if let Some(conversation) = self.held.get(&id) {
+                conversation.waits = false;
+            }
+            self.advance(&id, false);
         }
     }
 
@@ -365,6 +382,7 @@ pub(super) fn build<'s>(
         held: Held::default(),
         waiter: Waiter::new(move || wake.wake()),
         waiting: VecDeque::new(),
+        held_back: VecDeque::new(),
         unread: Vec::new(),
         again: None,
         sequence,
@@ -390,6 +408,7 @@ pub(super) fn build<'s>(
                 return;
             }
             conversations.granted();
+            conversations.go_on();
             touched.extend(conversations.due());
             while let Some(id) = touched.pop_front() {
                 conversations.advance(&id, false);

@@ -1,0 +1,80 @@
+//! What a run writes is nothing that it reads, and nothing that it writes twice.
+
+use std::collections::BTreeMap;
+use std::collections::btree_map::Entry as Slot;
+use std::path::{Path, PathBuf};
+
+use super::Resolver;
+use super::corpora::PlannedCorpora;
+use crate::claims;
+use crate::plan::{NodeKind, PlannedNode};
+use crate::spec::{Diagnostic, Entry, FilePath, Span, Tree};
+
+impl Resolver<'_> {
+    /// Two sinks that append to one file: after a restart nobody could tell whose answer is whose. And
+    /// a sink that writes what a source or a corpus reads, which would then read answers.
+    pub(super) fn sinks_files(&mut self, nodes: &[(&Entry, PlannedNode)], corpora: &PlannedCorpora) {
+        let mut known: BTreeMap<PathBuf, (&str, &str)> = BTreeMap::new();
+        for (entry, node) in nodes {
+            if let NodeKind::Source(config) = &node.kind
+                && let Some(file) = config.file()
+            {
+                known.insert(claims::real(file), (&entry.key.text, "read"));
+            }
+        }
+        for (entry, node) in nodes {
+            let NodeKind::Sink(config) = &node.kind else { continue };
+            let Some(file) = config.file().filter(|file| !file.exists() || file.is_file()) else { continue };
+            let place = entry.value.get("path").map_or(entry.value.span, |tree| tree.span);
+            let owner = format!("{} `{}`", node.kind_name, node.id);
+            match known.entry(claims::real(file)) {
+                Slot::Vacant(slot) => drop(slot.insert((&entry.key.text, "written"))),
+                Slot::Occupied(slot) => {
+                    let (other, how) = *slot.get();
+                    let verb = if how == "read" { "reads" } else { "writes" };
+                    let message = format!("{owner}: `{other}` {verb} the same file");
+                    let diagnostic =
+                        Diagnostic::new("same-file", place, message).label(format!("{how} by another node"));
+                    self.diagnostics.push(diagnostic.help("give each sink a file of its own"));
+                }
+            }
+            self.read_by_a_corpus(&owner, file, place, corpora);
+        }
+    }
+
+    /// Dead letters in a file that something else of the pipeline reads or writes.
+    pub(super) fn dead_letters_file(
+        &mut self,
+        tree: &Tree,
+        dead_letters: &FilePath,
+        nodes: &[PlannedNode],
+        corpora: &PlannedCorpora,
+    ) {
+        let path = claims::real(&dead_letters.path);
+        let place = tree.get("dead_letters").map_or(tree.span, |tree| tree.span);
+        for node in nodes {
+            let (file, verb) = match &node.kind {
+                NodeKind::Source(config) => (config.file(), "reads"),
+                NodeKind::Sink(config) => (config.file(), "writes"),
+                NodeKind::Operator(_) => (None, ""),
+            };
+            if file.is_some_and(|file| claims::real(file) == path) {
+                let message = format!("`dead_letters`: {} `{}` {verb} the same file", node.kind_name, node.id);
+                let diagnostic = Diagnostic::new("same-file", place, message).label("of a node");
+                self.diagnostics.push(diagnostic.help("give the dead letters a file of their own"));
+            }
+        }
+        self.read_by_a_corpus("`dead_letters`", &dead_letters.path, place, corpora);
+    }
+
+    fn read_by_a_corpus(&mut self, owner: &str, file: &Path, place: Span, corpora: &PlannedCorpora) {
+        let file = claims::real(file);
+        for (name, corpus) in corpora {
+            if corpus.as_ref().is_some_and(|corpus| corpus.source.reads(&file)) {
+                let message = format!("{owner}: the corpus `{name}` reads this file, and would serve what is written");
+                let diagnostic = Diagnostic::new("same-file", place, message).label("read by a corpus");
+                self.diagnostics.push(diagnostic.help("write it to a place that no corpus reads"));
+            }
+        }
+    }
+}

@@ -1,0 +1,136 @@
+//! A sink and what is known of what it holds, as the threads that write to it share it.
+
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+
+use parking_lot::Mutex;
+use tokio::runtime::Handle;
+use tokio_util::sync::CancellationToken;
+
+use crate::connector::{
+    AnswerSink, ConnectorError, Delivery, NoAnswers, Recovered, RecoveredAnswers, SinkPosition, Stopped,
+};
+use crate::panics::caught;
+use crate::record::AnswerRecord;
+
+pub(super) struct Writer {
+    kept: bool,
+    batch: usize,
+    sink: Mutex<Box<dyn AnswerSink>>,
+    /// Apart from the sink, which may be waiting for its disk.
+    mark: Mutex<Option<SinkPosition>>,
+    /// What an earlier process has written; apart from the sink as well.
+    pub(super) recovered: Mutex<Box<dyn RecoveredAnswers>>,
+    /// Something was written since the disk was waited for.
+    written: AtomicBool,
+    runtime: Handle,
+    /// What is being delivered is dropped.
+    pub(super) aborted: CancellationToken,
+}
+
+/// What a sink took of what it was given, and why not the rest.
+pub(super) type Written = Result<(), (usize, ConnectorError)>;
+
+impl Writer {
+    pub(super) fn new(mut sink: Box<dyn AnswerSink>, runtime: Handle) -> Self {
+        let mark = sink.kept().map(|kept| kept.mark());
+        Self {
+            kept: mark.is_some(),
+            batch: sink.batch().max(1),
+            sink: Mutex::new(sink),
+            mark: Mutex::new(mark),
+            recovered: Mutex::new(Box::new(NoAnswers)),
+            written: AtomicBool::new(false),
+            runtime,
+            aborted: CancellationToken::new(),
+        }
+    }
+
+    /// Whether it can be looked into.
+    pub(super) fn is_kept(&self) -> bool {
+        self.kept
+    }
+
+    /// So many answers are written at once, at most.
+    pub(super) fn batch(&self) -> usize {
+        self.batch
+    }
+
+    /// How far it is written.
+    pub(super) fn mark(&self) -> Option<SinkPosition> {
+        self.mark.lock().clone()
+    }
+
+    /// Looks for what an earlier process has written; whether what the mark was taken of is there,
+    /// and how many answers were found.
+    pub(super) fn recover(
+        &self,
+        since: Option<&SinkPosition>,
+        others: &[PathBuf],
+    ) -> Result<(bool, usize), ConnectorError> {
+        let mut sink = self.sink.lock();
+        let Some(kept) = sink.kept() else { return Ok((true, 0)) };
+        let Recovered { is_there, answers } = kept.recover(since, others)?;
+        *self.mark.lock() = Some(kept.mark());
+        let count = answers.count();
+        *self.recovered.lock() = answers;
+        Ok((is_there, count))
+    }
+
+    /// The run begins; whether the sink has let go of what it had.
+    pub(super) fn begin(&self) -> Result<bool, ConnectorError> {
+        let mut sink = self.sink.lock();
+        let mark = |sink: &mut dyn AnswerSink| sink.kept().map(|kept| kept.mark());
+        let before = mark(&mut **sink);
+        sink.begin()?;
+        let now = mark(&mut **sink);
+        let is_changed = now != before;
+        if is_changed {
+            *self.mark.lock() = now;
+        }
+        Ok(is_changed)
+    }
+
+    /// Whether an earlier process has written this answer.
+    pub(super) fn has(&self, record: &AnswerRecord) -> bool {
+        let key = AnswerRecord::delivery_key(&record.key, u64::from(record.revision), record.retracted);
+        self.kept && self.recovered.lock().found(&key).is_some()
+    }
+
+    /// Writes answers, and returns when the sink has taken them.
+    pub(super) fn write(&self, answers: &[AnswerRecord]) -> Written {
+        let mut sink = self.sink.lock();
+        let taken = AtomicUsize::new(0);
+        let delivered = caught(|| {
+            let delivering = sink.deliver(Delivery::new(answers, &taken));
+            self.runtime.block_on(self.aborted.run_until_cancelled(delivering))
+        });
+        let delivered = match delivered {
+            Ok(Some(delivered)) => delivered,
+            Ok(None) => Err(Stopped.into()),
+            Err(panicked) => Err(panicked.into()),
+        };
+        if delivered.is_ok() || taken.load(Ordering::Acquire) > 0 {
+            self.written.store(true, Ordering::Release);
+        }
+        if let Some(Ok(mark)) = sink.kept().map(|kept| caught(|| kept.mark())) {
+            *self.mark.lock() = Some(mark);
+        }
+        delivered.map_err(|reason| (taken.into_inner().min(answers.len()), reason))
+    }
+
+    /// Returns when what was delivered is on the disk.
+    pub(super) fn sync(&self) -> Result<(), ConnectorError> {
+        // Nobody waits for a sink that keeps nothing, which may be busy for long.
+        if !self.kept || !self.written.swap(false, Ordering::AcqRel) {
+            return Ok(());
+        }
+        // It may be delivered to while the disk is waited for.
+        let syncing = self.sink.lock().kept().map(|kept| kept.syncing());
+        let synced = syncing.map_or(Ok(()), |syncing| syncing());
+        if synced.is_err() {
+            self.written.store(true, Ordering::Release);
+        }
+        synced
+    }
+}
