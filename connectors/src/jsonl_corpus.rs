@@ -32,7 +32,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use serde::Deserialize;
-use turnflow_engine::component::{Check, CorpusSourceConfig, CorpusSourceKind};
+use turnflow_engine::component::{Building, Check, ComponentContext, CorpusSourceConfig, CorpusSourceKind, built};
 use turnflow_engine::connector::{ConnectorError, CorpusOutput, CorpusSource, Mode, Stopped};
 use turnflow_engine::spec::{FilePath, from_tree};
 
@@ -82,7 +82,7 @@ fn max_line_bytes() -> usize {
 }
 
 impl JsonLinesConfig {
-    /// The source, which touches nothing until it runs.
+    /// The source. It touches no file until it runs.
     pub fn source(&self, base: &Path) -> JsonLines {
         JsonLines {
             path: base.join(&self.path.path),
@@ -94,7 +94,7 @@ impl JsonLinesConfig {
     }
 }
 
-/// The table's entry.
+/// Entry in the connector table.
 pub const KIND: CorpusSourceKind = CorpusSourceKind {
     name: "JsonLines",
     summary: "a file of rows, each a document, watched",
@@ -121,8 +121,8 @@ impl CorpusSourceConfig for JsonLinesConfig {
         self.path.path.canonicalize().is_ok_and(|path| path == file)
     }
 
-    fn build(&self) -> Box<dyn CorpusSource> {
-        Box::new(self.source(Path::new("")))
+    fn build(&self, _: &ComponentContext) -> Building<'_, dyn CorpusSource> {
+        built(Ok(Box::new(self.source(Path::new("")))))
     }
 }
 

@@ -21,7 +21,7 @@ use crossbeam_channel::{Receiver, Sender};
 use parking_lot::Mutex;
 use serde::Deserialize;
 use serde_json::Map;
-use turnflow_engine::component::{TurnSourceConfig, TurnSourceKind};
+use turnflow_engine::component::{Building, ComponentContext, TurnSourceConfig, TurnSourceKind, built};
 use turnflow_engine::connector::{ConnectorError, Mode, SourcedTurn, Stopped, TurnOutput, TurnSource};
 use turnflow_engine::panics::caught;
 use turnflow_engine::record::{Speaker, TurnRecord};
@@ -46,7 +46,7 @@ impl StdinConfig {
     }
 }
 
-/// The table's entry.
+/// Entry in the connector table.
 pub const KIND: TurnSourceKind = TurnSourceKind {
     name: "Stdin",
     summary: "lines from the standard input: turn records, or plain questions",
@@ -58,8 +58,8 @@ impl TurnSourceConfig for StdinConfig {
         String::new()
     }
 
-    fn build(&self) -> Box<dyn TurnSource> {
-        Box::new(self.source())
+    fn build(&self, _: &ComponentContext) -> Building<'_, dyn TurnSource> {
+        built(Ok(Box::new(self.source())))
     }
 }
 

@@ -19,7 +19,7 @@ use std::io::{self, Write};
 use futures::FutureExt;
 use futures::future::{BoxFuture, ready};
 use serde::Deserialize;
-use turnflow_engine::component::{SinkConfig, SinkKind, SinkMode};
+use turnflow_engine::component::{Building, ComponentContext, SinkConfig, SinkKind, SinkMode, built};
 use turnflow_engine::connector::{AnswerSink, ConnectorError, Delivery};
 use turnflow_engine::record::{AnswerRecord, Status};
 use turnflow_engine::spec::from_tree;
@@ -58,7 +58,7 @@ impl StdoutConfig {
     }
 }
 
-/// The table's entry.
+/// Entry in the connector table.
 pub const KIND: SinkKind = SinkKind {
     name: "Stdout",
     summary: "answers printed for people, or as JSON",
@@ -75,8 +75,8 @@ impl SinkConfig for StdoutConfig {
         self.mode
     }
 
-    fn build(&self) -> Result<Box<dyn AnswerSink>, ConnectorError> {
-        Ok(Box::new(self.sink()))
+    fn build(&self, _: &ComponentContext) -> Building<'_, dyn AnswerSink> {
+        built(Ok(Box::new(self.sink())))
     }
 }
 

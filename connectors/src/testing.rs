@@ -108,7 +108,8 @@ impl Turns {
         let (handle, stop) = Stop::new();
         let dead = tempfile::NamedTempFile::new().unwrap();
         let letters = DeadLetters::open(dead.path()).unwrap();
-        let output = TurnOutput::new(sender, Arc::new(|| {}), letters, "turns".into(), stop).resuming(place);
+        let output = TurnOutput::new(sender, Arc::new(|| {}), letters, "turns".into(), stop);
+        let output = output.resuming(place.map(Into::into).unwrap_or_default());
         let thread = std::thread::spawn(move || Box::new(source).run(mode, output));
         Self { turns, stop: Some(handle), thread: Some(thread), dead }
     }

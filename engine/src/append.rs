@@ -1,16 +1,15 @@
-//! Writing that survives: whole lines are appended, and what does not fit is taken back, so that
-//! trying again writes no torn line; files are replaced in an order that a power loss cannot break.
+//! Crash-safe writes. Whole lines are appended, and a partial write is rolled back, so that a retry
+//! leaves no torn line. Files are replaced in an order that survives a power loss.
 
 use std::fs::File;
 use std::io::{self, ErrorKind, Write};
 use std::path::Path;
 
-/// Returns when the names in a directory are on the disk: those of files that were made, renamed
-/// or deleted.
+/// Syncs a directory: returns when the names of created, renamed and deleted files are on disk.
 ///
 /// # Errors
 ///
-/// The directory cannot be read, or its disk failed.
+/// The directory cannot be read, or the disk failed.
 pub fn sync_directory(directory: &Path) -> io::Result<()> {
     if cfg!(unix) {
         File::open(directory)?.sync_all()?;
@@ -18,30 +17,30 @@ pub fn sync_directory(directory: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// Puts a file with these bytes at `path`. After a power loss there is the old one or the new one,
-/// whole; when this returns, the new one.
+/// Atomically replaces the file at `path`. After a power loss, either the old or the new file is there,
+/// complete; after this returns, the new one.
 ///
 /// # Errors
 ///
-/// It could not be written; then the old one is there.
+/// The file cannot be written; the old one stays.
 pub fn replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
     let mut name = path.file_name().unwrap_or_default().to_owned();
     name.push(".new");
     let beside = path.with_file_name(name);
     let mut file = File::create(&beside)?;
     file.write_all(bytes)?;
-    // Else the name may be on the disk before what it names.
+    // Otherwise the name may be on disk before the content.
     file.sync_all()?;
     drop(file);
     std::fs::rename(&beside, path)?;
     sync_directory(path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new(".")))
 }
 
-/// What lines are appended to.
+/// A target that lines are appended to.
 pub trait Target: Write {
-    /// Its length, if it is something that can be cut.
+    /// Its length; `None` if it cannot be truncated.
     fn length(&self) -> io::Result<Option<u64>>;
-    /// Cuts it.
+    /// Truncates it to a length.
     fn cut(&self, length: u64) -> io::Result<()>;
 }
 
@@ -58,18 +57,18 @@ impl Target for File {
 
 /// Appends whole lines.
 pub struct Lines<T> {
-    /// Where they go.
+    /// The target of the lines.
     pub target: T,
     /// The target ends within a line.
     pub torn: bool,
 }
 
 impl<T: Target> Lines<T> {
-    /// Appends the line and its end.
+    /// Appends the line and a line break.
     ///
     /// # Errors
     ///
-    /// It could not be written; what was written of it is taken back.
+    /// The line cannot be written; a partial write is rolled back.
     pub fn append(&mut self, mut line: Vec<u8>) -> io::Result<()> {
         line.push(b'\n');
         if self.torn {
@@ -89,34 +88,34 @@ impl<T: Target> Lines<T> {
         Ok(())
     }
 
-    /// Ends the line that it ends within.
+    /// Writes a line break after the unfinished last line.
     ///
     /// # Errors
     ///
-    /// That could not be written.
+    /// The line break cannot be written.
     pub fn finish(&mut self) -> io::Result<()> {
         self.target.write_all(b"\n")?;
         self.torn = false;
         Ok(())
     }
 
-    /// Cuts the line that it ends within, which begins at `start`.
+    /// Removes the unfinished last line, which begins at `start`.
     ///
     /// # Errors
     ///
-    /// The target cannot be cut.
+    /// The target cannot be truncated.
     pub fn cut(&mut self, start: u64) -> io::Result<()> {
         self.target.cut(start)?;
         self.torn = false;
         Ok(())
     }
 
-    /// Takes back what was written of a line; gives back the error.
+    /// Rolls back the partial write of a line; returns the error.
     fn roll_back(&mut self, before: Option<u64>, written: usize, error: io::Error) -> io::Error {
         if written == 0 {
             return error;
         }
-        // Only our own bytes are cut, should someone else append to the same file.
+        // Cuts only our own bytes: another process may append to the same file.
         let ours = |before: &u64| self.target.length().is_ok_and(|now| now == Some(before + written as u64));
         let cut = before.filter(ours).is_some_and(|before| self.target.cut(before).is_ok());
         if !cut {
@@ -132,7 +131,7 @@ pub(crate) mod tests {
 
     use super::*;
 
-    /// Has room for so many bytes, and may refuse to be cut.
+    /// A target with room for a number of bytes, which may refuse truncation.
     pub(crate) struct Disk {
         pub(crate) bytes: RefCell<Vec<u8>>,
         pub(crate) room: usize,
@@ -140,7 +139,7 @@ pub(crate) mod tests {
     }
 
     impl Disk {
-        /// That can be cut.
+        /// A disk that can be truncated.
         pub(crate) fn of(room: usize) -> Self {
             Self { bytes: RefCell::default(), room, cuts: true }
         }

@@ -1,5 +1,5 @@
-//! One run writes a file: what it appends to is claimed by a lock on a hidden file beside it
-//! (`.answers.jsonl.lock`), which stays where it is when the file itself is rotated away.
+//! Claims ensure that only one run writes a file. A claim is a lock on a hidden file beside it
+//! (`.answers.jsonl.lock`), which stays in place when the file itself is rotated.
 
 use std::collections::HashMap;
 use std::fs::{self, File, OpenOptions, TryLockError};
@@ -9,18 +9,18 @@ use std::sync::{Arc, Weak};
 
 use parking_lot::Mutex;
 
-/// A file that this run alone writes; let go when the last holder is.
+/// A file that only this run writes. The claim is released when its last holder drops it.
 #[derive(Debug)]
 pub struct Claim {
     path: PathBuf,
     /// `None` where files cannot be locked.
     _lock: Option<File>,
-    /// The file itself, if it was there: another name of it (a hard link) is claimed with it.
+    /// A lock on the file itself, so that its other names (hard links) are claimed too.
     _file: Option<File>,
 }
 
 impl Claim {
-    /// The file that is claimed.
+    /// The claimed file.
     pub fn path(&self) -> &Path {
         &self.path
     }
@@ -30,26 +30,26 @@ impl Claim {
 #[derive(Debug, thiserror::Error)]
 pub enum ClaimError {
     /// Another run writes it.
-    #[error("another run of turnflow writes it")]
+    #[error("another run of turnflow is writing this file")]
     InUse,
-    /// The lock's file cannot be used.
+    /// The lock file cannot be used.
     #[error("cannot lock `{path}`: {source}")]
     Io {
-        /// The lock's file.
+        /// The lock file.
         path: PathBuf,
-        /// What the operating system said.
+        /// The operating system's error.
         source: io::Error,
     },
 }
 
-/// The files that a run has claimed. A sink that takes the place of another of the same file, as a
-/// reload brings it, shares its claim.
+/// The files that a run has claimed. When a reload replaces a sink by another one of the same file,
+/// both share one claim.
 #[derive(Debug, Default)]
 pub struct Claims(Mutex<HashMap<PathBuf, Weak<Claim>>>);
 
 impl Claims {
-    /// Claims the file at `path`, which may not be there yet. `None` for what is no file: a pipe or
-    /// a device may have many writers.
+    /// Claims the file at `path`, which need not exist yet. `None` if it is not a regular file: a pipe
+    /// or a device may have many writers.
     ///
     /// # Errors
     ///
@@ -73,7 +73,7 @@ impl Claims {
         let lock = locked(lock, &path)?;
         let file = match OpenOptions::new().append(true).create(true).open(&path) {
             Ok(file) => locked(file, &path)?,
-            // Opening the sink tells why.
+            // Opening the sink reports the error.
             Err(_) => None,
         };
         let claim = Arc::new(Claim { path: path.clone(), _lock: lock, _file: file });
@@ -88,18 +88,18 @@ fn locked(file: File, of: &Path) -> Result<Option<File>, ClaimError> {
         Err(TryLockError::WouldBlock) => Err(ClaimError::InUse),
         Err(TryLockError::Error(error)) => {
             tracing::warn!(%error, file = %of.display(),
-                "this file system has no locks: nothing keeps another run from writing the same file");
+                "this file system does not support locks: another run may write the same file");
             Ok(None)
         }
     }
 }
 
-/// The same for all names of a file.
+/// A canonical path: the same for all paths to a file.
 pub(crate) fn real(path: &Path) -> PathBuf {
     real_within(path, LINKS)
 }
 
-/// Symbolic links that are followed to a file that is not there yet.
+/// Maximum number of symbolic links followed to a file that does not exist yet.
 const LINKS: u32 = 40;
 
 fn real_within(path: &Path, links: u32) -> PathBuf {
@@ -134,17 +134,17 @@ mod tests {
         let (one, other) = (Claims::default(), Claims::default());
         let claim = one.claim(&path).unwrap().unwrap();
         assert!(matches!(other.claim(&path), Err(ClaimError::InUse)));
-        // Rotated away, and known by a roundabout name.
+        // The file is rotated, then opened by an indirect path.
         fs::write(&path, "x").unwrap();
         fs::rename(&path, directory.path().join("a.jsonl.1")).unwrap();
         assert!(matches!(other.claim(&path), Err(ClaimError::InUse)));
         fs::write(&path, "x").unwrap();
         let around = directory.path().join("../").join(directory.path().file_name().unwrap()).join("a.jsonl");
         assert!(matches!(other.claim(&around), Err(ClaimError::InUse)));
-        // A reload has the old sink and the new one side by side.
+        // During a reload, the old sink and the new one exist side by side.
         let again = one.claim(&around).unwrap().unwrap();
         assert!(Arc::ptr_eq(&claim, &again));
-        // A link to a file that is not there yet.
+        // A link to a file that does not exist yet.
         let later = directory.path().join("later.jsonl");
         std::os::unix::fs::symlink("later.jsonl", directory.path().join("link-to-later")).unwrap();
         let claim_of_later = one.claim(&directory.path().join("link-to-later")).unwrap().unwrap();

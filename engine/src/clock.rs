@@ -1,13 +1,11 @@
-//! The wall clock, for what is stored with the time at which it was used.
+//! The wall clock, for stored entries that record when they were last used.
 //!
-//! It may jump: what it says is only compared with what it said before, and what is ahead of it
-//! then counts as of now.
+//! It may jump. Times are only compared with earlier times, and a time in the future counts as now.
 
 use std::sync::LazyLock;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-/// Seconds by which the clock is wrong, from `TURNFLOW_CLOCK_OFFSET_S`: so that clocks which
-/// jump can be tried.
+/// Seconds added to the clock, from `TURNFLOW_CLOCK_OFFSET_S`, to test clocks that jump.
 static OFFSET_S: LazyLock<i64> = LazyLock::new(|| {
     let offset = std::env::var("TURNFLOW_CLOCK_OFFSET_S").ok();
     offset.and_then(|offset| offset.parse().ok()).unwrap_or_default()

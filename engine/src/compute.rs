@@ -1,10 +1,10 @@
-//! Long computations of turns, on threads of their own.
+//! Runs long computations of turns on separate threads.
 //!
-//! A worker has many conversations; while it computes for one, the others wait. So what may
-//! take longer than a few milliseconds is done elsewhere: an operator says beforehand how much
-//! a call has to look at (`Operator::weight`), and a call that has to look
-//! at more than [`MOST_ON_A_WORKER`] is run here, piece by piece from one await to the next. It holds a
-//! thread only while it computes; there are as many at a time as there are cores.
+//! A worker serves many conversations; while it computes for one, the others wait. So calls that may
+//! take longer than a few milliseconds run elsewhere. An operator estimates how many bytes a call
+//! reads (`Operator::weight`); a call that reads more than [`MOST_ON_A_WORKER`] runs here, in
+//! steps from one await to the next. It holds a thread only while it computes. At most as many
+//! computations run at once as there are cores.
 
 use std::panic::resume_unwind;
 use std::sync::{Arc, LazyLock};
@@ -12,15 +12,15 @@ use std::task::{Context, Poll, Wake, Waker};
 
 use tokio::sync::{Notify, Semaphore};
 
-/// What a call may look at on a worker, in bytes of text. Text that is cut into words is read
-/// at some ten megabytes a second, so this takes about three milliseconds.
+/// Maximum bytes of text that a call may read on a worker. Text is split into words at about ten
+/// megabytes per second, so this takes about three milliseconds.
 pub const MOST_ON_A_WORKER: usize = 32 << 10;
 
-/// Computations at a time.
+/// Limits concurrent computations to the number of cores.
 static CORES: LazyLock<Semaphore> =
     LazyLock::new(|| Semaphore::new(std::thread::available_parallelism().map_or(2, usize::from)));
 
-/// Wakes a computation that waits for something.
+/// Wakes a waiting computation.
 #[derive(Default)]
 struct Woken(Notify);
 
@@ -30,8 +30,8 @@ impl Wake for Woken {
     }
 }
 
-/// Runs a future on the threads for computations. To be awaited within a tokio runtime. A panic
-/// of the future is passed on.
+/// Runs a future on the computation threads. Must be awaited in a tokio runtime. Propagates a panic
+/// of the future.
 pub(crate) async fn apart<F>(future: F) -> F::Output
 where
     F: Future + Send + 'static,
@@ -40,7 +40,7 @@ where
     let mut future = Box::pin(future);
     let woken = Arc::<Woken>::default();
     loop {
-        // It is never closed.
+        // The semaphore is never closed.
         let permit = CORES.acquire().await;
         let waker = Waker::from(woken.clone());
         let polled = tokio::task::spawn_blocking(move || {
@@ -50,7 +50,7 @@ where
         let (back, outcome) = match polled.await {
             Ok(polled) => polled,
             Err(error) if error.is_panic() => resume_unwind(error.into_panic()),
-            // The runtime ends, and nobody is told anything any more.
+            // The runtime is shutting down; nobody awaits the result.
             Err(_) => std::future::pending().await,
         };
         drop(permit);
@@ -58,7 +58,7 @@ where
             Poll::Ready(value) => return value,
             Poll::Pending => future = back,
         }
-        // One that was woken meanwhile goes on at once.
+        // Returns at once if the future was woken meanwhile.
         woken.0.notified().await;
     }
 }
@@ -115,6 +115,6 @@ mod tests {
         let runtime = runtime();
         let caught = runtime.block_on(AssertUnwindSafe(apart(async { panic!("as a fault would") })).catch_unwind());
         assert!(caught.is_err());
-        assert_eq!(runtime.block_on(apart(async { 1 })), 1, "the permit has been given back");
+        assert_eq!(runtime.block_on(apart(async { 1 })), 1, "the permit is released");
     }
 }

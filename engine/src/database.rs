@@ -1,5 +1,4 @@
-//! An embedded file of tables (redb), whose commits are whole or not there: for what outlives
-//! the process.
+//! An embedded database file (redb) with atomic commits, for data that outlives the process.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -10,10 +9,10 @@ use redb::Database;
 use crate::append::sync_directory;
 use crate::panics::{Panicked, caught};
 
-/// Bytes of a file that are held in memory; redb's own default is 1 GiB.
+/// Page cache of a file, in bytes; redb's own default is 1 GiB.
 const CACHE: usize = 16 << 20;
 
-/// Why a file of tables cannot be used.
+/// Why a database file cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum DatabaseError {
     /// It cannot be opened.
@@ -32,12 +31,12 @@ pub enum DatabaseError {
         /// Why.
         source: Box<redb::Error>,
     },
-    /// What it says is none of what is put there.
+    /// A stored value cannot be decoded.
     #[error("cannot read {what} in `{path}`: {source}")]
     Value {
         /// The file.
         path: PathBuf,
-        /// What was looked for.
+        /// What was read.
         what: String,
         /// Why.
         source: serde_json::Error,
@@ -50,18 +49,18 @@ pub enum DatabaseError {
         /// Why.
         source: Box<redb::Error>,
     },
-    /// What it says led its reader astray.
-    #[error("`{path}` is damaged: reading it {source}")]
+    /// Reading or writing it caused a panic.
+    #[error("`{path}` is damaged: redb {source}")]
     Damaged {
         /// The file.
         path: PathBuf,
-        /// With what.
+        /// The panic.
         source: Panicked,
     },
 }
 
 impl DatabaseError {
-    /// Whether the file is at fault, and not its disk, its permissions or the process.
+    /// Whether the file itself is damaged, rather than its disk, permissions or the process failing.
     pub fn is_damage(&self) -> bool {
         use redb::Error as E;
         match self {
@@ -75,27 +74,27 @@ impl DatabaseError {
     }
 }
 
-/// Why a call of the store gave nothing.
+/// Why a call to redb failed.
 enum Fault {
     Error(redb::Error),
     Panic(Panicked),
 }
 
-/// A file that is open.
+/// An open database file.
 pub(crate) struct Tables {
     path: PathBuf,
-    /// What it holds, for messages.
+    /// A name for its content, used in messages.
     what: &'static str,
-    /// Absent after a failed write, which makes redb refuse all that follows: opened again then.
+    /// `None` after an error: redb refuses all calls after a failed write, so the file is opened again.
     database: Mutex<Option<Arc<Database>>>,
 }
 
 impl Tables {
-    /// Opens a file, which is made if it is not there. One that is damaged is put aside and
-    /// begun anew.
+    /// Opens a file; creates it if it does not exist. A damaged file is moved away and replaced by an
+    /// empty one.
     pub fn open(path: &Path, what: &'static str) -> Result<Self, DatabaseError> {
         let database = create(path, what)?;
-        // Its name, too, is to outlive a loss of power.
+        // The file name must survive a power loss too.
         let directory = path.parent().unwrap_or(Path::new("."));
         sync_directory(directory).map_err(|error| DatabaseError::Open {
             path: path.to_owned(),
@@ -109,7 +108,7 @@ impl Tables {
         &self.path
     }
 
-    /// The open file.
+    /// The open database; opens it again after an error.
     pub fn database(&self) -> Result<Arc<Database>, DatabaseError> {
         let mut database = self.database.lock();
         match &*database {
@@ -118,12 +117,12 @@ impl Tables {
         }
     }
 
-    /// The open file, if a failed write has not closed it; for reads that can do without.
+    /// The database, unless an error has closed it; for optional reads.
     pub fn current(&self) -> Option<Arc<Database>> {
         self.database.lock().clone()
     }
 
-    /// Reads. After an error it is opened again, as redb refuses all that follows one.
+    /// Reads. After an error the file is opened again, since redb refuses further calls.
     pub fn read<T>(&self, read: impl FnOnce(&Database) -> Result<T, redb::Error>) -> Result<T, DatabaseError> {
         let path = self.path.clone();
         self.call(read)?.map_err(|source| DatabaseError::Read { path, source })
@@ -140,7 +139,7 @@ impl Tables {
         call: impl FnOnce(&Database) -> Result<T, redb::Error>,
     ) -> Result<Result<T, Box<redb::Error>>, DatabaseError> {
         let database = self.database()?;
-        // What is damaged may lead redb anywhere, also when the last handle is let go of.
+        // A damaged file may make redb panic, also when the last handle is dropped.
         let called = caught(move || call(&database));
         let fault = match called {
             Ok(Ok(done)) => return Ok(Ok(done)),
@@ -159,15 +158,15 @@ impl Tables {
         let _ = caught(move || drop(database));
     }
 
-    /// Puts the file aside, as it is damaged; the next call begins a new one.
+    /// Moves the damaged file away; the next call creates a new one.
     pub fn put_aside(&self) -> std::io::Result<()> {
         self.close();
-        // Held, so that nobody opens it meanwhile.
+        // The lock keeps others from opening the file meanwhile.
         let _database = self.database.lock();
         std::fs::rename(&self.path, aside(&self.path))
     }
 
-    /// Gives what is free back to the disk; nobody else may have the file.
+    /// Compacts the file. Does nothing if another handle is open.
     pub fn compact(&mut self) -> Result<(), DatabaseError> {
         let Some(database) = self.database.get_mut().as_mut().and_then(Arc::get_mut) else { return Ok(()) };
         let path = self.path.clone();
@@ -185,20 +184,20 @@ fn create(path: &Path, what: &str) -> Result<Database, DatabaseError> {
     let open = || {
         let opened = caught(|| {
             let mut database = Database::builder().set_cache_size(CACHE).create(path)?;
-            // redb does not look at its checksums when it reads, and follows what is damaged without
-            // end. All of the file is read for it, once a start.
+            // redb does not verify checksums on reads and may loop forever on a damaged file. So the
+            // whole file is verified once, at the start.
             database.check_integrity()?;
             Ok(database)
         });
-        // A panic is told as what redb says of what it finds to be wrong.
+        // A panic is reported as corruption.
         opened.unwrap_or_else(|panic| Err(redb::StorageError::Corrupted(format!("redb {panic}")).into()))
     };
     match open() {
-        // Also what a process that was killed while it made the file leaves.
+        // Also the case after a process was killed while it created the file.
         Err(error @ (redb::DatabaseError::Storage(_) | redb::DatabaseError::UpgradeRequired(_)))
             if is_damage(&error) && path.exists() =>
         {
-            tracing::warn!(%error, path = %path.display(), "{what} cannot be read and is begun anew");
+            tracing::warn!(%error, path = %path.display(), "{what} is unreadable; it is moved away and recreated");
             let moved = std::fs::rename(path, aside(path));
             moved.map_err(redb::DatabaseError::from).and_then(|()| open())
         }
@@ -207,7 +206,7 @@ fn create(path: &Path, what: &str) -> Result<Database, DatabaseError> {
     .map_err(|source| DatabaseError::Open { path: path.to_owned(), source })
 }
 
-/// Whether the file is at fault, and not its disk or its permissions.
+/// Whether the file itself is damaged, rather than its disk or permissions failing.
 fn is_damage(error: &redb::DatabaseError) -> bool {
     match error {
         redb::DatabaseError::Storage(redb::StorageError::Io(error)) => {
@@ -228,7 +227,7 @@ mod tests {
         std::fs::write(&path, "not a store").unwrap();
         Tables::open(&path, "a test").unwrap().change(|database| Ok(database.begin_write()?.commit()?)).unwrap();
         assert_eq!(std::fs::read(directory.path().join("turns.redb.damaged")).unwrap(), b"not a store");
-        // One that is there and may not be used is left alone.
+        // A path that exists but cannot be used is left alone.
         let error = Tables::open(directory.path(), "a test").err().unwrap();
         assert!(matches!(error, DatabaseError::Open { .. }), "{error}");
     }

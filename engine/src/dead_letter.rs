@@ -1,11 +1,11 @@
-//! Dead letters: records that could not be processed, with the reason, one JSON object a line.
+//! Dead letters: records that cannot be processed, with the reason, one JSON object per line.
 //!
-//! A letter keeps the record whole, up to [`KEPT_BYTES`], so that it can be tried again. A
-//! process that starts with a file of letters reads the same bad records again; what the file
-//! says already is not said twice.
+//! A letter keeps the whole record, up to [`KEPT_BYTES`], so that it can be retried. After a restart,
+//! a process may read the same bad records again; letters that are already in the file are not
+//! written twice.
 //!
-//! What cannot be written (a full disk) waits, up to a bound, and is tried again before the next
-//! letter, at each checkpoint, and at the end.
+//! If a letter cannot be written (for example, the disk is full), it waits in a bounded queue. The
+//! write is retried before the next letter, at each checkpoint, and at the end.
 
 mod outbox;
 #[cfg(test)]
@@ -27,45 +27,45 @@ use crate::append::sync_directory;
 
 /// A dead letter keeps at most this many bytes of the record.
 pub const KEPT_BYTES: usize = 1 << 20;
-/// So many letters of earlier processes are remembered, the last ones.
+/// Number of letters of earlier processes that are remembered: the last ones.
 const REMEMBERED: usize = 100_000;
-/// How every letter begins.
+/// The prefix of every letter.
 const BEGINNING: &[u8] = b"{\"source\":";
-/// No letter is longer: a byte of the record takes at most 6 in JSON, and 2 in digits.
+/// Maximum length of a letter: each byte of the record takes at most 6 bytes in JSON and 2 in hexadecimal digits.
 const LONGEST: u64 = 10 * KEPT_BYTES as u64;
 
 /// One line of the file.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct DeadLetter {
-    /// The corpus or the node that read it.
+    /// The corpus or node that read the record.
     pub source: String,
-    /// Where it stood: a file, or a file and a line.
+    /// Where the record was read: a file, or a file and a line.
     pub position: String,
     /// Why it could not be processed.
     pub reason: String,
     /// The record, as text.
     pub record: String,
-    /// Only the beginning of the record was kept.
+    /// Only the beginning of the record is kept.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub truncated: bool,
-    /// The record's bytes in hexadecimal digits, where they are no UTF-8.
+    /// The bytes of the record in hexadecimal digits, if they are not UTF-8.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub record_hex: Option<String>,
-    /// Fields that somebody has added.
+    /// Fields added by other tools.
     #[serde(flatten)]
     pub extra: Map<String, Json>,
 }
 
 impl DeadLetter {
-    /// Of a record. Bytes that are not UTF-8 are shown as U+FFFD, and kept as digits besides;
-    /// of a long record the beginning is kept.
+    /// A letter for a record. Bytes that are not UTF-8 become U+FFFD in `record` and are kept in
+    /// `record_hex`. Of a long record, only the beginning is kept.
     pub fn new(source: &str, position: &str, reason: &str, record: &[u8]) -> Self {
         let mut kept = &record[..record.len().min(KEPT_BYTES)];
         if let Err(error) = std::str::from_utf8(kept)
             && error.error_len().is_none()
             && kept.len() < record.len()
         {
-            // The cut went through a character.
+            // The cut split a character.
             kept = &kept[..error.valid_up_to()];
         }
         let is_text = std::str::from_utf8(kept).is_ok();
@@ -80,7 +80,7 @@ impl DeadLetter {
         }
     }
 
-    /// The record as it was read.
+    /// The bytes of the record, as they were read.
     pub fn bytes(&self) -> Vec<u8> {
         let bytes = self.record_hex.as_deref().and_then(from_hex);
         bytes.unwrap_or_else(|| self.record.as_bytes().to_vec())
@@ -99,7 +99,7 @@ fn from_hex(digits: &str) -> Option<Vec<u8>> {
     pairs.map(|pair| Some((value(pair[0])? << 4) | value(*pair.get(1)?)?)).collect()
 }
 
-/// Writes dead letters; cheap to clone, shared by every source and the workers.
+/// Writes dead letters. Cheap to clone; shared by all sources and workers.
 #[derive(Clone)]
 pub struct DeadLetters {
     file: Arc<Mutex<Option<Letters>>>,
@@ -107,20 +107,20 @@ pub struct DeadLetters {
 }
 
 impl DeadLetters {
-    /// Appends to the file at `path`, which is made if it is not there. A letter that a crash
-    /// has cut off is taken away.
+    /// Opens the file at `path` for appending; creates it if it does not exist. Removes an incomplete
+    /// letter that a crash left at its end.
     pub fn open(path: &Path) -> io::Result<Self> {
         let letters = Self::counted();
         letters.go_on(Onward::To(Letters::open(path)?));
         Ok(letters)
     }
 
-    /// Counts only; for runs that have nowhere to write.
+    /// Only counts letters; for runs without a dead-letter file.
     pub fn counted() -> Self {
         Self { file: Arc::default(), count: Arc::default() }
     }
 
-    /// What it takes to have them go there, or nowhere; the file is opened if it is another.
+    /// Prepares a change of the dead-letter file; opens the new file if it differs. `None` for no file.
     pub fn toward(&self, path: Option<&Path>) -> io::Result<Onward> {
         let Some(path) = path else { return Ok(Onward::Nowhere) };
         if self.file.lock().as_ref().is_some_and(|letters| letters.path == path) {
@@ -129,14 +129,14 @@ impl DeadLetters {
         Letters::open(path).map(Onward::To)
     }
 
-    /// From now on they go there, those that wait included.
+    /// Applies a change of the dead-letter file. Waiting letters move to the new file.
     pub fn go_on(&self, onward: Onward) {
         let mut file = self.file.lock();
         match onward {
             Onward::AsBefore => {}
             Onward::To(mut letters) => {
                 if let Some(before) = &mut *file {
-                    // Where they belong, if it takes them after all.
+                    // First retries the old file.
                     let _ = before.outbox.settle(&before.path);
                     letters.outbox.waiting.append(&mut before.outbox.waiting);
                     let _ = letters.outbox.settle(&letters.path);
@@ -147,11 +147,11 @@ impl DeadLetters {
         }
     }
 
-    /// Tries those again that could not be written; returns when all are on the disk.
+    /// Retries the waiting letters; returns when all letters are on disk.
     ///
     /// # Errors
     ///
-    /// Some still wait, or the disk failed.
+    /// Some letters still wait, or the disk failed.
     pub fn settle(&self) -> io::Result<()> {
         let (file, path) = {
             let mut letters = self.file.lock();
@@ -162,7 +162,7 @@ impl DeadLetters {
             }
             (letters.outbox.lines.target.try_clone()?, letters.path.clone())
         };
-        // Workers may write a letter while the disk is waited for.
+        // The lock is not held here, so workers can write letters during the sync.
         let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
         let synced = file.sync_data().and_then(|()| sync_directory(directory));
         if synced.is_err()
@@ -173,17 +173,17 @@ impl DeadLetters {
         synced
     }
 
-    /// How many there were in this process, those included that were told of before.
+    /// The number of letters in this process, including those that an earlier process has written.
     pub fn count(&self) -> u64 {
         self.count.load(Ordering::Relaxed)
     }
 
-    /// Writes one, unless an earlier process has written the same.
+    /// Writes a letter, unless an earlier process has written the same one.
     pub fn write(&self, source: &str, position: &str, reason: &str, record: &[u8]) {
         self.letter(DeadLetter::new(source, position, reason, record));
     }
 
-    /// As [`DeadLetters::write`], of a record of which only the beginning is known.
+    /// Like [`DeadLetters::write`], for a record of which only the beginning is known.
     pub fn write_beginning(&self, source: &str, position: &str, reason: &str, beginning: &[u8]) {
         self.letter(DeadLetter { truncated: true, ..DeadLetter::new(source, position, reason, beginning) });
     }
@@ -198,7 +198,7 @@ impl DeadLetters {
         if let Err(error) = written {
             let waiting = file.outbox.waiting.len();
             tracing::error!(%error, source, position, reason, waiting,
-                "a dead letter could not be written; it is tried again");
+                "cannot write a dead letter; will retry");
         }
     }
 }
@@ -211,7 +211,7 @@ fn short(hash: blake3::Hash) -> Hash {
     short
 }
 
-/// The lines of earlier processes, the last ones, each as often as it is there.
+/// A multiset of the last lines that earlier processes have written.
 #[derive(Default)]
 struct Told {
     order: VecDeque<Hash>,
@@ -229,7 +229,7 @@ impl Told {
         }
     }
 
-    /// Whether the line was there once more than it has been taken.
+    /// Takes one occurrence of the line; returns whether there was one.
     fn take(&mut self, line: Hash) -> bool {
         let Some(count) = self.counts.get_mut(&line) else { return false };
         *count -= 1;
@@ -240,33 +240,33 @@ impl Told {
     }
 }
 
-/// After a loss of power there may be zeros where the rest of a line was to be.
+/// Strips trailing zeros: after a power loss they may replace the rest of a line.
 fn without_zeros(line: &[u8]) -> &[u8] {
     &line[..line.iter().rposition(|byte| *byte != 0).map_or(0, |last| last + 1)]
 }
 
-/// Where dead letters go from a moment on.
+/// A change of the dead-letter file.
 pub enum Onward {
-    /// Where they went.
+    /// The file stays the same.
     AsBefore,
-    /// To this file.
+    /// Letters are written to this file.
     To(Letters),
-    /// They are only counted.
+    /// Letters are only counted.
     Nowhere,
 }
 
-/// A file of dead letters, open for more.
+/// An open dead-letter file.
 pub struct Letters {
     path: PathBuf,
     outbox: Outbox<File>,
     told: Told,
-    /// What was written last may not be on the disk.
+    /// The last writes may not be on disk.
     unsynced: bool,
     is_file: bool,
 }
 
 impl Letters {
-    /// Opens the file, which is made if it is not there.
+    /// Opens the file; creates it if it does not exist.
     pub fn open(path: &Path) -> io::Result<Self> {
         let file = OpenOptions::new().create(true).append(true).open(path)?;
         let is_file = file.metadata()?.is_file();
@@ -274,7 +274,7 @@ impl Letters {
             path: path.to_owned(),
             outbox: Outbox::new(file),
             told: Told::default(),
-            // A process that was killed may have written without waiting for the disk.
+            // A killed process may have written without a sync.
             unsynced: is_file,
             is_file,
         };
@@ -284,7 +284,7 @@ impl Letters {
         Ok(letters)
     }
 
-    /// Notes what is in the file, and mends its end.
+    /// Remembers the letters in the file, and repairs its end.
     fn remember(&mut self, reader: File) -> io::Result<()> {
         let mut reader = BufReader::with_capacity(1 << 16, reader);
         let mut line = blake3::Hasher::new();
@@ -313,10 +313,10 @@ impl Letters {
         reader.seek(SeekFrom::Start(start))?;
         reader.take(LONGEST).read_to_end(&mut last)?;
         if serde_json::from_slice::<DeadLetter>(&last).is_ok() {
-            // All that it lacks is its end.
+            // Only the line break is missing.
             self.told.add(short(line.finalize()));
         } else if last.starts_with(BEGINNING) || BEGINNING.starts_with(without_zeros(&last)) {
-            tracing::warn!(file = %self.path.display(), "taking away a dead letter that was not written to its end");
+            tracing::warn!(file = %self.path.display(), "removing an incomplete dead letter from the end of the file");
             self.outbox.lines.cut(start)?;
         }
         Ok(())
@@ -336,7 +336,7 @@ impl Drop for Letters {
         let _ = self.outbox.settle(&self.path);
         let lost = self.outbox.waiting.len();
         if lost > 0 {
-            tracing::error!(lost, file = %self.path.display(), "dead letters could not be written and are lost");
+            tracing::error!(lost, file = %self.path.display(), "dead letters cannot be written and are lost");
         }
     }
 }

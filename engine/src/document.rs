@@ -1,25 +1,24 @@
 //! Documents, the chunks cut from them, and content hashes.
 //!
-//! A chunk is addressed twice: by its id (`document#n`), which is what answers cite and
-//! qrels name, and by the hash of its content, which is what work is saved by: two chunks
-//! with equal content are embedded once.
+//! A chunk has two keys: its id (`document#n`), which answers cite and qrels name, and the hash of
+//! its content, which avoids repeated work: two chunks with equal content are embedded once.
 
 use std::fmt;
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-/// How a document's text is marked up; chunkers that follow structure look at it.
+/// How a document's text is marked up; read by chunkers that follow structure.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum Markup {
-    /// No structure but paragraphs.
+    /// Paragraphs only.
     #[default]
     Plain,
     /// CommonMark headings (`#` to `######`) delimit sections.
     Markdown,
 }
 
-/// One document of a corpus, as a source read it.
+/// A document of a corpus, as read by a source.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Document {
     /// Unique in its corpus: the row's `_id`, or the file's path relative to the directory.
@@ -37,7 +36,7 @@ pub struct Document {
 pub struct ContentHash(pub [u8; 32]);
 
 impl ContentHash {
-    /// Hashes a title and a text; the separator keeps `("ab", "c")` and `("a", "bc")` apart.
+    /// Hashes a title and a text; the title's length keeps `("ab", "c")` and `("a", "bc")` apart.
     pub fn of(title: &str, text: &str) -> Self {
         let mut hasher = blake3::Hasher::new();
         hasher.update(&(title.len() as u64).to_le_bytes());
@@ -62,7 +61,7 @@ impl fmt::Debug for ContentHash {
 /// A passage: the unit that is indexed, retrieved and cited.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Chunk {
-    /// `document#n` with n from 0, or the document's own id when it is one chunk by design.
+    /// `document#n` with n from 0, or the document's id if the chunker never splits documents.
     pub id: Arc<str>,
     /// The id of the document it was cut from.
     pub document: Arc<str>,
@@ -81,20 +80,20 @@ impl Chunk {
         Self { id, document, title, text, hash }
     }
 
-    /// What indexes read: title and text joined by a blank, as BEIR's evaluation does
-    /// (Thakur et al. 2021), or the text alone where there is no title.
+    /// The text that indexes read: title and text joined by a space, as in BEIR's evaluation
+    /// (Thakur et al. 2021), or the text alone if the title is empty.
     pub fn indexed_text(&self) -> String {
         if self.title.is_empty() { self.text.to_string() } else { format!("{} {}", self.title, self.text) }
     }
 }
 
-/// What one content hash stands for; equal hashes are equal contents, so order and
-/// equality look at the hash alone.
+/// A content with its hash. Equal hashes mean equal contents, so ordering and equality compare only
+/// the hash.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Content {
-    /// The hash of what `chunk` says.
+    /// The hash of the content of `chunk`.
     pub hash: ContentHash,
-    /// Any one of the chunks with this content.
+    /// One of the chunks with this content.
     pub chunk: Arc<Chunk>,
 }
 

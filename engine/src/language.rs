@@ -1,8 +1,8 @@
-//! Language models as the engine sees them: prompts, how to sample, and what comes back.
+//! The interface to language models: prompts, sampling and generated text.
 //!
-//! A prompt is made of parts, some of which may be cut when all of it is longer than the
-//! model takes. What must not be cut (the instruction, the question) never is: if that alone
-//! is too long, the call fails and says so.
+//! A prompt consists of parts. If it is longer than the model's limit, some parts may be cut.
+//! Fixed parts (the instruction, the question) are never cut: if they alone are too long, the call
+//! fails.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -12,11 +12,11 @@ use serde::{Deserialize, Serialize};
 
 use crate::inference::{InferenceError, Priority};
 
-/// Who speaks in a chat.
+/// The role of a speaker in a chat.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum ChatRole {
-    /// Says how to answer.
+    /// Gives instructions.
     System,
     /// Asks.
     User,
@@ -38,7 +38,7 @@ pub struct Part {
 pub struct Message {
     /// Who speaks.
     pub role: ChatRole,
-    /// What is said: the parts, one after another.
+    /// The parts of the text, in order.
     pub parts: Vec<Part>,
 }
 
@@ -48,14 +48,14 @@ impl Message {
         Self { role, parts: vec![Part { text: text.into(), may_be_cut: false }] }
     }
 
-    /// All of it.
+    /// The whole text.
     pub fn text(&self) -> String {
         self.parts.iter().map(|part| part.text.as_str()).collect()
     }
 }
 
-/// What a language model is given. Models that know no chat get the messages' texts, with an
-/// empty line between them.
+/// The input of a language model. Models without a chat format get the texts of the messages,
+/// separated by empty lines.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Prompt {
     /// The chat, oldest message first.
@@ -63,27 +63,27 @@ pub struct Prompt {
 }
 
 impl Prompt {
-    /// All texts, with an empty line between messages.
+    /// The texts of all messages, separated by empty lines.
     pub fn plain(&self) -> String {
         self.messages.iter().map(Message::text).collect::<Vec<_>>().join("\n\n")
     }
 
-    /// Parts that may be cut and of which nothing is left.
+    /// The number of parts that are left out completely.
     pub fn left_out(&self) -> usize {
         let parts = self.messages.iter().flat_map(|message| &message.parts);
         parts.filter(|part| part.may_be_cut && part.text.is_empty()).count()
     }
 
-    /// Shortens what may be cut, from the last such part to the first, until `tokens` of the
-    /// whole (as the model will see it) is at most `limit`. Gives the prompt, and how many parts
-    /// were shortened or left out.
+    /// Shortens the parts that may be cut, from the last to the first, until the whole prompt has at
+    /// most `limit` tokens, counted by `tokens` as the model sees them. Returns the prompt and the
+    /// number of parts that were shortened or left out.
     ///
-    /// Parts are cut behind a word; a part of which nothing would be left goes altogether.
+    /// Parts are cut at the end of a word. A part that does not fit at all is left out.
     ///
     /// # Errors
     ///
-    /// [`InferenceError::TooLong`] if what must not be cut is longer than `limit`, and what
-    /// `tokens` fails with.
+    /// [`InferenceError::TooLong`] if the fixed parts are longer than `limit`, and any error of
+    /// `tokens`.
     pub fn fit(
         mut self,
         limit: usize,
@@ -104,7 +104,7 @@ impl Prompt {
             if tokens(&self)? > limit {
                 continue;
             }
-            // The longest beginning, up to the end of a word, that fits.
+            // Binary search for the longest prefix of whole words that fits.
             let ends: Vec<usize> = whole.match_indices(char::is_whitespace).map(|(end, _)| end).collect();
             let (mut fits, mut low, mut high) = (0, 0, ends.len());
             while low < high {
@@ -123,7 +123,7 @@ impl Prompt {
     }
 }
 
-/// The beginning up to `end`, with the line break that the whole ends with.
+/// The prefix up to `end`, with the final line break of `whole` if it has one.
 fn cut(whole: &str, end: usize) -> String {
     let kept = whole[..end].trim_end();
     match (kept.is_empty(), whole.ends_with('\n')) {
@@ -133,8 +133,8 @@ fn cut(whole: &str, end: usize) -> String {
     }
 }
 
-/// Whether a text has the form of a control token, as language models have them: `<|im_end|>`,
-/// `</s>`, `<start_of_turn>`, `[INST]`, `<<SYS>>`.
+/// Whether a text has the form of a control token of a language model: `<|im_end|>`, `</s>`,
+/// `<start_of_turn>`, `[INST]`, `<<SYS>>`.
 pub fn is_control(text: &str) -> bool {
     let inner = |open, close| text.strip_prefix(open).and_then(|rest: &str| rest.strip_suffix(close));
     let is_name = |name: &str, letter: fn(char) -> bool| {
@@ -148,22 +148,22 @@ pub fn is_control(text: &str) -> bool {
         || inner("[", "]").is_some_and(|name| is_name(name, |c| c.is_ascii_uppercase()))
 }
 
-/// Characters of a control token, at most.
+/// Maximum length of a control token, in bytes.
 const CONTROL: usize = 48;
 
-/// Where texts stand that have the form of a control token.
+/// The ranges of all substrings that have the form of a control token.
 pub fn controls(text: &str) -> impl Iterator<Item = std::ops::Range<usize>> + '_ {
     text.match_indices(['<', '[']).filter_map(|(start, open)| {
         let close = if open == "<" { ">" } else { "]" };
         let rest = &text[start..text.floor_char_boundary(start + CONTROL)];
         let end = start + rest.find(close)? + 1;
-        // "<<SYS>>" ends with two.
+        // "<<SYS>>" ends with two brackets.
         let end = if text[start..].starts_with("<<") && text[end..].starts_with('>') { end + 1 } else { end };
         is_control(&text[start..end]).then_some(start..end)
     })
 }
 
-/// Of these, the ones that common families of models have, and documents and code have not.
+/// Those of [`controls`] that common model families use and that documents and code do not contain.
 pub fn known_controls(text: &str) -> impl Iterator<Item = std::ops::Range<usize>> + '_ {
     const NAMES: [&str; 13] = [
         "<s>",
@@ -186,37 +186,37 @@ pub fn known_controls(text: &str) -> impl Iterator<Item = std::ops::Range<usize>
     })
 }
 
-/// How to generate. Fields that a pipeline file leaves out are the model's own, and where
-/// the model's configuration leaves them out too, the defaults given here.
+/// Sampling parameters. A field that is not given takes the value from the model's configuration,
+/// or else the default given here.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct SamplingFields {
-    /// Tokens to generate, at most. Default 256.
+    /// Maximum number of tokens to generate. Default: 256.
     pub max_tokens: Option<usize>,
-    /// 0 takes the likeliest token each time (default); higher values vary more.
+    /// Sampling temperature. 0 always takes the most likely token; higher values vary more. Default: 0.
     pub temperature: Option<f32>,
-    /// Sample among the likeliest tokens that together have this probability. Default 1.
+    /// Sample from the most likely tokens whose probabilities sum to this value. Default: 1.
     pub top_p: Option<f32>,
-    /// Sample among this many of the likeliest tokens; 0 for all. Default 0.
+    /// Sample from this many of the most likely tokens; 0 for all. Default: 0.
     pub top_k: Option<usize>,
-    /// Divides the logits of tokens that are there already (Keskar et al. 2019). Default 1.
+    /// Divides the logits of tokens that already occur (Keskar et al. 2019). Default: 1.
     pub repetition_penalty: Option<f32>,
-    /// Of the random numbers, where the temperature is above 0. Default 0.
+    /// Seed of the random numbers; has an effect only if the temperature is above 0. Default: 0.
     pub seed: Option<u64>,
-    /// Generation ends before the first of these. Default none.
+    /// Stop strings: generation ends before the first of these. Default: none.
     pub stop: Option<Vec<String>>,
-    /// Beams of a beam search; 1 for none. Default 1.
+    /// Number of beams of a beam search; 1 for no beam search. Default: 1.
     pub beams: Option<usize>,
-    /// No run of so many tokens comes twice; 0 for no such rule. Default 0.
+    /// No n-gram of this many tokens occurs twice; 0 for no limit. Default: 0.
     pub no_repeat_ngram: Option<usize>,
-    /// A finished beam's score is its log probability / length ^ this. Default 1.
+    /// Exponent of the length in a finished beam's score: log probability / length ^ this. Default: 1.
     pub length_penalty: Option<f32>,
-    /// Whether a beam search ends with as many finished beams as there are beams; else it
-    /// goes on while an unfinished one could still be better. Default true.
+    /// If true, a beam search ends when it has as many finished beams as `beams`; if false, it
+    /// continues while an unfinished beam could still score higher. Default: true.
     pub early_stopping: Option<bool>,
 }
 
-/// How to generate, with every field settled; meanings as in [`SamplingFields`].
+/// Sampling parameters with every field set; meanings as in [`SamplingFields`].
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[allow(missing_docs, reason = "the fields are those of SamplingFields")]
 pub struct Sampling {
@@ -252,7 +252,7 @@ impl Default for Sampling {
 }
 
 impl SamplingFields {
-    /// These, where they are given, and `base` elsewhere.
+    /// The given fields, with `base` for the others.
     pub fn over(&self, base: &Sampling) -> Sampling {
         Sampling {
             max_tokens: self.max_tokens.unwrap_or(base.max_tokens),
@@ -269,7 +269,7 @@ impl SamplingFields {
         }
     }
 
-    /// What is wrong with the values, each in a few words.
+    /// The problems of the values, each in a few words.
     pub fn problems(&self) -> Vec<&'static str> {
         let mut problems = Vec::new();
         let mut wrong = |problem| problems.push(problem);
@@ -302,32 +302,32 @@ impl SamplingFields {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Finish {
-    /// The model ended its text, or came to a stop string.
+    /// The model ended its text or reached a stop string.
     Stop,
     /// `max_tokens` were generated.
     Length,
 }
 
-/// What a language model gave.
+/// The result of a generation.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Generation {
     /// The text, without stop strings.
     pub text: String,
     /// Why it ended.
     pub finish: Finish,
-    /// Tokens of the prompt, 0 if the model did not tell.
+    /// Number of tokens in the prompt; 0 if the model does not report it.
     pub prompt_tokens: u64,
-    /// Tokens generated, 0 if the model did not tell.
+    /// Number of generated tokens; 0 if the model does not report it.
     pub tokens: u64,
-    /// Parts of the prompt, the last ones that may be, that were shortened or left out.
+    /// Number of prompt parts that were shortened or left out.
     #[serde(default)]
     pub cut: usize,
-    /// Of these, parts that were left out altogether.
+    /// Number of these parts that were left out completely.
     #[serde(default)]
     pub left_out: usize,
 }
 
-/// Where a text goes piece by piece while it is written, if anybody wants it so. Cheap to clone.
+/// An optional listener that receives a text piece by piece while it is generated. Cheap to clone.
 #[derive(Clone, Default)]
 pub struct TextStream(Option<Arc<Listener>>);
 
@@ -338,13 +338,13 @@ struct Listener {
 }
 
 impl TextStream {
-    /// Gives each piece to a function, which must be quick.
+    /// A stream that passes each piece to a function, which must return quickly.
     pub fn new(send: impl Fn(&str) + Send + Sync + 'static) -> Self {
         let (has_sent, muted) = (false.into(), false.into());
         Self(Some(Arc::new(Listener { send: Box::new(send), has_sent, muted })))
     }
 
-    /// Whether anybody listens.
+    /// Whether a listener wants further pieces.
     pub fn is_wanted(&self) -> bool {
         self.0.as_ref().is_some_and(|listener| !listener.muted.load(Ordering::Acquire))
     }
@@ -357,8 +357,8 @@ impl TextStream {
         }
     }
 
-    /// The text is begun anew, after a failure. What was sent cannot be taken back, so nothing more
-    /// is sent; the answer has the whole text.
+    /// Restarts the text after a failure. Pieces that were sent cannot be retracted, so if there are
+    /// any, no more are sent; the answer has the whole text.
     pub fn restart(&self) {
         if let Some(listener) = &self.0 {
             listener.muted.store(listener.has_sent.load(Ordering::Acquire), Ordering::Release);
@@ -366,14 +366,14 @@ impl TextStream {
     }
 }
 
-/// Prompts to texts.
+/// Generates texts from prompts.
 pub trait Generator: Send + Sync {
-    /// The model's own sampling, over which an operator's fields go.
+    /// The model's default sampling; an operator's fields override it.
     fn sampling(&self) -> &Sampling;
-    /// Generates one text. With the temperature 0 the same prompt gives the same text.
+    /// Generates one text. At temperature 0, the same prompt gives the same text.
     fn generate(&self, prompt: Prompt, sampling: Sampling) -> BoxFuture<'static, Result<Generation, InferenceError>>;
-    /// As [`Generator::generate`], and sends the text to `stream` while it comes: in one piece where
-    /// the model gives it in one.
+    /// Like [`Generator::generate`], and sends the text to `stream` while it is generated; in one piece
+    /// if the model does not stream.
     fn generate_streamed(
         &self,
         prompt: Prompt,
@@ -387,15 +387,15 @@ pub trait Generator: Send + Sync {
             Ok(generation)
         })
     }
-    /// Tokens of a text as the model counts them; estimated where its tokenizer is not here.
+    /// Number of tokens of a text in the model's tokenization; estimated if its tokenizer is not available.
     fn count(&self, text: &str) -> usize;
 }
 
-/// How likely texts are (query likelihood: Ponte and Croft 1998; with a language model,
+/// Scores the likelihood of texts (query likelihood: Ponte and Croft 1998; with a language model,
 /// Sachan et al. 2022).
 pub trait Likelihood: Send + Sync {
-    /// For each of `contexts`, the mean natural logarithm of the probability of `text`'s tokens
-    /// after it, one after another.
+    /// For each context, the mean log probability (natural logarithm) of the tokens of `text`, each
+    /// given the context and the tokens before it.
     fn log_likelihood(
         &self,
         contexts: Vec<String>,

@@ -20,6 +20,7 @@ pub mod durable;
 pub mod inference;
 pub mod language;
 pub mod maintenance;
+pub mod metrics;
 pub mod panics;
 pub mod plan;
 pub mod publish;

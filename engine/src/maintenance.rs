@@ -1,8 +1,8 @@
-//! Maintenance of what is stored: what was done, and what went wrong with it.
+//! Results and errors of store maintenance.
 //!
-//! Indexes are kept in shape by their corpus's index writer, between two publications; what models
-//! gave is expired by a thread that may block. Neither is ever the end of a run: what fails is
-//! told once a cause, counted, and tried again the next time.
+//! The index writer of a corpus maintains its indexes between two publications. A thread that may
+//! block expires entries of the inference cache. A failure never ends the run: it is counted, logged
+//! once per cause, and retried the next time.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -17,11 +17,11 @@ use crate::durable::StoreError;
 use crate::panics::Panicked;
 use crate::plan::Maintenance;
 
-/// Why a store could not be kept in shape.
+/// Why the maintenance of a store failed.
 #[derive(Debug, thiserror::Error)]
 pub enum MaintenanceError {
     /// An index failed.
-    #[error("index `{index}` of corpus `{corpus}` could not be kept in shape: {source}")]
+    #[error("maintenance of index `{index}` of corpus `{corpus}` failed: {source}")]
     Index {
         /// The corpus.
         corpus: Arc<str>,
@@ -32,7 +32,7 @@ pub enum MaintenanceError {
     },
     /// An index took too long.
     #[error(
-        "index `{index}` of corpus `{corpus}` was given up after {seconds} s of maintenance: raise \
+        "maintenance of index `{index}` of corpus `{corpus}` was cancelled after {seconds} s: raise \
          `maintenance.limit_s`, or run `turnflow maintain` while nothing else runs"
     )]
     TooLong {
@@ -40,26 +40,26 @@ pub enum MaintenanceError {
         corpus: Arc<str>,
         /// Its index.
         index: String,
-        /// What it may take.
+        /// The time limit.
         seconds: u64,
     },
     /// The inference cache failed.
-    #[error("what models gave could not be expired: {0}")]
+    #[error("cannot expire entries of the inference cache: {0}")]
     InferenceCache(#[from] DatabaseError),
     /// The inference cache panicked.
-    #[error("what models gave could not be expired: the store {0}")]
+    #[error("cannot expire entries of the inference cache: the store {0}")]
     Panicked(Panicked),
     /// The store of conversations failed.
-    #[error("conversations could not be expired: {0}")]
+    #[error("cannot expire conversations: {0}")]
     Conversations(#[from] StoreError),
 }
 
-/// A store as it is told of.
+/// The name of a store in messages.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum StoreName {
     /// An index of a corpus.
     Index(Arc<str>, String),
-    /// What models gave.
+    /// The inference cache.
     InferenceCache,
     /// Conversations and checkpoints.
     Conversations,
@@ -78,30 +78,30 @@ impl fmt::Display for StoreName {
 /// Counters of maintenance since the start.
 #[derive(Clone, Debug, Default)]
 pub struct MaintenanceCounts {
-    /// Stores looked after, each time counted.
+    /// Maintenance runs; each store counts separately.
     pub runs: u64,
-    /// How often there was something to do.
+    /// Runs that changed something.
     pub changed: u64,
-    /// How often something failed.
+    /// Runs that failed.
     pub failures: u64,
-    /// How often an index was left for later, because something else waited.
+    /// How often the maintenance of an index was postponed because other work waited.
     pub put_off: u64,
-    /// Files that went.
+    /// Files freed.
     pub freed_files: u64,
-    /// Bytes that went.
+    /// Bytes freed.
     pub freed_bytes: u64,
-    /// How long it took, all together.
+    /// Total duration.
     pub busy: Duration,
-    /// The longest of them.
+    /// Duration of the longest run.
     pub longest: Duration,
 }
 
-/// The settings, and what was done.
+/// The maintenance settings, counters and current failures.
 #[derive(Default)]
 pub(crate) struct Journal {
     pub settings: RwLock<Maintenance>,
     counts: Mutex<MaintenanceCounts>,
-    /// Stores that failed the last time, with why.
+    /// Stores whose last maintenance failed, with the error.
     failing: Mutex<HashMap<StoreName, String>>,
 }
 
@@ -114,7 +114,7 @@ impl Journal {
         self.counts.lock().put_off += 1;
     }
 
-    /// Counts what came of a store, and tells of what is new.
+    /// Counts the outcome for a store, and logs it if it is new.
     pub fn done(&self, store: &StoreName, outcome: &Result<Maintained, MaintenanceError>) {
         let mut counts = self.counts.lock();
         counts.runs += 1;
@@ -127,7 +127,7 @@ impl Journal {
                 counts.longest = counts.longest.max(maintained.took);
                 drop(counts);
                 if self.failing.lock().remove(store).is_some() {
-                    tracing::warn!(%store, "maintenance works again");
+                    tracing::warn!(%store, "maintenance succeeds again");
                 }
                 if !maintained.did.is_empty() {
                     let Maintained { before, after, took, did } = maintained;
@@ -139,7 +139,7 @@ impl Journal {
                 drop(counts);
                 let cause = error.to_string();
                 if self.failing.lock().insert(store.clone(), cause.clone()).is_none_or(|before| before != cause) {
-                    tracing::warn!(%error, "maintenance failed; serving goes on, and it is tried again");
+                    tracing::warn!(%error, "maintenance failed and will be retried; queries are still served");
                 }
             }
         }

@@ -1,18 +1,18 @@
-//! Panics of components, as errors: a fault in a chunker, an index, a source or a model must
-//! neither end the thread that calls it nor pass in silence.
+//! Turns panics of components into errors. A bug in a chunker, an index, a source or a model must
+//! neither end the calling thread nor go unreported.
 
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use futures::FutureExt;
 
-/// A component panicked: its code is at fault, or what it read led it astray.
+/// A component panicked, because of a bug or of unexpected input.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("panicked: {0}")]
 pub struct Panicked(String);
 
 impl Panicked {
-    /// Of what a panic leaves behind.
+    /// The error for a panic's payload.
     pub fn of(payload: &(dyn Any + Send)) -> Self {
         let text = payload.downcast_ref::<&str>().map(|text| (*text).to_owned());
         let text = text.or_else(|| payload.downcast_ref::<String>().cloned());
@@ -20,13 +20,14 @@ impl Panicked {
     }
 }
 
-/// Calls a component. What it leaves half done after a panic is the caller's to drop.
+/// Calls a component and catches its panic. After a panic, the caller must drop any state that the
+/// call may have left inconsistent.
 pub fn caught<T>(call: impl FnOnce() -> T) -> Result<T, Panicked> {
     catch_unwind(AssertUnwindSafe(call)).map_err(|payload| Panicked::of(&*payload))
 }
 
-/// As [`caught`], of a call that is awaited. `call` is to make the component's future itself, so
-/// that a panic on the way there is caught too.
+/// Like [`caught`], for an async call. `call` must create the component's future itself, so that a
+/// panic while creating it is caught too.
 pub async fn caught_async<F: Future>(call: impl FnOnce() -> F) -> Result<F::Output, Panicked> {
     let called = AssertUnwindSafe(async move { call().await }).catch_unwind().await;
     called.map_err(|payload| Panicked::of(&*payload))

@@ -1,5 +1,5 @@
-//! Plans: a pipeline file, resolved. Every name is looked up, every edge is typed, every
-//! value is checked, and every mistake is told, before anything runs.
+//! Plans: resolved pipeline files. Before anything runs, every name is resolved, every edge and
+//! value is checked, and every mistake is reported.
 
 mod diff;
 mod resolve;
@@ -18,13 +18,13 @@ use crate::component::{
 use crate::record::PortType;
 use crate::spec::{self, Diagnostic, FilePath, Override, Sources};
 
-/// What a node is.
+/// The kind of a node.
 pub enum NodeKind {
-    /// Turns come in.
+    /// Reads turns.
     Source(Box<dyn TurnSourceConfig>),
-    /// A value is made of values.
+    /// Computes a value from its inputs.
     Operator(Box<dyn OperatorConfig>),
-    /// Answers go out.
+    /// Writes answers.
     Sink(Box<dyn SinkConfig>),
 }
 
@@ -34,22 +34,22 @@ pub struct PlannedNode {
     pub id: Arc<str>,
     /// The name of its kind: `Bm25`.
     pub kind_name: &'static str,
-    /// Hash of all that the file says of it.
+    /// Hash of its definition in the file.
     pub definition: Arc<str>,
-    /// The same, but for what feeds it.
+    /// Hash of its definition without its inputs.
     pub settings: Arc<str>,
-    /// What it is.
+    /// Its kind, with its configuration.
     pub kind: NodeKind,
-    /// Indexes of the nodes that feed it, in the order of its ports and lists.
+    /// Indexes of its input nodes, in the order of its ports and lists.
     pub inputs: Vec<usize>,
-    /// What its inputs are.
+    /// Its input ports.
     pub ports: &'static [InputPort],
-    /// What it gives; `None` for sinks.
+    /// Its output type; `None` for sinks.
     pub output: Option<PortType>,
 }
 
 impl PlannedNode {
-    /// Its effective settings, in a line.
+    /// Its effective settings, in one line.
     pub fn explain(&self) -> String {
         match &self.kind {
             NodeKind::Source(config) => config.explain(),
@@ -63,15 +63,15 @@ impl PlannedNode {
 pub struct PlannedCorpus {
     /// Its name.
     pub name: Arc<str>,
-    /// Hash of all that the file says of it.
+    /// Hash of its definition in the file.
     pub definition: Arc<str>,
-    /// The name of its source's kind.
+    /// The kind name of its source.
     pub source_name: &'static str,
-    /// Where documents come from.
+    /// The source of its documents.
     pub source: Box<dyn CorpusSourceConfig>,
-    /// The name of its chunker.
+    /// The kind name of its chunker.
     pub chunker_name: &'static str,
-    /// How they are cut.
+    /// The chunker that cuts its documents into passages.
     pub chunker: Box<dyn ChunkerConfig>,
     /// The model whose tokenizer the chunker uses.
     pub tokenizer: Option<String>,
@@ -81,32 +81,32 @@ pub struct PlannedCorpus {
 pub struct PlannedModel {
     /// The name of its kind.
     pub kind_name: &'static str,
-    /// Hash of all that the file says of it.
+    /// Hash of its definition in the file.
     pub definition: Arc<str>,
-    /// What it is.
+    /// Its configuration.
     pub config: Box<dyn ModelConfig>,
 }
 
-/// Bounds of conversations, in memory and on the way.
+/// Limits of conversations: history, concurrency, queues and memory.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Conversations {
-    /// Utterances of history that a turn sees; older ones are dropped.
+    /// Utterances of history that a turn sees; older ones are dropped. Default: 200.
     pub max_utterances: usize,
-    /// Seconds after which a conversation without turns is forgotten.
+    /// Seconds after which a conversation without turns expires. Default: 86400 (one day).
     pub idle_s: u64,
-    /// Turns that are worked on at once. Conversations whose next turn could start take turns.
+    /// Turns processed at once. Conversations whose next turn is ready are served in rotation.
+    /// Default: 64.
     pub max_in_flight: usize,
-    /// Records of a source that are read ahead, while they wait for the turn before them in their
-    /// conversation or for their own to start; then the source waits.
+    /// Records of a source that are read ahead while they wait for the previous turn of their
+    /// conversation, or to start. At this limit the source is paused. Default: 10000.
     pub max_queued: usize,
-    /// Megabytes of these.
+    /// Megabytes of these records. Default: 64.
     pub max_queued_mb: u64,
-    /// Conversations of a source that are held in memory while nothing is asked in them. Of those
-    /// that were used longest ago, what they know is in the state directory; without one it is
-    /// forgotten.
+    /// Idle conversations of a source that are held in memory. Past this limit, the least recently
+    /// used ones are kept only in the state directory; without one they are forgotten. Default: 10000.
     pub max_held: usize,
-    /// Megabytes of their histories.
+    /// Megabytes of their histories. Default: 64.
     pub max_held_mb: u64,
 }
 
@@ -124,16 +124,16 @@ impl Default for Conversations {
     }
 }
 
-/// How often an operator is called for a turn, where what failed may pass: a model's server or
-/// device, not a prompt that is too long or a corpus that is not there.
+/// Retries of operator calls after transient errors: of a model's server or device, not a prompt
+/// that is too long or a corpus that does not exist.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Retries {
-    /// Calls, at most; 1 for no second one.
+    /// Maximum number of calls; 1 for no retry. Default: 3.
     pub attempts: u32,
-    /// Milliseconds before the second call; doubled before each further one.
+    /// Milliseconds before the first retry; doubled before each further one. Default: 200.
     pub first_ms: u64,
-    /// Milliseconds before a call, at most.
+    /// Maximum milliseconds before a retry. Default: 5000.
     pub most_ms: u64,
 }
 
@@ -143,32 +143,33 @@ impl Default for Retries {
     }
 }
 
-/// Where a turn goes that failed.
+/// Where failed turns are written.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Deserialize)]
 pub enum FailedTurns {
-    /// Its record, with the status `failed`, to the sinks.
+    /// To the sinks, as a record with the status `failed`. The default.
     #[default]
     Answer,
-    /// There, and to the dead letters, from where it can be tried again.
+    /// To the sinks and to the dead letters, from where they can be retried.
     DeadLetter,
 }
 
-/// When what is stored is kept in shape, and how much of it.
+/// Maintenance of stored data: when indexes are compacted, and the limits of the inference cache.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Maintenance {
-    /// Seconds after which a corpus that has changed is looked after; 0 for never by time.
+    /// Seconds after which a changed corpus is maintained; 0 to disable this trigger. Default: 300.
     pub every_s: u64,
-    /// Publications of a corpus after which it is looked after earlier than that; 0 for never
-    /// by their number.
+    /// Publications of a corpus after which it is maintained earlier; 0 to disable this trigger.
+    /// Default: 200.
     pub publications: u64,
-    /// Seconds that one index may take; then it is given up and tried again later.
+    /// Seconds that the maintenance of one index may take; then it is cancelled and retried later.
+    /// Default: 20.
     pub limit_s: u64,
-    /// Days after which what a model gave for turns is forgotten, if nobody has asked for it;
-    /// 0 for never.
+    /// Days after which an unused entry of the inference cache of turns expires; 0 for never.
+    /// Default: 30.
     pub memo_days: u32,
-    /// Megabytes of what models gave for turns, at most; what was not asked for longest goes
-    /// first. 0 for no bound.
+    /// Maximum megabytes of the inference cache of turns; the least recently used entries are evicted
+    /// first. 0 for no limit. Default: 1024.
     pub memo_mb: u64,
 }
 
@@ -178,19 +179,20 @@ impl Default for Maintenance {
     }
 }
 
-/// How long an answer stands.
+/// Whether an answer is revised when its corpora change.
 #[derive(Clone, Debug, Default, PartialEq, Eq, serde::Deserialize)]
 pub enum AnswerMode {
-    /// A turn is answered once, as of the epoch it reads.
+    /// A turn is answered once, from the epoch that it reads. The default.
     #[default]
     Once,
-    /// A turn goes on standing: when a new epoch changes what it retrieves, its answer is
-    /// withdrawn and it is answered again.
+    /// A turn stands: when a new epoch changes what it retrieves, its answer is
+    /// retracted and it is answered again.
     Live {
-        /// Turns that stand at once, at most; the oldest go first. Workers share them.
+        /// Maximum number of standing turns, over all workers; the oldest are dropped first.
+        /// Default: 1000.
         #[serde(default = "default_standing")]
         standing: usize,
-        /// Seconds that a turn stands.
+        /// Seconds that a turn stands. Default: 86400 (one day).
         #[serde(default = "default_ttl_s")]
         ttl_s: u64,
     },
@@ -203,40 +205,43 @@ fn default_ttl_s() -> u64 {
     86_400
 }
 
-/// A pipeline that may run.
+/// A valid pipeline, ready to run.
 pub struct Plan {
     /// Its name.
     pub name: String,
-    /// Hash of what it says, overrides and the texts of prompts included; layout and comments
-    /// left out.
+    /// Hash of its content, with overrides and prompt texts, without layout and comments.
     pub hash: Arc<str>,
-    /// By name.
+    /// Its models, by name.
     pub models: BTreeMap<String, PlannedModel>,
-    /// By name.
+    /// Its corpora, sorted by name.
     pub corpora: Vec<PlannedCorpus>,
-    /// Every node comes after those that feed it.
+    /// Its nodes, each after its inputs.
     pub nodes: Vec<PlannedNode>,
-    /// Bounds of conversations.
+    /// Limits of conversations.
     pub conversations: Conversations,
-    /// When what is stored is kept in shape.
+    /// When stored data is maintained.
     pub maintenance: Maintenance,
-    /// How often operators are called again.
+    /// How operator calls are retried.
     pub retries: Retries,
-    /// Where turns go that failed.
+    /// Where failed turns are written.
     pub failed_turns: FailedTurns,
-    /// Whether turns are answered again, for sinks that do not say.
+    /// Answer mode of sinks that set none.
     pub mode: AnswerMode,
-    /// Where dead letters go; the state directory's `dead-letters.jsonl` if not given.
+    /// The dead-letter file. Default: `dead-letters.jsonl` in the state directory.
     pub dead_letters: Option<FilePath>,
-    /// Files whose texts are part of what it says, as prompts are.
+    /// Text files that are part of the plan, such as prompts.
     pub texts: Vec<std::path::PathBuf>,
 }
 
-/// What indexes each corpus needs, by key; equal definitions are one index.
+/// The indexes that each corpus needs, by key. Equal definitions share one index.
 pub type Definitions = BTreeMap<Arc<str>, BTreeMap<String, Arc<dyn IndexDefinition>>>;
 
 impl Plan {
-    /// What indexes each corpus needs: every corpus is named.
+    /// The indexes that each corpus needs. Every corpus has an entry.
+    ///
+    /// # Errors
+    ///
+    /// An operator cannot define its indexes.
     pub fn definitions(&self, models: &Models) -> Result<Definitions, BuildError> {
         let mut all: Definitions = self.corpora.iter().map(|corpus| (corpus.name.clone(), BTreeMap::new())).collect();
         for node in &self.nodes {
@@ -252,7 +257,7 @@ impl Plan {
         Ok(all)
     }
 
-    /// The sinks that get revisions.
+    /// The sinks that receive revisions.
     pub fn live_sinks(&self) -> BTreeSet<Arc<str>> {
         let is_live = |node: &&PlannedNode| match &node.kind {
             NodeKind::Sink(config) => match config.mode() {
@@ -264,7 +269,7 @@ impl Plan {
         self.nodes.iter().filter(is_live).map(|node| node.id.clone()).collect()
     }
 
-    /// Whether turns are answered again, and how long they stand: for any of the sinks.
+    /// The answer mode that covers all sinks: `Live` if any sink is live.
     pub fn standing_mode(&self) -> AnswerMode {
         match &self.mode {
             _ if self.live_sinks().is_empty() => AnswerMode::Once,
@@ -274,13 +279,13 @@ impl Plan {
     }
 }
 
-/// What came of reading a pipeline file.
+/// The result of planning a pipeline file.
 pub struct Planned {
-    /// The plan, if there were no mistakes but files that are not there.
+    /// The plan, if the only mistakes are missing files.
     pub plan: Option<Plan>,
-    /// Every mistake, in the order of the file.
+    /// Every mistake, in file order.
     pub diagnostics: Vec<Diagnostic>,
-    /// Every text that was read, for showing them.
+    /// Every text that was read, for rendering the diagnostics.
     pub sources: Sources,
 }
 
@@ -289,28 +294,27 @@ pub fn plan_file(path: &Path, overrides: &[Override], catalog: &Catalog) -> Plan
     plan(spec::load(path, overrides), catalog)
 }
 
-/// As [`plan_file`], of what is loaded already.
+/// Like [`plan_file`], for a loaded file.
 pub fn plan(loaded: spec::Loaded, catalog: &Catalog) -> Planned {
     let spec::Loaded { sources, tree, mut diagnostics } = loaded;
     let plan = tree.and_then(|tree| resolve::resolve(&tree, &sources, catalog, &mut diagnostics));
-    // Stable, so that several at one place keep the order in which they were found.
+    // The sort is stable: diagnostics at one position keep the order in which they were found.
     diagnostics.sort_by_key(|diagnostic| diagnostic.span.map(|span| (span.source, span.start)));
     let usable = diagnostics.iter().all(|diagnostic| diagnostic.missing.is_some());
     Planned { plan: plan.filter(|_| usable), diagnostics, sources }
 }
 
-/// What came of reading a file that is no pipeline and has models.
+/// The result of planning a file that has models but is not a pipeline.
 pub struct PlannedModels<C> {
-    /// What it says, and its models by name, if there were no mistakes.
+    /// Its configuration, and its models by name, if there are no mistakes.
     pub plan: Option<(C, BTreeMap<String, PlannedModel>)>,
-    /// Every mistake, in the order of the file.
+    /// Every mistake, in file order.
     pub diagnostics: Vec<Diagnostic>,
-    /// Every text that was read, for showing them.
+    /// Every text that was read, for rendering the diagnostics.
     pub sources: Sources,
 }
 
-/// Reads a file that holds `name(models: {…}, …)`, with the mistakes of a pipeline file told
-/// in the same way.
+/// Plans a file that contains `name(models: {…}, …)`; reports mistakes like those of a pipeline file.
 pub fn plan_models<C: ModelsFile>(
     loaded: spec::Loaded,
     name: &str,
@@ -325,8 +329,7 @@ pub fn plan_models<C: ModelsFile>(
 }
 
 impl Plan {
-    /// The plan with nothing but these nodes and what feeds them, directly or through others;
-    /// models that nothing left uses are left out too.
+    /// The plan reduced to these nodes and their direct and indirect inputs, without unused models.
     pub fn towards(mut self, ends: &[&str]) -> Self {
         let needed = self.needed(|node| ends.contains(&&*node.id));
         let mut places = vec![0; needed.len()];
@@ -347,8 +350,8 @@ impl Plan {
         self
     }
 
-    /// The plan with what leads to a sink, if it has sinks: what a run is for. A retriever that
-    /// was not chosen then costs nothing.
+    /// The plan reduced to the nodes that lead to a sink, if it has sinks. An unused retriever then
+    /// costs nothing.
     pub fn running(self) -> Self {
         let ends: Vec<Arc<str>> = self.sinks().map(|node| node.id.clone()).collect();
         let ends: Vec<&str> = ends.iter().map(|id| &**id).collect();
@@ -359,10 +362,10 @@ impl Plan {
         self.nodes.iter().filter(|node| node.output.is_none())
     }
 
-    /// Which nodes are needed for these ends.
+    /// Which nodes the end nodes need, themselves included.
     fn needed(&self, is_end: impl Fn(&PlannedNode) -> bool) -> Vec<bool> {
         let mut needed = vec![false; self.nodes.len()];
-        // Every node comes after those that feed it.
+        // Every node comes after its inputs.
         for (at, node) in self.nodes.iter().enumerate().rev() {
             if needed[at] || is_end(node) {
                 needed[at] = true;
@@ -377,8 +380,8 @@ impl Plan {
         self.nodes.iter().find(|node| &*node.id == id)
     }
 
-    /// The plan as text: models, corpora, and one line a node with its effective settings
-    /// and port types.
+    /// The plan as text: models, corpora, and one line per node with its port types and effective
+    /// settings.
     pub fn explain(&self) -> String {
         let mut out = format!("pipeline {:?}  hash {}\n", self.name, &self.hash[..16]);
         let width = self.nodes.iter().map(|node| node.id.len() + node.kind_name.len()).max().unwrap_or(0) + 5;

@@ -1,8 +1,8 @@
-//! Epochs: what turns read, and how a new one comes to be.
+//! Epochs: the snapshots that turns read, and their publication.
 //!
-//! A corpus's indexes are changed by one task, off the workers. When all of them have
-//! applied a delta, the next epoch appears in one step; turns that have begun keep the
-//! epoch they began with, and the indexes' old readers go when the last of them is done.
+//! One task per corpus changes its indexes, off the workers. When all indexes have applied a delta,
+//! the next epoch is published atomically. A turn keeps the epoch that it started with; old index
+//! readers are dropped when the last such turn is done.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -16,9 +16,9 @@ use tokio::sync::watch;
 use crate::append;
 use crate::component::{CorpusSnapshot, IndexError, Snapshot};
 
-/// The epochs that are published and still read.
+/// The published epochs that are still read.
 pub struct Epochs {
-    /// One change at a time; taken before the state, which turns ask for, is.
+    /// Serializes changes. Locked before `state`, which turns also lock.
     changing: Mutex<()>,
     state: Mutex<State>,
     current: watch::Sender<u64>,
@@ -27,19 +27,19 @@ pub struct Epochs {
 
 struct State {
     current: Arc<Snapshot>,
-    /// Corpora that no plan has any more: what is still on its way of them is not published.
+    /// Corpora that are no longer in any plan. Their pending changes are not published.
     gone: BTreeSet<Arc<str>>,
-    /// Epochs that turns read: the plan of each, and how many turns do.
+    /// Epochs that turns read: the plan of each, and the number of turns.
     pinned: BTreeMap<u64, (u64, usize)>,
-    /// What indexes had on the disk as of the last epoch, by corpus and key; also those of an
-    /// earlier process that are not open yet.
+    /// On-disk versions of the indexes as of the last epoch, by corpus and key. Includes indexes of
+    /// an earlier process that are not open yet.
     versions: Versions,
 }
 
-/// By corpus and index.
+/// Index versions, by corpus and index key.
 type Versions = BTreeMap<Arc<str>, BTreeMap<String, u64>>;
 
-/// What the state directory remembers of epochs.
+/// The content of `epoch.json` in the state directory.
 #[derive(Default, Serialize, Deserialize)]
 struct EpochFile {
     epoch: u64,
@@ -48,13 +48,17 @@ struct EpochFile {
 }
 
 impl Epochs {
-    /// Goes on counting where the state directory left off.
+    /// Resumes counting from the epoch in the state directory.
+    ///
+    /// # Errors
+    ///
+    /// `epoch.json` cannot be read.
     pub fn open(directory: Option<&Path>) -> Result<Self, IndexError> {
         let mut known = EpochFile::default();
         if let Some(directory) = directory {
             let path = directory.join("epoch.json");
             match std::fs::read(&path) {
-                // A torn file costs only a comparison; the indexes do not depend on it.
+                // A torn file is harmless: the indexes are compared again and do not depend on it.
                 Ok(bytes) => known = serde_json::from_slice(&bytes).unwrap_or_default(),
                 Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
                 Err(source) => return Err(IndexError::Io { action: "read", path, source }),
@@ -75,7 +79,7 @@ impl Epochs {
         self.state.lock().current.clone()
     }
 
-    /// Goes on counting from here at least.
+    /// Raises the epoch to at least this number.
     pub fn count_from(&self, epoch: u64) {
         let _one = self.changing.lock();
         let mut state = self.state.lock();
@@ -86,12 +90,16 @@ impl Epochs {
         }
     }
 
-    /// What an index had on the disk as of the last epoch.
+    /// The on-disk version of an index as of the last epoch.
     pub fn version(&self, corpus: &str, key: &str) -> Option<u64> {
         self.state.lock().versions.get(corpus)?.get(key).copied()
     }
 
-    /// An index has been kept in shape, and has something else on the disk since.
+    /// Records the new on-disk version of an index after its maintenance.
+    ///
+    /// # Errors
+    ///
+    /// `epoch.json` cannot be written.
     pub fn note_version(&self, corpus: &Arc<str>, key: &str, version: u64) -> Result<(), IndexError> {
         let _one = self.changing.lock();
         let (epoch, versions) = {
@@ -105,12 +113,16 @@ impl Epochs {
         self.directory.as_deref().map_or(Ok(()), |directory| write_epoch(directory, epoch, versions))
     }
 
-    /// Tells of each new epoch.
+    /// A receiver that is notified of each new epoch.
     pub fn subscribe(&self) -> watch::Receiver<u64> {
         self.current.subscribe()
     }
 
-    /// Makes a corpus's new view part of the next epoch, and gives its number.
+    /// Publishes a corpus's new view in the next epoch; returns the epoch.
+    ///
+    /// # Errors
+    ///
+    /// `epoch.json` cannot be written; nothing is published.
     pub fn publish(&self, corpus: &Arc<str>, view: CorpusSnapshot) -> Result<u64, IndexError> {
         self.change(|next, gone| {
             let published = !gone.contains(corpus);
@@ -121,7 +133,7 @@ impl Epochs {
         })
     }
 
-    /// From now on, publishes (or does not publish) what comes of a corpus.
+    /// Sets whether later changes of a corpus are published.
     pub fn admit(&self, corpus: &Arc<str>, admitted: bool) {
         let _one = self.changing.lock();
         let gone = &mut self.state.lock().gone;
@@ -131,8 +143,12 @@ impl Epochs {
         };
     }
 
-    /// Goes over to another plan, with the views that it needs and without the corpora that it
-    /// does not name: in one epoch.
+    /// Switches to another plan in one epoch: adds the views that it needs and removes the corpora
+    /// that it does not name.
+    ///
+    /// # Errors
+    ///
+    /// `epoch.json` cannot be written; nothing is published.
     pub fn switch(
         &self,
         plan: u64,
@@ -148,8 +164,8 @@ impl Epochs {
         })
     }
 
-    /// Lets go of a corpus's readers of other indexes than these, which no plan uses any more.
-    /// That is no new epoch: nobody can tell the difference.
+    /// Drops a corpus's readers of indexes that are not in `keys`: no plan uses them any more.
+    /// This is not a new epoch, since no turn can observe the difference.
     pub fn trim(&self, corpus: &str, keys: &BTreeSet<String>) {
         let _one = self.changing.lock();
         let mut state = self.state.lock();
@@ -177,7 +193,7 @@ impl Epochs {
         if !change(&mut next, &mut gone) {
             return Ok(current.epoch);
         }
-        // Of the others, what they have on the disk may be newer than their view.
+        // Unchanged corpora are skipped: their on-disk versions may be newer than their views.
         let is_new = |(corpus, view): &(&Arc<str>, &Arc<CorpusSnapshot>)| {
             current.corpora.get(*corpus).is_none_or(|old| !Arc::ptr_eq(old, view))
         };
@@ -185,7 +201,7 @@ impl Epochs {
             versions.insert(corpus.clone(), view.versions.clone());
         }
         if let Some(directory) = &self.directory {
-            // Turns pin epochs meanwhile.
+            // `state` is not locked here, so turns can pin epochs meanwhile.
             write_epoch(directory, epoch, versions.clone())?;
         }
         {
@@ -198,7 +214,7 @@ impl Epochs {
         Ok(epoch)
     }
 
-    /// Holds the newest snapshot for a turn that begins.
+    /// Pins the newest snapshot for a turn that starts.
     pub fn pin(self: &Arc<Self>) -> SnapshotGuard {
         let mut state = self.state.lock();
         let snapshot = state.current.clone();
@@ -207,19 +223,19 @@ impl Epochs {
         SnapshotGuard(Arc::new(Held { snapshot, epochs: self.clone() }))
     }
 
-    /// Turns that hold a snapshot.
+    /// The number of turns that hold a snapshot.
     pub fn pinned(&self) -> usize {
         self.state.lock().pinned.values().map(|(_, turns)| turns).sum()
     }
 
-    /// The oldest plan by which a turn is being answered, or may yet be.
+    /// The oldest plan that still answers turns: that of a pinned epoch or of the current one.
     pub fn oldest_plan(&self) -> u64 {
         let state = self.state.lock();
         let pinned = state.pinned.values().map(|(plan, _)| *plan);
         pinned.chain([state.current.plan]).min().unwrap_or_default()
     }
 
-    /// A turn is done with its epoch.
+    /// Releases a turn's hold on its epoch.
     fn unpin(&self, epoch: u64) {
         let mut state = self.state.lock();
         if let Some((_, readers)) = state.pinned.get_mut(&epoch) {
@@ -231,8 +247,7 @@ impl Epochs {
     }
 }
 
-/// A snapshot that a turn holds: its readers, and the plan that answers the turn, stay until the
-/// last clone is dropped.
+/// A snapshot that a turn holds. Its readers and its plan are kept until the last clone is dropped.
 #[derive(Clone)]
 pub struct SnapshotGuard(Arc<Held>);
 
@@ -262,7 +277,8 @@ impl Drop for Held {
     }
 }
 
-/// Before the epoch is read: an answer that names it may be on the disk before the next is.
+/// Writes `epoch.json`. Called before the epoch is readable, so that no answer on disk names an epoch
+/// that is not recorded.
 fn write_epoch(directory: &Path, epoch: u64, indexes: Versions) -> Result<(), IndexError> {
     let path = directory.join("epoch.json");
     let text = serde_json::to_vec(&EpochFile { epoch, indexes }).map_err(std::io::Error::from);
@@ -278,22 +294,22 @@ fn write_epoch(directory: &Path, epoch: u64, indexes: Versions) -> Result<(), In
 pub struct CorpusProgress {
     /// Documents read so far.
     pub documents: AtomicU64,
-    /// Contents handed over to be prepared (embedded, if new).
+    /// Contents queued for preparation (embedded, if new).
     pub prepare: AtomicU64,
     /// Contents that are prepared.
     pub prepared: AtomicU64,
-    /// Contents that a model was asked for, once for each index that asks one.
+    /// Contents computed by a model, counted once for each index that uses one.
     pub embedded: AtomicU64,
-    /// The source's commits that are read, cut and prepared.
+    /// The source's commits that are read, chunked and prepared.
     pub passed: AtomicU64,
-    /// Epochs that were published because of it.
+    /// Epochs published for this corpus.
     pub publications: AtomicU64,
-    /// Calls of its chunker, its preparations and its indexes that failed, each attempt counted.
+    /// Failed calls of its chunker, preparations and indexes; each attempt counts.
     pub failures: AtomicU64,
 }
 
 impl CorpusProgress {
-    /// One counter's value.
+    /// The value of a counter.
     pub fn get(counter: &AtomicU64) -> u64 {
         counter.load(Ordering::Relaxed)
     }

@@ -1,4 +1,4 @@
-//! The state directory: one process at a time, a format version, a directory an index.
+//! The state directory: used by one process at a time, with a format version and one directory per index.
 
 mod torn;
 
@@ -17,22 +17,22 @@ pub enum StateError {
     /// Something in it cannot be used.
     #[error("the state directory cannot be used: cannot {action} `{path}`: {source}")]
     Io {
-        /// As a verb.
+        /// The action that failed, as a verb.
         action: &'static str,
-        /// What.
+        /// The file or directory.
         path: PathBuf,
-        /// What the operating system said.
+        /// The operating system's error.
         source: io::Error,
     },
-    /// Another process has it.
+    /// Another process uses it.
     #[error("the state directory `{0}` is in use by another turnflow process")]
     InUse(PathBuf),
-    /// It was written by a version that this one does not understand.
+    /// It was written in a format that this version does not support.
     #[error("the state directory `{path}` has the format `{}`, and this version reads only `{}`; if its file `format` is damaged, delete that file", found.trim().escape_debug(), FORMAT.trim())]
     Format {
         /// The directory.
         path: PathBuf,
-        /// What its `format` file says.
+        /// The content of its `format` file.
         found: String,
     },
 }
@@ -41,12 +41,16 @@ pub enum StateError {
 #[derive(Debug)]
 pub struct StateDirectory {
     path: PathBuf,
-    // The lock is the file's; it ends with the process, however that ends.
+    // The operating system releases the lock when the process ends, also after a crash.
     _lock: File,
 }
 
 impl StateDirectory {
-    /// Takes the directory, which is made if it is not there.
+    /// Opens and locks the directory; creates it if it does not exist.
+    ///
+    /// # Errors
+    ///
+    /// The directory cannot be used, another process uses it, or its format is not supported.
     pub fn open(path: &Path) -> Result<Self, StateError> {
         let io = |action, path: &Path| {
             let path = path.to_owned();
@@ -70,9 +74,9 @@ impl StateDirectory {
         let format_path = path.join("format");
         match std::fs::read_to_string(&format_path) {
             Ok(found) if found == FORMAT => {}
-            // A power loss while it was written; nothing else than this format has these files.
+            // A power loss while the file was written. Only this format has these files.
             Ok(found) if torn::is_torn(&found, FORMAT) && torn::has_known_files(path) => {
-                tracing::warn!(path = %format_path.display(), "the format file was not written to its end; it is mended");
+                tracing::warn!(path = %format_path.display(), "the format file is incomplete; repairing it");
                 crate::append::replace(&format_path, FORMAT.as_bytes()).map_err(io("write", &format_path))?;
             }
             Ok(found) => return Err(StateError::Format { path: path.to_owned(), found }),
@@ -89,12 +93,16 @@ impl StateDirectory {
         &self.path
     }
 
-    /// Where the directory of one index of a corpus is, or would be.
+    /// The path of the directory of one index of a corpus, which need not exist.
     pub fn index_path(&self, corpus: &str, key: &str) -> PathBuf {
         self.path.join("corpora").join(file_name(corpus)).join(file_name(key))
     }
 
-    /// The directory of one index of a corpus, made if it is not there.
+    /// The directory of one index of a corpus; creates it if it does not exist.
+    ///
+    /// # Errors
+    ///
+    /// The directory cannot be created.
     pub fn index(&self, corpus: &str, key: &str) -> Result<PathBuf, StateError> {
         let path = self.index_path(corpus, key);
         std::fs::create_dir_all(&path).map_err(|source| StateError::Io {
@@ -106,7 +114,7 @@ impl StateDirectory {
     }
 }
 
-/// A name as a file's, whatever is in it.
+/// Turns any name into a valid file name.
 pub fn file_name(name: &str) -> String {
     let safe: String =
         name.chars().map(|c| if c.is_ascii_alphanumeric() || "-_.".contains(c) { c } else { '_' }).collect();

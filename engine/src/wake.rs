@@ -5,13 +5,13 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use timely::scheduling::SyncActivator;
 
-/// A place for an operator's activator, which exists only once its dataflow is built, while
-/// the threads that are to wake it may be made before. Cheap to clone.
+/// A slot for an operator's activator, which exists only after its dataflow is built. The threads
+/// that wake it may be started before. Cheap to clone.
 #[derive(Clone, Default)]
 pub struct WakeSlot(Arc<Mutex<Option<SyncActivator>>>);
 
 impl WakeSlot {
-    /// Puts the operator's activator in place, and wakes it: something may be waiting.
+    /// Sets the operator's activator and wakes the operator, since work may be waiting.
     pub fn set(&self, activator: SyncActivator) {
         let mut slot = self.0.lock();
         let _ = activator.activate();
@@ -21,7 +21,7 @@ impl WakeSlot {
     /// Schedules the operator and unparks its worker.
     pub fn wake(&self) {
         if let Some(activator) = &*self.0.lock() {
-            // Fails only when the worker has ended, and then there is nobody to wake.
+            // Fails only if the worker has ended; then there is nothing to wake.
             let _ = activator.activate();
         }
     }

@@ -41,7 +41,16 @@ pub fn resume(data: &[u8]) {
             let at = rest.len().min(usize::from(*line) * 8);
             let (log, file) = rest.split_at(at);
             let log: Arc<str> = String::from_utf8_lossy(log).into();
-            hostile(SourceOffset { log, generation: u64::from(*generation), end, line: u64::from(*line) }, file);
+            hostile(
+                SourceOffset {
+                    log,
+                    generation: u64::from(*generation),
+                    end,
+                    line: u64::from(*line),
+                    ..Default::default()
+                },
+                file,
+            );
         }
         1 => interrupted(rest, end as usize),
         2 => delivered(rest, None),
@@ -56,7 +65,7 @@ fn run(directory: &Path, place: Option<SourceOffset>) -> Vec<SourcedTurn> {
     let (_handle, stop) = Stop::new();
     let output = TurnOutput::new(sender, Arc::new(|| {}), DeadLetters::counted(), "fuzz".into(), stop);
     let source = Box::new(config.source(directory));
-    source.run(Mode::Once, output.resuming(place)).expect("a file that is there");
+    source.run(Mode::Once, output.resuming(place.map(Into::into).unwrap_or_default())).expect("a file that is there");
     turns.try_iter().map(|arrived| arrived.turn).collect()
 }
 

@@ -1,12 +1,12 @@
-//! Lists one after another: Hits, Hits, … → Hits.
+//! Concatenates lists of hits: Hits, Hits, … → Hits.
 //!
 //! ```ron
 //! Append(inputs: ["references", "retrieved"], top: 5)
 //! ```
 //!
-//! All of the first list, then of the next ones what is not there yet, until there are `top`
-//! passages: MTRAG's setting of reference passages filled up with retrieved ones (section 6.1).
-//! The score is 1 / place, since the lists' own scores are not of one scale.
+//! Takes all passages of the first list, then those of each next list that are not yet present, until there are `top`
+//! passages. This is MTRAG's setting of reference passages filled up with retrieved ones (section 6.1). The score is 1
+//! / rank, because the lists' own scores are not on one scale.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -22,7 +22,7 @@ use turnflow_engine::spec::from_tree;
 
 use crate::fusion::lists;
 
-/// The table's entry.
+/// Entry in the operator table.
 pub const KIND: OperatorKind = OperatorKind {
     name: "Append",
     inputs: &[InputPort::many(PortType::Hits)],
@@ -35,9 +35,9 @@ pub const KIND: OperatorKind = OperatorKind {
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct AppendConfig {
-    /// The nodes that give hits, in the order in which they are taken.
+    /// Input nodes that produce hits, in the order in which they are concatenated.
     pub inputs: Vec<String>,
-    /// Passages to give, at most. Default 10.
+    /// Maximum number of passages to return. Default 10.
     #[serde(default = "default_top")]
     pub top: usize,
 }
@@ -75,7 +75,7 @@ impl Operator for Append {
     }
 }
 
-/// Each passage where it comes first.
+/// Keeps each passage at its first occurrence.
 fn append(lists: &[&[Hit]], top: usize) -> Vec<Hit> {
     let mut seen = HashSet::new();
     let new = lists.iter().copied().flatten().filter(|hit| seen.insert(hit.chunk.id.clone()));

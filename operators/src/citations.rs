@@ -1,13 +1,13 @@
 //! Citations in an answer: `[1]`, `[1, 3]`, `[2][4]`.
 
-/// What became of an answer's citations.
+/// Result of checking an answer's citations.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Cited {
-    /// The text without citations of what is not there.
+    /// The text without citations of passages that do not exist.
     pub text: String,
-    /// The passages that are cited, from 1, each once, ascending.
+    /// Numbers of the cited passages, counted from 1, without duplicates, ascending.
     pub passages: Vec<usize>,
-    /// The numbers that no passage has, in order.
+    /// Cited numbers that match no passage, in order of occurrence.
     pub removed: Vec<String>,
 }
 
@@ -34,7 +34,7 @@ pub fn check(text: &str, passages: usize) -> Cited {
             }
         }
         if kept.is_empty() {
-            // The blank before it goes with it.
+            // The space before the removed citation is removed too.
             cited.text.truncate(cited.text.trim_end_matches(' ').len());
         } else {
             cited.text.push_str(&format!("[{}]", kept.join(", ")));
@@ -46,15 +46,15 @@ pub fn check(text: &str, passages: usize) -> Cited {
     cited
 }
 
-/// The text without any citation.
+/// The text without any citations.
 pub fn without(text: &str) -> String {
     check(text, 0).text
 }
 
-/// What stands between the brackets that a text begins with, if it is numbers.
+/// The content of the brackets that the text starts with, if it consists of numbers.
 fn numbers(text: &str) -> Option<&str> {
     let inner = text.strip_prefix('[')?;
-    // No further than numbers go: a text may be nothing but brackets.
+    // Stops at the first character that is not part of a number list: the text may be nothing but brackets.
     let end = inner.find(|c: char| !(c.is_ascii_digit() || ",; ".contains(c)))?;
     let (inner, rest) = inner.split_at(end);
     let only = rest.starts_with(']') && inner.len() < 40;
@@ -79,7 +79,7 @@ mod tests {
             assert_eq!(cited.removed, removed);
         }
         assert_eq!(without("Paris [1], Rome [2]."), "Paris, Rome.");
-        // As long as it would take to look for the end of each.
+        // This would be quadratic if each bracket searched for its closing bracket.
         let brackets = "[".repeat(1_000_000);
         assert_eq!(check(&brackets, 2).text, brackets);
     }

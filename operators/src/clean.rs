@@ -1,13 +1,12 @@
-//! Passages without what reads badly: Hits → Hits.
+//! Removes text that is noise for a language model from passages: Hits → Hits.
 //!
 //! ```ron
 //! Clean(input: "ranked", urls: true, headers: true, markup: true)
 //! ```
 //!
-//! Takes web addresses, header lines and markup out of the passages' texts before a language
-//! model is given them (TechSSN, section 3.9, cleans its top 3 so). Ids, scores and order stay;
-//! what is indexed stays as it was. A passage of which nothing would be left is kept as it is.
-//! The same passage always gives the same text.
+//! Removes web addresses, header lines and markup from the passages' texts before a language model sees them (TechSSN,
+//! section 3.9, cleans its top 3 this way). Ids, scores and order do not change, and neither does the index. A passage
+//! that would become empty keeps its text. The result is deterministic for each passage.
 
 use std::sync::{Arc, LazyLock};
 
@@ -22,7 +21,7 @@ use turnflow_engine::document::Chunk;
 use turnflow_engine::record::{Hit, Hits, PortType, Value};
 use turnflow_engine::spec::from_tree;
 
-/// The table's entry.
+/// Entry in the operator table.
 pub const KIND: OperatorKind = OperatorKind {
     name: "Clean",
     inputs: &[InputPort::one(PortType::Hits)],
@@ -35,20 +34,20 @@ pub const KIND: OperatorKind = OperatorKind {
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct CleanConfig {
-    /// The node that gives hits.
+    /// Input node that produces hits.
     #[serde(rename = "input")]
     _input: String,
-    /// Take out web addresses; the text of a Markdown link stays. Default true.
+    /// Removes web addresses. The text of a Markdown link stays. Default true.
     #[serde(default = "yes")]
     pub urls: bool,
-    /// Take out Markdown headings, and lines at the beginning that have no full stop and at
-    /// most eight words. Default true.
+    /// Removes Markdown headings, and lines at the start of the passage that have no full stop and at most eight words.
+    /// Default true.
     #[serde(default = "yes")]
     pub headers: bool,
-    /// Take out tags, marks of emphasis, tables' rules and the like. Default true.
+    /// Removes HTML tags, emphasis marks, table rules and similar markup. Default true.
     #[serde(default = "yes")]
     pub markup: bool,
-    /// Leave the title out of what later operators see. Default false.
+    /// Removes the title, so that later operators do not see it. Default false.
     #[serde(default)]
     pub titles: bool,
 }
@@ -91,7 +90,7 @@ impl Operator for Clean {
     }
 }
 
-/// The passage with its text cleaned; its content hash is the cleaned text's.
+/// Returns the passage with cleaned text. Its content hash is that of the cleaned text.
 fn cleaned(chunk: &Arc<Chunk>, config: &CleanConfig) -> Arc<Chunk> {
     let text = clean(&chunk.text, config);
     let title: Arc<str> = if config.titles { "".into() } else { chunk.title.clone() };
@@ -101,7 +100,7 @@ fn cleaned(chunk: &Arc<Chunk>, config: &CleanConfig) -> Arc<Chunk> {
     Arc::new(Chunk::new(chunk.id.clone(), chunk.document.clone(), title, text.into()))
 }
 
-/// At most so many words make a line a header.
+/// Maximum number of words in a header line.
 const HEADER_WORDS: usize = 8;
 
 static LINK: LazyLock<Option<Regex>> = LazyLock::new(|| Regex::new(r"!?\[([^\]\n]*)\]\([^)\s]*(?:\s[^)\n]*)?\)").ok());
@@ -112,14 +111,14 @@ static TAG: LazyLock<Option<Regex>> = LazyLock::new(|| {
                  span|strong|sub|sup|table|tbody|td|tfoot|th|thead|tr|tt|u|ul";
     Regex::new(&format!(r"(?i)</?(?:{names})(?:\s[^<>\n]*)?/?>")).ok()
 });
-/// Signs that HTML writes as entities.
+/// Characters that HTML writes as entities.
 const ENTITIES: [(&str, &str); 7] =
     [("&nbsp;", " "), ("&lt;", "<"), ("&gt;", ">"), ("&quot;", "\""), ("&#39;", "'"), ("&apos;", "'"), ("&amp;", "&")];
 static QUOTE: LazyLock<Option<Regex>> = LazyLock::new(|| Regex::new(r"^\s*(?:>\s*)+").ok());
-// A mark of emphasis stands at the outside of words, and the same mark ends it: asterisks in
-// `5*3` multiply, underscores in names are theirs.
+// Emphasis marks enclose words, and the closing mark equals the opening one. The asterisk in `5*3` multiplies, and
+// underscores inside a name belong to the name.
 static EMPHASIS: LazyLock<Option<Regex>> = LazyLock::new(|| {
-    // Behind an underscore a dot ends a sentence; in `__init__.py` it goes on.
+    // A dot after a closing underscore ends a sentence. In `__init__.py` the name continues instead.
     let behind = |mark: &str| if mark.starts_with('_') { r"($|\s|[.,;:!?)](?:\s|$))" } else { r"($|[^\w*_~`])" };
     let one = |mark: &str| format!(r"(^|[^\w*_~`]){mark}([^\s*_~`](?:[^\n*~`]*?[^\s*_~`])??){mark}{}", behind(mark));
     Regex::new(&[r"\*\*\*", r"\*\*", r"\*", "__", "_", "~~", "```", "``", "`"].map(one).join("|")).ok()
@@ -130,11 +129,11 @@ fn replace(pattern: &Option<Regex>, text: &str, with: &str) -> String {
     pattern.as_ref().map_or_else(|| text.to_owned(), |pattern| pattern.replace_all(text, with).into_owned())
 }
 
-/// Takes marks off from the outside in, as often as some are nested.
+/// Strips emphasis marks from the outside in, up to four levels of nesting.
 fn without_emphasis(mut line: String) -> String {
     let Some(pattern) = &*EMPHASIS else { return line };
     for _ in 0..4 {
-        // Each kind of mark has three groups: what is before, inside and behind.
+        // Each kind of mark has three groups: the text before, inside and after.
         let plain = pattern.replace_all(&line, |found: &regex::Captures<'_>| {
             (1..found.len()).filter_map(|group| Some(found.get(group)?.as_str())).collect::<String>()
         });
@@ -146,14 +145,14 @@ fn without_emphasis(mut line: String) -> String {
     line
 }
 
-/// A Markdown heading: up to six `#` and a blank.
+/// A Markdown heading: up to six `#` and a space.
 fn is_heading(line: &str) -> bool {
     let rest = line.trim_start().trim_start_matches('#');
     let marks = line.trim_start().len() - rest.len();
     (1..=6).contains(&marks) && rest.starts_with([' ', '\t'])
 }
 
-/// `- `, `* `, `+ ` or `1. ` at the beginning.
+/// A list item: the line starts with `- `, `* `, `+ ` or `1. `.
 fn is_item(line: &str) -> bool {
     let line = line.trim_start();
     let rest = line.trim_start_matches(|c: char| c.is_ascii_digit());
@@ -167,8 +166,8 @@ fn clean(text: &str, config: &CleanConfig) -> String {
     for line in text.lines() {
         let heading = is_heading(line);
         let words = line.split_whitespace().count();
-        // Nothing but the beginning is taken for a header without a mark: short lines
-        // further down are items of lists and cells of tables.
+        // Only lines at the start of the text count as headers without a mark. Short lines further down are list items
+        // and table cells.
         let header = !begun
             && words <= HEADER_WORDS
             && !is_item(line)

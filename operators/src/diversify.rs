@@ -4,14 +4,13 @@
 //! Diversify(input: "fused", model: "minilm", lambda: 0.7, depth: 50, top: 10)
 //! ```
 //!
-//! Passages are chosen one after another: each time the one with the greatest
-//! λ · relevance − (1 − λ) · likeness, where relevance is its score, brought to \[0, 1\] over the
-//! candidates, and likeness its greatest cosine with a passage that is chosen already (Carbonell
-//! and Goldstein 1998). Passages that say the same then do not fill the prompt. The score given
-//! is the marginal one. Ties go by the order of the input.
+//! Passages are selected one after another. Each step takes the passage with the greatest λ · relevance − (1 − λ) ·
+//! similarity. Relevance is the passage's score, scaled to \[0, 1\] over the candidates. Similarity is its greatest
+//! cosine with an already selected passage (Carbonell and Goldstein 1998). This keeps passages with the same content
+//! from filling the prompt. The score returned is the marginal one. Ties follow the input order.
 //!
-//! Cost: with `corpus`, whose `Dense` index has the vectors, depth · top products; else a
-//! model input for each candidate that has not been seen before.
+//! Cost: with `corpus`, whose `Dense` index holds the vectors, depth · top inner products; otherwise one model input
+//! for each candidate that was not seen before.
 
 use std::sync::Arc;
 
@@ -31,7 +30,7 @@ use crate::dense::index::{DenseDefinition, passage_vectors};
 use crate::fusion::min_max;
 use crate::models::embedder;
 
-/// The table's entry.
+/// Entry in the operator table.
 pub const KIND: OperatorKind = OperatorKind {
     name: "Diversify",
     inputs: &[InputPort::one(PortType::Hits)],
@@ -44,21 +43,21 @@ pub const KIND: OperatorKind = OperatorKind {
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct DiversifyConfig {
-    /// The node that gives candidates.
+    /// Input node that produces the candidates (hits).
     #[serde(rename = "input")]
     _input: String,
     /// The bi-encoder that compares passages.
     pub model: String,
-    /// The candidates' corpus, or `FromTurn`: vectors are then kept in its index. Default: none.
+    /// The candidates' corpus, or `FromTurn`. If set, vectors come from the corpus's index. Default: none.
     #[serde(default)]
     pub corpus: Option<CorpusRef>,
-    /// How much relevance counts against being different; 1 keeps the order. Default 0.7.
+    /// Weight of relevance against novelty, 0 to 1; 1 keeps the input order. Default 0.7.
     #[serde(default = "default_lambda")]
     pub lambda: f32,
-    /// Candidates to choose from, from the first. Default 50.
+    /// Number of candidates to select from, best first. Default 50.
     #[serde(default = "default_depth")]
     pub depth: usize,
-    /// Passages to choose. Default 10.
+    /// Number of passages to select. Default 10.
     #[serde(default = "default_top")]
     pub top: usize,
 }
@@ -133,11 +132,11 @@ impl Operator for Diversify {
     }
 }
 
-/// The first `top` by marginal relevance.
+/// Selects the first `top` passages by marginal relevance.
 fn choose(candidates: &[Hit], vectors: &[Vector], lambda: f32, top: usize) -> Vec<Hit> {
     let relevance = min_max(&candidates.iter().map(|hit| hit.score).collect::<Vec<_>>());
     let norms: Vec<f32> = vectors.iter().map(|vector| dot(vector, vector).sqrt().max(f32::MIN_POSITIVE)).collect();
-    // The greatest cosine with a chosen passage, so far; nothing is like what is not there.
+    // The greatest cosine with a selected passage so far; −∞ while nothing is selected.
     let mut likeness = vec![f32::NEG_INFINITY; candidates.len()];
     let mut left: Vec<usize> = (0..candidates.len().min(vectors.len())).collect();
     let mut chosen = Vec::new();
@@ -153,7 +152,8 @@ fn choose(candidates: &[Hit], vectors: &[Vector], lambda: f32, top: usize) -> Ve
             }
         }
         let next = left.remove(place);
-        // A passage that is most unlike those chosen may gain on them; scores keep the order.
+        // A passage with a negative cosine to the selected ones can score higher than the one before it. Scores are
+        // capped so that they keep the order.
         let score = chosen.last().map_or(best, |before: &Hit| best.min(before.score));
         chosen.push(Hit { chunk: candidates[next].chunk.clone(), score });
         for &other in &left {
@@ -179,7 +179,7 @@ mod tests {
             scored(&hits).into_iter().map(|(id, _)| id.to_owned()).collect::<Vec<_>>()
         };
         assert_eq!(ids(1.0, 4), ["a", "a-again", "b", "c"]);
-        // a: .5; then b .25 − 0, a-again .45 − .5, c 0 − 0; then c −0 + .5 · 1 …
+        // First a: 0.5. Then b: 0.25 − 0, a-again: 0.45 − 0.5, c: 0 − 0. Then c: −0 + 0.5 · 1 …
         assert_eq!(ids(0.5, 2), ["a", "b"]);
         assert_eq!(ids(0.5, 10).len(), 4);
         assert_eq!(choose(&[], &[], 0.5, 3), []);

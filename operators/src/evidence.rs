@@ -1,25 +1,24 @@
-//! What speaks for an answer, measured on scores that the pipeline has: Answers, Hits, … → Answers.
+//! Measures the evidence for an answer from scores that the pipeline already has: Answers, Hits, … → Answers.
 //!
 //! ```ron
 //! Evidence(input: "answer", lists: ["lexical", "dense"], model: None)
 //! ```
 //!
-//! A question that the corpus cannot answer shows in its lists: their best scores are low, the
-//! best is hardly better than the rest, and retrievers of different kinds disagree. These go to
-//! `checks.evidence`, by name:
+//! If the corpus cannot answer a question, its ranked lists show it: their best scores are low, the best is hardly
+//! better than the rest, and retrievers of different kinds disagree. These signals are written to `checks.evidence`, by
+//! name:
 //!
-//! - `L top`, `L margin`, `L spread` for each list `L`: the best score, less the second, less the
-//!   mean of the second to tenth (places that are empty count as 0);
-//! - `agreement@1`, `@3`, `@5`, `@10`: the share of the first k that two lists have in common,
-//!   the mean over the pairs of lists;
-//! - `coverage`: the share of the question's words that say something and stand in one of the
-//!   answer's first three passages;
-//! - `support`: how near the answer is to its passages, where it was measured (a cosine); with a
-//!   `model`, the mean over the answer's sentences of the best cosine with a passage's sentence.
+//! - `L top`, `L margin`, `L spread` for each list `L`: the best score; the best minus the second; the best minus the
+//!   mean of the second to tenth (missing ranks count as 0);
+//! - `agreement@1`, `@3`, `@5`, `@10`: the share of the first k passages that two lists have in common, averaged over
+//!   the pairs of lists;
+//! - `coverage`: the share of the question's content words that occur in the answer's first three passages;
+//! - `support`: the cosine of the answer with its passages, where it was measured; with a `model`, the mean over the
+//!   answer's sentences of the best cosine with a passage's sentence.
 //!
-//! `IdkNormalize` makes a confidence of them with weights that `turnflow calibrate` learns
-//! (TechSSN, section 7, names abstention as what it lacks). The answer stays as it is. The same
-//! input gives the same numbers. Cost: none beside the lists', or the sentences' embedding.
+//! `IdkNormalize` turns these signals into a confidence with weights that `turnflow calibrate` learns (TechSSN, section
+//! 7, names abstention as missing from its system). The answer's text does not change. The same input gives the same
+//! numbers. Cost: none beyond that of the lists; with a `model`, the embedding of the sentences.
 
 use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
@@ -41,7 +40,7 @@ use crate::models::embedder;
 use crate::sentences::sentence_ranges;
 use crate::words::{is_function, key, lower, words};
 
-/// The table's entry.
+/// Entry in the operator table.
 pub const KIND: OperatorKind = OperatorKind {
     name: "Evidence",
     inputs: &[InputPort::one(PortType::Answers), InputPort { field: "lists", ..InputPort::many(PortType::Hits) }],
@@ -54,13 +53,13 @@ pub const KIND: OperatorKind = OperatorKind {
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct EvidenceConfig {
-    /// The node that gives answers.
+    /// Input node that produces answers.
     #[serde(rename = "input")]
     _input: String,
-    /// The nodes that give hits: retrievers, and what fuses or reranks them.
+    /// Input nodes that produce hits: retrievers, and operators that fuse or rerank.
     pub lists: Vec<String>,
-    /// The model that compares the answer's sentences with the passages'. Default: none, and
-    /// support is what the answer came with.
+    /// The model that compares the answer's sentences with those of the passages. Default: none; `support` is then the
+    /// value that the answer already carries.
     #[serde(default)]
     pub model: Option<String>,
 }
@@ -107,7 +106,7 @@ impl Operator for Evidence {
             if let Some(support) = answer.support {
                 signals.insert("support".to_owned(), f64::from(support));
             }
-            // Six decimals are what single precision holds.
+            // Rounded to six decimals, the precision of single-precision floats.
             let rounded = signals.into_iter().map(|(name, value)| (name, ((value * 1e6).round() / 1e6).into()));
             answer.checks.insert("evidence".to_owned(), rounded.collect::<Map<_, _>>().into());
             Ok(Value::Answer(Arc::new(answer)))
@@ -120,7 +119,7 @@ impl Operator for Evidence {
     }
 }
 
-/// What the lists' scores and their passages say.
+/// The signals of the ranked lists.
 fn measure(lists: &[(&str, &[Hit])]) -> BTreeMap<String, f64> {
     let mut signals = BTreeMap::new();
     for (name, hits) in lists {
@@ -145,7 +144,7 @@ fn measure(lists: &[(&str, &[Hit])]) -> BTreeMap<String, f64> {
     signals
 }
 
-/// The share of the question's words that the first three passages have.
+/// The share of the question's content words that occur in the first three passages.
 fn coverage(answer: &Answer) -> f64 {
     let keys = |text: &str| -> HashSet<String> {
         words(text).iter().filter(|word| !is_function(&lower(word.text))).map(|word| key(word.text)).collect()
@@ -155,7 +154,7 @@ fn coverage(answer: &Answer) -> f64 {
     asked.intersection(&there).count() as f64 / asked.len().max(1) as f64
 }
 
-/// The mean over the answer's sentences of the best cosine with a sentence of a passage.
+/// The mean, over the answer's sentences, of the best cosine with a sentence of a passage.
 async fn support(embedder: &dyn Embedder, answer: &Answer) -> Result<Option<f32>, InferenceError> {
     let sentences = |text: &str| -> Vec<String> {
         sentence_ranges(text)

@@ -1,16 +1,15 @@
-//! Answers made of the passages' own sentences: Hits → Answers. No language model.
+//! Answers composed of the passages' own sentences: Hits → Answers. No language model.
 //!
 //! ```ron
 //! ExtractiveAnswer(input: "fused", model: "minilm", passages: 5, sentences: 2)
 //! ```
 //!
-//! The sentences of the first passages are embedded, and those nearest to the query (cosine)
-//! are given in the order in which they stand, each with the number of its passage among the
-//! answer's hits: `[1]`. The answer's support is the best cosine. Without a model, words stand in for vectors. Choosing sentences by
-//! their likeness to the query is the oldest kind of extractive summary (Carbonell and
-//! Goldstein 1998 call it query relevance).
+//! Embeds the sentences of the first passages and returns those nearest to the query (cosine) in reading order, each
+//! with a citation of its passage among the answer's hits: `[1]`. The answer's support is the best cosine. Without a
+//! model, sentences are compared by shared words. Selecting sentences by their similarity to the query is the oldest
+//! kind of extractive summary (Carbonell and Goldstein 1998 call it query relevance).
 //!
-//! Cost: one model input a sentence that has not been seen lately.
+//! Cost: one model input for each sentence that is not cached.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -32,7 +31,7 @@ use crate::models::embedder;
 use crate::sentences::sentence_ranges;
 use crate::words::{is_function, lower, words};
 
-/// The table's entry.
+/// Entry in the operator table.
 pub const KIND: OperatorKind = OperatorKind {
     name: "ExtractiveAnswer",
     inputs: &[InputPort::one(PortType::Hits)],
@@ -41,31 +40,31 @@ pub const KIND: OperatorKind = OperatorKind {
     parse: |tree, sources| Ok(Box::new(from_tree::<ExtractiveAnswerConfig>(tree, sources)?)),
 };
 
-/// Sentence vectors that are remembered.
+/// Maximum number of cached sentence vectors.
 const REMEMBERED: usize = 20_000;
-/// A sentence of fewer letters says too little to be an answer.
+/// A sentence with fewer letters is too short to be an answer.
 const LEAST_LETTERS: usize = 12;
-/// What has no full stop and fewer words than this is a heading or a label.
+/// A line without a full stop and with fewer words than this is a heading or a label.
 const LEAST_WORDS: usize = 6;
 
 /// Fields of `ExtractiveAnswer`.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ExtractiveAnswerConfig {
-    /// The node that gives hits.
+    /// Input node that produces hits.
     #[serde(rename = "input")]
     _input: String,
-    /// The model that compares sentences with the query. Default `None`: they are compared by
-    /// the words that they share with it.
+    /// The model that compares sentences with the query. Default `None`: sentences are compared by the words that they
+    /// share with the query.
     #[serde(default)]
     pub model: Option<String>,
-    /// Passages to look into, from the first. Default 5.
+    /// Number of passages to read, best first. Default 5.
     #[serde(default = "default_passages")]
     pub passages: usize,
-    /// Sentences to give, at most. Default 2.
+    /// Maximum number of sentences in the answer. Default 2.
     #[serde(default = "default_sentences")]
     pub sentences: usize,
-    /// Further sentences must be at least this near to the best one's cosine; 0 to 2. Default 0.1.
+    /// Maximum distance of further sentences from the best cosine, 0 to 2. Default 0.1.
     #[serde(default = "default_margin")]
     pub margin: f32,
 }
@@ -110,8 +109,8 @@ struct ExtractiveAnswer {
     seen: Mutex<Seen>,
 }
 
-/// Two generations: when the young one is full it becomes the old one, and what was not
-/// asked for since is forgotten.
+/// A cache with two generations. When the young one is full, it becomes the old one, and entries of the former old one
+/// that were not used since are dropped.
 #[derive(Default)]
 struct Seen {
     young: HashMap<blake3::Hash, Vector>,
@@ -136,7 +135,7 @@ impl Seen {
     }
 }
 
-/// A sentence with the place of its passage.
+/// A sentence and the index of its passage.
 #[derive(Clone, Debug, PartialEq)]
 struct Sentence {
     passage: usize,
@@ -185,7 +184,7 @@ impl Operator for ExtractiveAnswer {
 }
 
 impl ExtractiveAnswer {
-    /// One vector a sentence; the model is asked for those that are new.
+    /// One vector for each sentence. Only sentences that are not cached go to the model.
     async fn vectors(&self, embedder: &dyn Embedder, sentences: &[Sentence]) -> Result<Vec<Vector>, InferenceError> {
         let keys: Vec<blake3::Hash> = sentences.iter().map(|sentence| blake3::hash(sentence.text.as_bytes())).collect();
         let mut known: HashMap<blake3::Hash, Vector> = HashMap::new();
@@ -212,12 +211,11 @@ impl ExtractiveAnswer {
     }
 }
 
-/// Sentences that are looked at, at most: each may be a call to the model.
+/// Maximum number of sentences to compare, because each may be a model call.
 const MOST_SENTENCES: usize = 1024;
 
-/// The passages' sentences, once each, and how many more there are than are looked at. Headings
-/// and labels repeat the words of questions without answering them, so they stand in only where
-/// there is nothing else.
+/// The passages' sentences without duplicates, and how many were left out over the limit. Headings and labels repeat
+/// the question's words without answering them, so they are used only if there is nothing else.
 fn sentences(hits: &[Hit]) -> (Vec<Sentence>, usize) {
     let mut sentences: Vec<Sentence> = Vec::new();
     let mut there: HashSet<blake3::Hash> = HashSet::new();
@@ -225,7 +223,7 @@ fn sentences(hits: &[Hit]) -> (Vec<Sentence>, usize) {
         for (start, end) in sentence_ranges(&hit.chunk.text) {
             let text = plain(&hit.chunk.text[start..end]);
             let says_something = text.chars().filter(|c| c.is_alphanumeric()).count() >= LEAST_LETTERS;
-            // Passages overlap; what was there before is cited there.
+            // Passages may overlap; a repeated sentence is cited where it occurs first.
             if says_something && there.insert(blake3::hash(text.as_bytes())) {
                 sentences.push(Sentence { passage, text });
             }
@@ -243,18 +241,18 @@ fn sentences(hits: &[Hit]) -> (Vec<Sentence>, usize) {
     (sentences, left_out)
 }
 
-/// One line, without the marks of lists, quotes and headings before it.
+/// The text on one line, without leading marks of lists, quotes and headings.
 fn plain(text: &str) -> String {
     let text = text.trim_start_matches(|c: char| c.is_whitespace() || "#>*-•|".contains(c));
     text.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
-/// Words that say what a text is about, each once.
+/// The content words of a text, without duplicates.
 fn content_words(text: &str) -> HashSet<String> {
     words(text).iter().map(|word| lower(word.text)).filter(|word| !is_function(word)).collect()
 }
 
-/// The cosine of two texts' content words, each counted once (Salton's vector space).
+/// The cosine of two texts' sets of content words (Salton's vector space).
 fn shared(asked: &HashSet<String>, text: &str) -> f32 {
     let said = content_words(text);
     let both = asked.intersection(&said).count() as f32;
@@ -267,8 +265,7 @@ fn cosine(a: &[f32], b: &[f32]) -> f32 {
     if norms > 0.0 { dot(a, b) / norms } else { 0.0 }
 }
 
-/// The nearest sentences in the order in which they stand, each with its citation, and the
-/// best cosine.
+/// Joins the nearest sentences in reading order, each with its citation; also returns the best cosine.
 fn compose(sentences: &[Sentence], cosines: &[f32], most: usize, margin: f32) -> (String, Option<f32>) {
     let mut order: Vec<usize> = (0..sentences.len().min(cosines.len())).collect();
     order.sort_by(|&a, &b| cosines[b].total_cmp(&cosines[a]).then(a.cmp(&b)));

@@ -1,14 +1,13 @@
-//! The first list that there is: Hits, Hits, … → Hits.
+//! The first available list: Hits, Hits, … → Hits.
 //!
 //! ```ron
 //! Fallback(inputs: ["dense", "lexical"], on_empty: true)
 //! ```
 //!
-//! Gives the first input whose operator did not fail; that another had to stand in is told in
-//! the answer's stamp. A model that is down, or an index that cannot be read, then costs
-//! quality and no answer (PolyU falls back to BM25 when a dense index is missing). If all
-//! inputs failed, so has the turn, with the first one's reason. All inputs are computed in any
-//! case: put it behind retrievers that are cheap beside the rest of the pipeline.
+//! Returns the first input whose operator did not fail. The answer's provenance records inputs that were skipped. A
+//! model that is down or an index that cannot be read then costs quality instead of the answer (PolyU falls back to
+//! BM25 when a dense index is missing). If all inputs fail, the turn fails with the first input's reason. All inputs
+//! are computed in any case, so place it after retrievers that are cheap compared with the rest of the pipeline.
 
 use std::sync::Arc;
 
@@ -21,7 +20,7 @@ use turnflow_engine::component::{
 use turnflow_engine::record::{Failure, PortType, Value};
 use turnflow_engine::spec::from_tree;
 
-/// The table's entry.
+/// Entry in the operator table.
 pub const KIND: OperatorKind = OperatorKind {
     name: "Fallback",
     inputs: &[InputPort::many(PortType::Hits)],
@@ -34,9 +33,9 @@ pub const KIND: OperatorKind = OperatorKind {
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct FallbackConfig {
-    /// The nodes that give hits, the preferred one first.
+    /// Input nodes that produce hits, in order of preference.
     pub inputs: Vec<String>,
-    /// Whether a list without passages is passed over too. Default false.
+    /// Whether an empty list is skipped too. Default false.
     #[serde(default)]
     pub on_empty: bool,
 }
@@ -71,7 +70,7 @@ impl Operator for Fallback {
     }
 }
 
-/// The first input that will do, and what is told of those before it.
+/// Returns the first usable input, and warnings about the inputs before it.
 fn choose(inputs: &[Value], config: &FallbackConfig) -> (Value, Vec<String>) {
     let mut warnings = Vec::new();
     let mut empty = None;
@@ -87,12 +86,12 @@ fn choose(inputs: &[Value], config: &FallbackConfig) -> (Value, Vec<String>) {
         }
     }
     match empty {
-        // Nothing was found, which is no failure.
+        // No input has hits. That is not a failure.
         Some(hits) => {
             let empty = inputs.iter().all(|input| matches!(input, Value::Hits(_)));
             (hits.clone(), if empty { Vec::new() } else { warnings })
         }
-        // The preferred one's failure tells more than the stand-in's.
+        // The preferred input's failure is more informative than that of a later one.
         None => (inputs.first().cloned().unwrap_or(Value::Turn), Vec::new()),
     }
 }

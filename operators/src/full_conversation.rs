@@ -15,7 +15,7 @@ use turnflow_engine::component::{
 use turnflow_engine::record::{PortType, Query, Turn, Value};
 use turnflow_engine::spec::from_tree;
 
-/// The table's entry.
+/// Entry in the operator table.
 pub const KIND: OperatorKind = OperatorKind {
     name: "FullConversation",
     inputs: &[InputPort::one(PortType::Turns)],
@@ -28,10 +28,10 @@ pub const KIND: OperatorKind = OperatorKind {
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct FullConversationConfig {
-    /// The node that gives turns.
+    /// Input node that produces turns.
     #[serde(rename = "input")]
     _input: String,
-    /// Only so many utterances, the newest, this turn included. Default: all that are remembered.
+    /// Maximum number of utterances, newest first, including this turn. Default: the whole remembered history.
     #[serde(default)]
     pub last: Option<usize>,
 }

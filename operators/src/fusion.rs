@@ -1,4 +1,4 @@
-//! What fusions share: lists brought to one scale, and the passages of several lists together.
+//! Shared by the fusion operators: score normalisation, and merging the passages of several lists.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -7,8 +7,7 @@ use turnflow_engine::component::{Call, Check, OperatorError};
 use turnflow_engine::document::Chunk;
 use turnflow_engine::record::{Hit, rank};
 
-/// Brings scores to \[0, 1\]: the least becomes 0, the greatest 1. Where all are equal each
-/// becomes 1, since none is worse than another.
+/// Scales scores to \[0, 1\]: the least becomes 0, the greatest 1. If all scores are equal, each becomes 1.
 pub(crate) fn min_max(scores: &[f32]) -> Vec<f32> {
     let low = scores.iter().copied().fold(f32::INFINITY, f32::min);
     let high = scores.iter().copied().fold(f32::NEG_INFINITY, f32::max);
@@ -16,7 +15,7 @@ pub(crate) fn min_max(scores: &[f32]) -> Vec<f32> {
     scores.iter().map(scale).collect()
 }
 
-/// Sums `score(list, place)` over the lists that a passage is in; best first.
+/// Sums `score(list, rank)` over the lists that contain a passage; best first. Ranks count from 0.
 pub(crate) fn fuse(lists: &[&[Hit]], top: usize, score: impl Fn(usize, usize) -> f32) -> Vec<Hit> {
     let mut sums: BTreeMap<&str, (f32, &Arc<Chunk>)> = BTreeMap::new();
     for (list, hits) in lists.iter().enumerate() {
@@ -29,12 +28,13 @@ pub(crate) fn fuse(lists: &[&[Hit]], top: usize, score: impl Fn(usize, usize) ->
     hits
 }
 
-/// The hits of every input.
+/// The hits of each input.
 pub(crate) fn lists(call: &Call) -> Result<Vec<&[Hit]>, OperatorError> {
     (0..call.inputs.len()).map(|at| Ok(&call.hits(at)?.hits[..])).collect()
 }
 
-/// Reports weights that are not one a list, or not numbers of at least 0, or all 0.
+/// Reports a wrong number of weights (one for each list), weights that are negative or not finite, and weights that are
+/// all 0.
 pub(crate) fn validate_weights(check: &mut Check<'_>, field: &str, weights: &[f32], lists: usize) {
     if weights.len() != lists {
         let message = format!("there must be one weight for each input: {} and {lists}", weights.len());
@@ -51,13 +51,13 @@ pub(crate) fn validate_weights(check: &mut Check<'_>, field: &str, weights: &[f3
 pub(crate) mod tests {
     use super::*;
 
-    /// Hits by id, with scores.
+    /// A list of hits with the given ids and scores.
     pub(crate) fn list(hits: &[(&str, f32)]) -> Vec<Hit> {
         let chunk = |id: &str| Arc::new(Chunk::new(id.into(), id.into(), "".into(), id.into()));
         hits.iter().map(|(id, score)| Hit { chunk: chunk(id), score: *score }).collect()
     }
 
-    /// Ids and scores.
+    /// The ids and scores of a list.
     pub(crate) fn scored(hits: &[Hit]) -> Vec<(&str, f32)> {
         hits.iter().map(|hit| (&*hit.chunk.id, hit.score)).collect()
     }

@@ -1,20 +1,20 @@
-//! An answer written by a language model from passages: Hits or Prompts → Answers.
+//! Generates an answer from passages with a language model: Hits or Prompts → Answers.
 //!
 //! ```ron
 //! Generate(input: "kept", model: "llm", style: Grounded, passages: 5, history: 0)
 //! ```
 //!
-//! Given hits, the prompt is made here of the query and the first passages (RAGTUM, section
-//! 4.4: the rewritten query and what was retrieved; MTRAG, appendix D.2: fewer than 150 words,
-//! grounded in the documents, and a set phrase if they hold no answer). `style: Anchor` is
-//! TechSSN's anchor prompting (section 3.10), with 3 passages there. Given a prompt (of
-//! `Prompt`), it is used as it is, and the fields that make prompts are not looked at.
+//! Given hits, this operator builds the prompt from the query and the first passages (RAGTUM, section 4.4: the
+//! rewritten query and the retrieved passages; MTRAG, appendix D.2: fewer than 150 words, grounded in the documents,
+//! and a set phrase if they hold no answer). `style: Anchor` is TechSSN's anchor prompting (section 3.10), which uses 3
+//! passages. Given a prompt (from `Prompt`), this operator sends it unchanged and ignores the fields that build
+//! prompts.
 //!
-//! Without passages no model is asked, and the answer is that there is none (RAGTUM, section
-//! 4.4), unless `without_passages: Ask`. So it is when the model says the sentence `idk`. Citations `[n]` are checked: one of a
-//! passage that is not there is removed, with a note; the passages that are cited are told in
-//! `checks.citations`. The answer's hits are the prompt's passages. A model that fails fails the
-//! turn: an answer cannot be done without. Cost: one call a turn.
+//! Without passages it calls no model and answers with the sentence `idk` (RAGTUM, section 4.4), unless
+//! `without_passages: Ask` is set. If the model replies with that sentence, the status is `idk` too. Citations `[n]`
+//! are checked: a citation of a passage that does not exist is removed with a warning, and the cited passages are
+//! listed in `checks.citations`. The answer's hits are the prompt's passages. If the model fails, the turn fails. Cost:
+//! one model call a turn.
 
 use std::sync::Arc;
 
@@ -37,7 +37,7 @@ use crate::reply::{clean, strip};
 use crate::template::Template;
 use crate::{citations, words};
 
-/// The table's entry.
+/// Entry in the operator table.
 pub const KIND: OperatorKind = OperatorKind {
     name: "Generate",
     inputs: &[InputPort::one(PortType::Hits).or(PortType::Prompts)],
@@ -46,62 +46,63 @@ pub const KIND: OperatorKind = OperatorKind {
     parse: |tree, sources| Ok(Box::new(from_tree::<GenerateConfig>(tree, sources)?)),
 };
 
-/// What prompts end with, and models repeat.
+/// Labels at the end of prompts that models repeat at the start of a reply.
 const LABELS: &[&str] = &["short answer:", "answer:", "assistant:"];
 
 /// Fields of `Generate`.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct GenerateConfig {
-    /// The node that gives hits or prompts.
+    /// Input node that produces hits or prompts.
     #[serde(rename = "input")]
     _input: String,
-    /// The model that writes.
+    /// The model that writes the answer.
     pub model: String,
-    /// How it is told to answer, given hits: `Grounded`, `Anchor` or `Span`. Default `Grounded`.
+    /// Instruction for the model, if the input is hits: `Grounded`, `Anchor` or `Span`. Default `Grounded`.
     #[serde(default = "default_style")]
     pub style: Style,
-    /// A file with the prompt instead, with the places `{question}`, `{passages}`, `{history}`
-    /// and `{idk}`.
+    /// Prompt file to use instead of `style`, with the placeholders `{question}`, `{passages}`, `{history}` and
+    /// `{idk}`. Default: none.
     #[serde(default)]
     pub prompt: Option<FilePath>,
-    /// Passages, from the first. Default 5.
+    /// Maximum number of passages in the prompt, best first. Default 5.
     #[serde(default = "prompting::default_passages")]
     pub passages: usize,
-    /// Characters of each passage, at most. Default: all, as far as the model takes them.
+    /// Maximum length of each passage, in characters. Default: unlimited, as far as the model's context allows.
     #[serde(default)]
     pub characters: Option<usize>,
-    /// The question in the prompt, given hits: as it was `Searched` (default), which is rewritten
-    /// behind a rewriter, or as it was `Asked`.
+    /// The question in the prompt, if the input is hits: `Searched` (default), the query as searched, which a rewriter
+    /// may have changed, or `Asked`, the user's own words.
     #[serde(default)]
     pub question: Question,
-    /// Utterances of the history that the prompt tells, the newest. Default 0.
+    /// Number of newest history utterances to include in the prompt. Default 0.
     #[serde(default)]
     pub history: usize,
-    /// Characters of each of these, at most. Default 600.
+    /// Maximum length of each history utterance, in characters. Default 600.
     #[serde(default = "prompting::default_history_characters")]
     pub history_characters: usize,
-    /// What is said when the passages do not answer.
+    /// The answer to give if the passages do not answer the question.
     #[serde(default = "prompting::default_idk")]
     pub idk: String,
-    /// What becomes of a turn without passages: `Idk` (default), or `Ask` for asking the model.
+    /// How to treat a turn without passages: `Idk` (default) answers with `idk`; `Ask` calls the model.
     #[serde(default)]
     pub without_passages: WithoutPassages,
-    /// Only so many words of the answer's first line, for answers that are spans. Default: all.
+    /// Maximum number of words of the answer's first line to keep, for answers that are spans. Default: the whole
+    /// answer.
     #[serde(default)]
     pub words: Option<usize>,
-    /// How to generate; what is left out is the model's own.
+    /// Sampling settings. Omitted fields use the model's own settings.
     #[serde(default)]
     pub sampling: SamplingFields,
 }
 
-/// What becomes of a turn without passages.
+/// How to treat a turn without passages.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 pub enum WithoutPassages {
-    /// It is answered with the sentence of `idk`, and no model is asked.
+    /// Answers with the sentence of `idk` and calls no model.
     #[default]
     Idk,
-    /// The model is asked, and may find that it does not know (MTRAG, section 6.1).
+    /// Calls the model, which may reply that it does not know (MTRAG, section 6.1).
     Ask,
 }
 
@@ -192,7 +193,7 @@ impl Operator for Generate {
             if let Some(most) = self.config.words {
                 text = span(text, most);
             }
-            // Of passages that did not fit the model was given nothing.
+            // The model did not see the passages that did not fit.
             let given = hits.len().saturating_sub(generation.left_out);
             let cited = citations::check(text, given);
             for number in &cited.removed {
@@ -226,7 +227,7 @@ impl Generate {
         Value::Answer(Arc::new(Answer { query, text: text.into(), status, hits, support: None, checks }))
     }
 
-    /// Whether the answer is no more than the sentence, punctuation and letter case aside.
+    /// Whether the answer is only the `idk` sentence, ignoring punctuation and letter case.
     fn says_idk(&self, text: &str) -> bool {
         let plain = |text: &str| words::words(text).iter().map(|word| words::lower(word.text)).collect::<Vec<_>>();
         let text = plain(&citations::without(text));
@@ -234,11 +235,11 @@ impl Generate {
     }
 }
 
-/// The first words of the first line.
+/// The first `most` words of the first line.
 fn span(text: &str, most: usize) -> &str {
     let line = text.lines().next().unwrap_or_default().trim();
     let ends = line.match_indices(char::is_whitespace).map(|(at, _)| at);
-    // Blanks in a row would count as words.
+    // Consecutive spaces would count as words.
     let mut words = 0;
     let mut last = 0;
     for end in ends.chain([line.len()]) {

@@ -1,7 +1,7 @@
-//! Inputs that somebody hostile may write, as large as the limits admit: what they take in time
-//! and memory. Each is printed, for BENCHMARKS.md:
-//! `cargo nextest run -p turnflow-operators -p turnflow-examples --lib --no-capture hostile::`
-//! (nextest has a process for each, of which the peak is the kernel's). What is asserted is size,
+//! Hostile inputs, as large as the limits admit: how much time and memory they take. Prints each measurement, for
+//! BENCHMARKS.md: `cargo nextest run -p turnflow-operators -p turnflow-examples --lib --no-capture hostile::` (nextest
+//! runs each test in its own process, whose peak memory the kernel reports). The assertions check sizes, and a time
+//! limit that only quadratic behaviour exceeds.
 //! and a time that only something quadratic takes.
 
 use std::time::{Duration, Instant};
@@ -14,7 +14,7 @@ use turnflow_engine::record::{Query, Value};
 use crate::test_generator::{answer, call, hits, operator};
 use crate::test_turn::turn;
 
-/// The most memory that the process has had, in bytes.
+/// Peak memory of the process, in bytes.
 fn peak() -> usize {
     let status = std::fs::read_to_string("/proc/self/status").unwrap();
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();
@@ -42,7 +42,7 @@ fn size(chunks: &[Chunk]) -> usize {
     chunks.iter().map(|chunk| chunk.title.len() + chunk.text.len()).sum()
 }
 
-/// A megabyte of 145,000 different words.
+/// One megabyte of 145,000 distinct words.
 fn words() -> String {
     (0..145_000).map(|n| format!("w{n:05x}")).collect::<Vec<_>>().join(" ")
 }

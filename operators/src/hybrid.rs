@@ -4,11 +4,11 @@
 //! Hybrid(inputs: ["lexical", "dense"], alpha: 0.65, top: 100)
 //! ```
 //!
-//! Each list's scores are brought to \[0, 1\] by its own least and greatest, and a passage's
-//! score is their weighted sum; a list that a passage is not in adds nothing. With two lists
-//! that is α · norm(first) + (1 − α) · norm(second) (PolyU, section 2.1.6); for more, give
-//! `weights`. Scores say more than ranks where a list's first stands far above the rest.
-//! Ties are ordered by passage id. The same lists give the same result.
+//! Scales each list's scores to \[0, 1\] by the list's own least and greatest score. A passage's score is the weighted
+//! sum over the lists; a list that does not contain the passage adds nothing. With two lists this is α · norm(first) +
+//! (1 − α) · norm(second) (PolyU, section 2.1.6); for more lists, set `weights`. Scores carry more information than
+//! ranks if the first passages of a list score far above the rest. Ties are ordered by passage id. The same lists give
+//! the same result.
 
 use std::sync::Arc;
 
@@ -23,7 +23,7 @@ use turnflow_engine::spec::from_tree;
 
 use crate::fusion::{self, lists, min_max, validate_weights};
 
-/// The table's entry.
+/// Entry in the operator table.
 pub const KIND: OperatorKind = OperatorKind {
     name: "Hybrid",
     inputs: &[InputPort::many(PortType::Hits)],
@@ -36,18 +36,18 @@ pub const KIND: OperatorKind = OperatorKind {
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct HybridConfig {
-    /// The nodes that give hits.
+    /// Input nodes that produce hits.
     pub inputs: Vec<String>,
-    /// With two inputs: the weight of the first, 0 to 1; the second has the rest. Default 0.5.
+    /// Weight of the first of two inputs, 0 to 1; the second gets 1 − `alpha`. Default 0.5.
     #[serde(default)]
     pub alpha: Option<f32>,
-    /// One weight an input, ≥ 0; wins over `alpha`. Default: the same for each.
+    /// One weight for each input, ≥ 0; overrides `alpha`. Default: equal weights.
     #[serde(default)]
     pub weights: Option<Vec<f32>>,
-    /// Passages of each list to look at. Scores are brought to one scale over these. Default 100.
+    /// Number of passages to use from each list, best first. Scores are scaled over these. Default 100.
     #[serde(default = "default_depth")]
     pub depth: usize,
-    /// Passages to give, at most. Default 100.
+    /// Maximum number of passages to return. Default 100.
     #[serde(default = "default_depth")]
     pub top: usize,
 }
@@ -114,7 +114,7 @@ impl Operator for Hybrid {
     }
 }
 
-/// Weighted sum of the lists' scores, each list brought to \[0, 1\] over its first `depth`.
+/// Weighted sum of the lists' scores, with each list scaled to \[0, 1\] over its first `depth` passages.
 pub fn interpolate(lists: &[&[Hit]], weights: &[f32], depth: usize, top: usize) -> Vec<Hit> {
     let lists: Vec<&[Hit]> = lists.iter().map(|hits| &hits[..hits.len().min(depth)]).collect();
     let scaled = |hits: &&[Hit]| min_max(&hits.iter().map(|hit| hit.score).collect::<Vec<_>>());

@@ -15,7 +15,7 @@ use turnflow_engine::component::{
 use turnflow_engine::record::{PortType, Query, Turn, Value};
 use turnflow_engine::spec::from_tree;
 
-/// The table's entry.
+/// Entry in the operator table.
 pub const KIND: OperatorKind = OperatorKind {
     name: "LastTurn",
     inputs: &[InputPort::one(PortType::Turns)],
@@ -28,7 +28,7 @@ pub const KIND: OperatorKind = OperatorKind {
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct LastTurnConfig {
-    /// The node that gives turns.
+    /// Input node that produces turns.
     #[serde(rename = "input")]
     _input: String,
 }

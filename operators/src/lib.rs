@@ -1,4 +1,4 @@
-//! turnflow's operators, chunkers and models. One file each; this table lists them all.
+//! turnflow's operators, chunkers and models, one file each. The tables in this file list all of them.
 
 pub mod append;
 pub mod bm25;
@@ -84,7 +84,7 @@ pub static OPERATORS: &[OperatorKind] = &[
     nli::KIND,
 ];
 
-/// Every kind of model.
+/// Every model kind.
 pub static MODELS: &[ModelKind] = &[
     models::onnx::KIND,
     models::onnx_sparse::KIND,
@@ -104,7 +104,7 @@ pub static CHUNKERS: &[ChunkerKind] =
 mod tests {
     use super::*;
 
-    /// File `snake_case` is the RON name's `PascalCase`, and every name stands once.
+    /// A file's `snake_case` name equals the component's `PascalCase` name in RON, and every name occurs once.
     #[test]
     fn names_follow_the_files() {
         let mut names: Vec<&str> = OPERATORS.iter().map(|kind| kind.name).collect();
@@ -132,7 +132,7 @@ mod tests {
         assert_eq!(names.len(), OPERATORS.len() + CHUNKERS.len() + MODELS.len());
     }
 
-    /// The snippet at the head of each file is what its parser reads.
+    /// The RON snippet in each file's module documentation parses.
     #[test]
     fn the_files_snippets_are_read() {
         use turnflow_engine::spec::{Source, Sources, parse};

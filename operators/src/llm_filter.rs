@@ -1,22 +1,20 @@
-//! Passages that a language model finds relevant: Hits → Hits.
+//! Keeps the passages that a language model finds relevant: Hits → Hits.
 //!
 //! ```ron
 //! LlmFilter(input: "ranked", model: "llm", scale: Likert, keep_at_least: 2)
 //! ```
 //!
-//! With `Likert` the model rates each passage from 1 (unrelated) to 5 (the answer itself), one
-//! call a passage, and those of at least `keep_at_least` stay (RAGTUM, section 4.3 and appendix
-//! A.2, where it is 2). With `Ids` it is shown all passages at once and names the relevant ones;
-//! where it names none, `random` of them are taken (FusionRAG, section 2.3, where these are 2; by
-//! section 4.3 254 of its 446 questions had no answer because the filter kept nothing). They are
-//! drawn by a hash of the seed, the conversation, the turn and the passage, so that a run can be
+//! With `Likert` the model rates each passage from 1 (unrelated) to 5 (the answer itself), one call for each passage,
+//! and passages rated at least `keep_at_least` stay (RAGTUM, section 4.3 and appendix A.2, where it is 2). With `Ids`
+//! the model sees all passages at once and names the relevant ones. If it names none, `random` passages are drawn
+//! (FusionRAG, section 2.3, where these are 2; by section 4.3, 254 of its 446 questions had no answer because the
+//! filter kept nothing). The draw uses a hash of the seed, the conversation, the turn and the passage, so a run can be
 //! repeated.
 //!
-//! Order and scores stay as they were. A rating that cannot be read, or a call that fails,
-//! keeps its passage (a relevant passage lost is lost for good, one too many is not), and a
-//! reply of `Ids` that names neither numbers nor "none" keeps all; both with a note. The
-//! prompt's places: `{question}` and `{passage}`, or `{question}` and `{passages}`. Cost: one
-//! call a passage, or one a turn.
+//! Order and scores do not change. If a rating cannot be parsed or a call fails, the passage stays, because a relevant
+//! passage that is dropped cannot be recovered. A reply of `Ids` that names neither numbers nor "none" keeps all
+//! passages. Both add a warning. Prompt placeholders: `{question}` and `{passage}`, or `{question}` and `{passages}`.
+//! Cost: one model call for each passage, or one a turn.
 
 use std::sync::Arc;
 
@@ -37,7 +35,7 @@ use crate::passages::{Length, numbered};
 use crate::reply::{clean, number, numbers};
 use crate::template::{Filling, Template};
 
-/// The table's entry.
+/// Entry in the operator table.
 pub const KIND: OperatorKind = OperatorKind {
     name: "LlmFilter",
     inputs: &[InputPort::one(PortType::Hits)],
@@ -46,13 +44,13 @@ pub const KIND: OperatorKind = OperatorKind {
     parse: |tree, sources| Ok(Box::new(from_tree::<LlmFilterConfig>(tree, sources)?)),
 };
 
-/// How the model is asked.
+/// What the model is asked for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 pub enum Scale {
     /// A rating from 1 to 5 for each passage.
     #[default]
     Likert,
-    /// The numbers of the relevant passages.
+    /// The numbers of the relevant passages, in one reply.
     Ids,
 }
 
@@ -69,36 +67,37 @@ impl Scale {
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct LlmFilterConfig {
-    /// The node that gives hits.
+    /// Input node that produces hits.
     #[serde(rename = "input")]
     _input: String,
     /// The model that judges.
     pub model: String,
-    /// How it is asked: `Likert` or `Ids`. Default `Likert`.
+    /// What the model is asked for: `Likert` or `Ids`. Default `Likert`.
     #[serde(default)]
     pub scale: Scale,
-    /// Least rating of a passage that stays, 1 to 5; for `Likert`. Default 2.
+    /// Minimum rating of a passage that stays, 1 to 5; for `Likert`. Default 2.
     #[serde(default = "default_two_u64")]
     pub keep_at_least: u64,
-    /// Passages that are taken where the model names none; for `Ids`. Default 2.
+    /// Number of passages to draw if the model names none; for `Ids`. Default 2.
     #[serde(default = "default_two")]
     pub random: usize,
-    /// By what these are drawn. Default 0.
+    /// Seed of the draw; for `Ids`. Default 0.
     #[serde(default)]
     pub seed: u64,
-    /// Passages that are judged, from the first; the rest is left out. Default 10.
+    /// Number of passages to judge, best first; the rest are dropped. Default 10.
     #[serde(default = "default_passages")]
     pub passages: usize,
-    /// Characters of each passage that the model sees. Default: all, as far as it takes them.
+    /// Maximum length of each passage in the prompt, in characters. Default: unlimited, as far as the model's context
+    /// allows.
     #[serde(default)]
     pub characters: Option<usize>,
-    /// Calls of a turn at the same time; for `Likert`. Default 4.
+    /// Maximum number of concurrent calls of a turn; for `Likert`. Default 4.
     #[serde(default = "default_concurrency")]
     pub concurrency: usize,
-    /// A file with the prompt. Default: the scale's own.
+    /// Prompt file. Default: the built-in prompt of the scale.
     #[serde(default)]
     pub prompt: Option<FilePath>,
-    /// How to generate; what is left out is the model's own.
+    /// Sampling settings. Omitted fields use the model's own settings.
     #[serde(default)]
     pub sampling: SamplingFields,
 }
@@ -184,7 +183,7 @@ impl Operator for LlmFilter {
 
 impl LlmFilter {
     async fn rated(&self, call: &Call, question: &str, hits: &[Hit]) -> Vec<Hit> {
-        // Futures of their own, so that none borrows what the stream moves.
+        // Each future owns its data, so that it borrows nothing that the stream moves.
         let asked = hits.iter().map(|hit| {
             let prompt = self.length.cut(&hit.chunk.text).map(|text| {
                 let passage = Filling::MayBeCut(vec![self.template.quoted(text).into_owned()]);
@@ -223,7 +222,7 @@ impl LlmFilter {
         };
         Ok(match ids(&reply, given) {
             Some(ids) if !ids.is_empty() => {
-                // What the model did not see whole it has not judged.
+                // The model has not judged passages that it did not see in full.
                 if seen < hits.len() {
                     call.warnings.add(format!("the last {} passages were kept: they did not fit", hits.len() - seen));
                 }
@@ -243,15 +242,15 @@ impl LlmFilter {
     }
 }
 
-/// The rating in a reply: the number behind "score", or else the first number, if it is 1 to 5.
+/// The rating in a reply: the number after "score", or else the first number, if it is 1 to 5.
 fn rating(reply: &str) -> Option<u64> {
     let reply = clean(reply).to_lowercase();
     let after = reply.find("score").map_or(reply.as_str(), |at| &reply[at..]);
     number(after).filter(|rating| (1..=5).contains(rating))
 }
 
-/// The places of the passages that a reply names, ascending; empty if it says that there are
-/// none, nothing if it cannot be read.
+/// Indices of the passages that a reply names, ascending. Empty if the reply says that there are none; `None` if it
+/// cannot be parsed.
 fn ids(reply: &str, passages: usize) -> Option<Vec<usize>> {
     let reply = clean(reply).to_lowercase();
     let named = numbers(&reply);
@@ -268,7 +267,7 @@ fn ids(reply: &str, passages: usize) -> Option<Vec<usize>> {
     }
 }
 
-/// Passages drawn by lot, in the order in which they stood.
+/// Draws `most` passages pseudo-randomly and keeps their order.
 fn draw(hits: &[Hit], most: usize, seed: u64, turn: &Turn) -> Vec<Hit> {
     let lot = |hit: &Hit| {
         let mut hasher = blake3::Hasher::new();

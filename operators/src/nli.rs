@@ -1,16 +1,16 @@
-//! Whether passages entail an answer, by a model of inference: Answers → Answers.
+//! Checks whether passages entail an answer, with a natural language inference model: Answers → Answers.
 //!
 //! ```ron
 //! Nli(input: "answer", model: "nli", labels: [Contradiction, Neutral, Entailment], min_entailment: Some(0.3))
 //! ```
 //!
-//! A classifier of pairs (premise, hypothesis) is given each passage with each sentence of the
-//! answer; its classes are softmaxed. A sentence's entailment and its contradiction are the
-//! highest over the passages, the answer's are the means over its sentences: the first two
-//! parts of RePASs (Gokhan et al. 2024), which FusionRAG is judged by (section 2.4). They go to
-//! `checks.nli`, with each sentence's. An answer below `min_entailment` or above
-//! `max_contradiction` becomes a sentence with the status `idk`. What does not know already
-//! passes unchanged. The same answer gives the same scores. Cost: passages × sentences pairs.
+//! Each passage (premise) is paired with each sentence of the answer (hypothesis), and a classifier's logits for the
+//! pair go through a softmax. A sentence's entailment and contradiction are the highest over the passages; the answer's
+//! are the means over its sentences. These are the first two parts of RePASs (Gokhan et al. 2024), the metric that
+//! FusionRAG is evaluated with (section 2.4). They are written to `checks.nli`, together with those of each sentence.
+//! An answer below `min_entailment` or above `max_contradiction` is replaced by a sentence with the status `idk`. An
+//! answer that already has this status passes unchanged. The same answer gives the same scores. Cost: passages ×
+//! sentences pairs.
 
 use std::sync::Arc;
 
@@ -30,7 +30,7 @@ use crate::citations;
 use crate::models::pairs;
 use crate::sentences::sentence_ranges;
 
-/// The table's entry.
+/// Entry in the operator table.
 pub const KIND: OperatorKind = OperatorKind {
     name: "Nli",
     inputs: &[InputPort::one(PortType::Answers)],
@@ -39,14 +39,14 @@ pub const KIND: OperatorKind = OperatorKind {
     parse: |tree, sources| Ok(Box::new(from_tree::<NliConfig>(tree, sources)?)),
 };
 
-/// A class of the model.
+/// A class of the NLI model.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 pub enum Label {
-    /// The premise rules the hypothesis out.
+    /// The premise contradicts the hypothesis.
     Contradiction,
-    /// It says nothing of it.
+    /// The premise says nothing about the hypothesis.
     Neutral,
-    /// It follows from it.
+    /// The premise entails the hypothesis.
     Entailment,
 }
 
@@ -54,24 +54,24 @@ pub enum Label {
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct NliConfig {
-    /// The node that gives answers.
+    /// Input node that produces answers.
     #[serde(rename = "input")]
     _input: String,
     /// The model that classifies pairs.
     pub model: String,
-    /// Its classes, in the order of its outputs. Default contradiction, neutral, entailment.
+    /// The model's classes, in the order of its outputs. Default: contradiction, neutral, entailment.
     #[serde(default = "default_labels")]
     pub labels: Vec<Label>,
-    /// Passages that are premises, from the first. Default 5.
+    /// Number of passages to use as premises, best first. Default 5.
     #[serde(default = "default_passages")]
     pub passages: usize,
-    /// Least entailment of an answer, 0 to 1. Default: any.
+    /// Minimum entailment of an answer, 0 to 1. Default: no minimum.
     #[serde(default)]
     pub min_entailment: Option<f32>,
-    /// Most contradiction of an answer, 0 to 1. Default: any.
+    /// Maximum contradiction of an answer, 0 to 1. Default: no maximum.
     #[serde(default)]
     pub max_contradiction: Option<f32>,
-    /// What is said instead of an answer beyond these.
+    /// The sentence that replaces an answer outside these limits.
     #[serde(default = "default_sentence")]
     pub sentence: String,
 }
@@ -91,7 +91,7 @@ impl OperatorConfig for NliConfig {
         check.range("passages", self.passages, 1, 1000);
         for label in [Label::Contradiction, Label::Entailment] {
             if self.labels.iter().filter(|other| **other == label).count() != 1 {
-                check.error("wrong-value", "labels", format!("`{label:?}` must be there once"));
+                check.error("wrong-value", "labels", format!("`{label:?}` must occur exactly once"));
             }
         }
         for (field, value) in [("min_entailment", self.min_entailment), ("max_contradiction", self.max_contradiction)] {
@@ -139,7 +139,7 @@ struct Nli {
 struct Scores {
     entailment: f32,
     contradiction: f32,
-    /// The place of the passage that entails it most.
+    /// The index of the passage that entails it most.
     passage: usize,
 }
 
@@ -191,7 +191,7 @@ impl Operator for Nli {
     }
 }
 
-/// Each sentence's highest scores over the passages; `logits` is `[passages][sentences][classes]`.
+/// Each sentence's highest scores over the passages. The shape of `logits` is `[passages][sentences][classes]`.
 fn best(logits: &[Vec<Vec<f32>>], sentences: usize, entailment: usize, contradiction: usize) -> Vec<Scores> {
     let mut scores = vec![Scores::default(); sentences];
     for (passage, rows) in logits.iter().enumerate() {
@@ -207,7 +207,7 @@ fn best(logits: &[Vec<Vec<f32>>], sentences: usize, entailment: usize, contradic
     scores
 }
 
-/// A probability a class, of a model's raw outputs.
+/// The softmax of a model's logits: one probability for each class.
 pub fn softmax(logits: &[f32]) -> Vec<f32> {
     let most = logits.iter().copied().fold(f32::NEG_INFINITY, f32::max);
     let powers: Vec<f32> = logits.iter().map(|logit| (logit - most).exp()).collect();
@@ -222,7 +222,7 @@ mod tests {
     use crate::test_turn::turn;
     use turnflow_engine::component::Model;
 
-    /// Entails what the premise contains, contradicts what has "not" in it.
+    /// Entails what the premise contains, and contradicts sentences with "not".
     struct Contains;
 
     impl PairScorer for Contains {

@@ -1,4 +1,4 @@
-//! Searches for each part of a question that was taken apart.
+//! Merges the searches for the parts of a decomposed question.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -6,9 +6,8 @@ use std::sync::Arc;
 use turnflow_engine::document::Chunk;
 use turnflow_engine::record::{Hit, rank};
 
-/// The lists found for the parts of a question, as one: each passage with its best score.
-/// Scores of one retriever are on one scale, so a passage that answers one part well stands
-/// before one that touches several.
+/// Merges the lists found for the parts of a question. Each passage keeps its best score. The scores of one retriever
+/// are on one scale, so a passage that answers one part well ranks above one that touches several.
 pub(crate) fn merge(mut lists: Vec<Vec<Hit>>, top: usize) -> Vec<Hit> {
     if lists.len() == 1 {
         return lists.pop().unwrap_or_default();

@@ -1,16 +1,15 @@
-//! A prompt made of passages, without asking a model: Hits → Prompts.
+//! Builds a prompt from passages without calling a model: Hits → Prompts.
 //!
 //! ```ron
 //! Prompt(input: "hits", style: Span, passages: 5, characters: Some(500))
 //! ```
 //!
-//! PolyU's deterministic prompt builder (section 2.3): the first passages, each cut at 500
-//! characters, numbered from 1 and separated by empty lines, with the instruction before them
-//! and the question behind; so answers can be traced to passages. Cuts are at the end of a
-//! word. `Generate` takes what this gives.
+//! PolyU's deterministic prompt builder (section 2.3): the instruction, then the first passages, each cut at 500
+//! characters, numbered from 1 and separated by empty lines, then the question. Answers can therefore be traced to
+//! passages. Cuts are at the end of a word. `Generate` takes the result as input.
 //!
-//! The prompt's places: `{question}`, `{passages}`, `{history}`, `{idk}`. The same hits give
-//! the same prompt. Cost: none but a tokenizer's, with `tokens`.
+//! Prompt placeholders: `{question}`, `{passages}`, `{history}`, `{idk}`. The same hits give the same prompt. Cost:
+//! none, except tokenization with `tokens`.
 
 use std::sync::Arc;
 
@@ -29,7 +28,7 @@ use crate::passages::Length;
 use crate::prompting::{self, Builder, Question, Style};
 use crate::template::Template;
 
-/// The table's entry.
+/// Entry in the operator table.
 pub const KIND: OperatorKind = OperatorKind {
     name: "Prompt",
     inputs: &[InputPort::one(PortType::Hits)],
@@ -42,39 +41,39 @@ pub const KIND: OperatorKind = OperatorKind {
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PromptConfig {
-    /// The node that gives hits.
+    /// Input node that produces hits.
     #[serde(rename = "input")]
     _input: String,
-    /// The instruction: `Span` (five words at most), `Grounded` (cited statements) or `Anchor`
-    /// (begins with "Based on the sources,"). Default `Span`.
+    /// Instruction for the model: `Span` (five words at most), `Grounded` (cited statements) or `Anchor` (begins with
+    /// "Based on the sources,"). Default `Span`.
     #[serde(default = "default_style")]
     pub style: Style,
-    /// A file with the prompt instead.
+    /// Prompt file to use instead of `style`. Default: none.
     #[serde(default)]
     pub prompt: Option<FilePath>,
-    /// Passages, from the first. Default 5.
+    /// Maximum number of passages in the prompt, best first. Default 5.
     #[serde(default = "prompting::default_passages")]
     pub passages: usize,
-    /// Characters of each passage, at most. Default 500; `None` for all.
+    /// Maximum length of each passage, in characters. Default 500; `None` for unlimited.
     #[serde(default = "default_characters")]
     pub characters: Option<usize>,
-    /// Tokens of each passage, at most, instead of characters. Default: not counted.
+    /// Maximum length of each passage in tokens, instead of characters. Default: unlimited.
     #[serde(default)]
     pub tokens: Option<usize>,
-    /// Whose tokens; needed with `tokens`.
+    /// The model whose tokenizer counts the tokens. Required with `tokens`.
     #[serde(default)]
     pub model: Option<String>,
-    /// The question as it was `Searched` (default), which is rewritten behind a rewriter, or as
-    /// it was `Asked`.
+    /// The question in the prompt: `Searched` (default), the query as searched, which a rewriter may have changed, or
+    /// `Asked`, the user's own words.
     #[serde(default)]
     pub question: Question,
-    /// Utterances of the history that the prompt tells, the newest. Default 0.
+    /// Number of newest history utterances to include in the prompt. Default 0.
     #[serde(default)]
     pub history: usize,
-    /// Characters of each of these, at most. Default 600.
+    /// Maximum length of each history utterance, in characters. Default 600.
     #[serde(default = "prompting::default_history_characters")]
     pub history_characters: usize,
-    /// What the model is to say when the passages do not answer.
+    /// What the model is told to reply if the passages do not answer the question.
     #[serde(default = "prompting::default_idk")]
     pub idk: String,
 }
@@ -96,7 +95,7 @@ impl OperatorConfig for PromptConfig {
         if let Some(tokens) = self.tokens {
             check.range("tokens", tokens, 1, 1_000_000);
             if self.model.is_none() {
-                check.error("wrong-value", "tokens", "tokens are those of a model, and no `model` is named");
+                check.error("wrong-value", "tokens", "`tokens` needs a `model` whose tokenizer counts them");
             }
         }
         Template::check(self.prompt.as_ref(), "prompt", prompting::PLACES, check);

@@ -1,4 +1,4 @@
-//! From passages and a question to a prompt; shared by the operators that make prompts.
+//! Builds a prompt from passages and a question. Shared by the operators that make prompts.
 
 use serde::Deserialize;
 use turnflow_engine::component::BuildError;
@@ -10,32 +10,32 @@ use turnflow_engine::spec::FilePath;
 use crate::passages::{Length, conversation, numbered};
 use crate::template::{Filling, Template};
 
-/// What a prompt for an answer is filled with.
+/// The placeholders of an answer prompt.
 pub(crate) const PLACES: &[&str] = &["question", "passages", "history", "idk"];
 
-/// The question that a prompt asks.
+/// Which form of the question the prompt contains.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 pub enum Question {
-    /// What was searched for: the question as it was rewritten, if it was.
+    /// The query as searched, after any rewriting.
     #[default]
     Searched,
-    /// What the user said.
+    /// The user's own words.
     Asked,
 }
 
-/// How a model is told to answer.
+/// Instruction for the form of the answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 pub enum Style {
-    /// Statements of the passages, each with the number of its passage.
+    /// Statements from the passages, each with the number of its passage.
     Grounded,
-    /// From the sources alone, begun with "Based on the sources," (TechSSN, section 3.10).
+    /// An answer from the sources alone that begins with "Based on the sources," (TechSSN, section 3.10).
     Anchor,
     /// A span of at most five words (PolyU, section 2.3).
     Span,
 }
 
 impl Style {
-    /// The file's template, or else this style's.
+    /// The template in the file, or else this style's built-in one.
     pub(crate) fn template(self, file: Option<&FilePath>) -> Result<Template, BuildError> {
         let built_in = match self {
             Style::Grounded => include_str!("../prompts/grounded.txt"),
@@ -56,7 +56,7 @@ pub(crate) fn default_idk() -> String {
     "I do not know.".into()
 }
 
-/// Makes prompts for answers.
+/// Builds prompts for answers.
 #[derive(Clone)]
 pub(crate) struct Builder {
     pub template: Template,
@@ -64,13 +64,13 @@ pub(crate) struct Builder {
     pub length: Length,
     pub question: Question,
     pub history: usize,
-    /// Characters of an utterance of the history.
+    /// Maximum length of each history utterance, in characters.
     pub history_characters: usize,
     pub idk: String,
 }
 
 impl Builder {
-    /// The prompt for a question with these passages; passages may be cut, the rest may not.
+    /// The prompt for a question with these passages. Only passages may be cut to fit a model.
     pub fn prompt(&self, turn: &Turn, searched: &str, hits: &[Hit]) -> Result<Prompt, InferenceError> {
         let passages = numbered(&hits[..hits.len().min(self.passages)], &self.length, &self.template)?;
         let question = match self.question {

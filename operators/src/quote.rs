@@ -1,20 +1,19 @@
-//! Texts of others in a prompt: what in them would pass for the prompt's own is set off.
+//! Escapes untrusted text in a prompt, so that it cannot pass for the prompt's own parts.
 //!
-//! A prompt numbers its passages, `[1]` and so on at the beginning of a line, and names its parts
-//! (`Question:`, `[Evidence]`). A document may hold such lines, and would then have the model take
-//! a part of it for another passage, for the question, or for the end of the passages. So a line
-//! that begins as one of the prompt's own parts gets `> ` before it, and a number in brackets at
-//! the beginning of a line is put into parentheses. Everything else stays as it is.
+//! A prompt numbers its passages (`[1]` and so on, at the start of a line) and labels its parts (`Question:`,
+//! `[Evidence]`). A document may contain such lines, and the model could then take them for another passage, for the
+//! question, or for the end of the passages. A line that starts like one of the prompt's own parts therefore gets `> `
+//! before it, and a bracketed number at the start of a line is put in parentheses. All other text is unchanged.
 
 use std::borrow::Cow;
 
-/// What prompts name in any case: who speaks.
+/// Labels that are always escaped: the speakers.
 const SPEAKERS: [&str; 4] = ["user", "assistant", "system", "conversation so far"];
 
-/// Characters of a label, at most.
+/// Maximum length of a label, in characters.
 const LONGEST: usize = 40;
 
-/// What lines of a prompt begin with, in lower case: `question:`, `[evidence]`.
+/// Labels at the start of the prompt's lines, in lower case: `question:`, `[evidence]`.
 pub(crate) fn labels<'t>(texts: impl Iterator<Item = &'t str>) -> Vec<String> {
     let mut labels: Vec<String> = SPEAKERS.iter().map(|speaker| format!("{speaker}:")).collect();
     for line in texts.flat_map(str::lines) {
@@ -35,12 +34,12 @@ fn ends_line(c: char) -> bool {
     matches!(c, '\n' | '\r' | '\u{b}' | '\u{c}' | '\u{85}' | '\u{2028}' | '\u{2029}')
 }
 
-/// Blanks, marks of Markdown, and what is not to be seen at all.
+/// Characters allowed before a label: white space, Markdown marks and invisible characters.
 fn is_before(c: char) -> bool {
     c.is_whitespace() || "*_#`>-•+|~\\".contains(c) || is_invisible(c)
 }
 
-/// Default-ignorable characters (Unicode, DerivedCoreProperties), and blanks that are no white space.
+/// Default-ignorable characters (Unicode, DerivedCoreProperties), and blank characters that are not white space.
 fn is_invisible(c: char) -> bool {
     matches!(c,
         '\u{ad}' | '\u{34f}' | '\u{61c}' | '\u{115f}' | '\u{1160}' | '\u{17b4}' | '\u{17b5}'
@@ -49,7 +48,7 @@ fn is_invisible(c: char) -> bool {
         | '\u{1bca0}'..='\u{1bca3}' | '\u{1d173}'..='\u{1d17a}' | '\u{e0000}'..='\u{e0fff}')
 }
 
-/// What stands for a character that a label has: full-width forms, and signs that look like a colon.
+/// Folds characters that look like a label's: full-width forms, and signs that look like a colon.
 fn folded(c: char) -> char {
     match c {
         '\u{ff01}'..='\u{ff5e}' => char::from_u32(c as u32 - 0xfee0).unwrap_or(c),
@@ -60,7 +59,7 @@ fn folded(c: char) -> char {
     }
 }
 
-/// The line behind what lists, tables and markup put before its text: `1. `, `<b>`.
+/// The line without leading marks of lists, tables and markup: `1. `, `<b>`.
 fn unmarked(line: &str) -> &str {
     let mut rest = line.trim_start_matches(is_before);
     loop {
@@ -76,20 +75,20 @@ fn unmarked(line: &str) -> &str {
     }
 }
 
-/// Whether a line, from its first letter on, begins with a label.
+/// Whether a line starts with a label, ignoring leading marks.
 fn is_labelled(line: &str, labels: &[String]) -> bool {
-    // Blanks count between words alone.
+    // Spaces are kept only to separate words.
     let seen = line.chars().take(6 * LONGEST).map(folded).flat_map(char::to_lowercase);
     let seen: String = seen.filter(|c| !is_before(*c) || *c == ' ').collect();
     let seen = seen.replace("[ ", "[").replace(" ]", "]");
     labels.iter().any(|label| {
-        // "Question :" is "Question:" too.
+        // "Question :" matches "question:" too.
         let (words, end) = label.split_at(label.len() - 1);
         seen.strip_prefix(words).is_some_and(|rest| rest.trim_start().starts_with(end))
     })
 }
 
-/// The number that a line begins with in brackets, with what is before and behind it.
+/// Splits a line that starts with a bracketed number into the text before, the number and the text after.
 fn numbered(line: &str) -> Option<(&str, &str, &str)> {
     let (before, rest) = line.split_at(line.len() - unmarked(line).len());
     let inner = rest.trim_start_matches(['[', '［', '【']);
@@ -103,8 +102,8 @@ fn numbered(line: &str) -> Option<(&str, &str, &str)> {
     number.chars().any(char::is_numeric).then_some((before, number, rest))
 }
 
-/// The text with what would pass for the prompt's own set off; `whole` if its first line too,
-/// which stands behind a number or a label of the prompt.
+/// Escapes text that would pass for the prompt's own. `whole` includes the first line, which otherwise follows a number
+/// or a label of the prompt.
 pub(crate) fn quoted<'t>(text: &'t str, labels: &[String], whole: bool) -> Cow<'t, str> {
     let mut out: Option<String> = None;
     let mut copied = 0;

@@ -4,10 +4,10 @@
 //! RankFusion(inputs: ["lexical", "dense"], depth: 10, weights: [1.0, 0.8], top: 10)
 //! ```
 //!
-//! FusionRAG (section 2.2) scores a passage with (10 − rank in BM25) + 0.8 · (10 − rank in the
-//! dense list), ranks counted from 0, so that first in both is 18 and last in both 1.8. Here
-//! the lists, their weights and the depth (10 there) are free; a list that a passage is not in
-//! adds nothing. Ties are ordered by passage id. The same lists give the same result.
+//! FusionRAG (section 2.2) scores a passage with (10 − rank in BM25) + 0.8 · (10 − rank in the dense list), with ranks
+//! from 0, so that first in both is 18 and last in both is 1.8. Here the lists, their weights and the depth (10 in the
+//! paper) are configurable. A list that does not contain the passage adds nothing. Ties are ordered by passage id. The
+//! same lists give the same result.
 
 use std::sync::Arc;
 
@@ -22,7 +22,7 @@ use turnflow_engine::spec::from_tree;
 
 use crate::fusion::{self, lists, validate_weights};
 
-/// The table's entry.
+/// Entry in the operator table.
 pub const KIND: OperatorKind = OperatorKind {
     name: "RankFusion",
     inputs: &[InputPort::many(PortType::Hits)],
@@ -35,15 +35,15 @@ pub const KIND: OperatorKind = OperatorKind {
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RankFusionConfig {
-    /// The nodes that give hits.
+    /// Input nodes that produce hits.
     pub inputs: Vec<String>,
-    /// Passages of each list that count. Default 10.
+    /// Number of passages of each list that score, best first. Default 10.
     #[serde(default = "default_depth")]
     pub depth: usize,
-    /// One weight an input, ≥ 0. Default: 1 for the first, 0.8 for the others.
+    /// One weight for each input, ≥ 0. Default: 1 for the first, 0.8 for the others.
     #[serde(default)]
     pub weights: Option<Vec<f32>>,
-    /// Passages to give, at most. Default 10.
+    /// Maximum number of passages to return. Default 10.
     #[serde(default = "default_depth")]
     pub top: usize,
 }
@@ -100,7 +100,7 @@ impl Operator for RankFusion {
     }
 }
 
-/// Sums weight · (depth − rank) over the lists, ranks counted from 0.
+/// Sums weight · (depth − rank) over the lists, with ranks from 0.
 pub fn fuse(lists: &[&[Hit]], depth: usize, weights: &[f32], top: usize) -> Vec<Hit> {
     let lists: Vec<&[Hit]> = lists.iter().map(|hits| &hits[..hits.len().min(depth)]).collect();
     fusion::fuse(&lists, top, |list, place| weights[list] * (depth - place) as f32)

@@ -1,18 +1,17 @@
-//! The passages that a turn's own record names: Queries → Hits.
+//! Returns the passages that a turn's own record names: Queries → Hits.
 //!
 //! ```ron
 //! References(input: "query", corpus: FromTurn, top: 5)
 //! ```
 //!
-//! A turn's field `contexts` is a list of ids of passages or documents; their passages are
-//! given in that order, with the score 1 / place, and ids that the corpus lacks are told in the
-//! stamp. A turn without the field has none. It stands for a perfect retriever: MTRAG's
-//! Reference setting (section 6.1), whose tasks name what their answers were written from;
-//! `turnflow eval` gives each task's to its turn. For logs it is a way to bring in passages
-//! that were chosen elsewhere.
+//! The turn's field `contexts` is a list of ids of passages or documents. Their passages are returned in that order
+//! with the score 1 / rank. Ids that the corpus lacks are warnings in the answer's provenance. A turn without the field
+//! gets no passages. This operator stands in for a perfect retriever: MTRAG's Reference setting (section 6.1), whose
+//! tasks name the passages that their answers were written from; `turnflow eval` puts these into each task's turn. In
+//! logs, the field can name passages that were selected elsewhere.
 //!
-//! An edited document is given as the epoch has it; a deleted one is not given. Cost: a look
-//! into a table for each id.
+//! An edited document is returned as it is in the epoch; a deleted one is not returned. Cost: one table lookup for each
+//! id.
 
 use std::any::Any;
 use std::collections::{HashMap, HashSet};
@@ -32,7 +31,7 @@ use turnflow_engine::document::Chunk;
 use turnflow_engine::record::{Hit, Hits, PortType, Value};
 use turnflow_engine::spec::from_tree;
 
-/// The table's entry.
+/// Entry in the operator table.
 pub const KIND: OperatorKind = OperatorKind {
     name: "References",
     inputs: &[InputPort::one(PortType::Queries)],
@@ -45,15 +44,15 @@ pub const KIND: OperatorKind = OperatorKind {
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ReferencesConfig {
-    /// The node that gives queries.
+    /// Input node that produces queries.
     #[serde(rename = "input")]
     _input: String,
-    /// The corpus, or `FromTurn`.
+    /// Corpus that holds the passages, or `FromTurn`.
     pub corpus: CorpusRef,
-    /// The field of the turn's record. Default `contexts`.
+    /// Field of the turn's record that holds the ids. Default `contexts`.
     #[serde(default = "default_field")]
     pub field: String,
-    /// Passages to give, at most. Default 100.
+    /// Maximum number of passages to return. Default 100.
     #[serde(default = "default_top")]
     pub top: usize,
 }
@@ -119,13 +118,13 @@ impl Operator for References {
     }
 }
 
-/// Ids are texts, or objects with a `document_id`, as MTRAG's own files have them.
+/// Ids are strings, or objects with a `document_id`, as in MTRAG's own files.
 fn ids(field: Option<&Json>) -> impl Iterator<Item = &str> {
     let list = field.and_then(Json::as_array).map(Vec::as_slice).unwrap_or_default();
     list.iter().filter_map(|one| one.get("document_id").unwrap_or(one).as_str())
 }
 
-/// Shards of the table: an epoch copies those that it changes.
+/// Number of shards of the table. An epoch copies only the shards that it changes.
 const SHARDS: usize = 256;
 
 type Shard = HashMap<Arc<str>, Vec<Arc<Chunk>>>;
@@ -151,7 +150,7 @@ impl IndexDefinition for Definition {
     }
 }
 
-/// The passages of each document.
+/// The passages of each document, by document id.
 #[derive(Clone)]
 struct Table {
     shards: Vec<Arc<Shard>>,
@@ -164,7 +163,7 @@ impl Table {
     }
 }
 
-/// The table as of an epoch.
+/// The table at an epoch.
 struct Reader(Arc<Table>);
 
 impl Reader {

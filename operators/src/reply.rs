@@ -1,11 +1,11 @@
-//! What a language model replied, brought to what was asked for.
+//! Parses replies of language models.
 
 use serde_json::{Map, Value as Json};
 
-/// SinkPositions of chat formats that small models let slip.
+/// Chat-format tokens that small models leave in their replies.
 const MARKS: &[&str] = &["<|im_end|>", "<|im_start|>", "<|endoftext|>", "<|eot_id|>", "</s>", "<s>", "<pad>"];
 
-/// The text without marks of chat formats and blanks around it.
+/// The text without chat-format tokens and surrounding white space.
 pub fn clean(text: &str) -> String {
     let mut text = text.to_owned();
     for mark in MARKS {
@@ -16,7 +16,7 @@ pub fn clean(text: &str) -> String {
     text.trim().to_owned()
 }
 
-/// The text without any of the labels, letter case aside, however many stand before it.
+/// The text without leading labels, ignoring letter case. Removes several labels in a row.
 pub fn strip<'t>(text: &'t str, labels: &[impl AsRef<str>]) -> &'t str {
     let mut text = text.trim();
     loop {
@@ -31,7 +31,7 @@ pub fn strip<'t>(text: &'t str, labels: &[impl AsRef<str>]) -> &'t str {
     }
 }
 
-/// The text without quotation marks, code marks or emphasis around all of it.
+/// The text without quotation marks, code marks or emphasis around the whole of it.
 pub fn unquote(text: &str) -> &str {
     let mut text = text.trim();
     for (open, close) in [("\"", "\""), ("'", "'"), ("“", "”"), ("‘", "’"), ("**", "**"), ("`", "`"), ("*", "*")]
@@ -45,7 +45,7 @@ pub fn unquote(text: &str) -> &str {
     text
 }
 
-/// The first JSON object in a text, whatever stands around it.
+/// The first JSON object in a text, ignoring the text around it.
 pub fn object(text: &str) -> Option<Map<String, Json>> {
     text.match_indices('{').find_map(|(at, _)| {
         let mut values = serde_json::Deserializer::from_str(&text[at..]).into_iter::<Map<String, Json>>();
@@ -53,18 +53,18 @@ pub fn object(text: &str) -> Option<Map<String, Json>> {
     })
 }
 
-/// The whole numbers in a text, in order; signs aside.
+/// The whole numbers in a text, in order, without signs.
 pub fn numbers(text: &str) -> Vec<u64> {
     let digits = text.split(|c: char| !c.is_ascii_digit()).filter(|digits| !digits.is_empty());
     digits.filter_map(|digits| digits.parse().ok()).collect()
 }
 
-/// The first of them.
+/// The first whole number in a text.
 pub fn number(text: &str) -> Option<u64> {
     numbers(text).first().copied()
 }
 
-/// A list as models write it, an item a line, without its bullets and numbers.
+/// The items of a list, one on each line, without bullets and numbers.
 pub fn lines(text: &str) -> Vec<&str> {
     let item = |line: &'_ str| -> usize {
         let trimmed = line.trim_start_matches(['-', '*', '•', ' ', '\t']);

@@ -1,5 +1,5 @@
-//! What retrievers share: the way from a query's texts to one list of hits, and the settings
-//! of those that search by a model. They differ in their index, and in how it is searched.
+//! Shared by the retrievers: the path from a query's texts to one list of hits, and the settings of retrievers that use
+//! a model. Retrievers differ in their index and in how they search it.
 
 use std::fmt::Debug;
 use std::future::Future;
@@ -15,19 +15,18 @@ use turnflow_engine::record::{Hit, Hits, Value};
 
 use crate::parts::merge;
 
-/// Passages that a retriever gives where its configuration leaves it open.
+/// Default number of passages that a retriever returns.
 pub(crate) fn default_top() -> usize {
     100
 }
 
 /// How an index is searched.
 pub(crate) trait Search: Send + Sync + 'static {
-    /// The index as of an epoch.
+    /// The index at an epoch.
     type Reader: Send + Sync + 'static;
-    /// What a search for these texts looks at, as [`Operator::weight`] counts it, but for the
-    /// texts themselves.
+    /// Cost of a search for these texts in the units of [`Operator::weight`], without the texts themselves.
     fn weight(&self, reader: &Self::Reader, texts: &[Arc<str>]) -> usize;
-    /// The best passages for each of the texts, at most `top` a text.
+    /// The best passages for each of the texts: one list a text, of at most `top` hits.
     fn search(
         &self,
         reader: &Self::Reader,
@@ -37,10 +36,10 @@ pub(crate) trait Search: Send + Sync + 'static {
     ) -> impl Future<Output = Result<Vec<Vec<Hit>>, OperatorError>> + Send;
 }
 
-/// A running retriever: Queries → Hits.
+/// A built retriever: Queries → Hits.
 pub(crate) struct Retriever<S> {
     pub corpus: CorpusRef,
-    /// The index's key in its corpus.
+    /// Key of the index in its corpus.
     pub key: String,
     pub top: usize,
     pub search: S,
@@ -69,20 +68,20 @@ impl<S: Search> Operator for Retriever<S> {
     }
 }
 
-/// What the configuration of every retriever by a model has.
+/// Settings that every model-based retriever has.
 pub(crate) struct Settings<'a> {
     pub corpus: &'a CorpusRef,
     pub model: &'a str,
     pub top: usize,
 }
 
-/// The configuration of a retriever by a model.
+/// Configuration of a model-based retriever.
 pub(crate) trait ModelRetriever: Debug + Send + Sync {
-    /// What it asks of the model.
+    /// The capability that it needs of its model.
     const ABILITY: Capability;
-    /// Its index.
+    /// Definition of its index.
     type Definition: IndexDefinition + 'static;
-    /// How that is searched.
+    /// How it searches the index.
     type Search: Search;
 
     fn settings(&self) -> Settings<'_>;
@@ -90,7 +89,7 @@ pub(crate) trait ModelRetriever: Debug + Send + Sync {
     fn search(&self, models: &Models) -> Result<Self::Search, BuildError>;
 }
 
-/// Such a configuration as an operator's.
+/// Adapts a [`ModelRetriever`] to an operator configuration.
 #[derive(Debug)]
 pub(crate) struct ByModel<C>(pub C);
 

@@ -4,9 +4,9 @@
 //! Rrf(inputs: ["lexical", "dense"], k: 60, weights: [1.0, 1.0], top: 100)
 //! ```
 //!
-//! A passage's score is the sum, over the lists it is in, of weight / (k + rank), ranks
-//! counted from 1 (Cormack, Clarke and Büttcher 2009). Only ranks matter, so lists with
-//! scores of different scales can be fused. Ties are ordered by passage id.
+//! A passage's score is the sum, over the lists that contain it, of weight / (k + rank), with ranks from 1 (Cormack,
+//! Clarke and Büttcher 2009). Only ranks matter, so lists with scores on different scales can be fused. Ties are
+//! ordered by passage id.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -20,7 +20,7 @@ use turnflow_engine::component::{
 use turnflow_engine::record::{Hit, Hits, PortType, Value, rank};
 use turnflow_engine::spec::from_tree;
 
-/// The table's entry.
+/// Entry in the operator table.
 pub const KIND: OperatorKind = OperatorKind {
     name: "Rrf",
     inputs: &[InputPort::many(PortType::Hits)],
@@ -33,15 +33,15 @@ pub const KIND: OperatorKind = OperatorKind {
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RrfConfig {
-    /// The nodes that give hits.
+    /// Input nodes that produce hits.
     pub inputs: Vec<String>,
-    /// How little the first ranks stand out; > 0. Default 60.
+    /// Rank constant, > 0. The larger it is, the less the first ranks stand out. Default 60.
     #[serde(default = "default_k")]
     pub k: f32,
-    /// One weight an input, ≥ 0. Default: 1 for each.
+    /// One weight for each input, ≥ 0. Default: 1 for each.
     #[serde(default)]
     pub weights: Option<Vec<f32>>,
-    /// Passages to give, at most. Default 100.
+    /// Maximum number of passages to return. Default 100.
     #[serde(default = "default_top")]
     pub top: usize,
 }
@@ -105,7 +105,7 @@ impl Operator for Rrf {
     }
 }
 
-/// Sums weight / (k + rank) over the lists.
+/// Sums weight / (k + rank) over the lists, with ranks from 1.
 pub fn fuse(lists: &[&[Hit]], k: f32, weights: &[f32], top: usize) -> Vec<Hit> {
     let mut scores: HashMap<&str, (f32, &Hit)> = HashMap::new();
     for (list, weight) in lists.iter().zip(weights) {

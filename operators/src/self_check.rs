@@ -1,18 +1,17 @@
-//! Whether an answer stands on its passages, by heuristics: Answers → Answers.
+//! Checks with heuristics whether passages support an answer: Answers → Answers.
 //!
 //! ```ron
 //! SelfCheck(input: "answer", min_relevance: 0.3, min_overlap: 0.5, numbers: true, span: 3, on_failure: Humble)
 //! ```
 //!
-//! PolyU's verifier (section 2.3.3): relevance to the question, overlap of words with the
-//! evidence, numbers that the evidence has, and a span of the answer that stands in a passage.
-//! An answer that fails becomes a humble sentence with the status `idk`, or with
-//! `on_failure: Flag` only carries the findings, which are in `checks.self_check` either way.
-//! What says already that it does not know passes unchanged.
+//! PolyU's verifier (section 2.3.3) checks four things: relevance to the question, word overlap with the evidence, that
+//! numbers occur in the evidence, and that a span of the answer occurs in a passage. An answer that fails becomes a
+//! humble sentence with the status `idk`; with `on_failure: Flag` it stays. The findings are in `checks.self_check`
+//! either way. An answer that already says that it does not know passes unchanged.
 //!
-//! Relevance is the cosine of question and answer with a `model`, and without one the share
-//! of the question's words that the passages have. The same answer gives the same findings.
-//! Cost: two model inputs with a `model`, else none.
+//! With a `model`, relevance is the cosine of question and answer; without one, it is the share of the question's words
+//! that occur in the passages. The same answer gives the same findings. Cost: two model inputs with a `model`,
+//! otherwise none.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -34,7 +33,7 @@ use crate::models::embedder;
 use crate::shared_run::Runs;
 use crate::words::{is_function, key, lower, words};
 
-/// The table's entry.
+/// Entry in the operator table.
 pub const KIND: OperatorKind = OperatorKind {
     name: "SelfCheck",
     inputs: &[InputPort::one(PortType::Answers)],
@@ -43,13 +42,13 @@ pub const KIND: OperatorKind = OperatorKind {
     parse: |tree, sources| Ok(Box::new(from_tree::<SelfCheckConfig>(tree, sources)?)),
 };
 
-/// What becomes of an answer that fails.
+/// How to treat an answer that fails.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 pub enum OnFailure {
-    /// The sentence takes its place, with the status `idk`.
+    /// Replace it with the sentence and set the status `idk`.
     #[default]
     Humble,
-    /// It stays, and the findings tell of it.
+    /// Keep it; only the findings record the failure.
     Flag,
 }
 
@@ -57,28 +56,28 @@ pub enum OnFailure {
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct SelfCheckConfig {
-    /// The node that gives answers.
+    /// Input node that produces answers.
     #[serde(rename = "input")]
     _input: String,
-    /// The model that compares question and answer. Default: none, words are compared.
+    /// The model that compares question and answer. Default: none; their words are compared.
     #[serde(default)]
     pub model: Option<String>,
-    /// Least relevance: a cosine with a model, else a share of words; 0 to 1. Default 0.3.
+    /// Minimum relevance, 0 to 1: a cosine with a model, otherwise a share of words. Default 0.3.
     #[serde(default = "default_relevance")]
     pub min_relevance: f32,
-    /// Least share of the answer's words that the passages have, 0 to 1. Default 0.5.
+    /// Minimum share of the answer's words that occur in the passages, 0 to 1. Default 0.5.
     #[serde(default = "default_overlap")]
     pub min_overlap: f32,
-    /// Whether every number of the answer must be in a passage or the question. Default true.
+    /// Whether every number of the answer must occur in a passage or the question. Default true.
     #[serde(default = "default_numbers")]
     pub numbers: bool,
-    /// So many words in a row (or the whole answer) must stand in a passage. Default 3.
+    /// Number of consecutive answer words (or the whole answer) that must occur in a passage. Default 3.
     #[serde(default = "default_span")]
     pub span: usize,
-    /// What becomes of an answer that fails: `Humble` or `Flag`. Default `Humble`.
+    /// How to treat an answer that fails: `Humble` or `Flag`. Default `Humble`.
     #[serde(default)]
     pub on_failure: OnFailure,
-    /// What is said instead.
+    /// The sentence that replaces an answer that fails.
     #[serde(default = "default_sentence")]
     pub sentence: String,
 }
@@ -134,18 +133,18 @@ struct SelfCheck {
     embedder: Option<Arc<dyn Embedder>>,
 }
 
-/// What was found out about an answer.
+/// Findings about an answer.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 struct Findings {
-    /// Of the answer (with a model) or of the passages (without) to the question.
+    /// Relevance to the question: of the answer (with a model) or of the passages (without).
     relevance: f32,
-    /// Share of the answer's words that the passages have.
+    /// Share of the answer's words that occur in the passages.
     overlap: f32,
-    /// Numbers that neither the passages nor the question have.
+    /// Numbers that occur neither in the passages nor in the question.
     unknown_numbers: Vec<String>,
-    /// The longest run of the answer's words that stands in a passage.
+    /// The longest run of the answer's words that occurs in a passage.
     span: String,
-    /// What failed, by the fields' names.
+    /// Names of the config fields whose check failed.
     failed: Vec<&'static str>,
 }
 
@@ -195,7 +194,7 @@ impl SelfCheck {
 fn inspect(question: &str, text: &str, passages: &[&str], cosine: Option<f32>, config: &SelfCheckConfig) -> Findings {
     let evidence: HashSet<String> = passages.iter().flat_map(|passage| keys(passage)).collect();
     let share = |of: Vec<String>| match of.len() {
-        // Nothing to be found is found.
+        // Without words to look for, none is missing.
         0 => 1.0,
         all => of.iter().filter(|key| evidence.contains(*key)).count() as f32 / all as f32,
     };
@@ -218,7 +217,7 @@ fn inspect(question: &str, text: &str, passages: &[&str], cosine: Option<f32>, c
     Findings { relevance, overlap, unknown_numbers, span, failed }
 }
 
-/// What the words that say something have in common with their plurals, each once.
+/// Keys of the content words, which they share with their plurals, without duplicates.
 fn keys(text: &str) -> Vec<String> {
     let mut keys: Vec<String> =
         words(text).iter().filter(|word| !is_function(word.text)).map(|word| key(word.text)).collect();
@@ -227,7 +226,7 @@ fn keys(text: &str) -> Vec<String> {
     keys
 }
 
-/// Numbers in one form: no separators of thousands, no zeros at the end of a fraction.
+/// Numbers in one form: without thousands separators and trailing zeros of a fraction.
 fn numbers(text: &str) -> Vec<String> {
     let mut numbers = Vec::new();
     for piece in text.split(|c: char| !(c.is_ascii_digit() || c == '.' || c == ',')) {
@@ -244,7 +243,7 @@ fn numbers(text: &str) -> Vec<String> {
     numbers
 }
 
-/// The longest run of the text's words that stands in a passage, and how many they are.
+/// The longest run of the text's words that occurs in a passage, and its number of words.
 fn longest_span(text: &str, passages: &[&str]) -> (String, usize) {
     let said = words(text);
     let lowered: Vec<String> = said.iter().map(|word| lower(word.text)).collect();

@@ -1,19 +1,20 @@
-//! Sentences of a passage, as byte ranges.
+//! Splits a passage into sentences, as byte ranges.
 
 use unicode_segmentation::UnicodeSegmentation;
 
-/// A full stop after these does not end a sentence.
+/// Abbreviations whose full stop does not end a sentence.
 const ABBREVIATIONS: &[&str] = &[
     "e.g.", "i.e.", "etc.", "cf.", "vs.", "mr.", "mrs.", "ms.", "dr.", "prof.", "st.", "no.", "fig.", "al.", "inc.",
     "ltd.", "co.", "approx.", "dept.", "u.s.",
 ];
 
-/// Blanks, quotation marks and brackets behind a full stop, at most; more end the paragraph.
+/// Maximum length, in characters, of the run of spaces, quotation marks and brackets after a full stop. A longer run
+/// ends the paragraph.
 const TRAIL: usize = 32;
 
-/// Byte ranges of the sentences, blanks around them left out. Boundaries are Unicode's
-/// (UAX 29); paragraphs, list items and headings end sentences; lines that are only wrapped,
-/// common abbreviations and enumerators do not. Linear in the text.
+/// Byte ranges of the sentences, without surrounding white space. Boundaries follow Unicode (UAX 29). Paragraphs, list
+/// items and headings end a sentence; wrapped lines, common abbreviations and enumerators do not. Linear in the length
+/// of the text.
 pub fn sentence_ranges(text: &str) -> Vec<(usize, usize)> {
     let mut ranges: Vec<(usize, usize)> = Vec::new();
     let mut joined = false;
@@ -35,8 +36,8 @@ pub fn sentence_ranges(text: &str) -> Vec<(usize, usize)> {
     ranges
 }
 
-/// The text with a blank for each line end that is there only because the line was full;
-/// of the same length in bytes, so that ranges of one are ranges of the other.
+/// Replaces line ends of wrapped lines with spaces. The length in bytes does not change, so ranges of the result are
+/// ranges of the text.
 fn unwrap_lines(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     let mut lines = text.split('\n').peekable();
@@ -49,9 +50,8 @@ fn unwrap_lines(text: &str) -> String {
     out
 }
 
-/// The text with line ends in the place of what is too much of a trail behind a full stop; of
-/// the same length in bytes. At each character of such a trail the segmentation looks for the
-/// next letter, to the end of the text if need be.
+/// Replaces the part of a run after a full stop that is over the limit with line ends. The length in bytes does not
+/// change. At each character of such a run the segmentation searches for the next letter, up to the end of the text.
 fn end_trails(text: String) -> String {
     let is_trail = |c: char| !c.is_alphanumeric() && !matches!(c, '.' | '?' | '!' | '\n');
     let mut out: Option<String> = None;
@@ -128,7 +128,7 @@ mod tests {
         }
     }
 
-    /// Each of these is quadratic where every character looks for the next letter.
+    /// Each of these is quadratic if every character searches for the next letter.
     #[test]
     fn long_trails_behind_full_stops_are_read_once() {
         for trail in [")", " ", "\"", "」", "] "] {

@@ -1,16 +1,16 @@
-//! The longest run of words that a text shares with others, by a suffix automaton of the text
-//! (Blumer et al. 1985): linear in all of them, however long they are.
+//! The longest run of words that a text shares with other texts, found with a suffix automaton of the text (Blumer et
+//! al. 1985). Linear in the length of all texts.
 
 use std::collections::HashMap;
 
-/// A set of runs of the text that end at the same places.
+/// A set of runs of the text that end at the same positions.
 struct State {
     next: HashMap<u32, usize>,
-    /// The state of the longest ends of these runs that are in more places.
+    /// The state of the longest suffixes of these runs that also end at other positions.
     link: Option<usize>,
-    /// Words of the longest of these runs.
+    /// Number of words in the longest of these runs.
     length: usize,
-    /// Where it ends last, as a number of words.
+    /// The last position where it ends, in words.
     last_end: usize,
 }
 
@@ -21,7 +21,7 @@ pub(crate) struct Runs<'w> {
 }
 
 impl<'w> Runs<'w> {
-    /// Those of these words.
+    /// Builds the automaton of these words.
     pub fn of(words: &'w [String]) -> Self {
         let mut numbers: HashMap<&str, u32> = HashMap::new();
         let mut states = vec![State { next: HashMap::new(), link: None, length: 0, last_end: 0 }];
@@ -41,7 +41,7 @@ impl<'w> Runs<'w> {
                 let link = if states[other].length == states[state].length + 1 {
                     other
                 } else {
-                    // Runs that now end here too are told from those that do not.
+                    // Separates the runs that now end here too from those that do not.
                     let copy = states.len();
                     let State { next, link, .. } = &states[other];
                     let (next, link) = (next.clone(), *link);
@@ -60,7 +60,7 @@ impl<'w> Runs<'w> {
             }
             last = new;
         }
-        // What ends somewhere ends there with each of its own ends too.
+        // All suffixes of a run end where the run ends.
         let mut order: Vec<usize> = (1..states.len()).collect();
         order.sort_unstable_by_key(|&state| std::cmp::Reverse(states[state].length));
         for state in order {
@@ -71,8 +71,8 @@ impl<'w> Runs<'w> {
         Self { numbers, states }
     }
 
-    /// The first of the longest runs that are in these words as well: where it ends in the text,
-    /// last of the places where it does, and how many words it has.
+    /// The first of the longest runs that also occur in these words: the last position where it ends in the text, and
+    /// its number of words.
     pub fn longest<'o>(&self, other: impl Iterator<Item = &'o str>) -> (usize, usize) {
         let (mut state, mut length) = (0, 0);
         let (mut end, mut most) = (0, 0);
@@ -103,7 +103,7 @@ impl<'w> Runs<'w> {
 mod tests {
     use super::*;
 
-    /// By trying all.
+    /// Brute-force reference implementation.
     fn tried(text: &[String], other: &[String]) -> (usize, usize) {
         let (mut end, mut most) = (0, 0);
         let mut runs = vec![0; text.len() + 1];

@@ -1,19 +1,18 @@
-//! Static vectors: Queries → Hits, by the IDF-weighted mean of word vectors.
+//! Static word vectors: Queries → Hits, by the IDF-weighted mean of word vectors.
 //!
 //! ```ron
 //! Static(input: "query", corpus: "docs", model: "glove", top: 100)
 //! ```
 //!
-//! Query and passage are the mean of their words' vectors, each word weighted by its inverse
-//! document frequency, ln((1 + N) / (1 + df)) + 1, and compared by cosine (PolyU, section
-//! 2.1.2). N and df are counted over the live passages and kept up to date with each change, so
-//! that scores depend on the corpus as it is and not on how it came to be. Words are what is
-//! between characters that are neither letters nor digits, in lower case; words without a
-//! vector are left out. Ties are ordered by passage id.
+//! Query and passage are the mean of their words' vectors, with each word weighted by its inverse document frequency,
+//! ln((1 + N) / (1 + df)) + 1, and compared by cosine (PolyU, section 2.1.2). N and df are counted over the live
+//! passages and updated with each change, so scores depend only on the current corpus and not on its history. Words are
+//! separated by characters that are neither letters nor digits, and lower-cased; words without a vector are ignored.
+//! Ties are ordered by passage id.
 //!
-//! Cost: a publication weighs every passage anew (words of all passages × dimension
-//! multiplications, some ten milliseconds for ten thousand passages); a turn, one pass over
-//! the passages' vectors. Nothing is stored: it is quicker made than read.
+//! Cost: each publication reweighs every passage (words of all passages × dimension multiplications, some ten
+//! milliseconds for ten thousand passages); each turn makes one pass over the passages' vectors. Nothing is stored,
+//! because computing the vectors is faster than reading them.
 
 use std::any::Any;
 use std::collections::{BTreeMap, HashMap};
@@ -36,7 +35,7 @@ use crate::content::{Best, dot, inventory};
 use crate::models::{able, short_fingerprint};
 use crate::retrieve::{self, ByModel, ModelRetriever, Search, Settings};
 
-/// The table's entry.
+/// Entry in the operator table.
 pub const KIND: OperatorKind = OperatorKind {
     name: "Static",
     inputs: &[InputPort::one(PortType::Queries)],
@@ -49,14 +48,14 @@ pub const KIND: OperatorKind = OperatorKind {
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct StaticConfig {
-    /// The node that gives queries.
+    /// Input node that produces queries.
     #[serde(rename = "input")]
     _input: String,
-    /// The corpus, or `FromTurn`.
+    /// Corpus to search, or `FromTurn`.
     pub corpus: CorpusRef,
     /// The word vectors.
     pub model: String,
-    /// Passages to give, at most. Default 100.
+    /// Maximum number of passages to return. Default 100.
     #[serde(default = "retrieve::default_top")]
     pub top: usize,
 }
@@ -80,7 +79,7 @@ impl ModelRetriever for StaticConfig {
     }
 }
 
-/// The index's reader has the words.
+/// The search needs no model of its own, because the index's reader holds the word vectors.
 pub(crate) struct Static;
 
 impl Search for Static {
@@ -123,13 +122,13 @@ impl IndexDefinition for StaticDefinition {
     }
 }
 
-/// A passage's words with how often each is there; those without a vector are left out.
+/// A passage's words with their counts, without words that have no vector.
 type Bag = BTreeMap<Arc<str>, u32>;
 
 struct StaticIndex {
     words: Arc<dyn WordVectors>,
     passages: BTreeMap<Arc<str>, (Arc<Chunk>, Bag)>,
-    /// In how many passages each word is.
+    /// Document frequency of each word, in passages.
     frequencies: Arc<HashMap<Arc<str>, u32>>,
 }
 
@@ -195,7 +194,7 @@ impl Idf {
     }
 }
 
-/// The index as of an epoch.
+/// The index at an epoch.
 pub(crate) struct StaticReader {
     rows: Vec<(Vec<f32>, Arc<Chunk>)>,
     words: Arc<dyn WordVectors>,
@@ -220,7 +219,7 @@ fn bag(text: &str, words: &dyn WordVectors) -> Bag {
     bag
 }
 
-/// The weighted mean, brought to length 1; `None` where no word has a vector.
+/// The weighted mean, scaled to unit length; `None` if no word has a vector.
 fn mean(bag: &Bag, idf: &Idf, words: &dyn WordVectors) -> Option<Vec<f32>> {
     let mut sum = vec![0.0_f32; words.dimension()];
     for (word, count) in bag {
@@ -286,7 +285,7 @@ mod tests {
         index.change(&Delta { added, ..Delta::default() });
         let view = index.view();
         assert!(view.idf.of("tax") > view.idf.of("cat"));
-        // By hand: N = 4; cat is in 2: ln(5/3) + 1.
+        // Computed by hand: N = 4; "cat" is in 2 passages: ln(5/3) + 1.
         assert!((view.idf.of("cat") - ((5.0_f32 / 3.0).ln() + 1.0)).abs() < 1e-6);
         assert_eq!(view.rows.len(), 3);
         assert_eq!(view.search("tax", 1)[0].chunk.id.as_ref(), "c");

@@ -1,9 +1,8 @@
-//! Prompts as files: what is said to a language model, with places for what changes.
+//! Prompt templates: chat messages for a language model, with placeholders.
 //!
-//! A file is a chat. A line `### system`, `### user` or `### assistant` begins a message; what
-//! stands before the first such line is the user's. `{name}` in lower case is a place, which an
-//! operator fills; any other brace stands for itself. Lines of one operator's places may be cut
-//! when a prompt is too long for its model (passages); the rest never is.
+//! A template file is a chat. A line `### system`, `### user` or `### assistant` starts a message; text before the
+//! first such line is a user message. `{name}` in lower case is a placeholder, which an operator fills; any other brace
+//! is literal. Only some fillings (passages) may be cut when a prompt is too long for its model; the rest is never cut.
 
 use std::borrow::Cow;
 
@@ -13,11 +12,11 @@ use turnflow_engine::spec::FilePath;
 
 use crate::quote;
 
-/// A prompt with places.
+/// A prompt with placeholders.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Template {
     messages: Vec<(ChatRole, Vec<Piece>)>,
-    /// What its lines begin with.
+    /// The labels at the start of its lines.
     labels: Vec<String>,
 }
 
@@ -27,12 +26,12 @@ enum Piece {
     Place(String),
 }
 
-/// What fills a place.
+/// The value of a placeholder.
 #[derive(Clone, Debug)]
 pub enum Filling {
     /// A text that must not be cut.
     Fixed(String),
-    /// Texts that may be cut, the last first.
+    /// Texts that may be cut, last one first.
     MayBeCut(Vec<String>),
 }
 
@@ -42,27 +41,27 @@ impl From<&str> for Filling {
     }
 }
 
-/// Why a text is no template.
+/// Errors in a template.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum TemplateError {
-    /// A place that the operator does not fill.
+    /// A placeholder that the operator does not fill.
     #[error("`{{{place}}}` is no place of this prompt; there are: {}", .known.iter().map(|name| format!("`{{{name}}}`")).collect::<Vec<_>>().join(", "))]
     UnknownPlace {
-        /// As written.
+        /// The placeholder as written.
         place: String,
-        /// Those there are.
+        /// The placeholders that exist.
         known: &'static [&'static str],
     },
-    /// A place without which the prompt makes no sense.
+    /// A placeholder that the prompt must contain.
     #[error("the prompt lacks `{{{0}}}`")]
     Lacks(&'static str),
-    /// No text.
+    /// The file has no text.
     #[error("the prompt is empty")]
     Empty,
 }
 
 impl Template {
-    /// Reads a template that may have the places `known`, and must have the first of them.
+    /// Parses a template. `known` lists the allowed placeholders; the first one is required.
     pub fn parse(text: &str, known: &'static [&'static str]) -> Result<Self, TemplateError> {
         let mut messages: Vec<(ChatRole, String)> = Vec::new();
         let mut role = ChatRole::User;
@@ -112,7 +111,7 @@ impl Template {
         }
     }
 
-    /// The file's template, or else the one that is compiled in.
+    /// Loads the template from the file, or else parses the built-in one.
     pub fn load(file: Option<&FilePath>, built_in: &str, known: &'static [&'static str]) -> Result<Self, BuildError> {
         let Some(file) = file else {
             return Self::parse(built_in, known)
@@ -123,7 +122,7 @@ impl Template {
         parsed.map_err(|reason| BuildError::File { path: file.path.clone(), reason })
     }
 
-    /// Reports a file that is not there or is no template.
+    /// Reports a file that is missing or not a valid template.
     pub fn check(file: Option<&FilePath>, field: &str, known: &'static [&'static str], check: &mut Check<'_>) {
         let Some(file) = file else { return };
         if let Some(Err(error)) = check.text(field, file).map(|text| Self::parse(&text, known)) {
@@ -131,25 +130,25 @@ impl Template {
         }
     }
 
-    /// A text that others wrote (a passage, an answer), with what would pass for this prompt's own
-    /// lines set off.
+    /// Escapes a text that others wrote (a passage, an answer), so that no line of it can pass for one of this prompt's
+    /// own.
     pub fn quoted<'t>(&self, text: &'t str) -> Cow<'t, str> {
         quote::quoted(text, &self.labels, true)
     }
 
-    /// The same for a question: its first line stands where the prompt has it.
+    /// Escapes a question. Its first line is left as it is, because it follows a label of the prompt.
     pub fn question(&self, text: &str) -> Filling {
         Filling::Fixed(quote::quoted(text.trim(), &self.labels, false).into_owned())
     }
 
-    /// The prompt; places that are not filled are left out.
+    /// Fills the placeholders. Placeholders without a value become empty.
     pub fn fill(&self, fillings: &[(&str, Filling)]) -> Prompt {
         let message = |(role, pieces): &(ChatRole, Vec<Piece>)| {
             let mut parts: Vec<Part> = Vec::new();
             let mut nothing = false;
             for piece in pieces {
                 match piece {
-                    // What is empty leaves no empty lines.
+                    // An empty value leaves no empty lines.
                     Piece::Text(text) if std::mem::take(&mut nothing) => {
                         push(&mut parts, text.trim_start_matches('\n'))
                     }

@@ -1,4 +1,4 @@
-//! A language model for the tests of operators: a function from prompts to replies.
+//! A language model for operator tests: a function from prompts to replies.
 
 use std::sync::Arc;
 
@@ -13,37 +13,37 @@ use turnflow_engine::record::{Answer, Hit, Hits, Query, Status, Turn, Value};
 
 type Reply = dyn Fn(&str) -> Result<String, InferenceError> + Send + Sync;
 
-/// Replies by a function, and remembers what it was asked.
+/// Replies with a function, and records its prompts.
 pub(crate) struct Scripted {
     reply: Box<Reply>,
     sampling: Sampling,
-    /// The prompts, as plain text, and how they were to be sampled.
+    /// The prompts, each with its sampling settings.
     pub asked: Mutex<Vec<(Prompt, Sampling)>>,
 }
 
 impl Scripted {
-    /// A model that replies so.
+    /// A model that replies with this function.
     pub fn new(reply: impl Fn(&str) -> Result<String, InferenceError> + Send + Sync + 'static) -> Arc<Self> {
         Arc::new(Self { reply: Box::new(reply), sampling: Sampling::default(), asked: Mutex::default() })
     }
 
-    /// A model that always replies so.
+    /// A model that always gives this reply.
     pub fn says(reply: &str) -> Arc<Self> {
         let reply = reply.to_owned();
         Self::new(move |_| Ok(reply.clone()))
     }
 
-    /// A model that fails.
+    /// A model that always fails.
     pub fn fails() -> Arc<Self> {
         Self::new(|_| Err(InferenceError::Failed("out of order".into())))
     }
 
-    /// How often it was asked.
+    /// Number of calls.
     pub fn calls(&self) -> usize {
         self.asked.lock().len()
     }
 
-    /// The models of a pipeline in which it is `llm`.
+    /// The models of a pipeline in which this model is `llm`.
     pub fn models(self: &Arc<Self>) -> Models {
         let model = Model { name: "llm".into(), generator: Some(self.clone()), ..Model::default() };
         Models::from([("llm".to_owned(), Arc::new(model))])
@@ -68,7 +68,7 @@ impl Generator for Scripted {
     }
 }
 
-/// Builds an operator of its configuration in RON, without the name.
+/// Builds an operator from its configuration in RON, without the name.
 pub(crate) fn operator<C: OperatorConfig + serde::de::DeserializeOwned>(
     config: &str,
     models: &Models,
@@ -77,7 +77,7 @@ pub(crate) fn operator<C: OperatorConfig + serde::de::DeserializeOwned>(
     config.build(models).unwrap()
 }
 
-/// Calls an operator, and gives its value and its notes.
+/// Calls an operator, and returns its value and its warnings.
 pub(crate) fn call(operator: &Arc<dyn Operator>, turn: Turn, input: Value) -> (Value, Vec<String>) {
     let warnings = Warnings::default();
     let call = Call {
@@ -91,7 +91,7 @@ pub(crate) fn call(operator: &Arc<dyn Operator>, turn: Turn, input: Value) -> (V
     (value, warnings.take())
 }
 
-/// Waits for a future.
+/// Blocks on a future.
 pub(crate) fn run<T>(future: impl Future<Output = T>) -> T {
     tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(future)
 }

@@ -1,8 +1,8 @@
-//! Turns for the tests of operators.
+//! Turns for operator tests.
 
 use turnflow_engine::record::{Speaker, Turn, Utterance};
 
-/// A turn after a history of lines like `user: …` and `agent: …`.
+/// Builds a turn with a history of lines such as `user: …` and `agent: …`.
 pub(crate) fn turn(history: &[&str], text: &str) -> Turn {
     let utterance = |line: &&str| {
         let (speaker, text) = line.split_once(": ").unwrap();

@@ -1,5 +1,5 @@
-//! What the user has said so far as the query: Turns → Queries (MTRAG, section 5.2: the
-//! "questions" strategy). The agent's words are left out.
+//! The user's utterances so far as the query: Turns → Queries (MTRAG, section 5.2: the "questions" strategy). Agent
+//! utterances are left out.
 //!
 //! ```ron
 //! UserTurns(input: "turns", last: 5)
@@ -16,7 +16,7 @@ use turnflow_engine::component::{
 use turnflow_engine::record::{PortType, Query, Speaker, Turn, Value};
 use turnflow_engine::spec::from_tree;
 
-/// The table's entry.
+/// Entry in the operator table.
 pub const KIND: OperatorKind = OperatorKind {
     name: "UserTurns",
     inputs: &[InputPort::one(PortType::Turns)],
@@ -29,10 +29,10 @@ pub const KIND: OperatorKind = OperatorKind {
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct UserTurnsConfig {
-    /// The node that gives turns.
+    /// Input node that produces turns.
     #[serde(rename = "input")]
     _input: String,
-    /// Only so many of the user's turns, the newest. Default: all that are remembered.
+    /// Maximum number of the user's turns, newest first. Default: the whole remembered history.
     #[serde(default)]
     pub last: Option<usize>,
 }

@@ -1,20 +1,20 @@
-//! Words of a text, and which of them say what it is about.
+//! Splits texts into words and tells content words from function words.
 
 use std::collections::HashSet;
 use std::sync::LazyLock;
 
-/// A word with where it stands.
+/// A word and its position in the text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Word<'t> {
-    /// As written.
+    /// The word as written.
     pub text: &'t str,
-    /// First byte.
+    /// Byte offset of its start.
     pub start: usize,
-    /// One past the last byte.
+    /// Byte offset of its end (exclusive).
     pub end: usize,
 }
 
-/// Words that name nothing: grammar, politeness, and verbs and nouns of any conversation.
+/// Function words: grammar, politeness, and verbs and nouns of any conversation.
 static FUNCTION: LazyLock<HashSet<&str>> = LazyLock::new(|| {
     "a an and are as at be been being but by for from if in into is it its it's no not of on or such that the their \
      theirs them then there these they this those to was were will with would i me my mine myself you your yours \
@@ -36,7 +36,7 @@ static FUNCTION: LazyLock<HashSet<&str>> = LazyLock::new(|| {
         .collect()
 });
 
-/// The words of a text: letters and digits, with marks between them (`O'Neill`, `on-line`, `6.15`).
+/// The words of a text: letters and digits, with some punctuation between them (`O'Neill`, `on-line`, `6.15`).
 pub(crate) fn words(text: &str) -> Vec<Word<'_>> {
     let mut words: Vec<Word<'_>> = Vec::new();
     let mut start = None;
@@ -51,7 +51,7 @@ pub(crate) fn words(text: &str) -> Vec<Word<'_>> {
         let next = chars.peek().map(|&(_, next)| next).filter(|next| next.is_alphanumeric());
         let joins = match c {
             '\'' | '’' | '-' => next.is_some(),
-            // "6.15" and "U.S", but not the end of a sentence without a blank.
+            // Joins "6.15" and "U.S", but not two sentences without a space between them.
             '.' => next.is_some_and(|next| next.is_numeric() || next.is_uppercase() && last.is_uppercase()),
             _ => false,
         };
@@ -66,23 +66,23 @@ pub(crate) fn words(text: &str) -> Vec<Word<'_>> {
     words
 }
 
-/// Lower case, and one kind of apostrophe.
+/// The word in lower case, with one kind of apostrophe.
 pub(crate) fn lower(word: &str) -> String {
     word.to_lowercase().replace('’', "'")
 }
 
-/// Whether a word says nothing of what a text is about.
+/// Whether a word is a function word.
 pub(crate) fn is_function(word: &str) -> bool {
     let is_letter = word.chars().count() == 1 && !word.chars().all(char::is_numeric);
     is_letter || FUNCTION.contains(lower(word).as_str())
 }
 
-/// Whether a list, its words separated by blanks, has this word.
+/// Whether a list of words, separated by spaces, contains this word.
 pub(crate) fn listed(list: &str, word: &str) -> bool {
     list.split_whitespace().any(|other| other == word)
 }
 
-/// What a word has in common with its plural and its possessive.
+/// A key that a word shares with its plural and its possessive.
 pub(crate) fn key(word: &str) -> String {
     let word = lower(word);
     let word = word.strip_suffix("'s").or_else(|| word.strip_suffix('\'')).unwrap_or(&word);
@@ -98,18 +98,18 @@ pub(crate) fn key(word: &str) -> String {
     stem("s", 3).filter(|_| is_plural).unwrap_or(word).to_owned()
 }
 
-/// Whether a noun is in the plural, by its ending.
+/// Whether a noun is plural, by its ending.
 pub(crate) fn is_plural(word: &str) -> bool {
     let word = lower(word);
     key(&word) != word && !word.ends_with("'s") || matches!(word.as_str(), "people" | "children" | "men" | "women")
 }
 
-/// Whether it is written with a capital first.
+/// Whether the first letter is a capital.
 pub(crate) fn is_capital(word: &str) -> bool {
     word.chars().next().is_some_and(char::is_uppercase)
 }
 
-/// A year of four digits.
+/// Whether the word is a year of four digits.
 pub(crate) fn is_year(word: &str) -> bool {
     word.len() == 4 && word.bytes().all(|b| b.is_ascii_digit()) && (word.starts_with('1') || word.starts_with('2'))
 }

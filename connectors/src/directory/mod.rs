@@ -39,7 +39,7 @@ use std::time::{Duration, Instant};
 
 use globset::{GlobBuilder, GlobMatcher};
 use serde::Deserialize;
-use turnflow_engine::component::{Check, CorpusSourceConfig, CorpusSourceKind};
+use turnflow_engine::component::{Building, Check, ComponentContext, CorpusSourceConfig, CorpusSourceKind, built};
 use turnflow_engine::connector::{ConnectorError, CorpusOutput, CorpusSource, Mode, Stopped};
 use turnflow_engine::spec::{FilePath, from_tree};
 
@@ -101,7 +101,7 @@ impl Default for Pattern {
 }
 
 impl DirectoryConfig {
-    /// The source, which touches nothing until it runs.
+    /// The source. It touches no file until it runs.
     pub fn source(&self, base: &Path) -> Directory {
         Directory {
             root: base.join(&self.path.path),
@@ -113,7 +113,7 @@ impl DirectoryConfig {
     }
 }
 
-/// The table's entry.
+/// Entry in the connector table.
 pub const KIND: CorpusSourceKind = CorpusSourceKind {
     name: "Directory",
     summary: "the readable files of a directory, watched",
@@ -144,8 +144,8 @@ impl CorpusSourceConfig for DirectoryConfig {
         inside.is_some_and(|inside| Format::of(inside).is_some() && self.pattern.matches(inside))
     }
 
-    fn build(&self) -> Box<dyn CorpusSource> {
-        Box::new(self.source(Path::new("")))
+    fn build(&self, _: &ComponentContext) -> Building<'_, dyn CorpusSource> {
+        built(Ok(Box::new(self.source(Path::new("")))))
     }
 }
 

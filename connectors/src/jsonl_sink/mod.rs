@@ -43,7 +43,7 @@ use futures::FutureExt;
 use futures::future::{BoxFuture, ready};
 use serde::Deserialize;
 use turnflow_engine::append::{Lines, sync_directory};
-use turnflow_engine::component::{Check, SinkConfig, SinkKind, SinkMode};
+use turnflow_engine::component::{Building, Check, ComponentContext, SinkConfig, SinkKind, SinkMode, built};
 use turnflow_engine::connector::{
     AnswerSink, ConnectorError, Delivery, KeptAnswers, NoAnswers, Recovered, SinkPosition, Syncing,
 };
@@ -84,7 +84,7 @@ impl JsonLinesSinkConfig {
     }
 }
 
-/// The table's entry.
+/// Entry in the connector table.
 pub const KIND: SinkKind = SinkKind {
     name: "JsonLinesSink",
     summary: "one line an answer, in a file",
@@ -111,8 +111,8 @@ impl SinkConfig for JsonLinesSinkConfig {
         self.mode
     }
 
-    fn build(&self) -> Result<Box<dyn AnswerSink>, ConnectorError> {
-        Ok(Box::new(self.sink(Path::new(""))?))
+    fn build(&self, _: &ComponentContext) -> Building<'_, dyn AnswerSink> {
+        built(self.sink(Path::new("")).map(|sink| Box::new(sink) as Box<dyn AnswerSink>))
     }
 }
 

@@ -43,7 +43,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use serde::Deserialize;
-use turnflow_engine::component::{Check, TurnSourceConfig, TurnSourceKind};
+use turnflow_engine::component::{Building, Check, ComponentContext, TurnSourceConfig, TurnSourceKind, built};
 use turnflow_engine::connector::{ConnectorError, Mode, Stopped, TurnOutput, TurnSource};
 use turnflow_engine::spec::{FilePath, from_tree};
 
@@ -76,13 +76,13 @@ fn max_line_bytes() -> usize {
 }
 
 impl JsonLinesConfig {
-    /// The source, which touches nothing until it runs.
+    /// The source. It touches no file until it runs.
     pub fn source(&self, base: &Path) -> JsonLines {
         JsonLines { path: base.join(&self.path.path), follow: self.follow, max_line_bytes: self.max_line_bytes }
     }
 }
 
-/// The table's entry.
+/// Entry in the connector table.
 pub const KIND: TurnSourceKind = TurnSourceKind {
     name: "JsonLines",
     summary: "a conversation log, followed as it grows and is rotated",
@@ -107,8 +107,8 @@ impl TurnSourceConfig for JsonLinesConfig {
         Some(&self.path.path)
     }
 
-    fn build(&self) -> Box<dyn TurnSource> {
-        Box::new(self.source(Path::new("")))
+    fn build(&self, _: &ComponentContext) -> Building<'_, dyn TurnSource> {
+        built(Ok(Box::new(self.source(Path::new("")))))
     }
 }
 

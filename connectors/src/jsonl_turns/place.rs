@@ -78,7 +78,7 @@ impl Log {
     /// Before all of its lines.
     pub(super) fn beginning(&self) -> Option<SourceOffset> {
         let log = FileMark::new(&self.name, self.identity, &[], 0).to_log();
-        self.is_file.then_some(SourceOffset { log, generation: 0, end: 0, line: 0 })
+        self.is_file.then_some(SourceOffset { log, ..SourceOffset::default() })
     }
 
     /// What those that came after it are told by.
@@ -104,7 +104,7 @@ impl Log {
             }
             log
         });
-        Some(SourceOffset { log, generation, end, line })
+        Some(SourceOffset { log, generation, end, line, ..SourceOffset::default() })
     }
 }
 

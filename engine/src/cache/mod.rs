@@ -1,14 +1,13 @@
-//! What models gave for turns, remembered by (model, input): the same log a second time asks
-//! no model anything.
+//! The inference cache: model outputs for turns, by (model, input). Replaying a log calls no model.
 //!
-//! An entry's key is a hash of the model's fingerprint and of all that its output depends on;
-//! entries outlive what they were made for without being wrong, but for servers, which may put
-//! another model behind the same name. They are kept in an embedded store (redb) in the state
-//! directory, written by a thread of its own a few times a second; what a crash loses of them
-//! is computed again. Those that nobody asks for expire ([`InferenceCache::expire`]). Without a state
-//! directory they are kept in memory alone.
+//! The key of an entry is a hash of the model's fingerprint and of everything that the output
+//! depends on, so entries never become stale. The exception is a model server, which may put another
+//! model behind the same name. Entries are stored in an embedded database (redb) in the state
+//! directory, written by a separate thread a few times per second; entries lost in a crash are
+//! computed again. Unused entries expire ([`InferenceCache::expire`]). Without a state directory,
+//! entries are kept only in memory.
 //!
-//! What corpora are made of is not remembered here: indexes keep that by content.
+//! Model outputs for corpora are not cached here: indexes store them by content.
 
 mod models;
 mod store;
@@ -30,14 +29,14 @@ use crate::inference::InferenceError;
 /// The key of an entry.
 pub type Key = [u8; 32];
 
-/// Between writes.
+/// Interval between writes.
 const WRITE: Duration = Duration::from_millis(200);
-/// What is only asked for again is noted after this, or with the next write.
+/// The use of existing entries is recorded after this time, or with the next write.
 const NOTE: Duration = Duration::from_secs(60);
-/// Bytes of entries in each of the two generations that are held in memory.
+/// Bytes of entries in each of the two generations held in memory.
 const IN_MEMORY: usize = 32 << 20;
 
-/// The store.
+/// The cache of model outputs.
 pub struct InferenceCache {
     shared: Arc<Shared>,
     writer: Option<std::thread::JoinHandle<()>>,
@@ -51,7 +50,7 @@ struct Shared {
     grown: AtomicU64,
 }
 
-/// An output in memory, and the day that is stored for it or will be.
+/// An output in memory, with its last-used day, which is stored or will be.
 struct Held {
     value: Arc<[u8]>,
     day: u32,
@@ -64,7 +63,7 @@ struct State {
     /// Bytes in `young`.
     bytes: usize,
     unwritten: HashMap<Key, Arc<[u8]>>,
-    /// Stored on another day, and asked for today.
+    /// Entries used today whose stored last-used day is older.
     asked: HashSet<Key>,
     /// Hits and misses so far.
     counts: (u64, u64),
@@ -83,25 +82,25 @@ impl State {
 }
 
 impl InferenceCache {
-    /// Opens the store in a state directory, or one in memory.
+    /// Opens the cache in a state directory, or in memory if there is none.
     ///
     /// # Errors
     ///
-    /// The file cannot be written. One that is damaged is put aside and begun anew.
+    /// The file cannot be written. A damaged file is no error: it is moved away and recreated.
     pub fn open(directory: Option<&Path>) -> Result<Arc<Self>, DatabaseError> {
         let store = directory.map(|directory| Store::open(&directory.join("memo.redb"))).transpose()?;
         let durable = store.is_some();
         let shared =
             Arc::new(Shared { store, state: Mutex::default(), work: Condvar::new(), grown: AtomicU64::new(0) });
         let for_thread = shared.clone();
-        // Without a thread nothing is written, which costs only work.
+        // Without the thread nothing is stored, which only costs repeated work.
         let writer = durable
             .then(|| std::thread::Builder::new().name("memo".into()).spawn(move || for_thread.write()).ok())
             .flatten();
         Ok(Arc::new(Self { shared, writer }))
     }
 
-    /// The value of a key.
+    /// The value of a key, from memory or from the file.
     pub fn get(&self, key: &Key) -> Option<Arc<[u8]>> {
         match self.shared.in_memory(key) {
             Some(value) => Some(value),
@@ -109,8 +108,7 @@ impl InferenceCache {
         }
     }
 
-    /// The values of keys. What is not in memory is read from the file on a thread for that, so
-    /// this may be awaited on a worker.
+    /// The values of keys. The file is read on a blocking thread, so workers can await this.
     async fn values(&self, keys: &[Key]) -> Vec<Option<Arc<[u8]>>> {
         let mut values: Vec<Option<Arc<[u8]>>> = keys.iter().map(|key| self.shared.in_memory(key)).collect();
         let places: Vec<usize> = (0..keys.len()).filter(|&at| values[at].is_none()).collect();
@@ -121,7 +119,7 @@ impl InferenceCache {
             Some(handle) => {
                 let (shared, keys) = (self.shared.clone(), places.iter().map(|&at| keys[at]).collect::<Vec<_>>());
                 let read = move || keys.iter().map(|key| shared.stored(key)).collect::<Vec<_>>();
-                // What cannot be read is computed.
+                // Values that cannot be read are computed again.
                 handle.spawn_blocking(read).await.unwrap_or_default()
             }
             None => places.iter().map(|&at| self.shared.stored(&keys[at])).collect(),
@@ -132,8 +130,8 @@ impl InferenceCache {
         values
     }
 
-    /// Remembers a value, and gives what is remembered: if two ask for the same at once, the
-    /// first answer stands for both, as it will when the log is read again.
+    /// Caches a value and returns the cached one. If two callers compute the same key at once, both get
+    /// the first value, as they will when the log is read again.
     pub fn put(&self, key: Key, value: Vec<u8>) -> Arc<[u8]> {
         let value: Arc<[u8]> = value.into();
         let mut state = self.shared.state.lock();
@@ -142,7 +140,7 @@ impl InferenceCache {
         }
         state.put(key, value.clone(), today());
         if self.writer.is_some() {
-            // One that is woken waits for more; waking it again would end its wait.
+            // Notify only for the first entry: a second notification would end the writer's wait for more.
             if state.unwritten.is_empty() {
                 self.shared.work.notify_one();
             }
@@ -151,12 +149,12 @@ impl InferenceCache {
         value
     }
 
-    /// Lets go of what has not been asked for lately, and of the oldest where it is too much;
-    /// in small transactions, beside which others read and write. `None` without a file.
+    /// Removes unused entries and, above the size limit, the least recently used ones. Works in small
+    /// transactions, so others can read and write meanwhile. `None` without a file.
     ///
     /// # Errors
     ///
-    /// The file cannot be written. What has gone by then stays gone.
+    /// The file cannot be written. Entries removed before the error stay removed.
     pub fn expire(&self, limits: &CacheLimits) -> Result<Option<Maintained>, DatabaseError> {
         let Some(store) = &self.shared.store else { return Ok(None) };
         let (begun, before) = (Instant::now(), DiskUsage::of(store.path()));
@@ -168,7 +166,7 @@ impl InferenceCache {
         let expired = store.expire(limits, today(), asked).inspect_err(|error| store.mend(error))?;
         let mut did = Vec::new();
         if !expired.gone.is_empty() {
-            // A restart would not find them either.
+            // Memory must agree with the file, as after a restart.
             let mut state = self.shared.state.lock();
             for key in &expired.gone {
                 state.young.remove(key);
@@ -179,8 +177,8 @@ impl InferenceCache {
         Ok(Some(Maintained { before, after: DiskUsage::of(store.path()), took: begun.elapsed(), did }))
     }
 
-    /// Expires what a state directory holds, and gives what is free back to the disk; nobody
-    /// else may have it open. `None` where nothing is there.
+    /// Expires entries of the cache file in a state directory and compacts the file. The file must not
+    /// be open elsewhere. `None` if there is no file.
     ///
     /// # Errors
     ///
@@ -206,18 +204,22 @@ impl InferenceCache {
         Ok(Some(Maintained { before, after, took: begun.elapsed(), did }))
     }
 
-    /// Bytes of outputs that were stored since they were last looked through for what expires.
+    /// Bytes of outputs stored since the last expiry.
     pub fn grown(&self) -> u64 {
         self.shared.grown.load(Ordering::Relaxed)
     }
 
-    /// How often a value was found, and how often not.
+    /// The numbers of hits and misses.
     pub fn counts(&self) -> (u64, u64) {
         self.shared.state.lock().counts
     }
 
-    /// Looks each key up, has what is missing computed (each key once), and remembers it.
-    /// `compute` is given the places of the missing keys.
+    /// Looks up each key, computes the missing values (each key once), and caches them.
+    /// `compute` gets the positions of the missing keys.
+    ///
+    /// # Errors
+    ///
+    /// `compute` failed, or returned another number of values.
     pub async fn each<T, F>(
         &self,
         keys: &[Key],
@@ -255,7 +257,7 @@ impl InferenceCache {
         if values.len() == expected {
             Ok(values)
         } else {
-            Err(InferenceError::Shape(format!("gave {} outputs for {expected} inputs", values.len())))
+            Err(InferenceError::Shape(format!("returned {} outputs for {expected} inputs", values.len())))
         }
     }
 }
@@ -271,7 +273,7 @@ impl Drop for InferenceCache {
 }
 
 impl Shared {
-    /// The value of a key that is held in memory.
+    /// Looks a key up in memory.
     fn in_memory(&self, key: &Key) -> Option<Arc<[u8]>> {
         let today = today();
         let mut state = self.state.lock();
@@ -291,7 +293,7 @@ impl Shared {
         Some(value)
     }
 
-    /// The value of a key that is not; no lock is held while the file is read.
+    /// Looks a key up in the file; holds no lock while reading.
     fn stored(&self, key: &Key) -> Option<Arc<[u8]>> {
         let held = self.store.as_ref().and_then(|store| store.get(key));
         let today = today();
@@ -306,7 +308,7 @@ impl Shared {
         Some(value)
     }
 
-    /// Notes that an output of another day was asked for.
+    /// Records that an output with an older last-used day was used today.
     fn ask(&self, state: &mut State, key: &Key, day: u32, today: u32) {
         if day != today && self.store.is_some() {
             state.asked.insert(*key);
@@ -327,13 +329,13 @@ impl Shared {
                     return;
                 }
                 if !state.ended {
-                    // More will have come after a moment.
+                    // Wait for more entries to write at once.
                     self.work.wait_for(&mut state, WRITE);
                 }
                 (state.unwritten.clone(), std::mem::take(&mut state.asked))
             };
             if let Err(error) = store.write(&entries, &asked, today()) {
-                tracing::warn!(%error, "what models gave could not be stored, and will be computed again");
+                tracing::warn!(%error, "cannot store model outputs; they will be computed again");
                 store.mend(&error);
             }
             let bytes: usize = entries.values().map(|value| value.len()).sum();

@@ -1,4 +1,4 @@
-//! Models that remember: wrappers around each ability, for what turns ask.
+//! Wrappers that cache the outputs of a model for turns, one for each capability.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -15,7 +15,7 @@ use crate::inference::{
 use crate::language::{Generation, Generator, Likelihood, Prompt, Sampling, TextStream, known_controls};
 
 impl Model {
-    /// The model with its outputs for turns remembered.
+    /// Wraps the model so that its outputs for turns are cached.
     pub fn remembering(mut self, cache: &Arc<InferenceCache>) -> Self {
         let with = |capability| Remembering {
             cache: cache.clone(),
@@ -33,7 +33,7 @@ impl Model {
     }
 }
 
-/// To be changed when the same model and input come to give another output.
+/// Version of the cache keys. Change it when the same model and input give a different output.
 const VERSION: &[u8] = b"1";
 
 #[derive(Clone)]
@@ -44,7 +44,7 @@ struct Remembering {
 }
 
 impl Remembering {
-    /// A hash of the model, of what is asked of it, and of the parts of an input.
+    /// The hash of the model, the capability and the parts of an input.
     fn key(&self, parts: &[&[u8]]) -> Key {
         let mut hasher = blake3::Hasher::new();
         for part in [VERSION, self.fingerprint.as_bytes(), self.capability.as_bytes()].iter().chain(parts) {
@@ -218,7 +218,7 @@ impl Generator for Remembered<dyn Generator> {
         let (by, inner) = (self.by.clone(), self.inner.clone());
         async move {
             let parts = [serde_json::to_vec(&prompt), serde_json::to_vec(&sampling)].map(Result::unwrap_or_default);
-            // What looks like a control token was once given to the models as one.
+            // Earlier versions passed text in the form of a control token to models as a control token.
             let mut texts = prompt.messages.iter().flat_map(|message| &message.parts);
             let key = match texts.any(|part| known_controls(&part.text).next().is_some()) {
                 true => by.key(&[&parts[0], &parts[1], b"control tokens are text"]),
@@ -233,7 +233,7 @@ impl Generator for Remembered<dyn Generator> {
                 Ok(vec![inner.generate_streamed(prompt, sampling, streamed).await?])
             };
             let mut generations = by.cache.each(&[key], decode, encode, compute).await?;
-            let generation = generations.pop().ok_or_else(|| InferenceError::Failed("it gave nothing".to_owned()))?;
+            let generation = generations.pop().ok_or_else(|| InferenceError::Failed("no output".to_owned()))?;
             if is_known.load(Ordering::Relaxed) {
                 stream.send(&generation.text);
             }

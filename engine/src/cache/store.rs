@@ -1,6 +1,5 @@
-//! The file of what models gave: redb, with an entry's output in one table and the day on which
-//! it was last asked for in another. Entries of a file that has no days are taken to have been
-//! asked for on the day on which that is found.
+//! The file of the inference cache: a redb database with the outputs in one table and the day of last
+//! use in another. Entries without a day count as used on the day on which this is found.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::path::Path;
@@ -16,31 +15,31 @@ use crate::panics::caught;
 use crate::plan::Maintenance;
 
 const OUTPUTS: TableDefinition<'_, &[u8; 32], &[u8]> = TableDefinition::new("outputs");
-/// Day and bytes.
+/// Day of last use, and bytes of the output.
 const USED: TableDefinition<'_, &[u8; 32], (u32, u32)> = TableDefinition::new("used");
-/// The table of when entries were used, to read.
+/// The `used` table, opened for reading.
 type Used = redb::ReadOnlyTable<&'static [u8; 32], (u32, u32)>;
 const COUNTS: TableDefinition<'_, &str, u64> = TableDefinition::new("counts");
-/// Bytes of entries that went since the file was compacted.
+/// Bytes of entries removed since the last compaction.
 const FREED: &str = "freed";
-/// Entries that one transaction lets go or takes over.
+/// Entries removed or updated in one transaction.
 const AT_ONCE: usize = 5_000;
-/// What an entry takes besides its output, about.
+/// Approximate bytes of an entry besides its output.
 const OVERHEAD: u64 = 100;
-/// A smaller file is not worth being compacted.
+/// Minimum size in bytes of a file that is compacted.
 const COMPACTED: u64 = 16 << 20;
 
-/// What of the inference cache is kept.
+/// Limits of the inference cache.
 #[derive(Clone, Copy, Debug)]
 pub struct CacheLimits {
-    /// Entries that nobody asked for in so many days go; 0: none do.
+    /// Days after which an unused entry expires; 0 for never.
     pub days: u32,
-    /// So many bytes at most; 0: no bound.
+    /// Maximum bytes; 0 for no limit.
     pub bytes: u64,
 }
 
 impl CacheLimits {
-    /// As the pipeline file says.
+    /// The limits from the pipeline file.
     pub fn of(settings: &Maintenance) -> Self {
         Self { days: settings.memo_days, bytes: settings.memo_mb.saturating_mul(1_000_000) }
     }
@@ -53,7 +52,7 @@ pub(super) fn today() -> u32 {
 
 pub(super) struct Store(Tables);
 
-/// What went, and what is left.
+/// The removed entries, and the number of remaining ones.
 #[derive(Debug, Default)]
 pub(super) struct Expired {
     pub gone: Vec<Key>,
@@ -61,15 +60,14 @@ pub(super) struct Expired {
 }
 
 impl Store {
-    /// Opens the file; one that is damaged is put aside, and one of which most is free is
-    /// compacted.
+    /// Opens the file. A damaged file is moved away; a mostly free file is compacted.
     pub fn open(path: &Path) -> Result<Self, DatabaseError> {
         let mut store = Self(Tables::open(path, "the cache store")?);
         let bytes = DiskUsage::of(path).bytes;
         if bytes > COMPACTED && store.freed().unwrap_or(0) > bytes / 2 {
             store.compact()?;
             let now = DiskUsage::of(path).bytes;
-            tracing::info!(path = %path.display(), bytes, now, "the cache store is compacted");
+            tracing::info!(path = %path.display(), bytes, now, "compacted the cache store");
         }
         Ok(store)
     }
@@ -78,7 +76,7 @@ impl Store {
         self.0.path()
     }
 
-    /// An output, and the day on which it was asked for before, if that is known.
+    /// An output and the day of its last use; 0 if that is unknown.
     pub fn get(&self, key: &Key) -> Option<(Arc<[u8]>, u32)> {
         let database = self.0.current()?;
         let got = caught(move || -> Result<_, redb::Error> {
@@ -101,20 +99,20 @@ impl Store {
         None
     }
 
-    /// Begins anew, if the file is damaged: what was in it is computed again.
+    /// Moves the file away if it is damaged. Its outputs are computed again.
     pub fn mend(&self, error: &DatabaseError) {
         if !error.is_damage() {
             return;
         }
         match self.0.put_aside() {
-            Ok(()) => tracing::warn!(%error, "the cache store is damaged; it is put aside and begun anew"),
-            // Another thread has found it too.
+            Ok(()) => tracing::warn!(%error, "the cache store is damaged; it is moved away and recreated"),
+            // Another thread has already moved it.
             Err(missing) if missing.kind() == std::io::ErrorKind::NotFound => {}
-            Err(aside) => tracing::warn!(%error, %aside, "the cache store is damaged and cannot be put aside"),
+            Err(aside) => tracing::warn!(%error, %aside, "the cache store is damaged and cannot be moved away"),
         }
     }
 
-    /// Writes new outputs, and that others were asked for today.
+    /// Writes new outputs, and records that the entries in `asked` were used today.
     pub fn write(
         &self,
         outputs: &HashMap<Key, Arc<[u8]>>,
@@ -141,8 +139,7 @@ impl Store {
         })
     }
 
-    /// Lets go of what has not been asked for, in small transactions, but for what is `asked`
-    /// for now.
+    /// Removes entries beyond the limits, in small transactions. Entries for which `asked` is true stay.
     pub fn expire(
         &self,
         limits: &CacheLimits,
@@ -195,7 +192,7 @@ impl Store {
         freed.inspect_err(|error| self.mend(error)).ok()?
     }
 
-    /// Gives free pages back to the disk; nobody else may have the file.
+    /// Compacts the file, which must not be open elsewhere.
     pub fn compact(&mut self) -> Result<(), DatabaseError> {
         self.0.compact()?;
         self.0.change(|database| {
@@ -206,8 +203,8 @@ impl Store {
     }
 }
 
-/// The day before which everything goes; how many bytes of that day's own are to go; and
-/// how many entries there are.
+/// Returns the cutoff day, before which all entries are removed; the bytes to remove of that day
+/// itself; and the number of entries.
 fn cutoff(database: &Database, limits: &CacheLimits, today: u32) -> Result<(u32, u64, u64), redb::Error> {
     let mut days: BTreeMap<u32, u64> = BTreeMap::new();
     let mut entries = 0;
@@ -230,12 +227,11 @@ fn cutoff(database: &Database, limits: &CacheLimits, today: u32) -> Result<(u32,
         }
         over -= bytes;
     }
-    // All of it, if there is any.
+    // If bytes remain to be removed, everything is.
     Ok((cutoff.saturating_add(u32::from(over > 0)), over, entries))
 }
 
-/// Notes a day for entries that have none, or one that is yet to come: the clock has been
-/// put back.
+/// Sets the day to today for entries without one, or with one in the future (the clock was set back).
 fn take_over(database: &Database, today: u32) -> Result<(), redb::Error> {
     let transaction = database.begin_read()?;
     let Some(outputs) = there(transaction.open_table(OUTPUTS))? else { return Ok(()) };
@@ -251,7 +247,7 @@ fn take_over(database: &Database, today: u32) -> Result<(), redb::Error> {
         }
     }
     let noted = used.as_ref().map_or(Ok(0), |used| used.len())?;
-    // Looked at one by one only where some are missing.
+    // The outputs are scanned only if some have no day.
     for entry in outputs.iter()?.take(if noted == outputs.len()? { 0 } else { usize::MAX }) {
         let (key, value) = entry?;
         let known = used.as_ref().map_or(Ok(None), |used| used.get(key.value()))?.is_some();
@@ -276,7 +272,7 @@ fn used(database: &Database) -> Result<Option<Used>, redb::Error> {
     there(database.begin_read()?.open_table(USED))
 }
 
-/// A table, if there is one: there are none before the first write.
+/// A table, or `None` if it does not exist: there are none before the first write.
 fn there<T>(opened: Result<T, redb::TableError>) -> Result<Option<T>, redb::Error> {
     match opened {
         Ok(table) => Ok(Some(table)),
@@ -316,7 +312,7 @@ mod tests {
         let expired = store.expire(&limits, 134, |of| *of == key(2)).unwrap();
         assert_eq!((expired.gone.len(), expired.left), (1, 3));
         assert_eq!(left(&store), [1, 2, 4]);
-        // The clock has been put back: what is ahead of it counts from now on.
+        // The clock was set back: a day in the future counts as today.
         assert_eq!(store.expire(&limits, 90, |_| false).unwrap().gone.len(), 0);
         assert_eq!(store.get(&key(1)).unwrap().1, 90);
         assert_eq!(store.expire(&CacheLimits { days: 0, bytes: 0 }, 9000, |_| false).unwrap().gone, Vec::<Key>::new());

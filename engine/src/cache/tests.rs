@@ -1,4 +1,4 @@
-//! Of what is remembered.
+//! Tests of the inference cache.
 
 use super::*;
 
@@ -77,8 +77,7 @@ fn what_expires_is_not_in_memory_either_and_what_is_asked_for_stays() {
     assert!(InferenceCache::maintain(&directory.path().join("none"), &limits).unwrap().is_none());
 }
 
-/// Whatever a disk does to the file: no panic, and what is found is what was put. It is a cache, so
-/// what is lost is computed again.
+/// Random damage to the file causes no panic and no wrong output. Lost entries are computed again.
 #[test]
 fn a_file_that_is_damaged_anywhere_is_no_panic_and_no_other_output() {
     let directory = tempfile::tempdir().unwrap();
@@ -93,7 +92,7 @@ fn a_file_that_is_damaged_anywhere_is_no_panic_and_no_other_output() {
         state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         (state >> 33) as usize % end
     };
-    // Where there is something: most of the file is empty.
+    // Damage only used bytes: most of the file is empty.
     let used: Vec<usize> = (0..good.len()).filter(|at| good[*at] != 0).collect();
     let (mut lost, mut other) = (0, 0);
     for trial in 0..60 {
@@ -105,10 +104,9 @@ fn a_file_that_is_damaged_anywhere_is_no_panic_and_no_other_output() {
             _ => (0..64).for_each(|_| bytes[used[below(used.len())]] = below(256) as u8),
         }
         std::fs::write(&path, bytes).unwrap();
-        // The error, where there is one, names the file.
         let cache = match InferenceCache::open(Some(directory.path())) {
             Ok(cache) => cache,
-            Err(error) => panic!("the cache is begun anew: {error}"),
+            Err(error) => panic!("the cache must be recreated: {error}"),
         };
         for n in 0..100 {
             match cache.get(&[n; 32]) {
@@ -123,6 +121,6 @@ fn a_file_that_is_damaged_anywhere_is_no_panic_and_no_other_output() {
         let _ = cache.expire(&CacheLimits { days: 30, bytes: 1 << 30 });
         drop(cache);
     }
-    println!("{lost} of 6000 lost, {other} another");
+    println!("{lost} of 6000 lost, {other} wrong");
     assert!(lost < 6000 && other == 0);
 }

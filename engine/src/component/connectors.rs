@@ -3,8 +3,19 @@
 use std::fmt::Debug;
 use std::path::Path;
 
-use super::Check;
+use futures::FutureExt;
+use futures::future::{BoxFuture, ready};
+
+use super::{Check, ComponentContext};
 use crate::connector::{AnswerSink, ConnectorError, CorpusSource, TurnSource};
+
+/// A connector that is being built.
+pub type Building<'a, T> = BoxFuture<'a, Result<Box<T>, ConnectorError>>;
+
+/// For a connector that is built at once.
+pub fn built<'a, T: ?Sized + Send + 'a>(connector: Result<Box<T>, ConnectorError>) -> Building<'a, T> {
+    ready(connector).boxed()
+}
 
 /// A corpus source's configuration.
 pub trait CorpusSourceConfig: Debug + Send + Sync {
@@ -16,8 +27,8 @@ pub trait CorpusSourceConfig: Debug + Send + Sync {
     fn reads(&self, _file: &Path) -> bool {
         false
     }
-    /// Makes the source.
-    fn build(&self) -> Box<dyn CorpusSource>;
+    /// Builds the source. May wait for a server; what can be tried again later belongs into `run`.
+    fn build(&self, context: &ComponentContext) -> Building<'_, dyn CorpusSource>;
 }
 
 /// A turn source's configuration.
@@ -30,8 +41,8 @@ pub trait TurnSourceConfig: Debug + Send + Sync {
     fn file(&self) -> Option<&Path> {
         None
     }
-    /// Makes the source.
-    fn build(&self) -> Box<dyn TurnSource>;
+    /// Builds the source. May wait for a server; what can be tried again later belongs into `run`.
+    fn build(&self, context: &ComponentContext) -> Building<'_, dyn TurnSource>;
 }
 
 /// Which answers a sink gets of a turn.
@@ -57,6 +68,6 @@ pub trait SinkConfig: Debug + Send + Sync {
     fn file(&self) -> Option<&Path> {
         None
     }
-    /// Opens the sink.
-    fn build(&self) -> Result<Box<dyn AnswerSink>, ConnectorError>;
+    /// Opens the sink. May wait for a server.
+    fn build(&self, context: &ComponentContext) -> Building<'_, dyn AnswerSink>;
 }

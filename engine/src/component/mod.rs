@@ -7,6 +7,7 @@ mod catalog;
 mod check;
 mod chunker;
 mod connectors;
+mod context;
 mod corpus_ref;
 mod errors;
 mod index;
@@ -23,7 +24,8 @@ pub use catalog::{
 pub use check::Check;
 pub(crate) use check::Texts;
 pub use chunker::{Chunker, ChunkerConfig};
-pub use connectors::{CorpusSourceConfig, SinkConfig, SinkMode, TurnSourceConfig};
+pub use connectors::{Building, CorpusSourceConfig, SinkConfig, SinkMode, TurnSourceConfig, built};
+pub use context::ComponentContext;
 pub use corpus_ref::CorpusRef;
 pub use errors::{BuildError, IndexError, OperatorError};
 pub use index::{Delta, Index, IndexDefinition, Prepare, Prepared};

@@ -4,7 +4,9 @@
 //! bounded channel: when the engine is behind, `send` blocks, which is the back-pressure. A sink
 //! is called on a thread of its own as well, and says which answers it has taken.
 
+mod acknowledge;
 mod corpus;
+mod offsets;
 mod sink;
 mod turns;
 
@@ -14,11 +16,13 @@ use std::time::Duration;
 
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender};
 
+pub use self::acknowledge::Acknowledgements;
 pub use self::corpus::{CorpusEvent, CorpusOutput, CorpusSource};
+pub use self::offsets::{Applied, Offsets, SourceOffset};
 pub use self::sink::{
     AnswerSink, Delivery, KeptAnswers, NoAnswers, Recovered, RecoveredAnswers, SinkPosition, Syncing,
 };
-pub use self::turns::{Arrived, SourceOffset, SourcedTurn, TurnOutput, TurnSource};
+pub use self::turns::{Arrived, SourcedTurn, TurnOutput, TurnSource};
 use crate::panics::Panicked;
 
 /// Whether a source ends when it has read what is there, or goes on with what comes.

@@ -5,35 +5,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
 use crossbeam_channel::Sender;
-use serde::{Deserialize, Serialize};
 
-use super::{ConnectorError, Mode, Stop, Stopped};
+use super::{Acknowledgements, ConnectorError, Mode, Offsets, SourceOffset, Stop, Stopped};
 use crate::dead_letter::DeadLetters;
 use crate::panics::caught;
 use crate::record::{TurnRecord, Utterance};
-
-/// Where a record stands in its source, so that a restart can go on behind it. Places of one
-/// source are ordered as its records are.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct SourceOffset {
-    /// What tells the log from others (of a file: its identity), in a form that is the
-    /// source's own.
-    pub log: Arc<str>,
-    /// Counts the logs that the source has gone through.
-    pub generation: u64,
-    /// Where the record ends: a byte's offset, or a broker's sequence number. Increases
-    /// within a log.
-    pub end: u64,
-    /// The record's number in its log, from 1.
-    pub line: u64,
-}
-
-impl SourceOffset {
-    /// What places of one source are ordered by.
-    pub fn order(&self) -> (u64, u64) {
-        (self.generation, self.end)
-    }
-}
 
 /// Where a turn source puts what it reads.
 #[derive(Clone)]
@@ -43,7 +19,8 @@ pub struct TurnOutput {
     dead: DeadLetters,
     name: Arc<str>,
     stop: Stop,
-    resume: Option<SourceOffset>,
+    resume: Offsets,
+    acknowledgements: Acknowledgements,
     caught_up: Arc<AtomicBool>,
     begins: Option<Arc<dyn Fn(SourceOffset) + Send + Sync>>,
 }
@@ -79,13 +56,20 @@ impl TurnOutput {
         name: Arc<str>,
         stop: Stop,
     ) -> Self {
-        Self { sender, wake, dead, name, stop, resume: None, caught_up: Arc::default(), begins: None }
+        let (resume, acknowledgements) = (Offsets::default(), Acknowledgements::default());
+        Self { sender, wake, dead, name, stop, resume, acknowledgements, caught_up: Arc::default(), begins: None }
     }
 
-    /// The same, for a source that is to go on behind this place.
+    /// The same, for a source that resumes after these offsets.
     #[must_use]
-    pub fn resuming(self, resume: Option<SourceOffset>) -> Self {
+    pub fn resuming(self, resume: Offsets) -> Self {
         Self { resume, ..self }
+    }
+
+    /// The same, with the acknowledgements of this source.
+    #[must_use]
+    pub(crate) fn acknowledged_by(self, acknowledgements: Acknowledgements) -> Self {
+        Self { acknowledgements, ..self }
     }
 
     /// The same, telling here when it has caught up.
@@ -117,11 +101,21 @@ impl TurnOutput {
         }
     }
 
-    /// Behind which place to go on: everything up to it has been answered by an earlier
-    /// process. A source compares it with what is there, and begins at the beginning of what
-    /// it does not know.
+    /// Where to resume: an earlier process has answered everything up to this offset. A source
+    /// compares the offset with the log that it finds, and reads a log that it does not know from
+    /// the beginning. For a source without partitions.
     pub fn resume(&self) -> Option<&SourceOffset> {
-        self.resume.as_ref()
+        self.resume.get("")
+    }
+
+    /// The same, of each partition. A partition that is not named is read from the beginning.
+    pub fn resume_partitions(&self) -> &Offsets {
+        &self.resume
+    }
+
+    /// Tells which records a restart does not read again, for sources that acknowledge to a broker.
+    pub fn acknowledgements(&self) -> &Acknowledgements {
+        &self.acknowledgements
     }
 
     /// Parses one line as a turn record and hands it over; blocks while the engine is

@@ -1,35 +1,35 @@
-//! What is read of a source and not prepared yet: the source is held back where it is too much.
+//! Back-pressure for sources: limits the documents that are read but not prepared.
 //!
-//! Documents are counted by commit, since a commit is the least that can be prepared: one that is
-//! larger than the bound is read to its end all the same, and the next one waits.
+//! Documents are counted per commit, since a commit is the smallest unit of preparation. A commit
+//! above the limit is read to its end, and the next one waits.
 
 use std::collections::VecDeque;
 
-/// Documents that are read ahead of their preparation, at most, but for those of one commit.
+/// Maximum number of unprepared documents; a single commit may exceed it.
 pub(super) const DOCUMENTS: usize = 4096;
-/// Bytes of their text.
+/// Maximum bytes of their texts.
 pub(super) const BYTES: usize = 32 << 20;
 
-/// Documents and the bytes of their texts.
+/// A number of documents and the bytes of their texts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Load {
     pub documents: usize,
     pub bytes: usize,
 }
 
-/// What is read and not prepared.
+/// The documents that are read but not prepared.
 #[derive(Default)]
 pub(super) struct PreparationBacklog {
-    /// Of the commit that is being read.
+    /// The load of the commit that is being read.
     open: Load,
-    /// Of those that are read, with their times; without those that have no documents.
+    /// The times and loads of complete commits that have documents.
     commits: VecDeque<(u64, Load)>,
-    /// All of it.
+    /// The total.
     all: Load,
 }
 
 impl PreparationBacklog {
-    /// Another document is read, of so many bytes.
+    /// Adds a document of this many bytes to the open commit.
     pub fn add(&mut self, bytes: usize) {
         for load in [&mut self.open, &mut self.all] {
             load.documents += 1;
@@ -37,7 +37,7 @@ impl PreparationBacklog {
         }
     }
 
-    /// The commit at this time is read to its end.
+    /// Closes the open commit, at this time.
     pub fn commit(&mut self, at: u64) {
         let load = std::mem::take(&mut self.open);
         if load.documents > 0 {
@@ -45,7 +45,7 @@ impl PreparationBacklog {
         }
     }
 
-    /// All commits before this time are prepared. Gives whether more may be read than before.
+    /// Removes all commits before this time, which are prepared. Returns whether reading may resume.
     pub fn passed(&mut self, time: u64) -> bool {
         let was_full = self.is_full();
         while let Some((_, load)) = self.commits.front().copied().filter(|(at, _)| *at < time) {
@@ -56,7 +56,7 @@ impl PreparationBacklog {
         was_full && !self.is_full()
     }
 
-    /// Whether the next commit is to wait. Never within a commit: it would wait for itself.
+    /// Whether the next commit must wait. Never true within a commit, which would wait for itself.
     pub fn is_full(&self) -> bool {
         self.open.documents == 0 && (self.all.documents >= DOCUMENTS || self.all.bytes >= BYTES)
     }
@@ -72,7 +72,7 @@ mod tests {
         for _ in 0..DOCUMENTS {
             backlog.add(1);
         }
-        assert!(!backlog.is_full(), "a commit that is larger than the bound is read to its end");
+        assert!(!backlog.is_full(), "a commit above the limit is read to its end");
         backlog.commit(0);
         assert!(backlog.is_full());
         backlog.commit(1);
@@ -81,7 +81,7 @@ mod tests {
         assert!(!backlog.passed(2), "it was not full");
         backlog.add(BYTES);
         backlog.commit(2);
-        assert!(backlog.is_full(), "one document may be too much");
+        assert!(backlog.is_full(), "one document can exceed the limit");
         assert!(backlog.passed(u64::MAX) && backlog.all == Load::default());
     }
 }

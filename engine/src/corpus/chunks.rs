@@ -1,4 +1,4 @@
-//! The chunks of a feed, and what two feeds differ in.
+//! The chunks of a feed, and the difference between two feeds.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -6,26 +6,26 @@ use std::sync::Arc;
 use crate::component::Delta;
 use crate::document::{Chunk, Content};
 
-/// Net changes.
+/// Net changes: chunks with their differences in count.
 pub(super) type Changes = Vec<(Arc<Chunk>, isize)>;
 
 /// All chunks of a feed.
 #[derive(Default)]
 pub(super) struct Chunks {
     by_id: BTreeMap<Arc<str>, Arc<Chunk>>,
-    /// Chunks of each document that has any.
+    /// Number of chunks of each document that has any.
     documents: BTreeMap<Arc<str>, usize>,
 }
 
 impl Chunks {
-    /// These.
+    /// Collects the given chunks.
     pub fn of(chunks: Vec<Arc<Chunk>>) -> Self {
         let mut all = Self::default();
         all.absorb(chunks.into_iter().map(|chunk| (chunk, 1)).collect());
         all
     }
 
-    /// Applies net changes; gives what they came to.
+    /// Applies net changes; returns the changes that had an effect.
     pub fn absorb(&mut self, changes: Changes) -> Delta {
         let mut delta = Delta::default();
         let (removed, added): (Vec<_>, Vec<_>) = changes.into_iter().partition(|(_, diff)| *diff < 0);
@@ -63,13 +63,13 @@ impl Chunks {
         self.by_id.is_empty()
     }
 
-    /// Documents that have chunks, and chunks.
+    /// The number of documents that have chunks, and the number of chunks.
     pub fn counts(&self) -> (usize, usize) {
         (self.documents.len(), self.by_id.len())
     }
 }
 
-/// What makes the chunks of `new` of those of `old`.
+/// The delta from `old` to `new`.
 pub(super) fn difference(old: &Chunks, new: &Chunks) -> Delta {
     let lacks = |one: &Chunks, chunk: &&Arc<Chunk>| {
         one.by_id.get(&chunk.id).is_none_or(|other| !Arc::ptr_eq(other, chunk) && other != *chunk)
@@ -81,7 +81,7 @@ pub(super) fn difference(old: &Chunks, new: &Chunks) -> Delta {
     }
 }
 
-/// The contents of chunks, each once.
+/// The distinct contents of chunks.
 pub(super) fn contents_of(chunks: &[Arc<Chunk>]) -> Vec<Content> {
     let by_hash: BTreeMap<_, _> = chunks.iter().map(|chunk| (chunk.hash, chunk)).collect();
     by_hash.into_iter().map(|(hash, chunk)| Content { hash, chunk: chunk.clone() }).collect()

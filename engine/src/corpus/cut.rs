@@ -1,11 +1,11 @@
 //! The operator that cuts documents into chunks.
 //!
-//! It remembers what it has made of each document, so that exactly that is taken back when the
-//! document changes or goes, whatever the chunker would say then. The chunks are shared with
-//! the index writer; what is added is a pointer each.
+//! It remembers the chunks of each document, so that exactly these are retracted when the document
+//! changes or is deleted, even if the chunker is not deterministic. The chunks are shared with the
+//! index writer; this costs one pointer per chunk.
 //!
-//! A few short documents are cut on the worker. More are cut off it, in groups, since turns wait
-//! for whatever a worker does; their chunks come out in the order of the documents.
+//! A few short documents are cut on the worker. More text is cut off the worker, in groups, since
+//! turns wait while a worker is busy. The output keeps the order of the documents.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
@@ -28,10 +28,10 @@ use crate::document::{Chunk, Document};
 use crate::panics::caught;
 use crate::wake::WakeSlot;
 
-/// Bytes of text that are cut together off the worker, but for a document that is longer by itself.
+/// Maximum bytes of text in a group; a single longer document is allowed.
 const GROUP_BYTES: usize = 1 << 20;
 
-/// Groups that are cut at a time, of all corpora; half of the cores are left to turns.
+/// Limits the groups cut at once, over all corpora, to half of the cores; the rest is for turns.
 static CUTTING: LazyLock<Semaphore> =
     LazyLock::new(|| Semaphore::new(std::thread::available_parallelism().map_or(1, |cores| cores.get().div_ceil(2))));
 
@@ -41,12 +41,12 @@ type Change = (Arc<Document>, u64, isize);
 struct Group {
     changes: Vec<Change>,
     capability: Capability<u64>,
-    /// When it is done: the chunks of each document that has come, in the order of the changes.
+    /// When done: the chunks of each added document, in the order of the changes.
     cut: Arc<Mutex<Option<Vec<Vec<Arc<Chunk>>>>>>,
 }
 
-/// Cuts documents. One on which the chunker panics is told of as a dead letter and gives no
-/// chunks: its former ones go, as those of a file do that cannot be read any more.
+/// Cuts documents into chunks. If the chunker panics on a document, it becomes a dead letter without
+/// chunks, and its former chunks are removed, as for a file that can no longer be read.
 pub(super) fn cut<'s>(
     scope: Scope<'s, u64>,
     documents: StreamVec<'s, u64, Change>,
@@ -80,7 +80,7 @@ pub(super) fn cut<'s>(
                         }
                         None => {
                             group.spawn(&shared, &wake);
-                            // What comes later waits for it.
+                            // Later groups must wait for it, to keep the order.
                             room = 0;
                         }
                     }
@@ -109,7 +109,7 @@ pub(super) fn cut<'s>(
     stream.as_collection()
 }
 
-/// Bytes that are looked at for a change.
+/// Bytes of text to cut for a change.
 fn length((document, _, diff): &Change) -> usize {
     if *diff > 0 { document.text.len() } else { 0 }
 }
@@ -125,24 +125,24 @@ fn fitting(changes: &[Change]) -> usize {
 }
 
 impl Group {
-    /// Cuts the documents that have come.
+    /// Cuts the added documents.
     fn chunks(&self, shared: &CorpusShared) -> Vec<Vec<Arc<Chunk>>> {
         cut_all(shared, self.changes.iter().filter(|(_, _, diff)| *diff > 0).map(|(document, _, _)| document))
     }
 
-    /// Has them cut off the worker, which is woken then.
+    /// Cuts the added documents off the worker, then wakes it.
     fn spawn(&self, shared: &CorpusShared, wake: &WakeSlot) {
         let come = self.changes.iter().filter(|(_, _, diff)| *diff > 0);
         let documents: Vec<Arc<Document>> = come.map(|(document, _, _)| document.clone()).collect();
         let (cut, shared, wake) = (self.cut.clone(), shared.clone(), wake.clone());
         shared.handle.clone().spawn(async move {
-            // It is never closed.
+            // The semaphore is never closed.
             let _permit = CUTTING.acquire().await;
             let cutting = tokio::task::spawn_blocking(move || {
                 *cut.lock() = Some(cut_all(&shared, documents.iter()));
                 wake.wake();
             });
-            // Panics are the chunker's, and caught; and the end of the runtime is the run's.
+            // Panics of the chunker are caught inside; the task fails otherwise only when the runtime shuts down.
             let _ = cutting.await;
         });
     }

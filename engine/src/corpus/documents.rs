@@ -1,4 +1,4 @@
-//! The operator that reads a source: remembers each document, and says what has changed.
+//! The operator that reads a source: it remembers each document and emits changes.
 
 use std::collections::HashMap;
 use std::rc::Rc;
@@ -15,11 +15,11 @@ use super::{CorpusShared, FeedProgress};
 use crate::connector::CorpusEvent;
 use crate::document::Document;
 
-/// Documents handed to the dataflow before the worker looks after others.
+/// Maximum events processed before the operator yields to the rest of the worker.
 const EVENTS_A_STEP: usize = 2_000;
 
-/// Turns "this document is now that" into additions and retractions. While too much is read
-/// that is not prepared yet, nothing more is: the source waits at its channel.
+/// Turns upserts and deletes into additions and retractions. Stops reading while the backlog is full,
+/// so that the source waits at its channel.
 pub(super) fn documents<'s>(
     scope: Scope<'s, u64>,
     shared: &CorpusShared,
@@ -49,7 +49,7 @@ pub(super) fn documents<'s>(
                     activator.activate();
                     break;
                 }
-                // The operator at the other end wakes this one.
+                // The publishing operator wakes this one when there is room.
                 if feed.backlog.borrow().is_full() {
                     break;
                 }
@@ -88,8 +88,8 @@ pub(super) fn documents<'s>(
                     }
                     CorpusEvent::Ready => {
                         feed.ready_at.set(Some(now));
-                        // The commit before may have passed already, and no time passes with
-                        // this: nothing else would tell the publishing operator.
+                        // The previous commit may be complete already, and this event advances no
+                        // time, so nothing else would wake the publishing operator.
                         publish_wake.wake();
                     }
                     CorpusEvent::End => ended = true,

@@ -1,11 +1,10 @@
-//! The index writer of a corpus: one task that has its indexes, and applies changes to them one
-//! after another.
+//! The index writer of a corpus: one task that owns its indexes and applies changes one after another.
 //!
-//! Chunks come from a *feed*: a source and a chunker, as a dataflow. One feed is active; what it
-//! tells is applied and published. Another may be staged: its chunks are only gathered, until
-//! a switch makes the indexes those of its chunks by the difference of the two, in one epoch.
-//! So a corpus whose chunker changes is served from the old chunks until the new ones are all
-//! there, and nothing that both have is indexed again.
+//! Chunks come from a *feed*: the dataflow of a source and a chunker. One feed is active; its changes
+//! are applied and published. Another feed may be staged: its chunks are only collected, until a
+//! switch applies the difference between the two feeds in one epoch. So when the chunker of a corpus
+//! changes, the old chunks are served until all new ones are there, and chunks that both feeds have
+//! are not indexed again.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -25,7 +24,7 @@ use crate::panics::caught_async;
 use crate::publish::Epochs;
 use crate::wake::WakeSlot;
 
-/// To whom a feed's progress is told.
+/// Reports a feed's progress.
 #[derive(Clone)]
 pub(super) struct Report {
     pub feed: u64,
@@ -34,84 +33,84 @@ pub(super) struct Report {
 }
 
 impl Report {
-    /// So many commits are in.
+    /// Reports the number of published commits.
     fn tell(&self, commits: u64, epoch: u64) {
         self.state.send_replace(CorpusState::Ready { commits, epoch });
         self.wake.wake();
     }
 }
 
-/// An index that a corpus is to get, filled as of some moment.
+/// A filled index to be added to a corpus.
 pub struct AddedIndex {
     /// Its key.
     pub key: String,
     /// The index.
     pub index: Box<dyn Index>,
-    /// What it was filled with.
+    /// The chunks that it was filled with.
     pub filled: Vec<Arc<Chunk>>,
 }
 
-/// What an index writer is asked for.
+/// A job for the index writer.
 pub(super) enum Job {
-    /// A feed's net changes, with the commits that are then in.
+    /// Apply a feed's net changes; the last field is the number of commits after them.
     Changes(Report, Changes, u64),
-    /// The chunks of the active feed.
+    /// Reply with the chunks of the active feed.
     Chunks(oneshot::Sender<Vec<Arc<Chunk>>>),
-    /// The view after a switch. The index writer then waits for whether it is published.
+    /// Reply with the view after a switch, then wait until `published` tells whether it takes effect.
     Switch {
         feed: Option<u64>,
         added: Vec<AddedIndex>,
         reply: oneshot::Sender<Result<CorpusSnapshot, IndexError>>,
         published: oneshot::Receiver<bool>,
     },
-    /// Tells when all that was asked for before is done.
+    /// Reply when all earlier jobs are done.
     Barrier(oneshot::Sender<()>),
-    /// A feed's chunks are to be gathered.
+    /// Start collecting a feed's chunks.
     Stage(u64),
-    /// They are not any more.
+    /// Drop a feed's chunks.
     Forget(u64),
-    /// Indexes other than these go.
+    /// Drop all indexes except these.
     Keep(BTreeSet<String>),
-    /// An index is to be kept in shape.
+    /// Maintain an index.
     Maintain(MaintenanceRequest),
 }
 
-/// What is asked of the maintenance of an index.
+/// A request to maintain an index.
 pub(super) struct MaintenanceRequest {
     pub key: String,
     pub limits: MaintenanceLimits,
-    /// It is given up after this.
+    /// Time limit.
     pub within: Option<Duration>,
-    /// It is put off while anything else waits, or an epoch is due.
+    /// Whether to postpone it while another job waits.
     pub yields: bool,
-    /// `None`: it was put off.
+    /// `None` if it was postponed.
     pub reply: oneshot::Sender<Option<Result<Maintained, MaintenanceError>>>,
 }
 
-/// Has the indexes of one corpus.
+/// The index writer of one corpus.
 pub(super) struct IndexWriter {
     corpus: Arc<str>,
     slots: Vec<Slot>,
     /// The feed whose chunks are indexed.
     active: u64,
     feeds: BTreeMap<u64, Chunks>,
-    /// Nothing has been applied yet, or something failed: indexes are to compare all.
+    /// The next delta must contain all chunks: nothing has been applied yet, or an apply failed.
     whole: bool,
     epochs: Arc<Epochs>,
     preparing: Preparing,
     retry: Option<Retry>,
 }
 
-/// A publication that failed and is to be tried again.
+/// A failed publication that will be retried.
 struct Retry {
-    /// To whom it is told, and the commits that are then in; `None`: nothing new is in it.
+    /// Where to report success, and the number of commits to report; `None` if it adds no commits.
     report: Option<(Report, u64)>,
     delay: Duration,
     at: tokio::time::Instant,
 }
 
 impl IndexWriter {
-    /// For indexes that have just been opened, and their first feed.
+    /// Creates an index writer for newly opened indexes and their first feed.
     pub fn new(
         corpus: Arc<str>,
         active: u64,
@@ -125,10 +124,10 @@ impl IndexWriter {
         Self { corpus, slots, active, feeds, whole: true, epochs, preparing, retry: None }
     }
 
-    /// Works until nobody can ask any more.
+    /// Runs jobs until all senders are dropped.
     pub async fn run(mut self, mut todo: mpsc::UnboundedReceiver<Job>) {
         loop {
-            // What failed does not keep anybody waiting, a reload that may be the cure least of all.
+            // A pending retry does not block other jobs: a reload may fix the failure.
             let job = match &self.retry {
                 Some(retry) => match tokio::time::timeout_at(retry.at, todo.recv()).await {
                     Ok(Some(job)) => Some(job),
@@ -140,8 +139,8 @@ impl IndexWriter {
                     None => return,
                 },
             };
-            // Components' panics are caught where they are called. Whatever else panics must not
-            // end this task: nothing would be published any more, and nobody would be told.
+            // Panics of components are caught where they are called. Any other panic must not end this
+            // task, which would silently stop all publication.
             let (waits, delay) = match &job {
                 Some(Job::Changes(report, _, commits)) => (Some((report.clone(), *commits)), RETRY.0),
                 Some(_) => (None, RETRY.0),
@@ -155,7 +154,7 @@ impl IndexWriter {
         }
     }
 
-    /// Does what is asked for, or else tries again what failed.
+    /// Runs a job; without one, retries the failed publication.
     async fn work(&mut self, job: Option<Job>, others_wait: bool) {
         let Some(job) = job else { return self.try_again().await };
         match job {
@@ -167,7 +166,7 @@ impl IndexWriter {
             Job::Switch { feed, added, reply, published } => self.switch(feed, added, reply, published).await,
             Job::Barrier(reply) => drop(reply.send(())),
             Job::Stage(feed) => drop(self.feeds.entry(feed).or_default()),
-            // The active feed's are what is indexed.
+            // The chunks of the active feed are indexed and must stay.
             Job::Forget(feed) if feed == self.active => {}
             Job::Forget(feed) => drop(self.feeds.remove(&feed)),
             Job::Keep(keys) => {
@@ -194,7 +193,7 @@ impl IndexWriter {
         }
     }
 
-    /// Has a publication that failed tried again, unless it is the first of all.
+    /// Schedules a retry of a failed publication; the failure of the first publication is final.
     fn failed(&mut self, report: Option<(Report, u64)>, delay: Duration, error: &IndexError) {
         self.preparing.progress.failures.fetch_add(1, Ordering::Relaxed);
         match report {
@@ -207,7 +206,7 @@ impl IndexWriter {
 
     fn put_off(&mut self, report: Option<(Report, u64)>, delay: Duration, error: &IndexError) {
         tracing::error!(corpus = %self.corpus, %error,
-            "the epoch could not be published; the one before goes on serving");
+            "cannot publish the epoch; the previous one is still served");
         let at = tokio::time::Instant::now() + delay;
         let report = report.or_else(|| self.retry.take()?.report);
         self.retry = Some(Retry { report, delay, at });
@@ -217,21 +216,21 @@ impl IndexWriter {
         let Some(Retry { report, delay, .. }) = self.retry.take() else { return };
         match self.publish(Delta::default()).await {
             Ok(epoch) => {
-                tracing::warn!(corpus = %self.corpus, epoch, "what could not be published is");
+                tracing::warn!(corpus = %self.corpus, epoch, "published after earlier failures");
                 report.into_iter().for_each(|(report, commits)| report.tell(commits, epoch));
             }
             Err(error) => self.failed(report, (delay * 2).min(RETRY.1), &error),
         }
     }
 
-    /// What could not be published before is, with something else.
+    /// Clears a pending retry, whose changes are now published, and reports its commits.
     fn settle(&mut self, epoch: u64) {
         let settled = self.retry.take().and_then(|retry| retry.report);
         settled.into_iter().for_each(|(report, commits)| report.tell(commits, epoch));
     }
 
-    /// Applies net changes and publishes the epoch that has them. After an error nothing is
-    /// published; the next time, indexes compare all chunks.
+    /// Applies net changes and publishes them in a new epoch. After an error nothing is published, and
+    /// the next delta contains all chunks.
     async fn publish(&mut self, delta: Delta) -> Result<u64, IndexError> {
         let chunks = self.feeds.entry(self.active).or_default();
         let delta = if self.whole { chunks.whole() } else { delta };
@@ -247,11 +246,11 @@ impl IndexWriter {
         Ok(epoch)
     }
 
-    /// Keeps an index in shape. Nothing is published meanwhile, and turns go on.
+    /// Maintains an index. Nothing is published meanwhile; turns continue.
     async fn maintain(&mut self, upkeep: MaintenanceRequest, others_wait: bool) {
         let MaintenanceRequest { key, limits, within, yields, reply } = upkeep;
         let slot = self.slots.iter_mut().find(|slot| slot.key == key);
-        // An index of which nothing is published yet does not know what is in use.
+        // An index that is not published yet does not know which of its data is in use.
         let Some(slot) = slot.filter(|_| !(self.whole || yields && others_wait)) else {
             let _ = reply.send(None);
             return;
@@ -272,12 +271,12 @@ impl IndexWriter {
                 }
             },
         };
-        // After a panic it may be anything: the next change names all there is.
+        // After a panic the index may be in any state, so the next delta contains all chunks.
         self.whole |= matches!(&done, Err(MaintenanceError::Index { source: IndexError::Panicked(_), .. }));
         if let Some(version) = slot.index.version()
             && let Err(error) = self.epochs.note_version(&self.corpus, &key, version)
         {
-            tracing::warn!(corpus = %self.corpus, %error, "a restart will find another version than is noted");
+            tracing::warn!(corpus = %self.corpus, %error, "cannot record the index version; a restart finds another");
         }
         let _ = reply.send(Some(done));
     }
@@ -302,7 +301,7 @@ impl IndexWriter {
             }
             self.settle(self.epochs.current().epoch);
         } else if target != self.active || !good {
-            // The indexes have moved, and are to come back.
+            // The indexes were changed for the switch and must be reverted.
             if target != self.active {
                 self.feeds.remove(&target);
             }
@@ -344,7 +343,7 @@ impl IndexWriter {
     }
 }
 
-/// What readers of an epoch get of these chunks.
+/// The snapshot of these chunks and indexes for readers.
 fn view<'a>(chunks: &Chunks, slots: impl Iterator<Item = &'a Slot>) -> CorpusSnapshot {
     let (documents, chunks) = chunks.counts();
     let mut view = CorpusSnapshot { documents, chunks, ..CorpusSnapshot::default() };

@@ -1,11 +1,10 @@
-//! The way of a document: source → documents → chunks → content hashes → prepared
-//! contents → publication, as one differential dataflow a corpus.
+//! The dataflow of a corpus: source → documents → chunks → content hashes → prepared contents →
+//! publication, as one differential dataflow per corpus.
 //!
-//! Time is the number of the source's commit. Chunking is stateless, and unchanged chunks of
-//! an edited document cancel before anything is done with them. Contents are arranged by
-//! hash, so that a content is prepared (embedded) when its first chunk appears and not
-//! again. Publication waits until everything up to a commit is prepared; meanwhile turns
-//! read the epoch before.
+//! Time is the number of the source's commit. Chunking is stateless, and unchanged chunks of an
+//! edited document cancel before any further work. Contents are arranged by hash, so that a content
+//! is prepared (embedded) once, when its first chunk appears. Publication waits until everything up
+//! to a commit is prepared; meanwhile turns read the previous epoch.
 
 mod backlog;
 mod chunks;
@@ -45,27 +44,26 @@ use crate::panics::caught_async;
 use crate::publish::{CorpusProgress, Epochs};
 use crate::wake::WakeSlot;
 
-/// A preparation or publication that fails is tried again after this, doubling up to the last.
+/// First and maximum delay before a failed preparation or publication is retried; the delay doubles.
 const RETRY: (Duration, Duration) = (Duration::from_millis(200), Duration::from_secs(30));
 
-/// How far a corpus has come.
+/// The loading state of a corpus.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum CorpusState {
-    /// What was there at the start is not published yet.
+    /// The initial documents are not published yet.
     Loading,
-    /// Snapshot (or, of a feed that is to take another's place, gathered); `commits` of the
-    /// source are in.
+    /// The commits are published. For a staged feed: its chunks are collected.
     Ready {
-        /// Source commits that are in.
+        /// Number of published source commits.
         commits: u64,
-        /// The epoch of the last of them.
+        /// The epoch of the last one.
         epoch: u64,
     },
     /// The first publication failed.
     Failed(String),
 }
 
-/// The indexes of a corpus and the task that has them.
+/// A handle to the indexes of a corpus and to the task that owns them.
 #[derive(Clone)]
 pub struct CorpusIndexes {
     jobs: mpsc::UnboundedSender<Job>,
@@ -76,7 +74,7 @@ pub struct CorpusIndexes {
 }
 
 impl CorpusIndexes {
-    /// Starts the task, for indexes that have just been opened; `feed` is the first.
+    /// Starts the task for newly opened indexes; `feed` is the first feed.
     pub fn start(
         preparing: Preparing,
         feed: u64,
@@ -102,46 +100,46 @@ impl CorpusIndexes {
         &self.preparing.progress
     }
 
-    /// The corpus, and whether its indexes are closed.
+    /// The corpus, and a flag that is set when its indexes are closed.
     pub fn ended(&self) -> (Arc<str>, Arc<AtomicBool>) {
         (self.preparing.corpus.clone(), self.ended.clone())
     }
 
-    /// Returns when all that was asked for before is done.
+    /// Returns when all earlier jobs are done.
     pub async fn barrier(&self) {
         let (reply, done) = oneshot::channel();
         let _ = self.jobs.send(Job::Barrier(reply));
         let _ = done.await;
     }
 
-    /// Has the chunks of another feed gathered.
+    /// Starts collecting the chunks of another feed.
     pub fn stage(&self, feed: u64) {
         let _ = self.jobs.send(Job::Stage(feed));
     }
 
-    /// Has a feed that was to take another's place forgotten.
+    /// Drops the collected chunks of a staged feed.
     pub fn forget(&self, feed: u64) {
         let _ = self.jobs.send(Job::Forget(feed));
     }
 
-    /// From now on has contents prepared for an index that is to come.
+    /// Starts preparing contents for an index that will be added.
     pub fn announce(&self, key: &str, preparation: Arc<dyn Prepare>) {
         self.preparations.write().push((key.to_owned(), preparation));
     }
 
-    /// No longer has contents prepared for other indexes than these.
+    /// Stops preparing contents for indexes that are not in `keys`.
     pub fn prepare_for(&self, keys: &BTreeSet<String>) {
         self.preparations.write().retain(|(key, _)| keys.contains(key));
     }
 
-    /// Lets go of other indexes than these.
+    /// Drops the indexes that are not in `keys`.
     pub fn keep(&self, keys: BTreeSet<String>) {
         self.prepare_for(&keys);
         let _ = self.jobs.send(Job::Keep(keys));
     }
 
-    /// Keeps an index in shape, between two publications; `None` if it was put off: nothing is
-    /// published yet, or, if it `yields`, something else waits.
+    /// Maintains an index between two publications. `None` if it was postponed: nothing is published
+    /// yet, or `yields` is set and another job waits.
     pub async fn maintain(
         &self,
         key: &str,
@@ -155,7 +153,11 @@ impl CorpusIndexes {
         done.await.ok().flatten()
     }
 
-    /// Fills an index with what the corpus has now, beside those that serve.
+    /// Fills a new index with the current chunks of the corpus, while the others keep serving.
+    ///
+    /// # Errors
+    ///
+    /// The index failed or panicked, or the index writer has stopped.
     pub async fn fill(&self, key: String, mut index: Box<dyn Index>) -> Result<AddedIndex, IndexError> {
         let (reply, chunks) = oneshot::channel();
         let _ = self.jobs.send(Job::Chunks(reply));
@@ -172,8 +174,12 @@ impl CorpusIndexes {
         Ok(AddedIndex { key, index, filled })
     }
 
-    /// The corpus's view with these indexes and of this feed. It is the corpus's own when
-    /// `published` tells that it is, and until then the corpus does not change.
+    /// Prepares a switch to another feed and added indexes; returns the resulting view. The switch
+    /// takes effect when `published` receives `true`; until then the corpus does not change.
+    ///
+    /// # Errors
+    ///
+    /// An index failed, the feed is unknown, or the index writer has stopped.
     pub async fn switch(
         &self,
         feed: Option<u64>,
@@ -186,12 +192,12 @@ impl CorpusIndexes {
     }
 }
 
-/// What all workers share of one feed of a corpus: a source and a chunker.
+/// State of one feed of a corpus (a source and a chunker) that all workers share.
 #[derive(Clone)]
 pub struct CorpusShared {
     /// The corpus.
     pub name: Arc<str>,
-    /// Tells the feeds of a process apart.
+    /// The id of the feed, unique in the process.
     pub feed: u64,
     /// Counters.
     pub progress: Arc<CorpusProgress>,
@@ -208,7 +214,7 @@ pub struct CorpusShared {
 }
 
 impl CorpusShared {
-    /// A feed for these indexes.
+    /// A feed for the given indexes.
     pub fn new(
         feed: u64,
         chunker: Arc<dyn Chunker>,
@@ -232,13 +238,13 @@ impl CorpusShared {
         }
     }
 
-    /// Tells how far the feed has come.
+    /// The state of the feed.
     pub fn state(&self) -> watch::Receiver<CorpusState> {
         self.state.subscribe()
     }
 }
 
-/// Builds the dataflow on this worker; the probe passes a commit when it is published.
+/// Builds the dataflow on this worker. The probe passes a commit when it is published.
 pub fn build(scope: Scope<'_, u64>, shared: &CorpusShared) -> ProbeHandle<u64> {
     let progress = Rc::new(FeedProgress::default());
     let documents = documents(scope, shared, progress.clone());
@@ -248,11 +254,11 @@ pub fn build(scope: Scope<'_, u64>, shared: &CorpusShared) -> ProbeHandle<u64> {
     publish(scope, chunks, prepared, shared, progress)
 }
 
-/// What the operators at the two ends of a feed tell each other; they are on one worker.
+/// State shared by the first and the last operator of a feed, which are on one worker.
 #[derive(Default)]
 struct FeedProgress {
-    /// The commit with which all is there that was there at the start.
+    /// The commit that completes the initial documents.
     ready_at: Cell<Option<u64>>,
-    /// What is read and not prepared yet.
+    /// Documents that are read but not prepared.
     backlog: RefCell<PreparationBacklog>,
 }

@@ -1,4 +1,4 @@
-//! The operator that has new contents prepared, and lets time pass when they are.
+//! The operator that prepares new contents and holds back time until they are prepared.
 
 use std::cmp::Reverse;
 use std::collections::HashMap;
@@ -21,25 +21,25 @@ use crate::panics::caught_async;
 use crate::publish::CorpusProgress;
 use crate::wake::WakeSlot;
 
-/// Contents prepared by one call, at most.
+/// Maximum number of contents in one call.
 const CONTENTS_A_CALL: usize = 256;
-/// Bytes of their texts, but for a content that is longer by itself.
+/// Maximum bytes of text in one call; a single longer content is allowed.
 const BYTES_A_CALL: usize = 1 << 20;
-/// Contents of one corpus that are being prepared at a time, but for those of a call that is larger
-/// by itself. More would not be faster, since a model has batches enough of these, and each call
-/// holds the texts that it is for.
+/// Maximum number of contents of one corpus in preparation at once; a single larger call is allowed.
+/// More would not be faster, since these fill enough batches of a model, and each call holds its
+/// texts in memory.
 const CONTENTS: usize = 8 * CONTENTS_A_CALL;
 /// A content of more bytes counts as several.
 const BYTES_A_CONTENT: usize = BYTES_A_CALL / CONTENTS_A_CALL;
 
-/// Attempts at preparing contents before their chunks go without.
+/// Maximum attempts to prepare contents; after that they are indexed without it.
 const PREPARE_ATTEMPTS: u32 = 4;
 
-/// What a corpus's indexes need computed, by their keys; may change while the corpus is read.
+/// The preparations that a corpus's indexes need, by index key. They may change while the corpus is read.
 pub type Preparations = Arc<RwLock<Vec<(String, Arc<dyn Prepare>)>>>;
 
-/// Hands new contents to the preparations, off the worker, and lets time pass when they
-/// are done. Gives no records: its frontier is what it says.
+/// Runs the preparations of new contents off the worker, and advances its frontier when they are
+/// done. Emits no records: only its frontier is used.
 pub(super) fn prepare<'s>(
     scope: Scope<'s, u64>,
     contents: VecCollection<'s, u64, Content>,
@@ -98,8 +98,8 @@ pub(super) fn prepare<'s>(
     stream
 }
 
-/// Tells that a call has ended, however it did: a commit whose calls are not all told of is never
-/// published.
+/// Reports the end of a call when dropped, whatever its outcome. A commit is published only after all
+/// its calls are reported.
 struct Ended {
     at: u64,
     done: Arc<Mutex<Vec<u64>>>,
@@ -117,13 +117,13 @@ fn length(content: &Content) -> usize {
     content.chunk.title.len() + content.chunk.text.len()
 }
 
-/// Neighbours in length share batches, so calls of neighbours end one after another and not
-/// all at the end: progress can be seen. The longest go first.
+/// Sorts contents by descending length. Contents of similar length share batches, so calls complete
+/// one after another rather than all at the end, and progress is visible.
 fn in_order(contents: &mut [Content]) {
     contents.sort_by_key(|content| (Reverse(length(content)), content.hash));
 }
 
-/// What is prepared by one call each.
+/// Splits contents into one part per call.
 fn parts(contents: &[Content]) -> impl Iterator<Item = &[Content]> {
     let mut rest = contents;
     std::iter::from_fn(move || {
@@ -139,26 +139,26 @@ fn parts(contents: &[Content]) -> impl Iterator<Item = &[Content]> {
     })
 }
 
-/// Has contents prepared, again where that fails, and tells of those that cannot be.
+/// Prepares contents with retries, and writes dead letters for those that cannot be prepared.
 #[derive(Clone)]
 pub struct Preparing {
     /// The corpus.
     pub corpus: Arc<str>,
-    /// Where contents are told of that cannot be prepared.
+    /// Dead letters for contents that cannot be prepared.
     pub dead: DeadLetters,
     /// Counters.
     pub progress: Arc<CorpusProgress>,
-    /// Bounds the calls under way, by what they are for.
+    /// Limits the contents in preparation.
     room: Arc<Semaphore>,
 }
 
 impl Preparing {
-    /// For a corpus.
+    /// Creates the state for a corpus.
     pub fn new(corpus: Arc<str>, dead: DeadLetters) -> Self {
         Self { corpus, dead, progress: Arc::default(), room: Arc::new(Semaphore::new(CONTENTS)) }
     }
 
-    /// All of these, part by part.
+    /// Prepares the contents, one part after another.
     pub async fn contents(&self, preparation: &Arc<dyn Prepare>, mut contents: Vec<Content>) {
         in_order(&mut contents);
         for part in parts(&contents) {
@@ -166,9 +166,9 @@ impl Preparing {
         }
     }
 
-    /// One attempt.
+    /// Tries once to prepare a part.
     async fn attempt(&self, preparation: &Arc<dyn Prepare>, part: &[Content]) -> Result<(), IndexError> {
-        // Only a closed semaphore refuses, and nobody closes it.
+        // `acquire_many` fails only on a closed semaphore, which this one never is.
         let bytes: usize = part.iter().map(length).sum();
         let _room = self.room.acquire_many(part.len().max(bytes / BYTES_A_CONTENT).min(CONTENTS) as u32).await;
         let prepared = caught_async(|| preparation.clone().prepare(part.to_vec())).await;
@@ -190,7 +190,7 @@ impl Preparing {
             match self.attempt(preparation, part).await {
                 Ok(()) => break,
                 Err(error) if attempt < PREPARE_ATTEMPTS => {
-                    tracing::warn!(corpus = %self.corpus, %error, attempt, "contents could not be prepared; trying again");
+                    tracing::warn!(corpus = %self.corpus, %error, attempt, "cannot prepare contents; will retry");
                     tokio::time::sleep(delay).await;
                     delay = (delay * 2).min(RETRY.1);
                 }
@@ -200,8 +200,8 @@ impl Preparing {
         tracing::debug!(corpus = %self.corpus, contents = part.len(), "prepared");
     }
 
-    /// One bad content must not keep its neighbours out: each is tried alone, and told of if
-    /// it fails alone too.
+    /// Prepares each content separately, so that a bad one does not block the others. Writes a dead
+    /// letter for each that still fails.
     async fn give_up(&self, preparation: &Arc<dyn Prepare>, part: &[Content]) {
         for content in part {
             if let Err(error) = self.attempt(preparation, std::slice::from_ref(content)).await {

@@ -1,4 +1,4 @@
-//! The operator that collects what is complete and prepared, and hands it to the index writer.
+//! The operator that collects complete and prepared changes and sends them to the index writer.
 
 use std::rc::Rc;
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use super::index_writer::{Job, Report};
 use super::{CorpusShared, CorpusState, FeedProgress};
 use crate::document::Chunk;
 
-/// Collects what is complete and hands it to the index writer, one delta at a time.
+/// Collects complete and prepared changes and sends them to the index writer, one delta at a time.
 pub(super) fn publish<'s>(
     scope: Scope<'s, u64>,
     chunks: VecCollection<'s, u64, Arc<Chunk>>,
@@ -37,7 +37,7 @@ pub(super) fn publish<'s>(
     let report = Report { feed: shared.feed, state: shared.state.clone(), wake: shared.publish_wake.clone() };
     builder.build(move |mut capabilities| {
         let mut pending: Vec<(Arc<Chunk>, u64, isize)> = Vec::new();
-        // Held at the first commit that is not published, so that the probe tells which are.
+        // Held at the first unpublished commit, so that the probe shows which commits are published.
         let mut capability = if first { capabilities.pop() } else { None };
         capabilities.clear();
         let mut sent = None;
@@ -64,8 +64,8 @@ pub(super) fn publish<'s>(
             {
                 held.downgrade(&published);
             }
-            // The first epoch is what was there at the start, whole. The source that says
-            // so is on this worker, before the times that it lets pass.
+            // The first epoch contains all initial documents. The source operator is on this worker and
+            // sets `ready_at` before it advances time.
             let Some(ready_at) = feed.ready_at.get() else {
                 if complete == u64::MAX {
                     capability = None;
@@ -80,7 +80,7 @@ pub(super) fn publish<'s>(
                     changes.drain(..).map(|(chunk, _, diff)| (chunk, diff)).collect();
                 differential_dataflow::consolidation::consolidate(&mut changes);
                 if changes.is_empty() && sent.is_some() && complete < u64::MAX {
-                    // Nothing to publish; the next delta will say that these commits are in.
+                    // Nothing to publish; the next delta includes these commits.
                     return;
                 }
                 tracing::debug!(commits = complete, changes = changes.len(), "complete");

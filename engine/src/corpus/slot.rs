@@ -1,9 +1,8 @@
-//! An index as its index writer has it, and the passages on which it panics.
+//! An index in the index writer, and the passages on which it panics.
 //!
-//! A panic is either the index's own (then the change is an error, and is tried again) or that of
-//! a passage that it cannot bear. Such a passage must neither keep the others out nor end each
-//! start: it is found by leaving passages out and taking them in again, told of as a dead letter,
-//! and left out of this index until it changes.
+//! A panic is caused either by the index itself (then the change is an error and is retried) or by a
+//! passage. Such a passage must neither block the other passages nor fail every start. It is found by
+//! bisection, written as a dead letter, and left out of this index until it changes.
 
 use std::any::Any;
 use std::borrow::Cow;
@@ -17,14 +16,14 @@ use crate::component::{Delta, Index, IndexError, Prepare};
 use crate::document::Chunk;
 use crate::panics::{Panicked, caught_async};
 
-/// Passages that are left out of one index, at most. Where there are more, the index is at fault.
+/// Maximum number of passages left out of one index. If there are more, the index itself is faulty.
 const MOST_REFUSED: usize = 32;
 
 pub(super) struct Slot {
     pub key: String,
     pub index: Box<dyn Index>,
-    /// Of an index that came while the corpus was being read: what was on the way to it then
-    /// may not have been prepared for it.
+    /// The preparation of an index that was added while the corpus was being read: changes in flight
+    /// at that time may not be prepared for it.
     pub joined: Option<Arc<dyn Prepare>>,
     pub reader: Option<Arc<dyn Any + Send + Sync>>,
     /// Passages on which it panics.
@@ -36,18 +35,18 @@ impl Slot {
         Self { key, index, joined, reader: None, refused: HashMap::new() }
     }
 
-    /// Applies what makes `all` of what the index has.
+    /// Applies the delta that turns the content of the index into `all`.
     pub async fn apply(&mut self, delta: &Delta, all: &Chunks, preparing: &Preparing) -> Result<(), IndexError> {
         if let Some(preparation) = &self.joined {
-            // Costs a look-up a chunk where it was prepared in time.
+            // Costs only one look-up per chunk that is already prepared.
             preparing.contents(preparation, contents_of(&delta.added)).await;
         }
         let bearable = self.without_refused(delta);
         let Err(error) = self.attempt(&bearable).await else { return Ok(()) };
         let IndexError::Panicked(panic) = error else { return Err(error) };
         preparing.progress.failures.fetch_add(1, Ordering::Relaxed);
-        tracing::error!(corpus = %preparing.corpus, index = %self.key, "the index {panic}; it is tried again");
-        // What passes has passed the second time.
+        tracing::error!(corpus = %preparing.corpus, index = %self.key, "the index {panic}; will retry");
+        // If the second attempt succeeds, no passage is at fault.
         let whole = all.whole();
         let whole = self.without_refused(&whole);
         match self.attempt(&whole).await {
@@ -56,13 +55,13 @@ impl Slot {
         }
     }
 
-    /// The delta but for passages that are left out; forgets those that go or change.
+    /// The delta without the refused passages. Forgets refused passages that are removed or changed.
     fn without_refused<'d>(&mut self, delta: &'d Delta) -> Cow<'d, Delta> {
         if self.refused.is_empty() {
             return Cow::Borrowed(delta);
         }
         let is_refused = |chunk: &&Arc<Chunk>| self.refused.get(&chunk.id) == Some(*chunk);
-        // The index does not have them, so there is nothing to remove either.
+        // The index does not contain them, so their removals are dropped too.
         let kept = |chunks: &[Arc<Chunk>]| chunks.iter().filter(|chunk| !is_refused(chunk)).cloned().collect();
         let bearable = Delta { added: kept(&delta.added), removed: kept(&delta.removed), whole: delta.whole };
         let named: HashSet<&Arc<Chunk>> = delta.added.iter().filter(is_refused).collect();
@@ -77,8 +76,8 @@ impl Slot {
         Ok(())
     }
 
-    /// Finds the passages on which the index panics, which are most likely among the `suspects`,
-    /// and applies all others.
+    /// Finds the passages on which the index panics, starting with the `suspects`, and applies all
+    /// others.
     async fn search(&mut self, suspects: &[Arc<Chunk>], all: &Chunks, preparing: &Preparing) -> Result<(), IndexError> {
         let everything = self.without_refused(&all.whole()).into_owned().added;
         let ids = |chunks: &[Arc<Chunk>]| chunks.iter().map(|chunk| chunk.id.clone()).collect::<Vec<_>>();
@@ -118,7 +117,11 @@ impl Slot {
         if complete { Ok(()) } else { self.attempt(&without(&everything, &out)).await }
     }
 
-    /// Leaves a passage out from now on, and tells of it; unless there are too many.
+    /// Leaves a passage out from now on and writes a dead letter.
+    ///
+    /// # Errors
+    ///
+    /// Too many passages are left out already.
     fn refuse(&mut self, chunk: &Arc<Chunk>, panic: Panicked, preparing: &Preparing) -> Result<(), Panicked> {
         if self.refused.len() >= MOST_REFUSED {
             return Err(panic);
@@ -130,7 +133,7 @@ impl Slot {
     }
 }
 
-/// All of these but for those that are `out`, as a delta that names all there is.
+/// All chunks except those in `out`, as a whole delta.
 fn without(everything: &[Arc<Chunk>], out: &HashSet<Arc<str>>) -> Delta {
     let added = everything.iter().filter(|chunk| !out.contains(&chunk.id)).cloned().collect();
     Delta { added, removed: Vec::new(), whole: true }

@@ -1,4 +1,4 @@
-//! Letters that wait for room.
+//! A bounded queue of letters that could not be written yet.
 
 use std::collections::VecDeque;
 use std::io;
@@ -6,12 +6,12 @@ use std::path::Path;
 
 use crate::append::{Lines, Target};
 
-/// So many letters wait while the file takes none.
+/// Maximum number of waiting letters.
 pub(super) const WAITING: usize = 1_000;
-/// And no more bytes of them than this, but for one letter.
+/// Maximum bytes of waiting letters; a single larger letter is allowed.
 pub(super) const WAITING_BYTES: usize = 64 << 20;
 
-/// Lines on their way into a file, in order; they wait while it takes none.
+/// Writes lines to a file in order; lines wait while writes fail.
 pub(super) struct Outbox<T> {
     pub(super) lines: Lines<T>,
     pub(super) waiting: VecDeque<Vec<u8>>,
@@ -22,7 +22,7 @@ impl<T: Target> Outbox<T> {
         Self { lines: Lines { target, torn: false }, waiting: VecDeque::new() }
     }
 
-    /// Writes a line, behind those that wait.
+    /// Writes a line after the waiting ones.
     pub(super) fn add(&mut self, line: Vec<u8>) -> io::Result<()> {
         self.waiting.push_back(line);
         let flushed = self.flush();
@@ -38,26 +38,26 @@ impl<T: Target> Outbox<T> {
         Ok(())
     }
 
-    /// Drops the oldest of those that are too many.
+    /// Drops the oldest waiting lines until the limits are met.
     fn bound(&mut self) {
         let mut bytes: usize = self.waiting.iter().map(Vec::len).sum();
         while self.waiting.len() > WAITING || (bytes > WAITING_BYTES && self.waiting.len() > 1) {
             let Some(oldest) = self.waiting.pop_front() else { return };
             bytes -= oldest.len();
             let begins = String::from_utf8_lossy(&oldest[..oldest.len().min(200)]).into_owned();
-            tracing::error!(begins, "too many dead letters wait to be written: the oldest is lost");
+            tracing::error!(begins, "too many dead letters are waiting to be written: the oldest is lost");
         }
     }
 
-    /// Tries those again that wait; the first failure has been told of.
+    /// Retries the waiting lines. The first failure was logged when the line was added.
     pub(super) fn settle(&mut self, path: &Path) -> io::Result<()> {
         if self.waiting.is_empty() {
             return Ok(());
         }
         let flushed = self.flush();
         match &flushed {
-            Ok(()) => tracing::warn!(file = %path.display(), "dead letters that had to wait are written"),
-            Err(error) => tracing::debug!(%error, file = %path.display(), "dead letters wait"),
+            Ok(()) => tracing::warn!(file = %path.display(), "waiting dead letters are now written"),
+            Err(error) => tracing::debug!(%error, file = %path.display(), "dead letters are waiting to be written"),
         }
         flushed
     }

@@ -24,7 +24,7 @@ fn records_are_kept_as_they_were() {
         assert_eq!(letter.record_hex.is_some(), std::str::from_utf8(record).is_err());
         assert_eq!(letter.truncated, record.len() > KEPT_BYTES);
     }
-    // An odd number of bytes before: the cut goes through a character.
+    // With an odd number of bytes before it, a character is split by the cut.
     let odd = DeadLetter::new("a", "b", "c", format!("x{long}").as_bytes());
     assert_eq!((odd.record.len(), odd.record_hex, odd.truncated), (KEPT_BYTES - 1, None, true));
     let plain = serde_json::to_string(&DeadLetter::new("a", "b", "c", b"d")).unwrap();
@@ -46,7 +46,7 @@ fn a_restart_does_not_repeat_what_is_there() {
     };
     assert_eq!(write(&["a", "b", "b"]), ["a", "b", "b"]);
     assert_eq!(write(&["b", "a", "b"]), ["a", "b", "b"]);
-    // As often as it is there, and not more often.
+    // A letter is skipped only as often as it is in the file.
     assert_eq!(write(&["b", "b", "b", "c"]), ["a", "b", "b", "b", "c"]);
 }
 
@@ -112,13 +112,13 @@ fn a_torn_end_is_mended() {
         DeadLetters::open(&path).unwrap().write("s", "p", "r", b"second");
         assert_eq!(std::fs::read_to_string(&path).unwrap(), format!("{first}\n{second}\n"), "{cut}");
     }
-    // Only its end is missing: it is there.
+    // Only the line break is missing, so the letter counts as written.
     std::fs::write(&path, format!("{first}\n{second}")).unwrap();
     let letters = DeadLetters::open(&path).unwrap();
     letters.write("s", "p", "r", b"second");
     letters.write("s", "p", "r", b"third");
     assert_eq!(lines(&path).len(), 3);
-    // Somebody else's text is left.
+    // Text of another program is kept.
     std::fs::write(&path, "notes").unwrap();
     DeadLetters::open(&path).unwrap().write("s", "p", "r", b"first");
     assert_eq!(std::fs::read_to_string(&path).unwrap(), format!("notes\n{first}\n"));

@@ -4,6 +4,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use crate::clock::now_s;
+use crate::connector::Applied;
 use crate::record::Utterance;
 
 /// What a conversation knows.
@@ -16,7 +17,7 @@ pub struct StoredConversation {
     /// Our answer to the last turn, while the log may still bring another.
     pub reply: Option<Arc<str>>,
     /// The place of the last record that is in it.
-    pub applied: (u64, u64),
+    pub applied: Applied,
     /// Seconds since the Unix epoch.
     pub used: u64,
 }
@@ -45,7 +46,7 @@ impl StoredConversation {
             self.first += 1;
         }
         self.first = self.first.max(change.first);
-        (self.reply, self.applied, self.used) = (change.reply.clone(), change.applied, change.used);
+        (self.reply, self.applied, self.used) = (change.reply.clone(), change.applied.clone(), change.used);
     }
 }
 
@@ -61,7 +62,7 @@ pub struct ConversationChange {
     /// As in [`StoredConversation::reply`].
     pub reply: Option<Arc<str>>,
     /// As in [`StoredConversation::applied`].
-    pub applied: (u64, u64),
+    pub applied: Applied,
     /// As in [`StoredConversation::used`].
     pub used: u64,
 }
@@ -86,7 +87,8 @@ impl ConversationChange {
 
 impl From<ConversationChange> for StoredConversation {
     fn from(change: ConversationChange) -> Self {
-        let ConversationChange { from, applied, used, .. } = change;
+        let ConversationChange { from, used, .. } = change;
+        let applied = change.applied.clone();
         let mut known = Self { history: VecDeque::new(), first: from, reply: None, applied, used };
         known.apply(&change);
         known
@@ -100,7 +102,7 @@ mod tests {
 
     fn change(from: u64, said: &[&str], first: u64) -> ConversationChange {
         let said = said.iter().map(|text| Utterance { speaker: Speaker::User, text: (*text).into() }).collect();
-        ConversationChange { from, said, first, reply: None, applied: (0, from), used: from }
+        ConversationChange { from, said, first, reply: None, applied: (0, from).into(), used: from }
     }
 
     fn texts(known: &StoredConversation) -> (u64, Vec<&str>) {

@@ -11,6 +11,7 @@ use serde::{Deserialize, Serialize};
 
 use super::store::{json, table};
 use super::{ConversationChange, StoredConversation};
+use crate::connector::Applied;
 use crate::record::Utterance;
 
 /// By key.
@@ -28,7 +29,7 @@ struct Head {
     first: u64,
     next: u64,
     reply: Option<Arc<str>>,
-    applied: (u64, u64),
+    applied: Applied,
     used: u64,
 }
 
@@ -37,7 +38,7 @@ struct Head {
 struct Whole {
     history: Vec<Utterance>,
     reply: Option<Arc<str>>,
-    applied: (u64, u64),
+    applied: Applied,
     used: u64,
 }
 
@@ -118,8 +119,8 @@ impl<'t> Tables<'t> {
         for (number, utterance) in (change.from..).zip(&change.said).filter(|(number, _)| *number >= change.first) {
             self.utterances.insert(&*utterance_key(key, number), &*json(utterance))?;
         }
-        let ConversationChange { first, applied, used, .. } = *change;
-        self.put(key, &Head { first, next: change.next(), reply: change.reply.clone(), applied, used })
+        let ConversationChange { first, reply, applied, used, .. } = change.clone();
+        self.put(key, &Head { first, next: change.next(), reply, applied, used })
     }
 
     /// Lets a conversation go.
@@ -170,7 +171,7 @@ pub(super) fn due(
     before: u64,
     now: u64,
     most: usize,
-    may_go: impl Fn(&[u8], (u64, u64)) -> bool,
+    may_go: impl Fn(&[u8], &Applied) -> bool,
 ) -> Result<Due, redb::Error> {
     let mut due = Due::default();
     let (Some(used), Some(heads)) = (table(transaction, USED)?, table(transaction, HEADS)?) else { return Ok(due) };
@@ -181,7 +182,7 @@ pub(super) fn due(
         let (at, _) = entry?;
         let key = &at.value()[8..];
         let head = heads.get(key)?.and_then(|head| parse(key, head.value()));
-        if head.is_none_or(|head| may_go(key, head.applied)) {
+        if head.is_none_or(|head| may_go(key, &head.applied)) {
             due.gone.push(key.to_vec());
         }
     }
@@ -258,7 +259,8 @@ mod tests {
                 let (from, first) = (round * 2, (round * 2 + 2_u64).saturating_sub(5));
                 let texts = [said(&format!("{round} {}", key.len())), said("so")];
                 let said = texts.to_vec();
-                let change = ConversationChange { from, said, first, reply: None, applied: (0, round), used: round };
+                let change =
+                    ConversationChange { from, said, first, reply: None, applied: (0, round).into(), used: round };
                 write(&database, |tables| tables.change(key, &change).unwrap());
             }
         }
@@ -267,8 +269,14 @@ mod tests {
         assert_eq!((known.first, known.history.len(), known.used), (35, 5, 19));
         assert_eq!(&*known.history[1].text, "18 3");
         // A gap, as an expiry leaves it, is no reason to lose what came after.
-        let change =
-            ConversationChange { from: 50, said: vec![said("x")], first: 45, reply: None, applied: (0, 9), used: 9 };
+        let change = ConversationChange {
+            from: 50,
+            said: vec![said("x")],
+            first: 45,
+            reply: None,
+            applied: (0, 9).into(),
+            used: 9,
+        };
         write(&database, |tables| tables.change(keys[0], &change).unwrap());
         let known = load(&database.begin_read().unwrap(), keys[0]).unwrap().unwrap();
         assert_eq!((known.first, known.history.len()), (50, 1));
@@ -300,6 +308,6 @@ mod tests {
         let known = load(&database.begin_read().unwrap(), &[b's', 0, 4]).unwrap().unwrap();
         let reply = Some("so".into());
         let history = VecDeque::from([said("hm")]);
-        assert_eq!(known, StoredConversation { history, first: 0, reply, applied: (1, 2), used: 3 });
+        assert_eq!(known, StoredConversation { history, first: 0, reply, applied: (1, 2).into(), used: 3 });
     }
 }

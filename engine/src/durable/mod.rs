@@ -31,7 +31,7 @@ pub use self::offsets::OffsetTracker;
 use self::store::Store;
 pub use self::store::StoreError;
 use crate::component::{DiskUsage, Maintained};
-use crate::connector::{SinkPosition, SourceOffset};
+use crate::connector::{Offsets, SinkPosition};
 use crate::dead_letter::DeadLetters;
 use crate::record::{AnswerRecord, Turn};
 use crate::sinks::SinkHandle;
@@ -47,8 +47,9 @@ pub type SinkPositions = BTreeMap<Arc<str>, SinkPosition>;
 /// How far a source has been answered.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SourceCheckpoint {
-    /// Everything up to here is applied.
-    pub place: SourceOffset,
+    /// Everything up to these offsets is applied.
+    #[serde(alias = "place")]
+    pub offsets: Offsets,
     /// Answers to what is behind the place are behind these.
     pub marks: SinkPositions,
     /// Answers to what is before it are before these.
@@ -253,9 +254,19 @@ impl Durable {
         }
     }
 
-    /// Writes a checkpoint, if there is anything new.
+    /// Without a state directory: what is answered is with every sink, and that is all there is.
+    fn acknowledge(&self) -> Result<(), StoreError> {
+        let trackers: Vec<_> = self.state.lock().trackers.iter().filter_map(Weak::upgrade).collect();
+        let lows: Vec<_> = trackers.iter().filter_map(|tracker| Some((tracker, tracker.low()?))).collect();
+        self.dead.settle().map_err(StoreError::DeadLetters)?;
+        self.sinks().iter().try_for_each(|sink| sink.sync()).map_err(StoreError::Sink)?;
+        lows.iter().for_each(|(tracker, (offsets, _))| tracker.acknowledgements().acknowledge(offsets));
+        Ok(())
+    }
+
+    /// Writes a checkpoint, if there is anything new, and tells the sources what it covers.
     pub fn commit(&self, epoch: u64) -> Result<(), StoreError> {
-        let Some(store) = &self.store else { return Ok(()) };
+        let Some(store) = &self.store else { return self.acknowledge() };
         let _one = self.committing.lock();
         let sinks = self.sinks();
         let trackers: Vec<_> = self.state.lock().trackers.iter().filter_map(Weak::upgrade).collect();
@@ -264,19 +275,22 @@ impl Durable {
         }
         let now = self.marks();
         // Before the conversations are taken: what is ticked off has been put.
-        let low = |tracker: &Arc<OffsetTracker>| Some((tracker.source().clone(), tracker.low_since(&now)?));
+        let low = |tracker: &Arc<OffsetTracker>| Some((tracker.clone(), tracker.low_since(&now)?));
         let lows: Vec<_> = trackers.iter().filter_map(low).collect();
         // And after: what is applied is written.
         let written: SinkPositions = sinks.iter().filter_map(|sink| Some((sink.id().clone(), sink.mark()?))).collect();
-        let checkpoint =
-            |(source, (place, marks))| (source, SourceCheckpoint { place, marks, written: written.clone(), epoch });
-        let lows: Vec<(Arc<str>, SourceCheckpoint)> = lows.into_iter().map(checkpoint).collect();
+        let checkpoint = |(tracker, (offsets, marks))| {
+            (tracker, SourceCheckpoint { offsets, marks, written: written.clone(), epoch })
+        };
+        let lows: Vec<(Arc<OffsetTracker>, SourceCheckpoint)> = lows.into_iter().map(checkpoint).collect();
         let (pending, standing, new) = {
             let mut state = self.state.lock();
-            let is_new = |(source, low): &&(Arc<str>, SourceCheckpoint)| {
-                state.committed.get(source).is_none_or(|old| old.place != low.place || !old.names_files_of(low))
+            let is_new = |(source, low): &(Arc<str>, SourceCheckpoint)| {
+                state.committed.get(source).is_none_or(|old| old.offsets != low.offsets || !old.names_files_of(low))
             };
-            let new: Vec<_> = lows.iter().filter(is_new).cloned().collect();
+            let of_source =
+                |(tracker, low): &(Arc<OffsetTracker>, SourceCheckpoint)| (tracker.source().clone(), low.clone());
+            let new: Vec<_> = lows.iter().map(of_source).filter(is_new).collect();
             let pending = Arc::new(std::mem::take(&mut state.pending));
             state.writing = pending.clone();
             (pending, std::mem::take(&mut state.standing), new)
@@ -291,7 +305,10 @@ impl Durable {
         let mut state = self.state.lock();
         state.writing = Arc::default();
         match &written {
-            Ok(()) => state.committed.extend(new),
+            Ok(()) => {
+                state.committed.extend(new);
+                lows.iter().for_each(|(tracker, low)| tracker.acknowledgements().acknowledge(&low.offsets));
+            }
             // What has been put since is newer.
             Err(_) => {
                 for (key, change) in Arc::unwrap_or_clone(pending) {

@@ -6,12 +6,13 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 
 use super::SinkPositions;
-use crate::connector::SourceOffset;
+use crate::connector::{Acknowledgements, Offsets, SourceOffset};
 
 /// Counts off the records of one source.
 pub struct OffsetTracker {
     source: Arc<str>,
     state: Mutex<State>,
+    acknowledgements: Acknowledgements,
 }
 
 #[derive(Default)]
@@ -20,14 +21,14 @@ struct State {
     first: u64,
     batches: VecDeque<Batch>,
     /// Everything up to here is applied; with the sinks before anything behind it was written.
-    low: Option<(SourceOffset, SinkPositions)>,
+    low: Option<(Offsets, SinkPositions)>,
     /// The batches before this one have all that was there at the start.
     replay_ends: Option<u64>,
 }
 
 struct Batch {
-    /// Of its last record.
-    place: Option<SourceOffset>,
+    /// Of its last record in each partition.
+    offsets: Offsets,
     /// Of the sinks, before any of its records was seen.
     marks: SinkPositions,
     open: usize,
@@ -36,7 +37,7 @@ struct Batch {
 impl OffsetTracker {
     /// Of a source.
     pub fn new(source: Arc<str>) -> Self {
-        Self { source, state: Mutex::default() }
+        Self { source, state: Mutex::default(), acknowledgements: Acknowledgements::default() }
     }
 
     /// The source's node.
@@ -44,16 +45,25 @@ impl OffsetTracker {
         &self.source
     }
 
-    /// Goes on behind a place that an earlier process, or another plan, has reached.
-    pub fn resume(&self, place: SourceOffset, marks: SinkPositions) {
-        self.state.lock().low = Some((place, marks));
+    /// Tells the source which of its records are safe.
+    pub fn acknowledgements(&self) -> &Acknowledgements {
+        &self.acknowledgements
+    }
+
+    /// Resumes after the offsets that an earlier process, or another plan, has reached.
+    pub fn resume(&self, offsets: Offsets, marks: SinkPositions) {
+        match &mut self.state.lock().low {
+            // Older marks are safe: they name more answers to look for.
+            Some((low, _)) => low.extend(offsets),
+            low => *low = Some((offsets, marks)),
+        }
     }
 
     /// Begins a batch, before its records are handed on; gives its number.
     pub fn begin(&self, marks: SinkPositions) -> u64 {
         let mut state = self.state.lock();
         // One record for the batch itself, until it is closed.
-        state.batches.push_back(Batch { place: None, marks, open: 1 });
+        state.batches.push_back(Batch { offsets: Offsets::default(), marks, open: 1 });
         state.first + state.batches.len() as u64 - 1
     }
 
@@ -71,12 +81,12 @@ impl OffsetTracker {
     }
 
     /// A record is in the batch.
-    pub fn read(&self, batch: u64, place: Option<&SourceOffset>) {
+    pub fn read(&self, batch: u64, offset: Option<&SourceOffset>) {
         let mut state = self.state.lock();
         if let Some(batch) = state.batch(batch) {
             batch.open += 1;
-            if let Some(place) = place {
-                batch.place = Some(place.clone());
+            if let Some(offset) = offset {
+                batch.offsets.set(offset.clone());
             }
         }
     }
@@ -95,22 +105,24 @@ impl OffsetTracker {
         while state.batches.front().is_some_and(|batch| batch.open == 0) {
             let Some(done) = state.batches.pop_front() else { break };
             state.first += 1;
-            if let Some(place) = done.place {
+            if !done.offsets.is_empty() {
                 let marks = state.batches.front().map_or(done.marks, |next| next.marks.clone());
-                state.low = Some((place, marks));
+                let (low, of_low) = state.low.get_or_insert_default();
+                low.extend(done.offsets);
+                *of_low = marks;
             }
         }
     }
 
     /// Up to where everything is applied, and how long the sinks were before anything behind
     /// that was written.
-    pub fn low(&self) -> Option<(SourceOffset, SinkPositions)> {
+    pub fn low(&self) -> Option<(Offsets, SinkPositions)> {
         self.state.lock().low.clone()
     }
 
     /// The same, of sinks that were so long `now`, a moment ago: where nothing is on its way,
     /// what comes will be behind that.
-    pub fn low_since(&self, now: &SinkPositions) -> Option<(SourceOffset, SinkPositions)> {
+    pub fn low_since(&self, now: &SinkPositions) -> Option<(Offsets, SinkPositions)> {
         let mut state = self.state.lock();
         let idle = state.batches.is_empty();
         let (_, marks) = state.low.as_mut()?;
@@ -133,7 +145,7 @@ mod tests {
     use crate::connector::SinkPosition;
 
     fn place(end: u64) -> SourceOffset {
-        SourceOffset { log: "l".into(), generation: 0, end, line: end }
+        SourceOffset { log: "l".into(), end, line: end, ..SourceOffset::default() }
     }
 
     fn marks(length: u64) -> SinkPositions {
@@ -145,16 +157,16 @@ mod tests {
     fn marks_are_those_of_now_where_nothing_is_on_its_way() {
         let tracker = OffsetTracker::new("turns".into());
         assert_eq!(tracker.low_since(&marks(1)), None);
-        tracker.resume(place(7), marks(10));
-        assert_eq!(tracker.low(), Some((place(7), marks(10))));
-        assert_eq!(tracker.low_since(&marks(20)), Some((place(7), marks(20))));
+        tracker.resume(place(7).into(), marks(10));
+        assert_eq!(tracker.low(), Some((place(7).into(), marks(10))));
+        assert_eq!(tracker.low_since(&marks(20)), Some((place(7).into(), marks(20))));
         let batch = tracker.begin(marks(30));
         tracker.read(batch, Some(&place(9)));
         tracker.close(batch);
-        assert_eq!(tracker.low_since(&marks(40)), Some((place(7), marks(20))));
+        assert_eq!(tracker.low_since(&marks(40)), Some((place(7).into(), marks(20))));
         tracker.tick(batch);
-        assert_eq!(tracker.low(), Some((place(9), marks(30))));
-        assert_eq!(tracker.low_since(&marks(50)), Some((place(9), marks(50))));
+        assert_eq!(tracker.low(), Some((place(9).into(), marks(30))));
+        assert_eq!(tracker.low_since(&marks(50)), Some((place(9).into(), marks(50))));
     }
 
     #[test]
@@ -175,6 +187,25 @@ mod tests {
     }
 
     #[test]
+    fn partitions_are_checkpointed_together_and_each_keeps_its_offset() {
+        let tracker = OffsetTracker::new("turns".into());
+        let of = |partition: &str, end| SourceOffset { partition: partition.into(), ..place(end) };
+        tracker.resume(of("a", 3).into(), marks(0));
+        let both = tracker.begin(marks(1));
+        for offset in [of("a", 4), of("b", 1), of("a", 5)] {
+            tracker.read(both, Some(&offset));
+        }
+        tracker.close(both);
+        let later = tracker.begin(marks(2));
+        tracker.read(later, Some(&of("b", 2)));
+        tracker.close(later);
+        tracker.tick(later);
+        assert_eq!(tracker.low().unwrap().0, of("a", 3).into(), "the first batch is open");
+        (0..3).for_each(|_| tracker.tick(both));
+        assert_eq!(tracker.low().unwrap().0, [of("a", 5), of("b", 2)].into_iter().collect());
+    }
+
+    #[test]
     fn the_low_place_waits_for_the_slowest_and_its_marks_are_old_enough() {
         let tracker = OffsetTracker::new("turns".into());
         let mut batches = Vec::new();
@@ -191,12 +222,12 @@ mod tests {
             assert_eq!(tracker.low(), None, "one of the first is open");
         }
         tracker.tick(batches[0]);
-        assert_eq!(tracker.low(), Some((place(20), marks(200))));
+        assert_eq!(tracker.low(), Some((place(20).into(), marks(200))));
         tracker.tick(batches[2]);
         tracker.tick(batches[2]);
-        assert_eq!(tracker.low(), Some((place(30), marks(200))), "rather too old than too new");
+        assert_eq!(tracker.low(), Some((place(30).into(), marks(200))), "rather too old than too new");
         let next = tracker.begin(marks(300));
         tracker.close(next);
-        assert_eq!(tracker.low(), Some((place(30), marks(200))));
+        assert_eq!(tracker.low(), Some((place(30).into(), marks(200))));
     }
 }

@@ -9,7 +9,7 @@ use serde::de::DeserializeOwned;
 
 use super::conversations;
 use super::{ConversationChange, Key, SourceCheckpoint, StoredConversation, StoredTurn};
-use crate::connector::ConnectorError;
+use crate::connector::{Applied, ConnectorError, Offsets};
 use crate::database::{DatabaseError, Tables};
 
 const SOURCES: TableDefinition<'_, &str, &[u8]> = TableDefinition::new("sources");
@@ -142,15 +142,15 @@ impl Store {
         })
     }
 
-    /// How far each source has been answered, as places are ordered.
-    fn checkpoints(&self) -> Result<HashMap<String, (u64, u64)>, DatabaseError> {
+    /// The offsets up to which each source has been answered.
+    fn checkpoints(&self) -> Result<HashMap<String, Offsets>, DatabaseError> {
         self.0.read(|database| {
             let mut reached = HashMap::new();
             let Some(table) = table(&database.begin_read()?, SOURCES)? else { return Ok(reached) };
             for entry in table.iter()? {
                 let (source, value) = entry?;
                 if let Ok(checkpoint) = serde_json::from_slice::<SourceCheckpoint>(value.value()) {
-                    reached.insert(source.value().to_owned(), checkpoint.place.order());
+                    reached.insert(source.value().to_owned(), checkpoint.offsets);
                 }
             }
             Ok(reached)
@@ -164,9 +164,9 @@ impl Store {
     pub fn expire(&self, now: u64, idle_s: u64) -> Result<Expired, DatabaseError> {
         let before = now.saturating_sub(idle_s);
         let checkpoints = self.checkpoints()?;
-        let may_go = |key: &[u8], applied: (u64, u64)| {
+        let may_go = |key: &[u8], applied: &Applied| {
             let source = key.split(|byte| *byte == 0).next().unwrap_or_default();
-            checkpoints.get(&*String::from_utf8_lossy(source)).is_some_and(|reached| *reached >= applied)
+            checkpoints.get(&*String::from_utf8_lossy(source)).is_some_and(|reached| applied.is_within(reached))
         };
         let due =
             self.0.read(|database| conversations::due(&database.begin_read()?, before, now, EXPIRE_AT_ONCE, may_go))?;
@@ -236,13 +236,13 @@ mod tests {
     use crate::connector::SourceOffset;
 
     fn checkpoint(end: u64) -> SourceCheckpoint {
-        let place = SourceOffset { log: "l".into(), generation: 1, end, line: 2 };
-        SourceCheckpoint { place, marks: Default::default(), written: Default::default(), epoch: 3 }
+        let offset = SourceOffset { log: "l".into(), generation: 1, end, line: 2, ..SourceOffset::default() };
+        SourceCheckpoint { offsets: offset.into(), marks: Default::default(), written: Default::default(), epoch: 3 }
     }
 
     fn knows(applied: u64, used: u64) -> ConversationChange {
         let said = vec![crate::record::Utterance { speaker: crate::record::Speaker::User, text: "hm".into() }];
-        ConversationChange { from: 0, said, first: 0, reply: Some("so".into()), applied: (1, applied), used }
+        ConversationChange { from: 0, said, first: 0, reply: Some("so".into()), applied: (1, applied).into(), used }
     }
 
     #[test]

@@ -1,5 +1,4 @@
-//! Models as the engine sees them: what they do, as traits; and the service that batches
-//! their calls.
+//! The interface to models: traits for their capabilities, and the service that batches their calls.
 
 mod service;
 
@@ -10,21 +9,21 @@ use std::sync::Arc;
 
 use futures::future::BoxFuture;
 
-/// Why a model gave nothing.
+/// Why a model call failed.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum InferenceError {
-    /// A file of the model is not there or cannot be read.
+    /// A file of the model does not exist or cannot be read.
     #[error("cannot read `{path}`: {reason}")]
     File {
         /// The file.
         path: PathBuf,
-        /// What the operating system said.
+        /// The operating system's error.
         reason: String,
     },
     /// The runtime library cannot be used.
     #[error("ONNX Runtime: {0}")]
     Runtime(String),
-    /// The device that the configuration asks for is not there.
+    /// The configured device is not available.
     #[error("device {device}: {reason}")]
     Device {
         /// As configured.
@@ -32,7 +31,7 @@ pub enum InferenceError {
         /// Why not.
         reason: String,
     },
-    /// The model is not what its configuration says.
+    /// The model does not match its configuration.
     #[error("the model {0}")]
     Shape(String),
     /// The tokenizer failed.
@@ -41,22 +40,22 @@ pub enum InferenceError {
     /// The model failed on this input.
     #[error("inference failed: {0}")]
     Failed(String),
-    /// A prompt whose fixed parts alone are longer than the model takes.
-    #[error("the prompt has {tokens} tokens without its passages, and the model takes {limit}")]
+    /// The fixed parts of a prompt alone exceed the model's limit.
+    #[error("the prompt has {tokens} tokens without its passages, and the model's limit is {limit}")]
     TooLong {
-        /// Tokens of what must not be cut.
+        /// Tokens of the parts that must not be cut.
         tokens: usize,
-        /// What there is room for.
+        /// Maximum tokens of a prompt.
         limit: usize,
     },
     /// A model server did not answer in time.
-    #[error("{url} gave no answer within {seconds} s")]
+    #[error("{url} did not respond within {seconds} s")]
     TimedOut {
         /// The server.
         url: String,
-        /// How long was waited.
+        /// The timeout.
         seconds: f64,
-        /// It may answer another time, and has not been asked again yet.
+        /// A later call may succeed, and the call has not been retried yet.
         transient: bool,
     },
     /// A model server refused or failed.
@@ -64,21 +63,21 @@ pub enum InferenceError {
     Server {
         /// The server.
         url: String,
-        /// The HTTP status, if there was an answer at all.
+        /// The HTTP status, if there was a response.
         status: Option<u16>,
-        /// What it said, shortened.
+        /// The error message, shortened.
         reason: String,
-        /// It may do better another time, and has not been asked again yet.
+        /// A later call may succeed, and the call has not been retried yet.
         transient: bool,
     },
-    /// The service has ended.
-    #[error("the inference service of `{0}` has ended")]
+    /// The service has stopped.
+    #[error("the inference service of `{0}` has stopped")]
     Ended(String),
 }
 
 impl InferenceError {
-    /// Whether the same call may succeed later. Not so where the back end has tried again
-    /// itself, and where the model, its files or the input are at fault.
+    /// Whether the same call may succeed later. False if the back end has already retried, or if the
+    /// model, its files or the input cause the error.
     pub fn is_transient(&self) -> bool {
         match self {
             Self::Failed(_) | Self::Ended(_) => true,
@@ -93,32 +92,32 @@ impl InferenceError {
     }
 }
 
-/// What a text is to the model, for those that are told by a prefix.
+/// The role of a text, for models that mark it with a prefix.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Role {
-    /// What is looked for.
+    /// A search query.
     Query,
-    /// What is looked through.
+    /// A passage to be searched.
     Passage,
 }
 
-/// Who waits.
+/// The priority of a model call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Priority {
-    /// A turn.
+    /// A turn waits for the result.
     Turn,
-    /// The corpus.
+    /// The corpus waits for the result.
     Corpus,
 }
 
-/// A vector: shape `[dimension]`, shared by all who hold it.
+/// A vector of shape `[dimension]`; clones share it.
 pub type Vector = Arc<[f32]>;
 
-/// Texts to vectors.
+/// Embeds texts as vectors.
 pub trait Embedder: Send + Sync {
     /// Length of every vector.
     fn dimension(&self) -> usize;
-    /// One vector a text, in order. Texts past the model's length are cut by its tokenizer.
+    /// One vector per text, in order. The tokenizer truncates texts at the model's maximum length.
     fn embed(
         &self,
         texts: Vec<String>,
@@ -127,7 +126,7 @@ pub trait Embedder: Send + Sync {
     ) -> BoxFuture<'static, Result<Vec<Vector>, InferenceError>>;
 }
 
-/// The token vectors of a text: shape `[tokens, dimension]`, row by row.
+/// The token vectors of a text: shape `[tokens, dimension]`, in row-major order.
 #[derive(Clone, Debug, PartialEq)]
 pub struct TokenVectors {
     /// Length of a row.
@@ -137,17 +136,17 @@ pub struct TokenVectors {
 }
 
 impl TokenVectors {
-    /// One vector a token.
+    /// The rows, one per token.
     pub fn rows(&self) -> std::slice::ChunksExact<'_, f32> {
         self.values.chunks_exact(self.dimension.max(1))
     }
 }
 
-/// Texts to one vector a token, for late interaction (Khattab and Zaharia 2020).
+/// Embeds texts with one vector per token, for late interaction (Khattab and Zaharia 2020).
 pub trait TokenEmbedder: Send + Sync {
-    /// Length of every token's vector.
+    /// Length of every token vector.
     fn dimension(&self) -> usize;
-    /// Token vectors of length 1, one text after the other. Special tokens are left out of
+    /// Token vectors of each text, in order, normalised to length 1. Special tokens are dropped from
     /// passages and kept in queries.
     fn embed_tokens(
         &self,
@@ -157,12 +156,12 @@ pub trait TokenEmbedder: Send + Sync {
     ) -> BoxFuture<'static, Result<Vec<TokenVectors>, InferenceError>>;
 }
 
-/// Weighted terms of a vocabulary, by ascending term; weights are above 0.
+/// Weighted terms of a vocabulary, sorted by term; weights are above 0.
 pub type SparseVector = Arc<[(u32, f32)]>;
 
-/// Texts to weighted terms, for learned sparse retrieval (Formal et al. 2021).
+/// Embeds texts as weighted terms, for learned sparse retrieval (Formal et al. 2021).
 pub trait SparseEmbedder: Send + Sync {
-    /// One sparse vector a text, in order.
+    /// One sparse vector per text, in order.
     fn embed_sparse(
         &self,
         texts: Vec<String>,
@@ -171,17 +170,17 @@ pub trait SparseEmbedder: Send + Sync {
     ) -> BoxFuture<'static, Result<Vec<SparseVector>, InferenceError>>;
 }
 
-/// Vectors of words.
+/// Looks up word vectors.
 pub trait WordVectors: Send + Sync {
     /// Length of every vector.
     fn dimension(&self) -> usize;
-    /// The vector of a word in lower case, if it has one.
+    /// The vector of a lower-case word, if there is one.
     fn word(&self, word: &str) -> Option<&[f32]>;
 }
 
-/// Pairs of texts to scores: a cross-encoder or a classifier of pairs.
+/// Scores pairs of texts: a cross-encoder or a classifier of pairs.
 pub trait PairScorer: Send + Sync {
-    /// How many scores a pair has: 1 for a cross-encoder, a class each for a classifier.
+    /// Number of scores per pair: 1 for a cross-encoder, one per class for a classifier.
     fn classes(&self) -> usize;
     /// The raw outputs (logits) of (`first`, each of `seconds`), in order; each of length
     /// [`PairScorer::classes`].
@@ -193,22 +192,22 @@ pub trait PairScorer: Send + Sync {
     ) -> BoxFuture<'static, Result<Vec<Vec<f32>>, InferenceError>>;
 }
 
-/// Texts to tokens.
+/// Splits texts into tokens.
 pub trait Tokenize: Send + Sync {
-    /// The byte range of each token, special tokens left out.
+    /// The byte range of each token, without special tokens.
     fn offsets(&self, text: &str) -> Result<Vec<(usize, usize)>, InferenceError>;
 }
 
 /// Counters of a model's work.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Usage {
-    /// Inputs run.
+    /// Inputs processed.
     pub inputs: u64,
-    /// Batches run.
+    /// Batches processed.
     pub batches: u64,
-    /// Tokens run, padding left out.
+    /// Tokens processed, without padding.
     pub tokens: u64,
-    /// Tokens run, padding included.
+    /// Tokens processed, with padding.
     pub padded: u64,
     /// Microseconds the model was busy.
     pub busy_us: u64,

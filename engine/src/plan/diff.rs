@@ -1,4 +1,4 @@
-//! What two plans differ in, as a value: what a reload is to do, and what it tells.
+//! The difference between two plans as a value. A reload applies and reports it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -7,10 +7,10 @@ use std::sync::Arc;
 use super::{AnswerMode, Conversations, NodeKind, Plan};
 use crate::component::CorpusRef;
 
-/// What of a plan is compared with another: names and definitions, without what they build.
+/// The comparable part of a plan: names and hashes of definitions.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PlanFingerprint {
-    /// Hash of the whole.
+    /// Hash of the whole plan.
     pub hash: Arc<str>,
     models: BTreeMap<Arc<str>, Part>,
     corpora: BTreeMap<Arc<str>, Part>,
@@ -25,12 +25,12 @@ struct Part {
     definition: Arc<str>,
     settings: Arc<str>,
     models: BTreeSet<Arc<str>>,
-    /// The corpora that it reads; `None` in it: whichever the turn names.
+    /// The corpus that it reads; `Some(None)` if the turn names the corpus.
     corpora: Option<Option<Arc<str>>>,
 }
 
 impl PlanFingerprint {
-    /// Of a plan.
+    /// The fingerprint of a plan.
     pub fn of(plan: &Plan) -> Self {
         let part = |definition: &Arc<str>| Part {
             definition: definition.clone(),
@@ -66,26 +66,26 @@ impl PlanFingerprint {
 }
 
 impl PlanFingerprint {
-    /// Whether it has a node with these settings, whatever feeds it.
+    /// Whether it has this node with these settings, whatever its inputs.
     pub fn same_settings(&self, id: &str, settings: &str) -> bool {
         self.nodes.get(id).is_some_and(|node| *node.settings == *settings)
     }
 }
 
-/// What becomes of a part of the running plan.
+/// How a reload changes a part of the running plan.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ChangeKind {
-    /// It is the same, and goes on with what it has.
+    /// It is unchanged and keeps its state.
     Kept,
-    /// It is new.
+    /// It is only in the new plan.
     Added,
-    /// It is gone.
+    /// It is only in the old plan.
     Removed,
-    /// It is there in both and not the same; with the reasons.
+    /// It is in both plans and differs, for these reasons.
     Changed(Vec<String>),
 }
 
-/// What two plans differ in; by name or id.
+/// The difference between two plans, by name or id.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PlanDiff {
     /// Models.
@@ -94,16 +94,16 @@ pub struct PlanDiff {
     pub corpora: BTreeMap<Arc<str>, ChangeKind>,
     /// Nodes.
     pub nodes: BTreeMap<Arc<str>, ChangeKind>,
-    /// Whether the bounds of conversations differ.
+    /// Whether the limits of conversations differ.
     pub conversations: bool,
-    /// Whether answers stand in one and not in the other, or for longer.
+    /// Whether the answer modes differ.
     pub mode: bool,
     /// Whether the hashes differ.
     pub hash: bool,
 }
 
 impl PlanDiff {
-    /// What is to be done to come from one plan to another.
+    /// The changes from one plan to another.
     pub fn between(old: &PlanFingerprint, new: &PlanFingerprint) -> Self {
         let models = fates(&old.models, &new.models, |_| Vec::new());
         let corpora = fates(&old.corpora, &new.corpora, |part| changed(&part.models, &models, "model"));
@@ -121,7 +121,7 @@ impl PlanDiff {
         Self { models, corpora, nodes, conversations, mode, hash: old.hash != new.hash }
     }
 
-    /// Whether there is nothing to do.
+    /// Whether the plans are equal.
     pub fn is_empty(&self) -> bool {
         let kept = |fates: &BTreeMap<Arc<str>, ChangeKind>| fates.values().all(|fate| *fate == ChangeKind::Kept);
         kept(&self.models)
@@ -132,7 +132,7 @@ impl PlanDiff {
             && !self.hash
     }
 
-    /// Whether a part is the same in both.
+    /// Whether a part is the same in both plans.
     pub fn keeps(fates: &BTreeMap<Arc<str>, ChangeKind>, name: &str) -> bool {
         fates.get(name) == Some(&ChangeKind::Kept)
     }
@@ -161,7 +161,7 @@ fn fates(
     names.into_iter().map(|name| (name.clone(), fate(name))).collect()
 }
 
-/// Those of `used` that are not kept, as reasons.
+/// The members of `used` that are not kept, as reasons.
 fn changed(used: &BTreeSet<Arc<str>>, fates: &BTreeMap<Arc<str>, ChangeKind>, what: &str) -> Vec<String> {
     let changed = used.iter().filter(|name| fates.get(*name).is_some_and(|fate| *fate != ChangeKind::Kept));
     changed.map(|name| format!("{what} `{name}`")).collect()

@@ -1,4 +1,4 @@
-//! The records that sinks get.
+//! The records that sinks write.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -8,17 +8,17 @@ use serde_json::{Map, Value as Json};
 
 use super::{Hit, Status};
 
-/// By what an answer can be made again.
+/// The provenance of an answer: everything needed to reproduce it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Provenance {
-    /// Hash of the pipeline as it runs, overrides included.
+    /// Hash of the running pipeline, with overrides.
     pub pipeline: Arc<str>,
     /// The corpus epoch that was read.
     pub epoch: u64,
     /// Hash of each model's files and settings.
     pub models: Arc<BTreeMap<String, String>>,
-    /// What was done without, `node: what` each: a fallback that was taken, a member of an
-    /// ensemble that failed.
+    /// Warnings of the form `node: text`: for example, a fallback was used, or a member of an
+    /// ensemble failed.
     #[serde(default, alias = "notes", skip_serializing_if = "<[String]>::is_empty")]
     pub warnings: Arc<[String]>,
 }
@@ -30,9 +30,9 @@ pub struct HitRecord {
     pub passage: Arc<str>,
     /// Its document's id.
     pub document: Arc<str>,
-    /// The score by which it stands where it does.
+    /// The score that determines its rank.
     pub score: f32,
-    /// The passage.
+    /// The text of the passage.
     pub text: Arc<str>,
 }
 
@@ -50,34 +50,34 @@ impl From<&Hit> for HitRecord {
 /// One line of a sink's output.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct AnswerRecord {
-    /// Which conversation.
+    /// The id of the conversation.
     pub conversation_id: Arc<str>,
-    /// Which turn.
+    /// The number of the turn.
     pub turn: u32,
-    /// From 0; higher when a standing turn is answered again.
+    /// 0 for the first answer; increases when a standing turn is answered again.
     pub revision: u32,
-    /// The same for the same record of a source, whenever it is read: by (key, revision) a
-    /// receiver knows what it has already.
+    /// A key that is the same each time the source record is read. A receiver removes duplicates by
+    /// (key, revision).
     #[serde(default)]
     pub key: Arc<str>,
-    /// The answer of this key and revision is withdrawn: another follows.
+    /// The answer with this key and revision is retracted; another one follows.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub retracted: bool,
-    /// What became of it.
+    /// The outcome of the turn.
     pub status: Status,
-    /// What was asked of the retrievers.
+    /// The query given to the retrievers.
     pub query: Arc<str>,
-    /// The answer; empty when the turn failed.
+    /// The answer; empty if the turn failed.
     pub answer: Arc<str>,
     /// Why the turn failed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
     /// The passages, best first.
     pub hits: Vec<HitRecord>,
-    /// What operators found out about the answer, by name.
+    /// Results of operators that check the answer, by name.
     #[serde(default, skip_serializing_if = "Map::is_empty")]
     pub checks: Map<String, Json>,
-    /// By what the answer can be made again.
+    /// The provenance of the answer.
     pub stamp: Provenance,
     /// Milliseconds from reading the turn to delivering the answer.
     pub latency_ms: f64,
@@ -87,7 +87,7 @@ pub struct AnswerRecord {
 }
 
 impl AnswerRecord {
-    /// What tells the deliveries of a turn apart: its first answer has the key alone.
+    /// A key that distinguishes the deliveries of a turn. For the first answer, it is the turn's key.
     pub fn delivery_key(key: &str, revision: u64, retracted: bool) -> String {
         match (revision, retracted) {
             (0, false) => key.to_owned(),
@@ -96,7 +96,7 @@ impl AnswerRecord {
         }
     }
 
-    /// Whether another record says the same, whatever it cost and by which scores.
+    /// Whether another record has the same status, query, answer and passages, ignoring latency and scores.
     pub fn says_what(&self, other: &Self) -> bool {
         let hits = |record: &Self| -> Vec<(Arc<str>, Arc<str>)> {
             record.hits.iter().map(|hit| (hit.passage.clone(), hit.text.clone())).collect()
@@ -107,7 +107,7 @@ impl AnswerRecord {
             && hits(self) == hits(other)
     }
 
-    /// Whether the record has a field of this name, which one that a turn brings may not be.
+    /// Whether this is the name of a field of the record. An extra field of a turn must not have such a name.
     pub fn has(field: &str) -> bool {
         const FIELDS: [&str; 13] = [
             "conversation_id",

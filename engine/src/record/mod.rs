@@ -1,6 +1,6 @@
-//! Records: what comes in (turns), what flows between operators (queries, hits, prompts, answers),
-//! and what goes out. The JSON forms are the project's contract; unknown fields of a turn
-//! are kept and passed through to its answer.
+//! Records: the input (turns), the values between operators (queries, hits, prompts, answers), and
+//! the output. The JSON forms are the public contract. Unknown fields of a turn are kept and passed
+//! through to its answer.
 
 mod answer;
 
@@ -14,7 +14,7 @@ pub use self::answer::{AnswerRecord, HitRecord, Provenance};
 use crate::document::Chunk;
 use crate::language::Prompt;
 
-/// Who said something.
+/// The speaker of an utterance.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Speaker {
@@ -24,38 +24,38 @@ pub enum Speaker {
     Agent,
 }
 
-/// One thing said in a conversation.
+/// An utterance in a conversation.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Utterance {
-    /// Who said it.
+    /// The speaker.
     pub speaker: Speaker,
-    /// What was said.
+    /// The text.
     pub text: Arc<str>,
 }
 
 /// One line of a conversation log.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct TurnRecord {
-    /// Which conversation; order is kept within one.
+    /// The id of the conversation. The order of turns is kept within a conversation.
     pub conversation_id: Arc<str>,
-    /// From 1; an agent's reply has the number of the question it answers.
+    /// The number of the turn, from 1. An agent's reply has the number of its question.
     pub turn: u32,
-    /// Who speaks.
+    /// The speaker.
     pub speaker: Speaker,
-    /// What is said; never parsed as a query language.
+    /// The text; never parsed as a query language.
     pub text: Arc<str>,
-    /// Names the corpus for retrievers that are routed `FromTurn`.
+    /// The corpus for retrievers with `corpus: FromTurn`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub collection: Option<Arc<str>>,
     /// Seconds since the Unix epoch.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub timestamp: Option<f64>,
-    /// Every other field, passed through.
+    /// All other fields, passed through.
     #[serde(flatten)]
     pub extra: Map<String, Json>,
 }
 
-/// Why a line is no turn.
+/// Why a line is not a turn.
 #[derive(Debug, thiserror::Error)]
 pub enum TurnError {
     /// Not UTF-8.
@@ -64,7 +64,7 @@ pub enum TurnError {
     /// Not a JSON object with the fields of a turn.
     #[error("not a turn record: {0}")]
     Json(#[from] serde_json::Error),
-    /// A value that no turn has.
+    /// A field has an invalid value.
     #[error("not a turn record: `{field}` {problem}")]
     Value {
         /// The field.
@@ -76,6 +76,10 @@ pub enum TurnError {
 
 impl TurnRecord {
     /// Parses one line.
+    ///
+    /// # Errors
+    ///
+    /// The line is not UTF-8 or not a valid turn record.
     pub fn parse(line: &[u8]) -> Result<Self, TurnError> {
         let text = std::str::from_utf8(line).map_err(|error| TurnError::Utf8(error.valid_up_to()))?;
         let record: Self = serde_json::from_str(text.trim())?;
@@ -89,43 +93,43 @@ impl TurnRecord {
     }
 }
 
-/// A user's turn with all an operator may look at; fixed when the turn enters.
+/// A user's turn with everything that operators can read. It does not change after the turn starts.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct Turn {
-    /// Which conversation.
+    /// The id of the conversation.
     pub conversation_id: Arc<str>,
-    /// From 1.
+    /// The number of the turn, from 1.
     pub turn: u32,
-    /// The user's words.
+    /// The user's text.
     pub text: Arc<str>,
-    /// What was said before, oldest first.
+    /// The earlier utterances, oldest first.
     pub history: Vec<Utterance>,
-    /// Names the corpus for retrievers that are routed `FromTurn`.
+    /// The corpus for retrievers with `corpus: FromTurn`.
     pub collection: Option<Arc<str>>,
-    /// Seconds since the Unix epoch, as the record says.
+    /// The record's timestamp, in seconds since the Unix epoch.
     #[serde(default)]
     pub timestamp: Option<f64>,
     /// Fields of the record that turnflow does not know.
     pub extra: Map<String, Json>,
-    /// Where the record stood in its source.
+    /// The position of the record in its source.
     #[serde(default)]
     pub position: Arc<str>,
     /// The corpus epoch that the turn reads.
     pub epoch: u64,
-    /// Microseconds since the engine's start when the turn was read.
+    /// Time at which the turn was read, in microseconds since the engine's start.
     pub entered_us: u64,
-    /// Distinguishes turns that share conversation and number; increases in a worker.
+    /// Distinguishes turns with the same conversation and number; increases within a worker.
     pub sequence: u64,
-    /// The node that it came in by.
+    /// The source node that read it.
     pub source: Arc<str>,
-    /// What the sinks have of it, by node, if it is being answered again.
+    /// If the turn is answered again: the answers that the sinks have, by node.
     pub standing: Option<Arc<BTreeMap<Arc<str>, AnswerRecord>>>,
-    /// The same whenever this record of its source is read.
+    /// A key that is the same each time the source record is read.
     pub key: Arc<str>,
 }
 
 impl Turn {
-    /// The record that it was read of.
+    /// The record that the turn was read from.
     pub fn record(&self) -> TurnRecord {
         TurnRecord {
             conversation_id: self.conversation_id.clone(),
@@ -139,103 +143,103 @@ impl Turn {
     }
 }
 
-/// A question put to retrievers.
+/// A query for retrievers.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Query {
-    /// The words to look for.
+    /// The text to search for.
     pub text: Arc<str>,
-    /// The simpler questions it was taken apart into; where there are any, retrievers look
-    /// for each of them.
+    /// Its sub-questions, if it was decomposed. Retrievers then search for each of them instead of
+    /// `text`.
     pub parts: Vec<Arc<str>>,
 }
 
 impl Query {
-    /// A question that was not taken apart.
+    /// A query that is not decomposed.
     pub fn new(text: impl Into<Arc<str>>) -> Self {
         Self { text: text.into(), parts: Vec::new() }
     }
 
-    /// What to look for: the parts, or else the text.
+    /// The texts to search for: the parts, or the text if there are none.
     pub fn searches(&self) -> &[Arc<str>] {
         if self.parts.is_empty() { std::slice::from_ref(&self.text) } else { &self.parts }
     }
 }
 
-/// One passage with its score.
+/// A passage with its score.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Hit {
     /// The passage.
     pub chunk: Arc<Chunk>,
-    /// Higher is better; the scale is the operator's.
+    /// The score; higher is better. The scale depends on the operator.
     pub score: f32,
 }
 
 /// A ranked list, best first.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Hits {
-    /// What was looked for.
+    /// The query.
     pub query: Query,
-    /// Best first; ties are ordered by passage id.
+    /// The hits, best first; ties are ordered by passage id.
     pub hits: Vec<Hit>,
 }
 
-/// Orders hits by score, descending, and then by passage id, and keeps the first `top`.
+/// Sorts hits by descending score, then by passage id, and keeps the first `top`.
 pub fn rank(hits: &mut Vec<Hit>, top: usize) {
     hits.sort_by(|a, b| b.score.total_cmp(&a.score).then_with(|| a.chunk.id.cmp(&b.chunk.id)));
     hits.truncate(top);
 }
 
-/// What became of a turn.
+/// The outcome of a turn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Status {
-    /// There is an answer.
+    /// The question is answered.
     Answered,
-    /// The passages do not answer it, and the answer says so.
+    /// The passages do not contain an answer, and the text says so.
     Idk,
-    /// An operator failed; the answer is empty and the reason is told.
+    /// An operator failed. The answer is empty and the record has the error.
     Failed,
 }
 
-/// An answer with what it stands on.
+/// An answer with the passages that it is based on.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Answer {
-    /// What was asked of the retrievers.
+    /// The query given to the retrievers.
     pub query: Query,
-    /// The answer's text.
+    /// The text of the answer.
     pub text: Arc<str>,
-    /// What became of the turn.
+    /// The outcome of the turn.
     pub status: Status,
-    /// The passages it stands on, best first.
+    /// The passages that it is based on, best first.
     pub hits: Vec<Hit>,
-    /// How well the passages support the answer, in \[-1, 1\] (a cosine), where an
-    /// operator has measured it.
+    /// How well the passages support the answer: a cosine in \[-1, 1\], if an operator has
+    /// measured it.
     pub support: Option<f32>,
-    /// What operators found out about the answer, by name (`self_check`, `nli`).
+    /// Results of operators that check the answer, by name (`self_check`, `nli`).
     pub checks: Map<String, Json>,
 }
 
-/// A prompt with what it was made of.
+/// A prompt with the query and passages that it contains.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct PromptFor {
     /// The question.
     pub query: Query,
     /// The passages that the prompt numbers from 1, best first.
     pub hits: Vec<Hit>,
-    /// What a language model is given.
+    /// The input of the language model.
     pub prompt: Prompt,
 }
 
-/// Why an operator gave nothing for a turn.
+/// The failure of an operator on a turn.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Failure {
     /// The node.
     pub node: Arc<str>,
-    /// What happened.
+    /// The error.
     pub reason: Arc<str>,
 }
 
-/// What a port carries: exactly one value a turn.
+/// The value on a port: exactly one per turn.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum Value {
     /// The turn itself.
@@ -248,7 +252,7 @@ pub enum Value {
     Prompt(Arc<PromptFor>),
     /// An answer.
     Answer(Arc<Answer>),
-    /// Nothing, because an operator failed; goes on to the sinks, which tell of it.
+    /// An operator failed. The failure is passed on to the sinks, which report it.
     Failed(Failure),
 }
 
@@ -273,14 +277,14 @@ impl std::fmt::Display for PortType {
     }
 }
 
-/// A turn's value on its way between operators.
+/// A turn with its current value, passed between operators.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Item {
     /// The turn.
     pub turn: Arc<Turn>,
-    /// What the last operator made of it.
+    /// The output of the last operator.
     pub value: Value,
-    /// What was done without on the way here, `node: what` each, sorted and once.
+    /// The warnings so far, of the form `node: text`, sorted and without duplicates.
     pub warnings: Arc<[String]>,
 }
 

@@ -7,17 +7,21 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use crossbeam_channel::Sender;
 use parking_lot::Mutex;
+use tokio_util::sync::CancellationToken;
 
 use super::worker_pool::WorkerPool;
 use super::{Options, RunError};
 use crate::cache::InferenceCache;
 use crate::claims::{Claim, ClaimError, Claims};
-use crate::component::{BuildError, Index, IndexDefinition, IndexError, Models};
-use crate::connector::{Arrived, ConnectorError, CorpusOutput, SourceOffset, Stop, StopHandle, TurnOutput, TurnSource};
+use crate::component::{
+    BuildError, Building, ComponentContext, Index, IndexDefinition, IndexError, Models, TurnSourceConfig,
+};
+use crate::connector::{Arrived, ConnectorError, CorpusOutput, Offsets, Stop, StopHandle, TurnOutput, TurnSource};
 use crate::corpus::{CorpusIndexes, CorpusShared};
 use crate::dead_letter::{DeadLetters, Onward};
 use crate::durable::OffsetTracker;
 use crate::maintenance;
+use crate::metrics::Metrics;
 use crate::panics::{caught, caught_async};
 use crate::plan::{Definitions, FailedTurns, NodeKind, Plan, PlannedCorpus, PlannedNode};
 use crate::sinks::{SinkContext, SinkHandle};
@@ -41,6 +45,9 @@ pub(super) struct RuntimeContext {
     pub shared: Arc<TurnsShared>,
     pub pool: Arc<WorkerPool>,
     pub errors: Arc<Mutex<Vec<RunError>>>,
+    pub metrics: Metrics,
+    /// Is cancelled when everything has ended that components are called by.
+    pub shutdown: CancellationToken,
     /// Numbers feeds and sources.
     pub numbers: Arc<AtomicU64>,
 }
@@ -100,6 +107,28 @@ pub(super) struct Manual {
 }
 
 impl RuntimeContext {
+    /// What a component with this id is given.
+    pub fn component(&self, id: &str) -> ComponentContext {
+        let state = self.state.as_ref().map(|state| state.path().join("components"));
+        ComponentContext::new(id, self.handle.clone(), self.shutdown.clone(), self.metrics.clone(), state)
+    }
+
+    /// Builds a source of turns.
+    pub fn turn_source(&self, id: &str, config: &dyn TurnSourceConfig) -> Result<Box<dyn TurnSource>, BuildError> {
+        let context = self.component(id);
+        self.built(id, || config.build(&context))
+    }
+
+    /// Waits for a connector that is being built.
+    pub fn built<'a, T: ?Sized>(
+        &self,
+        id: &str,
+        build: impl FnOnce() -> Building<'a, T>,
+    ) -> Result<Box<T>, BuildError> {
+        let built = self.handle.block_on(caught_async(build)).map_err(ConnectorError::from).flatten();
+        built.map_err(|source| BuildError::Connector { node: id.to_owned(), source })
+    }
+
     fn number(&self) -> u64 {
         self.numbers.fetch_add(1, Ordering::AcqRel)
     }
@@ -172,7 +201,9 @@ impl RuntimeContext {
         let (stop_handle, stop) = Stop::new();
         let wake = Arc::new(move || source_wake.wake());
         let output = CorpusOutput::new(sender, wake, self.dead.clone(), planned.name.clone(), stop);
-        let (source, mode) = (planned.source.build(), self.options.corpora);
+        let context = self.component(&planned.name);
+        let source = self.built(&planned.name, || planned.source.build(&context))?;
+        let mode = self.options.corpora;
         let source = self.thread(format!("corpus {}", planned.name), stop_handle, serves, move || {
             let result = caught(|| source.run(mode, output.clone()));
             output.end();
@@ -206,18 +237,19 @@ impl RuntimeContext {
         handle: &SourceHandle,
         source: Box<dyn TurnSource>,
         to: Manual,
-        resume: Option<SourceOffset>,
+        resume: Offsets,
     ) -> Result<SourceThread, RunError> {
         let (stop_handle, stop) = Stop::new();
         let (for_output, wake) = (to.wake.clone(), to.wake);
         let wakes = Arc::new(move || for_output.wake());
         let output = TurnOutput::new(to.sender, wakes, self.dead.clone(), handle.id.clone(), stop);
-        let begins_anew = resume.is_none() && self.shared.durable.is_kept();
+        let begins_anew = resume.is_empty() && self.shared.durable.is_kept();
         let mut output = output.resuming(resume).telling(handle.caught_up.clone());
+        output = output.acknowledged_by(handle.tracker.acknowledgements().clone());
         if begins_anew {
             let (tracker, shared) = (handle.tracker.clone(), self.shared.clone());
             output = output.beginning(Arc::new(move |place| {
-                tracker.resume(place, shared.durable.marks());
+                tracker.resume(place.into(), shared.durable.marks());
                 if let Err(error) = shared.durable.commit(shared.epochs.current().epoch) {
                     tracing::warn!(%error, source = %tracker.source(), "where the log begins could not be noted");
                 }
@@ -265,7 +297,8 @@ impl RuntimeContext {
         let failed = |source| BuildError::Connector { node: node.id.to_string(), source };
         // Before it is opened, which may make it.
         let claim = config.file().map(|path| self.claim(path)).transpose().map_err(failed)?.flatten();
-        let sink = config.build().map_err(failed)?;
+        let context = self.component(&node.id);
+        let sink = self.built(&node.id, || config.build(&context))?;
         let (shared, pool) = (Arc::downgrade(&self.shared), self.pool.clone());
         let context = SinkContext {
             runtime: self.handle.clone(),

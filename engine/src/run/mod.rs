@@ -27,6 +27,7 @@ use crate::connector::{Arrived, ConnectorError, Mode, SourcedTurn};
 use crate::corpus::{CorpusIndexes, CorpusState};
 use crate::database::DatabaseError;
 use crate::durable::StoreError;
+use crate::metrics::Metrics;
 use crate::panics::Panicked;
 use crate::plan::PlanFingerprint;
 use crate::publish::{CorpusProgress, Epochs};
@@ -223,6 +224,11 @@ impl Engine {
         running.sinks.values().flatten().map(|sink| sink.status()).collect()
     }
 
+    /// Counters and gauges of components.
+    pub fn metrics(&self) -> &Metrics {
+        &self.inner.context.metrics
+    }
+
     /// Dead letters written so far.
     pub fn dead_letters(&self) -> u64 {
         self.inner.context.dead.count()
@@ -382,6 +388,7 @@ impl Engine {
     /// Ends what is written to, and writes the last checkpoint.
     fn end_sinks_and_checkpoints(&mut self) {
         self.inner.context.shared.durable.sinks().iter().for_each(|sink| sink.close());
+        self.inner.context.shutdown.cancel();
         self.inner.context.shared.durable.end();
         if let Some(thread) = self.checkpoints.take() {
             let _ = thread.join();

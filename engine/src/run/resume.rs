@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use super::RunError;
 use super::build::RuntimeContext;
-use crate::connector::{Mode, SinkPosition};
+use crate::connector::{Mode, SinkPosition, SourceOffset};
 use crate::durable::SourceCheckpoint;
 use crate::sinks::SinkHandle;
 use crate::turns::Generation;
@@ -64,7 +64,9 @@ pub(super) fn resume(
         let follows = !reached.is_empty() || context.options.turns == Mode::Follow;
         match known.filter(|_| lacking.is_empty() && follows) {
             Some(checkpoint) => {
-                tracing::info!(%source, line = checkpoint.place.line, "goes on behind this line");
+                for SourceOffset { partition, line, .. } in checkpoint.offsets.iter() {
+                    tracing::info!(%source, %partition, line, "resuming after this line");
+                }
                 places.insert(source.clone(), checkpoint.clone());
             }
             None => {

@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::time::Instant;
 
 use parking_lot::{Mutex, RwLock};
+use tokio_util::sync::CancellationToken;
 
 use super::build::{RuntimeContext, TurnFeed};
 use super::maintain::keep_in_shape;
@@ -17,6 +18,7 @@ use crate::cache::InferenceCache;
 use crate::corpus::{CorpusIndexes, CorpusShared, CorpusState, Preparing};
 use crate::dead_letter::DeadLetters;
 use crate::durable::{Durable, SourceCheckpoint};
+use crate::metrics::Metrics;
 use crate::panics::caught;
 use crate::plan::{AnswerMode, NodeKind, Plan, PlanFingerprint};
 use crate::publish::Epochs;
@@ -77,6 +79,8 @@ impl Engine {
             shared: shared.clone(),
             pool: pool.clone(),
             errors: Arc::default(),
+            metrics: Metrics::default(),
+            shutdown: CancellationToken::new(),
             numbers: Arc::default(),
         };
         context.dead.go_on(context.letters(&plan)?);
@@ -107,7 +111,7 @@ impl Engine {
         });
         runtime.spawn(announce_ready(feeds, inner.context.clone()));
         runtime.spawn(keep_in_shape(Arc::downgrade(&inner)));
-        let checkpoints = shared.durable.is_kept().then(|| {
+        let checkpoints = inner.context.options.answer.then(|| {
             let (shared, errors, pool) = (shared.clone(), inner.context.errors.clone(), pool.clone());
             std::thread::Builder::new().name("checkpoint".into()).spawn(move || {
                 let idle = || shared.limits.read().idle_s;
@@ -174,11 +178,11 @@ fn first(context: &RuntimeContext, plan: &Plan) -> Result<Running, RunError> {
             let mut source = None;
             if !options.manual_turns {
                 let checkpoint = places.remove(&node.id);
-                if let Some(SourceCheckpoint { place, marks, .. }) = checkpoint.clone() {
-                    handle.tracker.resume(place, marks);
+                if let Some(SourceCheckpoint { offsets, marks, .. }) = checkpoint.clone() {
+                    handle.tracker.resume(offsets, marks);
                 }
-                let resume = checkpoint.map(|checkpoint| checkpoint.place);
-                source = Some(context.read(&handle, config.build(), to, resume)?);
+                let resume = checkpoint.map(|checkpoint| checkpoint.offsets).unwrap_or_default();
+                source = Some(context.read(&handle, context.turn_source(&node.id, &**config)?, to, resume)?);
             } else if manual.is_none() {
                 manual = Some(to);
             }

@@ -1,5 +1,4 @@
-//! A serde deserializer over [`Tree`], whose errors keep what went wrong as a value and
-//! where it went wrong as a span.
+//! A serde deserializer over [`Tree`]. Its errors carry a structured [`Problem`] and a span.
 
 use serde::de::value::StrDeserializer;
 use serde::de::{
@@ -10,7 +9,7 @@ use serde::forward_to_deserialize_any;
 use super::path::PATH_TOKEN;
 use super::{Entry, Kind, Name, Problem, Sources, SpecError, Tree};
 
-/// Types a tree; the first error is told.
+/// Deserializes a tree into `T`; returns the first error.
 pub fn from_tree<T: DeserializeOwned>(tree: &Tree, sources: &Sources) -> Result<T, SpecError> {
     T::deserialize(Node { tree, sources })
 }
@@ -39,7 +38,7 @@ impl<'a> Node<'a> {
     }
 }
 
-/// A value of one of these types: what the file has there, or what a hole reads as.
+/// Methods that deserialize the value in the file, or a default value if the tree is a hole.
 macro_rules! typed {
     ($($method:ident => |$visitor:ident| $hole:expr,)*) => {$(
         fn $method<V: Visitor<'de>>(self, $visitor: V) -> Result<V::Value, SpecError> {

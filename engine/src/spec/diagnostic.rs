@@ -1,4 +1,4 @@
-//! What is wrong with a pipeline, where, and what to do about it.
+//! Diagnostics: a mistake in a pipeline file, its position, and how to fix it.
 
 use std::path::PathBuf;
 
@@ -11,20 +11,20 @@ pub struct Diagnostic {
     pub code: &'static str,
     /// What is wrong, in one sentence.
     pub message: String,
-    /// Where; `None` for what concerns the whole file.
+    /// Where; `None` if the mistake concerns the whole file.
     pub span: Option<Span>,
-    /// Written beside the underlined source: what was expected.
+    /// Printed beside the underlined source: what was expected.
     pub label: String,
-    /// A second place that matters, with a word on it: the first definition of a duplicate.
+    /// A second relevant position with its label, such as the first definition of a duplicate.
     pub related: Option<(Span, String)>,
-    /// What to do: a did-you-mean, the choices there are.
+    /// How to fix it: a did-you-mean, or the list of choices.
     pub help: Vec<String>,
-    /// The path that is not there, if that is the mistake: it may come to be.
+    /// The path, if the mistake is a missing file or directory. It may be created later.
     pub missing: Option<PathBuf>,
 }
 
 impl Diagnostic {
-    /// A mistake at a place.
+    /// A mistake at a span.
     pub fn new(code: &'static str, span: impl Into<Option<Span>>, message: impl Into<String>) -> Self {
         Self {
             code,
@@ -37,7 +37,7 @@ impl Diagnostic {
         }
     }
 
-    /// Says beside the source what was expected.
+    /// Sets the label beside the source: what was expected.
     pub fn label(mut self, label: impl Into<String>) -> Self {
         self.label = label.into();
         self
@@ -49,16 +49,16 @@ impl Diagnostic {
         self
     }
 
-    /// Points at a second place.
+    /// Adds a second position with a label.
     pub fn related(mut self, span: Span, word: impl Into<String>) -> Self {
         self.related = Some((span, word.into()));
         self
     }
 
-    /// Adds a did-you-mean if one of the choices is near, else the choices.
+    /// Adds a did-you-mean if one of the choices is similar, otherwise the list of choices.
     pub fn choices<'a>(self, given: &str, choices: impl IntoIterator<Item = &'a str>) -> Self {
         let choices: Vec<&str> = choices.into_iter().collect();
-        // With so many names, each mistake would cost a comparison with all.
+        // Comparing against very many names for each mistake is too slow.
         if choices.len() > COMPARED {
             return self.help("`turnflow docs` lists the choices");
         }
@@ -73,17 +73,17 @@ impl Diagnostic {
     }
 }
 
-/// With more choices than this, no similar one is looked for.
+/// With more choices than this, no similar name is searched for.
 const COMPARED: usize = 1000;
-/// More choices than this are not listed in a message.
+/// With more choices than this, a message does not list them.
 const LISTED: usize = 15;
 
 fn quoted(names: &[&str]) -> String {
     names.iter().map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", ")
 }
 
-/// The choice that is most like what was given, if any is like it at all: by
-/// Damerau-Levenshtein distance up to a third of the length, letter case aside.
+/// The choice most similar to `given`: the smallest Damerau-Levenshtein distance, ignoring case.
+/// `None` if every distance exceeds a third of the length.
 pub fn did_you_mean<'a>(given: &str, choices: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     let lower = given.to_lowercase();
     choices
@@ -95,7 +95,7 @@ pub fn did_you_mean<'a>(given: &str, choices: impl IntoIterator<Item = &'a str>)
             (if contained { distance.min(1) } else { distance }, choice)
         })
         .filter(|(distance, choice)| *distance <= (choice.len().max(given.len()) / 3).max(1) && *distance < given.len())
-        // Of two that are as near, the one that begins alike.
+        // On equal distance, the choice with the longer common prefix wins.
         .min_by_key(|(distance, choice)| {
             let other = choice.to_lowercase();
             let alike = lower.chars().zip(other.chars()).take_while(|(a, b)| a == b).count();

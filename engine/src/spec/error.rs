@@ -1,4 +1,4 @@
-//! Why a value could not be typed, as a value with its place.
+//! The error of deserializing a value, with its span.
 
 use std::fmt;
 
@@ -9,32 +9,32 @@ use super::Span;
 /// What is wrong with a value.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Problem {
-    /// A field that the struct doesn't have.
+    /// The struct has no such field.
     UnknownField {
         /// As written.
         field: String,
-        /// Those there are.
+        /// The valid fields.
         expected: &'static [&'static str],
     },
-    /// A field without default is not given.
+    /// A required field is missing.
     MissingField(&'static str),
-    /// A name that is none of the choices.
+    /// The name is not one of the choices.
     UnknownVariant {
         /// As written.
         variant: String,
-        /// Those there are.
+        /// The valid names.
         expected: &'static [&'static str],
     },
-    /// Of another type than asked for.
+    /// The value has the wrong type.
     Type {
-        /// What is asked for.
+        /// The expected type.
         expected: String,
     },
-    /// Anything else, said by the type itself.
+    /// Any other error, in the words of the type that reports it.
     Other(String),
 }
 
-/// A value that could not be typed.
+/// A value that could not be deserialized.
 #[derive(Clone, Debug)]
 pub struct SpecError {
     /// What is wrong.

@@ -1,6 +1,6 @@
-//! Where a value begins in RON text: blanks, comments that nest, identifiers.
+//! Finds where a value begins in RON text: skips whitespace and nested comments, measures identifiers.
 
-/// Bytes of the identifier at the start; 0 if there is none.
+/// Length in bytes of the identifier at the start; 0 if there is none.
 pub(super) fn identifier(text: &str) -> usize {
     let is_start = |c: char| c == '_' || c.is_alphabetic();
     if !text.starts_with(is_start) {
@@ -9,7 +9,7 @@ pub(super) fn identifier(text: &str) -> usize {
     text.find(|c: char| !(c == '_' || c.is_alphanumeric())).unwrap_or(text.len())
 }
 
-/// Cuts blanks and comments before a value, and blanks after it.
+/// Removes whitespace and comments before a value, and whitespace after it.
 pub(super) fn trim(text: &str) -> &str {
     skip_blank(text).trim_end()
 }

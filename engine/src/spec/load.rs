@@ -1,4 +1,4 @@
-//! Loading: a file, what it includes, and what the command line sets, as one tree.
+//! Loading: merges a file, its includes and the overrides of the command line into one tree.
 
 use std::collections::HashMap;
 use std::fs::File;
@@ -9,22 +9,21 @@ use super::parse::parse_rest;
 use super::tree::Kind;
 use super::{Diagnostic, Entry, Source, Sources, Tree, did_you_mean, parse};
 
-/// A larger file is no pipeline; one without end (`/dev/zero`) would take all memory.
+/// Largest pipeline file. Bounds memory for endless files such as `/dev/zero`.
 const MAX_BYTES: u64 = 16 << 20;
-/// Files may include files, to this depth.
+/// Maximum depth of nested includes.
 const MAX_DEPTH: usize = 16;
-/// So often may a pipeline include, all of its files together.
+/// Maximum number of includes in all files of a pipeline together.
 const MAX_INCLUDES: usize = 1000;
-/// Values that are merged, at most: those of each file and of what it includes, as often as it is
-/// included.
+/// Maximum number of merged values. A file and its includes count each time the file is included.
 const MAX_MERGED: usize = 2_000_000;
 
 /// A `--set PATH=RON`.
 #[derive(Clone, Debug)]
 pub struct Override {
-    /// Keys and fields from the top, joined by dots: `corpora.docs.source.path`.
+    /// Keys and fields from the root, joined by dots: `corpora.docs.source.path`.
     pub path: String,
-    /// RON.
+    /// The new value, as RON.
     pub value: String,
 }
 
@@ -40,30 +39,30 @@ impl std::str::FromStr for Override {
     }
 }
 
-/// An argument that is no override.
+/// The argument is not of the form `PATH=RON`.
 #[derive(Debug, thiserror::Error)]
 #[error("expected PATH=RON, as in corpora.docs.source.path=\"docs.jsonl\"")]
 pub struct OverrideError;
 
-/// A tree with the texts it was read from.
+/// A tree with the source texts it was read from.
 #[derive(Debug)]
 pub struct Loaded {
-    /// Every text, for showing diagnostics.
+    /// Every source text, for rendering diagnostics.
     pub sources: Sources,
     /// The merged tree; `None` if it could not be read.
     pub tree: Option<Tree>,
-    /// What is wrong so far.
+    /// The mistakes found so far.
     pub diagnostics: Vec<Diagnostic>,
 }
 
-/// Reads a pipeline file with what it includes, and applies the overrides.
+/// Reads a pipeline file and its includes, and applies the overrides.
 pub fn load(path: &Path, overrides: &[Override]) -> Loaded {
     let mut loader = Loader::default();
     let tree = loader.file(path, None, &mut Vec::new());
     loader.finish(tree, overrides)
 }
 
-/// As [`load`], of a text that is in no file.
+/// Like [`load`], for a text that is not in a file.
 pub fn load_str(name: &str, base: &Path, text: &str, overrides: &[Override]) -> Loaded {
     let mut loader = Loader::default();
     let source = loader.sources.add(Source { name: name.into(), base: base.into(), text: text.into() });
@@ -75,20 +74,20 @@ pub fn load_str(name: &str, base: &Path, text: &str, overrides: &[Override]) -> 
 struct Loader {
     sources: Sources,
     diagnostics: Vec<Diagnostic>,
-    /// Something that was to be included is not there to judge the rest by.
+    /// An include is missing, so the pipeline cannot be checked.
     incomplete: bool,
-    /// The files that were read to their end, with what they include, by what tells them apart.
+    /// The files that were read completely, merged with their includes, by canonical path.
     read: HashMap<PathBuf, Included>,
-    /// Includes so far, and the values that they have brought.
+    /// Number of includes so far, and of the values merged from them.
     includes: usize,
     merged: usize,
 }
 
 /// A file that was read.
 struct Included {
-    /// `None`: something is wrong with it, which has been told.
+    /// `None` if the file is invalid; its diagnostics are already reported.
     tree: Option<Tree>,
-    /// That it has, with those of what it includes.
+    /// Number of values, those of its includes counted too.
     values: usize,
 }
 
@@ -104,7 +103,7 @@ impl Loader {
         Loaded { sources: self.sources, tree, diagnostics: self.diagnostics }
     }
 
-    /// A file with what it includes. One that was included before is not read again.
+    /// Reads a file and its includes. A file that was included before is not read again.
     fn file(&mut self, path: &Path, include: Option<super::Span>, open: &mut Vec<PathBuf>) -> Option<Tree> {
         let identity = path.canonicalize().unwrap_or_else(|_| path.to_owned());
         if open.contains(&identity) || open.len() >= MAX_DEPTH {
@@ -153,7 +152,7 @@ impl Loader {
             }
         };
         match String::from_utf8(bytes) {
-            // Some editors begin a file with a byte order mark.
+            // Some editors write a byte order mark at the start.
             Ok(text) => Some(text.strip_prefix('\u{feff}').map(str::to_owned).unwrap_or(text)),
             Err(error) => {
                 let before = &error.as_bytes()[..error.utf8_error().valid_up_to()];
@@ -202,7 +201,7 @@ impl Loader {
         Some(merge(base, tree))
     }
 
-    /// Tells of each `Remove` of something that is not in what is included.
+    /// Reports each `Remove` of a member that no include defines.
     fn removes(&mut self, base: &Tree, tree: &Tree) {
         for entry in tree.entries().unwrap_or_default() {
             let Kind::Map(members) = &entry.value.kind else { continue };
@@ -222,7 +221,7 @@ impl Loader {
         }
     }
 
-    /// Whether there may be another include; tells of the first that may not be.
+    /// Whether another include is within the limits; reports the first that is not.
     fn may_include(&mut self, place: super::Span) -> bool {
         let told = self.includes > MAX_INCLUDES;
         self.includes += 1;
@@ -282,7 +281,7 @@ impl Loader {
 }
 
 fn read(path: &Path) -> io::Result<Vec<u8>> {
-    // A pipe in a directory would be waited for; what is handed over as standard input is meant so.
+    // Reading a named pipe would block. Pipes under /dev and /proc, such as standard input, are intended.
     let is_given = path.starts_with("/dev") || path.starts_with("/proc");
     if !is_given && std::fs::metadata(path).is_ok_and(|metadata| !metadata.is_file() && !metadata.is_dir()) {
         return Err(io::Error::new(io::ErrorKind::InvalidInput, "it is no regular file"));
@@ -314,7 +313,7 @@ fn put(at: &mut Tree, key: &str, value: Tree, diagnostics: &mut Vec<Diagnostic>,
     }
 }
 
-/// How many values there are in a tree.
+/// The number of values in a tree.
 fn values(tree: &Tree) -> usize {
     1 + match &tree.kind {
         Kind::Map(entries) | Kind::Struct(_, entries) => entries.iter().map(|entry| values(&entry.value)).sum(),
@@ -323,8 +322,8 @@ fn values(tree: &Tree) -> usize {
     }
 }
 
-/// `over` wins. Maps and structs of the same name are merged member by member; anything
-/// else, a node of another operator included, replaces what was there.
+/// Merges two trees; `over` wins. Maps, and structs of the same name, are merged member by member.
+/// Anything else replaces the old value, also a node with a different operator.
 fn merge(base: Tree, over: Tree) -> Tree {
     let kind = match (base.kind, over.kind) {
         (Kind::Map(base), Kind::Map(over)) => Kind::Map(merge_entries(base, over)),
@@ -345,7 +344,7 @@ fn same(base: &Option<super::Name>, over: &Option<super::Name>) -> bool {
 }
 
 fn merge_entries(base: Vec<Entry>, over: Vec<Entry>) -> Vec<Entry> {
-    // By index, since a file may have very many.
+    // Looked up by key, since a file may have very many entries.
     let mut places: HashMap<String, usize> = HashMap::with_capacity(base.len());
     let mut merged: Vec<Option<Entry>> = Vec::with_capacity(base.len() + over.len());
     for entry in base {
@@ -370,7 +369,7 @@ fn merge_entries(base: Vec<Entry>, over: Vec<Entry>) -> Vec<Entry> {
     merged.into_iter().flatten().collect()
 }
 
-/// An override of `Remove` takes a node, model or corpus out of what was included.
+/// Drops the members that `Remove` overrides: nodes, models or corpora of an included file.
 fn drop_removed(tree: &mut Tree) {
     for entry in tree.entries_mut().into_iter().flatten() {
         if let Kind::Map(members) = &mut entry.value.kind {
@@ -383,7 +382,7 @@ fn is_remove(member: &Entry) -> bool {
     matches!(&member.value.kind, Kind::Struct(Some(name), fields) if name.text == "Remove" && fields.is_empty())
 }
 
-/// Names near a missing file's, from its directory; for a did-you-mean on paths.
+/// The most similar name in the directory of a missing file, for a did-you-mean.
 pub(crate) fn near_file(path: &Path) -> Option<String> {
     let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
     let wanted = path.file_name()?.to_str()?;

@@ -1,7 +1,7 @@
-//! Pipeline files: RON to a tree that knows where in which file each value stands, merged
-//! with what it includes and what the command line sets, and typed on demand.
+//! Pipeline files: parses RON into a tree in which each value has a file and a span, merges
+//! includes and overrides of the command line, and deserializes values on demand.
 //!
-//! Nothing here knows what a pipeline is; `plan` does.
+//! This module does not know what a pipeline is; `plan` does.
 
 mod de;
 mod diagnostic;
@@ -37,29 +37,29 @@ pub struct Span {
 }
 
 impl Span {
-    /// Whether `other` lies within.
+    /// Whether `other` lies within this span.
     pub fn contains(&self, other: &Span) -> bool {
         self.source == other.source && self.start <= other.start && other.end <= self.end
     }
 }
 
-/// One text that values were read from.
+/// A text that values are read from.
 #[derive(Clone, Debug)]
 pub struct Source {
-    /// How to name it to the user: the path as given, or `--set …`.
+    /// The name shown to the user: the path as given, or `--set …`.
     pub name: String,
-    /// The directory that relative paths in it are relative to.
+    /// The directory that its relative paths are resolved against.
     pub base: PathBuf,
     /// Its text.
     pub text: Arc<str>,
 }
 
-/// Every text that a pipeline was read from.
+/// All texts that a pipeline is read from.
 #[derive(Clone, Debug, Default)]
 pub struct Sources(Vec<Source>);
 
 impl Sources {
-    /// Adds a text and gives its index.
+    /// Adds a text and returns its index.
     pub fn add(&mut self, source: Source) -> usize {
         self.0.push(source);
         self.0.len() - 1
@@ -70,12 +70,12 @@ impl Sources {
         &self.0[index]
     }
 
-    /// The files among them, by the name that they were opened by.
+    /// The names of the files among them, as they were opened.
     pub fn files(&self) -> impl Iterator<Item = &str> {
         self.0.iter().map(|source| source.name.as_str()).filter(|name| !name.starts_with("--set "))
     }
 
-    /// Line and column of a span's start, both from 1; the column counts characters.
+    /// Line and column of the start of a span, both counted from 1; the column counts characters.
     pub fn line_column(&self, span: Span) -> (usize, usize) {
         let text = &self.0[span.source].text;
         let before = &text[..span.start.min(text.len())];
@@ -84,7 +84,7 @@ impl Sources {
     }
 }
 
-/// Types a text of RON, with paths relative to the working directory; for tests and examples.
+/// Deserializes RON text, with paths relative to the working directory; for tests and examples.
 pub fn from_str<T: serde::de::DeserializeOwned>(text: &str) -> Result<T, SpecError> {
     let mut sources = Sources::default();
     let source = sources.add(Source { name: "text".into(), base: PathBuf::new(), text: text.into() });

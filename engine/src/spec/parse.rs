@@ -1,8 +1,8 @@
-//! RON text to a tree of values with their spans.
+//! Parses RON text into a tree of values with their spans.
 //!
-//! The `ron` crate does the parsing: each level is read as borrowed raw values, whose
-//! slices of the source give the spans. Names (`Bm25(…)`), which RON's own dynamic value
-//! forgets, are kept; duplicate keys are kept too, to be reported.
+//! The `ron` crate does the parsing. Each level is read as borrowed raw values, whose
+//! slices of the source give the spans. Unlike RON's own dynamic value, the tree keeps
+//! names (`Bm25(…)`), and duplicate keys are reported.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -14,7 +14,7 @@ use super::lexical::{identifier, skip_blank, trim};
 use super::syntax::diagnose;
 use super::{Diagnostic, Entry, Kind, Name, Sources, Span, Tree};
 
-/// Parses one of the sources. Syntax errors stop at the first; duplicate keys are all told.
+/// Parses one of the sources. Stops at the first syntax error; reports all duplicate keys.
 pub fn parse(sources: &Sources, source: usize) -> Result<Tree, Vec<Diagnostic>> {
     let mut diagnostics = Vec::new();
     match parse_rest(sources, source, &mut diagnostics) {
@@ -23,7 +23,7 @@ pub fn parse(sources: &Sources, source: usize) -> Result<Tree, Vec<Diagnostic>> 
     }
 }
 
-/// As [`parse`], and goes on without the keys that are duplicates.
+/// Like [`parse`], but reports duplicate keys and returns the tree without them.
 pub(super) fn parse_rest(sources: &Sources, source: usize, diagnostics: &mut Vec<Diagnostic>) -> Option<Tree> {
     let text: &str = &sources.get(source).text;
     let mut parser = Parser { source, text, duplicates: Vec::new() };
@@ -48,7 +48,7 @@ impl<'a> Parser<'a> {
         Span { source: self.source, start, end: start + slice.len() }
     }
 
-    /// `raw` is one value, with comments or blanks around it.
+    /// `raw` is one value with surrounding comments or whitespace.
     fn value(&mut self, raw: &'a str) -> Result<Tree, Diagnostic> {
         let raw = trim(raw);
         let name_len = identifier(raw);
@@ -115,7 +115,7 @@ impl<'a> Parser<'a> {
         let mut from = self.span(raw).start;
         for (key, raw) in items {
             let value_start = self.span(raw.get_ron()).start;
-            // The key is the last thing before the value that is spelled like it.
+            // The key is the last occurrence of its text before the value.
             let before = &self.text[from..value_start];
             let start = from + before.rfind(key.as_str()).unwrap_or(0);
             let span = Span { source: self.source, start, end: start + key.len() };

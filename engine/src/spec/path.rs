@@ -1,4 +1,4 @@
-//! Paths in pipeline files, which are relative to the file that they stand in.
+//! Paths in pipeline files, which are relative to the file that contains them.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -6,16 +6,16 @@ use std::path::{Path, PathBuf};
 use serde::Deserialize;
 use serde::de::{self, Deserializer, SeqAccess, Visitor};
 
-/// The name by which [`FilePath`] asks for the path to be resolved.
+/// The newtype name that tells the deserializer to resolve a [`FilePath`].
 pub(super) const PATH_TOKEN: &str = "$turnflow::FilePath";
 
-/// A path in a pipeline file: relative to the directory of the file that it stands in
-/// (on the command line: to the working directory).
+/// A path in a pipeline file, relative to the directory of that file. On the command line,
+/// it is relative to the working directory.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct FilePath {
     /// As written.
     pub written: String,
-    /// Where it is.
+    /// The resolved path.
     pub path: PathBuf,
 }
 

@@ -1,14 +1,14 @@
-//! What is wrong with a text that is no RON, in plain words.
+//! Turns RON syntax errors into plain diagnostics.
 //!
-//! The parser's own complaint stands where it stumbled, which is often far from the
-//! mistake; so brackets and quotes are counted first.
+//! The parser reports the position where it stopped, which is often far from the mistake.
+//! So brackets and quotes are counted first.
 
 use ron::Error;
 
 use super::lexical::skip_blank;
 use super::{Diagnostic, Span};
 
-/// The diagnostic for an error that the parser met in what begins at `base`.
+/// The diagnostic for a parser error in the text that begins at byte `base`.
 pub(super) fn diagnose(source: usize, text: &str, base: usize, error: &ron::error::SpannedError) -> Diagnostic {
     let offset = |position: ron::error::Position| {
         let line_start =
@@ -21,7 +21,7 @@ pub(super) fn diagnose(source: usize, text: &str, base: usize, error: &ron::erro
     };
     let end = offset(error.span.end);
     let start = offset(error.span.start).min(end);
-    // The parser may have stopped at the blank before what it did not expect.
+    // The parser may have stopped at the whitespace before the unexpected token.
     let start = if start == end { text.len() - skip_blank(&text[start..]).len() } else { start };
     let start = if start == text.len() { end } else { start };
     let span = Span { source, start, end: end.max(start + width(text, start)).min(text.len().max(start)) };
@@ -36,7 +36,7 @@ pub(super) fn diagnose(source: usize, text: &str, base: usize, error: &ron::erro
     unbalanced(source, text).unwrap_or_else(|| worded(text, span, &error.code))
 }
 
-/// Bytes of the character there; 1 at the end.
+/// Length in bytes of the character at `at`; 1 at the end of the text.
 fn width(text: &str, at: usize) -> usize {
     text.get(at..).and_then(|rest| rest.chars().next()).map_or(1, char::len_utf8)
 }
@@ -76,7 +76,7 @@ fn worded(text: &str, span: Span, error: &Error) -> Diagnostic {
             at("expected a value").label("expected a value before this")
         }
         Error::UnexpectedChar(c) => at(&format!("`{c}` is not expected here")).label("expected a value"),
-        // Keys are all that is typed here.
+        // Only map keys are typed at this stage.
         Error::InvalidValueForType { .. } => {
             let before = text[..span.start].trim_end();
             let span = match last_word(before).len() {
@@ -97,18 +97,18 @@ fn worded(text: &str, span: Span, error: &Error) -> Diagnostic {
     }
 }
 
-/// The name or number that the text ends in, if it does.
+/// The name or number at the end of the text; empty if there is none.
 fn last_word(text: &str) -> &str {
     &text[text.trim_end_matches(|c: char| c == '_' || c.is_alphanumeric()).len()..]
 }
 
-/// What a pass over brackets, strings and comments comes to.
+/// The result of a scan over brackets, strings and comments.
 struct Scan {
-    /// Brackets that are open at the end, with their places.
+    /// Brackets still open at the end of the text, with their positions.
     open: Vec<(char, usize)>,
-    /// A closing bracket that fits none or another one.
+    /// The first closing bracket that does not match the innermost open one.
     wrong: Option<(char, usize)>,
-    /// Where a string begins that has no end; the first that spans lines is the likely one.
+    /// Start of the unterminated string. The first string that spans lines is the likely one.
     string: Option<usize>,
 }
 
@@ -161,7 +161,7 @@ fn scan(text: &str) -> Scan {
                 found.open.pop();
                 1
             }
-            // A name may end in `r` before a quote: names are passed whole.
+            // A name may end in `r` before a quote, so whole names are skipped.
             _ if c == '_' || c.is_alphanumeric() => {
                 rest.find(|c: char| !(c == '_' || c.is_alphanumeric())).unwrap_or(rest.len())
             }
@@ -172,7 +172,7 @@ fn scan(text: &str) -> Scan {
     found
 }
 
-/// Bytes of the string at the start: `Some(None)` if it has no end, `None` if there is no string.
+/// Length in bytes of the string at the start: `Some(None)` if it is unterminated, `None` if there is no string.
 fn string(text: &str) -> Option<Option<usize>> {
     if let Some(raw) = text.strip_prefix('r') {
         let hashes = raw.len() - raw.trim_start_matches('#').len();
@@ -190,7 +190,7 @@ fn string(text: &str) -> Option<Option<usize>> {
     Some(None)
 }
 
-/// Bytes of the character literal at the start; 1 if it is none.
+/// Length in bytes of the character literal at the start; 1 if there is none.
 fn character(text: &str) -> usize {
     let mut letters = text.char_indices().skip(1);
     let (Some((_, first)), Some((at, second))) = (letters.next(), letters.next()) else { return 1 };

@@ -1,22 +1,22 @@
-//! Values of a pipeline file that know where they stand.
+//! Values of a pipeline file with their spans.
 
 use super::Span;
 
-/// A value and where it stands.
+/// A value with its span.
 #[derive(Clone, Debug)]
 pub struct Tree {
     /// Where.
     pub span: Span,
-    /// What.
+    /// The value.
     pub kind: Kind,
 }
 
-/// A name with its place.
+/// A name with its span.
 #[derive(Clone, Debug)]
 pub struct Name {
     /// The identifier.
     pub text: String,
-    /// Where it stands.
+    /// Where.
     pub span: Span,
 }
 
@@ -29,7 +29,7 @@ pub struct Entry {
     pub value: Tree,
 }
 
-/// What a value is.
+/// A value.
 #[derive(Clone, Debug)]
 pub enum Kind {
     /// `{"a": 1}`
@@ -45,7 +45,7 @@ pub enum Kind {
 }
 
 impl Tree {
-    /// The value of a field or key, if this is a struct or map that has it.
+    /// The value of a field or key; `None` if this is not a struct or map that contains it.
     pub fn get(&self, key: &str) -> Option<&Tree> {
         self.entries()?.iter().find(|entry| entry.key.text == key).map(|entry| &entry.value)
     }
@@ -58,7 +58,7 @@ impl Tree {
         }
     }
 
-    /// As [`Tree::entries`], to change.
+    /// Like [`Tree::entries`], but mutable.
     pub fn entries_mut(&mut self) -> Option<&mut Vec<Entry>> {
         match &mut self.kind {
             Kind::Map(entries) | Kind::Struct(_, entries) => Some(entries),
@@ -74,8 +74,8 @@ impl Tree {
         }
     }
 
-    /// Stands in for a field that is missing, so that the rest can be judged: any type
-    /// that has an empty or zero value reads that from it. No text reads as one.
+    /// A placeholder for a missing field, so that the rest of the struct can be checked. A type with
+    /// an empty or zero value deserializes to that value. No source text parses to a hole.
     pub(crate) fn hole() -> Self {
         let nowhere = Span { source: usize::MAX, start: usize::MAX, end: usize::MAX };
         Self { span: nowhere, kind: Kind::Scalar(ron::Value::Unit) }
@@ -85,7 +85,7 @@ impl Tree {
         matches!(self.kind, Kind::Scalar(ron::Value::Unit))
     }
 
-    /// What to call it in a message.
+    /// A short description for messages.
     pub fn describe(&self) -> String {
         match &self.kind {
             Kind::Map(_) => "a map".into(),
@@ -100,14 +100,14 @@ impl Tree {
         }
     }
 
-    /// A form that depends on the values alone, not on layout or the files they are from.
+    /// A canonical form that depends only on the values, not on layout or source files.
     pub fn canonical(&self) -> String {
         let mut out = String::new();
         self.write_canonical(&mut out);
         out
     }
 
-    /// As [`Tree::canonical`], without some of the fields.
+    /// Like [`Tree::canonical`], without the given fields.
     pub fn canonical_without(&self, fields: &[&str]) -> String {
         let mut rest = self.clone();
         if let Some(entries) = rest.entries_mut() {

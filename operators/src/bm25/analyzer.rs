@@ -1,25 +1,25 @@
-//! Text to terms.
+//! Splits text into terms.
 
 use serde::Deserialize;
 use tantivy::tokenizer::{
     Language, LowerCaser, RemoveLongFilter, SimpleTokenizer, Stemmer, StopWordFilter, TextAnalyzer,
 };
 
-/// Terms longer than this many bytes are not words (hashes, base64) and are left out.
+/// Maximum length of a term, in bytes. Longer ones are not words (hashes, base64) and are left out.
 const LONGEST: usize = 100;
 
-/// How text becomes terms.
+/// How text is split into terms.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Deserialize)]
 pub enum Tokenizer {
-    /// Letters and digits, lower-cased, Lucene's English stop words left out, Snowball stems.
+    /// Letters and digits, lower-cased, without Lucene's English stop words, with Snowball stemming.
     #[default]
     English,
-    /// Split at blanks and lower-cased; punctuation stays on the words.
+    /// Split at white space and lower-cased; punctuation stays attached to the words.
     Whitespace,
 }
 
 impl Tokenizer {
-    /// Part of an index's key.
+    /// The tokenizer's name in the index key.
     pub(super) fn name(self) -> &'static str {
         match self {
             Tokenizer::English => "english",
@@ -27,7 +27,7 @@ impl Tokenizer {
         }
     }
 
-    /// The terms of a text, in order, repeated as often as they occur.
+    /// The terms of a text, in order, with repetitions.
     pub fn terms(self, text: &str) -> Vec<String> {
         match self {
             Tokenizer::Whitespace => text

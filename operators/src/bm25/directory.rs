@@ -1,9 +1,9 @@
-//! tantivy's directory without its waits for the disk.
+//! tantivy's directory without waits for the disk.
 //!
-//! A commit writes some ten small files and waits for the disk after each, which is most of
-//! the time from a change of the corpus to its epoch. What a killed process has written is
-//! the system's and stays; only a machine that fails can lose it, and what is then damaged
-//! is found by its checksums when the index is opened, and built anew from the corpus.
+//! A commit writes some ten small files and waits for the disk after each, which takes most of the time from a change
+//! of the corpus to its epoch. Data that a killed process has written is in the operating system's cache and survives.
+//! Only a machine failure can lose it; checksums detect the damage when the index is opened, and the index is rebuilt
+//! from the corpus.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, BufWriter, Write};
@@ -16,7 +16,7 @@ use tantivy::directory::{
     WatchHandle, WritePtr,
 };
 
-/// Reads as tantivy's own does.
+/// Reads like tantivy's own directory.
 #[derive(Clone, Debug)]
 pub(super) struct Unsynced {
     mapped: MmapDirectory,
@@ -29,7 +29,7 @@ impl Unsynced {
     }
 }
 
-/// A file that is complete when it is flushed.
+/// A file that is complete once it is flushed.
 struct Flushed(File);
 
 impl Write for Flushed {
@@ -55,8 +55,8 @@ impl Directory for Unsynced {
 
     fn delete(&self, path: &Path) -> Result<(), DeleteError> {
         self.mapped.delete(path)?;
-        // tantivy remembers every file that it has ever mapped, and forgets those that are gone
-        // only when it is asked what is mapped.
+        // tantivy remembers every file that it has mapped, and drops deleted files only when it is asked for its cache
+        // info.
         self.mapped.get_cache_info();
         Ok(())
     }
@@ -69,8 +69,8 @@ impl Directory for Unsynced {
         let full = self.root.join(path);
         let create = || OpenOptions::new().write(true).create_new(true).open(&full);
         let opened = match create() {
-            // Written by a process that was killed before it committed: a commit counts on from
-            // the last one, so the name comes again. Readers have what is under a name open.
+            // A process that was killed before it committed wrote this file. Names are derived from the last commit, so
+            // they recur. Readers of the old file hold it open.
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
                 std::fs::remove_file(&full).and_then(|()| create())
             }
@@ -120,7 +120,7 @@ mod tests {
         file.write_all(b"one").unwrap();
         file.terminate().unwrap();
         assert_eq!(&*directory.open_read(Path::new("a")).unwrap().read_bytes().unwrap(), b"one");
-        // As after a kill, the same name comes again.
+        // As after a kill, the same name recurs.
         let mut file = directory.open_write(Path::new("a")).unwrap();
         file.write_all(b"two").unwrap();
         file.terminate().unwrap();

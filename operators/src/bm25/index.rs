@@ -1,5 +1,5 @@
-//! The inverted index: tantivy holds the postings on disk; the passages they belong to, and
-//! their exact lengths, are held beside its segments in memory.
+//! The inverted index: tantivy holds the postings on disk. Their passages, and the passages' exact lengths, are held in
+//! memory beside its segments.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fs;
@@ -27,10 +27,10 @@ use super::open::{OpenError, during};
 use super::score::{Statistics, idf, term_score};
 use super::writer::Writer;
 
-/// Bytes that tantivy buffers before it writes a segment: about its least, for each commit
-/// makes the tables anew, which are in proportion.
+/// Size of tantivy's write buffer, in bytes. This is close to its minimum, because each commit builds new tables whose
+/// size is proportional to it.
 const BUFFER: usize = 16 << 20;
-/// The least that the end of a segment's file takes.
+/// Minimum size of a segment file's footer, in bytes.
 const FOOTER: u64 = 8;
 
 pub(super) fn store(action: &'static str) -> impl Fn(tantivy::TantivyError) -> IndexError {
@@ -41,7 +41,7 @@ pub(super) fn store(action: &'static str) -> impl Fn(tantivy::TantivyError) -> I
 struct Fields {
     id: Field,
     hash: Field,
-    /// Unique for ever; what deletes name.
+    /// Row number, unique for ever. Deletes refer to it.
     row: Field,
     length: Field,
     terms: Field,
@@ -51,7 +51,7 @@ struct Entry {
     row: u64,
     length: u32,
     hash: ContentHash,
-    /// Absent for what is stored and not confirmed by the corpus yet.
+    /// `None` for a stored passage that the corpus has not confirmed yet.
     chunk: Option<Arc<Chunk>>,
 }
 
@@ -62,20 +62,20 @@ pub(super) struct Bm25Index {
     pub(super) writer: Writer,
     pub(super) reader: IndexReader,
     entries: HashMap<Arc<str>, Entry>,
-    /// The id of each row that is live.
+    /// The passage id of each live row.
     rows: HashMap<u64, Arc<str>>,
     next_row: u64,
     terms: u64,
     segments: HashMap<SegmentId, Arc<Vec<Passage>>>,
-    /// Of the last commit.
+    /// Opstamp of the last commit.
     opstamp: u64,
 }
 
-/// By tantivy's number in its segment; `None` for passages that are gone.
+/// A segment's passages, by tantivy's document number; `None` for deleted passages.
 pub(super) type Passage = Option<(Arc<Chunk>, u32)>;
 
 impl Bm25Index {
-    /// Opens what is committed there, or an index in memory.
+    /// Opens the committed index in `directory`, or an index in memory.
     pub(super) fn open(tokenizer: Tokenizer, directory: Option<&Path>) -> Result<Self, OpenError> {
         let mut schema = Schema::builder();
         let indexing = TextFieldIndexing::default()
@@ -94,19 +94,19 @@ impl Bm25Index {
             Some(path) => {
                 let directory = Unsynced::open(path).map_err(|error| during("open its directory")(error.into()))?;
                 let index = TantivyIndex::open_or_create(directory, schema).map_err(during("open the index"))?;
-                // tantivy panics on what is shorter than its end.
+                // tantivy panics on files that are shorter than their footer.
                 let committed = index.load_metas().map_err(during("read its commit"))?;
                 for file in committed.list_segment_files() {
                     if fs::metadata(path.join(&file))
                         .is_ok_and(|metadata| metadata.is_file() && metadata.len() < FOOTER)
                     {
-                        let damage = DataCorruption::new(file, "it is too short".to_owned());
+                        let damage = DataCorruption::new(file, "the file is too short".to_owned());
                         return Err(during("read what is stored")(damage.into()));
                     }
                 }
                 let damaged = index.validate_checksum().map_err(during("check its files"))?;
                 if let Some(file) = damaged.iter().next() {
-                    let damage = DataCorruption::new(file.clone(), "its checksum is another".to_owned());
+                    let damage = DataCorruption::new(file.clone(), "the checksum does not match".to_owned());
                     return Err(during("read what is stored")(damage.into()));
                 }
                 index
@@ -115,12 +115,12 @@ impl Bm25Index {
         };
         let writer: IndexWriter = index.writer_with_num_threads(1, BUFFER).map_err(during("open a writer"))?;
         let mut merges = LogMergePolicy::default();
-        // The default never merges because of deletes.
+        // By default, tantivy does not merge segments because of deletes.
         merges.set_del_docs_ratio_before_merge(0.3);
         writer.set_merge_policy(Box::new(merges));
-        // What a killed process has left and not committed.
+        // Removes files that a killed process has left uncommitted.
         if let Err(error) = writer.garbage_collect_files().wait() {
-            tracing::warn!(%error, "files of an interrupted commit stay");
+            tracing::warn!(%error, "files of an interrupted commit could not be removed");
         }
         let opstamp = index.load_metas().map_err(during("read its commit"))?.opstamp;
         let reader =
@@ -177,7 +177,7 @@ impl Bm25Index {
     fn add(&mut self, chunk: &Arc<Chunk>) -> Result<(), tantivy::TantivyError> {
         if let Some(entry) = self.entries.get_mut(&chunk.id) {
             if entry.hash == chunk.hash {
-                // Stored already, by an earlier process or an earlier attempt.
+                // An earlier process or attempt has already stored this passage.
                 if entry.chunk.replace(chunk.clone()).is_none() {
                     self.terms += u64::from(entry.length);
                 }
@@ -205,23 +205,22 @@ impl Bm25Index {
         Ok(())
     }
 
-    /// Applies a delta and gives what readers of the new epoch hold. After an error this is to be
-    /// dropped and opened anew: tantivy's writer has ended, and what is held here is ahead of what
-    /// is committed.
+    /// Applies a delta and returns the reader of the new epoch. After an error, drop this index and open it again:
+    /// tantivy's writer has ended, and the state in memory is ahead of the committed state.
     pub(super) fn change(&mut self, delta: &Delta) -> Result<Bm25Reader, IndexError> {
         self.commit(delta).map_err(store("commit"))?;
         self.view().map_err(store("read its new epoch"))
     }
 
-    /// Ends the threads that write segments. Of one that has failed, tantivy would otherwise not
-    /// wait for the merges when the writer is dropped.
+    /// Ends the threads that write segments. If a writer has failed, tantivy would otherwise not wait for its merges
+    /// when the writer is dropped.
     pub(super) fn end_workers(&mut self) {
         if let Err(error) = self.writer.prepare_commit() {
             tracing::debug!(%error, "the writer has ended");
         }
     }
 
-    /// The last commit; `None` where nothing is kept.
+    /// Opstamp of the last commit; `None` if nothing is stored.
     pub(super) fn version(&self) -> Option<u64> {
         self.directory.as_ref().map(|_| self.opstamp)
     }
@@ -245,7 +244,7 @@ impl Bm25Index {
         Ok(())
     }
 
-    /// What readers of the new epoch hold.
+    /// The reader of the newest epoch.
     pub(super) fn view(&mut self) -> Result<Bm25Reader, tantivy::TantivyError> {
         let searcher = self.reader.searcher();
         let mut known = HashMap::new();
@@ -267,7 +266,7 @@ impl Bm25Index {
         let rows = reader.fast_fields().u64("row")?;
         let alive = reader.alive_bitset();
         let passage = |number| {
-            // After a restart the row of one that is deleted may be another passage's.
+            // After a restart, the row number of a deleted passage may belong to another passage.
             if alive.is_some_and(|alive| !alive.is_alive(number)) {
                 return None;
             }
@@ -284,7 +283,7 @@ struct Segment {
     passages: Arc<Vec<Passage>>,
 }
 
-/// The index as of an epoch.
+/// The index at an epoch.
 pub(super) struct Bm25Reader {
     field: Field,
     segments: Vec<Segment>,
@@ -297,17 +296,17 @@ impl Bm25Reader {
         self.segments.iter().map(|segment| (&segment.reader, segment.passages.as_slice()))
     }
 
-    /// The field that has the terms.
+    /// The field that holds the terms.
     pub fn field(&self) -> Field {
         self.field
     }
 
-    /// Passages and terms, as scores count them.
+    /// Number of passages and of terms that scores are computed with.
     pub fn counted(&self) -> (u64, u64) {
         (self.statistics.passages, self.statistics.terms)
     }
 
-    /// The best passages for these terms; a term that is repeated counts as often.
+    /// The best passages for these terms. A repeated term counts as often as it occurs.
     pub fn search(&self, terms: &[String], k1: f32, b: f32, top: usize) -> Result<Vec<Hit>, IndexError> {
         let mut counts: BTreeMap<&str, f32> = BTreeMap::new();
         for term in terms {
@@ -315,8 +314,8 @@ impl Bm25Reader {
         }
         let average = self.statistics.terms as f32 / (self.statistics.passages.max(1)) as f32;
         let mut scores: Vec<Vec<f32>> = self.segments.iter().map(|segment| vec![0.0; segment.passages.len()]).collect();
-        // In the order of the terms, so that sums do not depend on the question's word order
-        // or on the segments.
+        // Sums in the order of the terms, so that a score depends neither on the question's word order nor on the
+        // segments.
         for (term, count) in counts {
             let postings = self.postings(term).map_err(store("read postings"))?;
             let idf = idf(self.statistics, postings.len() as u64) * count;
@@ -329,7 +328,7 @@ impl Bm25Reader {
         Ok(self.best(&scores, top))
     }
 
-    /// Live passages that have a term: segment, number, occurrences.
+    /// Live passages that contain a term: segment, document number, term frequency.
     fn postings(&self, term: &str) -> Result<Vec<(usize, u32, u32)>, tantivy::TantivyError> {
         use tantivy::postings::Postings;
         let term = Term::from_field_text(self.field, term);

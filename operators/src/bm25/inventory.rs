@@ -1,7 +1,7 @@
-//! What the inverted index holds, to be compared: as it is stored, and as it is served.
+//! The contents of the inverted index, for comparison: as stored, and as served.
 //!
-//! Every posting is looked at: a passage's digest is the sum of the digests of its terms, each
-//! with how often it occurs, whatever segment they are in.
+//! Reads every posting. A passage's digest is the sum of the digests of its terms, each with its frequency, whatever
+//! segment they are in.
 
 use std::any::Any;
 use std::collections::BTreeMap;
@@ -17,16 +17,16 @@ use turnflow_engine::document::{Chunk, ContentHash};
 
 use super::index::Bm25Reader;
 
-/// What is counted over all live passages.
+/// Statistics over all live passages.
 #[derive(Default)]
 struct Counts {
-    /// In how many passages each term is.
+    /// Document frequency of each term, in passages.
     frequencies: BTreeMap<Vec<u8>, u64>,
     terms: u64,
 }
 
 impl Counts {
-    /// The digest and the length of each passage of a segment, by its number there.
+    /// Digest and length of each passage of a segment, by document number.
     fn segment(&mut self, segment: &SegmentReader, field: Field) -> Result<Vec<Words>, TantivyError> {
         let index = segment.inverted_index(field)?;
         let alive = segment.alive_bitset();
@@ -68,35 +68,35 @@ impl Counts {
     }
 }
 
-/// What is stored in a directory, as it stands.
+/// Inventory of what is stored in a directory, without repairing it.
 pub(super) fn stored(directory: &Path) -> Inventory {
     let flaw = |place: &str, reason: String| IntegrityError { place: place.to_owned(), reason };
     let mut inventory = Inventory::default();
     if !directory.join("meta.json").exists() {
         let others = std::fs::read_dir(directory).map_or(0, Iterator::count);
         if others > 0 {
-            let reason = format!("there is none, and there are {others} other files");
+            let reason = format!("the file is missing, and there are {others} other files");
             inventory.flaws.push(flaw("meta.json", reason));
         }
         return inventory;
     }
-    // What is damaged may lead the reader anywhere.
+    // Damaged data may make the reader panic.
     let read = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| read(directory, &mut inventory)));
     let reason = match read {
         Ok(Ok(())) => None,
         Ok(Err(error)) => Some(error.to_string()),
-        Err(_) => Some("tantivy failed while it was read".to_owned()),
+        Err(_) => Some("tantivy panicked while it read the index".to_owned()),
     };
     inventory.flaws.extend(reason.map(|reason| flaw("the index", reason)));
     inventory
 }
 
 fn read(directory: &Path, inventory: &mut Inventory) -> Result<(), TantivyError> {
-    // Without a writer nothing is locked, cleared up or made.
+    // Opening without a writer takes no lock and creates or removes no file.
     let index = TantivyIndex::open(MmapDirectory::open(directory)?)?;
     let damaged = index.validate_checksum()?;
     for file in &damaged {
-        let reason = "its checksum is not that of its contents".to_owned();
+        let reason = "its checksum does not match its contents".to_owned();
         inventory.flaws.push(IntegrityError { place: file.display().to_string(), reason });
     }
     if !damaged.is_empty() {
@@ -120,18 +120,18 @@ fn read(directory: &Path, inventory: &mut Inventory) -> Result<(), TantivyError>
             let words = words.get(number as usize).copied();
             let (Some(id), Some(length), Some(hash), Some(words)) = (id, length, hash, words) else {
                 let place = format!("row {number} of segment {}", segment.segment_id().short_uuid_string());
-                inventory.flaws.push(IntegrityError { place, reason: "it lacks a field".into() });
+                inventory.flaws.push(IntegrityError { place, reason: "the row lacks a field".into() });
                 continue;
             };
             if length != words.length {
-                let reason = format!("{} terms are found of it, and its length is {length}", words.length);
+                let reason = format!("the index has {} of its terms, but its length is {length}", words.length);
                 inventory.flaws.push(IntegrityError { place: id.to_owned(), reason });
             }
             let passage = Passage { hash: ContentHash(hash), words: Some(words), chunk: None };
             if inventory.passages.insert(id.into(), passage).is_some() {
                 inventory
                     .flaws
-                    .push(IntegrityError { place: id.to_owned(), reason: "the passage is there twice".into() });
+                    .push(IntegrityError { place: id.to_owned(), reason: "the index has the passage twice".into() });
             }
         }
     }
@@ -139,7 +139,7 @@ fn read(directory: &Path, inventory: &mut Inventory) -> Result<(), TantivyError>
     Ok(())
 }
 
-/// What a reader serves.
+/// Inventory of what a reader serves.
 pub(super) fn served(reader: &Arc<dyn Any + Send + Sync>) -> Result<Option<Inventory>, TantivyError> {
     let Ok(reader) = reader.clone().downcast::<Bm25Reader>() else { return Ok(None) };
     let mut inventory = Inventory::default();
@@ -151,7 +151,7 @@ pub(super) fn served(reader: &Arc<dyn Any + Send + Sync>) -> Result<Option<Inven
         {
             let chunk: &Arc<Chunk> = chunk;
             if u64::from(*length) != words.length {
-                let reason = format!("{} terms are found of it, and its length is {length}", words.length);
+                let reason = format!("the index has {} of its terms, but its length is {length}", words.length);
                 inventory.flaws.push(IntegrityError { place: chunk.id.to_string(), reason });
             }
             let passage = Passage { hash: chunk.hash, words: Some(words), chunk: Some(chunk.clone()) };
@@ -159,7 +159,7 @@ pub(super) fn served(reader: &Arc<dyn Any + Send + Sync>) -> Result<Option<Inven
         }
     }
     inventory.statistics = counts.statistics(inventory.passages.len());
-    // What scores are made with.
+    // The statistics that scores are computed with.
     let (passages, terms) = reader.counted();
     inventory.statistics.insert("passages that scores count", passages as f64);
     inventory.statistics.insert("terms that scores count", terms as f64);

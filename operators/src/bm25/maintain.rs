@@ -1,7 +1,7 @@
-//! Keeping the inverted index in shape: segments are merged, and files that nobody needs go.
+//! Maintenance of the inverted index: merges segments and removes unused files.
 //!
-//! tantivy's own merges, on its own threads, bound what accumulates: eight segments of a size
-//! become one. What is done here on top of them keeps segments few and free of the deleted.
+//! tantivy's own merges, on its own threads, bound the number of segments: eight segments of a size become one.
+//! Maintenance additionally keeps the segments few and removes deleted passages from them.
 
 use std::time::{Duration, Instant};
 
@@ -11,15 +11,16 @@ use turnflow_engine::component::{DiskUsage, IndexError, Maintained, MaintenanceL
 
 use super::index::{Bm25Index, store};
 
-/// Segments that are not worth a merge.
+/// Maximum number of segments that are not worth a merge.
 const SEGMENTS: usize = 4;
-/// A segment of which this share is deleted is written anew.
+/// A segment is rewritten if at least this share of it is deleted.
 const DELETED: f64 = 0.2;
-/// A merge of tantivy's own may take segments away before ours has them; then it is looked again.
+/// Maximum number of attempts. One of tantivy's own merges may take segments first; maintenance then reads the segments
+/// again.
 const ATTEMPTS: usize = 20;
 const PAUSE: Duration = Duration::from_millis(50);
 
-/// What a merge would read.
+/// Size of a segment, as input of a merge.
 #[derive(Clone, Copy, Debug)]
 struct Size {
     segment: SegmentId,
@@ -46,7 +47,7 @@ impl Bm25Index {
                     did.push(format!("{} segments merged", chosen.len()));
                     break;
                 }
-                // One of tantivy's own merges was faster; the next maintenance sees what it left.
+                // One of tantivy's own merges was faster. The next maintenance sees its result.
                 Err(TantivyError::InvalidArgument(_)) if attempt == ATTEMPTS || !limits.is_whole() => break,
                 Err(TantivyError::InvalidArgument(_)) => tokio::time::sleep(PAUSE).await,
                 Err(error) => return Err(store("merge its segments")(error)),
@@ -54,7 +55,7 @@ impl Bm25Index {
         }
         if !did.is_empty() {
             self.reader.reload().map_err(store("read its segments"))?;
-            // The next epoch finds the merged segment's passages ready.
+            // Prepares the merged segment's passages for the next epoch.
             tokio::task::block_in_place(|| self.view()).map_err(store("read its merged segment"))?;
         }
         let removed = self.writer.garbage_collect_files().await.map_err(store("remove files"))?;
@@ -78,8 +79,8 @@ impl Bm25Index {
     }
 }
 
-/// The segments to merge into one; none, if it is not worth it. Of a bounded merge the smallest
-/// are part, as far as the limit reaches, so that no segment is written again and again.
+/// Selects the segments to merge into one; none if a merge is not worthwhile. A bounded merge takes the smallest
+/// segments up to the limit, so that no segment is rewritten again and again.
 fn choose(mut sizes: Vec<Size>, limits: MaintenanceLimits) -> Vec<SegmentId> {
     sizes.sort_by_key(|size| (size.bytes, size.segment));
     let worn = |size: &Size| f64::from(size.deleted) > DELETED * f64::from(size.live + size.deleted);
@@ -123,7 +124,7 @@ mod tests {
         let limits = MaintenanceLimits { rewrite: Some(100) };
         let two = sizes(&[(10, 5, 5), (10, 10, 1)]);
         assert_eq!(choose(two.clone(), limits), [two[0].segment]);
-        assert_eq!(choose(sizes(&[(1000, 5, 5)]), limits), [], "it is too large for between");
+        assert_eq!(choose(sizes(&[(1000, 5, 5)]), limits), [], "the segment is too large for bounded maintenance");
         assert_eq!(choose(two, MaintenanceLimits::NONE).len(), 2);
         assert_eq!(choose(sizes(&[(10, 5, 1)]), MaintenanceLimits::NONE).len(), 1);
         assert_eq!(choose(sizes(&[(10, 5, 0)]), MaintenanceLimits::NONE), []);

@@ -1,20 +1,18 @@
-//! BM25: Queries → Hits, by an inverted index in tantivy.
+//! BM25: Queries → Hits, with an inverted index in tantivy.
 //!
 //! ```ron
 //! Bm25(input: "query", corpus: "docs", tokenizer: English, k1: 1.2, b: 0.75, top: 100, max_terms: 1024)
 //! ```
 //!
-//! The score is Robertson and Zaragoza's (2009, section 3) with the idf that Lucene uses,
-//! ln(1 + (N − df + ½) / (df + ½)), which is never negative. N, df and the average length
-//! are counted over the live passages of the epoch at the time of the search, and lengths
-//! are exact, so a score depends on the corpus as it is and not on how it came to be. Ties
-//! are ordered by passage id. A question is only ever cut into tokens: nothing in it is an
-//! operator.
+//! The score is that of Robertson and Zaragoza (2009, section 3) with Lucene's idf, ln(1 + (N − df + ½) / (df + ½)),
+//! which is never negative. N, df and the average length are computed over the live passages of the epoch at search
+//! time, and lengths are exact, so a score depends only on the current corpus and not on its history. Ties are ordered
+//! by passage id. A question is only split into tokens: it has no query syntax.
 //!
-//! Of a question of more than `max_terms` different terms the first so many are looked for, and
-//! the answer's stamp says so.
+//! If a question has more than `max_terms` distinct terms, only the first ones are searched, with a warning in the
+//! answer's provenance.
 //!
-//! Cost: proportional to the postings of the question's terms.
+//! Cost: proportional to the number of postings of the question's terms.
 
 mod analyzer;
 mod directory;
@@ -42,7 +40,7 @@ use index::Bm25Reader;
 use open::Bm25Definition;
 pub(crate) use open::is_no_file;
 
-/// The table's entry.
+/// Entry in the operator table.
 pub const KIND: OperatorKind = OperatorKind {
     name: "Bm25",
     inputs: &[InputPort::one(PortType::Queries)],
@@ -55,26 +53,25 @@ pub const KIND: OperatorKind = OperatorKind {
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Bm25Config {
-    /// The node that gives queries.
+    /// Input node that produces queries.
     #[serde(rename = "input")]
     _input: String,
-    /// The corpus, or `FromTurn`.
+    /// Corpus to search, or `FromTurn`.
     pub corpus: CorpusRef,
-    /// How text becomes terms: `English` (default: words, lower-cased, stop words left out as in
-    /// FusionRAG, stemmed) or `Whitespace` (split at blanks, lower-cased, as in TechSSN).
+    /// How text is split into terms: `English` (default: words, lower-cased, without stop words as in FusionRAG,
+    /// stemmed) or `Whitespace` (split at white space, lower-cased, as in TechSSN).
     #[serde(default)]
     pub tokenizer: Tokenizer,
-    /// How soon further occurrences of a term count less; ≥ 0. Default 1.2.
+    /// Term-frequency saturation, ≥ 0: the smaller it is, the less further occurrences of a term add. Default 1.2.
     #[serde(default = "default_k1")]
     pub k1: f32,
-    /// How much long passages are held back; 0 (not) to 1 (fully). Default 0.75.
+    /// Length normalisation, 0 (none) to 1 (full): how much long passages are penalised. Default 0.75.
     #[serde(default = "default_b")]
     pub b: f32,
-    /// Passages to give, at most. Default 100.
+    /// Maximum number of passages to return. Default 100.
     #[serde(default = "retrieve::default_top")]
     pub top: usize,
-    /// Different terms of a question that are looked for, at most, the first of them. Default
-    /// 1024.
+    /// Maximum number of distinct terms of a question to search for, taken from its start. Default 1024.
     #[serde(default = "default_max_terms")]
     pub max_terms: usize,
 }
@@ -126,8 +123,7 @@ struct Bm25 {
     max_terms: usize,
 }
 
-/// Keeps the first `most` different terms, and as often as they occur. Gives how many different
-/// ones there are.
+/// Keeps all occurrences of the first `most` distinct terms. Returns the number of distinct terms before that.
 fn first_terms(terms: &mut Vec<String>, most: usize) -> usize {
     let mut places: HashMap<String, usize> = HashMap::new();
     terms.retain(|term| {
@@ -147,8 +143,8 @@ fn first_terms(terms: &mut Vec<String>, most: usize) -> usize {
 impl Search for Bm25 {
     type Reader = Bm25Reader;
 
-    /// A term of a question is in some eighth of the passages, of which one takes as long as a
-    /// byte of text; and each passage is looked at for its score.
+    /// Estimates that a term occurs in an eighth of the passages and that a posting costs as much as a byte of text. In
+    /// addition, every passage has a score to check.
     fn weight(&self, reader: &Bm25Reader, texts: &[Arc<str>]) -> usize {
         let (passages, _) = reader.counted();
         let terms = |text: &Arc<str>| (text.len() / 6 + 1).min(self.max_terms);
@@ -192,7 +188,7 @@ mod tests {
         assert_eq!(first_terms(&mut terms, 2), 2);
     }
 
-    /// A question of 145,000 different terms; `TURNFLOW_HOSTILE_PASSAGES` for a larger corpus.
+    /// A question of 145,000 distinct terms. Set `TURNFLOW_HOSTILE_PASSAGES` for a larger corpus.
     #[tokio::test(flavor = "multi_thread")]
     async fn a_question_of_many_terms_is_bounded() {
         let word = |n: usize| format!("w{:05x}", n % 145_000);

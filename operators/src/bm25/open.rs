@@ -1,4 +1,4 @@
-//! Opening the inverted index: at the start, and again after a change that failed.
+//! Opens the inverted index: at the start, and again after a change that failed.
 
 use std::any::Any;
 use std::io;
@@ -52,7 +52,7 @@ pub(super) struct OpenError {
     error: TantivyError,
 }
 
-/// An error of a step of opening.
+/// Wraps the error of a step of opening.
 pub(super) fn during(action: &'static str) -> impl Fn(TantivyError) -> OpenError {
     move |error| OpenError { action, error }
 }
@@ -63,11 +63,11 @@ impl From<OpenError> for IndexError {
     }
 }
 
-/// Whether what is stored is gone, damaged or of another schema. Any other error passes (no more
-/// files may be open, another process has the lock) and must not cost what is stored.
+/// Whether the stored index is missing, damaged or of another schema. Any other error is temporary (too many open
+/// files, another process holds the lock) and must not discard the stored index.
 fn is_lost(error: &TantivyError) -> bool {
-    // What has no code of the system's was found by the reader in the bytes; and a directory or a
-    // link to itself in the place of a file does not pass.
+    // An I/O error without a system error code was raised by the reader for what it read. A directory, or a link to
+    // itself, in place of a file does not go away either.
     let found = |error: &io::Error| error.raw_os_error().is_none_or(is_no_file);
     match error {
         TantivyError::DataCorruption(_)
@@ -82,14 +82,14 @@ fn is_lost(error: &TantivyError) -> bool {
     }
 }
 
-/// Whether an error of the system says that something else stands in a file's place: it is a
-/// directory, has no content to map, or is a link that leads nowhere.
+/// Whether a system error says that something else is in a file's place: a directory, something without content to map,
+/// or a link that leads nowhere.
 pub(crate) fn is_no_file(code: i32) -> bool {
     [libc::EISDIR, libc::ENOTDIR, libc::ENODEV, libc::ELOOP].contains(&code)
 }
 
-/// Opens what is stored. What is lost is put aside and made anew, for the corpus has everything;
-/// also what tantivy panics on, as it may on what is damaged.
+/// Opens the stored index. One that is lost, or that tantivy panics on (as it may on damaged data), is moved aside and
+/// rebuilt, because the corpus has all passages.
 fn open(tokenizer: Tokenizer, directory: Option<&Path>) -> Result<Bm25Index, IndexError> {
     let opened = caught(|| Bm25Index::open(tokenizer, directory));
     let lost = match opened {
@@ -101,12 +101,12 @@ fn open(tokenizer: Tokenizer, directory: Option<&Path>) -> Result<Bm25Index, Ind
     let Some(path) = directory else { return Err(lost) };
     let aside = put_aside(path)?;
     tracing::warn!(error = %lost, path = %path.display(), aside = %aside.display(),
-        "the index cannot be read: it is put aside and built anew");
+        "the index is unreadable: moved aside and rebuilt");
     Ok(caught(|| Bm25Index::open(tokenizer, directory))??)
 }
 
-/// Gives an index's directory another name, beside it. Of several only the last is kept: nothing
-/// in them is worth more than the corpus.
+/// Renames an index's directory, within its parent. Only the last of several is kept, since the corpus has all that
+/// they hold.
 fn put_aside(path: &Path) -> Result<PathBuf, IndexError> {
     let io = |action, path: &Path| {
         let path = path.to_owned();
@@ -122,15 +122,15 @@ fn put_aside(path: &Path) -> Result<PathBuf, IndexError> {
     Ok(aside)
 }
 
-/// An index that is opened anew after a change that failed. tantivy's writer does not survive
-/// that (its thread has ended, and it takes further changes without indexing them), and what is
-/// held in memory is ahead of what is committed.
+/// An index that is reopened after a change that failed. tantivy's writer does not survive a failure (its thread has
+/// ended, and it accepts further changes without indexing them), and the state in memory is ahead of the committed
+/// state.
 struct Reopening {
     tokenizer: Tokenizer,
     directory: Option<PathBuf>,
-    /// Absent after a failure, until the next attempt.
+    /// `None` after a failure, until the next attempt.
     index: Option<Bm25Index>,
-    /// Of the last commit that was applied.
+    /// Version of the last commit that was applied.
     version: Option<u64>,
 }
 
@@ -144,7 +144,7 @@ impl Reopening {
         match &view {
             Ok(_) => self.version = index.version(),
             Err(_) => {
-                // What a panic has left may panic again.
+                // Dropping the state that a panic left behind may panic again.
                 let failed = self.index.take();
                 let _ = caught(|| {
                     failed.into_iter().for_each(|mut index| index.end_workers());
@@ -158,7 +158,7 @@ impl Reopening {
 impl Index for Reopening {
     fn apply<'a>(&'a mut self, delta: &'a Delta) -> BoxFuture<'a, Result<Arc<dyn Any + Send + Sync>, IndexError>> {
         async move {
-            // Blocking, on a thread that may block.
+            // This call blocks, on a thread that may block.
             tokio::task::block_in_place(|| Ok(Arc::new(self.change(delta)?) as Arc<dyn Any + Send + Sync>))
         }
         .boxed()
@@ -216,7 +216,7 @@ mod tests {
         std::fs::rename(&here, &away).unwrap();
         let delta = Delta { added: vec![b.clone()], ..Delta::default() };
         assert!(index.apply(&delta).await.is_err());
-        assert!(index.apply(&whole(&[a.clone(), b.clone()])).await.is_err(), "it cannot be opened yet");
+        assert!(index.apply(&whole(&[a.clone(), b.clone()])).await.is_err(), "the directory cannot be opened yet");
         assert_eq!(index.version(), version);
         std::fs::rename(&away, &here).unwrap();
         assert_eq!(found(&mut *index, whole(&[a.clone(), b.clone()]), "ferry").await, ["a", "b"]);
@@ -234,19 +234,19 @@ mod tests {
         let a = chunk("a", "ferry");
         assert_eq!(found(&mut *index, whole(std::slice::from_ref(&a)), "ferry").await, ["a"]);
         let version = index.version();
-        assert!(DEFINITION.open(Some(place.path())).await.is_err(), "the first has the lock");
+        assert!(DEFINITION.open(Some(place.path())).await.is_err(), "the first index holds the lock");
         drop(index);
         let index = DEFINITION.open(Some(place.path())).await.unwrap();
         assert_eq!(index.version(), version);
         drop(index);
-        // What is damaged is made anew.
+        // A damaged index is rebuilt.
         std::fs::write(place.path().join("meta.json"), "{").unwrap();
         let mut index = DEFINITION.open(Some(place.path())).await.unwrap();
         assert_eq!(index.version(), Some(0));
         assert_eq!(found(&mut *index, whole(&[a]), "ferry").await, ["a"]);
     }
 
-    /// Whatever a disk does to a file of the index: it opens, and finds what it found.
+    /// Whatever a disk does to a file of the index, the index opens and finds the same passages.
     #[tokio::test(flavor = "multi_thread")]
     async fn an_index_that_is_damaged_anywhere_is_built_anew() {
         let original = tempfile::tempdir().unwrap();

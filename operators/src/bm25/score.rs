@@ -1,21 +1,21 @@
-//! The formula.
+//! The BM25 formula.
 
-/// What the formula needs to know of a corpus.
+/// Corpus statistics that the formula needs.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Statistics {
-    /// Live passages.
+    /// Number of live passages.
     pub passages: u64,
-    /// Terms in all of them.
+    /// Number of terms in all of them.
     pub terms: u64,
 }
 
-/// BM25's weight of a term that is in `df` of the passages (Lucene's idf).
+/// BM25's weight of a term with document frequency `df` (Lucene's idf).
 pub(super) fn idf(statistics: Statistics, df: u64) -> f32 {
     let (n, df) = (statistics.passages as f64, df as f64);
     ((n - df + 0.5) / (df + 0.5)).ln_1p() as f32
 }
 
-/// What one term adds to the score of a passage of `length` terms that has it `tf` times.
+/// Contribution of one term to the score of a passage of `length` terms that contains it `tf` times.
 pub(super) fn term_score(idf: f32, tf: u32, length: u32, average: f32, k1: f32, b: f32) -> f32 {
     let tf = tf as f32;
     let norm = k1 * (1.0 - b + b * length as f32 / average);
@@ -26,8 +26,8 @@ pub(super) fn term_score(idf: f32, tf: u32, length: u32, average: f32, k1: f32, 
 mod tests {
     use super::*;
 
-    /// By hand: N = 10, df = 2 gives ln(1 + 8.5/2.5) = ln 4.4; tf = 3, length = average
-    /// gives 3 · 2.2 / (3 + 1.2).
+    /// Computed by hand: N = 10, df = 2 gives ln(1 + 8.5/2.5) = ln 4.4; tf = 3, length = average gives 3 · 2.2 / (3 +
+    /// 1.2).
     #[test]
     fn agrees_with_the_formula_worked_by_hand() {
         let idf = idf(Statistics { passages: 10, terms: 100 }, 2);

@@ -1,9 +1,9 @@
-//! tantivy's writer, which ends its merges before it goes.
+//! A tantivy writer that waits for its merges when it is dropped.
 
 use tantivy::IndexWriter;
 
-/// A writer that has stopped writing when it is dropped: tantivy's own leaves its merges to
-/// threads that may still write when the directory is opened again.
+/// A writer that no longer writes once it is dropped. tantivy's own writer leaves its merges to threads that may still
+/// write when the directory is opened again.
 pub(super) struct Writer(Option<IndexWriter>);
 
 impl Writer {
@@ -30,7 +30,7 @@ impl Drop for Writer {
         if let Some(writer) = self.0.take()
             && let Err(error) = writer.wait_merging_threads()
         {
-            tracing::warn!(%error, "a merge was not ended");
+            tracing::warn!(%error, "waiting for merges failed");
         }
     }
 }

@@ -1,12 +1,12 @@
-//! Texts without blanks or paragraphs, cut all the same: what is too long for one piece ends
-//! where a reader would end it, as far as there is such a place.
+//! Cuts texts without blanks or paragraphs: an overlong text ends where a reader would end it, if there is such a
+//! position.
 
 use unicode_segmentation::UnicodeSegmentation;
 
-/// Ranges of pieces of at most `most` bytes (or of one character, if that has more). A piece
-/// ends behind a line, else behind a blank, else between two grapheme clusters, else between
-/// two characters. Blanks around pieces are left out. Every piece looks at `most` bytes and
-/// takes at least half of them, or the next one takes all, so this is linear.
+/// Byte ranges of pieces of at most `most` bytes (or of one character, if that is longer). A piece ends after a line,
+/// else after a blank, else between two grapheme clusters, else between two characters. White space around pieces is
+/// left out. Each piece reads `most` bytes and takes at least half of them, or the next one takes all of them, so the
+/// function is linear.
 pub(super) fn cut(text: &str, most: usize) -> Vec<(usize, usize)> {
     let mut pieces = Vec::new();
     let mut push = |start: usize, end: usize| {
@@ -37,9 +37,9 @@ pub(super) fn cut(text: &str, most: usize) -> Vec<(usize, usize)> {
     pieces
 }
 
-/// The last place up to `end` that is no cluster's inside. `None` if one cluster goes on that far.
+/// The last position up to `end` that is not inside a grapheme cluster. `None` if one cluster extends that far.
 fn between_clusters(text: &str, end: usize) -> Option<usize> {
-    // Whether a place is one depends on what is before it, and on the next character.
+    // Whether a position is a boundary depends on the text before it and on the next character.
     let window = &text[..text.ceil_char_boundary(end + 1)];
     window.grapheme_indices(true).map(|(at, _)| at).rfind(|at| (1..=end).contains(at))
 }
@@ -59,7 +59,7 @@ mod tests {
         assert_eq!(pieces("one two\nthree four", 12), ["one two", "three four"]);
         assert_eq!(pieces("abcdefgh", 3), ["abc", "def", "gh"]);
         assert_eq!(pieces("日本語の文", 6), ["日本", "語の", "文"]);
-        // A family is one cluster of 18 bytes, and is not taken apart where it fits.
+        // A family emoji is one cluster of 18 bytes, and is not split if it fits.
         assert_eq!(pieces("ab👨‍👩‍👧", 19), ["ab", "👨‍👩‍👧"]);
         assert_eq!(pieces("é", 1), ["é"]);
         assert_eq!(pieces(" \n ", 1), Vec::<&str>::new());

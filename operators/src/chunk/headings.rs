@@ -1,15 +1,14 @@
-//! A chunk a section of Markdown: from one heading to the next, titled by the path of
-//! headings above it. Long sections are cut between paragraphs.
+//! One chunk for each section of Markdown, from one heading to the next, titled by the path of headings above it. Long
+//! sections are cut between paragraphs.
 //!
 //! ```ron
 //! Headings(max_words: 200)
 //! ```
 //!
-//! A path has at most 480 characters, of which a heading takes at most 160. What is left out of
-//! a longer one is in its middle: the innermost heading is always there, and before the others
-//! goes the nearest to it. A heading that is too long for the path is text of its section too.
-//! Where there are no blanks, 32 bytes count as a word, and a block of more than 32 bytes for
-//! each of `max_words` is cut behind a line, a blank or a letter.
+//! A path has at most 480 characters, and each heading in it at most 160. A longer path is shortened in the middle: the
+//! innermost heading always stays, and the nearest headings above it are kept first. A heading that is too long for the
+//! path is also part of its section's text. In text without blanks, 32 bytes count as a word, and a block of more than
+//! 32 bytes for each of `max_words` is cut after a line, a blank or a letter.
 
 use std::sync::Arc;
 
@@ -23,7 +22,7 @@ use turnflow_engine::spec::from_tree;
 use super::cut::cut;
 use super::{TITLE, beginning, numbered, shortened, title};
 
-/// The table's entry.
+/// Entry in the chunker table.
 pub const KIND: ChunkerKind = ChunkerKind {
     name: "Headings",
     summary: "a passage for each section of Markdown, titled by its headings",
@@ -34,8 +33,8 @@ pub const KIND: ChunkerKind = ChunkerKind {
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct HeadingsConfig {
-    /// Sections of more words are cut between blocks (paragraphs, lists, code), and blocks of more
-    /// than 32 bytes for each of these words within. Default 200.
+    /// Maximum number of words in a chunk. Longer sections are cut between blocks (paragraphs, lists, code). A block of
+    /// more than 32 bytes for each of these words is itself cut. Default 200.
     #[serde(default = "default_max_words")]
     pub max_words: usize,
 }
@@ -58,17 +57,17 @@ impl ChunkerConfig for HeadingsConfig {
     }
 }
 
-/// Bytes that count as a word where there are no blanks.
+/// Number of bytes that count as a word in text without blanks.
 const WORD: usize = 32;
 
-/// Characters of a heading in a path, at most.
+/// Maximum number of characters of a heading in a path.
 const HEADING: usize = 160;
 
 struct Headings {
     max_words: usize,
 }
 
-/// A top-level block, with the headings that it stands under.
+/// A top-level block and the path of the headings above it.
 struct Block<'a> {
     path: Arc<str>,
     text: &'a str,
@@ -110,12 +109,12 @@ impl Chunker for Headings {
     }
 }
 
-/// A heading that blocks stand under.
+/// A heading with blocks under it.
 struct Heading<'a> {
     level: HeadingLevel,
-    /// Its words, as many as a path takes.
+    /// Its words, cut to the length allowed in a path.
     name: String,
-    /// All of it as it is written, if that is more.
+    /// The whole heading as written, if `name` is shorter.
     whole: Option<&'a str>,
 }
 
@@ -163,8 +162,8 @@ fn blocks<'a>(title: &Arc<str>, text: &'a str) -> Vec<Block<'a>> {
     blocks
 }
 
-/// The document's title, then the headings, without saying a title twice. Where that is too
-/// long, "…" stands in the place of the title and of the outermost headings.
+/// The document's title, then the headings, without repeating a title. In a path that is too long, "…" replaces the
+/// title and the outermost headings.
 fn path_of(title: &str, above: &[Heading<'_>]) -> Arc<str> {
     const BETWEEN: &str = " > ";
     let mut parts: Vec<&str> = Vec::new();
@@ -180,7 +179,7 @@ fn path_of(title: &str, above: &[Heading<'_>]) -> Arc<str> {
     if parts.iter().map(|part| length(part) + BETWEEN.len()).sum::<usize>() <= TITLE + BETWEEN.len() {
         return parts.join(BETWEEN).into();
     }
-    // There is room for "…" and what is between it and the rest.
+    // Leaves room for "…" and the separator after it.
     let mut left = TITLE - 1;
     let mut kept = 0;
     for part in parts.iter().rev() {
@@ -230,11 +229,11 @@ mod tests {
         assert_eq!(&*last.text, "Text.");
         assert!(last.title.starts_with("… > 4 word") && last.title.ends_with("… > Innermost"), "{}", last.title);
         assert!(chunks.iter().all(|chunk| chunk.title.chars().count() <= TITLE));
-        // What the path leaves out of a heading is in its section.
+        // What the path leaves out of a heading is in its section's text.
         assert_eq!(chunks.iter().map(|chunk| chunk.text.matches("word").count()).sum::<usize>(), 500);
     }
 
-    /// 289 kB that were once made 2.8 GB: a long heading, and many short sections under it.
+    /// A long heading above many short sections: 289 kB that an earlier version turned into 2.8 GB.
     #[test]
     fn paths_are_not_copied_without_end() {
         let sections: String = (0..14_000).map(|n| format!("## {n}\n\nt\n")).collect();

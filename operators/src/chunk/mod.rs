@@ -1,9 +1,8 @@
 //! Chunkers, one file each: pure functions from a document to its chunks.
 //!
-//! Whatever a document is, the chunks of one that is cut are bounded, and so is what they come
-//! to: titles, which every chunk repeats, are cut to [`TITLE`] characters, and what has no
-//! blanks, no sentences or no paragraphs is cut as well (`cut.rs`). So time and memory are
-//! linear in the document.
+//! The chunks of a document that is cut are bounded in size, and so is their total. Titles, which every chunk repeats,
+//! are cut to [`TITLE`] characters, and text without blanks, sentences or paragraphs is cut as well (`cut.rs`). Time
+//! and memory are therefore linear in the length of the document.
 
 mod cut;
 pub mod headings;
@@ -15,34 +14,34 @@ use std::sync::Arc;
 
 use turnflow_engine::document::{Chunk, Document};
 
-/// Characters of a chunk's title, at most: each chunk of a document has it, and each index
-/// reads it with each of them.
+/// Maximum length of a chunk's title, in characters. Every chunk of a document carries the title, and every index reads
+/// it with every chunk.
 pub const TITLE: usize = 480;
 
-/// The beginning of a text, up to so many characters.
+/// The start of a text, up to this number of characters.
 fn beginning(text: &str, characters: usize) -> &str {
     text.char_indices().nth(characters).map_or(text, |(end, _)| text[..end].trim_end())
 }
 
-/// A text of at most so many characters, with "…" in the place of what is left out.
+/// The text, shortened to this number of characters with "…" at the end.
 fn shortened(text: &str, characters: usize) -> Arc<str> {
     let kept = beginning(text, characters);
     if kept.len() == text.len() { text.into() } else { format!("{} …", beginning(text, characters - 2)).into() }
 }
 
-/// A document's title, as its chunks have it.
+/// The title that a document's chunks carry.
 fn title(document: &Document) -> Arc<str> {
     match document.title.len() {
-        // Bytes are no fewer than characters.
+        // A string never has more characters than bytes.
         0..=TITLE => document.title.clone(),
         _ => shortened(&document.title, TITLE),
     }
 }
 
-/// Bytes of blanks in a row, at most, in a text that is put together of windows.
+/// Maximum number of bytes of consecutive blanks in a text that is joined from windows.
 const BLANKS: usize = 128;
 
-/// The text with long runs of blanks shortened to one.
+/// Replaces each long run of blanks with a single one.
 pub(crate) fn squeezed(text: &str) -> Arc<str> {
     let mut out: Option<String> = None;
     let (mut copied, mut run) = (0, 0);
@@ -50,7 +49,7 @@ pub(crate) fn squeezed(text: &str) -> Arc<str> {
         if c.is_whitespace() {
             continue;
         }
-        // `run` is where the last letter ended.
+        // `run` is the end of the last non-blank character.
         if at - run > BLANKS {
             let out = out.get_or_insert_with(String::new);
             out.push_str(&text[copied..run]);
@@ -68,7 +67,7 @@ pub(crate) fn squeezed(text: &str) -> Arc<str> {
     }
 }
 
-/// Chunks of a document from titles and texts, numbered from 0.
+/// Builds a document's chunks from titles and texts, numbered from 0.
 fn numbered(document: &Document, pieces: impl IntoIterator<Item = (Arc<str>, Arc<str>)>) -> Vec<Chunk> {
     pieces
         .into_iter()
@@ -77,9 +76,8 @@ fn numbered(document: &Document, pieces: impl IntoIterator<Item = (Arc<str>, Arc
         .collect()
 }
 
-/// Groups neighbouring units (tokens, sentences) into windows of at most `size` units, each
-/// beginning `size - overlap` after the last; gives ranges of units. The last window ends
-/// with the last unit.
+/// Groups consecutive units (tokens, sentences) into windows of at most `size` units, each starting `size - overlap`
+/// units after the previous one. Returns ranges of units. The last window ends with the last unit.
 fn windows(units: usize, size: usize, overlap: usize) -> Vec<(usize, usize)> {
     let step = size.saturating_sub(overlap).max(1);
     let mut windows = Vec::new();

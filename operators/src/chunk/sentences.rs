@@ -1,11 +1,11 @@
-//! Chunks of whole sentences, by number.
+//! Chunks of a fixed number of whole sentences.
 //!
 //! ```ron
 //! Sentences(size: 5, overlap: 1)
 //! ```
 //!
-//! What goes on for more than 4,096 bytes without the end of a sentence is no sentence (a table,
-//! a log, base64): it is cut behind a line, a blank or a letter, and each part counts as one.
+//! Text of more than 4,096 bytes without a sentence end (a table, a log, base64) is cut after a line, a blank or a
+//! letter, and each part counts as a sentence.
 
 use std::sync::Arc;
 
@@ -19,7 +19,7 @@ use super::cut::cut;
 use super::{numbered, squeezed, title, windows};
 use crate::sentences::sentence_ranges;
 
-/// The table's entry.
+/// Entry in the chunker table.
 pub const KIND: ChunkerKind = ChunkerKind {
     name: "Sentences",
     summary: "passages of so many whole sentences, overlapping",
@@ -30,9 +30,9 @@ pub const KIND: ChunkerKind = ChunkerKind {
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct SentencesConfig {
-    /// Sentences in a passage.
+    /// Number of sentences in a passage.
     pub size: usize,
-    /// Sentences that a passage shares with the one before. Default 0.
+    /// Number of sentences that a passage shares with the previous one; less than `size`. Default 0.
     #[serde(default)]
     pub overlap: usize,
 }
@@ -55,7 +55,7 @@ impl ChunkerConfig for SentencesConfig {
     }
 }
 
-/// Bytes of a sentence, at most.
+/// Maximum length of a sentence, in bytes.
 const LONGEST: usize = 4096;
 
 struct Sentences {

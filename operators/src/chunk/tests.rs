@@ -1,5 +1,5 @@
-//! What all chunkers keep to, whatever is cut: on texts of many scripts, and on the inputs of the
-//! fuzz target `chunkers`, whose body this shares.
+//! Invariants of all chunkers, on texts in many scripts and on the inputs of the fuzz target `chunkers`, whose body
+//! these tests share.
 
 use proptest::prelude::*;
 
@@ -29,7 +29,7 @@ fn titles_and_blanks_are_bounded() {
     assert_eq!(&*squeezed(&format!("a \n{}b", " ".repeat(BLANKS))), "a\nb");
 }
 
-/// A run of one kind: of words, of a script that has no blanks, of what is no text.
+/// A run of one kind: words, a script without blanks, or non-text.
 fn run() -> impl Strategy<Value = String> {
     prop_oneof![
         "[a-z]{1,9}( [a-zA-Z]{1,12}){0,20}[.?!]? ",
@@ -54,7 +54,7 @@ fn run() -> impl Strategy<Value = String> {
 
 fn text() -> impl Strategy<Value = String> {
     let mixed = prop::collection::vec(run(), 0..24).prop_map(|runs| runs.concat());
-    // The same over and over, without end.
+    // One run repeated many times.
     let repeated = (run(), 1..400_usize).prop_map(|(run, times)| run.repeat(times));
     prop_oneof![mixed, repeated]
 }
@@ -67,7 +67,7 @@ proptest! {
         chunkers::check(&title, &text, size, size * part / 8);
     }
 
-    /// Of Markdown, every word that is in a section is in a chunk that is titled by its heading.
+    /// Every word of a Markdown section is in a chunk that is titled by the section's heading.
     #[test]
     fn sections_keep_their_words(words in prop::collection::vec(1..300_usize, 1..12), levels in prop::collection::vec(1..7_usize, 12)) {
         let mut text = String::new();

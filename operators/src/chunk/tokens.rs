@@ -1,15 +1,14 @@
-//! Chunks of a number of tokens, overlapping, counted by a model's own tokenizer.
+//! Overlapping chunks of a fixed number of tokens, counted by a model's own tokenizer.
 //!
 //! ```ron
 //! Tokens(size: 150, overlap: 50)
 //! ```
 //!
-//! Sizes in published systems: 512 tokens with a stride of 100 (MTRAG, section 4.2), 150 with
-//! an overlap of 50 (PolyU group 15). Cuts fall between words: a chunk that would begin or end
-//! within a word has all of it, as long as that is at most 16 tokens and 128 bytes. Where there
-//! are no such words (Chinese, Japanese, Thai, base64) cuts fall between tokens, and never
-//! within a letter and its marks. What no token stands for, and a token of more than 128
-//! bytes, counts as a token for each 128 bytes.
+//! Sizes in published systems: 512 tokens with a stride of 100 (MTRAG, section 4.2), 150 with an overlap of 50 (PolyU
+//! group 15). Cuts fall between words: a chunk that would start or end inside a word contains the whole word, if that
+//! has at most 16 tokens and 128 bytes. In text without such words (Chinese, Japanese, Thai, base64), cuts fall between
+//! tokens, but never between a letter and its combining marks. Text that no token covers, and a token of more than 128
+//! bytes, count as one token for each 128 bytes.
 
 use std::sync::Arc;
 
@@ -23,7 +22,7 @@ use unicode_segmentation::UnicodeSegmentation;
 use super::cut::cut;
 use super::{numbered, squeezed, title, windows};
 
-/// The table's entry.
+/// Entry in the chunker table.
 pub const KIND: ChunkerKind = ChunkerKind {
     name: "Tokens",
     summary: "passages of so many tokens of a model's tokenizer, overlapping",
@@ -34,12 +33,12 @@ pub const KIND: ChunkerKind = ChunkerKind {
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct TokensConfig {
-    /// Most tokens in a passage.
+    /// Maximum number of tokens in a passage.
     pub size: usize,
-    /// Tokens that a passage shares with the one before. Default 0.
+    /// Number of tokens that a passage shares with the previous one; less than `size`. Default 0.
     #[serde(default)]
     pub overlap: usize,
-    /// Whose tokenizer counts. Default: the first model that has one.
+    /// The model whose tokenizer counts the tokens. Default: the first model that has a tokenizer.
     #[serde(default)]
     pub model: Option<String>,
 }
@@ -72,11 +71,11 @@ struct Tokens {
     tokenizer: Option<Arc<dyn Tokenize>>,
 }
 
-/// Tokens of a word that is not cut, at most.
+/// Maximum number of tokens in a word that is never cut.
 const WORD_TOKENS: usize = 16;
-/// Bytes that a tokenizer is given at a time, at most.
+/// Maximum number of bytes in one call of the tokenizer.
 const PART_BYTES: usize = 64 << 10;
-/// Bytes of a word that is not cut, and of a token, at most.
+/// Maximum number of bytes in a word that is never cut, and in a token.
 const WORD_BYTES: usize = 128;
 
 impl Chunker for Tokens {
@@ -94,14 +93,14 @@ impl Chunker for Tokens {
 }
 
 impl Tokens {
-    /// The tokens of a text, as byte ranges. A tokenizer makes some hundred bytes of each byte that
-    /// it is given, so a long text is given to it part by part.
+    /// The tokens of a text, as byte ranges. A tokenizer needs some hundred bytes of memory for each input byte, so a
+    /// long text is tokenized part by part.
     fn tokens(&self, text: &str) -> Vec<(usize, usize)> {
         let mut tokens = Vec::new();
         for (start, end) in parts(text, PART_BYTES) {
             let part = &text[start..end];
             let offsets = self.tokenizer.as_ref().and_then(|tokenizer| tokenizer.offsets(part).ok());
-            // Without tokens (the tokenizer refused the text), words stand in for them.
+            // If the tokenizer rejects the text, its words count as tokens.
             let offsets = offsets.unwrap_or_else(|| words(part));
             tokens.extend(offsets.into_iter().map(|(from, to)| (start + from, start + to)));
         }
@@ -109,8 +108,8 @@ impl Tokens {
     }
 }
 
-/// Parts of at most so many bytes, cut before the last line break that leaves at least half of
-/// them, else before the last blank, else between characters.
+/// Parts of at most `most` bytes, cut before the last line break that leaves at least half of them, else before the
+/// last blank, else between characters.
 fn parts(text: &str, most: usize) -> Vec<(usize, usize)> {
     let mut parts = Vec::new();
     let mut start = 0;
@@ -131,8 +130,8 @@ fn words(text: &str) -> Vec<(usize, usize)> {
     text.split_whitespace().map(|word| (start_of(word), start_of(word) + word.len())).collect()
 }
 
-/// The tokens in the order of the text, each of at least one character and of no more than
-/// [`WORD_BYTES`], with units of our own where there is text and no token.
+/// The tokens in text order, each of at least one character and at most [`WORD_BYTES`] bytes. Text that no token covers
+/// is split into further units.
 fn units(text: &str, tokens: &[(usize, usize)]) -> Vec<(usize, usize)> {
     let mut units: Vec<(usize, usize)> = Vec::with_capacity(tokens.len());
     let add = |units: &mut Vec<(usize, usize)>, start: usize, end: usize| match text.get(start..end) {
@@ -151,7 +150,7 @@ fn units(text: &str, tokens: &[(usize, usize)]) -> Vec<(usize, usize)> {
         if start > done {
             add(&mut units, done, start);
         }
-        // Tokens that share a character are one unit each all the same: they are counted.
+        // Tokens that share a character are counted as one unit each.
         if start < end {
             match start.max(done) < end {
                 true => add(&mut units, start.max(done), end),
@@ -164,14 +163,14 @@ fn units(text: &str, tokens: &[(usize, usize)]) -> Vec<(usize, usize)> {
     units
 }
 
-/// For each unit, the text that a chunk has which begins or ends with it: its word, or, within
-/// a long one, the whole letters that it is made of.
+/// For each unit, the range that a chunk includes if it starts or ends with the unit: the whole word, or, in a long
+/// word, the whole letters of the unit.
 fn spans(text: &str, units: &[(usize, usize)]) -> Vec<(usize, usize)> {
     let mut spans = Vec::with_capacity(units.len());
     let mut words = words(text).into_iter().peekable();
     let mut at = 0;
     while at < units.len() {
-        // Words without units of their own are passed over.
+        // Skips words that have no unit.
         while words.next_if(|(_, end)| *end <= units[at].0).is_some() {}
         let Some(&(from, to)) = words.peek() else {
             spans.extend_from_slice(&units[at..]);
@@ -189,8 +188,8 @@ fn spans(text: &str, units: &[(usize, usize)]) -> Vec<(usize, usize)> {
     spans
 }
 
-/// Units of a long word, moved to the boundaries of grapheme clusters, or of parts of those
-/// that are longer than a word.
+/// Moves the boundaries of a long word's units to those of grapheme clusters, or of parts of clusters that are longer
+/// than [`WORD_BYTES`].
 fn whole_letters(text: &str, (from, to): (usize, usize), units: &[(usize, usize)], spans: &mut Vec<(usize, usize)>) {
     let letters = text[from..to].grapheme_indices(true).flat_map(|(at, letter)| {
         let parts = if letter.len() > WORD_BYTES { cut(letter, WORD_BYTES) } else { vec![(0, letter.len())] };
@@ -231,7 +230,7 @@ mod tests {
         }
     }
 
-    /// Every letter is a token, as Chinese has it in most tokenizers.
+    /// Every letter is a token, as for Chinese in most tokenizers.
     struct Letters;
     impl Tokenize for Letters {
         fn offsets(&self, text: &str) -> Result<Vec<(usize, usize)>, InferenceError> {
@@ -251,7 +250,7 @@ mod tests {
             texts(Arc::new(Letters), "山の中に川がある。魚もいる。空は青い。"),
             ["山の中に川がある", "ある。魚もいる。", "る。空は青い。"]
         );
-        // SinkPositions stay with their letters.
+        // Combining marks stay with their letters.
         let thai = texts(Arc::new(Letters), "ที่นี่มีแม่น้ำและภูเขาสูง");
         assert!(
             thai.len() > 2 && thai.iter().all(|text| !text.starts_with(['\u{e35}', '\u{e48}', '\u{e49}'])),
@@ -263,7 +262,7 @@ mod tests {
 
     #[test]
     fn base64_is_cut_whatever_its_tokens_are() {
-        /// As WordPiece has a word of more than 100 letters: one unknown token.
+        /// WordPiece turns a word of more than 100 letters into one unknown token.
         struct Unknown;
         impl Tokenize for Unknown {
             fn offsets(&self, text: &str) -> Result<Vec<(usize, usize)>, InferenceError> {
@@ -288,7 +287,7 @@ mod tests {
         assert!(all.iter().all(|(start, end)| start < end && end - start <= 1000));
         assert!(parts(&"山".repeat(1000), 100).iter().all(|(start, end)| end - start == 99 || *end == 3000));
         assert!(parts(&"one ".repeat(100), 10).iter().skip(1).all(|(start, _)| start % 4 == 3));
-        // As if it were tokenized whole.
+        // The result equals tokenizing the whole text at once.
         let tokens = Tokens { size: 8, overlap: 0, tokenizer: Some(Arc::new(Pairs)) }.tokens(&text);
         assert!(tokens.len() > 60_000 && tokens == Pairs.offsets(&text).unwrap());
     }

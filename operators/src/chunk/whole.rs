@@ -1,4 +1,4 @@
-//! One chunk a document, with the document's own id: for corpora that are cut already.
+//! One chunk for each document, with the document's own id; for corpora that are already cut.
 //!
 //! ```ron
 //! Whole()
@@ -12,7 +12,7 @@ use turnflow_engine::document::{Chunk, Document};
 use turnflow_engine::inference::Tokenize;
 use turnflow_engine::spec::from_tree;
 
-/// The table's entry.
+/// Entry in the chunker table.
 pub const KIND: ChunkerKind = ChunkerKind {
     name: "Whole",
     summary: "each document is one passage, under its own id",

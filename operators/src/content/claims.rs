@@ -1,31 +1,30 @@
-//! Which contents are claimed: prepared for a commit that is not applied yet, so that their
-//! encodings are not to be let go though no passage has them.
+//! Claims on contents. A claim marks a content that is prepared for a commit that is not applied yet, so that its
+//! encoding is not removed although no passage uses it.
 //!
-//! A claim ends when a change that names its content has been applied, once for each commit that
-//! asked. Some commits never come to that: a content is superseded before it is published, has
-//! been served all along (a reload's second feed claims all of its contents, and the switch names
-//! only those that differ), or the reload is given up. So a claim also ends after a time, counted
-//! in publications. That may be too early for a feed that is staged for very long: what it then
-//! lacks is encoded when it is applied.
+//! A claim ends when a change that names its content has been applied, once for each commit that prepared it. Some
+//! commits are never applied: the content is superseded before it is published; or it was served all along (a reload's
+//! second feed claims all of its contents, and the switch names only those that differ); or the reload is cancelled. A
+//! claim therefore also expires after a number of publications. This may be too early for a feed that is staged for
+//! very long; contents that are missing then are encoded when they are applied.
 
 use std::collections::HashMap;
 
 use turnflow_engine::document::ContentHash;
 
-/// What a publication counts while preparations are under way: a staged feed may take hours.
+/// Clock ticks of a publication while preparations are running: a staged feed may take hours.
 const BUSY: u64 = 1;
-/// What it counts while there are none.
+/// Clock ticks of a publication while no preparation is running.
 const QUIET: u64 = 1024;
-/// A claim ends after this.
+/// A claim expires after this many clock ticks.
 const LASTS: u64 = 64 * QUIET;
 
 #[derive(Default)]
 struct Claim {
-    /// Preparations under way.
+    /// Number of preparations that are running.
     running: u32,
-    /// Those that are done and have not been seen applied.
+    /// Number of finished preparations that are not applied yet.
     done: u32,
-    /// When the last one ended.
+    /// Clock when the last preparation ended.
     since: u64,
 }
 
@@ -33,13 +32,13 @@ struct Claim {
 #[derive(Default)]
 pub(super) struct Claims {
     of: HashMap<ContentHash, Claim>,
-    /// Preparations under way.
+    /// Number of preparations that are running.
     running: usize,
     clock: u64,
 }
 
 impl Claims {
-    /// A preparation of these begins.
+    /// Starts a preparation of these contents.
     pub fn begin(&mut self, hashes: &[ContentHash]) {
         self.running += 1;
         for hash in hashes {
@@ -47,7 +46,7 @@ impl Claims {
         }
     }
 
-    /// It has ended; without what it was for, there is nothing to claim.
+    /// Ends a preparation. One that failed (`done` is false) leaves no claim.
     pub fn end(&mut self, hashes: &[ContentHash], done: bool) {
         self.running = self.running.saturating_sub(1);
         for hash in hashes {
@@ -59,8 +58,8 @@ impl Claims {
         }
     }
 
-    /// A change that names this content has been applied. A commit to come may have asked for it
-    /// too, and a change between may take it away: of several claims only one ends.
+    /// Ends one claim on a content, after a change that names it has been applied. Other claims stay, because a later
+    /// commit may have prepared the content too, and a change in between may remove it.
     pub fn applied(&mut self, hash: &ContentHash) {
         if let Some(claim) = self.of.get_mut(hash) {
             claim.done = claim.done.saturating_sub(1);
@@ -68,12 +67,12 @@ impl Claims {
         }
     }
 
-    /// A publication begins.
+    /// Advances the clock at the start of a publication.
     pub fn tick(&mut self) {
         self.clock += if self.running == 0 { QUIET } else { BUSY };
     }
 
-    /// Ends the claims that have been there too long.
+    /// Ends expired claims.
     pub fn expire(&mut self) {
         let clock = self.clock;
         self.of.retain(|_, claim| claim.running > 0 || clock - claim.since <= LASTS);
@@ -105,14 +104,14 @@ mod tests {
             claims.end(&[A], true);
         }
         claims.applied(&A);
-        assert!(claims.has(&A), "another commit has asked for it");
+        assert!(claims.has(&A), "another commit claims it");
         claims.applied(&A);
         assert!(!claims.has(&A));
         claims.begin(&[A]);
         claims.applied(&A);
-        assert!(claims.has(&A), "it is being prepared");
+        assert!(claims.has(&A), "a preparation is running");
         claims.end(&[A], false);
-        assert!(!claims.has(&A), "there is nothing to claim");
+        assert!(!claims.has(&A), "a failed preparation leaves no claim");
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! Encodings by content, and how they are computed: once each, by what the workers share.
+//! Encodings by content, and their computation: once for each content, shared by the workers.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
@@ -14,15 +14,15 @@ use turnflow_engine::panics::caught_async;
 use super::claims::Claims;
 use super::rows::Stored;
 
-/// Makes encodings of passages' texts, for the corpus.
+/// Encodes passage texts for a corpus's index.
 pub(crate) trait Encode<V>: Send + Sync {
-    /// The model's dimension, which the stored column depends on.
+    /// The model's dimension, which determines the type of the stored column.
     fn dimension(&self) -> usize;
-    /// One encoding a text, in order.
+    /// One encoding for each text, in order.
     fn encode(&self, texts: Vec<String>) -> BoxFuture<'static, Result<Vec<V>, InferenceError>>;
 }
 
-/// Encodings by content; the part that computes them is shared by the workers.
+/// Encodings by content. The workers share the part that computes them.
 pub(super) struct Contents<V> {
     encoder: Arc<dyn Encode<V>>,
     pub state: Mutex<State<V>>,
@@ -31,14 +31,14 @@ pub(super) struct Contents<V> {
 pub(super) struct State<V> {
     pub by_content: HashMap<ContentHash, V>,
     pub unsaved: Vec<ContentHash>,
-    /// Not to be let go.
+    /// Claimed encodings must not be removed.
     pub claims: Claims,
-    /// Could not be encoded alone, and has been told of as a dead letter. It stays here, as that
-    /// does, lest a publication fail because of it.
+    /// Contents that could not be encoded alone and became dead letters. They stay here as long as the dead letter
+    /// does, so that they fail no publication.
     refused: HashSet<ContentHash>,
 }
 
-/// A preparation under way, however it ends.
+/// A running preparation. Dropping it ends its claims, however it ends.
 struct Preparation<V> {
     contents: Arc<Contents<V>>,
     hashes: Vec<ContentHash>,
@@ -59,14 +59,14 @@ impl<V> Drop for Preparation<V> {
 }
 
 impl<V: Stored> Contents<V> {
-    /// With what is stored.
+    /// Starts with the stored encodings.
     pub fn new(encoder: Arc<dyn Encode<V>>, stored: HashMap<ContentHash, V>) -> Self {
         let state =
             State { by_content: stored, unsaved: Vec::new(), claims: Claims::default(), refused: HashSet::new() };
         Self { encoder, state: Mutex::new(state) }
     }
 
-    /// Encodes what is not there, and claims all of it; gives how many a model was asked for.
+    /// Encodes the contents that have no encoding yet, and claims all of them. Returns how many the model encoded.
     pub async fn encode(self: &Arc<Self>, contents: &[Content]) -> Result<usize, IndexError> {
         let mut preparation = Preparation::begin(self, contents.iter().map(|content| content.hash).collect());
         let new: BTreeMap<ContentHash, String> = {
@@ -89,7 +89,7 @@ impl<V: Stored> Contents<V> {
         Ok(embedded)
     }
 
-    /// What these passages say and has no encoding, though nobody was told that it has none.
+    /// Contents of these passages that have no encoding and no dead letter.
     pub fn missing(&self, chunks: &[Arc<Chunk>]) -> Vec<Content> {
         let state = self.state.lock();
         let known = |hash| state.by_content.contains_key(hash) || state.refused.contains(hash);
@@ -110,7 +110,7 @@ impl<V: Stored> Prepare for Contents<V> {
                         state.refused.remove(&content.hash);
                     }
                 }
-                // The last attempt at a content is with it alone.
+                // The last attempt at a content has only that content.
                 (Err(_), [content]) => {
                     state.refused.insert(content.hash);
                 }

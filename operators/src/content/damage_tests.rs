@@ -1,4 +1,4 @@
-//! Stores that are damaged, file by file.
+//! Tests of damaged stores, file by file.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -14,7 +14,7 @@ use super::tests::{Counting, chunk, prepare};
 
 const PASSAGES: usize = 120;
 
-/// Numbers that look random and are the same in each run.
+/// Pseudo-random numbers that are the same in each run.
 struct Random(u64);
 
 impl Random {
@@ -28,7 +28,7 @@ fn all() -> Vec<Arc<Chunk>> {
     (0..PASSAGES).map(|n| chunk(n, &format!("passage {n} {}", "x".repeat(n)))).collect()
 }
 
-/// Opens, and applies all of the corpus; gives what is served, and how many were encoded.
+/// Opens the index and applies the whole corpus. Returns what is served, and how many contents were encoded.
 async fn serve(directory: &Path) -> (BTreeMap<ContentHash, Vector>, usize, Box<dyn Index>) {
     let encoder = Arc::new(Counting::default());
     let mut index = open::<Vector, ()>(Some(directory), encoder.clone()).await.unwrap();
@@ -39,7 +39,7 @@ async fn serve(directory: &Path) -> (BTreeMap<ContentHash, Vector>, usize, Box<d
     (rows.map(|(vector, chunk)| (chunk.hash, vector.clone())).collect(), encoder.encoded(), index)
 }
 
-/// A store of several commits, with files of each.
+/// Creates a store of several commits, each with files of its own.
 async fn pristine(directory: &Path) {
     let encoder = Arc::new(Counting::default());
     let mut index = open::<Vector, ()>(Some(directory), encoder).await.unwrap();
@@ -67,7 +67,7 @@ fn copy(from: &Path, to: &Path) {
     }
 }
 
-/// Damages a file in one of several ways; says how.
+/// Damages a file in one of several ways. Returns a description.
 fn damage(file: &Path, how: usize, random: &mut Random) -> String {
     let mut bytes = std::fs::read(file).unwrap();
     let at = random.below(bytes.len());
@@ -77,7 +77,7 @@ fn damage(file: &Path, how: usize, random: &mut Random) -> String {
             format!("a bit flipped at {at} of {}", bytes.len())
         }
         1 => {
-            // Where most of what the reader follows is.
+            // Most of what the reader follows is near the end of the file.
             let at = bytes.len().saturating_sub(1 + random.below(200));
             bytes[at] = random.below(256) as u8;
             format!("a byte changed at {at} of {}", bytes.len())
@@ -103,8 +103,8 @@ fn damage(file: &Path, how: usize, random: &mut Random) -> String {
     told
 }
 
-/// Whatever a disk does to a file of a store: it opens, serves what it served, and has encoded
-/// anew only what could not be read; the next start encodes nothing, and what was damaged is kept.
+/// Whatever a disk does to a file of a store, the store opens and serves what it served before, and only unreadable
+/// rows are encoded again. The next start encodes nothing, and the damaged files are kept.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_store_that_is_damaged_anywhere_is_saved_as_far_as_it_can_be_read() {
     let trials: usize = std::env::var("TURNFLOW_DAMAGE_TRIALS").ok().and_then(|n| n.parse().ok()).unwrap_or(5);
@@ -121,7 +121,7 @@ async fn a_store_that_is_damaged_anywhere_is_saved_as_far_as_it_can_be_read() {
             copy(original.path(), place.path());
             let how = damage(&place.path().join(name), trial, &mut random);
             let how = format!("{}: {how}", name.display());
-            // As `verify` reads it.
+            // Reads the store as `verify` does.
             stored::<Vector>(place.path(), 4).await.unwrap();
             let (served, encoded, mut index) = serve(place.path()).await;
             assert_eq!(served, expected, "{how}");
@@ -141,11 +141,11 @@ async fn a_store_that_is_damaged_anywhere_is_saved_as_far_as_it_can_be_read() {
             aside += usize::from(is_aside);
         }
     }
-    println!("{count} trials, {aside} put aside, {encoded_anew} of {} contents encoded anew", count * PASSAGES);
-    assert!(aside > 0 && encoded_anew < count * PASSAGES / 4, "{aside} put aside, {encoded_anew} encoded anew");
+    println!("{count} trials, {aside} moved aside, {encoded_anew} of {} contents encoded again", count * PASSAGES);
+    assert!(aside > 0 && encoded_anew < count * PASSAGES / 4, "{aside} moved aside, {encoded_anew} encoded again");
 }
 
-/// A manifest that cannot be read costs nothing, for the data files tell all.
+/// An unreadable manifest loses nothing, because the data files hold everything.
 #[tokio::test(flavor = "multi_thread")]
 async fn without_a_manifest_all_is_saved() {
     let place = tempfile::tempdir().unwrap();
@@ -157,7 +157,7 @@ async fn without_a_manifest_all_is_saved() {
     assert_eq!((served.len(), encoded), (PASSAGES, 0));
 }
 
-/// What is damaged while it is open is written anew from memory.
+/// Damage that is found while the store is open is repaired from memory.
 #[tokio::test(flavor = "multi_thread")]
 async fn damage_that_is_found_while_it_runs_costs_no_encoding() {
     let place = tempfile::tempdir().unwrap();
@@ -168,7 +168,7 @@ async fn damage_that_is_found_while_it_runs_costs_no_encoding() {
         std::fs::write(file, "no data").unwrap();
     }
     let done = index.maintain(MaintenanceLimits::NONE).await.unwrap();
-    assert!(done.did[0].starts_with("damaged, written anew"), "{done:?}");
+    assert!(done.did[0].starts_with("damaged: rewritten from memory"), "{done:?}");
     drop(index);
     let (served, encoded, _index) = serve(place.path()).await;
     assert_eq!((served.len(), encoded), (PASSAGES, 0));

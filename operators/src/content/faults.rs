@@ -1,4 +1,4 @@
-//! What Lance's errors say of what is stored: whether it is at fault, or the system.
+//! Classifies Lance's errors: damaged data, or a failure of the system.
 
 use std::error::Error;
 
@@ -7,30 +7,30 @@ use turnflow_engine::panics::{Panicked, caught_async};
 
 use crate::bm25::is_no_file;
 
-/// Why a call of Lance gave nothing.
+/// Why a call of Lance failed.
 #[derive(Debug)]
 pub(super) enum Fault {
-    /// Lance says so.
+    /// Lance returned an error.
     Lance {
-        /// What was tried.
+        /// The action that failed.
         action: &'static str,
-        /// What it said.
+        /// Lance's error.
         error: lance::Error,
     },
-    /// It panicked: what is damaged may lead it anywhere.
+    /// Lance panicked, as it may on damaged data.
     Panicked {
-        /// What was tried.
+        /// The action that failed.
         action: &'static str,
-        /// With what.
+        /// The panic.
         panic: Panicked,
     },
-    /// There is something else than encodings of this model.
+    /// The data is not encodings of this model.
     Unfit(String),
 }
 
 impl Fault {
-    /// Whether what is stored is gone, damaged or of another schema. Any other error passes (no
-    /// more files may be open, the disk does not answer) and must not cost what is stored.
+    /// Whether the stored data is missing, damaged or of another schema. Any other error is temporary (too many open
+    /// files, the disk does not respond) and must not discard the stored data.
     pub fn is_lost(&self) -> bool {
         match self {
             Fault::Unfit(_) | Fault::Panicked { .. } => true,
@@ -61,7 +61,7 @@ where
     }
 }
 
-/// What Lance calls an error, where that may be about what it has read.
+/// Whether an error of this kind may be caused by the data that Lance has read.
 fn tells_of_contents(error: &lance::Error) -> bool {
     use lance::Error as E;
     matches!(
@@ -85,8 +85,8 @@ fn tells_of_contents(error: &lance::Error) -> bool {
     )
 }
 
-/// Whether the operating system has refused something other than a file that is not there, or the
-/// process is ending. Lance turns some of its causes to text, which has the system's code.
+/// Whether the operating system has failed with an error other than a missing file, or the process is shutting down.
+/// Lance converts some causes to text, which contains the system's error code.
 fn is_of_the_system(error: &(dyn Error + 'static)) -> bool {
     let mut next = Some(error);
     while let Some(cause) = next {
@@ -102,15 +102,15 @@ fn is_of_the_system(error: &(dyn Error + 'static)) -> bool {
     false
 }
 
-/// As `std::io::Error` writes the system's errors.
+/// Prefix of the error code in the text of `std::io::Error`.
 const SYSTEM_CODE: &str = "(os error ";
 
-/// Codes that tell of what is stored: the file is not there, or something else is in its place.
+/// Whether an error code is about the stored data: the file is missing, or something else is in its place.
 fn is_lasting(code: i32) -> bool {
     code == libc::ENOENT || is_no_file(code)
 }
 
-/// Whether another commit has come between.
+/// Whether the error is a conflict with another commit.
 pub(super) fn is_conflict(fault: &Fault) -> bool {
     use lance::Error as E;
     let Fault::Lance { error, .. } = fault else { return false };

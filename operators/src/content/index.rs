@@ -1,5 +1,4 @@
-//! An index by content: what a model makes of each content once, and blocks of passages
-//! that a search goes through.
+//! An index by content: the encoding of each content, and the blocks of passages that a search reads.
 
 use std::any::Any;
 use std::collections::{HashMap, HashSet};
@@ -15,20 +14,20 @@ use super::contents::{Contents, Encode};
 use super::rows::Stored;
 use super::store::Store;
 
-/// Passages in a block; an epoch copies the blocks that it changes.
+/// Passages in a block. An epoch copies only the blocks that it changes.
 const BLOCK: usize = 512;
-/// Encodings of contents that are in no passage now are kept, for when they come back: after
-/// maintenance up to this many or as many as are in use.
+/// Encodings whose content is in no passage are kept for reuse. Maintenance keeps up to this many, or as many as are in
+/// use.
 const SPARE: usize = 4096;
-/// Without maintenance, up to so many times that.
+/// Without maintenance, up to this many times that number are kept.
 const MOST_SPARE: usize = 4;
 
-/// Contents that are encoded by one call where they were not prepared.
+/// Number of contents in one call of the encoder, for contents that were not prepared.
 const CONTENTS_A_CALL: usize = 256;
 
-/// What is made of a block's rows when it is first searched; dropped when the block changes.
+/// Data derived from a block's rows on its first search; dropped when the block changes.
 pub(crate) trait Derived<V>: Sized + Send + Sync + 'static {
-    /// Makes it.
+    /// Derives the data.
     fn derive(rows: &[(V, Arc<Chunk>)]) -> Self;
 }
 
@@ -36,22 +35,22 @@ impl<V> Derived<V> for () {
     fn derive(_: &[(V, Arc<Chunk>)]) -> Self {}
 }
 
-/// Passages with their encodings.
+/// Passages with their encodings, and derived data.
 pub(crate) struct Block<V, D> {
-    /// Encoding and passage.
+    /// Encoding and passage of each row.
     pub rows: Vec<(V, Arc<Chunk>)>,
     derived: OnceLock<D>,
 }
 
 impl<V: Clone, D> Clone for Block<V, D> {
     fn clone(&self) -> Self {
-        // A block is cloned to be changed.
+        // Blocks are cloned only to be changed, so the derived data is not kept.
         Self { rows: self.rows.clone(), derived: OnceLock::new() }
     }
 }
 
 impl<V, D: Derived<V>> Block<V, D> {
-    /// What is made of the rows.
+    /// The data derived from the rows.
     pub fn derived(&self) -> &D {
         self.derived.get_or_init(|| D::derive(&self.rows))
     }
@@ -62,7 +61,7 @@ impl<V, D: Derived<V>> Block<V, D> {
     }
 }
 
-/// Opens the index that is stored in `directory`.
+/// Opens the index that is stored in `directory`, or one in memory.
 pub(crate) async fn open<V: Stored, D: Derived<V>>(
     directory: Option<&Path>,
     encoder: Arc<dyn Encode<V>>,
@@ -73,9 +72,9 @@ pub(crate) async fn open<V: Stored, D: Derived<V>>(
     Ok(Box::new(BlockIndex::<V, D> { contents, store, blocks, places, leaving: None }))
 }
 
-/// Encodings that are on their way out of the store.
+/// Encodings that are being removed from the store.
 struct Leaving {
-    /// The store's version before.
+    /// The store's version before the removal.
     version: Option<u64>,
     hashes: Vec<ContentHash>,
 }
@@ -84,14 +83,14 @@ struct BlockIndex<V, D> {
     contents: Arc<Contents<V>>,
     store: Store<V>,
     blocks: Vec<Arc<Block<V, D>>>,
-    /// Block and place in it of each passage.
+    /// Block and row of each passage, by passage id.
     places: HashMap<Arc<str>, (usize, usize)>,
-    /// Left behind where letting go was given up half-way, or failed.
+    /// Set if a removal was cancelled or failed.
     leaving: Option<Leaving>,
 }
 
 impl<V: Stored, D: Derived<V>> BlockIndex<V, D> {
-    /// The last row of all takes the place of the one that goes, so that blocks stay full.
+    /// Removes a passage. The last row of the last block takes its place, so that blocks stay full.
     fn remove(&mut self, id: &str) {
         let Some((block, place)) = self.places.remove(id) else { return };
         let Some(last) = self.blocks.last_mut().and_then(|block| Arc::make_mut(block).rows_mut().pop()) else { return };
@@ -124,7 +123,7 @@ impl<V: Stored, D: Derived<V>> BlockIndex<V, D> {
         }
         for chunk in &delta.added {
             self.remove(&chunk.id);
-            // A content that could not be encoded has no vector, and has been told of.
+            // A content that could not be encoded has no vector, and is already a dead letter.
             let vector = self.contents.state.lock().by_content.get(&chunk.hash).cloned();
             if let Some(vector) = vector {
                 self.add(vector, chunk.clone());
@@ -135,12 +134,12 @@ impl<V: Stored, D: Derived<V>> BlockIndex<V, D> {
         named.iter().for_each(|hash| state.claims.applied(hash));
     }
 
-    /// Encodes what a change names and was let go meanwhile, or never asked for: no passage is
-    /// left out but of what has been told. An error fails the change, which is tried again.
+    /// Encodes contents of a change that have no encoding: their encodings were removed meanwhile, or they were never
+    /// prepared. Only passages with a dead letter are left out. An error fails the change, which is retried.
     async fn complete(&self, delta: &Delta) -> Result<(), IndexError> {
         let missing = self.contents.missing(&delta.added);
         if !missing.is_empty() {
-            tracing::debug!(contents = missing.len(), "encoded when they are applied");
+            tracing::debug!(contents = missing.len(), "contents are encoded while a change is applied");
         }
         for part in missing.chunks(CONTENTS_A_CALL) {
             self.contents.encode(part).await?;
@@ -148,7 +147,7 @@ impl<V: Stored, D: Derived<V>> BlockIndex<V, D> {
         Ok(())
     }
 
-    /// Stores what is new.
+    /// Stores new encodings.
     async fn save(&mut self) -> Result<(), IndexError> {
         let (unsaved, count) = {
             let state = self.contents.state.lock();
@@ -159,32 +158,31 @@ impl<V: Stored, D: Derived<V>> BlockIndex<V, D> {
         if self.mend(appended.as_ref().err()).await?.is_none() {
             appended?;
         }
-        // More may have come meanwhile; they are behind those that are saved.
+        // New entries may have been added meanwhile; they come after those that were saved.
         self.contents.state.lock().unsaved.drain(..count);
         Ok(())
     }
 
-    /// Writes the store anew, if an error was its damage: all that it had is in memory. Gives
-    /// where the damaged one is then.
+    /// Rewrites the store from memory, which has all of its data, if the error was caused by damage. Returns the new
+    /// path of the damaged store.
     async fn mend(&mut self, error: Option<&IndexError>) -> Result<Option<PathBuf>, IndexError> {
         if !self.store.is_damaged() {
             return Ok(None);
         }
-        // What was on its way out may stay.
+        // Encodings that were being removed may stay.
         self.leaving = None;
         let all = self.contents.state.lock().by_content.iter().map(|(hash, value)| (*hash, value.clone())).collect();
         let aside = self.store.rebuild(all).await?;
         let error = error.map(ToString::to_string);
-        tracing::warn!(error, aside = %aside.display(), "stored vectors are damaged: they are put aside and written anew");
+        tracing::warn!(error, aside = %aside.display(), "stored vectors are damaged: moved aside and rewritten");
         Ok(Some(aside))
     }
 
-    /// Lets go of what is not in use, if that is more than so many times what may be spare;
-    /// gives how many went.
+    /// Removes unused encodings if there are more than `times` the number of spare ones. Returns how many were removed.
     async fn let_go(&mut self, times: usize) -> Result<usize, IndexError> {
         self.settle().await?;
         let spare = |used: usize| times * SPARE.max(used);
-        // Passages are at least as many as contents, so this tells without looking at each.
+        // There are at least as many passages as contents, so this check needs no look at each content.
         if self.contents.state.lock().by_content.len() <= self.places.len() + spare(self.places.len()) && times > 0 {
             return Ok(0);
         }
@@ -193,12 +191,13 @@ impl<V: Stored, D: Derived<V>> BlockIndex<V, D> {
         let (kept, gone) = {
             let mut state = self.contents.state.lock();
             state.claims.expire();
-            // What is unsaved belongs to an epoch to come.
+            // Unsaved encodings belong to an upcoming epoch.
             let unsaved: HashSet<ContentHash> = state.unsaved.iter().copied().collect();
             let stored = state.by_content.iter().filter(|(hash, _)| !unsaved.contains(*hash));
             let stays = |hash: &ContentHash| used.contains(hash) || state.claims.has(hash);
             let (kept, gone): (Vec<_>, Vec<_>) = stored.partition(|(hash, _)| stays(hash));
-            // What is claimed is not spare: all would be written again each time for a few.
+            // Claimed encodings do not count as spare. Otherwise each run would rewrite the whole store to remove a
+            // few.
             if gone.len() <= spare(used.len()) {
                 return Ok(0);
             }
@@ -212,7 +211,7 @@ impl<V: Stored, D: Derived<V>> BlockIndex<V, D> {
         Ok(count)
     }
 
-    /// Finds what became of a letting go that did not come to its end.
+    /// Completes a removal that was interrupted, depending on whether it reached the store.
     async fn settle(&mut self) -> Result<(), IndexError> {
         let Some(before) = self.leaving.as_ref().map(|leaving| leaving.version) else { return Ok(()) };
         self.store.catch_up().await?;
@@ -220,13 +219,13 @@ impl<V: Stored, D: Derived<V>> BlockIndex<V, D> {
         Ok(())
     }
 
-    /// Forgets what has left the store, if it has.
+    /// Drops the removed encodings from memory if they have left the store.
     fn part(&mut self, has_left: bool) {
         let Some(Leaving { hashes, .. }) = self.leaving.take() else { return };
         let mut state = self.contents.state.lock();
         for hash in hashes {
-            // What has come back meanwhile is to be stored again. Where nothing has left yet, it
-            // may all the same: a commit that was given up may still be on its way to the disk.
+            // An encoding that was claimed meanwhile must be stored again, even if nothing has left the store yet: a
+            // cancelled commit may still reach the disk.
             if state.claims.has(&hash) {
                 state.unsaved.push(hash);
             } else if has_left {
@@ -241,7 +240,7 @@ impl<V: Stored, D: Derived<V>> BlockIndex<V, D> {
         let gone = self.let_go(if limits.is_whole() { 0 } else { 1 }).await?;
         let mut did = Vec::new();
         if gone > 0 {
-            did.push(format!("{gone} encodings out of use let go"));
+            did.push(format!("{gone} encodings without a passage removed"));
         }
         did.extend(self.store.maintain(limits).await?);
         Ok(did)
@@ -262,8 +261,8 @@ impl<V: Stored, D: Derived<V>> Index for BlockIndex<V, D> {
             self.save().await?;
             tracing::debug!(took = ?begun.elapsed(), "encodings are stored");
             self.change(delta);
-            // After a change that names all there is, what is out of use may be there again with the
-            // next: a directory that was not mounted, or a change that was taken apart.
+            // A change that names the whole corpus lists no removals. Its unused encodings stay, because the next
+            // change may use them again: a directory was not mounted, or a change was split.
             if !delta.removed.is_empty() {
                 self.let_go(MOST_SPARE).await?;
             }
@@ -285,7 +284,7 @@ impl<V: Stored, D: Derived<V>> Index for BlockIndex<V, D> {
                 Ok(did) => did,
                 Err(error) => {
                     let aside = self.mend(Some(&error)).await?.ok_or(error)?;
-                    vec![format!("damaged, written anew and put aside as {}", aside.display())]
+                    vec![format!("damaged: rewritten from memory, and moved aside as {}", aside.display())]
                 }
             };
             Ok(Maintained { before, after: self.store.footprint(), took: begun.elapsed(), did })
@@ -294,22 +293,22 @@ impl<V: Stored, D: Derived<V>> Index for BlockIndex<V, D> {
     }
 }
 
-/// The index as of an epoch.
+/// The index at an epoch.
 pub(crate) struct BlockReader<V, D> {
-    /// All passages, in no order that means anything.
+    /// All passages, in no particular order.
     pub blocks: Vec<Arc<Block<V, D>>>,
     contents: Arc<Contents<V>>,
 }
 
 impl<V, D> BlockReader<V, D> {
-    /// Passages.
+    /// Number of passages.
     pub fn passages(&self) -> usize {
         self.blocks.iter().map(|block| block.rows.len()).sum()
     }
 }
 
 impl<V: Clone, D> BlockReader<V, D> {
-    /// A passage's encoding; by its content, so it is right in whatever epoch it is asked for.
+    /// The encoding of a passage, looked up by its content, so it is valid for every epoch.
     pub fn encoding(&self, chunk: &Chunk) -> Option<V> {
         self.contents.state.lock().by_content.get(&chunk.hash).cloned()
     }

@@ -1,4 +1,4 @@
-//! What an index by content holds, to be compared: as it is stored, and as it is served.
+//! The contents of an index by content, for comparison: as stored, and as served.
 
 use std::any::Any;
 use std::collections::HashMap;
@@ -21,7 +21,7 @@ impl<V: Stored> Encodings for InMemory<V> {
     }
 }
 
-/// Of passages with what is served of each.
+/// Inventory of passages with their served encodings.
 pub(crate) fn inventory<V: Stored>(rows: Vec<(V, &Arc<Chunk>)>) -> Inventory {
     let mut inventory = Inventory::default();
     let mut values = HashMap::new();
@@ -31,10 +31,10 @@ pub(crate) fn inventory<V: Stored>(rows: Vec<(V, &Arc<Chunk>)>) -> Inventory {
         if inventory.passages.insert(chunk.id.clone(), passage).is_some() {
             inventory
                 .flaws
-                .push(IntegrityError { place: chunk.id.to_string(), reason: "the passage is there twice".into() });
+                .push(IntegrityError { place: chunk.id.to_string(), reason: "the index has the passage twice".into() });
         }
         if inventory.encodings.insert(chunk.hash, digest).is_some_and(|other| other != digest) {
-            let reason = "passages of one content have different encodings".into();
+            let reason = "passages with equal content have different encodings".into();
             inventory.flaws.push(IntegrityError { place: chunk.id.to_string(), reason });
         }
         values.insert(chunk.hash, value);
@@ -43,14 +43,14 @@ pub(crate) fn inventory<V: Stored>(rows: Vec<(V, &Arc<Chunk>)>) -> Inventory {
     inventory
 }
 
-/// What a reader serves.
+/// Inventory of what a reader serves.
 pub(crate) fn served<V: Stored, D: Derived<V>>(reader: &Arc<dyn Any + Send + Sync>) -> Option<Inventory> {
     let reader = reader.clone().downcast::<BlockReader<V, D>>().ok()?;
     let rows = reader.blocks.iter().flat_map(|block| block.rows.iter());
     Some(inventory(rows.map(|(value, chunk)| (value.clone(), chunk)).collect()))
 }
 
-/// What is stored in a directory, as it stands.
+/// Inventory of what is stored in a directory, without repairing it.
 pub(crate) async fn stored<V: Stored>(directory: &Path, dimension: usize) -> Option<Inventory> {
     let path = dataset_path(directory);
     let mut inventory = Inventory::default();
@@ -68,7 +68,7 @@ pub(crate) async fn stored<V: Stored>(directory: &Path, dimension: usize) -> Opt
     };
     let reason = match read(&path.to_string_lossy(), session(), dimension, row).await {
         Ok((_, 0)) => None,
-        Ok((_, wrong)) => Some(format!("{wrong} rows are not what was written")),
+        Ok((_, wrong)) => Some(format!("{wrong} rows are invalid")),
         Err(fault) => Some(IndexError::from(fault).to_string()),
     };
     flaws.extend(reason.map(|reason| IntegrityError { place: "vectors.lance".to_owned(), reason }));

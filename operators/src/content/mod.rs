@@ -1,6 +1,5 @@
-//! Indexes by content: an encoding is made once for each content, stored in Lance and served
-//! from memory. `Dense`, `Sparse` and `MultiVector` differ in what the encoding is and in how
-//! blocks of them are searched.
+//! Indexes by content: each content is encoded once; encodings are stored in Lance and served from memory. `Dense`,
+//! `Sparse` and `MultiVector` differ in the encoding and in how they search blocks of it.
 
 mod claims;
 mod contents;

@@ -1,7 +1,7 @@
-//! Rows of a dataset: a content's hash, its encoding, and a check of both.
+//! Rows of a dataset: a content's hash, its encoding, and a checksum of both.
 //!
-//! Lance has no checksums of its own, so a bit that flips on the disk would be another encoding.
-//! Datasets of earlier versions have no checks; those of theirs that are written anew get some.
+//! Lance has no checksums of its own, so a flipped bit on the disk would yield a different encoding. Datasets of
+//! earlier versions have no checksums; they get them when they are rewritten.
 
 use std::sync::Arc;
 
@@ -15,24 +15,24 @@ use turnflow_engine::document::ContentHash;
 
 use super::faults::Fault;
 
-/// Rows that are made a batch to be written.
+/// Number of rows in a record batch.
 const ROWS_A_BATCH: usize = 4096;
 
-/// What a model makes of a text, as a column of a dataset.
+/// An encoding that can be stored as a column of a dataset.
 pub(crate) trait Stored: Clone + Send + Sync + 'static {
     /// The column's type; `dimension` is the model's.
     fn data_type(dimension: usize) -> DataType;
-    /// A column of these.
+    /// Builds a column of these values.
     fn column(values: &[(ContentHash, Self)], dimension: usize) -> ArrayRef;
-    /// One row of a column; `None` if it is not what was written.
+    /// One row of a column; `None` if it is not valid.
     fn row(column: &ArrayRef, row: usize, dimension: usize) -> Option<Self>;
-    /// All that it says, as bytes.
+    /// All of the encoding's data, as bytes.
     fn bytes(&self) -> Vec<u8>;
-    /// As numbers that can be compared.
+    /// The encoding as numbers that can be compared.
     fn numbers(&self) -> Encoding;
 }
 
-/// The columns of a dataset, with the check or, as earlier versions wrote it, without.
+/// The columns of a dataset, with the checksum column or, as in earlier versions, without.
 pub(super) fn schema<V: Stored>(dimension: usize, checked: bool) -> Arc<Schema> {
     let mut fields = vec![
         Field::new("hash", DataType::FixedSizeBinary(32), false),
@@ -50,10 +50,10 @@ fn check<V: Stored>(hash: &ContentHash, value: &V) -> u64 {
     digest(&bytes)
 }
 
-/// Rows to be written, made when they are.
+/// Record batches, built while they are written.
 pub(super) type Batches = RecordBatchIterator<Box<dyn Iterator<Item = Result<RecordBatch, ArrowError>> + Send>>;
 
-/// These as rows.
+/// Builds record batches of these values.
 pub(super) fn batches<V: Stored>(values: Arc<[(ContentHash, V)]>, dimension: usize, checked: bool) -> Batches {
     let schema = schema::<V>(dimension, checked);
     let (columns, rows) = (schema.clone(), values.len());
@@ -69,12 +69,12 @@ pub(super) fn batches<V: Stored>(values: Arc<[(ContentHash, V)]>, dimension: usi
         }
         RecordBatch::try_new(columns.clone(), made)
     };
-    // One without rows, if there are none: it has the columns.
+    // Without rows there is one empty batch, which carries the columns.
     let starts = (0..rows.max(1)).step_by(ROWS_A_BATCH);
     RecordBatchIterator::new(Box::new(starts.map(batch)), schema)
 }
 
-/// What is right of a batch goes to `row`; gives how many rows are not what was written.
+/// Passes each valid row of a batch to `row`. Returns the number of invalid rows.
 pub(super) fn read<V: Stored>(
     batch: &RecordBatch,
     dimension: usize,
@@ -98,7 +98,7 @@ pub(super) fn read<V: Stored>(
     for at in 0..batch.num_rows() {
         let hash = <[u8; 32]>::try_from(hashes.value(at)).map(ContentHash).ok();
         let good = hash.zip(V::row(values, at, dimension)).filter(|(hash, value)| {
-            // What is null was not written by us either.
+            // A null was not written by this code, so the row is invalid.
             let is_there = hashes.is_valid(at) && values.is_valid(at);
             is_there && checks.is_none_or(|checks| checks.is_valid(at) && checks.value(at) == check(hash, value))
         });

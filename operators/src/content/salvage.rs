@@ -1,6 +1,5 @@
-//! What can still be read of a damaged dataset: each of its data files by itself, whatever the
-//! manifests say, and of each file every row that can be read. Encodings cost more than anything
-//! else that is stored.
+//! Salvages the readable rows of a damaged dataset: reads each data file separately, whatever the manifests say, and of
+//! each file every readable row. Encodings are the most expensive data that is stored.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -17,22 +16,22 @@ use super::faults::{Fault, call};
 use super::rows::{Stored, batches, read};
 use super::store::session;
 
-/// Rows that are read at once; where that fails, fewer are.
+/// Number of rows to read at once. After a failure fewer are read.
 const ROWS: usize = 256;
-/// Readings of one file that fail, at most: then the rest of it is given up.
+/// Maximum number of failed reads of one file before the rest of it is skipped.
 const FAILURES: usize = 1000;
 
-/// What was saved, and what not.
+/// Result of a salvage.
 pub(super) struct Salvaged<V> {
     pub rows: HashMap<ContentHash, V>,
-    /// Rows that could not be read, or are not what was written, as far as they can be counted.
+    /// Number of rows that were unreadable or invalid, as far as they can be counted.
     pub lost: usize,
-    /// Data files of which nothing could be read.
+    /// Number of data files of which nothing was readable.
     pub unreadable: usize,
 }
 
-/// Reads what can be read of the dataset at `path`. `scratch` is a place beside it for what that
-/// takes; the dataset itself is left as it is.
+/// Reads what is readable of the dataset at `path`. `scratch` is a path beside it for temporary files. The dataset
+/// itself is not modified.
 pub(super) async fn salvage<V: Stored>(
     path: &Path,
     scratch: &Path,
@@ -51,7 +50,7 @@ pub(super) async fn salvage<V: Stored>(
     };
     for file in files {
         let mut read = false;
-        // Of this version, and of earlier ones.
+        // Tries the schema of this version, then that of earlier ones.
         for checked in [true, false] {
             clear(scratch)?;
             match one::<V>(&file, scratch, dimension, checked, &mut salvaged).await {
@@ -69,7 +68,7 @@ pub(super) async fn salvage<V: Stored>(
     Ok(salvaged)
 }
 
-/// Takes away what an earlier attempt has left.
+/// Removes what an earlier attempt left behind.
 pub(super) fn clear(path: &Path) -> Result<(), IndexError> {
     match std::fs::remove_dir_all(path) {
         Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
@@ -79,7 +78,7 @@ pub(super) fn clear(path: &Path) -> Result<(), IndexError> {
     }
 }
 
-/// A data file, as the only one of a dataset that is made for it.
+/// Opens a data file as the only file of a dataset that is created for it.
 async fn one<V: Stored>(
     file: &Path,
     scratch: &Path,
@@ -91,7 +90,7 @@ async fn one<V: Stored>(
     let none = batches::<V>(Arc::new([]), dimension, checked);
     let parameters = WriteParams { mode: WriteMode::Create, session: Some(session()), ..WriteParams::default() };
     let dataset =
-        call("make a place for what is saved", || Dataset::write(none, uri.as_str(), Some(parameters))).await?;
+        call("create a dataset for salvaged rows", || Dataset::write(none, uri.as_str(), Some(parameters))).await?;
     let name = place(file, &scratch.join("data"))?;
     let opened = || async {
         let fragment = FileFragment::create_from_file(&name, &dataset, 0, None).await?;
@@ -121,7 +120,7 @@ async fn one<V: Stored>(
                     let middle = part.start + part.len() / 2;
                     parts.extend([middle..part.end, part.start..middle]);
                 }
-                // After a panic a reader may be anything.
+                // After a panic the reader may be in any state.
                 reader = call("open a data file", opened).await?.0;
             }
         }
@@ -129,12 +128,12 @@ async fn one<V: Stored>(
     Ok(())
 }
 
-/// Links or copies a file; gives its name.
+/// Links or copies a file, and returns its name.
 fn place(file: &Path, directory: &Path) -> Result<String, Fault> {
     let name = file.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
     let to: PathBuf = directory.join(&name);
     let placed = std::fs::create_dir_all(directory)
         .and_then(|()| std::fs::hard_link(file, &to).or_else(|_| std::fs::copy(file, &to).map(drop)));
-    placed.map_err(|error| Fault::Lance { action: "place a data file", error: error.into() })?;
+    placed.map_err(|error| Fault::Lance { action: "copy a data file", error: error.into() })?;
     Ok(name)
 }

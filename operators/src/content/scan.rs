@@ -1,4 +1,4 @@
-//! The inner product, and the best of many.
+//! The inner product, and the top-k selection.
 
 use std::cmp::Ordering;
 use std::collections::BinaryHeap;
@@ -6,17 +6,16 @@ use std::sync::Arc;
 
 use turnflow_engine::document::Chunk;
 
-/// Sums that run beside each other: four registers of eight.
+/// Number of parallel partial sums: four registers of eight floats.
 const LANES: usize = 32;
 
-/// Inner product of two vectors of one length. Products are summed in [`LANES`] lanes in a
-/// fixed order and without fused operations, so the result is the same to the bit on every
-/// processor, and does not depend on what else is searched for.
+/// Inner product of two vectors of equal length. Products are summed in [`LANES`] lanes in a fixed order and without
+/// fused operations, so the result is identical to the bit on every processor, and does not depend on other searches.
 pub(crate) fn dot(a: &[f32], b: &[f32]) -> f32 {
     #[cfg(target_arch = "x86_64")]
     {
         if std::arch::is_x86_feature_detected!("avx2") {
-            // SAFETY: the processor has the instructions.
+            // SAFETY: the processor supports AVX2.
             return unsafe { dot_avx2(a, b) };
         }
     }
@@ -26,7 +25,7 @@ pub(crate) fn dot(a: &[f32], b: &[f32]) -> f32 {
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx2")]
 fn dot_avx2(a: &[f32], b: &[f32]) -> f32 {
-    // The same code: the compiler makes wider instructions of it.
+    // The same code, which the compiler vectorises with wider instructions.
     dot_lanes(a, b)
 }
 
@@ -51,7 +50,7 @@ struct Candidate<'a> {
     chunk: &'a Arc<Chunk>,
 }
 
-// The greatest is the worst: it is what a better one drives out of the heap.
+// The greatest candidate is the worst one, because the heap evicts its greatest element.
 impl Ord for Candidate<'_> {
     fn cmp(&self, other: &Self) -> Ordering {
         other.score.total_cmp(&self.score).then_with(|| self.chunk.id.cmp(&other.chunk.id))
@@ -69,7 +68,7 @@ impl PartialEq for Candidate<'_> {
 }
 impl Eq for Candidate<'_> {}
 
-/// Keeps the best `top` of what it is offered.
+/// Keeps the best `top` candidates.
 pub(crate) struct Best<'a> {
     top: usize,
     heap: BinaryHeap<Candidate<'a>>,
@@ -90,7 +89,7 @@ impl<'a> Best<'a> {
         }
     }
 
-    /// Best first.
+    /// The kept candidates, best first.
     pub fn into_sorted(self) -> impl Iterator<Item = (f32, &'a Arc<Chunk>)> {
         self.heap.into_sorted_vec().into_iter().map(|candidate| (candidate.score, candidate.chunk))
     }

@@ -1,8 +1,8 @@
-//! Encodings in Lance, by the hash of what they stand for: one commit an epoch, and only
-//! appends, so that nothing has to be matched or rewritten when a passage changes.
+//! Stores encodings in Lance by content hash: one commit for each epoch. Commits only append, so a changed passage
+//! requires no matching and no rewriting.
 //!
-//! A dataset that is damaged is put aside, under a name of its own, and written anew with what can
-//! be read of it. Nothing that is stored is ever deleted for being damaged or unknown.
+//! A damaged dataset is moved aside under a name of its own, and rewritten with the rows that can be read. Stored data
+//! is never deleted for being damaged or unknown.
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -21,29 +21,29 @@ use super::faults::{Fault, call, is_conflict};
 use super::rows::{Stored, batches, read as read_batch};
 use super::salvage::{Salvaged, clear, salvage};
 
-/// After this many appends without maintenance, their small files are made one all the same.
+/// Number of appends after which their small files are compacted even without maintenance.
 const MOST_APPENDS: usize = 256;
-/// Appends that are not worth a compaction.
+/// Maximum number of appends that are not worth a compaction.
 const FEW_APPENDS: usize = 4;
-/// Rows of a file, at least and at most, whatever the limit in bytes.
+/// Minimum and maximum number of rows in a file, whatever the limit in bytes.
 const ROWS_A_FILE: std::ops::RangeInclusive<u64> = 1024..=1 << 20;
 
-/// What Lance remembers of files, in bytes. Each edit is a version with files of its own, none
-/// of which is read again; by default, up to a gigabyte would be kept of them.
+/// Size of Lance's file caches, in bytes. Each edit is a version with files of its own that are never read again;
+/// Lance's default would keep up to a gigabyte of them.
 const CACHE: usize = 8 << 20;
 static SESSION: LazyLock<Arc<Session>> = LazyLock::new(session);
 
-/// A session that knows nothing yet: what another one remembers may be of what is damaged.
+/// A session with empty caches, because those of another session may hold damaged data.
 pub(super) fn session() -> Arc<Session> {
     Arc::new(Session::new(CACHE, CACHE, Arc::default()))
 }
 
-/// The dataset in an index's directory.
+/// Path of the dataset in an index's directory.
 pub(super) fn dataset_path(directory: &Path) -> PathBuf {
     directory.join("vectors.lance")
 }
 
-/// Opens a dataset and reads all of its rows; gives how many are not what was written.
+/// Opens a dataset and reads all of its rows. Returns the dataset and the number of invalid rows.
 pub(super) async fn read<V: Stored>(
     uri: &str,
     session: Arc<Session>,
@@ -67,19 +67,19 @@ pub(super) async fn read<V: Stored>(
     Ok((dataset, wrong))
 }
 
-/// A dataset of one model's encodings, or nothing where nothing is to be kept.
+/// A dataset of one model's encodings. It stores nothing if it has no path.
 pub(super) struct Store<V> {
     path: Option<PathBuf>,
     dataset: Option<Dataset>,
     session: Arc<Session>,
     dimension: usize,
-    /// Whether rows have a check.
+    /// Whether rows have a checksum column.
     checked: bool,
-    /// What is stored cannot be gone on with.
+    /// The stored data is unusable and must be rebuilt.
     damaged: bool,
-    /// Since the last compaction.
+    /// Number of appends since the last compaction.
     appends: usize,
-    /// Bytes of a row, about.
+    /// Approximate size of a row, in bytes.
     row_bytes: u64,
     of: std::marker::PhantomData<V>,
 }
@@ -107,7 +107,7 @@ impl<V: Stored> Store<V> {
         let there = path.try_exists().map_err(at("look for", &path))?;
         let new = beside(&path, "new");
         if !there && new.exists() {
-            // An earlier process was ended when it had put what is damaged aside.
+            // An earlier process stopped after it had moved the damaged dataset aside.
             std::fs::rename(&new, &path).map_err(at("rename", &new))?;
         } else if !there {
             return Ok((store, vectors));
@@ -116,17 +116,17 @@ impl<V: Stored> Store<V> {
         let put = |hash, value| drop(vectors.insert(hash, value));
         match read(&uri, store.session.clone(), dimension, put).await {
             Ok((dataset, 0)) => {
-                // What an earlier process has left to be compacted.
+                // Appends of an earlier process that are not compacted yet.
                 store.appends = dataset.get_fragments().len().saturating_sub(1);
                 store.measure(vectors.values().next());
                 store.hold(dataset);
             }
-            // The rest is right, for each row has its own check.
+            // The other rows are valid, because each row has its own checksum.
             Ok((_, lost)) => {
                 let salvaged = Salvaged { rows: vectors, lost, unreadable: 0 };
-                vectors = store.save(salvaged, "some rows are not what was written").await?;
+                vectors = store.save(salvaged, "some rows are invalid").await?;
             }
-            // What is lost is computed again; the corpus has everything.
+            // Lost encodings are computed again, since the corpus has all passages.
             Err(lost) if lost.is_lost() => {
                 let salvaged = salvage(&path, &beside(&path, "salvage"), dimension).await?;
                 vectors = store.save(salvaged, &IndexError::from(lost).to_string()).await?;
@@ -136,17 +136,17 @@ impl<V: Stored> Store<V> {
         Ok((store, vectors))
     }
 
-    /// Goes on with what was saved of a dataset that is damaged.
+    /// Rebuilds a damaged dataset from its salvaged rows.
     async fn save(&mut self, salvaged: Salvaged<V>, why: &str) -> Result<HashMap<ContentHash, V>, IndexError> {
         let Salvaged { rows, lost, unreadable } = salvaged;
         let values: Vec<_> = rows.iter().map(|(hash, value)| (*hash, value.clone())).collect();
         let aside = self.rebuild(values).await?;
         tracing::warn!(why, saved = rows.len(), lost, unreadable, aside = %aside.display(),
-            "stored vectors are damaged: they are put aside; those that can be read are saved, and others computed anew");
+            "stored vectors are damaged: moved aside; readable ones are salvaged, others are computed again");
         Ok(rows)
     }
 
-    /// Puts the dataset aside and begins another, with these vectors; gives where it is then.
+    /// Moves the dataset aside and creates a new one with these vectors. Returns the path of the old one.
     pub async fn rebuild(&mut self, vectors: Vec<(ContentHash, V)>) -> Result<PathBuf, IndexError> {
         let Some(path) = self.path.clone() else { return Ok(PathBuf::new()) };
         let new = beside(&path, "new");
@@ -158,7 +158,7 @@ impl<V: Stored> Store<V> {
             self.measure(vectors.first().map(|(_, value)| value));
             self.create(&new, vectors, WriteMode::Create).await?;
         }
-        // From here on, whichever step is the last, the next start finds one or the other.
+        // If the process stops at any later step, the next start finds the old or the new dataset.
         let aside = (1..).map(|n| beside(&path, &format!("damaged-{n}"))).find(|aside| !aside.exists());
         let aside = aside.unwrap_or_else(|| beside(&path, "damaged"));
         match std::fs::rename(&path, &aside) {
@@ -169,7 +169,7 @@ impl<V: Stored> Store<V> {
             std::fs::rename(&new, &path).map_err(at("rename", &new))?;
             let uri = path.to_string_lossy().into_owned();
             let open = || DatasetBuilder::from_uri(&uri).with_session(self.session.clone()).load();
-            let dataset = call("open what was saved", open).await?;
+            let dataset = call("open the rebuilt dataset", open).await?;
             self.hold(dataset);
         }
         self.appends = 0;
@@ -177,7 +177,7 @@ impl<V: Stored> Store<V> {
         Ok(aside)
     }
 
-    /// Whether what is stored cannot be gone on with: only [`Store::rebuild`] helps.
+    /// Whether the stored data is unusable, so that only [`Store::rebuild`] helps.
     pub fn is_damaged(&self) -> bool {
         self.damaged
     }
@@ -187,13 +187,13 @@ impl<V: Stored> Store<V> {
         self.dataset = Some(dataset);
     }
 
-    /// Notes what a failure says of what is stored.
+    /// Records whether an error means that the stored data is damaged.
     fn failed(&mut self, fault: Fault) -> IndexError {
         self.damaged |= fault.is_lost() && !is_conflict(&fault);
         fault.into()
     }
 
-    /// Adds vectors, as one commit.
+    /// Appends vectors in one commit.
     pub async fn append(&mut self, vectors: Vec<(ContentHash, V)>) -> Result<(), IndexError> {
         if vectors.is_empty() {
             return Ok(());
@@ -203,22 +203,21 @@ impl<V: Stored> Store<V> {
         if self.appends >= MOST_APPENDS
             && let Err(error) = self.compact(MaintenanceLimits::BETWEEN).await
         {
-            // It costs space, not correctness, and is tried again after as many.
+            // A failed compaction costs space, not correctness. It is retried after as many appends.
             self.appends = 0;
             tracing::warn!(%error, "stored vectors could not be compacted");
         }
         Ok(())
     }
 
-    /// Keeps these vectors and no others.
+    /// Replaces the stored vectors with these.
     pub async fn replace(&mut self, vectors: Vec<(ContentHash, V)>) -> Result<(), IndexError> {
         self.write(vectors, WriteMode::Overwrite).await?;
         self.appends = self.appends.max(FEW_APPENDS + 1);
         Ok(())
     }
 
-    /// Looks what the newest version is: a `replace` that was dropped half-way, or failed, may
-    /// have made one all the same.
+    /// Moves to the newest version. A `replace` that was cancelled or failed may still have created one.
     pub async fn catch_up(&mut self) -> Result<(), IndexError> {
         let Some(dataset) = &mut self.dataset else { return Ok(()) };
         let caught_up = call("read its newest version", || dataset.checkout_latest()).await;
@@ -232,12 +231,12 @@ impl<V: Stored> Store<V> {
         self.dataset.as_ref().map(|dataset| dataset.version().version)
     }
 
-    /// What the dataset takes on the disk.
+    /// Disk usage of the dataset.
     pub fn footprint(&self) -> DiskUsage {
         self.path.as_deref().map(DiskUsage::of).unwrap_or_default()
     }
 
-    /// Compacts, if it is worth it; gives what was done.
+    /// Compacts the dataset if that is worthwhile. Returns a description of the work.
     pub async fn maintain(&mut self, limits: MaintenanceLimits) -> Result<Option<String>, IndexError> {
         let worth = self.appends > if limits.is_whole() { 0 } else { FEW_APPENDS };
         if self.dataset.is_none() || !worth {
@@ -245,7 +244,7 @@ impl<V: Stored> Store<V> {
         }
         let appends = self.appends;
         self.compact(limits).await?;
-        Ok(Some(format!("{appends} additions compacted")))
+        Ok(Some(format!("{appends} appends compacted")))
     }
 
     fn measure(&mut self, value: Option<&V>) {
@@ -261,8 +260,8 @@ impl<V: Stored> Store<V> {
         }
         let vectors: Arc<[_]> = vectors.into();
         let appended = self.add(&vectors).await;
-        // There is a version that this handle does not know, of a replacement that was dropped
-        // half-way: Lance appends to nothing that was overwritten.
+        // A replacement that was cancelled may have created a version that this handle does not know. Lance does not
+        // append to an overwritten version.
         let appended = match appended {
             Err(fault) if is_conflict(&fault) => {
                 self.catch_up().await?;
@@ -290,9 +289,8 @@ impl<V: Stored> Store<V> {
         Ok(())
     }
 
-    /// Makes few files of many and drops versions that nobody reads. Files that have as many
-    /// rows as the limit allows are left as they are, so that the cost does not grow with what
-    /// is stored.
+    /// Merges small files and removes old versions. Files that have as many rows as the limit allows are not rewritten,
+    /// so the cost does not grow with the size of the dataset.
     async fn compact(&mut self, limits: MaintenanceLimits) -> Result<(), IndexError> {
         let Some(dataset) = &mut self.dataset else { return Ok(()) };
         let rows = limits.rewrite.map_or(*ROWS_A_FILE.end(), |bytes| bytes / self.row_bytes.max(1));
@@ -301,7 +299,7 @@ impl<V: Stored> Store<V> {
         let mut done =
             call("compact its files", || async { compact_files(dataset, options, None).await.map(drop) }).await;
         if done.is_ok() {
-            // This process is the only reader, and has read the newest.
+            // No other process reads the dataset, and this one has read the newest version.
             let clean = || dataset.cleanup_old_versions(chrono::TimeDelta::zero(), Some(true), None);
             done = call("remove old versions", clean).await.map(drop);
         }
@@ -311,7 +309,7 @@ impl<V: Stored> Store<V> {
     }
 }
 
-/// A path beside another, of its name and an ending.
+/// The path with a suffix: `<path>.<ending>`.
 fn beside(path: &Path, ending: &str) -> PathBuf {
     let mut name = path.as_os_str().to_owned();
     name.push(".");
@@ -358,7 +356,7 @@ mod tests {
         open(place.path()).await.0.append(vectors(0..3)).await.unwrap();
         let away = place.path().join("away");
         std::fs::rename(&path, &away).unwrap();
-        // The system refuses to follow it.
+        // The operating system refuses to follow this link.
         std::os::unix::fs::symlink(&path, &path).unwrap();
         let refused = Store::<Vector>::open(Some(place.path()), 2).await;
         assert!(matches!(refused, Err(IndexError::Io { action: "look for", .. })));

@@ -1,4 +1,4 @@
-//! What accumulates in an index by content, and what maintenance leaves.
+//! Tests of the growth of an index by content, and of its maintenance.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -12,7 +12,7 @@ use turnflow_engine::inference::{InferenceError, Vector};
 use super::contents::Encode;
 use super::index::{BlockReader, open};
 
-/// Counts what it is asked for, and fails at what is bad, or at everything.
+/// Counts the texts that it encodes, and fails for bad ones, or for all.
 #[derive(Default)]
 pub(super) struct Counting(AtomicUsize, AtomicBool);
 
@@ -50,13 +50,13 @@ pub(super) async fn prepare(index: &mut dyn Index, chunks: &[Arc<Chunk>]) -> Res
     index.preparation().unwrap().prepare(contents.collect()).await.map(drop)
 }
 
-/// Prepares and applies a delta; gives how many passages are then served.
+/// Prepares and applies a delta. Returns the number of passages served then.
 async fn apply(index: &mut dyn Index, delta: Delta) -> usize {
     prepare(index, &delta.added).await.unwrap();
     publish(index, delta).await
 }
 
-/// Applies a delta.
+/// Applies a delta. Returns the number of passages served then.
 async fn publish(index: &mut dyn Index, delta: Delta) -> usize {
     let reader = index.apply(&delta).await.unwrap().downcast::<BlockReader<Vector, ()>>().unwrap();
     reader.blocks.iter().map(|block| block.rows.len()).sum()
@@ -79,7 +79,7 @@ async fn many_small_commits_leave_few_files() {
             most = most.max(DiskUsage::of(directory.path()).files);
         }
     }
-    assert!(most <= 3 * 256 + 10, "without maintenance it is bounded all the same, and there were {most}");
+    assert!(most <= 3 * 256 + 10, "without maintenance the number must be bounded too, and was {most}");
     let done = index.maintain(MaintenanceLimits::BETWEEN).await.unwrap();
     assert!(done.after.files <= 6 && done.before.files > 20, "{done:?}");
     assert!(index.maintain(MaintenanceLimits::BETWEEN).await.unwrap().did.is_empty());
@@ -100,10 +100,10 @@ async fn what_is_out_of_use_is_let_go_by_maintenance_and_comes_back_when_it_is_u
     apply(&mut *index, added(many.clone(), Vec::new())).await;
     assert_eq!(apply(&mut *index, added(vec![chunk(9000, "new")], many[1..].to_vec())).await, 2);
     assert_eq!(apply(&mut *index, added(many[1..3].to_vec(), Vec::new())).await, 4);
-    assert_eq!(encoded(), 5001, "what is out of use is kept for a while");
+    assert_eq!(encoded(), 5001, "unused encodings are kept for a while");
     let done = index.maintain(MaintenanceLimits::BETWEEN).await.unwrap();
     assert!(done.did[0].starts_with("4997 encodings"), "{done:?}");
-    // Claimed for an epoch to come: it stays.
+    // A content that is claimed for an upcoming epoch stays.
     index.preparation().unwrap().prepare(vec![Content { hash: many[9].hash, chunk: many[9].clone() }]).await.unwrap();
     assert_eq!(apply(&mut *index, added(many[10..12].to_vec(), many[1..3].to_vec())).await, 4);
     assert_eq!(encoded(), 5004);
@@ -113,7 +113,7 @@ async fn what_is_out_of_use_is_let_go_by_maintenance_and_comes_back_when_it_is_u
     let mut index = open::<Vector, ()>(Some(directory.path()), encoder.clone()).await.unwrap();
     let all = [&many[..1], &many[9..12], &[chunk(9000, "new")]].concat();
     assert_eq!(apply(&mut *index, Delta { added: all, removed: Vec::new(), whole: true }).await, 5);
-    assert_eq!(encoded(), 5004, "what is in use is stored");
+    assert_eq!(encoded(), 5004, "used encodings are stored");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -121,12 +121,12 @@ async fn a_content_that_is_prepared_again_before_it_goes_is_kept() {
     let encoder = Arc::new(Counting::default());
     let mut index = open::<Vector, ()>(None, encoder.clone()).await.unwrap();
     let a = chunk(1, "a");
-    // It comes, goes, and comes back; both times it is prepared before the first is applied.
+    // The content is added, removed and added again; both additions are prepared before the first is applied.
     prepare(&mut *index, std::slice::from_ref(&a)).await.unwrap();
     prepare(&mut *index, std::slice::from_ref(&a)).await.unwrap();
     assert_eq!(publish(&mut *index, added(vec![a.clone()], Vec::new())).await, 1);
     assert_eq!(publish(&mut *index, added(Vec::new(), vec![a.clone()])).await, 0);
-    assert!(index.maintain(MaintenanceLimits::NONE).await.unwrap().did.is_empty(), "it is claimed");
+    assert!(index.maintain(MaintenanceLimits::NONE).await.unwrap().did.is_empty(), "the encoding is claimed");
     assert_eq!(publish(&mut *index, added(vec![a.clone()], Vec::new())).await, 1);
     assert_eq!(encoder.encoded(), 1);
     assert_eq!(publish(&mut *index, added(Vec::new(), vec![a])).await, 0);
@@ -150,10 +150,10 @@ async fn no_passage_is_left_out_but_what_could_not_be_prepared() {
     let encoder = Arc::new(Counting::default());
     let mut index = open::<Vector, ()>(None, encoder.clone()).await.unwrap();
     let (a, b, bad) = (chunk(1, "a"), chunk(2, "b"), chunk(3, "bad"));
-    assert_eq!(publish(&mut *index, added(vec![a.clone()], Vec::new())).await, 1, "it is encoded then and there");
+    assert_eq!(publish(&mut *index, added(vec![a.clone()], Vec::new())).await, 1, "missing contents are encoded");
     encoder.fail(true);
     let delta = added(vec![b.clone()], Vec::new());
-    assert!(index.apply(&delta).await.is_err(), "it is not left out");
+    assert!(index.apply(&delta).await.is_err(), "a passage without a dead letter is not left out");
     encoder.fail(false);
     let whole = |added: &[&Arc<Chunk>]| Delta {
         added: added.iter().copied().cloned().collect(),
@@ -163,7 +163,7 @@ async fn no_passage_is_left_out_but_what_could_not_be_prepared() {
     assert_eq!(publish(&mut *index, whole(&[&a, &b])).await, 2);
     assert!(prepare(&mut *index, std::slice::from_ref(&bad)).await.is_err());
     let encoded = encoder.encoded();
-    assert_eq!(publish(&mut *index, added(vec![bad.clone()], Vec::new())).await, 2, "this has been told of");
+    assert_eq!(publish(&mut *index, added(vec![bad.clone()], Vec::new())).await, 2, "the bad content is a dead letter");
     assert_eq!(publish(&mut *index, whole(&[&a, &b, &bad])).await, 2);
     assert_eq!(encoder.encoded(), encoded);
 }
@@ -191,6 +191,6 @@ async fn maintenance_that_is_given_up_anywhere_loses_nothing() {
         let mut index = open::<Vector, ()>(Some(directory.path()), encoder.clone()).await.unwrap();
         let all = Delta { added: vec![a.clone(), b.clone(), c.clone()], removed: Vec::new(), whole: true };
         assert_eq!(apply(&mut *index, all).await, 3, "after {polls} polls");
-        assert_eq!(encoder.encoded(), encoded, "all is stored, after {polls} polls");
+        assert_eq!(encoder.encoded(), encoded, "everything is stored, after {polls} polls");
     }
 }

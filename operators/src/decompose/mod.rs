@@ -1,20 +1,18 @@
-//! A question taken apart into simpler ones: Queries → Queries.
+//! Decomposes a question into simpler ones: Queries → Queries.
 //!
 //! ```ron
 //! Decompose(input: "query", model: Some("llm"), most: 4)
 //! ```
 //!
-//! PolyU's first step (section 2.3.3): sub-questions in the order in which they are to be
-//! answered, each searched by itself; a question that needs no parts stays whole. With a model
-//! it writes them; without one, or where its reply cannot be used (with a note), rules do:
-//! several questions in one, "who … and when …", comparisons ("the difference between X and
-//! Y", "X or Y"), and relative clauses ("the actor who played Iron Man"), which are asked
-//! first. Where the whole question is needed to find what compares or joins the parts, it is
-//! among them.
+//! PolyU's first step (section 2.3.3): sub-questions in the order in which they are to be answered, each searched
+//! separately. A simple question stays whole. If a model is configured, it writes the sub-questions. Without a model,
+//! or if its reply is unusable (which adds a warning), rules decompose the question. The rules handle several questions
+//! in one, "who … and when …", comparisons ("the difference between X and Y", "X or Y"), and relative clauses ("the
+//! actor who played Iron Man"), which are asked first. The whole question is one of the parts if it is needed to find
+//! text that compares or joins them.
 //!
-//! The prompt's places: `{question}` and `{most}`. The same query gives the same parts where
-//! the model gives the same text. Cost: one call a turn with a model; retrievers then search as
-//! often as there are parts.
+//! Prompt placeholders: `{question}` and `{most}`. The same query gives the same parts if the model gives the same
+//! text. Cost: one model call a turn if a model is configured; retrievers then search once for each part.
 
 mod rules;
 
@@ -35,7 +33,7 @@ use crate::models::generator;
 use crate::reply::{clean, lines, strip};
 use crate::template::Template;
 
-/// The table's entry.
+/// Entry in the operator table.
 pub const KIND: OperatorKind = OperatorKind {
     name: "Decompose",
     inputs: &[InputPort::one(PortType::Queries)],
@@ -46,26 +44,26 @@ pub const KIND: OperatorKind = OperatorKind {
 
 const PLACES: &[&str] = &["question", "most"];
 const PROMPT: &str = include_str!("../../prompts/decompose.txt");
-/// A line of more words is no question.
+/// Maximum number of words in a sub-question. Longer lines are not questions.
 const LONGEST: usize = 60;
 
 /// Fields of `Decompose`.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct DecomposeConfig {
-    /// The node that gives queries.
+    /// Input node that produces queries.
     #[serde(rename = "input")]
     _input: String,
-    /// The model that takes questions apart. Default: none, rules do.
+    /// The model that decomposes questions. Default: none; rules decompose them.
     #[serde(default)]
     pub model: Option<String>,
-    /// Parts, at most. Default 4.
+    /// Maximum number of parts. Default 4.
     #[serde(default = "default_most")]
     pub most: usize,
-    /// A file with the prompt. Default: `operators/prompts/decompose.txt`.
+    /// Prompt file. Default: `operators/prompts/decompose.txt`.
     #[serde(default)]
     pub prompt: Option<FilePath>,
-    /// How to generate; what is left out is the model's own.
+    /// Sampling settings. Omitted fields use the model's own settings.
     #[serde(default)]
     pub sampling: SamplingFields,
 }
@@ -143,7 +141,7 @@ impl Operator for Decompose {
     }
 }
 
-/// The sub-questions in a reply, or nothing if it is none.
+/// Parses the sub-questions in a reply. Returns `None` if the reply is a refusal or holds no questions.
 fn read(reply: &str) -> Option<Vec<String>> {
     let reply = clean(reply);
     let mut parts: Vec<String> = Vec::new();
@@ -155,7 +153,7 @@ fn read(reply: &str) -> Option<Vec<String>> {
         {
             return None;
         }
-        // "Here are the questions:"
+        // Skips introductions such as "Here are the questions:".
         let says = line.chars().any(char::is_alphanumeric) && !line.ends_with(':');
         if says && !parts.iter().any(|part| part == line) {
             parts.push(line.to_owned());

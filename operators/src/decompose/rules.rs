@@ -1,4 +1,4 @@
-//! Questions taken apart by their form.
+//! Decomposes questions by their form.
 
 use std::sync::LazyLock;
 
@@ -6,7 +6,7 @@ use regex::Regex;
 
 use crate::rule_rewrite::{Rewritten, Rules, Said, rewrite};
 
-/// A conjunction with a question of its own behind it.
+/// A conjunction followed by a question of its own.
 static AND_ASKS: LazyLock<Option<Regex>> = LazyLock::new(|| {
     let asks = r"(?:who|whom|whose|what|when|where|why|how|which|is|are|was|were|do|does|did|can|could|should|will)";
     Regex::new(&format!(r"(?i)(?:,\s*|\s+)(?:and|but|or)\s+(?P<next>(?:also\s+)?{asks}\s)")).ok()
@@ -25,19 +25,19 @@ static COMPARES: LazyLock<Vec<Regex>> = LazyLock::new(|| {
     .filter_map(|pattern| Regex::new(pattern).ok())
     .collect()
 });
-/// "… of the actor who played Iron Man": a thing that is told by a clause.
+/// "… of the actor who played Iron Man": something described by a relative clause.
 static CLAUSE: LazyLock<Option<Regex>> = LazyLock::new(|| {
     let pattern = r"(?i)\b(?:of|by|in|from|to|for|did|does|was|is|has|with) (?P<what>(?:the|a|an) (?:\w+ ){1,3}?(?:who|that|which|whose) [^,;?]{4,})[?.]*$";
     Regex::new(pattern).ok()
 });
 
-/// The parts of a question, in order, at least `most` of them if there are so many; one if it is
-/// simple. No more sentences are looked at than can come to that: each is read with all before.
+/// The parts of a question, in order: one if it is simple, and at least `most` if it has that many. Reads only as many
+/// sentences as are needed for `most` parts, because each sentence is resolved against all earlier ones.
 pub(super) fn parts(question: &str, most: usize) -> Vec<String> {
     let question = question.trim();
     let mut parts: Vec<String> = Vec::new();
     for sentence in sentences(question, 2 * most) {
-        // What came before is what "it" refers to.
+        // Earlier parts are the context that "it" refers to.
         let before: Vec<Said<'_>> = parts.iter().map(|part| Said { user: true, text: part }).collect();
         let rules = Rules { few: 0, many: 0, ..Rules::default() };
         let sentence = match rewrite(&before, &sentence, &rules) {
@@ -55,7 +55,7 @@ pub(super) fn parts(question: &str, most: usize) -> Vec<String> {
     once
 }
 
-/// Questions that stand side by side; of more than `most`, the first.
+/// Splits consecutive questions. If there are more than `most`, returns the first ones.
 fn sentences(text: &str, most: usize) -> Vec<String> {
     let ends = text.match_indices('?').map(|(at, mark)| at + mark.len());
     let mut sentences = Vec::new();
@@ -72,7 +72,7 @@ fn sentences(text: &str, most: usize) -> Vec<String> {
         let mut rest = sentence;
         while let Some(found) = AND_ASKS.as_ref().and_then(|pattern| pattern.captures(rest)) {
             let (Some(all), Some(next)) = (found.get(0), found.name("next")) else { break };
-            // "What and where" is no question yet.
+            // "What and where" has no complete question before the conjunction.
             if rest[..all.start()].split_whitespace().count() < 2 {
                 break;
             }
@@ -87,7 +87,7 @@ fn sentences(text: &str, most: usize) -> Vec<String> {
     sentences
 }
 
-/// One question, or what has to be known before it and then it.
+/// Splits one question into what must be found first and the question itself, or returns it whole.
 fn simple(question: &str) -> Vec<String> {
     for pattern in COMPARES.iter() {
         if let Some(found) = pattern.captures(question) {

@@ -1,4 +1,4 @@
-//! The index: a vector a content.
+//! The dense index: one vector for each content.
 
 use std::any::Any;
 use std::path::Path;
@@ -19,7 +19,7 @@ use turnflow_engine::record::Hit;
 use crate::content::{Best, BlockReader, Encode, Stored, dot, open, served, stored};
 use crate::models::{embedder, short_fingerprint};
 
-/// What the index is.
+/// Definition of the index.
 pub(crate) struct DenseDefinition {
     fingerprint: String,
     embedder: Arc<dyn Embedder>,
@@ -94,10 +94,10 @@ impl Stored for Vector {
     }
 }
 
-/// The index as of an epoch.
+/// The index at an epoch.
 pub(crate) type DenseReader = BlockReader<Vector, ()>;
 
-/// The passages whose vectors have the greatest inner product with this one.
+/// The passages whose vectors have the greatest inner product with `query`.
 pub(super) fn search(reader: &DenseReader, query: &[f32], top: usize) -> Vec<Hit> {
     let mut best = Best::new(top);
     for (vector, chunk) in reader.blocks.iter().flat_map(|block| block.rows.iter()) {
@@ -106,8 +106,7 @@ pub(super) fn search(reader: &DenseReader, query: &[f32], top: usize) -> Vec<Hit
     best.into_sorted().map(|(score, chunk)| Hit { chunk: chunk.clone(), score }).collect()
 }
 
-/// The vectors of some passages: from the index where there is one that has them, else from
-/// the model.
+/// The vectors of some passages, from the index if it has them, else from the model.
 pub(crate) async fn passage_vectors(
     reader: Option<&DenseReader>,
     embedder: &Arc<dyn Embedder>,

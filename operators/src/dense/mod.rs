@@ -4,12 +4,11 @@
 //! Dense(input: "query", corpus: "docs", model: "minilm", top: 100)
 //! ```
 //!
-//! The search is exact: every live passage is compared (Karpukhin et al. 2020 describe the
-//! retriever; there is no approximation here). Vectors are stored in Lance, by the hash of
-//! what they stand for, and served from memory. With vectors of length 1 (the model's
-//! `normalize`) scores are cosines. Ties are ordered by passage id.
+//! The search is exact: it compares every live passage (Karpukhin et al. 2020 describe the retriever; this
+//! implementation does not approximate). Vectors are stored in Lance, by content hash, and served from memory. With
+//! unit-length vectors (the model's `normalize`), scores are cosines. Ties are ordered by passage id.
 //!
-//! Cost: one pass over the vectors, passages × dimension multiplications, a turn.
+//! Cost: one pass over the vectors a turn, passages × dimension multiplications.
 
 pub(crate) mod index;
 
@@ -27,7 +26,7 @@ use crate::models::embedder;
 use crate::retrieve::{self, ByModel, ModelRetriever, Search, Settings};
 use index::{DenseDefinition, DenseReader, search};
 
-/// The table's entry.
+/// Entry in the operator table.
 pub const KIND: OperatorKind = OperatorKind {
     name: "Dense",
     inputs: &[InputPort::one(PortType::Queries)],
@@ -40,14 +39,14 @@ pub const KIND: OperatorKind = OperatorKind {
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct DenseConfig {
-    /// The node that gives queries.
+    /// Input node that produces queries.
     #[serde(rename = "input")]
     _input: String,
-    /// The corpus, or `FromTurn`.
+    /// Corpus to search, or `FromTurn`.
     pub corpus: CorpusRef,
     /// The bi-encoder.
     pub model: String,
-    /// Passages to give, at most. Default 100.
+    /// Maximum number of passages to return. Default 100.
     #[serde(default = "retrieve::default_top")]
     pub top: usize,
 }

@@ -1,24 +1,24 @@
-//! Evidence weighed to the probability that a question can be answered.
+//! Weighs evidence to the probability that a question can be answered.
 
 use std::collections::BTreeMap;
 
 use serde::Deserialize;
 use turnflow_engine::record::Answer;
 
-/// How evidence is weighed: the logistic function of a weighted sum.
+/// Parameters of the confidence: the logistic function of a weighted sum.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Confidence {
     /// The weight of each signal of `Evidence`, by name.
     pub weights: BTreeMap<String, f64>,
-    /// What is added to the weighted sum.
+    /// Constant added to the weighted sum.
     pub bias: f64,
-    /// Least probability that an answer needs, 0 to 1.
+    /// Minimum probability for an answer to be kept, 0 to 1.
     pub threshold: f64,
 }
 
 impl Confidence {
-    /// The probability that the question can be answered, and the signals that are not there.
+    /// The probability that the question can be answered, and the names of missing signals.
     pub(super) fn of(&self, answer: &Answer) -> (f64, Vec<&str>) {
         let evidence = answer.checks.get("evidence");
         let mut sum = self.bias;

@@ -1,24 +1,22 @@
-//! One way of not knowing: Answers → Answers.
+//! Normalises answers that do not know: Answers → Answers.
 //!
 //! ```ron
 //! IdkNormalize(input: "answer", sentence: "I do not know.", min_support: Some(0.3))
 //! ```
 //!
-//! Prefixes that models put before an answer are taken off; an answer that says in any of
-//! the known ways that it does not know becomes the configured sentence, with the status
-//! `idk`; so does an empty one, and one that its passages support less than `min_support`
-//! (TechSSN, the normalisation after generation; RAGTUM answers the same way when no passage
-//! is left).
+//! Removes prefixes that models put before an answer. An answer becomes the configured sentence with the status `idk`
+//! if it matches one of the known phrases for not knowing, if it is empty, or if its passages support it less than
+//! `min_support` (TechSSN, the normalisation after generation; RAGTUM answers the same way when no passage is left).
 //!
-//! With `confidence`, what `Evidence` measured is weighed to the probability that the question
-//! can be answered, which goes to `checks.confidence`; an answer below the threshold becomes the
-//! sentence too. `turnflow calibrate` learns the weights and the threshold on labelled tasks.
+//! With `confidence`, the signals of `Evidence` are weighed to the probability that the question can be answered, which
+//! is written to `checks.confidence`. An answer below the threshold becomes the sentence too. `turnflow calibrate`
+//! learns the weights and the threshold from labelled tasks.
 //!
-//! With `judge`, a language model is asked about answers that the rules cannot decide: those
-//! that speak of something missing without beginning so, or that begin so and go on (MTRAG,
-//! appendix F.3: yes, partial or no). `yes` is not knowing; `partial` stays an answer; what it
-//! said is in `checks.idk`. If it fails or cannot be understood the answer stands, with a note.
-//! The judge's prompt has the places `{question}` and `{answer}`. Cost: a call for such answers.
+//! With `judge`, a language model decides answers that the rules cannot: those that mention something missing without
+//! starting with a phrase, and those that start with a phrase but continue (MTRAG, appendix F.3: yes, partial or no).
+//! `yes` means the answer does not know; `partial` stays an answer; the verdict is written to `checks.idk`. If the call
+//! fails or the reply cannot be parsed, the answer stays, with a warning. The judge's prompt has the placeholders
+//! `{question}` and `{answer}`. Cost: one model call for each such answer.
 
 mod confidence;
 mod rules;
@@ -46,7 +44,7 @@ use rules::{default_patterns, default_phrases, default_prefixes};
 use crate::models::generator;
 use crate::template::Template;
 
-/// The table's entry.
+/// Entry in the operator table.
 pub const KIND: OperatorKind = OperatorKind {
     name: "IdkNormalize",
     inputs: &[InputPort::one(PortType::Answers)],
@@ -59,47 +57,46 @@ pub const KIND: OperatorKind = OperatorKind {
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct IdkNormalizeConfig {
-    /// The node that gives answers.
+    /// Input node that produces answers.
     #[serde(rename = "input")]
     _input: String,
-    /// What is said instead of an answer.
+    /// The sentence that replaces an answer that does not know.
     #[serde(default = "default_sentence")]
     pub sentence: String,
-    /// Taken off the front of an answer, letter case aside. Default: `Answer:` and its like.
+    /// Prefixes to remove from the start of an answer, ignoring letter case. Default: `Answer:` and similar labels.
     #[serde(default = "default_prefixes")]
     pub prefixes: Vec<String>,
-    /// Regular expressions of what is taken off the front as well. Default: `Based on the
-    /// sources,` and its like.
+    /// Regular expressions of prefixes to remove as well. Default: one that matches `Based on the sources,` and similar
+    /// introductions.
     #[serde(default = "default_patterns")]
     pub patterns: Vec<String>,
-    /// An answer that begins with one of these, and does not go on with `but` or `however`, does
-    /// not know. Letter case and punctuation aside.
+    /// Phrases for not knowing. An answer that starts with one of them, and does not continue with `but` or `however`,
+    /// does not know. Letter case and punctuation are ignored.
     #[serde(default = "default_phrases")]
     pub phrases: Vec<String>,
-    /// Least support (a cosine, −1 to 1) by the passages, where it is measured. Default: any.
+    /// Minimum support by the passages (a cosine, −1 to 1), where it is measured. Default: no minimum.
     #[serde(default)]
     pub min_support: Option<f32>,
-    /// How evidence is weighed, and how much there must be: what `turnflow calibrate` writes.
-    /// Default: evidence is not looked at.
+    /// Weights, bias and threshold for evidence, as `turnflow calibrate` writes them. Default: evidence is ignored.
     #[serde(default)]
     pub confidence: Option<Confidence>,
-    /// The model that decides where the rules cannot. Default: none, and such answers stand.
+    /// The model that decides answers that the rules cannot. Default: none; such answers stay.
     #[serde(default)]
     pub judge: Option<String>,
-    /// A file with the judge's prompt. Default: `operators/prompts/idk_judge.txt`.
+    /// File with the judge's prompt. Default: `operators/prompts/idk_judge.txt`.
     #[serde(default)]
     pub prompt: Option<FilePath>,
-    /// How the judge generates; what is left out is the model's own.
+    /// Sampling settings of the judge. Omitted fields use the model's own settings.
     #[serde(default)]
     pub sampling: SamplingFields,
 }
 
-/// The places of the judge's prompt.
+/// The placeholders of the judge's prompt.
 pub const PLACES: &[&str] = &["answer", "question"];
-/// The judge's prompt.
+/// The judge's built-in prompt.
 pub const PROMPT: &str = include_str!("../../prompts/idk_judge.txt");
 
-/// What an answer was found to be.
+/// The verdict on an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Verdict {
     Knows,

@@ -1,10 +1,10 @@
-//! What an answer's text alone says of not knowing.
+//! Decides from an answer's text alone whether it does not know.
 
 use regex::Regex;
 
 use crate::reply::{clean, strip};
 
-/// An answer that says one of these somewhere may not know.
+/// An answer that contains one of these may not know.
 const HINTS: &[&str] = &[
     "not mention",
     "no information",
@@ -71,14 +71,14 @@ pub(super) fn default_phrases() -> Vec<String> {
     .into()
 }
 
-/// What the rules say of a text alone, for those who judge answers that are given already.
+/// The verdict of the rules on a text alone, for judging answers that already exist.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Said {
-    /// It says that it does not know, and no more.
+    /// The text says that it does not know, and nothing else.
     Nothing,
-    /// It says so of a part, and goes on to answer.
+    /// The text does not know a part, and answers the rest.
     Part,
-    /// It does not say so.
+    /// The text does not say that it does not know.
     All,
 }
 
@@ -90,31 +90,31 @@ pub struct IdkRules {
 }
 
 impl IdkRules {
-    /// With these phrases, or the operator's own.
+    /// Rules with these phrases, or with the operator's default phrases.
     pub fn new(phrases: Option<Vec<String>>) -> Self {
         Self::of(default_prefixes(), &default_patterns(), &phrases.unwrap_or_else(default_phrases))
     }
 
-    /// Of the operator's fields; `check` has refused patterns that are no regular expressions.
+    /// Rules from the operator's fields. `check` has already rejected invalid regular expressions.
     pub(super) fn of(prefixes: Vec<String>, patterns: &[String], phrases: &[String]) -> Self {
         let phrases = phrases.iter().map(|phrase| words(phrase)).filter(|phrase| !phrase.is_empty()).collect();
         let patterns = patterns.iter().filter_map(|pattern| Regex::new(&format!("^(?:{pattern})")).ok()).collect();
         Self { prefixes, patterns, phrases }
     }
 
-    /// What an answer's text says of not knowing.
+    /// Whether, and how far, an answer's text says that it does not know.
     pub fn says(&self, text: &str) -> Said {
         let text = self.plain(text);
         if text.is_empty() || self.gives_up(text) {
             return Said::Nothing;
         }
         let said = words(text);
-        // A single word ("unknown") within a sentence says nothing of the question.
+        // A single word ("unknown") inside a sentence says nothing about the question.
         let mut phrases = self.phrases.iter().filter(|phrase| phrase.contains(' '));
         if phrases.any(|phrase| said.contains(phrase.as_str())) { Said::Part } else { Said::All }
     }
 
-    /// Whether a text speaks of something missing, so that rules alone cannot tell.
+    /// Whether a text mentions something missing, so that rules alone cannot decide.
     pub(super) fn is_undecided(&self, text: &str) -> bool {
         let said = words(text);
         HINTS.iter().any(|hint| said.contains(hint)) || self.phrases.iter().any(|phrase| said.contains(phrase.as_str()))
@@ -129,8 +129,8 @@ impl IdkRules {
         text
     }
 
-    /// An answer that starts by giving up and goes on to answer ("I do not have specific
-    /// information on X. However, …") does answer.
+    /// Whether the text gives up. A text that starts by giving up but continues with an answer ("I do not have specific
+    /// information on X. However, …") does not.
     pub(super) fn gives_up(&self, text: &str) -> bool {
         let said = words(text);
         let goes_on = |rest: &str| [" however ", " but "].iter().any(|turn| rest.contains(turn));
@@ -141,14 +141,14 @@ impl IdkRules {
     }
 }
 
-/// The label in a judge's reply: `yes`, `partial` or `no`.
+/// Parses the label in a judge's reply: `yes`, `partial` or `no`.
 pub fn label(reply: &str) -> Option<&'static str> {
     let reply = clean(reply).to_lowercase();
     let mut words = reply.split(|c: char| !c.is_alphanumeric());
     words.find_map(|word| ["yes", "partial", "no"].into_iter().find(|label| *label == word))
 }
 
-/// Lower-cased words joined by blanks, apostrophes kept and made one kind.
+/// Lower-cased words joined by spaces. Apostrophes are kept and normalised to one character.
 fn words(text: &str) -> String {
     let text = text.to_lowercase().replace('’', "'");
     let words = text.split(|c: char| !(c.is_alphanumeric() || c == '\'')).filter(|word| !word.is_empty());

@@ -1,4 +1,4 @@
-//! Ways of not knowing, and of knowing.
+//! Tests of answers that know and answers that do not.
 
 use super::*;
 use crate::test_generator::{Scripted, answer, call, operator};

@@ -1,13 +1,12 @@
-//! A model of pairs in ONNX: a cross-encoder, or a classifier such as NLI.
+//! A pair classifier in ONNX: a cross-encoder, or a classifier such as NLI.
 //!
 //! ```ron
 //! CrossEncoder(path: "models/reranker/model.onnx", tokenizer: "models/reranker/tokenizer.json", max_tokens: 512)
 //! ```
 //!
-//! Both texts go through the model together (Nogueira and Cho 2019). Inputs are those of BERT,
-//! `token_type_ids` telling the texts apart where the model has them; the output is
-//! `[batch, classes]`: one class for a reranker (its logit is the score), more for a
-//! classifier. The longer text is cut first where a pair is too long.
+//! Both texts go through the model together (Nogueira and Cho 2019). Inputs are those of BERT; `token_type_ids`, if the
+//! model has it, distinguishes the two texts. The output has the shape `[batch, classes]`: one class for a reranker
+//! (its logit is the score), more for a classifier. If a pair is too long, the longer text is cut first.
 
 use std::sync::Arc;
 
@@ -23,7 +22,7 @@ use super::runtime::Device;
 use super::text::{Padding, Row, Texts, inputs};
 use super::text_encoder::{EncoderSettings, Loaded};
 
-/// The table's entry.
+/// Entry in the model table.
 pub const KIND: ModelKind = ModelKind {
     name: "CrossEncoder",
     summary: "a model of pairs in ONNX: a cross-encoder, or a classifier such as NLI",
@@ -34,23 +33,23 @@ pub const KIND: ModelKind = ModelKind {
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct CrossEncoderConfig {
-    /// The model's file.
+    /// ONNX model file.
     pub path: FilePath,
-    /// Its `tokenizer.json`.
+    /// The model's `tokenizer.json`.
     pub tokenizer: FilePath,
-    /// Longer pairs are cut to this many tokens, special tokens included. Default 512.
+    /// Maximum length of a pair in tokens, special tokens included; longer pairs are cut. Default 512.
     #[serde(default = "default_max_tokens")]
     pub max_tokens: usize,
-    /// `Cpu` (default) or `Cuda(n)`.
+    /// Device: `Cpu` (default) or `Cuda(n)`, the NVIDIA GPU with index n.
     #[serde(default)]
     pub device: Device,
-    /// Threads of one batch on the processor. Default: as many as there are cores.
+    /// Number of CPU threads for one batch. Default: the number of cores.
     #[serde(default)]
     pub threads: Option<usize>,
-    /// Most pairs in a batch. Default 32.
+    /// Maximum number of pairs in a batch. Default 32.
     #[serde(default = "default_batch")]
     pub batch: usize,
-    /// Most tokens in a batch, padding included. Default 4096.
+    /// Maximum number of tokens in a batch, padding included. Default 4096.
     #[serde(default = "default_batch_tokens")]
     pub batch_tokens: usize,
 }
@@ -109,7 +108,7 @@ impl CrossEncoderConfig {
     }
 }
 
-/// Tokens of both texts, and which text each is of.
+/// Tokens of both texts, and for each token the text that it belongs to.
 struct Pair {
     ids: Vec<u32>,
     types: Vec<u32>,
@@ -148,7 +147,7 @@ impl Backend for Encoder {
     }
 }
 
-/// Its first run has told the classes.
+/// A loaded pair classifier. A first run determines its number of classes.
 struct Shared(Arc<Loaded<Encoder, usize>>);
 
 impl PairScorer for Shared {

@@ -21,8 +21,8 @@ use turnflow_engine::component::{BuildError, Capability, Model, Models};
 use turnflow_engine::inference::{Embedder, PairScorer, Tokenize};
 use turnflow_engine::language::Generator;
 
-/// What a model is asked for, for an operator of the kind `by`; `check` has found out already
-/// whether its kind can do it.
+/// A capability of a model, for an operator of the kind `by`. `check` has already verified that the model's kind has
+/// it.
 pub(crate) fn able<T: ?Sized>(
     models: &Models,
     model: &str,
@@ -42,12 +42,12 @@ pub(crate) fn embedder(models: &Models, model: &str, by: &str) -> Result<Arc<dyn
     able(models, model, by, Capability::Embed, |model| model.embedder.clone())
 }
 
-/// The fingerprint of a model, cut for a directory's name.
+/// The fingerprint of a model, shortened for a directory name.
 pub(crate) fn short_fingerprint(models: &Models, model: &str) -> String {
     models.get(model).map(|model| model.fingerprint.chars().take(16).collect()).unwrap_or_default()
 }
 
-/// The language model of that name, for an operator of the kind `by`.
+/// The text generator of a model, for an operator of the kind `by`.
 pub(crate) fn generator(models: &Models, model: &str, by: &str) -> Result<Arc<dyn Generator>, BuildError> {
     able(models, model, by, Capability::Generate, |model| model.generator.clone())
 }
@@ -57,7 +57,7 @@ pub(crate) fn tokenizer(models: &Models, model: &str, by: &str) -> Result<Arc<dy
     able(models, model, by, Capability::Tokenize, |model| model.tokenizer.clone())
 }
 
-/// The scorer of pairs of a model, for an operator of the kind `by`.
+/// The pair scorer of a model, for an operator of the kind `by`.
 pub(crate) fn pairs(models: &Models, model: &str, by: &str) -> Result<Arc<dyn PairScorer>, BuildError> {
     able(models, model, by, Capability::ScorePairs, |model| model.pairs.clone())
 }

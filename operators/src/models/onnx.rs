@@ -1,13 +1,13 @@
-//! An encoder in ONNX, run by ONNX Runtime: texts to vectors.
+//! A text encoder in ONNX, run by ONNX Runtime: texts to vectors.
 //!
 //! ```ron
 //! Onnx(path: "models/minilm/model.onnx", tokenizer: "models/minilm/tokenizer.json", pooling: Mean, max_tokens: 256)
 //! ```
 //!
-//! Inputs are those of BERT and its kin: `input_ids`, `attention_mask` and, where the model
-//! has it, `token_type_ids`, each int64 of shape `[batch, tokens]`. The output is either
-//! token states `[batch, tokens, dimension]`, which are pooled here, or `[batch, dimension]`.
-//! Sentence-BERT (Reimers and Gurevych 2019) is the source of mean pooling over the mask.
+//! Inputs are those of BERT-like models: `input_ids`, `attention_mask` and, if the model has it, `token_type_ids`, each
+//! int64 of shape `[batch, tokens]`. The output is either token states of shape `[batch, tokens, dimension]`, which are
+//! pooled here, or vectors of shape `[batch, dimension]`. Mean pooling over the attention mask follows Sentence-BERT
+//! (Reimers and Gurevych 2019).
 
 pub mod direct;
 
@@ -29,22 +29,22 @@ use super::runtime::Tokens;
 use super::text::{Padding, Row, Texts, inputs};
 use super::text_encoder::{EncoderSettings, Loaded};
 
-/// The table's entry.
+/// Entry in the model table.
 pub const KIND: ModelKind = ModelKind {
     name: "Onnx",
     summary: "an encoder in ONNX: texts to vectors, and a tokenizer",
     parse: |tree, sources| Ok(Box::new(from_tree::<OnnxConfig>(tree, sources)?)),
 };
 
-/// How token states become one vector.
+/// How token states are pooled to one vector.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 pub enum Pooling {
-    /// The mean over the tokens that are not padding.
+    /// The mean over the tokens without padding.
     #[default]
     Mean,
-    /// The first token's.
+    /// The state of the first token.
     Cls,
-    /// The last token's that is not padding.
+    /// The state of the last token before padding.
     Last,
 }
 
@@ -52,37 +52,37 @@ pub enum Pooling {
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct OnnxConfig {
-    /// The model's file.
+    /// ONNX model file.
     pub path: FilePath,
-    /// Its `tokenizer.json`.
+    /// The model's `tokenizer.json`.
     pub tokenizer: FilePath,
-    /// How token states become one vector: `Mean` (default), `Cls`, `Last`.
+    /// How token states are pooled to one vector: `Mean` (default), `Cls` or `Last`.
     #[serde(default)]
     pub pooling: Pooling,
-    /// Longer texts are cut to this many tokens, special tokens included. Default 256.
+    /// Maximum length of a text in tokens, special tokens included; longer texts are cut. Default 256.
     #[serde(default = "default_max_tokens")]
     pub max_tokens: usize,
-    /// Whether vectors are scaled to length 1, so that their inner product is the cosine.
+    /// Whether vectors are scaled to unit length, so that their inner product is the cosine.
     /// Default true.
     #[serde(default = "default_normalize")]
     pub normalize: bool,
-    /// Put before what is looked for (E5: `"query: "`). Default empty.
+    /// Prefix of each query text (E5: `"query: "`). Default empty.
     #[serde(default)]
     pub query_prefix: String,
-    /// Put before what is looked through (E5: `"passage: "`). Default empty.
+    /// Prefix of each passage text (E5: `"passage: "`). Default empty.
     #[serde(default)]
     pub passage_prefix: String,
-    /// `Cpu` (default) or `Cuda(n)`.
+    /// Device: `Cpu` (default) or `Cuda(n)`, the NVIDIA GPU with index n.
     #[serde(default)]
     pub device: Device,
-    /// Threads of one batch on the processor. Default: as many as there are cores.
+    /// Number of CPU threads for one batch. Default: the number of cores.
     #[serde(default)]
     pub threads: Option<usize>,
-    /// Most texts in a batch. Default 64.
+    /// Maximum number of texts in a batch. Default 64.
     #[serde(default = "default_batch")]
     pub batch: usize,
-    /// Most tokens in a batch, padding included. Default 2048, which keeps a small encoder's
-    /// states in a processor's cache; a GPU wants more.
+    /// Maximum number of tokens in a batch, padding included. Default 2048, which keeps a small encoder's states in a
+    /// CPU's cache; a GPU needs more.
     #[serde(default = "default_batch_tokens")]
     pub batch_tokens: usize,
 }
@@ -168,10 +168,10 @@ impl OnnxConfig {
     }
 }
 
-/// An input.
+/// An input text.
 struct Text {
     ids: Vec<u32>,
-    /// Which tokens' own vectors are asked for; none for the pooled vector.
+    /// The tokens whose states are requested; `None` for the pooled vector.
     states: Option<Vec<bool>>,
 }
 
@@ -180,7 +180,7 @@ struct Encoder {
     pooling: Pooling,
     normalize: bool,
     padding: Padding,
-    /// Which output, by position.
+    /// Index of the output to read.
     output: usize,
 }
 
@@ -196,7 +196,7 @@ impl Encoder {
         let (shape, values) = outputs[self.output].try_extract_tensor::<f32>()?;
         let vectors = match shape.as_ref() {
             [rows, _] if *rows as usize == batch.len() && batch.iter().any(|text| text.states.is_some()) => {
-                return Ok(Err(InferenceError::Shape("gives one vector a text, and no token's own".to_owned())));
+                return Ok(Err(InferenceError::Shape("gives one vector for each text, but no token states".to_owned())));
             }
             [rows, width] if *rows as usize == batch.len() => values
                 .chunks_exact((*width).max(1) as usize)
@@ -215,19 +215,19 @@ impl Encoder {
     }
 }
 
-/// The pooled vector, or the token vectors one after another.
+/// The pooled vector, or the concatenated token vectors.
 fn vector(states: &[f32], width: usize, text: &Text, pooling: Pooling, normalize: bool) -> Vector {
     match &text.states {
         None => finish(pool(pooling, states, width, text.ids.len().max(1)), normalize),
         Some(wanted) => {
             let tokens = states.chunks_exact(width).zip(wanted).filter(|(_, wanted)| **wanted);
-            // Of length 1 whatever `normalize` says: late interaction compares cosines.
+            // Always of unit length, whatever `normalize` says, because late interaction compares cosines.
             tokens.flat_map(|(state, _)| finish(state.to_vec(), true).to_vec()).collect()
         }
     }
 }
 
-/// Token states, `[tokens, width]` flattened, to one vector; `used` tokens are not padding.
+/// Pools token states, a flattened `[tokens, width]`, to one vector. Only the first `used` tokens count.
 fn pool(pooling: Pooling, states: &[f32], width: usize, used: usize) -> Vec<f32> {
     let mut tokens = states.chunks_exact(width).take(used);
     match pooling {
@@ -267,14 +267,14 @@ impl Backend for Encoder {
     }
 }
 
-/// What the first run has told.
+/// What the first run has determined.
 struct About {
     dimension: usize,
-    /// Whether it gives tokens' own vectors.
+    /// Whether the model returns token states.
     has_states: bool,
 }
 
-/// What the futures of an embedder share.
+/// The loaded encoder, shared by its futures.
 struct Shared(Arc<Loaded<Encoder, About>>);
 
 impl Embedder for Shared {

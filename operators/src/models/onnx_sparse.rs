@@ -4,10 +4,10 @@
 //! OnnxSparse(path: "models/splade/model.onnx", tokenizer: "models/splade/tokenizer.json", max_tokens: 512)
 //! ```
 //!
-//! SPLADE (Formal et al. 2021): each text becomes weights of the vocabulary's terms,
-//! log(1 + max(logit, 0)), the greatest over its tokens. Inputs are those of BERT; the output
-//! is either the weights `[batch, vocabulary]`, or the logits `[batch, tokens, vocabulary]`, of
-//! which the weights are made here. The same text gives the same terms in any batch.
+//! SPLADE (Formal et al. 2021): each text becomes weights of the vocabulary's terms, log(1 + max(logit, 0)), maximised
+//! over its tokens. Inputs are those of BERT. The output is either weights of shape `[batch, vocabulary]`, or logits of
+//! shape `[batch, tokens, vocabulary]`, from which the weights are computed here. The same text gives the same terms in
+//! any batch.
 
 use std::sync::Arc;
 
@@ -23,7 +23,7 @@ use super::runtime::Device;
 use super::text::{Padding, Row, Texts, inputs};
 use super::text_encoder::{EncoderSettings, Loaded};
 
-/// The table's entry.
+/// Entry in the model table.
 pub const KIND: ModelKind = ModelKind {
     name: "OnnxSparse",
     summary: "a learned sparse encoder in ONNX: texts to weighted terms",
@@ -34,26 +34,26 @@ pub const KIND: ModelKind = ModelKind {
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct OnnxSparseConfig {
-    /// The model's file.
+    /// ONNX model file.
     pub path: FilePath,
-    /// Its `tokenizer.json`.
+    /// The model's `tokenizer.json`.
     pub tokenizer: FilePath,
-    /// Longer texts are cut to this many tokens, special tokens included. Default 256.
+    /// Maximum length of a text in tokens, special tokens included; longer texts are cut. Default 256.
     #[serde(default = "default_max_tokens")]
     pub max_tokens: usize,
-    /// Terms of a text that are kept, the weightiest. Default 256.
+    /// Maximum number of terms to keep for a text, those with the greatest weights. Default 256.
     #[serde(default = "default_terms")]
     pub terms: usize,
-    /// `Cpu` (default) or `Cuda(n)`.
+    /// Device: `Cpu` (default) or `Cuda(n)`, the NVIDIA GPU with index n.
     #[serde(default)]
     pub device: Device,
-    /// Threads of one batch on the processor. Default: as many as there are cores.
+    /// Number of CPU threads for one batch. Default: the number of cores.
     #[serde(default)]
     pub threads: Option<usize>,
-    /// Most texts in a batch. Default 16: the output has the whole vocabulary for each.
+    /// Maximum number of texts in a batch. Default 16, because the output has the whole vocabulary for each text.
     #[serde(default = "default_batch")]
     pub batch: usize,
-    /// Most tokens in a batch, padding included. Default 2048.
+    /// Maximum number of tokens in a batch, padding included. Default 2048.
     #[serde(default = "default_batch_tokens")]
     pub batch_tokens: usize,
 }
@@ -144,7 +144,7 @@ impl Encoder {
     }
 }
 
-/// Each term's weight, from logits `[tokens, vocabulary]`, `used` tokens of which count.
+/// The weight of each term, from logits of shape `[tokens, vocabulary]`. Only the first `used` tokens count.
 fn pool(logits: &[f32], width: usize, used: usize) -> impl Iterator<Item = (usize, f32)> {
     let mut greatest = vec![0.0_f32; width];
     for token in logits.chunks_exact(width).take(used) {
@@ -153,7 +153,7 @@ fn pool(logits: &[f32], width: usize, used: usize) -> impl Iterator<Item = (usiz
     greatest.into_iter().map(f32::ln_1p).enumerate()
 }
 
-/// The weightiest terms, by ascending term.
+/// The `most` terms with the greatest weights, in ascending order of term.
 fn terms(weights: impl Iterator<Item = (usize, f32)>, most: usize) -> SparseVector {
     let mut terms: Vec<(u32, f32)> =
         weights.filter(|(_, weight)| *weight > 0.0).map(|(term, weight)| (term as u32, weight)).collect();
@@ -210,7 +210,7 @@ mod tests {
 
     #[test]
     fn a_terms_weight_is_its_greatest_over_the_tokens() {
-        // Two tokens of three terms, and padding.
+        // Two tokens with three terms each, and one token of padding.
         let logits = [1.0, -1.0, 0.0, 0.0, -2.0, 3.0, 9.0, 9.0, 9.0];
         let weights: Vec<f32> = pool(&logits, 3, 2).map(|(_, weight)| weight).collect();
         assert_eq!(weights, [2.0_f32.ln(), 0.0, 4.0_f32.ln()]);

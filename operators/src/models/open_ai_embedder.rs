@@ -7,10 +7,10 @@
 //! )
 //! ```
 //!
-//! `POST {url}/embeddings`, so many texts a request; what may pass is tried again, as
-//! `OpenAi` does it, and the key is kept as there. RAGTUM (section 4.2) and FusionRAG (section
-//! 2.1) embed with such a model. Deterministic as far as the server is; what it gave for a
-//! passage is stored by content, and for a question in the inference cache, so neither is asked twice.
+//! Sends `POST {url}/embeddings` with up to `batch` texts for each request. Transient errors are retried and the key is
+//! handled as for `OpenAi`. RAGTUM (section 4.2) and FusionRAG (section 2.1) embed with such a model. Deterministic as
+//! far as the server is. Vectors of passages are stored by content, and those of questions in the inference cache, so
+//! no text is embedded twice.
 
 use std::sync::Arc;
 
@@ -25,7 +25,7 @@ use turnflow_engine::spec::from_tree;
 use super::open_ai::client::Client;
 use super::open_ai::server::Server;
 
-/// The table's entry.
+/// Entry in the model table.
 pub const KIND: ModelKind = ModelKind {
     name: "OpenAiEmbedder",
     summary: "an embedding model behind an OpenAI-compatible server",
@@ -36,42 +36,42 @@ pub const KIND: ModelKind = ModelKind {
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct OpenAiEmbedderConfig {
-    /// The server's address, up to and with `/v1`.
+    /// Base URL of the server, including `/v1`.
     pub url: String,
-    /// The model's name there.
+    /// The model's name on the server.
     pub model: String,
-    /// Length of its vectors.
+    /// Dimension of the vectors.
     pub dimension: usize,
-    /// The environment variable that holds the key. Default: no key is sent.
+    /// Environment variable that holds the API key. Default: no key is sent.
     #[serde(default)]
     pub key_env: Option<String>,
-    /// Whether vectors are scaled to length 1, so that their inner product is the cosine.
+    /// Whether vectors are scaled to unit length, so that their inner product is the cosine.
     /// Default true.
     #[serde(default = "default_normalize")]
     pub normalize: bool,
-    /// Put before what is looked for. Default empty.
+    /// Prefix of each query text. Default empty.
     #[serde(default)]
     pub query_prefix: String,
-    /// Put before what is looked through. Default empty.
+    /// Prefix of each passage text. Default empty.
     #[serde(default)]
     pub passage_prefix: String,
-    /// Longer texts are cut to so many characters. Default 20000, which for English is within the
-    /// 8191 tokens that OpenAI's models take.
+    /// Maximum length of a text, in characters; longer texts are cut. Default 20000, which for English is within the
+    /// 8191 tokens that OpenAI's models accept.
     #[serde(default = "default_characters")]
     pub characters: usize,
-    /// Texts of a request, at most. Default 32.
+    /// Maximum number of texts in a request. Default 32.
     #[serde(default = "default_batch")]
     pub batch: usize,
-    /// Seconds that one try may take in all. Default 60.
+    /// Time limit of one attempt, in seconds. Default 60.
     #[serde(default = "default_timeout")]
     pub timeout_s: f64,
-    /// Requests at a time. Default 4.
+    /// Maximum number of concurrent requests. Default 4.
     #[serde(default = "default_concurrency")]
     pub concurrency: usize,
-    /// Tries after the first. Default 4.
+    /// Maximum number of retries after the first attempt. Default 4.
     #[serde(default = "default_retries")]
     pub retries: usize,
-    /// Seconds before the second try; doubled for each further one. Default 0.5.
+    /// Pause before the first retry, in seconds; doubled for each further one. Default 0.5.
     #[serde(default = "default_pause")]
     pub pause_s: f64,
 }
@@ -213,7 +213,7 @@ impl Embedder for OpenAiEmbedder {
 }
 
 impl OpenAiEmbedderConfig {
-    /// A text as it is sent: servers refuse an empty one.
+    /// A text as it is sent. Servers reject empty texts, so an empty one becomes a space.
     fn prepare(&self, text: &str, role: Role) -> String {
         let prefix = match role {
             Role::Query => &self.query_prefix,
@@ -223,7 +223,7 @@ impl OpenAiEmbedderConfig {
         if text.trim().is_empty() { " ".to_owned() } else { text }
     }
 
-    /// The vectors of an answer, in the order of the texts.
+    /// Parses a response: the vectors in the order of the texts, and the number of tokens used.
     fn read(&self, text: &str, texts: usize) -> Result<(Vec<Vector>, u64), String> {
         let answer: Answer =
             serde_json::from_str(text).map_err(|error| format!("its answer has no embeddings: {error}"))?;
@@ -236,7 +236,7 @@ impl OpenAiEmbedderConfig {
                 return Err(format!("its vectors have {} numbers, not {}", one.embedding.len(), self.dimension));
             }
             if one.embedding.iter().any(|value| !value.is_finite()) {
-                return Err("a vector has a value that is no number".to_owned());
+                return Err("a vector has a value that is not a number".to_owned());
             }
             if self.normalize {
                 let length = one.embedding.iter().map(|value| value * value).sum::<f32>().sqrt();
@@ -245,7 +245,7 @@ impl OpenAiEmbedderConfig {
             let place = one.index.unwrap_or(at);
             match vectors.get_mut(place) {
                 Some(empty @ None) => *empty = Some(one.embedding.into()),
-                _ => return Err(format!("its vectors are numbered wrongly ({place})")),
+                _ => return Err(format!("its vectors have a wrong index ({place})")),
             }
         }
         Ok((vectors.into_iter().flatten().collect(), answer.usage.prompt_tokens))

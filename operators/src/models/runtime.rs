@@ -1,4 +1,4 @@
-//! What all models in ONNX share: the runtime library, sessions, devices, tokenizers.
+//! Shared by all ONNX models: the runtime library, sessions, devices and tokenizers.
 
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
@@ -10,27 +10,27 @@ use serde::Deserialize;
 use tokenizers::Tokenizer;
 use turnflow_engine::inference::{InferenceError, Tokenize};
 
-/// Where a model runs.
+/// The device that a model runs on.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 pub enum Device {
-    /// On the processor.
+    /// The CPU.
     #[default]
     Cpu,
-    /// On the NVIDIA GPU with this number.
+    /// The NVIDIA GPU with this index.
     Cuda(i32),
 }
 
-/// Lengths of batches on a GPU differ by at least so many tokens.
+/// Minimum difference between the padded lengths of batches on a GPU, in tokens.
 const STEP: usize = 16;
 
 impl Device {
-    /// The length to pad a batch to whose longest text has so many tokens; texts are cut to
-    /// `most`, and a model may have no positions past it.
+    /// The length to pad a batch to, if its longest text has `tokens` tokens. Texts are cut to `most` tokens, and a
+    /// model may have no positions beyond that.
     ///
-    /// On a GPU each new shape takes memory that the arena does not give back, and time to
-    /// choose kernels, so lengths are rounded up: to 16 tokens as far as 128, then to an
-    /// eighth of the next power of two, which leaves 16 lengths up to 512 and adds less than
-    /// a quarter to longer texts. On the processor a shape costs nothing, and padding does.
+    /// On a GPU each new shape takes memory that the arena does not release, and time to select kernels. Lengths are
+    /// therefore rounded up: to a multiple of 16 tokens up to 128, then to an eighth of the next power of two, which
+    /// leaves 16 lengths up to 512 and adds less than a quarter to longer texts. On the CPU a new shape costs nothing,
+    /// but padding does.
     pub(crate) fn padded(self, tokens: usize, most: usize) -> usize {
         match self {
             Device::Cpu => tokens,
@@ -42,21 +42,21 @@ impl Device {
     }
 }
 
-/// How a session is set up.
+/// Settings of a session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Settings {
-    /// As the service's own is: it shares the cores with others.
+    /// The service's settings: the session shares the cores with others.
     Service,
-    /// ONNX Runtime's, but for the number of threads.
+    /// ONNX Runtime's defaults, except for the number of threads.
     Defaults,
 }
 
-/// A file of a model.
+/// Reads a file of a model.
 pub(crate) fn read(path: &Path) -> Result<Vec<u8>, InferenceError> {
     std::fs::read(path).map_err(|error| InferenceError::File { path: path.to_owned(), reason: error.to_string() })
 }
 
-/// Hashes a model's file, and the one beside it that holds the weights of larger models.
+/// Hashes a model file, and the file beside it that holds the weights of larger models.
 pub(crate) fn hash_file(hasher: &mut blake3::Hasher, path: &Path) -> Result<(), InferenceError> {
     let mut file = |path: &Path| {
         let error = |error: std::io::Error| InferenceError::File { path: path.to_owned(), reason: error.to_string() };
@@ -74,7 +74,7 @@ pub(crate) fn hash_file(hasher: &mut blake3::Hasher, path: &Path) -> Result<(), 
     Ok(())
 }
 
-/// The process's ONNX Runtime; loaded once.
+/// The ONNX Runtime environment of the process, loaded once.
 pub(crate) fn environment(model: &Path) -> Result<ort::environment::Environment, InferenceError> {
     static ENVIRONMENT: OnceLock<Result<ort::environment::Environment, InferenceError>> = OnceLock::new();
     ENVIRONMENT
@@ -89,8 +89,8 @@ pub(crate) fn environment(model: &Path) -> Result<ort::environment::Environment,
         .clone()
 }
 
-/// `$ORT_DYLIB_PATH`; else `onnxruntime/libonnxruntime.so` in a directory above the model
-/// or in `models`.
+/// Path of the runtime library: `$ORT_DYLIB_PATH`, or else `onnxruntime/libonnxruntime.so` in a directory above the
+/// model or in `models`.
 fn runtime_library(model: &Path) -> Result<PathBuf, InferenceError> {
     if let Some(given) = std::env::var_os("ORT_DYLIB_PATH").filter(|path| !path.is_empty()) {
         let path = PathBuf::from(given);
@@ -98,8 +98,8 @@ fn runtime_library(model: &Path) -> Result<PathBuf, InferenceError> {
             Ok(path)
         } else {
             Err(InferenceError::Runtime(format!(
-                "$ORT_DYLIB_PATH names `{}`, which is not there; correct it, or unset it to use what \
-                 `turnflow models fetch` brings",
+                "$ORT_DYLIB_PATH names `{}`, which does not exist; correct it, or unset it to use \
+                 the library that `turnflow models fetch` installs",
                 path.display()
             )))
         };
@@ -117,7 +117,7 @@ fn runtime_library(model: &Path) -> Result<PathBuf, InferenceError> {
     })
 }
 
-/// A session for a model's file; `threads` defaults to as many as there are cores.
+/// Opens a session for a model file. `threads` defaults to the number of cores.
 pub(crate) fn session(
     path: &Path,
     device: Device,
@@ -133,22 +133,22 @@ pub(crate) fn session(
         .map_err(|error| failed(&error))?
         .with_intra_threads(threads.unwrap_or(cores))
         .map_err(|error| failed(&error))?;
-    // The processor's arena stays on: it grows to what the largest batches take and no
-    // further, and batches are slower without it (`turnflow bench --memory`).
+    // The CPU arena stays on: it grows to the size of the largest batch and no further, and batches are slower without
+    // it (`turnflow bench --memory`).
     if settings == Settings::Service {
         builder = builder
-            // A pattern is kept for each shape, and shapes are many.
+            // ONNX Runtime keeps a memory pattern for each shape, and there are many shapes.
             .with_memory_pattern(false)
             .map_err(|error| failed(&error))?
-            // Threads that spin between batches would take the cores from the workers.
+            // Threads that spin between batches would take cores from the workers.
             .with_config_entry("session.intra_op.allow_spinning", "0")
             .map_err(|error| failed(&error))?;
     }
     if let Device::Cuda(device) = device {
         let provider = ep::CUDA::default()
             .with_device_id(device)
-            // What an arena has it keeps, and each session has one: by doubling they would
-            // soon hold more of the GPU than the models together ever use.
+            // An arena never shrinks, and each session has its own. If arenas doubled, they would soon hold more GPU
+            // memory than the models ever use together.
             .with_arena_extend_strategy(ep::ArenaExtendStrategy::SameAsRequested)
             .build()
             .error_on_failure();
@@ -160,7 +160,7 @@ pub(crate) fn session(
     builder.commit_from_file(path).map_err(|error| failed(&error))
 }
 
-/// What ONNX Runtime says, as the first half of a sentence.
+/// ONNX Runtime's message without its final punctuation, followed by the requirements of CUDA.
 fn needs_cuda(said: &str) -> String {
     let said = said.trim().trim_end_matches(['.', ':', ';']);
     format!("{said}; it needs an NVIDIA driver and the GPU build of ONNX Runtime")
@@ -175,13 +175,13 @@ pub(crate) fn require_inputs(session: &Session, wanted: &[&str]) -> Result<(), I
     }
 }
 
-/// A tokenizer as its file has it, but for padding and truncation, which are off.
+/// A tokenizer as its file defines it, but without padding and truncation.
 pub(crate) struct Tokens {
-    /// The file.
+    /// Content of the file.
     pub bytes: Vec<u8>,
-    /// What it holds.
+    /// The tokenizer.
     pub tokenizer: Tokenizer,
-    /// The token to pad with, if the file names one.
+    /// The padding token, if the file names one.
     pub pad: Option<i64>,
 }
 
@@ -198,7 +198,7 @@ impl Tokens {
     }
 }
 
-/// The tokenizer without truncation, for chunkers.
+/// A tokenizer without truncation, for chunkers.
 pub(crate) struct Offsets(pub Tokenizer);
 
 impl Tokenize for Offsets {
@@ -223,7 +223,7 @@ mod tests {
         assert!(lengths.is_sorted());
         lengths.dedup();
         assert_eq!(lengths.len(), 16);
-        // Not past what the model takes.
+        // Not beyond the model's maximum.
         assert_eq!(Device::Cuda(0).padded(490, 500), 500);
         assert_eq!(Device::Cuda(0).padded(3, 8), 8);
     }

@@ -1,31 +1,29 @@
-//! Which token comes next: greedy, sampled and beam search, without a model.
+//! Decoding: greedy, sampled and beam search, independent of the model.
 //!
-//! A [`Search`] is told the logits that follow each of its rows (prefixes), and says which
-//! rows go on from which. Whoever drives it keeps the model's state of a row, and may step
-//! the rows of many searches in one batch.
+//! A [`Search`] takes the logits after each of its rows (prefixes), and returns which rows the new rows continue. The
+//! caller keeps the model's state of each row, and may step the rows of many searches in one batch.
 //!
-//! Rules and scores are those of Hugging Face's `generate`: the repetition penalty (Keskar et
-//! al. 2019) and the ban on repeated n-grams (Paulus et al. 2018) see what was given (the
-//! prompt, or a decoder's start token) and what was generated; a beam's score is its log
-//! probability / (tokens, the end included) ^ length penalty; with early stopping a beam
-//! search ends with as many finished beams as it has beams, and without (Hugging Face's
-//! `"never"`) when no open beam can still become better. Of several beams none is sampled.
+//! Rules and scores are those of Hugging Face's `generate`. The repetition penalty (Keskar et al. 2019) and the ban on
+//! repeated n-grams (Paulus et al. 2018) apply to the given tokens (the prompt, or a decoder's start token) and the
+//! generated ones. A beam's score is its log probability / (tokens, the end included) ^ length penalty. With early
+//! stopping, a beam search ends once it has as many finished beams as beams; without it (Hugging Face's `"never"`),
+//! when no open beam can improve the result. Beams are not sampled.
 //!
-//! The same logits give the same tokens: ties go to the smaller token, and random numbers
-//! depend on the seed and what was given, not on what else a batch holds.
+//! The same logits give the same tokens: ties go to the smaller token id, and random numbers depend on the seed and the
+//! given tokens, not on the rest of the batch.
 
 use turnflow_engine::language::{Finish, Sampling};
 
-/// A text in the making.
+/// A search for one text.
 pub(crate) struct Search {
     sampling: Sampling,
     /// Tokens that end a text.
     ends: Vec<u32>,
-    /// No end before so many tokens.
+    /// Minimum number of tokens before the text may end.
     min_tokens: usize,
     given: Vec<u32>,
     rows: Vec<Row>,
-    /// The best ended beams, best first.
+    /// The best finished beams, best first.
     finished: Vec<Found>,
     random: blake3::OutputReader,
 }
@@ -34,68 +32,68 @@ pub(crate) struct Search {
 #[derive(Clone, Debug, Default)]
 struct Row {
     tokens: Vec<u32>,
-    /// The sum of the tokens' log probabilities; kept for beams only.
+    /// Sum of the tokens' log probabilities; computed only for beam search.
     score: f64,
 }
 
-/// A text that has ended.
+/// A finished text.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Found {
     /// Its tokens, without the one that ended it.
     pub tokens: Vec<u32>,
     /// Why it ended.
     pub finish: Finish,
-    /// Of beams: log probability / length ^ penalty.
+    /// For beam search: log probability / length ^ penalty.
     pub score: f64,
 }
 
 impl Search {
-    /// Begins after `given`, with one row.
+    /// Starts a search after `given`, with one row.
     pub fn new(sampling: Sampling, ends: Vec<u32>, min_tokens: usize, given: Vec<u32>) -> Self {
         let random = random(sampling.seed, given.iter());
         Self { sampling, ends, min_tokens, given, rows: vec![Row::default()], finished: Vec::new(), random }
     }
 
-    /// Makes random numbers depend on this too, for models whose prompt is not what is given.
+    /// Makes the random numbers depend on these tokens too, for models whose prompt is not part of `given`.
     pub fn seeded_by(mut self, prompt: &[u32]) -> Self {
         self.random = random(self.sampling.seed, self.given.iter().chain(prompt));
         self
     }
 
-    /// How many prefixes it wants logits for; 0 when it has ended.
+    /// Number of rows that need logits; 0 once the search has ended.
     pub fn rows(&self) -> usize {
         self.rows.len()
     }
 
-    /// How many rows there may come to be.
+    /// Maximum number of rows that the search can have.
     pub fn width(&self) -> usize {
         self.sampling.beams.max(1)
     }
 
-    /// The last token of each row, none before the first step.
+    /// The last token of each row; none before the first step.
     pub fn last(&self) -> impl Iterator<Item = u32> + '_ {
         self.rows.iter().filter_map(|row| row.tokens.last().copied())
     }
 
-    /// What the first row has generated so far.
+    /// The generated tokens of the first row.
     pub fn so_far(&self) -> &[u32] {
         self.rows.first().map_or(&[], |row| &row.tokens)
     }
 
-    /// Ends it with what the first row has, as a stop string does.
+    /// Ends the search with the first row, because of a stop string.
     pub fn stop(&mut self) {
         if let Some(row) = self.rows.drain(..).next() {
             self.finished = vec![Found { tokens: row.tokens, finish: Finish::Stop, score: row.score }];
         }
     }
 
-    /// What was found, the best of it; [`Search::rows`] is 0 by then.
+    /// The best finished text. The search must have ended ([`Search::rows`] is 0).
     pub fn found(self) -> Option<Found> {
         self.finished.into_iter().next()
     }
 
-    /// Takes the logits after each row. Gives, for each row there is now, the row that it
-    /// came from; none when the search has ended.
+    /// Takes the logits after each row. Returns, for each new row, the index of the row that it continues; empty once
+    /// the search has ended.
     pub fn advance(&mut self, logits: &[&[f32]]) -> Vec<usize> {
         if self.sampling.beams > 1 { self.beams(logits) } else { self.one(logits.first().copied().unwrap_or(&[])) }
     }
@@ -121,7 +119,7 @@ impl Search {
 
     fn beams(&mut self, logits: &[&[f32]]) -> Vec<usize> {
         let width = self.sampling.beams;
-        // Enough that as many beams as wanted go on, whatever of them ends.
+        // Enough candidates for `width` open beams, even if some of them end.
         let wanted = width * (1 + self.ends.len()).max(2);
         let mut candidates: Vec<(f64, usize, u32)> = Vec::new();
         for (parent, (row, logits)) in self.rows.iter().zip(logits).enumerate() {
@@ -136,7 +134,7 @@ impl Search {
         for (rank, (score, parent, token)) in candidates.into_iter().take(wanted).enumerate() {
             let mut tokens = self.rows[parent].tokens.clone();
             if self.ends.contains(&token) {
-                // An end further down is one that a wider search would not have kept.
+                // A wider search would drop an end at a lower rank.
                 if rank < width {
                     self.finish(tokens, Finish::Stop, self.normal(score, length));
                 }
@@ -176,19 +174,19 @@ impl Search {
         self.finished.truncate(self.sampling.beams);
     }
 
-    /// Whether the rows that are left can change nothing.
+    /// Whether the open rows can no longer change the result.
     fn decided(&self, length: usize) -> bool {
         let Some(worst) = self.finished.get(self.sampling.beams - 1) else { return false };
         if self.sampling.early_stopping {
             return true;
         }
-        // Log probabilities only fall; a length penalty above 0 lifts the longest most.
+        // Log probabilities only decrease. A length penalty above 0 favours the longest text most.
         let longest = if self.sampling.length_penalty > 0.0 { self.sampling.max_tokens } else { length };
         let best = self.rows.iter().map(|row| row.score).fold(f64::NEG_INFINITY, f64::max);
         worst.score >= self.normal(best, longest)
     }
 
-    /// Applies the rules to the scores of what follows `tokens`.
+    /// Applies the rules to the scores of the tokens that may follow `tokens`.
     fn rule(&self, scores: &mut [f32], tokens: &[u32]) {
         let penalty = self.sampling.repetition_penalty;
         let whole: Vec<u32> = self.given.iter().chain(tokens).copied().collect();
@@ -213,7 +211,7 @@ impl Search {
         }
     }
 
-    /// A random token by softmax(scores / temperature), cut to `top_k` and `top_p`.
+    /// A random token, drawn from softmax(scores / temperature) restricted to `top_k` and `top_p`.
     fn sample(&mut self, scores: &[f32]) -> Option<u32> {
         let Sampling { temperature, top_p, top_k, .. } = self.sampling;
         let count = if top_k == 0 { scores.len() } else { top_k };
@@ -238,7 +236,7 @@ impl Search {
         chosen.or(order[..kept].last()).copied()
     }
 
-    /// At least 0 and less than 1.
+    /// A random number, at least 0 and less than 1.
     fn random(&mut self) -> f64 {
         let mut bytes = [0; 8];
         self.random.fill(&mut bytes);
@@ -246,7 +244,7 @@ impl Search {
     }
 }
 
-/// Bytes that a seed and some tokens determine.
+/// Random bytes, determined by a seed and some tokens.
 fn random<'a>(seed: u64, tokens: impl Iterator<Item = &'a u32>) -> blake3::OutputReader {
     let mut hasher = blake3::Hasher::new();
     hasher.update(&seed.to_le_bytes());
@@ -254,7 +252,7 @@ fn random<'a>(seed: u64, tokens: impl Iterator<Item = &'a u32>) -> blake3::Outpu
     hasher.finalize_xof()
 }
 
-/// The token with the highest score, the first of them; none if all are banned.
+/// The token with the highest score (the first, if several); `None` if all tokens are banned.
 fn best(scores: &[f32]) -> Option<u32> {
     let better = |best: Option<usize>, at: usize| match best {
         Some(best) if scores[best] >= scores[at] => Some(best),
@@ -264,7 +262,7 @@ fn best(scores: &[f32]) -> Option<u32> {
     allowed.fold(None, better).map(|token| token as u32)
 }
 
-/// The `count` tokens with the highest scores, in order; banned ones are left out.
+/// The `count` tokens with the highest scores, best first, without banned ones.
 fn likeliest(scores: &[f32], count: usize) -> Vec<u32> {
     let order = |a: &u32, b: &u32| scores[*b as usize].total_cmp(&scores[*a as usize]).then(a.cmp(b));
     let mut tokens: Vec<u32> =
@@ -277,7 +275,7 @@ fn likeliest(scores: &[f32], count: usize) -> Vec<u32> {
     tokens
 }
 
-/// Logits to the logarithms of probabilities.
+/// The logarithm of the softmax of the logits.
 pub(crate) fn log_softmax(logits: &[f32]) -> Vec<f32> {
     let top = logits.iter().copied().fold(f32::NEG_INFINITY, f32::max);
     let sum: f64 = logits.iter().map(|logit| f64::from(logit - top).exp()).sum();
@@ -285,7 +283,7 @@ pub(crate) fn log_softmax(logits: &[f32]) -> Vec<f32> {
     logits.iter().map(|logit| logit - top - log).collect()
 }
 
-/// Tokens that would complete a run of `n` that is in `tokens` already; none for an `n` of 0.
+/// Tokens that would complete an n-gram of `n` tokens that already occurs in `tokens`; none if `n` is 0.
 fn repeats(tokens: &[u32], n: usize) -> Vec<u32> {
     if n == 0 || tokens.len() < n {
         return Vec::new();

@@ -1,16 +1,16 @@
-//! A text that is sent piece by piece while it is generated.
+//! Streams a text while it is generated.
 
 use std::sync::Mutex;
 use std::sync::PoisonError;
 
 use turnflow_engine::language::TextStream;
 
-/// Sends what is new and certain of a text, which is given as a whole each time. What may yet
-/// change is held back: a character of which a part is missing, and the beginning of a stop string.
+/// Sends the new part of a text that is final. The caller passes the whole text each time. Parts that may still change
+/// are held back: an incomplete character, and the start of a stop string.
 pub(crate) struct Streamed {
     stream: TextStream,
     stop: Vec<String>,
-    /// Bytes that were sent.
+    /// Number of bytes that were sent.
     sent: Mutex<usize>,
 }
 
@@ -19,20 +19,20 @@ impl Streamed {
         Self { stream, stop: stop.to_vec(), sent: Mutex::new(0) }
     }
 
-    /// The text so far, stop strings and what follows them included.
+    /// Takes the text so far, which may contain stop strings and text after them.
     pub fn so_far(&self, text: &str) {
         self.send(&text[..self.certain(text)]);
     }
 
-    /// The whole text as it is answered.
+    /// Takes the complete text of the answer.
     pub fn end(&self, text: &str) {
         self.send(text);
     }
 
     fn send(&self, text: &str) {
         let mut sent = self.sent.lock().unwrap_or_else(PoisonError::into_inner);
-        // A tokenizer may decode a longer text differently from its beginning on; then what was
-        // sent stands, and the next piece begins where it ended.
+        // A tokenizer may decode a longer text differently from the start. The sent part then stays as it is, and the
+        // next piece starts where it ended.
         if let Some(piece) = text.get(*sent..) {
             self.stream.send(piece);
             *sent = text.len();

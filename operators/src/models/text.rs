@@ -1,4 +1,4 @@
-//! What encoders of texts share: prefixes, tokens, and batches padded to their longest text.
+//! Shared by all text encoders: prefixes, tokenization, and batches padded to their longest text.
 
 use std::sync::Arc;
 
@@ -11,25 +11,25 @@ use turnflow_engine::inference::{InferenceError, Role};
 
 use super::runtime::{Device, Tokens};
 
-/// Above so many texts tokenizing is kept off the threads that turns run on.
+/// Maximum number of texts to tokenize on the threads that turns run on.
 const FEW: usize = 8;
 
-/// Bytes of a token, at most, as far as a text is read: what is behind as many of them as a model
-/// takes tokens is cut away in any case, and need not be tokenized first.
+/// Maximum number of bytes to read for each token that a model accepts. The text after that is cut in any case, so it
+/// is not tokenized.
 const TOKEN: usize = 64;
 
-/// Texts to tokens, cut to a model's length.
+/// Tokenizes texts and cuts them to a model's length.
 #[derive(Clone)]
 pub(crate) struct Texts {
     tokenizer: Arc<Tokenizer>,
-    /// Bytes of a text that are read.
+    /// Maximum number of bytes of a text to read.
     most: usize,
     query_prefix: Arc<str>,
     passage_prefix: Arc<str>,
 }
 
 impl Texts {
-    /// `max_tokens` has the special tokens in it.
+    /// `max_tokens` includes the special tokens.
     pub fn new(
         tokens: &Tokens,
         max_tokens: usize,
@@ -47,7 +47,7 @@ impl Texts {
         })
     }
 
-    /// Makes an input of each text's tokens.
+    /// Tokenizes the texts, and turns each encoding into an input.
     pub async fn encode<T: Send + 'static>(
         &self,
         texts: Vec<String>,
@@ -64,7 +64,7 @@ impl Texts {
         self.run(texts, bytes, input).await
     }
 
-    /// Makes an input of each pair's tokens.
+    /// Tokenizes the pairs, and turns each encoding into an input.
     pub async fn encode_pairs<T: Send + 'static>(
         &self,
         pairs: Vec<(String, String)>,
@@ -77,7 +77,7 @@ impl Texts {
         self.run(pairs, bytes, input).await
     }
 
-    /// The beginning of a text that a model can take at all.
+    /// The start of a text, as far as a model can accept it.
     fn read<'t>(&self, text: &'t str) -> &'t str {
         &text[..text.floor_char_boundary(self.most)]
     }
@@ -104,7 +104,7 @@ impl Texts {
         }
     }
 
-    /// The tokens of one text, as a passage.
+    /// The tokens of one passage text.
     pub fn passage(&self, text: &str) -> Result<Vec<u32>, InferenceError> {
         let encoding = self.tokenizer.encode_fast(format!("{}{}", self.passage_prefix, self.read(text)), true);
         encoding
@@ -115,25 +115,25 @@ impl Texts {
 
 /// A row of a batch.
 pub(crate) struct Row<'a> {
-    /// Tokens.
+    /// The token ids.
     pub ids: &'a [u32],
-    /// The type of each token; where there are none, 0.
+    /// The type of each token; all 0 if empty.
     pub types: &'a [u32],
 }
 
 /// How batches are padded.
 #[derive(Clone, Copy)]
 pub(crate) struct Padding {
-    /// With this token.
+    /// The padding token.
     pub token: i64,
-    /// To lengths that suit this device.
+    /// The device, which determines suitable lengths.
     pub device: Device,
-    /// To no more than this, which texts are cut to.
+    /// The maximum length, which texts are cut to.
     pub most: usize,
 }
 
-/// The inputs of BERT and its kin, int64 of shape `[batch, tokens]` each, padded to the
-/// longest row, or somewhat further where the device wants it.
+/// The inputs of BERT-like models, int64 of shape `[batch, tokens]` each, padded to the longest row, or somewhat
+/// further if the device requires it.
 pub(crate) fn inputs(
     session: &Session,
     padding: Padding,

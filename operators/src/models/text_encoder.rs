@@ -1,5 +1,5 @@
-//! What encoders of texts in ONNX share: the settings that all of them have, and their loading.
-//! They differ in what a text's tokens become and in what is made of the output.
+//! Shared by all ONNX text encoders: their common settings, and loading. They differ in the inputs that they make of a
+//! text's tokens and in how they read the output.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -23,7 +23,7 @@ pub(crate) struct EncoderSettings<'a> {
     pub batch_tokens: usize,
 }
 
-/// An encoder that is loaded; `D` is what is known of it by a first run.
+/// A loaded encoder. `D` holds what a first run has determined.
 pub(crate) struct Loaded<B: Backend, D> {
     pub service: Service<B>,
     pub texts: Texts,
@@ -42,9 +42,9 @@ impl EncoderSettings<'_> {
         }
     }
 
-    /// Loads it. The model has its tokenizer and its meter; the caller adds what else it can
-    /// do. `make` makes the encoder of its session and of how to pad, on its
-    /// thread; `fingerprinted` are the settings that change outputs.
+    /// Loads the encoder. The returned model has a tokenizer and a meter; the caller adds its other capabilities.
+    /// `make` builds the back end from its session and padding, on its own thread. `fingerprinted` contains the
+    /// settings that change outputs.
     pub fn load<B: Backend, D: Send + Sync + 'static>(
         &self,
         name: &str,
@@ -77,7 +77,7 @@ impl EncoderSettings<'_> {
     }
 }
 
-/// A session of a model that takes texts as BERT does.
+/// A session of a model with BERT's inputs.
 pub(crate) fn encoder_session(
     path: &Path,
     device: Device,

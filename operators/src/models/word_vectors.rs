@@ -1,11 +1,11 @@
-//! Static vectors of words, such as GloVe's (Pennington et al. 2014).
+//! Static word vectors, such as GloVe's (Pennington et al. 2014).
 //!
 //! ```ron
 //! WordVectors(path: "models/glove/vectors.npy", words: "models/glove/words.txt")
 //! ```
 //!
-//! The vectors are a NumPy file of 32-bit floats, `[words, dimension]`; the words are a text
-//! file, a line each, in the same order. Both are held in memory.
+//! The vectors are a NumPy file of 32-bit floats of shape `[words, dimension]`. The words are a text file with one word
+//! on each line, in the same order. Both are held in memory.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -17,7 +17,7 @@ use turnflow_engine::spec::{FilePath, from_tree};
 
 use super::runtime::read;
 
-/// The table's entry.
+/// Entry in the model table.
 pub const KIND: ModelKind = ModelKind {
     name: "WordVectors",
     summary: "static vectors of words, such as GloVe's",
@@ -28,9 +28,9 @@ pub const KIND: ModelKind = ModelKind {
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct WordVectorsConfig {
-    /// The vectors: a `.npy` file of little-endian float32, `[words, dimension]`.
+    /// File with the vectors: a `.npy` file of little-endian float32, of shape `[words, dimension]`.
     pub path: FilePath,
-    /// The words: UTF-8, a line each.
+    /// File with the words: UTF-8, one word on each line.
     pub words: FilePath,
 }
 
@@ -97,23 +97,24 @@ impl Vectors for Table {
     }
 }
 
-/// Rows, columns and values of a NumPy file, format 1.0 to 3.0.
+/// Parses a NumPy file, format 1.0 to 3.0: rows, columns, and values row by row. Errors say what is wrong with the
+/// file.
 fn parse(bytes: &[u8]) -> Result<(usize, usize, Vec<f32>), &'static str> {
-    let rest = bytes.strip_prefix(b"\x93NUMPY").ok_or("is no NumPy file")?;
+    let rest = bytes.strip_prefix(b"\x93NUMPY").ok_or("is not a NumPy file")?;
     let (length, rest) = match rest {
         [1, _, a, b, rest @ ..] => (usize::from(u16::from_le_bytes([*a, *b])), rest),
         [2 | 3, _, a, b, c, d, rest @ ..] => (u32::from_le_bytes([*a, *b, *c, *d]) as usize, rest),
-        _ => return Err("is of a NumPy format that is not known"),
+        _ => return Err("has an unknown NumPy format"),
     };
     let header = rest.get(..length).and_then(|header| std::str::from_utf8(header).ok()).ok_or("is cut short")?;
     let data = &rest[length..];
     if !header.contains("'<f4'") {
-        return Err("is not of little-endian float32");
+        return Err("is not little-endian float32");
     }
     let by_columns = header.contains("'fortran_order': True");
     let shape = header.split_once("'shape': (").and_then(|(_, rest)| rest.split_once(')')).ok_or("has no shape")?.0;
     let sizes: Vec<usize> = shape.split(',').filter_map(|size| size.trim().parse().ok()).collect();
-    let [rows, columns] = sizes[..] else { return Err("is not a table of two dimensions") };
+    let [rows, columns] = sizes[..] else { return Err("does not have two dimensions") };
     if rows.checked_mul(columns).and_then(|count| count.checked_mul(4)) != Some(data.len()) {
         return Err("is cut short");
     }
@@ -146,6 +147,6 @@ mod tests {
         let file = file("False", [0.0, 1.0, 2.0, 3.0, 4.0, 5.0]);
         assert_eq!(parse(&file), Ok((2, 3, values)));
         assert_eq!(parse(&file[..file.len() - 1]), Err("is cut short"));
-        assert_eq!(parse(b"PK"), Err("is no NumPy file"));
+        assert_eq!(parse(b"PK"), Err("is not a NumPy file"));
     }
 }

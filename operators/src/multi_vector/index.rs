@@ -1,4 +1,4 @@
-//! The index: the token vectors of each content, in 8 bits.
+//! The late-interaction index: the token vectors of each content, quantised to 8 bits.
 
 use std::any::Any;
 use std::path::Path;
@@ -20,7 +20,7 @@ use turnflow_engine::record::Hit;
 use crate::content::{Best, BlockReader, Encode, Stored, open, served, stored};
 use crate::models::{able, short_fingerprint};
 
-/// What the index is.
+/// Definition of the index.
 pub(crate) struct MultiVectorDefinition {
     fingerprint: String,
     encoder: Arc<dyn TokenEmbedder>,
@@ -64,7 +64,7 @@ impl Encode<Codes> for Encoder {
     }
 }
 
-/// Token vectors of length 1 in 8 bits: each value is its code · its token's scale.
+/// Token vectors of unit length, quantised to 8 bits: each value is its code · its token's scale.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Codes {
     scales: Arc<[f32]>,
@@ -119,10 +119,10 @@ impl Stored for Codes {
     }
 }
 
-/// The index as of an epoch.
+/// The index at an epoch.
 pub(crate) type MultiVectorReader = BlockReader<Codes, ()>;
 
-/// Compares every passage.
+/// Scores every passage.
 pub(super) fn search(reader: &MultiVectorReader, query: &TokenVectors, top: usize) -> Vec<Hit> {
     let mut best = Best::new(top);
     let query = Quantized::of(query);
@@ -137,8 +137,8 @@ pub(crate) fn max_sim(query: &TokenVectors, passage: &Codes) -> f32 {
     Quantized::of(query).max_sim(passage)
 }
 
-/// A query in 16 bits: products with 8-bit codes stay integers, which are summed exactly, so
-/// that a score is the same on every processor.
+/// A query quantised to 16 bits. Its products with 8-bit codes are integers, whose sum is exact, so a score is the same
+/// on every processor.
 struct Quantized {
     dimension: usize,
     scales: Vec<f32>,
@@ -176,7 +176,7 @@ fn product(a: &[i16], b: &[i8]) -> i32 {
     #[cfg(target_arch = "x86_64")]
     {
         if std::arch::is_x86_feature_detected!("avx2") {
-            // SAFETY: the processor has the instructions.
+            // SAFETY: the processor supports AVX2.
             return unsafe { product_avx2(a, b) };
         }
     }
@@ -186,7 +186,7 @@ fn product(a: &[i16], b: &[i8]) -> i32 {
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx2")]
 fn product_avx2(a: &[i16], b: &[i8]) -> i32 {
-    // The same code: the compiler makes wider instructions of it.
+    // The same code, which the compiler vectorises with wider instructions.
     product_plain(a, b)
 }
 

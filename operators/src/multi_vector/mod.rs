@@ -1,21 +1,19 @@
-//! Late interaction: Queries → Hits or Hits → Hits, by one vector a token.
+//! Late interaction: Queries → Hits or Hits → Hits, with one vector for each token.
 //!
 //! ```ron
 //! MultiVector(input: "dense", corpus: "docs", model: "minilm", top: 100)
 //! ```
 //!
-//! A passage's score is, for each token of the query, its greatest cosine with a token of the
-//! passage, and the mean of these over the query's tokens (MaxSim: Khattab and Zaharia 2020,
-//! section 3.3, whose sum this is, divided by the number of tokens). Fed by Hits, it scores these
-//! candidates anew (PolyU, section 2.1.5); fed by Queries, it compares every passage.
+//! A passage's score is the mean, over the query's tokens, of the token's greatest cosine with a token of the passage
+//! (MaxSim: Khattab and Zaharia 2020, section 3.3, whose sum is divided here by the number of tokens). Given Hits, this
+//! operator rescores these candidates (PolyU, section 2.1.5); given Queries, it scores every passage.
 //!
-//! Token vectors are made once a content and stored in Lance, in 8 bits with a scale a token
-//! (the worst error of a cosine is below 0.01). Any encoder that gives token states will do; one
-//! that was trained for it does better. The comparison is exact on what is stored; ties are
-//! ordered by passage id.
+//! Token vectors are computed once for each content and stored in Lance, in 8 bits with one scale for each token (the
+//! largest error of a cosine is below 0.01). Any encoder that returns token states works; one that was trained for late
+//! interaction works better. The search is exact on the stored values; ties are ordered by passage id.
 //!
-//! Cost: query tokens × passage tokens × dimension multiplications a passage; bytes in memory:
-//! passage tokens × dimension. Over more than some ten thousand passages, feed it candidates.
+//! Cost: query tokens × passage tokens × dimension multiplications for each passage. Memory: passage tokens × dimension
+//! bytes. Above some ten thousand passages, feed it candidates.
 
 mod index;
 
@@ -38,7 +36,7 @@ use crate::retrieve;
 use index::search;
 pub(crate) use index::{Codes, MultiVectorDefinition, MultiVectorReader, max_sim};
 
-/// The table's entry.
+/// Entry in the operator table.
 pub const KIND: OperatorKind = OperatorKind {
     name: "MultiVector",
     inputs: &[InputPort::one(PortType::Hits).or(PortType::Queries)],
@@ -51,17 +49,17 @@ pub const KIND: OperatorKind = OperatorKind {
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct MultiVectorConfig {
-    /// The node that gives candidates (Hits), or queries to search the whole corpus for.
+    /// Input node that produces candidates (Hits), or queries (Queries) to search the whole corpus for.
     #[serde(rename = "input")]
     _input: String,
-    /// The corpus, or `FromTurn`; candidates are of this corpus too.
+    /// Corpus to search, or `FromTurn`. Candidates must be of this corpus.
     pub corpus: CorpusRef,
-    /// The encoder that gives token states.
+    /// The encoder that returns token states.
     pub model: String,
-    /// Candidates to score, from the first. Default 100.
+    /// Number of candidates to score, best first. Default 100.
     #[serde(default = "retrieve::default_top")]
     pub depth: usize,
-    /// Passages to give, at most. Default 100.
+    /// Maximum number of passages to return. Default 100.
     #[serde(default = "retrieve::default_top")]
     pub top: usize,
 }
@@ -125,7 +123,7 @@ impl Operator for MultiVector {
                         for hit in candidates {
                             let codes = match reader.encoding(&hit.chunk) {
                                 Some(codes) => codes,
-                                // Of an epoch whose encodings have been let go.
+                                // The passage is of an epoch whose encodings were removed.
                                 None => {
                                     let texts = vec![hit.chunk.indexed_text()];
                                     let made = self.encoder.embed_tokens(texts, Role::Passage, Priority::Turn).await?;
@@ -145,7 +143,7 @@ impl Operator for MultiVector {
         .boxed()
     }
 
-    /// A passage has some hundred tokens, and a query some ten.
+    /// A passage has about a hundred tokens, and a query about ten.
     fn weight(&self, call: &Call) -> usize {
         let passages = match call.inputs.first() {
             Some(Value::Hits(hits)) => hits.hits.len().min(self.config.depth),

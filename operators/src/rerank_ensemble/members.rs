@@ -1,4 +1,4 @@
-//! How each kind of member scores the candidates.
+//! How each kind of ensemble member scores the candidates.
 
 use std::sync::Arc;
 
@@ -17,12 +17,12 @@ use crate::sparse::{SparseDefinition, SparseReader, product};
 
 const BY: &str = "RerankEnsemble";
 
-/// What a language model is told before the question, for its likelihood.
+/// The prompt before the question whose likelihood is computed.
 fn before_question(passage: &str) -> String {
     format!("Passage: {passage}\nA question that this passage answers:")
 }
 
-/// A member at work; the strings are the keys of indexes.
+/// A built member. The strings are index keys.
 pub(super) enum Scorer {
     CrossEncoder(Arc<dyn PairScorer>),
     BiEncoder(Arc<dyn Embedder>, String),
@@ -33,7 +33,7 @@ pub(super) enum Scorer {
 }
 
 impl Scorer {
-    /// The index that keeps what this member needs of passages.
+    /// The index that holds the passage encodings that this member needs, if any.
     pub fn definition(member: &Member, models: &Models) -> Result<Option<Arc<dyn IndexDefinition>>, BuildError> {
         let model = member.model.as_deref().unwrap_or_default();
         Ok(match member.by {
@@ -66,7 +66,7 @@ impl Scorer {
         })
     }
 
-    /// One score a candidate, higher is better.
+    /// One score for each candidate; higher is better.
     pub async fn score(
         &self,
         query: &Query,
@@ -124,10 +124,10 @@ impl Scorer {
 }
 
 fn nothing() -> InferenceError {
-    InferenceError::Failed("it gave nothing for the query".to_owned())
+    InferenceError::Failed("the model returned nothing for the query".to_owned())
 }
 
-/// A reranker's one logit, or how much the second of two classes stands above the first.
+/// A reranker's only logit, or, with two classes, the second logit minus the first.
 fn relevance(logits: &[f32]) -> Result<f32, InferenceError> {
     match logits {
         [only] => Ok(*only),

@@ -1,4 +1,4 @@
-//! Candidates scored anew by several models: Hits → Hits.
+//! Reranks candidates with an ensemble of models: Hits → Hits.
 //!
 //! ```ron
 //! RerankEnsemble(
@@ -14,20 +14,18 @@
 //! )
 //! ```
 //!
-//! Each member scores every candidate; its scores are brought to \[0, 1\] by the least and the
-//! greatest among the candidates; the weighted mean of these orders them (TechSSN, section 3.7
-//! and table 1: three cross-encoders with the weights 0.40, 0.35 and 0.25). Members are of
-//! different kinds: a cross-encoder reads query and passage together; a bi-encoder compares
-//! their vectors; late interaction compares their tokens' vectors (MaxSim); a sparse encoder
-//! compares weighted terms; `Likelihood` asks a language model how likely the question is after the
+//! Each member scores every candidate. Its scores are scaled to \[0, 1\] by the least and greatest score among the
+//! candidates, and the weighted mean over the members orders the candidates (TechSSN, section 3.7 and table 1: three
+//! cross-encoders with the weights 0.40, 0.35 and 0.25). The kinds of members: a cross-encoder reads query and passage
+//! together; a bi-encoder compares their vectors; late interaction compares the vectors of their tokens (MaxSim); a
+//! sparse encoder compares weighted terms; `Likelihood` asks a language model how likely the question is after the
 //! passage (Ponte and Croft 1998; Sachan et al. 2022); `Score` is the input's own score.
 //!
-//! A member that fails is left out for the turn, and the answer's stamp says so; the turn fails
-//! when all have. Ties are ordered by passage id. With `corpus`, what bi-encoders, late
-//! interaction and sparse encoders need of passages is kept in the corpus's indexes, by
-//! content; else they are computed when first asked for.
+//! A member that fails is left out for the turn, with a warning in the answer's provenance. The turn fails if all
+//! members fail. Ties are ordered by passage id. With `corpus`, the passage encodings for bi-encoders, late interaction
+//! and sparse encoders are kept in the corpus's indexes, by content; otherwise they are computed on first use.
 //!
-//! Cost: a model input for each candidate and member, but for those with an index: one a turn.
+//! Cost: one model input for each candidate and member; members with an index need one a turn.
 
 mod members;
 
@@ -47,7 +45,7 @@ use turnflow_engine::spec::from_tree;
 use crate::fusion::min_max;
 use members::Scorer;
 
-/// The table's entry.
+/// Entry in the operator table.
 pub const KIND: OperatorKind = OperatorKind {
     name: "RerankEnsemble",
     inputs: &[InputPort::one(PortType::Hits)],
@@ -56,10 +54,10 @@ pub const KIND: OperatorKind = OperatorKind {
     parse: |tree, sources| Ok(Box::new(from_tree::<RerankEnsembleConfig>(tree, sources)?)),
 };
 
-/// How a member scores.
+/// How a member scores a candidate.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 pub enum By {
-    /// A model of pairs with one score, or with two classes (the second minus the first).
+    /// A pair classifier with one logit, or with two classes (the second logit minus the first).
     #[default]
     CrossEncoder,
     /// The cosine of query and passage.
@@ -70,7 +68,7 @@ pub enum By {
     Sparse,
     /// The mean log probability of the question's tokens after the passage.
     Likelihood,
-    /// The score that the candidate came with; needs no model.
+    /// The score of the input hit; needs no model.
     Score,
 }
 
@@ -91,14 +89,14 @@ impl By {
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Member {
-    /// How it scores: `CrossEncoder` (default), `BiEncoder`, `LateInteraction`, `Sparse`,
-    /// `Likelihood` or `Score`.
+    /// How the member scores: `CrossEncoder` (default), `BiEncoder`, `LateInteraction`, `Sparse`, `Likelihood` or
+    /// `Score`.
     #[serde(default)]
     pub by: By,
-    /// Its model; none for `Score`.
+    /// The member's model. Required, except for `Score`, which has none.
     #[serde(default)]
     pub model: Option<String>,
-    /// How much it counts, ≥ 0. Default 1.
+    /// Weight of the member's score, ≥ 0. Default 1.
     #[serde(default = "default_weight")]
     pub weight: f32,
 }
@@ -111,22 +109,22 @@ fn default_weight() -> f32 {
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RerankEnsembleConfig {
-    /// The node that gives candidates.
+    /// Input node that produces the candidates (hits).
     #[serde(rename = "input")]
     _input: String,
-    /// The members.
+    /// The members of the ensemble; at least one.
     pub members: Vec<Member>,
-    /// One weight a member, instead of those that stand beside the models: the form in which
-    /// `turnflow tune` writes them.
+    /// One weight for each member, ≥ 0; overrides the members' own `weight`. `turnflow tune` writes weights in this
+    /// form. Default: the members' own.
     #[serde(default)]
     pub weights: Option<Vec<f32>>,
-    /// The candidates' corpus, or `FromTurn`. Default: none.
+    /// The candidates' corpus, or `FromTurn`. If set, passage encodings come from its indexes. Default: none.
     #[serde(default)]
     pub corpus: Option<CorpusRef>,
-    /// Candidates to score, from the first. Default 100.
+    /// Number of candidates to score, best first. Default 100.
     #[serde(default = "default_depth")]
     pub depth: usize,
-    /// Passages to give, at most. Default 10.
+    /// Maximum number of passages to return. Default 10.
     #[serde(default = "default_top")]
     pub top: usize,
 }
@@ -165,7 +163,7 @@ impl OperatorConfig for RerankEnsembleConfig {
                     check.error("missing-field", "members", format!("a member by {:?} needs a `model`", member.by));
                 }
                 (None, Some(model)) => {
-                    let message = format!("`Score` is the input's own score, and asks no model (`{model}`)");
+                    let message = format!("`Score` is the input's own score and needs no model (`{model}`)");
                     check.error("wrong-value", "members", message);
                 }
                 _ => {}
@@ -252,7 +250,7 @@ impl Operator for RerankEnsemble {
                     }
                 }
             }
-            // What is left says nothing if none of it counts.
+            // If all remaining weights are 0, the members that succeeded cannot order the candidates.
             let counts = scores.iter().any(|(weight, _)| *weight > 0.0);
             match failure {
                 Some(error) if !counts => Err(error),
@@ -266,13 +264,13 @@ impl Operator for RerankEnsemble {
     }
 
     fn weight(&self, call: &Call) -> usize {
-        // The query is put beside each candidate, which is quick, and read no more than once.
+        // The query is paired with each candidate, which is cheap, and tokenized only once.
         let query = call.hits(0).map_or(0, |hits| hits.query.text.len() * hits.hits.len().min(self.config.depth));
         call.weight() + call.weight_of_passages(self.config.depth) + query / 64
     }
 }
 
-/// A score that is no number says nothing about the others either.
+/// Fails if any score is not finite, because the member's other scores are then not reliable either.
 fn whole(scores: Vec<f32>) -> Result<Vec<f32>, OperatorError> {
     if scores.iter().all(|score| score.is_finite()) {
         Ok(scores)
@@ -281,7 +279,7 @@ fn whole(scores: Vec<f32>) -> Result<Vec<f32>, OperatorError> {
     }
 }
 
-/// The weighted mean of the members' scores, each member's brought to \[0, 1\] over the candidates.
+/// The weighted mean of the members' scores, with each member's scores scaled to \[0, 1\] over the candidates.
 pub fn ensemble(candidates: &[Hit], members: &[(f32, Vec<f32>)], top: usize) -> Vec<Hit> {
     let total: f32 = members.iter().map(|(weight, _)| weight).sum();
     let mut sums = vec![0.0_f32; candidates.len()];
@@ -305,7 +303,7 @@ mod tests {
     #[test]
     fn members_of_any_scale_count_by_their_weights() {
         let candidates = list(&[("a", 3.0), ("b", 2.0), ("c", 1.0)]);
-        // First member: a 0, b 1, c .5; second: a 1, b 0, c .5.
+        // First member: a 0, b 1, c 0.5; second: a 1, b 0, c 0.5.
         let members = [(0.6, vec![-10.0, 10.0, 0.0]), (0.2, vec![0.9, 0.1, 0.5])];
         let got = ensemble(&candidates, &members, 10);
         let expected = [("b", 0.75), ("c", 0.5), ("a", 0.25)];

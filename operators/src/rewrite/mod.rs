@@ -1,21 +1,20 @@
-//! A question made to stand on its own by a language model: Turns → Queries.
+//! Rewrites a question to stand on its own with a language model: Turns → Queries.
 //!
 //! ```ron
 //! Rewrite(input: "turns", model: "llm", form: Plain, history: 10)
 //! ```
 //!
-//! With `Plain` the model replies with the query alone, after two examples (RAGTUM, section
-//! 4.1 and appendix A.1; TechSSN, section 3.1). With `Json` it replies with an object that has
-//! the question's class and its rewording, and a question that it calls standalone stays as it
-//! was asked (MTRAG, appendix C.1). The first turn passes unchanged, without a call.
+//! With `Plain` the model replies with the query alone, after two examples (RAGTUM, section 4.1 and appendix A.1;
+//! TechSSN, section 3.1). With `Json` it replies with an object that holds the question's class and its rewording; a
+//! question classified as standalone stays as asked (MTRAG, appendix C.1). The first turn passes unchanged, without a
+//! model call.
 //!
-//! A reply that cannot be used (no JSON, empty, too long, a refusal), or a model that fails,
-//! never fails the turn: the question is searched as it was asked, and a note says so. With
-//! `rules: true` the rules of `RuleRewrite` go first, the model is asked only where they leave
-//! a reference open (PolyU, section 2.3.2), and theirs is what is fallen back to.
+//! An unusable reply (not JSON, empty, too long, a refusal) or a failed model call never fails the turn: the question
+//! is searched as asked, with a warning. With `rules: true`, the rules of `RuleRewrite` run first, the model is called
+//! only if they leave a reference unresolved (PolyU, section 2.3.2), and the fallback is the rules' rewrite.
 //!
-//! The prompt's places: `{question}`, `{history}`, `{examples}`. The same conversation gives
-//! the same query where the model gives the same text. Cost: at most one call a turn.
+//! Prompt placeholders: `{question}`, `{history}`, `{examples}`. The same conversation gives the same query if the
+//! model gives the same text. Cost: at most one model call a turn.
 
 mod reply;
 
@@ -37,7 +36,7 @@ use crate::passages::conversation;
 use crate::rule_rewrite::{Rewritten, Rules, rewrite, said};
 use crate::template::Template;
 
-/// The table's entry.
+/// Entry in the operator table.
 pub const KIND: OperatorKind = OperatorKind {
     name: "Rewrite",
     inputs: &[InputPort::one(PortType::Turns)],
@@ -51,13 +50,13 @@ const PLAIN: &str = include_str!("../../prompts/rewrite.txt");
 const JSON: &str = include_str!("../../prompts/rewrite_json.txt");
 const EXAMPLES: &str = include_str!("../../prompts/rewrite_examples.txt");
 
-/// What the model replies with.
+/// The form of the model's reply.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 pub enum Form {
     /// The query alone.
     #[default]
     Plain,
-    /// An object with `class` and `reworded version`.
+    /// A JSON object with `class` and `reworded version`.
     Json,
 }
 
@@ -65,35 +64,33 @@ pub enum Form {
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RewriteConfig {
-    /// The node that gives turns.
+    /// Input node that produces turns.
     #[serde(rename = "input")]
     _input: String,
-    /// The model that writes.
+    /// The model that rewrites the question.
     pub model: String,
-    /// What it replies with. Default `Plain`.
+    /// Form of the model's reply: `Plain` or `Json`. Default `Plain`.
     #[serde(default)]
     pub form: Form,
-    /// A file with the prompt. Default: the form's own, `operators/prompts/rewrite.txt` or
-    /// `rewrite_json.txt`.
+    /// Prompt file. Default: `operators/prompts/rewrite.txt` or `rewrite_json.txt`, depending on `form`.
     #[serde(default)]
     pub prompt: Option<FilePath>,
-    /// A file whose text takes the place `{examples}`. Default: two examples for `Plain`, none
-    /// for `Json`.
+    /// File whose text fills the placeholder `{examples}`. Default: two examples for `Plain`, none for `Json`.
     #[serde(default)]
     pub examples: Option<FilePath>,
-    /// Utterances of the history that the model sees, the newest. Default 10.
+    /// Number of newest history utterances in the prompt. Default 10.
     #[serde(default = "default_history")]
     pub history: usize,
-    /// Characters of each utterance that it sees. Default 600.
+    /// Maximum length of each history utterance, in characters. Default 600.
     #[serde(default = "default_characters")]
     pub characters: usize,
-    /// Words of a rewritten question, at most; a longer one is not used. Default 80.
+    /// Maximum number of words in a rewritten question; a longer one is discarded. Default 80.
     #[serde(default = "default_words")]
     pub words: usize,
-    /// Whether rules go first, and the model is asked where they do not suffice. Default false.
+    /// Whether rules run first and the model is called only if they do not suffice. Default false.
     #[serde(default)]
     pub rules: bool,
-    /// How to generate; what is left out is the model's own.
+    /// Sampling settings. Omitted fields use the model's own settings.
     #[serde(default)]
     pub sampling: SamplingFields,
 }
@@ -166,7 +163,7 @@ impl Operator for Rewrite {
             }
             let mut fallback = turn.text.to_string();
             if self.config.rules {
-                // What the rules have resolved is a question; words are for what they have not.
+                // A question that the rules resolved is complete; words are added only to others.
                 let rules = Rules { expand_resolved: false, ..Rules::default() };
                 match rewrite(&said(turn), &turn.text, &rules) {
                     Rewritten::Standalone => return Ok(Value::Query(Query::new(turn.text.clone()))),
@@ -252,7 +249,7 @@ mod tests {
             (PLAIN, Scripted::says(" \n"), "the rewrite is empty, so the question is searched as it was asked"),
             (PLAIN, Scripted::says(&"word ".repeat(81)), "the rewrite has 81 words"),
             (PLAIN, Scripted::says("I'm sorry, I cannot help with that."), "the model refused to rewrite"),
-            (json, Scripted::says("When was Herbert born?"), "the rewrite is no JSON object"),
+            (json, Scripted::says("When was Herbert born?"), "the rewrite is not a JSON object"),
         ] {
             let (text, warnings) = run(config, &model, &["user: a"], "When was he born?");
             assert_eq!(text, "When was he born?");

@@ -1,9 +1,9 @@
-//! What a model made of a question, and whether it can be used.
+//! Parses a model's rewrite of a question and decides whether it is usable.
 
 use super::Form;
 use crate::reply::{clean, object, strip, unquote};
 
-/// Before a rewritten question.
+/// Labels that models put before a rewritten question.
 const LABELS: &[&str] = &[
     "rewritten query:",
     "rewritten question:",
@@ -19,20 +19,20 @@ const LABELS: &[&str] = &[
     "user:",
     "output:",
 ];
-/// How models begin when they do not do as they are told.
+/// Beginnings of refusals.
 const REFUSALS: &[&str] =
     &["i'm sorry", "i am sorry", "i cannot", "i can't", "i am unable", "i'm unable", "as an ai", "sorry, but"];
 
-/// Why a reply cannot be used.
+/// Why a reply is unusable.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(super) enum Unusable {
-    #[error("the rewrite is no JSON object")]
+    #[error("the rewrite is not a JSON object")]
     NoJson,
     #[error("the rewrite's JSON lacks `reworded version`")]
     NoVersion,
     #[error("the rewrite is empty")]
     Empty,
-    #[error("the rewrite has {words} words, and {most} is the most")]
+    #[error("the rewrite has {words} words; the maximum is {most}")]
     TooLong { words: usize, most: usize },
     #[error("the model refused to rewrite")]
     Refusal,
@@ -54,7 +54,7 @@ pub(super) fn read(reply: &str, form: Form, question: &str, most: usize) -> Resu
     match () {
         () if !text.chars().any(char::is_alphanumeric) => Err(Unusable::Empty),
         () if words > most => Err(Unusable::TooLong { words, most }),
-        // A user may be sorry too.
+        // A reply that repeats the user's own "I'm sorry" is not a refusal.
         () if REFUSALS.iter().any(|start| begins(&text, start) && !begins(question.trim(), start)) => {
             Err(Unusable::Refusal)
         }
@@ -62,12 +62,12 @@ pub(super) fn read(reply: &str, form: Form, question: &str, most: usize) -> Resu
     }
 }
 
-/// The first line that is more than a label.
+/// The first line that is not only a label.
 fn plain(reply: &str) -> &str {
     let lines = reply.lines().map(|line| unquote(label(unquote(line))));
     let mut lines = lines.filter(|line| !line.is_empty());
     let first = lines.next().unwrap_or_default();
-    // "Here is the rewritten question:"
+    // Skips introductions such as "Here is the rewritten question:".
     if first.ends_with(':') { lines.next().unwrap_or(first) } else { first }
 }
 
@@ -76,7 +76,7 @@ fn label(line: &str) -> &str {
     strip(strip(line.trim_start_matches('*'), LABELS).trim_start_matches('*'), LABELS)
 }
 
-/// The rewording, or nothing for a question that stands on its own.
+/// The rewording, or `None` if the question stands on its own.
 fn json(reply: &str) -> Result<Option<String>, Unusable> {
     let object = object(reply).ok_or(Unusable::NoJson)?;
     let field = |names: &[&str]| {

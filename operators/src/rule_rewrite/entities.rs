@@ -1,30 +1,30 @@
-//! Names in a text with their kind, and phrases, by capitals, titles, endings and prepositions.
+//! Finds names with their kind, and phrases, by capitals, titles, endings and prepositions.
 
 use crate::words::{Word, is_capital, is_function, is_plural, listed, lower, words};
 
-/// What a name stands for, as far as its form and its place tell.
+/// The kind of an entity, as far as its form and position show.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// A person.
     Person,
-    /// A place.
+    /// A location.
     Place,
     /// A company, an authority, a team.
     Organisation,
-    /// What is none of these.
+    /// None of the kinds above.
     Thing,
     /// A name that may be a person's or a thing's.
     Name,
 }
 
-/// Something spoken of.
+/// Something mentioned in the conversation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Entity {
-    /// As it was first written.
+    /// The text as first written.
     pub text: String,
-    /// What it is.
+    /// Its kind.
     pub kind: Kind,
-    /// Whether it is several.
+    /// Whether it is plural.
     pub plural: bool,
     /// Whether it is written as a name.
     pub name: bool,
@@ -39,17 +39,17 @@ const PLACES: &str = "city river island islands mountain mount county state stat
     stadium museum valley beach kingdom republic avenue";
 const THINGS: &str = "act law assistant cloud discovery day award war plan form program project language engine database award \
     awards series show movie song book game";
-/// Before a place rather than before a person.
+/// Words that precede a place rather than a person.
 const WHERE: &str = "in at near from to into";
-/// Before a noun.
+/// Words that precede a noun.
 const BEFORE_NOUNS: &str = "a an the my your our this that these those some any of in on about for with by from to at into between \
     and or is are";
-/// Say nothing by themselves, and begin names.
+/// Words that say nothing by themselves and can start a name.
 const BEGIN_NAMES: &str = "new great right good";
-/// May stand within a name.
+/// Words that may occur inside a name.
 const WITHIN: &str = "of the de la von van and for &";
 
-/// Names and, if `phrases`, other runs of words that say something, in order.
+/// Names and, if `phrases` is set, other runs of content words, in order.
 pub fn entities(text: &str, phrases: bool) -> Vec<Entity> {
     let words = words(text);
     let asks_who = words.first().is_some_and(|word| lower(word.text) == "who" || lower(word.text) == "whose");
@@ -63,7 +63,7 @@ pub fn entities(text: &str, phrases: bool) -> Vec<Entity> {
         }
         let slice = &words[at..end];
         let name = is_name(text, &words, at, end);
-        // What follows a determiner or a preposition, or is all that is said, is a noun.
+        // A run after a determiner or a preposition, or one that is the whole text, is a noun.
         let noun = at == 0 && end == words.len() || at > 0 && listed(BEFORE_NOUNS, lower(words[at - 1].text).as_str());
         if name || phrases && noun {
             let text = text[slice[0].start..slice[slice.len() - 1].end].trim_end_matches("'s").trim_end_matches("’s");
@@ -77,7 +77,7 @@ pub fn entities(text: &str, phrases: bool) -> Vec<Entity> {
     found
 }
 
-/// Where the run of capitalised words, or else of saying words, that begins at `at` ends.
+/// The end of the run of capitalised words, or else of content words, that starts at `at`.
 pub(super) fn run(text: &str, words: &[Word<'_>], at: usize) -> usize {
     let first = &words[at];
     let begins_name = |word: &Word<'_>| is_capital(word.text) && listed(BEGIN_NAMES, lower(word.text).as_str());
@@ -100,7 +100,7 @@ pub(super) fn run(text: &str, words: &[Word<'_>], at: usize) -> usize {
             end += 1;
             continue;
         }
-        // "Bank of England", but not "England and the".
+        // Joins "Bank of England", but not "England and the".
         let mut skip = end;
         while capital && skip < end + 2 && adjoins(skip) && listed(WITHIN, words[skip].text) {
             skip += 1;
@@ -114,8 +114,8 @@ pub(super) fn run(text: &str, words: &[Word<'_>], at: usize) -> usize {
     }
 }
 
-/// A capital at the beginning of a sentence makes no name, unless more follow or it is all
-/// that is said.
+/// A capital at the start of a sentence makes a name only for an acronym, if a further capital follows in the run, or
+/// if the text has at most two words.
 fn is_name(text: &str, words: &[Word<'_>], at: usize, end: usize) -> bool {
     if !is_capital(words[at].text) {
         return false;

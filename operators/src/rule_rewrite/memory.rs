@@ -1,58 +1,58 @@
-//! What a conversation has spoken of: entities, relations, and how much each word stands out.
+//! What a conversation has mentioned: entities, relations, and the salience of each word.
 
 use std::collections::{HashMap, HashSet};
 
 use super::entities::{Entity, Kind, entities, run};
 use crate::words::{Word, is_capital, is_function, key, listed, lower, words};
 
-/// One thing said before.
+/// One utterance of the conversation.
 #[derive(Clone, Copy, Debug)]
 pub struct Said<'t> {
-    /// Whether the user said it.
+    /// Whether the speaker is the user.
     pub user: bool,
-    /// What was said.
+    /// Its text.
     pub text: &'t str,
 }
 
-/// How much weight what was said has.
+/// Weights of the utterances.
 #[derive(Clone, Copy, Debug)]
 pub struct Weights {
-    /// A turn's weight to that of the turn after it.
+    /// Weight of a turn relative to the next turn.
     pub decay: f32,
-    /// The agent's words' weight to the user's.
+    /// Weight of the agent's words relative to the user's.
     pub agent: f32,
-    /// Only so many saying words of each reply count, from its beginning.
+    /// Number of content words to read from the start of each agent reply.
     pub agent_words: usize,
 }
 
-/// A word that stands out.
+/// A salient word.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Term {
-    /// As it was last written.
+    /// The word as last written.
     pub text: String,
-    /// How much it stands out.
+    /// Its salience.
     pub weight: f32,
     order: usize,
 }
 
-/// What a conversation has spoken of.
+/// What a conversation has mentioned.
 #[derive(Debug, Default)]
 pub struct Memory {
-    /// By [`key`].
+    /// Words by their [`key`].
     pub terms: HashMap<String, Term>,
-    /// Oldest first.
+    /// Entities, oldest first.
     pub entities: Vec<Entity>,
-    /// `wife` → `Michelle Obama`.
+    /// Relations, such as `wife` → `Michelle Obama`.
     pub relations: HashMap<String, String>,
-    /// The newest entity of several words, by the [`key`] of its last.
+    /// Index of the newest entity of several words, by the [`key`] of its last word.
     by_head: HashMap<String, usize>,
 }
 
-/// Entities while a conversation is read: what is spoken of again leaves its place.
+/// Collects entities while a conversation is read. An entity that is mentioned again moves to the end.
 #[derive(Default)]
 struct Spoken {
     entities: Vec<Option<Entity>>,
-    /// Where each stands, letter case aside.
+    /// Index of each entity, by its text in lower case.
     places: HashMap<String, usize>,
 }
 
@@ -60,7 +60,7 @@ const RELATIONS: &str = "wife husband mother father son daughter brother sister 
     president successor predecessor capital owner coach manager";
 
 impl Memory {
-    /// Reads a conversation, oldest first.
+    /// Reads a conversation, oldest utterance first.
     pub fn of(history: &[Said<'_>], weights: Weights) -> Self {
         let mut memory = Self::default();
         let mut spoken = Spoken::default();
@@ -115,7 +115,7 @@ impl Memory {
         }
     }
 
-    /// "his wife, Michelle Obama", "the founder is Ada Byron".
+    /// Reads relations such as "his wife, Michelle Obama" and "the founder is Ada Byron".
     fn relate(&mut self, text: &str) {
         let words = words(text);
         for (at, word) in words.iter().enumerate() {
@@ -138,13 +138,12 @@ impl Memory {
         }
     }
 
-    /// The newest of what was spoken of that ends with this word (by its key) and says more.
+    /// The newest entity that ends with this word (given as its key) and has more words.
     pub fn fuller(&self, head: &str) -> Option<&Entity> {
         self.entities.get(*self.by_head.get(head)?)
     }
 
-    /// Words that stand out most and are not in `said` (keys, in order), at most `most`; ties go
-    /// to what was said first.
+    /// The `most` most salient words that are not in `said` (sorted keys). Ties are ordered by first mention.
     pub fn salient(&self, said: &[String], most: usize) -> Vec<&Term> {
         let is_said = |key: &String| said.binary_search(key).is_ok();
         let mut terms: Vec<&Term> = self.terms.iter().filter(|(key, _)| !is_said(key)).map(|(_, term)| term).collect();
@@ -154,7 +153,7 @@ impl Memory {
         terms
     }
 
-    /// How much an entity stands out: the mean of its words.
+    /// Salience of an entity: the mean over its words.
     pub fn weight(&self, entity: &Entity) -> f32 {
         let words = words(&entity.text);
         let saying: Vec<&Word<'_>> = words.iter().filter(|word| !is_function(word.text)).collect();
@@ -164,7 +163,7 @@ impl Memory {
 }
 
 impl Spoken {
-    /// What is spoken of again is the newest again, and keeps the surest kind.
+    /// Adds an entity. One that was mentioned before becomes the newest and keeps its most certain kind.
     fn note(&mut self, one: Entity) {
         let place = self.places.insert(one.text.to_ascii_lowercase(), self.entities.len());
         let kept = place.and_then(|place| self.entities[place].take());

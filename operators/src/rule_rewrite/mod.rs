@@ -1,24 +1,22 @@
-//! A question made to stand on its own by rules: Turns → Queries. No model.
+//! Rewrites a question to stand on its own with rules: Turns → Queries. No model.
 //!
 //! ```ron
 //! RuleRewrite(input: "turns", references: true, terms: 3, terms_short: 5)
 //! ```
 //!
-//! PolyU (section 2.3.2): a memory of the conversation keeps what was spoken of with its kind
-//! (person, place, organisation, thing) and relations ("his wife" → a name), and a resolver
-//! rewrites pronouns ("it", "they", "his"), demonstratives ("that law") and ellipses ("what
-//! about X?", "and in 2020?"). Kinds are told by capitals, titles, endings and prepositions.
+//! PolyU (section 2.3.2): a memory of the conversation holds the entities mentioned with their kinds (person, place,
+//! organisation, thing) and relations ("his wife" → a name). A resolver rewrites pronouns ("it", "they", "his"),
+//! demonstratives ("that law") and ellipses ("what about X?", "and in 2020?"). Capitals, titles, endings and
+//! prepositions determine the kinds.
 //!
-//! A question is left alone unless it refers back, goes on ("and …", "but …") or is short. To
-//! those that depend on what was said, the words are added that stand out most there: each of
-//! the user's turns, and at less weight the agent's replies, give their words a weight that
-//! halves from turn to turn, and what is said again gains. This is what brings most: rules
-//! often cannot tell what "it" is, but its words are among those that stand out. On 161 tasks
-//! of MTRAG, BM25's nDCG@5 is 0.740 for the last turn, 0.774 for the last two, 0.815 for this.
+//! A question is unchanged unless it refers back, continues an earlier one ("and …", "but …") or is short. Such
+//! questions depend on the conversation, and its most salient words are added to them. Each user turn and, with less
+//! weight, each agent reply adds weight to its words; the weight halves from turn to turn, and repeated words gain.
+//! This contributes most of the effect: rules often cannot tell what "it" is, but its words are among the salient ones.
+//! On 161 tasks of MTRAG, BM25's nDCG@5 is 0.740 for the last turn, 0.774 for the last two, 0.815 for this operator.
 //!
-//! The first turn passes unchanged. The same conversation gives the same query. Cost: a pass
-//! over the history, some microseconds an utterance; of a history of more than a mebibyte the
-//! newest is read.
+//! The first turn passes unchanged. The same conversation gives the same query. Cost: one pass over the history, some
+//! microseconds an utterance. If the history is longer than one mebibyte, only its newest mebibyte is read.
 
 mod entities;
 mod memory;
@@ -38,7 +36,7 @@ use turnflow_engine::spec::from_tree;
 pub(crate) use memory::{Said, Weights};
 pub(crate) use resolve::{Rewritten, Rules, rewrite};
 
-/// The table's entry.
+/// Entry in the operator table.
 pub const KIND: OperatorKind = OperatorKind {
     name: "RuleRewrite",
     inputs: &[InputPort::one(PortType::Turns)],
@@ -51,32 +49,31 @@ pub const KIND: OperatorKind = OperatorKind {
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RuleRewriteConfig {
-    /// The node that gives turns.
+    /// Input node that produces turns.
     #[serde(rename = "input")]
     _input: String,
     /// Whether pronouns, demonstratives and ellipses are replaced. Default true.
     #[serde(default = "default_references")]
     pub references: bool,
-    /// A question of at most so many words that say something is short, and depends on what
-    /// was said. Default 3.
+    /// Maximum number of content words in a short question. A short question depends on the conversation. Default 3.
     #[serde(default = "default_short")]
     pub short: usize,
-    /// Words of the conversation added to a question that refers back, at most. Default 3.
+    /// Maximum number of words added to a question that refers back. Default 3.
     #[serde(default = "default_terms")]
     pub terms: usize,
-    /// Words added to a short question, at most. Default 5.
+    /// Maximum number of words added to a short question. Default 5.
     #[serde(default = "default_terms_short")]
     pub terms_short: usize,
-    /// Whether words are added where every reference was replaced as well. Default true.
+    /// Whether words are added even if every reference was replaced. Default true.
     #[serde(default = "default_references")]
     pub expand_resolved: bool,
-    /// A turn's weight to that of the turn after it, 0 to 1. Default 0.5.
+    /// Weight of a turn relative to the next turn, 0 to 1. Default 0.5.
     #[serde(default = "default_half")]
     pub decay: f32,
-    /// The weight of the agent's words to that of the user's, 0 to 1. Default 0.5.
+    /// Weight of the agent's words relative to the user's, 0 to 1. Default 0.5.
     #[serde(default = "default_half")]
     pub agent: f32,
-    /// Words that say something of each of the agent's replies, from its beginning. Default 30.
+    /// Number of content words to read from the start of each agent reply. Default 30.
     #[serde(default = "default_agent_words")]
     pub agent_words: usize,
 }
@@ -154,7 +151,7 @@ impl Operator for RuleRewrite {
     }
 }
 
-/// A turn's history as the rules read it.
+/// A turn's history in the form that the rules read.
 pub(crate) fn said(turn: &Turn) -> Vec<Said<'_>> {
     let one = |utterance: &'_ turnflow_engine::record::Utterance| utterance.speaker == Speaker::User;
     turn.history.iter().map(|utterance| Said { user: one(utterance), text: &utterance.text }).collect()

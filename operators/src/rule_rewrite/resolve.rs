@@ -1,5 +1,4 @@
-//! A question made to stand on its own: references replaced, ellipses filled, and words
-//! added that stand out in what was said before.
+//! Makes a question stand on its own: replaces references, fills ellipses, and adds salient words of the conversation.
 
 use std::cell::OnceCell;
 use std::collections::HashSet;
@@ -8,48 +7,48 @@ use super::entities::{Entity, Kind, entities};
 use super::memory::{Memory, Said, Weights};
 use crate::words::{Word, is_capital, is_function, is_plural, is_year, key, listed, lower, words};
 
-/// How far the rules go.
+/// Which rules apply, and their limits.
 #[derive(Clone, Copy, Debug)]
 pub struct Rules {
     /// Whether references and ellipses are replaced.
     pub resolve: bool,
-    /// A question of at most so many saying words depends on what was said.
+    /// Maximum number of content words in a short question, which depends on the conversation.
     pub short: usize,
-    /// Words added to a longer question, at most.
+    /// Maximum number of words added to a longer question.
     pub few: usize,
-    /// Words added to a short question, at most.
+    /// Maximum number of words added to a short question.
     pub many: usize,
-    /// Whether words are added where every reference was replaced.
+    /// Whether words are added even if every reference was replaced.
     pub expand_resolved: bool,
-    /// What makes words stand out.
+    /// Weights that determine salience.
     pub weights: Weights,
 }
 
-/// What became of a question.
+/// Result of rewriting a question.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Rewritten {
-    /// It stands on its own.
+    /// The question stands on its own and is unchanged.
     Standalone,
     /// Every reference was replaced.
     Resolved(String),
-    /// Words were added; what the question refers to was not found.
+    /// Words were added, because some references were not resolved.
     Expanded(String),
 }
 
 const REFERENCES: &str = "it its they them their theirs he him his she her hers this that these those one ones there such itself \
     themselves";
-/// A question that begins so goes on from what was said.
+/// A question that starts with one of these continues the conversation.
 const GOES_ON: &str = "and or but so also then why any anything other another no yes sorry";
 const DETERMINERS: &str = "a an the my your our this that some any every each";
-/// "It is … to", "is it … that": what follows is what is meant.
+/// After "it is … to" and "is it … that", what follows is what "it" means.
 const OF_NOTHING: &str = "possible true better safe safer easier harder cheaper legal illegal important necessary worth easy hard \
     difficult good bad best okay ok common normal seems seem takes take looks matter matters rains rain make \
     makes sounds appears means mean";
 
-/// Bytes of a history that are read, the newest: a mebibyte takes half a second.
+/// Bytes of the newest history that are read. A mebibyte takes half a second.
 const MOST_READ: usize = 1 << 20;
 
-/// The newest of what was said, so many bytes; of what is too long, its beginning.
+/// The newest utterances, `most` bytes in total. Of an utterance that is too long, its start.
 fn newest<'t>(history: &[Said<'t>], most: usize) -> Vec<Said<'t>> {
     let mut left = most;
     let mut newest = Vec::new();
@@ -118,7 +117,7 @@ fn about<'q>(question: &'q str, asked: &[Word<'q>]) -> Option<&'q str> {
         head.iter().enumerate().all(|(at, word)| asked.get(from + at).is_some_and(|asked| lower(asked.text) == *word))
     };
     let rest = &asked[from + heads.iter().find(begins)?.len()..];
-    // A question of its own, "and who wrote it?", is no ellipsis.
+    // A complete question, such as "and who wrote it?", is not an ellipsis.
     let (first, last) = (rest.first()?, rest.last()?);
     let asks = matches!(
         lower(first.text).as_str(),
@@ -127,7 +126,7 @@ fn about<'q>(question: &'q str, asked: &[Word<'q>]) -> Option<&'q str> {
     (rest.len() <= 6 && !asks).then(|| &question[first.start..last.end])
 }
 
-/// The user's last question with X in the place of what is of X's kind.
+/// The user's last question with X in place of something of the same kind.
 fn fill(history: &[Said<'_>], about: &str) -> Option<String> {
     let before = history.iter().rev().find(|said| said.user)?.text;
     let old = words(before);
@@ -138,7 +137,7 @@ fn fill(history: &[Said<'_>], about: &str) -> Option<String> {
             None => format!("{} {about}?", before.trim_end().trim_end_matches('?')),
         });
     }
-    // Two names of one kind; where nothing tells the kind, a name stands for a name.
+    // Matches two names of one kind. If a kind is unknown, any name matches.
     let one = entities(&format!("about {about}"), false).pop().filter(|one| one.text.len() == about.len())?;
     let similar = |kind: Kind| matches!(kind, Kind::Name | Kind::Thing);
     let place = entities(before, false)
@@ -147,7 +146,7 @@ fn fill(history: &[Said<'_>], about: &str) -> Option<String> {
     before.contains(&place.text).then(|| before.replacen(&place.text, about, 1))
 }
 
-/// The question with references replaced, and whether none is left.
+/// The question with references replaced, and whether all of them were.
 fn replace(question: &str, asked: &[Word<'_>], memory: &Memory) -> (String, bool) {
     let mut out = String::with_capacity(question.len());
     let (mut copied, mut replaced, mut left) = (0, 0, 0);
@@ -157,7 +156,7 @@ fn replace(question: &str, asked: &[Word<'_>], memory: &Memory) -> (String, bool
     while at < asked.len() {
         let (taken, with) = resolver.reference(at);
         match with {
-            // Named once, it can be referred to.
+            // An entity that this question already names is not repeated.
             Some(with) if named.contains(&with) => {}
             Some(with) => {
                 out.push_str(&question[copied..asked[at].start]);
@@ -174,7 +173,7 @@ fn replace(question: &str, asked: &[Word<'_>], memory: &Memory) -> (String, bool
     (out, replaced > 0 && left == 0)
 }
 
-/// What a pronoun can stand for.
+/// What a pronoun can refer to.
 #[derive(Clone, Copy)]
 enum Pronoun {
     Person,
@@ -203,8 +202,8 @@ impl Pronoun {
     }
 }
 
-/// A question with what its references stand for. What each kind of pronoun stands for is found
-/// once, since a question may have as many references as it has words.
+/// Resolves the references of a question. The referent of each kind of pronoun is computed once, because a question can
+/// have as many references as words.
 struct Resolver<'a> {
     asked: &'a [Word<'a>],
     memory: &'a Memory,
@@ -213,7 +212,7 @@ struct Resolver<'a> {
 }
 
 impl<'a> Resolver<'a> {
-    /// How many words at `at` are a reference (0 for none), and what it stands for.
+    /// Number of words at `at` that form a reference (0 for none), and its replacement.
     fn reference(&self, at: usize) -> (usize, Option<String>) {
         let (asked, memory) = (self.asked, self.memory);
         let word = lower(asked[at].text);
@@ -221,7 +220,7 @@ impl<'a> Resolver<'a> {
         let says = |word: Option<&Word<'_>>| word.is_some_and(|word| !is_function(word.text));
         match word.as_str() {
             "this" | "that" | "these" | "those" | "the" | "such" => {
-                // "that law": what has the same head and says more.
+                // "that law" refers to a longer entity with the same head.
                 let Some(head) = next.filter(|next| says(Some(next)) && !is_capital(next.text)) else {
                     return (0, None);
                 };
@@ -248,7 +247,7 @@ impl<'a> Resolver<'a> {
                 (0, None)
             }
             "it" | "they" | "them" | "he" | "him" | "she" | "her" | "there" => {
-                // What stands before it in the question itself is what it refers to.
+                // An earlier noun in the question itself is the referent.
                 if self.within(at, matches!(word.as_str(), "they" | "them")) {
                     return (0, None);
                 }
@@ -264,12 +263,12 @@ impl<'a> Resolver<'a> {
         self.named[usize::from(plural)] < at
     }
 
-    /// What stands out most among what a pronoun can stand for; the newest of equals.
+    /// The most salient entity that a pronoun can refer to; of equals, the newest.
     fn antecedent(&self, pronoun: &str) -> Option<&'a Entity> {
         let memory = self.memory;
         let kind = Pronoun::of(pronoun);
         *self.antecedents[kind as usize].get_or_init(|| {
-            // A person known to be one goes before a name that may be one; a name before a phrase.
+            // A known person ranks above a name that may be one, and a name above a phrase.
             let rank = |one: &Entity| {
                 let sure = f32::from(u8::from(one.kind == Kind::Person && !matches!(kind, Pronoun::It)));
                 memory.weight(one) * if one.name { 1.5 } else { 1.0 } + sure
@@ -286,7 +285,7 @@ fn of_nothing(asked: &[Word<'_>], at: usize) -> bool {
     next.into_iter().any(|word| listed(OF_NOTHING, word.as_str()))
 }
 
-/// Where a question first names something, and first something plural; its end if it does not.
+/// Word positions where a question first names something, and first something plural; its length if it does not.
 fn first_named(asked: &[Word<'_>]) -> [usize; 2] {
     [false, true].map(|plural| {
         let names = |place: usize| {

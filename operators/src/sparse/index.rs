@@ -1,4 +1,4 @@
-//! The index: weighted terms a content, and an inverted list a block.
+//! The sparse index: weighted terms for each content, and an inverted list for each block.
 
 use std::any::Any;
 use std::collections::HashMap;
@@ -21,7 +21,7 @@ use turnflow_engine::record::Hit;
 use crate::content::{Best, BlockReader, Derived, Encode, Stored, open, served, stored};
 use crate::models::{able, short_fingerprint};
 
-/// What the index is.
+/// Definition of the index.
 pub(crate) struct SparseDefinition {
     fingerprint: String,
     encoder: Arc<dyn SparseEmbedder>,
@@ -97,7 +97,7 @@ impl Stored for SparseVector {
     }
 }
 
-/// The passages of a block by term: place in the block and weight.
+/// The passages of a block by term: row in the block, and weight.
 pub(crate) struct Inverted(HashMap<u32, Vec<(u16, f32)>>);
 
 impl Derived<SparseVector> for Inverted {
@@ -112,16 +112,16 @@ impl Derived<SparseVector> for Inverted {
     }
 }
 
-/// The index as of an epoch.
+/// The index at an epoch.
 pub(crate) type SparseReader = BlockReader<SparseVector, Inverted>;
 
-/// The passages whose terms have the greatest inner product with these.
+/// The passages whose terms have the greatest inner product with those of `query`.
 pub(super) fn search(reader: &SparseReader, query: &SparseVector, top: usize) -> Vec<Hit> {
     let mut best = Best::new(top);
     for block in &reader.blocks {
         let inverted = &block.derived().0;
         let mut scores = vec![0.0_f32; block.rows.len()];
-        // In the order of the terms, so that a sum does not depend on the block.
+        // Sums in the order of the terms, so that a score does not depend on the block.
         for (term, weight) in query.iter() {
             for (place, other) in inverted.get(term).into_iter().flatten() {
                 scores[usize::from(*place)] += weight * other;

@@ -4,13 +4,12 @@
 //! Sparse(input: "query", corpus: "docs", model: "splade", top: 100)
 //! ```
 //!
-//! An encoder turns query and passage into weights of a vocabulary's terms (SPLADE: Formal et
-//! al. 2021; MTRAG, section 4, uses ELSER in this place). The index is inverted: a list of
-//! passages and weights for each term, in blocks, of which a new epoch makes again only those
-//! that changed. Encodings are stored in Lance by content, so that an edit costs the changed
-//! passages' and a restart none. The search is exact; ties are ordered by passage id.
+//! An encoder turns query and passage into weights of a vocabulary's terms (SPLADE: Formal et al. 2021; MTRAG, section
+//! 4, uses ELSER in this role). The index is inverted: a list of passages and weights for each term, in blocks. A new
+//! epoch rebuilds only the blocks that changed. Encodings are stored in Lance by content, so an edit encodes only the
+//! changed passages and a restart encodes none. The search is exact; ties are ordered by passage id.
 //!
-//! Cost: one model input a turn and the postings of the query's terms.
+//! Cost: one model input a turn, and one pass over the postings of the query's terms.
 
 mod index;
 
@@ -29,7 +28,7 @@ use crate::retrieve::{self, ByModel, ModelRetriever, Search, Settings};
 use index::search;
 pub(crate) use index::{SparseDefinition, SparseReader, product};
 
-/// The table's entry.
+/// Entry in the operator table.
 pub const KIND: OperatorKind = OperatorKind {
     name: "Sparse",
     inputs: &[InputPort::one(PortType::Queries)],
@@ -42,14 +41,14 @@ pub const KIND: OperatorKind = OperatorKind {
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct SparseConfig {
-    /// The node that gives queries.
+    /// Input node that produces queries.
     #[serde(rename = "input")]
     _input: String,
-    /// The corpus, or `FromTurn`.
+    /// Corpus to search, or `FromTurn`.
     pub corpus: CorpusRef,
     /// The sparse encoder.
     pub model: String,
-    /// Passages to give, at most. Default 100.
+    /// Maximum number of passages to return. Default 100.
     #[serde(default = "retrieve::default_top")]
     pub top: usize,
 }
@@ -77,7 +76,7 @@ pub(crate) struct Sparse(Arc<dyn SparseEmbedder>);
 impl Search for Sparse {
     type Reader = SparseReader;
 
-    /// Most of a query's terms are in few passages, but each passage is looked at for its score.
+    /// A query term occurs in few passages, but every passage has a score to check.
     fn weight(&self, reader: &SparseReader, texts: &[Arc<str>]) -> usize {
         reader.passages() / 2 * texts.len()
     }

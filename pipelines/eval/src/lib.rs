@@ -1,4 +1,4 @@
-//! How pipelines are judged: tasks and judgements, metrics and what they are worth, tuning,
+//! Evaluation of pipelines: tasks and judgements, metrics and their significance, tuning,
 //! calibration, replays and their differences, tests in pipeline files, and verification.
 
 pub mod breakdown;

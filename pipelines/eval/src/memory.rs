@@ -1,22 +1,22 @@
-//! How much memory this process has.
+//! Resident memory of this process.
 
-/// Memory of this process in the operating system's books, in MB.
+/// Resident memory of this process, in MB, as the operating system reports it.
 #[derive(Clone, Copy)]
 pub struct Resident {
-    /// Now.
+    /// The current value.
     pub now: f64,
-    /// At most, so far.
+    /// The maximum so far.
     pub peak: f64,
 }
 
-/// Reads it.
+/// Reads the resident memory.
 ///
 /// # Errors
 ///
 /// There is no `/proc`.
 pub fn resident() -> std::io::Result<Resident> {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
-    let missing = "resident memory is read from /proc/self/status, as on Linux, and is not there";
+    let missing = "resident memory is read from /proc/self/status, which only Linux has";
     parse(&status).ok_or_else(|| std::io::Error::new(std::io::ErrorKind::Unsupported, missing))
 }
 

@@ -1,7 +1,7 @@
 //! Retrieval metrics that equal trec_eval's.
 //!
 //! Definitions and tie-breaking follow trec_eval 9.0.8, the version that
-//! pytrec_eval wraps, so that figures can be set beside published ones:
+//! pytrec_eval wraps, so that values can be compared with published ones:
 //!
 //! - results are sorted again by score, highest first; scores are compared as
 //!   32-bit floats, and equal ones are ordered by document id, highest first;
@@ -10,13 +10,13 @@
 //! - a cut-off deeper than the list is filled with irrelevant documents;
 //! - nDCG's gain is the judgement itself, its discount log2(rank + 1).
 //!
-//! One difference, on purpose: the mean here is over *every* query that has a
-//! relevant document, and a query without results scores 0. pytrec_eval leaves
-//! out the queries a run does not mention, which flatters a run that fails on
-//! some. Queries without a relevant document are in no mean: most metrics are
-//! undefined for them.
+//! One intended difference: the mean here is over *every* query that has a
+//! relevant document, and a query without results scores 0. pytrec_eval omits
+//! queries that are not in the run, which favours a run that fails on some.
+//! Queries without a relevant document are not part of the mean: most metrics
+//! are undefined for them.
 //!
-//! The unit tests compare with pytrec_eval's own figures
+//! The unit tests compare with values computed by pytrec_eval
 //! (`tests/data/metrics/golden.json`, written by `make_golden.py` beside it).
 
 use std::cmp::Ordering;
@@ -30,14 +30,14 @@ pub type Qrels = BTreeMap<String, BTreeMap<String, i64>>;
 /// Results: query id → (document id, score), in any order.
 pub type Run = BTreeMap<String, Vec<(String, f64)>>;
 
-/// The ranks at which the cut-off metrics are taken.
+/// The cut-off ranks of the metrics.
 pub const CUTOFFS: [usize; 4] = [1, 3, 5, 10];
 
-/// Every metric's name, in the order in which they are reported.
+/// The names of all metrics, in the order in which they are reported.
 ///
 /// `recall`, `ndcg`, `map`, `precision` and `hit` are trec_eval's `recall`,
 /// `ndcg_cut`, `map_cut`, `P` and `success`; `mrr` is its `recip_rank` over the
-/// whole list, and `mrr@10` counts a first hit below rank 10 as none.
+/// whole list, and `mrr@10` is 0 if the first hit is below rank 10.
 pub const METRICS: [&str; 22] = [
     "recall@1",
     "recall@3",
@@ -83,7 +83,7 @@ impl Figures {
         METRICS.iter().copied().zip(self.0.iter().copied())
     }
 
-    /// The arithmetic mean, metric by metric; `None` of nothing.
+    /// The arithmetic mean of each metric; `None` if there are no rows.
     pub fn mean<'a>(rows: impl IntoIterator<Item = &'a Figures>) -> Option<Figures> {
         let (mut sum, mut n) = (Figures::ZERO, 0_usize);
         for row in rows {
@@ -100,10 +100,10 @@ impl Serialize for Figures {
     }
 }
 
-/// What a run is worth against a set of judgements.
+/// The scores of a run against a set of judgements.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Scores {
-    /// The figures of each query that has a relevant document; all 0 where the run is silent.
+    /// The metrics of each query that has a relevant document; all 0 if the run has no results for it.
     pub per_query: BTreeMap<String, Figures>,
     /// Their mean; all 0 if no query has a relevant document.
     pub mean: Figures,
@@ -111,8 +111,8 @@ pub struct Scores {
 
 /// Scores a run.
 ///
-/// Queries of the run that the judgements do not know are ignored; see the
-/// module's introduction for those that the run does not know.
+/// Queries of the run without judgements are ignored. See the module
+/// documentation for judged queries without results.
 pub fn score(qrels: &Qrels, run: &Run) -> Scores {
     let per_query: BTreeMap<String, Figures> = qrels
         .iter()
@@ -128,8 +128,8 @@ pub fn score(qrels: &Qrels, run: &Run) -> Scores {
 
 /// Scores one query's results against its judgements.
 ///
-/// A document listed twice counts once, at its better rank. Everything is 0
-/// where no judged document is relevant, as trec_eval has it.
+/// A document listed twice counts once, at its better rank. All metrics are 0
+/// if no judged document is relevant, as in trec_eval.
 pub fn score_query(judged: &BTreeMap<String, i64>, results: &[(String, f64)]) -> Figures {
     let grades: Vec<i64> =
         ranked(results).into_iter().map(|(document, _)| judged.get(document).copied().unwrap_or(0).max(0)).collect();
@@ -194,21 +194,21 @@ fn precision_sum(grades: &[i64]) -> f64 {
     ranks.zip(1_u32..).map(|((_, rank), so_far)| f64::from(so_far) / f64::from(rank)).sum()
 }
 
-/// What the ids in a set of judgements name.
+/// Whether the ids in a set of judgements are passages or documents.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Level {
     /// Passages: score the run as it is.
     Passage,
-    /// Documents: score what [`to_documents`] makes of the run.
+    /// Documents: first convert the run with [`to_documents`].
     Document,
 }
 
 /// Decides for a whole set of judgements whether its ids name passages or documents.
 ///
-/// Passages win unless more of the judged ids are documents' ids: where
-/// documents are not split, the two are the same. `None` if no id is known at
-/// all; the judgements are then of another corpus, which is worth an error.
+/// The level is passages unless more of the judged ids are document ids: if
+/// documents are not split, both are the same. `None` if no id is known; the
+/// judgements are then for another corpus, and the caller should report an error.
 pub fn level(qrels: &Qrels, is_passage: impl Fn(&str) -> bool, is_document: impl Fn(&str) -> bool) -> Option<Level> {
     let ids: BTreeSet<&str> = qrels.values().flat_map(BTreeMap::keys).map(String::as_str).collect();
     let passages = ids.iter().filter(|id| is_passage(id)).count();
@@ -222,14 +222,14 @@ pub fn level(qrels: &Qrels, is_passage: impl Fn(&str) -> bool, is_document: impl
 
 /// Turns a run over passages into one over documents.
 ///
-/// A document scores as its best passage. `document_of` names a passage's
-/// document; a passage for which it says `None` stands for itself. Each list
-/// comes out in trec_eval's order.
+/// The score of a document is that of its best passage. `document_of` returns a
+/// passage's document; if it returns `None`, the passage counts as a document.
+/// Each list is in trec_eval's order.
 pub fn to_documents<'a>(run: &Run, document_of: impl Fn(&str) -> Option<&'a str>) -> Run {
     let documents = |results: &Vec<(String, f64)>| -> Vec<(String, f64)> {
         let renamed: Vec<(String, f64)> =
             results.iter().map(|(passage, s)| (document_of(passage).unwrap_or(passage).to_owned(), *s)).collect();
-        // Best first and each once, so what is kept is the best passage.
+        // `ranked` sorts best first and removes duplicates, so the best passage stays.
         ranked(&renamed).into_iter().map(|(d, s)| (d.to_owned(), s)).collect()
     };
     run.iter().map(|(query, results)| (query.clone(), documents(results))).collect()

@@ -1,11 +1,10 @@
-//! Numbers that are the same for the same seed (Marsaglia's xorshift64*): for loads and tests
-//! that are to be repeated.
+//! A seeded random number generator (Marsaglia's xorshift64*), for reproducible loads and tests.
 
-/// A generator.
+/// A random number generator.
 pub struct Random(u64);
 
 impl Random {
-    /// Of a seed.
+    /// A generator with this seed.
     pub fn new(seed: u64) -> Self {
         Self(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1)
     }
@@ -17,21 +16,21 @@ impl Random {
         self.0.wrapping_mul(0x2545_f491_4f6c_dd1d)
     }
 
-    /// Less than `below`; 0 below 1.
+    /// A number from 0 to `below` - 1; 0 if `below` is 0.
     pub fn below(&mut self, below: usize) -> usize {
         (self.next() >> 33) as usize % below.max(1)
     }
 
-    /// From 0 to 1.
+    /// A number from 0 to 1.
     pub fn unit(&mut self) -> f64 {
         (self.next() >> 11) as f64 / (1_u64 << 53) as f64
     }
 
-    /// One of these.
+    /// A random element.
     ///
     /// # Panics
     ///
-    /// There is none.
+    /// The slice is empty.
     pub fn pick<'a, T>(&mut self, from: &'a [T]) -> &'a T {
         &from[self.below(from.len())]
     }

@@ -1,36 +1,36 @@
-//! Whether a difference between two runs could be chance, and how far a mean could be off.
+//! Significance of differences between two runs, and confidence intervals of means.
 //!
-//! - The p-value is that of a paired randomisation test (Smucker et al. 2007): if neither run were
-//!   better, each query's two figures could as well be exchanged; it is the share of random
-//!   exchanges that give a mean difference at least as great, on either side. The runs'
-//!   own arrangement counts as one of them, so it is never 0.
-//! - Intervals are percentile bootstrap intervals of the mean over queries (Sakai 2014), 95 %.
+//! - The p-value is that of a two-sided paired randomisation test (Smucker et al. 2007). If neither
+//!   run were better, the two values of each query could be swapped. The p-value is the share of
+//!   random swaps whose mean difference is at least as great as the observed one. The observed
+//!   arrangement counts as one of them, so the p-value is never 0.
+//! - Confidence intervals are 95 % percentile bootstrap intervals of the mean over queries (Sakai 2014).
 //!
-//! Both draw from a generator with a fixed seed, so the same figures give the same values.
+//! Both use a generator with a fixed seed, so the same input gives the same result.
 
 use serde::Serialize;
 
-/// Draws of each test.
+/// Number of random samples per test.
 const ROUNDS: usize = 10_000;
 
-/// A mean with what it is likely to be between.
+/// A mean with its 95 % confidence interval.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Interval {
     /// The mean.
     pub mean: f64,
-    /// 2.5 % of resampled means are below.
+    /// Lower bound: 2.5 % of resampled means are below.
     pub low: f64,
-    /// 2.5 % are above.
+    /// Upper bound: 2.5 % of resampled means are above.
     pub high: f64,
 }
 
-/// How two runs differ on the same queries.
+/// The difference between two runs on the same queries.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Difference {
-    /// The mean of the first less the second, with its interval.
+    /// The mean of the first minus the second, with its confidence interval.
     #[serde(flatten)]
     pub interval: Interval,
-    /// How likely so great a difference is by chance, above 0 to 1.
+    /// The p-value: the probability of a difference at least this great by chance; above 0, at most 1.
     pub p: f64,
     /// Queries on which the first is better.
     pub better: usize,
@@ -38,7 +38,7 @@ pub struct Difference {
     pub worse: usize,
 }
 
-/// Steele et al. 2014: small, fast, and good enough to draw with.
+/// SplitMix64 (Steele et al. 2014): small, fast, and good enough for sampling.
 struct SplitMix(u64);
 
 impl SplitMix {
@@ -60,7 +60,7 @@ fn mean(values: &[f64]) -> f64 {
     values.iter().sum::<f64>() / values.len().max(1) as f64
 }
 
-/// The mean of these values, one a query, and its interval.
+/// The mean of the values, one per query, with its confidence interval.
 pub fn bootstrap(values: &[f64]) -> Interval {
     let mean = mean(values);
     if values.is_empty() {
@@ -75,7 +75,7 @@ pub fn bootstrap(values: &[f64]) -> Interval {
     Interval { mean, low: at(0.025), high: at(0.975) }
 }
 
-/// Compares two runs; the lists have one value a query, in the same order.
+/// Compares two runs. Both slices have one value per query, in the same order.
 pub fn compare(first: &[f64], second: &[f64]) -> Difference {
     let differences: Vec<f64> = first.iter().zip(second).map(|(a, b)| a - b).collect();
     let observed = differences.iter().sum::<f64>().abs();
@@ -90,7 +90,7 @@ pub fn compare(first: &[f64], second: &[f64]) -> Difference {
             sum += if bits & 1 == 1 { *difference } else { -difference };
             bits >>= 1;
         }
-        // What differs only by rounding is as great.
+        // A difference within rounding error counts as equal.
         as_great += usize::from(sum.abs() >= observed - 1e-9);
     }
     Difference {
@@ -107,7 +107,7 @@ mod tests {
 
     #[test]
     fn p_is_that_of_all_exchanges() {
-        // Ten queries, all better by the same: 2 of 1,024 arrangements are as great.
+        // Ten queries, all better by the same amount: 2 of 1,024 arrangements are as great.
         let difference = compare(&[0.6; 10], &[0.5; 10]);
         assert!((difference.p - 2.0 / 1024.0).abs() < 0.001, "{difference:?}");
         assert_eq!((difference.better, difference.worse), (10, 0));

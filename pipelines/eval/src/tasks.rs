@@ -1,9 +1,9 @@
 //! The tasks an evaluation runs.
 //!
 //! Tasks are JSON Lines, either MTRAG's tasks (`task_id`, `input`, …) or BEIR
-//! queries (`_id`, `text`); each line says by its fields which it is. The field
-//! names of MTRAG's own files (`Answerability`, `Question Type`, …) are
-//! understood as well as turnflow's.
+//! queries (`_id`, `text`), recognised by their fields. Both turnflow's field
+//! names and those of MTRAG's own files (`Answerability`, `Question Type`, …)
+//! are accepted.
 
 use std::collections::BTreeSet;
 use std::io;
@@ -18,22 +18,22 @@ use super::trec::lines;
 /// One question to answer, with the conversation before it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Task {
-    /// The id by which judgements know it.
+    /// The id used in judgements.
     pub id: String,
-    /// The conversation it is from. Several tasks may be of one conversation,
-    /// each with its own whole `input`.
+    /// Its conversation. Several tasks may share a conversation, each with its
+    /// own complete `input`.
     pub conversation_id: String,
     /// The user's turn that asks it, counted from 1.
     pub turn: u32,
-    /// The corpus to search, where the task names one.
+    /// The corpus to search, if the task names one.
     pub collection: Option<String>,
     /// The conversation, oldest first; the last utterance is the question.
     pub input: Vec<Utterance>,
     /// MTRAG: `ANSWERABLE`, `PARTIAL`, `UNANSWERABLE` or `UNDERSPECIFIED`.
     pub answerability: Option<String>,
-    /// MTRAG: what kinds of question it is (`Factoid`, `Comparative`, …).
+    /// MTRAG: the kinds of question (`Factoid`, `Comparative`, …).
     pub question_types: Vec<String>,
-    /// MTRAG: how it follows from the turns before (`Follow-up`, `Clarification`, `N/A`).
+    /// MTRAG: its relation to the earlier turns (`Follow-up`, `Clarification`, `N/A`).
     pub multi_turn: Vec<String>,
     /// Ids of the passages the reference answer was written from.
     pub contexts: Vec<String>,
@@ -41,7 +41,7 @@ pub struct Task {
     pub target: Option<String>,
 }
 
-/// What is wrong with a file of tasks.
+/// Why a task file cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum TasksError {
     /// The file cannot be read.
@@ -52,17 +52,17 @@ pub enum TasksError {
         /// Why not.
         source: io::Error,
     },
-    /// A line of a task file is not the JSON it should be.
+    /// A line is not the JSON of a task.
     #[error("{}:{line}: not a task", path.display())]
     Json {
         /// The file.
         path: PathBuf,
         /// The line, counted from 1.
         line: usize,
-        /// What the parser says.
+        /// The parser's error.
         source: serde_json::Error,
     },
-    /// A task lacks something it needs.
+    /// A task lacks a required field.
     #[error("{}:{line}: a task needs {field}", path.display())]
     Missing {
         /// The file.
@@ -73,7 +73,7 @@ pub enum TasksError {
         field: &'static str,
     },
     /// Two tasks have the same id.
-    #[error("{}:{line}: a task with the id `{id}` came before", path.display())]
+    #[error("{}:{line}: duplicate task id `{id}`", path.display())]
     Duplicate {
         /// The file.
         path: PathBuf,
@@ -84,7 +84,7 @@ pub enum TasksError {
     },
 }
 
-/// A list that some files write as one plain value.
+/// A list, which some files write as a single value.
 #[derive(Deserialize)]
 #[serde(untagged)]
 enum Many<T> {
@@ -102,7 +102,7 @@ impl<T> Many<T> {
     }
 }
 
-/// A turn's number; the published tasks have it as text.
+/// The number of a turn; the published tasks write it as text.
 #[derive(Deserialize)]
 #[serde(untagged)]
 enum Number {
@@ -183,8 +183,8 @@ impl Context {
     }
 }
 
-/// A query's text as utterances: one by the user, unless MTRAG's `|user|:` and
-/// `|agent|:` at the beginning of its lines say otherwise.
+/// A query's text as utterances: one by the user, or several if its lines begin
+/// with MTRAG's `|user|:` and `|agent|:`.
 fn utterances(text: &str) -> Vec<Utterance> {
     let marks = [("|user|:", Speaker::User), ("|agent|:", Speaker::Agent)];
     let marked = |line: &str| {
@@ -205,13 +205,13 @@ fn utterances(text: &str) -> Vec<Utterance> {
     said
 }
 
-/// Reads a task file; in file order.
+/// Reads a task file, in file order.
 ///
 /// A BEIR query's turn is 1 unless its id ends in `<::>turn`.
 ///
 /// # Errors
 ///
-/// The file cannot be read, a line is no task, or two tasks have one id.
+/// The file cannot be read, a line is not a task, or two tasks have the same id.
 pub fn read_tasks(path: &Path) -> Result<Vec<Task>, TasksError> {
     let unread = |source| TasksError::Read { path: path.into(), source };
     let text = std::fs::read_to_string(path).map_err(unread)?;
@@ -233,7 +233,7 @@ pub fn read_tasks(path: &Path) -> Result<Vec<Task>, TasksError> {
 mod tests {
     use super::*;
 
-    /// Reads `text` from a file of its own.
+    /// Reads `text` from a temporary file.
     fn tasks(name: &str, text: &str) -> Result<Vec<Task>, TasksError> {
         let path = std::env::temp_dir().join(format!("turnflow-{}-{name}.jsonl", std::process::id()));
         std::fs::write(&path, text).expect("a temporary file");
@@ -283,7 +283,7 @@ mod tests {
             ("id", r#"{"text":"t"}"#, "a task needs `task_id` or `_id`"),
             ("text", r#"{"_id":"r"}"#, "a task needs `input` or `text`"),
             ("last", r#"{"task_id":"r","input":[]}"#, "a task needs an `input` that ends with the user"),
-            ("twice", good, "a task with the id `q` came before"),
+            ("twice", good, "duplicate task id `q`"),
         ] {
             let error = tasks(name, &format!("{good}\n\n{bad}\n")).expect_err(name).to_string();
             assert!(error.ends_with(&format!(".jsonl:3: {expected}")), "{error}");

@@ -1,4 +1,4 @@
-//! Judgements in, runs out: the evaluation's two plain-text tables.
+//! Reads judgements and reads and writes runs: the evaluation's two plain-text tables.
 //!
 //! - Judgements (qrels) are BEIR's three tab-separated columns under a header
 //!   line, or TREC's four columns (`query iteration document grade`).
@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 
 use super::metrics::{Qrels, Run, ranked};
 
-/// What is wrong with a file of judgements, or with a run being written.
+/// Why judgements or a run cannot be read or written.
 #[derive(Debug, thiserror::Error)]
 pub enum TrecError {
     /// The file cannot be read.
@@ -29,7 +29,7 @@ pub enum TrecError {
         path: PathBuf,
         /// The line, counted from 1.
         line: usize,
-        /// How many columns it has.
+        /// The number of columns found.
         found: usize,
     },
     /// A judgement's grade is not a whole number.
@@ -39,9 +39,9 @@ pub enum TrecError {
         path: PathBuf,
         /// The line, counted from 1.
         line: usize,
-        /// What stands there instead.
+        /// The text found instead.
         text: String,
-        /// What the parser says.
+        /// The parser's error.
         source: ParseIntError,
     },
     /// A line of a run has the wrong number of columns.
@@ -51,21 +51,21 @@ pub enum TrecError {
         path: PathBuf,
         /// The line, counted from 1.
         line: usize,
-        /// How many columns it has.
+        /// The number of columns found.
         found: usize,
     },
-    /// A score in a run is no number.
-    #[error("{}:{line}: the score `{text}` is no number", path.display())]
+    /// A score in a run is not a number.
+    #[error("{}:{line}: the score `{text}` is not a number", path.display())]
     Score {
         /// The file.
         path: PathBuf,
         /// The line, counted from 1.
         line: usize,
-        /// What stands there instead.
+        /// The text found instead.
         text: String,
     },
-    /// One document was judged twice for one query, differently.
-    #[error("{}:{line}: `{document}` was judged otherwise for `{query}` before", path.display())]
+    /// A document has two different grades for one query.
+    #[error("{}:{line}: conflicting judgements of `{document}` for `{query}`", path.display())]
     Conflict {
         /// The file.
         path: PathBuf,
@@ -76,8 +76,8 @@ pub enum TrecError {
         /// The document's id.
         document: String,
     },
-    /// An id that a line of a TREC run cannot hold.
-    #[error("a TREC run cannot hold the id {id:?}: it is empty, or has a tab or a line break")]
+    /// An id cannot be written in a TREC run.
+    #[error("a TREC run cannot contain the id {id:?}: it is empty, or has a tab or a line break")]
     Identifier {
         /// The id.
         id: String,
@@ -90,7 +90,7 @@ pub enum TrecError {
     },
 }
 
-/// A file's lines that are not blank, numbered from 1, without a byte-order mark.
+/// The non-blank lines of a text, numbered from 1, without a byte-order mark.
 pub fn lines(text: &str) -> impl Iterator<Item = (usize, &str)> {
     let text = text.strip_prefix('\u{feff}').unwrap_or(text);
     (1..).zip(text.lines()).filter(|(_, line)| !line.trim().is_empty())
@@ -109,7 +109,7 @@ pub fn read_qrels(path: &Path) -> Result<Qrels, TrecError> {
     let text = std::fs::read_to_string(path).map_err(unread)?;
     let mut qrels = Qrels::new();
     for (nth, (line, row)) in lines(&text).enumerate() {
-        // Ids may hold spaces where tabs separate the columns.
+        // Ids may contain spaces if tabs separate the columns.
         let columns: Vec<&str> = match row.contains('\t') {
             true => row.split('\t').map(str::trim).collect(),
             false => row.split_whitespace().collect(),
@@ -136,11 +136,11 @@ pub fn read_qrels(path: &Path) -> Result<Qrels, TrecError> {
     Ok(qrels)
 }
 
-/// Reads a run: TREC's six columns, separated by tabs, or by blanks where there are no tabs.
+/// Reads a run: TREC's six columns, separated by tabs, or by spaces if there are no tabs.
 ///
 /// # Errors
 ///
-/// The file cannot be read, or a line has the wrong columns or no score.
+/// The file cannot be read, or a line has the wrong number of columns or an invalid score.
 pub fn read_run(path: &Path) -> Result<Run, TrecError> {
     let unread = |source| TrecError::Read { path: path.into(), source };
     let text = std::fs::read_to_string(path).map_err(unread)?;
@@ -162,12 +162,12 @@ pub fn read_run(path: &Path) -> Result<Run, TrecError> {
 
 /// Writes a run as `query Q0 document rank score tag`, ranked as trec_eval ranks it.
 ///
-/// Columns are separated by spaces, or all by tabs if any id holds a space: a
+/// Columns are separated by spaces, or by tabs if any id contains a space: a
 /// reader that splits at tabs then still finds six.
 ///
 /// # Errors
 ///
-/// An id is empty or holds a tab or a line break, or writing fails.
+/// An id is empty or contains a tab or a line break, or writing fails.
 pub fn write_run(to: &mut dyn Write, run: &Run, tag: &str) -> Result<(), TrecError> {
     let documents = run.values().flatten().map(|(document, _)| document);
     let mut gap = ' ';
@@ -192,7 +192,7 @@ pub fn write_run(to: &mut dyn Write, run: &Run, tag: &str) -> Result<(), TrecErr
 mod tests {
     use super::*;
 
-    /// Reads `text` from a file of its own.
+    /// Reads `text` from a temporary file.
     fn qrels(name: &str, text: &str) -> Result<Qrels, TrecError> {
         let path = std::env::temp_dir().join(format!("turnflow-{}-{name}.tsv", std::process::id()));
         std::fs::write(&path, text).expect("a temporary file");
@@ -216,7 +216,7 @@ mod tests {
         for (name, bad, expected) in [
             ("two", "q\td", "2 columns; judgements have 3, tab-separated, or TREC's 4"),
             ("grade", "q\td\tyes", "the grade `yes` is not a whole number"),
-            ("conflict", "q\ta\t0", "`a` was judged otherwise for `q` before"),
+            ("conflict", "q\ta\t0", "conflicting judgements of `a` for `q`"),
         ] {
             let error = qrels(name, &format!("q\ta\t1\n{bad}\n")).expect_err(name).to_string();
             assert!(error.ends_with(&format!(".tsv:2: {expected}")), "{error}");
@@ -235,7 +235,7 @@ mod tests {
         let path = std::env::temp_dir().join(format!("turnflow-{}-run.trec", std::process::id()));
         std::fs::write(&path, "q Q0 b 1 0.5 t\n\nq Q0 a 2 0.25 t\n").expect("a temporary file");
         assert_eq!(read_run(&path).expect("a run")["q"], [("b".to_owned(), 0.5), ("a".to_owned(), 0.25)]);
-        for (bad, told) in [("q Q0 b 1 0.5", "5 columns; a TREC run has 6"), ("q Q0 b 1 x t", "`x` is no number")] {
+        for (bad, told) in [("q Q0 b 1 0.5", "5 columns; a TREC run has 6"), ("q Q0 b 1 x t", "`x` is not a number")] {
             std::fs::write(&path, bad).expect("a temporary file");
             let error = read_run(&path).expect_err(bad).to_string();
             assert!(error.contains(told), "{error}");

@@ -1,15 +1,15 @@
-//! Weights that are learned: coordinate ascent on a retrieval metric, cross-validated.
+//! Learns weights by coordinate ascent on a retrieval metric, with cross-validation.
 //!
-//! What is tuned is a weighted sum of lists: a passage's score is Σ weight · its score in each
-//! list, which is what every fusion and ensemble with a field `weights` computes. Metzler and
-//! Croft (2007) describe coordinate ascent on the metric itself; weights are kept on the
-//! simplex (at least 0, together 1), since scaling them all changes no order.
+//! The model is a weighted sum of lists: a passage's score is Σ weight · its score in each list,
+//! which every fusion and ensemble with a field `weights` computes. Metzler and Croft (2007)
+//! describe coordinate ascent on the metric itself. Weights are kept on the simplex (at least 0,
+//! sum 1), since scaling all of them does not change the order.
 
 use std::collections::BTreeMap;
 
 use super::metrics::Qrels;
 
-/// What is made as great as possible.
+/// The metric to maximise.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Objective {
     /// nDCG at a cut-off.
@@ -35,20 +35,20 @@ impl std::str::FromStr for Objective {
     }
 }
 
-/// A passage that some list has.
+/// A passage in at least one list.
 #[derive(Clone, Debug)]
 struct Candidate {
     grade: i64,
-    /// One a list; 0 where the list does not have it.
+    /// One score per list; 0 if the list does not contain the passage.
     scores: Vec<f32>,
 }
 
-/// A query with all that its lists have.
+/// A query with the passages of all its lists.
 #[derive(Clone, Debug)]
 pub struct Question {
-    /// Which part of a cross-validation it is in.
+    /// Its fold in the cross-validation.
     fold: usize,
-    /// By passage id, the highest first: trec_eval's order of equal scores.
+    /// Sorted by descending passage id: trec_eval's order for equal scores.
     candidates: Vec<Candidate>,
     /// The judged grades above 0, highest first.
     ideal: Vec<i64>,
@@ -58,7 +58,7 @@ pub struct Question {
 pub type List<'a> = Vec<(&'a str, f32)>;
 
 impl Question {
-    /// Lays a query's lists side by side; `None` where nothing relevant is judged.
+    /// Combines a query's lists; `None` if the query has no relevant judgement.
     pub fn new(qrels: &Qrels, query: &str, lists: &[List<'_>], fold: usize) -> Option<Self> {
         let judged = qrels.get(query)?;
         let mut ideal: Vec<i64> = judged.values().copied().filter(|grade| *grade > 0).collect();
@@ -123,12 +123,12 @@ pub fn mean<'a>(questions: impl IntoIterator<Item = &'a Question>, weights: &[f3
     sum / count.max(1) as f64
 }
 
-/// So far apart are the values that a weight is tried at: coarse, then fine.
+/// Step sizes of the search for a weight: coarse, then fine.
 const STEPS: [f32; 2] = [0.1, 0.02];
-/// An improvement below this is none.
+/// Minimum improvement.
 const GAIN: f64 = 1e-6;
 
-/// The weights that ascent finds from `start`, one weight at a time, until none helps.
+/// Runs coordinate ascent from `start`, one weight at a time, until no change improves the objective.
 fn ascend(questions: &[&Question], start: &[f32], objective: Objective) -> (Vec<f32>, f64) {
     let mut weights = start.to_vec();
     let mut best = mean(questions.iter().copied(), &weights, objective);
@@ -157,7 +157,7 @@ fn ascend(questions: &[&Question], start: &[f32], objective: Objective) -> (Vec<
     (weights, best)
 }
 
-/// One weight at `value`, the others scaled so that all are together 1.
+/// Sets one weight to `value` and scales the others so that the sum is 1.
 fn with(weights: &[f32], at: usize, value: f32) -> Vec<f32> {
     let others: f32 = weights.iter().enumerate().filter(|(other, _)| *other != at).map(|(_, weight)| weight).sum();
     let count = weights.len().saturating_sub(1).max(1) as f32;
@@ -169,20 +169,21 @@ fn with(weights: &[f32], at: usize, value: f32) -> Vec<f32> {
     weights.iter().enumerate().map(scaled).collect()
 }
 
-/// What was learned.
+/// The result of learning.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Learned {
-    /// The weights, learned on all questions; together 1.
+    /// The weights learned on all questions; their sum is 1.
     pub weights: Vec<f32>,
-    /// The objective with them, on the same questions.
+    /// The objective with these weights, on the same questions.
     pub fitted: f64,
-    /// The objective on each fold with weights learned on the others, over all questions.
+    /// The cross-validated objective: each fold with weights learned on the others, averaged over all
+    /// questions.
     pub held_out: f64,
     /// The weights of each fold.
     pub folds: Vec<Vec<f32>>,
 }
 
-/// Learns weights on all questions, and on all but each fold.
+/// Learns weights on all questions, and once per fold on all other folds.
 pub fn learn(questions: &[Question], lists: usize, folds: usize, start: &[f32], objective: Objective) -> Learned {
     let equal = vec![1.0 / lists.max(1) as f32; lists];
     let total: f32 = start.iter().sum();
@@ -248,7 +249,7 @@ mod tests {
 
     #[test]
     fn the_better_list_gets_the_weight() {
-        // The first list is right for every question, the second for none.
+        // The first list is correct for every question, the second for none.
         let qrels: Qrels = (0..20).map(|n| (format!("q{n}"), BTreeMap::from([("good".to_owned(), 1)]))).collect();
         let lists = [vec![("good", 1.0), ("bad", 0.2)], vec![("bad", 1.0), ("good", 0.6)]];
         let questions: Vec<Question> =

@@ -1,4 +1,4 @@
-//! What must hold afterwards.
+//! Checks after a run.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use crate::world::World;
 
-/// Counts the answers in the files of all sinks. Gives what is wrong.
+/// Checks the answers in the files of all sinks. Returns the broken promises.
 pub(crate) fn answers(world: &World) -> anyhow::Result<Vec<String>> {
     let mut wrong = Vec::new();
     for sink in ["answers", "second", "late"] {
@@ -22,7 +22,7 @@ pub(crate) fn answers(world: &World) -> anyhow::Result<Vec<String>> {
     Ok(wrong)
 }
 
-/// What a sink was given, in the order in which it was.
+/// The lines of a sink, in the order in which they were written.
 fn lines(world: &World, sink: &'static str) -> anyhow::Result<Vec<String>> {
     let mut lines = Vec::new();
     for path in world.files(sink) {
@@ -32,7 +32,7 @@ fn lines(world: &World, sink: &'static str) -> anyhow::Result<Vec<String>> {
     Ok(lines)
 }
 
-/// Of the sink that came later: no answer is there twice, and each to what was said since is there.
+/// Checks the late sink: it has no answer twice, and an answer to each turn asked since it was added.
 fn of_late(world: &World, lines: &[String]) -> Vec<String> {
     let mut times: BTreeMap<(String, u32), usize> = BTreeMap::new();
     for answer in lines.iter().filter_map(|line| serde_json::from_str::<Value>(line).ok()) {
@@ -55,7 +55,7 @@ fn of_late(world: &World, lines: &[String]) -> Vec<String> {
     wrong
 }
 
-/// Every turn's answer is there, once, in order, and knows what was said before.
+/// Checks that each turn is answered exactly once, in order, with the correct history.
 fn of_sink(world: &World, lines: &[String]) -> Vec<String> {
     let mut wrong = Vec::new();
     let mut times: BTreeMap<(String, u32), usize> = BTreeMap::new();
@@ -65,7 +65,7 @@ fn of_sink(world: &World, lines: &[String]) -> Vec<String> {
     let mut revised = 0;
     for (at, line) in lines.iter().enumerate() {
         let Ok(answer) = serde_json::from_str::<Value>(line) else {
-            wrong.push(format!("line {} of the answers is no JSON", at + 1));
+            wrong.push(format!("line {} of the answers is not JSON", at + 1));
             continue;
         };
         let conversation = answer["conversation_id"].as_str().unwrap_or_default().to_owned();
@@ -73,8 +73,8 @@ fn of_sink(world: &World, lines: &[String]) -> Vec<String> {
         let key = (conversation.clone(), turn);
         let revision = answer["revision"].as_u64().unwrap_or_default();
         let withdrawn = answer["retracted"] == true;
-        // What a reader of the file has then: revisions come one after another, each after the
-        // one before is withdrawn.
+        // The state of a reader: revisions are consecutive, and each follows the retraction of the
+        // previous one.
         let follows = match stands.insert(key.clone(), (revision, !withdrawn)) {
             None => revision == 0 && !withdrawn,
             Some((before, true)) => withdrawn && revision == before,
@@ -112,7 +112,7 @@ fn of_sink(world: &World, lines: &[String]) -> Vec<String> {
         }
     }
     let withdrawn = stands.iter().filter(|(_, (_, stands))| !stands);
-    wrong.extend(withdrawn.map(|((conversation, turn), _)| format!("turn {turn} of {conversation} is withdrawn")));
+    wrong.extend(withdrawn.map(|((conversation, turn), _)| format!("turn {turn} of {conversation} is retracted")));
     if world.live {
         println!("{revised} answers were revised");
     }
@@ -120,7 +120,7 @@ fn of_sink(world: &World, lines: &[String]) -> Vec<String> {
     wrong
 }
 
-/// Another turnflow on the same pipeline and state: its output, and whether it ended well.
+/// Runs a turnflow command on the same pipeline and state. Returns its output and whether it succeeded.
 pub(crate) fn turnflow(world: &World, state: &Path, arguments: &[&str]) -> anyhow::Result<(String, bool)> {
     let (first, rest) = arguments.split_first().context("a command")?;
     let output = Command::new(crate::turnflow()?)
@@ -130,12 +130,12 @@ pub(crate) fn turnflow(world: &World, state: &Path, arguments: &[&str]) -> anyho
         .arg("--state")
         .arg(state)
         .output()
-        .context("turnflow cannot be run")?;
+        .context("cannot run turnflow")?;
     let text = String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr);
     Ok((text, output.status.success()))
 }
 
-/// The indexes equal a rebuild, and a restart embeds nothing. Gives what is wrong.
+/// Checks that the indexes equal a rebuild and that a restart embeds nothing. Returns the broken promises.
 pub(crate) fn indexes(world: &World, state: &Path) -> anyhow::Result<Vec<String>> {
     let mut wrong = Vec::new();
     let (text, well) = turnflow(world, state, &["index"])?;
@@ -150,14 +150,14 @@ pub(crate) fn indexes(world: &World, state: &Path) -> anyhow::Result<Vec<String>
     Ok(wrong)
 }
 
-/// A restart embeds nothing. Gives what is wrong.
+/// Checks that a restart embeds nothing. Returns the broken promises.
 pub(crate) fn restart(world: &World, state: &Path) -> anyhow::Result<Vec<String>> {
     let (text, well) = turnflow(world, state, &["index"])?;
     let nothing = well && text.contains(" 0 chunks embedded");
     Ok((!nothing).then(|| format!("a restart embeds something: {}", text.trim())).into_iter().collect())
 }
 
-/// Tells what is wrong; fails if anything is.
+/// Prints the broken promises; fails if there are any.
 pub(crate) fn verdict(wrong: &[String]) -> anyhow::Result<()> {
     for one in wrong.iter().take(20) {
         eprintln!("{one}");

@@ -1,4 +1,4 @@
-//! `turnflow-stress edits`: many small edits, one after another, and what they leave behind.
+//! `turnflow-stress edits`: makes many small edits and measures the files and bytes that accumulate.
 
 use std::time::{Duration, Instant};
 
@@ -6,13 +6,13 @@ use turnflow_engine::component::DiskUsage;
 
 use crate::{Common, checks, start};
 
-/// An edit that changes nothing (a file is written as it was) makes no epoch.
+/// Time after which an edit is assumed to have changed nothing and to publish no epoch.
 const NO_EPOCH: Duration = Duration::from_secs(2);
-/// Lines of the table.
+/// Number of lines in the table.
 const LINES: u32 = 20;
 
-/// More files or bytes than this, and what is stored grows with the edits: small files that
-/// wait for maintenance, the segments of an index, and what each document may take.
+/// Maximum files and bytes of the state directory; above it, storage grows with the edits. Allows for
+/// small files that wait for maintenance, the segments of an index, and the data of each document.
 fn bound(documents: usize, dense: bool) -> DiskUsage {
     let files = 250 + if dense { 3 * 300 } else { 0 };
     DiskUsage { files, bytes: 4_000_000 + 50_000 * documents as u64 + if dense { 40_000_000 } else { 0 } }
@@ -64,7 +64,7 @@ pub(crate) fn run(common: &Common, times: u32) -> anyhow::Result<()> {
     let mut wrong = checks::indexes(&world, &state)?;
     let bound = bound(common.documents, common.model.is_some());
     if most.files > bound.files || most.bytes > bound.bytes {
-        wrong.push(format!("more than {bound:?} was left behind: {most:?}"));
+        wrong.push(format!("the state directory exceeds {bound:?}: {most:?}"));
     }
     if counts.failures > 0 {
         wrong.push(format!("maintenance failed {} times", counts.failures));

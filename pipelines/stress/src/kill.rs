@@ -1,4 +1,4 @@
-//! `turnflow-stress kill`: a process that is killed again and again.
+//! `turnflow-stress kill`: kills a process repeatedly.
 
 use std::fs::OpenOptions;
 use std::path::PathBuf;
@@ -12,23 +12,24 @@ use crate::power::Power;
 use crate::world::World;
 use crate::{Common, checks};
 
-/// How long a process lives, in milliseconds; one in four dies while it recovers.
+/// Range of the lifetime of a process, in milliseconds. One in four gets the short range and is killed
+/// during recovery.
 const LIFE: (usize, usize) = (50, 1500);
 const SHORT_LIFE: (usize, usize) = (1, 120);
-/// By how much a clock may be off.
+/// Maximum clock error in either direction, in seconds.
 const JUMP_S: usize = 60 * 86_400;
 
-/// What a kill takes with it.
+/// Arguments of `kill`.
 #[derive(Args)]
 pub(crate) struct KillArgs {
     #[command(flatten)]
     common: Common,
-    /// How often.
+    /// Number of kills.
     #[arg(long, default_value_t = 200)]
     times: u32,
-    /// Each kill is a loss of power: of what turnflow has written, only that survives which was
-    /// synchronised, and at random some of the rest. SHIM is the library that notes what is
-    /// synchronised (`cc -shared -fPIC -o power.so pipelines/stress/power.c`); Linux only.
+    /// Simulate a power loss at each kill: synced data survives, and a random part of the other
+    /// writes. SHIM is the library that records what is synced (build it with
+    /// `cc -shared -fPIC -o power.so pipelines/stress/power.c`); Linux only.
     #[arg(long, value_name = "SHIM")]
     power: Option<PathBuf>,
 }
@@ -41,7 +42,7 @@ pub(crate) fn run(args: &KillArgs) -> anyhow::Result<()> {
     let begun = Instant::now();
     let (mut edits, mut reshapes, mut short, mut jumps, mut rotations) = (0, 0, 0, 0, 0);
     for kill in 0..*times {
-        // One in three wakes up by a clock that is off by up to 60 days.
+        // One process in three starts with a clock that is wrong by up to 60 days.
         let jump = if world.random.below(3) == 0 { world.random.below(2 * JUMP_S) as i64 - JUMP_S as i64 } else { 0 };
         jumps += u32::from(jump != 0);
         world.starts();
@@ -76,17 +77,17 @@ pub(crate) fn run(args: &KillArgs) -> anyhow::Result<()> {
                 _ => {}
             }
             if let Some(status) = child.try_wait()? {
-                // It may have begun by reading a file that was just being made invalid.
+                // The process may have read the invalid file at its start.
                 if status.code() == Some(1) && was_invalid {
                     break;
                 }
                 let log = std::fs::read_to_string(world.dir.join("log")).unwrap_or_default();
                 let last: Vec<&str> = log.lines().rev().take(5).collect();
-                return Err(anyhow::anyhow!("kill {kill}: the process ended by itself ({status}): {last:?}"));
+                return Err(anyhow::anyhow!("kill {kill}: the process exited early ({status}): {last:?}"));
             }
             std::thread::sleep(Duration::from_millis(world.random.below(40) as u64));
         }
-        child.kill().and_then(|()| child.wait()).context("the process cannot be killed")?;
+        child.kill().and_then(|()| child.wait()).context("cannot kill the process")?;
         if let Some(power) = &power {
             power.lose(&mut world.random)?;
         }
@@ -94,14 +95,14 @@ pub(crate) fn run(args: &KillArgs) -> anyhow::Result<()> {
             rotate(&mut world, power.as_ref())?;
             rotations += 1;
         }
-        // What a process finds at its start must be a valid file.
+        // A process must find a valid file when it starts.
         world.write_pipeline()?;
     }
     let killed = begun.elapsed().as_secs_f64();
     let status = start(&world, common, "--once", 0, None)?.wait()?;
     let mut wrong = checks::answers(&world)?;
     if !status.success() {
-        wrong.insert(0, format!("the last run ended badly: {status}"));
+        wrong.insert(0, format!("the last run failed: {status}"));
     }
     wrong.extend(checks::indexes(&world, &state)?);
     println!(
@@ -137,5 +138,5 @@ fn start(world: &World, common: &Common, how: &str, clock_off_s: i64, power: Opt
         .stdout(Stdio::null())
         .stderr(log)
         .spawn()
-        .context("turnflow cannot be run")
+        .context("cannot run turnflow")
 }

@@ -1,6 +1,6 @@
-//! `turnflow-stress`: runs a pipeline of its own in a directory of its own, kills, reloads and
-//! loads it for as long as one likes, and then counts what was promised: is every turn answered,
-//! and once; are the indexes right; does anything grow.
+//! `turnflow-stress`: runs its own pipeline in its own directory under kills, reloads and load, then
+//! checks turnflow's promises: each turn is answered exactly once, the indexes are correct, and
+//! nothing grows without bound.
 
 mod checks;
 mod edits;
@@ -21,7 +21,7 @@ use turnflow_engine::run::{Engine, Options};
 
 use crate::world::World;
 
-/// Put a pipeline of turnflow's own under stress, and tell whether it kept its promises.
+/// Stress-test turnflow with a generated pipeline, and check its promises.
 #[derive(Parser)]
 #[command(
     name = "turnflow-stress",
@@ -35,45 +35,45 @@ struct Cli {
 
 #[derive(Subcommand)]
 enum How {
-    /// Kill the process (SIGKILL) at random moments while turns are asked, documents edited, the
-    /// pipeline reloaded, and the log and the files of answers rotated; then count the answers in
-    /// each of three sinks, and compare the indexes with a rebuild.
+    /// Kill the process (SIGKILL) at random times while turns are asked, documents edited, the pipeline
+    /// reloaded, and the log and the answer files rotated. Then count the answers of each of three
+    /// sinks, and compare the indexes with a rebuild.
     Kill(kill::KillArgs),
-    /// Reload the pipeline with random differences, at times an invalid file, under load.
+    /// Reload the pipeline with random changes, sometimes with an invalid file, under load.
     Reload {
         #[command(flatten)]
         common: Common,
-        /// How often.
+        /// Number of reloads.
         #[arg(long, default_value_t = 1000)]
         times: u32,
     },
-    /// Small edits one after another, each in an epoch of its own, and what they leave behind.
+    /// Make small edits, each in its own epoch, and measure the files and bytes that accumulate.
     Edits {
         #[command(flatten)]
         common: Common,
-        /// How many.
+        /// Number of edits.
         #[arg(long, default_value_t = 10_000)]
         times: u32,
     },
-    /// Index many chunks, and measure how long another process takes to its first answer.
+    /// Index many chunks, and measure the time from the start of a new process to its first answer.
     Recover {
         #[command(flatten)]
         common: Common,
-        /// Chunks, of a few words each.
+        /// Number of chunks, of a few words each.
         #[arg(long, default_value_t = 100_000)]
         chunks: u32,
     },
-    /// Turns, edits and deletes at a steady rate, with memory, files and latency plotted.
+    /// Run turns, edits and deletes at a steady rate; plot memory, files and latency.
     Soak {
         #[command(flatten)]
         common: Common,
-        /// For how many seconds.
+        /// Duration in seconds.
         #[arg(long, default_value_t = 3600)]
         seconds: u64,
-        /// Turns a second.
+        /// Turns per second.
         #[arg(long, default_value_t = 10.0)]
         rate: f64,
-        /// Edits a second.
+        /// Edits per second.
         #[arg(long, default_value_t = 2.0)]
         edits: f64,
     },
@@ -81,35 +81,35 @@ enum How {
 
 #[derive(Args)]
 struct Common {
-    /// The directory to work in, which is emptied.
+    /// Working directory; its content is deleted.
     #[arg(long, value_name = "DIR")]
     dir: PathBuf,
-    /// Worker threads.
+    /// Number of worker threads.
     #[arg(long, default_value_t = 1)]
     workers: u16,
-    /// Documents to begin with.
+    /// Initial number of documents.
     #[arg(long, default_value_t = 40)]
     documents: usize,
-    /// The directory of an ONNX encoder (`model.onnx`, `tokenizer.json`), for a dense index.
+    /// Directory of an ONNX encoder (`model.onnx`, `tokenizer.json`) for a dense index.
     #[arg(long, value_name = "DIR")]
     model: Option<PathBuf>,
-    /// The same numbers make the same world.
+    /// Seed of the random documents, turns and edits.
     #[arg(long, default_value_t = 0)]
     seed: u64,
-    /// Answers are live: revised when an edit changes their passages.
+    /// Use live answers, which are revised when an edit changes their passages.
     #[arg(long)]
     live: bool,
 }
 
 impl Common {
-    /// `hard`: with rotations, the agent's turns and further sinks.
+    /// Creates the world. `hard` adds rotations, agent turns and further sinks.
     fn world(&self, hard: bool) -> anyhow::Result<World> {
         if self.dir.exists() {
-            // Only a directory of this command's making is emptied.
+            // Delete only a directory that this command has created.
             if self.dir.join("pipeline.ron").exists() {
                 std::fs::remove_dir_all(&self.dir)?;
             } else if std::fs::read_dir(&self.dir)?.next().is_some() {
-                anyhow::bail!("`{}` is not empty, and was not made by this command", self.dir.display());
+                anyhow::bail!("`{}` is not empty and was not created by this command", self.dir.display());
             }
         }
         std::fs::create_dir_all(&self.dir)?;
@@ -118,7 +118,7 @@ impl Common {
     }
 }
 
-/// Runs a world's pipeline in this process, until it is ready.
+/// Starts a world's pipeline in this process, and waits until it is ready.
 fn start(world: &World, common: &Common) -> anyhow::Result<Engine> {
     let plan = plan_file(&world.pipeline(), &[], &CATALOG).plan;
     let plan = plan.ok_or_else(|| anyhow::anyhow!("the pipeline cannot be read"))?.running();
@@ -128,13 +128,13 @@ fn start(world: &World, common: &Common) -> anyhow::Result<Engine> {
     Ok(engine)
 }
 
-/// The program that is put under stress: `turnflow` beside this one, or what `$TURNFLOW_BIN` names.
+/// The program under test: `$TURNFLOW_BIN`, or else `turnflow` beside this program.
 fn turnflow() -> anyhow::Result<PathBuf> {
     if let Some(path) = std::env::var_os("TURNFLOW_BIN") {
         return Ok(path.into());
     }
     let path = std::env::current_exe()?.with_file_name("turnflow");
-    anyhow::ensure!(path.is_file(), "there is no `{}`; `cargo build --workspace` makes it", path.display());
+    anyhow::ensure!(path.is_file(), "there is no `{}`; build it with `cargo build --workspace`", path.display());
     Ok(path)
 }
 

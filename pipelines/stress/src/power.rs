@@ -1,8 +1,8 @@
-//! Losses of power: what was written and not synchronised is gone, or in part.
+//! Simulated power losses: data that is written but not synced is lost completely or in part.
 //!
-//! A library that is loaded before turnflow (`pipelines/stress/power.c`) notes at each `fsync` what
-//! the file then holds, or which names the directory then has. After a kill the directories are
-//! brought to what a disk may then hold: at least what was noted, at most what was written.
+//! A preloaded library (`pipelines/stress/power.c`) records at each `fsync` the content of the file,
+//! or the names in the directory. After a kill, the directories are set to a state that a disk may
+//! have: at least what was recorded, at most what was written.
 
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
@@ -17,10 +17,10 @@ use anyhow::Context;
 use crate::world::World;
 use turnflow_eval::random::Random;
 
-/// What a disk reads or writes at once.
+/// Block size of the disk, in bytes.
 const BLOCK: usize = 4096;
 
-/// How a file is known: the number of an inode is given out again, but not with the same birth.
+/// The identity of a file: inode number and creation time, since inode numbers are reused.
 type Identity = String;
 
 fn identity(path: &Path) -> anyhow::Result<Identity> {
@@ -41,15 +41,15 @@ fn names(directory: &Path) -> anyhow::Result<Names> {
     Ok(names)
 }
 
-/// What there was when power was lost.
+/// The state before the power loss.
 #[derive(Default)]
 struct Before {
-    /// Where the content of each file is meanwhile.
+    /// The temporary path of each file.
     files: BTreeMap<Identity, PathBuf>,
     directories: BTreeMap<Identity, Names>,
 }
 
-/// What is on the disk of the directories that turnflow writes.
+/// Tracks the synced state of the directories that turnflow writes.
 pub(crate) struct Power {
     shim: PathBuf,
     shadow: PathBuf,
@@ -67,7 +67,7 @@ impl Power {
         Ok(Self { shim, shadow, roots })
     }
 
-    /// Has the library loaded before the command.
+    /// Preloads the library for a command.
     pub fn watch(&self, command: &mut Command) {
         let roots: Vec<&OsStr> = self.roots.iter().map(|root| root.as_os_str()).collect();
         command
@@ -76,7 +76,7 @@ impl Power {
             .env("POWER_ROOTS", roots.join(OsStr::new(":")));
     }
 
-    /// Somebody else has renamed files in a directory, and synchronised that.
+    /// Records a directory as synced, after another process has renamed files in it.
     pub fn note(&self, directory: &Path) -> anyhow::Result<()> {
         let mut bytes = Vec::new();
         for (name, identity) in names(directory)? {
@@ -85,9 +85,9 @@ impl Power {
         Ok(fs::write(self.shadow.join(format!("names-{}", identity(directory)?)), bytes)?)
     }
 
-    /// Power is lost, and comes again.
+    /// Simulates a power loss.
     pub fn lose(&self, random: &mut Random) -> anyhow::Result<()> {
-        // All at its worst, or each as it happens.
+        // Either nothing unsynced survives, or a random part.
         let worst = random.below(2) == 0;
         let aside = self.shadow.join("aside");
         for root in &self.roots {
@@ -96,13 +96,13 @@ impl Power {
             let of = identity(root)?;
             put_aside(root, &of, &aside, &mut before)?;
             self.restore(root, &of, &mut before, worst, random)
-                .with_context(|| format!("`{}` after a loss of power", root.display()))?;
+                .with_context(|| format!("`{}` after a power loss", root.display()))?;
             fs::remove_dir_all(&aside)?;
         }
         Ok(())
     }
 
-    /// Puts in place what a directory has after the loss.
+    /// Restores the content that a directory has after the loss.
     fn restore(
         &self,
         directory: &Path,
@@ -115,7 +115,7 @@ impl Power {
         let present = before.directories.get(of).cloned().unwrap_or_default();
         let mut has = noted.clone();
         if !worst {
-            // A name may have come, gone or changed without being waited for.
+            // Names that were added, removed or changed without a sync may or may not survive.
             for name in noted.keys().chain(present.keys()) {
                 match present.get(name) {
                     _ if random.below(2) == 0 => {}
@@ -131,7 +131,7 @@ impl Power {
                 self.restore(&path, &identity, before, worst, random)?;
                 continue;
             }
-            // The same inode where it is there still; else it was replaced, which the loss undoes.
+            // Keep the inode if the file still exists. Otherwise the loss undoes its replacement.
             let mut written = Vec::new();
             if let Some(aside) = before.files.remove(&identity) {
                 fs::rename(aside, &path)?;
@@ -178,10 +178,10 @@ fn put_aside(directory: &Path, of: &Identity, aside: &Path, before: &mut Before)
     Ok(())
 }
 
-/// What a file has of what was written beyond what was synchronised.
+/// The content of a file after the loss: the synced content and a random part of later writes.
 fn left(written: Vec<u8>, synced: Vec<u8>, random: &mut Random) -> Vec<u8> {
     if written.starts_with(&synced) {
-        // It was appended to: some of that, or room for it that was not filled.
+        // Appended: a part of the new bytes survives, or zeros in their place.
         let mut left = synced;
         let more = random.below(written.len() - left.len() + 1);
         let filled = if random.below(4) == 0 { random.below(more + 1) } else { more };
@@ -189,7 +189,7 @@ fn left(written: Vec<u8>, synced: Vec<u8>, random: &mut Random) -> Vec<u8> {
         left.resize(left.len() + more - filled, 0);
         return left;
     }
-    // It was written all over: some blocks are new, others are not.
+    // Overwritten: some blocks are new, others are old.
     let length = if random.below(2) == 0 { written.len() } else { synced.len() };
     let mut left = vec![0; length];
     for at in (0..length).step_by(BLOCK) {

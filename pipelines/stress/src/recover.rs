@@ -1,4 +1,4 @@
-//! `turnflow-stress recover`: how long a process takes that finds many chunks indexed.
+//! `turnflow-stress recover`: measures the start of a process whose corpus is already indexed.
 
 use std::fmt::Write as _;
 use std::time::Instant;
@@ -11,7 +11,7 @@ use crate::{Common, checks};
 
 pub(crate) fn run(common: &Common, chunks: u32) -> anyhow::Result<()> {
     let world = common.world(false)?;
-    let model = common.model.as_ref().context("--model says with what to embed")?.canonicalize()?;
+    let model = common.model.as_ref().context("--model is required: the encoder for the dense index")?.canonicalize()?;
     let mut rows = String::new();
     for number in 0..chunks {
         let _ = writeln!(rows, "{{\"_id\": \"r{number}\", \"text\": \"{}\"}}", World::words("row", number));
@@ -32,7 +32,7 @@ pub(crate) fn run(common: &Common, chunks: u32) -> anyhow::Result<()> {
     let begun = Instant::now();
     let (text, well) = turnflow(&world, &state, &["index"])?;
     if !well {
-        return Err(anyhow::anyhow!("the corpus cannot be indexed: {text}"));
+        return Err(anyhow::anyhow!("cannot index the corpus: {text}"));
     }
     println!("indexed in {:.1} s: {}", begun.elapsed().as_secs_f64(), text.trim());
     let mut wrong = Vec::new();
@@ -41,7 +41,7 @@ pub(crate) fn run(common: &Common, chunks: u32) -> anyhow::Result<()> {
         let (text, well) = turnflow(&world, &state, &["ask", &World::words("row", chunks / 2)])?;
         println!("start to first answer: {:.2} s", begun.elapsed().as_secs_f64());
         if !well || !text.contains(&format!("r{}", chunks / 2)) {
-            wrong.push(format!("the answer does not have its row: {}", text.trim()));
+            wrong.push(format!("the answer does not contain its row: {}", text.trim()));
         }
     }
     wrong.extend(checks::restart(&world, &state)?);

@@ -1,4 +1,4 @@
-//! `turnflow-stress reload`: one process, many plans.
+//! `turnflow-stress reload`: reloads one process with many plans.
 
 use std::time::{Duration, Instant};
 
@@ -10,7 +10,7 @@ use crate::{Common, checks, start};
 use turnflow::CATALOG;
 use turnflow_eval::memory::resident;
 
-/// Between turns.
+/// Pause between turns.
 const BEAT: Duration = Duration::from_millis(4);
 
 /// Latencies of turns, in milliseconds.
@@ -30,7 +30,7 @@ pub(crate) fn run(common: &Common, times: u32) -> anyhow::Result<()> {
     let begun = Instant::now();
     let (mut applied, mut refused, mut nothing, mut longest) = (0u32, 0u32, 0u32, 0.0f64);
     let mut took = Latencies::default();
-    // As many turns without reloads as with them, for what a reload adds.
+    // A baseline without reloads, to measure the latency that reloads add.
     let quiet = times.clamp(50, 2000);
     for _ in 0..quiet {
         world.say()?;
@@ -86,7 +86,7 @@ pub(crate) fn run(common: &Common, times: u32) -> anyhow::Result<()> {
     engine.join()?;
     let mut wrong = checks::answers(&world)?;
     if generations != 1 {
-        wrong.push(format!("{generations} plans are alive at the end"));
+        wrong.push(format!("{generations} plans are still active at the end"));
     }
     world.write_pipeline()?;
     wrong.extend(checks::indexes(&world, &world.state())?);
@@ -111,12 +111,12 @@ pub(crate) fn run(common: &Common, times: u32) -> anyhow::Result<()> {
         during.at(0.99)
     );
     let memory: Vec<String> = memory.iter().map(|mb| format!("{mb:.0}")).collect();
-    println!("resident memory on the way, MB: {}", memory.join(" "));
+    println!("resident memory during the run, MB: {}", memory.join(" "));
     println!("{} broken promises", wrong.len());
     checks::verdict(&wrong)
 }
 
-/// Waits until all that was asked is answered.
+/// Waits until all turns are answered.
 fn settle(engine: &Engine, world: &World) -> anyhow::Result<()> {
     while engine.delivered() < world.count() {
         engine.check()?;
@@ -125,7 +125,7 @@ fn settle(engine: &Engine, world: &World) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Of the first answers, and of the others.
+/// The latencies of the first answers, and of the others.
 fn latencies(world: &World, first: usize) -> anyhow::Result<(Latencies, Latencies)> {
     let text = std::fs::read_to_string(world.dir.join("answers.jsonl"))?;
     let latency = |line: &str| serde_json::from_str::<serde_json::Value>(line).ok()?["latency_ms"].as_f64();

@@ -1,4 +1,4 @@
-//! `turnflow-stress soak`: a steady load, for long.
+//! `turnflow-stress soak`: runs a steady load for a long time.
 
 use std::fmt::Write as _;
 use std::path::Path;
@@ -11,14 +11,14 @@ use crate::world::World;
 use crate::{Common, checks, start};
 use turnflow_eval::memory::resident;
 
-/// What is asked for.
+/// The requested load.
 pub(crate) struct Load {
     pub seconds: u64,
     pub rate: f64,
     pub edits: f64,
 }
 
-/// Of one stretch of time.
+/// Measurements of one time interval.
 struct Sample {
     seconds: f64,
     memory_mb: f64,
@@ -73,7 +73,7 @@ pub(crate) fn run(common: &Common, load: &Load) -> anyhow::Result<()> {
         println!("{seconds:>8.0} {memory_mb:>10.0} {files:>8.0} {state_mb:>10.1} {median_ms:>10.2} {p99_ms:>10.2}");
     }
     for (name, of) in SERIES {
-        println!("{name}: the last quarter is {:.3} of the second", growth(&samples, of));
+        println!("{name}: mean of the last quarter / mean of the second: {:.3}", growth(&samples, of));
     }
     let plots = world.dir.join("soak.svg");
     std::fs::write(&plots, svg(&samples))?;
@@ -91,7 +91,7 @@ const SERIES: [Series; 5] = [
     ("latency, 99 %, ms", |sample| sample.p99_ms),
 ];
 
-/// The mean of the last quarter by that of the second; the first is the warming up.
+/// The mean of the last quarter divided by that of the second; the first quarter is warm-up.
 fn growth(samples: &[Sample], of: fn(&Sample) -> f64) -> f64 {
     let quarter = samples.len() / 4;
     let mean = |part: &[Sample]| part.iter().map(of).sum::<f64>() / part.len().max(1) as f64;
@@ -124,7 +124,7 @@ fn sample(world: &World, state: &Path, seconds: f64, read: &mut usize) -> anyhow
     })
 }
 
-/// One panel a series, each from zero.
+/// Plots one panel per series, each from zero.
 fn svg(samples: &[Sample]) -> String {
     const PANEL: (f64, f64) = (640.0, 120.0);
     let height = (PANEL.1 + 30.0) * SERIES.len() as f64 + 20.0;

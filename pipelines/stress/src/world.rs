@@ -1,5 +1,5 @@
-//! The world of a pipeline under stress: documents that come, change, move and go, a log
-//! that grows, and a pipeline file that is rewritten, at times wrongly.
+//! The world of a pipeline under stress: documents that are added, changed, moved and deleted, a
+//! growing log, and a pipeline file that is rewritten, sometimes with mistakes.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -17,12 +17,12 @@ const WORDS: &[&str] = &[
     "island", "north", "wind", "sail", "boat", "net", "salt", "fog", "pier", "buoy", "deck", "mast",
 ];
 const CONVERSATIONS: usize = 12;
-/// Longer than clocks jump: a conversation that has been idle for so long is rightly forgotten.
+/// Idle limit of conversations; larger than any clock jump, so that no conversation expires.
 const IDLE_S: u64 = 400 * 86_400;
-/// What models gave that is remembered, at most: little enough that an hour's load reaches it.
+/// Limit of the inference cache; small enough to be reached within an hour of load.
 const MEMO_MB: u64 = 16;
 
-/// What the pipeline file says now.
+/// The current settings of the pipeline file.
 #[derive(Clone)]
 struct Shape {
     english: bool,
@@ -32,7 +32,7 @@ struct Shape {
     top: usize,
     passages: usize,
     in_flight: usize,
-    /// A third sink.
+    /// Whether there is a third sink.
     late: bool,
 }
 
@@ -40,16 +40,16 @@ struct Shape {
 pub(crate) struct World {
     pub dir: PathBuf,
     pub random: Random,
-    /// Answers are revised.
+    /// Whether answers are revised.
     pub live: bool,
-    /// Logs and files of answers are rotated, the agent's turns are in the log, and there is a
-    /// second sink, and from some moment on a third.
+    /// Whether logs and answer files are rotated, the log has agent turns, and there is a second sink
+    /// and later a third.
     hard: bool,
-    /// How many turns each conversation had when a process began with the third sink.
+    /// Number of turns of each conversation when a process first started with the third sink.
     late_since: Option<Vec<u32>>,
-    /// What the log has of the agent, by conversation and turn.
+    /// The agent turns in the log, by conversation and turn.
     agent: BTreeSet<(usize, u32)>,
-    /// How many files were rotated away, by what they are of.
+    /// Number of rotated files, by name.
     rotated: BTreeMap<&'static str, u32>,
     model: Option<PathBuf>,
     shape: Shape,
@@ -58,7 +58,7 @@ pub(crate) struct World {
 }
 
 impl World {
-    /// Makes the directory; with a model the pipeline may have a dense index.
+    /// Creates the directory. With a model, the pipeline may have a dense index.
     pub fn new(dir: &Path, common: &Common, model: Option<PathBuf>, hard: bool) -> anyhow::Result<Self> {
         let shape = Shape {
             english: true,
@@ -97,25 +97,24 @@ impl World {
         self.dir.join("docs")
     }
 
-    /// Where answers go; where files are rotated, nothing else is there.
+    /// The directory of the answer files; in a hard world it contains nothing else.
     pub fn out(&self) -> PathBuf {
         if self.hard { self.dir.join("out") } else { self.dir.clone() }
     }
 
-    /// A file of answers with all that was rotated from it, the oldest first.
+    /// An answer file with its rotated predecessors, oldest first.
     pub fn files(&self, sink: &'static str) -> Vec<PathBuf> {
         let path = |number: u32| self.out().join(format!("{sink}.jsonl.{number}"));
         let rotated = (1..=self.rotated.get(sink).copied().unwrap_or_default()).rev().map(path);
         rotated.chain([self.out().join(format!("{sink}.jsonl"))]).filter(|path| path.exists()).collect()
     }
 
-    /// Rotates the log or a file of answers: each file that was rotated before gets a number that
-    /// is one higher.
+    /// Rotates the log or an answer file. The number of each rotated file increases by one.
     pub fn rotate(&mut self) -> anyhow::Result<()> {
         let what = ["turns", "answers", "answers", "second", "late"][self.random.below(5)];
         let directory = if what == "turns" { self.dir.clone() } else { self.out() };
         let present = directory.join(format!("{what}.jsonl"));
-        // A log that no process has ever opened is known to none.
+        // Skip a log that no process has opened yet: after a rotation it would never be read.
         if what == "turns"
             && self.files("answers").iter().all(|path| fs::metadata(path).is_ok_and(|file| file.len() == 0))
         {
@@ -131,31 +130,30 @@ impl World {
         }
         *count += 1;
         fs::rename(&present, path(1))?;
-        // Power that is lost is not lost on this.
+        // The rotation itself must survive a power loss.
         Ok(fs::File::open(&directory)?.sync_all()?)
     }
 
-    /// From now on there is a third sink.
+    /// Adds the third sink.
     pub fn add_sink(&mut self) -> anyhow::Result<()> {
         self.shape.late = true;
         self.write_pipeline()
     }
 
-    /// A process begins.
+    /// Records the start of a process.
     pub fn starts(&mut self) {
         if self.shape.late && self.late_since.is_none() {
             self.late_since = Some(self.turns.clone());
         }
     }
 
-    /// Whether the third sink was there, in the file that a process began with, before this turn
-    /// was said.
+    /// Whether this turn was asked after a process had started with the third sink.
     pub fn is_after_late(&self, conversation: &str, turn: u32) -> bool {
         let at: usize = conversation[1..].parse().unwrap_or_default();
         self.late_since.as_ref().is_some_and(|since| since.get(at).is_some_and(|before| turn > *before))
     }
 
-    /// What the agent says to a turn, if the log has it.
+    /// The agent's reply to a turn, if the log has one.
     fn agent(&self, conversation: &str, turn: u32) -> Option<String> {
         let at: usize = conversation[1..].parse().ok()?;
         self.agent.contains(&(at, turn)).then(|| format!("agent {conversation} t{turn}"))
@@ -171,17 +169,17 @@ impl World {
         self.dir.join("pipeline.ron")
     }
 
-    /// Turns said so far, by conversation.
+    /// The turns asked so far, by conversation.
     pub fn asked(&self) -> impl Iterator<Item = (String, u32)> {
         self.turns.iter().enumerate().flat_map(|(id, turns)| (1..=*turns).map(move |turn| (format!("c{id}"), turn)))
     }
 
-    /// How many.
+    /// The number of turns asked so far.
     pub fn count(&self) -> usize {
         self.turns.iter().map(|turns| *turns as usize).sum()
     }
 
-    /// What the user says in a turn: it names its conversation and number.
+    /// The user's text in a turn; it contains its conversation and number.
     pub fn words(conversation: &str, turn: u32) -> String {
         let number: u32 = conversation.bytes().map(u32::from).sum::<u32>() * 31 + turn * 7;
         let words = [number, number / 3 + 5, number / 7 + 11].map(|at| WORDS[at as usize % WORDS.len()]);
@@ -206,7 +204,7 @@ impl World {
         Ok(log.write_all(lines.as_bytes())?)
     }
 
-    /// What is to be asked in a turn; `reply` gives our answer to a turn before it.
+    /// The expected query of a turn; `reply` returns the answer to an earlier turn.
     pub fn query(&self, conversation: &str, turn: u32, reply: impl Fn(u32) -> String) -> String {
         let words = |turn| Self::words(conversation, turn);
         if !self.hard {
@@ -240,8 +238,7 @@ impl World {
         Ok(fs::write(path, text)?)
     }
 
-    /// One change of the documents, as people and editors make it; their number stays about
-    /// what it was.
+    /// Changes the documents once, as people and editors do. Their number stays roughly constant.
     pub fn edit(&mut self) -> anyhow::Result<()> {
         let mut there: Vec<PathBuf> = fs::read_dir(self.docs())?.flatten().map(|entry| entry.path()).collect();
         there.sort();
@@ -257,7 +254,7 @@ impl World {
                 Ok(fs::rename(one, self.docs().join(format!("f{}.md", self.files)))?)
             }
             3 => {
-                // As editors save: a file beside it, which takes its place.
+                // Many editors save this way: write a temporary file, then rename it.
                 let (beside, text) = (self.docs().join(".saving"), self.text());
                 fs::write(&beside, text)?;
                 Ok(fs::rename(beside, one)?)
@@ -274,8 +271,8 @@ impl World {
         }
     }
 
-    /// Changes the pipeline at one or two places; one time in five the file is invalid. Gives
-    /// whether it is valid.
+    /// Changes one or two settings of the pipeline; one time in five, writes an invalid file. Returns
+    /// whether the file is valid.
     pub fn reshape(&mut self) -> anyhow::Result<bool> {
         if self.random.below(5) == 0 {
             let text = self.pipeline_text();
@@ -305,7 +302,7 @@ impl World {
         Ok(true)
     }
 
-    /// Writes the pipeline as it is meant, valid.
+    /// Writes the current, valid pipeline.
     pub fn write_pipeline(&self) -> anyhow::Result<()> {
         self.write(&self.pipeline_text())
     }

@@ -1,11 +1,11 @@
-//! What fails, and who waits for it.
+//! Tests of failures and retries.
 
 use std::any::Any;
 
 use super::*;
 use crate::corpus::chunks::chunk;
 
-/// An index that has no room while it is told so.
+/// An index that fails while the flag is set.
 struct Full(Arc<std::sync::atomic::AtomicBool>);
 
 impl Index for Full {
@@ -18,8 +18,7 @@ impl Index for Full {
     }
 }
 
-/// What cannot be published is tried again, and keeps nobody waiting meanwhile: a reload may
-/// be the cure.
+/// A failed publication is retried and does not block other jobs, since a reload may fix it.
 #[test]
 fn what_fails_keeps_nobody_waiting() {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
@@ -44,7 +43,7 @@ fn what_fails_keeps_nobody_waiting() {
         barrier().await;
         assert_eq!(*told.borrow_and_update(), CorpusState::Ready { commits: 1, epoch: 1 });
 
-        // It is tried again, and comes in the end.
+        // The retry succeeds in the end.
         full.store(true, Ordering::Release);
         jobs.send(Job::Changes(report.clone(), vec![(chunk("b", "1"), 1)], 2)).unwrap();
         barrier().await;
@@ -53,7 +52,7 @@ fn what_fails_keeps_nobody_waiting() {
         told.changed().await.unwrap();
         assert_eq!(*told.borrow_and_update(), CorpusState::Ready { commits: 2, epoch: 2 });
 
-        // A switch that gets through has all that could not be published.
+        // A successful switch publishes the changes that failed before.
         full.store(true, Ordering::Release);
         jobs.send(Job::Changes(report, vec![(chunk("c", "1"), 1)], 3)).unwrap();
         barrier().await;
@@ -68,13 +67,13 @@ fn what_fails_keeps_nobody_waiting() {
         barrier().await;
         assert_eq!(*told.borrow_and_update(), CorpusState::Ready { commits: 3, epoch: 3 });
 
-        // What the active feed has is not forgotten.
+        // The chunks of the active feed are never dropped.
         jobs.send(Job::Forget(1)).unwrap();
         let (reply, chunks) = oneshot::channel();
         jobs.send(Job::Chunks(reply)).unwrap();
         assert_eq!(chunks.await.unwrap().len(), 3);
 
-        // An index that goes is let go of, in the epoch that is.
+        // A removed index is dropped from the current epoch.
         jobs.send(Job::Keep(BTreeSet::from(["b".to_owned()]))).unwrap();
         barrier().await;
         let current = epochs.current();

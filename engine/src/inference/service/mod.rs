@@ -1,11 +1,10 @@
-//! The inference service: one a model, on a thread of its own, off the workers.
+//! The inference service: one per model, on a separate thread, off the workers.
 //!
-//! Requests of different turns, operators and workers share batches. Within a batch all
-//! inputs are padded to the longest, so batches are made of inputs of similar length and
-//! bounded by what they cost with padding. What turns wait for goes first; what a corpus
-//! waits for fills the rest, in smaller batches while turns are about, so that a turn never
-//! waits behind a large one. The queue is bounded, and callers wait for room: turns for that of
-//! turns, the corpus for its own.
+//! Requests of different turns, operators and workers share batches. All inputs of a batch are
+//! padded to the longest one, so a batch contains inputs of similar length, and its limit counts
+//! padding. Turns have priority over corpora. While turns are active, corpus batches are smaller, so
+//! that a turn never waits for a large one. The queue is bounded, with separate halves for turns and
+//! corpora; callers wait until their half has room.
 
 mod queue;
 #[cfg(test)]
@@ -22,27 +21,26 @@ use self::queue::{Job, Queue, Request, take_batch};
 use super::{InferenceError, Priority, Usage};
 use crate::panics::caught;
 
-/// What runs batches; lives on the service's thread.
+/// Runs batches on the service's thread.
 pub trait Backend: 'static {
     /// One input.
     type Input: Send + 'static;
     /// Its output.
     type Output: Send + 'static;
-    /// Tokens of an input.
+    /// Number of tokens of an input.
     fn cost(input: &Self::Input) -> usize;
-    /// Outputs in the order of the inputs.
+    /// Runs a batch; returns the outputs in the order of the inputs.
     fn run(&mut self, batch: &[&Self::Input]) -> Result<Vec<Self::Output>, InferenceError>;
 }
 
-/// Bounds of a service.
+/// Limits of a service.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
-    /// Most inputs in a batch.
+    /// Maximum inputs of a batch.
     pub batch_inputs: usize,
-    /// Most tokens in a batch, padding included; a longer input runs alone.
+    /// Maximum tokens of a batch, with padding. A longer input runs alone.
     pub batch_tokens: usize,
-    /// Most inputs that wait, half of them of turns and half of the corpus; callers wait for
-    /// room.
+    /// Maximum waiting inputs, half for turns and half for corpora. Callers wait for room.
     pub queue: usize,
 }
 
@@ -67,7 +65,7 @@ struct Counters {
     busy_us: AtomicU64,
 }
 
-/// Room in the queue: what the corpus takes is never a turn's.
+/// Free room in the queue, separately for turns and corpora.
 struct Room {
     turns: Arc<Semaphore>,
     corpus: Arc<Semaphore>,
@@ -87,7 +85,7 @@ impl Room {
     }
 }
 
-/// A model's thread with its queue. Dropping it ends the thread.
+/// The thread of a model, with its queue. Dropping it stops the thread.
 pub struct Service<B: Backend> {
     name: String,
     room: Room,
@@ -96,8 +94,12 @@ pub struct Service<B: Backend> {
 }
 
 impl<B: Backend> Service<B> {
-    /// Starts the thread and makes the back end on it (some must stay where they are made);
-    /// returns when the back end is loaded, with what `describe` says of it.
+    /// Starts the thread and loads the back end on it, since some back ends must stay on the thread that
+    /// creates them. Returns when `load` is done, with the service and the description that `load` returned.
+    ///
+    /// # Errors
+    ///
+    /// The thread cannot be started, or `load` failed.
     pub fn start<D: Send + 'static>(
         name: &str,
         limits: Limits,
@@ -126,8 +128,12 @@ impl<B: Backend> Service<B> {
         Ok((Self { name: name.to_owned(), room: Room::new(limits), shared, thread: Some(thread) }, description))
     }
 
-    /// Outputs in the order of the inputs. Waits for room while the queue is full. If one
-    /// input fails, so does the call; inputs of other calls in its batch do not.
+    /// Runs inputs; returns the outputs in the same order. Waits while the queue is full. If one input
+    /// fails, its call fails; other calls in the same batch do not.
+    ///
+    /// # Errors
+    ///
+    /// An input failed, or the service has stopped.
     pub async fn call(&self, inputs: Vec<B::Input>, priority: Priority) -> Result<Vec<B::Output>, InferenceError> {
         if inputs.is_empty() {
             return Ok(Vec::new());
@@ -146,12 +152,12 @@ impl<B: Backend> Service<B> {
             drop(queue);
             self.shared.work.notify_one();
         }
-        // Only jobs hold the request: when they are let go, the answer is known not to come.
+        // From here only jobs hold the request. If they are dropped, the wait below ends with an error.
         drop(request);
         answer.await.map_err(|_| InferenceError::Ended(self.name.clone()))?
     }
 
-    /// What has been run so far.
+    /// The counters so far.
     pub fn usage(&self) -> Usage {
         let counters = &self.shared.counters;
         Usage {
@@ -174,8 +180,7 @@ impl<B: Backend> Drop for Service<B> {
     }
 }
 
-/// Lets go of what waits when the thread ends, be it by a panic: whoever asked would wait
-/// for ever.
+/// Drops waiting jobs when the thread ends, also after a panic; otherwise callers would wait forever.
 struct End<'a, B: Backend>(&'a Shared<B>);
 
 impl<B: Backend> Drop for End<'_, B> {
@@ -207,7 +212,7 @@ fn serve<B: Backend>(mut backend: B, shared: &Shared<B>, limits: Limits) {
 fn run_batch<B: Backend>(backend: &mut B, batch: &[Job<B>], counters: &Counters) {
     let inputs: Vec<&B::Input> = batch.iter().map(|job| &job.input).collect();
     let begun = Instant::now();
-    // The thread goes on for the others: an input on which the back end panics fails alone.
+    // A panic of the back end fails only the input that causes it; the thread continues.
     let result = caught(|| backend.run(&inputs));
     let result = result.map_err(|panic| InferenceError::Failed(format!("the back end {panic}"))).flatten();
     let costs = || batch.iter().map(|job| B::cost(&job.input));
@@ -223,10 +228,10 @@ fn run_batch<B: Backend>(backend: &mut B, batch: &[Job<B>], counters: &Counters)
             }
         }
         Ok(_) => {
-            let error = InferenceError::Failed("the back end gave another number of outputs than inputs".into());
+            let error = InferenceError::Failed("the number of outputs differs from the number of inputs".into());
             batch.iter().for_each(|job| job.request.put(job.index, Err(error.clone())));
         }
-        // One bad input must not fail its neighbours: run them one by one.
+        // One bad input must not fail the others: run the inputs one by one.
         Err(_) if batch.len() > 1 => {
             for job in batch {
                 run_batch(backend, std::slice::from_ref(job), counters);

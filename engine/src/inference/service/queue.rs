@@ -1,4 +1,4 @@
-//! What waits for a model, and what of it runs next.
+//! The queue of inputs for a model, and the selection of the next batch.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -10,12 +10,12 @@ use tokio::sync::oneshot;
 use super::{Backend, Limits};
 use crate::inference::{InferenceError, Priority};
 
-/// How long after a turn's request corpus batches stay small.
+/// Time after a turn's request during which corpus batches stay small.
 const TURNS_ABOUT: Duration = Duration::from_secs(1);
 
-/// So many batches of turns may go before one of the corpus.
+/// Maximum consecutive turn batches while corpus inputs wait.
 const TURN_BATCHES: usize = 3;
-/// Above every input.
+/// The start of a sweep: above the key of every input.
 const SWEEP_START: (usize, u64) = (usize::MAX, u64::MAX);
 
 pub(super) struct Request<O> {
@@ -29,7 +29,7 @@ struct Gather<O> {
 }
 
 impl<O> Request<O> {
-    /// A call with so many inputs.
+    /// A request with this many inputs.
     pub(super) fn new(inputs: usize, reply: oneshot::Sender<Result<Vec<O>, InferenceError>>) -> Self {
         let done = std::iter::repeat_with(|| None).take(inputs).collect();
         Self { outputs: Mutex::new(Gather { done, missing: inputs, reply: Some(reply) }) }
@@ -56,7 +56,7 @@ impl<O> Request<O> {
         }
     }
 
-    /// Whoever asked has gone away, or has had an error.
+    /// Whether the caller no longer waits or has received an error.
     fn abandoned(&self) -> bool {
         self.outputs.lock().reply.as_ref().is_none_or(oneshot::Sender::is_closed)
     }
@@ -71,13 +71,13 @@ pub(super) struct Job<B: Backend> {
 
 pub(super) struct Queue<B: Backend> {
     turns: VecDeque<Job<B>>,
-    /// By cost, then arrival.
+    /// Corpus inputs by cost, then arrival.
     corpus: BTreeMap<(usize, u64), Job<B>>,
     arrivals: u64,
-    /// Where the sweep over the corpus's inputs has come to.
+    /// The current key of the sweep over the corpus inputs.
     sweep: (usize, u64),
     last_turn: Option<Instant>,
-    /// Batches of turns since the last of the corpus.
+    /// Turn batches since the last corpus batch.
     turn_batches: usize,
     pub(super) ended: bool,
 }
@@ -108,19 +108,19 @@ impl<B: Backend> Queue<B> {
         }
     }
 
-    /// Inputs of turns that wait.
+    /// The number of waiting turn inputs.
     #[cfg(test)]
     pub(super) fn turns(&self) -> usize {
         self.turns.len()
     }
 
-    /// Inputs of the corpus that wait.
+    /// The number of waiting corpus inputs.
     #[cfg(test)]
     pub(super) fn corpus(&self) -> usize {
         self.corpus.len()
     }
 
-    /// Lets go of what waits: nothing will run any more.
+    /// Stops the queue and drops all waiting inputs.
     pub(super) fn end(&mut self) {
         self.ended = true;
         self.turns.clear();
@@ -128,7 +128,7 @@ impl<B: Backend> Queue<B> {
     }
 }
 
-/// The input of a turn that has waited longest, with those that are nearest to it in length.
+/// Takes the turn input that has waited longest, and the inputs closest to it in length.
 fn take_turns<B: Backend>(queue: &mut Queue<B>, limits: Limits) -> Vec<Job<B>> {
     queue.turns.retain(|job| !job.request.abandoned());
     let Some(first) = queue.turns.pop_front() else { return Vec::new() };
@@ -146,14 +146,14 @@ fn take_turns<B: Backend>(queue: &mut Queue<B>, limits: Limits) -> Vec<Job<B>> {
     }
     chosen.sort_unstable();
     let mut batch = vec![first];
-    // From the back, so that places before stay what they were.
+    // Removed from the back, so that smaller positions stay valid.
     batch.extend(chosen.into_iter().rev().filter_map(|at| queue.turns.remove(at)));
     batch
 }
 
-/// Takes what runs next: turns first, then inputs of the corpus that are neighbours in
-/// length; but a small batch of the corpus after every few of turns, so that a steady flow
-/// of turns does not keep documents out.
+/// Takes the next batch: turns first, then corpus inputs of similar length. After [`TURN_BATCHES`]
+/// turn batches, one small corpus batch is due, so that a steady flow of turns does not starve the
+/// corpus.
 pub(super) fn take_batch<B: Backend>(queue: &mut Queue<B>, limits: Limits) -> Vec<Job<B>> {
     let corpus_is_due = queue.turn_batches >= TURN_BATCHES && !queue.corpus.is_empty();
     if !corpus_is_due {
@@ -172,9 +172,8 @@ pub(super) fn take_batch<B: Backend>(queue: &mut Queue<B>, limits: Limits) -> Ve
     } else {
         (limits.batch_tokens, limits.batch_inputs)
     };
-    // Lengths are swept from long to short, again and again: what arrives behind the sweep
-    // waits for the next one. Taking the longest each time would batch whatever has just
-    // come, long and short together.
+    // Repeatedly sweeps lengths from long to short; an input that the sweep has passed waits for the
+    // next sweep. Always taking the longest inputs would batch new arrivals of any length together.
     while batch.len() < inputs {
         let next = queue.corpus.range(..queue.sweep).next_back().map(|(&key, _)| key);
         let Some(key) = next else {

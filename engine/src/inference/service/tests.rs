@@ -1,10 +1,10 @@
-//! Batches, their order, and how calls end.
+//! Tests of batches, their order, and how calls end.
 
 use parking_lot::Mutex;
 
 use super::*;
 
-/// Doubles numbers; fails on 13, panics on 666; tells the batches it saw.
+/// Doubles numbers; fails on 13, panics on 666; reports its batches.
 struct Doubler {
     seen: std::sync::mpsc::Sender<Vec<usize>>,
     gate: Arc<Mutex<()>>,
@@ -57,7 +57,7 @@ fn outputs_keep_the_order_and_batches_the_budget() {
     }
 }
 
-/// Arrivals of every length while the model works must not be batched with each other.
+/// Inputs of different lengths that arrive while the model works must not share a batch.
 #[test]
 fn batches_hold_neighbours_in_length_though_the_queue_refills() {
     let limits = Limits { batch_inputs: 8, batch_tokens: 100_000, queue: 512 };
@@ -128,11 +128,11 @@ fn an_input_on_which_the_back_end_panics_fails_its_own_call_only() {
         let failed = answers[1].as_ref().unwrap_err().to_string();
         assert!(failed.contains("the back end panicked: as a fault in the code would"), "{failed}");
     });
-    assert_eq!(block(service.call(vec![3], Priority::Corpus)).unwrap(), [6], "the thread goes on");
+    assert_eq!(block(service.call(vec![3], Priority::Corpus)).unwrap(), [6], "the thread continues");
 }
 
-/// While the corpus has all the room that it may have, and more of it waits for room, a turn is
-/// taken at once: it waits for the batch that runs and for none behind it.
+/// Even when the corpus half of the queue is full and callers wait for room, a turn runs right after
+/// the current batch.
 #[test]
 fn a_turn_waits_for_the_batch_that_runs_and_for_no_other() {
     let (service, batches, gate) = service(Limits { batch_inputs: 4, batch_tokens: 1000, queue: 16 });
@@ -141,7 +141,7 @@ fn a_turn_waits_for_the_batch_that_runs_and_for_no_other() {
     std::thread::scope(|scope| {
         let corpus: Vec<_> =
             (0..20).map(|_| scope.spawn(move || block(service.call(vec![1; 20], Priority::Corpus)))).collect();
-        // The first batch runs, as far as the gate, and what fits in the queue is in it.
+        // The first batch waits at the gate, and the queue is full.
         while service.room.corpus.available_permits() > 0 || service.shared.queue.lock().corpus() == 8 {
             std::thread::yield_now();
         }
@@ -159,8 +159,7 @@ fn a_turn_waits_for_the_batch_that_runs_and_for_no_other() {
     assert_eq!(batches.iter().map(Vec::len).sum::<usize>(), 403);
 }
 
-/// Turns that come without end hold no corpus up for ever, and are held up by small batches of it
-/// alone.
+/// A steady flow of turns does not starve the corpus, and corpus batches between turns are small.
 #[test]
 fn between_turns_the_corpus_gets_small_batches() {
     let limits = Limits { batch_inputs: 64, batch_tokens: 100_000, queue: 1024 };

@@ -1,4 +1,4 @@
-//! The corpora of a pipeline: their sources and chunkers.
+//! Resolves the corpora of a pipeline: their sources and chunkers.
 
 use std::collections::BTreeMap;
 
@@ -11,7 +11,7 @@ use crate::component::Capability;
 use crate::plan::{PlannedCorpus, PlannedModel};
 use crate::spec::{Diagnostic, Entry, Sources, SpecError, Tree, from_tree};
 
-/// The corpora by name; `None` for those that are wrong.
+/// The corpora by name; `None` for an invalid one.
 pub(super) type PlannedCorpora = BTreeMap<String, Option<PlannedCorpus>>;
 
 impl Resolver<'_> {
@@ -90,7 +90,7 @@ impl Resolver<'_> {
             return self.model(owner, place, name, Capability::Tokenize, models).then(|| name.to_owned());
         }
         let able = |model: &PlannedModel| model.config.capabilities().contains(&Capability::Tokenize);
-        // A model that is wrong itself may have been the one meant.
+        // An invalid model may be the intended one, so it is not reported as missing.
         let found = models.iter().find(|(_, model)| model.as_ref().is_none_or(able)).map(|(name, _)| name.clone());
         if found.is_none() {
             let message = format!("{owner}: cutting by tokens needs a model with a tokenizer, and there is none");

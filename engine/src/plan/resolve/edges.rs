@@ -1,4 +1,4 @@
-//! Which node feeds which: circles, and the order to call them in.
+//! The edges between nodes: cycle detection and topological order.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -6,11 +6,11 @@ use super::Resolver;
 use crate::plan::PlannedNode;
 use crate::spec::{Diagnostic, Entry, Span};
 
-/// By node, what feeds it, with the place where each is named.
+/// The inputs of each node, with the span where each is named.
 pub(super) type Edges<'a> = BTreeMap<&'a str, Vec<(String, Span)>>;
 
 impl Resolver<'_> {
-    /// Follows inputs from every node; a node that is met while it is open closes a cycle.
+    /// Follows inputs from every node and reports each cycle.
     pub(super) fn cycles(&mut self, entries: &[Entry], edges: &Edges<'_>) {
         let mut done: BTreeSet<&str> = BTreeSet::new();
         for entry in entries {
@@ -26,8 +26,8 @@ impl Resolver<'_> {
     }
 }
 
-/// The first cycle that is found from a node on, depth first. Without recursion: a graph may be as
-/// deep as it has nodes.
+/// The first cycle that a depth-first search from a node finds. Not recursive, since a graph may be
+/// as deep as it has nodes.
 fn find_cycle<'e>(id: &'e str, edges: &'e Edges<'_>, done: &mut BTreeSet<&'e str>) -> Option<(Span, Vec<String>)> {
     if done.contains(id) {
         return None;
@@ -60,12 +60,12 @@ fn find_cycle<'e>(id: &'e str, edges: &'e Edges<'_>, done: &mut BTreeSet<&'e str
     None
 }
 
-/// Nodes after those that feed them, else in the order of the file.
+/// Sorts nodes topologically: each after its inputs, otherwise in file order.
 pub(super) fn order(nodes: Vec<(&Entry, PlannedNode)>, edges: &Edges<'_>) -> Vec<PlannedNode> {
     let ids: BTreeMap<&str, usize> =
         nodes.iter().enumerate().map(|(at, (entry, _))| (entry.key.text.as_str(), at)).collect();
     let inputs = |at: usize| edges.get(nodes[at].0.key.text.as_str()).into_iter().flatten();
-    // How many inputs of each are not placed yet, and whom each feeds.
+    // For each node: how many inputs are not placed yet, and which nodes it feeds.
     let mut missing: Vec<usize> = vec![0; nodes.len()];
     let mut feeds: Vec<Vec<usize>> = vec![Vec::new(); nodes.len()];
     for (at, missing) in missing.iter_mut().enumerate() {
@@ -77,7 +77,7 @@ pub(super) fn order(nodes: Vec<(&Entry, PlannedNode)>, edges: &Edges<'_>) -> Vec
     let mut ready: BTreeSet<usize> = (0..nodes.len()).filter(|at| missing[*at] == 0).collect();
     let mut places: Vec<Option<usize>> = vec![None; nodes.len()];
     let mut placed: Vec<usize> = Vec::with_capacity(nodes.len());
-    // There is no cycle, so all are placed in the end.
+    // There is no cycle, so every node is placed.
     while let Some(at) = ready.pop_first() {
         places[at] = Some(placed.len());
         placed.push(at);

@@ -1,4 +1,4 @@
-//! What a run writes is nothing that it reads, and nothing that it writes twice.
+//! Checks output files: no two nodes write the same file, and no node writes a file that the pipeline reads.
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry as Slot;
@@ -11,8 +11,8 @@ use crate::plan::{NodeKind, PlannedNode};
 use crate::spec::{Diagnostic, Entry, FilePath, Span, Tree};
 
 impl Resolver<'_> {
-    /// Two sinks that append to one file: after a restart nobody could tell whose answer is whose. And
-    /// a sink that writes what a source or a corpus reads, which would then read answers.
+    /// Reports two sinks that append to one file: after a restart, their answers could not be told apart.
+    /// Also reports a sink that writes a file that a source or a corpus reads: it would read answers.
     pub(super) fn sinks_files(&mut self, nodes: &[(&Entry, PlannedNode)], corpora: &PlannedCorpora) {
         let mut known: BTreeMap<PathBuf, (&str, &str)> = BTreeMap::new();
         for (entry, node) in nodes {
@@ -42,7 +42,7 @@ impl Resolver<'_> {
         }
     }
 
-    /// Dead letters in a file that something else of the pipeline reads or writes.
+    /// Reports a dead-letter file that another part of the pipeline reads or writes.
     pub(super) fn dead_letters_file(
         &mut self,
         tree: &Tree,

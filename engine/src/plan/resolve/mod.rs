@@ -1,4 +1,4 @@
-//! Names to what they name, with every mistake on the way.
+//! Resolves the names in a pipeline file and reports every mistake.
 
 mod corpora;
 mod edges;
@@ -17,7 +17,7 @@ use super::{AnswerMode, Conversations, FailedTurns, Maintenance, Plan, Retries};
 use crate::component::{Catalog, Texts};
 use crate::spec::{Diagnostic, Entry, FilePath, Kind, Name, Sources, SpecError, Tree, from_tree};
 
-/// Looks names up, and collects what is wrong on the way.
+/// Resolves names and collects diagnostics.
 struct Resolver<'a> {
     sources: &'a Sources,
     catalog: &'a Catalog,
@@ -42,14 +42,14 @@ struct Top {
     mode: AnswerMode,
     #[serde(default)]
     dead_letters: Option<FilePath>,
-    // Read one by one, so that each mistake in them is told.
+    // Read entry by entry, so that each mistake is reported.
     #[serde(default, rename = "models")]
     _models: serde::de::IgnoredAny,
     #[serde(default, rename = "corpora")]
     _corpora: serde::de::IgnoredAny,
     #[serde(rename = "nodes")]
     _nodes: serde::de::IgnoredAny,
-    // Of no matter to the plan: whoever runs the tests reads them.
+    // Not part of the plan; the test runner reads them.
     #[serde(default, rename = "tests")]
     _tests: serde::de::IgnoredAny,
 }
@@ -122,7 +122,7 @@ pub(super) fn resolve(
     })
 }
 
-/// Of what the file says, and of the texts that it names. Its tests change nothing.
+/// Hash of the file's content and of the text files that it names, without its tests.
 fn hash(tree: &Tree, texts: &Texts) -> Arc<str> {
     let mut tree = tree.clone();
     tree.entries_mut().into_iter().for_each(|entries| entries.retain(|entry| entry.key.text != "tests"));
@@ -135,8 +135,8 @@ fn hash(tree: &Tree, texts: &Texts) -> Arc<str> {
 }
 
 impl Resolver<'_> {
-    /// Hash of what a part of the file says, and of the texts that it names: by this the same
-    /// part of two files is compared. `without` leaves fields out.
+    /// Hash of a part of the file and of the text files that it names, used to compare the part
+    /// between two plans. Fields in `without` are left out.
     fn definition(&self, owner: &str, tree: &Tree, without: &[&str]) -> Arc<str> {
         let mut hasher = blake3::Hasher::new();
         hasher.update(tree.canonical_without(without).as_bytes());

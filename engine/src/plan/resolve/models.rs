@@ -1,4 +1,4 @@
-//! The models of a pipeline, and whether one can do what is asked of it.
+//! Resolves the models of a pipeline and checks their capabilities.
 
 use std::collections::BTreeMap;
 
@@ -7,7 +7,7 @@ use crate::component::Capability;
 use crate::plan::PlannedModel;
 use crate::spec::{Diagnostic, Span, Tree};
 
-/// The models by name; `None` for those that are wrong.
+/// The models by name; `None` for an invalid one.
 pub(super) type PlannedModels = BTreeMap<String, Option<PlannedModel>>;
 
 impl Resolver<'_> {
@@ -37,7 +37,7 @@ impl Resolver<'_> {
         models
     }
 
-    /// Whether the model is there and able; reports it if not.
+    /// Whether the model exists and has the capability; reports a diagnostic if not.
     pub(super) fn model(
         &mut self,
         owner: &str,

@@ -1,4 +1,4 @@
-//! Files that are no pipelines and use models all the same: an evaluation's metrics.
+//! Files that are not pipelines but define models, such as an evaluation's metrics.
 
 use std::collections::BTreeMap;
 
@@ -7,16 +7,16 @@ use crate::component::{Catalog, Check, ModelUse, Parse, Texts};
 use crate::plan::PlannedModel;
 use crate::spec::{Diagnostic, Sources, Span, Tree};
 
-/// What a file with `models` says besides. It reads the field `models` too, and leaves it
-/// (`IgnoredAny`) to the planner.
+/// The configuration in a file with `models`. The type must declare the field `models` as
+/// `IgnoredAny`; the planner reads it.
 pub trait ModelsFile {
-    /// Reports values that cannot be.
+    /// Reports invalid values.
     fn validate(&self, check: &mut Check<'_>);
-    /// The models that it uses; a field within a field is `outer.inner`.
+    /// The models that it uses. A nested field is written `outer.inner`.
     fn models(&self) -> Vec<ModelUse<'_>>;
 }
 
-/// The configuration and the models of a file that holds `name(…)`.
+/// Resolves the configuration and the models of a file that contains `name(…)`.
 pub(in crate::plan) fn resolve<C: ModelsFile>(
     name: &str,
     parse: Parse<C>,
@@ -46,7 +46,7 @@ pub(in crate::plan) fn resolve<C: ModelsFile>(
     Some((config, models.into_iter().filter_map(|(name, model)| Some((name, model?))).collect()))
 }
 
-/// Where a field stands, or what it would stand in.
+/// The span of a field, or of the innermost existing field around it.
 fn place(tree: &Tree, field: &str) -> Span {
     let mut at = tree;
     for name in field.split('.') {

@@ -1,4 +1,4 @@
-//! The nodes of a pipeline: their kinds, what feeds them, and what they use.
+//! Resolves the nodes of a pipeline: their kinds, inputs, models and corpora.
 
 use std::collections::BTreeMap;
 
@@ -11,7 +11,7 @@ use crate::plan::{NodeKind, PlannedNode};
 use crate::record::PortType;
 use crate::spec::{Diagnostic, Entry, Kind, Span, Tree, did_you_mean};
 
-/// A pipeline that only retrieves, or only rewrites, needs no node that answers.
+/// Sinks also accept hits and queries, so a pipeline that only retrieves or rewrites needs no generator.
 const SINK_PORTS: &[InputPort] = &[InputPort::one(PortType::Answers).or(PortType::Hits).or(PortType::Queries)];
 
 impl Resolver<'_> {
@@ -22,7 +22,7 @@ impl Resolver<'_> {
         corpora: &PlannedCorpora,
     ) -> Option<Vec<PlannedNode>> {
         let entries = self.members(tree, "nodes");
-        // What each node gives, known by its kind even if its configuration is wrong.
+        // The output type of each node: known from its kind, even if its configuration is invalid.
         let outputs: BTreeMap<&str, Option<PortType>> =
             entries.iter().map(|entry| (entry.key.text.as_str(), self.output(&entry.value))).collect();
         let is_sink =
@@ -94,7 +94,7 @@ impl Resolver<'_> {
         None
     }
 
-    /// The nodes that feed this one, with the place where each is named.
+    /// The inputs of a node, with the span where each is named.
     fn inputs(
         &mut self,
         entry: &Entry,
@@ -106,7 +106,7 @@ impl Resolver<'_> {
         let owner = format!("{kind_name} `{}`", entry.key.text);
         let mut inputs = Vec::new();
         for port in ports {
-            // A missing or ill-typed field is told when the configuration is typed.
+            // A missing or wrongly typed field is reported when the configuration is deserialized.
             let named: Vec<&Tree> = match entry.value.get(port.field).map(|tree| (tree, &tree.kind)) {
                 Some((_, Kind::Seq(items))) if port.many => items.iter().collect(),
                 Some((tree, _)) if !port.many => vec![tree],
@@ -122,7 +122,7 @@ impl Resolver<'_> {
                     None => {
                         let message = format!("{owner}: there is no node `{name}`");
                         let diagnostic = Diagnostic::new("unknown-input", tree.span, message).label("no such node");
-                        // One that would do is more likely meant than another.
+                        // A node with a fitting type is the more likely intention.
                         let others = outputs.keys().copied().filter(|id| *id != entry.key.text);
                         let near = did_you_mean(name, fitting.iter().copied()).or_else(|| did_you_mean(name, others));
                         self.diagnostics.push(diagnostic.help(match near {

@@ -1,12 +1,12 @@
-//! Trees to configurations. One that is wrong in places is read as far as it goes, so that
-//! all its mistakes are told.
+//! Deserializes trees into configurations. Invalid fields are skipped, so that all mistakes of a
+//! configuration are reported at once.
 
 use super::Resolver;
 use crate::component::{Check, Parse};
 use crate::spec::{Diagnostic, Entry, Name, Problem, Span, SpecError, Tree};
 
-/// A configuration with the names of its fields that are wrong or missing; it may be looked
-/// at for further mistakes, and used only if there are none.
+/// A configuration with the names of its invalid and missing fields. It can be checked for further
+/// mistakes, but used only if both lists are empty.
 pub(super) struct Typed<C: ?Sized> {
     pub(super) config: Box<C>,
     wrong: Vec<String>,
@@ -23,7 +23,7 @@ impl<C: ?Sized> Typed<C> {
     }
 }
 
-/// Takes the innermost field at `span` out; the name of the outermost.
+/// Removes the innermost field at `span`; returns the name of the outermost field around it.
 fn drop_at(tree: &mut Tree, span: Span) -> Option<String> {
     let entries = tree.entries_mut()?;
     let at = entries.iter().position(|entry| entry.key.span == span || entry.value.span.contains(&span))?;
@@ -35,21 +35,20 @@ fn drop_at(tree: &mut Tree, span: Span) -> Option<String> {
     Some(name)
 }
 
-/// The innermost field whose value holds `span`.
+/// The innermost field whose value contains `span`.
 fn field_at(tree: &Tree, span: Span) -> Option<&str> {
     let entry = tree.entries()?.iter().find(|entry| entry.value.span.contains(&span))?;
     Some(field_at(&entry.value, span).unwrap_or(&entry.key.text))
 }
 
-/// The part of a value to underline when all of it is meant: its name, if it has one.
+/// The part of a value to underline when the whole value is meant: its name, if it has one.
 pub(super) fn head(tree: &Tree) -> Span {
     tree.name().map_or(tree.span, |name| name.span)
 }
 
 impl Resolver<'_> {
-    /// Types a configuration. A struct is typed again without each field that is wrong, and
-    /// with a hole for each that is missing, so that all its mistakes are told, not only
-    /// the first.
+    /// Deserializes a configuration. After each error it tries again, without the invalid field or
+    /// with a hole for the missing one, so that all mistakes are reported, not only the first.
     pub(super) fn config<C: ?Sized>(&mut self, owner: &str, tree: &Tree, parse: Parse<C>) -> Option<Typed<C>> {
         let mut rest = tree.clone();
         let (mut wrong, mut missing): (Vec<String>, Vec<String>) = Default::default();
@@ -63,7 +62,7 @@ impl Resolver<'_> {
             }
             match error.problem {
                 Problem::MissingField(field) if error.span == Some(tree.span) => {
-                    // A field that was dropped is missing through us, not through the author.
+                    // A field dropped by this loop is not missing in the file.
                     if !wrong.iter().any(|name| name == field) {
                         self.diagnostics.push(self.explain(owner, tree, &error));
                     }
@@ -79,7 +78,7 @@ impl Resolver<'_> {
         }
     }
 
-    /// Reports values that cannot be, except in fields of which something is told already.
+    /// Reports invalid values, except in fields that already have a diagnostic.
     pub(super) fn validate<C: ?Sized>(
         &mut self,
         owner: &str,
@@ -87,7 +86,7 @@ impl Resolver<'_> {
         typed: &Typed<C>,
         validate: impl FnOnce(&C, &mut Check<'_>),
     ) {
-        // What a hole was read as is nobody's value, and others are compared with it.
+        // A hole has a made-up value, and other fields may be compared with it.
         if !typed.missing.is_empty() {
             return;
         }
@@ -109,7 +108,7 @@ impl Resolver<'_> {
                     .choices(field, expected.iter().copied())
             }
             Problem::MissingField(field) => {
-                // Underline the name of what lacks the field, not all of it.
+                // Underline only the name of the struct that lacks the field.
                 let place = if span == tree.span { head(tree) } else { span };
                 Diagnostic::new("missing-field", place, format!("{owner}: missing field `{field}`"))
                     .label(format!("`{field}` has no default and is not given"))

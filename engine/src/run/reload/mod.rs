@@ -21,6 +21,7 @@ use super::build::{Feed, RuntimeContext};
 use super::worker_pool::Command;
 use super::{Engine, Inner, RunError};
 use crate::component::{Index, Models};
+use crate::connector::TurnSource;
 use crate::corpus::{AddedIndex, CorpusIndexes};
 use crate::dead_letter::Onward;
 use crate::panics::caught;
@@ -84,6 +85,8 @@ struct Built {
     models: Models,
     sinks: Sinks,
     generation: Arc<Generation>,
+    /// Sources of turns that are new or changed, by node.
+    sources: BTreeMap<Arc<str>, Box<dyn TurnSource>>,
     /// Where dead letters go from then on.
     letters: Onward,
 }

@@ -45,13 +45,22 @@ impl Reload<'_> {
             before.nodes.iter().map(|node| (node.id.clone(), node.running.clone())).collect();
         let kept = |id: &str| operators.get(id).filter(|_| PlanDiff::keeps(&diff.nodes, id)).cloned();
         let generation = self.context.generation(before.number + 1, plan, &models, &definitions, &sinks, kept)?;
+        let mut sources = BTreeMap::new();
+        for node in plan.nodes.iter().filter(|node| !PlanDiff::keeps(&diff.nodes, &node.id)) {
+            if let NodeKind::Source(config) = &node.kind
+                && !self.context.options.manual_turns
+            {
+                let source = self.context.turn_source(&node.id, &**config).map_err(RunError::Build)?;
+                sources.insert(node.id.clone(), source);
+            }
+        }
         self.going_on()?;
         self.context.shared.generations.write().insert(generation.number, generation.clone());
         self.generation = Some(generation.clone());
         if !self.context.pool.tell(&Command::Generation(generation.clone())).wait() {
             return Err(ReloadError::Ended);
         }
-        Ok(Built { models, sinks, generation, letters })
+        Ok(Built { models, sinks, generation, sources, letters })
     }
 
     /// Opens indexes that corpora have not got, and starts the feeds of those that are new or

@@ -10,7 +10,7 @@ use tokio::sync::oneshot;
 use super::{Built, Reload, ReloadError, TICK};
 use crate::component::BuildError;
 use crate::component::CorpusSnapshot;
-use crate::connector::SourceOffset;
+use crate::connector::{Offsets, TurnSource};
 use crate::plan::{ChangeKind, NodeKind, Plan, PlanDiff, PlanFingerprint, PlannedNode};
 use crate::run::build::{Feed, Manual, TurnFeed};
 use crate::run::worker_pool::Command;
@@ -91,7 +91,7 @@ impl Reload<'_> {
         outline: PlanFingerprint,
         built: Built,
     ) -> Result<(), ReloadError> {
-        let Built { models, sinks, generation, letters } = built;
+        let Built { models, sinks, generation, mut sources, letters } = built;
         for coming in &self.coming {
             if let Some(fault) = coming.feed.as_ref().and_then(|feed| feed.source.fault()) {
                 return Err(fault.into());
@@ -157,7 +157,8 @@ impl Reload<'_> {
         let coming = plan.nodes.iter().filter(|node| matches!(node.kind, NodeKind::Source(_)));
         let coming: Vec<_> = coming.filter(|node| !running.sources.contains_key(&node.id)).collect();
         for node in coming {
-            match self.start_source(node, resumes.get(&node.id).cloned()) {
+            match self.start_source(node, resumes.get(&node.id).cloned().unwrap_or_default(), sources.remove(&node.id))
+            {
                 Ok((feed, manual)) => {
                     running.sources.insert(node.id.clone(), feed);
                     if running.manual.is_none() {
@@ -182,13 +183,13 @@ impl Reload<'_> {
     }
 
     /// Up to which places checkpoints say that sources that are new or changed are answered.
-    fn checkpoints(&self, plan: &Plan, diff: &PlanDiff) -> Result<BTreeMap<Arc<str>, SourceOffset>, RunError> {
+    fn checkpoints(&self, plan: &Plan, diff: &PlanDiff) -> Result<BTreeMap<Arc<str>, Offsets>, RunError> {
         let mut known = BTreeMap::new();
         for node in plan.nodes.iter().filter(|node| matches!(node.kind, NodeKind::Source(_))) {
             if !PlanDiff::keeps(&diff.nodes, &node.id)
                 && let Some(checkpoint) = self.context.shared.durable.checkpoint(&node.id)?
             {
-                known.insert(node.id.clone(), checkpoint.place);
+                known.insert(node.id.clone(), checkpoint.offsets);
             }
         }
         Ok(known)
@@ -199,8 +200,8 @@ impl Reload<'_> {
         &self,
         plan: &Plan,
         diff: &PlanDiff,
-        mut known: BTreeMap<Arc<str>, SourceOffset>,
-    ) -> BTreeMap<Arc<str>, SourceOffset> {
+        mut known: BTreeMap<Arc<str>, Offsets>,
+    ) -> BTreeMap<Arc<str>, Offsets> {
         let durable = &self.context.shared.durable;
         if let Err(error) = durable.commit(self.context.shared.epochs.current().epoch) {
             tracing::warn!(%error, "no checkpoint could be written before sources changed");
@@ -212,9 +213,10 @@ impl Reload<'_> {
                 continue;
             }
             // What its predecessor of the same name has answered is known of it.
-            let low = running.sources.get(&node.id).and_then(|feed| feed.handle.tracker.low()).map(|(place, _)| place);
+            let low =
+                running.sources.get(&node.id).and_then(|feed| feed.handle.tracker.low()).map(|(offsets, _)| offsets);
             match low.or_else(|| known.remove(&node.id)) {
-                Some(place) => drop(resumes.insert(node.id.clone(), place)),
+                Some(offsets) => drop(resumes.insert(node.id.clone(), offsets)),
                 None => {
                     if let Err(error) = durable.forget(&node.id) {
                         tracing::warn!(%error, source = %node.id, "what was known of a source stays");
@@ -229,25 +231,26 @@ impl Reload<'_> {
     fn start_source(
         &self,
         node: &PlannedNode,
-        resume: Option<SourceOffset>,
+        resume: Offsets,
+        source: Option<Box<dyn TurnSource>>,
     ) -> Result<(TurnFeed, Option<Manual>), RunError> {
         let durable = &self.context.shared.durable;
         let (handle, to) = self.context.source(node);
-        if let Some(place) = &resume {
+        if !resume.is_empty() {
             // Of a source that was there, all before it is answered, so what comes is behind what
             // sinks have; of one that an earlier process had, so far as its checkpoint says.
-            handle.tracker.resume(place.clone(), durable.marks());
+            handle.tracker.resume(resume.clone(), durable.marks());
         }
         durable.add_source(&handle.tracker);
         self.context.shared.sources.lock().push(handle.clone());
         self.context.pool.hold();
         self.context.pool.tell(&Command::Source(handle.clone()));
-        match &node.kind {
-            NodeKind::Source(config) if !self.context.options.manual_turns => {
-                let source = Some(self.context.read(&handle, config.build(), to, resume)?);
+        match source {
+            Some(source) => {
+                let source = Some(self.context.read(&handle, source, to, resume)?);
                 Ok((TurnFeed { handle, source }, None))
             }
-            _ => Ok((TurnFeed { handle, source: None }, Some(to))),
+            None => Ok((TurnFeed { handle, source: None }, Some(to))),
         }
     }
 

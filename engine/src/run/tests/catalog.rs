@@ -80,8 +80,8 @@ impl CorpusSourceConfig for Listed {
     fn explain(&self) -> String {
         String::new()
     }
-    fn build(&self) -> Box<dyn CorpusSource> {
-        Box::new(self.clone())
+    fn build(&self, _: &ComponentContext) -> Building<'_, dyn CorpusSource> {
+        built(Ok(Box::new(self.clone())))
     }
 }
 
@@ -107,8 +107,8 @@ impl CorpusSourceConfig for Many {
     fn explain(&self) -> String {
         String::new()
     }
-    fn build(&self) -> Box<dyn CorpusSource> {
-        Box::new(self.clone())
+    fn build(&self, _: &ComponentContext) -> Building<'_, dyn CorpusSource> {
+        built(Ok(Box::new(self.clone())))
     }
 }
 
@@ -136,8 +136,8 @@ impl TurnSourceConfig for Spoken {
     fn explain(&self) -> String {
         String::new()
     }
-    fn build(&self) -> Box<dyn TurnSource> {
-        Box::new(self.clone())
+    fn build(&self, _: &ComponentContext) -> Building<'_, dyn TurnSource> {
+        built(Ok(Box::new(self.clone())))
     }
 }
 

@@ -53,8 +53,8 @@ impl TurnSourceConfig for Counted {
     fn explain(&self) -> String {
         String::new()
     }
-    fn build(&self) -> Box<dyn TurnSource> {
-        Box::new(self.clone())
+    fn build(&self, _: &ComponentContext) -> Building<'_, dyn TurnSource> {
+        built(Ok(Box::new(self.clone())))
     }
 }
 
@@ -106,8 +106,8 @@ impl SinkConfig for Taking {
     fn explain(&self) -> String {
         String::new()
     }
-    fn build(&self) -> Result<Box<dyn AnswerSink>, ConnectorError> {
-        Ok(Box::new(self.clone()))
+    fn build(&self, _: &ComponentContext) -> Building<'_, dyn AnswerSink> {
+        built(Ok(Box::new(self.clone())))
     }
 }
 

@@ -1,4 +1,4 @@
-//! What is included, set and told.
+//! Tests of includes, overrides and their diagnostics.
 
 use super::*;
 
@@ -99,8 +99,7 @@ fn an_include_of_itself_is_told() {
     assert_eq!(load(&path, &[]).diagnostics[0].code, "include-cycle");
 }
 
-/// Sixteen files that each include the next one often would be read a hundred to the
-/// fifteenth times.
+/// Sixteen files, each including the next one 50 times, would need 50^15 reads without the cache.
 #[test]
 fn a_file_that_is_included_often_is_read_once() {
     let dir = tempfile::tempdir().unwrap();
@@ -132,7 +131,7 @@ fn too_many_includes_are_told_once() {
     let loaded = load(&path, &[]);
     assert_eq!(loaded.diagnostics.len(), 1);
     assert_eq!(loaded.diagnostics[0].code, "too-many-includes");
-    assert!(loaded.tree.is_none(), "the rest cannot be judged");
+    assert!(loaded.tree.is_none(), "an incomplete pipeline has no tree");
     let large: String = (0..50_000).map(|n| format!("\"{n}\":1,")).collect();
     std::fs::write(dir.path().join("b.ron"), format!("Pipeline(nodes: {{{large}}})")).unwrap();
     write(100);
@@ -140,7 +139,7 @@ fn too_many_includes_are_told_once() {
     assert_eq!(diagnostics[0].message, "the files that are included come to more than 2000000 values");
 }
 
-/// Looking each key up among all others would take hours.
+/// A linear search for each key would take hours.
 #[test]
 fn files_with_very_many_keys_are_merged() {
     let dir = tempfile::tempdir().unwrap();

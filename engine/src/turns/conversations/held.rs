@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use timely::dataflow::operators::Capability;
 
 use super::InFlight;
+use crate::connector::Applied;
 use crate::durable::{ConversationChange, StoredConversation};
 use crate::record::{Speaker, Utterance};
 use crate::turns::Read;
@@ -36,7 +37,7 @@ pub(super) struct Conversation {
     /// Our answer to the last user turn, until the log brings one or the next turn needs it.
     pub reply: Option<Arc<str>>,
     /// The last record that is in the history.
-    pub applied: Option<(u64, u64)>,
+    pub applied: Applied,
     /// When it was used last: the key in the order, and the time.
     used: Option<(u64, Instant)>,
     /// Of what was said.
@@ -48,7 +49,7 @@ pub(super) struct Conversation {
 impl Conversation {
     /// Goes on with what it knew.
     pub fn remember(&mut self, known: StoredConversation, idle_s: u64) {
-        self.applied = Some(known.applied);
+        self.applied = known.applied.clone();
         (self.first, self.kept) = (known.next(), known.next());
         if known.used.saturating_add(idle_s) >= StoredConversation::now() {
             self.first = known.first;
@@ -85,7 +86,7 @@ impl Conversation {
     }
 
     /// What has been said since this was asked the last time; to be put aside.
-    pub fn change(&mut self, applied: (u64, u64)) -> ConversationChange {
+    pub fn change(&mut self) -> ConversationChange {
         let next = self.first + self.history.len() as u64;
         let from = self.kept.max(self.first).min(next);
         self.kept = next;
@@ -94,7 +95,7 @@ impl Conversation {
             said: self.history.iter().skip((from - self.first) as usize).cloned().collect(),
             first: self.first,
             reply: self.reply.clone(),
-            applied,
+            applied: self.applied.clone(),
             used: StoredConversation::now(),
         }
     }
@@ -207,7 +208,7 @@ mod tests {
         for round in 0..8 {
             conversation.ask(format!("q{round}").into(), 5);
             conversation.reply = Some(format!("a{round}").into());
-            let change = conversation.change((0, round));
+            let change = conversation.change();
             assert!(change.said.len() <= 2);
             match &mut stored {
                 Some(stored) => stored.apply(&change),

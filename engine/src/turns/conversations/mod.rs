@@ -30,6 +30,7 @@ use timely::dataflow::{Scope, StreamVec};
 use self::held::Held;
 use super::slots::Waiter;
 use super::{Delivered, Feedback, Flow, Read, SourceHandle, TurnContext, TurnsShared, WorkerState};
+use crate::connector::SourceOffset;
 use crate::plan::AnswerMode;
 use crate::record::{Item, Speaker, Turn, Utterance, Value};
 use crate::wake::WakeSlot;
@@ -46,13 +47,13 @@ struct InFlight {
 
 /// Where a record is noted when it is applied.
 struct RecordOffset {
-    order: Option<(u64, u64)>,
+    offset: Option<SourceOffset>,
     batch: u64,
 }
 
 impl RecordOffset {
     fn of(read: &Read) -> Self {
-        Self { order: read.place.as_ref().map(|place| place.order()), batch: read.batch }
+        Self { offset: read.place.clone(), batch: read.batch }
     }
 }
 
@@ -143,10 +144,10 @@ impl Conversations {
 
     /// A record is in the conversation's state.
     fn applied(&mut self, id: &Arc<str>, place: &RecordOffset) {
-        if let (Some(order), Some(conversation)) = (place.order, self.held.get(id)) {
-            conversation.applied = Some(order);
+        if let (Some(offset), Some(conversation)) = (&place.offset, self.held.get(id)) {
+            conversation.applied.set(offset);
             if self.shared.durable.is_kept() {
-                self.shared.durable.put(&self.source.id, id, conversation.change(order));
+                self.shared.durable.put(&self.source.id, id, conversation.change());
             }
         }
         self.source.tracker.tick(place.batch);
@@ -188,7 +189,7 @@ impl Conversations {
             }
             let Some((read, capability)) = conversation.queue.pop_front() else { return };
             let place = RecordOffset::of(&read);
-            if place.order.is_some() && place.order <= conversation.applied {
+            if place.offset.as_ref().is_some_and(|offset| conversation.applied.has(offset)) {
                 self.source.tracker.tick(place.batch);
                 self.let_go(&read);
                 self.left(&read);
@@ -348,7 +349,9 @@ impl Conversations {
 fn key(source: &str, read: &Read) -> Arc<str> {
     let mut hasher = blake3::Hasher::new();
     let end = read.place.as_ref().map_or_else(|| read.position.clone(), |place| place.end.to_string());
-    for part in [source, &read.record.conversation_id, &read.record.turn.to_string(), &read.record.text, &end] {
+    let turn = read.record.turn.to_string();
+    let partition = read.place.as_ref().map(|place| &*place.partition).filter(|partition| !partition.is_empty());
+    for part in [source, &read.record.conversation_id, &turn, &read.record.text, &end].into_iter().chain(partition) {
         hasher.update(&(part.len() as u64).to_le_bytes());
         hasher.update(part.as_bytes());
     }

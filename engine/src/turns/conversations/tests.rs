@@ -66,7 +66,7 @@ fn read(text: &str, end: u64, batch: u64) -> Read {
         timestamp: None,
         extra: Default::default(),
     };
-    let place = Some(connector::SourceOffset { log: "l".into(), generation: 0, end, line: end });
+    let place = Some(connector::SourceOffset { log: "l".into(), end, line: end, ..Default::default() });
     Read { record, history: None, position: String::new(), entered_us: 0, place, batch, bytes: 0 }
 }
 
@@ -77,7 +77,7 @@ fn a_history_that_cannot_be_read_is_waited_for() {
     let (of, id): (Arc<str>, Arc<str>) = ("turns".into(), "c".into());
     let used = StoredConversation::now();
     let said_before = vec![said("before")];
-    let change = ConversationChange { from: 0, said: said_before, first: 0, reply: None, applied: (0, 1), used };
+    let change = ConversationChange { from: 0, said: said_before, first: 0, reply: None, applied: (0, 1).into(), used };
     let known = StoredConversation::from(change.clone());
     durable.put(&of, &id, change);
     durable.commit(1).unwrap();
@@ -111,6 +111,6 @@ fn a_history_that_cannot_be_read_is_waited_for() {
             worker.step_or_park(Some(RETRY));
         }
         let knows = durable.load(&of, &id).unwrap().unwrap();
-        assert_eq!((knows.history, knows.applied), ([said("before"), said("now")].into(), (0, 2)));
+        assert_eq!((knows.history, knows.applied), ([said("before"), said("now")].into(), (0, 2).into()));
     });
 }

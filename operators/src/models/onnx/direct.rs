@@ -1,4 +1,4 @@
-//! The encoder by itself, without the service: what the service is measured against.
+//! The encoder without the inference service, as a baseline for measuring the service.
 
 use turnflow_engine::inference::{Backend, InferenceError, Vector};
 
@@ -15,7 +15,7 @@ pub struct Direct {
 }
 
 impl Direct {
-    /// A session of its own, with as many threads as the service's has.
+    /// Opens a session of its own, with the same number of threads as the service's.
     pub fn open(config: &OnnxConfig, settings: Settings) -> Result<Self, InferenceError> {
         let tokens = Tokens::read(&config.tokenizer.path)?;
         let session = encoder_session(&config.path.path, config.device, config.threads, settings)?;
@@ -25,12 +25,12 @@ impl Direct {
         Ok(Self { encoder, texts: config.texts(&tokens)? })
     }
 
-    /// A passage's tokens, as the service would see them.
+    /// The tokens of a passage, identical to those of the service.
     pub fn tokenize(&self, text: &str) -> Result<Vec<u32>, InferenceError> {
         self.texts.passage(text)
     }
 
-    /// One batch, padded to its longest text; a vector a text.
+    /// Runs one batch, padded to its longest text. Returns one vector for each text.
     pub fn run(&mut self, batch: &[&Vec<u32>]) -> Result<Vec<Vector>, InferenceError> {
         let texts: Vec<Text> = batch.iter().map(|ids| Text { ids: (*ids).clone(), states: None }).collect();
         self.encoder.run(&texts.iter().collect::<Vec<_>>())
@@ -46,7 +46,7 @@ mod tests {
     use super::super::{Device, Pooling};
     use super::*;
 
-    /// `None`, with a word on it, where the model has not been fetched.
+    /// `None`, with a message, if the model has not been fetched.
     fn open(name: &str) -> Option<Direct> {
         let models = Path::new(env!("CARGO_MANIFEST_DIR")).join("../models");
         let file = |name: &str, file: &str| {
@@ -76,7 +76,7 @@ mod tests {
         Some(Direct::open(&config, Settings::Service).unwrap())
     }
 
-    /// The lengths are those of a GPU, the session is on the processor.
+    /// The padded lengths are those of a GPU; the session runs on the CPU.
     #[test]
     fn a_batch_padded_further_gives_the_same_vectors() {
         for name in ["minilm", "minilm-int8", "e5-int8"] {

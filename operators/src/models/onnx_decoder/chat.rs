@@ -1,4 +1,4 @@
-//! Chats to texts, by the template that the model was trained with.
+//! Renders chats to text, with the template that the model was trained with.
 
 use std::collections::BTreeSet;
 
@@ -9,32 +9,32 @@ use turnflow_engine::language::{ChatRole, Message, Prompt, controls};
 
 use super::Template;
 
-/// ChatML, with nothing said for those who say nothing.
+/// The ChatML template, without a default system message.
 const CHAT_ML: &str = "\
 {% for message in messages %}\
 {{ '<|im_start|>' + message['role'] + '\n' + message['content'] + '<|im_end|>\n' }}\
 {% endfor %}\
 {% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}";
 
-/// A template, ready to render.
+/// A parsed chat template.
 pub(super) struct Chat {
-    /// None for models that know no chat.
+    /// `None` for models without a chat format.
     environment: Option<Environment<'static>>,
     bos: String,
     eos: String,
-    /// What the template writes in the form of control tokens.
+    /// Marks that the template writes and that look like control tokens, but are not tokens.
     marks: Vec<String>,
 }
 
-/// A mark that is none any more.
+/// Inserts a space into a mark, so that it no longer matches.
 fn broken(mark: &str) -> String {
     format!("{} {}", &mark[..1], &mark[1..])
 }
 
 impl Chat {
-    /// Reads a template; gives its source too. `is_token` says what the tokenizer knows as one
-    /// token; what the template writes around messages and is none (Llama 2's `[INST]`) is broken
-    /// where a message says it, since it would be read as the template's own.
+    /// Parses a template; also returns its source. `is_token` says whether the tokenizer has a text as one token. A
+    /// mark that the template writes around messages and that is not a token (Llama 2's `[INST]`) is broken in
+    /// messages, because the model would take it for the template's own.
     pub fn read(
         template: &Template,
         bos: &str,
@@ -58,8 +58,8 @@ impl Chat {
         Ok((chat, text))
     }
 
-    /// What the template writes around messages in the form of control tokens. Templates that
-    /// refuse a chat write nothing for it.
+    /// The texts in the form of control tokens that the template writes around messages. None if the template rejects
+    /// the chat.
     fn written(&self) -> BTreeSet<String> {
         use ChatRole::{Assistant, System, User};
         let chats: [&[ChatRole]; 3] = [&[System, User, Assistant, User], &[User, Assistant, User], &[User]];
@@ -73,13 +73,13 @@ impl Chat {
         written
     }
 
-    /// Whether the text wants the tokenizer's special tokens around it: templates write them.
+    /// Whether the tokenizer must add its special tokens. Templates write them themselves.
     pub fn is_plain(&self) -> bool {
         self.environment.is_none()
     }
 
-    /// The text of a prompt, up to where the model is to go on. The template gets messages' texts
-    /// as `given` makes them.
+    /// Renders a prompt up to the position where the model continues. `given` converts the messages' texts for the
+    /// template.
     pub fn render(&self, prompt: &Prompt, given: impl Fn(&str) -> String) -> Result<String, InferenceError> {
         let Some(environment) = &self.environment else { return Ok(prompt.plain()) };
         let message = |message: &Message| {
@@ -98,7 +98,7 @@ impl Chat {
             bos_token => self.bos.as_str(),
             eos_token => self.eos.as_str(),
         };
-        let failed = |error: Error| InferenceError::Failed(format!("the chat template cannot be applied: {error:#}"));
+        let failed = |error: Error| InferenceError::Failed(format!("cannot apply the chat template: {error:#}"));
         environment.get_template("chat").and_then(|template| template.render(context)).map_err(failed)
     }
 }
@@ -136,7 +136,7 @@ mod tests {
         assert_eq!(plain.render(&prompt(), str::to_owned).unwrap(), "Be brief.\n\nWhy?");
     }
 
-    /// Llama 2 has no tokens for these: as text, a message could write them too.
+    /// Llama 2 has no tokens for these marks, so a message could contain them as text.
     #[test]
     fn marks_that_are_text_are_broken_in_messages() {
         let source = "{% for m in messages %}{% if m.role == 'user' %}{{ bos_token + '[INST] ' + m.content + ' [/INST]' }}{% endif %}{% endfor %}";
@@ -150,7 +150,7 @@ mod tests {
 
     #[test]
     fn templates_are_those_of_transformers() {
-        // Blocks on lines of their own, methods of Python's strings, and refusals.
+        // Tests blocks on lines of their own, Python string methods, and rejections.
         let source = "{{ bos_token }}\n{% for m in messages %}\n  {% if m.role == 'system' %}\n[{{ m.content.strip() | upper }}]\n  \
                       {% endif %}\n{% endfor %}\n{% if messages[0].content.startswith('No') %}{{ raise_exception('no') }}{% endif %}";
         let chat = Chat {

@@ -1,4 +1,4 @@
-//! Prompts to tokens and tokens to texts, around the model's thread.
+//! Turns prompts into tokens and tokens into texts, around the model's thread.
 
 use std::sync::Arc;
 
@@ -14,7 +14,7 @@ use super::super::streamed::Streamed;
 use super::chat::Chat;
 use super::serve::{Job, Serving, Stops, Tell};
 
-/// The model with all that is around it.
+/// The decoder: the model's thread, its tokenizer and its settings.
 pub(super) struct Decoder {
     pub serving: Serving,
     pub encoder: Arc<Encoder>,
@@ -25,14 +25,14 @@ pub(super) struct Decoder {
     pub sampling: Sampling,
 }
 
-/// A prompt that the model takes.
+/// A prompt that fits the model.
 struct Fitted {
     tokens: Vec<u32>,
     cut: usize,
     left_out: usize,
 }
 
-/// What a decoder's futures share.
+/// The decoder, shared by its futures.
 pub(super) struct Shared(pub Arc<Decoder>);
 
 impl Decoder {
@@ -56,7 +56,7 @@ impl Decoder {
         stream: TextStream,
     ) -> Result<Generation, InferenceError> {
         let (this, max_tokens) = (self.clone(), sampling.max_tokens);
-        // Cutting a long prompt tokenizes it some ten times: not on the threads turns run on.
+        // Fitting a long prompt tokenizes it some ten times, so it does not run on the threads of turns.
         let fitted = tokio::task::spawn_blocking(move || this.fit(prompt, max_tokens))
             .await
             .map_err(|error| InferenceError::Failed(error.to_string()))??;
@@ -106,7 +106,7 @@ impl Decoder {
             let whole = |context: String| {
                 let mut tokens = this.encoder.text(&context, true)?;
                 if tokens.is_empty() {
-                    // The first token needs something before it.
+                    // The first scored token needs a token before it.
                     tokens.push(this.ends[0]);
                 }
                 tokens.drain(..(tokens.len() + text.len()).saturating_sub(this.context));
@@ -120,7 +120,7 @@ impl Decoder {
         if scored == 0 {
             return Ok(vec![0.0; texts.len()]);
         }
-        // Texts of the same length share a batch: padding would change how sums are rounded.
+        // Only texts of equal length share a batch, because padding would change how sums are rounded.
         let mut order: Vec<usize> = (0..texts.len()).collect();
         order.sort_by_key(|&at| (texts[at].len(), at));
         let lengths: Vec<usize> = texts.iter().map(Vec::len).collect();
@@ -139,7 +139,7 @@ impl Decoder {
     }
 }
 
-/// Where the first of some strings begins.
+/// Position of the first occurrence of any of these strings.
 fn first(text: &str, strings: &[String]) -> Option<usize> {
     strings.iter().filter_map(|string| text.find(string.as_str())).min()
 }

@@ -1,5 +1,4 @@
-//! A language model in ONNX (a decoder with a cache), run by ONNX Runtime: prompts to texts,
-//! and how likely texts are.
+//! A language model in ONNX (a decoder with a cache), run by ONNX Runtime: prompts to texts, and likelihoods of texts.
 //!
 //! ```ron
 //! OnnxDecoder(
@@ -9,25 +8,25 @@
 //! )
 //! ```
 //!
-//! Names are optimum's: `input_ids`, `attention_mask`, `position_ids` (if the model has it)
-//! and `past_key_values.N.key`/`.value` in; `logits` and `present.N.key`/`.value` out, with
-//! caches in 32-bit floats. A model with an input `num_logits_to_keep`, as the project's own
-//! conversion makes them, is spared the logits that nobody looks at.
+//! Names of inputs and outputs are optimum's: `input_ids`, `attention_mask`, `position_ids` (if the model has it) and
+//! `past_key_values.N.key`/`.value` in; `logits` and `present.N.key`/`.value` out, with caches in 32-bit floats. A
+//! model with an input `num_logits_to_keep`, which the project's own conversion adds, does not compute logits that are
+//! not needed.
 //!
-//! Prompts of different turns that wait at the same time are decoded together, and each
-//! leaves when it has ended; those that come later are stepped in turn with them. What is too
-//! long is cut where the prompt allows it.
+//! Prompts of different turns that wait at the same time are decoded together, and each leaves the batch when it has
+//! ended. Later prompts form batches of their own, which are stepped in turn. A prompt that is too long is cut where it
+//! allows it.
 //!
-//! What messages say is text: a control token in it (`<|im_end|>`) is none. Only the template
-//! writes control tokens.
+//! Messages are plain text: a control token in a message (`<|im_end|>`) has no effect. Only the template writes control
+//! tokens.
 //!
-//! The temperature 0 takes the likeliest token; random numbers depend on the seed and the
-//! prompt. A prompt's text does not depend on what else is decoded: rows are padded by whole
-//! blocks, within which the runtime adds up in the same order.
+//! At temperature 0 the most likely token is taken; random numbers depend on the seed and the prompt. A prompt's text
+//! does not depend on other texts in the batch: rows are padded by whole blocks, within which the runtime sums in the
+//! same order.
 //!
-//! Likelihood is the mean of log P(token | context, tokens before); of a context that is too
-//! long the beginning is left out. Cost: a token of a prompt costs one pass of the weights
-//! shared by the prompt, a generated token one shared by the batch.
+//! Likelihood is the mean of log P(token | context, tokens before). A context that is too long loses its start. Cost: a
+//! prompt token costs one pass over the weights, shared by the whole prompt; a generated token costs one pass, shared
+//! by the batch.
 
 mod chat;
 mod generate;
@@ -52,22 +51,22 @@ use self::serve::Serving;
 use super::control::Encoder;
 use super::runtime::{Device, Offsets, Settings, Tokens, hash_file, session};
 
-/// The table's entry.
+/// Entry in the model table.
 pub const KIND: ModelKind = ModelKind {
     name: "OnnxDecoder",
     summary: "a language model in ONNX: prompts to texts, likelihoods, and a tokenizer",
     parse: |tree, sources| Ok(Box::new(from_tree::<OnnxDecoderConfig>(tree, sources)?)),
 };
 
-/// How a chat becomes one text.
+/// How a chat is rendered to one text.
 #[derive(Clone, Debug, Default, Deserialize)]
 pub enum Template {
-    /// As ChatML writes it.
+    /// The ChatML format.
     #[default]
     ChatMl,
-    /// By a template in Jinja, as models' repositories have it (`chat_template.jinja`).
+    /// A Jinja template, as model repositories have it (`chat_template.jinja`).
     File(FilePath),
-    /// The messages' texts with an empty line between them, for models that know no chat.
+    /// The messages' texts, separated by empty lines, for models without a chat format.
     Plain,
 }
 
@@ -75,34 +74,34 @@ pub enum Template {
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct OnnxDecoderConfig {
-    /// The model's file.
+    /// ONNX model file.
     pub path: FilePath,
-    /// Its `tokenizer.json`.
+    /// The model's `tokenizer.json`.
     pub tokenizer: FilePath,
-    /// How a chat becomes one text: `ChatMl` (default), `File(path)` or `Plain`.
+    /// How a chat is rendered to one text: `ChatMl` (default), `File(path)` or `Plain`.
     #[serde(default)]
     pub template: Template,
-    /// Tokens that end a text. Default: those that models commonly end with, as far as the
-    /// tokenizer has them (`<|im_end|>`, `<|endoftext|>`, `</s>`, `<|eot_id|>`, `<|end|>`,
-    /// `<end_of_turn>`, `<eos>`).
+    /// Tokens that end a text. Default: those of `<|im_end|>`, `<|endoftext|>`, `</s>`, `<|eot_id|>`, `<|end|>`,
+    /// `<end_of_turn>` and `<eos>` that the tokenizer has.
     #[serde(default)]
     pub eos: Option<Vec<String>>,
-    /// The token that templates know as `bos_token`. Default empty.
+    /// The token for `bos_token` in templates. Default empty.
     #[serde(default)]
     pub bos: String,
-    /// `Cpu` (default) or `Cuda(n)`, where the cache is copied from and to the GPU.
+    /// Device: `Cpu` (default) or `Cuda(n)`, the NVIDIA GPU with index n. With `Cuda`, the cache is copied to and from
+    /// the GPU.
     #[serde(default)]
     pub device: Device,
-    /// Threads on the processor. Default: as many as there are cores.
+    /// Number of CPU threads. Default: the number of cores.
     #[serde(default)]
     pub threads: Option<usize>,
-    /// Tokens of a prompt and its text together, at most. Default 2048.
+    /// Maximum number of tokens of a prompt and its generated text together. Default 2048.
     #[serde(default = "default_context")]
     pub context: usize,
-    /// Texts that are decoded together, at most; a beam counts as one. Default 8.
+    /// Maximum number of texts that are decoded together; each beam counts as one. Default 8.
     #[serde(default = "default_batch")]
     pub batch: usize,
-    /// How to generate, where operators leave it open.
+    /// Default sampling settings, for fields that operators omit.
     #[serde(default)]
     pub sampling: SamplingFields,
 }
@@ -114,7 +113,7 @@ fn default_batch() -> usize {
     8
 }
 
-/// Ends of texts in common families of models.
+/// End tokens of common model families.
 const ENDS: [&str; 7] = ["<|im_end|>", "<|endoftext|>", "</s>", "<|eot_id|>", "<|end|>", "<end_of_turn>", "<eos>"];
 
 impl ModelConfig for OnnxDecoderConfig {
@@ -128,7 +127,7 @@ impl ModelConfig for OnnxDecoderConfig {
             check.error(
                 "wrong-value",
                 "eos",
-                "without a token that ends texts, none ends; leave `eos` out for the usual",
+                "needs at least one token that ends a text; omit `eos` for the default tokens",
             );
         }
         check.range("context", self.context, 16, 1_000_000);

@@ -1,4 +1,4 @@
-//! The model as a session: rows of tokens and their cache in, logits and a longer cache out.
+//! The model as a session: takes rows of tokens and their cache, returns logits and a longer cache.
 
 use ndarray::Array2;
 use ort::session::{Session, SessionInputValue};
@@ -7,25 +7,24 @@ use turnflow_engine::inference::InferenceError;
 
 use super::super::runtime::require_inputs;
 
-/// A prompt is read in pieces of this many tokens, which bounds what attention takes.
+/// A prompt is read in pieces of this many tokens, which bounds the memory of attention.
 const PIECE: usize = 512;
 
-/// Rows are padded by whole blocks of this many tokens. ONNX Runtime's products add up blocks
-/// of 256, and its softmax lanes of 16: what stands at the same place of a block is rounded in
-/// the same way however much padding is before it. Without this, a text could depend on the
-/// length of its neighbours, since 8-bit activations magnify what is rounded.
+/// Rows are padded by whole blocks of this many tokens. ONNX Runtime's matrix products sum blocks of 256, and its
+/// softmax sums lanes of 16. Values at the same position within a block are therefore rounded in the same way, however
+/// much padding is before them. Otherwise a text could depend on the length of the other texts in its batch, because
+/// 8-bit activations amplify rounding differences.
 pub(super) const BLOCK: usize = 256;
 
-/// The keys and values of some rows, each as long as the longest; shorter rows begin with
-/// padding.
+/// Keys and values of some rows, each as long as the longest row; shorter rows start with padding.
 pub(super) struct Cache {
-    /// In the order of [`Net::caches`]; shape `[rows, heads, length, size]`.
+    /// In the order of [`Net::caches`]; each of shape `[rows, heads, length, size]`.
     entries: Vec<DynValue>,
-    /// Tokens of padding a row.
+    /// Number of padding tokens at the start of each row.
     pub starts: Vec<usize>,
-    /// Tokens a row, padding included.
+    /// Number of tokens in each row, padding included.
     pub length: usize,
-    /// Whether padding was laid out by [`Net::gather`].
+    /// Whether the padding was laid out by [`Net::gather`].
     blocked: bool,
 }
 
@@ -37,20 +36,20 @@ pub(super) struct Logits {
 }
 
 impl Logits {
-    /// Those after a row's token, counted from its last one (0).
+    /// The logits after one token of a row; `from_last` counts back from its last token (0).
     pub fn row(&self, row: usize, from_last: usize) -> Result<&[f32], InferenceError> {
         let (_, values) = self.value.try_extract_tensor::<f32>().map_err(failed)?;
         let at = (row * self.kept + self.kept - 1 - from_last) * self.vocabulary;
         let logits = values.get(at..at + self.vocabulary).unwrap_or_default();
-        // What is no number would be chosen as silently as a token.
+        // NaN logits would otherwise be taken for a token without an error.
         match logits.iter().any(|logit| logit.is_nan()) || logits.is_empty() {
-            true => Err(InferenceError::Failed("the model gives no numbers".into())),
+            true => Err(InferenceError::Failed("the model returned NaN or no logits".into())),
             false => Ok(logits),
         }
     }
 }
 
-/// Names, heads and size of one cache.
+/// Names, number of heads and head size of one cache entry.
 struct Entry {
     past: String,
     present: String,
@@ -58,7 +57,7 @@ struct Entry {
     size: usize,
 }
 
-/// A session.
+/// A session of the model.
 pub(super) struct Net {
     session: Session,
     caches: Vec<Entry>,
@@ -106,7 +105,7 @@ impl Net {
         Ok(Self { session, caches, has_positions, keeps, pad })
     }
 
-    /// An empty cache for so many rows, each beginning with so much padding.
+    /// An empty cache for rows that start with these amounts of padding.
     fn empty(&self, starts: Vec<usize>) -> Result<Cache, InferenceError> {
         let entry = |entry: &Entry| {
             let shape = [starts.len(), entry.heads, 0, entry.size];
@@ -116,8 +115,8 @@ impl Net {
         Ok(Cache { entries, starts, length: 0, blocked: false })
     }
 
-    /// Runs the next tokens of each row, `[rows, n]` one row after the other. Logits are
-    /// wanted after the last `keep` of them.
+    /// Runs the next tokens of each row; `tokens` has the shape `[rows, n]`, flattened. Returns logits after the last
+    /// `keep` tokens.
     pub fn run(&mut self, cache: Cache, tokens: &[i64], keep: usize) -> Result<(Cache, Logits), InferenceError> {
         self.run_inner(cache, tokens, keep).map_err(failed)?
     }
@@ -168,19 +167,18 @@ impl Net {
         })
     }
 
-    /// Reads whole texts, the shorter ones behind padding; logits are wanted after the last
-    /// `keep` tokens of each.
+    /// Reads whole texts, with padding before the shorter ones. Returns logits after the last `keep` tokens of each.
     pub fn read(&mut self, texts: &[&[u32]], keep: usize) -> Result<(Cache, Logits), InferenceError> {
         let longest = texts.iter().map(|text| text.len()).max().unwrap_or(0);
         if longest < keep {
-            return Err(InferenceError::Failed("there is nothing to read".into()));
+            return Err(InferenceError::Failed("there are no tokens to read".into()));
         }
         let starts: Vec<usize> = texts.iter().map(|text| longest - text.len()).collect();
         let padded = |row: usize, at: usize| match at.checked_sub(starts[row]) {
             Some(at) => i64::from(texts[row][at]),
             None => self.pad,
         };
-        // The last piece has all the tokens after which logits are wanted.
+        // The last piece contains all tokens whose logits are needed.
         let mut ends: Vec<usize> = (1..).map(|n| n * PIECE).take_while(|end| end + keep <= longest).collect();
         ends.push(longest);
         let pieces: Vec<Vec<i64>> = ends
@@ -196,11 +194,11 @@ impl Net {
             let (longer, logits) = self.run(cache, piece, wanted)?;
             (cache, last) = (longer, Some(logits));
         }
-        last.map(|logits| (cache, logits)).ok_or_else(|| InferenceError::Failed("there is nothing to read".into()))
+        last.map(|logits| (cache, logits)).ok_or_else(|| InferenceError::Failed("there are no tokens to read".into()))
     }
 
-    /// A cache of these rows, each given by its cache and place there. A row without padding
-    /// is padded to whole blocks, and whole blocks of padding that all rows have are left out.
+    /// Builds a cache of these rows, each given as its cache and index there. A row without padding is padded to whole
+    /// blocks, and whole blocks of padding that all rows share are removed.
     pub fn gather(&self, rows: &[(&Cache, usize)]) -> Result<Cache, InferenceError> {
         let used = |(cache, row): &(&Cache, usize)| cache.length - cache.starts[*row];
         let blocks = |row: &(&Cache, usize)| match row.0.blocked {

@@ -1,9 +1,8 @@
-//! The model's thread: texts that come together are decoded together, and leave when they
-//! have ended.
+//! The model's thread: texts that arrive together are decoded together, and each leaves when it has ended.
 //!
-//! What comes while others are decoded is a cohort of its own, stepped in turn with them:
-//! rows of one cohort are as long as each other but for whole blocks of padding, so that sums
-//! are rounded in the same way whoever else is there (see [`super::net::BLOCK`]).
+//! Texts that arrive while others are decoded form a cohort of their own; cohorts are stepped in turn. Rows of one
+//! cohort have equal lengths except for whole blocks of padding, so that sums are rounded in the same way whatever else
+//! is in the batch (see [`super::net::BLOCK`]).
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -17,25 +16,25 @@ use turnflow_engine::inference::{InferenceError, Priority, Usage};
 use super::super::search::{Found, Search, log_softmax};
 use super::net::{Cache, Net};
 
-/// What the caller is told.
+/// Sends the result to the caller.
 pub(super) type Reply<T> = oneshot::Sender<Result<T, InferenceError>>;
 
-/// Says whether what was generated so far holds a stop string.
+/// Whether the generated tokens contain a stop string.
 pub(super) type Stops = Box<dyn Fn(&[u32]) -> bool + Send>;
 
-/// Is told what was generated so far, of texts that are decoded without beams.
+/// Receives the tokens generated so far, for texts that are decoded without beams.
 pub(super) type Tell = Box<dyn Fn(&[u32]) + Send>;
 
-/// What is asked of the model.
+/// A request to the model.
 pub(super) enum Job {
-    /// A text after a prompt.
+    /// Generates a text after a prompt.
     Generate { prompt: Vec<u32>, search: Box<Search>, stops: Option<Stops>, tell: Option<Tell>, reply: Reply<Found> },
-    /// The mean log probability of the last `scored` tokens, for each of some texts.
+    /// Computes the mean log probability of the last `scored` tokens of each text.
     Likelihood { texts: Vec<Vec<u32>>, scored: usize, reply: Reply<Vec<f32>> },
 }
 
 impl Job {
-    /// Rows that it will take.
+    /// Maximum number of rows that it needs.
     fn width(&self) -> usize {
         match self {
             Job::Generate { search, .. } => search.width(),
@@ -43,7 +42,7 @@ impl Job {
         }
     }
 
-    /// Whether nobody waits for it any more.
+    /// Whether no caller waits for it any more.
     fn is_abandoned(&self) -> bool {
         match self {
             Job::Generate { reply, .. } => reply.is_closed(),
@@ -65,8 +64,7 @@ struct Shared {
     work: Condvar,
 }
 
-/// Lets go of the jobs that wait when the thread ends, be it by a panic: whoever asked would
-/// wait for ever.
+/// Drops the waiting jobs when the thread ends, even by a panic; otherwise their callers would wait for ever.
 struct End<'a>(&'a Shared);
 
 impl Drop for End<'_> {
@@ -76,7 +74,7 @@ impl Drop for End<'_> {
     }
 }
 
-/// What was run.
+/// Counts the work of the thread.
 #[derive(Default)]
 pub(super) struct Meter {
     inputs: AtomicU64,
@@ -108,7 +106,7 @@ impl Meter {
     }
 }
 
-/// The thread. Dropping it ends it.
+/// A handle to the thread. Dropping it ends the thread.
 pub(super) struct Serving {
     name: String,
     shared: Arc<Shared>,
@@ -137,13 +135,13 @@ impl Serving {
                 }
                 Err(error) => _ = loaded.send(Err(error)),
             })
-            .map_err(|error| InferenceError::Failed(format!("no thread: {error}")))?;
+            .map_err(|error| InferenceError::Failed(format!("cannot start a thread: {error}")))?;
         is_loaded.recv().map_err(|_| InferenceError::Ended(name.to_owned()))??;
         Ok(Self { name: name.to_owned(), shared, meter, thread: Some(thread) })
     }
 
-    /// Puts a job into the queue. Who asks is bounded by the turns in flight, so this is too.
-    /// If the thread has ended, the job is dropped, and its caller told by that.
+    /// Enqueues a job. The number of turns in flight bounds the queue. If the thread has ended, the job is dropped,
+    /// which its caller sees as a closed channel.
     pub fn put(&self, job: Job, priority: Priority) {
         let mut queue = self.shared.queue.lock();
         match priority {
@@ -155,7 +153,7 @@ impl Serving {
         self.shared.work.notify_one();
     }
 
-    /// What a caller is told whose job was dropped.
+    /// The error for a caller whose job was dropped.
     pub fn ended(&self) -> InferenceError {
         InferenceError::Ended(self.name.clone())
     }
@@ -171,14 +169,14 @@ impl Drop for Serving {
     }
 }
 
-/// Texts that began together.
+/// Texts that were started together.
 struct Cohort {
     live: Vec<Live>,
-    /// The rows of all of them, in order.
+    /// The rows of all of its texts, in order.
     cache: Cache,
 }
 
-/// A text that is being decoded; its rows stand together in the cache.
+/// A text that is being decoded. Its rows are adjacent in the cache.
 struct Live {
     search: Box<Search>,
     stops: Option<Stops>,
@@ -187,7 +185,7 @@ struct Live {
 }
 
 impl Live {
-    /// Takes the logits of its rows; gives the row that each of its new rows came from.
+    /// Takes the logits of its rows. Returns, for each new row, the index of the row that it continues.
     fn advance(&mut self, logits: &[&[f32]]) -> Vec<usize> {
         let parents = self.search.advance(logits);
         if let Some(tell) = self.tell.as_ref().filter(|_| self.search.rows() == 1 && self.search.width() == 1) {
@@ -244,7 +242,7 @@ impl Loop<'_> {
         }
     }
 
-    /// The jobs there is room for; waits for one while nothing is decoded. None at the end.
+    /// The jobs that fit the batch. Waits for one while nothing is decoded. `None` at the end.
     fn next(&self) -> Option<Vec<Job>> {
         let rows = |cohort: &Cohort| cohort.live.iter().map(|live| live.search.rows()).sum::<usize>();
         let mut rows: usize = self.cohorts.iter().map(rows).sum();
@@ -255,7 +253,7 @@ impl Loop<'_> {
             }
             let Queue { turns, corpus, .. } = &mut *queue;
             let mut jobs = Vec::new();
-            // A job of more beams than there is ever room for runs when nothing else does.
+            // A job with more beams than the batch size runs alone.
             while let Some(width) = turns.front().or(corpus.front()).map(Job::width)
                 && (rows == 0 || rows + width <= self.batch)
             {
@@ -272,7 +270,7 @@ impl Loop<'_> {
         }
     }
 
-    /// Reads a prompt; gives the text and its cache if there is more to come than one token.
+    /// Reads a prompt. Returns the text and its cache, unless it ends with the first token.
     fn begin(&mut self, prompt: &[u32], mut live: Live) -> Option<(Live, Cache)> {
         let begun = Instant::now();
         let read = self.net.read(&[prompt], 1).and_then(|(cache, logits)| {
@@ -288,7 +286,7 @@ impl Loop<'_> {
         None
     }
 
-    /// One more token for all of a cohort; gives what is left of it.
+    /// Generates one more token for each text of a cohort. Returns what is left of the cohort.
     fn step(&mut self, cohort: Cohort) -> Option<Cohort> {
         let Cohort { mut live, cache } = cohort;
         match self.try_step(&mut live, cache) {
@@ -310,7 +308,7 @@ impl Loop<'_> {
             let rows = live.search.rows();
             let of_rows = (row..row + rows).map(|row| logits.row(row, 0)).collect::<Result<Vec<_>, _>>()?;
             let parents = live.advance(&of_rows);
-            // A text that nobody waits for any more need not be finished.
+            // A text without a waiting caller need not be finished.
             if live.reply.is_closed() {
                 live.search.stop();
             } else {
@@ -360,7 +358,7 @@ mod tests {
         (Job::Likelihood { texts: Vec::new(), scored: 0, reply }, answer)
     }
 
-    /// A thread that panics with its first job, while another waits.
+    /// A thread that panics in its first job while another job waits.
     #[test]
     fn nobody_waits_for_a_thread_that_has_panicked() {
         let shared = Arc::<Shared>::default();

@@ -1,4 +1,4 @@
-//! The decoder on the real model, where `turnflow models fetch` has brought it.
+//! Tests the decoder on the real model, if `turnflow models fetch` has installed it.
 
 use std::path::Path;
 
@@ -8,7 +8,7 @@ use turnflow_engine::language::{ChatRole, Finish, Generation, Message, Part, Pro
 
 use super::*;
 
-/// The model; none, with a word on it, where it is not there.
+/// The model; `None`, with a message, if it is not installed.
 fn smollm2(context: usize, batch: usize) -> Option<Model> {
     let models = Path::new(env!("CARGO_MANIFEST_DIR")).join("../models");
     let directory = models.join("smollm2");
@@ -79,7 +79,7 @@ fn texts_do_not_depend_on_what_else_is_decoded() {
     assert!(usage.inputs >= 32 && usage.batches > 0 && usage.tokens > 500 && usage.busy_us > 0, "{usage:?}");
 }
 
-/// What is grounded in a passage can be told even by a small model.
+/// Even a small model can answer from a passage.
 #[test]
 fn an_answer_is_in_the_passage() {
     let Some(model) = smollm2(1024, 4) else { return };
@@ -144,7 +144,7 @@ fn likely_texts_are_more_likely() {
     assert_eq!(ask(&[rhine], ""), [0.0]);
 }
 
-/// The same model behind the protocol of OpenAI, by llama.cpp's server where it is installed.
+/// The same model behind OpenAI's protocol, served by llama.cpp's server if it is installed.
 #[test]
 fn a_server_of_llama_cpp_answers() {
     use std::process::{Command, Stdio};
@@ -166,7 +166,7 @@ fn a_server_of_llama_cpp_answers() {
         .spawn()
         .unwrap();
     let config: super::super::open_ai::OpenAiConfig = serde_json::from_value(serde_json::json!({
-        // Tried again until the server listens.
+        // Retries until the server listens.
         "url": format!("http://127.0.0.1:{port}/v1"), "model": "local", "retries": 60, "pause_s": 0.5, "context": 2048,
     }))
     .unwrap();

@@ -1,4 +1,4 @@
-//! An encoder-decoder in ONNX (T5 and its kin), run by ONNX Runtime: prompts to texts.
+//! An encoder-decoder in ONNX (T5-like models), run by ONNX Runtime: prompts to texts.
 //!
 //! ```ron
 //! OnnxSeq2Seq(
@@ -8,15 +8,14 @@
 //! )
 //! ```
 //!
-//! Files and names are optimum's: the encoder takes `input_ids` and `attention_mask` and gives
-//! `last_hidden_state`; the decoder without a cache takes `input_ids`,
-//! `encoder_attention_mask` and `encoder_hidden_states` and gives `logits`. These models know
-//! no chat: they read the messages' texts. The example's sampling is that of a published
-//! system for short grounded answers (TechSSN, its table of generation settings).
+//! Files and names are optimum's: the encoder takes `input_ids` and `attention_mask` and returns `last_hidden_state`;
+//! the decoder without a cache takes `input_ids`, `encoder_attention_mask` and `encoder_hidden_states` and returns
+//! `logits`. These models have no chat format: they read the messages' texts. The sampling in the example is that of a
+//! published system for short grounded answers (TechSSN, its table of generation settings).
 //!
-//! Inputs that wait at the same time share a batch, and their beams share each step. The same
-//! prompt gives the same text, but for the rounding of sums beside padding. Cost: without a
-//! cache, the token number n costs the decoder n tokens for each beam; texts are short.
+//! Inputs that wait at the same time share a batch, and their beams share each step. The same prompt gives the same
+//! text, except for rounding differences next to padding. Cost: without a cache, generating the n-th token costs the
+//! decoder n tokens for each beam; texts are short.
 
 mod net;
 #[cfg(test)]
@@ -38,7 +37,7 @@ use super::control::Encoder;
 use super::runtime::{Device, Offsets, Settings, Tokens, hash_file, session};
 use super::streamed::Streamed;
 
-/// The table's entry.
+/// Entry in the model table.
 pub const KIND: ModelKind = ModelKind {
     name: "OnnxSeq2Seq",
     summary: "an encoder-decoder in ONNX: prompts to texts, and a tokenizer",
@@ -49,35 +48,35 @@ pub const KIND: ModelKind = ModelKind {
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct OnnxSeq2SeqConfig {
-    /// The encoder's file.
+    /// ONNX file of the encoder.
     pub encoder: FilePath,
-    /// The decoder's file, the one without a cache.
+    /// ONNX file of the decoder without a cache.
     pub decoder: FilePath,
-    /// Their `tokenizer.json`.
+    /// The models' `tokenizer.json`.
     pub tokenizer: FilePath,
-    /// The token that the decoder begins with. Default `"<pad>"`, as T5 has it.
+    /// The token that the decoder starts with. Default `"<pad>"`, as for T5.
     #[serde(default = "default_start")]
     pub start: String,
     /// Tokens that end a text. Default `["</s>"]`.
     #[serde(default = "default_eos")]
     pub eos: Vec<String>,
-    /// Tokens that the encoder takes, special ones included; longer prompts are cut where they
-    /// allow it. Default 512.
+    /// Maximum number of input tokens of the encoder, special ones included; longer prompts are cut where they allow
+    /// it. Default 512.
     #[serde(default = "default_max_input")]
     pub max_input: usize,
-    /// Tokens before which no text ends. Default 0.
+    /// Minimum number of tokens before a text may end. Default 0.
     #[serde(default)]
     pub min_tokens: usize,
-    /// `Cpu` (default) or `Cuda(n)`.
+    /// Device: `Cpu` (default) or `Cuda(n)`, the NVIDIA GPU with index n.
     #[serde(default)]
     pub device: Device,
-    /// Threads on the processor. Default: as many as there are cores.
+    /// Number of CPU threads. Default: the number of cores.
     #[serde(default)]
     pub threads: Option<usize>,
-    /// Prompts in a batch, at most. Default 8.
+    /// Maximum number of prompts in a batch. Default 8.
     #[serde(default = "default_batch")]
     pub batch: usize,
-    /// How to generate, where operators leave it open.
+    /// Default sampling settings, for fields that operators omit.
     #[serde(default)]
     pub sampling: SamplingFields,
 }
@@ -101,7 +100,7 @@ impl ModelConfig for OnnxSeq2SeqConfig {
         check.exists("decoder", &self.decoder);
         check.exists("tokenizer", &self.tokenizer);
         if self.eos.is_empty() {
-            check.error("wrong-value", "eos", "without a token that ends texts, none ends");
+            check.error("wrong-value", "eos", "needs at least one token that ends a text");
         }
         check.range("max_input", self.max_input, 8, 1_000_000);
         check.range("batch", self.batch, 1, 1024);
@@ -192,7 +191,7 @@ struct Seq2Seq {
     sampling: Sampling,
 }
 
-/// Says, when it is dropped, that nobody waits any more.
+/// Marks the request as abandoned when it is dropped.
 #[derive(Default)]
 struct Abandon(Arc<AtomicBool>);
 
@@ -202,7 +201,7 @@ impl Drop for Abandon {
     }
 }
 
-/// What the futures share.
+/// The model, shared by its futures.
 struct Shared(Arc<Seq2Seq>);
 
 impl Seq2Seq {
@@ -232,7 +231,7 @@ impl Seq2Seq {
                 }
             }) as Tell
         });
-        // Dropped with this future, when nobody waits for it.
+        // Dropped together with this future, when no caller waits for it.
         let abandoned = Abandon::default();
         let found = self
             .service

@@ -1,4 +1,4 @@
-//! The two sessions, and the searches of a batch stepped together.
+//! The two sessions, and the searches of a batch, which are stepped together.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -12,17 +12,17 @@ use turnflow_engine::language::Sampling;
 use super::super::runtime::require_inputs;
 use super::super::search::{Found, Search};
 
-/// A prompt, and how to go on.
+/// A prompt and its search.
 pub(super) struct Request {
     pub tokens: Vec<u32>,
     pub sampling: Sampling,
-    /// Is told what was generated so far, where there are no beams.
+    /// Receives the tokens generated so far, if there are no beams.
     pub tell: Option<Tell>,
-    /// Nobody waits for it any more.
+    /// Set once no caller waits for the result.
     pub abandoned: Arc<AtomicBool>,
 }
 
-/// Tells what was generated so far.
+/// Receives the tokens generated so far.
 pub(super) type Tell = Box<dyn Fn(&[u32]) + Send>;
 
 /// Encoder and decoder.
@@ -59,7 +59,7 @@ impl Net {
         Ok(Self { encoder, decoder, start, ends, pad, min_tokens })
     }
 
-    /// The states of a batch, `[prompts, tokens, width]`, and their mask.
+    /// The states of a batch, of shape `[prompts, tokens, width]`, and their attention mask.
     fn encode(&mut self, batch: &[&Request]) -> Result<(Array3<f32>, Array2<i64>), InferenceError> {
         let longest = batch.iter().map(|request| request.tokens.len()).max().unwrap_or(0);
         let at = |(row, at): (usize, usize)| batch[row].tokens.get(at).copied();
@@ -80,8 +80,8 @@ impl Net {
         Ok((states, mask))
     }
 
-    /// Logits after the last token of each row; a row is a prompt's place and its tokens,
-    /// and all rows have as many of these.
+    /// The logits after the last token of each row. A row is the index of its prompt and its tokens; all rows have the
+    /// same length.
     fn decode(
         &mut self,
         states: &Array3<f32>,
@@ -112,8 +112,8 @@ impl Net {
         let last = values.chunks_exact(vocabulary as usize).skip(length - 1).step_by(length).map(<[f32]>::to_vec);
         let logits: Vec<Vec<f32>> = last.collect();
         match logits.iter().flatten().any(|logit| logit.is_nan()) {
-            // What is no number would be chosen as silently as a token.
-            true => Err(InferenceError::Failed("the model gives no numbers".into())),
+            // NaN logits would otherwise be taken for a token without an error.
+            true => Err(InferenceError::Failed("the model returned NaN logits".into())),
             false => Ok(logits),
         }
     }

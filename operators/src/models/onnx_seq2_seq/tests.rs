@@ -1,5 +1,5 @@
-//! The whole way on a tiny model that copies what it reads (made by
-//! `pipelines/convert/tiny_seq2seq.py`), where ONNX Runtime has been fetched.
+//! Tests on a tiny model that copies its input (made by `pipelines/convert/tiny_seq2seq.py`), if ONNX Runtime has been
+//! fetched.
 
 use std::path::Path;
 
@@ -33,7 +33,7 @@ fn load(sampling: SamplingFields) -> Option<Model> {
         println!("skipped: {} is not there; `turnflow models fetch` brings it", runtime.display());
         return None;
     }
-    // The runtime is looked for beside models; these have none.
+    // The runtime is searched for next to models; these have none.
     let found = super::super::runtime::environment(&runtime);
     assert!(found.is_ok(), "{:?}", found.err());
     Some(config(sampling).load("tiny").unwrap())

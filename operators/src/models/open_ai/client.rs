@@ -1,4 +1,4 @@
-//! Requests over HTTP: time limits, tries, and how many run at once.
+//! HTTP requests to a server: time limits, retries, and concurrency.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -14,23 +14,23 @@ use turnflow_engine::language::{Generation, TextStream};
 
 use super::stream::{AnswerError, Gathered, said};
 
-/// The longest pause between two tries that nobody asked for.
+/// Maximum pause between two attempts, unless the server asks for a longer one.
 const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 
-/// What a client may take.
+/// Limits of a client.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::models) struct Limits {
-    /// For one try.
+    /// Time limit of one attempt.
     pub whole: Duration,
-    /// Between two pieces of an answer.
+    /// Time limit between two pieces of an answer.
     pub silence: Duration,
-    /// Before the second try.
+    /// Pause before the first retry.
     pub pause: Duration,
     pub retries: usize,
     pub concurrency: usize,
 }
 
-/// What was asked of the server.
+/// Counts the requests to the server.
 #[derive(Debug, Default)]
 pub(in crate::models) struct Meter {
     requests: AtomicU64,
@@ -47,13 +47,13 @@ impl Meter {
     }
 }
 
-/// A server, its key within.
+/// An HTTP client for one server, with its API key.
 pub(in crate::models) struct Client {
     http: reqwest::Client,
-    /// As errors name it.
+    /// The URL in error texts.
     url: String,
     endpoint: reqwest::Url,
-    /// Only to take it out of what the server says.
+    /// Kept only to remove it from texts of the server.
     key: Option<String>,
     limits: Limits,
     running: Semaphore,
@@ -66,18 +66,18 @@ impl std::fmt::Debug for Client {
     }
 }
 
-/// A try that failed.
+/// A failed attempt.
 struct Failure {
     error: InferenceError,
-    /// Whether it may pass.
+    /// Whether the error is transient.
     passing: bool,
-    /// When the server wants to be asked again.
+    /// Pause that the server asks for.
     after: Option<Duration>,
 }
 
 impl Failure {
-    /// The error, of a client that asks so often again. Where that is not at all, whoever called
-    /// it may.
+    /// The final error, for a client that makes this many retries. A transient error stays marked as such only if the
+    /// client makes none, so that its caller may retry.
     fn told(self, retries: usize) -> InferenceError {
         let Self { mut error, passing, .. } = self;
         if let InferenceError::Server { transient, .. } | InferenceError::TimedOut { transient, .. } = &mut error {
@@ -88,8 +88,7 @@ impl Failure {
 }
 
 impl Client {
-    /// A client for what the server at `url` offers under `path`; `key` is a variable's name and
-    /// its value.
+    /// A client for `path` on the server at `url`. `key` is the name and the value of an environment variable.
     pub fn new(
         url: &str,
         path: &str,
@@ -100,7 +99,7 @@ impl Client {
             |reason: String| InferenceError::Server { url: url.to_owned(), status: None, reason, transient: false };
         let endpoint = format!("{}/{path}", url.trim_end_matches('/'));
         let endpoint =
-            reqwest::Url::parse(&endpoint).map_err(|error| refused(format!("this is no address: {error}")))?;
+            reqwest::Url::parse(&endpoint).map_err(|error| refused(format!("this is not a valid URL: {error}")))?;
         let mut headers = HeaderMap::new();
         let mut secret = None;
         if let Some((variable, value)) = key {
@@ -109,7 +108,7 @@ impl Client {
                     refused(format!("the environment variable `{variable}`, which `key_env` names, is not set"))
                 })?;
             let mut header = HeaderValue::from_str(&format!("Bearer {value}"))
-                .map_err(|_| refused(format!("the environment variable `{variable}` holds what cannot be a key")))?;
+                .map_err(|_| refused(format!("the environment variable `{variable}` does not hold a valid key")))?;
             header.set_sensitive(true);
             headers.insert(AUTHORIZATION, header);
             secret = Some(value);
@@ -125,12 +124,12 @@ impl Client {
         Ok(Self { http, url: url.to_owned(), endpoint, key: secret, limits, running, meter: Arc::default() })
     }
 
-    /// An error of this server's.
+    /// A permanent error of this server.
     pub fn refused(&self, reason: String) -> InferenceError {
         self.error(None, reason)
     }
 
-    /// A text without the key: before it is shortened, which could cut a key in two.
+    /// Removes the key from a text. Must run before the text is shortened, which could cut a key in two.
     fn without_key(&self, text: String) -> String {
         match &self.key {
             Some(key) => text.replace(key.as_str(), "[key]"),
@@ -143,7 +142,7 @@ impl Client {
         InferenceError::Server { url: self.url.clone(), status, reason, transient: false }
     }
 
-    /// Sends a request for a text, again if need be. The text goes to `stream` as it comes.
+    /// Requests a text, with retries. The text goes to `stream` as it arrives.
     pub async fn complete(&self, body: &Value, stream: &TextStream) -> Result<Generation, InferenceError> {
         let once = |body| async move {
             stream.restart();
@@ -162,8 +161,8 @@ impl Client {
         self.tried(body, once, |generation| generation.prompt_tokens + generation.tokens).await
     }
 
-    /// Sends a request, again if need be, and reads the answer, which comes in one piece: what
-    /// it says and how many tokens it took, or why it cannot be used.
+    /// Sends a request, with retries, and reads an answer that comes in one piece. `read` returns its value and the
+    /// number of tokens used, or why it is unusable.
     pub async fn fetch<T>(
         &self,
         body: &Value,
@@ -188,7 +187,7 @@ impl Client {
         F: Future<Output = Result<T, Failure>>,
     {
         let body = serde_json::to_vec(body).map_err(|error| self.refused(error.to_string()))?;
-        // A place is kept during pauses too: a server that is overloaded is not to get more.
+        // The permit is held during pauses too, so that an overloaded server gets no further requests.
         let _place = self.running.acquire().await.map_err(|error| self.refused(error.to_string()))?;
         let mut tried = 0;
         loop {
@@ -204,18 +203,18 @@ impl Client {
                 Err(failure) => failure,
             };
             let pause = failure.after.unwrap_or_else(|| pause(self.limits.pause, tried, &body));
-            // Nobody waits for a server that wants to be left alone for longer than a try takes.
+            // Gives up if the server asks for a pause that is longer than an attempt may take.
             let patient = failure.after.is_none_or(|after| after <= self.limits.whole);
             if !failure.passing || tried >= self.limits.retries || !patient {
                 return Err(failure.told(self.limits.retries));
             }
-            tracing::debug!(url = %self.url, error = %failure.error, ?pause, "a request is tried again");
+            tracing::debug!(url = %self.url, error = %failure.error, ?pause, "retrying a request");
             tokio::time::sleep(pause).await;
             tried += 1;
         }
     }
 
-    /// The answer, and when the server wants to be asked again.
+    /// The response, and the pause that the server asks for.
     async fn send(&self, body: Vec<u8>) -> Result<(reqwest::Response, Option<Duration>), Failure> {
         let request = self.http.post(self.endpoint.clone()).header(CONTENT_TYPE, "application/json").body(body);
         let answer = self.in_time(request.send()).await?.map_err(|error| self.broken(error))?;
@@ -223,7 +222,7 @@ impl Client {
         Ok((answer, after))
     }
 
-    /// The whole of an answer that succeeded.
+    /// The whole body of a successful response.
     async fn whole(&self, answer: reqwest::Response, after: Option<Duration>) -> Result<String, Failure> {
         let status = answer.status();
         let mut text = Vec::new();
@@ -231,7 +230,7 @@ impl Client {
         while let Some(piece) = self.in_time(pieces.next()).await? {
             match piece {
                 Ok(piece) => text.extend_from_slice(&piece),
-                // What a failed request's body says is of less weight than its status.
+                // The status of a failed request matters more than its body.
                 Err(_) if !status.is_success() => break,
                 Err(error) => return Err(self.broken(error)),
             }
@@ -289,7 +288,7 @@ impl Client {
     fn broken(&self, error: reqwest::Error) -> Failure {
         let passing = !error.is_builder() && !error.is_redirect();
         let what = if error.is_connect() { "cannot connect" } else { "the connection broke" };
-        // The causes are told, the address is not: it is there already.
+        // Includes the causes, but not the URL, which the error already names.
         let error = error.without_url();
         let mut reason = format!("{what}: {error}");
         let mut cause = std::error::Error::source(&error);
@@ -301,8 +300,8 @@ impl Client {
     }
 }
 
-/// The pause after so many tries: doubled each time, less up to a half that depends on what
-/// is asked, so that requests that failed together do not come back together.
+/// The pause after this many attempts: doubled each time, less a jitter of up to a half that depends on the request, so
+/// that requests that failed together are not retried together.
 fn pause(first: Duration, tried: usize, body: &[u8]) -> Duration {
     let mut hasher = blake3::Hasher::new();
     hasher.update(body);
@@ -312,7 +311,7 @@ fn pause(first: Duration, tried: usize, body: &[u8]) -> Duration {
     doubled.mul_f64(1.0 - jitter)
 }
 
-/// Seconds, or a date.
+/// Parses a `Retry-After` value: seconds, or a date.
 fn retry_after(value: &str) -> Option<Duration> {
     if let Ok(seconds) = value.trim().parse::<f64>() {
         return Duration::try_from_secs_f64(seconds).ok();

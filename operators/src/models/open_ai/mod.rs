@@ -7,16 +7,15 @@
 //! )
 //! ```
 //!
-//! `POST {url}/chat/completions`, streamed, so that a server that hangs is found out between
-//! two tokens; servers that answer in one piece are understood too. What may pass is tried
-//! again: no connection, no answer in time, the statuses 408, 409, 425, 429 and 5xx, and
-//! streams cut before their end; with pauses that double, or as long as `Retry-After` says.
-//! What cannot pass (a wrong key, an unknown model, an answer that is no JSON) fails at once.
+//! Sends `POST {url}/chat/completions` and reads the answer as a stream, so that a server that hangs is detected
+//! between two tokens. Answers in one piece are accepted too. Transient errors are retried: no connection, no answer in
+//! time, the statuses 408, 409, 425, 429 and 5xx, and streams that end early. The pause doubles each time, or follows
+//! `Retry-After`. Permanent errors (a wrong key, an unknown model, an answer that is not JSON) fail at once.
 //!
-//! The key is read from an environment variable and is in no error, log or fingerprint.
+//! The key is read from an environment variable and never occurs in an error, a log or a fingerprint.
 //!
-//! Deterministic as far as the server is: the temperature 0 is asked for unless the pipeline
-//! says otherwise. Cost: one request a prompt, at most `concurrency` at a time.
+//! Deterministic as far as the server is: the temperature is 0 unless the pipeline sets another. Cost: one request for
+//! each prompt, at most `concurrency` at a time.
 
 pub(super) mod client;
 mod request;
@@ -37,7 +36,7 @@ use self::request::Counter;
 use self::server::Server;
 use super::runtime::{Offsets, Tokens};
 
-/// The table's entry.
+/// Entry in the model table.
 pub const KIND: ModelKind = ModelKind {
     name: "OpenAi",
     summary: "a language model behind an OpenAI-compatible server",
@@ -48,38 +47,38 @@ pub const KIND: ModelKind = ModelKind {
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct OpenAiConfig {
-    /// The server's address, up to and with `/v1`.
+    /// Base URL of the server, including `/v1`.
     pub url: String,
-    /// The model's name there.
+    /// The model's name on the server.
     pub model: String,
-    /// The environment variable that holds the key. Default: no key is sent.
+    /// Environment variable that holds the API key. Default: no key is sent.
     #[serde(default)]
     pub key_env: Option<String>,
-    /// Seconds that one try may take in all. Default 60.
+    /// Time limit of one attempt, in seconds. Default 60.
     #[serde(default = "default_timeout")]
     pub timeout_s: f64,
-    /// Seconds that may pass between two pieces of an answer. Default 30.
+    /// Time limit between two pieces of an answer, in seconds. Default 30.
     #[serde(default = "default_silence")]
     pub silence_s: f64,
-    /// Requests at a time. Default 4.
+    /// Maximum number of concurrent requests. Default 4.
     #[serde(default = "default_concurrency")]
     pub concurrency: usize,
-    /// Tries after the first. Default 4.
+    /// Maximum number of retries after the first attempt. Default 4.
     #[serde(default = "default_retries")]
     pub retries: usize,
-    /// Seconds before the second try; doubled for each further one, less a jitter of up to a
-    /// half that depends on the prompt. Default 0.5.
+    /// Pause before the first retry, in seconds; doubled for each further one, less a jitter of up to a half that
+    /// depends on the prompt. Default 0.5.
     #[serde(default = "default_pause")]
     pub pause_s: f64,
-    /// Tokens that the model takes, generated ones included. Default 8192.
+    /// Context length of the model in tokens, generated ones included. Default 8192.
     #[serde(default = "default_context")]
     pub context: usize,
-    /// The model's `tokenizer.json`, to count tokens with. Without it they are estimated: one
-    /// for every four bytes, and no fewer than there are words.
+    /// The model's `tokenizer.json`, for counting tokens. Default: none; the number is estimated as one token for every
+    /// four bytes, and at least one for each word.
     #[serde(default)]
     pub tokenizer: Option<FilePath>,
-    /// How to generate, where operators leave it open. The protocol has `max_tokens`,
-    /// `temperature`, `top_p`, `seed` and `stop`; the others cannot be asked for.
+    /// Default sampling settings, for fields that operators omit. The protocol has `max_tokens`, `temperature`,
+    /// `top_p`, `seed` and `stop`; other fields are not supported.
     #[serde(default)]
     pub sampling: SamplingFields,
 }

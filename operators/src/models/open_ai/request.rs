@@ -1,4 +1,4 @@
-//! Prompts to requests: what is sent, and what fits.
+//! Turns prompts into requests that fit the model's context.
 
 use std::sync::Arc;
 
@@ -11,13 +11,13 @@ use turnflow_engine::language::{Generation, Generator, Prompt, Sampling, TextStr
 
 use super::client::Client;
 
-/// Tokens that a server's chat template may put around a message.
+/// Estimated number of tokens that a server's chat template adds around a message.
 const AROUND: usize = 8;
 
-/// Counts tokens, or estimates them.
+/// Counts tokens, or estimates their number.
 #[derive(Clone)]
 pub(super) struct Counter {
-    /// The model's own, if it is here.
+    /// The model's own tokenizer, if its file is configured.
     pub tokenizer: Option<Tokenizer>,
 }
 
@@ -32,12 +32,12 @@ impl Counter {
     }
 }
 
-/// Tokens of English are about four bytes long, and no longer than a word.
+/// English tokens have about four bytes, and a word has at least one token.
 fn estimate(text: &str) -> usize {
     text.len().div_ceil(4).max(text.split_whitespace().count())
 }
 
-/// A field that asks for something other than usual and that the protocol does not have.
+/// The first sampling field with a non-default value that the protocol does not support.
 pub(super) fn not_in_the_protocol(sampling: &Sampling) -> Option<&'static str> {
     let usual = Sampling::default();
     let fields = [
@@ -46,11 +46,11 @@ pub(super) fn not_in_the_protocol(sampling: &Sampling) -> Option<&'static str> {
         ("beams", sampling.beams != usual.beams),
         ("no_repeat_ngram", sampling.no_repeat_ngram != usual.no_repeat_ngram),
     ];
-    // Without beams, the length penalty and early stopping have nothing to act on.
+    // Without beams, length penalty and early stopping have no effect.
     fields.into_iter().find(|(_, asked)| *asked).map(|(field, _)| field)
 }
 
-/// The generator.
+/// The text generator.
 pub(super) struct OpenAi {
     client: Arc<Client>,
     model: Arc<str>,
@@ -89,7 +89,7 @@ impl Generator for OpenAi {
                 );
                 return Err(client.refused(reason));
             }
-            // Counting goes over the prompt some ten times: not on the threads turns run on.
+            // Fitting a prompt tokenizes it some ten times, so it does not run on the threads of turns.
             let fit = move || prompt.fit(limit, |prompt| Ok(counter.prompt(prompt)));
             let (prompt, cut) = tokio::task::spawn_blocking(fit)
                 .await
@@ -106,8 +106,8 @@ impl Generator for OpenAi {
     }
 }
 
-/// The text with a blank in what has the form of a control token: servers render the chat template
-/// themselves, and some look for control tokens in all that comes out of it.
+/// Inserts a space into everything that looks like a control token. Servers render the chat template themselves, and
+/// some look for control tokens in the whole rendered text.
 fn broken(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     let mut copied = 0;
@@ -137,7 +137,7 @@ fn body(model: &str, prompt: &Prompt, sampling: &Sampling) -> Value {
     if sampling.top_p < 1.0 {
         body["top_p"] = json!(sampling.top_p);
     }
-    // Some servers know no seed, and at the temperature 0 it has no meaning.
+    // Some servers do not support a seed, and at temperature 0 it has no effect.
     if sampling.temperature > 0.0 {
         body["seed"] = json!(sampling.seed);
     }

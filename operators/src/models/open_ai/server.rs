@@ -1,5 +1,4 @@
-//! What every configuration of a model server has: where it is, its key, and how patient the
-//! client is.
+//! Settings of every model server: URL, key, time limits and retries.
 
 use std::time::Duration;
 
@@ -8,7 +7,7 @@ use turnflow_engine::inference::InferenceError;
 
 use super::client::{Client, Limits};
 
-/// The fields of these names.
+/// The config fields of the same names.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::models) struct Server<'a> {
     pub url: &'a str,
@@ -21,11 +20,11 @@ pub(in crate::models) struct Server<'a> {
 }
 
 impl Server<'_> {
-    /// Reports values that cannot be.
+    /// Reports invalid values.
     pub fn validate(&self, check: &mut Check<'_>) {
         match reqwest::Url::parse(self.url) {
             Ok(url) if !matches!(url.scheme(), "http" | "https") => {
-                check.error("wrong-value", "url", "the address begins with http:// or https://");
+                check.error("wrong-value", "url", "the URL must start with http:// or https://");
             }
             Ok(url) if !url.username().is_empty() || url.password().is_some() || url.query().is_some() => {
                 let message = "the address has no user, password or query; a key belongs in the environment \
@@ -33,7 +32,7 @@ impl Server<'_> {
                 check.error("wrong-value", "url", message);
             }
             Ok(_) => {}
-            Err(error) => check.error("wrong-value", "url", format!("this is no address: {error}")),
+            Err(error) => check.error("wrong-value", "url", format!("this is not a valid URL: {error}")),
         }
         if self.key_env.is_some_and(|name| !is_variable(name)) {
             check.error(
@@ -49,12 +48,12 @@ impl Server<'_> {
         check.range("retries", self.retries, 0, 100);
     }
 
-    /// Where the key comes from, for `explain`.
+    /// The source of the key, for `explain`.
     pub fn key(&self) -> String {
         self.key_env.map_or("none".to_owned(), |name| format!("from ${name}"))
     }
 
-    /// A client for what the server offers under `path`.
+    /// A client for `path` on the server.
     pub fn client(&self, path: &str) -> Result<Client, InferenceError> {
         let key = self.key_env.map(|variable| (variable, std::env::var(variable).ok()));
         let limits = Limits {
@@ -68,8 +67,8 @@ impl Server<'_> {
     }
 }
 
-/// Whether this is the name of an environment variable, in capitals as is the custom: keys
-/// have small letters.
+/// Whether the text can be the name of an environment variable in capitals. This rejects keys, which contain lower-case
+/// letters.
 fn is_variable(name: &str) -> bool {
     let mut chars = name.chars();
     chars.next().is_some_and(|c| c.is_ascii_uppercase() || c == '_')

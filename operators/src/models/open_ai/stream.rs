@@ -1,12 +1,12 @@
-//! Answers to texts: a stream of events, or one piece of JSON.
+//! Parses answers: a stream of events, or one JSON object.
 
 use serde::Deserialize;
 use turnflow_engine::language::{Finish, Generation};
 
-/// Why an answer gives no text.
+/// Why an answer has no text.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub(super) enum AnswerError {
-    #[error("its answer is no JSON ({error}): {text}")]
+    #[error("its answer is not JSON ({error}): {text}")]
     NoJson { error: String, text: String },
     #[error("it reports an error: {0}")]
     Reported(String),
@@ -30,10 +30,10 @@ struct Piece {
 
 #[derive(Debug, Deserialize)]
 struct Choice {
-    /// Of a stream.
+    /// Set in events of a stream.
     #[serde(default)]
     delta: Option<Text>,
-    /// Of an answer in one piece.
+    /// Set in an answer in one piece.
     #[serde(default)]
     message: Option<Text>,
     #[serde(default)]
@@ -54,7 +54,7 @@ struct Usage {
     completion_tokens: u64,
 }
 
-/// An answer as it comes in.
+/// An answer that is being received.
 #[derive(Debug, Default)]
 pub(super) struct Gathered {
     text: String,
@@ -65,7 +65,7 @@ pub(super) struct Gathered {
 }
 
 impl Gathered {
-    /// Takes an event's data, or a whole answer; true when no more is to come.
+    /// Takes the data of one event, or a whole answer. Returns true if the answer is complete.
     pub fn take(&mut self, data: &str) -> Result<bool, AnswerError> {
         let data = data.trim();
         if data == "[DONE]" {
@@ -94,7 +94,7 @@ impl Gathered {
         &self.text
     }
 
-    /// The text, once the answer has ended.
+    /// The text of the finished answer.
     pub fn end(self) -> Result<Generation, AnswerError> {
         let finish = match self.finish.as_deref() {
             Some("length") => Finish::Length,
@@ -114,7 +114,7 @@ impl Gathered {
         })
     }
 
-    /// The text of an answer in one piece.
+    /// Parses an answer in one piece.
     pub fn whole(data: &str) -> Result<Generation, AnswerError> {
         let mut gathered = Self::default();
         gathered.take(data)?;
@@ -123,7 +123,7 @@ impl Gathered {
     }
 }
 
-/// What an error object says.
+/// The message of an error object.
 fn message(error: &serde_json::Value) -> String {
     let said = error.get("message").unwrap_or(error);
     shortened(said.as_str().map_or_else(|| said.to_string(), str::to_owned).as_str())

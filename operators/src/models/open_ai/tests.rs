@@ -1,4 +1,4 @@
-//! The client against a server on this machine that follows a script.
+//! Tests the client against a scripted server on this machine.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -17,17 +17,17 @@ const KEY: &str = "sk-test-0123456789";
 
 #[derive(Clone)]
 pub(in crate::models) enum Reply {
-    /// Events, and the end of the answer.
+    /// Events, and a complete end of the answer.
     Stream(Vec<String>),
-    /// Events, and then the connection is gone.
+    /// Events, after which the connection breaks.
     Cut(Vec<String>),
-    /// A status, further headers, and a body.
+    /// A status, additional headers, and a body.
     Whole(u16, &'static str, String),
-    /// Nothing, until the client gives up.
+    /// No answer until the client gives up.
     Hang,
 }
 
-/// What the server was sent: headers and body.
+/// The requests that the server received: headers and body.
 pub(in crate::models) type Seen = Arc<Mutex<Vec<(String, Value)>>>;
 
 fn read_request(stream: &TcpStream) -> Option<(String, Value)> {
@@ -76,7 +76,7 @@ fn respond(mut stream: TcpStream, reply: &Reply) -> std::io::Result<()> {
     }
 }
 
-/// Starts a server that gives these replies, the last one for ever.
+/// Starts a server that sends these replies, and repeats the last one for ever.
 pub(in crate::models) fn server(script: Vec<Reply>, gate: impl Fn() + Send + Sync + 'static) -> (String, Seen) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let url = format!("http://{}/v1", listener.local_addr().unwrap());
@@ -120,7 +120,7 @@ fn ask(model: &OpenAi) -> Result<Generation, InferenceError> {
     block(model.generate(prompt(), Sampling { max_tokens: 100, ..Sampling::default() }))
 }
 
-/// Runs a script; gives the outcome and how many requests there were.
+/// Runs a script. Returns the outcome and the number of requests.
 fn outcome(script: Vec<Reply>, limits: Limits) -> (Result<Generation, InferenceError>, usize) {
     let (url, seen) = server(script, || ());
     let result = ask(&model(&url, limits));
@@ -192,7 +192,7 @@ fn what_passes_is_tried_again() {
 #[test]
 fn retry_after_is_heeded_and_not_for_longer_than_a_try() {
     let after = |seconds| Reply::Whole(429, seconds, "{}".to_owned());
-    // The pause of the configuration would be too long to wait for.
+    // The configured pause would be too long for a test.
     let patient = Limits { pause: Duration::from_secs(3600), ..limits() };
     let (result, _) = outcome(vec![after("Retry-After: 0\r\n"), Reply::Stream(streamed())], patient);
     is_the_answer(result);
@@ -227,10 +227,10 @@ fn what_cannot_pass_fails_at_once_and_says_why() {
     let cases = [
         (whole(401, &key), "Incorrect API key provided: [key]"),
         (whole(404, r#"{"error":{"message":"no such model"}}"#), "no such model"),
-        (whole(200, "<html>hello</html>"), "its answer is no JSON"),
+        (whole(200, "<html>hello</html>"), "its answer is not JSON"),
         (whole(200, r#"{"choices":[]}"#), "no choices"),
         (Reply::Stream(vec![error]), "it reports an error: context overflow"),
-        (Reply::Stream(vec!["{half".to_owned()]), "its answer is no JSON"),
+        (Reply::Stream(vec!["{half".to_owned()]), "its answer is not JSON"),
         (Reply::Stream(vec!["[DONE]".to_owned()]), "no choices"),
     ];
     for (reply, said) in cases {
@@ -243,7 +243,7 @@ fn what_cannot_pass_fails_at_once_and_says_why() {
 
 #[test]
 fn a_server_that_is_not_there() {
-    // Bound and let go, so that nothing listens there.
+    // The port is bound and released, so nothing listens on it.
     let address = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     let error = ask(&model(&format!("http://{address}/v1"), limits())).unwrap_err();
     assert!(matches!(&error, InferenceError::Server { status: None, .. }), "{error}");
@@ -254,7 +254,7 @@ fn a_server_that_is_not_there() {
 fn no_more_run_at_once_than_may() {
     let (barrier, running, most) = (Barrier::new(2), AtomicUsize::new(0), Arc::new(AtomicUsize::new(0)));
     let for_gate = most.clone();
-    // Requests go on in pairs: fewer than two at once would stand still here.
+    // Requests wait for each other in pairs, so fewer than two at once would block for ever.
     let gate = move || {
         for_gate.fetch_max(running.fetch_add(1, Ordering::SeqCst) + 1, Ordering::SeqCst);
         barrier.wait();

@@ -1,14 +1,14 @@
-//! The search against brute force and against small cases worked out by hand.
+//! Tests the search against brute force and against small examples computed by hand.
 
 use super::*;
 
-/// What follows each prefix.
+/// A model: what follows each prefix.
 trait NextTokens {
-    /// The logarithm of each token's probability.
+    /// The log probability of each token.
     fn log_probabilities(&self, prefix: &[u32]) -> Vec<f32>;
 }
 
-/// A random model: each prefix has probabilities of its own.
+/// A random model: each prefix has its own probabilities.
 struct Table {
     seed: u64,
     vocabulary: usize,
@@ -25,7 +25,7 @@ impl NextTokens for Table {
     }
 }
 
-/// A model that knows only the last token.
+/// A model that sees only the last token.
 struct Chain(Vec<Vec<f32>>);
 
 impl NextTokens for Chain {
@@ -54,7 +54,7 @@ fn sampling(beams: usize, max_tokens: usize) -> Sampling {
     Sampling { beams, max_tokens, ..Sampling::default() }
 }
 
-/// The best of all texts there are, by length-normalised log probability.
+/// The best of all possible texts, by length-normalised log probability.
 fn brute_force(model: &dyn NextTokens, sampling: &Sampling, vocabulary: u32) -> (Vec<u32>, f64) {
     let normal = |sum: f64, length: usize| sum / (length as f64).powf(f64::from(sampling.length_penalty));
     let (mut best, mut open) = ((Vec::new(), f64::NEG_INFINITY), vec![(Vec::new(), 0.0)]);
@@ -96,7 +96,7 @@ fn a_wide_beam_finds_what_brute_force_finds() {
     }
 }
 
-/// Greedy takes 1 (0.5) and then no more than 0.4; two beams find 2, then 3 (0.4 × 0.9).
+/// Greedy search takes 1 (0.5) and then at most 0.4; two beams find 2, then 3 (0.4 × 0.9).
 #[test]
 fn beams_look_further_than_greedy() {
     let chain = Chain(vec![
@@ -111,7 +111,7 @@ fn beams_look_further_than_greedy() {
     assert_eq!((beams.tokens, beams.finish), (vec![2, 3], Finish::Stop));
 }
 
-/// By the end, `[1]` has ln(0.6 × 0.5) over 2 tokens, and `[2, 2, 2]` ln(0.4 × 0.6³) over 4.
+/// With the end, `[1]` has ln(0.6 × 0.5) over 2 tokens, and `[2, 2, 2]` has ln(0.4 × 0.6³) over 4.
 #[test]
 fn the_length_penalty_and_early_stopping_choose_between_short_and_long() {
     let chain = Chain(vec![vec![0.0, 0.6, 0.4], vec![0.5, 0.25, 0.25], vec![0.3, 0.1, 0.6]]);
@@ -120,7 +120,7 @@ fn the_length_penalty_and_early_stopping_choose_between_short_and_long() {
         run(&chain, Search::new(sampling, vec![0], 0, vec![])).tokens
     };
     assert_eq!(tokens(0.0, true), [1]);
-    // Two texts have ended before the long one is there.
+    // Two texts end before the long one.
     assert_eq!(tokens(3.0, false).len(), 4);
     assert!(tokens(3.0, true).len() < 4);
 }
@@ -131,7 +131,7 @@ fn no_run_comes_twice() {
     assert_eq!(repeats(&[1, 2, 1, 3, 1], 2), [2, 3]);
     assert_eq!(repeats(&[4, 5], 1), [4, 5]);
     assert!(repeats(&[1, 2, 3], 0).is_empty() && repeats(&[1], 2).is_empty());
-    // Left alone, 1 is followed by 2 and 2 by 1, for ever.
+    // Without a rule, 1 is followed by 2, and 2 by 1, for ever.
     let chain = Chain(vec![vec![0.1, 0.8, 0.1, 0.0], vec![0.1, 0.1, 0.7, 0.1], vec![0.1, 0.6, 0.1, 0.2], vec![1.0; 4]]);
     for beams in [1, 3] {
         let sampling = Sampling { no_repeat_ngram: 2, ..sampling(beams, 12) };

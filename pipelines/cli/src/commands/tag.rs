@@ -70,7 +70,8 @@ pub(super) fn run(args: &TagArgs) -> Outcome {
     }
     // What can go wrong goes wrong before the first is kept.
     tags.iter().try_for_each(|tags| runtime.block_on(tags.is_free(name))).map_err(fault)?;
-    let all: Vec<_> = plan.corpora.iter().map(|corpus| read(&corpus.name, corpus.source.build())).collect();
+    let all = plan.corpora.iter().map(|corpus| read(&corpus.name, &*corpus.source, runtime.handle()));
+    let all: Vec<_> = all.collect();
     for ((corpus, tags), documents) in
         plan.corpora.iter().zip(&tags).zip(all.into_iter().collect::<Result<Vec<_>, _>>().map_err(fault)?)
     {

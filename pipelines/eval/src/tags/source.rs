@@ -9,7 +9,8 @@ use arrow_array::cast::AsArray;
 use crossbeam_channel::bounded;
 use futures::TryStreamExt;
 use lance::Dataset;
-use turnflow_engine::component::CorpusSourceConfig;
+use tokio::runtime::Handle;
+use turnflow_engine::component::{Building, ComponentContext, CorpusSourceConfig, built};
 use turnflow_engine::connector::{ConnectorError, CorpusEvent, CorpusOutput, CorpusSource, Mode, Stop};
 use turnflow_engine::dead_letter::DeadLetters;
 use turnflow_engine::document::{Document, Markup};
@@ -29,8 +30,8 @@ impl CorpusSourceConfig for Tagged {
         format!("tag: {:?}", self.tag)
     }
 
-    fn build(&self) -> Box<dyn CorpusSource> {
-        Box::new(self.clone())
+    fn build(&self, _: &ComponentContext) -> Building<'_, dyn CorpusSource> {
+        built(Ok(Box::new(self.clone())))
     }
 }
 
@@ -76,7 +77,14 @@ fn documents(batch: &RecordBatch) -> Option<Vec<Document>> {
 /// # Errors
 ///
 /// The source cannot be read. What it cannot read of it is told in the log, and left out.
-pub fn read(corpus: &str, source: Box<dyn CorpusSource>) -> Result<BTreeMap<Arc<str>, Document>, TagError> {
+pub fn read(
+    corpus: &str,
+    config: &dyn CorpusSourceConfig,
+    runtime: &Handle,
+) -> Result<BTreeMap<Arc<str>, Document>, TagError> {
+    let failed = |source| TagError::Read { corpus: corpus.to_owned(), source };
+    let context = ComponentContext::alone(corpus, runtime.clone());
+    let source = runtime.block_on(config.build(&context)).map_err(failed)?;
     let (sender, events) = bounded(1024);
     let (_running, stop) = Stop::new();
     let output = CorpusOutput::new(sender, Arc::new(|| {}), DeadLetters::counted(), corpus.into(), stop);
@@ -90,7 +98,6 @@ pub fn read(corpus: &str, source: Box<dyn CorpusSource>) -> Result<BTreeMap<Arc<
                 CorpusEvent::Commit | CorpusEvent::Ready | CorpusEvent::End => {}
             }
         }
-        let failed = |source| TagError::Read { corpus: corpus.to_owned(), source };
         match reading.join() {
             Ok(read) => read.map(|()| all).map_err(failed),
             Err(_) => Err(failed(ConnectorError::Io {

@@ -1,5 +1,7 @@
 //! Versions, tags, and what becomes of them.
 
+use tokio::runtime::Handle;
+
 use super::*;
 
 fn documents(all: &[(&str, &str)]) -> BTreeMap<Arc<str>, Document> {
@@ -26,7 +28,7 @@ async fn a_version_is_what_differs_and_a_tag_is_all_of_it() {
     assert_eq!(names.len(), 3);
     for (name, expected) in [("old", &first), ("new", &second), ("same", &second)] {
         let source = tags.source(name).await.unwrap();
-        let read = tokio::task::block_in_place(|| read("the docs", source.build()).unwrap());
+        let read = tokio::task::block_in_place(|| read("the docs", &*source, &Handle::current()).unwrap());
         assert_eq!(read, *expected, "{name}");
     }
     assert!(matches!(tags.keep("old", &first).await, Err(TagError::Taken { .. })));
@@ -39,7 +41,7 @@ async fn a_version_is_what_differs_and_a_tag_is_all_of_it() {
         let tags = &tags;
         async move {
             let source = tags.source(name).await.unwrap();
-            tokio::task::block_in_place(|| read("the docs", source.build()).unwrap())
+            tokio::task::block_in_place(|| read("the docs", &*source, &Handle::current()).unwrap())
         }
     };
     assert_eq!((read("old").await, read("same").await), (first.clone(), second));
@@ -67,5 +69,5 @@ async fn a_corpus_without_documents_can_be_kept() {
     assert_eq!(tags.keep("none", &BTreeMap::new()).await.unwrap().documents, 0);
     assert_eq!(tags.keep("one", &documents(&[("a", "1")])).await.unwrap().written, 1);
     let source = tags.source("none").await.unwrap();
-    assert!(tokio::task::block_in_place(|| read("docs", source.build()).unwrap()).is_empty());
+    assert!(tokio::task::block_in_place(|| read("docs", &*source, &Handle::current()).unwrap()).is_empty());
 }

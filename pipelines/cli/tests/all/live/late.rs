@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::sync::Barrier;
 
-use turnflow_engine::component::{Catalog, CorpusSourceConfig, CorpusSourceKind};
+use turnflow_engine::component::{Building, Catalog, ComponentContext, CorpusSourceConfig, CorpusSourceKind, built};
 use turnflow_engine::connector::{ConnectorError, CorpusOutput, CorpusSource, Mode};
 use turnflow_engine::document::{Document, Markup};
 use turnflow_engine::plan::plan;
@@ -28,8 +28,8 @@ impl CorpusSourceConfig for LateConfig {
         String::new()
     }
 
-    fn build(&self) -> Box<dyn CorpusSource> {
-        Box::new(Late)
+    fn build(&self, _: &ComponentContext) -> Building<'_, dyn CorpusSource> {
+        built(Ok(Box::new(Late)))
     }
 }
 

@@ -1,0 +1,99 @@
+//! What the engine hands to a component that it builds.
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use tokio::runtime::Handle;
+use tokio_util::sync::CancellationToken;
+
+use crate::metrics::{Counter, Gauge, Metrics};
+use crate::state::file_name;
+
+/// A component's access to the engine. Cheap to clone; a component may keep it.
+#[derive(Clone, Debug)]
+pub struct ComponentContext {
+    id: Arc<str>,
+    runtime: Handle,
+    shutdown: CancellationToken,
+    metrics: Metrics,
+    state: Option<Arc<Path>>,
+}
+
+impl ComponentContext {
+    /// For the component with this id: a node's id, a model's or a corpus's name. `state` is the
+    /// directory for components' files, if the run has a state directory.
+    pub fn new(
+        id: &str,
+        runtime: Handle,
+        shutdown: CancellationToken,
+        metrics: Metrics,
+        state: Option<PathBuf>,
+    ) -> Self {
+        Self { id: id.into(), runtime, shutdown, metrics, state: state.map(Into::into) }
+    }
+
+    /// For a component that is used without an engine, with no state and metrics of its own.
+    pub fn alone(id: &str, runtime: Handle) -> Self {
+        Self::new(id, runtime, CancellationToken::new(), Metrics::default(), None)
+    }
+
+    /// The component's id.
+    pub fn id(&self) -> &str {
+        &self.id
+    }
+
+    /// The engine's tokio runtime, for tasks of the component's own. A task ends when
+    /// [`ComponentContext::shutdown`] is cancelled.
+    pub fn runtime(&self) -> &Handle {
+        &self.runtime
+    }
+
+    /// Is cancelled when the engine stops.
+    pub fn shutdown(&self) -> &CancellationToken {
+        &self.shutdown
+    }
+
+    /// A counter of this component: `turnflow_NAME_total{component="ID"}`.
+    pub fn counter(&self, name: &str, help: &str) -> Counter {
+        self.metrics.counter(&self.id, name, help)
+    }
+
+    /// A gauge of this component: `turnflow_NAME{component="ID"}`.
+    pub fn gauge(&self, name: &str, help: &str) -> Gauge {
+        self.metrics.gauge(&self.id, name, help)
+    }
+
+    /// A directory of this component's own, which outlives the process; it is created. `None` if the
+    /// run has no state directory.
+    ///
+    /// # Errors
+    ///
+    /// The directory cannot be created.
+    pub fn state_directory(&self) -> io::Result<Option<PathBuf>> {
+        let Some(state) = &self.state else { return Ok(None) };
+        let directory = state.join(file_name(&self.id));
+        std::fs::create_dir_all(&directory)?;
+        Ok(Some(directory))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_component_has_a_directory_of_its_own_below_the_state() {
+        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+        let state = tempfile::tempdir().unwrap();
+        let of = |id: &str, state: Option<PathBuf>| {
+            let shutdown = CancellationToken::new();
+            ComponentContext::new(id, runtime.handle().clone(), shutdown, Metrics::default(), state)
+        };
+        let below = |id: &str| of(id, Some(state.path().to_owned())).state_directory().unwrap().unwrap();
+        let (one, other) = (below("a"), below("../a"));
+        assert!(one.is_dir() && other.is_dir() && one != other);
+        assert!(one.parent() == Some(state.path()) && other.parent() == Some(state.path()));
+        assert_eq!(of("a", None).state_directory().unwrap(), None);
+    }
+}

@@ -1,0 +1,91 @@
+//! Metrics of components and of the engine: counters and gauges by component, in OpenMetrics text.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use prometheus_client::encoding::EncodeLabelSet;
+use prometheus_client::encoding::text::encode;
+pub use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+pub use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::registry::Registry;
+
+/// Whose metric it is.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct Labels {
+    component: String,
+}
+
+#[derive(Default)]
+struct State {
+    registry: Registry,
+    counters: HashMap<String, Family<Labels, Counter>>,
+    gauges: HashMap<String, Family<Labels, Gauge>>,
+}
+
+/// All metrics of a process. Cheap to clone.
+#[derive(Clone, Default)]
+pub struct Metrics(Arc<Mutex<State>>);
+
+impl std::fmt::Debug for Metrics {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Metrics")
+    }
+}
+
+impl Metrics {
+    /// The counter with this name and component; it is registered when it is asked for first. In the
+    /// text it is called `turnflow_NAME_total`. `help` is one sentence without its full stop.
+    pub fn counter(&self, component: &str, name: &str, help: &str) -> Counter {
+        let State { registry, counters, .. } = &mut *self.0.lock();
+        let family = counters.entry(name.to_owned()).or_insert_with(|| {
+            let family = Family::default();
+            registry.register(format!("turnflow_{name}"), help, family.clone());
+            family
+        });
+        family.get_or_create(&Labels { component: component.to_owned() }).clone()
+    }
+
+    /// The gauge with this name and component, called `turnflow_NAME` in the text.
+    pub fn gauge(&self, component: &str, name: &str, help: &str) -> Gauge {
+        let State { registry, gauges, .. } = &mut *self.0.lock();
+        let family = gauges.entry(name.to_owned()).or_insert_with(|| {
+            let family = Family::default();
+            registry.register(format!("turnflow_{name}"), help, family.clone());
+            family
+        });
+        family.get_or_create(&Labels { component: component.to_owned() }).clone()
+    }
+
+    /// All of them as OpenMetrics text.
+    pub fn to_text(&self) -> String {
+        let mut text = String::new();
+        // A string takes all that is written to it.
+        let _ = encode(&mut text, &self.0.lock().registry);
+        text
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn components_share_names_and_not_values() {
+        let metrics = Metrics::default();
+        metrics.counter("a", "records", "Records read").inc_by(2);
+        metrics.counter("b", "records", "Records read").inc();
+        metrics.clone().counter("a", "records", "Records read").inc();
+        metrics.gauge("a", "lag", "Records behind").set(7);
+        let text = metrics.to_text();
+        for line in [
+            "# HELP turnflow_records Records read.",
+            "turnflow_records_total{component=\"a\"} 3",
+            "turnflow_records_total{component=\"b\"} 1",
+            "turnflow_lag{component=\"a\"} 7",
+        ] {
+            assert!(text.lines().any(|found| found == line), "{line}\n{text}");
+        }
+    }
+}
