@@ -1,6 +1,6 @@
-//! The bodies of the fuzz targets (`fuzz/src`), run on their seeds, on every input that was
-//! once found to break something, and on seeded mutations of both: no panic, and no more
-//! memory than an input can ask for. `TURNFLOW_FUZZ=N` makes N mutations a target.
+//! Runs the bodies of the fuzz targets (`fuzz/src`) on their seeds, on every input that once broke something, and on
+//! seeded mutations of both. Checks for panics, and for memory beyond what an input of its size may need.
+//! `TURNFLOW_FUZZ=N` makes N mutations for each target.
 
 // The files are shared with a crate in which everything is public.
 #![allow(dead_code)]
@@ -25,12 +25,12 @@ use std::path::Path;
 
 use self::mutations::Mutator;
 
-/// How many mutations of the seeds are tried.
+/// Number of mutations of the seeds.
 const MUTATIONS: usize = 2000;
-/// The most memory that an input of at most a quarter of a mebibyte may need.
+/// Maximum memory for an input of at most a quarter of a mebibyte, in bytes.
 const MOST_BYTES: usize = 256 << 20;
 
-/// Counts what a thread allocates, while it is watched.
+/// Counts the allocations of a thread while it is measured.
 struct Counting;
 
 thread_local! {
@@ -45,23 +45,23 @@ fn count(bytes: isize) {
     });
 }
 
-// SAFETY: everything is the system's allocator's; counting allocates nothing.
+// SAFETY: forwards to the system allocator; counting allocates nothing.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         count(layout.size() as isize);
-        // SAFETY: as the caller promises.
+        // SAFETY: the caller upholds the contract.
         unsafe { System.alloc(layout) }
     }
 
     unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
         count(layout.size() as isize);
-        // SAFETY: as the caller promises.
+        // SAFETY: the caller upholds the contract.
         unsafe { System.alloc_zeroed(layout) }
     }
 
     unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
         count(-(layout.size() as isize));
-        // SAFETY: as the caller promises.
+        // SAFETY: the caller upholds the contract.
         unsafe { System.dealloc(pointer, layout) }
     }
 }
@@ -69,7 +69,7 @@ unsafe impl GlobalAlloc for Counting {
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
 
-/// The most that `body` holds at once, in bytes.
+/// Peak number of bytes that `body` holds.
 fn most_held(body: impl FnOnce()) -> usize {
     HELD.set(Some((0, 0)));
     body();
@@ -88,7 +88,7 @@ fn run(target: &str, body: fn(&[u8])) {
     let seeds = seeds(target);
     assert!(!seeds.is_empty());
     let check = |input: &[u8], what: &str| {
-        // Should the process end for good, the input is there to look at.
+        // If the process aborts, the input is kept in this file.
         let kept = std::env::var_os("TURNFLOW_FUZZ_KEEP").map(|directory| Path::new(&directory).join(target));
         if let Some(kept) = &kept {
             fs::write(kept, input).unwrap();

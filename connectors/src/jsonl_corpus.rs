@@ -1,21 +1,18 @@
-//! `JsonLines`: a corpus of one file in BEIR's format, a row a document.
+//! `JsonLines`: a corpus of one file in BEIR's format, one document for each row.
 //!
 //! ```ron
 //! JsonLines(path: "corpus.jsonl")
 //! ```
 //!
-//! A row that is edited, added or removed is a change of that document alone: on a change
-//! of the file it is streamed again, and rows are compared by the hash of what they say.
-//! The file's directory is watched, so that rewriting it in place, writing a new one and
-//! renaming it over, and deleting and making it again all work; a file that is gone has
-//! no rows. Once a second the file is also looked at without an event, for links and
-//! network file systems.
+//! Editing, adding or removing a row changes only that document: on a change of the file, the source reads it again and
+//! compares rows by the hash of their content. The file's directory is watched, so it works to rewrite the file in
+//! place, to write a new file and rename it over the old one, and to delete and recreate it. A deleted file has no
+//! rows. The file is also checked once a second without an event, for links and network file systems.
 //!
-//! Lines that are no rows become dead letters `file:line`, once each, and the rest goes
-//! on; of rows with one id the first stands. An unfinished last line means that someone is
-//! writing: it waits, and rows that were not found keep standing, until the file changes
-//! again or has been left so for five seconds; an emptied file gets a second. A file that cannot be read for another
-//! reason than being gone keeps its rows, and the reason becomes a dead letter.
+//! Lines that are not valid rows become dead letters `file:line`, once each, and the other rows are kept. If several
+//! rows have the same id, the first one counts. An unfinished last line means that someone is still writing: rows that
+//! were not found are kept until the file changes again or has been unchanged for five seconds; for an emptied file,
+//! one second. If a file exists but cannot be read, its rows are kept, and the error becomes a dead letter.
 //!
 //! ```
 //! # use turnflow_connectors::jsonl_corpus::JsonLinesConfig;
@@ -39,28 +36,28 @@ use turnflow_engine::spec::{FilePath, from_tree};
 use crate::readers::jsonl::{Fields, Reading, Rows};
 use crate::watch::{Burst, FileStamp, TICK, Touch, WRITING, Watch, identity};
 
-/// How long an unfinished last line is waited for.
+/// How long to wait for the rest of an unfinished last line.
 pub(crate) const TORN: Duration = Duration::from_secs(5);
 
-/// The node's fields.
+/// Fields of the node.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct JsonLinesConfig {
-    /// The file; relative to the pipeline file.
+    /// Path of the file, relative to the pipeline file.
     pub path: FilePath,
-    /// Whether to follow the file's changes. Default: true.
+    /// Whether to follow changes of the file. Default: true.
     #[serde(default = "yes")]
     pub watch: bool,
-    /// The field with a row's id. Default: `_id`.
+    /// Field that holds a row's id. Default: `_id`.
     #[serde(default = "id")]
     pub id: String,
-    /// The field with a row's title, which may be missing. Default: `title`.
+    /// Field that holds a row's title; may be missing in a row. Default: `title`.
     #[serde(default = "title")]
     pub title: String,
-    /// The field with a row's text. Default: `text`.
+    /// Field that holds a row's text. Default: `text`.
     #[serde(default = "text")]
     pub text: String,
-    /// The most bytes of a line; a longer one becomes a dead letter. Default: 16 MiB.
+    /// Maximum length of a line, in bytes. A longer line becomes a dead letter. Default: 16 MiB.
     #[serde(default = "max_line_bytes")]
     pub max_line_bytes: usize,
 }
@@ -126,7 +123,7 @@ impl CorpusSourceConfig for JsonLinesConfig {
     }
 }
 
-/// Reads and follows one file of rows.
+/// Reads a file of rows and follows its changes.
 #[derive(Debug)]
 pub struct JsonLines {
     path: PathBuf,
@@ -143,7 +140,7 @@ impl CorpusSource for JsonLines {
             return Err(self.error(io::ErrorKind::IsADirectory.into()));
         }
         let mut file = Followed::new(&self, &output);
-        // Watching begins before reading, so that no change falls between.
+        // Starts watching before reading, so that no change is missed in between.
         let mut watch = None;
         if self.watch && mode == Mode::Follow {
             let directory = directory_of(&self.path);
@@ -177,7 +174,7 @@ impl JsonLines {
     }
 }
 
-/// The directory that `path` lies in.
+/// The parent directory of `path`.
 pub(crate) fn directory_of(path: &Path) -> &Path {
     match path.parent() {
         Some(parent) if !parent.as_os_str().is_empty() => parent,
@@ -185,7 +182,7 @@ pub(crate) fn directory_of(path: &Path) -> &Path {
     }
 }
 
-/// A watched directory, watched anew when another one takes its place.
+/// A watched directory. The watch is renewed if another directory takes its place.
 struct Watched {
     directory: PathBuf,
     identity: Option<(u64, u64)>,
@@ -200,7 +197,7 @@ impl Watched {
         Ok(Self { directory: directory.to_owned(), identity, watch })
     }
 
-    /// Whether the watch is a new one, so that anything may have happened.
+    /// Renews the watch if necessary. True if it was renewed, so that events may have been missed.
     fn renew(&mut self, dead: bool) -> bool {
         let now = identity(&self.directory);
         if !dead && (now.is_none() || now == self.identity) {
@@ -212,28 +209,28 @@ impl Watched {
                 true
             }
             Err(error) => {
-                tracing::warn!(%error, "watching goes on by looking once a second");
+                tracing::warn!(%error, "cannot watch the directory; polling once a second instead");
                 false
             }
         }
     }
 }
 
-/// What is known of the file.
+/// The known state of the file.
 struct Followed<'a> {
     source: &'a JsonLines,
     output: &'a CorpusOutput,
-    /// The file as dead letters name it.
+    /// The file's name in dead letters.
     file: String,
     rows: Rows,
-    /// What it was like before it was last read.
+    /// The file's stamp before it was last read.
     stamp: Option<FileStamp>,
-    /// When it is to be looked at again without an event: it was being written to, …
+    /// When to look at the file again without an event.
     due: Option<Instant>,
-    /// … or it is empty or has an unfinished last line, and when the time has come it is to
-    /// be taken for what it is.
+    /// Why `due` is set: true if the file is empty or has an unfinished last line, which is then taken as it is; false
+    /// if the file is being written.
     torn: bool,
-    /// The last reason why it could not be read.
+    /// The last reason why the file could not be read.
     fault: Option<String>,
 }
 
@@ -244,7 +241,7 @@ impl<'a> Followed<'a> {
         Self { source, output, file, rows: Rows::default(), stamp, due: None, torn: false, fault: None }
     }
 
-    /// Whether a burst gives reason to read the file now.
+    /// Whether a burst is a reason to read the file now.
     fn look(&mut self, burst: &Burst) -> bool {
         if burst.rescan || burst.dead {
             return true;
@@ -256,32 +253,32 @@ impl<'a> Followed<'a> {
                 self.wait(WRITING, false);
                 false
             }
-            // Whoever is writing to it is waited for, not looked at.
+            // Waits while the file is being written.
             None => self.due.is_none() && burst.touched.is_empty() && FileStamp::of(&self.source.path) != self.stamp,
         }
     }
 
-    /// Whether the time set has come; if so, whether for a last time.
+    /// If the time `due` has come, whether this is the last look.
     fn is_due(&self) -> Option<bool> {
         self.due.filter(|due| *due <= Instant::now()).map(|_| self.torn)
     }
 
     fn wait(&mut self, time: Duration, torn: bool) {
-        // A file that is written to without end is read now and then nevertheless.
+        // `due` is not moved, so a file that is written continuously is still read regularly.
         if self.due.is_none() || self.torn != torn {
             self.due = Some(Instant::now() + time);
             self.torn = torn;
         }
     }
 
-    /// Reads what is at the path now; gives the number of changes.
+    /// Reads the file that is at the path now. Returns the number of changes.
     fn look_again(&mut self, last: bool) -> Result<usize, Stopped> {
         self.due = None;
         self.torn = false;
         self.stamp = FileStamp::of(&self.source.path);
         tracing::debug!(file = self.file, "reading again");
         match File::open(&self.source.path) {
-            // Emptied, most likely to be written anew.
+            // Most likely the file was truncated to be rewritten.
             Ok(stream) if !last && !self.rows.is_empty() && stream.metadata().is_ok_and(|now| now.len() == 0) => {
                 self.wait(WRITING, true);
                 Ok(0)

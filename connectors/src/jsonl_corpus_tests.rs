@@ -1,4 +1,4 @@
-//! Tests of the followed corpus file.
+//! Tests of a followed corpus file.
 
 use std::fs;
 use std::io::Write;
@@ -30,7 +30,7 @@ fn one_edited_row_of_many_is_one_change() {
     assert_eq!(corpus.start().len(), 500);
     fs::write(&path, rows("new")).unwrap();
     assert_eq!(corpus.changes(), ["250=new"]);
-    // Touched, but the same; then a removal, which would come after.
+    // Touched, but unchanged; then a removal, whose commit would come after one of the touch.
     fs::write(&path, rows("new")).unwrap();
     fs::write(&path, rows("new").replace(&row(7, "same"), "")).unwrap();
     assert_eq!(corpus.changes(), ["-7"]);
@@ -90,13 +90,13 @@ fn bad_rows_are_told_of_once() {
     let file = path.display();
     let expected = [
         format!("{file}:2: `text` is missing"),
-        format!("{file}:3: `_id` \"1\" is already that of an earlier row, which stands"),
+        format!("{file}:3: `_id` \"1\" is already the id of an earlier row, which is kept"),
         format!("{file}:5: not a JSON object: expected ident at line 1 column 2"),
         format!("{file}:6: the line has 124 bytes, more than 80"),
         format!("{file}:7: not UTF-8: invalid byte at offset 9"),
     ];
     assert_eq!(corpus.dead(), expected);
-    // The same bad lines further down: nothing new to tell, but for one.
+    // The same bad lines, further down in the file, and a new one: only the new one is reported.
     let mut more = row(0, "first").into_bytes();
     more.extend(&bytes);
     more.extend(b"{}\n");
@@ -112,7 +112,7 @@ fn an_unfinished_line_waits_and_what_may_follow_stands() {
     fs::write(&path, row(1, "a") + &row(2, "b")).unwrap();
     let corpus = Corpus::run(source(directory.path()), Mode::Follow);
     corpus.start();
-    // Rewritten in two steps; in between row 2 is not to be missed.
+    // Rewritten in two steps; row 2 must not be deleted in between.
     let second = row(2, "new");
     fs::write(&path, row(1, "new") + &second[..12]).unwrap();
     assert_eq!(corpus.changes(), ["1=new"]);

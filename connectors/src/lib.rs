@@ -1,9 +1,8 @@
-//! turnflow's connectors: where documents and turns come from, and where answers go.
+//! turnflow's connectors: sources of documents and turns, and sinks of answers.
 //!
-//! A connector is a config struct, whose fields are the fields of its node in a pipeline
-//! file, and what the config makes: a [`CorpusSource`], a [`TurnSource`] or an
-//! [`AnswerSink`]. Relative paths are taken from the directory that the caller names
-//! (the pipeline file's).
+//! A connector has a config struct, whose fields are the fields of its node in a pipeline file. The config builds a
+//! [`CorpusSource`], a [`TurnSource`] or an [`AnswerSink`]. Relative paths are resolved against a directory that the
+//! caller passes (the pipeline file's).
 //!
 //! | module | node | is |
 //! |---|---|---|
@@ -14,9 +13,9 @@
 //! | [`jsonl_sink`] | `JsonLinesSink` | answers: one line each in a file |
 //! | [`stdout`] | `Stdout` | answers: printed for people, or as JSON |
 //!
-//! Below them: [`readers`] make documents of files' bytes, `lines` splits streams into
-//! lines of bounded length, `known_file` finds files again after a restart, `watch` gathers
-//! the operating system's file events into bursts.
+//! Support modules: [`readers`] turn the bytes of files into documents, `lines` splits streams into lines of bounded
+//! length, `known_file` finds files again after a restart, `watch` groups the operating system's file events into
+//! bursts.
 //!
 //! [`CorpusSource`]: turnflow_engine::connector::CorpusSource
 //! [`TurnSource`]: turnflow_engine::connector::TurnSource
@@ -34,11 +33,13 @@ pub mod stdout;
 mod watch;
 
 #[cfg(test)]
+mod conformance;
+#[cfg(test)]
 mod fuzzing;
 #[cfg(test)]
 mod testing;
 
-// What the tests share with the fuzz targets names this crate as they do.
+// Code that the tests share with the fuzz targets refers to this crate by its external name.
 #[cfg(test)]
 extern crate self as turnflow_connectors;
 

@@ -1,8 +1,8 @@
-//! Lines of a byte stream, with bounded memory: of a line longer than the limit only the
-//! beginning is kept, and the rest is read past.
+//! Splits a byte stream into lines with bounded memory: of a line longer than the limit, only the start is kept, and
+//! the rest is skipped.
 //!
-//! At the end of the stream an unfinished line is kept, so that a reader of a growing file
-//! can go on where it stopped.
+//! At the end of the stream, an unfinished line is kept, so that a reader of a growing file can continue where it
+//! stopped.
 
 use std::io::{self, BufRead, BufReader, ErrorKind, Read};
 
@@ -12,9 +12,9 @@ const BOM: &[u8] = b"\xEF\xBB\xBF";
 /// A line without its line end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Line<'a> {
-    /// All of it.
+    /// The whole line.
     Whole(&'a [u8]),
-    /// Longer than the limit: how it begins, and how many bytes it has.
+    /// A line longer than the limit: its start, and its length in bytes.
     TooLong { start: &'a [u8], bytes: u64 },
 }
 
@@ -35,7 +35,7 @@ impl<R: Read> LineReader<R> {
         Self::starting_at(stream, limit, 0, 0)
     }
 
-    /// As [`Self::new`], of a stream that stands at the byte `position`, behind so many lines.
+    /// Like [`Self::new`], for a stream at the byte `position`, after `lines` lines.
     pub(crate) fn starting_at(stream: R, limit: usize, position: u64, lines: u64) -> Self {
         Self {
             reader: BufReader::with_capacity(BUFFER_BYTES, stream),
@@ -48,13 +48,13 @@ impl<R: Read> LineReader<R> {
         }
     }
 
-    /// What is read.
+    /// The underlying stream.
     pub(crate) fn stream(&self) -> &R {
         self.reader.get_ref()
     }
 
-    /// Reads on; true when a line is finished, false at the (present) end of the stream,
-    /// where [`Self::line`] is what there is of an unfinished line.
+    /// Reads on. Returns true when a line is complete, false at the (present) end of the stream, where [`Self::line`]
+    /// is the available part of an unfinished line.
     pub(crate) fn advance(&mut self) -> io::Result<bool> {
         if self.finished {
             self.line.clear();
@@ -65,7 +65,7 @@ impl<R: Read> LineReader<R> {
         loop {
             let room = self.limit.saturating_sub(self.line.len());
             let read = if room > 0 && self.bytes == self.line.len() as u64 {
-                // The standard library's search for the newline is the fast one.
+                // The standard library's search for the newline is fast.
                 let before = self.line.len();
                 let result = (&mut self.reader).take(room as u64).read_until(b'\n', &mut self.line);
                 let read = self.line.len() - before;
@@ -93,7 +93,7 @@ impl<R: Read> LineReader<R> {
         }
     }
 
-    /// Drops bytes of an over-long line up to its end or the end of the buffer.
+    /// Skips bytes of an overlong line, up to its end or the end of the buffer.
     fn pass_over(&mut self) -> io::Result<usize> {
         let buffer = loop {
             match self.reader.fill_buf() {
@@ -110,7 +110,7 @@ impl<R: Read> LineReader<R> {
         Ok(read)
     }
 
-    /// The line that the last [`Self::advance`] has read, finished or not.
+    /// The line that the last [`Self::advance`] has read, complete or not.
     pub(crate) fn line(&self) -> Line<'_> {
         if self.bytes > self.line.len() as u64 {
             return Line::TooLong { start: &self.line, bytes: self.bytes };
@@ -127,12 +127,12 @@ impl<R: Read> LineReader<R> {
         self.number
     }
 
-    /// Whether the stream stands in the middle of a line.
+    /// Whether the stream is in the middle of a line.
     pub(crate) fn is_inside(&self) -> bool {
         !self.finished && self.bytes > 0
     }
 
-    /// How far the stream has been read, in bytes from its beginning.
+    /// Number of bytes that were read, from the start of the stream.
     pub(crate) fn position(&self) -> u64 {
         self.position
     }
@@ -189,7 +189,7 @@ mod tests {
         let mut reader = LineReader::starting_at(&b"\xEF\xBB\xBFc\nd"[..], 10, 4, 2);
         assert!(reader.advance().unwrap());
         assert_eq!((reader.number(), reader.position()), (3, 9));
-        // Not the beginning of the stream.
+        // A byte order mark that is not at the start of the stream is kept.
         assert_eq!(reader.line(), Line::Whole(b"\xEF\xBB\xBFc"));
     }
 
@@ -198,7 +198,7 @@ mod tests {
         struct Pieces(Vec<&'static [u8]>);
         impl Read for Pieces {
             fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-                // An empty piece is an end of file for now.
+                // An empty piece is a temporary end of file.
                 let piece = if self.0.is_empty() { b"" } else { self.0.remove(0) };
                 buffer[..piece.len()].copy_from_slice(piece);
                 Ok(piece.len())

@@ -1,16 +1,16 @@
-//! `Stdin`: turns typed or piped in, a line each.
+//! `Stdin`: turns that are typed or piped in, one on each line.
 //!
 //! ```ron
 //! Stdin()
 //! ```
 //!
-//! A line that begins with `{` is a turn record; any other is a question as a person
-//! types it, and becomes the next user's turn of the conversation `stdin`. Blank lines are
-//! skipped. The source ends with the input, in both modes. Positions are `stdin:line`.
+//! A line that starts with `{` is a turn record. Any other line is a question as a person types it, and becomes the
+//! next user turn of the conversation `stdin`. Blank lines are skipped. The source ends with its input, in both modes.
+//! Positions are `stdin:line`.
 //!
-//! Reading blocks and cannot be interrupted, so a thread of its own does it; when the
-//! engine stops, that thread is left to end with the input or the process. What it has read
-//! ahead is the next one's, so a node that a reload renames or moves misses no line.
+//! Reading blocks and cannot be interrupted, so it runs on its own thread. When the engine stops, that thread ends with
+//! the input or the process. The next source receives the lines that the thread has read ahead, so a reload that
+//! renames or moves the node loses no line.
 
 use std::io::{self, Read};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -29,9 +29,9 @@ use turnflow_engine::spec::from_tree;
 
 use crate::lines::{Line, LineReader};
 
-/// The most bytes of a line.
+/// Maximum length of a line, in bytes.
 const MAX_LINE_BYTES: usize = 1 << 20;
-/// Lines read ahead.
+/// Maximum number of lines that are read ahead.
 const AHEAD: usize = 16;
 
 /// The node has no fields.
@@ -40,7 +40,7 @@ const AHEAD: usize = 16;
 pub struct StdinConfig {}
 
 impl StdinConfig {
-    /// The source, which reads nothing until it runs.
+    /// The source. It reads nothing until it runs.
     pub fn source(&self) -> Stdin {
         Stdin { input: STANDARD.clone() }
     }
@@ -69,27 +69,26 @@ pub struct Stdin {
 }
 
 impl Stdin {
-    /// Reads from something else instead.
+    /// Reads from another input instead.
     pub fn reading(input: impl Read + Send + 'static) -> Self {
         Self { input: Arc::new(Input::new(input)) }
     }
 }
 
-/// What is read, with what has been read ahead of it: one that reads on after another misses
-/// nothing.
+/// An input together with the lines that were read ahead, so that the next source that reads from it misses nothing.
 struct Input {
-    /// Until the thread has it.
+    /// Set until the thread takes it.
     reader: Mutex<Option<Unread>>,
     lines: Receiver<io::Result<Numbered>>,
-    /// A line that could not be handed over.
+    /// A line that could not be delivered.
     left: Mutex<Option<Numbered>>,
-    /// Questions so far.
+    /// Number of questions so far.
     typed: AtomicU32,
 }
 
 type Unread = (Box<dyn Read + Send>, Sender<io::Result<Numbered>>);
 
-/// The process has one standard input: nodes that a reload renames read on from the same.
+/// The standard input of the process. Nodes that a reload renames continue to read from it.
 static STANDARD: LazyLock<Arc<Input>> = LazyLock::new(|| Arc::new(Input::new(io::stdin())));
 
 impl Input {
@@ -104,14 +103,14 @@ impl TurnSource for Stdin {
     fn run(self: Box<Self>, _: Mode, output: TurnOutput) -> Result<(), ConnectorError> {
         let fault = |source| ConnectorError::Io { action: "read", path: "stdin".to_owned(), source };
         let input = &*self.input;
-        // What is typed cannot be read again.
+        // Typed lines cannot be read again after a restart.
         output.caught_up();
         if let Some((reader, sender)) = input.reader.lock().take() {
             let reader = LineReader::new(reader, MAX_LINE_BYTES);
             thread::Builder::new()
                 .name("stdin".to_owned())
                 .spawn(move || {
-                    // Else it would look like the end of the input.
+                    // Without this error, a panic would look like the end of the input.
                     if let Err(panic) = caught(|| read(reader, &sender)) {
                         let _ = sender.send(Err(io::Error::other(panic)));
                     }
@@ -143,11 +142,11 @@ impl TurnSource for Stdin {
 struct Numbered {
     number: u64,
     bytes: Vec<u8>,
-    /// Its length, if it is longer than what is kept.
+    /// The line's length in bytes, if it is over the limit.
     too_long: Option<u64>,
 }
 
-/// Reads to the end, or until nobody listens.
+/// Reads to the end of the input, or until no source listens.
 fn read(mut reader: LineReader<impl Read>, sender: &Sender<io::Result<Numbered>>) {
     loop {
         let finished = match reader.advance() {
@@ -242,7 +241,7 @@ mod tests {
         let output = TurnOutput::new(sender, Arc::new(|| {}), letters, "turns".into(), stop);
         let first = Stdin { input: input.clone() };
         let thread = thread::spawn(move || Box::new(first).run(Mode::Follow, output));
-        // The second line is on its way when it is stopped.
+        // The second line is on its way when the source is stopped.
         while turns.is_empty() {
             thread::yield_now();
         }

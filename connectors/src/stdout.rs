@@ -1,4 +1,4 @@
-//! `Stdout`: answers printed for people, with what they stand on, or as JSON.
+//! `Stdout`: prints answers for people, with their passages, or as JSON.
 //!
 //! ```ron
 //! Stdout(input: "final")
@@ -10,8 +10,7 @@
 //!   [1] policies/records.md — Records are kept for seven years after …
 //! ```
 //!
-//! Documents and questions come from elsewhere, so control characters, which a terminal
-//! would obey, are not printed.
+//! Documents and questions are untrusted, so control characters, which a terminal would interpret, are not printed.
 
 use std::fmt::Write as _;
 use std::io::{self, Write};
@@ -24,35 +23,35 @@ use turnflow_engine::connector::{AnswerSink, ConnectorError, Delivery};
 use turnflow_engine::record::{AnswerRecord, Status};
 use turnflow_engine::spec::from_tree;
 
-/// How many characters of a passage are shown.
+/// Number of characters of a passage that are shown.
 const FIRST_WORDS: usize = 80;
 
-/// The node's fields.
+/// Fields of the node.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct StdoutConfig {
-    /// The node whose answers are printed.
+    /// Node whose answers are printed.
     pub input: String,
-    /// For people or for programs. Default: `Text`.
+    /// Format of the output: `Text` for people, or `Json` for programs. Default: `Text`.
     #[serde(default)]
     pub format: Format,
-    /// `Live` to get revisions, `Once` not to. Default: as the pipeline's `mode` says.
+    /// Whether the sink receives revisions: `Live` (yes) or `Once` (no). Default: the pipeline's `mode`.
     #[serde(default)]
     pub mode: Option<SinkMode>,
 }
 
-/// How answers are printed.
+/// Format of the output.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
 pub enum Format {
     /// The answer and its numbered passages.
     #[default]
     Text,
-    /// The record, one JSON object a line.
+    /// The record as one JSON object on a line.
     Json,
 }
 
 impl StdoutConfig {
-    /// The sink.
+    /// The sink, which prints to the standard output.
     pub fn sink(&self) -> Stdout {
         Stdout::new(self.format, Box::new(io::stdout()))
     }
@@ -87,7 +86,7 @@ pub struct Stdout {
 }
 
 impl Stdout {
-    /// Prints to something else.
+    /// Prints to another output instead.
     pub fn new(format: Format, out: Box<dyn Write + Send>) -> Self {
         Self { format, out }
     }
@@ -118,7 +117,7 @@ impl Stdout {
     }
 }
 
-/// The answer for people.
+/// The answer as text for people.
 fn text(answer: &AnswerRecord) -> String {
     let mut out = format!("{}, turn {}", plain(&answer.conversation_id), answer.turn);
     if answer.revision > 0 {
@@ -148,19 +147,19 @@ fn text(answer: &AnswerRecord) -> String {
     out
 }
 
-/// Without control characters but for line ends and tabs.
+/// Removes control characters except line ends and tabs.
 fn plain(text: &str) -> String {
     text.chars().filter(|character| !character.is_control() || matches!(character, '\n' | '\t')).collect()
 }
 
-/// The beginning of a passage on one line, cut between words.
+/// The start of a passage on one line, cut between words.
 fn first_words(text: &str) -> String {
     let mut out = String::new();
     let mut length = 0;
     for word in text.split_whitespace() {
         let more = word.chars().count() + usize::from(length > 0);
         if length + more > FIRST_WORDS {
-            // A first word too long by itself is cut.
+            // A first word that is too long by itself is cut.
             if length == 0 {
                 out.extend(word.chars().take(FIRST_WORDS));
             } else {

@@ -1,5 +1,4 @@
-//! What the tests of several connectors need: sources that run and are listened to,
-//! sample records, and small PDFs.
+//! Shared test helpers: running sources, sample records, and small PDFs.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,7 +12,7 @@ use turnflow_engine::dead_letter::DeadLetters;
 use turnflow_engine::document::Document;
 use turnflow_engine::record::{AnswerRecord, HitRecord, Provenance, Status};
 
-/// Long enough for any machine; waited for in full only by a failing test.
+/// Long enough for any machine; only a failing test waits that long.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
 
 /// A running corpus source.
@@ -24,7 +23,7 @@ pub(crate) struct Corpus {
     dead: tempfile::NamedTempFile,
 }
 
-/// One change: the id, and the document unless it is gone.
+/// One change: the id, and the document, or `None` for a delete.
 pub(crate) type Change = (String, Option<Document>);
 
 impl Corpus {
@@ -55,7 +54,7 @@ impl Corpus {
         told(self.commit())
     }
 
-    /// Gathers commits until `wanted` has been told; for what the system may split.
+    /// Collects commits until all of `wanted` have arrived, for changes that the system may split.
     pub(crate) fn until(&self, wanted: &[&str]) {
         let mut seen = Vec::new();
         while !wanted.iter().all(|wanted| seen.iter().any(|seen| seen == wanted)) {
@@ -63,19 +62,19 @@ impl Corpus {
         }
     }
 
-    /// What is there at the start.
+    /// The initial changes.
     pub(crate) fn start(&self) -> Vec<String> {
         let changes = self.changes();
         assert!(matches!(self.events.recv_timeout(PATIENCE), Ok(CorpusEvent::Ready)));
         changes
     }
 
-    /// Asserts that nothing has been told that was not taken.
+    /// Asserts that no event is left.
     pub(crate) fn nothing_more(&self) {
         assert!(self.events.is_empty(), "{:?}", self.events.try_iter().collect::<Vec<_>>());
     }
 
-    /// Waits for the source to end by itself, or stops it.
+    /// Waits for the source to end, or stops it.
     pub(crate) fn end(mut self, stop: bool) -> Result<(), ConnectorError> {
         if stop {
             self.stop = None;
@@ -102,7 +101,7 @@ impl Turns {
         Self::resume(source, mode, None)
     }
 
-    /// Behind what an earlier process has read.
+    /// Starts a source that resumes after the offset of an earlier process.
     pub(crate) fn resume(source: impl TurnSource + 'static, mode: Mode, place: Option<SourceOffset>) -> Self {
         let (sender, turns) = crossbeam_channel::unbounded();
         let (handle, stop) = Stop::new();
@@ -132,19 +131,19 @@ impl Turns {
         dead_letters(self.dead.path())
     }
 
-    /// Waits for the source to end by itself; gives all turns, and the dead letters.
+    /// Waits for the source to end. Returns all turns and the dead letters.
     pub(crate) fn all(mut self) -> (Vec<SourcedTurn>, Vec<String>) {
         self.thread.take().unwrap().join().unwrap().unwrap();
         (self.turns.try_iter().map(|arrived| arrived.turn).collect(), self.dead())
     }
 
-    /// Waits for the source to end by itself; gives the dead letters.
+    /// Waits for the source to end. Returns the dead letters.
     pub(crate) fn wait(mut self) -> Vec<String> {
         self.thread.take().unwrap().join().unwrap().unwrap();
         self.dead()
     }
 
-    /// Waits for the source to end by itself, or stops it.
+    /// Waits for the source to end, or stops it.
     pub(crate) fn end(mut self, stop: bool) -> Result<(), ConnectorError> {
         if stop {
             self.stop = None;
@@ -153,7 +152,7 @@ impl Turns {
     }
 }
 
-/// A line with this text.
+/// A line with a turn of this text.
 pub(crate) fn turn(text: &str) -> String {
     format!(r#"{{"conversation_id": "c", "turn": 1, "speaker": "user", "text": "{text}"}}"#)
 }
@@ -206,7 +205,7 @@ pub(crate) fn told(changes: Vec<Change>) -> Vec<String> {
     told
 }
 
-/// A PDF of one page with this text.
+/// A PDF with one page that contains this text.
 pub(crate) fn pdf(text: &str) -> Vec<u8> {
     pdf_of_pages(&[&format!("BT /F1 12 Tf 72 700 Td ({text}) Tj ET")])
 }

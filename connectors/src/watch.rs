@@ -1,14 +1,11 @@
-//! The operating system's file events, gathered into bursts.
+//! The operating system's file events, grouped into bursts.
 //!
-//! An event says only *where* something happened; what is there now is for the caller to
-//! look at. So events are reduced to touched paths, and a burst of them (an editor's
-//! write-and-rename, an unpacked archive) is handed over as one.
+//! An event only says *where* something happened; the caller looks at what is there. Events are therefore reduced to
+//! touched paths, and a burst of them (an editor's write-and-rename, an unpacked archive) is returned as one.
 //!
-//! On Linux each directory is watched by itself, and the caller watches a directory
-//! *before* reading it: what appears in between is then seen by one or the other. The
-//! `notify` crate's own recursion adds the watch of a new directory some time after its
-//! event, and what happens in it meanwhile is told by nobody. Elsewhere the systems watch
-//! whole trees.
+//! On Linux each directory has its own watch, and the caller watches a directory *before* reading it, so that a new
+//! entry is seen by either the watch or the read. The recursive mode of the `notify` crate adds the watch of a new
+//! directory some time after its event, and misses what happens in between. Other operating systems watch whole trees.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -23,38 +20,38 @@ use turnflow_engine::connector::{ConnectorError, Stop, Stopped};
 const QUIET: Duration = Duration::from_millis(5);
 /// … or when it has lasted this long.
 const LONGEST_BURST: Duration = Duration::from_millis(50);
-/// How long a file may be written to before it is read although its writer has not closed
-/// it: most writers close sooner, and what is half written is not worth reading.
+/// How long a file may be written before it is read although its writer has not closed it. Most writers close it
+/// sooner, and a half-written file is not worth reading.
 pub(crate) const WRITING: Duration = Duration::from_secs(1);
-/// How often what no event tells is looked for: a moved root, the targets of links.
+/// How often to check what no event reports: a moved root, the targets of links.
 pub(crate) const TICK: Duration = Duration::from_secs(1);
 
-/// Whether a watch covers one directory (inotify) or the tree below it.
+/// Whether a watch covers one directory (inotify) or the whole tree below it.
 const BY_DIRECTORY: bool = cfg!(any(target_os = "linux", target_os = "android"));
 
-/// What was last seen to happen to a path.
+/// The last event of a path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Touch {
-    /// Worth looking at now.
+    /// The path can be read now.
     Settled,
-    /// Made just now, perhaps to be written to.
+    /// The file was just created, and may still be written.
     Created,
-    /// Written to by someone who has not closed it yet.
+    /// The file is being written and is not closed yet.
     Writing,
 }
 
-/// An event, reduced.
+/// A reduced event.
 pub(crate) enum Signal {
-    /// This path.
+    /// An event at this path.
     Touched(PathBuf, Touch),
     /// Events were lost: anything may have happened.
     Rescan,
 }
 
-/// What happened in a short while.
+/// Events within a short time.
 #[derive(Debug, Default)]
 pub(crate) struct Burst {
-    /// Where; the last word on each path counts.
+    /// The touched paths, each with its last event.
     pub(crate) touched: BTreeMap<PathBuf, Touch>,
     /// Events were lost.
     pub(crate) rescan: bool,
@@ -69,7 +66,7 @@ pub(crate) struct Watch {
 }
 
 impl Watch {
-    /// Watches nothing yet.
+    /// Creates a watcher that watches nothing yet.
     pub(crate) fn new(path: &Path) -> Result<Self, ConnectorError> {
         let (sender, signals) = crossbeam_channel::unbounded();
         let handler = move |event: notify::Result<notify::Event>| match event {
@@ -91,7 +88,7 @@ impl Watch {
         Ok(Self { watcher, signals })
     }
 
-    /// Watches the entries of a directory; watching it again does no harm.
+    /// Watches the entries of a directory. Watching it again is harmless.
     pub(crate) fn add(&mut self, directory: &Path) -> Result<(), ConnectorError> {
         self.watcher.watch(directory, RecursiveMode::NonRecursive).map_err(|error| watch_error(directory, &error))
     }
@@ -102,17 +99,17 @@ impl Watch {
         self.watcher.watch(directory, mode).map_err(|error| watch_error(directory, &error))
     }
 
-    /// Watches a directory below the root, where the root's watch does not cover it.
+    /// Watches a directory below the root, unless the root's watch covers it.
     pub(crate) fn add_below(&mut self, directory: &Path) -> Result<(), ConnectorError> {
         if BY_DIRECTORY { self.add(directory) } else { Ok(()) }
     }
 
-    /// The events, for `select!`.
+    /// The channel of events, for `select!`.
     pub(crate) fn signals(&self) -> &Receiver<Signal> {
         &self.signals
     }
 
-    /// Waits for a burst; an empty one when nothing happens until `until`.
+    /// Waits for a burst. Returns an empty one if nothing happens until `until`.
     pub(crate) fn burst(&self, stop: &Stop, until: Instant) -> Result<Burst, Stopped> {
         let mut burst = Burst::default();
         crossbeam_channel::select! {
@@ -153,9 +150,9 @@ impl Burst {
 fn touch_of(kind: &EventKind) -> Option<Touch> {
     match kind {
         EventKind::Access(AccessKind::Close(AccessMode::Write)) => Some(Touch::Settled),
-        // Our own reading must not wake us.
+        // Ignores access events, because this process's own reads cause them.
         EventKind::Access(_) => None,
-        // Only where the system also tells of closing can one wait for it.
+        // Waiting for the file to be closed requires that the system reports closing.
         EventKind::Modify(ModifyKind::Data(_)) if BY_DIRECTORY => Some(Touch::Writing),
         EventKind::Create(CreateKind::File) if BY_DIRECTORY => Some(Touch::Created),
         _ => Some(Touch::Settled),
@@ -172,7 +169,7 @@ fn watch_error(path: &Path, error: &notify::Error) -> ConnectorError {
     ConnectorError::Watch { path: path.display().to_string(), reason }
 }
 
-/// What tells one file from another under the same name; `None` if nothing is there.
+/// Identifies a file, independent of its name; `None` if nothing is there.
 pub(crate) fn identity(path: &Path) -> Option<(u64, u64)> {
     std::fs::metadata(path).ok().map(|metadata| identity_of(&metadata))
 }
@@ -184,14 +181,14 @@ pub(crate) fn identity_of(metadata: &std::fs::Metadata) -> (u64, u64) {
     (metadata.dev(), metadata.ino())
 }
 
-/// The time of creation, for want of an inode.
+/// The creation time, because there is no inode.
 #[cfg(not(unix))]
 pub(crate) fn identity_of(metadata: &std::fs::Metadata) -> (u64, u64) {
     let since = metadata.created().ok().and_then(|time| time.duration_since(std::time::UNIX_EPOCH).ok());
     since.map_or((0, 0), |since| (since.as_secs(), u64::from(since.subsec_nanos())))
 }
 
-/// A cheap sign that a file's content may have changed, for what no event tells of.
+/// A cheap check whether a file's content may have changed, for changes that no event reports.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct FileStamp {
     identity: (u64, u64),
@@ -200,7 +197,7 @@ pub(crate) struct FileStamp {
 }
 
 impl FileStamp {
-    /// Of what `path` leads to; `None` if it leads nowhere.
+    /// The stamp of the file that `path` leads to; `None` if there is none.
     pub(crate) fn of(path: &Path) -> Option<Self> {
         let metadata = std::fs::metadata(path).ok()?;
         Some(Self { identity: identity_of(&metadata), bytes: metadata.len(), modified: metadata.modified().ok() })
@@ -226,7 +223,7 @@ mod tests {
             last = watch.burst(&stop, far).unwrap().touched.remove(&file).or(last);
         }
         assert_eq!(fs::read(&file).unwrap(), b"one");
-        // The event of the second file would come after that of the reading.
+        // An event of the read would arrive before that of the second file.
         let other = directory.path().join("b");
         fs::write(&other, "two").unwrap();
         let mut last = None;

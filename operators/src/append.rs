@@ -11,25 +11,19 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
-use futures::FutureExt;
-use futures::future::BoxFuture;
 use serde::Deserialize;
-use turnflow_engine::component::{
-    BuildError, Call, Check, InputPort, Models, Operator, OperatorConfig, OperatorError, OperatorKind,
-};
+use turnflow_engine::component::{Call, Check, Function, InputPort, OperatorError, OperatorKind};
 use turnflow_engine::record::{Hit, Hits, PortType, Value};
-use turnflow_engine::spec::from_tree;
 
 use crate::fusion::lists;
 
 /// Entry in the operator table.
-pub const KIND: OperatorKind = OperatorKind {
-    name: "Append",
-    inputs: &[InputPort::many(PortType::Hits)],
-    output: PortType::Hits,
-    summary: "lists one after another, each passage once",
-    parse: |tree, sources| Ok(Box::new(from_tree::<AppendConfig>(tree, sources)?)),
-};
+pub const KIND: OperatorKind = OperatorKind::function::<AppendConfig>(
+    "Append",
+    &[InputPort::many(PortType::Hits)],
+    PortType::Hits,
+    "lists one after another, each passage once",
+);
 
 /// Fields of `Append`.
 #[derive(Clone, Debug, Deserialize)]
@@ -46,7 +40,7 @@ fn default_top() -> usize {
     10
 }
 
-impl OperatorConfig for AppendConfig {
+impl Function for AppendConfig {
     fn validate(&self, check: &mut Check<'_>) {
         check.range("top", self.top, 1, 100_000);
         if self.inputs.is_empty() {
@@ -58,20 +52,9 @@ impl OperatorConfig for AppendConfig {
         format!("top: {}", self.top)
     }
 
-    fn build(&self, _: &Models) -> Result<Arc<dyn Operator>, BuildError> {
-        Ok(Arc::new(Append(self.top)))
-    }
-}
-
-struct Append(usize);
-
-impl Operator for Append {
-    fn call(self: Arc<Self>, call: Call) -> BoxFuture<'static, Result<Value, OperatorError>> {
-        async move {
-            let hits = append(&lists(&call)?, self.0);
-            Ok(Value::Hits(Arc::new(Hits { query: call.hits(0)?.query.clone(), hits })))
-        }
-        .boxed()
+    fn call(&self, call: &Call) -> Result<Value, OperatorError> {
+        let hits = append(&lists(call)?, self.top);
+        Ok(Value::Hits(Arc::new(Hits { query: call.hits(0)?.query.clone(), hits })))
     }
 }
 

@@ -59,7 +59,7 @@ fn yes() -> bool {
 impl OperatorConfig for CleanConfig {
     fn validate(&self, check: &mut Check<'_>) {
         if !(self.urls || self.headers || self.markup || self.titles) {
-            check.error("wrong-value", "urls", "there is nothing to take out: every choice is off");
+            check.error("wrong-value", "urls", "there is nothing to remove: all options are off");
         }
     }
 

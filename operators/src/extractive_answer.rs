@@ -149,7 +149,7 @@ impl Operator for ExtractiveAnswer {
             let hits = &hits[..hits.len().min(self.config.passages)];
             let (sentences, left_out) = sentences(hits);
             if left_out > 0 {
-                call.warnings.add(format!("the passages have {left_out} sentences more than were looked at"));
+                call.warnings.add(format!("{left_out} sentences of the passages were over the limit and not compared"));
             }
             let (text, support) = if sentences.is_empty() {
                 (String::new(), None)

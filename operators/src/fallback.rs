@@ -77,10 +77,10 @@ fn choose(inputs: &[Value], config: &FallbackConfig) -> (Value, Vec<String>) {
     let name = |at: usize| config.inputs.get(at).map_or("?", String::as_str);
     for (at, input) in inputs.iter().enumerate() {
         match input {
-            Value::Failed(Failure { reason, .. }) => warnings.push(format!("did without `{}`: {reason}", name(at))),
+            Value::Failed(Failure { reason, .. }) => warnings.push(format!("skipped `{}`: {reason}", name(at))),
             Value::Hits(hits) if config.on_empty && hits.hits.is_empty() => {
                 empty.get_or_insert(input);
-                warnings.push(format!("did without `{}`: it found nothing", name(at)));
+                warnings.push(format!("skipped `{}`: it found nothing", name(at)));
             }
             other => return (other.clone(), warnings),
         }
@@ -111,7 +111,7 @@ mod tests {
 
         assert_eq!(choose(&[some.clone(), hits(&[])], &config(true)), (some.clone(), vec![]));
         let (value, warnings) = choose(&[failed(), some.clone()], &config(false));
-        assert_eq!((value, warnings), (some.clone(), vec!["did without `dense`: the model is down".to_owned()]));
+        assert_eq!((value, warnings), (some.clone(), vec!["skipped `dense`: the model is down".to_owned()]));
         assert_eq!(choose(&[hits(&[]), some.clone()], &config(false)).0, hits(&[]));
         assert_eq!(choose(&[hits(&[]), some.clone()], &config(true)).0, some);
         assert_eq!(choose(&[hits(&[]), hits(&[])], &config(true)).0, hits(&[]));

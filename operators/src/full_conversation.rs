@@ -4,25 +4,17 @@
 //! FullConversation(input: "turns", last: 6)
 //! ```
 
-use std::sync::Arc;
-
-use futures::FutureExt;
-use futures::future::BoxFuture;
 use serde::Deserialize;
-use turnflow_engine::component::{
-    BuildError, Call, Check, InputPort, Models, Operator, OperatorConfig, OperatorError, OperatorKind,
-};
+use turnflow_engine::component::{Call, Check, Function, InputPort, OperatorError, OperatorKind};
 use turnflow_engine::record::{PortType, Query, Turn, Value};
-use turnflow_engine::spec::from_tree;
 
 /// Entry in the operator table.
-pub const KIND: OperatorKind = OperatorKind {
-    name: "FullConversation",
-    inputs: &[InputPort::one(PortType::Turns)],
-    output: PortType::Queries,
-    summary: "everything that was said, by both",
-    parse: |tree, sources| Ok(Box::new(from_tree::<FullConversationConfig>(tree, sources)?)),
-};
+pub const KIND: OperatorKind = OperatorKind::function::<FullConversationConfig>(
+    "FullConversation",
+    &[InputPort::one(PortType::Turns)],
+    PortType::Queries,
+    "everything that was said, by both",
+);
 
 /// Fields of `FullConversation`.
 #[derive(Clone, Debug, Deserialize)]
@@ -31,12 +23,12 @@ pub struct FullConversationConfig {
     /// Input node that produces turns.
     #[serde(rename = "input")]
     _input: String,
-    /// Maximum number of utterances, newest first, including this turn. Default: the whole remembered history.
+    /// Number of newest utterances to use, this turn included. Default: the whole remembered history.
     #[serde(default)]
     pub last: Option<usize>,
 }
 
-impl OperatorConfig for FullConversationConfig {
+impl Function for FullConversationConfig {
     fn validate(&self, check: &mut Check<'_>) {
         if let Some(last) = self.last {
             check.range("last", last, 1, 10_000);
@@ -47,16 +39,8 @@ impl OperatorConfig for FullConversationConfig {
         self.last.map_or("last: all".to_owned(), |last| format!("last: {last}"))
     }
 
-    fn build(&self, _: &Models) -> Result<Arc<dyn Operator>, BuildError> {
-        Ok(Arc::new(FullConversation(self.clone())))
-    }
-}
-
-struct FullConversation(FullConversationConfig);
-
-impl Operator for FullConversation {
-    fn call(self: Arc<Self>, call: Call) -> BoxFuture<'static, Result<Value, OperatorError>> {
-        async move { Ok(Value::Query(Query::new(query(&call.turn, &self.0)))) }.boxed()
+    fn call(&self, call: &Call) -> Result<Value, OperatorError> {
+        Ok(Value::Query(Query::new(query(&call.turn, self))))
     }
 }
 

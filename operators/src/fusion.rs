@@ -43,7 +43,7 @@ pub(crate) fn validate_weights(check: &mut Check<'_>, field: &str, weights: &[f3
     if weights.iter().any(|weight| !(*weight >= 0.0 && weight.is_finite())) {
         check.error("out-of-range", field, "weights are numbers of at least 0");
     } else if !weights.is_empty() && weights.iter().all(|weight| *weight == 0.0) {
-        check.error("out-of-range", field, "at least one weight is above 0");
+        check.error("out-of-range", field, "at least one weight must be above 0");
     }
 }
 

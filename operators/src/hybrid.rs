@@ -12,25 +12,19 @@
 
 use std::sync::Arc;
 
-use futures::FutureExt;
-use futures::future::BoxFuture;
 use serde::Deserialize;
-use turnflow_engine::component::{
-    BuildError, Call, Check, InputPort, Models, Operator, OperatorConfig, OperatorError, OperatorKind,
-};
+use turnflow_engine::component::{Call, Check, Function, InputPort, OperatorError, OperatorKind};
 use turnflow_engine::record::{Hit, Hits, PortType, Value};
-use turnflow_engine::spec::from_tree;
 
 use crate::fusion::{self, lists, min_max, validate_weights};
 
 /// Entry in the operator table.
-pub const KIND: OperatorKind = OperatorKind {
-    name: "Hybrid",
-    inputs: &[InputPort::many(PortType::Hits)],
-    output: PortType::Hits,
-    summary: "lists fused by a weighted sum of their scores, each brought to 0 to 1",
-    parse: |tree, sources| Ok(Box::new(from_tree::<HybridConfig>(tree, sources)?)),
-};
+pub const KIND: OperatorKind = OperatorKind::function::<HybridConfig>(
+    "Hybrid",
+    &[InputPort::many(PortType::Hits)],
+    PortType::Hits,
+    "lists fused by a weighted sum of their scores, each brought to 0 to 1",
+);
 
 /// Fields of `Hybrid`.
 #[derive(Clone, Debug, Deserialize)]
@@ -66,7 +60,7 @@ impl HybridConfig {
     }
 }
 
-impl OperatorConfig for HybridConfig {
+impl Function for HybridConfig {
     fn validate(&self, check: &mut Check<'_>) {
         check.range("depth", self.depth, 1, 100_000);
         check.range("top", self.top, 1, 100_000);
@@ -93,24 +87,9 @@ impl OperatorConfig for HybridConfig {
         format!("weights: {:?}, depth: {}, top: {}", self.effective_weights(), self.depth, self.top)
     }
 
-    fn build(&self, _: &Models) -> Result<Arc<dyn Operator>, BuildError> {
-        Ok(Arc::new(Hybrid { weights: self.effective_weights(), depth: self.depth, top: self.top }))
-    }
-}
-
-struct Hybrid {
-    weights: Vec<f32>,
-    depth: usize,
-    top: usize,
-}
-
-impl Operator for Hybrid {
-    fn call(self: Arc<Self>, call: Call) -> BoxFuture<'static, Result<Value, OperatorError>> {
-        async move {
-            let hits = interpolate(&lists(&call)?, &self.weights, self.depth, self.top);
-            Ok(Value::Hits(Arc::new(Hits { query: call.hits(0)?.query.clone(), hits })))
-        }
-        .boxed()
+    fn call(&self, call: &Call) -> Result<Value, OperatorError> {
+        let hits = interpolate(&lists(call)?, &self.effective_weights(), self.depth, self.top);
+        Ok(Value::Hits(Arc::new(Hits { query: call.hits(0)?.query.clone(), hits })))
     }
 }
 

@@ -4,25 +4,17 @@
 //! LastTurn(input: "turns")
 //! ```
 
-use std::sync::Arc;
-
-use futures::FutureExt;
-use futures::future::BoxFuture;
 use serde::Deserialize;
-use turnflow_engine::component::{
-    BuildError, Call, InputPort, Models, Operator, OperatorConfig, OperatorError, OperatorKind,
-};
+use turnflow_engine::component::{Call, Function, InputPort, OperatorError, OperatorKind};
 use turnflow_engine::record::{PortType, Query, Turn, Value};
-use turnflow_engine::spec::from_tree;
 
 /// Entry in the operator table.
-pub const KIND: OperatorKind = OperatorKind {
-    name: "LastTurn",
-    inputs: &[InputPort::one(PortType::Turns)],
-    output: PortType::Queries,
-    summary: "the user's last words, as they are",
-    parse: |tree, sources| Ok(Box::new(from_tree::<LastTurnConfig>(tree, sources)?)),
-};
+pub const KIND: OperatorKind = OperatorKind::function::<LastTurnConfig>(
+    "LastTurn",
+    &[InputPort::one(PortType::Turns)],
+    PortType::Queries,
+    "the user's last words, as they are",
+);
 
 /// Fields of `LastTurn`.
 #[derive(Clone, Debug, Deserialize)]
@@ -33,21 +25,9 @@ pub struct LastTurnConfig {
     _input: String,
 }
 
-impl OperatorConfig for LastTurnConfig {
-    fn explain(&self) -> String {
-        String::new()
-    }
-
-    fn build(&self, _: &Models) -> Result<Arc<dyn Operator>, BuildError> {
-        Ok(Arc::new(LastTurn(self.clone())))
-    }
-}
-
-struct LastTurn(LastTurnConfig);
-
-impl Operator for LastTurn {
-    fn call(self: Arc<Self>, call: Call) -> BoxFuture<'static, Result<Value, OperatorError>> {
-        async move { Ok(Value::Query(Query::new(query(&call.turn, &self.0)))) }.boxed()
+impl Function for LastTurnConfig {
+    fn call(&self, call: &Call) -> Result<Value, OperatorError> {
+        Ok(Value::Query(Query::new(query(&call.turn, self))))
     }
 }
 

@@ -235,7 +235,7 @@ impl LlmFilter {
                 drawn
             }
             None => {
-                call.warnings.add("all passages were kept: the reply names none that there is");
+                call.warnings.add("all passages were kept: the reply names no existing passage");
                 hits.to_vec()
             }
         })

@@ -11,23 +11,19 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use futures::FutureExt;
-use futures::future::BoxFuture;
 use serde::Deserialize;
-use turnflow_engine::component::{
-    BuildError, Call, Check, InputPort, Models, Operator, OperatorConfig, OperatorError, OperatorKind,
-};
+use turnflow_engine::component::{Call, Check, Function, InputPort, OperatorError, OperatorKind};
 use turnflow_engine::record::{Hit, Hits, PortType, Value, rank};
-use turnflow_engine::spec::from_tree;
+
+use crate::fusion::lists;
 
 /// Entry in the operator table.
-pub const KIND: OperatorKind = OperatorKind {
-    name: "Rrf",
-    inputs: &[InputPort::many(PortType::Hits)],
-    output: PortType::Hits,
-    summary: "lists fused by reciprocal rank",
-    parse: |tree, sources| Ok(Box::new(from_tree::<RrfConfig>(tree, sources)?)),
-};
+pub const KIND: OperatorKind = OperatorKind::function::<RrfConfig>(
+    "Rrf",
+    &[InputPort::many(PortType::Hits)],
+    PortType::Hits,
+    "lists fused by reciprocal rank",
+);
 
 /// Fields of `Rrf`.
 #[derive(Clone, Debug, Deserialize)]
@@ -53,7 +49,13 @@ fn default_top() -> usize {
     100
 }
 
-impl OperatorConfig for RrfConfig {
+impl RrfConfig {
+    fn effective_weights(&self) -> Vec<f32> {
+        self.weights.clone().unwrap_or_else(|| vec![1.0; self.inputs.len()])
+    }
+}
+
+impl Function for RrfConfig {
     fn validate(&self, check: &mut Check<'_>) {
         check.range("k", self.k, 0.001, 1_000_000.0);
         check.range("top", self.top, 1, 100_000);
@@ -73,35 +75,16 @@ impl OperatorConfig for RrfConfig {
     }
 
     fn weights(&self) -> Option<Vec<f32>> {
-        Some(self.weights.clone().unwrap_or_else(|| vec![1.0; self.inputs.len()]))
+        Some(self.effective_weights())
     }
 
     fn explain(&self) -> String {
-        let weights = self.weights.clone().unwrap_or_else(|| vec![1.0; self.inputs.len()]);
-        format!("k: {}, weights: {weights:?}, top: {}", self.k, self.top)
+        format!("k: {}, weights: {:?}, top: {}", self.k, self.effective_weights(), self.top)
     }
 
-    fn build(&self, _: &Models) -> Result<Arc<dyn Operator>, BuildError> {
-        let weights = self.weights.clone().unwrap_or_else(|| vec![1.0; self.inputs.len()]);
-        Ok(Arc::new(Rrf { k: self.k, weights, top: self.top }))
-    }
-}
-
-struct Rrf {
-    k: f32,
-    weights: Vec<f32>,
-    top: usize,
-}
-
-impl Operator for Rrf {
-    fn call(self: Arc<Self>, call: Call) -> BoxFuture<'static, Result<Value, OperatorError>> {
-        async move {
-            let lists: Vec<&[Hit]> =
-                (0..call.inputs.len()).map(|at| Ok(&call.hits(at)?.hits[..])).collect::<Result<_, OperatorError>>()?;
-            let hits = fuse(&lists, self.k, &self.weights, self.top);
-            Ok(Value::Hits(Arc::new(Hits { query: call.hits(0)?.query.clone(), hits })))
-        }
-        .boxed()
+    fn call(&self, call: &Call) -> Result<Value, OperatorError> {
+        let hits = fuse(&lists(call)?, self.k, &self.effective_weights(), self.top);
+        Ok(Value::Hits(Arc::new(Hits { query: call.hits(0)?.query.clone(), hits })))
     }
 }
 

@@ -5,25 +5,17 @@
 //! UserTurns(input: "turns", last: 5)
 //! ```
 
-use std::sync::Arc;
-
-use futures::FutureExt;
-use futures::future::BoxFuture;
 use serde::Deserialize;
-use turnflow_engine::component::{
-    BuildError, Call, Check, InputPort, Models, Operator, OperatorConfig, OperatorError, OperatorKind,
-};
+use turnflow_engine::component::{Call, Check, Function, InputPort, OperatorError, OperatorKind};
 use turnflow_engine::record::{PortType, Query, Speaker, Turn, Value};
-use turnflow_engine::spec::from_tree;
 
 /// Entry in the operator table.
-pub const KIND: OperatorKind = OperatorKind {
-    name: "UserTurns",
-    inputs: &[InputPort::one(PortType::Turns)],
-    output: PortType::Queries,
-    summary: "all that the user said, joined by blanks",
-    parse: |tree, sources| Ok(Box::new(from_tree::<UserTurnsConfig>(tree, sources)?)),
-};
+pub const KIND: OperatorKind = OperatorKind::function::<UserTurnsConfig>(
+    "UserTurns",
+    &[InputPort::one(PortType::Turns)],
+    PortType::Queries,
+    "all that the user said, joined by blanks",
+);
 
 /// Fields of `UserTurns`.
 #[derive(Clone, Debug, Deserialize)]
@@ -32,12 +24,12 @@ pub struct UserTurnsConfig {
     /// Input node that produces turns.
     #[serde(rename = "input")]
     _input: String,
-    /// Maximum number of the user's turns, newest first. Default: the whole remembered history.
+    /// Number of the user's newest turns to use. Default: all in the remembered history.
     #[serde(default)]
     pub last: Option<usize>,
 }
 
-impl OperatorConfig for UserTurnsConfig {
+impl Function for UserTurnsConfig {
     fn validate(&self, check: &mut Check<'_>) {
         if let Some(last) = self.last {
             check.range("last", last, 1, 10_000);
@@ -48,16 +40,8 @@ impl OperatorConfig for UserTurnsConfig {
         self.last.map_or("last: all".to_owned(), |last| format!("last: {last}"))
     }
 
-    fn build(&self, _: &Models) -> Result<Arc<dyn Operator>, BuildError> {
-        Ok(Arc::new(UserTurns(self.clone())))
-    }
-}
-
-struct UserTurns(UserTurnsConfig);
-
-impl Operator for UserTurns {
-    fn call(self: Arc<Self>, call: Call) -> BoxFuture<'static, Result<Value, OperatorError>> {
-        async move { Ok(Value::Query(Query::new(query(&call.turn, &self.0)))) }.boxed()
+    fn call(&self, call: &Call) -> Result<Value, OperatorError> {
+        Ok(Value::Query(Query::new(query(&call.turn, self))))
     }
 }
 

@@ -1,24 +1,23 @@
-//! `Directory`: a corpus of the readable files of a directory and all below it.
+//! `Directory`: a corpus of the readable files in a directory and its subdirectories.
 //!
 //! ```ron
 //! Directory(path: "docs", pattern: "**/*.md", watch: true)
 //! ```
 //!
-//! Read are `.md`, `.txt`, `.html`, `.htm`, `.pdf` (a document a file; the id is the path
-//! relative to the directory, with `/`) and `.jsonl` (a document a row; the id is the
-//! path, `#` and the row's `_id`). Whatever has a name that begins with a dot is left
-//! out, as are editors' backups and temporary files, none of which have such endings.
+//! Reads `.md`, `.txt`, `.html`, `.htm` and `.pdf` files (one document each; its id is the path relative to the
+//! directory, with `/`) and `.jsonl` files (one document for each row; its id is the path, `#` and the row's `_id`).
+//! Skips names that start with a dot, and all other extensions, which include those of editors' backups and temporary
+//! files.
 //!
-//! With `watch`, every change of the tree is followed: events only say where to look, and
-//! what is there then is compared with what was sent, so that it does not matter how a
-//! change came about (an edit, a write-and-rename, a moved directory). A burst of events
-//! is one commit. A file that is touched but the same sends nothing. A file that is still
-//! being written to is read when it is closed, or a second later. When the directory
-//! itself goes, its documents go, and it is waited for.
+//! With `watch`, the source follows every change of the tree. Events only say where to look; the source compares what
+//! is there with what it has sent, so it does not matter how a change was made (an edit, a write-and-rename, a moved
+//! directory). A burst of events becomes one commit. A file that is touched but unchanged sends nothing. A file that is
+//! still being written is read when it is closed, or after a second. If the directory itself disappears, its documents
+//! are deleted, and the source waits for the directory to return.
 //!
-//! A file that cannot be read becomes a dead letter with its relative path as position,
-//! and its former documents are withdrawn. Links to files are followed (their targets are
-//! looked at once a second, since no event tells of them), links to directories are not.
+//! A file that cannot be read becomes a dead letter with its relative path as position, and its former documents are
+//! deleted. Links to files are followed (their targets are checked once a second, since no event reports them); links
+//! to directories are not.
 //!
 //! ```
 //! # use turnflow_connectors::directory::DirectoryConfig;
@@ -48,21 +47,21 @@ use crate::readers::Format;
 use crate::watch::{Burst, TICK, Touch, WRITING, Watch, identity};
 use tree::Tree;
 
-/// The node's fields.
+/// Fields of the node.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct DirectoryConfig {
-    /// The directory; relative to the pipeline file.
+    /// Path of the directory, relative to the pipeline file.
     pub path: FilePath,
-    /// Which files, as a glob on the path relative to the directory; `*` stays within one
-    /// name, `**` does not. Default: `**/*`.
+    /// Glob that selects files by their path relative to the directory; `*` does not match `/`, `**` does. Default:
+    /// `**/*`.
     #[serde(default)]
     pub pattern: Pattern,
     /// Whether to follow changes. Default: true.
     #[serde(default = "yes")]
     pub watch: bool,
-    /// The most bytes of a file, and of a line of a `.jsonl` file; what is larger becomes a
-    /// dead letter. Default: 64 MiB.
+    /// Maximum size of a file, and of a line of a `.jsonl` file, in bytes. Larger ones become dead letters. Default: 64
+    /// MiB.
     #[serde(default = "max_bytes")]
     pub max_bytes: u64,
 }
@@ -74,7 +73,7 @@ fn max_bytes() -> u64 {
     64 << 20
 }
 
-/// A glob that has been checked.
+/// A valid glob.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(try_from = "String")]
 pub struct Pattern(GlobMatcher);
@@ -149,14 +148,14 @@ impl CorpusSourceConfig for DirectoryConfig {
     }
 }
 
-/// Reads and follows the files of a directory.
+/// Reads a directory and follows its changes.
 #[derive(Debug)]
 pub struct Directory {
     root: PathBuf,
     pattern: Pattern,
     watch: bool,
     max_bytes: u64,
-    /// How long an unfinished last line of a `.jsonl` file is waited for.
+    /// How long to wait for the rest of an unfinished last line of a `.jsonl` file.
     torn: Duration,
 }
 
@@ -175,7 +174,7 @@ impl CorpusSource for Directory {
         output.ready()?;
         loop {
             self.follow(&mut tree, &output)?;
-            // The directory is gone, or another one has taken its place.
+            // The directory is gone or was replaced by another one.
             loop {
                 match self.start(&mut tree) {
                     Ok(()) => break,
@@ -199,7 +198,7 @@ impl CorpusSource for Directory {
 
 impl Directory {
     fn canonical(&self) -> Result<PathBuf, ConnectorError> {
-        // The system may tell of events under the real path.
+        // The operating system may report events under the real path.
         let root = self.root.canonicalize().and_then(|root| match fs::metadata(&root)?.is_dir() {
             true => Ok(root),
             false => Err(io::ErrorKind::NotADirectory.into()),
@@ -207,7 +206,7 @@ impl Directory {
         root.map_err(|source| ConnectorError::Io { action: "read", path: self.root.display().to_string(), source })
     }
 
-    /// Watches, and then reads, everything.
+    /// Starts watching, then reads everything.
     fn start(&self, tree: &mut Tree<'_>) -> Result<(), ConnectorError> {
         let root = self.canonical()?;
         let mut watch = Watch::new(&root)?;
@@ -218,7 +217,7 @@ impl Directory {
         Ok(())
     }
 
-    /// Follows changes until the directory is not the one that is watched any more.
+    /// Follows changes until the path no longer leads to the watched directory.
     fn follow(&self, tree: &mut Tree<'_>, output: &CorpusOutput) -> Result<(), Stopped> {
         let mut waiting = Waiting::default();
         let mut tick = Instant::now() + TICK;
@@ -237,7 +236,7 @@ impl Directory {
             if ticked {
                 look.extend(tree.moved_links().into_iter().map(|path| (path, false)));
             }
-            // Parents come before what is in them, and looking at one looks at all of it.
+            // Parents sort before their content, and looking at a directory covers all of its content.
             let mut looked: Option<PathBuf> = None;
             for (path, last) in look {
                 if looked.as_ref().is_some_and(|looked| path.starts_with(looked)) {
@@ -251,12 +250,12 @@ impl Directory {
     }
 }
 
-/// Paths that are to be looked at later, relative to the root.
+/// Paths to look at later, relative to the root.
 #[derive(Default)]
 struct Waiting(BTreeMap<PathBuf, (Instant, bool)>);
 
 impl Waiting {
-    /// Files that seem unfinished get a last look after a while.
+    /// Schedules a last look at files that seem unfinished.
     fn unfinished(&mut self, tree: &mut Tree<'_>) {
         for (path, patience) in tree.take_unfinished() {
             self.0.insert(path, (Instant::now() + patience, true));
@@ -267,7 +266,7 @@ impl Waiting {
         self.0.values().map(|(due, _)| *due).min().map_or(tick, |due| due.min(tick))
     }
 
-    /// Which paths to look at now, and whether for a last time.
+    /// The paths to look at now, each with whether this is the last look.
     fn sort(&mut self, burst: Burst, tree: &Tree<'_>) -> BTreeSet<(PathBuf, bool)> {
         let now = Instant::now();
         let mut look = BTreeSet::new();
@@ -278,7 +277,7 @@ impl Waiting {
             let Some(path) = tree.relative(&path) else { continue };
             let writing = match touch {
                 Touch::Settled => false,
-                // An empty file is one that nothing has been written to yet.
+                // Nothing has been written to an empty file yet.
                 Touch::Created => tree.is_empty(&path),
                 Touch::Writing => true,
             };

@@ -1,4 +1,4 @@
-//! Tests of the followed directory.
+//! Tests of a followed directory.
 
 use std::fs;
 use std::io::Write;
@@ -10,7 +10,7 @@ fn config(pattern: &str) -> DirectoryConfig {
     turnflow_engine::spec::from_str(&format!("(path: \"docs\", pattern: \"{pattern}\", max_bytes: 1000)")).unwrap()
 }
 
-/// A base with an empty directory `docs`.
+/// A temporary directory that contains an empty directory `docs`.
 fn base() -> (tempfile::TempDir, PathBuf) {
     let base = tempfile::tempdir().unwrap();
     let docs = base.path().join("docs");
@@ -76,12 +76,12 @@ fn files_come_change_move_and_go() {
     assert_eq!(corpus.changes(), ["b.txt=new"]);
     put(&docs, "a.md", "two");
     assert_eq!(corpus.changes(), ["a.md=two"]);
-    // The same again, and rubbish: nothing, as the next commit shows.
+    // The same content and an irrelevant file send nothing, as the next commit shows.
     put(&docs, "a.md", "two");
     put(&docs, "a.md~", "backup");
     fs::rename(docs.join("b.txt"), docs.join("c.txt")).unwrap();
     assert_eq!(corpus.changes(), ["-b.txt", "c.txt=new"]);
-    // As editors save.
+    // Saves the file as editors do.
     put(&docs, ".a.md.tmp", "three");
     fs::rename(docs.join(".a.md.tmp"), docs.join("a.md")).unwrap();
     assert_eq!(corpus.changes(), ["a.md=three"]);
@@ -135,7 +135,7 @@ fn trees_deleted_and_made_again_at_once_are_followed() {
         let wanted: Vec<String> = (0..20).map(|directory| format!("t/{directory}/deep/er/f.md={round}")).collect();
         corpus.until(&wanted.iter().map(String::as_str).collect::<Vec<_>>());
     }
-    // Every directory is watched still.
+    // Every directory is still watched.
     for directory in 0..20 {
         put(&docs, &format!("t/{directory}/deep/er/f.md"), "end");
         corpus.until(&[&format!("t/{directory}/deep/er/f.md=end")]);
@@ -224,7 +224,7 @@ fn the_directory_itself_may_go_and_come_back() {
     corpus.until(&["d/b.md=back"]);
     put(&docs, "d/b.md", "followed");
     assert_eq!(corpus.changes(), ["d/b.md=followed"]);
-    // Replaced by another one in one go.
+    // The directory is replaced by another one in one step.
     let other = base.path().join("other");
     put(&other, "d/b.md", "other");
     fs::rename(&docs, base.path().join("aside")).unwrap();
@@ -261,7 +261,7 @@ fn links_to_files_are_followed_and_links_to_directories_are_not() {
     assert_eq!(corpus.dead(), [""; 0]);
 }
 
-/// Whatever is done to the tree, what was told in the end is what a cold start would read.
+/// After any sequence of changes to the tree, the result is what a cold start would read.
 #[test]
 fn any_history_tells_what_a_cold_start_reads() {
     let (base, docs) = base();
@@ -286,7 +286,7 @@ fn any_history_tells_what_a_cold_start_reads() {
             };
             let ((directory, file), (other, other_file)) = (place(), place());
             let (from, to) = (docs.join(&directory), docs.join(&other));
-            // Many of these fail, since what they ask for is not there; that is as well.
+            // Many of these fail because their target does not exist, which is fine.
             let _ = match below(8) {
                 0..3 => fs::create_dir_all(&from).and_then(|()| fs::write(from.join(file), format!("{round} {step}"))),
                 3 => fs::remove_file(from.join(file)),

@@ -1,4 +1,4 @@
-//! What is known of a directory's files, and how it is brought up to what is there.
+//! The known state of a directory's files, and how it is synchronised with the disk.
 
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
@@ -17,11 +17,11 @@ use crate::readers::jsonl::{Fields, Reading, Rows};
 use crate::readers::{Format, ReadError};
 use crate::watch::{Burst, FileStamp, WRITING, Watch, identity};
 
-/// What was last made of a file.
+/// What was last sent for a file.
 enum Known {
-    /// Sent as one document; the hash of the file's bytes.
+    /// One document; the hash of the file's bytes.
     Document(blake3::Hash),
-    /// Sent row by row.
+    /// Rows of a `.jsonl` file.
     Rows(Rows),
     /// A dead letter; the hash of its reason and the file's bytes.
     Broken(blake3::Hash),
@@ -34,19 +34,18 @@ struct Watched {
     watch: Watch,
 }
 
-/// The files of a directory. Paths are relative to it; a path sorts before what is below
-/// it, and directly so.
+/// The files of a directory. Paths are relative to it. A path sorts directly before everything below it.
 pub(super) struct Tree<'a> {
     source: &'a Directory,
     output: &'a CorpusOutput,
     fields: Fields,
     watched: Option<Watched>,
     known: BTreeMap<PathBuf, Known>,
-    /// Links to files, with what their targets were like.
+    /// Links to files, with the stamps of their targets.
     links: BTreeMap<PathBuf, Option<FileStamp>>,
-    /// Files that seem to be in the middle of being written, and how long to wait for them.
+    /// Files that seem to be still written, and how long to wait for each.
     unfinished: Vec<(PathBuf, Duration)>,
-    /// Changes since the last commit.
+    /// Number of changes since the last commit.
     changes: usize,
 }
 
@@ -64,7 +63,7 @@ impl<'a> Tree<'a> {
         }
     }
 
-    /// From now on directories are watched before they are read.
+    /// Starts watching: from now on, each directory is watched before it is read.
     pub(super) fn watch_with(&mut self, root: PathBuf, identity: Option<(u64, u64)>, watch: Watch) {
         self.watched = Some(Watched { root, identity, watch });
     }
@@ -73,17 +72,17 @@ impl<'a> Tree<'a> {
         self.watched.as_ref().map_or(&self.source.root, |watched| &watched.root)
     }
 
-    /// Whether the directory is still the one that is watched.
+    /// Whether the path still leads to the watched directory.
     pub(super) fn root_stands(&self) -> bool {
         self.watched.as_ref().is_some_and(|watched| identity(&self.source.root) == watched.identity)
     }
 
-    /// `None` if nothing is watched.
+    /// Waits for a burst of events; `None` if nothing is watched.
     pub(super) fn burst(&self, stop: &Stop, until: Instant) -> Result<Option<Burst>, Stopped> {
         self.watched.as_ref().map(|watched| watched.watch.burst(stop, until)).transpose()
     }
 
-    /// The relative path, unless it is none of ours.
+    /// The path relative to the root; `None` if this source ignores it.
     pub(super) fn relative(&self, path: &Path) -> Option<PathBuf> {
         let path = path.strip_prefix(self.root()).ok()?;
         (!path.components().any(|part| is_hidden(part.as_os_str()))).then(|| path.to_owned())
@@ -103,19 +102,19 @@ impl<'a> Tree<'a> {
         moved.map(|(path, _)| path.clone()).collect()
     }
 
-    /// Publishes what has changed.
+    /// Commits the changes, even if there are none.
     pub(super) fn publish(&mut self) -> Result<(), Stopped> {
         self.changes = 0;
         self.output.commit()
     }
 
-    /// Publishes what has changed, if anything has.
+    /// Commits the changes, if there are any.
     pub(super) fn commit(&mut self) -> Result<(), Stopped> {
         if self.changes > 0 { self.publish() } else { Ok(()) }
     }
 
-    /// Compares what is at `path` now, and below it, with what is known. `last`: what looks
-    /// unfinished is as finished as it will get.
+    /// Compares what is at and below `path` with the known state. With `last`, files that look unfinished are taken as
+    /// they are.
     pub(super) fn look(&mut self, path: &Path, last: bool) -> Result<(), Stopped> {
         let place = self.root().join(path);
         // The root may be a link.
@@ -152,7 +151,7 @@ impl<'a> Tree<'a> {
         Ok(())
     }
 
-    /// Withdraws all that is known at and below `path`; gives the number of files.
+    /// Deletes everything that is known at and below `path`. Returns the number of files.
     pub(super) fn forget(&mut self, path: &Path) -> Result<usize, Stopped> {
         let gone: Vec<PathBuf> = self.below(path).map(Path::to_owned).collect();
         for path in &gone {
@@ -161,7 +160,7 @@ impl<'a> Tree<'a> {
         Ok(gone.len())
     }
 
-    /// What is known at and below `path`, links included.
+    /// Everything that is known at and below `path`, links included.
     fn below<'b>(&'b self, path: &'b Path) -> impl Iterator<Item = &'b Path> {
         let from = (Bound::Included(path), Bound::Unbounded);
         let known = self.known.range::<Path, _>(from).map(|(known, _)| known.as_path());
@@ -186,8 +185,8 @@ impl<'a> Tree<'a> {
         }
     }
 
-    /// The files below a directory that are to be read, sorted, and whether they are links.
-    /// Each directory is watched before it is read, so that nothing appears unseen.
+    /// The files to read below a directory, sorted, and whether each is a link. Each directory is watched before it is
+    /// read, so that no new file is missed.
     fn walk(&mut self, top: &Path) -> Result<Vec<(PathBuf, bool)>, Stopped> {
         let mut files = Vec::new();
         let mut directories = vec![top.to_owned()];
@@ -208,7 +207,7 @@ impl<'a> Tree<'a> {
                     continue;
                 }
             };
-            // An entry that cannot be told of any more is one that is going away.
+            // An entry whose metadata cannot be read is being deleted.
             for entry in entries.flatten().filter(|entry| !is_hidden(&entry.file_name())) {
                 let path = directory.join(entry.file_name());
                 match entry.file_type() {
@@ -225,7 +224,7 @@ impl<'a> Tree<'a> {
         Ok(files)
     }
 
-    /// Whether the file said, or hid, something that an empty one does not.
+    /// Whether emptying the file would change its known state.
     fn has_content(&self, path: &Path) -> bool {
         match self.known.get(path) {
             Some(Known::Document(hash)) => *hash != blake3::hash(b""),
@@ -242,19 +241,19 @@ impl<'a> Tree<'a> {
     fn look_at_file(&mut self, path: &Path, is_link: bool, last: bool) -> Result<(), Stopped> {
         let Some(format) = self.wants(path) else { return Ok(()) };
         let place = self.root().join(path);
-        // Taken before reading, so that what changes meanwhile is seen the next time.
+        // Taken before reading, so that a change during the read is detected next time.
         if is_link {
             self.links.insert(path.to_owned(), FileStamp::of(&place));
         } else {
             self.links.remove(path);
         }
         let read = match fs::metadata(&place) {
-            // Neither directories behind links nor pipes, which might block.
+            // Skips directories behind links, and pipes, which could block.
             Ok(metadata) if !metadata.is_file() => Err(io::Error::from(ErrorKind::NotFound).into()),
             Ok(_) if path.to_str().is_none() => {
-                Err(io::Error::new(ErrorKind::InvalidData, "its name is not UTF-8, and no id").into())
+                Err(io::Error::new(ErrorKind::InvalidData, "its name is not UTF-8 and cannot be an id").into())
             }
-            // Emptied, most likely to be written anew.
+            // Most likely the file was truncated to be rewritten.
             Ok(metadata) if !last && metadata.len() == 0 && self.has_content(path) => {
                 self.unfinished.push((path.to_owned(), WRITING));
                 Ok(())
@@ -266,7 +265,7 @@ impl<'a> Tree<'a> {
         match read {
             Ok(()) => Ok(()),
             Err(Fault::Read(ReadError::Io(error), _)) if is_gone(&error) => {
-                // The link stays known, for its target may come (back).
+                // The link stays known, because its target may appear or return.
                 let link = self.links.remove_entry(path);
                 self.forget_one(path)?;
                 self.links.extend(link);
@@ -280,7 +279,7 @@ impl<'a> Tree<'a> {
     fn read_document(&mut self, path: &Path, place: &Path, format: Format) -> Result<(), Fault> {
         let limit = self.source.max_bytes;
         let mut bytes = Vec::new();
-        // One byte more shows that there is more, without trusting the size told.
+        // Reading one byte over the limit detects a larger file without trusting its reported size.
         File::open(place)?.take(limit.saturating_add(1)).read_to_end(&mut bytes)?;
         if bytes.len() as u64 > limit {
             bytes.truncate(DEAD_BYTES);
@@ -325,7 +324,7 @@ impl<'a> Tree<'a> {
         outcome.error.map_or(Ok(()), |error| Err(error.into()))
     }
 
-    /// Withdraws what the file gave before, and tells why, once.
+    /// Deletes the file's former documents, and reports the error once.
     fn broken(&mut self, path: &Path, error: &ReadError, bytes: &[u8]) -> Result<(), Stopped> {
         let reason = error.to_string();
         let fault = blake3::Hasher::new().update(reason.as_bytes()).update(b"\0").update(bytes).finalize();
@@ -341,12 +340,12 @@ impl<'a> Tree<'a> {
     }
 }
 
-/// How much of a file that is too large is kept for its dead letter.
+/// Maximum number of bytes of an oversized file that are kept in its dead letter.
 const DEAD_BYTES: usize = 4096;
 
 /// Why a file was not read.
 enum Fault {
-    /// Its own fault; with its bytes, as far as they are known.
+    /// An error of the file, with its bytes as far as they are known.
     Read(ReadError, Vec<u8>),
     /// The engine is stopping.
     Stopped(Stopped),
@@ -364,7 +363,7 @@ impl From<Stopped> for Fault {
     }
 }
 
-/// Whether nothing is there, rather than something unreadable.
+/// Whether the error says that nothing is there, rather than something unreadable.
 fn is_gone(error: &io::Error) -> bool {
     matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory)
 }
@@ -373,7 +372,7 @@ fn is_hidden(name: &OsStr) -> bool {
     name.as_encoded_bytes().starts_with(b".")
 }
 
-/// A relative path as an id: with `/`, whatever the system writes.
+/// A relative path as an id: with `/` on every operating system.
 fn shown(path: &Path) -> String {
     let parts = path.components().filter_map(|part| match part {
         Component::Normal(part) => Some(part.to_string_lossy()),

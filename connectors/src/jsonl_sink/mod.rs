@@ -1,24 +1,22 @@
-//! `JsonLinesSink`: answers as lines of a file, one JSON object each.
+//! `JsonLinesSink`: writes answers to a file, one JSON object on each line.
 //!
 //! ```ron
 //! JsonLinesSink(input: "final", path: "answers.jsonl", append: true)
 //! ```
 //!
-//! A line is handed to the operating system in one write. If that fails halfway (a full
-//! disk), the file is cut back to its former length, so that trying again writes no torn
-//! line; a file that was left with an unfinished line is gone on with on a new one.
+//! Each line is passed to the operating system in one write. If that fails halfway (a full disk), the file is truncated
+//! to its former length, so a retry leaves no torn line. If a file ends with an unfinished line, the next answer starts
+//! on a new line.
 //!
-//! When the file is renamed away or deleted (log rotation), the next answer goes to a new
-//! file under the path. After a restart the answers that are there are found by their keys
-//! and not written again, also those in files that have been renamed or copied meanwhile, if
-//! they are still in the directory: where it is not known which file was written last, all that
-//! carry the path's name are read (`answers.jsonl.1`, `answers.jsonl-20260102.gz`,
-//! `answers.1.jsonl`). An answer that a crash has cut off is taken away and written
-//! anew. With `append: false` each start of a run begins an empty file, and nothing is found; a
-//! reload that brings the sink goes on with the file that is there.
+//! If the file is renamed or deleted (log rotation), the next answer goes to a new file at the path. After a restart,
+//! answers that are already written are found by their keys and not written again, also those in files that were
+//! renamed or copied in the meantime, as long as these are still in the directory. If it is unknown which file was
+//! written last, all files that carry the path's name are read (`answers.jsonl.1`, `answers.jsonl-20260102.gz`,
+//! `answers.1.jsonl`). An answer that a crash has cut off is removed and written again. With `append: false`, each run
+//! starts with an empty file, and no answers are found; a reload that adds the sink continues the existing file.
 //!
-//! In a live pipeline `mode: Once` gives the sink the first answers alone; `mode: Live` gives it
-//! the revisions too where the pipeline does not say so.
+//! In a live pipeline, `mode: Once` passes only first answers to the sink; `mode: Live` also passes revisions, even if
+//! the pipeline's mode does not.
 //!
 //! ```
 //! # use turnflow_connectors::jsonl_sink::JsonLinesSinkConfig;
@@ -55,18 +53,18 @@ use crate::jsonl_corpus::directory_of;
 use crate::known_file::{FileMark, HEAD_BYTES, MarkedFile, find, head_of, rotated};
 use crate::watch::{identity, identity_of};
 
-/// The node's fields.
+/// Fields of the node.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct JsonLinesSinkConfig {
-    /// The node whose answers are written.
+    /// Node whose answers are written.
     pub input: String,
-    /// The file; relative to the pipeline file. It and its directory are made if need be.
+    /// Path of the file, relative to the pipeline file. The file and its directory are created if necessary.
     pub path: FilePath,
-    /// Whether a run goes on with a file that is there, or begins it anew. Default: true.
+    /// Whether a run continues an existing file (true) or empties it (false). Default: true.
     #[serde(default = "yes")]
     pub append: bool,
-    /// `Live` to get revisions, `Once` not to. Default: as the pipeline's `mode` says.
+    /// Whether the sink receives revisions: `Live` (yes) or `Once` (no). Default: the pipeline's `mode`.
     #[serde(default)]
     pub mode: Option<SinkMode>,
 }
@@ -76,7 +74,7 @@ fn yes() -> bool {
 }
 
 impl JsonLinesSinkConfig {
-    /// Opens the file; with `append: false` it is emptied when a run begins.
+    /// Opens the file. With `append: false` it is emptied when a run starts.
     pub fn sink(&self, base: &Path) -> Result<JsonLinesSink, ConnectorError> {
         let path = base.join(&self.path.path);
         let output = Output::open(&path)?;
@@ -116,7 +114,7 @@ impl SinkConfig for JsonLinesSinkConfig {
     }
 }
 
-/// So often the directory is listed anew where files are renamed meanwhile.
+/// Maximum number of times that the directory is listed again while files are renamed.
 const LISTINGS: u32 = 20;
 
 fn fault(action: &'static str, path: &Path) -> impl FnOnce(io::Error) -> ConnectorError {
@@ -124,17 +122,17 @@ fn fault(action: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Connect
     move |source| ConnectorError::Io { action, path, source }
 }
 
-/// The file that is written to.
+/// The file that is being written.
 struct Output {
     lines: Lines<File>,
     identity: (u64, u64),
-    /// Not a pipe or a device: it keeps what is written.
+    /// Whether it is a regular file, which keeps its content, and not a pipe or a device.
     is_file: bool,
-    /// Its name may not be on the disk yet, whoever has made it.
+    /// Whether the file's name may not be on the disk yet, whoever has created the file.
     is_new: Arc<AtomicBool>,
-    /// The same for reading, where that is allowed.
+    /// A read handle for the same file, if it may be read.
     reader: Option<File>,
-    /// What its marks say, once no more of its beginning can come.
+    /// The file's mark, once all bytes that the mark covers are written.
     log: OnceLock<Arc<str>>,
 }
 
@@ -168,7 +166,7 @@ impl Output {
         Ok(Unsynced { file: self.lines.target.try_clone()?, is_new: self.is_new.clone() })
     }
 
-    /// The mark up to `length`, if it can be looked into.
+    /// The mark up to `length`, if the file can be read.
     fn log(&self, path: &Path, length: u64) -> Option<Arc<str>> {
         if let Some(log) = self.log.get() {
             return Some(log.clone());
@@ -189,7 +187,7 @@ struct Unsynced {
 }
 
 impl Unsynced {
-    /// Returns when they are.
+    /// Returns once the lines are on the disk.
     fn sync(&self, path: &Path) -> Result<(), ConnectorError> {
         self.file.sync_data().map_err(fault("write to the disk what was appended to", path))?;
         if self.is_new.load(Ordering::Acquire) {
@@ -201,7 +199,7 @@ impl Unsynced {
     }
 }
 
-/// Takes the beginning of an answer away that a power loss has left in a file that was rotated.
+/// Removes the start of an answer that a power loss has left at the end of a rotated file.
 fn cut(path: &Path, length: u64) {
     let shorten = |file: File| file.set_len(length).and_then(|()| file.sync_data());
     match OpenOptions::new().write(true).open(path).and_then(shorten) {
@@ -225,15 +223,15 @@ pub struct JsonLinesSink {
 }
 
 impl JsonLinesSink {
-    /// Goes over to the file that is at the path now, if ours was renamed away or deleted.
+    /// Switches to the file that is at the path now, if the open one was renamed or deleted.
     fn follow(&mut self) -> Result<(), ConnectorError> {
         if self.output.is_file && identity(&self.path) != Some(self.output.identity) {
-            // What was written before is on the disk before what is written next, or a power loss
-            // could take the older of two answers alone.
+            // Earlier answers must reach the disk before later ones. Otherwise a power loss could remove only the older
+            // of two answers.
             self.output.unsynced().map_err(fault("keep open", &self.path))?.sync(&self.path)?;
-            // It is not emptied, whoever has made it.
+            // The new file is not emptied, whoever has created it.
             self.output = Output::open(&self.path)?;
-            tracing::info!(file = %self.path.display(), "the file was taken away: going on in a new one");
+            tracing::info!(file = %self.path.display(), "the file was renamed or deleted; continuing in a new one");
         }
         Ok(())
     }
@@ -246,9 +244,9 @@ impl JsonLinesSink {
         line.and_then(|line| self.output.lines.append(line)).map_err(fault("append to", &self.path))
     }
 
-    /// Notes the answers in the files that were rotated away. Which of them came after the mark
-    /// need not be told: an answer that is found twice is the same answer. `but` is one that has
-    /// been read. Gives whether the marked file is one of them, as it may be when it was compressed.
+    /// Collects the answers in rotated files. It does not matter which of them came after the mark, because an answer
+    /// that is found twice is the same answer. Skips the file `but`, which was already read. Returns whether one of the
+    /// files is the marked one, as it may be if that was compressed.
     fn scan_rotated(
         &self,
         found: &mut Found,
@@ -263,15 +261,15 @@ impl JsonLinesSink {
             let open = |(path, _): (PathBuf, _)| File::open(&path).map(|file| (path, file));
             let unread = named.into_iter().filter(|(_, metadata)| Some(identity_of(metadata)) != but);
             match unread.map(open).collect::<io::Result<Vec<_>>>() {
-                // One was renamed once more since it was listed: its new name may not be in the list.
+                // A file was renamed after it was listed, and its new name may not be in the list.
                 Err(error) if error.kind() == io::ErrorKind::NotFound && tries < LISTINGS => tries += 1,
-                opened => break opened.map_err(fault("read what was rotated from", &self.path))?,
+                opened => break opened.map_err(fault("read the files rotated from", &self.path))?,
             }
         };
         for (path, file) in files {
             let Some(file) = unpacked(file).map_err(fault("read", &path))? else {
                 tracing::warn!(file = %path.display(),
-                    "this file is compressed in a way that cannot be read: if it has answers, these may be \
+                    "this file has an unsupported compression format: if it contains answers, these may be \
                      written a second time");
                 continue;
             };
@@ -313,7 +311,7 @@ impl AnswerSink for JsonLinesSink {
 
 impl KeptAnswers for JsonLinesSink {
     fn mark(&self) -> SinkPosition {
-        // A mark of what cannot be looked at is one that is not found again, which is safe.
+        // If the file cannot be inspected, the mark matches no file after a restart, which is safe.
         let length = self.output.length().unwrap_or_default();
         SinkPosition { log: self.output.log(&self.path, length).unwrap_or_default(), length }
     }
@@ -332,13 +330,13 @@ impl KeptAnswers for JsonLinesSink {
         let marked = since.and_then(|since| Some((FileMark::parse(&since.log, since.length)?, since.length)));
         let standing = marked.as_ref().map(|(mark, length)| (find(&self.path, mark, *length), *length));
         let (is_there, from) = match standing {
-            // An empty file has only its number to be known by, which another may have by now.
+            // An empty file can only be identified by its inode, which may belong to another file by now.
             Some((MarkedFile::Here(_), 0)) => {
                 self.scan_rotated(&mut found, None, others, None)?;
                 (true, 0)
             }
             Some((MarkedFile::Here(_), length)) => (true, length),
-            // The rest of the old file, under whichever name, and all of those that came after it.
+            // The rest of the old file, under its new name, and all files that came after it.
             Some((MarkedFile::Away(file, path), length)) => {
                 let identity = identity_of(&file.metadata().map_err(fault("read", &path))?);
                 let torn = found.scan(file, length).map_err(fault("read", &path))?;
@@ -354,22 +352,23 @@ impl KeptAnswers for JsonLinesSink {
                 (is_there || since.is_none(), 0)
             }
         };
-        // By the handle: it may have been rotated away since it was opened.
+        // Uses the open handle, because the file may have been rotated since it was opened.
         let reader = self.output.reader.as_ref().map(File::try_clone);
         let file = reader.unwrap_or_else(|| File::open(&self.path)).map_err(fault("read", &self.path))?;
         let torn = found.scan(file, from).map_err(fault("read", &self.path))?;
         if let Some(torn) = torn {
             self.output.lines.torn = true;
             if torn.is_whole {
-                // All that it lacks is its end.
+                // Only the newline is missing.
                 self.output.lines.finish().map_err(fault("append to", &self.path))?;
             } else if torn.is_ours {
                 tracing::warn!(
                     file = %self.path.display(), bytes = torn.length,
-                    "taking away the beginning of an answer that was not written to its end"
+                    "removing the start of an answer that was not completely written"
                 );
                 self.output.lines.cut(torn.start).map_err(fault("cut", &self.path))?;
-                // Before anything is appended, or a power loss could bring back what was behind the cut.
+                // The truncation must reach the disk before anything is appended. Otherwise a power loss could restore
+                // the removed part.
                 self.output.lines.target.sync_data().map_err(fault("write to the disk", &self.path))?;
             }
         }

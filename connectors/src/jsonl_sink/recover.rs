@@ -1,5 +1,5 @@
-//! Finding the answers that a file holds: a scan with bounded memory, which keeps of each
-//! answer the hash of its key and where it stands.
+//! Finds the answers in a file with a scan in bounded memory: of each answer it keeps the hash of the key and its
+//! position.
 
 mod fields;
 
@@ -14,9 +14,9 @@ use turnflow_engine::record::AnswerRecord;
 use self::fields::fields_of;
 use crate::lines::{Line, LineReader};
 
-/// A longer line is no answer of ours.
+/// Maximum length of a line, in bytes. A longer line is not an answer of this sink.
 const LONGEST_LINE: usize = 64 << 20;
-/// How each of our lines begins.
+/// The start of every line of this sink.
 const BEGINNING: &[u8] = b"{\"conversation_id\":";
 
 type KeyHash = [u8; 16];
@@ -27,9 +27,9 @@ fn hash_of(key: &str) -> KeyHash {
     hash
 }
 
-/// Where a line stands.
+/// Position of a line.
 struct At {
-    /// Index into the files.
+    /// Index of the file.
     file: usize,
     start: u64,
     length: u64,
@@ -46,17 +46,17 @@ pub(super) struct Found {
 pub(super) struct Torn {
     pub(super) start: u64,
     pub(super) length: u64,
-    /// It is a JSON object, so nothing of it is missing but the newline.
+    /// It is a complete JSON object, so only the newline is missing.
     pub(super) is_whole: bool,
-    /// It begins as our lines do.
+    /// It starts like a line of this sink.
     pub(super) is_ours: bool,
 }
 
-/// How files begin that are compressed: bzip2, xz, zstd, LZ4, ZIP.
+/// First bytes of compressed files: bzip2, xz, zstd, LZ4, ZIP.
 const PACKED: [&[u8]; 5] = [b"BZh", b"\xFD7zXZ\0", b"\x28\xB5\x2F\xFD", b"\x04\x22\x4D\x18", b"PK\x03\x04"];
 
-/// The file as it can be read: what gzip has compressed is unpacked into a file without a name.
-/// `None` of what others have compressed.
+/// A readable form of the file: content compressed by gzip is unpacked into an unnamed temporary file. `None` for other
+/// compression formats.
 pub(super) fn unpacked(mut file: File) -> io::Result<Option<File>> {
     let mut start = Vec::new();
     Read::by_ref(&mut file).take(8).read_to_end(&mut start)?;
@@ -69,7 +69,7 @@ pub(super) fn unpacked(mut file: File) -> io::Result<Option<File>> {
     }
     let mut plain = tempfile::tempfile()?;
     let mut packed = flate2::read::MultiGzDecoder::new(BufReader::new(file));
-    // What is damaged, or is still being written, has what comes before that.
+    // If the file is damaged or still being written, the part before that is used.
     if let Err(error) = io::copy(&mut packed, &mut plain) {
         if !matches!(
             error.kind(),
@@ -77,13 +77,13 @@ pub(super) fn unpacked(mut file: File) -> io::Result<Option<File>> {
         ) {
             return Err(error);
         }
-        tracing::warn!(%error, "a compressed file of answers is damaged; its beginning is read");
+        tracing::warn!(%error, "a compressed file of answers is damaged; reading the part before the damage");
     }
     Ok(Some(plain))
 }
 
 impl Found {
-    /// Notes the answers behind the byte `from`; gives a last line that has no newline.
+    /// Collects the answers after byte `from`. Returns the last line, if it has no newline.
     pub(super) fn scan(&mut self, mut file: File, from: u64) -> io::Result<Option<Torn>> {
         file.seek(SeekFrom::Start(from))?;
         let mut lines = LineReader::starting_at(&file, LONGEST_LINE, from, 0);
@@ -103,7 +103,7 @@ impl Found {
                 self.answers.insert(hash_of(&key), At { file: self.files.len(), start, length });
             }
             if !finished {
-                // After a loss of power there may be zeros where the rest was to be.
+                // A power loss may leave zeros in place of the rest of the line.
                 let end = bytes.iter().rposition(|byte| *byte != 0).map_or(0, |last| last + 1);
                 let is_ours = BEGINNING.starts_with(&bytes[..end]) || bytes.starts_with(BEGINNING);
                 break Some(Torn { start, length, is_whole, is_ours });
@@ -115,7 +115,7 @@ impl Found {
         Ok(torn)
     }
 
-    /// The line with this key.
+    /// The line of the answer with this key.
     fn line(&mut self, key: &str) -> Option<Vec<u8>> {
         let at = self.answers.get(&hash_of(key))?;
         let line = read(self.files.get_mut(at.file)?, at).ok()?;
@@ -140,9 +140,9 @@ impl RecoveredAnswers for Found {
                 let fields = fields_of(&line, true)?;
                 (fields.delivery_key().as_deref() == Some(key)).then(|| fields.answer.unwrap_or_default().into())
             }
-            // It is there all the same, and must not be written twice.
+            // The answer exists anyway, and must not be written again.
             Err(error) => {
-                tracing::warn!(%error, key, "an answer that is there cannot be read back");
+                tracing::warn!(%error, key, "cannot read back an existing answer");
                 Some(Arc::default())
             }
         }

@@ -1,4 +1,4 @@
-//! Tests of writing, of rotation, and of what is found after a restart.
+//! Tests of writing, of rotation, and of recovery after a restart.
 
 use std::fs;
 
@@ -24,20 +24,20 @@ fn deliver(sink: &mut JsonLinesSink, keys: &[&str]) {
     }
 }
 
-/// The keys of a file's lines; lines that are none of ours as they stand.
+/// The keys of a file's lines; a line that is not an answer stands for itself.
 fn keys(path: &Path) -> Vec<String> {
     let text = String::from_utf8_lossy(&fs::read(path).unwrap()).into_owned();
     let key = |line: &str| serde_json::from_str::<AnswerRecord>(line).map(|answer| answer.key.to_string());
     text.lines().map(|line| key(line).unwrap_or_else(|_| line.to_owned())).collect()
 }
 
-/// Whether the mark's file is there, and the answers that are found.
+/// Whether the marked file exists, and the answers that are found.
 fn recover(sink: &mut JsonLinesSink, since: Option<&SinkPosition>) -> (bool, Box<dyn RecoveredAnswers>) {
     let Recovered { is_there, answers } = sink.kept().unwrap().recover(since, &[]).unwrap();
     (is_there, answers)
 }
 
-/// Which of `keys` a new sink finds behind a mark, and whether the mark's file is there.
+/// Which of `keys` a new sink finds after a mark, and whether the marked file exists.
 fn recovered(base: &Path, since: Option<&SinkPosition>, keys: &[&str]) -> (bool, Vec<String>) {
     let (is_there, mut answers) = recover(&mut sink(base, true), since);
     let found = keys.iter().filter(|key| answers.found(key).is_some()).map(|key| (*key).to_owned());
@@ -82,7 +82,7 @@ fn a_file_that_cannot_be_written_is_named() {
 fn a_full_disk_is_an_error_with_the_path() {
     let config: JsonLinesSinkConfig = turnflow_engine::spec::from_str("(input: \"a\", path: \"/dev/full\")").unwrap();
     let mut sink = config.sink(Path::new("")).unwrap();
-    assert!(sink.kept().is_none(), "a device keeps nothing");
+    assert!(sink.kept().is_none(), "a device keeps no answers");
     let error = sink.append(&answer()).unwrap_err().to_string();
     assert!(error.starts_with("cannot append to `/dev/full`: "), "{error}");
 }
@@ -101,7 +101,7 @@ fn what_is_there_is_found_behind_the_mark() {
     assert_eq!(recovered(directory.path(), Some(&small), &all), (true, vec!["b".into(), "c".into()]));
     assert_eq!(recovered(directory.path(), Some(&first.mark()), &all), (true, vec![]));
     assert_eq!(recovered(directory.path(), None, &all), (true, vec!["a".into(), "b".into(), "c".into()]));
-    // The text, and none of a turn that failed.
+    // The answer's text; none for a failed turn.
     let failed = AnswerRecord { status: turnflow_engine::record::Status::Failed, answer: "".into(), ..with_key("d") };
     first.append(&failed).unwrap();
     let mut second = sink(directory.path(), true);
@@ -109,7 +109,7 @@ fn what_is_there_is_found_behind_the_mark() {
     assert!(is_there);
     let found: Vec<_> = all.iter().map(|key| answers.found(key)).collect();
     assert_eq!(found, [None, Some("answer to b".into()), Some("answer to c".into()), Some("".into())]);
-    // A file that is emptied at the start holds nothing.
+    // A file that is emptied at the start holds no answers.
     let mut emptied = sink(directory.path(), false);
     let (is_there, mut answers) = recover(&mut emptied, Some(&start));
     assert_eq!((is_there, answers.count(), answers.found("a")), (false, 0, None));
@@ -133,7 +133,7 @@ fn marks_that_do_not_fit_are_not_trusted() {
     ] {
         assert_eq!(recovered(directory.path(), Some(&mark), &["k0", "k29"]).1, ["k0", "k29"], "{mark:?}");
     }
-    // Truncated, and written by others.
+    // Truncated, and then written by another program.
     fs::write(&path, "not ours\n").unwrap();
     assert_eq!(recovered(directory.path(), Some(&mark), &["k0"]), (false, vec![]));
     fs::write(&path, "x".repeat(100_000)).unwrap();
@@ -160,21 +160,21 @@ fn an_answer_that_was_cut_off_is_taken_away() {
             deliver(&mut second, &["b"]);
             assert_eq!(keys(&path), ["a", "b"]);
         }
-        // Power was lost: there is room for it, and zeros.
+        // After a power loss, the file has its length, but zeros in place of the line's end.
         for cut in [0, 30] {
             fs::write(&path, [whole.as_bytes(), &line.as_bytes()[..cut], &[0; 5000]].concat()).unwrap();
             let mut second = sink(directory.path(), true);
             recover(&mut second, since);
             assert_eq!(fs::read_to_string(&path).unwrap(), whole);
         }
-        // All but its end is there.
+        // Only the newline is missing.
         fs::write(&path, format!("{whole}{line}")).unwrap();
         let mut second = sink(directory.path(), true);
         let (_, mut answers) = recover(&mut second, since);
         assert_eq!(answers.found("b"), Some("answer to b".into()));
         deliver(&mut second, &["c"]);
         assert_eq!(keys(&path), ["a", "b", "c"]);
-        // What is not ours is left.
+        // Lines of other programs stay.
         for foreign in ["{\"other", "text", "{\"other\": 1}"] {
             fs::write(&path, format!("{whole}{foreign}")).unwrap();
             let mut second = sink(directory.path(), true);
@@ -183,7 +183,7 @@ fn an_answer_that_was_cut_off_is_taken_away() {
             assert_eq!(keys(&path), ["a", foreign, "c"]);
         }
     }
-    // What was torn before the mark was taken is what the mark knows of.
+    // The mark was taken after the line was torn, so it includes the torn line.
     fs::write(&path, format!("{whole}{}", &line[..50])).unwrap();
     let torn = sink(directory.path(), true).mark();
     let mut second = sink(directory.path(), true);
@@ -218,7 +218,7 @@ fn lines_that_are_not_ours_do_not_hurt() {
     bytes.extend(&ours);
     fs::write(&path, bytes).unwrap();
     assert_eq!(recovered(directory.path(), None, &["", "7", "unfinished", "a"]).1, ["a"]);
-    // A field of the turn's that is called as one of ours.
+    // A field of the turn that has the name of one of the record's own.
     let mut passed = with_key("b");
     passed.extra.insert("key".into(), "theirs".into());
     first.append(&passed).unwrap();
@@ -238,7 +238,7 @@ fn a_file_that_is_taken_away_gets_a_successor() {
         fs::rename(&path, &old).unwrap();
         deliver(&mut first, &["c"]);
         assert_eq!((keys(&old), keys(&path)), (vec!["a".into(), "b".into()], vec!["c".into()]));
-        // The mark before finds the rest of the old file, and the new one.
+        // The earlier mark finds the rest of the old file and the new file.
         let all = ["a", "b", "c"];
         assert_eq!(recovered(directory.path(), Some(&before), &all), (true, vec!["b".into(), "c".into()]));
         assert_eq!(recovered(directory.path(), Some(&first.mark()), &all), (true, vec![]));
@@ -246,7 +246,7 @@ fn a_file_that_is_taken_away_gets_a_successor() {
         fs::remove_dir_all(directory.path().join("deep")).unwrap();
         deliver(&mut first, &["d"]);
         assert_eq!(keys(&path), ["d"]);
-        // One that somebody else has made is gone on with.
+        // A file that another program has created is continued.
         fs::remove_file(&path).unwrap();
         fs::write(&path, "theirs\n").unwrap();
         deliver(&mut first, &["e"]);
@@ -277,8 +277,8 @@ fn files_that_came_and_went_meanwhile_are_looked_into() {
     );
 }
 
-/// What was rotated away is known by how it begins, compressed too; and an empty file that has the
-/// number of another is not taken for all there is.
+/// A rotated file is recognised by its start, also if it is compressed. An empty file with the inode of another one
+/// does not replace the others.
 #[test]
 fn a_marked_file_that_was_compressed_is_there() {
     let directory = tempfile::tempdir().unwrap();
@@ -293,19 +293,19 @@ fn a_marked_file_that_was_compressed_is_there() {
     let mut packed = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
     std::io::Write::write_all(&mut packed, &plain).unwrap();
     fs::write(at("out.jsonl.1.gz"), packed.finish().unwrap()).unwrap();
-    // The same inode, as of a file that was made when the old one had gone.
+    // The same inode, as if a new file was created after the old one was deleted.
     fs::write(at("out.jsonl"), "").unwrap();
     for since in [&empty, &before] {
         let mut second = sink(directory.path(), true);
         let (is_there, answers) = recover(&mut second, Some(since));
         assert_eq!((is_there, answers.count()), (true, 2));
     }
-    // Answers of others do not stand for ours.
+    // Answers of another file do not count.
     fs::write(at("out.jsonl.1.gz"), b"").unwrap();
     assert_eq!(recovered(directory.path(), Some(&before), &["a"]), (false, vec![]));
 }
 
-/// What a state directory that was lost, or a kill before the first checkpoint, leaves: no mark.
+/// A lost state directory, or a kill before the first checkpoint, leaves no mark.
 #[test]
 fn without_a_mark_all_that_was_rotated_away_is_looked_into() {
     let directory = tempfile::tempdir().unwrap();
@@ -320,7 +320,7 @@ fn without_a_mark_all_that_was_rotated_away_is_looked_into() {
     let mut packed = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
     std::io::Write::write_all(&mut packed, &plain).unwrap();
     fs::write(at("out.jsonl.2.gz"), packed.finish().unwrap()).unwrap();
-    // Of another sink, and what nobody can read.
+    // A file of another sink, and a file that nobody can read.
     fs::write(at("out.jsonl.live"), fs::read_to_string(at("out.jsonl.1")).unwrap().replace("\"b\"", "\"e\"")).unwrap();
     fs::write(at("out.jsonl.3.zst"), b"\x28\xB5\x2F\xFD and so on").unwrap();
     fs::write(at("out.jsonl.4.gz"), b"\x1F\x8B\x08 cut off").unwrap();

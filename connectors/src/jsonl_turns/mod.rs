@@ -1,29 +1,25 @@
-//! `JsonLines`: turns from a conversation log, one JSON object a line.
+//! `JsonLines`: turns from a conversation log, one JSON object on each line.
 //!
 //! ```ron
 //! JsonLines(path: "turns.jsonl", follow: true)
 //! ```
 //!
-//! Followed like `tail -F` does, from the beginning of the file: what is appended is read
-//! as it comes, a line counts when its newline is there, and a file that is not there yet
-//! is waited for. When the file is renamed away and a new one is made (rotation), the old
-//! one is read to its end first; an unfinished line at its end counts as a line. A file
-//! that is shorter than what was read of it has been truncated and is read from its
-//! beginning; one that has outgrown that length before it was looked at cannot be told
-//! from one that was appended to.
+//! Follows the file like `tail -F`, from its beginning: appended lines are read as they arrive, a line counts once its
+//! newline is there, and the source waits for a file that does not exist yet. If the file is renamed and a new one is
+//! created (rotation), the old one is first read to its end; an unfinished line at its end counts as a line. A file
+//! that is shorter than what was read of it was truncated and is read from its beginning. A truncated file that has
+//! grown past that length before the next look cannot be told from one that was appended to.
 //!
-//! Every turn carries its place: which file it stood in (see `known_file`) and where it ended.
-//! After a restart the source goes on behind the place that it is told, if the file is still
-//! the one that the place was in. If the file has been renamed or copied away meanwhile and is
-//! still in the directory, the rest of it is read first, and then the new one from its
-//! beginning. Logs that were made and rotated away between the two are read in their order, if
-//! they are named after the log, with a number (`turns.jsonl.1`, `turns.jsonl-20260102`), and are
-//! not compressed; others that may be such are warned of. If the file of the place is nowhere, or
-//! has been truncated or rewritten, that is warned of, and what is there now is read from its
-//! beginning.
+//! Every turn carries its source offset: the file (see `known_file`) and the end of its line. After a restart, the
+//! source resumes after the given offset, if the file is still the same. If the file was renamed or copied in the
+//! meantime and is still in the directory, the rest of it is read first, and then the new file from its beginning. Logs
+//! that were created and rotated away between the two are read in order, if they have the log's name with a number
+//! (`turns.jsonl.1`, `turns.jsonl-20260102`) and are not compressed; other files that may be such logs are reported in
+//! a warning. If the file of the offset cannot be found, or was truncated or rewritten, the source logs a warning and
+//! reads the present file from its beginning.
 //!
-//! Positions are `path:line`. Lines that are no turns become dead letters, as do lines
-//! longer than the limit, which are read past without being kept.
+//! Positions are `path:line`. Lines that are not valid turns become dead letters, and so do lines longer than the
+//! limit, which are skipped without being kept in memory.
 //!
 //! ```
 //! # use turnflow_connectors::jsonl_turns::JsonLinesConfig;
@@ -51,19 +47,19 @@ use self::tail::Tail;
 use crate::jsonl_corpus::directory_of;
 use crate::watch::Watch;
 
-/// How often the file is looked at when no event tells of anything.
+/// How often the file is checked without an event.
 const POLL: Duration = Duration::from_millis(250);
 
-/// The node's fields.
+/// Fields of the node.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct JsonLinesConfig {
-    /// The file; relative to the pipeline file.
+    /// Path of the file, relative to the pipeline file.
     pub path: FilePath,
-    /// Whether to follow the file as it grows, or to end at its end. Default: true.
+    /// Whether to follow the file as it grows (true) or to stop at its end (false). Default: true.
     #[serde(default = "yes")]
     pub follow: bool,
-    /// The most bytes of a line; a longer one becomes a dead letter. Default: 1 MiB.
+    /// Maximum length of a line, in bytes. A longer line becomes a dead letter. Default: 1 MiB.
     #[serde(default = "max_line_bytes")]
     pub max_line_bytes: usize,
 }
@@ -91,7 +87,7 @@ pub const KIND: TurnSourceKind = TurnSourceKind {
 
 impl TurnSourceConfig for JsonLinesConfig {
     fn validate(&self, check: &mut Check<'_>) {
-        // The file itself may come later; the directory that is to be watched may not.
+        // The file may be created later, but the directory to watch must exist.
         if !self.path.path.exists() {
             let directory = directory_of(&self.path.path);
             check.exists("path", &FilePath::from(directory));
@@ -112,7 +108,7 @@ impl TurnSourceConfig for JsonLinesConfig {
     }
 }
 
-/// Reads and follows one conversation log.
+/// Reads a conversation log and follows it.
 #[derive(Debug)]
 pub struct JsonLines {
     path: PathBuf,
@@ -128,7 +124,7 @@ impl TurnSource for JsonLines {
             output.caught_up();
             return Ok(());
         }
-        // Without a watch, for want of the directory or of watches, there is still the poll.
+        // If the directory does not exist or no watch is available, the source still polls.
         let directory = directory_of(&self.path);
         let mut watch = Watch::new(directory)?;
         let mut watching = watch.add(directory).is_ok();
@@ -136,7 +132,7 @@ impl TurnSource for JsonLines {
             tail.catch_up()?;
             crossbeam_channel::select! {
                 recv(watch.signals()) -> signal => match signal {
-                    // One look answers all of them.
+                    // One look covers all waiting events.
                     Ok(_) => watch.signals().try_iter().for_each(drop),
                     // The watcher has died: wait as if there were no events.
                     Err(_) if output.stop().wait(POLL) => return Err(Stopped.into()),

@@ -1,5 +1,5 @@
-//! An open log with its places: what it is told from others by, where each of its lines ends,
-//! and where to go on behind a place of an earlier process.
+//! An open log with its offsets: its identity, the end of each line, and where to resume after an offset of an earlier
+//! process.
 
 use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom};
@@ -12,26 +12,26 @@ use crate::known_file::{FileMark, HEAD_BYTES, MarkedFile, Past, find, head_of};
 use crate::lines::LineReader;
 use crate::watch::identity_of;
 
-/// The most bytes that are looked through for the beginning of an unfinished line.
+/// Maximum number of bytes to search for the start of an unfinished line.
 const LONGEST_LINE: u64 = 16 << 20;
 
 /// An open log.
 pub(super) struct Log {
     pub(super) lines: LineReader<Headed>,
-    /// What tells it from others while it is open.
+    /// Identifies the log while it is open.
     pub(super) identity: (u64, u64),
-    /// How it is called in positions.
+    /// The log's name in positions.
     pub(super) name: String,
-    /// Under another name than the source's: it has been renamed or copied.
+    /// Whether the log has another name than the source's path: it was renamed or copied.
     pub(super) is_away: bool,
-    /// Its mark, once no more of its beginning can come.
+    /// The log's mark, once all bytes that the mark covers were read.
     mark: Option<Arc<str>>,
-    /// A pipe has no places.
+    /// Whether it is a regular file. A pipe has no offsets.
     is_file: bool,
 }
 
 impl Log {
-    /// A log from its beginning.
+    /// Opens a log at its beginning.
     pub(super) fn open(path: &Path, limit: usize) -> io::Result<Self> {
         let file = File::open(path)?;
         let metadata = file.metadata()?;
@@ -45,15 +45,14 @@ impl Log {
         })
     }
 
-    /// The same, of one that has another name by now.
+    /// Opens a log that has another name by now.
     pub(super) fn open_away(path: &Path, limit: usize) -> io::Result<Self> {
         Ok(Self { is_away: true, ..Self::open(path, limit)? })
     }
 
-    /// The log that `place` is in, behind that place; `None` if it is not to be found, or is
-    /// not any more what it was.
+    /// Opens the log of the offset `place`, positioned after it. `None` if the log cannot be found or was rewritten.
     pub(super) fn resume(path: &Path, place: &SourceOffset, limit: usize) -> io::Result<Option<Self>> {
-        // No line is shorter than its end, but the last, and that is not empty.
+        // Every line has at least one byte for its newline, and an unfinished last line is not empty.
         let mark = FileMark::parse(&place.log, place.end).filter(|_| place.line <= place.end);
         let Some(mark) = mark else { return Ok(None) };
         let (mut file, name, is_away) = match find(path, &mark, place.end) {
@@ -75,19 +74,19 @@ impl Log {
         }))
     }
 
-    /// Before all of its lines.
+    /// The offset before the first line.
     pub(super) fn beginning(&self) -> Option<SourceOffset> {
         let log = FileMark::new(&self.name, self.identity, &[], 0).to_log();
         self.is_file.then_some(SourceOffset { log, ..SourceOffset::default() })
     }
 
-    /// What those that came after it are told by.
+    /// The data that later logs are recognised by.
     pub(super) fn past(&self) -> Option<Past> {
         let Headed { file, head, .. } = self.lines.stream();
         if self.is_file { Past::of(file, head.clone()).ok() } else { None }
     }
 
-    /// Where the present line ends.
+    /// The offset at the end of the present line.
     pub(super) fn place(&mut self, generation: u64, unfinished: bool) -> Option<SourceOffset> {
         if !self.is_file {
             return None;
@@ -108,8 +107,8 @@ impl Log {
     }
 }
 
-/// From which byte, behind how many lines, to go on behind `place`; `None` if no line ends
-/// there, so that the file has been rewritten.
+/// The byte offset, and the number of lines before it, at which to resume after `place`. `None` if no line ends there,
+/// so that the file was rewritten.
 fn behind(file: &mut File, place: &SourceOffset, unfinished: bool, limit: usize) -> io::Result<Option<(u64, u64)>> {
     if place.end == 0 {
         return Ok(Some((0, 0)));
@@ -120,8 +119,8 @@ fn behind(file: &mut File, place: &SourceOffset, unfinished: bool, limit: usize)
         file.read_exact(&mut last)?;
         return Ok((last == *b"\n").then_some((place.end, place.line)));
     }
-    // The line was handed over as it stood. If nothing but its end has come since, that end
-    // is passed over as a blank rest of the same line; else it is another line by now.
+    // The unfinished line was delivered as it was. If only its line end was added since, that is skipped as the empty
+    // rest of the same line. Otherwise the line has changed.
     let lines = place.line.saturating_sub(1);
     let mut rest = Vec::new();
     file.seek(SeekFrom::Start(place.end))?;
@@ -141,11 +140,11 @@ fn behind(file: &mut File, place: &SourceOffset, unfinished: bool, limit: usize)
     Ok(Some((start, lines)))
 }
 
-/// A file whose beginning is kept while it is read.
+/// A file whose first bytes are kept while it is read.
 pub(super) struct Headed {
     file: File,
     head: Vec<u8>,
-    /// Where in the file the next byte is read.
+    /// Offset in the file of the next byte.
     at: u64,
 }
 

@@ -1,5 +1,4 @@
-//! Reading a log to its present end, over rotations and truncations, and from where an
-//! earlier process has come to.
+//! Reads a log to its present end, across rotations and truncations, from the offset of an earlier process.
 
 use std::collections::HashSet;
 use std::fs;
@@ -15,11 +14,11 @@ use crate::known_file::{Between, Past, between};
 use crate::lines::Line;
 use crate::watch::{WRITING, identity_of};
 
-/// How long a followed log that is shorter than what was read of it is waited for while it is
-/// written to: it may be a copy that is on its way.
+/// How long to wait for a followed log that is shorter than what was read of it and is still being written. It may be a
+/// copy in progress.
 const RESTORING: Duration = Duration::from_secs(10);
 
-/// So often it is looked anew for a log that was renamed since it was found.
+/// Maximum number of new searches for a log that was renamed after it was found.
 const RENAMED: u32 = 20;
 
 pub(super) struct Tail<'a> {
@@ -27,19 +26,19 @@ pub(super) struct Tail<'a> {
     output: &'a TurnOutput,
     name: String,
     open: Option<Log>,
-    /// How many logs came before the open one, or before the next.
+    /// Number of logs before the open one, or before the next one.
     generation: u64,
-    /// Behind which place to go on; taken when there is a file to compare it with.
+    /// Offset to resume after. Taken once there is a file to compare it with.
     resume: Option<SourceOffset>,
-    /// Whether the log is followed, so that what is not there yet may come.
+    /// Whether the log is followed, so that missing data may still arrive.
     follows: bool,
-    /// Until when a file that is too short to be the log is waited for.
+    /// Deadline of waiting for a file that is too short to be the log.
     restoring: Option<Instant>,
-    /// The log that was read to its end, if it is not at the path any more.
+    /// The log that was read to its end, if it is no longer at the path.
     past: Option<Past>,
-    /// Files beside the log that have been warned of.
+    /// Files beside the log that a warning was logged for.
     warned: HashSet<PathBuf>,
-    /// Why the file could not be opened the last time.
+    /// Why the file could not be opened at the last attempt.
     fault: Option<ErrorKind>,
 }
 
@@ -73,14 +72,13 @@ impl<'a> Tail<'a> {
         ConnectorError::Io { action: "read", path: self.name.clone(), source }
     }
 
-    /// Opens the next log; the first one behind the place of an earlier process, if it is
-    /// still there.
+    /// Opens the next log. The first one is opened after the offset of an earlier process, if its file still exists.
     fn open(&mut self) -> io::Result<()> {
         let limit = self.source.max_line_bytes;
         if let Some(place) = &self.resume {
             match Log::resume(&self.source.path, place, limit) {
                 Ok(Some(log)) => {
-                    tracing::info!(file = log.name, line = place.line, "going on behind what has been answered");
+                    tracing::info!(file = log.name, line = place.line, "resuming after the last answered line");
                     self.generation = place.generation;
                     self.open = Some(log);
                     self.resume = None;
@@ -89,11 +87,11 @@ impl<'a> Tail<'a> {
                 Ok(None) if self.is_coming(place.end) => {
                     return Err(io::Error::new(
                         ErrorKind::WouldBlock,
-                        "it is being written, and not yet as long as before",
+                        "the file is still being written and shorter than before",
                     ));
                 }
                 Ok(None) => {}
-                // What cannot be read now, but is there, is tried again.
+                // A file that exists but cannot be read now is retried.
                 Err(error) if error.kind() != ErrorKind::UnexpectedEof => return Err(error),
                 Err(_) => {}
             }
@@ -104,7 +102,7 @@ impl<'a> Tail<'a> {
             return Ok(());
         }
         let log = Log::open(&self.source.path, limit)?;
-        // It may have been made since it was looked for what came between.
+        // The present log may have been created after the search for logs in between.
         if let Some(older) = self.open_between() {
             self.open = Some(older);
             return Ok(());
@@ -117,8 +115,8 @@ impl<'a> Tail<'a> {
             tracing::warn!(
                 file = self.name,
                 line = place.line,
-                "the log that was read up to this line has been truncated, rewritten or taken away: \
-                 reading what is there from its beginning"
+                "the log that was read up to this line has been truncated, rewritten or removed; \
+                 reading the present file from its beginning"
             );
             self.generation = place.generation.saturating_add(1);
         }
@@ -126,7 +124,7 @@ impl<'a> Tail<'a> {
         Ok(())
     }
 
-    /// Whether the file may yet become the log that was read up to `end`.
+    /// Whether the file may still become the log that was read up to `end`.
     fn is_coming(&mut self, end: u64) -> bool {
         let is_being_written = |metadata: &fs::Metadata| {
             let written = metadata.modified().ok().and_then(|at| SystemTime::now().duration_since(at).ok());
@@ -136,11 +134,11 @@ impl<'a> Tail<'a> {
         comes && Instant::now() < *self.restoring.get_or_insert_with(|| Instant::now() + RESTORING)
     }
 
-    /// The oldest of the logs that were rotated away behind the one that was read.
+    /// The oldest of the logs that were rotated away after the one that was read.
     fn open_between(&mut self) -> Option<Log> {
         let mut between = between(&self.source.path, self.past.as_ref()?);
         for _ in 0..RENAMED {
-            // The oldest, if it is still what it was.
+            // The oldest log, if its name still belongs to it.
             let oldest = between.logs.first();
             let Some((file, identity)) = oldest else { break };
             match Log::open_away(file, self.source.max_line_bytes) {
@@ -152,22 +150,22 @@ impl<'a> Tail<'a> {
         for (file, why) in unclear {
             if self.warned.insert(file.clone()) {
                 tracing::warn!(file = %file.display(), log = self.name, why,
-                    "this may be a part of the log, and is not read");
+                    "this file may be a part of the log, but is not read");
             }
         }
-        // One that cannot be opened has gone: then the next is told of.
+        // A log that cannot be opened is gone; the next one is opened instead.
         let open = |(file, _): (PathBuf, _)| Log::open_away(&file, self.source.max_line_bytes).ok();
         logs.into_iter().find_map(open)
     }
 
-    /// Done with the open log, which `has_gone` if it is not at the path any more.
+    /// Closes the open log. `has_gone` says that it is no longer at the path.
     fn close(&mut self, has_gone: bool) {
         let log = self.open.take();
         self.past = log.filter(|_| has_gone).and_then(|log| log.past());
         self.generation = self.generation.saturating_add(1);
     }
 
-    /// Reads all there is, an unfinished last line included.
+    /// Reads everything, including an unfinished last line.
     pub(super) fn read_to_the_end(&mut self) -> Result<(), ConnectorError> {
         self.open().map_err(|source| self.error(source))?;
         loop {
@@ -178,14 +176,14 @@ impl<'a> Tail<'a> {
             }
             self.close(true);
             match self.open() {
-                // It was renamed, and none has been made in its place.
+                // The log was renamed, and no new one was created.
                 Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
                 opened => opened.map_err(|source| self.error(source))?,
             }
         }
     }
 
-    /// Reads all there is to read now.
+    /// Reads everything that is there now.
     pub(super) fn catch_up(&mut self) -> Result<(), ConnectorError> {
         loop {
             if self.open.is_none() {
@@ -199,8 +197,8 @@ impl<'a> Tail<'a> {
             }
             self.drain()?;
             let Some(log) = &self.open else { return Ok(()) };
-            // Renamed away and not made again yet: the old file may still be written to, unless others
-            // have been made and renamed away since.
+            // The log was renamed, and the path does not exist yet. The old file may still be written to, unless other
+            // logs were created and renamed since.
             let Ok(metadata) = fs::metadata(&self.source.path) else {
                 let past = log.past();
                 if past.is_some_and(|past| !between(&self.source.path, &past).logs.is_empty()) {
@@ -214,11 +212,11 @@ impl<'a> Tail<'a> {
             };
             let has_gone = identity_of(&metadata) != log.identity;
             if has_gone {
-                // Its writer has gone over to the new file, so this is the end of the old.
+                // The writer has switched to the new file, so the old one is complete.
                 self.drain()?;
                 self.unfinished()?;
             } else if metadata.len() < log.lines.position() {
-                tracing::info!(file = self.name, "the file was truncated: reading from its beginning");
+                tracing::info!(file = self.name, "the file was truncated; reading it from its beginning");
                 if let (true, Line::Whole(start) | Line::TooLong { start, .. }) =
                     (log.lines.is_inside(), log.lines.line())
                 {
@@ -233,7 +231,7 @@ impl<'a> Tail<'a> {
         }
     }
 
-    /// Hands over all finished lines.
+    /// Delivers all finished lines.
     fn drain(&mut self) -> Result<(), ConnectorError> {
         while let Some(log) = &mut self.open {
             match log.lines.advance() {
@@ -245,7 +243,7 @@ impl<'a> Tail<'a> {
         Ok(())
     }
 
-    /// Hands over the last line, which has no newline.
+    /// Delivers the last line, which has no newline.
     fn unfinished(&mut self) -> Result<(), ConnectorError> {
         match &self.open {
             Some(log) if log.lines.is_inside() => Ok(self.hand_over(true)?),

@@ -1,4 +1,4 @@
-//! Tests of reading, following, and going on after a restart.
+//! Tests of reading, following, and resuming after a restart.
 
 use std::fs;
 use std::io::Write;
@@ -48,7 +48,7 @@ fn a_file_that_comes_and_grows() {
     let line = turn("b");
     append(&path, &line[..20]);
     append(&path, &line[20..]);
-    // The unfinished line is not handed over before its newline.
+    // The unfinished line is not delivered before its newline.
     append(&path, &format!("\n{}\n", turn("c")));
     assert_eq!(turns.text(), "b");
     assert_eq!(turns.next(), ("c".to_owned(), format!("{}:3", path.display())));
@@ -74,7 +74,7 @@ fn rotation_loses_nothing() {
     let turns = Turns::run(source(directory.path()), Mode::Follow);
     assert_eq!(turns.text(), "a");
     fs::rename(&path, &old).unwrap();
-    // The writer has not noticed yet.
+    // The writer has not noticed the rotation yet.
     append(&old, &format!("{}\n", turn("b")));
     assert_eq!(turns.text(), "b");
     append(&old, &turn("c"));
@@ -101,7 +101,7 @@ fn lines(texts: &[&str]) -> String {
     texts.iter().map(|text| turn(text) + "\n").collect()
 }
 
-/// What a run to the end reads behind a place: the texts, and the place of the last.
+/// What a run to the end reads after an offset: the texts, the last offset, and the dead letters.
 fn rest(base: &Path, place: Option<&SourceOffset>) -> (Vec<String>, Option<SourceOffset>, Vec<String>) {
     let turns = Turns::resume(source(base), Mode::Once, place.cloned());
     let (taken, dead) = turns.all();
@@ -124,7 +124,7 @@ fn places_say_where_lines_end() {
     let ends: Vec<_> = places.iter().map(|place| (place.generation, place.end, place.line)).collect();
     assert_eq!(ends, [(0, one, 1), (0, 2 * one, 2), (0, 3 * one + 4, 5)]);
     assert_eq!(dead.len(), 1);
-    // The identity is the same text once enough has been read, and shared.
+    // Once enough has been read, the identity is always the same shared text.
     fs::write(&path, turn("a").repeat(0) + &lines(&["a"]).repeat(HEAD_BYTES / one as usize + 5)).unwrap();
     let (taken, _) = Turns::run(source(directory.path()), Mode::Once).all();
     let logs: Vec<_> = taken.iter().map(|turn| &turn.place.as_ref().unwrap().log).collect();
@@ -143,10 +143,10 @@ fn a_restart_goes_on_behind_every_place() {
         let (texts, last, dead) = rest(directory.path(), taken[at].place.as_ref());
         assert_eq!(texts, all[at + 1..]);
         assert_eq!(dead, [""; 0]);
-        // Places do not depend on where reading began.
+        // Offsets do not depend on where reading started.
         assert_eq!(last, taken[99].place.clone().filter(|_| at < 99));
     }
-    // Going on in a file that grows.
+    // Resumes in a file that grows.
     let turns = Turns::resume(source(directory.path()), Mode::Follow, taken[98].place.clone());
     assert_eq!(turns.text(), "number 99");
     append(&path, &lines(&["more"]));
@@ -166,7 +166,7 @@ fn a_restart_after_a_rotation_reads_the_rest_first() {
             fs::write(&path, "").unwrap();
         } else {
             fs::rename(&path, &old).unwrap();
-            // Nothing has been made in its place yet.
+            // No new file was created yet.
             assert_eq!(texts(directory.path(), &place), ["b", "c"]);
         }
         append(&old, &turn("last"));
@@ -175,7 +175,7 @@ fn a_restart_after_a_rotation_reads_the_rest_first() {
         assert_eq!((texts, dead.len()), (["b", "c", "last", "d"].map(String::from).to_vec(), 0));
         let last = last.unwrap();
         assert_eq!((last.generation, last.line), (5, 1));
-        // In the end of the old file, behind its unfinished line.
+        // Resumes at the end of the old file, after its unfinished line.
         let turns = Turns::resume(source(directory.path()), Mode::Follow, Some(place));
         let old: Vec<_> = (0..3).map(|_| turns.take()).collect();
         assert!(old[0].position.ends_with("t.jsonl.1:2"), "{:?}", old[0].position);
@@ -187,7 +187,7 @@ fn a_restart_after_a_rotation_reads_the_rest_first() {
     }
 }
 
-/// Rotated more than once while nobody looked: by number, and by date.
+/// Rotated more than once while no process was reading: by number, and by date.
 #[test]
 fn logs_that_came_and_went_meanwhile_are_read_in_between() {
     for names in [["t.jsonl.3", "t.jsonl.2", "t.jsonl.1"], ["t.jsonl-20260101", "t.jsonl-20260102", "t.jsonl-20260103"]]
@@ -205,7 +205,7 @@ fn logs_that_came_and_went_meanwhile_are_read_in_between() {
             let time = std::time::SystemTime::UNIX_EPOCH + Duration::from_secs(seconds);
             fs::OpenOptions::new().write(true).open(at(name)).unwrap().set_modified(time).unwrap();
         }
-        // Nothing has been made in its place yet.
+        // No new file was created yet.
         assert_eq!(texts(directory.path(), &place), ["b", "c", "d", "e"]);
         let early = Turns::resume(source(directory.path()), Mode::Follow, Some(place.clone()));
         assert_eq!([early.text(), early.text(), early.text()], ["b", "c", "d"]);
@@ -218,7 +218,7 @@ fn logs_that_came_and_went_meanwhile_are_read_in_between() {
         assert_eq!(told, [("b", 0), ("c", 1), ("d", 1), ("e", 2), ("f", 3)]);
         append(&at("t.jsonl"), &lines(&["g"]));
         assert_eq!(turns.text(), "g");
-        // A restart goes on within each of them.
+        // A restart resumes within each of them.
         assert_eq!(texts(directory.path(), all[1].place.as_ref().unwrap()), ["d", "e", "f", "g"]);
         assert_eq!(texts(directory.path(), all[3].place.as_ref().unwrap()), ["f", "g"]);
     }
@@ -279,7 +279,7 @@ fn a_restored_copy_is_the_same_log_and_one_that_comes_later_too() {
     assert_eq!((&*next.record.text, next.place.unwrap().generation), ("b", 0));
     drop(turns);
 
-    // Half of it is there when it is looked for.
+    // Only half of the file is there when it is looked for.
     let whole = fs::read(&path).unwrap();
     fs::write(&path, &whole[..20]).unwrap();
     let turns = Turns::resume(source(directory.path()), Mode::Follow, taken[0].place.clone());
@@ -303,7 +303,7 @@ fn an_unfinished_line_that_was_taken_is_looked_at_again() {
         let (texts, last, dead) = rest(directory.path(), place.as_ref());
         assert_eq!(texts, expected, "{added:?}");
         assert_eq!(last.map(|place| place.line), (!expected.is_empty()).then_some(3));
-        // One line by now, which is no turn, and told as a whole.
+        // The line has become another one, which is not a turn; it is reported as a whole.
         assert_eq!(dead.len(), usize::from(added == " {}"), "{dead:?}");
         assert!(dead.iter().all(|dead| dead.contains("t.jsonl:2: not a turn record: trailing")), "{dead:?}");
     }

@@ -1,4 +1,4 @@
-//! The logs that came and went between one that has been read and the one at the path now.
+//! Finds the logs that were created and rotated away between a log that was read and the present one.
 
 use std::fs::{self, File, Metadata};
 use std::io;
@@ -9,7 +9,7 @@ use super::rotated::suffix_of;
 use super::{head_of, siblings};
 use crate::watch::identity_of;
 
-/// A log that has been read to its end, as those that came after it are told by.
+/// A log that was read to its end: the data that later logs are recognised by.
 #[derive(Clone, Debug)]
 pub(crate) struct Past {
     identity: (u64, u64),
@@ -17,7 +17,7 @@ pub(crate) struct Past {
     head: Vec<u8>,
 }
 
-/// When a file was last written, and made.
+/// Time of the last modification, and of the creation.
 type Times = (Option<SystemTime>, Option<SystemTime>);
 
 fn times_of(metadata: &Metadata) -> Times {
@@ -25,30 +25,30 @@ fn times_of(metadata: &Metadata) -> Times {
 }
 
 impl Past {
-    /// Of an open log that begins so; it can be read on.
+    /// Describes an open log that starts with `head`.
     pub(crate) fn of(file: &File, head: Vec<u8>) -> io::Result<Self> {
         let metadata = file.metadata()?;
         Ok(Self { identity: identity_of(&metadata), times: times_of(&metadata), head })
     }
 }
 
-/// So often the directory is listed anew.
+/// Maximum number of times that the directory is listed again.
 const LISTINGS: u32 = 20;
 
-/// Files that may be between a log that has been read and the one at its path now.
+/// Files that may lie between a log that was read and the present one at its path.
 #[derive(Debug, Default)]
 pub(crate) struct Between {
-    /// Those that are, the oldest first, each with its identity: the name may be another's by now.
+    /// Logs that do, oldest first. Each has its identity, because the name may already belong to another file.
     pub(crate) logs: Vec<(PathBuf, (u64, u64))>,
-    /// Those of which it cannot be told, with the reason.
+    /// Files that cannot be classified, with the reason.
     pub(crate) unclear: Vec<(PathBuf, &'static str)>,
 }
 
-/// The logs that were made and rotated away after `past` was: files named as rotations name them,
-/// written later, which hold what no other file does.
+/// The logs that were created and rotated away after `past`: files with the name of a rotation that were modified later
+/// and whose content is in no other file.
 pub(crate) fn between(path: &Path, past: &Past) -> Between {
     let mut between = None;
-    // While files are renamed, a name that was listed may be another file's when it is opened.
+    // While files are renamed, a listed name may belong to another file when it is opened.
     for _ in 0..LISTINGS {
         between = listed(path, past);
         if between.is_some() {
@@ -58,7 +58,7 @@ pub(crate) fn between(path: &Path, past: &Past) -> Between {
     between.unwrap_or_default()
 }
 
-/// `None` if a file was renamed since it was listed.
+/// One listing; `None` if a file was renamed in the meantime.
 fn listed(path: &Path, past: &Past) -> Option<Between> {
     let present = fs::metadata(path).ok().map(|metadata| identity_of(&metadata));
     let mut named = siblings(path).unwrap_or_default();
@@ -79,12 +79,12 @@ fn listed(path: &Path, past: &Past) -> Option<Between> {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return None,
             opened => opened.ok(),
         };
-        // What cannot be read has no beginning that could be told from others'.
+        // A file that cannot be read has no head to compare.
         let Some(file) = file else { return Some(Vec::new()) };
         let same = file.metadata().is_ok_and(|opened| identity_of(&opened) == identity_of(metadata));
         same.then(|| head_of(&file, u64::MAX).unwrap_or_default())
     };
-    // Of two that begin alike the later one may be a copy.
+    // If two files start alike, the later one may be a copy.
     let mut known: Vec<Vec<u8>> = named[..since].iter().map(head_of_listed).collect::<Option<_>>()?;
     known.push(past.head.clone());
     if present.is_some() && path.is_file() {
@@ -95,7 +95,7 @@ fn listed(path: &Path, past: &Past) -> Option<Between> {
         let head = head_of_listed(&entry)?;
         let (sibling, metadata) = entry;
         if known.iter().any(|other| begin_alike(other, &head)) {
-            between.unclear.push((sibling, "it begins as another does, of which it may be a copy"));
+            between.unclear.push((sibling, "it starts like another log and may be a copy of it"));
             continue;
         }
         match standing_of(&sibling, &metadata, &head, path, past) {
@@ -105,11 +105,11 @@ fn listed(path: &Path, past: &Past) -> Option<Between> {
         }
         known.push(head);
     }
-    // The present one, too, may have become one of these.
+    // The present file may also have been rotated in the meantime.
     (fs::metadata(path).ok().map(|metadata| identity_of(&metadata)) == present).then_some(between)
 }
 
-/// Whether a file came after `past`, as far as that can be told.
+/// Whether a file came after `past`. The error says why this cannot be decided.
 fn standing_of(
     sibling: &Path,
     metadata: &Metadata,
@@ -122,14 +122,14 @@ fn standing_of(
         match (created, past.times.1) {
             (Some(created), Some(before)) if created < before => return Ok(false),
             (Some(created), Some(before)) if created > before => {}
-            _ => return Err("it was written at the same time"),
+            _ => return Err("it was modified at the same time"),
         }
     }
     let text = head.strip_prefix(b"\xEF\xBB\xBF").unwrap_or(head);
     if text.iter().find(|byte| !byte.is_ascii_whitespace()) != Some(&b'{') {
-        return Err("it does not begin as a log, or it is compressed");
+        return Err("it does not start like a log, or is compressed");
     }
-    // Others than rotations (editors, backups) do not count.
+    // Files without a number are not rotations, but of editors or backups.
     if !suffix_of(sibling, path).is_some_and(|suffix| suffix.iter().any(u8::is_ascii_digit)) {
         return Err("its name has no number");
     }

@@ -1,14 +1,12 @@
-//! What tells a file from others after a restart: device and inode, and how it begins.
+//! Identifies a file after a restart, by device, inode and its first bytes.
 //!
-//! A mark is taken of a file up to some length, and found again by [`find`], which trusts
-//! nothing that it has not compared: the inode may belong to another file by now, the name
-//! too, and the mark itself may come from a state directory that somebody has edited. A file
-//! that was renamed is found under its new name; one that was copied (a backup that was
-//! restored, or a rotation that copies and truncates), by how it begins.
+//! A mark describes a file up to some length, and [`find`] finds the file again. It trusts nothing that it has not
+//! compared: the inode or the name may belong to another file by now, and the mark may come from a state directory that
+//! somebody has edited. A renamed file is found under its new name; a copied one (a restored backup, or a rotation that
+//! copies and truncates) by its first bytes.
 //!
-//! Where a log has been rotated more than once meanwhile, there are others between the one that
-//! was found and the one that is at the path now: [`between`] finds these. Where nothing is known
-//! of a file but its name, [`rotated`] finds all that carry it.
+//! If a log was rotated more than once in the meantime, other logs lie between the one that was found and the one at
+//! the path; [`between`] finds these. If only a file's name is known, [`rotated`] finds all files that carry it.
 
 mod between;
 mod rotated;
@@ -27,28 +25,28 @@ pub(crate) use self::rotated::{rotated, suffix_of};
 use crate::jsonl_corpus::directory_of;
 use crate::watch::identity_of;
 
-/// How many bytes of a file's beginning are compared.
+/// Number of bytes at the start of a file that are compared.
 pub(crate) const HEAD_BYTES: usize = 4096;
 
-/// What is remembered of a file.
+/// What is stored about a file.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct FileMark {
-    /// Under which name it was used, for people.
+    /// The path under which the file was used, for people.
     path: String,
     device: u64,
     inode: u64,
-    /// BLAKE3, in hexadecimal digits.
+    /// BLAKE3 hash of the file's start, in hexadecimal digits.
     head: String,
-    /// Of how many bytes.
+    /// Number of bytes that were hashed.
     head_bytes: u64,
-    /// The mark was taken within the last line, which had no end.
+    /// Whether the mark lies within the last line, which was unfinished.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub(crate) unfinished: bool,
 }
 
 impl FileMark {
-    /// Of a file with this identity, up to `length`; `head` is how it begins.
+    /// A mark of the file with this identity, up to `length`; `head` is the start of the file.
     pub(crate) fn new(path: &str, identity: (u64, u64), head: &[u8], length: u64) -> Self {
         let head = &head[..head_length(length).min(head.len())];
         Self {
@@ -61,25 +59,25 @@ impl FileMark {
         }
     }
 
-    /// Reads a mark that was taken up to `length`; `None` if it is none of ours.
+    /// Parses a mark up to `length`; `None` if it is not valid.
     pub(crate) fn parse(log: &str, length: u64) -> Option<Self> {
         let mark: Self = serde_json::from_str(log).ok()?;
         (mark.head_bytes == head_length(length) as u64).then_some(mark)
     }
 
-    /// As it is kept.
+    /// The mark in its stored form.
     pub(crate) fn to_log(&self) -> Arc<str> {
-        // A struct of texts and numbers always has a JSON form.
+        // A struct of strings and numbers always serialises to JSON.
         serde_json::to_string(self).unwrap_or_default().into()
     }
 
-    /// The open file at `path`, if it is regular, long enough, and begins as the marked one.
+    /// Opens the file at `path`, if it is a regular file, long enough, and starts like the marked one.
     fn open(&self, path: &Path, length: u64, same_inode: bool) -> Option<File> {
         let fits = |metadata: &Metadata| {
             let same = identity_of(metadata) == (self.device, self.inode);
             metadata.is_file() && metadata.len() >= length && (same || (!same_inode && self.head_bytes > 0))
         };
-        // Opening a pipe would wait for its writer, so the path is looked at first.
+        // Opening a pipe would wait for its writer, so the metadata is checked first.
         fs::metadata(path).ok().filter(fits)?;
         let file = File::open(path).ok()?;
         file.metadata().ok().filter(fits)?;
@@ -89,7 +87,7 @@ impl FileMark {
 }
 
 impl FileMark {
-    /// Whether a file's content is that of the marked one: it is long enough, and begins as that did.
+    /// Whether a file has the marked one's content: it is long enough and starts the same.
     pub(crate) fn is_of(&self, content: &File, length: u64) -> bool {
         let is_long_enough = content.metadata().is_ok_and(|metadata| metadata.len() >= length);
         let begins_so = |head: Vec<u8>| blake3::hash(&head).to_hex().as_str() == self.head;
@@ -97,12 +95,12 @@ impl FileMark {
     }
 }
 
-/// The bytes at the beginning that count for a mark up to `length`.
+/// Number of bytes at the start that a mark up to `length` covers.
 fn head_length(length: u64) -> usize {
     length.min(HEAD_BYTES as u64) as usize
 }
 
-/// The beginning of a file, up to `length` and [`HEAD_BYTES`].
+/// The start of a file, up to `length` and [`HEAD_BYTES`].
 pub(crate) fn head_of(mut file: &File, length: u64) -> io::Result<Vec<u8>> {
     let mut head = Vec::new();
     file.seek(SeekFrom::Start(0))?;
@@ -113,15 +111,15 @@ pub(crate) fn head_of(mut file: &File, length: u64) -> io::Result<Vec<u8>> {
 /// Where a marked file is now.
 #[derive(Debug)]
 pub(crate) enum MarkedFile {
-    /// Under its name.
+    /// At its own path.
     Here(File),
     /// Under another name in the same directory.
     Away(File, PathBuf),
-    /// Not to be found.
+    /// Not found.
     Gone,
 }
 
-/// Looks for the file that a mark was taken of, up to `length`, when it was at `path`.
+/// Finds the file that a mark was taken of, up to `length`, when it was at `path`.
 pub(crate) fn find(path: &Path, mark: &FileMark, length: u64) -> MarkedFile {
     if let Some(file) = mark.open(path, length, true) {
         return MarkedFile::Here(file);
@@ -138,7 +136,7 @@ pub(crate) fn find(path: &Path, mark: &FileMark, length: u64) -> MarkedFile {
     if let Some(file) = mark.open(path, length, false) {
         return MarkedFile::Here(file);
     }
-    // Of copies only those that are named after the log, as rotations name them.
+    // Accepts only copies that are named like a rotation of the log.
     let mut copies = beside;
     copies.retain(|(sibling, _)| suffix_of(sibling, path).is_some());
     copies.sort_by_key(|(_, metadata)| std::cmp::Reverse(metadata.modified().ok()));
@@ -148,7 +146,7 @@ pub(crate) fn find(path: &Path, mark: &FileMark, length: u64) -> MarkedFile {
     copy.unwrap_or(MarkedFile::Gone)
 }
 
-/// The other regular files of the directory.
+/// The other regular files in the directory.
 fn siblings(path: &Path) -> io::Result<Vec<(PathBuf, Metadata)>> {
     let mut files = Vec::new();
     for entry in fs::read_dir(directory_of(path))? {
@@ -158,7 +156,7 @@ fn siblings(path: &Path) -> io::Result<Vec<(PathBuf, Metadata)>> {
         }
         match entry.metadata() {
             Ok(metadata) if metadata.is_file() => files.push((entry.path(), metadata)),
-            // It has been renamed or deleted since it was listed.
+            // The file was renamed or deleted after it was listed.
             Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
             _ => {}
         }

@@ -1,4 +1,4 @@
-//! The files that a log was rotated to, known by their names.
+//! Finds the files that a log was rotated to, by their names.
 
 use std::ffi::OsStr;
 use std::fs::Metadata;
@@ -8,15 +8,15 @@ use std::path::{Path, PathBuf};
 use super::siblings;
 use crate::jsonl_corpus::directory_of;
 
-/// What a file's name has behind the log's.
+/// The part of a file's name after the log's name.
 pub(crate) fn suffix_of<'a>(sibling: &'a Path, path: &Path) -> Option<&'a [u8]> {
     let name = path.file_name().unwrap_or_default().as_encoded_bytes();
     sibling.file_name()?.as_encoded_bytes().strip_prefix(name)
 }
 
-/// How many bytes of the log's name `sibling` carries, if it is named as a rotation of it is:
-/// `answers.jsonl.1`, `answers.jsonl-20260102.gz`, or, with the number before the extension,
-/// `answers.1.jsonl` and `answers-20260102.jsonl`.
+/// Number of bytes of the log's name that `sibling` carries, if it has the name of a rotation: `answers.jsonl.1`,
+/// `answers.jsonl-20260102.gz`, or, with the number before the extension, `answers.1.jsonl` and
+/// `answers-20260102.jsonl`.
 fn carries(sibling: &OsStr, log: &OsStr) -> Option<usize> {
     let (sibling, log) = (sibling.as_encoded_bytes(), log.as_encoded_bytes());
     if sibling == log {
@@ -33,8 +33,8 @@ fn carries(sibling: &OsStr, log: &OsStr) -> Option<usize> {
     (is_rotation && b".-_".contains(middle.first()?)).then_some(log.len())
 }
 
-/// All regular files beside the log that carry its name, and do not carry the name of one of the
-/// `others` (logs that are written too) rather than it.
+/// All regular files beside the log that carry its name, except those that rather carry the name of one of the `others`
+/// (other logs that are written).
 ///
 /// # Errors
 ///

@@ -1,4 +1,4 @@
-//! Tests of how files are found again.
+//! Tests of finding files again.
 
 use super::*;
 
@@ -28,21 +28,21 @@ fn files_are_found_by_what_they_are() {
     assert_eq!(stands(&log, &mark), "here");
     fs::OpenOptions::new().append(true).open(&log).unwrap().set_len(100).unwrap();
     assert_eq!(stands(&log, &mark), "here");
-    // A name that is not the log's does for the same file, and not for one that begins the same.
+    // Under a name that is not the log's, the same file is found, but not another one that starts the same.
     fs::rename(&log, at("elsewhere")).unwrap();
     assert_eq!(stands(&log, &mark), "elsewhere");
     fs::rename(at("elsewhere"), &log).unwrap();
-    // Copied and truncated.
+    // The log was copied and truncated.
     fs::copy(&log, &old).unwrap();
     fs::write(&log, "new\n").unwrap();
     assert_eq!(stands(&log, &mark), "t.jsonl.1");
     fs::write(&old, "one").unwrap();
     assert_eq!(stands(&log, &mark), "gone");
-    // A backup that was restored has another inode.
+    // A restored backup has another inode.
     fs::write(at("backup"), "one\ntwo\nthree\n").unwrap();
     fs::rename(at("backup"), &log).unwrap();
     assert_eq!(stands(&log, &mark), "here");
-    // The same inode with another beginning.
+    // The same inode, but with another start.
     let mark = mark_of(&log);
     fs::write(&log, "One\ntwo\nthree\n").unwrap();
     assert_eq!(stands(&log, &mark), "gone");
@@ -54,7 +54,7 @@ fn files_are_found_by_what_they_are() {
 fn marks_that_are_none_are_refused() {
     let mark = FileMark::new("a", (1, 2), b"0123456789", 4);
     assert_eq!(FileMark::parse(&mark.to_log(), 4), Some(mark.clone()));
-    // The head goes with the length.
+    // The hash covers the length.
     assert_eq!(FileMark::parse(&mark.to_log(), 5), None);
     assert_eq!(FileMark::parse(&mark.to_log(), u64::MAX), None);
     for log in ["", "null", "{}", "[1]", "\0", &"[".repeat(100_000), &mark.to_log().replace('1', "-1")] {
@@ -77,7 +77,7 @@ fn what_came_between_is_told_by_name_time_and_beginning() {
     write("t.jsonl.3", 30, "{3}");
     write("t.jsonl.4", 20, "{2}");
     write("t.jsonl.5", 45, "");
-    // Copies of one that is older, of one between, of the one that was read, and of the present one.
+    // Copies of an older log, of one between, of the one that was read, and of the present one.
     write("t.jsonl.copy6", 47, "{2}");
     write("t.jsonl.copy7", 51, "{5} and {6}");
     write("t.jsonl.copy8", 52, "{3}");
@@ -93,7 +93,7 @@ fn what_came_between_is_told_by_name_time_and_beginning() {
     let unclear: Vec<_> = unclear.into_iter().map(|(path, _)| path).collect();
     let names = ["2.gz", "bak", "copy6", "copy7", "copy8", "copy9"];
     assert_eq!(unclear, names.map(|name| at(&format!("t.jsonl.{name}"))));
-    // Behind the newest there is nothing, whether there is one at the path or not.
+    // Nothing comes after the newest log, whether or not there is a log at the path.
     let past = Past::of(&File::open(at("t.jsonl.1")).unwrap(), fs::read(at("t.jsonl.1")).unwrap()).unwrap();
     fs::remove_file(at("t.jsonl.copy9")).unwrap();
     for _ in 0..2 {

@@ -1,8 +1,8 @@
-//! Rows of a JSON Lines corpus (BEIR's format) → documents, and what has changed in the
-//! file since it was last read.
+//! Parses rows of a JSON Lines corpus (BEIR's format) into documents, and finds what has changed in the file since it
+//! was last read.
 //!
-//! The file is streamed; what is remembered of a row is its id and the hash of its title
-//! and text, so that an edit of one row is a change of one document.
+//! The file is streamed. Only the id of a row and the hash of its title and text are kept in memory, so that an edit of
+//! one row is a change of one document.
 
 use std::collections::{HashMap, HashSet};
 use std::io::{self, Read};
@@ -15,14 +15,14 @@ use turnflow_engine::panics::{Panicked, caught};
 
 use crate::lines::{Line, LineReader};
 
-/// Under which names a row has its id, title and text.
+/// Names of the fields that hold a row's id, title and text.
 #[derive(Clone, Debug)]
 pub struct Fields {
-    /// The id: text, or a whole number, which is taken as its decimal text.
+    /// The id: a string, or an integer, which is converted to its decimal form.
     pub id: String,
-    /// The title: text; may be missing or null.
+    /// The title: a string; may be missing or null.
     pub title: String,
-    /// The text.
+    /// The text: a string.
     pub text: String,
 }
 
@@ -33,19 +33,19 @@ impl Default for Fields {
     }
 }
 
-/// Why a line is no document.
+/// Why a line is not a document.
 #[derive(Debug, thiserror::Error)]
 pub enum RowError {
     /// Not UTF-8.
     #[error("not UTF-8: invalid byte at offset {0}")]
     Utf8(usize),
-    /// Not JSON, or no object.
+    /// Not JSON, or not an object.
     #[error("not a JSON object: {0}")]
     Json(#[from] serde_json::Error),
-    /// A field that must be there is not.
+    /// A required field is missing.
     #[error("`{0}` is missing")]
     Missing(String),
-    /// A field with a value that it cannot have.
+    /// A field has an invalid value.
     #[error("`{field}` {problem}")]
     Value {
         /// The field.
@@ -53,35 +53,35 @@ pub enum RowError {
         /// What is wrong with it.
         problem: &'static str,
     },
-    /// An earlier line has the same id, and stands.
-    #[error("`{field}` {id:?} is already that of an earlier row, which stands")]
+    /// An earlier row has the same id.
+    #[error("`{field}` {id:?} is already the id of an earlier row, which is kept")]
     Duplicate {
         /// The field.
         field: String,
         /// The id.
         id: String,
     },
-    /// The reader's own code failed on it.
+    /// The reader panicked.
     #[error("the reader {0}")]
     Panicked(#[from] Panicked),
     /// Longer than the limit.
     #[error("the line has {bytes} bytes, more than {limit}")]
     TooLong {
-        /// Its length.
+        /// Length of the line, in bytes.
         bytes: u64,
-        /// The limit.
+        /// The limit, in bytes.
         limit: usize,
     },
 }
 
 impl RowError {
-    /// Whether the line may be the beginning of a good one.
+    /// Whether the line may be the start of a valid row.
     fn may_be_torn(&self) -> bool {
         matches!(self, Self::Utf8(_) | Self::Json(_))
     }
 }
 
-/// Parses one line. Other fields than the three are left out.
+/// Parses one line. Fields other than the three are ignored.
 pub fn parse(line: &[u8], fields: &Fields) -> Result<Document, RowError> {
     let line = std::str::from_utf8(line).map_err(|error| RowError::Utf8(error.valid_up_to()))?;
     let mut row: Map<String, Value> = serde_json::from_str(line)?;
@@ -89,7 +89,7 @@ pub fn parse(line: &[u8], fields: &Fields) -> Result<Document, RowError> {
     let id = match row.get(&fields.id) {
         Some(Value::String(id)) if id.is_empty() => return Err(wrong(&fields.id, "is empty")),
         Some(Value::String(id)) => id.clone(),
-        Some(Value::Number(id)) if id.is_f64() => return Err(wrong(&fields.id, "is no whole number")),
+        Some(Value::Number(id)) if id.is_f64() => return Err(wrong(&fields.id, "is not a whole number")),
         Some(Value::Number(id)) => id.to_string(),
         Some(_) => return Err(wrong(&fields.id, "is neither text nor a number")),
         None => return Err(RowError::Missing(fields.id.clone())),
@@ -97,39 +97,39 @@ pub fn parse(line: &[u8], fields: &Fields) -> Result<Document, RowError> {
     let title = match row.get(&fields.title) {
         Some(Value::String(title)) => title.as_str().into(),
         Some(Value::Null) | None => Arc::default(),
-        Some(_) => return Err(wrong(&fields.title, "is no text")),
+        Some(_) => return Err(wrong(&fields.title, "is not text")),
     };
     let text = match row.remove(&fields.text) {
         Some(Value::String(text)) => text.into(),
-        Some(_) => return Err(wrong(&fields.text, "is no text")),
+        Some(_) => return Err(wrong(&fields.text, "is not text")),
         None => return Err(RowError::Missing(fields.text.clone())),
     };
     Ok(Document { id: id.into(), title, text, markup: Markup::Plain })
 }
 
-/// How to read a file of rows.
+/// Settings for reading a file of rows.
 pub(crate) struct Reading<'a> {
-    /// The fields' names.
+    /// The names of the fields.
     pub(crate) fields: &'a Fields,
-    /// Goes before each row's id.
+    /// Prefix of each row's id.
     pub(crate) prefix: &'a str,
-    /// Names the file in dead letters.
+    /// The file's name in dead letters.
     pub(crate) file: &'a str,
-    /// The most bytes of a line.
+    /// Maximum length of a line, in bytes.
     pub(crate) limit: usize,
-    /// Whether an unfinished last line is as finished as it will get.
+    /// Whether to take an unfinished last line as it is.
     pub(crate) last: bool,
 }
 
-/// What came of reading a file of rows.
+/// Result of reading a file of rows.
 #[derive(Debug, Default)]
 pub(crate) struct Outcome {
-    /// How many changes were sent.
+    /// Number of changes that were sent.
     pub(crate) changes: usize,
-    /// The file ends in the middle of a row: someone is writing. Rows that were not found
-    /// stand until it has been read again, for they may be yet to come.
+    /// The file ends in the middle of a row, because someone is writing. Rows that were not found are kept until the
+    /// file has been read again, because they may still follow.
     pub(crate) torn: bool,
-    /// Reading ended early; rows that were not found stand.
+    /// The read failed early; rows that were not found are kept.
     pub(crate) error: Option<io::Error>,
 }
 
@@ -137,24 +137,24 @@ pub(crate) struct Outcome {
 struct Known {
     content: ContentHash,
     line: ContentHash,
-    /// In which reading it was last found.
+    /// The number of the read in which it was last found.
     found: u32,
 }
 
 /// The rows of one file as they were last sent.
 #[derive(Default)]
 pub(crate) struct Rows {
-    /// By id.
+    /// Rows by id.
     known: HashMap<Arc<str>, Known>,
-    /// The id of each line by its hash: what stands as it stood is not parsed again.
+    /// The id of each line, by the line's hash. An unchanged line is not parsed again.
     lines: HashMap<ContentHash, Arc<str>>,
     reading: u32,
-    /// Bad lines that have been told of, so that each is told of once.
+    /// Bad lines that were reported, so that each is reported only once.
     told: HashSet<ContentHash>,
 }
 
 impl Rows {
-    /// Reads the file and sends what differs from the last reading; does not commit.
+    /// Reads the file and sends the changes since the last read. Does not commit.
     pub(crate) fn update(
         &mut self,
         stream: impl Read,
@@ -227,7 +227,7 @@ impl Rows {
         Ok(outcome)
     }
 
-    /// Whether a line is that of a row as it was last sent, and the first such in this reading.
+    /// Whether a line is an unchanged row, found for the first time in this read.
     fn stands(&mut self, line: &ContentHash) -> bool {
         let known = self.lines.get(line).and_then(|id| self.known.get_mut(id));
         let Some(known) = known.filter(|known| known.line == *line && known.found != self.reading) else {
@@ -237,7 +237,7 @@ impl Rows {
         true
     }
 
-    /// Notes a row; gives it back under its full id if it is new or different.
+    /// Records a row. Returns it with its full id if it is new or changed.
     fn found(&mut self, mut row: Document, line: ContentHash, how: &Reading<'_>) -> Result<Option<Document>, RowError> {
         if !how.prefix.is_empty() {
             row.id = format!("{}{}", how.prefix, row.id).into();
@@ -264,12 +264,12 @@ impl Rows {
         Ok(Some(row))
     }
 
-    /// Whether no row stands.
+    /// Whether there are no rows.
     pub(crate) fn is_empty(&self) -> bool {
         self.known.is_empty()
     }
 
-    /// The file is gone: withdraws every row; gives their number.
+    /// Deletes every row, because the file is gone. Returns their number.
     pub(crate) fn withdraw(&mut self, output: &CorpusOutput) -> Result<usize, Stopped> {
         self.told.clear();
         self.lines.clear();
@@ -305,12 +305,12 @@ mod tests {
             (b"{\"_id\": \"\xff\"}", "not UTF-8: invalid byte at offset 9"),
             (br#"{"text": "x"}"#, "`_id` is missing"),
             (br#"{"_id": "", "text": "x"}"#, "`_id` is empty"),
-            (br#"{"_id": 1.5, "text": "x"}"#, "`_id` is no whole number"),
-            (br#"{"_id": 123456789012345678901234567890, "text": "x"}"#, "`_id` is no whole number"),
+            (br#"{"_id": 1.5, "text": "x"}"#, "`_id` is not a whole number"),
+            (br#"{"_id": 123456789012345678901234567890, "text": "x"}"#, "`_id` is not a whole number"),
             (br#"{"_id": null, "text": "x"}"#, "`_id` is neither text nor a number"),
             (br#"{"_id": "a"}"#, "`text` is missing"),
-            (br#"{"_id": "a", "text": 3}"#, "`text` is no text"),
-            (br#"{"_id": "a", "text": "", "title": []}"#, "`title` is no text"),
+            (br#"{"_id": "a", "text": 3}"#, "`text` is not text"),
+            (br#"{"_id": "a", "text": "", "title": []}"#, "`title` is not text"),
         ] {
             let error = parse(line, &Fields::default()).unwrap_err().to_string();
             assert!(error.starts_with(reason), "{error} should start with {reason}");

@@ -1,18 +1,18 @@
-//! Markdown files: the text stays as it is; front matter gives the title, or else the
-//! first top heading.
+//! Reads Markdown files. The text is not changed. The title comes from the front matter, or else from the first
+//! top-level heading.
 
 use turnflow_engine::document::Markup;
 
 use super::Content;
 
-/// Takes off the front matter and finds the title.
+/// Removes the front matter and finds the title.
 pub fn read(text: &str) -> Content {
     let (front, body) = split_front_matter(text);
     let title = front.and_then(front_title).or_else(|| first_heading(body)).unwrap_or_default();
     Content { title, text: body.to_owned(), markup: Markup::Markdown }
 }
 
-/// YAML between a first line `---` and a line `---` or `...`, if it is closed.
+/// Splits off YAML between a first line `---` and a line `---` or `...`, if it is closed.
 fn split_front_matter(text: &str) -> (Option<&str>, &str) {
     let Some(rest) = text.strip_prefix("---\n") else { return (None, text) };
     let mut at = 0;
@@ -25,7 +25,7 @@ fn split_front_matter(text: &str) -> (Option<&str>, &str) {
     (None, text)
 }
 
-/// The value of `title:`; plain and quoted scalars on one line are all that titles need.
+/// The value of `title:`. Supports plain and quoted scalars on one line, which is enough for titles.
 fn front_title(front: &str) -> Option<String> {
     let value = front.lines().find_map(|line| line.strip_prefix("title:"))?.trim();
     let title = if let Some(quoted) = value.strip_prefix('"') {
@@ -39,7 +39,7 @@ fn front_title(front: &str) -> Option<String> {
             }
         }
     } else if let Some(quoted) = value.strip_prefix('\'') {
-        // A quote within is written twice.
+        // A quote within the text is doubled.
         quoted.trim_end().strip_suffix('\'')?.replace("''", "'")
     } else {
         value.split(" #").next().unwrap_or_default().trim_end().to_owned()
@@ -58,7 +58,7 @@ fn first_heading(body: &str) -> Option<String> {
             (Some(open), Some(mark)) if open == mark => fence = None,
             (None, None) => {
                 if let Some(heading) = line.strip_prefix("# ") {
-                    // A closing run of `#` is decoration, one glued to a word (`C#`) is not.
+                    // A closing run of `#` is decoration, but one that is attached to a word (`C#`) is not.
                     let heading = heading.trim();
                     let bare = heading.trim_end_matches('#');
                     let heading = if bare.is_empty() || bare.ends_with(' ') { bare.trim_end() } else { heading };

@@ -1,7 +1,7 @@
-//! Readers: a file's bytes → a document.
+//! Readers turn the bytes of a file into a document.
 //!
-//! [`Format`] names what can be read, by the file's extension; [`Format::read`] makes the
-//! document. Rows of a `.jsonl` file are many documents and are read by [`jsonl`].
+//! [`Format`] lists the readable formats, by file extension; [`Format::read`] builds the document. Rows of a `.jsonl`
+//! file are many documents and are read by [`jsonl`].
 
 pub mod html;
 pub mod jsonl;
@@ -15,7 +15,7 @@ use std::sync::Arc;
 use turnflow_engine::document::{Document, Markup};
 use turnflow_engine::panics::{Panicked, caught};
 
-/// What kind of file it is.
+/// Format of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Format {
     /// `.md`: Markdown.
@@ -26,14 +26,14 @@ pub enum Format {
     Html,
     /// `.pdf`: PDF.
     Pdf,
-    /// `.jsonl`: a document a line.
+    /// `.jsonl`: one document on each line.
     JsonLines,
 }
 
-/// Why a file's bytes are no document.
+/// Why the bytes of a file are not a document.
 #[derive(Debug, thiserror::Error)]
 pub enum ReadError {
-    /// The operating system could not read it.
+    /// The operating system could not read the file.
     #[error("cannot be read: {0}")]
     Io(#[from] std::io::Error),
     /// Larger than the limit.
@@ -42,29 +42,28 @@ pub enum ReadError {
         /// The limit, in bytes.
         limit: u64,
     },
-    /// Not UTF-8, and without the mark of another encoding.
+    /// Not UTF-8, and without a byte order mark of another encoding.
     #[error("not UTF-8: invalid byte at offset {offset}")]
     Utf8 {
-        /// Where in the file.
+        /// Offset in the file, in bytes.
         offset: usize,
     },
-    /// Marked as UTF-16, but broken.
+    /// Has a byte order mark of UTF-16, but is not valid UTF-16.
     #[error("not UTF-16, although marked as such: invalid at offset {offset}")]
     Utf16 {
-        /// Where in the file.
+        /// Offset in the file, in bytes.
         offset: usize,
     },
-    /// HTML whose elements are nested deeper than the limit; parsing takes time with the
-    /// square of the depth.
+    /// HTML whose elements are nested deeper than the limit. Parsing takes time quadratic in the depth.
     #[error("elements are nested more than {limit} deep, or too often opened again")]
     TooDeep {
-        /// The limit.
+        /// Maximum depth, in elements.
         limit: usize,
     },
-    /// The PDF reader gave up.
+    /// The PDF reader returned an error.
     #[error("broken PDF: {0}")]
     Pdf(#[from] pdf_extract::OutputError),
-    /// The PDF reader ended in a panic.
+    /// The PDF reader panicked.
     #[error("broken PDF: the reader failed on it")]
     PdfPanic,
     /// The PDF asks for more memory than any document needs.
@@ -73,22 +72,22 @@ pub enum ReadError {
     /// The PDF cannot be opened without its password.
     #[error("the PDF is encrypted")]
     PdfEncrypted,
-    /// A reader's own code failed on it.
+    /// A reader panicked.
     #[error("cannot be read: the reader {0}")]
     Panicked(#[from] Panicked),
-    /// The PDF has pages but no text on them.
+    /// The PDF has pages, but no text on them.
     #[error("no text in this PDF (scanned?)")]
     PdfWithoutText,
 }
 
-/// What a reader finds: title and text, and how the text is marked up.
+/// The content of a file: title and text, and the markup of the text.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Content {
-    /// May be empty.
+    /// The title; may be empty.
     pub title: String,
     /// The readable text.
     pub text: String,
-    /// How `text` is marked up.
+    /// The markup of `text`.
     pub markup: Markup,
 }
 
@@ -105,8 +104,8 @@ impl Format {
         }
     }
 
-    /// Makes the document. A `.jsonl` file taken whole is text. A file on which the reader panics
-    /// is one that cannot be read, and none that ends its source.
+    /// Builds the document. A `.jsonl` file that is read as a whole is plain text. If the reader panics on a file, the
+    /// file is unreadable, and its source continues.
     pub fn read(self, id: Arc<str>, bytes: &[u8]) -> Result<Document, ReadError> {
         guarded(|| {
             let content = match self {
@@ -125,8 +124,8 @@ fn guarded<T>(read: impl FnOnce() -> Result<T, ReadError>) -> Result<T, ReadErro
     caught(read)?
 }
 
-/// Bytes → text: a byte order mark is dropped and obeyed (UTF-8, UTF-16), everything else
-/// is UTF-8; line ends become `\n`.
+/// Decodes bytes to text. A byte order mark selects the encoding (UTF-8, UTF-16) and is removed; everything else is
+/// UTF-8. Line ends become `\n`.
 pub fn decode(bytes: &[u8]) -> Result<String, ReadError> {
     let text = if let Some(rest) = bytes.strip_prefix(b"\xFF\xFE") {
         decode_utf16(rest, u16::from_le_bytes)?

@@ -1,10 +1,10 @@
-//! Text files: everything is text, nothing a title.
+//! Reads text files: the whole content is text, without a title.
 
 use turnflow_engine::document::Markup;
 
 use super::Content;
 
-/// The text as it is.
+/// Content with the unchanged text.
 pub fn read(text: String) -> Content {
     Content { title: String::new(), text, markup: Markup::Plain }
 }

@@ -121,7 +121,7 @@ pub struct TurnSourceKind {
     pub parse: Parse<dyn TurnSourceConfig>,
 }
 
-/// An entry in the table of sinks; every sink takes `input`: Answers.
+/// An entry in the table of sinks; the `input` of every sink takes answers, hits or queries.
 #[derive(Clone, Copy)]
 pub struct SinkKind {
     /// The name in pipeline files.
@@ -154,6 +154,9 @@ pub struct Catalog {
     pub turn_sources: Vec<TurnSourceKind>,
     /// Where answers go.
     pub sinks: Vec<SinkKind>,
+    /// What `turnflow docs` prints: Markdown, with a heading `## Operators` for each table and a
+    /// heading `### Name` for each kind.
+    pub reference: String,
 }
 
 /// Two kinds that a pipeline file could not tell apart.

@@ -7,6 +7,42 @@ use crate::connector::ConnectorError;
 use crate::inference::InferenceError;
 use crate::panics::Panicked;
 
+/// An error of a component's own, for which the engine has no variant.
+#[derive(Debug)]
+pub struct ComponentError {
+    source: Box<dyn std::error::Error + Send + Sync>,
+    is_transient: bool,
+}
+
+impl ComponentError {
+    /// One that the same call would meet again.
+    pub fn new(source: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Self {
+        Self { source: source.into(), is_transient: false }
+    }
+
+    /// One that may pass: the call is tried again, as the pipeline's `retries` say.
+    pub fn transient(source: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Self {
+        Self { source: source.into(), is_transient: true }
+    }
+
+    /// Whether the same call may succeed later.
+    pub fn is_transient(&self) -> bool {
+        self.is_transient
+    }
+}
+
+impl std::fmt::Display for ComponentError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        self.source.fmt(f)
+    }
+}
+
+impl std::error::Error for ComponentError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        self.source.source()
+    }
+}
+
 /// Why something could not be built at start.
 #[derive(Debug, thiserror::Error)]
 pub enum BuildError {
@@ -44,6 +80,14 @@ pub enum BuildError {
         /// What is wrong with it.
         reason: String,
     },
+    /// An error of the component's own.
+    #[error("`{component}`: {source}")]
+    Component {
+        /// The node, or what else is built.
+        component: String,
+        /// What the component says.
+        source: ComponentError,
+    },
     /// A model lacks what is asked of it. `check` finds this earlier.
     #[error("`{by}` needs a model that can {}, and `{model}` cannot", capability.verb())]
     Capability {
@@ -79,6 +123,9 @@ pub enum OperatorError {
     /// An index could not be read.
     #[error(transparent)]
     Index(#[from] IndexError),
+    /// An error of the operator's own.
+    #[error(transparent)]
+    Component(#[from] ComponentError),
     /// An input carried another type than planned: a fault of the engine.
     #[error("an input carried {0}")]
     Port(&'static str),
@@ -89,6 +136,7 @@ impl OperatorError {
     pub fn is_transient(&self) -> bool {
         match self {
             Self::Inference(error) | Self::Index(IndexError::Inference(error)) => error.is_transient(),
+            Self::Component(error) | Self::Index(IndexError::Component(error)) => error.is_transient(),
             _ => false,
         }
     }
@@ -123,7 +171,10 @@ pub enum IndexError {
     /// A model call failed.
     #[error(transparent)]
     Inference(#[from] InferenceError),
-    /// The index's own code failed.
+    /// An error of the index's own.
+    #[error(transparent)]
+    Component(#[from] ComponentError),
+    /// The index's code panicked.
     #[error(transparent)]
     Panicked(#[from] Panicked),
 }

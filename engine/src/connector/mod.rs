@@ -23,6 +23,7 @@ pub use self::sink::{
     AnswerSink, Delivery, KeptAnswers, NoAnswers, Recovered, RecoveredAnswers, SinkPosition, Syncing,
 };
 pub use self::turns::{Arrived, SourcedTurn, TurnOutput, TurnSource};
+use crate::component::ComponentError;
 use crate::panics::Panicked;
 
 /// Whether a source ends when it has read what is there, or goes on with what comes.
@@ -120,6 +121,9 @@ pub enum ConnectorError {
         /// What the receiver said.
         reason: String,
     },
+    /// An error of the connector's own.
+    #[error(transparent)]
+    Component(#[from] ComponentError),
     /// The engine is shutting down.
     #[error(transparent)]
     Stopped(#[from] Stopped),

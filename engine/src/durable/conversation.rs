@@ -1,4 +1,4 @@
-//! What a conversation knows, and what has changed of it: only that is written at a checkpoint.
+//! The stored state of a conversation, and its changes: a checkpoint writes only the changes.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -7,23 +7,23 @@ use crate::clock::now_s;
 use crate::connector::Applied;
 use crate::record::Utterance;
 
-/// What a conversation knows.
+/// The stored state of a conversation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StoredConversation {
-    /// What was said, the oldest first.
+    /// The utterances, oldest first.
     pub history: VecDeque<Utterance>,
-    /// The number of the first of these. A conversation's utterances are counted from 0.
+    /// The number of the first utterance in `history`. Utterances are counted from 0.
     pub first: u64,
-    /// Our answer to the last turn, while the log may still bring another.
+    /// The pipeline's answer to the last turn, while the log may still have another reply.
     pub reply: Option<Arc<str>>,
-    /// The place of the last record that is in it.
+    /// The offsets of the last applied records.
     pub applied: Applied,
-    /// Seconds since the Unix epoch.
+    /// Time of last use, in seconds since the Unix epoch.
     pub used: u64,
 }
 
 impl StoredConversation {
-    /// Now, as `used` counts it.
+    /// The current time, in the unit of `used`.
     pub fn now() -> u64 {
         now_s()
     }
@@ -33,10 +33,10 @@ impl StoredConversation {
         self.first + self.history.len() as u64
     }
 
-    /// Brings it up to date; what it knows already is passed over.
+    /// Applies a change; skips utterances that it already has.
     pub fn apply(&mut self, change: &ConversationChange) {
         if change.from > self.next() {
-            // What is between has been let go.
+            // The utterances in between were dropped.
             self.history.clear();
             self.first = change.from;
         }
@@ -50,14 +50,14 @@ impl StoredConversation {
     }
 }
 
-/// What has changed of a conversation since it was put aside the last time.
+/// The change of a conversation since it was last stored.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ConversationChange {
     /// The number of the first utterance of `said`.
     pub from: u64,
-    /// What was said since.
+    /// The new utterances.
     pub said: Vec<Utterance>,
-    /// The first utterance that still counts; older ones are dropped.
+    /// The number of the first utterance to keep; older ones are dropped.
     pub first: u64,
     /// As in [`StoredConversation::reply`].
     pub reply: Option<Arc<str>>,
@@ -73,7 +73,7 @@ impl ConversationChange {
         self.from + self.said.len() as u64
     }
 
-    /// Both, of which `later` came after this one.
+    /// Combines this change with a later one.
     pub(super) fn then(mut self, later: Self) -> Self {
         if later.from != self.next() {
             return later;
@@ -122,7 +122,7 @@ mod tests {
             assert_eq!(texts(&known), (1, vec!["b", "c", "d"]));
         }
         assert_eq!(texts(&both.clone().into()), (1, vec!["b", "c", "d"]));
-        // All of it was dropped.
+        // The whole history is dropped.
         let mut known = StoredConversation::from(both);
         known.apply(&change(4, &[], 4));
         assert_eq!(texts(&known), (4, vec![]));

@@ -1,7 +1,8 @@
-//! Conversations in the file of checkpoints: a head each, a row an utterance, and an index by use.
+//! Conversations in the checkpoint database: one head per conversation, one row per utterance, and an
+//! index by last use.
 //!
-//! A turn adds two utterances, and that is what is written; who was idle for long is at the
-//! beginning of the index.
+//! A turn writes only its two new utterances. The index begins with the conversations that have been
+//! idle longest.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -14,16 +15,16 @@ use super::{ConversationChange, StoredConversation};
 use crate::connector::Applied;
 use crate::record::Utterance;
 
-/// By key.
+/// Heads, by conversation key.
 const HEADS: TableDefinition<'_, &[u8], &[u8]> = TableDefinition::new("heads");
-/// By key, a zero byte, and number (8 bytes, big-endian).
+/// Utterances, by conversation key, a zero byte, and number (8 bytes, big-endian).
 const UTTERANCES: TableDefinition<'_, &[u8], &[u8]> = TableDefinition::new("utterances");
-/// By seconds (8 bytes, big-endian) and key.
+/// Index of last use, by seconds (8 bytes, big-endian) and conversation key.
 const USED: TableDefinition<'_, &[u8], ()> = TableDefinition::new("used");
-/// As conversations were kept before: whole, by key.
+/// The old format: whole conversations, by key.
 const WHOLE: TableDefinition<'_, &[u8], &[u8]> = TableDefinition::new("conversations");
 
-/// What is kept of a conversation beside its utterances.
+/// The stored fields of a conversation besides its utterances.
 #[derive(Debug, Serialize, Deserialize)]
 struct Head {
     first: u64,
@@ -33,7 +34,7 @@ struct Head {
     used: u64,
 }
 
-/// A conversation as it was kept before.
+/// A conversation in the old format.
 #[derive(Deserialize)]
 struct Whole {
     history: Vec<Utterance>,
@@ -50,18 +51,18 @@ fn used_key(used: u64, key: &[u8]) -> Vec<u8> {
     [&used.to_be_bytes()[..], key].concat()
 }
 
-/// `None` also of what is none of ours: that does not pass, and a conversation is not to wait for
-/// ever.
+/// Parses a head; `None` if it is invalid. This is not an error, since retries would not help and the
+/// conversation would wait forever.
 fn parse(key: &[u8], bytes: &[u8]) -> Option<Head> {
     let head = serde_json::from_slice(bytes);
     head.inspect_err(|error| {
         let key = String::from_utf8_lossy(key);
-        tracing::error!(%error, conversation = %key, "what is stored of a conversation cannot be read");
+        tracing::error!(%error, conversation = %key, "cannot read a stored conversation");
     })
     .ok()
 }
 
-/// What a conversation knew.
+/// Loads a conversation.
 pub(super) fn load(transaction: &ReadTransaction, key: &[u8]) -> Result<Option<StoredConversation>, redb::Error> {
     let Some(heads) = table(transaction, HEADS)? else { return Ok(None) };
     let Some(head) = heads.get(key)?.and_then(|head| parse(key, head.value())) else { return Ok(None) };
@@ -81,7 +82,7 @@ pub(super) fn load(transaction: &ReadTransaction, key: &[u8]) -> Result<Option<S
     Ok(Some(StoredConversation { first: next - (history.len() as u64).min(next), history, reply, applied, used }))
 }
 
-/// The tables, to be written.
+/// The tables, opened for writing.
 pub(super) struct Tables<'t> {
     heads: Table<'t, &'static [u8], &'static [u8]>,
     utterances: Table<'t, &'static [u8], &'static [u8]>,
@@ -107,7 +108,7 @@ impl<'t> Tables<'t> {
         Ok(())
     }
 
-    /// What has been said since, and no more of what counts no longer.
+    /// Writes the new utterances and removes those that are dropped.
     pub fn change(&mut self, key: &[u8], change: &ConversationChange) -> Result<(), redb::Error> {
         let old = self.head(key)?;
         if let Some(old) = &old {
@@ -123,7 +124,7 @@ impl<'t> Tables<'t> {
         self.put(key, &Head { first, next: change.next(), reply, applied, used })
     }
 
-    /// Lets a conversation go.
+    /// Removes a conversation.
     pub fn remove(&mut self, key: &[u8]) -> Result<(), redb::Error> {
         if let Some(head) = self.head(key)? {
             self.used.remove(&*used_key(head.used, key))?;
@@ -135,14 +136,14 @@ impl<'t> Tables<'t> {
         Ok(())
     }
 
-    /// It was used then.
+    /// Sets the time of last use.
     pub fn use_at(&mut self, key: &[u8], used: u64) -> Result<(), redb::Error> {
         let Some(head) = self.head(key)? else { return Ok(()) };
         self.used.remove(&*used_key(head.used, key))?;
         self.put(key, &Head { used, ..head })
     }
 
-    /// Lets all conversations go whose keys are from `from` up to `to`.
+    /// Removes all conversations with keys from `from` (inclusive) to `to` (exclusive).
     pub fn forget(&mut self, from: &[u8], to: &[u8]) -> Result<(), redb::Error> {
         let mut used = Vec::new();
         for entry in self.heads.range(from..to)? {
@@ -158,14 +159,14 @@ impl<'t> Tables<'t> {
     }
 }
 
-/// Conversations that are to go, and those that were used later than now.
+/// Conversations that expire, and those whose last use is in the future.
 #[derive(Default)]
 pub(super) struct Due {
     pub gone: Vec<Vec<u8>>,
     pub ahead: Vec<Vec<u8>>,
 }
 
-/// At most `most` conversations that were used before `before`, if they may go, or after `now`.
+/// At most `most` conversations last used before `before`, if they may be removed, or after `now`.
 pub(super) fn due(
     transaction: &ReadTransaction,
     before: u64,
@@ -195,7 +196,7 @@ pub(super) fn due(
     Ok(due)
 }
 
-/// Brings at most `most` conversations over that were kept whole; whether there were any.
+/// Migrates at most `most` conversations from the old format; returns whether there were any.
 pub(super) fn migrate(database: &redb::Database, most: usize) -> Result<bool, redb::Error> {
     let mut old = Vec::new();
     {
@@ -252,7 +253,7 @@ mod tests {
     fn only_what_was_said_since_is_written_and_what_is_dropped_goes() {
         let directory = tempfile::tempdir().unwrap();
         let database = redb::Database::create(directory.path().join("t.redb")).unwrap();
-        // Keys of which one begins with the other.
+        // One key is a prefix of the other.
         let keys: [&[u8]; 2] = [b"s\0c", b"s\0c\0x"];
         for round in 0..20 {
             for key in keys {
@@ -268,7 +269,7 @@ mod tests {
         let known = load(&database.begin_read().unwrap(), keys[0]).unwrap().unwrap();
         assert_eq!((known.first, known.history.len(), known.used), (35, 5, 19));
         assert_eq!(&*known.history[1].text, "18 3");
-        // A gap, as an expiry leaves it, is no reason to lose what came after.
+        // Utterances after a gap, which an expiry leaves, are kept.
         let change = ConversationChange {
             from: 50,
             said: vec![said("x")],

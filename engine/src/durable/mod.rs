@@ -1,16 +1,14 @@
-//! What outlives the process: how far each source has been answered, what conversations know,
-//! and how far sinks have been written.
+//! Durable state: checkpoints of sources, conversations, and positions of sinks.
 //!
-//! A turn is *applied* when its answer has been delivered to every sink; its conversation's new
-//! state is then put here, and its place is ticked off in its source's [`OffsetTracker`]. From time to
-//! time a checkpoint writes, in one transaction, the place up to which everything is applied,
-//! the conversations that have changed, and how long each sink was before anything behind that
-//! place was written; sinks are synchronised before. So what a checkpoint says is applied is on
-//! the disk.
+//! A turn is *applied* when its answer has been delivered to every sink. Its conversation's new state
+//! is then put here, and its offset is ticked off in its source's [`OffsetTracker`]. A periodic
+//! checkpoint writes in one transaction: the offsets up to which everything is applied, the changed
+//! conversations, and the length that each sink had before anything after these offsets was written.
+//! Sinks are synced before, so everything that a checkpoint covers is on disk.
 //!
-//! A restart goes on behind that place. Of what it reads again, a conversation knows what it
-//! has applied already, and a sink that can be looked into knows which answers it has got; only
-//! the rest is answered. A checkpoint is believed only where the files are those that it names.
+//! A restart resumes after these offsets. Some records are read again: a conversation knows which of
+//! them it has applied, and a sink whose contents can be read back knows which answers it has; only
+//! the rest is answered. A checkpoint is valid only if the files are those that it names.
 
 mod conversation;
 mod conversations;
@@ -36,31 +34,31 @@ use crate::dead_letter::DeadLetters;
 use crate::record::{AnswerRecord, Turn};
 use crate::sinks::SinkHandle;
 
-/// Between checkpoints.
+/// Interval between checkpoints.
 const INTERVAL: Duration = Duration::from_secs(1);
-/// How often expired conversations are looked for, in checkpoints.
+/// Number of checkpoints between two expiries of conversations.
 const EXPIRE_EVERY: u32 = 60;
 
-/// How long each sink was, by node.
+/// The position of each sink, by node.
 pub type SinkPositions = BTreeMap<Arc<str>, SinkPosition>;
 
-/// How far a source has been answered.
+/// The checkpoint of a source.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SourceCheckpoint {
     /// Everything up to these offsets is applied.
     #[serde(alias = "place")]
     pub offsets: Offsets,
-    /// Answers to what is behind the place are behind these.
+    /// Answers to records after the offsets are after these positions.
     pub marks: SinkPositions,
-    /// Answers to what is before it are before these.
+    /// Answers to records before the offsets are before these positions.
     pub written: SinkPositions,
-    /// The corpus epoch at that time.
+    /// The corpus epoch at the time of the checkpoint.
     pub epoch: u64,
 }
 
 impl SourceCheckpoint {
-    /// Whether it names the same files of sinks: a file that has been put in the place of another
-    /// is to be known by all sources at once, those too that have been silent since.
+    /// Whether it names the same sink files. When a sink's file is replaced, the checkpoints of all
+    /// sources must name the new one, also of sources without new records.
     fn names_files_of(&self, other: &Self) -> bool {
         let same = |one: &SinkPositions, other: &SinkPositions| {
             let logs = |marks: &SinkPositions| {
@@ -72,28 +70,28 @@ impl SourceCheckpoint {
     }
 }
 
-/// A turn that is to be answered again when what it retrieves changes.
+/// A standing turn, which is answered again when what it retrieves changes.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct StoredTurn {
-    /// As it was answered last.
+    /// The turn, as it was last answered.
     pub turn: Arc<Turn>,
-    /// What the sinks have of it, by node.
+    /// The answers that the sinks have, by node.
     pub records: BTreeMap<Arc<str>, AnswerRecord>,
-    /// Seconds since the Unix epoch, of its first answer.
+    /// Time of its first answer, in seconds since the Unix epoch.
     pub since: u64,
 }
 
 type Key = (Arc<str>, Arc<str>);
 
-/// What outlives the process; nothing does, without a state directory.
+/// Durable state in the state directory. Without one, nothing outlives the process.
 pub struct Durable {
     store: Option<Store>,
     dead: DeadLetters,
     state: Mutex<State>,
     work: Condvar,
-    /// One commit at a time.
+    /// Serializes commits.
     committing: Mutex<()>,
-    /// Workers that have not taken over their standing turns yet.
+    /// Number of workers that have not loaded their standing turns yet.
     loading: AtomicUsize,
 }
 
@@ -101,9 +99,9 @@ pub struct Durable {
 struct State {
     /// Conversations that have changed since the last checkpoint.
     pending: HashMap<Key, ConversationChange>,
-    /// Those that a checkpoint is writing.
+    /// Conversations that the current checkpoint is writing.
     writing: Arc<HashMap<Key, ConversationChange>>,
-    /// Standing turns that have changed since, or have gone.
+    /// Standing turns that have changed since the last checkpoint; `None` if they no longer stand.
     standing: HashMap<Arc<str>, Option<StoredTurn>>,
     trackers: Vec<Weak<OffsetTracker>>,
     sinks: Vec<Weak<SinkHandle>>,
@@ -112,28 +110,28 @@ struct State {
 }
 
 impl Durable {
-    /// Opens what a state directory holds. A checkpoint waits for `dead`, the letters of what it
-    /// passes over.
+    /// Opens the durable state in a state directory. A checkpoint waits until the letters in `dead` are
+    /// on disk, since it may cover their records.
     ///
     /// # Errors
     ///
-    /// The file cannot be written. One that is damaged is put aside and begun anew.
+    /// The file cannot be written. A damaged file is no error: it is moved away and recreated.
     pub fn open(directory: Option<&Path>, dead: DeadLetters) -> Result<Arc<Self>, StoreError> {
         let store = directory.map(|directory| Store::open(&directory.join("turns.redb"))).transpose()?;
         let (state, committing, loading) = (Mutex::default(), Mutex::default(), AtomicUsize::new(0));
         Ok(Arc::new(Self { store, dead, state, work: Condvar::new(), committing, loading }))
     }
 
-    /// Whether anything outlives the process.
+    /// Whether there is a state directory.
     pub fn is_kept(&self) -> bool {
         self.store.is_some()
     }
 
-    /// How far a source had been answered.
+    /// The checkpoint of a source; `None` if it has none.
     ///
     /// # Errors
     ///
-    /// It cannot be read, which does not say that there is none.
+    /// The checkpoint cannot be read.
     pub fn checkpoint(&self, source: &str) -> Result<Option<SourceCheckpoint>, StoreError> {
         Ok(self.store.as_ref().map_or(Ok(None), |store| store.source(source))?)
     }
@@ -147,36 +145,40 @@ impl Durable {
         Ok(self.store.as_ref().map_or(Ok(None), Store::epoch)?.unwrap_or_default())
     }
 
-    /// Forgets all of a source: it is read from its beginning.
+    /// Deletes all state of a source, which is then read from its beginning.
+    ///
+    /// # Errors
+    ///
+    /// The file cannot be written.
     pub fn forget(&self, source: &str) -> Result<(), StoreError> {
         self.state.lock().pending.retain(|(of, _), _| **of != *source);
         Ok(self.store.as_ref().map_or(Ok(()), |store| store.forget(source))?)
     }
 
-    /// Checkpoints are to tell of this source.
+    /// Includes this source in checkpoints.
     pub fn add_source(&self, tracker: &Arc<OffsetTracker>) {
         let mut state = self.state.lock();
         state.trackers.retain(|tracker| tracker.strong_count() > 0);
         state.trackers.push(Arc::downgrade(tracker));
     }
 
-    /// Checkpoints are to wait for this sink's disk.
+    /// Makes checkpoints sync this sink.
     pub fn add_sink(&self, sink: &Arc<SinkHandle>) {
         let mut state = self.state.lock();
         state.sinks.retain(|sink| sink.strong_count() > 0);
         state.sinks.push(Arc::downgrade(sink));
     }
 
-    /// Those that checkpoints wait for.
+    /// The sinks that checkpoints sync.
     pub(crate) fn sinks(&self) -> Vec<Arc<SinkHandle>> {
         self.state.lock().sinks.iter().filter_map(Weak::upgrade).collect()
     }
 
-    /// Behind which marks of the sinks answers may be that nothing else knows of.
+    /// The sink positions after which there may be answers that are not recorded anywhere else.
     pub fn marks(&self) -> SinkPositions {
         let mut marks = SinkPositions::new();
         for sink in self.sinks() {
-            // A reload may have put another in the place of one that still has turns.
+            // After a reload, a sink and its replacement may both still have turns.
             let Some(mark) = sink.since() else { continue };
             let lower = |there: &SinkPosition| there.log == mark.log && there.length <= mark.length;
             if !marks.get(sink.id()).is_some_and(lower) {
@@ -186,30 +188,31 @@ impl Durable {
         marks
     }
 
-    /// So many workers are about to take standing turns over.
+    /// Announces that this many workers will load standing turns.
     pub fn begin_loading(&self, workers: usize) {
         self.loading.store(workers, Ordering::Release);
     }
 
-    /// One of them has.
+    /// Reports that a worker has loaded its standing turns.
     pub fn loaded(&self) {
         self.loading.fetch_sub(1, Ordering::AcqRel);
     }
 
-    /// What a standing turn has in the sinks is noted.
+    /// Tells the sinks that the answers of a standing turn are recorded.
     pub fn release(&self, key: &str) {
         self.sinks().iter().for_each(|sink| sink.release(key));
     }
 
-    /// What a conversation knew.
+    /// Loads a conversation; `None` if it is not stored.
     ///
     /// # Errors
     ///
-    /// It cannot be read; what would be put in its place takes it away.
+    /// It cannot be read. The caller must not store a new conversation, which would overwrite it.
     pub fn load(&self, source: &Arc<str>, conversation: &Arc<str>) -> Result<Option<StoredConversation>, StoreError> {
         let Some(store) = &self.store else { return Ok(None) };
         let key = (source.clone(), conversation.clone());
-        // Before the store is read: what is written meanwhile is in both.
+        // Taken before the store is read, so that a change written meanwhile is not missed; `apply`
+        // ignores changes that are already in the store.
         let changes: Vec<ConversationChange> = {
             let state = self.state.lock();
             [state.writing.get(&key), state.pending.get(&key)].into_iter().flatten().cloned().collect()
@@ -224,7 +227,7 @@ impl Durable {
         Ok(known)
     }
 
-    /// Notes what has changed of a conversation; to be called before its record is ticked off.
+    /// Records a change of a conversation. Must be called before its record is ticked off.
     pub fn put(&self, source: &Arc<str>, conversation: &Arc<str>, change: ConversationChange) {
         if self.store.is_none() {
             return;
@@ -238,7 +241,7 @@ impl Durable {
         state.pending.insert(key, change);
     }
 
-    /// Standing turns of an earlier process.
+    /// The standing turns of an earlier process.
     ///
     /// # Errors
     ///
@@ -247,14 +250,15 @@ impl Durable {
         Ok(self.store.as_ref().map_or(Ok(Vec::new()), Store::standing)?)
     }
 
-    /// Notes a standing turn, or that it stands no more.
+    /// Records a standing turn; `None` if it no longer stands.
     pub fn put_standing(&self, key: &Arc<str>, turn: Option<StoredTurn>) {
         if self.store.is_some() {
             self.state.lock().standing.insert(key.clone(), turn);
         }
     }
 
-    /// Without a state directory: what is answered is with every sink, and that is all there is.
+    /// Acknowledges offsets without a state directory: answered turns are in every sink, and nothing else
+    /// needs to be stored.
     fn acknowledge(&self) -> Result<(), StoreError> {
         let trackers: Vec<_> = self.state.lock().trackers.iter().filter_map(Weak::upgrade).collect();
         let lows: Vec<_> = trackers.iter().filter_map(|tracker| Some((tracker, tracker.low()?))).collect();
@@ -264,7 +268,11 @@ impl Durable {
         Ok(())
     }
 
-    /// Writes a checkpoint, if there is anything new, and tells the sources what it covers.
+    /// Writes a checkpoint if anything has changed, and acknowledges the covered offsets to the sources.
+    ///
+    /// # Errors
+    ///
+    /// The checkpoint cannot be written, or a sink or the dead letters cannot be synced.
     pub fn commit(&self, epoch: u64) -> Result<(), StoreError> {
         let Some(store) = &self.store else { return self.acknowledge() };
         let _one = self.committing.lock();
@@ -274,10 +282,10 @@ impl Durable {
             sinks.iter().for_each(|sink| sink.replayed());
         }
         let now = self.marks();
-        // Before the conversations are taken: what is ticked off has been put.
+        // Read before the conversations are taken: changes are put before records are ticked off.
         let low = |tracker: &Arc<OffsetTracker>| Some((tracker.clone(), tracker.low_since(&now)?));
         let lows: Vec<_> = trackers.iter().filter_map(low).collect();
-        // And after: what is applied is written.
+        // Read after the offsets: the answers to applied records are written.
         let written: SinkPositions = sinks.iter().filter_map(|sink| Some((sink.id().clone(), sink.mark()?))).collect();
         let checkpoint = |(tracker, (offsets, marks))| {
             (tracker, SourceCheckpoint { offsets, marks, written: written.clone(), epoch })
@@ -298,7 +306,7 @@ impl Durable {
         if pending.is_empty() && standing.is_empty() && new.is_empty() {
             return Ok(());
         }
-        // What it passes over is an answer or a dead letter, and these are on the disk before it is.
+        // Covered records became answers or dead letters. These are synced before the checkpoint is written.
         let written = self.dead.settle().map_err(StoreError::DeadLetters);
         let written = written.and_then(|()| sinks.iter().try_for_each(|sink| sink.sync()).map_err(StoreError::Sink));
         let written = written.and_then(|()| Ok(store.write(&new, &pending, &standing)?));
@@ -309,7 +317,7 @@ impl Durable {
                 state.committed.extend(new);
                 lows.iter().for_each(|(tracker, low)| tracker.acknowledgements().acknowledge(&low.offsets));
             }
-            // What has been put since is newer.
+            // Changes put since then are newer.
             Err(_) => {
                 for (key, change) in Arc::unwrap_or_clone(pending) {
                     let change = match state.pending.remove(&key) {
@@ -326,7 +334,7 @@ impl Durable {
         written
     }
 
-    /// Writes checkpoints until [`Durable::end`], and the last one.
+    /// Writes checkpoints periodically until [`Durable::end`] is called, then a last one.
     pub fn work(&self, epoch: impl Fn() -> u64, idle: impl Fn() -> u64) {
         let mut failing = false;
         for round in 1u32.. {
@@ -344,9 +352,9 @@ impl Durable {
             match done {
                 Err(error) if !failing => {
                     failing = true;
-                    tracing::error!(%error, "no checkpoint could be written; turns go on, and it is tried again");
+                    tracing::error!(%error, "cannot write a checkpoint; will retry, turns continue");
                 }
-                Err(error) => tracing::debug!(%error, "no checkpoint could be written"),
+                Err(error) => tracing::debug!(%error, "cannot write a checkpoint"),
                 Ok(()) if failing => {
                     failing = false;
                     tracing::warn!("checkpoints are written again");
@@ -359,13 +367,16 @@ impl Durable {
         }
     }
 
-    /// Lets go of conversations that have not been used for so many seconds. Gives how many
-    /// through the log.
+    /// Removes conversations that have not been used for this many seconds, and logs their number.
+    ///
+    /// # Errors
+    ///
+    /// The file cannot be read or written.
     pub fn expire(&self, idle_s: u64) -> Result<(), StoreError> {
         let Some(store) = &self.store else { return Ok(()) };
         let mut gone = 0;
         loop {
-            // Checkpoints come between, and have none to wait for long.
+            // The lock is released between steps, so checkpoints need not wait long.
             let _one = self.committing.lock();
             let expired = store.expire(StoredConversation::now(), idle_s)?;
             gone += expired.gone;
@@ -374,14 +385,13 @@ impl Durable {
             }
         }
         if gone > 0 {
-            tracing::info!(gone, "conversations have expired");
+            tracing::info!(gone, "conversations expired");
         }
         Ok(())
     }
 
-    /// Lets go of conversations in a state directory that have not been used for so many
-    /// seconds, and gives what is free back to the disk; nobody else may have it open. `None`
-    /// where nothing is there.
+    /// Removes conversations in a state directory that have not been used for this many seconds, and
+    /// compacts the file, which must not be open elsewhere. `None` if there is no file.
     ///
     /// # Errors
     ///
@@ -423,12 +433,12 @@ impl Durable {
 
 #[cfg(test)]
 impl Durable {
-    /// As on a disk that has gone after a write failed.
+    /// Simulates a disk that is gone after a failed write.
     pub(crate) fn hide(&self, path: &Path) {
         self.store.iter().for_each(|store| store.hide(path));
     }
 
-    /// The disk is there again.
+    /// Makes the disk available again.
     pub(crate) fn show(path: &Path) {
         Store::show(path);
     }

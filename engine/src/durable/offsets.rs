@@ -1,4 +1,4 @@
-//! Which records of a source are applied: a window over its batches.
+//! Tracks which records of a source are applied, with a window over its batches.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -8,7 +8,7 @@ use parking_lot::Mutex;
 use super::SinkPositions;
 use crate::connector::{Acknowledgements, Offsets, SourceOffset};
 
-/// Counts off the records of one source.
+/// Tracks the applied records of one source.
 pub struct OffsetTracker {
     source: Arc<str>,
     state: Mutex<State>,
@@ -20,22 +20,23 @@ struct State {
     /// The number of the first batch in `batches`.
     first: u64,
     batches: VecDeque<Batch>,
-    /// Everything up to here is applied; with the sinks before anything behind it was written.
+    /// The offsets up to which everything is applied, and the sink positions before anything after them
+    /// was written.
     low: Option<(Offsets, SinkPositions)>,
-    /// The batches before this one have all that was there at the start.
+    /// The batches before this number contain all records that existed at the start.
     replay_ends: Option<u64>,
 }
 
 struct Batch {
-    /// Of its last record in each partition.
+    /// The offset of its last record in each partition.
     offsets: Offsets,
-    /// Of the sinks, before any of its records was seen.
+    /// The sink positions before any of its records was read.
     marks: SinkPositions,
     open: usize,
 }
 
 impl OffsetTracker {
-    /// Of a source.
+    /// Creates a tracker for a source.
     pub fn new(source: Arc<str>) -> Self {
         Self { source, state: Mutex::default(), acknowledgements: Acknowledgements::default() }
     }
@@ -53,34 +54,34 @@ impl OffsetTracker {
     /// Resumes after the offsets that an earlier process, or another plan, has reached.
     pub fn resume(&self, offsets: Offsets, marks: SinkPositions) {
         match &mut self.state.lock().low {
-            // Older marks are safe: they name more answers to look for.
+            // Keeping the older marks is safe: then more answers are searched.
             Some((low, _)) => low.extend(offsets),
             low => *low = Some((offsets, marks)),
         }
     }
 
-    /// Begins a batch, before its records are handed on; gives its number.
+    /// Begins a batch, before its records are passed on; returns its number.
     pub fn begin(&self, marks: SinkPositions) -> u64 {
         let mut state = self.state.lock();
-        // One record for the batch itself, until it is closed.
+        // Counts one for the batch itself until it is closed.
         state.batches.push_back(Batch { offsets: Offsets::default(), marks, open: 1 });
         state.first + state.batches.len() as u64 - 1
     }
 
-    /// All that was there at the start is in batches.
+    /// Reports that all records that existed at the start are in batches.
     pub fn caught_up(&self) {
         let mut state = self.state.lock();
         let next = state.first + state.batches.len() as u64;
         state.replay_ends.get_or_insert(next);
     }
 
-    /// Whether all that was there at the start is applied.
+    /// Whether all records that existed at the start are applied.
     pub fn is_replayed(&self) -> bool {
         let state = self.state.lock();
         state.replay_ends.is_some_and(|end| state.first >= end)
     }
 
-    /// A record is in the batch.
+    /// Adds a record to the batch.
     pub fn read(&self, batch: u64, offset: Option<&SourceOffset>) {
         let mut state = self.state.lock();
         if let Some(batch) = state.batch(batch) {
@@ -91,12 +92,12 @@ impl OffsetTracker {
         }
     }
 
-    /// The batch is whole.
+    /// Closes the batch: it gets no more records.
     pub fn close(&self, batch: u64) {
         self.tick(batch);
     }
 
-    /// A record of the batch is applied.
+    /// Marks a record of the batch as applied.
     pub fn tick(&self, batch: u64) {
         let mut state = self.state.lock();
         if let Some(batch) = state.batch(batch) {
@@ -114,14 +115,14 @@ impl OffsetTracker {
         }
     }
 
-    /// Up to where everything is applied, and how long the sinks were before anything behind
-    /// that was written.
+    /// The offsets up to which everything is applied, and the sink positions before anything after
+    /// them was written.
     pub fn low(&self) -> Option<(Offsets, SinkPositions)> {
         self.state.lock().low.clone()
     }
 
-    /// The same, of sinks that were so long `now`, a moment ago: where nothing is on its way,
-    /// what comes will be behind that.
+    /// Like [`OffsetTracker::low`], given recent sink positions. If no batch is open, later answers are
+    /// written after `now`, which then replaces the older positions.
     pub fn low_since(&self, now: &SinkPositions) -> Option<(Offsets, SinkPositions)> {
         let mut state = self.state.lock();
         let idle = state.batches.is_empty();
@@ -152,7 +153,7 @@ mod tests {
         SinkPositions::from([("out".into(), SinkPosition { log: "s".into(), length })])
     }
 
-    /// A source that is silent knows the file that a sink has gone over to meanwhile.
+    /// The checkpoint of a source without new records names the current file of a sink.
     #[test]
     fn marks_are_those_of_now_where_nothing_is_on_its_way() {
         let tracker = OffsetTracker::new("turns".into());
@@ -183,7 +184,7 @@ mod tests {
         tracker.caught_up();
         assert!(!tracker.is_replayed());
         tracker.tick(batch);
-        assert!(tracker.is_replayed(), "what came later does not count");
+        assert!(tracker.is_replayed(), "later records do not count");
     }
 
     #[test]
@@ -225,7 +226,7 @@ mod tests {
         assert_eq!(tracker.low(), Some((place(20).into(), marks(200))));
         tracker.tick(batches[2]);
         tracker.tick(batches[2]);
-        assert_eq!(tracker.low(), Some((place(30).into(), marks(200))), "rather too old than too new");
+        assert_eq!(tracker.low(), Some((place(30).into(), marks(200))), "marks may be too old, but never too new");
         let next = tracker.begin(marks(300));
         tracker.close(next);
         assert_eq!(tracker.low(), Some((place(30).into(), marks(200))));

@@ -1,4 +1,4 @@
-//! The file of checkpoints: redb, whose commits are whole or not there.
+//! The checkpoint database: a redb file with atomic commits.
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -13,28 +13,28 @@ use crate::connector::{Applied, ConnectorError, Offsets};
 use crate::database::{DatabaseError, Tables};
 
 const SOURCES: TableDefinition<'_, &str, &[u8]> = TableDefinition::new("sources");
-/// By key.
+/// Standing turns, by key.
 const STANDING: TableDefinition<'_, &str, &[u8]> = TableDefinition::new("standing");
-/// Conversations that one transaction lets go.
+/// Maximum conversations changed in one transaction.
 const EXPIRE_AT_ONCE: usize = 10_000;
 
-/// Why what outlives the process cannot be stored.
+/// Why durable state cannot be read or written.
 #[derive(Debug, thiserror::Error)]
 pub enum StoreError {
     /// The file cannot be used.
     #[error(transparent)]
     Database(#[from] DatabaseError),
-    /// A sink's disk does not take what was written.
-    #[error("a sink cannot be synchronised: {0}")]
+    /// A sink cannot be synced.
+    #[error("cannot sync a sink: {0}")]
     Sink(ConnectorError),
-    /// Dead letters cannot be written, and a checkpoint would pass over what they are of.
-    #[error("dead letters cannot be written: {0}")]
+    /// Dead letters cannot be written; a checkpoint would lose their records.
+    #[error("cannot write dead letters: {0}")]
     DeadLetters(std::io::Error),
 }
 
 pub(super) struct Store(Tables);
 
-/// Conversations that went, and those that were changed at all.
+/// Numbers of removed conversations, and of all changed ones.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Expired {
     pub gone: usize,
@@ -43,8 +43,8 @@ pub(super) struct Expired {
 
 impl Store {
     pub fn open(path: &Path) -> Result<Self, DatabaseError> {
-        let tables = Tables::open(path, "the file of checkpoints")?;
-        // In steps, so that a state directory with many conversations needs little memory.
+        let tables = Tables::open(path, "the checkpoint database")?;
+        // Migrate in steps, so that many conversations need little memory.
         while tables.change(|database| conversations::migrate(database, EXPIRE_AT_ONCE))? {}
         Ok(Self(tables))
     }
@@ -54,7 +54,8 @@ impl Store {
             Some(table) => Ok(table.get(source)?.map(|value| value.value().to_vec())),
             None => Ok(None),
         })?;
-        // Taken for none, it would have all of the log answered anew where no sink can be looked into.
+        // An invalid checkpoint is an error: treated as missing, the whole log would be answered again if
+        // no sink's contents can be read back.
         bytes.map(|bytes| self.parse(&bytes, || format!("the checkpoint of `{source}`"))).transpose()
     }
 
@@ -119,7 +120,7 @@ impl Store {
         })
     }
 
-    /// Turns that are to be answered again when what they retrieve changes.
+    /// The standing turns.
     pub fn standing(&self) -> Result<Vec<StoredTurn>, DatabaseError> {
         let values = self.values(STANDING)?;
         Ok(values.iter().filter_map(|value| serde_json::from_slice(value).ok()).collect())
@@ -142,7 +143,7 @@ impl Store {
         })
     }
 
-    /// The offsets up to which each source has been answered.
+    /// The checkpointed offsets of each source.
     fn checkpoints(&self) -> Result<HashMap<String, Offsets>, DatabaseError> {
         self.0.read(|database| {
             let mut reached = HashMap::new();
@@ -157,10 +158,10 @@ impl Store {
         })
     }
 
-    /// Lets conversations go that were last used `idle_s` seconds before `now`, but for those
-    /// that a restart would yet ask for: a source behind them is not checkpointed that far. What
-    /// was used later than now, by a clock that has been put back since, was used now. So many at
-    /// once that a transaction is short: to be called again while it changes any.
+    /// Removes conversations last used more than `idle_s` seconds before `now`. Keeps those that a restart
+    /// would need again: they have applied records that the checkpoint of their source does not cover. A
+    /// last use in the future (the clock was set back) is set to `now`. Handles a limited number, so that
+    /// the transaction is short; call it again while it changes any.
     pub fn expire(&self, now: u64, idle_s: u64) -> Result<Expired, DatabaseError> {
         let before = now.saturating_sub(idle_s);
         let checkpoints = self.checkpoints()?;
@@ -185,13 +186,13 @@ impl Store {
         Ok(Expired { gone: gone.len(), changed: gone.len() + ahead.len() })
     }
 
-    /// Gives what is free back to the disk; nobody else may have the file.
+    /// Compacts the file, which must not be open elsewhere.
     pub fn compact(mut self) -> Result<(), DatabaseError> {
         self.0.compact()
     }
 }
 
-/// A table, if anything has been put there.
+/// A table; `None` if nothing has been written to it.
 pub(super) fn table<K: redb::Key + 'static, V: redb::Value + 'static>(
     transaction: &ReadTransaction,
     definition: TableDefinition<'_, K, V>,
@@ -203,19 +204,19 @@ pub(super) fn table<K: redb::Key + 'static, V: redb::Value + 'static>(
     }
 }
 
-/// Of a conversation: its source, a zero byte, and its id.
+/// The key of a conversation: its source, a zero byte, and its id.
 fn key(source: &str, conversation: &str) -> Vec<u8> {
     [source.as_bytes(), &[0], conversation.as_bytes()].concat()
 }
 
 pub(super) fn json(value: &impl serde::Serialize) -> Vec<u8> {
-    // Only maps with keys that are no strings fail, and there are none.
+    // Serialization fails only for maps with non-string keys, and there are none.
     serde_json::to_vec(value).unwrap_or_default()
 }
 
 #[cfg(test)]
 impl Store {
-    /// As after a write that failed, on a disk that has gone.
+    /// Simulates a disk that is gone after a failed write.
     pub(super) fn hide(&self, path: &Path) {
         let failed = self.0.change(|_| Err::<(), _>(redb::Error::Io(std::io::ErrorKind::StorageFull.into())));
         assert!(failed.is_err());
@@ -223,7 +224,7 @@ impl Store {
         std::fs::create_dir(path).unwrap();
     }
 
-    /// The disk is there again.
+    /// Makes the disk available again.
     pub(super) fn show(path: &Path) {
         std::fs::remove_dir(path).unwrap();
         std::fs::rename(path.with_extension("hidden"), path).unwrap();
@@ -269,7 +270,7 @@ mod tests {
         assert_eq!(store.expire(60, 10).unwrap(), Expired { gone: 1, changed: 3 });
         assert_eq!(stored("a", "old"), None);
         assert!(stored("a", "ahead").is_some() && stored("a", "young").is_some());
-        // The clock has been put back: what is ahead of it lives no longer than what is of now.
+        // The clock was set back: a last use in the future is set to now.
         assert_eq!(stored("b", "x").unwrap().used, 60);
         assert_eq!((store.expire(69, 10).unwrap().gone, store.expire(71, 10).unwrap().gone), (0, 1));
         assert!(stored("a", "young").is_none() && stored("b", "x").is_some());
@@ -278,7 +279,7 @@ mod tests {
         assert!(store.source("b").unwrap().is_some() && stored("b", "x").is_some());
     }
 
-    /// What cannot be read is not what is not there.
+    /// A store that cannot be read returns errors, not missing values.
     #[test]
     fn a_store_that_cannot_be_read_says_so() {
         let directory = tempfile::tempdir().unwrap();
@@ -292,7 +293,7 @@ mod tests {
         assert!(store.expire(100, 10).is_err());
         Store::show(&path);
         assert_eq!(store.conversation("a", "c").unwrap(), Some(knows(5, 10).into()));
-        // A checkpoint that is none of ours is none that is not there either.
+        // An invalid checkpoint is not treated as missing either.
         let damage = |database: &redb::Database| {
             let transaction = database.begin_write()?;
             transaction.open_table(SOURCES)?.insert("a", &b"{"[..])?;

@@ -164,7 +164,7 @@ impl Search for Bm25 {
             let different = first_terms(&mut terms, self.max_terms);
             if different > self.max_terms {
                 let most = self.max_terms;
-                warnings.add(format!("the query has {different} terms, and the first {most} were looked for"));
+                warnings.add(format!("the query has {different} terms, and only the first {most} were searched"));
             }
             Ok(reader.search(&terms, self.k1, self.b, top)?)
         };
@@ -206,6 +206,6 @@ mod tests {
         let hits = search.search(&reader, vec![query], 100, &warnings).await.unwrap();
         println!("hostile Bm25: {:.3} s", begun.elapsed().as_secs_f64());
         assert!(!hits[0].is_empty());
-        assert_eq!(warnings.take(), ["the query has 145000 terms, and the first 1024 were looked for"]);
+        assert_eq!(warnings.take(), ["the query has 145000 terms, and only the first 1024 were searched"]);
     }
 }

@@ -121,11 +121,11 @@ impl Operator for Decompose {
                     Ok(generation) => {
                         parts = read(&generation.text);
                         if parts.is_none() {
-                            call.warnings.add("the sub-questions could not be read, so rules took the question apart");
+                            call.warnings.add("the sub-questions could not be read, so rules decomposed the question");
                         }
                     }
                     Err(error) => {
-                        call.warnings.add(format!("no sub-questions ({error}), so rules took the question apart"))
+                        call.warnings.add(format!("no sub-questions ({error}), so rules decomposed the question"))
                     }
                 }
             }

@@ -118,15 +118,15 @@ impl OperatorConfig for IdkNormalizeConfig {
         }
         for pattern in &self.patterns {
             if let Err(error) = Regex::new(pattern) {
-                check.error("wrong-value", "patterns", format!("`{pattern}` is no regular expression: {error}"));
+                check.error("wrong-value", "patterns", format!("`{pattern}` is not a regular expression: {error}"));
             }
         }
         if let Some(confidence) = &self.confidence {
             if !(0.0..=1.0).contains(&confidence.threshold) {
-                check.error("out-of-range", "confidence", "the threshold is a probability, 0 to 1");
+                check.error("out-of-range", "confidence", "the threshold must be a probability, 0 to 1");
             }
             if confidence.weights.values().chain([&confidence.bias]).any(|value| !value.is_finite()) {
-                check.error("out-of-range", "confidence", "weights and bias are finite numbers");
+                check.error("out-of-range", "confidence", "weights and bias must be finite numbers");
             }
         }
         check.sampling("sampling", &self.sampling);
@@ -196,8 +196,8 @@ impl Operator for IdkNormalize {
                             answer = self.idk(answer);
                         }
                     }
-                    Ok(None) => call.warnings.add("whether the answer knows was not judged: the reply names no label"),
-                    Err(error) => call.warnings.add(format!("whether the answer knows was not judged ({error})")),
+                    Ok(None) => call.warnings.add("the answer was not judged: the reply names no label"),
+                    Err(error) => call.warnings.add(format!("the answer was not judged ({error})")),
                 }
             }
             Ok(Value::Answer(Arc::new(answer)))

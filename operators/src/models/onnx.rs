@@ -196,7 +196,9 @@ impl Encoder {
         let (shape, values) = outputs[self.output].try_extract_tensor::<f32>()?;
         let vectors = match shape.as_ref() {
             [rows, _] if *rows as usize == batch.len() && batch.iter().any(|text| text.states.is_some()) => {
-                return Ok(Err(InferenceError::Shape("gives one vector for each text, but no token states".to_owned())));
+                return Ok(Err(InferenceError::Shape(
+                    "gives one vector for each text, but no token states".to_owned(),
+                )));
             }
             [rows, width] if *rows as usize == batch.len() => values
                 .chunks_exact((*width).max(1) as usize)

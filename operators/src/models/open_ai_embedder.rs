@@ -294,7 +294,7 @@ mod tests {
     fn answers_that_cannot_be_used_are_told() {
         for (answer, told) in [
             (reply(&[(0, [1.0, 0.0])]), "1 vectors for 2 texts"),
-            (reply(&[(0, [1.0, 0.0]), (0, [1.0, 0.0])]), "numbered wrongly"),
+            (reply(&[(0, [1.0, 0.0]), (0, [1.0, 0.0])]), "have a wrong index"),
             (Reply::Whole(200, "", "{}".into()), "no embeddings"),
             (Reply::Whole(200, "", r#"{"data":[{"embedding":[1]},{"embedding":[1]}]}"#.into()), "1 numbers, not 2"),
             (Reply::Whole(401, "", r#"{"error":{"message":"wrong key"}}"#.into()), "wrong key"),

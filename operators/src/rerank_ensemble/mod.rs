@@ -154,7 +154,7 @@ impl OperatorConfig for RerankEnsembleConfig {
         check.range("depth", self.depth, 1, 100_000);
         check.range("top", self.top, 1, 100_000);
         if self.members.is_empty() {
-            check.error("wrong-value", "members", "an ensemble has at least one member");
+            check.error("wrong-value", "members", "an ensemble needs at least one member");
             return;
         }
         for member in &self.members {
@@ -245,7 +245,7 @@ impl Operator for RerankEnsemble {
                 match scored.and_then(whole) {
                     Ok(member) => scores.push((*weight, member)),
                     Err(error) => {
-                        call.warnings.add(format!("did without {label}: {error}"));
+                        call.warnings.add(format!("left out {label}: {error}"));
                         failure = Some(error);
                     }
                 }

@@ -22,6 +22,9 @@ use std::sync::LazyLock;
 
 use turnflow_engine::component::Catalog;
 
+/// Made of the code's own documentation; a test keeps it so.
+const REFERENCE: &str = include_str!("../../reference.md");
+
 /// Everything that turnflow brings for a pipeline file to name.
 pub static CATALOG: LazyLock<Catalog> = LazyLock::new(catalog);
 
@@ -34,6 +37,7 @@ pub fn catalog() -> Catalog {
         corpus_sources: turnflow_connectors::CORPUS_SOURCES.to_vec(),
         turn_sources: turnflow_connectors::TURN_SOURCES.to_vec(),
         sinks: turnflow_connectors::SINKS.to_vec(),
+        reference: REFERENCE.to_owned(),
     }
 }
 

@@ -1,5 +1,5 @@
-//! An evaluation's figures by kind of task: first turns against later ones, by
-//! collection, by MTRAG's annotations.
+//! Breaks an evaluation's metrics down by kind of task: first and later turns,
+//! collection, MTRAG's annotations.
 
 use std::collections::BTreeMap;
 
@@ -8,19 +8,19 @@ use serde::Serialize;
 use super::metrics::{Figures, Scores};
 use super::tasks::Task;
 
-/// The figures of some of the queries.
+/// The mean metrics of a group of queries.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Group {
-    /// How many queries were scored.
+    /// Number of scored queries.
     pub queries: usize,
-    /// Their means.
+    /// Their mean metrics.
     pub metrics: Figures,
 }
 
-/// What a task counts among: dimension and value.
+/// The groups of a task: pairs of dimension and value.
 ///
 /// The dimensions are `turn` (`first`, `later`), `collection`, `answerability`,
-/// `question_type` and `multi_turn`; what the task does not speak of is left out.
+/// `question_type` and `multi_turn`; those that the task does not set are omitted.
 pub fn kinds(task: &Task) -> Vec<(&'static str, &str)> {
     let mut kinds = vec![("turn", if task.turn <= 1 { "first" } else { "later" })];
     kinds.extend(task.collection.iter().map(|name| ("collection", name.as_str())));
@@ -30,8 +30,8 @@ pub fn kinds(task: &Task) -> Vec<(&'static str, &str)> {
     kinds
 }
 
-/// The figures by kind of task: dimension → value → group, the contract's `"by"`; see
-/// [`kinds`]. A task of two question types is in both groups.
+/// The metrics by kind of task: dimension → value → group, written as `"by"` in the JSON output;
+/// see [`kinds`]. A task with two question types is in both groups.
 pub fn by_kind(tasks: &[Task], scores: &Scores) -> BTreeMap<String, BTreeMap<String, Group>> {
     let mut members: BTreeMap<&str, BTreeMap<&str, Vec<&Figures>>> = BTreeMap::new();
     for task in tasks {

@@ -1,35 +1,36 @@
-//! When to say that one does not know: a probability that a question can be answered, learned
-//! from what the pipeline measured on labelled tasks, and a threshold on it.
+//! Calibrates abstention: learns the probability that a question can be answered from signals
+//! measured on labelled tasks, and a threshold on it.
 //!
-//! The probability is a logistic regression on the signals, brought to zero mean and unit
-//! variance, with an L2 penalty (Hastie et al. 2009, section 4.4); what is learned is given on
-//! the signals' own scale. Over-abstention is not answering what can be answered, under-abstention
-//! is answering what cannot. Questions that are underspecified count among the latter here, while
-//! MTRAG's answerability accuracy (Katsis et al. 2025, section 6.3) does not count them.
+//! The probability is a logistic regression on the standardised signals (zero mean, unit variance)
+//! with an L2 penalty (Hastie et al. 2009, section 4.4). The learned weights are converted back to
+//! the scale of the signals. Over-abstention means not answering an answerable question;
+//! under-abstention means answering an unanswerable one. Underspecified questions count as
+//! unanswerable here, while MTRAG's answerability accuracy (Katsis et al. 2025, section 6.3) does not
+//! count them.
 
 use std::collections::BTreeSet;
 
 /// A task that was run.
 #[derive(Clone, Debug)]
 pub struct Example {
-    /// One value a signal.
+    /// One value per signal.
     pub signals: Vec<f64>,
     /// Whether the task can be answered.
     pub answerable: bool,
-    /// Whether the answer says already that it does not know.
+    /// Whether the answer already says that it does not know.
     pub gives_up: bool,
-    /// Which part of a cross-validation it is in.
+    /// Its fold in the cross-validation.
     pub fold: usize,
 }
 
-/// What the threshold is to achieve.
+/// The objective of the threshold.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Aim {
-    /// As many right decisions as possible.
+    /// Maximise the share of correct decisions.
     Accuracy,
-    /// The mean of the two kinds' accuracies, whatever their shares.
+    /// Maximise the mean accuracy of answerable and unanswerable tasks, whatever their shares.
     Balanced,
-    /// At most this share of the answerable not answered.
+    /// Leave at most this share of answerable tasks unanswered.
     Over(f64),
 }
 
@@ -46,14 +47,14 @@ impl std::str::FromStr for Aim {
     }
 }
 
-/// A weighted sum of signals, and how high its logistic function must be.
+/// A logistic model on the signals, with a threshold.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Calibration {
-    /// One a signal.
+    /// One weight per signal.
     pub weights: Vec<f64>,
-    /// Added to the sum.
+    /// Added to the weighted sum.
     pub bias: f64,
-    /// Least probability of an answer.
+    /// Minimum probability to answer.
     pub threshold: f64,
 }
 
@@ -65,21 +66,21 @@ impl Calibration {
     }
 }
 
-/// Right and wrong decisions.
+/// Counts of correct and wrong decisions.
 #[derive(Clone, Copy, Debug, Default, PartialEq, serde::Serialize)]
 pub struct Decisions {
-    /// Tasks that can be answered.
+    /// Answerable tasks.
     pub answerable: usize,
-    /// Of these, those that were not answered.
+    /// Answerable tasks that were not answered.
     pub over: usize,
-    /// Tasks that cannot.
+    /// Unanswerable tasks.
     pub unanswerable: usize,
-    /// Of these, those that were answered.
+    /// Unanswerable tasks that were answered.
     pub under: usize,
 }
 
 impl Decisions {
-    /// Counts decisions: whether a task can be answered, and whether it was.
+    /// Counts decisions, given as pairs of answerable and answered.
     pub fn count(decisions: impl IntoIterator<Item = (bool, bool)>) -> Self {
         let mut counted = Self::default();
         for (answerable, answered) in decisions {
@@ -97,37 +98,38 @@ impl Decisions {
         counted
     }
 
-    /// The share of right decisions.
+    /// The share of correct decisions.
     pub fn accuracy(&self) -> f64 {
         let all = self.answerable + self.unanswerable;
         1.0 - (self.over + self.under) as f64 / all.max(1) as f64
     }
 
-    /// The share of the answerable that was not answered.
+    /// The share of answerable tasks that were not answered.
     pub fn over_rate(&self) -> f64 {
         self.over as f64 / self.answerable.max(1) as f64
     }
 
-    /// The share of the unanswerable that was answered.
+    /// The share of unanswerable tasks that were answered.
     pub fn under_rate(&self) -> f64 {
         self.under as f64 / self.unanswerable.max(1) as f64
     }
 }
 
-/// What was learned, and what it is worth on tasks that it was not learned on.
+/// A learned calibration with its cross-validated results.
 #[derive(Clone, Debug)]
 pub struct Calibrated {
-    /// Learned on all tasks.
+    /// The calibration learned on all tasks.
     pub calibration: Calibration,
-    /// Each task's probability by what was learned on the other folds, in the tasks' order.
+    /// The probability of each task from the calibration of the other folds, in task order.
     pub held_out: Vec<f64>,
-    /// The decisions on each fold with the threshold of the others.
+    /// The decisions on each fold with the calibration of the other folds.
     pub decisions: Decisions,
 }
 
-/// Learns on all examples, and on all but each fold. Empty if one of the kinds is missing.
+/// Learns a calibration on all examples, and once per fold on the other folds. `None` if there are
+/// no answerable or no unanswerable examples.
 pub fn calibrate(examples: &[Example], aim: Aim, penalty: f64) -> Option<Calibrated> {
-    // What gives up by itself is declined in any case, and has no say.
+    // Answers that already give up are declined in any case, so they are not used for learning.
     let learn = |examples: &[&Example]| -> Option<Calibration> {
         let all = examples;
         let examples: Vec<&Example> = examples.iter().copied().filter(|example| !example.gives_up).collect();
@@ -155,31 +157,31 @@ pub fn calibrate(examples: &[Example], aim: Aim, penalty: f64) -> Option<Calibra
     Some(Calibrated { calibration, held_out, decisions: Decisions::count(decisions) })
 }
 
-/// The least probability with which the aim is met on these examples.
+/// The threshold that meets the aim on these examples.
 fn threshold(examples: &[&Example], calibration: &Calibration, aim: Aim) -> f64 {
     match aim {
-        // With probabilities that are right, answering is right as often as not from a half on.
+        // With correct probabilities, answering is more often right than wrong above one half.
         Aim::Accuracy => 0.5,
-        // …and as likely as for a task of which nothing is known, where both kinds weigh the same.
+        // If both kinds have equal weight, the threshold is the prior share of answerable tasks.
         Aim::Balanced => {
             let left: Vec<_> = examples.iter().filter(|example| !example.gives_up).collect();
             left.iter().filter(|example| example.answerable).count() as f64 / left.len().max(1) as f64
         }
         Aim::Over(share) => {
-            // What gives up by itself is a part of what may be declined.
+            // Answers that already give up count towards the allowed share.
             let answerable: Vec<_> = examples.iter().filter(|example| example.answerable).collect();
             let left = answerable.iter().filter(|example| !example.gives_up);
             let mut probabilities: Vec<f64> = left.map(|example| calibration.probability(example)).collect();
             probabilities.sort_by(f64::total_cmp);
             let allowed = (share * answerable.len() as f64) as usize;
             let declined = allowed.saturating_sub(answerable.len() - probabilities.len());
-            // Rounded down, as it is written: a task at the threshold is answered.
+            // Rounded down to the printed precision, so that a task at the threshold is answered.
             probabilities.get(declined).map_or(1.0, |least| (least * 1e4).floor() / 1e4)
         }
     }
 }
 
-/// Newton's steps to the least penalised loss.
+/// Minimises the penalised loss with Newton's method.
 fn fit(examples: &[&Example], penalty: f64) -> Calibration {
     let count = examples.len() as f64;
     let signals = examples.first().map_or(0, |example| example.signals.len());
@@ -191,7 +193,7 @@ fn fit(examples: &[&Example], penalty: f64) -> Calibration {
             (squares / count).sqrt()
         })
         .collect();
-    // A signal that never changes tells nothing, and gets no weight.
+    // A constant signal carries no information and gets the weight 0.
     let scaled = |example: &Example| -> Vec<f64> {
         let of = |at: usize| if deviation[at] > 1e-9 { (example.signals[at] - mean[at]) / deviation[at] } else { 0.0 };
         (0..signals).map(of).chain([1.0]).collect()
@@ -217,7 +219,7 @@ fn fit(examples: &[&Example], penalty: f64) -> Calibration {
             gradient[at] += penalty * weights[at];
             hessian[at][at] += penalty;
         }
-        // The bias has no penalty; so little keeps the system solvable.
+        // The bias has no penalty; this tiny value only keeps the system solvable.
         hessian[signals][signals] += 1e-9;
         let step = solve(hessian, gradient);
         weights.iter_mut().zip(&step).for_each(|(weight, step)| *weight -= step);
@@ -235,10 +237,10 @@ fn fit(examples: &[&Example], penalty: f64) -> Calibration {
     Calibration { weights, bias: bias - shift, threshold: 0.5 }
 }
 
-/// Newton's method needs fewer.
+/// Maximum number of steps; Newton's method needs fewer.
 const STEPS: usize = 100;
 
-/// Solves a system of linear equations by elimination with pivots.
+/// Solves a system of linear equations by Gaussian elimination with partial pivoting.
 fn solve(mut matrix: Vec<Vec<f64>>, mut right: Vec<f64>) -> Vec<f64> {
     let size = right.len();
     for at in 0..size {
@@ -263,7 +265,8 @@ fn solve(mut matrix: Vec<Vec<f64>>, mut right: Vec<f64>) -> Vec<f64> {
     solution
 }
 
-/// The chance that a task that can be answered has a higher probability than one that cannot.
+/// The area under the ROC curve: the chance that an answerable task has a higher probability than an
+/// unanswerable one.
 pub fn auc(examples: &[Example], probabilities: &[f64]) -> f64 {
     let (mut higher, mut pairs) = (0.0, 0_usize);
     for (one, yes) in examples.iter().zip(probabilities).filter(|(one, _)| one.answerable) {
@@ -286,7 +289,7 @@ pub fn auc(examples: &[Example], probabilities: &[f64]) -> f64 {
 mod tests {
     use super::*;
 
-    /// The first signal tells, the second is noise, the third never changes.
+    /// The first signal is informative, the second is noise, the third is constant.
     fn examples() -> Vec<Example> {
         let noise = |n: usize| ((n * 7919) % 101) as f64 / 101.0;
         let one = |n: usize| {
@@ -315,7 +318,7 @@ mod tests {
         let example = |(signal, answerable)| Example { signals: vec![signal], answerable, gives_up: false, fold: 0 };
         let examples: Vec<Example> = points.into_iter().map(example).collect();
         let fitted = fit(&examples.iter().collect::<Vec<_>>(), 1.0);
-        // The loss is even at the least: no small step lowers it.
+        // At the minimum, no small step lowers the loss.
         let loss = |weight: f64, bias: f64| -> f64 {
             let deviation = (35.0_f64 / 12.0).sqrt();
             let of = |example: &Example| {

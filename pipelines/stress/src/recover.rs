@@ -11,7 +11,8 @@ use crate::{Common, checks};
 
 pub(crate) fn run(common: &Common, chunks: u32) -> anyhow::Result<()> {
     let world = common.world(false)?;
-    let model = common.model.as_ref().context("--model is required: the encoder for the dense index")?.canonicalize()?;
+    let model =
+        common.model.as_ref().context("--model is required: the encoder for the dense index")?.canonicalize()?;
     let mut rows = String::new();
     for number in 0..chunks {
         let _ = writeln!(rows, "{{\"_id\": \"r{number}\", \"text\": \"{}\"}}", World::words("row", number));

@@ -1,14 +1,14 @@
-//! The key and the answer of a line, without keeping anything else of it.
+//! Reads the key and the answer of a line, and keeps nothing else of it.
 
 use std::fmt;
 
 use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use turnflow_engine::record::AnswerRecord;
 
-/// What of a line is looked at.
+/// The fields of a line that are read.
 #[derive(Default)]
 pub(super) struct Fields {
-    /// Not empty.
+    /// Never empty.
     pub(super) key: Option<String>,
     pub(super) revision: Option<u64>,
     pub(super) retracted: Option<bool>,
@@ -16,14 +16,14 @@ pub(super) struct Fields {
 }
 
 impl Fields {
-    /// What tells the line from others.
+    /// The key that identifies the line: the answer's key, its revision, and whether it is a retraction.
     pub(super) fn delivery_key(&self) -> Option<String> {
         let (revision, retracted) = (self.revision.unwrap_or_default(), self.retracted.unwrap_or_default());
         Some(AnswerRecord::delivery_key(self.key.as_deref()?, revision, retracted))
     }
 }
 
-/// `None` if the line is no JSON object; the answer only if it is wanted.
+/// `None` if the line is not a JSON object. The answer is read only if `with_answer` is set.
 pub(super) fn fields_of(line: &[u8], with_answer: bool) -> Option<Fields> {
     let mut deserializer = serde_json::Deserializer::from_slice(line);
     let fields = deserializer.deserialize_map(Wanted { with_answer }).ok()?;
@@ -45,7 +45,7 @@ impl<'de> Visitor<'de> for Wanted {
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Fields, A::Error> {
         let mut fields = Fields::default();
         while let Some(name) = map.next_key_seed(Text)? {
-            // Ours come before those that a turn has passed through, whatever these are called.
+            // The record's own fields come before fields passed through from the turn, which may have the same names.
             match name.as_deref() {
                 Some("key") if fields.key.is_none() => fields.key = map.next_value_seed(Text)?,
                 Some("revision") if fields.revision.is_none() => {
@@ -65,7 +65,7 @@ impl<'de> Visitor<'de> for Wanted {
     }
 }
 
-/// A text; `None` for any other value, which is passed over.
+/// A string; `None` for a value of another type, which is skipped.
 struct Text;
 
 impl<'de> DeserializeSeed<'de> for Text {
@@ -127,7 +127,7 @@ mod tests {
         let deep = format!("{{\"x\": {}1{}, \"key\": \"k\"}}", "[".repeat(100), "]".repeat(100));
         for (line, key) in [
             ("{\"key\": \"k\", \"answer\": \"a\"}", Some(Some("k"))),
-            // A field of the turn's with the same name comes later.
+            // A field of the turn with the same name comes later.
             ("{\"key\": \"k\", \"x\": {\"key\": 1}, \"key\": \"other\"}", Some(Some("k"))),
             ("{\"k\\u0065y\": \"\\u006b\"}", Some(Some("k"))),
             (&deep, Some(Some("k"))),

@@ -1,39 +1,39 @@
-//! Whether a page is nested too deep to be parsed: the parser takes time with the square
-//! of the depth, so that a hostile megabyte would take it minutes; and elements of formatting
-//! that are not closed are opened again in every paragraph, so that it would take all memory.
+//! Detects pages that are nested too deeply to be parsed. The parser takes time quadratic in the depth, so a hostile
+//! megabyte would take minutes. Formatting elements that are not closed are reopened in every paragraph, so they could
+//! use up all memory.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasher, RandomState};
 
-/// No honest page comes near this; browsers stop at 512.
+/// Maximum depth. No honest page comes near it; browsers stop at 512.
 pub(super) const DEEPEST: usize = 2000;
 
-/// Elements that end by themselves where the next one begins, or have no content.
+/// Elements that end by themselves where the next one starts, or that have no content.
 const ENDLESS: &[&str] = &[
     "a", "area", "base", "br", "col", "colgroup", "dd", "dt", "embed", "hr", "img", "input", "li", "link", "meta",
     "optgroup", "option", "p", "param", "rp", "rt", "source", "tbody", "td", "tfoot", "th", "thead", "tr", "track",
     "wbr",
 ];
 
-/// Elements that are opened again where a block has closed them.
+/// Elements that are reopened after a block has closed them.
 const FORMATTING: &[&str] =
     &["b", "big", "code", "em", "font", "i", "nobr", "s", "small", "strike", "strong", "tt", "u"];
 
-/// So many of the same are opened again at most.
+/// Maximum number of equal elements that are reopened.
 const SAME: usize = 3;
 
-/// So often elements may be opened again, all in all.
+/// Maximum total number of reopened elements.
 const MOST_REOPENED: usize = 1_000_000;
 
-/// The elements of formatting that are open.
+/// The formatting elements that are open.
 #[derive(Default)]
 struct Formatting {
     hasher: RandomState,
-    /// By name, the hashes of the tags.
+    /// Hashes of the open tags, by element name.
     open: HashMap<String, Vec<u64>>,
     /// How often each tag is open.
     counts: HashMap<u64, usize>,
-    /// How many a block opens again.
+    /// Number of elements that a block reopens.
     reopened: usize,
 }
 
@@ -54,8 +54,8 @@ impl Formatting {
     }
 }
 
-/// Estimates from the tags alone whether more than [`DEEPEST`] elements are ever open, or more
-/// than [`MOST_REOPENED`] are opened again.
+/// Estimates from the tags alone whether more than [`DEEPEST`] elements are ever open, or more than [`MOST_REOPENED`]
+/// are reopened.
 pub(super) fn is_too_deep(html: &str) -> bool {
     let mut open: HashMap<String, usize> = HashMap::new();
     let mut depth = 0;
@@ -78,7 +78,7 @@ pub(super) fn is_too_deep(html: &str) -> bool {
             *count += 1;
             depth += 1;
         } else if *count > 0 {
-            // An end tag of what is not open ends nothing.
+            // An end tag without an open element ends nothing.
             *count -= 1;
             depth -= 1;
         }
@@ -112,7 +112,7 @@ mod tests {
         let open = |number: usize| (0..number).map(|number| format!("<b id={number}>")).collect::<String>();
         assert!(is_too_deep(&format!("{}{}", open(1000), "<p>x".repeat(2000))));
         assert!(!is_too_deep(&format!("{}{}", open(100), "<p>x".repeat(2000))));
-        // The same is opened again three times at most, and what is closed is not.
+        // Equal elements are reopened three times at most, and closed ones are not reopened.
         assert!(!is_too_deep(&format!("{}{}", "<b>".repeat(1000), "<p>x".repeat(2000))));
         assert!(!is_too_deep(&format!("{}{}{}", open(1000), "</b>".repeat(1000), "<p>x".repeat(2000))));
     }

@@ -1,7 +1,7 @@
-//! HTML files → Markdown: headings, lists, tables and code keep their structure, the rest
-//! becomes paragraphs; scripts, styles, navigation and templates are dropped.
+//! Converts HTML files to Markdown: headings, lists, tables and code keep their structure, and everything else becomes
+//! paragraphs. Scripts, styles, navigation and templates are dropped.
 //!
-//! The tree is walked without recursion, so that deep nesting costs no stack.
+//! The tree is walked without recursion, so deep nesting needs no stack.
 
 mod depth;
 
@@ -11,7 +11,7 @@ use turnflow_engine::document::Markup;
 use self::depth::DEEPEST;
 use super::{Content, ReadError};
 
-/// Renders a page; HTML has no syntax errors, so the only error is nesting without measure.
+/// Renders a page. HTML has no syntax errors, so the only error is excessive nesting.
 pub fn read(html: &str) -> Result<Content, ReadError> {
     if depth::is_too_deep(html) {
         return Err(ReadError::TooDeep { limit: DEEPEST });
@@ -33,7 +33,7 @@ pub fn read(html: &str) -> Result<Content, ReadError> {
             node = child;
             continue;
         }
-        // Without children, or done with them: close elements until one has a next sibling.
+        // This node has no children, or they are done: close elements up to one that has a next sibling.
         let mut closes = descend;
         loop {
             if let Some(element) = node.value().as_element().filter(|_| closes) {
@@ -51,12 +51,12 @@ pub fn read(html: &str) -> Result<Content, ReadError> {
     Ok(writer.finish())
 }
 
-/// Whether an element and all in it are dropped. `svg` comes with titles of its own.
+/// Whether an element and its content are dropped. `svg` has title elements of its own.
 fn is_dropped(name: &str) -> bool {
     matches!(name, "script" | "style" | "nav" | "template" | "noscript" | "svg" | "iframe" | "object" | "canvas")
 }
 
-/// Whether an element begins and ends a block of text.
+/// Whether an element starts and ends a block of text.
 fn is_block(name: &str) -> bool {
     const BLOCKS: &[&str] = &[
         "address",
@@ -109,7 +109,7 @@ fn heading_level(name: &str) -> Option<usize> {
     }
 }
 
-/// What the last block was: lines of a list or a table stand close together.
+/// Kind of the last block: lines of a list or a table follow each other without an empty line.
 #[derive(Clone, Copy, Default, PartialEq, Eq)]
 enum Kind {
     #[default]
@@ -121,24 +121,24 @@ enum Kind {
 #[derive(Default)]
 struct Writer {
     out: String,
-    /// The block that is being gathered, white space collapsed.
+    /// The block that is being collected, with collapsed white space.
     block: String,
     last: Kind,
-    /// In `<title>`: `Some` until it ends.
+    /// `Some` inside `<title>`.
     in_title: bool,
     title: Option<String>,
     first_h1: Option<String>,
     heading: Option<usize>,
-    /// Open lists, and whether an item's mark has yet to be written.
+    /// Number of open lists, and whether an item's mark must still be written.
     lists: usize,
     item: bool,
-    /// Open table cells: blocks within them do not break the row.
+    /// Number of open table cells. Blocks within a cell do not break the row.
     cells: usize,
     pre: usize,
 }
 
 impl Writer {
-    /// Begins an element; false: what is in it is not wanted.
+    /// Starts an element. Returns false if its content is dropped.
     fn open(&mut self, name: &str) -> bool {
         if is_dropped(name) {
             return false;
@@ -201,7 +201,7 @@ impl Writer {
             }
             "td" | "th" => self.cells = self.cells.saturating_sub(1),
             "tr" => {
-                // A row of a table within a cell ends like any block there.
+                // Inside a cell, a row of a nested table ends like any other block.
                 self.flush_as(Kind::Row);
             }
             "pre" => {
@@ -220,7 +220,7 @@ impl Writer {
         }
         for character in text.chars() {
             match character {
-                // Hyphenation hints and joints without width would only split words.
+                // Soft hyphens and zero-width characters would only split words.
                 '\u{AD}' | '\u{200B}' | '\u{FEFF}' => {}
                 _ if character.is_whitespace() => {
                     if !self.block.is_empty() && !self.block.ends_with([' ', '\n']) {
@@ -285,7 +285,7 @@ impl Writer {
                     self.out.extend(std::iter::repeat_n(' ', indent + 2));
                 }
             }
-            // Text that looks like a heading is none.
+            // Text that looks like a heading is escaped.
             let hashes = line.bytes().take_while(|byte| *byte == b'#').count();
             if (1..=6).contains(&hashes) && matches!(line.as_bytes().get(hashes), None | Some(b' ')) {
                 self.out.push('\\');
@@ -294,7 +294,7 @@ impl Writer {
         }
     }
 
-    /// Fenced, so that a comment's `#` does not read as a heading.
+    /// Writes fenced code, so that the `#` of a comment does not read as a heading.
     fn code(&mut self, code: &str) {
         if code.trim().is_empty() {
             return;

@@ -1,24 +1,25 @@
-//! What a PDF of a few hundred bytes may ask of the reader: streams that unpack to a thousand
-//! times their size, and tables whose widths and numbers it takes at their word. None of this
-//! can be caught as a panic can, so it is looked for before.
+//! Finds what a hostile PDF of a few hundred bytes may demand of the reader: streams that unpack to a thousand times
+//! their size, and tables with excessive widths and counts, which the reader trusts. Unlike a panic, running out of
+//! memory cannot be caught, so the file is checked beforehand.
 
 use std::io::Read;
 
 use flate2::read::{DeflateDecoder, ZlibDecoder};
 use pdf_extract::{Object, ObjectId, Stream};
 
-/// A stream that unpacks to more is not unpacked. Honest pages have a tenth of it.
+/// Maximum unpacked size of a stream, in bytes; larger ones are not unpacked. Streams of honest pages have a tenth of
+/// it.
 const MOST_UNPACKED: usize = 8 << 20;
-/// An LZW stream unpacks to at most 2730 times its size.
+/// Maximum packed size of an LZW stream, in bytes. Such a stream unpacks to at most 2730 times its size.
 const MOST_LZW: usize = 64 << 10;
-/// A larger width of a table's field, or number of columns, is none.
+/// Maximum width of a table's field, and maximum number of columns.
 const MOST_COLUMNS: u64 = 1_000_000;
-/// A file with more lists of widths, of tables or of fonts, is none.
+/// Maximum number of lists of widths, in tables or fonts, in a file.
 const MOST_TABLES: usize = 10_000;
-/// A dictionary with one of these numbers is looked for within so many bytes.
+/// Number of bytes within which a dictionary with one of these numbers is searched for.
 const OBJECT_BYTES: usize = 64 << 10;
 
-/// Whether a stream unpacks to too much. What cannot be unpacked does not.
+/// Whether a stream unpacks to too much. A stream that cannot be unpacked does not.
 pub(super) fn is_too_large(stream: &Stream) -> bool {
     let filters: Vec<&[u8]> = stream.filters().unwrap_or_default();
     match filters.as_slice() {
@@ -30,7 +31,7 @@ pub(super) fn is_too_large(stream: &Stream) -> bool {
             outer.decompressed_content().is_ok_and(|inner| inflates_too_far(&inner))
         }
         [b"LZWDecode"] | [b"ASCII85Decode", b"LZWDecode"] => stream.content.len() > MOST_LZW,
-        // Of others the first that the reader does not know ends it.
+        // In any other list of filters, the reader stops at the first filter that it does not know.
         others => {
             let known = others.iter().take_while(|filter| is_known(filter));
             known.filter(|filter| **filter != b"ASCII85Decode").count() > 1
@@ -42,7 +43,7 @@ fn is_known(filter: &[u8]) -> bool {
     matches!(filter, b"FlateDecode" | b"LZWDecode" | b"ASCII85Decode")
 }
 
-/// Leaves out streams of objects that unpack to too much; what else does so is cut later.
+/// Drops object streams that unpack to too much. Other such streams are cut later.
 pub(super) fn keep(id: ObjectId, object: &mut Object) -> Option<(ObjectId, Object)> {
     if let Object::Stream(stream) = object
         && stream.dict.has_type(b"ObjStm")
@@ -50,8 +51,8 @@ pub(super) fn keep(id: ObjectId, object: &mut Object) -> Option<(ObjectId, Objec
     {
         return None;
     }
-    // The reader keeps its own of an object that stands by itself, as streams do, and takes what
-    // is given back of those in streams of objects; so no stream need be copied.
+    // The reader keeps its own copy of a stand-alone object, as streams are, and uses the returned value only for
+    // objects in object streams. No stream needs to be copied.
     let kept = if matches!(object, Object::Stream(_)) { Object::Null } else { object.clone() };
     Some((id, kept))
 }
@@ -60,16 +61,16 @@ fn inflates_too_far(packed: &[u8]) -> bool {
     inflated(packed) > MOST_UNPACKED
 }
 
-/// To how many bytes a stream unpacks, up to one more than is allowed.
+/// Unpacked size of a stream in bytes, up to one more than is allowed.
 fn inflated(packed: &[u8]) -> usize {
     match length_of(ZlibDecoder::new(packed)) {
-        // As the reader does where the header or the checksum is wrong.
+        // Does what the reader does if the header or the checksum is wrong.
         0 if packed.len() > 2 => length_of(DeflateDecoder::new(&packed[2..])),
         length => length,
     }
 }
 
-/// How many bytes can be read, up to one more than is allowed.
+/// Number of readable bytes, up to one more than is allowed.
 fn length_of(reader: impl Read) -> usize {
     let mut reader = reader.take(MOST_UNPACKED as u64 + 1);
     let mut buffer = vec![0; 1 << 15];
@@ -80,8 +81,8 @@ fn length_of(reader: impl Read) -> usize {
     length
 }
 
-/// Whether there is a table of references, or parameters of a filter, with numbers that no
-/// file needs. Such tables are read before anything can be cut, so their text is looked at.
+/// Whether a cross-reference table, or the parameters of a filter, have numbers that no valid file needs. Such tables
+/// are read before anything can be cut, so the file's text is checked.
 pub(super) fn is_hostile(bytes: &[u8]) -> bool {
     let columns = [&b"Columns"[..], b"Colors", b"BitsPerComponent"];
     let (mut lists, mut unpacked, mut last) = (0, 0, None);
@@ -89,7 +90,7 @@ pub(super) fn is_hostile(bytes: &[u8]) -> bool {
         if *slash != b'/' {
             continue;
         }
-        // Names are rarely longer, and may be spelled with escapes: `/#57` is `/W`.
+        // Names are rarely longer, and may contain escapes: `/#57` is `/W`.
         let (name, length) = name(&bytes[at + 1..]);
         let rest = skip(&bytes[at + 1 + length..]);
         if columns.contains(&name.as_slice()) {
@@ -115,7 +116,7 @@ pub(super) fn is_hostile(bytes: &[u8]) -> bool {
     false
 }
 
-/// A name without its slash, and how many bytes it is written in.
+/// Parses a name without its slash. Returns it with its written length in bytes.
 fn name(bytes: &[u8]) -> (Vec<u8>, usize) {
     const LONGEST: usize = 64;
     let is_regular = |byte: &u8| byte.is_ascii_graphic() && !b"()<>[]{}/%".contains(byte);
@@ -135,7 +136,7 @@ fn name(bytes: &[u8]) -> (Vec<u8>, usize) {
     (name, written.len())
 }
 
-/// What comes behind blanks and comments.
+/// The text after white space and comments.
 fn skip(mut bytes: &[u8]) -> &[u8] {
     loop {
         match bytes.first() {
@@ -149,7 +150,7 @@ fn skip(mut bytes: &[u8]) -> &[u8] {
     }
 }
 
-/// A whole number, and what comes behind it.
+/// Parses a whole number. Returns it with the text after it.
 fn number(bytes: &[u8]) -> Option<(u64, &[u8])> {
     let digits = bytes.strip_prefix(b"+").unwrap_or(bytes);
     let length = digits.iter().take_while(|digit| digit.is_ascii_digit()).count();
@@ -159,7 +160,7 @@ fn number(bytes: &[u8]) -> Option<(u64, &[u8])> {
     (length > 0).then(|| (value, skip(&digits[length..])))
 }
 
-/// The first three of a list.
+/// The first three numbers of a list.
 fn numbers(list: &[u8]) -> Vec<u64> {
     let mut rest = skip(list);
     let mut numbers = Vec::new();
@@ -172,7 +173,7 @@ fn numbers(list: &[u8]) -> Vec<u64> {
     numbers
 }
 
-/// Of a stream in whose dictionary `at` is: the dictionary's text, and what is packed.
+/// For a stream with `at` in its dictionary: the dictionary's text, and the packed data.
 fn stream_around(bytes: &[u8], at: usize) -> Option<(&[u8], &[u8])> {
     let find = |bytes: &[u8], word: &[u8]| bytes.windows(word.len()).position(|window| window == word);
     let behind = &bytes[at..bytes.len().min(at + OBJECT_BYTES)];
@@ -187,7 +188,7 @@ fn stream_around(bytes: &[u8], at: usize) -> Option<(&[u8], &[u8])> {
     Some((&bytes[start..at + stream], packed.strip_prefix(b"\n").unwrap_or(packed)))
 }
 
-/// Whether a table is packed other than tables are, so that its size cannot be told.
+/// Whether a table is packed in an unusual way, so that its size is unknown.
 fn is_packed_strangely(dictionary: &[u8]) -> bool {
     let slashes = dictionary.iter().enumerate().filter(|(_, byte)| **byte == b'/');
     let names = slashes.map(|(at, _)| name(&dictionary[at + 1..]).0);

@@ -1,5 +1,5 @@
-//! Cutting what the reader would follow without end: circles of forms and of pages, and forms
-//! that come to too much work (see `work`).
+//! Cuts what would make the reader loop without end: cycles of forms and of pages, and forms that need too much work
+//! (see `work`).
 
 use std::collections::{HashMap, HashSet};
 
@@ -7,12 +7,11 @@ use pdf_extract::{Dictionary, Document as Pdf, Object, ObjectId};
 
 use super::work::{self, Work};
 
-/// Forms within forms deeper than this are left out, as is a longer chain of page nodes.
+/// Maximum depth of nested forms, and maximum length of a chain of page nodes. What is deeper is dropped.
 const DEEPEST: usize = 32;
 
-/// Cuts what would make the reader recurse without end or choke: forms that contain
-/// themselves, page nodes that are their own ancestors, and images, whose bytes it would
-/// take for drawing instructions.
+/// Cuts what would make the reader recurse without end or fail: forms that contain themselves, page nodes that are
+/// their own ancestors, and images, whose bytes the reader would take for drawing instructions.
 pub(super) fn disarm(pdf: &mut Pdf) {
     let mut blank: HashSet<ObjectId> = HashSet::new();
     let mut forms = Vec::new();
@@ -29,10 +28,10 @@ pub(super) fn disarm(pdf: &mut Pdf) {
         };
         works.insert(*id, work);
         if stream.dict.has(b"Resources") {
-            // Any stream may be drawn as a form, whatever it calls itself.
+            // Any stream may be drawn as a form, whatever its declared type.
             forms.push(*id);
         } else if work.draws() && (matches!(subtype, Ok(b"Form")) || named.contains(id)) {
-            // It takes its caller's resources, in which it may well be itself.
+            // This form uses its caller's resources, which may contain the form itself.
             blank.insert(*id);
         }
     }
@@ -57,10 +56,10 @@ pub(super) fn disarm(pdf: &mut Pdf) {
     }
 }
 
-/// The streams that some resources name as something to be drawn.
+/// The streams that resources list as drawable.
 fn named(pdf: &Pdf) -> HashSet<ObjectId> {
     let mut named = HashSet::new();
-    // The parser has bounded how deep they are nested.
+    // The parser has bounded the nesting depth.
     let mut rest: Vec<&Object> = pdf.objects.values().collect();
     while let Some(object) = rest.pop() {
         let dictionary = match object {
@@ -80,15 +79,15 @@ fn named(pdf: &Pdf) -> HashSet<ObjectId> {
     named
 }
 
-/// What a form is with those that it draws.
+/// Size of a form including the forms that it draws.
 #[derive(Clone, Copy, Default)]
 struct Size {
     levels: usize,
     bytes: u64,
 }
 
-/// Depth first over the forms that a form draws; those that close a circle, have too many
-/// levels below them, or come to too much work are to be blanked. `sizes` are of those done.
+/// Walks the forms that a form draws, depth first. Forms that close a cycle, have too many levels below them, or need
+/// too much work are added to `blank`. `sizes` holds the sizes of finished forms.
 fn cut_cycles(
     pdf: &Pdf,
     form: ObjectId,

@@ -1,11 +1,10 @@
-//! PDF files: the text of the pages, in the order of the file; no title, since what PDFs
-//! give as theirs is more often a file name than a title.
+//! Reads PDF files: the text of the pages in file order, without a title, because the title in a PDF's metadata is more
+//! often a file name.
 //!
-//! The reader below (`pdf-extract`) panics on much that is unusual, and recurses without end
-//! or takes all memory on what is hostile. Panics are caught; a page that makes it fail is left
-//! out, with a warning, if others can be read. What would recurse is cut before: see `disarm`.
-//! What would unpack to too much is cut too, or the file refused: see `bounds`; so is what
-//! would be drawn without end: see `work`.
+//! The underlying reader (`pdf-extract`) panics on many unusual files, and recurses without end or uses up all memory
+//! on hostile ones. Panics are caught: a page that makes the reader fail is left out, with a warning, if other pages
+//! can be read. Endless recursion is cut beforehand (see `disarm`). Streams that unpack to too much are cut, or the
+//! file is rejected (see `bounds`). Endless drawing is cut too (see `work`).
 
 mod bounds;
 mod disarm;
@@ -19,7 +18,7 @@ use turnflow_engine::document::Markup;
 use self::disarm::disarm;
 use super::{Content, ReadError};
 
-/// Reads the text of all pages; `id` names the document in warnings.
+/// Reads the text of all pages. `id` names the document in warnings.
 pub fn read(id: &str, bytes: &[u8]) -> Result<Content, ReadError> {
     if bounds::is_hostile(bytes) {
         return Err(ReadError::PdfTooLarge);
@@ -27,7 +26,7 @@ pub fn read(id: &str, bytes: &[u8]) -> Result<Content, ReadError> {
     let options = LoadOptions::with_filter(bounds::keep);
     let mut pdf = guarded(|| Ok(Pdf::load_mem_with_options(bytes, options)?))?;
     if pdf.is_encrypted() {
-        // Many are encrypted with the empty password, only to forbid printing.
+        // Many files are encrypted with an empty password, only to forbid printing.
         guarded(|| Ok(pdf.decrypt("")?)).map_err(|_| ReadError::PdfEncrypted)?;
     }
     guarded(|| {
@@ -43,7 +42,7 @@ pub fn read(id: &str, bytes: &[u8]) -> Result<Content, ReadError> {
 }
 
 fn guarded<T>(read: impl FnOnce() -> Result<T, OutputError>) -> Result<T, ReadError> {
-    // Whatever a panic leaves half done is not looked at again.
+    // The state that a panic leaves behind is never used again.
     match catch_unwind(AssertUnwindSafe(read)) {
         Ok(result) => Ok(result?),
         Err(_) => Err(ReadError::PdfPanic),
@@ -58,7 +57,7 @@ fn all_pages(pdf: &Pdf) -> Result<String, ReadError> {
     })
 }
 
-/// What can be read of the pages one at a time; `None` if none can.
+/// The text of the pages that can be read one by one; `None` if there are none.
 fn page_by_page(id: &str, pdf: &Pdf) -> Option<String> {
     let pages = guarded(|| Ok(pdf.get_pages())).ok()?;
     let mut read = Vec::new();
@@ -81,7 +80,7 @@ fn page_by_page(id: &str, pdf: &Pdf) -> Option<String> {
     Some(read.join("\n\n"))
 }
 
-/// Ligatures apart, no blanks at line ends, no more than one empty line.
+/// Splits ligatures, and removes trailing blanks and repeated empty lines.
 fn tidy(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     let mut empty = 0;
@@ -152,7 +151,7 @@ mod tests {
 
     #[test]
     fn a_form_that_draws_itself_ends() {
-        // Object 3 is the form: named by the page's resources, and by its own.
+        // Object 3 is the form. The page's resources contain it, and so do its own.
         let content = read("a.pdf", &pdf_of_pages(&["/X Do BT /F1 12 Tf 72 700 Td (Still here) Tj ET"])).unwrap();
         assert!(content.text.contains("Still here"), "{content:?}");
     }

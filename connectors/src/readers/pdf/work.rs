@@ -1,6 +1,6 @@
-//! How much work a PDF asks for: a form may be drawn a thousand times by one that is drawn a
-//! thousand times, a page's content be named over and over, and each saved state of the
-//! graphics takes a kilobyte. All of it is counted before any is done.
+//! Computes how much work a PDF demands: a form may be drawn a thousand times by a form that is itself drawn a thousand
+//! times, a page may list the same content over and over, and each saved graphics state takes a kilobyte. All work is
+//! counted before any is done.
 
 use std::collections::{HashMap, HashSet};
 
@@ -8,15 +8,15 @@ use pdf_extract::{Document as Pdf, Object, ObjectId, Stream};
 
 use super::bounds::is_too_large;
 
-/// So many states may be saved at once; the format's own limit is 28.
+/// Maximum number of graphics states that are saved at once; the format's own limit is 28.
 const MOST_SAVED: u64 = 1024;
-/// Bytes of instructions that all pages, with what they draw, may come to, and one form.
+/// Maximum bytes of instructions of all pages, including what they draw, and of one form.
 const MOST_BYTES: u64 = 256 << 20;
 const MOST_FORM_BYTES: u64 = 32 << 20;
-/// What drawing a form comes to, be there nothing in it.
+/// Cost of drawing a form, even an empty one, in bytes of instructions.
 const DRAWING: u64 = 64;
 
-/// What carrying out a stream comes to.
+/// Cost of executing a stream.
 #[derive(Clone, Copy, Default)]
 pub(super) struct Work {
     bytes: u64,
@@ -25,7 +25,7 @@ pub(super) struct Work {
 }
 
 impl Work {
-    /// Of a stream by itself; `None` if it is too much.
+    /// The cost of a stream by itself; `None` if it is too much.
     pub(super) fn of(stream: &Stream) -> Option<Self> {
         if is_too_large(stream) {
             return None;
@@ -46,24 +46,24 @@ impl Work {
         (work.saved <= MOST_SAVED).then_some(work)
     }
 
-    /// Whether it draws forms or images.
+    /// Whether the stream draws forms or images.
     pub(super) fn draws(&self) -> bool {
         self.draws > 0
     }
 
-    /// With the forms that it draws, of which the greatest comes to `drawn` bytes.
+    /// Cost in bytes including the forms that it draws, the greatest of which costs `drawn` bytes.
     pub(super) fn bytes_with(&self, drawn: u64) -> u64 {
         self.bytes.saturating_add(self.draws.saturating_mul(drawn.saturating_add(DRAWING)))
     }
 }
 
-/// Whether a form comes to too much.
+/// Whether a form costs too much.
 pub(super) fn is_too_much(bytes: u64) -> bool {
     bytes > MOST_FORM_BYTES
 }
 
-/// The pages that come to too much, by themselves or after those before them; `forms` are the
-/// greatest form's bytes.
+/// The pages that cost too much, by themselves or in addition to earlier pages. `forms` is the cost of the greatest
+/// form.
 pub(super) fn excessive(pdf: &Pdf, works: &HashMap<ObjectId, Work>, forms: u64) -> HashSet<ObjectId> {
     let mut excessive = HashSet::new();
     let mut bytes = 0_u64;
@@ -85,7 +85,7 @@ pub(super) fn excessive(pdf: &Pdf, works: &HashMap<ObjectId, Work>, forms: u64) 
     excessive
 }
 
-/// Takes the contents of pages away.
+/// Removes the contents of pages.
 pub(super) fn empty(pdf: &mut Pdf, pages: &HashSet<ObjectId>) {
     for page in pages {
         if let Some(Object::Dictionary(page)) = pdf.objects.get_mut(page) {

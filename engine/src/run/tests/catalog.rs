@@ -64,6 +64,7 @@ pub(super) static CATALOG: LazyLock<Catalog> = LazyLock::new(|| Catalog {
         parse: |tree, sources| Ok(Box::new(from_tree::<Spoken>(tree, sources)?)),
     }],
     sinks: vec![],
+    reference: String::new(),
 });
 
 fn document(id: &str, text: &str) -> Document {

@@ -41,6 +41,7 @@ static SINKS: LazyLock<Catalog> = LazyLock::new(|| Catalog {
     models: vec![],
     chunkers: vec![],
     corpus_sources: vec![],
+    reference: String::new(),
 });
 
 /// So many conversations of two turns each.

@@ -218,7 +218,7 @@ fn ends(tokenizer: &Tokenizer, given: Option<&[String]>) -> Result<Vec<u32>, Inf
     let id = |end: &String| {
         tokenizer
             .token_to_id(end)
-            .ok_or_else(|| InferenceError::Tokenizer(format!("`eos` names {end:?}, which is no token")))
+            .ok_or_else(|| InferenceError::Tokenizer(format!("`eos` names {end:?}, which is not a token")))
     };
     given.iter().map(id).collect()
 }

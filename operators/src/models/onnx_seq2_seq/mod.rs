@@ -237,7 +237,7 @@ impl Seq2Seq {
             .service
             .call(vec![Request { tokens, sampling, tell, abandoned: abandoned.0.clone() }], Priority::Turn)
             .await?;
-        let found = found.into_iter().next().ok_or_else(|| InferenceError::Failed("it gave nothing".into()))?;
+        let found = found.into_iter().next().ok_or_else(|| InferenceError::Failed("it returned nothing".into()))?;
         let mut text = self.encoder.decode(&found.tokens)?;
         let mut finish = found.finish;
         if let Some(end) = stop.iter().filter_map(|stop| text.find(stop.as_str())).min() {

@@ -112,7 +112,7 @@ impl ModelConfig for OpenAiConfig {
         check.sampling("sampling", &self.sampling);
         let sampling = self.sampling.over(&Sampling::default());
         if let Some(field) = request::not_in_the_protocol(&sampling) {
-            let message = format!("`{field}` cannot be asked of an OpenAI-compatible server; leave it out");
+            let message = format!("`{field}` is not supported by OpenAI-compatible servers; leave it out");
             check.error("wrong-value", "sampling", message);
         }
         if sampling.max_tokens >= self.context {

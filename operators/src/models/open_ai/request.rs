@@ -85,15 +85,14 @@ impl Generator for OpenAi {
         async move {
             if let Some(field) = not_in_the_protocol(&sampling) {
                 let reason = format!(
-                    "`{field}` cannot be asked of an OpenAI-compatible server; leave it out of the operator's `sampling`"
+                    "`{field}` is not supported by OpenAI-compatible servers; leave it out of the operator's `sampling`"
                 );
                 return Err(client.refused(reason));
             }
             // Fitting a prompt tokenizes it some ten times, so it does not run on the threads of turns.
             let fit = move || prompt.fit(limit, |prompt| Ok(counter.prompt(prompt)));
-            let (prompt, cut) = tokio::task::spawn_blocking(fit)
-                .await
-                .map_err(|error| InferenceError::Failed(error.to_string()))??;
+            let (prompt, cut) =
+                tokio::task::spawn_blocking(fit).await.map_err(|error| InferenceError::Failed(error.to_string()))??;
             let left_out = prompt.left_out();
             let generation = client.complete(&body(&model, &prompt, &sampling), &stream).await?;
             Ok(Generation { cut, left_out, ..generation })

@@ -27,7 +27,7 @@ impl Server<'_> {
                 check.error("wrong-value", "url", "the URL must start with http:// or https://");
             }
             Ok(url) if !url.username().is_empty() || url.password().is_some() || url.query().is_some() => {
-                let message = "the address has no user, password or query; a key belongs in the environment \
+                let message = "the URL must not contain a user, password or query; a key belongs in the environment \
                                variable that `key_env` names";
                 check.error("wrong-value", "url", message);
             }

@@ -8,9 +8,6 @@ use turnflow_engine::spec::did_you_mean;
 
 use super::{Fault, Outcome, catalog};
 
-/// Made of the code's own documentation; a test keeps it so.
-const REFERENCE: &str = include_str!("../../../reference.md");
-
 /// Print the reference of an operator, model, chunker, source or sink; without a name, a list of all.
 #[derive(Args)]
 pub struct DocsArgs {
@@ -23,10 +20,15 @@ pub struct DocsArgs {
 
 pub(super) fn run(args: &DocsArgs) -> Outcome {
     match &args.name {
-        None if args.all => print!("{REFERENCE}"),
+        None if args.all => print!("{}", catalog().reference),
         None => list(),
         Some(name) => {
             let found: Vec<&str> = sections().filter(|(title, _)| title == name).map(|(_, text)| text).collect();
+            if let Some((name, summary)) = kinds().find(|(kind, _)| found.is_empty() && kind == name) {
+                // A kind that a program has added without a reference.
+                println!("{name}: {summary}");
+                return Ok(());
+            }
             if found.is_empty() {
                 let near = did_you_mean(name, sections().map(|(title, _)| title));
                 let near =
@@ -41,8 +43,19 @@ pub(super) fn run(args: &DocsArgs) -> Outcome {
 
 /// Titles and texts of the reference's sections.
 fn sections() -> impl Iterator<Item = (&'static str, &'static str)> {
-    let groups = REFERENCE.split("\n## ").flat_map(|group| group.split("\n### ").skip(1));
+    let groups = catalog().reference.split("\n## ").flat_map(|group| group.split("\n### ").skip(1));
     groups.filter_map(|text| Some((text.split_once('\n')?.0, text)))
+}
+
+/// Names and summaries of all kinds.
+fn kinds() -> impl Iterator<Item = (&'static str, &'static str)> {
+    let catalog = catalog();
+    let nodes = catalog.operators.iter().map(|kind| (kind.name, kind.summary));
+    let nodes = nodes.chain(catalog.turn_sources.iter().map(|kind| (kind.name, kind.summary)));
+    let nodes = nodes.chain(catalog.sinks.iter().map(|kind| (kind.name, kind.summary)));
+    let others = catalog.models.iter().map(|kind| (kind.name, kind.summary));
+    let others = others.chain(catalog.chunkers.iter().map(|kind| (kind.name, kind.summary)));
+    nodes.chain(others).chain(catalog.corpus_sources.iter().map(|kind| (kind.name, kind.summary)))
 }
 
 fn list() {

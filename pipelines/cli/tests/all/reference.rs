@@ -252,9 +252,9 @@ fn generate() -> String {
         let _ = writeln!(out, "## {title}\n");
         for kind in kinds {
             // The file that has the table's entry has the configuration too.
-            let mark = format!("summary: {:?}", kind.summary);
-            let file = files.iter().find(|(_, text)| text.contains(&mark));
-            let (_, text) = file.unwrap_or_else(|| panic!("no file has {mark}"));
+            let marks = [format!("summary: {:?}", kind.summary), format!("    {:?},\n);\n", kind.summary)];
+            let file = files.iter().find(|(_, text)| marks.iter().any(|mark| text.contains(mark)));
+            let (_, text) = file.unwrap_or_else(|| panic!("no file has {:?}", kind.summary));
             section(&mut out, kind, text, &known);
         }
     }

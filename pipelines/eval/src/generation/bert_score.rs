@@ -1,14 +1,14 @@
-//! BERTScore: every token is matched with the likest token of the other text, by the cosine
-//! of their states (Zhang et al. 2020).
+//! BERTScore: matches each token with the most similar token of the other text, by the cosine of
+//! their states (Zhang et al. 2020).
 //!
-//! Equal to the Python package `bert_score` without idf, on the states that the encoder's
-//! graph gives (the package takes a layer in the middle for some encoders): the special tokens
-//! at both ends have no weight of their own, but tokens of the other side may match them; a
-//! text without tokens scores 0. Texts are stripped, and cut to the encoder's `max_tokens`.
+//! Equal to the Python package `bert_score` without idf, on the states that the encoder's graph
+//! outputs (for some encoders, the package uses a middle layer). The special tokens at both ends have
+//! no weight, but tokens of the other text may match them. A text without tokens scores 0. Texts are
+//! stripped and truncated to the encoder's `max_tokens`.
 //!
-//! MTRAG (Katsis et al. 2025, section 6.3.1) has two figures of it: Bert-Recall, the recall of
-//! the reference by the response; and Bert-K-Precision, the precision of the response against
-//! the passages. Its published evaluation compares with each passage and takes the best.
+//! MTRAG (Katsis et al. 2025, section 6.3.1) derives two metrics: Bert-Recall, the recall of the
+//! reference by the response, and Bert-K-Precision, the precision of the response against the
+//! passages. Its published evaluation compares with each passage and takes the best value.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -21,61 +21,61 @@ use turnflow_engine::inference::{InferenceError, Priority, Role, TokenEmbedder, 
 /// What Bert-K-Precision compares a response with.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 pub enum Against {
-    /// Each passage alone; the best counts. MTRAG's.
+    /// Each passage separately; the best value counts. Used by MTRAG.
     #[default]
     Best,
-    /// All passages as one text, a line break between them, cut to the encoder's length.
+    /// All passages as one text, joined by line breaks and truncated to the encoder's length.
     Joined,
 }
 
-/// How far two texts are alike, −1 to 1 each.
+/// The similarity of two texts; each value is from −1 to 1.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Alike {
-    /// Of the first against the second.
+    /// Precision of the first text against the second.
     pub precision: f64,
-    /// Of the second by the first.
+    /// Recall of the second text by the first.
     pub recall: f64,
 }
 
-/// An encoder, and where its special tokens are.
+/// BERTScore with an encoder.
 pub struct BertScore {
     encoder: Arc<dyn TokenEmbedder>,
     special: Special,
-    /// What pairs of texts came to, kept with what models say; states would be too long.
+    /// Caches the values of text pairs; token states would be too large.
     cache: Arc<InferenceCache>,
     fingerprint: String,
-    /// States of the texts seen last: tasks of a conversation share passages.
+    /// Token states of recent texts, since tasks of a conversation share passages.
     recent: Mutex<HashMap<String, Arc<TokenVectors>>>,
 }
 
-/// Numbers in the states that are held, some 128 MB.
+/// Maximum numbers in the states held in memory, about 128 MB.
 const RECENT: usize = 32 << 20;
 
-/// How many tokens at both ends of a text are none of its own.
+/// The number of special tokens at both ends of a text.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Special {
     front: usize,
     back: usize,
 }
 
-/// Why an encoder is of no use here.
+/// Why BERTScore cannot use an encoder.
 #[derive(Debug, thiserror::Error)]
 pub enum EncoderError {
-    /// It failed.
+    /// The encoder failed.
     #[error(transparent)]
     Failed(#[from] InferenceError),
-    /// What it takes for a text is more than the text.
-    #[error("it puts a prefix before texts, and BERTScore has none: leave `query_prefix` and `passage_prefix` out")]
+    /// The encoder adds a prefix to texts.
+    #[error("it adds a prefix to texts, which BERTScore does not allow: remove `query_prefix` and `passage_prefix`")]
     Prefix,
 }
 
 impl BertScore {
-    /// Finds out where the encoder has special tokens: it leaves them out of passages. The
-    /// fingerprint is the encoder's.
+    /// Creates the scorer; `fingerprint` is the encoder's. Detects the encoder's special tokens by
+    /// comparing a query with a passage, which has none.
     ///
     /// # Errors
     ///
-    /// The encoder fails, or has prefixes.
+    /// The encoder failed, or adds prefixes.
     pub async fn new(
         encoder: Arc<dyn TokenEmbedder>,
         fingerprint: &str,
@@ -88,7 +88,7 @@ impl BertScore {
         let same = |rows: &[&[f32]]| rows.iter().zip(&own).all(|(a, b)| cosine(a, b) > 0.999);
         let at = all.windows(own.len().max(1)).position(same).ok_or(EncoderError::Prefix)?;
         let special = Special { front: at, back: all.len() - at - own.len() };
-        // No encoder puts more around a text.
+        // No encoder adds more special tokens.
         if special.front > 2 || special.back > 2 {
             return Err(EncoderError::Prefix);
         }
@@ -96,11 +96,11 @@ impl BertScore {
         Ok(Self { encoder, special, cache, fingerprint, recent: Mutex::default() })
     }
 
-    /// A text compared with others, in their order.
+    /// Compares a text with others; returns the results in their order.
     ///
     /// # Errors
     ///
-    /// The encoder fails.
+    /// The encoder failed.
     pub async fn compare(&self, text: &str, others: &[String]) -> Result<Vec<Alike>, InferenceError> {
         let text = text.trim();
         let known = |other: &String| {
@@ -133,7 +133,7 @@ impl BertScore {
         hasher.finalize().into()
     }
 
-    /// The token states of each text, special tokens included.
+    /// The token states of each text, with special tokens.
     async fn states(&self, texts: &[&str]) -> Result<Vec<Arc<TokenVectors>>, InferenceError> {
         let mut held: HashMap<&str, Arc<TokenVectors>> = {
             let recent = self.recent.lock().unwrap_or_else(PoisonError::into_inner);
@@ -141,7 +141,7 @@ impl BertScore {
         };
         let missing: Vec<&str> = texts.iter().filter(|text| !held.contains_key(**text)).copied().collect();
         let asked = missing.iter().map(|text| (*text).to_owned()).collect();
-        // Not as a turn asks: what turns ask is kept, and states are many times their text.
+        // `Priority::Corpus` bypasses the inference cache: states are many times larger than their text.
         let made = self.encoder.embed_tokens(asked, Role::Query, Priority::Corpus).await?;
         held.extend(missing.iter().copied().zip(made.into_iter().map(Arc::new)));
         let mut recent = self.recent.lock().unwrap_or_else(PoisonError::into_inner);
@@ -150,7 +150,7 @@ impl BertScore {
         }
         recent.extend(missing.iter().filter_map(|text| Some(((*text).to_owned(), held.get(text)?.clone()))));
         let all: Option<Vec<Arc<TokenVectors>>> = texts.iter().map(|text| held.get(text).cloned()).collect();
-        all.ok_or_else(|| InferenceError::Failed("it gives fewer states than texts".to_owned()))
+        all.ok_or_else(|| InferenceError::Failed("fewer states than texts".to_owned()))
     }
 
     /// The mean, over the tokens of `one`, of the highest cosine with a token of `other`.
@@ -166,7 +166,7 @@ impl BertScore {
     }
 }
 
-/// The inner product of two vectors of length 1; in lanes, so that it is done several at once.
+/// The inner product of two vectors of length 1, in lanes for SIMD.
 fn cosine(a: &[f32], b: &[f32]) -> f32 {
     const LANES: usize = 8;
     let mut sums = [0.0_f32; LANES];
@@ -186,7 +186,7 @@ mod tests {
     use futures::FutureExt;
     use futures::future::BoxFuture;
 
-    /// A vector a letter, with `^` before and `$` behind.
+    /// Encodes each letter as a vector, with the special tokens `^` and `$` around the text.
     struct Letters {
         prefix: &'static str,
     }
@@ -225,7 +225,7 @@ mod tests {
         let compare = |one, other: &str| score.compare(one, &[other.to_owned()]).now_or_never().expect("ready");
         let (there, back) = (compare(one, other).expect("figures")[0], compare(other, one).expect("figures")[0]);
         assert_eq!((there.precision, there.recall), (back.recall, back.precision));
-        assert_eq!(compare(one, other).expect("figures")[0], there, "and remembered");
+        assert_eq!(compare(one, other).expect("figures")[0], there, "and cached");
         there.precision
     }
 
@@ -246,7 +246,7 @@ mod tests {
     #[test]
     fn an_encoder_with_a_prefix_is_refused() {
         let error = score("query: ").err();
-        // The letters of the text are found behind the prefix, which would count as special.
+        // The text is found after the prefix, which would count as special tokens.
         assert!(matches!(error, Some(EncoderError::Prefix)));
     }
 }

@@ -1,10 +1,10 @@
-//! What a score counts for, given whether there is an answer and whether one was given.
+//! Conditions metrics on answerability and on the IDK label.
 //!
-//! MTRAG (Katsis et al. 2025, section 6.3.3): a metric stands for a question that can be
-//! answered and was; not answering what can be answered is worth 0; not answering what cannot
-//! be is worth 1, and answering it 0. `partial` on either side counts as an answer.
-//! Conversational turns are left out, as in the paper. MTRAG-UN's underspecified questions are
-//! left out of the means too, and have their own line among the abstentions.
+//! From MTRAG (Katsis et al. 2025, section 6.3.3): if an answerable question is answered, the metric
+//! counts as it is; if not, it counts 0. An unanswerable question counts 1 if it is not answered and
+//! 0 if it is. `partial` on either side counts as an answer. Conversational turns are left out, as
+//! in the paper. MTRAG-UN's underspecified questions are also left out of the means, and reported
+//! separately under abstention.
 
 use std::collections::BTreeMap;
 
@@ -12,24 +12,24 @@ use serde::Serialize;
 
 use crate::tasks::Task;
 
-/// Whether the passages have an answer.
+/// Whether the passages contain an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "SCREAMING_SNAKE_CASE")]
 pub enum Answerability {
-    /// All of it.
+    /// They contain the answer.
     Answerable,
-    /// A part of it.
+    /// They contain a part of the answer.
     Partial,
-    /// None of it.
+    /// They do not contain the answer.
     Unanswerable,
-    /// The question means several things (MTRAG-UN).
+    /// The question is ambiguous (MTRAG-UN).
     Underspecified,
-    /// There is no question.
+    /// The turn is not a question.
     Conversational,
 }
 
 impl Answerability {
-    /// Every one, with the name that tasks have for it.
+    /// All values, with their names in task files.
     pub const ALL: [(Self, &'static str); 5] = [
         (Self::Answerable, "ANSWERABLE"),
         (Self::Partial, "PARTIAL"),
@@ -41,12 +41,12 @@ impl Answerability {
     /// Another name of partially answerable tasks.
     const PARTIALLY: &str = "PARTIALLY_ANSWERABLE";
 
-    /// A task's, if it says one that is known.
+    /// The answerability of a task; `None` if it has none or an unknown one.
     pub fn of(task: &Task) -> Option<Self> {
         Self::named(task.answerability.as_deref()?)
     }
 
-    /// By its name, letter case aside.
+    /// The value with this name, ignoring case.
     pub fn named(said: &str) -> Option<Self> {
         if said.eq_ignore_ascii_case(Self::PARTIALLY) {
             return Some(Self::Partial);
@@ -54,7 +54,7 @@ impl Answerability {
         Self::ALL.iter().find(|(_, name)| name.eq_ignore_ascii_case(said)).map(|(kind, _)| *kind)
     }
 
-    /// Whether an answer is expected; `None` where neither is right or wrong.
+    /// Whether an answer is expected; `None` if neither answering nor abstaining is wrong.
     fn expects_answer(self) -> Option<bool> {
         match self {
             Self::Answerable | Self::Partial => Some(true),
@@ -64,32 +64,31 @@ impl Answerability {
     }
 }
 
-/// Whether a response says that it does not know.
+/// The IDK label: whether a response says that it does not know.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Idk {
     /// It does not say so.
     No,
-    /// Of a part of the question.
+    /// It says so for a part of the question.
     Partial,
-    /// Of all of it.
+    /// It says so for the whole question.
     Yes,
 }
 
-/// What a metric counts for.
+/// How a metric counts.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Counts {
-    /// As it is.
+    /// With its own value.
     AsItIs,
-    /// This, whatever it is.
+    /// With this fixed value.
     Fixed(f64),
     /// Not at all.
     Not,
 }
 
-/// The table of section 6.3.3. Tasks that do not say whether they can be answered count as
-/// they are; without an IDK label (a judge's reply that could not be read) a task does not
-/// count.
+/// The table of section 6.3.3. The metrics of a task without answerability count as they are. A task
+/// without an IDK label (the judge's reply could not be parsed) does not count.
 pub fn counts(answerability: Option<Answerability>, idk: Option<Idk>) -> Counts {
     let Some(answerability) = answerability else { return Counts::AsItIs };
     match (answerability.expects_answer(), idk) {
@@ -101,7 +100,7 @@ pub fn counts(answerability: Option<Answerability>, idk: Option<Idk>) -> Counts 
     }
 }
 
-/// As [`counts`], where a task failed: nothing was said, so nothing was right.
+/// Like [`counts`], for a failed task: without an answer, it counts 0.
 pub fn counts_failed(answerability: Option<Answerability>) -> Counts {
     match answerability.map(Answerability::expects_answer) {
         Some(None) => Counts::Not,
@@ -109,17 +108,17 @@ pub fn counts_failed(answerability: Option<Answerability>) -> Counts {
     }
 }
 
-/// How often, of how many.
+/// A share of tasks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Share {
-    /// How often.
+    /// Number of matching tasks.
     pub count: usize,
-    /// Of how many.
+    /// Number of tasks.
     pub of: usize,
 }
 
 impl Share {
-    /// Between 0 and 1; `None` of nothing.
+    /// The share, from 0 to 1; `None` if there are no tasks.
     pub fn rate(&self) -> Option<f64> {
         (self.of > 0).then(|| self.count as f64 / self.of as f64)
     }
@@ -136,23 +135,23 @@ impl Serialize for Share {
     }
 }
 
-/// How well not answering goes with not being answerable.
+/// How well abstention matches answerability.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Abstention {
-    /// How many responses have each IDK label, by answerability.
+    /// Number of responses with each IDK label, by answerability.
     pub labels: BTreeMap<Answerability, BTreeMap<Idk, usize>>,
     /// Answerable and partially answerable questions that were not answered.
     pub over_abstention: Share,
-    /// Unanswerable and underspecified questions that were answered, in part or in whole.
+    /// Unanswerable and underspecified questions that were answered, fully or partly.
     pub under_abstention: Share,
-    /// The unanswerable ones of these alone.
+    /// Unanswerable questions that were answered.
     pub under_abstention_unanswerable: Share,
-    /// The underspecified ones of these alone.
+    /// Underspecified questions that were answered.
     pub under_abstention_underspecified: Share,
-    /// Whether the IDK label says what answerability says (MTRAG, section 6.3.3);
-    /// underspecified and conversational tasks left out.
+    /// Tasks whose IDK label agrees with their answerability (MTRAG, section 6.3.3), without
+    /// underspecified and conversational tasks.
     pub answerability_accuracy: Share,
-    /// Labelled tasks that failed; of the shares above, only the accuracy counts them.
+    /// Failed tasks with an answerability. Of the shares above, only the accuracy counts them.
     pub failed: usize,
 }
 
@@ -182,13 +181,13 @@ impl Abstention {
         }
     }
 
-    /// Adds a task that failed: nothing was said, so it cannot have been right.
+    /// Adds a failed task; it lowers the accuracy.
     pub fn add_failed(&mut self, answerability: Answerability) {
         self.answerability_accuracy.of += usize::from(answerability.expects_answer().is_some());
         self.failed += 1;
     }
 
-    /// Whether any task said whether it can be answered.
+    /// Whether no task with an answerability was added.
     pub fn is_empty(&self) -> bool {
         self.labels.is_empty() && self.failed == 0
     }

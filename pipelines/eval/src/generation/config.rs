@@ -1,4 +1,4 @@
-//! The file that says what answers are scored with.
+//! The metrics file: configures how answers are scored.
 //!
 //! ```ron
 //! Metrics(
@@ -7,8 +7,8 @@
 //! )
 //! ```
 //!
-//! It is read as pipeline files are: the same kinds of models, the same `include`, the same
-//! diagnostics; paths are relative to the file. Every field may be left out.
+//! It is read like a pipeline file, with the same kinds of models, `include` and diagnostics. Paths
+//! are relative to the file. Every field is optional.
 
 use std::path::Path;
 
@@ -28,26 +28,26 @@ pub struct MetricsConfig {
     // Read by the planner.
     #[serde(rename = "models")]
     _models: Skipped,
-    /// Passages that an answer is judged by, from the first. Default 5, as MTRAG gives.
+    /// Number of passages that an answer is judged against, from the first. Default: 5, as in MTRAG.
     pub passages: Passages,
-    /// Of ROUGE-L.
+    /// Settings of ROUGE-L.
     pub rouge: RougeConfig,
-    /// The encoder of BERTScore. Default none: no Bert figures and no RB_alg.
+    /// The encoder for BERTScore. Default: none; then the BERTScore metrics and RB_alg are not computed.
     pub encoder: Option<String>,
-    /// Of BERTScore.
+    /// Settings of BERTScore.
     pub bert: BertConfig,
-    /// The language model, or several, that rate answers (RB_llm, the median); the first one
-    /// judges faithfulness (RL_F). Default none.
+    /// One or several language models that rate answers (RB_llm is the median of their ratings). The
+    /// first one also judges faithfulness (RL_F). Default: none.
     pub judge: Judges,
-    /// The model of inference of RePASs. Default none.
+    /// The NLI model (natural language inference) for RePASs. Default: none.
     pub nli: Option<String>,
-    /// Of RePASs.
+    /// Settings of RePASs.
     pub repass: RepassConfig,
-    /// Of the labels of not knowing.
+    /// Settings of the IDK labels ("I do not know").
     pub idk: IdkConfig,
 }
 
-/// What stands there is for somebody else.
+/// A field that another component reads.
 #[derive(Clone, Debug, Default)]
 struct Skipped;
 
@@ -57,7 +57,7 @@ impl<'de> Deserialize<'de> for Skipped {
     }
 }
 
-/// How many passages.
+/// A number of passages.
 #[derive(Clone, Copy, Debug, Deserialize)]
 #[serde(transparent)]
 pub struct Passages(pub usize);
@@ -72,7 +72,7 @@ impl Default for Passages {
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct RougeConfig {
-    /// Whether words are stemmed. Default false, as in MTRAG's evaluation.
+    /// Whether to stem words. Default: false, as in MTRAG's evaluation.
     pub stemmer: bool,
 }
 
@@ -80,10 +80,10 @@ pub struct RougeConfig {
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct BertConfig {
-    /// What Bert-K-Precision compares with: `Best` (default) of the passages, or `Joined`.
+    /// What Bert-K-Precision compares the answer with: the `Best` passage (default) or all passages `Joined`.
     pub passages: Against,
-    /// The precision and recall of unrelated texts, by which figures are rescaled to
-    /// (x − b) / (1 − b). Default none.
+    /// The precision and recall b of unrelated texts. Values x are rescaled to (x − b) / (1 − b).
+    /// Default: none, no rescaling.
     pub baseline: Option<(f64, f64)>,
 }
 
@@ -91,13 +91,13 @@ pub struct BertConfig {
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct IdkConfig {
-    /// An answer that begins with one of these does not know. Default: `IdkNormalize`'s.
+    /// An answer that begins with one of these phrases counts as IDK. Default: the phrases of `IdkNormalize`.
     pub phrases: Option<Vec<String>>,
-    /// The language model that labels answers. Default none: the phrases do.
+    /// The language model that labels answers. Default: none; the phrases decide.
     pub judge: Option<String>,
 }
 
-/// One name, or a list of them.
+/// The names of the judges: one name, or a list.
 #[derive(Clone, Debug, Default)]
 pub struct Judges(pub Vec<String>);
 
@@ -172,7 +172,7 @@ impl ModelsFile for MetricsConfig {
     }
 }
 
-/// Reads a file of metrics.
+/// Reads a metrics file.
 pub fn read(path: &Path, catalog: &Catalog) -> PlannedModels<MetricsConfig> {
     let parse = |tree: &_, sources: &_| from_tree::<MetricsConfig>(tree, sources).map(Box::new);
     plan_models(load(path, &[]), "Metrics", parse, catalog)

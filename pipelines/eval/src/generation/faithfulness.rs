@@ -1,9 +1,9 @@
-//! RL_F: the share of an answer's statements that the passages bear out.
+//! RL_F: the share of an answer's statements that the passages support.
 //!
-//! The faithfulness of RAGAS (Es et al. 2024), which MTRAG (section 6.3.2) takes as it is: a
-//! language model takes the answer apart into statements, and then says of each whether it
-//! follows from the passages. The prompts are `prompts/statements.txt` and
-//! `prompts/verdicts.txt`. Two calls an answer.
+//! This is the faithfulness of RAGAS (Es et al. 2024), which MTRAG (section 6.3.2) uses unchanged: a
+//! language model splits the answer into statements, then decides for each whether it follows from
+//! the passages. The prompts are `prompts/statements.txt` and `prompts/verdicts.txt`. Cost: two calls
+//! per answer.
 
 use std::sync::Arc;
 
@@ -18,11 +18,11 @@ const STATEMENT_PLACES: &[&str] = &["response", "question"];
 const VERDICTS: &str = include_str!("../../../prompts/verdicts.txt");
 const VERDICT_PLACES: &[&str] = &["statements", "passages"];
 
-/// The share of statements that the passages bear out, 0 to 1.
+/// The share of statements that the passages support, from 0 to 1.
 ///
 /// # Errors
 ///
-/// The model failed; it found no statement; or it did not give each statement a verdict.
+/// The model failed, found no statement, or did not give a verdict on each statement.
 pub async fn faithfulness(judge: &Arc<dyn Generator>, question: &str, response: &Response) -> Result<f64, Trouble> {
     let asked = template(STATEMENTS, STATEMENT_PLACES)?;
     let said = asked.quoted(response.text.trim());
@@ -41,7 +41,7 @@ pub async fn faithfulness(judge: &Arc<dyn Generator>, question: &str, response: 
     Ok(verdicts.iter().filter(|supported| **supported).count() as f64 / verdicts.len() as f64)
 }
 
-/// The verdict on each statement; `None` unless there is one for each, and only one.
+/// The verdict on each statement; `None` if a statement has no verdict or contradictory ones.
 fn verdicts(reply: &str, statements: usize) -> Option<Vec<bool>> {
     let mut found: Vec<Option<bool>> = vec![None; statements];
     for line in reply.lines() {

@@ -1,9 +1,8 @@
-//! Whether a response says that it does not know: by rules, or by a language model.
+//! Labels whether a response says that it does not know (IDK), by rules or with a language model.
 //!
-//! The rules are those of the operator `IdkNormalize`. The judge is MTRAG's (Katsis et al.
-//! 2025, appendix F.3): it sees question and response, and says yes, partial or no. With a
-//! judge every response is judged but those that say nothing at all, or that the pipeline
-//! itself has given the status `idk`.
+//! The rules are those of the operator `IdkNormalize`. The judge is MTRAG's (Katsis et al. 2025,
+//! appendix F.3): it gets the question and the response, and replies yes, partial or no. It judges
+//! every response, except empty ones and those with the status `idk` from the pipeline.
 
 use std::sync::Arc;
 
@@ -14,23 +13,23 @@ use super::conditioning::Idk;
 use super::judge::{Trouble, ask, template};
 use super::{Response, Status};
 
-/// Tells who does not know.
+/// Labels responses.
 pub struct IdkDetector {
     rules: IdkRules,
     judge: Option<Arc<dyn Generator>>,
 }
 
 impl IdkDetector {
-    /// With these phrases or else the operator's own, and a judge if there is one.
+    /// Creates a detector with these phrases (default: those of the operator) and an optional judge.
     pub fn new(phrases: Option<Vec<String>>, judge: Option<Arc<dyn Generator>>) -> Self {
         Self { rules: IdkRules::new(phrases), judge }
     }
 
-    /// What the response says.
+    /// Labels a response.
     ///
     /// # Errors
     ///
-    /// The judge failed, or its reply names no label.
+    /// The judge failed, or its reply has no label.
     pub async fn label(&self, question: &str, response: &Response) -> Result<Idk, Trouble> {
         let text = response.text.trim();
         if text.is_empty() || response.status == Status::Idk {

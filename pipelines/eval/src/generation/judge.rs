@@ -1,8 +1,8 @@
 //! RB_llm: a language model rates a response against the reference and the passages.
 //!
-//! MTRAG (Katsis et al. 2025, appendix F.1) after RAD-Bench: faithfulness, appropriateness and
-//! completeness, one rating from 1 to 10, of which a tenth is the figure, as in the published code. Several judges give
-//! the median of what they say. The prompt is `prompts/rating.txt`.
+//! From MTRAG (Katsis et al. 2025, appendix F.1), based on RAD-Bench: one rating from 1 to 10 for
+//! faithfulness, appropriateness and completeness. The value is a tenth of the rating, as in the
+//! published code; with several judges, the median. The prompt is `prompts/rating.txt`.
 
 use std::sync::Arc;
 
@@ -17,39 +17,38 @@ use crate::tasks::{Speaker, Task, Utterance};
 const RATING: &str = include_str!("../../../prompts/rating.txt");
 const PLACES: &[&str] = &["response", "reference", "question", "conversation", "passages"];
 
-/// Why a judge's figure is missing. It is counted and told, and nothing is put in its place.
+/// Why a judge's value is missing. It is counted and reported, and not replaced by a default.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum Trouble {
-    /// The reply is not what was asked for.
-    #[error("the reply cannot be read")]
+    /// The reply does not have the requested form.
+    #[error("cannot parse the reply")]
     Unread,
     /// The model failed.
     #[error(transparent)]
     Failed(#[from] InferenceError),
-    /// A prompt that is compiled in is no template: a fault of this program.
+    /// A built-in prompt is not a valid template: a bug in this program.
     #[error("built-in prompt: {0}")]
     Prompt(String),
 }
 
-/// A prompt that is compiled in.
+/// Parses a built-in prompt.
 pub(super) fn template(text: &str, places: &'static [&'static str]) -> Result<Template, Trouble> {
     Template::parse(text, places).map_err(|error| Trouble::Prompt(error.to_string()))
 }
 
-/// A model's whole reply, sampled as its own configuration says.
+/// Asks a model with its configured sampling; returns the complete reply.
 ///
 /// # Errors
 ///
-/// The model failed, or its reply was not finished.
+/// The model failed, or its reply was cut off.
 pub(super) async fn ask(judge: &Arc<dyn Generator>, prompt: Prompt) -> Result<Generation, Trouble> {
     let mut reply = judge.generate(prompt, judge.sampling().clone()).await?;
     reply.text = clean(&reply.text);
-    // Of an unfinished reply nobody knows what it would have said.
+    // A reply that was cut off may lack its verdict.
     if reply.finish == Finish::Length { Err(Trouble::Unread) } else { Ok(reply) }
 }
 
-/// The passages as a prompt shows them, set off from its own lines; those that are too long for
-/// the model are cut.
+/// The passages for a prompt, numbered and quoted; passages that exceed the model's limit are cut.
 pub(super) fn numbered(template: &Template, passages: &[String]) -> Filling {
     let one = |(at, passage): (usize, &String)| format!("[{}] {}\n", at + 1, template.quoted(passage.trim()));
     Filling::MayBeCut(passages.iter().enumerate().map(one).collect())
@@ -69,7 +68,7 @@ fn said(before: &[Utterance]) -> String {
     }
 }
 
-/// What one judge says of a response, 0 to 1.
+/// One judge's rating of a response, from 0.1 to 1.
 ///
 /// # Errors
 ///
@@ -109,7 +108,7 @@ fn rating(reply: &str) -> Option<f64> {
     bracketed.or_else(named).filter(|rating| (1.0..=10.0).contains(rating))
 }
 
-/// The middle of what several said; the mean of the two middle ones of an even number.
+/// The median; for an even number of values, the mean of the two middle ones.
 pub fn median(mut values: Vec<f64>) -> Option<f64> {
     values.sort_by(f64::total_cmp);
     let middle = values.len() / 2;

@@ -1,7 +1,7 @@
-//! Answers scored: against references, against passages, by judges, and by whether there
-//! should have been one. One file a metric; [`conditioning`] says what a score counts for.
+//! Scores answers: against references, against passages, by judges, and by whether the question is
+//! answerable. One file per metric; [`conditioning`] defines how scores count.
 //!
-//! | figure | from | needs |
+//! | metric | computed by | requires |
 //! |---|---|---|
 //! | `rouge_l`, `rouge_l_precision`, `rouge_l_recall` | [`rouge`] | a reference |
 //! | `bert_recall` | [`bert_score`] | a reference, an encoder |
@@ -9,7 +9,7 @@
 //! | `rb_alg` | [`reference_based`] | a reference, an encoder |
 //! | `rb_llm` | [`judge`] | a reference, a language model |
 //! | `rl_f` | [`faithfulness`] | a language model |
-//! | `repass` and its parts | [`repass`] | a model of inference |
+//! | `repass` and its parts | [`repass`] | an NLI model |
 
 pub mod bert_score;
 pub mod conditioning;
@@ -26,40 +26,40 @@ pub mod scorer;
 #[cfg(test)]
 mod tests;
 
-/// What became of a task.
+/// The outcome of a task.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Status {
-    /// There is an answer.
+    /// The question is answered.
     Answered,
     /// The pipeline says that it does not know.
     Idk,
-    /// There is none, since something failed.
+    /// The task failed and has no answer.
     Failed,
 }
 
-/// What a system said to a task.
+/// The response of a system to a task.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Response {
-    /// The answer; empty where it failed.
+    /// The answer; empty if the task failed.
     pub text: String,
-    /// What became of it.
+    /// The outcome.
     pub status: Status,
-    /// The passages that it stands on, best first.
+    /// The passages that the answer is based on, best first.
     pub passages: Vec<String>,
 }
 
 impl Response {
-    /// Of a task that failed.
+    /// The response of a failed task.
     pub fn failed() -> Self {
         Self { text: String::new(), status: Status::Failed, passages: Vec::new() }
     }
 }
 
-/// A figure: its name, and whether it is conditioned on answerability.
+/// A metric: its name, and whether it is conditioned on answerability.
 ///
-/// Figures that are, are between 0 and 1, and higher is better; the parts of RePASs, of which
-/// one is better when low, are only reported as they are.
+/// Conditioned metrics are between 0 and 1, and higher is better. The parts of RePASs are only reported
+/// raw, since one of them is better when low.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Metric {
     /// Its name in reports.
@@ -75,7 +75,7 @@ const fn raw(name: &'static str) -> Metric {
     Metric { name, conditioned: false }
 }
 
-/// Every figure, in the order of reports.
+/// All metrics, in report order.
 pub const METRICS: [Metric; 12] = [
     conditioned("rouge_l"),
     conditioned("rouge_l_precision"),
@@ -91,7 +91,7 @@ pub const METRICS: [Metric; 12] = [
     raw("repass_obligations"),
 ];
 
-/// Whether all that Rouge-L and the IDK rules need is there: a reference, or answerability.
+/// Whether any task can be scored without models: with a reference (ROUGE-L) or answerability (IDK rules).
 pub fn can_be_scored(tasks: &[crate::tasks::Task]) -> bool {
     tasks.iter().any(|task| task.target.is_some() || task.answerability.is_some())
 }

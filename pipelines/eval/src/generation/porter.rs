@@ -1,7 +1,7 @@
-//! Porter's stemmer (Porter 1980) as NLTK has it, which Google's `rouge_score` uses: with
-//! NLTK's irregular forms and its changes to the steps 1, 2 and 5.
+//! Porter's stemmer (Porter 1980) as implemented in NLTK, which Google's `rouge_score` uses: with
+//! NLTK's irregular forms and its changes to steps 1, 2 and 5.
 
-/// Whole words that have a stem of their own.
+/// Words with an irregular stem.
 const IRREGULAR: &[(&str, &str)] = &[
     ("skies", "sky"),
     ("sky", "sky"),
@@ -53,7 +53,7 @@ const STEP_4: &[&str] = &[
     "ous", "ive", "ize",
 ];
 
-/// The stem of a word of ASCII letters and digits in lower case.
+/// The stem of a word of lower-case ASCII letters and digits.
 pub fn stem(word: &str) -> String {
     if let Some((_, stem)) = IRREGULAR.iter().find(|(form, _)| *form == word) {
         return (*stem).to_owned();
@@ -67,7 +67,7 @@ pub fn stem(word: &str) -> String {
     step_5(step_4(word))
 }
 
-/// Which letters are consonants: `y` is one at the beginning and after a vowel.
+/// Which letters are consonants. `y` is a consonant at the beginning and after a vowel.
 fn consonants(word: &str) -> Vec<bool> {
     let mut flags: Vec<bool> = Vec::with_capacity(word.len());
     for letter in word.bytes() {
@@ -80,7 +80,7 @@ fn consonants(word: &str) -> Vec<bool> {
     flags
 }
 
-/// How often a consonant follows a vowel: Porter's m.
+/// Porter's m: how often a consonant follows a vowel.
 fn measure(stem: &str) -> usize {
     consonants(stem).windows(2).filter(|pair| !pair[0] && pair[1]).count()
 }
@@ -89,7 +89,7 @@ fn has_vowel(stem: &str) -> bool {
     consonants(stem).contains(&false)
 }
 
-/// Porter's *o, and NLTK's case of two letters.
+/// Porter's condition *o, with NLTK's rule for two letters.
 fn ends_cvc(word: &str) -> bool {
     match consonants(word)[..] {
         [.., true, false, true] => !word.ends_with(['w', 'x', 'y']),
@@ -98,8 +98,8 @@ fn ends_cvc(word: &str) -> bool {
     }
 }
 
-/// The word with the first ending that it has replaced, if what is before it has a measure;
-/// `None` if it has none of them.
+/// Replaces the first matching ending if the stem before it has a measure above 0; `None` if no
+/// ending matches.
 fn replaced(word: &str, rules: &[(&str, &str)]) -> Option<String> {
     let (stem, with) = rules.iter().find_map(|(ending, with)| Some((word.strip_suffix(ending)?, with)))?;
     Some(if measure(stem) > 0 { format!("{stem}{with}") } else { word.to_owned() })
@@ -154,7 +154,7 @@ fn step_2(word: String) -> String {
     if let Some(replaced) = replaced(&word, STEP_2) {
         return replaced;
     }
-    // The `l` counts with what is before it, so that short stems (`geo`) count too.
+    // The measure includes the `l`, so that short stems (`geo`) match too.
     match word.strip_suffix("logi") {
         Some(_) if measure(&word[..word.len() - 3]) > 0 => word[..word.len() - 1].to_owned(),
         _ => word,

@@ -1,11 +1,11 @@
-//! RB_alg: one figure of three that compare a response with words, without a judge.
+//! RB_alg: a combination of three metrics that compare texts without a judge.
 //!
-//! MTRAG (Katsis et al. 2025, section 6.3.1): the harmonic mean of Bert-Recall (of the
-//! reference), Bert-K-Precision (against the passages) and ROUGE-L. Bert figures that are
-//! rescaled by a baseline may be negative; they are brought from −1…1 to 0…1 first, as the
-//! published evaluation does.
+//! From MTRAG (Katsis et al. 2025, section 6.3.1): the harmonic mean of Bert-Recall (of the
+//! reference), Bert-K-Precision (against the passages) and ROUGE-L. BERTScore values that are
+//! rescaled by a baseline may be negative; they are first mapped from −1…1 to 0…1, as in the
+//! published evaluation.
 
-/// RB_alg of its three parts; 0 where one of them is 0 or less.
+/// RB_alg from its three parts; 0 if one of them is 0 or less.
 pub fn rb_alg(bert_recall: f64, bert_k_precision: f64, rouge_l: f64, rescaled: bool) -> f64 {
     let shift = |value: f64| if rescaled { f64::midpoint(value, 1.0) } else { value };
     let parts = [shift(bert_recall), shift(bert_k_precision), rouge_l];

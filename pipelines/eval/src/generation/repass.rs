@@ -1,15 +1,15 @@
-//! RePASs: entailment, contradiction and obligation coverage, by a model of inference.
+//! RePASs: entailment, contradiction and obligation coverage, computed with an NLI model.
 //!
-//! Gokhan et al. 2024, which FusionRAG (section 2.4) is judged by. Every sentence of the answer
-//! is a hypothesis, every sentence of the passages a premise. E and C are, for each sentence of
-//! the answer, the highest probability of entailment and of contradiction over the premises,
-//! and of these the means. O is the share of the passages' obligations that an obligation of the
-//! answer entails with a probability above 0.7, by a model of its own if one is named (the
-//! authors' is larger). RePASs is (E − C + O + 1) / 3. An answer without a word has none.
+//! Defined by Gokhan et al. 2024 and used to evaluate FusionRAG (section 2.4). Each sentence of the
+//! answer is a hypothesis, each sentence of the passages a premise. For each hypothesis, take the
+//! highest probability of entailment and of contradiction over the premises; E and C are the means
+//! of these. O is the share of the passages' obligations that an obligation of the answer entails
+//! with a probability above 0.7. A separate model can be configured for O (the authors use a larger
+//! one). RePASs is (E − C + O + 1) / 3. An answer without sentences has no value.
 //!
-//! Obligations are sentences with deontic words, or what a classifier finds: the same kind of
-//! model, asked whether a sentence entails that it states an obligation. (The paper trained a
-//! classifier of its own.) Where the passages have none O is 0, as in the published code.
+//! Obligations are sentences with deontic words, or the sentences that a classifier finds: an NLI
+//! model that is asked whether a sentence entails that it states an obligation. (The paper trains a
+//! separate classifier.) If the passages have no obligations, O is 0, as in the published code.
 //! Cost: sentences of the answer × (sentences + obligations of the passages) pairs.
 
 use std::sync::Arc;
@@ -27,16 +27,18 @@ use super::Response;
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct RepassConfig {
-    /// The model's classes, in the order of its outputs. Default contradiction, entailment,
-    /// neutral, as the cross-encoders of Sentence-BERT have them.
+    /// The model's classes, in the order of its outputs. Default: contradiction, entailment,
+    /// neutral, as in the cross-encoders of Sentence-BERT.
     pub labels: Vec<Label>,
-    /// An obligation is covered above this probability of entailment. Default 0.7.
+    /// An obligation is covered above this probability of entailment, from 0 to 1. Default: 0.7.
     pub covered: f32,
-    /// The model that tells which obligations are covered. Default: the same.
+    /// The model that decides which obligations are covered. Default: the model `nli`.
     pub coverage: Option<Coverage>,
-    /// The model that finds obligations, with the same classes. Default: none, words do.
+    /// The NLI model that finds obligations, with the same classes. Default: none; obligations are
+    /// found by deontic words.
     pub classifier: Option<String>,
-    /// What a sentence that is an obligation entails, for the classifier.
+    /// The hypothesis that the classifier tests for each sentence. Default: `This sentence states an
+    /// obligation.`
     pub obligation: String,
 }
 
@@ -56,13 +58,13 @@ impl Default for RepassConfig {
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Coverage {
-    /// A model of inference.
+    /// An NLI model.
     pub model: String,
     /// Its classes, in the order of its outputs.
     pub labels: Vec<Label>,
 }
 
-/// Words that make a sentence an obligation.
+/// Deontic words and phrases, which mark a sentence as an obligation.
 const DEONTIC: &[&str] = &[
     " must ",
     " shall ",
@@ -85,7 +87,7 @@ const DEONTIC: &[&str] = &[
     " needs to ",
 ];
 
-/// A response's figures, each 0 to 1.
+/// The parts of RePASs for a response, each from 0 to 1.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Repass {
     /// Mean, over the answer's sentences, of the highest entailment.
@@ -97,7 +99,7 @@ pub struct Repass {
 }
 
 impl Repass {
-    /// All of it in one figure.
+    /// RePASs: the combination of the three parts.
     pub fn composite(&self) -> f64 {
         (self.entailment - self.contradiction + self.obligations + 1.0) / 3.0
     }
@@ -111,11 +113,11 @@ pub struct RepassScorer {
     config: RepassConfig,
     entailment: usize,
     contradiction: usize,
-    /// Of the model of coverage.
+    /// The index of entailment in the coverage model.
     covers: usize,
 }
 
-/// The model has the classes that are named.
+/// Checks that the number of a model's classes matches the labels.
 fn fits(model: &Arc<dyn PairScorer>, field: &str, labels: &[Label]) -> Result<(), InferenceError> {
     let (has, named) = (model.classes(), labels.len());
     if has == named {
@@ -129,12 +131,12 @@ fn place(labels: &[Label], label: Label) -> usize {
 }
 
 impl RepassScorer {
-    /// With the model of inference and, if there are, what tells the covered obligations and
-    /// what finds them.
+    /// Creates a scorer with the NLI model and, optionally, a coverage model and a classifier of
+    /// obligations.
     ///
     /// # Errors
     ///
-    /// A model has other classes than `labels` names.
+    /// The number of a model's classes differs from its `labels`.
     pub fn new(
         config: RepassConfig,
         nli: Arc<dyn PairScorer>,
@@ -153,11 +155,11 @@ impl RepassScorer {
         Ok(Self { nli, coverage, classifier, config, entailment, contradiction, covers })
     }
 
-    /// A response's figures; none of an answer that says nothing.
+    /// Scores a response; `None` if the answer has no sentences.
     ///
     /// # Errors
     ///
-    /// A model fails.
+    /// A model failed.
     pub async fn score(&self, response: &Response) -> Result<Option<Repass>, InferenceError> {
         let answer = sentences(&citations::without(&response.text));
         let passages: Vec<String> = response.passages.iter().flat_map(|passage| sentences(passage)).collect();
@@ -179,7 +181,7 @@ impl RepassScorer {
         Ok(Some(Repass { entailment: mean(&entailed), contradiction: mean(&contradicted), obligations }))
     }
 
-    /// The share of the passages' obligations that the answer's cover.
+    /// The share of the passages' obligations that the answer's obligations cover.
     async fn covered(&self, answer: &[String], passages: &[String]) -> Result<f64, InferenceError> {
         if passages.is_empty() {
             return Ok(0.0);
@@ -193,7 +195,7 @@ impl RepassScorer {
         Ok(covered.iter().filter(|covered| **covered).count() as f64 / covered.len() as f64)
     }
 
-    /// Probabilities: a row a premise, a column a hypothesis.
+    /// Class probabilities: one row per premise, one column per hypothesis.
     async fn pairs(
         &self,
         model: &Arc<dyn PairScorer>,
@@ -221,7 +223,7 @@ fn sentences(text: &str) -> Vec<String> {
     sentence_ranges(text).into_iter().map(|(start, end)| text[start..end].to_owned()).collect()
 }
 
-/// Whether a sentence has a word or phrase that obliges.
+/// Whether a sentence contains a deontic word or phrase.
 fn is_deontic(sentence: &str) -> bool {
     let words = sentence.split(|c: char| !(c.is_alphanumeric() || c == '\'')).filter(|word| !word.is_empty());
     let padded = format!(" {} ", words.collect::<Vec<_>>().join(" ").to_lowercase());
@@ -235,7 +237,7 @@ mod tests {
     use futures::FutureExt;
     use futures::future::BoxFuture;
 
-    /// Entails what it has, word for word; contradicts what says "never".
+    /// A premise entails its verbatim substrings and contradicts sentences with "never".
     struct Contains;
 
     impl PairScorer for Contains {
@@ -278,7 +280,7 @@ mod tests {
             ("Firms must keep records. Reports shall be filed.", "(covered: 0.7)", [1.0, 0.0, 1.0], 1.0),
             ("Firms must keep records [1]. They never do.", "(covered: 0.7)", [0.5, 0.5, 0.5], 0.5),
             ("Records are kept for ten years.", "(covered: 0.7)", [1.0, 0.0, 0.0], 2.0 / 3.0),
-            // Of the classifier's the second passage is no obligation.
+            // For the classifier, the second passage is not an obligation.
             ("Firms must keep records.", "(classifier: \"nli\")", [1.0, 0.0, 1.0], 1.0),
         ] {
             let got = score(text, config).expect("sentences");
@@ -293,7 +295,7 @@ mod tests {
     #[test]
     fn coverage_has_classes_of_its_own() {
         let config = "(coverage: Some((model: \"large\", labels: [Contradiction, Neutral, Entailment])))";
-        // What the others call neutral is entailed by this one's labels.
+        // These labels swap neutral and entailment.
         let got = score("Nothing must be kept.", config).expect("a sentence");
         assert!(got.entailment < 1e-6 && got.obligations == 1.0, "{got:?}");
     }

@@ -1,4 +1,4 @@
-//! What scored answers come to: means, by kind of task, and what could not be judged.
+//! The report of scored answers: means, means by kind of task, and judge failures.
 
 use std::collections::BTreeMap;
 
@@ -12,62 +12,62 @@ use super::{METRICS, Status};
 use crate::breakdown::kinds;
 use crate::tasks::Task;
 
-/// A mean, and over how many.
+/// A mean, with its number of tasks.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Mean {
     /// The mean.
     pub value: f64,
-    /// How many tasks have the figure.
+    /// Number of tasks that have the metric.
     pub n: usize,
 }
 
-/// Means by figure.
+/// Means by metric.
 pub type Means = BTreeMap<&'static str, Mean>;
 
-/// What some tasks come to.
+/// The means of a group of tasks.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Group {
-    /// How many tasks there are.
+    /// Number of tasks.
     pub tasks: usize,
-    /// Conditioned means.
+    /// Means of the conditioned metrics.
     pub metrics: Means,
-    /// Means of the figures as they are.
+    /// Means of the raw metrics.
     pub raw: Means,
 }
 
-/// What could not be judged.
+/// Judge calls without a result.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Unjudged {
-    /// Replies that could not be read.
+    /// Replies that could not be parsed.
     pub unread: usize,
     /// Calls that failed.
     pub failed: usize,
-    /// The first failure.
+    /// The first error.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
 }
 
-/// What all answers come to.
+/// The report of all answers.
 #[derive(Clone, Debug)]
 pub struct Report {
     /// All tasks.
     pub all: Group,
     /// Dimension → value → group.
     pub by: BTreeMap<&'static str, BTreeMap<String, Group>>,
-    /// Of the tasks that say whether they can be answered.
+    /// Abstention on the tasks that have an answerability.
     pub abstention: Abstention,
-    /// By figure, `idk` being the label.
+    /// Judge failures by metric; `idk` for the IDK label.
     pub unjudged: BTreeMap<&'static str, Unjudged>,
-    /// Figures that are not computed, with what they lack.
+    /// Metrics that are not computed, with the reasons.
     pub left_out: Vec<(&'static str, &'static str)>,
     /// Tasks that failed.
     pub failed: usize,
-    /// Tasks that are in no conditioned mean, by answerability.
+    /// Tasks that are not part of any conditioned mean, by answerability.
     pub not_counted: BTreeMap<Answerability, usize>,
 }
 
 impl Report {
-    /// Of tasks and what became of each, in the same order.
+    /// The report of tasks and their scores, in the same order.
     pub fn new(tasks: &[Task], scored: &[Scored], left_out: Vec<(&'static str, &'static str)>) -> Self {
         let mut abstention = Abstention::default();
         let mut unjudged: BTreeMap<&'static str, Unjudged> = BTreeMap::new();
@@ -112,8 +112,8 @@ impl Report {
         }
     }
 
-    /// The harmonic mean of the conditioned RB_alg, RB_llm and RL_F, by which SemEval-2026 task 8
-    /// ranks (TechSSN, section 4.2; RAGTUM, table 2); none where one is missing.
+    /// The harmonic mean of the conditioned RB_alg, RB_llm and RL_F, the ranking metric of SemEval-2026
+    /// task 8 (TechSSN, section 4.2; RAGTUM, table 2); `None` if one of them is missing.
     pub fn harmonic_mean(&self) -> Option<f64> {
         let parts = ["rb_alg", "rb_llm", "rl_f"].map(|name| self.all.metrics.get(name).map(|mean| mean.value));
         let [Some(alg), Some(llm), Some(faithful)] = parts else { return None };
@@ -122,7 +122,7 @@ impl Report {
         Some(if is_zero { 0.0 } else { 3.0 / parts.iter().map(|part| 1.0 / part).sum::<f64>() })
     }
 
-    /// The contract's `"generation"`.
+    /// The object `"generation"` of the JSON output.
     pub fn json(&self) -> Json {
         let by = |values: &BTreeMap<String, Group>| -> Json {
             values.iter().map(|(value, group)| (value.clone(), group_json(group))).collect::<Map<_, _>>().into()
@@ -143,7 +143,7 @@ impl Report {
     }
 }
 
-/// What became of one task, as reports have it.
+/// The scores of one task as JSON.
 pub fn task_json(scored: &Scored) -> Json {
     json!({ "status": scored.status, "idk": scored.idk, "metrics": scored.metrics, "raw": scored.raw })
 }
@@ -164,7 +164,7 @@ fn group_json(group: &Group) -> Json {
     json!({ "tasks": group.tasks, "metrics": values(&group.metrics), "raw": values(&group.raw) })
 }
 
-/// By name, in the order of [`METRICS`].
+/// The means by name, in the order of [`METRICS`].
 fn values(means: &Means) -> Map<String, Json> {
     listed(means).map(|(name, mean)| (name.to_owned(), mean.value.into())).collect()
 }

@@ -1,23 +1,23 @@
 //! ROUGE-L: the longest common subsequence of response and reference (Lin 2004).
 //!
-//! Equal to Google's `rouge_score` with its default tokenizer: lower case, everything but
-//! `a`–`z` and `0`–`9` separates words, and with `stemmer` words of more than three letters are
-//! stemmed. MTRAG (Katsis et al. 2025, section 6.3) takes the F-measure without stemmer.
+//! Equal to Google's `rouge_score` with its default tokenizer: text is lower-cased, all characters
+//! except `a`–`z` and `0`–`9` separate words, and with `stemmer`, words of more than three letters
+//! are stemmed. MTRAG (Katsis et al. 2025, section 6.3) uses the F-measure without the stemmer.
 
 use super::porter;
 
-/// Shares between 0 and 1.
+/// ROUGE-L values, each from 0 to 1.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Rouge {
-    /// Of the response's words.
+    /// Share of the response's words in the common subsequence.
     pub precision: f64,
-    /// Of the reference's words.
+    /// Share of the reference's words in the common subsequence.
     pub recall: f64,
     /// The harmonic mean of both.
     pub f_measure: f64,
 }
 
-/// ROUGE-L of a response against a reference; all 0 where either has no word.
+/// ROUGE-L of a response against a reference; all values are 0 if either has no words.
 pub fn rouge_l(response: &str, reference: &str, stemmer: bool) -> Rouge {
     let (response, reference) = (tokens(response, stemmer), tokens(reference, stemmer));
     if response.is_empty() || reference.is_empty() {
@@ -37,7 +37,7 @@ fn tokens(text: &str, stemmer: bool) -> Vec<String> {
     words.map(token).collect()
 }
 
-/// The length of the longest subsequence of both.
+/// The length of the longest common subsequence.
 fn longest_common(a: &[String], b: &[String]) -> usize {
     let mut row = vec![0; b.len() + 1];
     for one in a {

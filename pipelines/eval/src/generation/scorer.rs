@@ -1,4 +1,4 @@
-//! What scores one answer with all that a file of metrics declares.
+//! Scores answers with all metrics that a metrics file declares.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -21,21 +21,21 @@ use super::rouge::rouge_l;
 use super::{METRICS, Response, Status};
 use crate::tasks::Task;
 
-/// Figures by name.
+/// Metric values by name.
 pub type Values = BTreeMap<&'static str, f64>;
 
-/// What became of one task.
+/// The scores of one task.
 #[derive(Clone, Debug)]
 pub struct Scored {
     /// Its status.
     pub status: Status,
-    /// Whether it says that it does not know; `None` if nobody could tell, or it failed.
+    /// The IDK label; `None` if the task failed or the judge gave no label.
     pub idk: Option<Idk>,
-    /// The figures as they are.
+    /// The raw metrics.
     pub raw: Values,
-    /// The figures that count, conditioned.
+    /// The conditioned metrics.
     pub metrics: Values,
-    /// What could not be judged: by figure (`idk` for the label), once a call.
+    /// Judge failures: the metric (`idk` for the IDK label) and the error of each failed call.
     pub troubles: Vec<(&'static str, Trouble)>,
 }
 
@@ -43,23 +43,23 @@ pub struct Scored {
 #[derive(Debug, thiserror::Error)]
 #[error("model `{model}`: {source}")]
 pub struct ScorerError {
-    /// Its name.
+    /// The name of the model.
     pub model: String,
-    /// Why not.
+    /// The reason.
     pub source: ScorerFault,
 }
 
 /// What is wrong with a model.
 #[derive(Debug, thiserror::Error)]
 pub enum ScorerFault {
-    /// It is no encoder for BERTScore.
+    /// BERTScore cannot use it as an encoder.
     #[error(transparent)]
     Encoder(#[from] EncoderError),
-    /// It has other classes than are named.
+    /// Its classes differ from the configured labels.
     #[error(transparent)]
     Classes(#[from] InferenceError),
-    /// It lacks what is asked of it, though its kind has it.
-    #[error("it cannot do what is asked of it")]
+    /// It lacks the required capability, although its kind has it.
+    #[error("it lacks the required capability")]
     Capability,
 }
 
@@ -75,11 +75,11 @@ pub struct Scorer {
 }
 
 impl Scorer {
-    /// Of a configuration, its models, and what remembers BERTScore's figures.
+    /// Creates a scorer from a configuration and its models; `cache` stores BERTScore values.
     ///
     /// # Errors
     ///
-    /// A model is not what it is used as.
+    /// A model cannot be used for its purpose.
     pub async fn new(
         config: &MetricsConfig,
         models: &Models,
@@ -125,7 +125,7 @@ impl Scorer {
         })
     }
 
-    /// The figures that are not computed, each with what it lacks.
+    /// The metrics that are not computed, with the reasons.
     pub fn left_out(&self, tasks: &[Task]) -> Vec<(&'static str, &'static str)> {
         let has_target = tasks.iter().any(|task| task.target.is_some());
         let needs_target =
@@ -151,7 +151,7 @@ impl Scorer {
             scored.condition(counts_failed(answerability), left_out);
             return scored;
         }
-        // Citations are no words: neither references nor what judges were shown had any.
+        // Citations are removed: neither the references nor the judges' instructions have any.
         let mut response = Response { text: without(&response.text), ..response.clone() };
         response.passages.truncate(self.passages);
         let idk = match self.idk.label(question, &response).await {
@@ -168,7 +168,7 @@ impl Scorer {
         scored
     }
 
-    /// The figures as they are.
+    /// The raw metrics.
     async fn raw(
         &self,
         task: &Task,
@@ -246,7 +246,7 @@ impl Scorer {
         if let Some(target) = target.first() {
             figures.insert("bert_recall", scale(target.recall, base_recall));
         }
-        // An answer that stands on no passage has nothing to be precise about.
+        // An answer without passages has the precision 0.
         let best = passages.iter().map(|alike| alike.precision).fold(0.0, f64::max);
         figures.insert("bert_k_precision", scale(best, base_precision));
         Ok(figures)

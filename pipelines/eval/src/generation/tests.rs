@@ -1,5 +1,5 @@
-//! Answers scored as a whole: which figures there are, what they count for, and what is told
-//! where a judge cannot be understood.
+//! Tests of the whole scorer: which metrics are computed, how they count, and how unreadable judge
+//! replies are reported.
 
 use std::path::Path;
 use std::sync::{Arc, Mutex};
@@ -19,7 +19,7 @@ use super::scorer::{Scored, Scorer};
 use super::{Response, Status};
 use crate::tasks::{Speaker, Task, Utterance};
 
-/// Replies by a function of the prompt.
+/// A model whose reply is a function of the prompt.
 struct Scripted<F> {
     reply: F,
     sampling: Sampling,
@@ -150,14 +150,14 @@ fn judges_rate_and_what_cannot_be_read_is_told() {
     assert_eq!(json["unjudged"]["rb_llm"]["unread"], 2, "{json:#}");
     assert_eq!(json["unjudged"]["rl_f"]["failed"], 1);
     assert!(json["unjudged"]["rl_f"]["reason"].as_str().is_some_and(|reason| reason.contains("out of order")));
-    // Of four tasks one has no rating, and one is worth nothing.
+    // Of four tasks, one has no rating and one counts 0.
     assert_eq!(
         (json["n"]["metrics"]["rb_llm"].as_u64(), json["metrics"]["rb_llm"].as_f64()),
         (Some(3), Some(2.0 / 3.0))
     );
 }
 
-/// TechSSN's own figures, table 5.
+/// The values are from TechSSN, table 5.
 #[test]
 fn the_harmonic_mean_is_of_three_figures() {
     let mut report = Report::new(&[], &[], Vec::new());
@@ -169,7 +169,7 @@ fn the_harmonic_mean_is_of_three_figures() {
     assert_eq!(report.harmonic_mean(), Some(0.0));
 }
 
-/// Citations would be words that no reference has.
+/// Citations would count as words that no reference has.
 #[test]
 fn citations_are_not_scored() {
     let tasks = [task("a", "ANSWERABLE", "The ferry leaves at noon.")];
@@ -192,12 +192,12 @@ fn models_that_are_not_what_they_should_be_are_told() {
     let models = models(|_| None);
     let error =
         Scorer::new(&config, &models, &cache()).now_or_never().expect("ready").err().expect("no encoder").to_string();
-    assert_eq!(error, "model `llm`: it cannot do what is asked of it");
+    assert_eq!(error, "model `llm`: it lacks the required capability");
 }
 
-/// Against the formula of the package `bert_score` in numpy, on the states that the same file
-/// gives in ONNX Runtime (`tests/data/generation/make_golden.py`); the package itself was not
-/// run, since it needs PyTorch.
+/// Compares with the formula of the package `bert_score` in numpy, on the states that the same file
+/// gives in ONNX Runtime (`tests/data/generation/make_golden.py`). The package itself was not run,
+/// since it needs PyTorch.
 #[test]
 fn bert_score_equals_the_packages_formula() {
     #[derive(serde::Deserialize)]

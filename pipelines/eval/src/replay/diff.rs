@@ -1,4 +1,4 @@
-//! Where two plays of a turn part, and in what.
+//! Finds where two replays of a turn first differ, and how.
 
 use std::collections::HashMap;
 
@@ -6,26 +6,26 @@ use turnflow_engine::record::{AnswerRecord, Hit, Item, Value};
 
 use super::Played;
 
-/// Scores that differ by no more than this, as a share where they are above 1, are the same:
-/// what a model gives depends in its last bits on what else is in a batch.
+/// Tolerance of scores: absolute up to 1, relative above. The last bits of a model's output depend
+/// on the other inputs in its batch.
 const SCORE: f32 = 1e-4;
-/// Hits of a list that are looked at one by one when a difference is shown.
+/// Maximum number of differing hits shown.
 const SHOWN: usize = 10;
-/// Characters of a text that are shown.
+/// Maximum characters of a text shown.
 const TEXT: usize = 300;
 
-/// Where a turn parts.
+/// Where two replays of a turn first differ.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Parting {
-    /// The first node, in the order of the graph, whose values differ.
+    /// The first node, in graph order, whose values differ.
     pub stage: String,
-    /// What differs there.
+    /// The differences at that node.
     pub lines: Vec<String>,
-    /// What differs at the end, where that is another node.
+    /// The differences at the end node, if that is another one.
     pub end: Vec<String>,
 }
 
-/// Compares what a turn came to; `None` if that is the same, whatever was on the way.
+/// Compares the results of a turn; `None` if they are the same, even if intermediate values differ.
 pub fn part(a: &Played, b: &Played, turn: usize) -> Option<Parting> {
     let (left, right) = (a.traces.get(turn)?, b.traces.get(turn)?);
     let (ended, other) = (left.item(&a.end), right.item(&b.end));
@@ -37,7 +37,7 @@ pub fn part(a: &Played, b: &Played, turn: usize) -> Option<Parting> {
     let mut another_history = false;
     for (id, _) in common {
         let mut lines = differs(left.item(id), right.item(id));
-        // A history that nobody looks at parts nothing, so the turn itself is no stage.
+        // A different history alone is no difference if no node uses it, so the turn itself is no stage.
         if left.item(id).is_some_and(|item| item.value == Value::Turn) {
             another_history |= !lines.is_empty();
             continue;
@@ -50,7 +50,7 @@ pub fn part(a: &Played, b: &Played, turn: usize) -> Option<Parting> {
             return Some(Parting { stage: id.to_string(), lines, end });
         }
     }
-    // Whatever both have is the same, so it is what only one has.
+    // All common nodes agree, so the cause is a node that only one pipeline has.
     let only = |these: &Played, others: &Played| {
         let own = these.nodes.iter().find(|(id, _)| others.nodes.iter().all(|(other, _)| other != id));
         own.map(|(id, _)| id.to_string())
@@ -62,7 +62,7 @@ pub fn part(a: &Played, b: &Played, turn: usize) -> Option<Parting> {
     Some(Parting { stage, lines: end, end: Vec::new() })
 }
 
-/// Compares an answer with one that was recorded.
+/// Compares an answer with the recorded one.
 pub fn recorded(now: &AnswerRecord, then: Option<&AnswerRecord>) -> Option<Parting> {
     let stage = |stage: &str, lines: Vec<String>| Some(Parting { stage: stage.to_owned(), lines, end: Vec::new() });
     let Some(then) = then else {
@@ -90,7 +90,7 @@ pub fn recorded(now: &AnswerRecord, then: Option<&AnswerRecord>) -> Option<Parti
     None
 }
 
-/// The lines that tell two values apart; none if they are the same.
+/// The lines that describe the difference of two values; none if they are the same.
 fn differs(a: Option<&Item>, b: Option<&Item>) -> Vec<String> {
     let (a, b) = match (a, b) {
         (None, None) => return Vec::new(),
@@ -162,7 +162,7 @@ fn ranked(hits: &[Hit]) -> Vec<(String, f32)> {
     hits.iter().map(|hit| (hit.chunk.id.to_string(), hit.score)).collect()
 }
 
-/// What is gone, what is new, and what moved or is scored otherwise, by rank from 1.
+/// The removed, added, moved and rescored hits of two lists, by rank from 1.
 fn lists(a: &[(String, f32)], b: &[(String, f32)]) -> Vec<String> {
     let near = |x: f32, y: f32| (x - y).abs() <= SCORE * x.abs().max(1.0);
     if a.len() == b.len() && a.iter().zip(b).all(|(x, y)| x.0 == y.0 && near(x.1, y.1)) {
@@ -172,7 +172,7 @@ fn lists(a: &[(String, f32)], b: &[(String, f32)]) -> Vec<String> {
         list.iter().enumerate().map(|(at, (id, _))| (id.clone(), at)).collect()
     };
     let (in_a, in_b) = (places(a), places(b));
-    // (rank, line), so that both lists are told in one order.
+    // (rank, line), so that the lines of both lists are sorted together.
     let mut told: Vec<(usize, String)> = Vec::new();
     for (at, (id, score)) in a.iter().enumerate() {
         match in_b.get(id).map(|&other| (other, b[other].1)) {
@@ -207,7 +207,7 @@ mod tests {
     use super::super::Trace;
     use super::*;
 
-    /// A turn of `turns` → `query` → `end`, after an answer.
+    /// A turn in a pipeline `turns` → `query` → `end`, after an answer.
     fn played(before: &str, query: &str, end: &str, hits: &[&str]) -> Played {
         let history = vec![Utterance { speaker: Speaker::Agent, text: before.into() }];
         let turn = Arc::new(Turn {
@@ -247,7 +247,7 @@ mod tests {
         let stage = |a: &Played, b: &Played| part(a, b, 0).map(|parting| (parting.stage, parting.lines));
         let a = played("Yes.", "then", "found", &["x"]);
         assert_eq!(stage(&a, &played("Yes.", "then", "found", &["x"])), None);
-        assert_eq!(stage(&a, &played("No.", "then", "found", &["x"])), None, "it comes to the same");
+        assert_eq!(stage(&a, &played("No.", "then", "found", &["x"])), None, "the results are the same");
         let (at, lines) = stage(&a, &played("No.", "then", "found", &["y"])).unwrap();
         assert_eq!((at.as_str(), lines.len(), lines[2].as_str()), ("found", 3, "(the answers before it differ too)"));
         assert_eq!(stage(&a, &played("Yes.", "what then", "found", &["y"])).unwrap().0, "query");

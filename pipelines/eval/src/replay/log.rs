@@ -1,4 +1,4 @@
-//! Recorded turns, and recorded answers.
+//! Reads recorded turns and recorded answers.
 
 use std::collections::HashMap;
 use std::io::BufRead;
@@ -17,20 +17,20 @@ pub enum LogError {
     Io {
         /// The file.
         path: PathBuf,
-        /// What the operating system said.
+        /// The operating system's error.
         source: std::io::Error,
     },
-    /// A line is no answer.
+    /// A line is not an answer record.
     #[error("`{}`, line {line}: no answer's record: {reason}", path.display())]
     Answer {
         /// The file.
         path: PathBuf,
-        /// From 1.
+        /// The line number, from 1.
         line: usize,
         /// What is wrong with it.
         reason: String,
     },
-    /// There is no user's turn in it.
+    /// The log has no user turn.
     #[error("`{}` has no user's turn", .0.display())]
     Empty(PathBuf),
 }
@@ -39,18 +39,22 @@ pub enum LogError {
 pub struct Log {
     /// Its records, in order.
     pub turns: Vec<SourcedTurn>,
-    /// Lines that are no turns: where, and why.
+    /// Positions of lines that are not turns, with the reasons.
     pub skipped: Vec<(String, String)>,
 }
 
 impl Log {
-    /// The user's turns.
+    /// The user turns.
     pub fn asked(&self) -> impl Iterator<Item = &TurnRecord> {
         self.turns.iter().map(|turn| &turn.record).filter(|record| record.speaker == Speaker::User)
     }
 }
 
-/// Reads a log of turns. Lines that are no turns are skipped, as a run does.
+/// Reads a log of turns. Lines that are not turns are skipped, as in a run.
+///
+/// # Errors
+///
+/// The file cannot be read, or has no user turn.
 pub fn read_log(path: &Path) -> Result<Log, LogError> {
     let mut log = Log { turns: Vec::new(), skipped: Vec::new() };
     for (at, line) in lines(path)?.enumerate() {
@@ -70,11 +74,15 @@ pub fn read_log(path: &Path) -> Result<Log, LogError> {
     Ok(log)
 }
 
-/// Recorded answers by conversation and turn.
+/// Recorded answers, by conversation and turn.
 pub type Recorded = HashMap<(Arc<str>, u32), Vec<AnswerRecord>>;
 
-/// Reads recorded answers, of each turn the newest that was not withdrawn, in the
-/// order of the file where a turn's number comes more than once.
+/// Reads recorded answers: of each turn, the newest one that is not retracted. If several turns have
+/// the same number, their answers are in file order.
+///
+/// # Errors
+///
+/// The file cannot be read, or a line is not an answer record.
 pub fn read_answers(path: &Path) -> Result<Recorded, LogError> {
     let mut answers = Recorded::new();
     for (at, line) in lines(path)?.enumerate() {

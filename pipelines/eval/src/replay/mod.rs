@@ -1,5 +1,5 @@
-//! Conversations played through a pipeline again, with what every node gave, and where two
-//! such plays part.
+//! Replays conversations through a pipeline, records the output of every node, and finds where two
+//! replays first differ.
 
 mod diff;
 mod log;

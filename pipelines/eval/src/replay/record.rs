@@ -1,4 +1,4 @@
-//! Remembers what every node gave for every turn.
+//! Records the output of every node for every turn.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -8,8 +8,8 @@ use turnflow_engine::plan::{NodeKind, Plan};
 use turnflow_engine::record::{Item, PortType, TurnRecord};
 use turnflow_engine::turns::Observer;
 
-/// The node whose values are what a turn comes to: what feeds the last sink, or else the last
-/// that gives answers, or else the last that gives hits.
+/// The end node, whose value is the result of a turn: the input of the last sink, or else the last
+/// node that gives answers, or else the last one that gives hits.
 pub fn ends(plan: &Plan) -> Option<Arc<str>> {
     let sink = plan.nodes.iter().rev().find(|node| matches!(node.kind, NodeKind::Sink(_)));
     let fed = sink.and_then(|sink| sink.inputs.first()).map(|input| plan.nodes[*input].id.clone());
@@ -17,17 +17,17 @@ pub fn ends(plan: &Plan) -> Option<Arc<str>> {
     fed.or_else(|| gives(PortType::Answers)).or_else(|| gives(PortType::Hits))
 }
 
-/// What nodes gave for one turn.
+/// The outputs of the nodes for one turn.
 #[derive(Clone, Debug, Default)]
 pub struct Trace {
-    /// By node, with when it was given.
+    /// The outputs by node, with their times.
     pub items: BTreeMap<String, (Item, Instant)>,
-    /// The nodes, in the order in which they gave something.
+    /// The nodes in the order of their outputs.
     pub order: Vec<String>,
 }
 
 impl Trace {
-    /// What a node gave.
+    /// The output of a node.
     pub fn item(&self, node: &str) -> Option<&Item> {
         self.items.get(node).map(|(item, _)| item)
     }
@@ -35,17 +35,17 @@ impl Trace {
 
 type Traces = HashMap<Arc<str>, BTreeMap<u64, Trace>>;
 
-/// Listens to an engine.
+/// Records the outputs of an engine's nodes.
 #[derive(Clone, Default)]
 pub struct Recorder(Arc<Mutex<Traces>>);
 
 impl Recorder {
-    /// What the engine is to tell.
+    /// The observer to pass to the engine.
     pub fn observer(&self) -> Observer {
         let traces = self.0.clone();
         Arc::new(move |node: &str, item: &Item| {
             let mut traces = traces.lock().unwrap_or_else(PoisonError::into_inner);
-            // Numbers increase within a conversation, which is on one worker.
+            // Sequence numbers increase within a conversation, since it stays on one worker.
             let turns = traces.entry(item.turn.conversation_id.clone()).or_default();
             let trace = turns.entry(item.turn.sequence).or_default();
             if trace.items.insert(node.to_owned(), (item.clone(), Instant::now())).is_none() {
@@ -54,7 +54,7 @@ impl Recorder {
         })
     }
 
-    /// One trace for each of the user's turns, in their order.
+    /// Takes the traces: one for each user turn, in the same order.
     pub fn take<'a>(&self, asked: impl Iterator<Item = &'a TurnRecord>) -> Vec<Trace> {
         let mut traces = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let traces = std::mem::take(&mut *traces);
@@ -64,14 +64,14 @@ impl Recorder {
     }
 }
 
-/// A log that was played through a pipeline.
+/// A log replayed through a pipeline.
 pub struct Played {
-    /// The pipeline's name, for people.
+    /// The pipeline's name, for display.
     pub name: String,
-    /// Its nodes, each after those that feed it, with their kinds.
+    /// Its nodes with their kinds, each after its inputs.
     pub nodes: Vec<(Arc<str>, &'static str)>,
-    /// The node whose values are the outcome.
+    /// The node whose value is the result.
     pub end: Arc<str>,
-    /// A trace for each of the user's turns.
+    /// One trace for each user turn.
     pub traces: Vec<Trace>,
 }

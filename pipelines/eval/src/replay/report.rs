@@ -1,4 +1,4 @@
-//! What a comparison of two plays comes to, for people and for programs.
+//! The report of a comparison of two replays, as text and JSON.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -15,38 +15,38 @@ pub struct Turned {
     pub conversation_id: Arc<str>,
     /// Its number.
     pub turn: u32,
-    /// What was asked.
+    /// The question.
     pub question: Arc<str>,
-    /// Where it parts.
+    /// Where the replays first differ.
     pub parting: Parting,
 }
 
-/// What is compared.
+/// The two sides of a comparison.
 #[derive(Clone, Debug, Default)]
 pub struct Sides {
-    /// What lines with `-` are of.
+    /// Name of the first side, whose lines are marked `-`.
     pub before: String,
-    /// What lines with `+` are of.
+    /// Name of the second side, whose lines are marked `+`.
     pub after: String,
-    /// Nodes that only the first has.
+    /// Nodes that only the first side has.
     pub only_before: Vec<String>,
-    /// Nodes that only the second has.
+    /// Nodes that only the second side has.
     pub only_after: Vec<String>,
 }
 
-/// Two plays of a log, compared.
+/// A comparison of two replays of a log.
 #[derive(Clone, Debug)]
 pub struct Comparison {
-    /// What is compared.
+    /// The two sides.
     pub sides: Sides,
-    /// Turns that were asked.
+    /// Number of user turns.
     pub turns: usize,
-    /// Those that differ.
+    /// The turns that differ.
     pub differing: Vec<Turned>,
 }
 
 impl Comparison {
-    /// How many turns part at each stage.
+    /// The number of turns that first differ at each stage.
     fn stages(&self) -> BTreeMap<&str, usize> {
         let mut stages = BTreeMap::new();
         for turned in &self.differing {
@@ -55,7 +55,7 @@ impl Comparison {
         stages
     }
 
-    /// A line of counts, and each turn that differs.
+    /// Formats each differing turn and a line of counts as text.
     pub fn to_text(&self) -> String {
         let Sides { before, after, only_before, only_after } = &self.sides;
         let mut out = String::new();
@@ -66,7 +66,7 @@ impl Comparison {
             let _ = writeln!(out, "  parts at {}", parting.stage);
             out.extend(parting.lines.iter().map(|line| format!("    {line}\n")));
             if !parting.end.is_empty() {
-                out.push_str("  and comes to\n");
+                out.push_str("  and ends with\n");
                 out.extend(parting.end.iter().map(|line| format!("    {line}\n")));
             }
         }
@@ -86,7 +86,7 @@ impl Comparison {
         out
     }
 
-    /// As one object.
+    /// Formats the comparison as one JSON object.
     pub fn to_json(&self) -> Json {
         let turns: Vec<Json> = self
             .differing

@@ -1,8 +1,8 @@
-//! Text in HTML.
+//! Escapes text for HTML.
 
 use std::fmt;
 
-/// Shows text so that nothing in it is markup.
+/// Displays text with all markup escaped.
 pub(super) struct Text<'t>(pub &'t str);
 
 impl fmt::Display for Text<'_> {
@@ -13,7 +13,8 @@ impl fmt::Display for Text<'_> {
             '>' => f.write_str("&gt;"),
             '"' => f.write_str("&quot;"),
             '\'' => f.write_str("&#39;"),
-            // What a page cannot hold, and what turns the direction of all that follows.
+            // Control characters, which HTML does not allow, and bidirectional controls, which change
+            // the direction of the following text.
             c if c.is_control() && !matches!(c, '\n' | '\r' | '\t') => f.write_str("\u{fffd}"),
             '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}' => f.write_str("\u{fffd}"),
             c => write!(f, "{c}"),

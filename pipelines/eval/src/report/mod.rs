@@ -1,5 +1,5 @@
-//! What an evaluation came to, as a page to look at: one HTML file without anything outside of
-//! it, and beside it the data, by which another run can be set beside this one.
+//! The report of an evaluation: one self-contained HTML page, and its data in a file beside it, used to
+//! compare another run with this one.
 
 mod escape;
 mod html;
@@ -13,88 +13,88 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value as Json};
 
-/// A run, as `report.json` holds it.
+/// A run, as stored in `report.json`.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Report {
-    /// What it is called: the pipeline's name.
+    /// The name of the pipeline.
     pub title: String,
-    /// Hash of the pipeline as it ran.
+    /// Hash of the pipeline that ran.
     pub pipeline: String,
-    /// The file of tasks, without its directories.
+    /// The name of the task file, without directories.
     pub tasks_file: String,
     /// The node whose hits were scored.
     pub hits: String,
-    /// What `eval --json` writes.
+    /// The output of `eval --json`.
     pub figures: Map<String, Json>,
-    /// Every task, in the order of the file.
+    /// All tasks, in file order.
     pub tasks: Vec<TaskReport>,
 }
 
-/// A task and what became of it.
+/// A task with its result.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct TaskReport {
     /// Its id.
     pub id: String,
     /// The turn's number, from 1.
     pub turn: u32,
-    /// The collection that it names.
+    /// The collection of the task.
     pub collection: Option<String>,
-    /// Whether it can be answered, as the task says.
+    /// The answerability of the task.
     pub answerability: Option<String>,
-    /// What was said: speaker and text, the question last.
+    /// The conversation: speaker and text, the question last.
     pub said: Vec<(String, String)>,
-    /// What was looked for.
+    /// The retrieval query.
     pub query: String,
-    /// The answer; empty where there is none.
+    /// The answer; empty if there is none.
     pub answer: String,
-    /// `answered`, `idk`, or `failed`; empty where no answer is given.
+    /// `answered`, `idk`, or `failed`; empty if the pipeline gives no answers.
     pub status: String,
     /// The reference answer.
     pub target: Option<String>,
     /// Why it failed.
     pub error: Option<String>,
-    /// What was done without.
+    /// The warnings of the answer.
     pub warnings: Vec<String>,
-    /// What operators found out about the answer.
+    /// Results of operators that check the answer.
     pub checks: Map<String, Json>,
-    /// Retrieval figures, where there are judgements.
+    /// Retrieval metrics, if there are judgements.
     pub retrieval: BTreeMap<String, f64>,
-    /// Figures of the answer, conditioned on answerability.
+    /// Metrics of the answer, conditioned on answerability.
     pub generation: BTreeMap<String, f64>,
-    /// The first passages.
+    /// The best passages.
     pub hits: Vec<HitReport>,
-    /// What every node gave, in the order in which they gave it.
+    /// The outputs of the nodes, in the order in which they appeared.
     pub trace: Vec<(String, String)>,
 }
 
-/// A passage that was found.
+/// A retrieved passage.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct HitReport {
     /// Its id.
     pub passage: String,
-    /// By which it stands where it does.
+    /// Its score, which determines its rank.
     pub score: f64,
     /// Its text, shortened.
     pub text: String,
-    /// What it was judged; `None` if it was not.
+    /// Its grade in the judgements; `None` if it is not judged.
     pub grade: Option<i64>,
 }
 
-/// Why a report cannot be written, or another not read.
+/// Why a report cannot be written or read.
 #[derive(Debug, thiserror::Error)]
 pub enum ReportError {
     /// A file or directory cannot be used.
     #[error("cannot {action} `{}`", path.display())]
     Io {
-        /// As a verb.
+        /// The action that failed, as a verb.
         action: &'static str,
         /// The file.
         path: PathBuf,
         /// Why not.
         source: std::io::Error,
     },
-    /// The other report's data is not one.
-    #[error("`{}` is no report's data", path.display())]
+    /// The file is not the data of a report.
+    #[error("`{}` is not the data of a report", path.display())]
     Data {
         /// The file.
         path: PathBuf,
@@ -103,18 +103,18 @@ pub enum ReportError {
     },
 }
 
-/// Reads the data of a report: of its directory, or the file itself.
+/// Reads the data of a report, given its directory or the file itself.
 ///
 /// # Errors
 ///
-/// There is none, or it cannot be read.
+/// The file does not exist, cannot be read, or is not the data of a report.
 pub fn read(path: &Path) -> Result<Report, ReportError> {
     let path = if path.is_dir() { path.join("report.json") } else { path.to_owned() };
     let text = std::fs::read(&path).map_err(|source| ReportError::Io { action: "read", path: path.clone(), source })?;
     serde_json::from_slice(&text).map_err(|source| ReportError::Data { path, source })
 }
 
-/// Writes the page and the data to a directory, which is made if need be; gives the page's path.
+/// Writes the page and the data to a directory, which is created if necessary; returns the page's path.
 ///
 /// # Errors
 ///
@@ -124,7 +124,7 @@ pub fn write(directory: &Path, report: &Report, beside: Option<&Report>) -> Resu
         let path = path.to_owned();
         move |source| ReportError::Io { action, path, source }
     };
-    std::fs::create_dir_all(directory).map_err(fault("make", directory))?;
+    std::fs::create_dir_all(directory).map_err(fault("create", directory))?;
     let data = directory.join("report.json");
     let text = serde_json::to_vec(report).map_err(|source| ReportError::Data { path: data.clone(), source })?;
     std::fs::write(&data, text).map_err(fault("write", &data))?;
@@ -171,7 +171,7 @@ mod tests {
         let page = write(directory.path(), &first, None).unwrap();
         let text = std::fs::read_to_string(page).unwrap();
         assert!(text.starts_with("<!doctype html>") && text.trim_end().ends_with("</html>"));
-        assert!(!text.contains("<script") && !text.contains("http"), "a page without anything outside of it");
+        assert!(!text.contains("<script") && !text.contains("http"), "the page is self-contained");
         assert!(text.contains("&lt;script&gt;") && text.contains("t&lt;/details&gt;"));
         assert!(text.contains("by turn") && text.contains("Reliability") && text.contains("Worst turns"));
         for tag in ["table", "details", "svg", "section"] {
@@ -185,7 +185,7 @@ mod tests {
     #[test]
     fn two_runs_stand_side_by_side() {
         let text = html::page(&report(0.1), Some(&report(0.0)));
-        assert!(text.contains("+0.1000") && text.contains("0.0001"), "the difference and how likely it is by chance");
+        assert!(text.contains("+0.1000") && text.contains("0.0001"), "the difference and its p-value");
     }
 
     #[test]

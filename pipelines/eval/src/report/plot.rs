@@ -1,4 +1,4 @@
-//! Plots as SVG, in the page's own colours.
+//! Plots as SVG, in the colours of the page.
 
 use std::fmt::Write as _;
 
@@ -10,7 +10,7 @@ const LEFT: f64 = 44.0;
 const BOTTOM: f64 = 46.0;
 const TOP: f64 = 12.0;
 
-/// From a value of 0 to 1 to a place from the top.
+/// The distance from the top for a value from 0 to 1.
 fn y(value: f64) -> f64 {
     TOP + (1.0 - value.clamp(0.0, 1.0)) * (HEIGHT - TOP - BOTTOM)
 }
@@ -36,7 +36,7 @@ fn axes(out: &mut String, width: f64, title: &str) {
     }
 }
 
-/// Bars with their intervals; the second run's, if there is one, in a second colour.
+/// Bars with confidence intervals; a second run has a second colour.
 pub(super) fn bars(title: &str, first: &[Bar], second: Option<&[Bar]>) -> String {
     let mut labels: Vec<&str> = first.iter().chain(second.unwrap_or_default()).map(|bar| bar.label.as_str()).collect();
     labels.sort_unstable();
@@ -85,12 +85,13 @@ pub(super) fn bars(title: &str, first: &[Bar], second: Option<&[Bar]>) -> String
     out + "</svg></figure>"
 }
 
-/// The share that can be answered against the score; on the diagonal, a score is a probability.
+/// A reliability diagram: the share of answerable tasks by score. On the diagonal, scores are calibrated
+/// probabilities.
 pub(super) fn reliability(score: &str, first: &[Bin], second: Option<&[Bin]>) -> String {
     let width = 420.0;
     let x = |value: f64| LEFT + value.clamp(0.0, 1.0) * (width - LEFT - 12.0);
     let mut out = String::new();
-    axes(&mut out, width, "Reliability: the share of tasks that can be answered, by score");
+    axes(&mut out, width, "Reliability: the share of answerable tasks, by score");
     let _ = write!(
         out,
         "<line class=\"diagonal\" x1=\"{:.1}\" y1=\"{:.1}\" x2=\"{:.1}\" y2=\"{:.1}\"/>",

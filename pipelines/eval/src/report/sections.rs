@@ -8,9 +8,9 @@ use super::escape::Text;
 use super::series::{Bar, bars, difference, mean, reliability, turn, value};
 use super::{Report, TaskReport, plot};
 
-/// Shown of retrieval, as papers give them.
+/// Retrieval metrics shown, as in papers.
 const RETRIEVAL: [&str; 6] = ["recall@5", "recall@10", "ndcg@5", "ndcg@10", "map@10", "mrr"];
-/// Shown of answers.
+/// Answer metrics shown.
 const GENERATION: [&str; 10] = [
     "rb_alg",
     "rb_llm",
@@ -23,16 +23,16 @@ const GENERATION: [&str; 10] = [
     "repass_contradiction",
     "repass_obligations",
 ];
-/// So many of the worst turns are told.
+/// Number of worst turns shown.
 const WORST: usize = 25;
 
-/// Every metric that the tasks have, the best known first.
+/// The metrics that the tasks have, in display order.
 fn metrics(report: &Report) -> Vec<&'static str> {
     let there = |metric: &&str| report.tasks.iter().any(|task| value(task, metric).is_some());
     RETRIEVAL.into_iter().chain(GENERATION).filter(there).collect()
 }
 
-/// Means with their intervals, and how the two runs differ.
+/// Means with confidence intervals, and the differences between two runs.
 pub(super) fn summary(report: &Report, beside: Option<&Report>) -> String {
     let mut out = String::from(
         "<section><h2>Means</h2><table><thead><tr><th>metric</th><th>tasks</th><th>mean</th><th>95 %</th>",
@@ -69,7 +69,7 @@ pub(super) fn summary(report: &Report, beside: Option<&Report>) -> String {
                         difference.worse
                     );
                 }
-                _ => out.push_str("<td colspan=\"5\">not there</td>"),
+                _ => out.push_str("<td colspan=\"5\">missing</td>"),
             }
         }
         out.push_str("</tr>");
@@ -77,14 +77,14 @@ pub(super) fn summary(report: &Report, beside: Option<&Report>) -> String {
     out.push_str("</tbody></table>");
     if beside.is_some() {
         out.push_str(
-            "<p class=\"note\">Differences are over the tasks that both runs have; p is that of a paired randomisation \
-             test, and intervals are percentile bootstrap intervals.</p>",
+            "<p class=\"note\">Differences are over the tasks that both runs have. p is the p-value of a paired \
+             randomisation test; intervals are percentile bootstrap intervals.</p>",
         );
     }
     out + "</section>"
 }
 
-/// Every node's figures, where several were scored in one run.
+/// The metrics of each node, if several nodes were scored in one run.
 pub(super) fn nodes(report: &Report) -> String {
     let Some(nodes) = report.figures.get("nodes").and_then(Json::as_object).filter(|nodes| nodes.len() > 1) else {
         return String::new();
@@ -105,7 +105,7 @@ pub(super) fn nodes(report: &Report) -> String {
     out + "</tbody></table></section>"
 }
 
-/// Who answered what could be answered.
+/// The abstention table.
 pub(super) fn abstention(report: &Report) -> String {
     let shares: Map<String, Json> = (report.figures.get("generation"))
         .and_then(|generation| generation.get("abstention")?.as_object().cloned())
@@ -155,10 +155,10 @@ pub(super) fn plots(report: &Report, beside: Option<&Report>) -> String {
         out.push_str(&plot::reliability(score, &bins, second.as_deref()));
         out.push_str("</div>");
     }
-    out + "<p class=\"note\">Below each label stands the number of tasks; lines are 95 % intervals.</p></section>"
+    out + "<p class=\"note\">The number below each label counts tasks; lines are 95 % intervals.</p></section>"
 }
 
-/// The worst turns, by the first metric that they have, with all that became of them.
+/// The worst turns by the first available metric, with all details.
 pub(super) fn worst(report: &Report, beside: Option<&Report>) -> String {
     let Some(metric) = ["rb_alg", "ndcg@5", "rouge_l", "map@10"]
         .into_iter()
@@ -173,7 +173,8 @@ pub(super) fn worst(report: &Report, beside: Option<&Report>) -> String {
     tasks.sort_by(|a, b| worth(a).total_cmp(&worth(b)));
     let shown: String = tasks.into_iter().take(WORST).map(|task| turn_details(task, metric, beside)).collect();
     format!(
-        "<section><h2>Worst turns</h2><p class=\"note\">By {metric}, the worst first; what failed is before all.</p>{shown}</section>"
+        "<section><h2>Worst turns</h2><p class=\"note\">Failed turns, then the others by {metric}, worst first.</p>\
+         {shown}</section>"
     )
 }
 
@@ -238,7 +239,7 @@ fn turn_details(task: &TaskReport, metric: &str, beside: Option<&Report>) -> Str
     out + "</details>"
 }
 
-/// Without the sign of what is 0 but for rounding.
+/// Replaces values that round to 0 by 0, to drop their sign.
 fn plain(value: f64) -> f64 {
     if value.abs() < 5e-5 { 0.0 } else { value }
 }

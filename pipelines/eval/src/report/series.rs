@@ -1,4 +1,4 @@
-//! Figures of tasks, gathered for tables and plots.
+//! Aggregates metrics of tasks for tables and plots.
 
 use std::collections::BTreeMap;
 
@@ -14,12 +14,12 @@ pub(super) struct Bar {
     pub interval: Interval,
 }
 
-/// A task's value of a metric, of whichever kind.
+/// The value of a retrieval or answer metric of a task.
 pub(super) fn value(task: &TaskReport, metric: &str) -> Option<f64> {
     task.retrieval.get(metric).or_else(|| task.generation.get(metric)).copied()
 }
 
-/// The means by what a task says of itself, in the order of the labels.
+/// The means of groups of tasks with the same label, sorted by label.
 pub(super) fn bars(report: &Report, metric: &str, label: impl Fn(&TaskReport) -> Option<String>) -> Vec<Bar> {
     let mut groups: BTreeMap<String, Vec<f64>> = BTreeMap::new();
     for task in &report.tasks {
@@ -31,7 +31,7 @@ pub(super) fn bars(report: &Report, metric: &str, label: impl Fn(&TaskReport) ->
     groups.into_iter().map(bar).collect()
 }
 
-/// Turns from 1; the late ones, of which there are few, together.
+/// The turn number as a label; turns from 9 on, of which there are few, share one label.
 pub(super) fn turn(task: &TaskReport) -> Option<String> {
     Some(if task.turn >= 9 { "9+".to_owned() } else { task.turn.max(1).to_string() })
 }
@@ -42,7 +42,7 @@ pub(super) fn mean(report: &Report, metric: &str) -> Option<Interval> {
     (!values.is_empty()).then(|| bootstrap(&values))
 }
 
-/// Two runs on the tasks that both have.
+/// Compares two runs on their common tasks.
 pub(super) fn difference(first: &Report, second: &Report, metric: &str) -> Option<Difference> {
     let other: BTreeMap<&str, f64> =
         second.tasks.iter().filter_map(|task| Some((task.id.as_str(), value(task, metric)?))).collect();
@@ -52,7 +52,7 @@ pub(super) fn difference(first: &Report, second: &Report, metric: &str) -> Optio
     (!a.is_empty()).then(|| compare(&a, &b))
 }
 
-/// A bin of scores: their mean, the share that can be answered, and how many there are.
+/// A bin of scores: mean score, share of answerable tasks, number of tasks.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Bin {
     pub score: f64,
@@ -60,8 +60,8 @@ pub(super) struct Bin {
     pub tasks: usize,
 }
 
-/// How often tasks can be answered, by a score: `checks.confidence` where it is, else the best
-/// passage's score brought to 0 to 1. Ten bins of about as many tasks each.
+/// The share of answerable tasks by score, in ten bins of about equal size. The score is
+/// `checks.confidence`, or else the score of the best passage scaled to 0 to 1.
 pub(super) fn reliability(report: &Report) -> Option<(&'static str, Vec<Bin>)> {
     let kind = |task: &TaskReport| match Answerability::named(task.answerability.as_deref()?)? {
         Answerability::Answerable | Answerability::Partial => Some(1.0),
@@ -83,7 +83,7 @@ pub(super) fn reliability(report: &Report) -> Option<(&'static str, Vec<Bin>)> {
                 return None;
             }
             points.iter_mut().for_each(|point| point.0 = (point.0 - low) / (high - low));
-            ("best score, brought to 0 to 1", points)
+            ("best score, scaled to 0 to 1", points)
         }
     };
     if points.is_empty() {

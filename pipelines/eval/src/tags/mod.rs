@@ -1,9 +1,9 @@
-//! The documents of corpora as they were, under names: Lance datasets in the state directory,
-//! one a corpus, whose versions are tagged.
+//! Tags: named past versions of a corpus's documents. The state directory has one Lance dataset per
+//! corpus, whose versions are tagged.
 //!
-//! Indexes keep what is in use now, and nothing of the past. What a tag keeps is documents; an
-//! index of them can be made at any time, and where the state directory still has an encoding
-//! it is not computed again. A new version holds only what differs from the newest before.
+//! Indexes keep only the current documents. A tag keeps documents, which can be indexed again at any
+//! time; encodings that the state directory still has are not computed again. A new version stores
+//! only the changes since the previous one.
 
 mod source;
 #[cfg(test)]
@@ -28,12 +28,12 @@ use turnflow_engine::state::file_name;
 use self::source::Tagged;
 pub use self::source::read;
 
-/// Documents of one write.
+/// Documents per write.
 const AT_ONCE: usize = 4096;
-/// Ids of one deletion.
+/// Ids per delete.
 const IDS: usize = 500;
 
-/// Why a tag cannot be kept or read.
+/// Why a tag cannot be created or read.
 #[derive(Debug, thiserror::Error)]
 pub enum TagError {
     /// The corpus has no such tag.
@@ -41,12 +41,12 @@ pub enum TagError {
     Unknown {
         /// The corpus.
         corpus: String,
-        /// What was asked for.
+        /// The requested tag.
         tag: String,
-        /// Those that it has.
+        /// The existing tags.
         tags: Vec<String>,
     },
-    /// The name is taken.
+    /// The tag exists already.
     #[error("corpus `{corpus}` has a tag `{tag}` already: choose another name, or --remove it first")]
     Taken {
         /// The corpus.
@@ -54,20 +54,20 @@ pub enum TagError {
         /// Its name.
         tag: String,
     },
-    /// A name that cannot be one.
-    #[error("`{0}` cannot be a tag: it has letters, digits, `-`, `_` and, between them, `.`")]
+    /// The name is invalid.
+    #[error("`{0}` cannot be a tag: a tag has letters, digits, `-`, `_` and, between them, `.`")]
     Name(String),
-    /// Another process is at it.
-    #[error("another `turnflow tag` is at work on `{}`", .0.display())]
+    /// Another process changes tags.
+    #[error("another `turnflow tag` is running on `{}`", .0.display())]
     Busy(PathBuf),
-    /// The store is at fault.
+    /// The store failed.
     #[error("cannot {action} in `{path}`: {reason}")]
     Store {
-        /// As a verb.
+        /// The action that failed, as a verb.
         action: &'static str,
         /// The dataset.
         path: PathBuf,
-        /// What Lance said.
+        /// Lance's error.
         reason: String,
     },
     /// The corpus cannot be read.
@@ -82,7 +82,7 @@ pub enum TagError {
 
 fn known(tags: &[String]) -> String {
     match tags {
-        [] => ": it has none; `turnflow tag` keeps one".to_owned(),
+        [] => ": it has none; `turnflow tag` creates one".to_owned(),
         tags => format!("; it has {}", tags.iter().map(|tag| format!("`{tag}`")).collect::<Vec<_>>().join(", ")),
     }
 }
@@ -94,7 +94,7 @@ pub struct Tag {
     pub name: String,
     /// The dataset's version.
     pub version: u64,
-    /// When it was made, as RFC 3339 says times.
+    /// Creation time, in RFC 3339 format.
     pub made: String,
 }
 
@@ -104,14 +104,14 @@ pub struct Tags {
     path: PathBuf,
 }
 
-/// What a new version came to.
+/// The document counts of a new version.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Kept {
-    /// Documents of the version.
+    /// Documents in the version.
     pub documents: usize,
-    /// Those that were written.
+    /// Documents written: new or changed.
     pub written: usize,
-    /// Those that are not in it any more.
+    /// Documents removed since the previous version.
     pub gone: usize,
 }
 
@@ -134,7 +134,7 @@ fn markup(markup: Markup) -> &'static str {
 }
 
 impl Tags {
-    /// Of a corpus, in a state directory.
+    /// The tags of a corpus in a state directory.
     pub fn of(state: &Path, corpus: &str) -> Self {
         let path = state.join("documents").join(format!("{}.lance", file_name(corpus)));
         Self { corpus: corpus.to_owned(), path }
@@ -151,13 +151,13 @@ impl Tags {
         }
         match Dataset::open(&self.path.to_string_lossy()).await {
             Ok(dataset) => Ok(Some(dataset)),
-            // As a process leaves it that is killed while it makes the first version.
+            // A process was killed while it wrote the first version.
             Err(lance::Error::DatasetNotFound { .. }) => Ok(None),
             Err(error) => Err(self.failed("open the documents")(error)),
         }
     }
 
-    /// All tags, the oldest first.
+    /// All tags, oldest first.
     ///
     /// # Errors
     ///
@@ -176,11 +176,11 @@ impl Tags {
         Ok(tags)
     }
 
-    /// Whether a tag of this name can be made.
+    /// Checks that a tag with this name can be created.
     ///
     /// # Errors
     ///
-    /// The name is none, or taken.
+    /// The name is invalid, or the tag exists already.
     pub async fn is_free(&self, name: &str) -> Result<(), TagError> {
         let allowed = name.chars().all(|c| c.is_alphanumeric() || "-_.".contains(c));
         let dots = name.starts_with('.') || name.ends_with('.') || name.contains("..");
@@ -193,11 +193,11 @@ impl Tags {
         Ok(())
     }
 
-    /// Keeps documents under a name.
+    /// Stores documents as a new version with this tag.
     ///
     /// # Errors
     ///
-    /// The name is none, or taken, or the store cannot be written.
+    /// The name is invalid, the tag exists already, or the store cannot be written.
     pub async fn keep(&self, name: &str, documents: &BTreeMap<Arc<str>, Document>) -> Result<Kept, TagError> {
         self.is_free(name).await?;
         let mut dataset = self.open().await?;
@@ -245,12 +245,12 @@ impl Tags {
         Ok(Kept { documents: documents.len(), written: new.len(), gone })
     }
 
-    /// Lets go of a tag, and of the documents that only it had, but for those of the newest
-    /// version, which the next is made from; with the last tag, all documents go.
+    /// Removes a tag and the documents that only it contains. The newest version is kept, since the next
+    /// one is based on it. Removing the last tag deletes all documents.
     ///
     /// # Errors
     ///
-    /// There is none of this name, or the store cannot be written.
+    /// The tag does not exist, or the store cannot be written.
     pub async fn remove(&self, name: &str) -> Result<(), TagError> {
         self.known(name).await?;
         let Some(dataset) = self.open().await? else { return Ok(()) };
@@ -261,7 +261,7 @@ impl Tags {
             return removed.map_err(|reason| TagError::Store { action, path: self.path.clone(), reason });
         }
         let cleaned = dataset.cleanup_old_versions(chrono::TimeDelta::zero(), Some(true), Some(false));
-        cleaned.await.map(drop).map_err(self.failed("remove what no tag has"))
+        cleaned.await.map(drop).map_err(self.failed("remove old versions"))
     }
 
     async fn known(&self, name: &str) -> Result<Tag, TagError> {
@@ -287,7 +287,7 @@ impl Tags {
         Ok(all)
     }
 
-    /// What reads the documents of a tag.
+    /// A source that reads the documents of a tag.
     async fn source(&self, name: &str) -> Result<Box<dyn CorpusSourceConfig>, TagError> {
         let Tag { name, version, .. } = self.known(name).await?;
         Ok(Box::new(Tagged { path: self.path.clone(), tag: name, version }))
@@ -318,11 +318,11 @@ fn batch(
     RecordBatch::try_new(schema.clone(), vec![Arc::new(ids), Arc::new(hashes), titles, Arc::new(texts), markups])
 }
 
-/// Keeps other processes from changing tags while it is there.
+/// Takes the lock that keeps other processes from changing tags.
 ///
 /// # Errors
 ///
-/// Another process has it, or it cannot be made.
+/// Another process holds the lock, or the file cannot be created.
 pub fn hold(state: &Path) -> Result<std::fs::File, TagError> {
     let directory = state.join("documents");
     let path = directory.join("lock");
@@ -339,11 +339,11 @@ pub fn hold(state: &Path) -> Result<std::fs::File, TagError> {
     }
 }
 
-/// Puts a tag's documents in the place of every corpus's own.
+/// Replaces the source of every corpus with its documents under a tag.
 ///
 /// # Errors
 ///
-/// A corpus has no such tag.
+/// A corpus does not have the tag.
 pub async fn as_tagged(plan: &mut Plan, state: &Path, tag: &str) -> Result<(), TagError> {
     for corpus in &mut plan.corpora {
         corpus.source = Tags::of(state, &corpus.name).source(tag).await?;

@@ -1,4 +1,4 @@
-//! Reading documents: those of a tag as a corpus's source, and those of any source.
+//! Reads documents: a corpus source for the documents of a tag, and a reader for any corpus source.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -47,7 +47,7 @@ impl CorpusSource for Tagged {
             let mut batches = dataset.scan().try_into_stream().await.map_err(lance)?;
             while let Some(batch) = batches.try_next().await.map_err(lance)? {
                 let documents = documents(&batch)
-                    .ok_or_else(|| failed(std::io::Error::other("these are no documents of turnflow's")))?;
+                    .ok_or_else(|| failed(std::io::Error::other("the dataset does not contain documents")))?;
                 for document in documents {
                     output.change(document.id.clone(), Some(document))?;
                 }
@@ -72,11 +72,11 @@ fn documents(batch: &RecordBatch) -> Option<Vec<Document>> {
     Some((0..batch.num_rows()).map(document).collect())
 }
 
-/// All that a source has now, by id.
+/// Reads all current documents of a source, by id. Documents that cannot be read are logged and left out.
 ///
 /// # Errors
 ///
-/// The source cannot be read. What it cannot read of it is told in the log, and left out.
+/// The source cannot be read.
 pub fn read(
     corpus: &str,
     config: &dyn CorpusSourceConfig,

@@ -1,4 +1,4 @@
-//! Versions, tags, and what becomes of them.
+//! Tests of versions and tags.
 
 use tokio::runtime::Handle;
 
@@ -18,7 +18,7 @@ async fn a_version_is_what_differs_and_a_tag_is_all_of_it() {
     let tags = Tags::of(dir.path(), "the docs");
     assert_eq!(tags.list().await.unwrap(), []);
     let unknown = tags.source("old").await.err().unwrap().to_string();
-    assert_eq!(unknown, "corpus `the docs` has no tag `old`: it has none; `turnflow tag` keeps one");
+    assert_eq!(unknown, "corpus `the docs` has no tag `old`: it has none; `turnflow tag` creates one");
     let first = documents(&[("a", "1"), ("it's", "2"), ("c", "3")]);
     assert_eq!(tags.keep("old", &first).await.unwrap(), Kept { documents: 3, written: 3, gone: 0 });
     let second = documents(&[("a", "1"), ("it's", "two"), ("d", "4")]);
@@ -36,7 +36,7 @@ async fn a_version_is_what_differs_and_a_tag_is_all_of_it() {
     tags.remove("new").await.unwrap();
     let told = tags.source("new").await.err().unwrap().to_string();
     assert!(told.contains("it has `old`, `same`") || told.contains("it has `same`, `old`"), "{told}");
-    // What others have is there.
+    // Documents of other tags are kept.
     let read = |name: &'static str| {
         let tags = &tags;
         async move {
@@ -48,12 +48,12 @@ async fn a_version_is_what_differs_and_a_tag_is_all_of_it() {
     for name in ["old", "same"] {
         tags.remove(name).await.unwrap();
     }
-    assert!(!tags.path.exists(), "with the last tag all goes");
-    // As a process leaves it that is killed at its first version.
+    assert!(!tags.path.exists(), "removing the last tag deletes everything");
+    // A process was killed while it wrote the first version.
     std::fs::create_dir_all(tags.path.join("data")).unwrap();
     assert_eq!(tags.list().await.unwrap(), []);
     assert_eq!(tags.keep("again", &first).await.unwrap().written, 3);
-    // Names are told apart whatever is in them.
+    // Corpora with similar names have different datasets.
     let other = Tags::of(dir.path(), "the docs.v2");
     assert!(other.path != Tags::of(dir.path(), "the docs.v1").path && other.list().await.unwrap().is_empty());
     let held = hold(dir.path()).unwrap();

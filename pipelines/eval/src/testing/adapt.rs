@@ -1,4 +1,4 @@
-//! A pipeline as a test wants it: with its documents, its replies and its settings.
+//! Adapts a pipeline to a test: uses the test's documents, replies and settings.
 
 use std::fs;
 use std::io;
@@ -14,15 +14,19 @@ use super::find::{Test, span};
 use super::replies::with_replies;
 use crate::replay::ends;
 
-/// What came of it.
+/// An adapted pipeline.
 pub struct Adapted {
-    /// The plan, without sinks, if there were no mistakes, and the node whose values count.
+    /// If there are no mistakes: the plan without sinks, and the node whose value is the result.
     pub plan: Option<(Plan, std::sync::Arc<str>)>,
     /// Every mistake.
     pub diagnostics: Vec<Diagnostic>,
 }
 
-/// Makes the plan of a test; its documents are written into `directory`.
+/// Creates the plan of a test; writes its documents to `directory`.
+///
+/// # Errors
+///
+/// The documents cannot be written.
 pub fn adapt(
     pipeline: &Tree,
     sources: &Sources,
@@ -60,7 +64,7 @@ pub fn adapt(
             kind: Kind::Scalar(ron::Value::String(path.to_string_lossy().into_owned())),
         };
         if is_directory {
-            // What it says of patterns and sizes goes on to hold.
+            // Its patterns and size limits still apply.
             let _ = put(&mut source.value, "path", path);
         } else {
             let kind = Name { text: "JsonLines".into(), span: entry.key.span };
@@ -79,7 +83,7 @@ pub fn adapt(
     Ok(towards(plan, test))
 }
 
-/// Only what the expectations are about is run, and no sink.
+/// Reduces the plan to the nodes that the expectations need, without sinks.
 fn towards(mut plan: Plan, test: &Test) -> Adapted {
     let Some(end) = ends(&plan) else {
         let message = format!("Test {:?}: no node of the pipeline gives hits or answers", test.config.name);
@@ -103,12 +107,12 @@ fn towards(mut plan: Plan, test: &Test) -> Adapted {
         return Adapted { plan: None, diagnostics };
     }
     plan.dead_letters = None;
-    // Replies that are written down do not get better by waiting.
+    // A retry never helps, since the replies are fixed.
     plan.retries.attempts = 1;
     Adapted { plan: Some((plan.towards(&wanted), end.clone())), diagnostics }
 }
 
-/// Puts a member of a section in the place of the pipeline's own.
+/// Replaces a member of a section of the pipeline.
 fn replace(tree: &mut Tree, section: &str, entry: &Entry, value: Tree, name: &str, diagnostics: &mut Vec<Diagnostic>) {
     let fields = tree.entries_mut().into_iter().flatten();
     let section_tree = fields.into_iter().find(|field| field.key.text == section);
@@ -127,8 +131,8 @@ fn replace(tree: &mut Tree, section: &str, entry: &Entry, value: Tree, name: &st
     diagnostics.push(diagnostic.choices(&entry.key.text, known.iter().map(String::as_str)));
 }
 
-/// Sets a value by its path, as `--set` does. If the path leads nowhere: the part that does
-/// not, and what there is in its place.
+/// Sets a value by its path, as `--set` does. If the path does not exist, returns the unknown part and
+/// the valid names in its place.
 fn put(tree: &mut Tree, path: &str, value: Tree) -> Result<(), (String, Vec<String>)> {
     let mut at = tree;
     let mut parts = path.split('.').peekable();
@@ -155,7 +159,7 @@ fn put(tree: &mut Tree, path: &str, value: Tree) -> Result<(), (String, Vec<Stri
     Ok(())
 }
 
-/// A file with a row a document.
+/// Writes a file with one row per document.
 fn rows(at: &Path, docs: &[Doc]) -> io::Result<PathBuf> {
     let path = at.with_extension("jsonl");
     let row = |doc: &Doc| format!("{}\n", json!({"_id": doc.id, "title": doc.title, "text": doc.text}));
@@ -163,13 +167,13 @@ fn rows(at: &Path, docs: &[Doc]) -> io::Result<PathBuf> {
     Ok(path)
 }
 
-/// A directory with a file a document; the title is its first heading.
+/// Writes a directory with one file per document; the title becomes its first heading.
 fn files(at: &Path, docs: &[Doc]) -> io::Result<PathBuf> {
     fs::create_dir_all(at)?;
     for doc in docs {
         let id = Path::new(&doc.id);
         if doc.id.is_empty() || !id.components().all(|part| matches!(part, Component::Normal(_))) {
-            let message = format!("the document's id `{}` is no path within a directory", doc.id);
+            let message = format!("the document id `{}` is not a relative path", doc.id);
             return Err(io::Error::new(io::ErrorKind::InvalidInput, message));
         }
         let path = at.join(id);

@@ -1,4 +1,4 @@
-//! What a test says.
+//! The configuration of a test.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -15,24 +15,24 @@ use turnflow_engine::record::Status;
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields, rename = "Test")]
 pub struct TestConfig {
-    /// What it shows, in a few words.
+    /// What the test shows, in a few words.
     pub name: String,
-    /// Documents in place of those of the pipeline's corpora, by the corpus's name. Default: a
-    /// corpus has its own.
+    /// Documents that replace those of a corpus, by corpus name. Default: each corpus keeps its
+    /// own documents.
     #[serde(default)]
     pub corpora: BTreeMap<String, Vec<Doc>>,
-    /// What is said, in order.
+    /// The conversation, in order.
     pub turns: Vec<Said>,
-    /// The collection that the turns are put to, for retrievers routed `FromTurn`.
+    /// The collection of the turns, for retrievers with `corpus: FromTurn`. Default: none.
     #[serde(default)]
     pub collection: Option<String>,
-    // Values by path, as of `--set`; put into the pipeline as they stand here.
+    // Values by path, as in `--set`; inserted into the pipeline unchanged.
     #[serde(default, rename = "set")]
     _set: IgnoredAny,
-    // Models in place of the pipeline's; read by the planner.
+    // Models that replace those of the pipeline; read by the planner.
     #[serde(default, rename = "models")]
     _models: IgnoredAny,
-    /// What is to come of it.
+    /// The expected results.
     pub expect: Vec<Expect>,
 }
 
@@ -40,70 +40,70 @@ pub struct TestConfig {
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Doc {
-    /// Its id; where the corpus is a directory, the file's path in it.
+    /// Its id. If the corpus is a directory: the path of the file in it.
     pub id: String,
-    /// Its title.
+    /// Its title. Default: empty.
     #[serde(default)]
     pub title: String,
     /// Its text.
     pub text: String,
 }
 
-/// Something that is said.
+/// An utterance.
 #[derive(Clone, Debug, Deserialize)]
 pub enum Said {
-    /// A turn that is answered.
+    /// A user turn, which the pipeline answers.
     User(String),
-    /// What the agent said then, which is history in place of the pipeline's answer.
+    /// The agent's reply, which replaces the pipeline's answer in the history.
     Agent(String),
 }
 
-/// What is to come of one of the user's turns.
+/// The expected result of a user turn.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Expect {
-    /// Which of the user's turns, from 1. Default: the last.
+    /// The number of the user turn, from 1. Default: the last one.
     pub turn: Option<usize>,
-    /// What becomes of it.
+    /// Its outcome. Default: not checked.
     pub status: Option<Outcome>,
-    /// The answer has this in it.
+    /// The answer contains this text. Default: not checked.
     pub answer: Option<String>,
-    /// The answer matches this regular expression.
+    /// The answer matches this regular expression. Default: not checked.
     pub answer_matches: Option<String>,
-    /// The query that the answer was looked for with has this in it.
+    /// The retrieval query of the answer contains this text. Default: not checked.
     pub query: Option<String>,
-    /// Passages, or documents, that are among the answer's (or the last list's).
+    /// Ids of passages or documents that are among the hits of the answer, or of the last list of hits.
     pub hits: Vec<String>,
-    /// Passages, or documents, that are not.
+    /// Ids of passages or documents that are not among these hits.
     pub not_hits: Vec<String>,
-    /// What nodes are to find: one, or a list of them.
+    /// Expected hits of nodes: one `(…)`, or a list of them.
     pub hits_in: OneOrMany<HitsIn>,
-    /// What the answer had to do without: each is in one of its warnings.
+    /// Texts that each occur in one of the answer's warnings.
     #[serde(alias = "notes")]
     pub warnings: Vec<String>,
 }
 
-/// What a node is to find.
+/// The expected hits of a node.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct HitsIn {
     /// The node.
     pub node: String,
-    /// How many hits to look at, from the first. Default: all.
+    /// Check only this many of the best hits. Default: all.
     #[serde(default)]
     pub top: Option<usize>,
-    /// Passages, or documents, that are among them.
+    /// Ids of passages or documents that are among them.
     #[serde(default)]
     pub contains: Vec<String>,
-    /// Passages, or documents, that are not.
+    /// Ids of passages or documents that are not.
     #[serde(default)]
     pub not: Vec<String>,
 }
 
-/// What becomes of a turn.
+/// The outcome of a turn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 pub enum Outcome {
-    /// There is an answer.
+    /// The question is answered.
     Answered,
     /// The answer says that it does not know.
     Idk,
@@ -122,7 +122,7 @@ impl From<Status> for Outcome {
 }
 
 impl TestConfig {
-    /// How many of the turns are the user's.
+    /// The number of user turns.
     pub fn asked(&self) -> usize {
         self.turns.iter().filter(|said| matches!(said, Said::User(_))).count()
     }
@@ -151,7 +151,7 @@ impl ModelsFile for TestConfig {
     }
 }
 
-/// One, or a list.
+/// One value, or a list.
 #[derive(Clone, Debug)]
 pub struct OneOrMany<T>(pub Vec<T>);
 

@@ -1,4 +1,4 @@
-//! Whether what is expected came.
+//! Checks the expectations of a test.
 
 use turnflow_engine::record::{Hit, Item, Status, Value};
 use turnflow_engine::spec::Span;
@@ -7,25 +7,25 @@ use super::config::{Expect, Outcome};
 use super::find::{Test, span};
 use crate::replay::Trace;
 
-/// Hits that are named when others were expected.
+/// Maximum number of hits listed when others were expected.
 const SHOWN: usize = 10;
 
-/// An expectation that was missed.
+/// An expectation that is not met.
 #[derive(Clone, Debug)]
 pub struct Missed {
-    /// Of which of the user's turns, from 1.
+    /// The number of the user turn, from 1.
     pub turn: usize,
     /// The field.
     pub what: &'static str,
-    /// Where it stands.
+    /// The position of the field.
     pub span: Span,
-    /// What was expected.
+    /// The expected value.
     pub expected: String,
-    /// What there was.
+    /// The actual value.
     pub found: String,
 }
 
-/// What a turn came to.
+/// The result of a turn.
 struct Came<'a> {
     outcome: Option<Outcome>,
     answer: Option<&'a str>,
@@ -58,17 +58,17 @@ impl<'a> Came<'a> {
         }
     }
 
-    /// What there was of something that is a text, or why there was none.
+    /// The text in quotes, or why there is none.
     fn text(&self, text: Option<&str>) -> String {
         match (text, &self.error) {
             (Some(text), _) => format!("{text:?}"),
             (None, Some(error)) => format!("the turn failed at {error}"),
-            (None, None) => "the pipeline ends in hits, which are no answer".into(),
+            (None, None) => "no answer: the pipeline ends with hits".into(),
         }
     }
 }
 
-/// What was expected and did not come; `end` is the node whose values count.
+/// The expectations that are not met; `end` is the node whose value is the result.
 pub fn missed(test: &Test, end: &str, traces: &[Trace]) -> Vec<Missed> {
     let mut all = Vec::new();
     for (at, expect) in test.config.expect.iter().enumerate() {
@@ -107,7 +107,7 @@ fn of_answer(expect: &Expect, came: &Came<'_>, miss: &mut impl FnMut(&'static st
         miss("answer", format!("{expected:?} in it"), came.text(came.answer));
     }
     if let Some(expected) = &expect.answer_matches {
-        // It was compiled when the test was read.
+        // The expression was checked when the test was read.
         let matches = |answer: &str| regex::Regex::new(expected).is_ok_and(|regex| regex.is_match(answer));
         if !came.answer.is_some_and(matches) {
             miss("answer_matches", format!("a match of {expected:?}"), came.text(came.answer));
@@ -155,7 +155,7 @@ fn of_hits(expect: &Expect, came: &Came<'_>, trace: &Trace, miss: &mut impl FnMu
     }
 }
 
-/// By the passage's id, or its document's.
+/// Whether the id is that of the hit's passage or document.
 fn names(hit: &Hit, id: &str) -> bool {
     *hit.chunk.id == *id || *hit.chunk.document == *id
 }

@@ -1,4 +1,4 @@
-//! The tests of a pipeline, read as pipeline files are: with the place of every mistake.
+//! Finds and reads the tests of a pipeline; mistakes are reported with positions, as in pipeline files.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -12,9 +12,9 @@ use super::replies::{last_line, with_replies};
 
 /// One test.
 pub struct Test {
-    /// What it says.
+    /// Its configuration.
     pub config: TestConfig,
-    /// As it stands in the file.
+    /// Its tree in the file.
     pub tree: Tree,
 }
 
@@ -24,16 +24,16 @@ pub struct Found {
     pub file: PathBuf,
     /// The pipeline, to be adapted to each test.
     pub pipeline: Option<Tree>,
-    /// Those that can be read.
+    /// The valid tests.
     pub tests: Vec<Test>,
     /// Every mistake.
     pub diagnostics: Vec<Diagnostic>,
-    /// Every text that was read.
+    /// Every text that was read, for rendering the diagnostics.
     pub sources: Sources,
 }
 
-/// Reads a pipeline, given by its file or by the file of its tests, and its tests. They may name
-/// what `catalog` has, and `Replies`.
+/// Reads a pipeline and its tests, given the file of either. The tests may use everything in `catalog`,
+/// and `Replies`.
 pub fn find(file: &Path, catalog: &Catalog) -> Found {
     let catalog = with_replies(catalog);
     let name = file.to_string_lossy();
@@ -46,7 +46,7 @@ pub fn find(file: &Path, catalog: &Catalog) -> Found {
     if let Some(own) = tree.as_ref().and_then(|tree| tree.get("tests")) {
         list(own, &mut trees, &mut diagnostics);
     }
-    // One that was named must be there; one beside a pipeline need not.
+    // A named test file must exist; the default one beside a pipeline need not.
     if beside.exists() || beside == file {
         match std::fs::read_to_string(&beside) {
             Ok(text) => {
@@ -72,7 +72,7 @@ pub fn find(file: &Path, catalog: &Catalog) -> Found {
     Found { file: pipeline, pipeline: tree, tests, diagnostics, sources }
 }
 
-/// The tests of a list, or the one that stands alone.
+/// Collects the tests of a list, or a single test.
 fn list(tree: &Tree, into: &mut Vec<Tree>, diagnostics: &mut Vec<Diagnostic>) {
     match &tree.kind {
         Kind::Seq(items) => into.extend(items.iter().cloned()),
@@ -95,7 +95,7 @@ fn read(tree: &Tree, sources: &Sources, catalog: &Catalog, diagnostics: &mut Vec
     (diagnostics.len() == before).then_some(config)
 }
 
-/// Values that cannot be, of settings and expectations.
+/// Reports invalid values of settings and expectations.
 fn check(config: &TestConfig, tree: &Tree, diagnostics: &mut Vec<Diagnostic>) {
     if let Some(set) = tree.get("set").filter(|set| !matches!(set.kind, Kind::Map(_))) {
         let message = format!("Test {:?}: `set` is a map, not {}", config.name, set.describe());
@@ -119,7 +119,7 @@ fn check(config: &TestConfig, tree: &Tree, diagnostics: &mut Vec<Diagnostic>) {
     }
 }
 
-/// Where a field of an expectation stands, or else the expectation.
+/// The span of a field of an expectation, or of the expectation if it lacks the field.
 pub(super) fn span(tree: &Tree, expect: usize, field: &str) -> Span {
     let item = match tree.get("expect").map(|tree| &tree.kind) {
         Some(Kind::Seq(items)) => items.get(expect),

@@ -1,6 +1,6 @@
-//! Tests of pipelines: turns, what the corpora are to hold for them, and what is expected.
+//! Tests of pipelines: turns, the documents of the corpora, and the expected results.
 //!
-//! They stand in the pipeline's own file, in the field `tests`, or beside it: those of
+//! Tests are in the field `tests` of the pipeline file, or in a file beside it: those of
 //! `hybrid.ron` in `hybrid.test.ron`.
 //!
 //! ```ron

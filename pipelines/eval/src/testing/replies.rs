@@ -1,12 +1,12 @@
-//! `Replies`: a language model whose replies are written down, for tests.
+//! `Replies`: a language model with fixed replies, for tests.
 //!
 //! ```ron
 //! Replies(["The first reply.", (when: "regular expression", reply: "To a prompt that matches it.")])
 //! ```
 //!
-//! A prompt that matches a `when` gets its reply, each time; any other gets the next of those
-//! without one. When none is left the call fails, and the test tells with which prompt. As with
-//! any model, the same prompt gets the same reply within a test.
+//! A prompt that matches a `when` always gets its reply. Any other prompt gets the next reply without
+//! a `when`. If none is left, the call fails and the test reports the prompt. As with any model, the
+//! same prompt gets the same reply within a test.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -22,10 +22,10 @@ use turnflow_engine::inference::InferenceError;
 use turnflow_engine::language::{Finish, Generation, Generator, Prompt, Sampling};
 use turnflow_engine::spec::{Kind, Problem, SpecError, from_tree};
 
-/// Characters of a prompt that a failure shows.
+/// Maximum characters of a prompt shown in an error.
 const SHOWN: usize = 200;
 
-/// A catalog with `Replies` besides.
+/// The catalog with `Replies` added.
 pub fn with_replies(catalog: &Catalog) -> Catalog {
     let mut catalog = catalog.clone();
     catalog.models.push(KIND);
@@ -34,7 +34,7 @@ pub fn with_replies(catalog: &Catalog) -> Catalog {
 
 const KIND: ModelKind = ModelKind {
     name: "Replies",
-    summary: "replies that are written down, for tests",
+    summary: "a model with fixed replies, for tests",
     parse: |tree, sources| match &tree.kind {
         Kind::Tuple(_, items) if items.len() == 1 => Ok(Box::new(Replies(from_tree(&items[0], sources)?))),
         _ => {
@@ -44,7 +44,7 @@ const KIND: ModelKind = ModelKind {
     },
 };
 
-/// The configuration.
+/// The configuration of `Replies`.
 #[derive(Debug)]
 pub struct Replies(Vec<Reply>);
 
@@ -83,7 +83,7 @@ impl<'de> Deserialize<'de> for Reply {
     }
 }
 
-/// What is wrong with an expression, without the drawing of it.
+/// The error message for an expression, without the multi-line rendering of the expression.
 pub(super) fn last_line(error: &regex::Error) -> String {
     let text = error.to_string();
     text.lines().next_back().unwrap_or_default().trim_start_matches("error: ").to_owned()
@@ -135,7 +135,7 @@ impl Generator for Script {
             cut: 0,
             left_out: 0,
         });
-        // The question stands at the end.
+        // Show the end of the prompt, where the question is.
         let from = plain.char_indices().rev().nth(SHOWN).map_or(0, |(at, _)| at);
         let shown = plain[from..].to_owned();
         let none = move || InferenceError::Failed(format!("`Replies` has no reply left for the prompt … {shown:?}"));

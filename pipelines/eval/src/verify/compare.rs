@@ -1,4 +1,4 @@
-//! The comparisons.
+//! Compares stored and served data with a cold rebuild.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -8,21 +8,21 @@ use turnflow_engine::document::ContentHash;
 
 use super::{Behind, HitsReport, IndexContents, IndexId, IndexReport, Kind, Part, Report};
 
-/// Encodings whose cosine is at least this are the same: what a model gives depends in its
-/// last bits on what else is in a batch.
+/// Minimum cosine of equal encodings. The last bits of a model's output depend on the other inputs
+/// in its batch.
 pub const COSINE: f64 = 0.9999;
-/// So much may a value of an encoding differ, or a score, as a share of the greatest one
-/// where that is above 1; where values are kept in few bits, one step more.
+/// Tolerance of the values of an encoding and of scores: absolute, or relative to the greatest value
+/// if that is above 1. Quantised values may differ by one more step.
 pub const DIFFERENCE: f32 = 1e-3;
 
-/// How encodings compare.
+/// The result of comparing encodings.
 #[derive(Clone, Copy, Debug)]
 pub struct Tally {
-    /// Those that are on both sides.
+    /// Encodings on both sides.
     pub compared: usize,
-    /// The same to the bit.
+    /// Bit-identical encodings.
     pub same: usize,
-    /// The least cosine.
+    /// The lowest cosine.
     pub worst_cosine: f64,
     /// The greatest difference of a value.
     pub worst_difference: f32,
@@ -34,15 +34,15 @@ impl Default for Tally {
     }
 }
 
-/// What is stored of one index, with the rebuild.
+/// Compares the stored data of an index with the rebuild.
 pub(super) fn stored(place: &IndexId, has: &Inventory, cold: &Inventory, index: &mut IndexReport, report: &mut Report) {
     index.stored = Some(has.passages.len().max(has.encodings.len()));
     for flaw in &has.flaws {
-        let counts = ["nothing is damaged".to_owned(), flaw.reason.clone()];
+        let counts = ["no damage".to_owned(), flaw.reason.clone()];
         report.add(place.clone(), Part::Stored, Kind::Damage, &flaw.place, counts);
     }
     if !has.flaws.is_empty() {
-        // What could be read of it says nothing of how far it is behind.
+        // The readable rest does not show how far a damaged index is behind.
         return;
     }
     let mut behind = Behind::default();
@@ -65,7 +65,7 @@ pub(super) fn stored(place: &IndexId, has: &Inventory, cold: &Inventory, index: 
     index.behind = behind;
 }
 
-/// What is served of one index, with the rebuild.
+/// Compares the served data of an index with the rebuild.
 pub(super) fn served(
     place: &IndexId,
     served: &Inventory,
@@ -75,7 +75,7 @@ pub(super) fn served(
 ) {
     index.served = served.passages.len();
     for flaw in &served.flaws {
-        let counts = ["nothing contradicts itself".to_owned(), flaw.reason.clone()];
+        let counts = ["no contradiction".to_owned(), flaw.reason.clone()];
         report.add(place.clone(), Part::Served, Kind::Damage, &flaw.place, counts);
     }
     for (id, passage) in &served.passages {
@@ -109,7 +109,7 @@ fn words(place: &IndexId, part: Part, id: &str, found: &Passage, expected: &Pass
     if found.words != expected.words {
         let tell = |passage: &Passage| {
             passage.words.map_or("no words".to_owned(), |words| {
-                format!("{} terms, of which the digest is {:016x}", words.length, words.digest)
+                format!("{} terms with the digest {:016x}", words.length, words.digest)
             })
         };
         report.add(place.clone(), part, Kind::Words, id, [tell(expected), tell(found)]);
@@ -148,7 +148,7 @@ fn encodings(
     }
 }
 
-/// How far two encodings are apart.
+/// The distance between two encodings.
 struct Distance {
     cosine: f64,
     difference: f32,
@@ -181,7 +181,7 @@ impl Distance {
                 (Some(_), None) => break,
             };
             product += f64::from(x) * f64::from(y);
-            // What is no number is as far as can be.
+            // NaN counts as an infinite difference.
             let apart = (x - y).abs();
             difference = if apart.is_nan() { f32::INFINITY } else { difference.max(apart) };
             greatest = greatest.max(x.abs());
@@ -202,7 +202,7 @@ impl Distance {
     }
 }
 
-/// What questions find.
+/// Compares the hits of questions.
 pub(super) fn hits(served: &IndexContents, cold: &IndexContents, report: &mut Report) {
     for (at @ (corpus, node), expected) in &cold.hits {
         let mut counted = HitsReport::default();
@@ -223,8 +223,8 @@ pub(super) fn hits(served: &IndexContents, cold: &IndexContents, report: &mut Re
 
 type Found = Result<Vec<(Arc<str>, f32)>, String>;
 
-/// What was expected and found instead, if two lists are not the same. Hits whose scores are
-/// as near as scores may be can stand in either order, and at the end one in place of another.
+/// The expected and the found value, if two lists differ. Hits whose scores are within the tolerance
+/// may be in either order, and may replace each other at the end of the list.
 fn apart(expected: &Found, found: &Found, worst: &mut f32) -> Option<[String; 2]> {
     let (expected, found) = match (expected, found) {
         (Ok(expected), Ok(found)) => (expected, found),
@@ -258,7 +258,7 @@ fn apart(expected: &Found, found: &Found, worst: &mut f32) -> Option<[String; 2]
     None
 }
 
-/// The beginning of a hash, enough to tell it from others.
+/// The first characters of a hash, enough to distinguish it from others.
 fn short(hash: &ContentHash) -> String {
     hash.to_string().chars().take(12).collect()
 }
@@ -275,13 +275,13 @@ mod tests {
     fn rounding_is_near_and_another_vector_is_far() {
         let a = encoding(&[0.6, 0.8, 0.0]);
         assert!(Distance::of(&a, &encoding(&[0.6001, 0.7999, 0.0])).is_near());
-        // As near by its direction, and one value is not the model's.
+        // The direction is within the tolerance, but one value is not.
         assert!(!Distance::of(&a, &encoding(&[0.602, 0.798, 0.0])).is_near());
         assert!(!Distance::of(&a, &encoding(&[0.8, 0.6, 0.0])).is_near());
         assert!(!Distance::of(&a, &encoding(&[0.6, f32::NAN, 0.0])).is_near());
         assert!(!Distance::of(&a, &Encoding::default()).is_near());
         assert!(Distance::of(&Encoding::default(), &Encoding::default()).is_near());
-        // Coordinates that one side leaves out are 0.
+        // Missing coordinates are 0.
         let sparse = Encoding { values: vec![(0, 0.6), (1, 0.8)], step: 0.0 };
         assert!(Distance::of(&a, &sparse).is_near() && Distance::of(&sparse, &a).is_near());
         let other = Encoding { values: vec![(0, 0.6), (7, 0.8)], step: 0.0 };

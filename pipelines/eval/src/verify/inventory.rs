@@ -1,4 +1,4 @@
-//! What is stored, and what an engine serves.
+//! Collects what is stored on disk and what an engine serves.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -19,7 +19,7 @@ pub fn definitions(plan: &Plan, models: &Models) -> Result<BTreeMap<IndexId, Arc
     Ok(places.collect())
 }
 
-/// What is stored of each index, as it stands; `None` for those that keep nothing.
+/// The stored content of each index; `None` for an index that stores nothing.
 pub async fn stored(
     state: &StateDirectory,
     definitions: &BTreeMap<IndexId, Arc<dyn IndexDefinition>>,
@@ -32,27 +32,31 @@ pub async fn stored(
     all
 }
 
-/// What an engine serves.
+/// The data that an engine serves.
 #[derive(Default)]
 pub struct IndexContents {
-    /// Documents and chunks of each corpus.
+    /// Numbers of documents and chunks of each corpus.
     pub corpora: BTreeMap<Arc<str>, (usize, usize)>,
-    /// What each index holds; `None` for those that cannot be looked into.
+    /// The content of each index; `None` for an index whose content cannot be read back.
     pub indexes: BTreeMap<IndexId, Option<Inventory>>,
-    /// What questions find, by corpus and node.
+    /// The results of questions, by corpus and node.
     pub hits: BTreeMap<(Arc<str>, Arc<str>), Found>,
 }
 
-/// What questions found through one retriever.
+/// The results of questions for one retriever.
 #[derive(Default)]
 pub struct Found {
     /// The key of its index.
     pub index: String,
-    /// In the order of the questions.
+    /// The results, in the order of the questions.
     pub asked: Vec<Asked>,
 }
 
-/// What is published, questions left out.
+/// Collects the published data, without the results of questions.
+///
+/// # Errors
+///
+/// The content of an index cannot be read.
 pub fn index_contents(
     snapshot: &Snapshot,
     definitions: &BTreeMap<IndexId, Arc<dyn IndexDefinition>>,

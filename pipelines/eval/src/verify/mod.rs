@@ -1,10 +1,10 @@
-//! Whether indexes are what a cold rebuild of their corpora gives: what is stored, as it
-//! stands, and what is served after a restart on it.
+//! Verifies that indexes equal a cold rebuild of their corpora: both the stored data and the data
+//! served after a restart.
 //!
-//! What is stored may be behind the corpus, which may have changed while nothing ran; that is
-//! counted and is no fault. What is stored of contents that the corpus has must be what the
-//! rebuild makes of them, and what is served must be the same in everything: passages,
-//! postings, encodings, statistics, and the hits of questions.
+//! Stored data may be behind the corpus, which may have changed while nothing ran; this is counted
+//! but is not an error. Stored data of contents that are still in the corpus must equal the rebuild.
+//! Served data must be the same in everything: passages, postings, encodings, statistics, and the
+//! hits of questions.
 
 mod compare;
 mod inventory;

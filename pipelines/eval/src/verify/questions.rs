@@ -1,4 +1,4 @@
-//! Questions, and what each retriever finds for them.
+//! Reads or samples questions, and asks them of each retriever.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -23,20 +23,24 @@ pub enum QuestionsError {
     Io {
         /// The file.
         path: PathBuf,
-        /// What the operating system said.
+        /// The operating system's error.
         source: std::io::Error,
     },
-    /// A line is JSON and has no question.
+    /// A line is a JSON object without a question.
     #[error("`{}`, line {line}: the object has no field `text` with the question", path.display())]
     NoText {
         /// The file.
         path: PathBuf,
-        /// From 1.
+        /// The line number, from 1.
         line: usize,
     },
 }
 
-/// Reads questions, one a line: the question itself, or an object with the field `text`.
+/// Reads questions, one per line: the question itself, or an object with the field `text`.
+///
+/// # Errors
+///
+/// The file cannot be read, or an object has no `text`.
 pub fn read_questions(path: &Path) -> Result<Vec<String>, QuestionsError> {
     let io = |source| QuestionsError::Io { path: path.to_owned(), source };
     let text = std::fs::read_to_string(path).map_err(io)?;
@@ -55,8 +59,8 @@ pub fn read_questions(path: &Path) -> Result<Vec<String>, QuestionsError> {
     Ok(questions)
 }
 
-/// Draws sentences of a corpus, as questions that find something: the same ones for the same
-/// seed and corpus.
+/// Samples sentences of a corpus as questions that have results. The same seed and corpus give the same
+/// questions.
 pub fn sample_questions(contents: &IndexContents, corpus: &str, count: usize, seed: u64) -> Vec<String> {
     let mut chunks: BTreeMap<&str, &Arc<Chunk>> = BTreeMap::new();
     for ((name, _), inventory) in &contents.indexes {
@@ -76,7 +80,7 @@ pub fn sample_questions(contents: &IndexContents, corpus: &str, count: usize, se
     drawn.into_iter().filter_map(sentence).take(count).collect()
 }
 
-/// A node that searches a corpus for a query, by itself.
+/// A node that searches a corpus, outside a dataflow.
 pub struct Retriever {
     /// Its id.
     pub node: Arc<str>,
@@ -87,8 +91,12 @@ pub struct Retriever {
     operator: Arc<dyn Operator>,
 }
 
-/// The nodes of a plan that take queries, search a corpus and give hits. What is made of
-/// hits only depends on these and on what is compared already.
+/// The nodes of a plan that take queries, search a corpus and give hits. Operators on hits need no
+/// check: they depend only on these and on data that is compared already.
+///
+/// # Errors
+///
+/// An operator cannot be built.
 pub fn retrievers(plan: &Plan, models: &Models) -> Result<Vec<Retriever>, BuildError> {
     let mut all = Vec::new();
     for node in plan.nodes.iter().filter(|node| node.output == Some(PortType::Hits)) {
@@ -105,15 +113,15 @@ pub fn retrievers(plan: &Plan, models: &Models) -> Result<Vec<Retriever>, BuildE
     Ok(all)
 }
 
-/// A question with what it found.
+/// A question with its result.
 pub struct Asked {
     /// The question.
     pub question: String,
-    /// Passages with their scores, or why there are none.
+    /// Passages with their scores, or the error.
     pub hits: Result<Vec<(Arc<str>, f32)>, String>,
 }
 
-/// Puts each corpus's questions to each of its retrievers.
+/// Asks the questions of each corpus of all its retrievers.
 pub async fn ask_all(
     retrievers: &[Retriever],
     questions: &BTreeMap<Arc<str>, Vec<String>>,
@@ -165,7 +173,7 @@ async fn ask(
     };
     match retriever.operator.clone().call(call).await {
         Ok(Value::Hits(hits)) => Ok(hits.hits.iter().map(|hit| (hit.chunk.id.clone(), hit.score)).collect()),
-        Ok(_) => Err("the retriever gave no hits".into()),
+        Ok(_) => Err("the retriever did not return hits".into()),
         Err(error) => Err(error.to_string()),
     }
 }

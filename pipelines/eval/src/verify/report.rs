@@ -1,4 +1,4 @@
-//! What a comparison found, for people and for programs.
+//! The report of a verification, as text and JSON.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
@@ -8,15 +8,15 @@ use serde_json::{Value, json};
 
 use super::{COSINE, DIFFERENCE, IndexId, Tally};
 
-/// Differences that are told to people.
+/// Maximum number of differences in the text report.
 const TOLD: usize = 20;
 
 /// Where a difference was found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Part {
-    /// In what is stored, as it stands.
+    /// In the stored data.
     Stored,
-    /// In what is served after a restart.
+    /// In the data served after a restart.
     Served,
 }
 
@@ -32,19 +32,19 @@ impl Part {
 /// What differs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// Something that cannot be read, or contradicts itself.
+    /// Data that cannot be read or is inconsistent.
     Damage,
-    /// A passage that is there and should not be, or the other way round, or is another.
+    /// A passage that is missing, unexpected, or different.
     Passage,
     /// The words of a passage.
     Words,
-    /// What a model made of a content.
+    /// The encoding of a content by a model.
     Encoding,
-    /// A count over all passages.
+    /// A statistic over all passages.
     Statistic,
-    /// How many there are.
+    /// The number of documents or chunks.
     Count,
-    /// What a question finds.
+    /// The hits of a question.
     Hits,
 }
 
@@ -65,70 +65,70 @@ impl Kind {
 /// One difference.
 #[derive(Clone, Debug)]
 pub struct Difference {
-    /// The corpus and the index; the key is empty where it is no index's.
+    /// The corpus and the index; the key is empty if the difference does not belong to an index.
     pub index: IndexId,
-    /// In which part.
+    /// The part with the difference.
     pub part: Part,
-    /// Of which kind.
+    /// The kind of difference.
     pub kind: Kind,
-    /// The file, the passage, the question.
+    /// The file, passage or question.
     pub place: String,
-    /// What the rebuild has.
+    /// The value in the rebuild.
     pub expected: String,
-    /// What there is.
+    /// The value found.
     pub found: String,
 }
 
-/// How far what is stored is behind the corpus.
+/// How far stored data is behind the corpus.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Behind {
-    /// The corpus has it, and it is not stored yet.
+    /// In the corpus, but not stored yet.
     pub new: usize,
-    /// It is stored as it was before.
+    /// Stored in an older version.
     pub changed: usize,
-    /// It is stored, and the corpus has it no more.
+    /// Stored, but no longer in the corpus.
     pub gone: usize,
 }
 
-/// What was found of one index.
+/// The report for one index.
 #[derive(Clone, Debug, Default)]
 pub struct IndexReport {
-    /// Passages, or contents, that are stored; `None` for what keeps nothing.
+    /// Number of stored passages or contents; `None` for an index that stores nothing.
     pub stored: Option<usize>,
     /// How far they are behind.
     pub behind: Behind,
-    /// Passages that are served.
+    /// Number of served passages.
     pub served: usize,
-    /// Encodings that are stored or served and were compared.
+    /// The comparison of stored and served encodings.
     pub encodings: Tally,
 }
 
-/// What was found of one retriever's hits.
+/// The report for one retriever.
 #[derive(Clone, Debug, Default)]
 pub struct HitsReport {
-    /// Questions that were put to it.
+    /// Number of questions asked.
     pub questions: usize,
-    /// Those with the same hits.
+    /// Questions with the same hits.
     pub same: usize,
     /// The greatest difference of a score.
     pub worst: f32,
 }
 
-/// What was found.
+/// The report of a verification.
 #[derive(Debug, Default)]
 pub struct Report {
-    /// Documents and chunks that are served.
+    /// Numbers of served documents and chunks, by corpus.
     pub corpora: BTreeMap<Arc<str>, (usize, usize)>,
-    /// By corpus and key.
+    /// Reports of indexes, by corpus and key.
     pub indexes: BTreeMap<IndexId, IndexReport>,
-    /// By corpus and node.
+    /// Reports of retrievers, by corpus and node.
     pub hits: BTreeMap<(Arc<str>, Arc<str>), HitsReport>,
     /// Every difference.
     pub differences: Vec<Difference>,
 }
 
 impl Report {
-    /// Adds a difference; `counts` is what was expected and what was found.
+    /// Adds a difference; `counts` has the expected and the found value.
     pub fn add(&mut self, index: IndexId, part: Part, kind: Kind, place: impl Into<String>, counts: [String; 2]) {
         let [expected, found] = counts;
         self.differences.push(Difference { index, part, kind, place: place.into(), expected, found });
@@ -139,7 +139,7 @@ impl Report {
         self.differences.iter().map(|difference| difference.index.clone()).filter(|(_, key)| !key.is_empty()).collect()
     }
 
-    /// As one object.
+    /// Formats the report as one JSON object.
     pub fn to_json(&self) -> Value {
         let indexes: Vec<Value> = self
             .indexes
@@ -179,7 +179,7 @@ impl Report {
         })
     }
 
-    /// A table for each corpus, and the differences.
+    /// Formats a table for each corpus and the differences as text.
     pub fn to_text(&self) -> String {
         let mut out = String::new();
         for (corpus, (documents, chunks)) in &self.corpora {
@@ -200,7 +200,7 @@ impl Report {
             }
         }
         if self.differences.is_empty() {
-            out.push_str("What is indexed is what a cold rebuild gives.\n");
+            out.push_str("The indexes equal a cold rebuild.\n");
             return out;
         }
         let count = self.differences.len();
@@ -213,7 +213,7 @@ impl Report {
             let _ = writeln!(out, "    expected: {}\n    found:    {}", difference.expected, difference.found);
         }
         if count > TOLD {
-            let _ = writeln!(out, "  and {} more; --json tells all", count - TOLD);
+            let _ = writeln!(out, "  and {} more; --json prints all", count - TOLD);
         }
         out
     }
@@ -231,5 +231,5 @@ fn tally(tally: &Tally) -> String {
         return "-".into();
     }
     let Tally { compared, same, worst_cosine, .. } = tally;
-    format!("{same} of {compared} to the bit, worst cosine {worst_cosine:.6}")
+    format!("{same} of {compared} bit-identical, worst cosine {worst_cosine:.6}")
 }

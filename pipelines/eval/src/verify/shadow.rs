@@ -1,6 +1,5 @@
-//! A second state directory with the same indexes, so that a restart can be tried without
-//! changing what is there: the files are hard links, for neither tantivy nor Lance writes
-//! into a file that is complete.
+//! A second state directory with the same indexes, to test a restart without changing the original.
+//! Its files are hard links, since neither tantivy nor Lance modifies a complete file.
 
 use std::fs;
 use std::io;
@@ -10,10 +9,10 @@ use turnflow_engine::state::StateDirectory;
 
 /// Its name in the state directory.
 const NAME: &str = "verify";
-/// At removing it.
+/// Maximum attempts to remove it.
 const ATTEMPTS: usize = 10;
 
-/// Why it cannot be made.
+/// Why the shadow directory cannot be created.
 #[derive(Debug, thiserror::Error)]
 #[error("cannot {action} `{}`: {source}", path.display())]
 pub struct ShadowError {
@@ -22,17 +21,21 @@ pub struct ShadowError {
     source: io::Error,
 }
 
-/// It is there while this is.
+/// A shadow directory; removed on drop.
 pub struct Shadow {
     path: PathBuf,
 }
 
 impl Shadow {
-    /// Makes it within the state directory, which this process holds.
+    /// Creates it in the state directory, which this process has locked.
+    ///
+    /// # Errors
+    ///
+    /// A file or directory cannot be created, linked or copied.
     pub fn make(state: &StateDirectory) -> Result<Self, ShadowError> {
         let path = state.path().join(NAME);
         if path.exists() {
-            // Of a process that was killed.
+            // Left behind by a killed process.
             fs::remove_dir_all(&path).map_err(failed("clear", &path))?;
         }
         let shadow = Self { path };
@@ -43,7 +46,7 @@ impl Shadow {
         Ok(shadow)
     }
 
-    /// Where it is.
+    /// Its path.
     pub fn path(&self) -> &Path {
         &self.path
     }
@@ -51,15 +54,14 @@ impl Shadow {
 
 impl Drop for Shadow {
     fn drop(&mut self) {
-        // The stores' own threads may write for a moment longer; what is left in the end goes
-        // the next time.
+        // Threads of the stores may still write for a moment. Remaining files are removed the next time.
         let removed = (0..ATTEMPTS).find_map(|_| match fs::remove_dir_all(&self.path) {
             Err(error) if error.kind() == io::ErrorKind::DirectoryNotEmpty => None,
             result => Some(result),
         });
         match removed {
             Some(Err(error)) if error.kind() != io::ErrorKind::NotFound => {
-                tracing::warn!(%error, path = %self.path.display(), "what was made for the comparison is left behind");
+                tracing::warn!(%error, path = %self.path.display(), "cannot remove the directory of the comparison");
             }
             _ => {}
         }
@@ -76,7 +78,7 @@ fn link(from: &Path, to: &Path) -> Result<(), ShadowError> {
     for entry in fs::read_dir(from).map_err(failed("read", from))? {
         let entry = entry.map_err(failed("read", from))?;
         let (from, to) = (entry.path(), to.join(entry.file_name()));
-        // What was damaged and is put aside is none of an index.
+        // Damaged data that was moved away is not part of an index.
         if entry.file_name().to_string_lossy().contains(".damaged") {
             continue;
         }
@@ -84,13 +86,13 @@ fn link(from: &Path, to: &Path) -> Result<(), ShadowError> {
             link(&from, &to)?;
             continue;
         }
-        // Locks are of the process, and what is not complete yet is written again.
+        // Locks belong to this process, and incomplete files are written again.
         let name = entry.file_name();
         let name = name.to_string_lossy();
         if name.ends_with(".lock") || name.ends_with(".new") {
             continue;
         }
-        // Where the file system knows no links, a copy does.
+        // Copy the file if the file system does not support hard links.
         if fs::hard_link(&from, &to).is_err() {
             fs::copy(&from, &to).map_err(failed("copy", &from))?;
         }

@@ -1,0 +1,119 @@
+//! Operators that are a pure function: a configuration and what it makes of a call, no more.
+//!
+//! ```
+//! use serde::Deserialize;
+//! use turnflow_engine::component::{Call, Function, InputPort, OperatorError, OperatorKind};
+//! use turnflow_engine::record::{PortType, Query, Value};
+//!
+//! /// The entry for the catalog.
+//! pub const KIND: OperatorKind = OperatorKind::function::<Upper>(
+//!     "Upper",
+//!     &[InputPort::one(PortType::Queries)],
+//!     PortType::Queries,
+//!     "the query in capital letters",
+//! );
+//!
+//! /// Fields of `Upper`.
+//! #[derive(Debug, Deserialize)]
+//! #[serde(deny_unknown_fields)]
+//! pub struct Upper {
+//!     /// The node whose query is changed.
+//!     #[serde(rename = "input")]
+//!     _input: String,
+//! }
+//!
+//! impl Function for Upper {
+//!     fn call(&self, call: &Call) -> Result<Value, OperatorError> {
+//!         Ok(Value::Query(Query::new(call.query(0)?.text.to_uppercase())))
+//!     }
+//! }
+//! ```
+
+use std::fmt::Debug;
+use std::sync::Arc;
+
+use futures::FutureExt;
+use futures::future::{BoxFuture, ready};
+use serde::de::DeserializeOwned;
+
+use super::{BuildError, Call, Check, InputPort, Models, Operator, OperatorConfig, OperatorError, OperatorKind};
+use crate::record::{PortType, Value};
+use crate::spec::from_tree;
+
+/// A configuration that computes: neither models nor an index, nor anything to wait for.
+pub trait Function: Debug + DeserializeOwned + Send + Sync + 'static {
+    /// Reports values that cannot be.
+    fn validate(&self, _: &mut Check<'_>) {}
+
+    /// Its effective settings, in a line; without settings, nothing.
+    fn explain(&self) -> String {
+        String::new()
+    }
+
+    /// Whether it takes failed inputs, as `Fallback` does.
+    fn takes_failures(&self) -> bool {
+        false
+    }
+
+    /// The weights of its lists, as [`OperatorConfig::weights`] says.
+    fn weights(&self) -> Option<Vec<f32>> {
+        None
+    }
+
+    /// Bytes of text that a call looks at; a call that looks at much runs off the worker.
+    fn weight(&self, call: &Call) -> usize {
+        call.weight()
+    }
+
+    /// What it makes of a call. The same call gives the same value.
+    fn call(&self, call: &Call) -> Result<Value, OperatorError>;
+}
+
+/// A function as a configuration, and as the operator that is built of it.
+#[derive(Debug)]
+struct Of<F>(Arc<F>);
+
+impl<F: Function> OperatorConfig for Of<F> {
+    fn validate(&self, check: &mut Check<'_>) {
+        self.0.validate(check);
+    }
+
+    fn explain(&self) -> String {
+        self.0.explain()
+    }
+
+    fn weights(&self) -> Option<Vec<f32>> {
+        self.0.weights()
+    }
+
+    fn build(&self, _: &Models) -> Result<Arc<dyn Operator>, BuildError> {
+        Ok(Arc::new(Self(self.0.clone())))
+    }
+}
+
+impl<F: Function> Operator for Of<F> {
+    fn takes_failures(&self) -> bool {
+        self.0.takes_failures()
+    }
+
+    fn weight(&self, call: &Call) -> usize {
+        self.0.weight(call)
+    }
+
+    fn call(self: Arc<Self>, call: Call) -> BoxFuture<'static, Result<Value, OperatorError>> {
+        ready(self.0.call(&call)).boxed()
+    }
+}
+
+impl OperatorKind {
+    /// The entry for an operator that is a [`Function`].
+    pub const fn function<F: Function>(
+        name: &'static str,
+        inputs: &'static [InputPort],
+        output: PortType,
+        summary: &'static str,
+    ) -> Self {
+        let parse = |tree: &_, sources: &_| Ok(Box::new(Of(Arc::new(from_tree::<F>(tree, sources)?))) as Box<_>);
+        Self { name, inputs, output, summary, parse }
+    }
+}

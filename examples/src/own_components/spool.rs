@@ -1,0 +1,106 @@
+//! Turns from the files of a directory, one turn a file, called `1.json`, `2.json` and so on. A
+//! file is deleted when its answer is safe: then no restart asks for it again.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use serde::Deserialize;
+use turnflow_engine::component::{Building, Check, ComponentContext, TurnSourceConfig, TurnSourceKind, built};
+use turnflow_engine::connector::{ConnectorError, Mode, SourceOffset, TurnOutput, TurnSource};
+use turnflow_engine::metrics::Counter;
+use turnflow_engine::spec::{FilePath, from_tree};
+
+/// Between looks into the directory.
+const POLL: Duration = Duration::from_millis(200);
+
+/// The entry for the catalog.
+pub const KIND: TurnSourceKind = TurnSourceKind {
+    name: "Spool",
+    summary: "the files of a directory, a turn each, deleted when they are answered",
+    parse: |tree, sources| Ok(Box::new(from_tree::<SpoolConfig>(tree, sources)?)),
+};
+
+/// Fields of `Spool`.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct SpoolConfig {
+    path: FilePath,
+}
+
+impl TurnSourceConfig for SpoolConfig {
+    fn validate(&self, check: &mut Check<'_>) {
+        check.exists("path", &self.path);
+    }
+
+    fn explain(&self) -> String {
+        format!("path: {:?}", self.path.written)
+    }
+
+    fn build(&self, context: &ComponentContext) -> Building<'_, dyn TurnSource> {
+        let deleted = context.counter("spool_deleted", "Files whose answers are safe");
+        built(Ok(Box::new(Spool { path: self.path.path.clone(), deleted })))
+    }
+}
+
+struct Spool {
+    path: PathBuf,
+    deleted: Counter,
+}
+
+impl TurnSource for Spool {
+    fn run(self: Box<Self>, mode: Mode, output: TurnOutput) -> Result<(), ConnectorError> {
+        // An earlier process has answered everything up to here, and may not have deleted it.
+        let mut last = output.resume().map_or(0, |offset| offset.end);
+        self.delete(last)?;
+        loop {
+            let files = self.files()?;
+            for (number, path) in files.range(last + 1..) {
+                let line = fs::read(path).map_err(fault("read", path))?;
+                // The log is the directory; where a file has moved to another one, nothing is known of it.
+                let log = self.path.display().to_string().into();
+                let offset = SourceOffset { log, end: *number, line: *number, ..SourceOffset::default() };
+                output.line(&line, &path.display().to_string(), Some(offset))?;
+                last = *number;
+            }
+            output.caught_up();
+            if mode == Mode::Once {
+                return Ok(());
+            }
+            // Whichever comes first: something is safe, it is time for another look, or the end.
+            crossbeam_channel::select! {
+                recv(output.acknowledgements().changed()) -> _ => {
+                    let safe = output.acknowledgements().offsets();
+                    self.delete(safe.get("").map_or(0, |offset| offset.end))?;
+                }
+                recv(output.stop().receiver()) -> _ => return Ok(()),
+                default(POLL) => {}
+            }
+        }
+    }
+}
+
+impl Spool {
+    /// The files by their number.
+    fn files(&self) -> Result<BTreeMap<u64, PathBuf>, ConnectorError> {
+        let entries = fs::read_dir(&self.path).map_err(fault("list", &self.path))?;
+        let paths = entries.flatten().map(|entry| entry.path());
+        let number = |path: &Path| path.file_name()?.to_str()?.strip_suffix(".json")?.parse().ok();
+        Ok(paths.filter_map(|path| Some((number(&path)?, path))).collect())
+    }
+
+    fn delete(&self, up_to: u64) -> Result<(), ConnectorError> {
+        for path in self.files()?.range(..=up_to).map(|(_, path)| path) {
+            fs::remove_file(path).map_err(fault("delete", path))?;
+            self.deleted.inc();
+        }
+        Ok(())
+    }
+}
+
+fn fault(action: &'static str, path: &Path) -> impl FnOnce(io::Error) -> ConnectorError {
+    let path = path.display().to_string();
+    move |source| ConnectorError::Io { action, path, source }
+}
