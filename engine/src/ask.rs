@@ -1,10 +1,10 @@
-//! Turns that a caller asks and waits for, beside those that sources bring.
+//! Turns that callers ask, in addition to the turns of sources.
 //!
-//! [`crate::run::Engine::ask`] gives a stream of [`Event`]s. Such a turn goes through the plan that
-//! serves, on the newest snapshot, and takes one of the places that all turns share; callers wait
-//! for a place in the order in which they asked. It is in no conversation, and no sink gets its
-//! answer: the caller brings the history. Dropping the stream cancels the turn: it leaves the queue
-//! if it still waits, and otherwise its calls of models are dropped, also those that are queued.
+//! [`crate::run::Engine::ask`] returns a stream of [`Event`]s. Such a turn runs through the current
+//! plan on the newest snapshot, and takes one of the slots that all turns share; callers wait for a
+//! slot in the order in which they asked. The turn is in no conversation, and no sink gets its
+//! answer: the caller supplies the history. Dropping the stream cancels the turn: a waiting turn
+//! leaves the queue, and the model calls of a running turn are dropped, queued ones included.
 
 use std::collections::VecDeque;
 use std::pin::Pin;
@@ -22,26 +22,26 @@ use crate::language::TextStream;
 use crate::record::{AnswerRecord, Item, Utterance, Value};
 use crate::turns::{Slots, Waiter};
 
-/// A turn that is asked.
+/// A question of a caller.
 #[derive(Clone, Debug)]
 pub struct AskRequest {
-    /// What is asked.
+    /// The question.
     pub text: Arc<str>,
-    /// What was said before, the oldest first.
+    /// The previous utterances, the oldest first.
     pub history: Vec<Utterance>,
     /// The conversation, for the record of the answer.
     pub conversation_id: Arc<str>,
-    /// The turn's number in it, for the record.
+    /// The turn's number in the conversation, for the record.
     pub turn: u32,
-    /// The collection that the question is put to, for retrievers routed `FromTurn`.
+    /// The collection to search, for retrievers with `corpus: FromTurn`.
     pub collection: Option<Arc<str>>,
     /// Seconds since the Unix epoch.
     pub timestamp: Option<f64>,
-    /// Further fields, as a log's record may have them.
+    /// Further fields, as in a record of a log.
     pub extra: Map<String, Json>,
-    /// The turn source in whose place the caller stands; the plan's first, if none is named.
+    /// The turn source that the caller stands in for; by default the plan's first.
     pub source: Option<Arc<str>>,
-    /// Whether what every node gives is told.
+    /// Whether the events include the value of every node.
     pub trace: bool,
 }
 
@@ -62,37 +62,36 @@ impl AskRequest {
     }
 }
 
-/// What a caller is told of a turn, in this order: at most one `Started`, any number of `Node` and
-/// `Delta`, and one `Answer` or `Failed`, which is the last.
+/// An event of a turn. The order is: at most one `Started`, any number of `Node` and `Delta`, and
+/// finally one `Answer` or `Failed`.
 #[derive(Clone, Debug)]
 pub enum Event {
-    /// The turn has its place, and reads this epoch.
+    /// The turn has a slot and reads this epoch.
     Started {
         /// The epoch.
         epoch: u64,
     },
-    /// What a node gave, if a trace is wanted.
+    /// The value of a node, if the request has `trace`.
     Node {
         /// The node.
         node: Arc<str>,
-        /// What it gave.
+        /// Its value.
         value: Value,
     },
-    /// A piece of the text that a model writes. The answer's text may differ from all of them
-    /// together: operators remove, for example, citations of passages that were not given.
+    /// A piece of the text that a model generates. The answer's text may differ from the joined
+    /// pieces: operators remove, for example, citations of passages that were not given.
     Delta {
-        /// The node that writes.
+        /// The node that generates it.
         node: Arc<str>,
         /// The piece.
         text: Arc<str>,
     },
-    /// The turn has come to its end; a turn on which a node failed has a record too, with the
-    /// status `failed`.
+    /// The turn is complete. If a node failed, the record has the status `failed`.
     Answer {
-        /// As a sink would get it.
+        /// The record, as a sink would get it.
         record: Box<AnswerRecord>,
     },
-    /// The turn was not begun.
+    /// The turn was not started.
     Failed {
         /// Why.
         reason: String,
@@ -111,7 +110,7 @@ impl AnswerStream {
         self.events.recv().await
     }
 
-    /// As [`AnswerStream::next`], for callers that are no async functions.
+    /// The same as [`AnswerStream::next`], for callers that are not async.
     pub fn blocking_next(&mut self) -> Option<Event> {
         self.events.blocking_recv()
     }
@@ -120,7 +119,7 @@ impl AnswerStream {
     ///
     /// # Errors
     ///
-    /// The turn was not begun, or the run ended before its answer: the reason.
+    /// The reason: the turn was not started, or the run ended before its answer.
     pub async fn answer(mut self) -> Result<AnswerRecord, String> {
         while let Some(event) = self.next().await {
             match event {
@@ -157,19 +156,19 @@ pub(crate) struct Caller {
 }
 
 impl Caller {
-    /// Tells the caller, who may have gone.
+    /// Sends an event. The caller may have dropped the stream.
     pub fn tell(&self, event: Event) {
         let _ = self.events.send(event);
     }
 
-    /// What a node gave.
+    /// Sends the value of a node, if the request has `trace`.
     pub fn observe(&self, node: &str, item: &Item) {
         if self.trace {
             self.tell(Event::Node { node: node.into(), value: item.value.clone() });
         }
     }
 
-    /// Where a node's text goes while it is written.
+    /// The stream for the text that a node generates.
     pub fn stream(&self, node: &Arc<str>) -> TextStream {
         let (node, events) = (node.clone(), self.events.clone());
         TextStream::new(move |text| {
@@ -177,19 +176,19 @@ impl Caller {
         })
     }
 
-    /// Is cancelled when the caller has gone.
+    /// This token is cancelled when the caller drops the stream.
     pub fn cancel(&self) -> &CancellationToken {
         &self.cancel
     }
 }
 
-/// A turn that waits to be begun.
+/// A turn that has not started.
 pub(crate) struct Asked {
     pub request: AskRequest,
     pub caller: Caller,
 }
 
-/// Turns that are asked and not begun.
+/// Asked turns that have not started.
 pub struct AskQueue {
     state: Mutex<State>,
     waiter: Arc<Waiter>,
@@ -198,20 +197,20 @@ pub struct AskQueue {
 
 #[derive(Default)]
 struct State {
-    /// Those that have a place.
+    /// Turns with a slot.
     ready: VecDeque<Asked>,
-    /// Those that wait for one, the oldest first.
+    /// Turns that wait for a slot, the oldest first.
     waiting: VecDeque<Asked>,
     closed: bool,
 }
 
 impl AskQueue {
-    /// `wake` has a worker look at the queue.
+    /// `wake` makes a worker check the queue.
     pub fn new(wake: impl Fn() + Send + Sync + 'static) -> Self {
         Self { state: Mutex::default(), waiter: Waiter::new(wake), sequence: AtomicU64::new(0) }
     }
 
-    /// Puts a turn into the queue, of which at most `queued` wait for one of `places`.
+    /// Adds a turn to the queue; at most `queued` turns wait for one of `places` slots.
     pub fn submit(&self, request: AskRequest, slots: &Slots, places: usize, queued: usize) -> AnswerStream {
         let (sender, events) = mpsc::unbounded_channel();
         let cancel = CancellationToken::new();
@@ -226,11 +225,11 @@ impl AskQueue {
             state.waiting.retain(|asked| !asked.caller.cancel.is_cancelled());
         }
         if state.waiting.len() >= queued {
-            let reason = format!("{queued} turns wait already, as many as `conversations.max_queued` admits");
+            let reason = format!("{queued} turns are waiting already, the maximum of `conversations.max_queued`");
             caller.tell(Event::Failed { reason });
             return stream;
         }
-        // With the queue locked: a place that is given is looked for by whoever locks it next.
+        // The queue is locked: the next one to lock it sees a slot that is granted meanwhile.
         match slots.take_or_wait(places, &self.waiter) {
             true => state.ready.push_back(Asked { request, caller }),
             false => state.waiting.push_back(Asked { request, caller }),
@@ -238,13 +237,13 @@ impl AskQueue {
         stream
     }
 
-    /// The next turn, which has a place.
+    /// The next turn; it has a slot.
     pub(crate) fn next(&self, slots: &Slots, places: usize) -> Option<Asked> {
         let mut state = self.state.lock();
         for _ in 0..self.waiter.granted() {
             match state.waiting.pop_front() {
                 Some(asked) => state.ready.push_back(asked),
-                // It was let go of while it waited.
+                // The waiting turn was cancelled and removed.
                 None => slots.give_back(places),
             }
         }
@@ -257,12 +256,12 @@ impl AskQueue {
         None
     }
 
-    /// Numbers turns.
+    /// The next turn's number.
     pub(crate) fn number(&self) -> u64 {
         self.sequence.fetch_add(1, Ordering::Relaxed)
     }
 
-    /// Turns that are not begun.
+    /// Number of turns that have not started.
     pub fn len(&self) -> usize {
         let state = self.state.lock();
         state.ready.len() + state.waiting.len()
@@ -273,7 +272,7 @@ impl AskQueue {
         self.len() == 0
     }
 
-    /// No turn will be begun any more.
+    /// Fails all waiting turns and refuses new ones.
     pub fn close(&self) {
         let mut state = self.state.lock();
         state.closed = true;

@@ -371,7 +371,9 @@ pub trait Generator: Send + Sync {
     /// The model's default sampling; an operator's fields override it.
     fn sampling(&self) -> &Sampling;
     /// Generates one text. At temperature 0, the same prompt gives the same text.
-    fn generate(&self, prompt: Prompt, sampling: Sampling) -> BoxFuture<'static, Result<Generation, InferenceError>>;
+    fn generate(&self, prompt: Prompt, sampling: Sampling) -> BoxFuture<'static, Result<Generation, InferenceError>> {
+        self.generate_streamed(prompt, sampling, TextStream::default())
+    }
     /// Like [`Generator::generate`], and sends the text to `stream` while it is generated; in one piece
     /// if the model does not stream.
     fn generate_streamed(
@@ -379,14 +381,7 @@ pub trait Generator: Send + Sync {
         prompt: Prompt,
         sampling: Sampling,
         stream: TextStream,
-    ) -> BoxFuture<'static, Result<Generation, InferenceError>> {
-        let generation = self.generate(prompt, sampling);
-        Box::pin(async move {
-            let generation = generation.await?;
-            stream.send(&generation.text);
-            Ok(generation)
-        })
-    }
+    ) -> BoxFuture<'static, Result<Generation, InferenceError>>;
     /// Number of tokens of a text in the model's tokenization; estimated if its tokenizer is not available.
     fn count(&self, text: &str) -> usize;
 }

@@ -1,8 +1,8 @@
 //! turnflow's engine: pipeline files, the two dataflows (of documents and of turns), epochs,
-//! inference, and what connectors and operators are. It names no operator and no connector.
+//! inference, and the traits of connectors and operators. It has no operator and no connector itself.
 //!
-//! The way of a document is in [`corpus`] and [`publish`]; the way of a turn in [`turns`];
-//! [`plan`] makes a plan of a pipeline file ([`spec`]) and [`run`] runs it.
+//! [`corpus`] and [`publish`] process documents; [`turns`] processes turns. [`plan`] makes a plan
+//! from a pipeline file ([`spec`]), and [`run`] runs it.
 
 pub mod append;
 pub mod ask;

@@ -11,7 +11,7 @@ use prometheus_client::metrics::family::Family;
 pub use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
 
-/// Whose metric it is.
+/// The component of a metric.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct Labels {
     component: String,
@@ -35,8 +35,8 @@ impl std::fmt::Debug for Metrics {
 }
 
 impl Metrics {
-    /// The counter with this name and component; it is registered when it is asked for first. In the
-    /// text it is called `turnflow_NAME_total`. `help` is one sentence without its full stop.
+    /// The counter with this name and component, registered on the first call. In the text it is
+    /// called `turnflow_NAME_total`. `help` is one sentence without a full stop.
     pub fn counter(&self, component: &str, name: &str, help: &str) -> Counter {
         let State { registry, counters, .. } = &mut *self.0.lock();
         let family = counters.entry(name.to_owned()).or_insert_with(|| {
@@ -58,10 +58,10 @@ impl Metrics {
         family.get_or_create(&Labels { component: component.to_owned() }).clone()
     }
 
-    /// All of them as OpenMetrics text.
+    /// All metrics as OpenMetrics text.
     pub fn to_text(&self) -> String {
         let mut text = String::new();
-        // A string takes all that is written to it.
+        // Writing to a string never fails.
         let _ = encode(&mut text, &self.0.lock().registry);
         text
     }

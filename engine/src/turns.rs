@@ -1,14 +1,14 @@
-//! The way of a turn: source → conversation → operators → sinks → delivery.
+//! The path of a turn: source → conversation → operators → sinks → delivery.
 //!
-//! It is a timely dataflow a source, and one a *generation*: a plan as it runs. A source's
-//! dataflow reads it and exchanges its turns by conversation, so that all of a conversation
-//! happens on one worker, and lives as long as the source does. When a turn starts, its epoch
-//! is pinned, and with it the generation by which it is answered; it is handed over within the
-//! worker. So a reload puts another generation beside the one that runs, turns in flight finish
-//! where they started, and conversations know nothing of it.
+//! There is one timely dataflow per source, and one per *generation*: a running plan. A source's
+//! dataflow reads the source and exchanges its turns by conversation, so that one worker processes
+//! all turns of a conversation; it lives as long as the source. When a turn starts, it pins its
+//! epoch, and with it the generation that answers it; the turn is handed over within the worker. So
+//! a reload adds a generation beside the running one, turns in flight finish where they started, and
+//! conversations are not affected.
 //!
-//! Every port carries exactly one value a turn, so operators join their inputs by count: a slow
-//! turn holds back nobody but its own conversation.
+//! Every port carries exactly one value per turn, so operators join their inputs by count: a slow
+//! turn delays only its own conversation.
 
 mod asked;
 mod backlog;
@@ -54,52 +54,52 @@ use crate::record::{AnswerRecord, Item, Provenance, TurnRecord, Utterance, Value
 use crate::sinks::SinkHandle;
 use crate::wake::WakeSlot;
 
-/// Is told every value that a node gives, on the worker that gives it; must be quick.
+/// Called with every value of a node, on the worker that computed it; must be quick.
 pub type Observer = Arc<dyn Fn(&str, &Item) + Send + Sync>;
 
-/// What runs at a node.
+/// The running component of a node.
 #[derive(Clone)]
 pub enum Running {
-    /// Turns come in; the source's own dataflow reads them.
+    /// The entry of turns, which the source's own dataflow reads.
     Source,
     /// An operator.
     Operator(Arc<dyn Operator>),
-    /// A sink. `None` where answers go to the observer alone.
+    /// A sink. `None` if only the observer gets answers.
     Sink(Option<Arc<SinkHandle>>),
 }
 
-/// A node with what feeds it.
+/// A node with its inputs.
 #[derive(Clone)]
 pub struct RunningNode {
     /// Its id.
     pub id: Arc<str>,
     /// Its kind's name.
     pub kind_name: &'static str,
-    /// Indexes of the nodes that feed it; these come earlier.
+    /// Positions of its upstream nodes, which are all before it.
     pub inputs: Vec<usize>,
-    /// What runs.
+    /// Its running component.
     pub running: Running,
 }
 
-/// A plan as it runs.
+/// A running plan.
 pub struct Generation {
     /// Counts the plans of a process from 1.
     pub number: u64,
-    /// Every node comes after those that feed it.
+    /// Its nodes; every node is after its upstream nodes.
     pub nodes: Vec<RunningNode>,
-    /// For answers; its epoch is each turn's own.
+    /// The provenance of answers, except for the epoch, which each turn has itself.
     pub stamp: Provenance,
-    /// Whether its turns are answered again.
+    /// Whether turns are answered once or kept up to date.
     pub mode: AnswerMode,
     /// The sinks that get revisions.
     pub live: BTreeSet<Arc<str>>,
-    /// How often operators are called again.
+    /// The retries of operator calls.
     pub retries: Retries,
-    /// Where turns go that failed.
+    /// Where failed turns go.
     pub failed_turns: FailedTurns,
     /// The indexes that its operators read, by corpus.
     pub indexes: BTreeMap<Arc<str>, BTreeSet<String>>,
-    /// From which sources values reach each node.
+    /// The sources that reach each node.
     pub reach: Reach,
 }
 
@@ -119,7 +119,7 @@ impl Generation {
         self.nodes.iter().enumerate().filter_map(sink).collect()
     }
 
-    /// The sinks that a source's turns reach, each with what feeds it; `None` if there are none, or
+    /// The sinks that a source's turns reach, each with its inputs; `None` if there are none, or
     /// they are not written to.
     fn sinks_of(&self, source: &str) -> Option<Vec<(&[usize], &Arc<SinkHandle>)>> {
         let mut sinks = Vec::new();
@@ -132,15 +132,15 @@ impl Generation {
         Some(sinks).filter(|sinks| !sinks.is_empty())
     }
 
-    /// What its sinks have of a turn that an earlier process has answered.
+    /// The records that its sinks have for a turn that an earlier process answered.
     fn records(&self, source: &str, key: &str) -> BTreeMap<Arc<str>, AnswerRecord> {
         let sinks = self.sinks_of(source).unwrap_or_default();
         sinks.into_iter().filter_map(|(_, sink)| Some((sink.id().clone(), sink.record(key)?))).collect()
     }
 
-    /// The answer that an earlier process has given to a turn, when it is in every sink. One that
-    /// lacks it is given what another has that is fed by the same node: answered again, it might be
-    /// another answer, and history would have only one of them.
+    /// The answer of an earlier process to a turn, if every sink has it. A sink that lacks it gets a
+    /// copy from another sink with the same inputs: answering again might give a different answer,
+    /// and the history can have only one.
     fn answered(&self, source: &str, key: &str) -> Option<Arc<str>> {
         let sinks = self.sinks_of(source)?;
         let found: Vec<Option<Arc<str>>> = sinks.iter().map(|(_, sink)| sink.found(key)).collect();
@@ -152,7 +152,7 @@ impl Generation {
         }
         for (sink, record) in copies {
             if let Err(error) = sink.copy(record) {
-                tracing::error!(sink = %sink.id(), %error, "an answer that another sink has cannot be written; it is given again");
+                tracing::error!(sink = %sink.id(), %error, "cannot copy an answer; the turn is answered again");
                 return None;
             }
         }
@@ -160,13 +160,13 @@ impl Generation {
     }
 }
 
-/// A source of turns as all workers share it.
+/// A source of turns, shared by all workers.
 pub struct SourceHandle {
     /// Its node.
     pub id: Arc<str>,
     /// Its kind's name.
     pub kind_name: &'static str,
-    /// Tells the sources of a process apart.
+    /// Unique among the sources of a process.
     pub number: u64,
     /// The receiving end of its channel; taken by the worker that reads it.
     pub receiver: Mutex<Option<Receiver<Arrived>>>,
@@ -174,49 +174,49 @@ pub struct SourceHandle {
     pub wake: WakeSlot,
     /// Wakes each worker's conversations.
     pub conversation_wakes: Mutex<Vec<WakeSlot>>,
-    /// All that was there at the start is in the channel.
+    /// All records that existed at the start are in the channel.
     pub caught_up: Arc<AtomicBool>,
-    /// What of it is applied.
+    /// Which of its records are applied.
     pub tracker: Arc<OffsetTracker>,
-    /// What of it waits.
+    /// Its waiting records.
     pub backlog: TurnBacklog,
-    /// All that it read is answered, on all workers.
+    /// All its records are answered, on all workers.
     pub ended: AtomicBool,
 }
 
-/// What all workers share of turns.
+/// The state of turns that all workers share.
 pub struct TurnsShared {
-    /// Bounds of conversations.
+    /// Limits of conversations.
     pub limits: RwLock<Conversations>,
-    /// What turns read.
+    /// Epochs and their snapshots.
     pub epochs: Arc<Epochs>,
-    /// What outlives the process.
+    /// State that outlives the process.
     pub durable: Arc<Durable>,
-    /// Where turns go that failed, if the pipeline says so.
+    /// Where failed turns go, if the pipeline says so.
     pub dead: DeadLetters,
     /// Whether every corpus is published; turns wait until then.
     pub ready: AtomicBool,
-    /// Sources that are read.
+    /// Sources that are being read.
     pub sources: Mutex<Vec<Arc<SourceHandle>>>,
-    /// The plan that runs, and those before it that have turns in flight.
+    /// The current generation, and earlier ones with turns in flight.
     pub generations: RwLock<BTreeMap<u64, Arc<Generation>>>,
-    /// Turns that are read and not yet delivered.
+    /// Turns read but not delivered.
     pub outstanding: AtomicUsize,
-    /// Turns that are worked on.
+    /// Slots of turns in flight.
     pub slots: Slots,
-    /// Turns that callers ask and that are not begun.
+    /// Turns of callers that have not started.
     pub asks: AskQueue,
-    /// The run is to end: what waits and is read again by a restart need not be begun.
+    /// The run is stopping: waiting turns that a restart reads again are not started.
     pub stopping: AtomicBool,
-    /// Turns that are delivered.
+    /// Turns delivered.
     pub delivered: AtomicUsize,
-    /// Turns that an earlier process had answered.
+    /// Turns that an earlier process answered.
     pub recovered: AtomicU64,
-    /// Answers that took the place of another.
+    /// Revisions delivered.
     pub revised: AtomicU64,
-    /// Continues operators' calls.
+    /// Runs operator calls off the workers.
     pub handle: tokio::runtime::Handle,
-    /// Is told every value.
+    /// Called with every value.
     pub observer: Option<Observer>,
     /// When the engine started.
     pub started: Instant,
@@ -237,19 +237,19 @@ impl TurnsShared {
         self.us_of(Instant::now())
     }
 
-    /// The same, of a moment.
+    /// Microseconds from the start to `at`.
     fn us_of(&self, at: Instant) -> u64 {
         at.saturating_duration_since(self.started).as_micros() as u64
     }
 
-    /// A turn is delivered.
+    /// Called when a turn is delivered.
     fn turn_ends(&self, context: &TurnContext) {
         self.outstanding.fetch_sub(1, Ordering::AcqRel);
         self.place_back(context);
     }
 
-    /// A turn has reached one of `ends` ends. At the last it is not worked on any more, and waits
-    /// at most for sinks: its place is another's.
+    /// Called when a turn has reached one of its `ends` leaves. After the last one, the turn at most
+    /// waits for sinks, so its slot is released.
     fn reaches(&self, context: &TurnContext, ends: usize) {
         if context.reached.fetch_add(1, Ordering::AcqRel) + 1 >= ends {
             self.place_back(context);
@@ -263,15 +263,14 @@ impl TurnsShared {
         }
     }
 
-    /// Whether a sink that turns of this source go to is so far behind that no more of them are to
-    /// be begun.
+    /// Whether a sink of this source's turns is so far behind that no more of them may start.
     fn is_behind(&self, source: &str) -> bool {
         let Some(generation) = self.generation() else { return false };
         let most = self.limits.read().max_in_flight;
         generation.sinks_of(source).is_some_and(|sinks| sinks.iter().any(|(_, sink)| sink.is_behind(most)))
     }
 
-    /// Wakes the conversations, which wait until corpora are published.
+    /// Wakes all conversations, for example when the corpora are published.
     pub fn wake_conversations(&self) {
         for source in &*self.sources.lock() {
             for wake in &*source.conversation_wakes.lock() {
@@ -280,33 +279,33 @@ impl TurnsShared {
         }
     }
 
-    /// The generation by which turns are answered now.
+    /// The current generation.
     pub fn generation(&self) -> Option<Arc<Generation>> {
         self.generations.read().last_key_value().map(|(_, generation)| generation.clone())
     }
 }
 
-/// A value on its way through a generation, with what its turn holds.
+/// A value that flows through a generation, with the context of its turn.
 #[derive(Clone)]
 struct Flow {
     item: Item,
     context: Arc<TurnContext>,
 }
 
-/// What a turn holds from its start until the last of its values is gone.
+/// The resources of a turn, from its start until its last value is dropped.
 struct TurnContext {
-    /// What it reads.
+    /// The snapshot that it reads.
     snapshot: SnapshotGuard,
-    /// Who waits for its answer, if somebody asked it.
+    /// The caller who asked it, if any.
     caller: Option<Caller>,
-    /// It has a place among the turns that are worked on.
+    /// Whether it holds a slot.
     has_place: AtomicBool,
-    /// How many of its ends it has reached.
+    /// Number of leaves that it has reached.
     reached: AtomicUsize,
 }
 
 impl TurnContext {
-    /// Of a turn that has just got its place.
+    /// For a turn that has just got its slot.
     fn new(snapshot: SnapshotGuard, caller: Option<Caller>) -> Arc<Self> {
         Arc::new(Self { snapshot, caller, has_place: AtomicBool::new(true), reached: AtomicUsize::new(0) })
     }
@@ -319,7 +318,7 @@ impl Flow {
     }
 }
 
-/// A record on its way from a source to its conversation.
+/// A record between its source and its conversation.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 struct Read {
     record: TurnRecord,
@@ -327,20 +326,20 @@ struct Read {
     position: String,
     entered_us: u64,
     place: Option<SourceOffset>,
-    /// In the source's offset tracker.
+    /// Its batch in the source's offset tracker.
     batch: u64,
-    /// What it takes of the bound on what waits.
+    /// Its size in the backlog.
     bytes: u64,
 }
 
-/// A turn's end, told to the conversation that it belongs to.
+/// Tells a conversation that its turn is delivered.
 struct Delivered {
     conversation_id: Arc<str>,
     sequence: u64,
     reply: Arc<str>,
 }
 
-/// From delivery back to a source's conversations, on one worker.
+/// The queue from delivery back to a source's conversations, on one worker.
 #[derive(Clone, Default)]
 struct Feedback {
     queue: Rc<RefCell<VecDeque<Delivered>>>,
@@ -358,8 +357,8 @@ impl Feedback {
 
 type Ingresses = HashMap<(u64, Arc<str>), Rc<Ingress>>;
 
-/// What the dataflows of one worker know of each other: where turns go into a generation, and
-/// where they are told of when they are delivered.
+/// Connects the dataflows of one worker: the entries into generations, and the queues that report
+/// delivered turns to conversations.
 #[derive(Default)]
 pub struct WorkerState {
     /// By generation and source.
@@ -369,7 +368,7 @@ pub struct WorkerState {
 }
 
 impl WorkerState {
-    /// Lets generations end.
+    /// Closes the ingresses of these generations, so that they end.
     pub fn close(&self, which: impl Fn(u64) -> bool) {
         self.ingresses.borrow_mut().retain(|(number, _), ingress| {
             let closes = which(*number);
@@ -380,26 +379,26 @@ impl WorkerState {
         });
     }
 
-    /// Takes the standing turns over that an earlier process has left to this worker.
+    /// Loads the standing turns of an earlier process that belong to this worker.
     pub fn load(&self, shared: &TurnsShared, index: usize, peers: usize) {
         self.standing.load(shared, index, peers);
     }
 
-    /// Has turns answered again that a new epoch may have changed.
+    /// Starts standing turns again whose answers a new epoch may change.
     pub fn answer_again(&self, shared: &TurnsShared) {
         if shared.ready.load(Ordering::Acquire) {
             self.standing.advance(shared, self);
         }
     }
 
-    /// Begins the turns that callers ask.
+    /// Starts the turns of callers.
     pub fn answer_callers(&self, shared: &TurnsShared) {
         if shared.ready.load(Ordering::Acquire) {
             asked::begin(shared, self);
         }
     }
 
-    /// Whether no standing turn is to be answered again.
+    /// Whether all standing turns are up to date.
     pub fn is_settled(&self, shared: &TurnsShared) -> bool {
         shared.ready.load(Ordering::Acquire) && self.standing.is_settled(shared)
     }
@@ -409,7 +408,7 @@ impl WorkerState {
     }
 }
 
-/// Builds a source's dataflow on this worker; the probe is done when all is answered.
+/// Builds a source's dataflow on this worker; the probe is done when all turns are answered.
 pub fn build_source(
     scope: Scope<'_, u64>,
     handle: &Arc<SourceHandle>,
@@ -427,7 +426,7 @@ pub fn build_source(
     probe
 }
 
-/// Builds a generation's dataflow on this worker; it ends when its inlets are closed.
+/// Builds a generation's dataflow on this worker; it ends when its ingresses are closed.
 pub fn build_generation(
     scope: Scope<'_, u64>,
     generation: &Arc<Generation>,
@@ -436,7 +435,7 @@ pub fn build_generation(
 ) {
     let nodes = &generation.nodes;
     let leaves = generation.reach.leaves(nodes);
-    // How many ends a turn of each source reaches.
+    // The number of leaves that a turn of each source reaches.
     let mut ends: HashMap<Arc<str>, usize> = HashMap::new();
     for source in leaves.iter().flat_map(|&leaf| generation.reach.sources_of(leaf)) {
         *ends.entry(nodes[source].id.clone()).or_default() += 1;

@@ -1,5 +1,5 @@
-//! A pipeline inside another program: words on the command line are looked for in the
-//! handbook, by BM25, and the sections that have them are printed. No model is needed.
+//! A pipeline inside another program: searches the handbook for the words on the command line with
+//! BM25, and prints the best sections. No model is needed.
 //!
 //! ```console
 //! $ search_in_process reciprocal rank fusion
@@ -27,13 +27,13 @@ const PIPELINE: &str = r#"Pipeline(
 fn main() -> anyhow::Result<()> {
     let words = std::env::args().skip(1).collect::<Vec<_>>().join(" ");
     if words.is_empty() {
-        bail!("what is to be looked for?");
+        bail!("give the words to search for");
     }
     let base = Path::new(env!("CARGO_MANIFEST_DIR"));
     let planned = plan(load_str("example", base, PIPELINE, &[]), &CATALOG);
     let plan = planned.plan.with_context(|| format!("{:?}", planned.diagnostics))?;
 
-    // The pipeline's own sources are not read; turns are asked here.
+    // The pipeline's own sources are not read; this program asks the turns.
     let options = Options { corpora: Mode::Once, manual_turns: true, ..Options::default() };
     let engine = Engine::start(plan, options)?;
     let mut events = engine.ask(AskRequest::new(words));
@@ -46,7 +46,7 @@ fn main() -> anyhow::Result<()> {
                 break;
             }
             Event::Failed { reason } => bail!(reason),
-            // Text as a model writes it, and with `trace` what each node gave.
+            // Text that a model generates, and with `trace` the value of each node.
             Event::Started { .. } | Event::Node { .. } | Event::Delta { .. } => {}
         }
     }

@@ -14,7 +14,7 @@ use turnflow_engine::inference::Tokenize;
 use turnflow_engine::record::PortType;
 use turnflow_engine::spec::{FilePath, from_tree};
 
-/// What pipelines under test may name.
+/// The components that pipelines under test may name.
 pub static CATALOG: LazyLock<Catalog> = LazyLock::new(|| Catalog {
     operators: vec![
         operator("LastTurn", const { &[InputPort::one(PortType::Turns)] }, PortType::Queries),

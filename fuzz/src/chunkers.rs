@@ -1,8 +1,8 @@
-//! Documents cut into chunks: whatever the text, chunks cover it, are as long as they may be, and
-//! come to no more than a multiple of it.
+//! Chunkers: for any text, the chunks cover it, respect the maximum length, and in total are no larger
+//! than a multiple of it.
 //!
-//! `crate::chunk` is `operators/src/chunk`, which needs nothing of the other operators, in the
-//! operators' tests and in the fuzz target alike.
+//! `crate::chunk` is `operators/src/chunk`, both in the operators' tests and in the fuzz target. It
+//! does not depend on the other operators.
 
 use std::sync::Arc;
 
@@ -15,20 +15,20 @@ use crate::chunk::sentences::SentencesConfig;
 use crate::chunk::tokens::TokensConfig;
 use crate::chunk::{TITLE, squeezed};
 
-/// Ways to cut a text into tokens, as tokenizers do.
+/// Tokenizers of several kinds.
 #[derive(Clone, Copy, Debug)]
 enum Tokens {
-    /// Words, whatever their length.
+    /// Words of any length.
     Words,
-    /// Every character that is no blank.
+    /// Every character that is not a blank.
     Characters,
     /// Every byte, with the range of its character.
     Bytes,
-    /// Two characters each, blanks included.
+    /// Two characters each, including blanks.
     Pairs,
-    /// ASCII alone; nothing stands for the rest.
+    /// ASCII characters only; other characters have no token.
     Ascii,
-    /// It refuses every text.
+    /// Fails on every text.
     None,
 }
 
@@ -60,7 +60,7 @@ fn document(title: &str, text: &str, markup: Markup) -> Document {
     Document { id: "d".into(), title: title.into(), text: text.into(), markup }
 }
 
-/// The chunks, after what holds of every chunker's.
+/// The chunks, after checks that hold for every chunker.
 fn chunks(chunker: &Arc<dyn Chunker>, document: &Document) -> Vec<Chunk> {
     let chunks = chunker.chunk(document);
     for (n, chunk) in chunks.iter().enumerate() {
@@ -68,7 +68,7 @@ fn chunks(chunker: &Arc<dyn Chunker>, document: &Document) -> Vec<Chunk> {
         assert!(!chunk.text.trim().is_empty() && chunk.text.trim().len() == chunk.text.len(), "{:?}", chunk.text);
         assert!(chunk.title.chars().count() <= TITLE, "{:?}", chunk.title);
     }
-    assert_eq!(chunker.chunk(document), chunks, "a chunker is a function of the document");
+    assert_eq!(chunker.chunk(document), chunks, "a chunker must be a function of the document");
     chunks
 }
 
@@ -77,7 +77,8 @@ pub fn headings(title: &str, text: &str, max_words: usize) -> Vec<Chunk> {
     chunks(&HeadingsConfig { max_words }.build(None), &document(title, text, Markup::Markdown))
 }
 
-/// Every chunk stands in the text, each where the one before ends or earlier, but for blanks.
+/// Checks that every chunk is in the text, and, except for blanks, starts at or before the end of the
+/// previous one.
 fn cover(chunks: &[Chunk], text: &str) {
     let text = squeezed(text);
     let mut covered = 0;
@@ -85,13 +86,13 @@ fn cover(chunks: &[Chunk], text: &str) {
         let limit = covered + (text[covered..].len() - text[covered..].trim_start().len());
         let end = text.ceil_char_boundary((limit + chunk.text.len()).min(text.len()));
         let start = text[..end].rfind(&*chunk.text);
-        let start = start.unwrap_or_else(|| panic!("{:?} leaves out what is at {limit} of {text:?}", chunk.text));
+        let start = start.unwrap_or_else(|| panic!("{:?} skips text at {limit} of {text:?}", chunk.text));
         covered = covered.max(start + chunk.text.len());
     }
-    assert!(text[covered..].trim().is_empty(), "the end is left out: {:?}", &text[covered..]);
+    assert!(text[covered..].trim().is_empty(), "the end is missing: {:?}", &text[covered..]);
 }
 
-/// All chunkers on a text.
+/// Runs all chunkers on a text.
 pub fn check(title: &str, text: &str, size: usize, overlap: usize) {
     let plain = document(title, text, Markup::Plain);
     let times = size.div_ceil(size - overlap) + 1;
@@ -105,8 +106,8 @@ pub fn check(title: &str, text: &str, size: usize, overlap: usize) {
         let chunker = TokensConfig { size, overlap, model: None }.build(Some(Arc::new(tokens)));
         let chunks = chunks(&chunker, &plain);
         cover(&chunks, text);
-        // A token has at most 128 bytes, as many blanks may follow it, and a word or a letter of
-        // so many bytes may be added at both ends.
+        // A token has at most 128 bytes; as many blanks may follow it, and a word or a letter of as
+        // many bytes may be added at both ends.
         bounded(&chunks, 256 * (size + 2), 512);
     }
     let sentences = chunks(&SentencesConfig { size, overlap }.build(None), &plain);

@@ -1,11 +1,11 @@
-//! What the fuzz targets do: each takes bytes as somebody hostile may write them, and panics
-//! only where something is wrong.
+//! The bodies of the fuzz targets: each gets arbitrary, possibly hostile bytes, and panics only if it
+//! finds a bug.
 //!
-//! The bodies are files that the ordinary tests include too, and run on `seeds/` and on seeded
-//! mutations of them: those of the connectors, `connectors/src/fuzzing.rs`; `spec`, with the
-//! whole catalog, `pipelines/cli/tests/all/fuzzing.rs`; `chunkers`, `operators/src/chunk/tests.rs`.
-//! Here the catalog is a small one, since the operators would take an hour to build with
-//! instrumentation. The chunkers need nothing of the other operators, so their files are included.
+//! The ordinary tests include these files too, and run them on `seeds/` and on seeded mutations of
+//! these: the connectors in `connectors/src/fuzzing.rs`; `spec`, with the whole catalog, in
+//! `pipelines/cli/tests/all/fuzzing.rs`; `chunkers` in `operators/src/chunk/tests.rs`. Here the
+//! catalog is small, since building the operators with instrumentation would take an hour. The
+//! chunkers do not depend on the other operators, so their files are included.
 
 mod catalog;
 #[allow(dead_code)]
@@ -25,7 +25,7 @@ pub use readers::{html, jsonl_rows, markdown, pdf};
 pub use records::{answer_record, turn_record};
 pub use resume::resume;
 
-/// A pipeline file, and overrides behind zero bytes.
+/// A pipeline file, and overrides after zero bytes.
 pub fn spec(data: &[u8]) {
     drop(spec::spec(data, &catalog::CATALOG));
 }

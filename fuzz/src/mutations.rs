@@ -1,6 +1,6 @@
-//! Seeded mutations of inputs: the same for the same seed, everywhere.
+//! Seeded mutations of inputs: deterministic on every machine.
 
-/// Makes inputs out of seeds.
+/// Makes inputs from seeds.
 pub struct Mutator(u64);
 
 impl Mutator {
@@ -88,7 +88,7 @@ impl Mutator {
                     let token = TOKENS[self.below(TOKENS.len())];
                     drop(bytes.splice(at..at, token.iter().copied()));
                 }
-                // Deep nesting, and very long words.
+                // For deep nesting and very long words.
                 7 if self.below(8) == 0 => {
                     let token = TOKENS[self.below(TOKENS.len())];
                     let times = 1 << self.below(14);

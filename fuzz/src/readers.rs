@@ -1,4 +1,4 @@
-//! Documents as files: whatever the bytes, a document or a reason comes of them.
+//! Document files: any bytes give a document or an error.
 
 use std::collections::HashSet;
 use std::path::Path;
@@ -28,7 +28,7 @@ pub fn markdown(data: &[u8]) {
     }
 }
 
-/// HTML; what is made of it stands in a proportion to the page.
+/// HTML; the size of the text is bounded by the size of the page.
 pub fn html(data: &[u8]) {
     if let Ok(document) = read(Format::Html, data) {
         assert!(document.text.len() <= 64 * data.len() + 64, "{} bytes of {}", document.text.len(), data.len());
@@ -40,7 +40,7 @@ pub fn pdf(data: &[u8]) {
     let _ = read(Format::Pdf, data);
 }
 
-/// A corpus of rows, as a file and line by line: every id is told of once.
+/// A corpus of rows, as a file and line by line: every id is sent once.
 pub fn jsonl_rows(data: &[u8]) {
     let lines = data.split(|byte| *byte == b'\n');
     let good = lines.filter(|line| parse(line, &Fields::default()).is_ok()).count();
@@ -58,7 +58,7 @@ pub fn jsonl_rows(data: &[u8]) {
                 assert!(document.is_some() && ids.insert(id), "each row once");
             }
         }
-        // A mark at the beginning and blanks at line ends are read past in files only.
+        // A byte order mark and blanks at line ends are skipped in files only.
         assert!(ids.len() <= good + 1);
     });
 }

@@ -1,9 +1,9 @@
-//! Lines that come in and lines that are read back: turns, answers, dead letters.
+//! Lines of records: turns, answers, dead letters.
 
 use turnflow_engine::dead_letter::{DeadLetter, DeadLetters, KEPT_BYTES};
 use turnflow_engine::record::{AnswerRecord, TurnRecord};
 
-/// A line of a conversation log; what is a turn is one again when it is written.
+/// A line of a conversation log; a valid turn stays valid when it is written and read again.
 pub fn turn_record(data: &[u8]) {
     if let Ok(record) = TurnRecord::parse(data) {
         let line = serde_json::to_vec(&record).expect("a record has a JSON form");
@@ -30,7 +30,7 @@ pub fn answer_record(data: &[u8]) {
     let line = serde_json::to_vec(&letter).expect("a letter has a JSON form");
     assert_eq!(serde_json::from_slice::<DeadLetter>(&line).expect("what was written can be read"), letter);
 
-    // A file of letters that says anything: what is written to it can be read, once.
+    // A file of letters with any content: a letter written to it can be read, and is there once.
     super::resume::with_directory(|directory| {
         let path = directory.join("dead-letters.jsonl");
         std::fs::write(&path, data).expect("a file in a directory of our own");

@@ -1,5 +1,4 @@
-//! What a restart finds: places and marks that somebody has edited, logs and answers that say
-//! anything.
+//! Restarts with edited offsets and sink positions, and with logs and answers of any content.
 
 use std::cell::RefCell;
 use std::fs;
@@ -22,7 +21,7 @@ thread_local! {
     static DIRECTORY: RefCell<Option<tempfile::TempDir>> = const { RefCell::new(None) };
 }
 
-/// With a directory of this thread's own, in memory where the system has such.
+/// Calls `body` with a temporary directory of this thread, in memory if possible.
 pub fn with_directory(body: impl FnOnce(&Path)) {
     DIRECTORY.with_borrow_mut(|directory| {
         let directory = directory.get_or_insert_with(|| {
@@ -32,7 +31,7 @@ pub fn with_directory(body: impl FnOnce(&Path)) {
     });
 }
 
-/// The first bytes say what is done, the rest is a log, or a mark and a log.
+/// The first bytes choose the test; the rest is a log, or a position and a log.
 pub fn resume(data: &[u8]) {
     let Some(([what, generation, line, low, high], rest)) = data.split_first_chunk::<5>() else { return };
     let end = u64::from(u16::from_le_bytes([*low, *high]));
@@ -69,7 +68,7 @@ fn run(directory: &Path, place: Option<SourceOffset>) -> Vec<SourcedTurn> {
     turns.try_iter().map(|arrived| arrived.turn).collect()
 }
 
-/// A place from anywhere: all of the log is read, or what is behind the place.
+/// An arbitrary offset: the source reads either the whole log or the records after the offset.
 fn hostile(place: SourceOffset, log: &[u8]) {
     with_directory(|directory| {
         fs::write(directory.join("turns.jsonl"), log).expect("a file in a directory of our own");
@@ -81,7 +80,7 @@ fn hostile(place: SourceOffset, log: &[u8]) {
     });
 }
 
-/// A log that grows while the process is away: nothing is read twice, and nothing passed over.
+/// A log that grows while the process is down: no record is read twice, and none is skipped.
 fn interrupted(log: &[u8], cut: usize) {
     let cut = log[..cut.min(log.len())].iter().rposition(|byte| *byte == b'\n').map_or(0, |newline| newline + 1);
     with_directory(|directory| {
@@ -100,8 +99,8 @@ fn interrupted(log: &[u8], cut: usize) {
     });
 }
 
-/// A file of answers that says anything, perhaps with a mark: it is found through, and the
-/// next answer is a whole line behind what was there.
+/// A file of answers with any content, perhaps with a position: the sink searches it, and appends the
+/// next answer as a complete line.
 fn delivered(file: &[u8], length: Option<u64>) {
     with_directory(|directory| {
         let path = directory.join("answers.jsonl");
@@ -119,15 +118,15 @@ fn delivered(file: &[u8], length: Option<u64>) {
         }))
         .expect("an answer");
         let (answers, taken) = ([answer], AtomicUsize::new(0));
-        // A file is written at once.
+        // Writing to a file never waits.
         let delivered = sink.deliver(Delivery::new(&answers, &taken)).now_or_never();
         delivered.expect("no wait").expect("room for a line");
         assert_eq!(taken.into_inner(), 1);
         let now = fs::read(&path).expect("a file that is there");
         let whole = file.iter().rposition(|byte| *byte == b'\n').map_or(0, |newline| newline + 1);
-        assert!(now.starts_with(&file[..whole]), "what was there stays");
+        assert!(now.starts_with(&file[..whole]), "the earlier contents changed");
         let last = now.strip_suffix(b"\n").and_then(|now| now.rsplit(|byte| *byte == b'\n').next());
-        assert!(serde_json::from_slice::<AnswerRecord>(last.unwrap_or_default()).is_ok(), "the last line is ours");
+        assert!(serde_json::from_slice::<AnswerRecord>(last.unwrap_or_default()).is_ok(), "the last line is no answer");
         let mut again = config.sink(directory).expect("a file that is there");
         let kept = again.kept().expect("a file keeps what it is given");
         let mut answers = kept.recover(None, &[]).expect("a file that is there").answers;

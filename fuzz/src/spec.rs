@@ -1,4 +1,4 @@
-//! Arbitrary text as a pipeline file: whatever it is, a plan or mistakes with places come of it.
+//! Arbitrary text as a pipeline file: it gives a plan, or diagnostics with places.
 
 use std::path::Path;
 
@@ -6,14 +6,14 @@ use turnflow_engine::component::Catalog;
 use turnflow_engine::plan::{Planned, plan};
 use turnflow_engine::spec::{Override, load_str};
 
-/// Plans a pipeline file; overrides (`PATH=RON`) stand behind zero bytes.
+/// Plans a pipeline file; overrides (`PATH=RON`) follow after zero bytes.
 pub fn spec(data: &[u8], catalog: &Catalog) -> Option<Planned> {
     let text = std::str::from_utf8(data).ok()?;
     let mut parts = text.split('\0');
     let file = parts.next().unwrap_or_default();
     let sets: Vec<Override> = parts.take(8).filter_map(|set| set.parse().ok()).collect();
     let planned = plan(load_str("fuzz.ron", Path::new("/nowhere"), file, &sets), catalog);
-    assert!(planned.plan.is_some() || !planned.diagnostics.is_empty(), "neither a plan nor a mistake");
+    assert!(planned.plan.is_some() || !planned.diagnostics.is_empty(), "neither a plan nor a diagnostic");
     for diagnostic in &planned.diagnostics {
         assert!(!diagnostic.message.is_empty());
         for span in diagnostic.span.iter().chain(diagnostic.related.as_ref().map(|(span, _)| span)) {

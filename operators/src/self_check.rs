@@ -230,15 +230,17 @@ fn keys(text: &str) -> Vec<String> {
 fn numbers(text: &str) -> Vec<String> {
     let mut numbers = Vec::new();
     for piece in text.split(|c: char| !(c.is_ascii_digit() || c == '.' || c == ',')) {
-        let number = piece.trim_matches(['.', ',']).replace(',', "");
+        let piece = piece.trim_matches(['.', ',']);
+        if piece.is_empty() {
+            continue;
+        }
+        let number = piece.replace(',', "");
         let number = match number.split_once('.') {
             Some((whole, fraction)) if fraction.bytes().all(|b| b == b'0') => whole.to_owned(),
             Some(_) => number.trim_end_matches('0').to_owned(),
             None => number,
         };
-        if !number.is_empty() {
-            numbers.push(number);
-        }
+        numbers.push(number);
     }
     numbers
 }

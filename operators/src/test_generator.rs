@@ -8,7 +8,7 @@ use parking_lot::Mutex;
 use turnflow_engine::component::{Call, Model, Models, Operator, OperatorConfig, Warnings};
 use turnflow_engine::document::Chunk;
 use turnflow_engine::inference::InferenceError;
-use turnflow_engine::language::{Finish, Generation, Generator, Prompt, Sampling};
+use turnflow_engine::language::{Finish, Generation, Generator, Prompt, Sampling, TextStream};
 use turnflow_engine::record::{Answer, Hit, Hits, Query, Status, Turn, Value};
 
 type Reply = dyn Fn(&str) -> Result<String, InferenceError> + Send + Sync;
@@ -55,12 +55,20 @@ impl Generator for Scripted {
         &self.sampling
     }
 
-    fn generate(&self, prompt: Prompt, sampling: Sampling) -> BoxFuture<'static, Result<Generation, InferenceError>> {
+    fn generate_streamed(
+        &self,
+        prompt: Prompt,
+        sampling: Sampling,
+        stream: TextStream,
+    ) -> BoxFuture<'static, Result<Generation, InferenceError>> {
         let finish = if sampling.max_tokens == 1 { Finish::Length } else { Finish::Stop };
         let reply = (self.reply)(&prompt.plain());
         self.asked.lock().push((prompt, sampling));
-        async move { reply.map(|text| Generation { text, finish, prompt_tokens: 0, tokens: 0, cut: 0, left_out: 0 }) }
-            .boxed()
+        let whole = move |text: String| {
+            stream.send(&text);
+            Generation { text, finish, prompt_tokens: 0, tokens: 0, cut: 0, left_out: 0 }
+        };
+        async move { reply.map(whole) }.boxed()
     }
 
     fn count(&self, text: &str) -> usize {

@@ -68,13 +68,16 @@ pub(crate) fn words(text: &str) -> Vec<Word<'_>> {
 
 /// The word in lower case, with one kind of apostrophe.
 pub(crate) fn lower(word: &str) -> String {
-    word.to_lowercase().replace('’', "'")
+    // Most words are ASCII; they are converted in one pass.
+    if word.is_ascii() { word.to_ascii_lowercase() } else { word.to_lowercase().replace('’', "'") }
 }
 
 /// Whether a word is a function word.
 pub(crate) fn is_function(word: &str) -> bool {
-    let is_letter = word.chars().count() == 1 && !word.chars().all(char::is_numeric);
-    is_letter || FUNCTION.contains(lower(word).as_str())
+    let mut chars = word.chars();
+    let is_letter = matches!((chars.next(), chars.next()), (Some(only), None) if !only.is_numeric());
+    let is_lower = word.bytes().all(|byte| byte.is_ascii() && !byte.is_ascii_uppercase());
+    is_letter || if is_lower { FUNCTION.contains(word) } else { FUNCTION.contains(lower(word).as_str()) }
 }
 
 /// Whether a list of words, separated by spaces, contains this word.

@@ -205,10 +205,6 @@ impl Generator for Remembered<dyn Generator> {
         self.inner.sampling()
     }
 
-    fn generate(&self, prompt: Prompt, sampling: Sampling) -> BoxFuture<'static, Result<Generation, InferenceError>> {
-        self.generate_streamed(prompt, sampling, TextStream::default())
-    }
-
     fn generate_streamed(
         &self,
         prompt: Prompt,

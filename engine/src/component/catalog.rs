@@ -1,4 +1,4 @@
-//! The tables of everything that a pipeline file may name, and what an entry says of a kind.
+//! The tables of all components that a pipeline file may name, and the entries of these tables.
 
 use std::collections::BTreeSet;
 
@@ -12,11 +12,11 @@ pub type Parse<C> = fn(&Tree, &Sources) -> Result<Box<C>, SpecError>;
 /// An input of an operator or sink.
 #[derive(Clone, Copy, Debug)]
 pub struct InputPort {
-    /// The field that names the node, or the list of nodes, that feeds it.
+    /// The field with the id of the upstream node, or with the list of ids.
     pub field: &'static str,
-    /// What it takes.
+    /// The type that it accepts.
     pub port: PortType,
-    /// What it takes as well.
+    /// Further types that it accepts.
     pub or: [Option<PortType>; 2],
     /// Whether `field` is a list.
     pub many: bool,
@@ -38,7 +38,7 @@ impl InputPort {
         Self { field, port, or: [None; 2], many: false }
     }
 
-    /// Takes this type of port as well; there is room for two more.
+    /// Accepts this type as well; at most two more types are possible.
     pub const fn or(self, port: PortType) -> Self {
         match self.or {
             [None, _] => Self { or: [Some(port), None], ..self },
@@ -46,7 +46,7 @@ impl InputPort {
         }
     }
 
-    /// Whether a node that gives `port` may feed it.
+    /// Whether it accepts the output of a node of type `port`.
     pub fn takes(&self, port: PortType) -> bool {
         self.port == port || self.or.contains(&Some(port))
     }
@@ -67,9 +67,9 @@ impl std::fmt::Display for InputPort {
 pub struct OperatorKind {
     /// The name in pipeline files.
     pub name: &'static str,
-    /// What it takes.
+    /// Its inputs.
     pub inputs: &'static [InputPort],
-    /// What it gives.
+    /// The type of its output.
     pub output: PortType,
     /// One line on what it does.
     pub summary: &'static str,
@@ -121,7 +121,7 @@ pub struct TurnSourceKind {
     pub parse: Parse<dyn TurnSourceConfig>,
 }
 
-/// An entry in the table of sinks; the `input` of every sink takes answers, hits or queries.
+/// An entry in the table of sinks; the `input` of every sink accepts answers, hits or queries.
 #[derive(Clone, Copy)]
 pub struct SinkKind {
     /// The name in pipeline files.
@@ -132,7 +132,7 @@ pub struct SinkKind {
     pub parse: Parse<dyn SinkConfig>,
 }
 
-/// Everything that a pipeline file may name. A program of one's own adds to what turnflow brings:
+/// All components that a pipeline file may name. A program can add its own to those of turnflow:
 ///
 /// ```
 /// # use turnflow_engine::component::{Catalog, OperatorKind};
@@ -148,34 +148,34 @@ pub struct Catalog {
     pub models: Vec<ModelKind>,
     /// Chunkers.
     pub chunkers: Vec<ChunkerKind>,
-    /// Where documents come from.
+    /// Sources of documents.
     pub corpus_sources: Vec<CorpusSourceKind>,
-    /// Where turns come from.
+    /// Sources of turns.
     pub turn_sources: Vec<TurnSourceKind>,
-    /// Where answers go.
+    /// Sinks of answers.
     pub sinks: Vec<SinkKind>,
     /// What `turnflow docs` prints: Markdown, with a heading `## Operators` for each table and a
     /// heading `### Name` for each kind.
     pub reference: String,
 }
 
-/// Two kinds that a pipeline file could not tell apart.
+/// Two kinds have the same name.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the catalog has two {what} called `{name}`")]
 pub struct DuplicateName {
-    /// Which table.
+    /// The table.
     pub what: &'static str,
     /// The name.
     pub name: &'static str,
 }
 
 impl Catalog {
-    /// Checks that no name stands for two kinds. Operators, turn sources and sinks are all nodes, so
-    /// they share their names; the other tables have names of their own.
+    /// Checks that each name is unique. Operators, turn sources and sinks are all nodes and share one
+    /// namespace; each other table has its own.
     ///
     /// # Errors
     ///
-    /// The first name that is there twice.
+    /// The first duplicate name.
     pub fn check_names(&self) -> Result<(), DuplicateName> {
         let nodes = self.operators.iter().map(|kind| kind.name);
         let nodes = nodes.chain(self.turn_sources.iter().map(|kind| kind.name));

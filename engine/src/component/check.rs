@@ -1,12 +1,12 @@
-//! How a configuration tells of values that have the right type and yet cannot be.
+//! How a configuration reports values that have the right type but are invalid.
 
 use std::collections::BTreeMap;
 
 use crate::language::SamplingFields;
 use crate::spec::{Diagnostic, FilePath, Tree};
 
-/// Collects what is wrong with one configuration, and the texts that it takes from files;
-/// places are its fields.
+/// Collects the errors of one configuration, and the texts that it reads from files. Errors are
+/// reported at its fields.
 pub struct Check<'a> {
     pub(crate) tree: &'a Tree,
     pub(crate) owner: &'a str,
@@ -14,11 +14,11 @@ pub struct Check<'a> {
     pub(crate) texts: &'a mut Texts,
 }
 
-/// Hashes and paths of files that are part of what a pipeline says, by who names them in which field.
+/// Hashes and paths of the text files of a pipeline, by the component and the field that name them.
 pub(crate) type Texts = BTreeMap<(String, String), (blake3::Hash, std::path::PathBuf)>;
 
 impl Check<'_> {
-    /// Reports a mistake at a field (or at the whole, if the field is not written).
+    /// Reports an error at a field, or at the whole configuration if the field is absent.
     pub fn error(&mut self, code: &'static str, field: &str, message: impl Into<String>) {
         let span = self.tree.get(field).map_or(self.tree.span, |value| value.span);
         let message = format!("{}: {}", self.owner, message.into());
@@ -35,15 +35,15 @@ impl Check<'_> {
         }
     }
 
-    /// Reports settings of sampling that cannot be.
+    /// Reports invalid sampling settings.
     pub fn sampling(&mut self, field: &str, sampling: &SamplingFields) {
         for problem in sampling.problems() {
             self.error("out-of-range", field, problem);
         }
     }
 
-    /// The text of a file that is part of what the pipeline says, as a prompt is: if it
-    /// changes, so does the pipeline's hash. Reports one that cannot be read.
+    /// The text of a file that belongs to the pipeline, such as a prompt. A change of the text
+    /// changes the pipeline's hash. Reports a file that cannot be read.
     pub fn text(&mut self, field: &str, file: &FilePath) -> Option<String> {
         self.exists(field, file);
         if !file.path.exists() {

@@ -1,4 +1,4 @@
-//! Chunkers: how documents are cut.
+//! Chunkers cut documents into chunks.
 
 use std::fmt::Debug;
 use std::sync::Arc;
@@ -15,14 +15,14 @@ pub trait Chunker: Send + Sync {
 
 /// A chunker's configuration.
 pub trait ChunkerConfig: Debug + Send + Sync {
-    /// Reports values that cannot be.
+    /// Reports invalid values.
     fn validate(&self, _: &mut Check<'_>) {}
-    /// Whether it needs a tokenizer, and whose: `Some(None)` means the first model's that has one.
+    /// The model whose tokenizer it needs, if any. `Some(None)` is the first model with a tokenizer.
     fn tokenizer(&self) -> Option<Option<&str>> {
         None
     }
-    /// Its effective settings, in a line.
+    /// Its effective settings, in one line.
     fn explain(&self) -> String;
-    /// Builds it; the tokenizer is the one asked for.
+    /// Builds it with the requested tokenizer.
     fn build(&self, tokenizer: Option<Arc<dyn Tokenize>>) -> Arc<dyn Chunker>;
 }

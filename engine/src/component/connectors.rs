@@ -1,4 +1,4 @@
-//! Configurations of sources and sinks; what they build is in [`crate::connector`].
+//! Configurations of sources and sinks. [`crate::connector`] has the traits of what they build.
 
 use std::fmt::Debug;
 use std::path::Path;
@@ -12,59 +12,59 @@ use crate::connector::{AnswerSink, ConnectorError, CorpusSource, TurnSource};
 /// A connector that is being built.
 pub type Building<'a, T> = BoxFuture<'a, Result<Box<T>, ConnectorError>>;
 
-/// For a connector that is built at once.
+/// Wraps a connector that is ready at once.
 pub fn built<'a, T: ?Sized + Send + 'a>(connector: Result<Box<T>, ConnectorError>) -> Building<'a, T> {
     ready(connector).boxed()
 }
 
 /// A corpus source's configuration.
 pub trait CorpusSourceConfig: Debug + Send + Sync {
-    /// Reports values that cannot be.
+    /// Reports invalid values.
     fn validate(&self, _: &mut Check<'_>) {}
-    /// Its effective settings, in a line.
+    /// Its effective settings, in one line.
     fn explain(&self) -> String;
-    /// Whether the file at this absolute path is, or would be, a part of what it reads.
+    /// Whether it reads the file at this absolute path, or would read it if the file existed.
     fn reads(&self, _file: &Path) -> bool {
         false
     }
-    /// Builds the source. May wait for a server; what can be tried again later belongs into `run`.
+    /// Builds the source. May wait for a server; put everything that can be retried later into `run`.
     fn build(&self, context: &ComponentContext) -> Building<'_, dyn CorpusSource>;
 }
 
 /// A turn source's configuration.
 pub trait TurnSourceConfig: Debug + Send + Sync {
-    /// Reports values that cannot be.
+    /// Reports invalid values.
     fn validate(&self, _: &mut Check<'_>) {}
-    /// Its effective settings, in a line.
+    /// Its effective settings, in one line.
     fn explain(&self) -> String;
-    /// The file that it reads, which no sink may write.
+    /// The file that it reads. No sink may write to it.
     fn file(&self) -> Option<&Path> {
         None
     }
-    /// Builds the source. May wait for a server; what can be tried again later belongs into `run`.
+    /// Builds the source. May wait for a server; put everything that can be retried later into `run`.
     fn build(&self, context: &ComponentContext) -> Building<'_, dyn TurnSource>;
 }
 
-/// Which answers a sink gets of a turn.
+/// Which answers of a turn a sink gets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Deserialize)]
 pub enum SinkMode {
-    /// The first.
+    /// The first answer.
     Once,
-    /// The first, and those that take its place when an epoch changes what the turn retrieves.
+    /// The first answer, and a revision when an epoch changes what the turn retrieves.
     Live,
 }
 
 /// A sink's configuration.
 pub trait SinkConfig: Debug + Send + Sync {
-    /// Reports values that cannot be.
+    /// Reports invalid values.
     fn validate(&self, _: &mut Check<'_>) {}
-    /// Its effective settings, in a line.
+    /// Its effective settings, in one line.
     fn explain(&self) -> String;
-    /// Whether it gets revisions; as the pipeline says, if it does not.
+    /// Whether it gets revisions. `None`: as the pipeline's mode says.
     fn mode(&self) -> Option<SinkMode> {
         None
     }
-    /// The file that it appends to. One run writes it, and one sink of that run.
+    /// The file that it appends to. Only one run, and only one sink of that run, may write to it.
     fn file(&self) -> Option<&Path> {
         None
     }

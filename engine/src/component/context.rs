@@ -33,7 +33,8 @@ impl ComponentContext {
         Self { id: id.into(), runtime, shutdown, metrics, state: state.map(Into::into) }
     }
 
-    /// For a component that is used without an engine, with no state and metrics of its own.
+    /// For a component that is used without an engine: it has no state directory, and its metrics are
+    /// not shared.
     pub fn alone(id: &str, runtime: Handle) -> Self {
         Self::new(id, runtime, CancellationToken::new(), Metrics::default(), None)
     }
@@ -43,13 +44,13 @@ impl ComponentContext {
         &self.id
     }
 
-    /// The engine's tokio runtime, for tasks of the component's own. A task ends when
+    /// The engine's tokio runtime, for the component's own tasks. A task must end when
     /// [`ComponentContext::shutdown`] is cancelled.
     pub fn runtime(&self) -> &Handle {
         &self.runtime
     }
 
-    /// Is cancelled when the engine stops.
+    /// This token is cancelled when the engine stops.
     pub fn shutdown(&self) -> &CancellationToken {
         &self.shutdown
     }
@@ -64,8 +65,8 @@ impl ComponentContext {
         self.metrics.gauge(&self.id, name, help)
     }
 
-    /// A directory of this component's own, which outlives the process; it is created. `None` if the
-    /// run has no state directory.
+    /// The component's own directory, which outlives the process; creates it if it does not exist.
+    /// `None` if the run has no state directory.
     ///
     /// # Errors
     ///

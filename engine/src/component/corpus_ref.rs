@@ -1,4 +1,4 @@
-//! Which corpus an operator reads: one by name, or the one that the turn names.
+//! The corpus that an operator reads: a fixed one, or the one that the turn names.
 
 use std::sync::Arc;
 
@@ -8,12 +8,12 @@ use super::OperatorError;
 use super::{CorpusSnapshot, Snapshot};
 use crate::record::Turn;
 
-/// Which corpus a retriever reads.
+/// The corpus that a retriever reads.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum CorpusRef {
     /// The corpus of this name.
     Named(String),
-    /// The one that the turn's `collection` names.
+    /// The corpus that the turn's `collection` names.
     FromTurn,
 }
 
@@ -43,7 +43,7 @@ impl std::fmt::Display for CorpusRef {
 }
 
 impl CorpusRef {
-    /// The corpus that this turn is to be answered from.
+    /// The corpus for this turn.
     pub fn resolve<'a>(&self, turn: &Turn, snapshot: &'a Snapshot) -> Result<&'a Arc<CorpusSnapshot>, OperatorError> {
         let name = match self {
             CorpusRef::Named(name) => name.as_str(),

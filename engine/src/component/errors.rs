@@ -1,4 +1,4 @@
-//! Why something could not be built, an operator gave nothing, or an index cannot be used.
+//! Errors of components: of building them, of operator calls and of indexes.
 
 use std::path::PathBuf;
 
@@ -7,7 +7,7 @@ use crate::connector::ConnectorError;
 use crate::inference::InferenceError;
 use crate::panics::Panicked;
 
-/// An error of a component's own, for which the engine has no variant.
+/// An error specific to a component, for which the engine has no variant.
 #[derive(Debug)]
 pub struct ComponentError {
     source: Box<dyn std::error::Error + Send + Sync>,
@@ -15,12 +15,12 @@ pub struct ComponentError {
 }
 
 impl ComponentError {
-    /// One that the same call would meet again.
+    /// A permanent error: the same call would fail again.
     pub fn new(source: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Self {
         Self { source: source.into(), is_transient: false }
     }
 
-    /// One that may pass: the call is tried again, as the pipeline's `retries` say.
+    /// A transient error: the call is retried, as the pipeline's `retries` say.
     pub fn transient(source: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Self {
         Self { source: source.into(), is_transient: true }
     }
@@ -80,54 +80,54 @@ pub enum BuildError {
         /// What is wrong with it.
         reason: String,
     },
-    /// An error of the component's own.
+    /// An error specific to the component.
     #[error("`{component}`: {source}")]
     Component {
-        /// The node, or what else is built.
+        /// The node, model or other component.
         component: String,
-        /// What the component says.
+        /// The component's error.
         source: ComponentError,
     },
-    /// A model lacks what is asked of it. `check` finds this earlier.
+    /// A model lacks a capability. `check` finds this earlier.
     #[error("`{by}` needs a model that can {}, and `{model}` cannot", capability.verb())]
     Capability {
-        /// Who asks.
+        /// The component that needs it.
         by: String,
         /// The model.
         model: String,
-        /// What it lacks.
+        /// The capability.
         capability: Capability,
     },
 }
 
-/// Why an operator gave nothing for a turn.
+/// Why an operator failed on a turn.
 #[derive(Debug, thiserror::Error)]
 pub enum OperatorError {
     /// A model call failed.
     #[error(transparent)]
     Inference(#[from] InferenceError),
     /// `FromTurn`, and the turn has no `collection`.
-    #[error("the turn names no `collection`, and this retriever is routed by it")]
+    #[error("the turn has no `collection`, which this retriever needs")]
     NoCollection,
     /// `FromTurn`, and there is no such corpus.
     #[error("there is no corpus `{name}`; there are: {known}")]
     UnknownCorpus {
         /// The turn's collection.
         name: String,
-        /// Those there are.
+        /// The existing corpora.
         known: String,
     },
-    /// The corpus lacks the index: a fault of the engine.
+    /// The corpus lacks the index: a bug in the engine.
     #[error("the corpus has no index `{0}`")]
     NoIndex(String),
     /// An index could not be read.
     #[error(transparent)]
     Index(#[from] IndexError),
-    /// An error of the operator's own.
+    /// An error specific to the operator.
     #[error(transparent)]
     Component(#[from] ComponentError),
-    /// An input carried another type than planned: a fault of the engine.
-    #[error("an input carried {0}")]
+    /// An input has another type than planned: a bug in the engine.
+    #[error("an input has {0}")]
     Port(&'static str),
 }
 
@@ -145,33 +145,33 @@ impl OperatorError {
 /// Why an index cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum IndexError {
-    /// What was to become its content is not there any more: the reload was given up.
-    #[error("the corpus's new chunks have been dropped")]
+    /// The chunks for it were dropped because the reload was aborted.
+    #[error("the new chunks of the corpus were dropped")]
     Feed,
     /// A file or directory cannot be used.
     #[error("cannot {action} `{path}`: {source}")]
     Io {
-        /// As a verb.
+        /// The action that failed, as a verb.
         action: &'static str,
         /// The file.
         path: PathBuf,
-        /// What the operating system said.
+        /// The operating system's error.
         source: std::io::Error,
     },
-    /// The store underneath failed.
+    /// The underlying store failed.
     #[error("{store} cannot {action}: {reason}")]
     Store {
-        /// Tantivy, Lance.
+        /// The store: Tantivy or Lance.
         store: &'static str,
-        /// As a verb.
+        /// The action that failed, as a verb.
         action: &'static str,
-        /// What it said.
+        /// Its error.
         reason: String,
     },
     /// A model call failed.
     #[error(transparent)]
     Inference(#[from] InferenceError),
-    /// An error of the index's own.
+    /// An error specific to the index.
     #[error(transparent)]
     Component(#[from] ComponentError),
     /// The index's code panicked.

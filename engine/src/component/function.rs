@@ -1,4 +1,4 @@
-//! Operators that are a pure function: a configuration and what it makes of a call, no more.
+//! Operators that are pure functions of a call.
 //!
 //! ```
 //! use serde::Deserialize;
@@ -40,36 +40,36 @@ use super::{BuildError, Call, Check, InputPort, Models, Operator, OperatorConfig
 use crate::record::{PortType, Value};
 use crate::spec::from_tree;
 
-/// A configuration that computes: neither models nor an index, nor anything to wait for.
+/// The configuration of an operator that needs no model and no index, and never waits.
 pub trait Function: Debug + DeserializeOwned + Send + Sync + 'static {
-    /// Reports values that cannot be.
+    /// Reports invalid values.
     fn validate(&self, _: &mut Check<'_>) {}
 
-    /// Its effective settings, in a line; without settings, nothing.
+    /// Its effective settings, in one line; empty if it has none.
     fn explain(&self) -> String {
         String::new()
     }
 
-    /// Whether it takes failed inputs, as `Fallback` does.
+    /// Whether it accepts failed inputs, as `Fallback` does.
     fn takes_failures(&self) -> bool {
         false
     }
 
-    /// The weights of its lists, as [`OperatorConfig::weights`] says.
+    /// The weights of its lists; see [`OperatorConfig::weights`].
     fn weights(&self) -> Option<Vec<f32>> {
         None
     }
 
-    /// Bytes of text that a call looks at; a call that looks at much runs off the worker.
+    /// Bytes of text that a call processes; a call with much text does not run on the worker.
     fn weight(&self, call: &Call) -> usize {
         call.weight()
     }
 
-    /// What it makes of a call. The same call gives the same value.
+    /// Computes the value for a call. The same call must give the same value.
     fn call(&self, call: &Call) -> Result<Value, OperatorError>;
 }
 
-/// A function as a configuration, and as the operator that is built of it.
+/// A function as a configuration, and as the operator built from it.
 #[derive(Debug)]
 struct Of<F>(Arc<F>);
 

@@ -1,47 +1,47 @@
-//! What an index holds, in a form in which two of them can be compared: one with what a
-//! rebuild gives, or what is stored with what is served.
+//! The contents of an index in a comparable form: to compare an index with its rebuild, or the
+//! stored contents with the served ones.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use crate::document::{Chunk, ContentHash};
 
-/// What an index holds.
+/// The contents of an index.
 #[derive(Default)]
 pub struct Inventory {
-    /// Passages by id. Of what is stored by content alone, none.
+    /// Passages by id. Empty for data that is stored by content hash only.
     pub passages: BTreeMap<Arc<str>, Passage>,
-    /// What a model made of contents: a digest of each.
+    /// Digests of the model outputs, by content.
     pub encodings: BTreeMap<ContentHash, u64>,
-    /// What the digests are of, for a comparison that bears rounding.
+    /// The model outputs themselves, for a comparison that tolerates rounding.
     pub values: Option<Arc<dyn Encodings>>,
     /// Counts over all passages, by name.
     pub statistics: BTreeMap<&'static str, f64>,
-    /// What is wrong with it by itself.
+    /// Integrity errors of the index itself.
     pub flaws: Vec<IntegrityError>,
 }
 
-/// A passage that an index holds.
+/// A passage in an index.
 #[derive(Clone, Debug)]
 pub struct Passage {
-    /// Of its content.
+    /// The hash of its content.
     pub hash: ContentHash,
-    /// Of an index of words: what it has of the passage.
+    /// Its terms, in an index of words.
     pub words: Option<Words>,
-    /// The passage itself, where the index has it.
+    /// The passage itself, if the index stores it.
     pub chunk: Option<Arc<Chunk>>,
 }
 
-/// What an index of words has of a passage.
+/// The terms of a passage in an index of words.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Words {
-    /// Terms, each as often as it occurs.
+    /// Number of terms, repetitions included.
     pub length: u64,
-    /// A digest of its terms and how often each occurs.
+    /// A digest of the terms and their frequencies.
     pub digest: u64,
 }
 
-/// Something that is wrong with what is stored.
+/// An error in stored data.
 #[derive(Clone, Debug)]
 pub struct IntegrityError {
     /// The file, the passage or the content.
@@ -50,18 +50,18 @@ pub struct IntegrityError {
     pub reason: String,
 }
 
-/// Encodings that can be looked at one by one.
+/// Encodings that can be read one by one.
 pub trait Encodings: Send + Sync {
-    /// That of a content.
+    /// The encoding of a content.
     fn get(&self, hash: &ContentHash) -> Option<Encoding>;
 }
 
 /// An encoding as numbers.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Encoding {
-    /// Coordinate and value, in the order of the coordinates; those left out are 0.
+    /// Coordinate and value, in the order of the coordinates; omitted coordinates are 0.
     pub values: Vec<(u32, f32)>,
-    /// How far values are apart that are kept in few bits; 0 where they are kept whole.
+    /// The quantisation step of quantised values; 0 for values at full precision.
     pub step: f32,
 }
 

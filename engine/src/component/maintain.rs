@@ -1,40 +1,40 @@
-//! What keeping an index in shape may cost, and what it came to.
+//! Limits and results of index maintenance.
 
 use std::path::Path;
 use std::time::Duration;
 
-/// How much an index may do at once to keep itself in shape.
+/// How much work one maintenance run of an index may do.
 #[derive(Clone, Copy, Debug)]
 pub struct MaintenanceLimits {
-    /// About how many bytes it rewrites at most. `None`: whatever is of use, and what is out of
-    /// use is let go to the last of it.
+    /// The approximate maximum of bytes to rewrite. `None`: rewrite whatever helps, and delete all
+    /// obsolete data.
     pub rewrite: Option<u64>,
 }
 
 impl MaintenanceLimits {
-    /// Between publications: a fraction of a second of the disk.
+    /// Between publications: a fraction of a second of disk time.
     pub const BETWEEN: Self = Self { rewrite: Some(64 << 20) };
-    /// When nothing waits.
+    /// When no other work waits: no limits.
     pub const NONE: Self = Self { rewrite: None };
 
-    /// Whether everything is to be done.
+    /// Whether there is no limit.
     pub fn is_whole(&self) -> bool {
         self.rewrite.is_none()
     }
 }
 
-/// Files and their bytes.
+/// A number of files and their total size.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct DiskUsage {
-    /// How many.
+    /// Number of files.
     pub files: u64,
-    /// Their bytes.
+    /// Total bytes.
     pub bytes: u64,
 }
 
 impl DiskUsage {
-    /// Of a file, or of all below a directory. What comes and goes meanwhile may be missed;
-    /// what is not there has none.
+    /// The usage of a file, or of all files below a directory. Concurrent changes may be missed. A
+    /// missing path has no usage.
     pub fn of(path: &Path) -> Self {
         let Ok(metadata) = std::fs::metadata(path) else { return Self::default() };
         if !metadata.is_dir() {
@@ -50,26 +50,26 @@ impl DiskUsage {
     }
 }
 
-/// What maintenance of a store came to.
+/// The result of maintaining a store.
 #[derive(Clone, Debug, Default)]
 pub struct Maintained {
-    /// What was there.
+    /// Disk usage before.
     pub before: DiskUsage,
-    /// What is there now.
+    /// Disk usage after.
     pub after: DiskUsage,
     /// How long it took.
     pub took: Duration,
-    /// What was done, each in a few words; nothing, where there was nothing to do.
+    /// The actions, each in a few words; empty if there was nothing to do.
     pub did: Vec<String>,
 }
 
 impl Maintained {
-    /// Bytes that are free now; none, if it came to more.
+    /// Bytes freed; 0 if the usage has grown.
     pub fn freed_bytes(&self) -> u64 {
         self.before.bytes.saturating_sub(self.after.bytes)
     }
 
-    /// Files that are gone, on balance.
+    /// Net number of files removed; 0 if there are more.
     pub fn freed_files(&self) -> u64 {
         self.before.files.saturating_sub(self.after.files)
     }

@@ -1,7 +1,7 @@
-//! What pipelines are made of, as the engine sees it: kinds listed in static tables,
-//! their configurations, and the traits of what configurations build.
+//! Components of pipelines: the tables of kinds, their configurations, and the traits of what
+//! configurations build.
 //!
-//! The engine names no operator and no connector; it is handed a [`Catalog`].
+//! The engine itself has no operator and no connector: it gets a [`Catalog`].
 
 mod catalog;
 mod check;

@@ -1,4 +1,4 @@
-//! Models: what they can do, how operators ask for it, and what is loaded.
+//! Models: their capabilities, how operators request them, and loaded models.
 
 use std::collections::BTreeMap;
 use std::fmt::Debug;
@@ -8,14 +8,14 @@ use super::{BuildError, Check};
 use crate::inference::{Embedder, PairScorer, SparseEmbedder, TokenEmbedder, Tokenize, Usage, WordVectors};
 use crate::language::{Generator, Likelihood};
 
-/// What a model can do for an operator.
+/// A capability of a model.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Capability {
     /// Texts to vectors.
     Embed,
     /// Texts to tokens.
     Tokenize,
-    /// Texts to one vector a token.
+    /// Texts to one vector per token.
     EmbedTokens,
     /// Texts to weighted terms.
     EmbedSparse,
@@ -25,12 +25,12 @@ pub enum Capability {
     ScorePairs,
     /// Prompts to texts.
     Generate,
-    /// How likely a text is after another.
+    /// The likelihood of a text after another.
     Likelihood,
 }
 
 impl Capability {
-    /// As in "a model that can …".
+    /// The text that completes "a model that can …".
     pub fn verb(self) -> &'static str {
         match self {
             Capability::Embed => "turn text into vectors",
@@ -45,23 +45,23 @@ impl Capability {
     }
 }
 
-/// A model by name, as an operator's field gives it.
+/// A reference to a model in an operator's field.
 #[derive(Clone, Copy, Debug)]
 pub struct ModelUse<'a> {
-    /// The field that names it.
+    /// The field.
     pub field: &'static str,
-    /// Its name.
+    /// The model's name.
     pub name: &'a str,
-    /// What is asked of it.
+    /// The capability that the operator needs.
     pub capability: Capability,
 }
 
-/// A model that is loaded.
+/// A loaded model.
 #[derive(Default)]
 pub struct Model {
     /// Its name in the pipeline.
     pub name: String,
-    /// Hash of its files and of what changes its outputs.
+    /// Hash of its files and of all settings that change its outputs.
     pub fingerprint: String,
     /// Present if it can embed.
     pub embedder: Option<Arc<dyn Embedder>>,
@@ -77,14 +77,14 @@ pub struct Model {
     pub pairs: Option<Arc<dyn PairScorer>>,
     /// Present if it generates.
     pub generator: Option<Arc<dyn Generator>>,
-    /// Present if it can tell how likely a text is.
+    /// Present if it computes likelihoods.
     pub likelihood: Option<Arc<dyn Likelihood>>,
-    /// What has been asked of it so far, for models that count it.
+    /// Reads its usage so far, for models that count it.
     pub meter: Option<Arc<dyn Fn() -> Usage + Send + Sync>>,
 }
 
 impl Model {
-    /// What has been asked of it so far.
+    /// Its usage so far.
     pub fn usage(&self) -> Usage {
         self.meter.as_ref().map(|meter| meter()).unwrap_or_default()
     }
@@ -95,11 +95,11 @@ pub type Models = BTreeMap<String, Arc<Model>>;
 
 /// A model's configuration.
 pub trait ModelConfig: Debug + Send + Sync {
-    /// Reports values that cannot be, missing files included.
+    /// Reports invalid values and missing files.
     fn validate(&self, _: &mut Check<'_>) {}
-    /// What the model can do.
+    /// The model's capabilities.
     fn capabilities(&self) -> &'static [Capability];
-    /// Its effective settings, in a line.
+    /// Its effective settings, in one line.
     fn explain(&self) -> String;
     /// Loads it and starts its service.
     fn load(&self, name: &str) -> Result<Model, BuildError>;

@@ -1,4 +1,4 @@
-//! Operators: their configuration, and what they are called with.
+//! Operators: their configuration, and the arguments of a call.
 
 use std::fmt::Debug;
 use std::sync::Arc;
@@ -12,17 +12,17 @@ use crate::compute::MOST_ON_A_WORKER;
 use crate::language::TextStream;
 use crate::record::{Query, Turn, Value};
 
-/// What an operator is called with.
+/// The arguments of an operator call.
 pub struct Call {
     /// The turn.
     pub turn: Arc<Turn>,
-    /// One value an input, in the order of the fields (and of the list).
+    /// One value per input, in the order of the fields (and of the list).
     pub inputs: Vec<Value>,
-    /// The corpora as of the turn's epoch.
+    /// The corpora at the turn's epoch.
     pub snapshot: Arc<Snapshot>,
-    /// Where what was done without is told.
+    /// Collects warnings.
     pub warnings: Warnings,
-    /// Where an operator that writes the answer sends its text while it comes.
+    /// Where an operator that generates the answer streams its text.
     pub stream: TextStream,
 }
 
@@ -59,8 +59,8 @@ impl Call {
         }
     }
 
-    /// Bytes of what was said, of queries and of answers, and 32 for each hit: what nearly every
-    /// operator looks at. Counted up to a little more than a worker takes on.
+    /// Bytes of the turn, its history, queries, prompts and answers, and 32 for each hit: what nearly
+    /// every operator reads. The count stops soon after it passes [`MOST_ON_A_WORKER`].
     pub fn weight(&self) -> usize {
         let said = self.turn.history.iter().map(|utterance| 16 + utterance.text.len());
         let query = |query: &Query| query.text.len() + query.parts.iter().map(|part| part.len()).sum::<usize>();
@@ -77,8 +77,8 @@ impl Call {
         up_to_enough(std::iter::once(self.turn.text.len()).chain(inputs).chain(said))
     }
 
-    /// Bytes of the passages that it is given, of the first `passages` of each list: what
-    /// operators look at that read them. Counted as far as [`Call::weight`] is.
+    /// Bytes of the first `passages` passages of each list, for operators that read passages. The
+    /// count stops like that of [`Call::weight`].
     pub fn weight_of_passages(&self, passages: usize) -> usize {
         let lists = self.inputs.iter().map(|input| match input {
             Value::Hits(hits) => &hits.hits[..],
@@ -90,7 +90,7 @@ impl Call {
     }
 }
 
-/// The sum, or part of it that is more than enough to leave the worker.
+/// The sum, or a partial sum above [`MOST_ON_A_WORKER`].
 fn up_to_enough(weights: impl Iterator<Item = usize>) -> usize {
     let mut sum = 0_usize;
     for weight in weights {
@@ -102,18 +102,18 @@ fn up_to_enough(weights: impl Iterator<Item = usize>) -> usize {
     sum
 }
 
-/// Collects what an operator had to do without for a turn: a member of an ensemble that
-/// failed, a rewrite that could not be read. They end up in the answer's stamp.
+/// Collects what an operator had to do without for a turn, such as a failed member of an ensemble
+/// or an unreadable rewrite. Warnings are recorded in the answer's stamp.
 #[derive(Clone, Debug, Default)]
 pub struct Warnings(Arc<Mutex<Vec<String>>>);
 
 impl Warnings {
-    /// Tells of one thing, in a short sentence without an end.
+    /// Adds a warning: a short sentence without a full stop.
     pub fn add(&self, note: impl Into<String>) {
         self.0.lock().push(note.into());
     }
 
-    /// Takes what was told.
+    /// Takes all warnings.
     pub fn take(&self) -> Vec<String> {
         std::mem::take(&mut self.0.lock())
     }
@@ -121,17 +121,17 @@ impl Warnings {
 
 /// A running operator: a pure function of its inputs, the corpora and its models.
 pub trait Operator: Send + Sync {
-    /// Makes this node's value for a turn. What is before the first await runs on the worker, if
-    /// [`Operator::weight`] says that it is quick; the rest continues off the workers.
+    /// Computes this node's value for a turn. If [`Operator::weight`] is small, the code before the
+    /// first await runs on the worker; the rest runs off the workers.
     fn call(self: Arc<Self>, call: Call) -> BoxFuture<'static, Result<Value, OperatorError>>;
-    /// How much a call looks at, about, as bytes of text that is cut into words (ten megabytes a
-    /// second); numbers of an index that are multiplied count for 64 of them a byte. A call of
-    /// more than [`MOST_ON_A_WORKER`] does not run on the worker. Must be quick itself.
+    /// The approximate cost of a call, in bytes of text to split into words (ten megabytes a
+    /// second); 64 multiplications of index values count as one byte. A call of more than
+    /// [`MOST_ON_A_WORKER`] does not run on the worker. This method itself must be quick.
     fn weight(&self, call: &Call) -> usize {
         call.weight()
     }
-    /// Whether it is called even when an input has failed, and finds [`Value::Failed`] there.
-    /// Otherwise the failure goes on in place of what it would give.
+    /// Whether it is called when an input has failed; that input is then [`Value::Failed`].
+    /// Otherwise the failure becomes the node's value.
     fn takes_failures(&self) -> bool {
         false
     }
@@ -139,7 +139,7 @@ pub trait Operator: Send + Sync {
 
 /// An operator's configuration.
 pub trait OperatorConfig: Debug + Send + Sync {
-    /// Reports values that have the right type and yet cannot be.
+    /// Reports values that have the right type but are invalid.
     fn validate(&self, _: &mut Check<'_>) {}
     /// The models it uses.
     fn models(&self) -> Vec<ModelUse<'_>> {
@@ -153,13 +153,13 @@ pub trait OperatorConfig: Debug + Send + Sync {
     fn indexes(&self, _: &Models) -> Result<Vec<Arc<dyn IndexDefinition>>, BuildError> {
         Ok(Vec::new())
     }
-    /// The weights of its lists or members, if its scores are sums that these weigh and a field
-    /// `weights` sets them: then they can be learned.
+    /// The weights of its lists or members, if its scores are weighted sums and its field `weights`
+    /// sets the weights: such weights can be learned.
     fn weights(&self) -> Option<Vec<f32>> {
         None
     }
-    /// Its effective settings, in a line.
+    /// Its effective settings, in one line.
     fn explain(&self) -> String;
-    /// Acquires what it needs.
+    /// Builds the operator.
     fn build(&self, models: &Models) -> Result<Arc<dyn Operator>, BuildError>;
 }

@@ -1,4 +1,4 @@
-//! What turns read: every corpus as of an epoch.
+//! Snapshots: the contents of all corpora at an epoch, which turns read.
 
 use std::any::Any;
 use std::collections::BTreeMap;
@@ -6,16 +6,16 @@ use std::sync::Arc;
 
 use super::OperatorError;
 
-/// A corpus as of an epoch.
+/// A corpus at an epoch.
 #[derive(Clone, Default)]
 pub struct CorpusSnapshot {
-    /// Documents that have chunks.
+    /// Number of documents with chunks.
     pub documents: usize,
-    /// Chunks.
+    /// Number of chunks.
     pub chunks: usize,
-    /// By the index's key; of the type that its operators expect.
+    /// The readers by index key; each of the type that its operators expect.
     pub indexes: BTreeMap<String, Arc<dyn Any + Send + Sync>>,
-    /// What each index then has on the disk, by its key.
+    /// The version of each index on disk, by index key.
     pub versions: BTreeMap<String, u64>,
 }
 
@@ -29,13 +29,13 @@ impl CorpusSnapshot {
     }
 }
 
-/// Every corpus as of an epoch.
+/// All corpora at an epoch.
 #[derive(Clone, Default)]
 pub struct Snapshot {
-    /// Counts publications, over restarts as well.
+    /// Counts publications, also across restarts.
     pub epoch: u64,
-    /// The plan by which turns of this epoch are answered; counts from 1 in a process.
+    /// The number of the plan that answers turns of this epoch; counts from 1 in a process.
     pub plan: u64,
-    /// By name.
+    /// Corpora by name.
     pub corpora: BTreeMap<Arc<str>, Arc<CorpusSnapshot>>,
 }

@@ -1,4 +1,4 @@
-//! Acknowledgements: from checkpoints back to sources.
+//! Acknowledgements, from checkpoints back to sources.
 
 use std::sync::Arc;
 
@@ -7,13 +7,13 @@ use parking_lot::Mutex;
 
 use super::Offsets;
 
-/// Tells a source which of its records are safe: every record up to these offsets is answered, its
-/// answer is with every sink, and a checkpoint says so. A restart does not ask for it again, so a
-/// broker may forget it. Cheap to clone.
+/// Tells a source which of its records are safe: every record up to these offsets is answered, every
+/// sink has the answer, and a checkpoint records it. A restart does not need the record again, so a
+/// broker may delete it. Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct Acknowledgements {
     offsets: Arc<Mutex<Offsets>>,
-    // Holds at most one signal: one look at the offsets answers all of them.
+    // Holds at most one signal: reading the offsets once covers all changes.
     changed: (Sender<()>, Receiver<()>),
 }
 
@@ -24,7 +24,7 @@ impl Default for Acknowledgements {
 }
 
 impl Acknowledgements {
-    /// The last safe offset of each partition. Partitions without one have nothing that is safe.
+    /// The last safe offset of each partition. A partition without an offset has no safe records.
     pub fn offsets(&self) -> Offsets {
         self.offsets.lock().clone()
     }
@@ -34,7 +34,7 @@ impl Acknowledgements {
         &self.changed.1
     }
 
-    /// These are safe now.
+    /// Records that these offsets are safe.
     pub(crate) fn acknowledge(&self, offsets: &Offsets) {
         {
             let mut known = self.offsets.lock();

@@ -11,17 +11,17 @@ use crate::document::Document;
 /// A message of a corpus source.
 #[derive(Clone, Debug)]
 pub enum CorpusEvent {
-    /// The document with this id is now this; `None`: it is gone.
+    /// An upsert of the document with this id, or a delete if `None`.
     Change(Arc<str>, Option<Document>),
-    /// Everything sent since the last commit belongs together: one epoch publishes all of it.
+    /// Ends a group: one epoch publishes all changes since the last commit.
     Commit,
-    /// What was there at the start has been sent (and committed).
+    /// All documents that existed at the start are sent and committed.
     Ready,
-    /// The source has ended and will send nothing more.
+    /// The source has ended.
     End,
 }
 
-/// Where a corpus source puts what it reads.
+/// Where a corpus source sends documents.
 #[derive(Clone)]
 pub struct CorpusOutput {
     sender: Sender<CorpusEvent>,
@@ -32,8 +32,8 @@ pub struct CorpusOutput {
 }
 
 impl CorpusOutput {
-    /// `wake` is called after each commit, so that the worker that waits is unparked;
-    /// `name` is the dead letters' `source`.
+    /// `wake` is called after each commit to unpark the waiting worker; `name` is the `source` of
+    /// dead letters.
     pub fn new(
         sender: Sender<CorpusEvent>,
         wake: Arc<dyn Fn() + Send + Sync>,
@@ -44,44 +44,44 @@ impl CorpusOutput {
         Self { sender, wake, dead, name, stop }
     }
 
-    /// A document is now this, or gone (`None`). Sending the value it already has is
-    /// harmless: the engine compares and drops it.
+    /// Upserts a document, or deletes it (`None`). Sending an unchanged document is harmless: the
+    /// engine drops it.
     pub fn change(&self, id: impl Into<Arc<str>>, document: Option<Document>) -> Result<(), Stopped> {
         self.send(CorpusEvent::Change(id.into(), document))
     }
 
-    /// Ends a group of changes that one epoch is to publish together.
+    /// Ends a group of changes, which one epoch publishes together.
     pub fn commit(&self) -> Result<(), Stopped> {
         self.send(CorpusEvent::Commit)?;
         (self.wake)();
         Ok(())
     }
 
-    /// To be called once, after the commit of what was there at the start.
+    /// Call this once, after the commit of all documents that existed at the start.
     pub fn ready(&self) -> Result<(), Stopped> {
         self.send(CorpusEvent::Ready)?;
         (self.wake)();
         Ok(())
     }
 
-    /// Records something that could not be read. `position` is where in the source
-    /// (`file`, `file:line`), `record` the offending bytes (cut to a mebibyte).
+    /// Writes a dead letter for an unreadable record. `position` is the place in the source (`file`,
+    /// `file:line`), `record` the bytes (cut to a mebibyte).
     pub fn dead_letter(&self, position: &str, reason: &str, record: &[u8]) {
         self.dead.write(&self.name, position, reason, record);
     }
 
-    /// Records something too long to be read, of which this is the beginning.
+    /// Writes a dead letter for a record that is too long to read; `beginning` is its beginning.
     pub fn dead_beginning(&self, position: &str, reason: &str, beginning: &[u8]) {
         self.dead.write_beginning(&self.name, position, reason, beginning);
     }
 
-    /// The engine's wish that this source end.
+    /// Tells the source when to stop.
     pub fn stop(&self) -> &Stop {
         &self.stop
     }
 
-    /// Says that the source has ended; called by whoever runs the source. The closing of
-    /// the channel says so too, for when the channel is full and the engine is stopping.
+    /// Signals that the source has ended; the engine calls it. If the channel is full while the
+    /// engine stops, closing the channel is the signal.
     pub(crate) fn end(self) {
         let _ = self.send(CorpusEvent::End);
         let wake = self.wake.clone();
@@ -95,7 +95,7 @@ impl CorpusOutput {
             Err(TrySendError::Disconnected(_)) => return Err(Stopped),
             Err(TrySendError::Full(event)) => event,
         };
-        // The worker that is to make room may be parked: it is otherwise woken by commits only.
+        // The worker that must make room may be parked: otherwise only commits wake it.
         (self.wake)();
         crossbeam_channel::select! {
             send(self.sender, event) -> sent => sent.map_err(|_| Stopped),
@@ -104,10 +104,13 @@ impl CorpusOutput {
     }
 }
 
-/// Reads a corpus and goes on telling its changes.
+/// Reads a corpus and follows its changes.
 pub trait CorpusSource: Send {
-    /// Sends what is there, `commit`s, says `ready`, and (with [`Mode::Follow`], where it
-    /// watches) goes on until `output.stop()` is set. Unreadable records become dead
-    /// letters; only a source that cannot work at all returns an error.
+    /// Sends all documents, calls `commit` and `ready`, and with [`Mode::Follow`] sends changes until
+    /// `output.stop()` is set. Unreadable records become dead letters.
+    ///
+    /// # Errors
+    ///
+    /// The source cannot work at all.
     fn run(self: Box<Self>, mode: Mode, output: CorpusOutput) -> Result<(), ConnectorError>;
 }

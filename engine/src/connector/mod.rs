@@ -1,8 +1,8 @@
-//! What a connector is: sources of documents and turns, sinks of answers.
+//! Connectors: sources of documents and turns, and sinks of answers.
 //!
-//! A source runs on a thread of its own, may block, and hands records over through a
-//! bounded channel: when the engine is behind, `send` blocks, which is the back-pressure. A sink
-//! is called on a thread of its own as well, and says which answers it has taken.
+//! A source runs on its own thread, may block, and sends records through a bounded channel. When the
+//! engine is behind, `send` blocks: this is the back-pressure. A sink has its own thread too, and
+//! acknowledges answers.
 
 mod acknowledge;
 mod corpus;
@@ -26,12 +26,12 @@ pub use self::turns::{Arrived, SourcedTurn, TurnOutput, TurnSource};
 use crate::component::ComponentError;
 use crate::panics::Panicked;
 
-/// Whether a source ends when it has read what is there, or goes on with what comes.
+/// Whether a source ends after the existing records or follows changes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mode {
-    /// Read what is there now, then end (`--once`).
+    /// Read the existing records, then end (`--once`).
     Once,
-    /// Follow changes until told to stop.
+    /// Follow changes until [`Stop`] is set.
     Follow,
 }
 
@@ -40,7 +40,7 @@ pub enum Mode {
 #[error("the engine is stopping")]
 pub struct Stopped;
 
-/// Tells sources that the engine is stopping; cheap to clone and to ask.
+/// Tells sources that the engine is stopping; cheap to clone and to check.
 #[derive(Clone, Debug)]
 pub struct Stop {
     flag: Arc<AtomicBool>,
@@ -48,7 +48,7 @@ pub struct Stop {
     wake: Receiver<()>,
 }
 
-/// The end of [`Stop`] that the engine holds; dropping it stops the sources as well.
+/// The engine's end of [`Stop`]; dropping it stops the sources.
 #[derive(Debug)]
 pub struct StopHandle {
     flag: Arc<AtomicBool>,
@@ -62,40 +62,40 @@ impl Drop for StopHandle {
 }
 
 impl Stop {
-    /// A pair of ends.
+    /// A connected pair.
     pub fn new() -> (StopHandle, Stop) {
         let (sender, wake) = crossbeam_channel::bounded(0);
         let flag = Arc::new(AtomicBool::new(false));
         (StopHandle { flag: flag.clone(), _wake: sender }, Stop { flag, wake })
     }
 
-    /// Whether the source is to end.
+    /// Whether the source must end.
     pub fn is_set(&self) -> bool {
         self.flag.load(Ordering::Acquire)
     }
 
-    /// A receiver that becomes ready (disconnected) when the source is to end; for `select!`.
+    /// A receiver that becomes ready (disconnected) when the source must end; for `select!`.
     pub fn receiver(&self) -> &Receiver<()> {
         &self.wake
     }
 
-    /// Waits for at most `duration`; true if the source is to end.
+    /// Waits for at most `duration`; true if the source must end.
     pub fn wait(&self, duration: Duration) -> bool {
         self.wake.recv_timeout(duration) != Err(RecvTimeoutError::Timeout) || self.is_set()
     }
 }
 
-/// A connector that cannot work at all.
+/// Why a connector failed.
 #[derive(Debug, thiserror::Error)]
 pub enum ConnectorError {
     /// A file or directory could not be used.
     #[error("cannot {action} `{path}`: {source}")]
     Io {
-        /// What was tried, as a verb: `read`, `watch`, `append to`.
+        /// The action that failed, as a verb: `read`, `watch`, `append to`.
         action: &'static str,
         /// The file or directory.
         path: String,
-        /// What the operating system said.
+        /// The operating system's error.
         source: std::io::Error,
     },
     /// The operating system's file watcher failed.
@@ -103,10 +103,10 @@ pub enum ConnectorError {
     Watch {
         /// The file or directory.
         path: String,
-        /// What the watcher said.
+        /// The watcher's error.
         reason: String,
     },
-    /// Another process writes the same file.
+    /// Another process writes to the same file.
     #[error(
         "`{path}` is written by another run of turnflow: stop that one, or give this one a file of its own \
          (answers of two runs in one file could not be told apart after a restart)"
@@ -115,19 +115,19 @@ pub enum ConnectorError {
         /// The file.
         path: String,
     },
-    /// The receiver will never take this record: trying again is of no use.
+    /// The receiver refuses this record for good: a retry does not help.
     #[error("refused: {reason}")]
     Refused {
-        /// What the receiver said.
+        /// The receiver's reason.
         reason: String,
     },
-    /// An error of the connector's own.
+    /// An error specific to the connector.
     #[error(transparent)]
     Component(#[from] ComponentError),
     /// The engine is shutting down.
     #[error(transparent)]
     Stopped(#[from] Stopped),
-    /// The connector's own code failed.
+    /// The connector's code panicked.
     #[error(transparent)]
     Panicked(#[from] Panicked),
 }

@@ -1,19 +1,19 @@
-//! How far a source has been read, partition by partition.
+//! Offsets of sources, by partition.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-/// The end of a record in its source: a restart resumes after it. Offsets of one partition are
-/// ordered as its records are; partitions are independent of each other.
+/// The end of a record in its source; a restart resumes after it. Offsets of one partition have the
+/// order of its records; partitions are independent of each other.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SourceOffset {
     /// The partition; empty for a source that has only one.
     #[serde(default)]
     pub partition: Arc<str>,
-    /// Identifies the log, in a form of the source's own. For a file: its device, inode and a hash
-    /// of its beginning.
+    /// Identifies the log, in a source-specific form. For a file: its device, inode and a hash of its
+    /// beginning.
     pub log: Arc<str>,
     /// Counts the logs of this partition, from 0.
     pub generation: u64,
@@ -35,7 +35,7 @@ impl SourceOffset {
 #[serde(from = "StoredOffsets", into = "StoredOffsets")]
 pub struct Offsets(BTreeMap<Arc<str>, SourceOffset>);
 
-/// One offset alone is how a source without partitions is stored, by earlier versions too.
+/// A source without partitions is stored as a single offset, as in earlier versions.
 #[derive(Serialize, Deserialize)]
 #[serde(untagged)]
 enum StoredOffsets {
@@ -74,7 +74,7 @@ impl FromIterator<SourceOffset> for Offsets {
 }
 
 impl Offsets {
-    /// Whether there is no partition.
+    /// Whether no partition has an offset.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
@@ -94,13 +94,13 @@ impl Offsets {
         self.0.insert(offset.partition.clone(), offset);
     }
 
-    /// Replaces the offsets of all partitions that `later` has.
+    /// Replaces the offsets of all partitions in `later`.
     pub fn extend(&mut self, later: Self) {
         self.0.extend(later.0);
     }
 }
 
-/// Which records a conversation has seen: the last one of each partition.
+/// Which records a conversation has applied: the last one of each partition.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(from = "StoredApplied", into = "StoredApplied")]
 pub struct Applied(Vec<(Arc<str>, (u64, u64))>);
@@ -138,12 +138,12 @@ impl From<(u64, u64)> for Applied {
 }
 
 impl Applied {
-    /// Whether the conversation has seen the record at this offset.
+    /// Whether the conversation has applied the record at this offset.
     pub fn has(&self, offset: &SourceOffset) -> bool {
         self.0.iter().any(|(partition, order)| *partition == offset.partition && offset.order() <= *order)
     }
 
-    /// Notes the record at this offset.
+    /// Marks the record at this offset as applied.
     pub fn set(&mut self, offset: &SourceOffset) {
         match self.0.iter_mut().find(|(partition, _)| *partition == offset.partition) {
             Some((_, order)) => *order = offset.order(),

@@ -10,43 +10,41 @@ use serde::{Deserialize, Serialize};
 use super::ConnectorError;
 use crate::record::AnswerRecord;
 
-/// Takes answers away.
+/// Receives answers.
 ///
-/// The engine calls a sink on a thread that belongs to this sink alone, inside the engine's
-/// tokio runtime: it may block, and it may await. While it is slow or fails, the turns that go to
-/// it wait, and their sources are held back; other sinks and their turns go on.
+/// The engine calls each sink on its own thread, inside the engine's tokio runtime: a sink may block
+/// and may await. While it is slow or fails, its turns wait and back-pressure holds their sources
+/// back; other sinks and their turns continue.
 pub trait AnswerSink: Send {
-    /// Delivers answers in their order. `Ok` acknowledges all of them: they are the receiver's,
-    /// and a restart does not send them again. For a file, each has been handed to the operating
-    /// system as one whole line. The future is dropped when the run is aborted.
+    /// Delivers answers in order. `Ok` acknowledges all of them: the receiver has them, and a restart
+    /// does not send them again. For a file, each has been passed to the operating system as one
+    /// complete line. The future is dropped when the run is aborted.
     ///
     /// # Errors
     ///
-    /// What is not acknowledged by [`Delivery::took`] is delivered again after a pause, for as long
-    /// as it takes. A first answer that is [`ConnectorError::Refused`], or on which the sink panics
-    /// three times, becomes a dead letter instead.
+    /// Answers that are not acknowledged by [`Delivery::took`] are delivered again after a pause, any
+    /// number of times. If the error is [`ConnectorError::Refused`], or the sink panics three times on
+    /// the first of them, that answer becomes a dead letter instead.
     fn deliver<'a>(&'a mut self, delivery: Delivery<'a>) -> BoxFuture<'a, Result<(), ConnectorError>>;
 
-    /// How many answers a delivery has at most.
+    /// The maximum number of answers per delivery.
     fn batch(&self) -> usize {
         256
     }
 
-    /// A run begins with this sink, before anything is delivered. Not called of one that comes
-    /// into a run by a reload.
+    /// Called when a run starts, before the first delivery. Not called for a sink that a reload adds.
     fn begin(&mut self) -> Result<(), ConnectorError> {
         Ok(())
     }
 
-    /// Of a sink that keeps what it is given, so that it can be looked into: then each answer
-    /// gets there exactly once, however often the process is killed. Others get each at least
-    /// once, with its key.
+    /// For sinks whose contents can be read back: they get each answer exactly once, however often
+    /// the process is killed. Other sinks get each answer at least once, with its key.
     fn kept(&mut self) -> Option<&mut dyn KeptAnswers> {
         None
     }
 }
 
-/// Answers on their way into a sink.
+/// A batch of answers for a sink.
 #[derive(Clone, Copy)]
 pub struct Delivery<'a> {
     answers: &'a [AnswerRecord],
@@ -54,7 +52,7 @@ pub struct Delivery<'a> {
 }
 
 impl<'a> Delivery<'a> {
-    /// Of these answers; `taken` counts those that are acknowledged.
+    /// A batch of these answers; `taken` counts the acknowledged ones.
     pub fn new(answers: &'a [AnswerRecord], taken: &'a AtomicUsize) -> Self {
         Self { answers, taken }
     }
@@ -64,41 +62,41 @@ impl<'a> Delivery<'a> {
         self.answers
     }
 
-    /// The receiver has so many more of them, whatever becomes of the rest.
+    /// Acknowledges the next `count` answers, even if the rest fails.
     pub fn took(&self, count: usize) {
         self.taken.fetch_add(count, Ordering::AcqRel);
     }
 }
 
-/// How far a sink has been written.
+/// The end of the written contents of a sink.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SinkPosition {
-    /// What tells the file from others, in a form that is the sink's own.
+    /// Identifies the file, in a sink-specific form.
     pub log: Arc<str>,
-    /// Bytes.
+    /// Length in bytes.
     pub length: u64,
 }
 
-/// What a sink was found to have.
+/// The result of [`KeptAnswers::recover`].
 pub struct Recovered {
-    /// What the mark was taken of is there. Without a mark: the sink keeps what it has, and does
-    /// not begin with an empty file.
+    /// Whether the contents at the given position still exist. Without a position: whether the sink
+    /// keeps its contents instead of starting with an empty file.
     pub is_there: bool,
-    /// The answers that were found.
+    /// The answers found.
     pub answers: Box<dyn RecoveredAnswers>,
 }
 
-/// Answers that an earlier process has written.
+/// Answers that an earlier process wrote.
 pub trait RecoveredAnswers: Send {
-    /// How many.
+    /// Number of answers.
     fn count(&self) -> usize;
-    /// Of the answer with this [`AnswerRecord::delivery_key`], the text.
+    /// The text of the answer with this [`AnswerRecord::delivery_key`].
     fn found(&mut self, key: &str) -> Option<Arc<str>>;
-    /// The same answer's record.
+    /// The record of that answer.
     fn record(&mut self, key: &str) -> Option<AnswerRecord>;
 }
 
-/// None.
+/// No answers.
 pub struct NoAnswers;
 
 impl RecoveredAnswers for NoAnswers {
@@ -113,23 +111,23 @@ impl RecoveredAnswers for NoAnswers {
     }
 }
 
-/// Returns when what was delivered is on the disk.
+/// Returns when all delivered answers are on disk.
 pub type Syncing = Box<dyn FnOnce() -> Result<(), ConnectorError> + Send>;
 
-/// A sink that can be looked into.
+/// A sink whose contents can be read back.
 pub trait KeptAnswers {
-    /// Up to where it is written.
+    /// The current end of its contents.
     fn mark(&self) -> SinkPosition;
-    /// What it takes to have all that was delivered until now on the disk. It is called without
-    /// the sink, which may meanwhile be written to.
+    /// A function that syncs everything delivered until now to disk. It runs without the sink, which
+    /// may be written to meanwhile.
     fn syncing(&mut self) -> Syncing;
-    /// Finds which answers are there behind `since`, before the first delivery; without a mark, or
-    /// if what it was taken of is not there any more, all of them, those too that were rotated
-    /// away. `others` are the files of the pipeline's other sinks, whose answers are not this
-    /// one's. An answer that was not written to its end is taken away.
+    /// Finds the answers after `since`, before the first delivery. Without `since`, or if the
+    /// contents at that position no longer exist, finds all answers, including those in rotated
+    /// files. `others` are the files of the pipeline's other sinks, which are not searched. An
+    /// incompletely written answer is removed.
     ///
     /// # Errors
     ///
-    /// What may have answers cannot be read.
+    /// A file that may contain answers cannot be read.
     fn recover(&mut self, since: Option<&SinkPosition>, others: &[PathBuf]) -> Result<Recovered, ConnectorError>;
 }

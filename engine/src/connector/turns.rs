@@ -11,7 +11,7 @@ use crate::dead_letter::DeadLetters;
 use crate::panics::caught;
 use crate::record::{TurnRecord, Utterance};
 
-/// Where a turn source puts what it reads.
+/// Where a turn source sends turns.
 #[derive(Clone)]
 pub struct TurnOutput {
     sender: Sender<Arrived>,
@@ -25,30 +25,30 @@ pub struct TurnOutput {
     begins: Option<Arc<dyn Fn(SourceOffset) + Send + Sync>>,
 }
 
-/// A turn as it waits between its source and the worker.
+/// A turn in the channel between its source and the worker.
 #[derive(Clone, Debug)]
 pub struct Arrived {
     /// The turn.
     pub turn: SourcedTurn,
-    /// When it was read, or given by a caller.
+    /// When it was read, or passed in by a caller.
     pub at: Instant,
 }
 
-/// A turn with the place it came from.
+/// A turn with its place in the source.
 #[derive(Clone, Debug)]
 pub struct SourcedTurn {
     /// The record as read.
     pub record: TurnRecord,
-    /// Where it stood: `file:line` or `stdin:line`; for dead letters and traces.
+    /// `file:line` or `stdin:line`; for dead letters and traces.
     pub position: String,
-    /// What was said before, where the source knows; else the engine remembers.
+    /// The previous utterances, if the source knows them; otherwise the engine keeps the history.
     pub history: Option<Vec<Utterance>>,
-    /// Where it stood, of a source that can go on there after a restart.
+    /// Its offset, if the source can resume there after a restart.
     pub place: Option<SourceOffset>,
 }
 
 impl TurnOutput {
-    /// `wake` is called after each turn; `name` is the dead letters' `source`.
+    /// `wake` is called after each turn; `name` is the `source` of dead letters.
     pub fn new(
         sender: Sender<Arrived>,
         wake: Arc<dyn Fn() + Send + Sync>,
@@ -72,54 +72,54 @@ impl TurnOutput {
         Self { acknowledgements, ..self }
     }
 
-    /// The same, telling here when it has caught up.
+    /// The same; sets this flag when the source has caught up.
     #[must_use]
     pub(crate) fn telling(self, caught_up: Arc<AtomicBool>) -> Self {
         Self { caught_up, ..self }
     }
 
-    /// The same, telling here where it begins.
+    /// The same; calls this function with the offset where the source begins.
     #[must_use]
     pub(crate) fn beginning(self, begins: Arc<dyn Fn(SourceOffset) + Send + Sync>) -> Self {
         Self { begins: Some(begins), ..self }
     }
 
-    /// A source that goes on behind nothing begins here, before all records; to be said before the
-    /// first of them is sent. When this returns, a restart finds the same log, wherever it was
-    /// rotated to.
+    /// Records where a source without an offset to resume after begins, before all records. Call it
+    /// before the first record is sent. After it returns, a restart finds the same log, even after
+    /// rotation.
     pub fn begins(&self, place: SourceOffset) {
         if let Some(begins) = &self.begins {
             begins(place);
         }
     }
 
-    /// All that was there when the source started has been sent; to be said once or more often.
-    /// Until then a restart looks for answers where this one has begun to look.
+    /// Signals that all records that existed at the start are sent; may be called repeatedly. Until
+    /// then, a restart searches sinks for answers from the same position as this run.
     pub fn caught_up(&self) {
         if !self.caught_up.swap(true, Ordering::AcqRel) {
             (self.wake)();
         }
     }
 
-    /// Where to resume: an earlier process has answered everything up to this offset. A source
-    /// compares the offset with the log that it finds, and reads a log that it does not know from
-    /// the beginning. For a source without partitions.
+    /// Where to resume: an earlier process answered everything up to this offset. A source compares
+    /// the offset with the log that it finds, and reads an unknown log from the beginning. For a
+    /// source without partitions.
     pub fn resume(&self) -> Option<&SourceOffset> {
         self.resume.get("")
     }
 
-    /// The same, of each partition. A partition that is not named is read from the beginning.
+    /// The same for each partition. A partition without an offset is read from the beginning.
     pub fn resume_partitions(&self) -> &Offsets {
         &self.resume
     }
 
-    /// Tells which records a restart does not read again, for sources that acknowledge to a broker.
+    /// The records that a restart does not need again, for sources that acknowledge to a broker.
     pub fn acknowledgements(&self) -> &Acknowledgements {
         &self.acknowledgements
     }
 
-    /// Parses one line as a turn record and hands it over; blocks while the engine is
-    /// behind. A line that is no turn becomes a dead letter. Blank lines are skipped.
+    /// Parses one line as a turn record and sends it; blocks while the engine is behind. An invalid
+    /// line becomes a dead letter. Blank lines are skipped.
     pub fn line(&self, line: &[u8], position: &str, place: Option<SourceOffset>) -> Result<(), Stopped> {
         if line.iter().all(u8::is_ascii_whitespace) {
             return Ok(());
@@ -134,7 +134,7 @@ impl TurnOutput {
         }
     }
 
-    /// Hands a turn over; blocks while the engine is behind.
+    /// Sends a turn; blocks while the engine is behind.
     pub fn send(&self, turn: SourcedTurn) -> Result<(), Stopped> {
         let arrived = Arrived { turn, at: Instant::now() };
         crossbeam_channel::select! {
@@ -145,17 +145,17 @@ impl TurnOutput {
         Ok(())
     }
 
-    /// Records something that could not be read.
+    /// Writes a dead letter for an unreadable record.
     pub fn dead_letter(&self, position: &str, reason: &str, record: &[u8]) {
         self.dead.write(&self.name, position, reason, record);
     }
 
-    /// Records something too long to be read, of which this is the beginning.
+    /// Writes a dead letter for a record that is too long to read; `beginning` is its beginning.
     pub fn dead_beginning(&self, position: &str, reason: &str, beginning: &[u8]) {
         self.dead.write_beginning(&self.name, position, reason, beginning);
     }
 
-    /// The engine's wish that this source end.
+    /// Tells the source when to stop.
     pub fn stop(&self) -> &Stop {
         &self.stop
     }
@@ -163,7 +163,7 @@ impl TurnOutput {
 
 /// Reads turns, in order within a conversation.
 pub trait TurnSource: Send {
-    /// Sends what is there, and says that it has `caught_up`; with [`Mode::Follow`] goes on
-    /// until `output.stop()` is set.
+    /// Sends all existing turns and calls `caught_up`; with [`Mode::Follow`] continues until
+    /// `output.stop()` is set.
     fn run(self: Box<Self>, mode: Mode, output: TurnOutput) -> Result<(), ConnectorError>;
 }

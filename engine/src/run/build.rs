@@ -1,4 +1,4 @@
-//! What a plan is made of, made: models, indexes, feeds, sources, sinks, operators.
+//! Builds the parts of a plan: models, indexes, feeds, sources, sinks, operators.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -29,10 +29,10 @@ use crate::state::{StateDirectory, StateError};
 use crate::turns::{Generation, Reach, Running as RunningKind, RunningNode, SourceHandle, TurnBacklog, TurnsShared};
 use crate::wake::WakeSlot;
 
-/// Documents and turns on the way from a source's thread to its worker.
+/// Capacity of the channel from a source's thread to its worker.
 const CHANNEL: usize = 1024;
 
-/// What everything is built with.
+/// The context for building all parts of a run.
 #[derive(Clone)]
 pub(super) struct RuntimeContext {
     pub options: Arc<Options>,
@@ -46,28 +46,28 @@ pub(super) struct RuntimeContext {
     pub pool: Arc<WorkerPool>,
     pub errors: Arc<Mutex<Vec<RunError>>>,
     pub metrics: Metrics,
-    /// Is cancelled when everything has ended that components are called by.
+    /// Cancelled when everything that calls components has ended.
     pub shutdown: CancellationToken,
-    /// Numbers feeds and sources.
+    /// The next number of a feed or source.
     pub numbers: Arc<AtomicU64>,
 }
 
-/// A source's thread, and how to end it.
+/// A source's thread and its stop handle.
 pub(super) struct SourceThread {
     stop: Option<StopHandle>,
     thread: Option<std::thread::JoinHandle<()>>,
-    /// Whether what goes wrong with it is the run's end.
+    /// Whether its error ends the run.
     serving: Arc<AtomicBool>,
     fault: Arc<Mutex<Option<RunError>>>,
 }
 
 impl SourceThread {
-    /// Asks it to end.
+    /// Asks the source to stop.
     pub fn stop(&mut self) {
         self.stop = None;
     }
 
-    /// Asks it to end and waits until it has.
+    /// Stops the source and waits for its end.
     pub fn end(&mut self) {
         self.stop();
         if let Some(thread) = self.thread.take() {
@@ -75,12 +75,12 @@ impl SourceThread {
         }
     }
 
-    /// From now on it is relied on.
+    /// From now on, an error of the source ends the run.
     pub fn serves(&self) {
         self.serving.store(true, Ordering::Release);
     }
 
-    /// What went wrong while it was not.
+    /// The error of a source that does not serve yet.
     pub fn fault(&self) -> Option<RunError> {
         self.fault.lock().take()
     }
@@ -98,7 +98,7 @@ pub(super) struct TurnFeed {
     pub source: Option<SourceThread>,
 }
 
-/// Turns that others hand over.
+/// The sending end of a turn source's channel.
 pub(super) struct Manual {
     /// The source's node.
     pub source: Arc<str>,
@@ -107,7 +107,7 @@ pub(super) struct Manual {
 }
 
 impl RuntimeContext {
-    /// What a component with this id is given.
+    /// The context for the component with this id.
     pub fn component(&self, id: &str) -> ComponentContext {
         let state = self.state.as_ref().map(|state| state.path().join("components"));
         ComponentContext::new(id, self.handle.clone(), self.shutdown.clone(), self.metrics.clone(), state)
@@ -150,7 +150,7 @@ impl RuntimeContext {
         Ok(models)
     }
 
-    /// Where dead letters are to go.
+    /// Opens the destination of dead letters.
     pub fn letters(&self, plan: &Plan) -> Result<Onward, RunError> {
         let path = dead_letters_of(plan, self.state.as_deref());
         self.dead.toward(path.as_deref()).map_err(|source| {
@@ -166,10 +166,10 @@ impl RuntimeContext {
         let opened = opened.map_err(IndexError::from).flatten();
         let opened =
             opened.map_err(|source| BuildError::Index { index: key.to_owned(), corpus: corpus.to_owned(), source })?;
-        // Whichever it is, it is compared with all of the corpus before anything is published.
+        // In any case, the index is compared with the whole corpus before anything is published.
         match (opened.version(), self.shared.epochs.version(corpus, key)) {
             (Some(now), Some(then)) if now > then => {
-                tracing::info!(%corpus, %key, now, then, "the index has commits that no epoch has");
+                tracing::info!(%corpus, %key, now, then, "the index has commits after the last epoch");
             }
             (now, Some(then)) if now < Some(then) => {
                 tracing::warn!(%corpus, %key, now, then, "the index is older than the last epoch: commits are missing");
@@ -179,12 +179,12 @@ impl RuntimeContext {
         Ok(opened)
     }
 
-    /// A number for a feed that is to come.
+    /// The number of the next feed.
     pub fn feed_number(&self) -> u64 {
         self.number()
     }
 
-    /// Starts a feed: the source's thread, and its dataflow.
+    /// Starts a feed: builds its source and starts the source's thread.
     pub fn feed(
         &self,
         number: u64,
@@ -212,7 +212,7 @@ impl RuntimeContext {
         Ok(Feed { shared, source })
     }
 
-    /// Makes a source of turns; it reads when [`RuntimeContext::read`] starts it.
+    /// Makes the handle of a turn source; [`RuntimeContext::read`] starts the source.
     pub fn source(&self, node: &PlannedNode) -> (Arc<SourceHandle>, Manual) {
         let (sender, receiver) = crossbeam_channel::bounded(CHANNEL);
         let handle = Arc::new(SourceHandle {
@@ -251,14 +251,14 @@ impl RuntimeContext {
             output = output.beginning(Arc::new(move |place| {
                 tracker.resume(place.into(), shared.durable.marks());
                 if let Err(error) = shared.durable.commit(shared.epochs.current().epoch) {
-                    tracing::warn!(%error, source = %tracker.source(), "where the log begins could not be noted");
+                    tracing::warn!(%error, source = %tracker.source(), "cannot commit the beginning of the log");
                 }
             }));
         }
         let mode = self.options.turns;
         self.thread(format!("node {}", handle.id), stop_handle, true, move || {
             let result = caught(|| source.run(mode, output));
-            // The channel has closed with the output: let the worker see it.
+            // The channel has closed with the output: wake the worker to notice it.
             wake.wake();
             result?
         })
@@ -295,7 +295,7 @@ impl RuntimeContext {
             return Ok(None);
         }
         let failed = |source| BuildError::Connector { node: node.id.to_string(), source };
-        // Before it is opened, which may make it.
+        // Claim the file before opening the sink, which may create the file.
         let claim = config.file().map(|path| self.claim(path)).transpose().map_err(failed)?.flatten();
         let context = self.component(&node.id);
         let sink = self.built(&node.id, || config.build(&context))?;
@@ -312,7 +312,7 @@ impl RuntimeContext {
         Ok(Some(Arc::new(SinkHandle::new(node.id.clone(), sink, claim, context).map_err(thread)?)))
     }
 
-    /// What a run appends to is nobody else's.
+    /// Claims a file for this run alone.
     fn claim(&self, path: &Path) -> Result<Option<Arc<Claim>>, ConnectorError> {
         self.claims.claim(path).map_err(|error| match error {
             ClaimError::InUse => ConnectorError::InUse { path: path.display().to_string() },
@@ -322,7 +322,7 @@ impl RuntimeContext {
         })
     }
 
-    /// The generation of these nodes: what is the same in `before` goes on.
+    /// Builds a generation; reuses the operators that `kept` returns.
     pub fn generation(
         &self,
         number: u64,
@@ -353,7 +353,7 @@ impl RuntimeContext {
         };
         let keys = |indexes: &BTreeMap<String, _>| indexes.keys().cloned().collect::<BTreeSet<String>>();
         let indexes = definitions.iter().map(|(corpus, indexes)| (corpus.clone(), keys(indexes))).collect();
-        // Where nothing goes to sinks, nobody waits for what failed either.
+        // Without sinks, failed turns are not written to the dead letters.
         let failed_turns = if self.options.sinks { plan.failed_turns } else { FailedTurns::Answer };
         let (mode, live, retries) = (plan.standing_mode(), plan.live_sinks(), plan.retries);
         let reach = Reach::of(&nodes);
@@ -361,7 +361,7 @@ impl RuntimeContext {
     }
 }
 
-/// Where the dead letters of a plan go; nowhere, if nothing is kept.
+/// The dead letter file of a plan; `None` without a state directory or a configured file.
 fn dead_letters_of(plan: &Plan, state: Option<&StateDirectory>) -> Option<PathBuf> {
     match &plan.dead_letters {
         Some(given) => Some(given.path.clone()),

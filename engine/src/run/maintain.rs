@@ -1,8 +1,7 @@
-//! When stores are kept in shape: an index at a time, while nothing is published.
+//! Schedules maintenance: one index at a time, while nothing is published.
 //!
-//! A corpus is looked after when it has been published so often, or when it has changed and so
-//! much time has passed. An index for which something waits is left for a moment, but not for
-//! ever: after some attempts it takes its turn.
+//! A corpus is due after a number of publications, or when it has changed and a time has passed. If
+//! other work waits for an index, its maintenance is postponed, but only a limited number of times.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Weak};
@@ -17,23 +16,23 @@ use crate::panics::caught;
 use crate::plan::Maintenance;
 use crate::publish::CorpusProgress;
 
-/// How often it is looked whether something is due.
+/// The interval between checks for due maintenance.
 const TICK: Duration = Duration::from_millis(500);
-/// After an index was put off so often, others wait for it.
+/// After this many attempts, maintenance of an index runs even if other work waits.
 const PATIENCE: u32 = 20;
-/// How often what models gave is expired, and how long after the start for the first time.
+/// The interval for expiring the inference cache, and the delay after the start.
 const MEMO: (Duration, Duration) = (Duration::from_secs(3600), Duration::from_secs(60));
 
-/// What became of each store.
+/// The result for each store.
 pub type MaintenanceReport = Vec<(StoreName, Result<Maintained, MaintenanceError>)>;
 
 impl Engine {
-    /// What maintenance has done since the start.
+    /// Counters of maintenance since the start.
     pub fn maintenance(&self) -> MaintenanceCounts {
         self.inner.context.maintenance.counts()
     }
 
-    /// Keeps every index in shape now, as far as that is of use; blocks until it is done.
+    /// Maintains every index now, without limits; blocks until it is done.
     pub fn maintain(&self) -> MaintenanceReport {
         let mut report = MaintenanceReport::new();
         for (corpus, indexes, keys) in self.inner.indexes() {
@@ -65,14 +64,14 @@ impl Inner {
     }
 }
 
-/// When a corpus was looked after last.
+/// The last maintenance of a corpus.
 #[derive(Clone, Copy)]
 struct Last {
     publications: u64,
     at: Instant,
 }
 
-/// Whether a corpus is to be looked after.
+/// Whether maintenance of a corpus is due.
 fn is_due(settings: &Maintenance, last: Last, publications: u64, now: Instant) -> bool {
     let new = publications.saturating_sub(last.publications);
     let often = settings.publications > 0 && new >= settings.publications;
@@ -80,14 +79,14 @@ fn is_due(settings: &Maintenance, last: Last, publications: u64, now: Instant) -
     new > 0 && (often || late)
 }
 
-/// Keeps stores in shape for as long as the engine is there.
+/// Maintains stores as long as the engine exists.
 pub(super) async fn keep_in_shape(inner: Weak<Inner>) {
     let mut last: HashMap<Arc<str>, Last> = HashMap::new();
     let begun = Instant::now();
     let mut cache: Option<Instant> = None;
     loop {
         tokio::time::sleep(TICK).await;
-        // Whoever ends the engine may hold this for long, and then nothing is due any more.
+        // A stop may hold this lock for long, and then no maintenance is due.
         let (indexes, journal, remembered) = {
             let Some(inner) = inner.upgrade() else { return };
             let Some(running) = inner.running.try_lock() else { continue };
@@ -120,7 +119,7 @@ pub(super) async fn keep_in_shape(inner: Weak<Inner>) {
         }
         let waited = cache.map_or(begun.elapsed() >= MEMO.1, |at| at.elapsed() >= MEMO.0);
         let limits = CacheLimits::of(&settings);
-        // A load that would fill it in less than an hour is looked after more often.
+        // Under a load that fills the cache in less than an hour, expire entries more often.
         let grown = limits.bytes > 0 && remembered.grown() > limits.bytes / 4;
         if (waited || grown) && settings.every_s > 0 {
             cache = Some(Instant::now());

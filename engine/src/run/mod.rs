@@ -1,4 +1,4 @@
-//! Running a plan: threads of sources, workers, the services behind them, and their end.
+//! Runs a plan: source threads, workers, background services, and shutdown.
 
 mod build;
 mod maintain;
@@ -36,27 +36,27 @@ use crate::sinks::{SinkHandle, SinkStatus};
 use crate::state::{StateError, file_name};
 use crate::turns::{self, Generation, Observer};
 
-/// A parked worker looks up after this even if nobody woke it.
+/// A parked worker wakes up after this time even without a signal.
 const PARK: Duration = Duration::from_millis(500);
 
-/// How to run.
+/// Options of a run.
 #[derive(Clone)]
 pub struct Options {
-    /// Worker threads.
+    /// Number of worker threads.
     pub workers: usize,
-    /// Where what must survive is kept; in memory only, if not given.
+    /// The state directory. Without one, all state is in memory and is lost at the end.
     pub state: Option<PathBuf>,
     /// Whether turn sources follow.
     pub turns: Mode,
-    /// Whether corpus sources watch.
+    /// Whether corpus sources follow.
     pub corpora: Mode,
-    /// Turns come from [`Engine::submit`], not from the sources of the file.
+    /// Turns come from [`Engine::submit`] instead of the sources in the file.
     pub manual_turns: bool,
-    /// Whether answers go to the sinks of the file.
+    /// Whether answers go to the sinks in the file.
     pub sinks: bool,
-    /// Whether there are turns at all; else only the corpora are brought up to date.
+    /// Whether to answer turns. If not, only the corpora are brought up to date.
     pub answer: bool,
-    /// Is told every value that a node gives.
+    /// Called with every value of a node.
     pub observer: Option<Observer>,
 }
 
@@ -81,16 +81,16 @@ pub enum RunError {
     /// The state directory cannot be used.
     #[error(transparent)]
     State(#[from] StateError),
-    /// What outlives the process cannot be stored.
+    /// The store of conversations and checkpoints cannot be used.
     #[error(transparent)]
     Store(#[from] StoreError),
     /// The inference cache cannot be used.
     #[error(transparent)]
     InferenceCache(#[from] DatabaseError),
-    /// Something could not be built.
+    /// A component could not be built.
     #[error(transparent)]
     Build(#[from] BuildError),
-    /// Epochs cannot be counted.
+    /// The epoch counter cannot be read or written.
     #[error(transparent)]
     Epochs(#[from] IndexError),
     /// A source failed.
@@ -109,36 +109,36 @@ pub enum RunError {
         /// Why.
         reason: String,
     },
-    /// The operating system gave no thread.
+    /// A thread could not be created.
     #[error("cannot start {what}: {reason}")]
     Thread {
-        /// What was to run.
+        /// The thread.
         what: &'static str,
-        /// What the operating system said.
+        /// The operating system's error.
         reason: String,
     },
     /// A worker panicked.
     #[error("a worker ended early: {0}")]
     Worker(String),
-    /// Something else of the engine did.
+    /// Another part of the engine panicked.
     #[error("{what} {source}")]
     Panicked {
-        /// What.
+        /// The part.
         what: &'static str,
-        /// With what.
+        /// The panic.
         source: Panicked,
     },
 }
 
-/// A corpus that is served.
+/// A running corpus.
 struct RunningCorpus {
     indexes: CorpusIndexes,
     feed: Feed,
-    /// Of the indexes that it has.
+    /// The keys of its indexes.
     keys: BTreeSet<String>,
 }
 
-/// The plan that runs, and what it runs with.
+/// The running plan and its components.
 struct Running {
     outline: PlanFingerprint,
     models: Models,
@@ -157,7 +157,7 @@ struct Inner {
     running: Mutex<Running>,
     /// One reload at a time.
     reloading: Mutex<()>,
-    /// Corpora that are let go, and whether they have been.
+    /// Removed corpora, and whether their indexes are closed.
     leaving: Mutex<Vec<Leaving>>,
     stopping: AtomicBool,
 }
@@ -176,12 +176,12 @@ impl Engine {
         self.inner.running.lock().models.clone()
     }
 
-    /// What models gave for turns.
+    /// The inference cache.
     pub fn cache(&self) -> &Arc<InferenceCache> {
         &self.inner.context.cache
     }
 
-    /// Counters of each corpus, and how far it has come.
+    /// The progress and the state of each corpus.
     pub fn corpora(&self) -> Vec<(Arc<str>, Arc<CorpusProgress>, watch::Receiver<CorpusState>)> {
         let running = self.inner.running.lock();
         let corpora = running.corpora.iter();
@@ -193,32 +193,32 @@ impl Engine {
         &self.inner.context.shared.epochs
     }
 
-    /// Turns that are answered, idk's and failures included.
+    /// Number of answered turns, including IDK answers and failures.
     pub fn delivered(&self) -> usize {
         self.inner.context.shared.delivered.load(Ordering::Acquire)
     }
 
-    /// Turns that were read again and had been answered by an earlier process.
+    /// Number of turns that were read again but already answered by an earlier process.
     pub fn recovered(&self) -> u64 {
         self.inner.context.shared.recovered.load(Ordering::Acquire)
     }
 
-    /// Answers that took the place of another, in a live pipeline.
+    /// Number of revisions, in a live pipeline.
     pub fn revised(&self) -> u64 {
         self.inner.context.shared.revised.load(Ordering::Acquire)
     }
 
-    /// Turns that are read and not answered yet.
+    /// Number of turns read but not answered yet.
     pub fn outstanding(&self) -> usize {
         self.inner.context.shared.outstanding.load(Ordering::Acquire)
     }
 
-    /// Records that are read and wait for their turn.
+    /// Number of records read but not started.
     pub fn queued(&self) -> usize {
         self.inner.context.shared.sources.lock().iter().map(|source| source.backlog.records()).sum()
     }
 
-    /// How the sinks of the plan that runs do.
+    /// The status of each sink of the running plan.
     pub fn sinks(&self) -> Vec<SinkStatus> {
         let running = self.inner.running.lock();
         running.sinks.values().flatten().map(|sink| sink.status()).collect()
@@ -229,7 +229,7 @@ impl Engine {
         &self.inner.context.metrics
     }
 
-    /// Dead letters written so far.
+    /// Number of dead letters written so far.
     pub fn dead_letters(&self) -> u64 {
         self.inner.context.dead.count()
     }
@@ -243,13 +243,14 @@ impl Engine {
         turns::record(item, &self.stamp(), self.inner.context.shared.now_us())
     }
 
-    /// The engine's models and pipeline, for records made elsewhere.
+    /// The same as a function with the current provenance, which outlives the engine.
     pub fn recorder(&self) -> impl Fn(&Item) -> AnswerRecord + Send + Sync + 'static {
         let (shared, stamp) = (self.inner.context.shared.clone(), self.stamp());
         move |item| turns::record(item, &stamp, shared.now_us())
     }
 
-    /// Hands a turn over; blocks while too many wait. With `manual_turns` only.
+    /// Submits a turn; blocks while too many wait. Returns false if the run has ended or
+    /// `manual_turns` is not set.
     pub fn submit(&self, turn: SourcedTurn) -> bool {
         let manual = self.inner.running.lock().manual.as_ref().map(|to| (to.sender.clone(), to.wake.clone()));
         let Some((sender, wake)) = manual else { return false };
@@ -265,9 +266,9 @@ impl Engine {
         }
     }
 
-    /// Asks a turn, and gives what comes of it. Any number may be asked at once: as many are worked
-    /// on as `conversations.max_in_flight` says, together with those of the sources, and as many wait
-    /// as `conversations.max_queued` says. Dropping the stream cancels the turn.
+    /// Asks a turn and returns its events. Any number of turns may be asked at once: together with the
+    /// turns of sources, at most `conversations.max_in_flight` run, and at most
+    /// `conversations.max_queued` wait. Dropping the stream cancels the turn.
     ///
     /// ```no_run
     /// # async fn example(engine: turnflow_engine::run::Engine) {
@@ -295,12 +296,12 @@ impl Engine {
         stream
     }
 
-    /// Turns that hold a place among those that are worked on.
+    /// Number of turns that hold a slot.
     pub fn in_flight(&self) -> usize {
         self.inner.context.shared.slots.taken()
     }
 
-    /// Turns that are asked and not begun.
+    /// Number of asked turns that have not started.
     pub fn waiting_callers(&self) -> usize {
         self.inner.context.shared.asks.len()
     }
@@ -311,7 +312,7 @@ impl Engine {
         Ok(())
     }
 
-    /// Waits for at most `duration`; whether every corpus is published.
+    /// Waits for at most `duration`; returns whether every corpus is published.
     pub fn wait_ready_for(&self, duration: Duration) -> Result<bool, RunError> {
         let until = Instant::now() + duration;
         while !self.inner.context.shared.ready.load(Ordering::Acquire) {
@@ -324,23 +325,23 @@ impl Engine {
         Ok(true)
     }
 
-    /// Whether everything has come to its end: sources drained, answers delivered.
+    /// Whether the run has ended: all sources drained, all answers delivered.
     pub fn has_ended(&self) -> bool {
         self.inner.context.pool.has_ended()
     }
 
-    /// Whether an error has ended it.
+    /// Whether an error has ended the run.
     pub fn has_failed(&self) -> bool {
         !self.inner.context.errors.lock().is_empty()
     }
 
-    /// The first error, if there is one; the run is then over.
+    /// Returns the first error, if there is one; the run is then over.
     pub fn check(&self) -> Result<(), RunError> {
         let mut errors = self.inner.context.errors.lock();
         if errors.is_empty() { Ok(()) } else { Err(errors.remove(0)) }
     }
 
-    /// No more turns will be submitted.
+    /// Ends the submission of turns.
     pub fn end_turns(&self) {
         let manual = self.inner.running.lock().manual.take();
         if let Some(Manual { sender, wake, .. }) = manual {
@@ -349,8 +350,8 @@ impl Engine {
         }
     }
 
-    /// Asks sources to end. Turns that are worked on are answered first, and those that wait too,
-    /// unless a restart reads them again. A reload that is under way is given up.
+    /// Stops the sources. Running turns are answered first, and so are waiting turns, unless a restart
+    /// reads them again. A reload in progress is aborted.
     pub fn stop(&self) {
         self.inner.stopping.store(true, Ordering::Release);
         self.inner.context.shared.stopping.store(true, Ordering::Release);
@@ -358,7 +359,7 @@ impl Engine {
         self.inner.context.pool.stop();
         self.inner.context.shared.wake_conversations();
         let _reload = self.inner.reloading.lock();
-        // A reload may have come to its end meanwhile, with a source of its own.
+        // A reload may have finished meanwhile, with a new manual source.
         self.end_turns();
         let mut running = self.inner.running.lock();
         let Running { sources, corpora, .. } = &mut *running;
@@ -371,7 +372,7 @@ impl Engine {
         }
     }
 
-    /// Waits for the end. With sources that follow, [`Engine::stop`] comes first.
+    /// Waits for the end. If sources follow, call [`Engine::stop`] first.
     pub fn join(mut self) -> Result<(), RunError> {
         self.end_turns();
         let joined = self.workers.get_mut().take().map(WorkerGuards::join).into_iter().flatten();
@@ -385,7 +386,7 @@ impl Engine {
         }
     }
 
-    /// Ends what is written to, and writes the last checkpoint.
+    /// Closes the sinks and writes the last checkpoint.
     fn end_sinks_and_checkpoints(&mut self) {
         self.inner.context.shared.durable.sinks().iter().for_each(|sink| sink.close());
         self.inner.context.shutdown.cancel();
@@ -410,8 +411,7 @@ impl Drop for Engine {
     }
 }
 
-/// Where a pipeline keeps its state when the user names no place: always below `.turnflow`,
-/// whatever the name is.
+/// The default state directory of a pipeline: always below `.turnflow`, whatever the name is.
 pub fn default_state(name: &str) -> PathBuf {
     let top = Path::new(".turnflow");
     let mut parts = Path::new(name).components();
@@ -419,7 +419,7 @@ pub fn default_state(name: &str) -> PathBuf {
     if is_one && name.len() < 200 && !name.contains('\0') {
         return top.join(name);
     }
-    // Where an earlier version has put it, if that is below.
+    // The path that earlier versions used, if it is below `.turnflow`.
     let is_below = !name.is_empty() && Path::new(name).components().all(|part| matches!(part, Component::Normal(_)));
     let before = top.join(name);
     if is_below && before.join("format").is_file() { before } else { top.join(file_name(name)) }

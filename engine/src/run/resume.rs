@@ -1,4 +1,4 @@
-//! Where sources go on after a restart, judged by what sinks still have.
+//! Decides where sources resume after a restart, from the checkpoints and the contents of sinks.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
@@ -11,13 +11,13 @@ use crate::durable::SourceCheckpoint;
 use crate::sinks::SinkHandle;
 use crate::turns::Generation;
 
-/// Behind which place each source goes on; those that are not named begin at the beginning.
+/// The checkpoint after which each source resumes; a source without one starts at the beginning.
 ///
-/// A source goes on if the files that its answers were written to are there and hold what they
-/// held at the checkpoint; one that the checkpoint does not know is new beside others, and gets what
-/// comes. Otherwise answers are missing, and its turns are read again; those
-/// whose answers are in every file are not answered again. A source whose answers are kept
-/// nowhere goes on only if it is followed: a run over a whole log is meant to answer all of it.
+/// A source resumes if the files of its sinks still have their contents of the checkpoint. Otherwise
+/// answers are missing, and the source is read from the beginning; turns whose answers are in every
+/// file are not answered again. A sink that the checkpoint does not know is new beside others, and
+/// gets only later answers. A source whose answers cannot be read back from any sink resumes only if
+/// it is followed: a run with `--once` answers the whole log.
 pub(super) fn resume(
     context: &RuntimeContext,
     generation: &Generation,
@@ -36,14 +36,14 @@ pub(super) fn resume(
     let files: Vec<PathBuf> = sinks.iter().filter_map(|(sink, _)| Some(sink.file()?.to_owned())).collect();
     for (sink, from) in &sinks {
         let known: Vec<&SourceCheckpoint> = from.iter().filter_map(|source| checkpoints.get(source)).collect();
-        // That it has what it had is one question, what it got since another. A sink that no
-        // checkpoint knows is new: it lacks nothing, and gets what comes.
+        // First check whether the sink still has its earlier contents, then find what it got since.
+        // A sink that no checkpoint knows is new and lacks nothing.
         let mut has_all = true;
         for had in last_of_each(known.iter().filter_map(|checkpoint| checkpoint.written.get(sink.id()))) {
             has_all = has_all && recover(sink, Some(had), &files)?;
         }
         let since = first(known.iter().map(|checkpoint| checkpoint.marks.get(sink.id()))).filter(|_| has_all);
-        // Without a mark all that it has is looked into; that is no reason to answer all again.
+        // Without a position, all its contents are searched; that alone does not force a replay.
         let keeps = recover(sink, since, &files)?;
         goes_on.insert(sink.id().clone(), has_all && keeps);
         if since.is_none() {
@@ -56,7 +56,7 @@ pub(super) fn resume(
         let reached: Vec<&Arc<SinkHandle>> =
             sinks.iter().filter(|(sink, from)| sink.is_kept() && from.contains(source)).map(|(sink, _)| sink).collect();
         let lacking: Vec<&Arc<str>> = reached.iter().map(|sink| sink.id()).filter(|id| !goes_on[*id]).collect();
-        // Where all of its sinks are new, nothing of what was answered is in any of them.
+        // If all its sinks are new, none of them has any of its answers.
         let is_kept = |checkpoint: &&SourceCheckpoint| {
             reached.is_empty() || reached.iter().any(|sink| checkpoint.written.contains_key(sink.id()))
         };
@@ -72,14 +72,14 @@ pub(super) fn resume(
             None => {
                 if known.is_some() && !lacking.is_empty() {
                     tracing::warn!(%source, ?lacking,
-                        "these sinks do not have the answers that they had; the source is read from its beginning");
+                        "these sinks have lost answers; the source is read from the beginning");
                 }
                 durable.forget(source)?;
                 anew.insert(source.clone());
             }
         }
     }
-    // What is read from the beginning may be answered anywhere in a file.
+    // The answers of a source that is read from the beginning may be anywhere in a file.
     for (sink, from) in &sinks {
         if sink.is_kept() && !whole.contains(sink.id()) && from.iter().any(|source| anew.contains(source)) {
             recover(sink, None, &files)?;
@@ -92,7 +92,7 @@ fn recover(sink: &SinkHandle, since: Option<&SinkPosition>, files: &[PathBuf]) -
     sink.recover(since, files).map_err(|source| RunError::Source { name: format!("node {}", sink.id()), source })
 }
 
-/// The last mark of each file.
+/// The last position of each file.
 fn last_of_each<'a>(marks: impl Iterator<Item = &'a SinkPosition>) -> Vec<&'a SinkPosition> {
     let mut last: BTreeMap<&str, &SinkPosition> = BTreeMap::new();
     for mark in marks {
@@ -104,7 +104,7 @@ fn last_of_each<'a>(marks: impl Iterator<Item = &'a SinkPosition>) -> Vec<&'a Si
     last.into_values().collect()
 }
 
-/// The first of the marks; `None` if one is missing, or they are of several files.
+/// The first position; `None` if one is missing, or they are in different files.
 fn first<'a>(marks: impl Iterator<Item = Option<&'a SinkPosition>>) -> Option<&'a SinkPosition> {
     let mut first: Option<&SinkPosition> = None;
     for mark in marks {

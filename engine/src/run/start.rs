@@ -1,4 +1,4 @@
-//! The start of a plan: models, indexes, the sources' threads, and then the workers.
+//! Starts a plan: models, indexes, source threads, and then the workers.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -40,11 +40,10 @@ impl Engine {
             .map_err(thread_error("the I/O threads"))?;
         let dead = DeadLetters::counted();
         let epochs = Arc::new(Epochs::open(directory)?);
-        // Turns that are handed over by the caller, and those that no sink gets, are answered
-        // for the moment.
+        // Turns of a caller, and turns without sinks, leave no durable state.
         let lasting = options.answer && options.sinks && !options.manual_turns;
         let durable = Durable::open(directory.filter(|_| lasting), dead.clone())?;
-        // An epoch that answers are stamped with does not come a second time.
+        // An epoch number that is stamped on answers must not be used again.
         epochs.count_from(durable.epoch()?);
         let options = Arc::new(options);
         let pool = WorkerPool::new(options.workers.max(1));
@@ -84,7 +83,7 @@ impl Engine {
             numbers: Arc::default(),
         };
         context.dead.go_on(context.letters(&plan)?);
-        // Lets go when all sources are there.
+        // Released when all sources exist.
         pool.hold();
         *context.maintenance.settings.write() = plan.maintenance.clone();
         let running = first(&context, &plan)?;
@@ -102,7 +101,7 @@ impl Engine {
         pool.let_go();
         shared.durable.begin_loading(options.workers.max(1));
         let workers = pool.start(&shared)?;
-        // Standing turns look at each new epoch, which comes to be off the workers.
+        // Epochs are published off the workers: wake the workers to check the standing turns.
         let (mut epochs, woken) = (shared.epochs.subscribe(), pool.clone());
         runtime.spawn(async move {
             while epochs.changed().await.is_ok() {
@@ -116,7 +115,7 @@ impl Engine {
             std::thread::Builder::new().name("checkpoint".into()).spawn(move || {
                 let idle = || shared.limits.read().idle_s;
                 let epoch = || shared.epochs.current().epoch;
-                // Without checkpoints a restart would answer ever more turns again: it is the run's end.
+                // Without checkpoints a restart would repeat ever more turns: end the run.
                 if let Err(source) = caught(|| shared.durable.work(epoch, idle)) {
                     errors.lock().push(RunError::Panicked { what: "the thread of checkpoints", source });
                     pool.abort();
@@ -128,7 +127,7 @@ impl Engine {
     }
 }
 
-/// Everything of the first plan; the workers find it when they start.
+/// Builds the first plan; the workers pick it up when they start.
 fn first(context: &RuntimeContext, plan: &Plan) -> Result<Running, RunError> {
     let (shared, pool, options) = (&context.shared, &context.pool, &context.options);
     let models = context.models(plan, |_| None)?;
@@ -164,7 +163,7 @@ fn first(context: &RuntimeContext, plan: &Plan) -> Result<Running, RunError> {
     if options.answer {
         pool.tell(&Command::Generation(generation.clone()));
         let mut places = if shared.durable.is_kept() { resume(context, &generation)? } else { BTreeMap::new() };
-        // When little else can go wrong: one may begin by emptying its file.
+        // Late, when little else can fail: a sink may truncate its file here.
         for sink in sinks.values().flatten() {
             sink.begin().map_err(|source| RunError::Source { name: format!("node {}", sink.id()), source })?;
         }
@@ -192,7 +191,7 @@ fn first(context: &RuntimeContext, plan: &Plan) -> Result<Running, RunError> {
     Ok(Running { outline: PlanFingerprint::of(plan), models, corpora, sources, sinks, generation, manual })
 }
 
-/// Lets turns begin when every corpus is published.
+/// Lets turns start when every corpus is published.
 async fn announce_ready(feeds: Vec<CorpusShared>, context: RuntimeContext) {
     for feed in &feeds {
         let mut state = feed.state();

@@ -1,8 +1,8 @@
-//! The workers: what they are told to run, and when they are done.
+//! The workers: their commands and their end.
 //!
-//! Each worker builds the same dataflows in the same order, as they are told by a queue of
-//! commands of its own, and steps them. Dataflows come and go while it runs: a corpus's feed
-//! ends with its source, a generation when its inlets are closed.
+//! Each worker has its own queue of commands, builds the same dataflows in the same order, and steps
+//! them. Dataflows are added and removed while it runs: a corpus's feed ends with its source, a
+//! generation when its ingresses are closed.
 
 use std::rc::Rc;
 use std::sync::Arc;
@@ -21,7 +21,7 @@ use super::{PARK, RunError};
 use crate::corpus::{self, CorpusShared};
 use crate::turns::{self, Generation, SourceHandle, TurnsShared, WorkerState};
 
-/// What a worker is told.
+/// A command to a worker.
 #[derive(Clone)]
 pub(super) enum Command {
     /// Build a corpus's feed.
@@ -30,28 +30,27 @@ pub(super) enum Command {
     Source(Arc<SourceHandle>),
     /// Build a generation.
     Generation(Arc<Generation>),
-    /// Let a generation end.
+    /// Close a generation.
     Close(u64),
 }
 
-/// A command, and where its end is told.
+/// A command, and the channel that reports its completion.
 type Told = (Command, Sender<()>);
 
-/// The workers as others see them.
+/// The handle of the workers.
 pub(super) struct WorkerPool {
     senders: Vec<Sender<Told>>,
     receivers: Mutex<Vec<Option<Receiver<Told>>>>,
     threads: Mutex<Vec<Option<Thread>>>,
-    /// Workers that have not ended.
+    /// Number of workers that have not ended.
     live: AtomicUsize,
-    /// Sources of turns that have not ended, and reloads that are under way.
+    /// Number of turn sources that have not ended, of reloads in progress and of other holds.
     holds: AtomicUsize,
-    /// No more turns will come.
+    /// No more turns will arrive.
     finished: AtomicBool,
-    /// Workers begin with turns that an earlier process left standing, and hold until these are
-    /// up to date.
+    /// Workers first bring the standing turns of an earlier process up to date, and hold until then.
     catch_up: AtomicBool,
-    /// What is not on its way need not be begun.
+    /// Start no more turns of callers and no standing turns.
     stopping: AtomicBool,
     abort: AtomicBool,
 }
@@ -72,7 +71,7 @@ impl WorkerPool {
         })
     }
 
-    /// Tells every worker; gives where each tells that it has done so.
+    /// Sends a command to every worker; the result waits for its completion.
     pub fn tell(&self, command: &Command) -> Done {
         let (told, done) = crossbeam_channel::unbounded();
         for sender in &self.senders {
@@ -82,29 +81,29 @@ impl WorkerPool {
         Done { done, missing: self.senders.len() }
     }
 
-    /// Has every worker look up.
+    /// Wakes every worker.
     pub fn wake(&self) {
         self.threads.lock().iter().flatten().for_each(Thread::unpark);
     }
 
-    /// Turns may come until this is let go again.
+    /// Keeps the workers running until [`WorkerPool::let_go`] is called.
     pub fn hold(&self) {
         self.holds.fetch_add(1, Ordering::AcqRel);
     }
 
-    /// Standing turns are to be brought up to date before the run may end.
+    /// Keeps the run from ending before standing turns are up to date.
     pub fn catch_up(&self) {
         self.catch_up.store(true, Ordering::Release);
         self.senders.iter().for_each(|_| self.hold());
     }
 
-    /// Nothing more is to be begun of one's own accord.
+    /// Stops starting turns of callers and standing turns.
     pub fn stop(&self) {
         self.stopping.store(true, Ordering::Release);
         self.wake();
     }
 
-    /// With the last of them, no more turns will come.
+    /// Releases a hold. After the last one, no more turns will arrive.
     pub fn let_go(&self) {
         if self.holds.fetch_sub(1, Ordering::AcqRel) == 1 {
             self.finished.store(true, Ordering::Release);
@@ -112,12 +111,12 @@ impl WorkerPool {
         }
     }
 
-    /// Whether no more turns will come.
+    /// Whether no more turns will arrive.
     pub fn is_finished(&self) -> bool {
         self.finished.load(Ordering::Acquire)
     }
 
-    /// Ends everything at once.
+    /// Ends all workers at once.
     pub fn abort(&self) {
         self.abort.store(true, Ordering::Release);
         self.wake();
@@ -128,7 +127,7 @@ impl WorkerPool {
         self.live.load(Ordering::Acquire) == 0
     }
 
-    /// Whether everything is to end at once.
+    /// Whether the run is aborted.
     pub fn is_aborted(&self) -> bool {
         self.abort.load(Ordering::Acquire)
     }
@@ -181,7 +180,7 @@ impl WorkerPool {
             }
             sources.retain(|(handle, probe)| {
                 let ended = probe.done();
-                // The probe is of all workers' conversations.
+                // The probe covers the conversations of all workers.
                 if ended && index == 0 {
                     shared.sources.lock().retain(|other| !Arc::ptr_eq(other, handle));
                     handle.ended.store(true, Ordering::Release);
@@ -218,7 +217,7 @@ impl WorkerPool {
     }
 }
 
-/// A worker that has ended, be it by a panic, which ends the others.
+/// Marks the end of a worker when dropped; after a panic, it aborts the others.
 struct Ended<'a>(&'a WorkerPool);
 
 impl Drop for Ended<'_> {
@@ -230,14 +229,14 @@ impl Drop for Ended<'_> {
     }
 }
 
-/// Tells when all workers have done what they were told.
+/// Waits until all workers have executed a command.
 pub(super) struct Done {
     done: Receiver<()>,
     missing: usize,
 }
 
 impl Done {
-    /// Waits for it; false if a worker has ended instead.
+    /// Waits; returns false if a worker ended before executing the command.
     pub fn wait(self) -> bool {
         (0..self.missing).all(|_| self.done.recv().is_ok())
     }

@@ -13,12 +13,12 @@ use crate::connector::ConnectorError;
 use crate::dead_letter::DeadLetters;
 use crate::record::AnswerRecord;
 
-/// Between attempts at a sink that fails.
+/// The pause between attempts to deliver to a failing sink.
 const RETRY: Duration = Duration::from_secs(1);
-/// A sink that panics so often on one answer is not given it again.
+/// After this many panics of a sink on one answer, the answer is given up.
 const PANICS: u32 = 3;
 
-/// Counts the turns whose answers a sink has taken, for one worker, and wakes it.
+/// Counts the turns whose answers a sink has acknowledged, for one worker, and wakes it.
 pub struct Acknowledged {
     count: AtomicUsize,
     wake: Box<dyn Fn() + Send + Sync>,
@@ -30,13 +30,13 @@ impl Acknowledged {
         Arc::new(Self { count: AtomicUsize::new(0), wake: Box::new(wake) })
     }
 
-    /// How many since this was asked last.
+    /// The count since the last call.
     pub fn take(&self) -> usize {
         self.count.swap(0, Ordering::AcqRel)
     }
 }
 
-/// An answer that waits for its sink; the last one of a turn tells who is to know.
+/// An answer that waits for its sink; the last one of a turn has the counter to notify.
 struct Waiting {
     record: AnswerRecord,
     last_of: Option<Arc<Acknowledged>>,
@@ -46,7 +46,7 @@ struct Waiting {
 struct State {
     waiting: VecDeque<Waiting>,
     is_closed: bool,
-    /// Why the sink does not take answers now.
+    /// The current error of the sink.
     fault: Option<String>,
 }
 
@@ -56,10 +56,10 @@ struct Queue {
     dead: DeadLetters,
     state: Mutex<State>,
     changed: Condvar,
-    /// Answers that the sink has not taken yet.
+    /// Number of answers that the sink has not acknowledged.
     pending: AtomicUsize,
     delivered: AtomicU64,
-    /// Somebody waits for room.
+    /// A conversation waits for room.
     is_awaited: AtomicBool,
     has_room: Box<dyn Fn() + Send + Sync>,
 }
@@ -71,7 +71,7 @@ pub(super) struct DeliveryThread {
 }
 
 impl DeliveryThread {
-    /// `has_room` is called when the sink has taken answers after it was found to be behind.
+    /// `has_room` is called when a sink that was behind acknowledges answers.
     pub(super) fn start(
         id: Arc<str>,
         writer: Arc<Writer>,
@@ -94,7 +94,7 @@ impl DeliveryThread {
         Ok(Self { queue, thread: Mutex::new(Some(thread)) })
     }
 
-    /// Puts the answers of a turn into the queue; at least one.
+    /// Queues the answers of a turn; at least one.
     pub(super) fn put(&self, records: Vec<AnswerRecord>, done: &Arc<Acknowledged>) {
         let last = records.len().saturating_sub(1);
         self.queue.pending.fetch_add(records.len(), Ordering::AcqRel);
@@ -106,32 +106,32 @@ impl DeliveryThread {
         self.queue.changed.notify_one();
     }
 
-    /// Answers that the sink has not taken yet.
+    /// Number of answers that the sink has not acknowledged.
     pub(super) fn pending(&self) -> usize {
         self.queue.pending.load(Ordering::Acquire)
     }
 
-    /// Answers that it has taken.
+    /// Number of answers acknowledged or given up.
     pub(super) fn delivered(&self) -> u64 {
         self.queue.delivered.load(Ordering::Acquire)
     }
 
-    /// Why it takes none now.
+    /// The current error of the sink.
     pub(super) fn fault(&self) -> Option<String> {
         self.queue.state.lock().fault.clone()
     }
 
-    /// Whether `most` answers or more wait; then `has_room` is called when the sink has taken some.
+    /// Whether `most` or more answers wait. If so, `has_room` is called after the next acknowledgement.
     pub(super) fn is_behind(&self, most: usize) -> bool {
         if self.pending() < most {
             return false;
         }
         self.queue.is_awaited.store(true, Ordering::SeqCst);
-        // The last ones may have been taken meanwhile, by a thread that did not see that.
+        // The thread may have delivered the rest before it could see the flag.
         self.pending() >= most
     }
 
-    /// Gives up what waits and what is being delivered, and returns when the thread has ended.
+    /// Drops waiting answers, cancels the current delivery, and returns when the thread has ended.
     pub(super) fn close(&self) {
         self.queue.state.lock().is_closed = true;
         self.queue.writer.aborted.cancel();
@@ -150,7 +150,7 @@ impl Drop for DeliveryThread {
     }
 }
 
-/// Answers that are being delivered, each with who is to know of it.
+/// The answers of a delivery, each with the counter to notify.
 #[derive(Default)]
 struct Batch {
     records: VecDeque<AnswerRecord>,
@@ -169,7 +169,7 @@ impl Batch {
 }
 
 impl Queue {
-    /// Delivers what comes, until it is closed.
+    /// Delivers queued answers until the queue is closed.
     fn work(&self) {
         let mut batch = Batch::default();
         let (mut panics, mut size) = (0, self.writer.batch());
@@ -191,7 +191,7 @@ impl Queue {
                     continue;
                 }
                 ConnectorError::Panicked(panicked) => {
-                    // Alone, to know which answer it is.
+                    // Deliver one answer at a time, to find the one that panics.
                     size = 1;
                     self.put_back(&mut batch, size);
                     panics += 1;
@@ -210,7 +210,7 @@ impl Queue {
         }
     }
 
-    /// Waits until there is something to deliver; false when the thread is to end.
+    /// Waits until there is something to deliver; false when the thread must end.
     fn fill(&self, batch: &mut Batch, size: usize) -> bool {
         let mut state = self.state.lock();
         while batch.records.is_empty() && state.waiting.is_empty() && !state.is_closed {
@@ -221,8 +221,8 @@ impl Queue {
         !state.is_closed
     }
 
-    /// Delivers answers. Gives how many of them are the sink's, those included that it had already,
-    /// and why the next is not.
+    /// Delivers answers. Returns how many of them the sink has, including those that it had before,
+    /// and the error on the next one.
     fn deliver(&self, records: &[AnswerRecord]) -> (usize, Option<ConnectorError>) {
         let mut passed = 0;
         while passed < records.len() {
@@ -240,7 +240,7 @@ impl Queue {
         (passed, None)
     }
 
-    /// The first ones of a batch are the sink's, or given up.
+    /// Removes the first `count` answers of a batch, which are acknowledged or given up.
     fn done(&self, batch: &mut Batch, count: usize) {
         if count == 0 {
             return;
@@ -261,7 +261,7 @@ impl Queue {
         }
     }
 
-    /// What is behind the first `count` of a batch waits again.
+    /// Returns all answers after the first `count` to the queue.
     fn put_back(&self, batch: &mut Batch, count: usize) {
         let mut state = self.state.lock();
         while batch.records.len() > count
@@ -271,12 +271,12 @@ impl Queue {
         }
     }
 
-    /// The first of a batch will not be taken: it becomes a dead letter.
+    /// Gives up the first answer of a batch: it becomes a dead letter.
     fn give_up(&self, batch: &mut Batch, reason: &str) {
         let Some(first) = batch.records.front() else { return };
         let AnswerRecord { conversation_id, turn, revision, .. } = first;
         tracing::error!(sink = %self.id, conversation = %conversation_id, turn, reason,
-            "the sink does not take an answer; it is put among the dead letters");
+            "the sink refuses an answer; it becomes a dead letter");
         let position = format!("{conversation_id}, turn {turn}, revision {revision}");
         let record = serde_json::to_vec(first).unwrap_or_default();
         self.dead.write(&self.id, &position, &format!("the sink does not take it: {reason}"), &record);
@@ -285,7 +285,7 @@ impl Queue {
 
     fn is_well(&self) {
         if self.state.lock().fault.take().is_some() {
-            tracing::warn!(sink = %self.id, "the sink takes answers again");
+            tracing::warn!(sink = %self.id, "the sink accepts answers again");
         }
     }
 
@@ -293,12 +293,12 @@ impl Queue {
         let mut state = self.state.lock();
         if state.fault.as_deref() != Some(reason) {
             tracing::error!(sink = %self.id, reason, waiting = self.pending.load(Ordering::Acquire),
-                "the sink failed; trying again every second");
+                "the sink failed; delivery is retried every second");
             state.fault = Some(reason.to_owned());
         }
     }
 
-    /// Waits before the next attempt; whether the thread is to end.
+    /// Waits before the next attempt; returns whether the thread must end.
     fn pause(&self) -> bool {
         let until = Instant::now() + RETRY;
         let mut state = self.state.lock();

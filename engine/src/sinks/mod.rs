@@ -1,5 +1,5 @@
-//! Sinks as all workers and plans share them: what they have, what waits for them, and the thread
-//! that delivers it.
+//! Sinks, shared by all workers and plans: their contents, their queues, and the threads that
+//! deliver answers to them.
 
 mod delivery;
 mod writer;
@@ -19,53 +19,53 @@ use crate::connector::{AnswerSink, ConnectorError, SinkPosition};
 use crate::dead_letter::DeadLetters;
 use crate::record::AnswerRecord;
 
-/// What a sink needs of the engine.
+/// What a sink needs from the engine.
 pub struct SinkContext {
-    /// Where asynchronous sinks run.
+    /// The runtime of asynchronous sinks.
     pub runtime: Handle,
-    /// Where answers go that the sink will never take.
+    /// Gets answers that the sink refuses for good.
     pub dead: DeadLetters,
-    /// Called when the sink has taken answers after [`SinkHandle::is_behind`].
+    /// Called when a sink that was behind ([`SinkHandle::is_behind`]) acknowledges answers.
     pub has_room: Box<dyn Fn() + Send + Sync>,
 }
 
-/// How a sink does.
+/// The status of a sink.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SinkStatus {
     /// Its node.
     pub id: Arc<str>,
-    /// Answers that wait for it.
+    /// Number of answers that it has not acknowledged.
     pub pending: usize,
-    /// Answers that it has taken since the start.
+    /// Number of answers acknowledged or given up since the start.
     pub delivered: u64,
-    /// Why it takes none now.
+    /// The current error, if the last delivery failed.
     pub fault: Option<String>,
 }
 
-/// A sink, and how far it is written.
+/// A sink and its position.
 pub struct SinkHandle {
     id: Arc<str>,
     writer: Arc<Writer>,
-    /// While what an earlier process has left is read again: where its answers are looked for
-    /// (`None`: anywhere), so that the next process, if this one is killed, looks there too.
+    /// While sources are replayed: the position after which answers of an earlier process are
+    /// searched (`None`: everywhere). If this process is killed, the next one searches there too.
     replay: Mutex<Option<Option<SinkPosition>>>,
-    /// By key, where it stood before revisions that are not noted everywhere yet; the oldest first.
+    /// By key, the positions before revisions that are not stored durably yet; the oldest first.
     held: Mutex<VecDeque<(Arc<str>, SinkPosition)>>,
-    /// By key, answers that were withdrawn by an earlier process and are there again.
+    /// By key, answers that an earlier process retracted and that were delivered again.
     restored: Mutex<HashMap<Arc<str>, AnswerRecord>>,
-    /// By key, answers that another sink had, while the log is read again.
+    /// By key, answers copied from another sink, while sources are replayed.
     copied: Mutex<HashMap<Arc<str>, AnswerRecord>>,
     deliveries: DeliveryThread,
-    /// Of its file; let go of when nothing is written any more.
+    /// The claim on its file; released when nothing more is written.
     claim: Option<Arc<Claim>>,
 }
 
 impl SinkHandle {
-    /// Of a node.
+    /// The handle for a node's sink; starts its thread.
     ///
     /// # Errors
     ///
-    /// The operating system gives no thread.
+    /// The operating system cannot create a thread.
     pub fn new(
         id: Arc<str>,
         sink: Box<dyn AnswerSink>,
@@ -92,62 +92,61 @@ impl SinkHandle {
         &self.id
     }
 
-    /// The file that it appends to, and nobody else.
+    /// The file to which it alone appends.
     pub fn file(&self) -> Option<&Path> {
         self.claim.as_ref().map(|claim| claim.path())
     }
 
-    /// Whether it can be looked into.
+    /// Whether its contents can be read back.
     pub fn is_kept(&self) -> bool {
         self.writer.is_kept()
     }
 
-    /// How it does.
+    /// Its status.
     pub fn status(&self) -> SinkStatus {
         let Self { id, deliveries, .. } = self;
         let (pending, delivered) = (deliveries.pending(), deliveries.delivered());
         SinkStatus { id: id.clone(), pending, delivered, fault: deliveries.fault() }
     }
 
-    /// Has the answers of a turn delivered, at least one, but for those that an earlier process has
-    /// delivered; `done` counts the turn when all are.
+    /// Queues the answers of a turn (at least one) for delivery, except for those that an earlier
+    /// process delivered. `done` counts the turn when all are acknowledged.
     pub fn deliver(&self, records: Vec<AnswerRecord>, done: &Arc<Acknowledged>) {
         self.deliveries.put(records, done);
     }
 
-    /// Whether `most` answers or more wait for it.
+    /// Whether `most` or more answers wait for it.
     pub fn is_behind(&self, most: usize) -> bool {
         self.deliveries.is_behind(most)
     }
 
-    /// Gives up what waits, and returns when nothing is written any more.
+    /// Drops the waiting answers, and returns when nothing more is written.
     pub fn close(&self) {
         self.deliveries.close();
     }
 
-    /// Finds which answers it has got behind the mark, or all; gives whether what the mark was
-    /// taken of is there. `others` are the files of other sinks.
+    /// Finds the answers that the sink has after `since`, or all. Returns whether the contents at
+    /// `since` still exist. `others` are the files of other sinks.
     pub fn recover(&self, since: Option<&SinkPosition>, others: &[PathBuf]) -> Result<bool, ConnectorError> {
         let (is_there, answers) = self.writer.recover(since, others)?;
         let since = since.filter(|_| is_there).cloned();
-        // Where nothing was found there is nothing to look for.
+        // If no answers were found, the next process does not have to search either.
         *self.replay.lock() = (answers > 0).then_some(since);
         Ok(is_there)
     }
 
-    /// Whether what an earlier process has left is yet to be read again, and passed over by what
-    /// this handle has found.
+    /// Whether sources are still replayed and recovered answers of this sink are needed.
     pub fn is_replaying(&self) -> bool {
         self.replay.lock().is_some()
     }
 
-    /// What an earlier process has left has been read again.
+    /// Ends the replay.
     pub fn replayed(&self) {
         *self.replay.lock() = None;
         self.copied.lock().clear();
     }
 
-    /// The text of an answer that an earlier process has written.
+    /// The text of an answer that an earlier process wrote.
     pub fn found(&self, key: &str) -> Option<Arc<str>> {
         if !self.is_kept() {
             return None;
@@ -157,25 +156,25 @@ impl SinkHandle {
             (recovered.found(key)?, recovered.found(&AnswerRecord::delivery_key(key, 0, true)).is_some())
         };
         if is_revised {
-            // It may be that nothing stands in its place.
+            // The answer was retracted, and its revision may be missing: restore it.
             self.record(key);
         }
         Some(text)
     }
 
-    /// The record of an answer as an earlier process has written it first.
+    /// The record of an answer as an earlier process first wrote it.
     pub fn first(&self, key: &str) -> Option<AnswerRecord> {
         self.writer.recovered.lock().record(key)
     }
 
-    /// Delivers an answer that an earlier process has given to another sink, before this returns.
+    /// Delivers an answer that an earlier process delivered to another sink; blocks until done.
     pub fn copy(&self, record: AnswerRecord) -> Result<(), ConnectorError> {
         self.write(&record)?;
         self.copied.lock().insert(record.key.clone(), record);
         Ok(())
     }
 
-    /// The record of an answer that an earlier process has written, as it stands now.
+    /// The current revision of an answer that an earlier process wrote.
     pub fn record(&self, key: &str) -> Option<AnswerRecord> {
         if let Some(copied) = self.copied.lock().get(key) {
             return Some(copied.clone());
@@ -184,9 +183,8 @@ impl SinkHandle {
         Some(self.newer(&first).unwrap_or(first))
     }
 
-    /// The newest revision of an answer that an earlier process has written, behind this one.
-    /// Where that process has withdrawn an answer and was killed before it wrote what follows,
-    /// the same answer follows.
+    /// The newest revision after `known` that an earlier process wrote. If that process retracted an
+    /// answer and was killed before it wrote the revision, the same answer is written again.
     pub fn newer(&self, known: &AnswerRecord) -> Option<AnswerRecord> {
         if let Some(restored) = self.restored.lock().get(&known.key) {
             return Some(restored.clone()).filter(|restored| restored.revision > known.revision);
@@ -210,14 +208,14 @@ impl SinkHandle {
         let stands = newest.as_ref().unwrap_or(known);
         let restored = AnswerRecord { revision: stands.revision + 1, retracted: false, ..stands.clone() };
         if let Err(error) = self.write(&restored) {
-            tracing::error!(sink = %self.id, %error, key = %restored.key, "an answer stays withdrawn");
+            tracing::error!(sink = %self.id, %error, key = %restored.key, "cannot restore a retracted answer");
             return newest;
         }
         self.restored.lock().insert(restored.key.clone(), restored.clone());
         Some(restored)
     }
 
-    /// Writes an answer, unless an earlier process has, before this returns.
+    /// Writes an answer, unless an earlier process wrote it; blocks until done.
     fn write(&self, record: &AnswerRecord) -> Result<(), ConnectorError> {
         if self.writer.has(record) {
             return Ok(());
@@ -225,7 +223,7 @@ impl SinkHandle {
         self.writer.write(std::slice::from_ref(record)).map_err(|(_, reason)| reason)
     }
 
-    /// The run begins.
+    /// Called when the run starts.
     pub fn begin(&self) -> Result<(), ConnectorError> {
         if self.writer.begin()? {
             *self.replay.lock() = None;
@@ -233,8 +231,8 @@ impl SinkHandle {
         Ok(())
     }
 
-    /// A revision of this answer is about to be delivered: until it is released, what is
-    /// looked for after a crash is looked for from here on.
+    /// Holds the current position before a revision of this answer is delivered. Until the release,
+    /// a process after a crash searches for answers from here.
     pub fn hold(&self, key: &Arc<str>) {
         let Some(mark) = self.mark() else { return };
         let mut held = self.held.lock();
@@ -243,14 +241,14 @@ impl SinkHandle {
         }
     }
 
-    /// What is known of the answer says that the sink has it.
+    /// Releases the position: the delivery of the revision is stored durably.
     pub fn release(&self, key: &str) {
         self.held.lock().retain(|(of, _)| **of != *key);
     }
 
-    /// Behind which mark answers may be that nothing else knows of.
+    /// The position after which the sink may have answers that no checkpoint covers.
     pub fn since(&self) -> Option<SinkPosition> {
-        // The mark first: what is held after that is behind it.
+        // Read the position first: whatever is held later comes after it.
         let mark = self.mark();
         if let Some(replay) = &*self.replay.lock() {
             return replay.clone();
@@ -258,12 +256,12 @@ impl SinkHandle {
         self.held.lock().front().map(|(_, mark)| mark.clone()).or(mark)
     }
 
-    /// How far it is written.
+    /// The end of its contents.
     pub fn mark(&self) -> Option<SinkPosition> {
         self.writer.mark()
     }
 
-    /// Returns when what was delivered is on the disk.
+    /// Returns when all delivered answers are on disk.
     pub fn sync(&self) -> Result<(), ConnectorError> {
         self.writer.sync()
     }

@@ -1,4 +1,4 @@
-//! Tests of marks, and of delivery to sinks that are slow, fail, refuse and panic.
+//! Tests of sink positions, and of delivery to sinks that are slow, fail, refuse and panic.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use super::*;
 use crate::connector::{Delivery, KeptAnswers, NoAnswers, Recovered, RecoveredAnswers, Syncing};
 use crate::dead_letter::DeadLetter;
 
-/// Counts what it is given.
+/// A sink that counts answers.
 struct Counting(u64);
 
 struct Found(usize);
@@ -94,11 +94,11 @@ impl World {
     }
 }
 
-/// Until it holds; a machine may be slow.
+/// Waits for a condition; the limit allows for slow machines.
 fn wait_until(holds: impl Fn() -> bool) {
     let until = Instant::now() + Duration::from_secs(60);
     while !holds() {
-        assert!(Instant::now() < until, "it never came to be");
+        assert!(Instant::now() < until, "the condition never held");
         std::thread::sleep(Duration::from_millis(1));
     }
 }
@@ -120,7 +120,7 @@ fn what_is_looked_for_after_a_crash_begins_at_the_oldest_that_is_held() {
     assert_eq!(since(), 1);
     sink.release("2");
     assert_eq!(since(), 2);
-    // While a log is read again, from where it was looked.
+    // During a replay, from the position of the recovery.
     let mark = SinkPosition { log: "l".into(), length: 1 };
     sink.recover(Some(&mark), &[]).unwrap();
     sink.write(&record).unwrap();
@@ -137,7 +137,7 @@ fn what_is_looked_for_after_a_crash_begins_at_the_oldest_that_is_held() {
     assert_eq!(NoAnswers.count(), 0);
 }
 
-/// What a receiver does with the next answer.
+/// How a receiver reacts to the next answer.
 #[derive(Clone, Copy)]
 enum Does {
     Takes,
@@ -146,7 +146,7 @@ enum Does {
     Panics,
 }
 
-/// Does what it is told, and keeps what it took.
+/// A sink with scripted reactions; it keeps the answers it accepts.
 #[derive(Clone, Default)]
 struct Moody {
     does: Arc<Mutex<Vec<(u32, Does)>>>,
@@ -232,7 +232,7 @@ fn a_receiver_that_hangs_is_behind_and_does_not_hold_up_the_end() {
     assert!(!sink.is_behind(1));
     (1..=3).for_each(|turn| sink.deliver(vec![record(turn)], &done));
     assert!(sink.is_behind(3) && !sink.is_behind(4));
-    // A checkpoint does not wait for it.
+    // A checkpoint does not wait for the sink.
     sink.sync().unwrap();
     moody.hangs.store(false, Ordering::Release);
     wait_until(|| !sink.is_behind(1));

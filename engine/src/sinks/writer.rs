@@ -1,4 +1,4 @@
-//! A sink and what is known of what it holds, as the threads that write to it share it.
+//! A sink and the knowledge of its contents, shared by the threads that write to it.
 
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -17,18 +17,18 @@ pub(super) struct Writer {
     kept: bool,
     batch: usize,
     sink: Mutex<Box<dyn AnswerSink>>,
-    /// Apart from the sink, which may be waiting for its disk.
+    /// The sink's position. It has its own lock, since the sink may be waiting for its disk.
     mark: Mutex<Option<SinkPosition>>,
-    /// What an earlier process has written; apart from the sink as well.
+    /// The answers of an earlier process; with its own lock too.
     pub(super) recovered: Mutex<Box<dyn RecoveredAnswers>>,
-    /// Something was written since the disk was waited for.
+    /// Something was written since the last sync.
     written: AtomicBool,
     runtime: Handle,
-    /// What is being delivered is dropped.
+    /// Cancels the current delivery.
     pub(super) aborted: CancellationToken,
 }
 
-/// What a sink took of what it was given, and why not the rest.
+/// The result of a write. An error has the number of acknowledged answers and the reason.
 pub(super) type Written = Result<(), (usize, ConnectorError)>;
 
 impl Writer {
@@ -46,23 +46,23 @@ impl Writer {
         }
     }
 
-    /// Whether it can be looked into.
+    /// Whether its contents can be read back.
     pub(super) fn is_kept(&self) -> bool {
         self.kept
     }
 
-    /// So many answers are written at once, at most.
+    /// The maximum number of answers per write.
     pub(super) fn batch(&self) -> usize {
         self.batch
     }
 
-    /// How far it is written.
+    /// The end of its contents.
     pub(super) fn mark(&self) -> Option<SinkPosition> {
         self.mark.lock().clone()
     }
 
-    /// Looks for what an earlier process has written; whether what the mark was taken of is there,
-    /// and how many answers were found.
+    /// Finds the answers of an earlier process. Returns whether the contents at `since` still exist,
+    /// and the number of answers found.
     pub(super) fn recover(
         &self,
         since: Option<&SinkPosition>,
@@ -77,7 +77,7 @@ impl Writer {
         Ok((is_there, count))
     }
 
-    /// The run begins; whether the sink has let go of what it had.
+    /// Called when the run starts; returns whether the sink has dropped its contents.
     pub(super) fn begin(&self) -> Result<bool, ConnectorError> {
         let mut sink = self.sink.lock();
         let mark = |sink: &mut dyn AnswerSink| sink.kept().map(|kept| kept.mark());
@@ -91,13 +91,13 @@ impl Writer {
         Ok(is_changed)
     }
 
-    /// Whether an earlier process has written this answer.
+    /// Whether an earlier process wrote this answer.
     pub(super) fn has(&self, record: &AnswerRecord) -> bool {
         let key = AnswerRecord::delivery_key(&record.key, u64::from(record.revision), record.retracted);
         self.kept && self.recovered.lock().found(&key).is_some()
     }
 
-    /// Writes answers, and returns when the sink has taken them.
+    /// Writes answers, and returns when the sink has acknowledged them.
     pub(super) fn write(&self, answers: &[AnswerRecord]) -> Written {
         let mut sink = self.sink.lock();
         let taken = AtomicUsize::new(0);
@@ -119,13 +119,13 @@ impl Writer {
         delivered.map_err(|reason| (taken.into_inner().min(answers.len()), reason))
     }
 
-    /// Returns when what was delivered is on the disk.
+    /// Returns when all delivered answers are on disk.
     pub(super) fn sync(&self) -> Result<(), ConnectorError> {
-        // Nobody waits for a sink that keeps nothing, which may be busy for long.
+        // Do not wait for a sink whose contents cannot be read back: it may be busy for long.
         if !self.kept || !self.written.swap(false, Ordering::AcqRel) {
             return Ok(());
         }
-        // It may be delivered to while the disk is waited for.
+        // The sink accepts answers while the disk syncs.
         let syncing = self.sink.lock().kept().map(|kept| kept.syncing());
         let synced = syncing.map_or(Ok(()), |syncing| syncing());
         if synced.is_err() {

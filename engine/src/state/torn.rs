@@ -1,8 +1,8 @@
-//! A format file that a power loss has left empty, or half written, or as zeros.
+//! Detects a format file that a power loss left empty, incomplete or filled with zeros.
 
 use std::path::Path;
 
-/// What the present format keeps in a state directory, by name, or by how names begin.
+/// The files and directories of the current format: names, or names before the first dot.
 const KNOWN: &[&str] = &[
     "lock",
     "format",
@@ -15,19 +15,19 @@ const KNOWN: &[&str] = &[
     "verify",
 ];
 
-/// Whether what is found may be the beginning of what was to be written.
+/// Whether the text found may be an incompletely written `format`.
 pub(super) fn is_torn(found: &str, format: &str) -> bool {
     let found = found.trim_end_matches('\0');
     found.len() < format.len() && format.starts_with(found)
 }
 
-/// Whether the directory has no other files than the present format's. Another format would have
-/// others; an error in looking is told when they are used.
+/// Whether the directory has only files of the current format; another format would have others.
+/// Read errors are ignored here: they are reported when the files are used.
 pub(super) fn has_known_files(directory: &Path) -> bool {
     let names = std::fs::read_dir(directory).into_iter().flatten().flatten().map(|entry| entry.file_name());
     names.into_iter().all(|name| {
         let name = name.to_string_lossy();
-        // With an ending: what was being written, and what was put aside.
+        // With an extension: temporary files and backups.
         KNOWN.iter().any(|known| name.strip_prefix(known).is_some_and(|rest| rest.is_empty() || rest.starts_with('.')))
     })
 }

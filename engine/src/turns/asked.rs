@@ -1,4 +1,4 @@
-//! Turns that callers ask: begun by whichever worker comes first, outside of conversations.
+//! Turns of callers: any worker may start them, and they belong to no conversation.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -7,10 +7,10 @@ use super::{Flow, TurnContext, TurnsShared, WorkerState};
 use crate::ask::{Asked, Event};
 use crate::record::{Item, Turn, Value};
 
-/// Sequences of turns that are asked; sources are numbered from 0.
+/// The range of sequences for turns of callers; sources have the ranges from 0.
 const SEQUENCES: u64 = 0xff_fffe << 40;
 
-/// Begins all that have a place.
+/// Starts all turns that have a slot.
 pub(super) fn begin(shared: &TurnsShared, local: &WorkerState) {
     let places = shared.limits.read().max_in_flight;
     while let Some(asked) = shared.asks.next(&shared.slots, places) {
@@ -60,7 +60,7 @@ fn start(asked: Asked, shared: &TurnsShared, local: &WorkerState) -> Result<(), 
     Ok(())
 }
 
-/// Another one for each time that something is asked.
+/// A unique key for each question.
 fn key(conversation: &str, text: &str, number: u64) -> Arc<str> {
     let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
     let parts = [conversation, text, &number.to_string(), &now.as_nanos().to_string()];

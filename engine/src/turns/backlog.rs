@@ -1,21 +1,21 @@
-//! Records that are read and wait for their turn: a bound on their number and bytes, a source.
+//! The backlog of a source: bounds the number and the bytes of records that are read and wait.
 
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use crate::plan::Conversations;
 use crate::record::TurnRecord;
 
-/// Counts the records of a source that wait, on all workers.
+/// Counts the waiting records of a source, on all workers.
 #[derive(Default)]
 pub struct TurnBacklog {
     records: AtomicUsize,
     bytes: AtomicU64,
 }
 
-/// What a record takes besides its text: its ids, its place, its entry in a queue.
+/// The overhead of a record besides its text: ids, offset and queue entry.
 const OVERHEAD: usize = 256;
 
-/// How much of the bound on bytes a record takes.
+/// The size of a record in the backlog.
 pub(super) fn bytes_of(record: &TurnRecord) -> u64 {
     let extra: usize = record.extra.iter().map(|(name, value)| name.len() + size_of_json(value)).sum();
     (OVERHEAD + record.text.len() + record.conversation_id.len() + extra) as u64
@@ -35,26 +35,26 @@ fn size_of_json(value: &serde_json::Value) -> usize {
 }
 
 impl TurnBacklog {
-    /// Whether another record may be read. One always may while none waits, however long it is.
+    /// Whether another record may be read. When none waits, one may always be read, whatever its size.
     pub fn has_room(&self, limits: &Conversations) -> bool {
         let (records, bytes) = (self.records.load(Ordering::Acquire), self.bytes.load(Ordering::Acquire));
         records == 0 || (records < limits.max_queued && bytes < limits.max_queued_mb << 20)
     }
 
-    /// A record is read.
+    /// Adds a record.
     pub fn add(&self, bytes: u64) {
         self.records.fetch_add(1, Ordering::AcqRel);
         self.bytes.fetch_add(bytes, Ordering::AcqRel);
     }
 
-    /// A record waits no more. Gives whether the source may have waited for that.
+    /// Removes a record. Returns whether the backlog was full, so that the source may be waiting.
     pub fn remove(&self, bytes: u64, limits: &Conversations) -> bool {
         let records = self.records.fetch_sub(1, Ordering::AcqRel);
         let before = self.bytes.fetch_sub(bytes, Ordering::AcqRel);
         records >= limits.max_queued || before >= limits.max_queued_mb << 20
     }
 
-    /// How many wait.
+    /// Number of waiting records.
     pub fn records(&self) -> usize {
         self.records.load(Ordering::Acquire)
     }

@@ -1,5 +1,5 @@
-//! Delivery: a turn is done when every end of the graph that it reaches has its value.
-//! Then its epoch is let go, its conversation goes on, and the sources may read more.
+//! Delivery: a turn is done when every leaf of the graph that it reaches has its value. Then its
+//! epoch is released, its conversation continues, and the sources may read more.
 
 use std::collections::HashMap;
 use std::rc::Rc;
@@ -19,7 +19,7 @@ struct Ending {
     missing: usize,
     reply: Option<Arc<str>>,
     failure: Option<Failure>,
-    /// What a caller is told: an answer before hits, and these before a failure.
+    /// The value for a caller: answers rank before hits, and hits before failures.
     best: Option<Item>,
 }
 
@@ -87,7 +87,7 @@ pub(super) fn build<'s>(
                             local.standing.settle(&turn, &mode, &shared);
                         }
                         if turn.standing.is_some() {
-                            // Its conversation has gone on long since.
+                            // Its conversation continued after the first answer.
                             continue;
                         }
                         if let Some(failure) = failure.filter(|_| failed_turns == FailedTurns::DeadLetter) {
@@ -108,9 +108,9 @@ pub(super) fn build<'s>(
     });
 }
 
-/// Keeps a turn that failed among the dead letters, once however many sinks it reaches.
+/// Writes a failed turn to the dead letters, once for all sinks.
 fn bury(turn: &Turn, failure: &Failure, shared: &TurnsShared) {
-    // Only maps with keys that are no strings cannot be written, and there are none.
+    // Serialisation fails only for maps with keys that are not strings, and there are none.
     let record = serde_json::to_vec(&turn.record()).unwrap_or_default();
     let reason = format!("node `{}`: {}", failure.node, failure.reason);
     shared.dead.write(&turn.source, &turn.position, &reason, &record);

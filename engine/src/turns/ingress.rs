@@ -1,5 +1,5 @@
-//! Where turns enter a generation: a queue within the worker, so that conversations need not
-//! know by which plan a turn is answered.
+//! The entry into a generation: a queue within the worker, so that conversations do not depend on the
+//! plan that answers a turn.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -25,7 +25,7 @@ impl Ingress {
         self.activator.activate();
     }
 
-    /// Nothing more will come: the generation ends when it has delivered what has.
+    /// Closes the entry: the generation ends when it has delivered all its turns.
     pub fn close(&self) {
         self.closed.set(true);
         self.activator.activate();

@@ -1,10 +1,9 @@
-//! The wiring of an operator: joins its inputs by count, calls it, and sends what it gives.
+//! Runs an operator in the dataflow: joins its inputs by count, calls it, and sends its value.
 //!
-//! A call that is ready at once (a search, a fusion) costs no more than the function. One
-//! that waits for a model continues off the worker, while the operator holds the turn's
-//! capability; its end wakes the worker. One that has much to look at, as the operator says
-//! beforehand, is off the worker from the beginning (`compute.rs`). Turns finish in any order. What fails and may pass is
-//! tried again after a pause, off the worker as well.
+//! A call that is ready at once (a search, a fusion) has no overhead. A call that waits for a model
+//! continues off the worker, while the dataflow operator holds the turn's capability; its end wakes
+//! the worker. A call with a large weight runs off the worker from the beginning (`compute.rs`).
+//! Turns finish in any order. Transient failures are retried after a pause, also off the worker.
 
 use std::collections::HashMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -28,9 +27,9 @@ use crate::plan::Retries;
 use crate::record::{Failure, Item, Value};
 use crate::wake::WakeSlot;
 
-/// A turn whose inputs are not all there.
+/// A turn with missing inputs.
 struct Waiting {
-    /// The first input that came.
+    /// The first input that arrived.
     flow: Flow,
     values: Vec<Option<Value>>,
     warnings: Vec<Arc<[String]>>,
@@ -103,7 +102,7 @@ pub(super) fn build<'s>(
                 let call = Call { turn, inputs, snapshot, warnings: new.clone(), stream };
                 let operator = operator.clone();
                 let node = id.clone();
-                // A weight that cannot be told is left to the call, which is told why.
+                // If the weight panics, the call is made anyway and reports the failure.
                 let weight = catch_unwind(AssertUnwindSafe(|| operator.weight(&call)));
                 let is_long = weight.is_ok_and(|weight| weight > MOST_ON_A_WORKER);
                 let mut future = Box::pin(async move {
@@ -144,17 +143,16 @@ pub(super) fn build<'s>(
     stream
 }
 
-/// What a call gives, unless its caller goes away before: the call is dropped then, and with it what
-/// it asks of models.
+/// The result of a call. If the caller cancels first, the call and its model calls are dropped.
 async fn unless_cancelled(
     cancelled: Option<CancellationToken>,
     call: impl Future<Output = Result<Value, String>>,
 ) -> Result<Value, String> {
     let Some(cancelled) = cancelled else { return call.await };
-    cancelled.run_until_cancelled(call).await.unwrap_or_else(|| Err("the caller has gone".to_owned()))
+    cancelled.run_until_cancelled(call).await.unwrap_or_else(|| Err("the caller cancelled the turn".to_owned()))
 }
 
-/// The warnings of all inputs and this node's own: sorted, and each once.
+/// The warnings of all inputs and of this node, sorted and without duplicates.
 fn together(node: &str, inputs: &[Arc<[String]>], own: Vec<String>) -> Arc<[String]> {
     match inputs {
         [only] if own.is_empty() => only.clone(),

@@ -1,23 +1,23 @@
-//! From which sources values reach a node: worked out once a plan, in one pass, since turns ask
-//! for it and graphs may have as many ways as they like from a source to a sink.
+//! The sources that reach each node: computed once per plan, in one pass, because turns need it and
+//! a graph may have very many paths from a source to a sink.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use super::{Running, RunningNode};
 
-/// By node, the sources that reach it.
+/// The sources that reach each node, by node.
 #[derive(Clone, Debug, Default)]
 pub struct Reach(Vec<Arc<BTreeSet<usize>>>);
 
 impl Reach {
-    /// Of nodes that come after those that feed them.
+    /// Computes it for nodes in topological order.
     pub fn of(nodes: &[RunningNode]) -> Self {
         let mut reach: Vec<Arc<BTreeSet<usize>>> = Vec::with_capacity(nodes.len());
         for (at, node) in nodes.iter().enumerate() {
             let sources = match (&node.running, &node.inputs[..]) {
                 (Running::Source, _) => Arc::new(BTreeSet::from([at])),
-                // Most nodes have what the one before them has.
+                // Most nodes have the same sources as their inputs.
                 (_, [first, rest @ ..]) if rest.iter().all(|input| reach[*input] == reach[*first]) => {
                     reach[*first].clone()
                 }
@@ -28,12 +28,12 @@ impl Reach {
         Self(reach)
     }
 
-    /// The sources from which values reach a node.
+    /// The sources that reach a node.
     pub fn sources_of(&self, node: usize) -> impl Iterator<Item = usize> {
         self.0[node].iter().copied()
     }
 
-    /// The nodes that feed no other.
+    /// The nodes without downstream nodes.
     pub(super) fn leaves(&self, nodes: &[RunningNode]) -> Vec<usize> {
         let mut is_leaf = vec![true; nodes.len()];
         nodes.iter().flat_map(|node| &node.inputs).for_each(|&input| is_leaf[input] = false);
@@ -49,7 +49,7 @@ mod tests {
         RunningNode { id: id.to_string().into(), kind_name: "Test", inputs: inputs.to_vec(), running }
     }
 
-    /// A thousand layers of two nodes, each fed by both of the layer before, have 2^1000 ways.
+    /// A thousand layers of two nodes, each fed by both nodes of the previous layer, have 2^1000 paths.
     #[test]
     fn ways_are_not_counted() {
         let mut nodes = vec![node(0, &[], Running::Source), node(1, &[], Running::Source)];

@@ -1,4 +1,4 @@
-//! Calling an operator, and again where what failed may pass.
+//! Calls an operator, and retries transient failures.
 
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
@@ -16,8 +16,8 @@ fn pause(retries: &Retries, attempt: u32) -> Duration {
     Duration::from_millis(doubled.min(retries.most_ms))
 }
 
-/// Gives the operator's value, or why there is none. Pauses hold no thread. What an attempt
-/// noted that was then made again is forgotten; that it was, is noted.
+/// Returns the operator's value, or the reason of the failure. Pauses do not block a thread. Warnings
+/// of failed attempts are dropped, but a warning reports the number of attempts.
 pub(super) async fn call(operator: Arc<dyn Operator>, call: Call, retries: Retries) -> Result<Value, String> {
     let Call { turn, inputs, snapshot, warnings, stream } = call;
     let mut attempt = 1;
@@ -26,12 +26,12 @@ pub(super) async fn call(operator: Arc<dyn Operator>, call: Call, retries: Retri
         let (inputs, snapshot) = (inputs.clone(), snapshot.clone());
         let call = Call { turn: turn.clone(), inputs, snapshot, warnings: own.clone(), stream: stream.clone() };
         let operator = operator.clone();
-        // Called inside the future, so that a panic on the way there is caught too.
+        // Call inside the future, so that a panic before the first await is caught too.
         let outcome = AssertUnwindSafe(async move { operator.call(call).await }).catch_unwind().await;
         let outcome = match outcome {
             Ok(Err(error)) if error.is_transient() && attempt < retries.attempts => {
                 let pause = pause(&retries, attempt);
-                tracing::debug!(conversation = %turn.conversation_id, turn = turn.turn, %error, ?pause, "tried again");
+                tracing::debug!(conversation = %turn.conversation_id, turn = turn.turn, %error, ?pause, "retrying");
                 tokio::time::sleep(pause).await;
                 stream.restart();
                 attempt += 1;

@@ -1,8 +1,8 @@
-//! The wiring of a sink: hands the record of each answer over to the sink's own thread, and passes
-//! the item on to delivery when the sink has taken it.
+//! Runs a sink in the dataflow: sends the record of each answer to the sink's own thread, and passes
+//! the item on to delivery when the sink has acknowledged it.
 //!
-//! Turns that wait for a sink give their places among the turns that are worked on to others; when
-//! as many wait, the sources that go to this sink are held back.
+//! Turns that wait for a sink release their slots. When as many answers wait as there are slots,
+//! back-pressure holds back the sources of this sink.
 
 use std::collections::{HashMap, VecDeque};
 use std::rc::Rc;
@@ -24,15 +24,15 @@ use crate::record::{AnswerRecord, HitRecord, Item, Provenance, Status, Value};
 use crate::sinks::{Acknowledged, SinkHandle};
 use crate::wake::WakeSlot;
 
-/// An item on its way through the sink.
+/// An item that passes through the sink.
 struct Entering {
     flow: Flow,
     capability: Capability<u64>,
-    /// What the sink has then of the turn.
+    /// The record that the sink has of the turn afterwards.
     then: Option<AnswerRecord>,
-    /// That is to be known when the turn is answered again.
+    /// Whether that record must be known when the turn is answered again.
     is_noted: bool,
-    /// Answers that take the place of another.
+    /// Number of revisions.
     revised: u64,
 }
 
@@ -56,10 +56,10 @@ pub(super) fn build<'s>(
     let acknowledged = Acknowledged::new(move || wake.wake());
     let id = node.id.clone();
     let (stamp, live) = (generation.stamp.clone(), generation.live.contains(&node.id));
-    // What can be looked into later is known even while it gets no revisions.
+    // Sinks whose contents can be read back are noted even while they get no revisions.
     let noted = live || (generation.mode != AnswerMode::Once && sink.as_ref().is_some_and(|sink| sink.is_kept()));
     builder.build(move |_| {
-        // In the order in which the sink takes them.
+        // In the order in which the sink acknowledges them.
         let mut waiting: VecDeque<Entering> = VecDeque::new();
         move |_| {
             let mut through: Vec<Entering> = Vec::new();
@@ -69,7 +69,7 @@ pub(super) fn build<'s>(
                     for flow in batches.flat_map(|batch| batch.drain(..)) {
                         let item = &flow.item;
                         shared.reaches(&flow.context, ends.get(&item.turn.source).copied().unwrap_or(1));
-                        // What a caller asks is the caller's alone.
+                        // Only the caller gets the answer to a caller's turn.
                         let sink = sink.as_ref().filter(|_| flow.context.caller.is_none());
                         let record = sink.map(|_| record(item, &stamp, shared.now_us()));
                         let (records, then) = entering(item, record, live, noted, &id);
@@ -86,7 +86,7 @@ pub(super) fn build<'s>(
                                 waiting.push_back(entering);
                                 sink.deliver(records, &acknowledged);
                             }
-                            // Nothing that the sink is to know.
+                            // The sink gets nothing.
                             None => through.push(entering),
                         }
                     }
@@ -107,7 +107,7 @@ pub(super) fn build<'s>(
     stream
 }
 
-/// What a sink is to get of an item, and what it has of the turn then, if that is to be known.
+/// The records to deliver for an item, and the record that the sink has afterwards, if it is noted.
 fn entering(
     item: &Item,
     record: Option<AnswerRecord>,
@@ -121,15 +121,15 @@ fn entering(
         return (vec![record], then);
     };
     match standing.get(id) {
-        // The first answer is all that it gets.
+        // This sink gets only the first answer.
         _ if !live => Default::default(),
         Some(standing) => {
             let records = revision(standing, record);
             let then = records.last().unwrap_or(standing).clone();
             (records, Some(then))
         }
-        // A sink that has come since the turn was answered gets the next answer that says something
-        // else, as the first that it has.
+        // A sink that was added after the turn was answered gets the next different answer, as its
+        // first one.
         None if record.error.is_some() || standing.values().any(|known| record.says_what(known)) => Default::default(),
         None => (vec![record.clone()], Some(record)),
     }
@@ -139,7 +139,7 @@ fn owned((name, value): (&String, &serde_json::Value)) -> (String, serde_json::V
     (name.clone(), value.clone())
 }
 
-/// The record of an answer; of what was found or asked for, where nothing answers; or of a failure.
+/// The record of an answer, of hits, of a query or of a failure.
 pub(crate) fn record(item: &Item, stamp: &Provenance, now_us: u64) -> AnswerRecord {
     let turn = &item.turn;
     let mut record = AnswerRecord {

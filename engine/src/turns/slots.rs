@@ -1,7 +1,7 @@
-//! Turns that are worked on at once: a bound that all workers share, first come, first served.
+//! Slots for turns in flight: a bound that all workers share, first come, first served.
 //!
-//! A conversation asks for a place when its next turn could start, and has at most one turn that
-//! runs or waits; so places go round between conversations, however much one of them has queued.
+//! A conversation requests a slot when its next turn can start, and has at most one turn that runs
+//! or waits. So slots are shared fairly between conversations, however much one of them has queued.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -9,25 +9,25 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use parking_lot::Mutex;
 
-/// Who waits for places: the conversations of a source on one worker, or those who ask.
+/// Waits for slots: the conversations of a source on one worker, or the queue of callers.
 pub struct Waiter {
     granted: AtomicUsize,
     wake: Box<dyn Fn() + Send + Sync>,
 }
 
 impl Waiter {
-    /// Is woken by this when it has been given a place.
+    /// `wake` is called after each granted slot.
     pub fn new(wake: impl Fn() + Send + Sync + 'static) -> Arc<Self> {
         Arc::new(Self { granted: AtomicUsize::new(0), wake: Box::new(wake) })
     }
 
-    /// How many places it has been given since it asked last.
+    /// Number of slots granted since the last call.
     pub fn granted(&self) -> usize {
         self.granted.swap(0, Ordering::AcqRel)
     }
 }
 
-/// The places.
+/// The slots.
 #[derive(Default)]
 pub struct Slots(Mutex<State>);
 
@@ -38,8 +38,7 @@ struct State {
 }
 
 impl Slots {
-    /// Takes one of `most` places, or waits for one in the order of those who do; whether it was
-    /// taken.
+    /// Takes one of `most` slots and returns true, or queues the waiter and returns false.
     pub fn take_or_wait(&self, most: usize, waiter: &Arc<Waiter>) -> bool {
         let mut state = self.0.lock();
         if state.taken < most && state.waiting.is_empty() {
@@ -50,7 +49,7 @@ impl Slots {
         false
     }
 
-    /// Takes one of `most` places if one is free and nobody waits.
+    /// Takes one of `most` slots if one is free and nothing waits.
     pub fn take(&self, most: usize) -> bool {
         let mut state = self.0.lock();
         let free = state.taken < most && state.waiting.is_empty();
@@ -58,12 +57,12 @@ impl Slots {
         free
     }
 
-    /// Places that are taken.
+    /// Number of slots taken.
     pub fn taken(&self) -> usize {
         self.0.lock().taken
     }
 
-    /// Gives a place back, of `most`; it goes to who has waited longest.
+    /// Releases one of `most` slots; the longest waiter gets it.
     pub fn give_back(&self, most: usize) {
         let mut woken = Vec::new();
         {
@@ -92,10 +91,10 @@ mod tests {
         assert!(slots.take_or_wait(2, &busy) && slots.take_or_wait(2, &busy));
         assert!(!slots.take_or_wait(2, &busy) && !slots.take_or_wait(2, &other) && !slots.take_or_wait(2, &busy));
         slots.give_back(2);
-        assert!(!slots.take(2) && !slots.take(9), "those who wait go before");
+        assert!(!slots.take(2) && !slots.take(9), "waiters go first");
         slots.give_back(2);
         assert_eq!((busy.granted(), other.granted()), (1, 1));
-        // The bound is raised while some wait.
+        // The bound is raised while others wait.
         assert!(!slots.take_or_wait(2, &other));
         slots.give_back(4);
         assert_eq!((busy.granted(), other.granted()), (1, 1));

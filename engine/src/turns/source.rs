@@ -1,4 +1,4 @@
-//! The operator that reads a source's channel while not too many of its records wait.
+//! The operator that reads a source's channel while the source's backlog has room.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -14,10 +14,10 @@ use super::{Read, SourceHandle, TurnsShared};
 use crate::connector::{Arrived, SourcedTurn};
 use crate::record::Speaker;
 
-/// Records that are read before other operators have theirs.
+/// Records to read before other operators run.
 const AT_ONCE: usize = 256;
 
-/// Time is the number of the batch that was read in one go.
+/// A timestamp is the number of a batch that one activation reads.
 pub(super) fn build<'s>(
     scope: Scope<'s, u64>,
     handle: &Arc<SourceHandle>,
@@ -38,7 +38,7 @@ pub(super) fn build<'s>(
         move |_| {
             let (Some(receiver), Some(held)) = (&receiver, &mut capability) else { return };
             let mut output = output.activate();
-            // Before the channel is looked into: what it then has is all of it.
+            // Load this before reading the channel: the channel then has all records of the start.
             let caught_up = source.caught_up.load(Ordering::Acquire);
             let mut batch = None;
             let mut ended = false;
@@ -53,7 +53,7 @@ pub(super) fn build<'s>(
                         if record.speaker == Speaker::User {
                             shared.outstanding.fetch_add(1, Ordering::AcqRel);
                         }
-                        // The sinks' marks are taken before anything of the batch can reach them.
+                        // Take the sinks' positions before any answer of the batch can reach them.
                         let batch = *batch.get_or_insert_with(|| tracker.begin(shared.durable.marks()));
                         tracker.read(batch, place.as_ref());
                         let read =
@@ -71,10 +71,10 @@ pub(super) fn build<'s>(
                 tracker.close(batch);
             }
             if read == AT_ONCE {
-                // The rest after what else there is to do.
+                // Read the rest after other operators have run.
                 activator.activate();
             }
-            // One that was stopped has not caught up.
+            // A source that was stopped has not caught up.
             if (caught_up || ended && source.caught_up.load(Ordering::Acquire)) && receiver.is_empty() {
                 tracker.caught_up();
             }

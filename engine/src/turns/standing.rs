@@ -1,11 +1,10 @@
-//! Standing turns: those of a live pipeline, which are answered again when an epoch changes
-//! what they retrieve.
+//! Standing turns: turns of a live pipeline, which are answered again when an epoch changes what
+//! they retrieve.
 //!
-//! A turn that stands goes through the pipeline again at each new epoch. What models gave for
-//! the same input is remembered, so a turn whose passages are the same costs no model call; and
-//! a sink that gets what it has gets nothing. Where the answer is another, the sink gets the
-//! retraction of the old one and the new one as the next revision. Turns that are asked for the
-//! first time go before.
+//! A standing turn runs through the pipeline again at each new epoch. Model outputs are cached, so a
+//! turn with the same passages costs no model call. A sink gets nothing if the answer is unchanged;
+//! otherwise it gets the retraction of the old answer, and the new answer as the next revision. New
+//! turns have priority.
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, HashMap, VecDeque};
@@ -19,7 +18,7 @@ use crate::durable::{StoredConversation, StoredTurn};
 use crate::plan::AnswerMode;
 use crate::record::{AnswerRecord, Item, Turn, Value};
 
-/// Sequences of turns that are answered again; sources are numbered from 0.
+/// The range of sequences for turns that are answered again; sources have the ranges from 0.
 const SEQUENCES: u64 = 0xff_ffff << 40;
 
 struct Entry {
@@ -35,26 +34,26 @@ pub(super) struct Standing(RefCell<State>);
 #[derive(Default)]
 struct State {
     by_key: HashMap<Arc<str>, Entry>,
-    /// As they were answered first.
+    /// In the order of their first answers.
     oldest: VecDeque<Arc<str>>,
-    /// To be answered again.
+    /// Turns to answer again.
     waiting: VecDeque<Arc<str>>,
-    /// What sinks got of turns on their way, by sequence.
+    /// The records that sinks got for turns in flight, by sequence.
     delivered: HashMap<u64, BTreeMap<Arc<str>, Option<AnswerRecord>>>,
-    /// The epoch that all were last looked at for.
+    /// The epoch for which all turns were last queued.
     seen: u64,
     sequence: u64,
-    /// Workers, each of which has a part of the turns.
+    /// Number of workers; each has a part of the turns.
     peers: usize,
 }
 
 impl Standing {
-    /// A sink has this of a turn; `None`: it gets revisions, and has nothing yet.
+    /// Notes the record that a sink has of a turn. `None`: it gets revisions, but has no record yet.
     pub fn note(&self, sequence: u64, sink: &Arc<str>, record: Option<AnswerRecord>) {
         self.0.borrow_mut().delivered.entry(sequence).or_default().insert(sink.clone(), record);
     }
 
-    /// A turn has reached all of its sinks.
+    /// Called when a turn has reached all its sinks.
     pub fn settle(&self, turn: &Arc<Turn>, mode: &AnswerMode, shared: &TurnsShared) {
         self.put(turn, mode, shared);
         if turn.standing.is_some() {
@@ -70,14 +69,14 @@ impl Standing {
             return;
         };
         if delivered.is_empty() {
-            // No sink has it any more.
+            // No sink has it.
             state.remove(&turn.key, shared);
             return;
         }
         let known = delivered.into_iter().filter_map(|(sink, record)| Some((sink, record?)));
         let mut records: BTreeMap<Arc<str>, AnswerRecord> = known.collect();
-        // A turn that was answered again because one sink lacked its first answer: another has
-        // revisions of it already.
+        // The turn was answered again because one sink lacked its first answer; another sink may
+        // already have revisions.
         if let Some(entry) = state.by_key.get(&turn.key).filter(|_| turn.standing.is_none()) {
             for (sink, known) in &entry.stored.records {
                 match records.get(sink) {
@@ -86,14 +85,14 @@ impl Standing {
                 }
             }
         }
-        // What a sink has that gets no revisions now is known for when it does again.
+        // Keep the records of sinks that get no revisions now, in case they get them again.
         for (sink, record) in turn.standing.iter().flat_map(|standing| standing.iter()) {
             records.entry(sink.clone()).or_insert_with(|| record.clone());
         }
         let newest = shared.epochs.current().epoch;
         let since = match state.by_key.get(&turn.key) {
             Some(entry) => entry.stored.since,
-            // It has been let go of meanwhile.
+            // It was dropped meanwhile.
             None if turn.standing.is_some() => return,
             None => {
                 state.oldest.push_back(turn.key.clone());
@@ -116,7 +115,7 @@ impl Standing {
         }
     }
 
-    /// A turn that an earlier process has answered without leaving it standing.
+    /// Adds a turn that an earlier process answered but did not keep as a standing turn.
     pub fn adopt(&self, turn: Turn, records: BTreeMap<Arc<str>, AnswerRecord>, shared: &TurnsShared) {
         let mut state = self.0.borrow_mut();
         let key = turn.key.clone();
@@ -130,13 +129,13 @@ impl Standing {
         state.by_key.insert(key, Entry { stored, in_flight: false, waits: true });
     }
 
-    /// Those of an earlier process that are this worker's.
+    /// Loads the standing turns of an earlier process that belong to this worker.
     pub fn load(&self, shared: &TurnsShared, index: usize, peers: usize) {
         self.0.borrow_mut().peers = peers;
         let Some(generation) = shared.generation() else { return };
-        // They stay where they are, for the next process.
+        // On an error they stay in the store, for the next process.
         let mut turns = shared.durable.standing().unwrap_or_else(|error| {
-            tracing::error!(%error, "turns that an earlier process has left standing are not answered again");
+            tracing::error!(%error, "cannot load the standing turns; they are not answered again");
             Vec::new()
         });
         turns.retain(|stored| worker_of(&stored.turn.conversation_id, peers) == index);
@@ -144,14 +143,14 @@ impl Standing {
         let mut state = self.0.borrow_mut();
         let now = StoredConversation::now();
         for mut stored in turns {
-            // By a clock that has been put back since.
+            // The clock may have been set back since.
             stored.since = stored.since.min(now);
-            // A crash may have come between a sink and the checkpoint.
+            // The process may have crashed after a delivery and before the checkpoint.
             for (sink, _) in generation.sinks() {
                 let found = match stored.records.get(sink.id()) {
                     Some(record) => sink.newer(record),
-                    // It has come since the turn was answered, and may have got an answer since the
-                    // last checkpoint.
+                    // The sink was added after the turn was answered, and may have got an answer
+                    // since the last checkpoint.
                     None => sink.record(&stored.turn.key),
                 };
                 if let Some(found) = found {
@@ -168,14 +167,14 @@ impl Standing {
         }
     }
 
-    /// Whether all are answered as of the newest epoch.
+    /// Whether all turns are answered at the newest epoch.
     pub fn is_settled(&self, shared: &TurnsShared) -> bool {
         let state = self.0.borrow();
         let idle = state.waiting.is_empty() && state.by_key.values().all(|entry| !entry.in_flight);
         idle && (state.by_key.is_empty() || state.seen == shared.epochs.current().epoch)
     }
 
-    /// Sends on their way what a new epoch may have changed, while there is room.
+    /// Starts turns whose answers a new epoch may change, while slots are free.
     pub fn advance(&self, shared: &TurnsShared, local: &WorkerState) {
         let current = shared.epochs.current();
         let mut state = self.0.borrow_mut();
@@ -198,7 +197,7 @@ impl Standing {
                 }
             }
         }
-        // Half of it is left to turns that are asked for the first time.
+        // Half of the slots are reserved for new turns.
         let room = (shared.limits.read().max_in_flight / 2).max(1);
         while !state.waiting.is_empty() && shared.slots.take(room) {
             let Some(key) = state.waiting.pop_front() else { return };
@@ -269,8 +268,8 @@ impl State {
         }
     }
 
-    /// One that is being answered again is known until that is done: a crash may come between
-    /// what is withdrawn and what follows.
+    /// Drops the oldest turn that is not being answered. A turn in flight is kept until it is done:
+    /// the process may crash between the retraction and the revision.
     fn drop_oldest(&mut self, shared: &TurnsShared) {
         let is_idle = |key: &Arc<str>| self.by_key.get(key).is_none_or(|entry| !entry.in_flight);
         let oldest = self.oldest.iter().position(is_idle).and_then(|at| self.oldest.remove(at));
@@ -278,15 +277,15 @@ impl State {
     }
 }
 
-/// Which worker has a turn that an earlier process has left: the one that has its conversation. If
-/// the log brings the turn once more, because the process ended before a checkpoint passed it, the
-/// same worker is told of it, and sees that it stands already.
+/// The worker of a standing turn of an earlier process: the one that has its conversation. If the
+/// source reads the turn again, because the process ended before a checkpoint covered it, the same
+/// worker gets it and finds that it already stands.
 fn worker_of(conversation: &Arc<str>, peers: usize) -> usize {
     (conversation.hashed() % peers.max(1) as u64) as usize
 }
 
-/// What a sink that has `standing` of a turn is to get for this record: nothing where it says
-/// the same, or where it failed and the sink has an answer.
+/// The records to deliver to a sink that has `standing`: none if the new record says the same, or if
+/// it is a failure and the sink has an answer.
 pub(super) fn revision(standing: &AnswerRecord, mut record: AnswerRecord) -> Vec<AnswerRecord> {
     let failed = record.error.is_some() && standing.error.is_none();
     if failed || record.says_what(standing) {

@@ -1,4 +1,4 @@
-//! Adds the long form of each acronym to the query: Queries → Queries.
+//! An operator that adds the long form of each acronym to the query: Queries → Queries.
 
 use std::collections::BTreeMap;
 

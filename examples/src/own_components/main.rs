@@ -1,5 +1,4 @@
-//! turnflow's command line with components of one's own: an operator, a chunker and a source of
-//! turns, beside everything that turnflow brings.
+//! turnflow's command line with additional components: an operator, a chunker and a source of turns.
 //!
 //! ```console
 //! $ own_components check pipeline.ron

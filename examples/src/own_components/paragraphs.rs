@@ -1,4 +1,4 @@
-//! Cuts a document at empty lines.
+//! A chunker that cuts a document at empty lines.
 
 use std::sync::Arc;
 

@@ -1,5 +1,5 @@
-//! Turns from the files of a directory, one turn a file, called `1.json`, `2.json` and so on. A
-//! file is deleted when its answer is safe: then no restart asks for it again.
+//! Reads turns from the files of a directory, called `1.json`, `2.json` and so on, with one turn per
+//! file. A file is deleted when its answer is safe: then no restart needs it again.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -13,7 +13,7 @@ use turnflow_engine::connector::{ConnectorError, Mode, SourceOffset, TurnOutput,
 use turnflow_engine::metrics::Counter;
 use turnflow_engine::spec::{FilePath, from_tree};
 
-/// Between looks into the directory.
+/// The interval between scans of the directory.
 const POLL: Duration = Duration::from_millis(200);
 
 /// The entry for the catalog.
@@ -52,14 +52,14 @@ struct Spool {
 
 impl TurnSource for Spool {
     fn run(self: Box<Self>, mode: Mode, output: TurnOutput) -> Result<(), ConnectorError> {
-        // An earlier process has answered everything up to here, and may not have deleted it.
+        // An earlier process answered all files up to here, but may not have deleted them.
         let mut last = output.resume().map_or(0, |offset| offset.end);
         self.delete(last)?;
         loop {
             let files = self.files()?;
             for (number, path) in files.range(last + 1..) {
                 let line = fs::read(path).map_err(fault("read", path))?;
-                // The log is the directory; where a file has moved to another one, nothing is known of it.
+                // The directory is the log; nothing is known of files that moved to another one.
                 let log = self.path.display().to_string().into();
                 let offset = SourceOffset { log, end: *number, line: *number, ..SourceOffset::default() };
                 output.line(&line, &path.display().to_string(), Some(offset))?;
@@ -69,7 +69,7 @@ impl TurnSource for Spool {
             if mode == Mode::Once {
                 return Ok(());
             }
-            // Whichever comes first: something is safe, it is time for another look, or the end.
+            // Wait for the first of: an acknowledgement, the end, or the next scan.
             crossbeam_channel::select! {
                 recv(output.acknowledgements().changed()) -> _ => {
                     let safe = output.acknowledgements().offsets();
@@ -83,7 +83,7 @@ impl TurnSource for Spool {
 }
 
 impl Spool {
-    /// The files by their number.
+    /// The files by number.
     fn files(&self) -> Result<BTreeMap<u64, PathBuf>, ConnectorError> {
         let entries = fs::read_dir(&self.path).map_err(fault("list", &self.path))?;
         let paths = entries.flatten().map(|entry| entry.path());

@@ -84,6 +84,7 @@ fn answer(engine: &Engine, turns: u64, asked: &mut u64) -> Duration {
 }
 
 fn cost_of_a_turn(criterion: &mut Criterion) {
+    turnflow::allocator::bound_arenas();
     let base = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples");
     let mut catalog = turnflow::catalog();
     catalog.models.push(ModelKind {

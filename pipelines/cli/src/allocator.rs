@@ -1,21 +1,22 @@
-//! The C library's allocator, told how many threads will run at once.
+//! Limits the arenas of the C library's allocator.
 
-/// As many arenas as there are cores, 2 at least. Of its own accord glibc makes up to eight a
-/// core, one after the other as threads come, and what is free in one serves no other: a run of
-/// some fifty threads held twice the memory that it used. A setting in the environment wins.
+/// Limits glibc to one arena per core, with a minimum of 2. By default, glibc creates up to eight
+/// arenas per core as threads appear, and memory that is free in one arena is not available to
+/// others: a run of about fifty threads held twice the memory that it used. A setting in the
+/// environment takes precedence.
 ///
-/// To be called before there is a second thread.
+/// Call it before a second thread exists.
 #[cfg(all(target_os = "linux", target_env = "gnu"))]
 pub fn bound_arenas() {
     if ["MALLOC_ARENA_MAX", "GLIBC_TUNABLES"].iter().any(|name| std::env::var_os(name).is_some()) {
         return;
     }
     let cores = std::thread::available_parallelism().map_or(2, |cores| cores.get().clamp(2, 64));
-    // SAFETY: it sets a number, and no other thread allocates yet. What it returns says whether
-    // the number was taken; if it was not, memory is as it would have been.
+    // SAFETY: it sets a number, and no other thread allocates yet. The result says whether the number
+    // was accepted; if not, the allocator keeps its default.
     unsafe { libc::mallopt(libc::M_ARENA_MAX, cores as i32) };
 }
 
-/// Other allocators are left as they are.
+/// Does nothing for other allocators.
 #[cfg(not(all(target_os = "linux", target_env = "gnu")))]
 pub fn bound_arenas() {}

@@ -1,10 +1,10 @@
-//! Diagnostics as people and programs read them.
+//! Renders diagnostics as text and as JSON.
 
 use annotate_snippets::{AnnotationKind, Group, Level, Renderer, Snippet};
 use serde_json::{Value, json};
 use turnflow_engine::spec::{Diagnostic, Sources};
 
-/// As text, with the source underlined; `color` for terminals.
+/// Renders diagnostics as text, with the source underlined; `color` is for terminals.
 pub fn render(diagnostics: &[Diagnostic], sources: &Sources, color: bool) -> String {
     let renderer = if color { Renderer::styled() } else { Renderer::plain() };
     let one = |diagnostic: &Diagnostic| {
@@ -32,8 +32,8 @@ pub fn render(diagnostics: &[Diagnostic], sources: &Sources, color: bool) -> Str
     diagnostics.iter().map(one).collect::<Vec<_>>().join("\n\n")
 }
 
-/// As JSON: a list of objects with code, message, file, line and column (from 1), byte
-/// range, label and help.
+/// Renders diagnostics as JSON: a list of objects with code, message, file, line and column (from
+/// 1), byte range, label and help.
 pub fn to_json(diagnostics: &[Diagnostic], sources: &Sources) -> Value {
     let one = |diagnostic: &Diagnostic| {
         let place = diagnostic.span.map(|span| {

@@ -1,8 +1,7 @@
-//! Pictures of a plan: SVG, and text for Graphviz and Mermaid.
+//! Draws a plan: as SVG, and as text for Graphviz and Mermaid.
 //!
-//! The layout is layered: a node stands one column to the right of the last of its inputs;
-//! within a column, nodes are ordered by the mean height of what feeds them, which keeps
-//! most edges from crossing.
+//! The layout has columns: a node is one column to the right of its rightmost input. Within a column,
+//! nodes are ordered by the mean height of their inputs, which avoids most edge crossings.
 
 use std::fmt::Write as _;
 
@@ -14,17 +13,17 @@ const GAP: (f64, f64) = (70.0, 26.0);
 const WIDE: f64 = BOX.0 * 1.6;
 const MARGIN: f64 = 24.0;
 const TITLE: f64 = 34.0;
-/// Characters of a line of settings that fit a box.
+/// Number of characters of a settings line that fit into a box.
 const FITTING: usize = 31;
 
-/// One node's place.
+/// The position of a node.
 struct Placed<'p> {
     node: &'p PlannedNode,
     x: f64,
     y: f64,
 }
 
-/// What a corpus is drawn as: a box under the graph, from which retrievers read.
+/// The box of a corpus, under the graph.
 struct Stored<'p> {
     name: &'p str,
     lines: [String; 2],
@@ -84,7 +83,7 @@ fn place(plan: &Plan) -> Vec<Placed<'_>> {
     plan.nodes.iter().enumerate().map(|(at, node)| Placed { node, x: xs[at], y: heights[at] }).collect()
 }
 
-/// Retrievers name their corpus in their settings; who reads what is taken from there.
+/// The corpora that a node reads, from its settings.
 fn reads<'p>(plan: &'p Plan, node: &PlannedNode) -> Vec<&'p str> {
     let NodeKind::Operator(config) = &node.kind else { return Vec::new() };
     match config.corpus() {
@@ -98,7 +97,7 @@ fn reads<'p>(plan: &'p Plan, node: &PlannedNode) -> Vec<&'p str> {
     }
 }
 
-/// Corpora stand under their readers, side by side.
+/// Places corpora side by side under their readers.
 fn corpora<'p>(plan: &'p Plan, placed: &[Placed<'_>], top: f64) -> Vec<Stored<'p>> {
     let mut from = MARGIN;
     let mut stored = Vec::new();
@@ -118,7 +117,7 @@ fn corpora<'p>(plan: &'p Plan, placed: &[Placed<'_>], top: f64) -> Vec<Stored<'p
     stored
 }
 
-/// A self-contained SVG image.
+/// Draws a self-contained SVG image.
 pub fn svg(plan: &Plan) -> String {
     let placed = place(plan);
     let bottom = placed.iter().map(|place| place.y + BOX.1).fold(TITLE, f64::max);
@@ -212,7 +211,7 @@ pub fn svg(plan: &Plan) -> String {
     out
 }
 
-/// For Graphviz.
+/// Writes Graphviz text.
 pub fn dot(plan: &Plan) -> String {
     let mut out = format!("digraph {:?} {{\n  rankdir=LR;\n  node [shape=box, style=\"rounded,filled\"];\n", plan.name);
     for node in &plan.nodes {
@@ -242,7 +241,7 @@ pub fn dot(plan: &Plan) -> String {
     out
 }
 
-/// For Mermaid.
+/// Writes Mermaid text.
 pub fn mermaid(plan: &Plan) -> String {
     let mut out = String::from("flowchart LR\n");
     let text = |text: &str| text.replace('"', "#quot;");

@@ -1,7 +1,7 @@
-//! turnflow's command line, and what it is made of: the catalog of everything that a
-//! pipeline file may name, the commands, and the models' manifest.
+//! turnflow's command line: the catalog of all components that a pipeline file may name, the
+//! commands, and the manifest of models.
 //!
-//! A program with operators or connectors of its own has the same commands:
+//! A program with its own operators or connectors has the same commands:
 //!
 //! ```no_run
 //! # fn example(my_operator: turnflow_engine::component::OperatorKind) -> std::process::ExitCode {
@@ -22,13 +22,13 @@ use std::sync::LazyLock;
 
 use turnflow_engine::component::Catalog;
 
-/// Made of the code's own documentation; a test keeps it so.
+/// Generated from the doc comments; a test checks that it is up to date.
 const REFERENCE: &str = include_str!("../../reference.md");
 
-/// Everything that turnflow brings for a pipeline file to name.
+/// All components of turnflow.
 pub static CATALOG: LazyLock<Catalog> = LazyLock::new(catalog);
 
-/// A catalog of everything that turnflow brings, to add to.
+/// A catalog of all components of turnflow; a program can add its own.
 pub fn catalog() -> Catalog {
     Catalog {
         operators: turnflow_operators::OPERATORS.to_vec(),
@@ -41,7 +41,7 @@ pub fn catalog() -> Catalog {
     }
 }
 
-/// Runs the command line; pipeline files may name what the catalog has. Called once in a process.
+/// Runs the command line with this catalog. Call it only once per process.
 pub fn main_with(catalog: Catalog) -> ExitCode {
     commands::main(catalog)
 }

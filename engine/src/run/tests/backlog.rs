@@ -1,4 +1,4 @@
-//! A source that outruns the preparation of what it reads.
+//! Tests of a source that is faster than the preparation of its documents.
 
 use std::sync::atomic::Ordering;
 
@@ -6,13 +6,13 @@ use super::catalog::{ASKED, GATE};
 use super::*;
 use crate::run::worker_pool::Command;
 
-/// As `engine/src/corpus/backlog.rs` says.
+/// The same as in `engine/src/corpus/backlog.rs`.
 const BOUND: usize = 4096;
 
 #[test]
 fn a_source_that_outruns_the_preparation_waits_and_loses_nothing() {
     let state = tempfile::tempdir().unwrap();
-    // The first commit is larger than the bound by itself.
+    // The first commit alone exceeds the bound.
     let (first, then) = (BOUND + 1000, 3 * BOUND);
     let plan = plan_of(&pipeline(&format!("Many(first: {first}, then: {then})")));
     let engine = Engine::start(plan, options(state.path())).unwrap();
@@ -20,13 +20,13 @@ fn a_source_that_outruns_the_preparation_waits_and_loses_nothing() {
     let progress = engine.corpora()[0].1.clone();
     let read = || CorpusProgress::get(&progress.documents) as usize;
     until("the source to be held back", || read() >= first + BOUND);
-    // Workers that may go on would, as often as they are asked.
+    // Wake the workers repeatedly: they would read more if they could.
     for _ in 0..200 {
         assert!(engine.inner.context.pool.tell(&Command::Close(u64::MAX)).wait());
         engine.inner.context.pool.wake();
     }
-    assert_eq!(read(), first + BOUND, "nothing is read ahead of the preparation");
-    assert!(ASKED.load(Ordering::SeqCst) <= 8 * 256, "of these, not all are under way at a time");
+    assert_eq!(read(), first + BOUND, "the source reads ahead of the preparation");
+    assert!(ASKED.load(Ordering::SeqCst) <= 8 * 256, "too many preparations run at once");
     GATE.add_permits(1);
     let epochs = engine.epochs().clone();
     engine.join().unwrap();

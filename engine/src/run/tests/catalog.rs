@@ -1,4 +1,4 @@
-//! Components that panic where a text asks them to.
+//! Components that panic on certain texts.
 
 use std::any::Any;
 use std::collections::BTreeMap;
@@ -18,18 +18,18 @@ use crate::inference::{InferenceError, Tokenize};
 use crate::record::{PortType, Value};
 use crate::spec::from_tree;
 
-/// In a document, the chunker panics on it.
+/// The chunker panics on a document with this text.
 pub(super) const BAD_FOR_CHUNKER: &str = "bad for the chunker";
-/// In a passage, its preparation panics on it.
+/// The preparation panics on a passage with this text.
 pub(super) const BAD_FOR_PREPARATION: &str = "bad for the preparation";
-/// In a passage, the index panics on it.
+/// The index panics on a passage with this text.
 pub(super) const BAD_FOR_INDEX: &str = "bad for the index";
 
-/// What is prepared while this is open.
+/// Slow texts are prepared only while this is open.
 pub(super) static GATE: Semaphore = Semaphore::const_new(0);
-/// Documents that wait for it begin so.
+/// The prefix of slow texts.
 pub(super) const SLOW: &str = "slow";
-/// Contents with slow texts that have come to the preparation.
+/// Number of contents with slow texts that have reached the preparation.
 pub(super) static ASKED: AtomicUsize = AtomicUsize::new(0);
 
 pub(super) static CATALOG: LazyLock<Catalog> = LazyLock::new(|| Catalog {
@@ -97,7 +97,7 @@ impl CorpusSource for Listed {
     }
 }
 
-/// So many documents in one commit, and then as many more in one commit each.
+/// Sends `first` documents in one commit, and then `then` documents in one commit each.
 #[derive(Clone, Debug, Deserialize)]
 struct Many {
     first: usize,
@@ -129,7 +129,7 @@ impl CorpusSource for Many {
     }
 }
 
-/// Panics.
+/// A source that panics.
 #[derive(Clone, Debug, Deserialize)]
 struct Spoken {}
 
@@ -148,7 +148,7 @@ impl TurnSource for Spoken {
     }
 }
 
-/// A chunk a line.
+/// One chunk per line.
 #[derive(Clone, Debug, Deserialize)]
 struct Lines {}
 
@@ -213,10 +213,10 @@ impl IndexDefinition for Definition {
     }
 }
 
-/// What a reader has: texts by passage.
+/// A reader: texts by passage.
 pub(super) type Texts = BTreeMap<Arc<str>, Arc<str>>;
 
-/// Texts; half done after a panic, as any index may be.
+/// An index of texts; after a panic it may be incomplete, like any index.
 #[derive(Default)]
 struct TextIndex {
     texts: Texts,

@@ -1,5 +1,5 @@
-//! Components that panic, and one that is slow: what becomes of the others, of the run, and of the
-//! next start.
+//! Tests of components that panic or are slow: the effects on other components, on the run, and on
+//! the next start.
 
 mod backlog;
 mod catalog;
@@ -16,7 +16,7 @@ use crate::dead_letter::DeadLetter;
 use crate::plan::{Plan, plan};
 use crate::spec::load_str;
 
-/// What is waited for comes within this, however slow the machine.
+/// The limit of all waits; it allows for slow machines.
 const PATIENCE: Duration = Duration::from_secs(120);
 
 fn plan_of(text: &str) -> Plan {
@@ -25,7 +25,7 @@ fn plan_of(text: &str) -> Plan {
     planned.plan.unwrap()
 }
 
-/// A pipeline with one corpus, of this source.
+/// A pipeline with one corpus that has this source.
 fn pipeline(source: &str) -> String {
     format!(
         r#"Pipeline(
@@ -42,12 +42,12 @@ fn options(state: &Path) -> Options {
 fn until(what: &str, mut holds: impl FnMut() -> bool) {
     let begun = Instant::now();
     while !holds() {
-        assert!(begun.elapsed() < PATIENCE, "waited in vain for {what}");
+        assert!(begun.elapsed() < PATIENCE, "timeout while waiting for {what}");
         std::thread::park_timeout(Duration::from_millis(2));
     }
 }
 
-/// The ids of the passages that are served.
+/// The ids of the served passages.
 fn served(engine: &Engine) -> Vec<String> {
     let current = engine.epochs().current();
     let reader: Arc<Texts> = current.corpora["docs"].index("find").unwrap();

@@ -1,4 +1,5 @@
-//! A panic is an error of the component, of the document, or of the run, and never silent.
+//! Tests of panics: a panic is an error of the component, of the document, or of the run, and is
+//! never silent.
 
 use super::catalog::{BAD_FOR_CHUNKER, BAD_FOR_INDEX, BAD_FOR_PREPARATION};
 use super::*;
@@ -8,7 +9,7 @@ fn listed(documents: &[(&str, &str)]) -> String {
     pipeline(&format!("Listed(documents: {{{}}})", documents.join(", ")))
 }
 
-/// Runs over the corpus; gives what is then served, and how many calls failed.
+/// Indexes the corpus; returns the served passages and the number of failed calls.
 fn index(state: &Path, documents: &[(&str, &str)]) -> (Vec<String>, u64) {
     let engine = Engine::start(plan_of(&listed(documents)), options(state)).unwrap();
     engine.wait_ready().unwrap();
@@ -22,7 +23,7 @@ fn a_document_that_the_chunker_panics_on_is_left_out_and_told_of() {
     let state = tempfile::tempdir().unwrap();
     let bad = format!("one\n{BAD_FOR_CHUNKER}");
     let documents = [("a", "one\ntwo"), ("b", bad.as_str()), ("c", "three")];
-    // Each start is as good as the first, and tells the letter once.
+    // Every start behaves like the first, and writes the dead letter once.
     for _ in 0..2 {
         assert_eq!(index(state.path(), &documents), (vec!["a#0".into(), "a#1".into(), "c#0".into()], 1));
         let letters = letters(state.path());
@@ -31,7 +32,7 @@ fn a_document_that_the_chunker_panics_on_is_left_out_and_told_of() {
         assert_eq!((source.as_str(), position.as_str()), ("docs", "b"));
         assert_eq!(reason, "the chunker panicked: as a fault in the chunker would; the document is left out");
     }
-    // When it is mended, it is there.
+    // When the document is corrected, it is indexed.
     assert_eq!(index(state.path(), &[("b", "one")]).0, ["b#0"]);
 }
 
@@ -39,7 +40,7 @@ fn a_document_that_the_chunker_panics_on_is_left_out_and_told_of() {
 fn a_passage_that_its_preparation_panics_on_is_told_of_and_keeps_nothing_back() {
     let state = tempfile::tempdir().unwrap();
     let (served, failures) = index(state.path(), &[("a", "one"), ("b", &format!("{BAD_FOR_PREPARATION}\nthree"))]);
-    // This index has it all the same; one by vectors would not.
+    // This index has the passage anyway; a vector index would not.
     assert_eq!(served, ["a#0", "b#0", "b#1"]);
     assert!(failures > 1, "{failures}");
     let letters = letters(state.path());

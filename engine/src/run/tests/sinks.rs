@@ -1,4 +1,4 @@
-//! Sinks that are slow: who waits for them, and who does not.
+//! Tests of slow sinks: which turns wait for them, and which do not.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::LazyLock;
@@ -15,9 +15,9 @@ use crate::connector::{AnswerSink, ConnectorError, Delivery, TurnOutput, TurnSou
 use crate::record::{PortType, Query, TurnRecord, Value};
 use crate::spec::from_tree;
 
-/// The slow sink takes an answer for each permit.
+/// The slow sink accepts one answer per permit.
 static PERMITS: Semaphore = Semaphore::const_new(0);
-/// What each sink has taken.
+/// The answers that each sink has accepted.
 static TAKEN: Mutex<BTreeMap<String, Vec<String>>> = Mutex::new(BTreeMap::new());
 
 static SINKS: LazyLock<Catalog> = LazyLock::new(|| Catalog {
@@ -44,7 +44,7 @@ static SINKS: LazyLock<Catalog> = LazyLock::new(|| Catalog {
     reference: String::new(),
 });
 
-/// So many conversations of two turns each.
+/// A source of this many conversations, of two turns each.
 #[derive(Clone, Debug, Deserialize)]
 struct Counted {
     conversations: usize,
@@ -169,10 +169,10 @@ fn a_slow_sink_holds_back_only_what_goes_to_it() {
     engine.join().unwrap();
     let slow = taken("slow");
     assert_eq!(slow.len(), 2 * CONVERSATIONS);
-    assert_eq!(slow.iter().collect::<BTreeSet<_>>().len(), 2 * CONVERSATIONS, "each of them once");
+    assert_eq!(slow.iter().collect::<BTreeSet<_>>().len(), 2 * CONVERSATIONS, "not every answer arrived once");
     for conversation in 0..CONVERSATIONS {
         let of = |turn: usize| slow.iter().position(|taken| *taken == format!("{conversation} {turn} t{turn}"));
-        assert!(of(1).unwrap() < of(2).unwrap(), "in the order of the conversation");
+        assert!(of(1).unwrap() < of(2).unwrap(), "not in the order of the conversation");
     }
 }
 

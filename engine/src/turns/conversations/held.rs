@@ -1,5 +1,5 @@
-//! The conversations that are held in memory: a bound on their number and on the bytes of what was
-//! said in them. Who has been idle longest goes first; what it knew is in the store.
+//! Conversations in memory: bounds their number and the bytes of their utterances. The longest idle
+//! conversation is evicted first; the store has its state.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::Arc;
@@ -13,41 +13,41 @@ use crate::durable::{ConversationChange, StoredConversation};
 use crate::record::{Speaker, Utterance};
 use crate::turns::Read;
 
-/// What a conversation takes besides what was said.
+/// The overhead of a conversation besides its utterances.
 const OVERHEAD: usize = 512;
-/// So many are looked at when some are to go.
+/// Maximum number of conversations to check per eviction.
 const LOOKED_AT: usize = 1000;
 
 #[derive(Default)]
 pub(super) struct Conversation {
-    /// What it knew is yet to be read from the store; until then its records wait.
+    /// Its state is not yet loaded from the store; until then its records wait.
     pub unread: bool,
-    /// What it knows is in the store as well.
+    /// The store has its state too.
     pub is_stored: bool,
     history: VecDeque<Utterance>,
-    /// The number of the first of these.
+    /// The number of the first utterance in `history`.
     first: u64,
-    /// Utterances before this one have been put aside.
+    /// Utterances before this number are in the store.
     kept: u64,
-    /// Records that have come and wait for the running turn.
+    /// Records that wait for the running turn.
     pub queue: VecDeque<(Read, Capability<u64>)>,
     pub running: Option<InFlight>,
-    /// Its next turn waits for a place among those that are worked on.
+    /// Its next turn waits for a slot or for sinks.
     pub waits: bool,
-    /// Our answer to the last user turn, until the log brings one or the next turn needs it.
+    /// Our answer to the last user turn, until the log has an agent turn or the next turn needs it.
     pub reply: Option<Arc<str>>,
-    /// The last record that is in the history.
+    /// The last applied records.
     pub applied: Applied,
-    /// When it was used last: the key in the order, and the time.
+    /// The last use: the key in `Held::order`, and the time.
     used: Option<(u64, Instant)>,
-    /// Of what was said.
+    /// Bytes of the utterances.
     bytes: usize,
-    /// As they are in the sum.
+    /// Its bytes as counted in `Held::bytes`.
     counted: usize,
 }
 
 impl Conversation {
-    /// Goes on with what it knew.
+    /// Restores its stored state; the history only if it was used within `idle_s` seconds.
     pub fn remember(&mut self, known: StoredConversation, idle_s: u64) {
         self.applied = known.applied.clone();
         (self.first, self.kept) = (known.next(), known.next());
@@ -70,7 +70,7 @@ impl Conversation {
         }
     }
 
-    /// What was answered is said before what the user says next.
+    /// Adds an utterance of the user, after our pending answer.
     pub fn ask(&mut self, text: Arc<str>, limit: usize) {
         if let Some(reply) = self.reply.take() {
             self.say(Speaker::Agent, reply, limit);
@@ -78,14 +78,14 @@ impl Conversation {
         self.say(Speaker::User, text, limit);
     }
 
-    /// What the next turn sees, no more than `limit` utterances of it.
+    /// The history for the next turn: the last `limit` utterances.
     pub fn seen(&self, limit: usize) -> Vec<Utterance> {
         let reply = self.reply.clone().map(|text| Utterance { speaker: Speaker::Agent, text });
         let length = self.history.len() + usize::from(reply.is_some());
         self.history.iter().cloned().chain(reply).skip(length.saturating_sub(limit)).collect()
     }
 
-    /// What has been said since this was asked the last time; to be put aside.
+    /// The change since the last call, for the store.
     pub fn change(&mut self) -> ConversationChange {
         let next = self.first + self.history.len() as u64;
         let from = self.kept.max(self.first).min(next);
@@ -105,15 +105,15 @@ impl Conversation {
     }
 }
 
-/// Those of a source on one worker.
+/// The conversations of a source on one worker.
 #[derive(Default)]
 pub(super) struct Held {
     by_id: HashMap<Arc<str>, Conversation>,
-    /// Who was used longest ago comes first.
+    /// The least recently used comes first.
     order: BTreeMap<u64, Arc<str>>,
     ticks: u64,
     bytes: usize,
-    /// It was told that conversations are forgotten.
+    /// The loss of conversations has been logged.
     told: bool,
 }
 
@@ -122,7 +122,7 @@ impl Held {
         self.by_id.get_mut(id)
     }
 
-    /// The conversation, which begins with this record if it is not held.
+    /// The conversation; created if it is not in memory.
     pub fn enter(&mut self, id: &Arc<str>, is_stored: bool) -> &mut Conversation {
         let fresh = || Conversation { unread: is_stored, is_stored, ..Conversation::default() };
         self.by_id.entry(id.clone()).or_insert_with(fresh)
@@ -132,7 +132,7 @@ impl Held {
         self.by_id.values_mut()
     }
 
-    /// It has just been used.
+    /// Marks a conversation as used now.
     pub fn touch(&mut self, id: &Arc<str>) {
         let Some(conversation) = self.by_id.get_mut(id) else { return };
         self.ticks += 1;
@@ -144,7 +144,7 @@ impl Held {
         conversation.counted = conversation.bytes + OVERHEAD;
     }
 
-    /// Lets those go that are too many, and those that have been idle for longer than `idle`.
+    /// Evicts conversations beyond the bounds, and those that were idle for longer than `idle`.
     pub fn bound(&mut self, most: usize, most_bytes: usize, idle: Duration) {
         let is_old = |conversation: &Conversation| conversation.used.is_some_and(|(_, at)| at.elapsed() >= idle);
         let (mut count, mut bytes) = (self.by_id.len(), self.bytes);
@@ -163,8 +163,8 @@ impl Held {
         for (tick, id, is_lost) in going {
             if is_lost && !std::mem::replace(&mut self.told, true) {
                 tracing::warn!(conversation = %id, most, most_bytes,
-                    "more conversations than `max_held` and `max_held_mb` allow, and no state directory that has \
-                     what they know: those that were used longest ago are forgotten");
+                    "more conversations than `max_held` and `max_held_mb` allow, and no state directory to store \
+                     them: the least recently used ones lose their history");
             }
             self.order.remove(&tick);
             self.bytes -= self.by_id.remove(&id).map_or(0, |conversation| conversation.counted);
@@ -193,12 +193,12 @@ mod tests {
         let hour = Duration::from_secs(3600);
         held.bound(4, usize::MAX, hour);
         let mut left: Vec<usize> = (0..10).filter(|number| held.get(&id(*number)).is_some()).collect();
-        assert_eq!(left, [0, 1, 8, 9], "one waits, one was used again");
+        assert_eq!(left, [0, 1, 8, 9], "one waits for a slot, one was used again");
         held.bound(4, 2 * (OVERHEAD + 10), hour);
         left.retain(|number| held.get(&id(*number)).is_some());
         assert_eq!((left, held.bytes), (vec![0, 1], 2 * (OVERHEAD + 10)));
         held.bound(4, usize::MAX, Duration::ZERO);
-        assert_eq!((held.by_id.len(), held.order.len()), (1, 1), "what is idle for too long goes too");
+        assert_eq!((held.by_id.len(), held.order.len()), (1, 1), "idle conversations are evicted");
     }
 
     #[test]

@@ -1,15 +1,14 @@
-//! Conversation state: order within a conversation, and the history that a turn sees.
+//! Conversation state: the order within a conversation, and the history that a turn reads.
 //!
-//! A conversation's turns run one after another, many conversations at once; how many is bounded,
-//! and places among them go round (see `slots.rs`). Where the log
-//! brings the agent's own turns, they are the history; where it does not, our answer is.
-//! Whether it does is known when the next user turn is at hand, so the outcome does not
-//! depend on who is faster.
+//! A conversation's turns run one after another, and many conversations run at once; slots bound
+//! their number fairly (see `slots.rs`). If the log has the agent's own turns, they become the
+//! history; otherwise our answers do. This is decided when the next user turn arrives, so the
+//! outcome does not depend on timing.
 //!
-//! A record is *applied* when the conversation's state has it: an agent's when its turn comes, a
-//! user's when its answer is delivered. What is applied outlives the process (see
-//! [`crate::durable`]) and is passed over when a restart reads it again. While what a conversation
-//! knew cannot be read, its records wait as if they had not come.
+//! A record is *applied* when the conversation's state includes it: an agent's record when it is its
+//! turn, a user's record when its answer is delivered. Applied records outlive the process (see
+//! [`crate::durable`]), and a restart skips them. While the stored state of a conversation cannot be
+//! read, its records wait.
 
 mod held;
 #[cfg(test)]
@@ -35,7 +34,7 @@ use crate::plan::AnswerMode;
 use crate::record::{Item, Speaker, Turn, Utterance, Value};
 use crate::wake::WakeSlot;
 
-/// Between attempts to read what conversations knew.
+/// The pause between attempts to load conversations.
 const RETRY: Duration = Duration::from_secs(1);
 
 /// A turn that is being answered.
@@ -45,7 +44,7 @@ struct InFlight {
     _capability: Capability<u64>,
 }
 
-/// Where a record is noted when it is applied.
+/// The offset and batch to mark when a record is applied.
 struct RecordOffset {
     offset: Option<SourceOffset>,
     batch: u64,
@@ -63,13 +62,13 @@ struct Conversations {
     shared: Arc<TurnsShared>,
     local: Rc<WorkerState>,
     held: Held,
-    /// Asks for places among the turns that are worked on.
+    /// Waits for slots.
     waiter: Arc<Waiter>,
-    /// Conversations whose next turn waits for a place, in the order in which they asked.
+    /// Conversations whose next turn waits for a slot, in the order of their requests.
     waiting: VecDeque<Arc<str>>,
-    /// Conversations whose next turn waits for sinks that are behind, in the order in which they came.
+    /// Conversations whose next turn waits for sinks that are behind, in the order of arrival.
     held_back: VecDeque<Arc<str>>,
-    /// Those of which it could not be read what they knew, and when that is tried again.
+    /// Conversations that could not be loaded; `again` is the time of the next attempt.
     unread: Vec<Arc<str>>,
     again: Option<Instant>,
     sequence: u64,
@@ -79,13 +78,13 @@ struct Conversations {
 impl Conversations {
     fn arrived(&mut self, read: Read, capability: Capability<u64>) -> Arc<str> {
         let id = read.record.conversation_id.clone();
-        // Only of a source that can be gone on with does anything outlive the process.
+        // State outlives the process only for sources that can resume.
         let is_stored = read.place.is_some() && self.shared.durable.is_kept();
         self.held.enter(&id, is_stored).queue.push_back((read, capability));
         id
     }
 
-    /// A record waits no more.
+    /// Removes a record from the backlog.
     fn left(&self, read: &Read) {
         let limits = self.shared.limits.read();
         if self.source.backlog.remove(read.bytes, &limits) {
@@ -93,8 +92,8 @@ impl Conversations {
         }
     }
 
-    /// Whether it is known what the conversation knew. If not, that is tried again: to go on
-    /// without it would answer without the history, and then write over it.
+    /// Loads the conversation's stored state if necessary; returns whether it is loaded. A failure is
+    /// retried: continuing without the state would answer without history and then overwrite it.
     fn recall(&mut self, id: &Arc<str>) -> bool {
         let Some(conversation) = self.held.get(id).filter(|conversation| conversation.unread) else { return true };
         match self.shared.durable.load(&self.source.id, id) {
@@ -105,10 +104,10 @@ impl Conversations {
                 true
             }
             Err(error) => {
-                // One word for all of them.
+                // Log one message for all conversations.
                 if self.unread.is_empty() {
                     tracing::error!(source = %self.source.id, conversation = %id, %error,
-                        "what a conversation knew cannot be read; its turns wait, and it is tried again");
+                        "cannot load the conversation; its turns wait, and loading is retried");
                 }
                 self.unread.push(id.clone());
                 false
@@ -116,7 +115,7 @@ impl Conversations {
         }
     }
 
-    /// Those that are due to be tried again.
+    /// The conversations that are due for another attempt to load.
     fn due(&mut self) -> Vec<Arc<str>> {
         match self.again.take_if(|at| Instant::now() >= *at) {
             Some(_) => std::mem::take(&mut self.unread),
@@ -124,7 +123,7 @@ impl Conversations {
         }
     }
 
-    /// Whether the operator is to be scheduled after [`RETRY`].
+    /// Whether to schedule the operator after [`RETRY`].
     fn is_to_try_again(&mut self) -> bool {
         if self.unread.is_empty() || self.again.is_some() {
             return false;
@@ -133,7 +132,7 @@ impl Conversations {
         true
     }
 
-    /// A turn has been delivered.
+    /// Handles a delivered turn; returns its conversation.
     fn delivered(&mut self, delivered: Delivered) -> Option<Arc<str>> {
         let conversation = self.held.get(&delivered.conversation_id)?;
         let running = conversation.running.take_if(|running| running.sequence == delivered.sequence)?;
@@ -142,7 +141,7 @@ impl Conversations {
         Some(delivered.conversation_id)
     }
 
-    /// A record is in the conversation's state.
+    /// Marks a record as applied.
     fn applied(&mut self, id: &Arc<str>, place: &RecordOffset) {
         if let (Some(offset), Some(conversation)) = (&place.offset, self.held.get(id)) {
             conversation.applied.set(offset);
@@ -153,15 +152,15 @@ impl Conversations {
         self.source.tracker.tick(place.batch);
     }
 
-    /// A user's turn that is not to be answered (any more) is not outstanding either.
+    /// Stops counting a user's turn as outstanding if it will not be answered (again).
     fn let_go(&self, read: &Read) {
         if read.record.speaker == Speaker::User {
             self.shared.outstanding.fetch_sub(1, Ordering::AcqRel);
         }
     }
 
-    /// Applies what waits, until a turn runs or waits for a place. `has_place`: it has been given
-    /// one.
+    /// Applies waiting records until a turn runs or waits. `has_place`: the conversation has been
+    /// granted a slot.
     fn advance(&mut self, id: &Arc<str>, mut has_place: bool) {
         if has_place && let Some(conversation) = self.held.get(id) {
             conversation.waits = false;
@@ -224,7 +223,8 @@ impl Conversations {
         }
     }
 
-    /// Whether an earlier process has answered the turn, in every sink; then that is what was said.
+    /// Whether every sink has the answer of an earlier process to the turn; if so, applies that
+    /// answer to the conversation.
     fn answered(&mut self, id: &Arc<str>, read: &Read, key: &Arc<str>) -> bool {
         if read.place.is_none() {
             return false;
@@ -265,12 +265,12 @@ impl Conversations {
         }
     }
 
-    /// Sends a turn on its way; whether it could be.
+    /// Starts a turn; returns whether it has started.
     fn start(&mut self, id: &Arc<str>, read: Read, capability: Capability<u64>, key: Arc<str>, limit: usize) -> bool {
         let snapshot = self.shared.epochs.pin();
         let Some(ingress) = self.local.ingress(snapshot.plan, &self.source.id) else {
-            // A plan without this source does not come to serve while the source has turns.
-            tracing::error!(source = %self.source.id, "no plan takes this source's turns");
+            // Unreachable: a plan without this source does not serve while the source has turns.
+            tracing::error!(source = %self.source.id, "the current plan does not have this source");
             if let Some(conversation) = self.held.get(id) {
                 conversation.queue.push_front((read, capability));
             }
@@ -291,7 +291,7 @@ impl Conversations {
         true
     }
 
-    /// Places that were given: the conversations that have waited longest go on.
+    /// Uses the granted slots for the conversations that have waited longest.
     fn granted(&mut self) {
         for _ in 0..self.waiter.granted() {
             match self.waiting.pop_front() {
@@ -304,7 +304,7 @@ impl Conversations {
         }
     }
 
-    /// Sinks may have caught up: the conversations that have waited for them go on.
+    /// Resumes the conversations that wait for sinks, if the sinks have caught up.
     fn go_on(&mut self) {
         if self.held_back.is_empty() || self.shared.is_behind(&self.source.id) {
             return;
@@ -317,7 +317,7 @@ impl Conversations {
         }
     }
 
-    /// The run ends: what waits and is read again by a restart is not begun.
+    /// Drops waiting records that a restart reads again, because the run is stopping.
     fn drop_waiting(&mut self) {
         if !self.shared.durable.is_kept() {
             return;
@@ -336,7 +336,7 @@ impl Conversations {
         }
     }
 
-    /// Lets conversations go that are too many, or have been idle for too long.
+    /// Evicts conversations beyond the bounds, and those that were idle for too long.
     fn bound(&mut self) {
         let limits = self.shared.limits.read();
         let share = |bound: usize| (bound / self.workers).max(1);
@@ -345,7 +345,7 @@ impl Conversations {
     }
 }
 
-/// The same whenever the record is read: of what it says and of where it stands.
+/// The key of a turn: a hash of its content and its place, the same whenever it is read.
 fn key(source: &str, read: &Read) -> Arc<str> {
     let mut hasher = blake3::Hasher::new();
     let end = read.place.as_ref().map_or_else(|| read.position.clone(), |place| place.end.to_string());
@@ -358,7 +358,7 @@ fn key(source: &str, read: &Read) -> Arc<str> {
     hasher.finalize().to_hex()[..32].into()
 }
 
-/// Gives nothing: its frontier passes a batch when all of it is applied.
+/// The output has no data: its frontier passes a batch when all its records are applied.
 pub(super) fn build<'s>(
     scope: Scope<'s, u64>,
     source: &Arc<SourceHandle>,
@@ -376,7 +376,7 @@ pub(super) fn build<'s>(
     let wake = WakeSlot::default();
     wake.set(scope.worker().sync_activator_for(address.to_vec()));
     source.conversation_wakes.lock().push(wake.clone());
-    // Sources are numbered apart, so that sequences are unique on a worker.
+    // Each source has its own range, so that sequences are unique on a worker.
     let sequence = source.number << 40;
     let mut conversations = Conversations {
         source: source.clone(),

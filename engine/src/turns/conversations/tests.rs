@@ -1,4 +1,4 @@
-//! What becomes of a conversation whose history cannot be read.
+//! Tests of conversations whose history cannot be read.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize};
 
@@ -55,7 +55,7 @@ fn said(text: &str) -> Utterance {
     Utterance { speaker: Speaker::Agent, text: text.into() }
 }
 
-/// What an agent says, which needs no plan to be applied.
+/// An agent's utterance, which is applied without a plan.
 fn read(text: &str, end: u64, batch: u64) -> Read {
     let record = TurnRecord {
         conversation_id: "c".into(),
@@ -102,8 +102,8 @@ fn a_history_that_cannot_be_read_is_waited_for() {
         for _ in 0..100 {
             worker.step();
         }
-        assert!(durable.load(&of, &id).is_err(), "nothing has been put over it");
-        assert_eq!(source.tracker.low(), None, "it is not applied");
+        assert!(durable.load(&of, &id).is_err(), "the stored state is not overwritten");
+        assert_eq!(source.tracker.low(), None, "the record is not applied");
 
         Durable::show(&path);
         assert_eq!(durable.load(&of, &id).unwrap(), Some(known));

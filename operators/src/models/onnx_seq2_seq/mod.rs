@@ -254,10 +254,6 @@ impl Generator for Shared {
         &self.0.sampling
     }
 
-    fn generate(&self, prompt: Prompt, sampling: Sampling) -> BoxFuture<'static, Result<Generation, InferenceError>> {
-        self.generate_streamed(prompt, sampling, TextStream::default())
-    }
-
     fn generate_streamed(
         &self,
         prompt: Prompt,

@@ -70,10 +70,6 @@ impl Generator for OpenAi {
         &self.sampling
     }
 
-    fn generate(&self, prompt: Prompt, sampling: Sampling) -> BoxFuture<'static, Result<Generation, InferenceError>> {
-        self.generate_streamed(prompt, sampling, TextStream::default())
-    }
-
     fn generate_streamed(
         &self,
         prompt: Prompt,

@@ -1,4 +1,4 @@
-//! Tasks through a pipeline, for the commands that score what comes out.
+//! Runs tasks through a pipeline, for the commands that score the results.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex};
@@ -15,46 +15,46 @@ use super::trace::describe;
 use super::{EngineArgs, Fault, progress, start};
 use turnflow_eval::tasks::Task;
 
-/// What a task came to.
+/// The result of a task.
 #[derive(Default)]
 pub(super) struct Answered {
     hits: BTreeMap<String, Vec<Hit>>,
-    /// The last answer that a node gave.
+    /// The last answer of a node.
     pub answer: Option<Arc<Answer>>,
-    /// What was done without on the way to it, `node: what` each.
+    /// The answer's warnings, each as `node: warning`.
     pub warnings: Arc<[String]>,
-    /// Why a node gave nothing.
+    /// Why a node failed.
     pub failure: Option<String>,
-    /// What every node gave, if that was asked for.
+    /// The values of all nodes, if requested.
     pub trace: Vec<(String, String)>,
 }
 
 impl Answered {
-    /// What is known without a pipeline: what `node` stands for found, and the answer.
+    /// A result that does not come from a pipeline: the hits, recorded for `node`, and the answer.
     pub fn given(node: &str, hits: Vec<Hit>, answer: Option<Arc<Answer>>, failure: Option<String>) -> Self {
         Self { hits: BTreeMap::from([(node.to_owned(), hits)]), answer, failure, ..Self::default() }
     }
 
-    /// What a node found.
+    /// The hits of a node.
     pub fn hits(&self, node: &str) -> &[Hit] {
         self.hits.get(node).map(Vec::as_slice).unwrap_or_default()
     }
 
-    /// The answer's words; empty where there is none.
+    /// The answer's text; empty without an answer.
     pub fn text(&self) -> &str {
         self.answer.as_ref().map_or("", |answer| &answer.text)
     }
 }
 
-/// What all tasks came to.
+/// The results of all tasks.
 pub(super) struct Answers {
-    /// By the task's id.
+    /// Results by task id.
     pub by_task: HashMap<Arc<str>, Answered>,
-    /// From the first task to the last answer, indexing left out.
+    /// Time from the first task to the last answer, without indexing.
     pub seconds: f64,
 }
 
-/// Runs every task and keeps what these nodes find; `traced`, what every node gave too.
+/// Runs every task and keeps the hits of these nodes; with `traced`, also the values of all nodes.
 pub(super) fn answer_tasks(
     plan: Plan,
     engine: &EngineArgs,
@@ -64,7 +64,7 @@ pub(super) fn answer_tasks(
 ) -> Result<Answers, Fault> {
     let results: Arc<Mutex<HashMap<Arc<str>, Answered>>> = Arc::default();
     let (for_observer, nodes) = (results.clone(), nodes.to_vec());
-    // What fails in the middle may have a stand-in; what counts is what comes out at the ends.
+    // A failure inside the graph may have a fallback: only the results of the leaves count.
     let is_end = |at: usize| !plan.nodes.iter().any(|node| node.inputs.contains(&at));
     let ends = (0..plan.nodes.len()).filter(|at| is_end(*at)).map(|at| plan.nodes[at].id.clone());
     let counting: Vec<Arc<str>> = ends.chain(nodes.iter().map(|node| node.as_str().into())).collect();
@@ -105,7 +105,7 @@ pub(super) fn answer_tasks(
     Ok(Answers { by_task: std::mem::take(&mut results), seconds })
 }
 
-/// Hands all turns over and waits until they are answered.
+/// Submits all turns and waits until they are answered.
 pub(super) fn submit(engine: Engine, turns: &[SourcedTurn]) -> Result<(), Fault> {
     let asked = turns.iter().filter(|turn| turn.record.speaker == Speaker::User);
     let bar = progress::bar(asked.count() as u64, "answering");
@@ -126,8 +126,8 @@ pub(super) fn submit(engine: Engine, turns: &[SourcedTurn]) -> Result<(), Fault>
     Ok(engine.join()?)
 }
 
-/// Several tasks may be of one conversation, each with its own history, so each is a
-/// conversation of its own here, named by the task.
+/// The turn of a task. Several tasks may belong to one conversation, each with its own history, so
+/// each becomes a separate conversation here, named after the task.
 fn turn(task: &Task) -> SourcedTurn {
     let (question, before) = match task.input.split_last() {
         Some((last, before)) => (&*last.text, before),
@@ -141,7 +141,7 @@ fn turn(task: &Task) -> SourcedTurn {
             text: question.into(),
             collection: task.collection.as_deref().map(Into::into),
             timestamp: None,
-            // For the operator that takes a task's own passages.
+            // For the operator that uses a task's own passages.
             extra: Map::from_iter([("contexts".to_owned(), json!(task.contexts))]),
         },
         position: task.id.clone(),

@@ -1,4 +1,4 @@
-//! `turnflow ask`: one turn through the pipeline.
+//! `turnflow ask`: answers one question.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use turnflow_engine::run::Options;
 
 use super::{EngineArgs, Fault, Outcome, PipelineArgs, start};
 
-/// Ask one question; prints the answer and its passages.
+/// Ask one question; prints the answer and its passages. No sink is written.
 #[derive(Args)]
 pub struct AskArgs {
     #[command(flatten)]
@@ -21,16 +21,16 @@ pub struct AskArgs {
     question: String,
     #[command(flatten)]
     engine: EngineArgs,
-    /// The collection that the question is put to, for retrievers routed `FromTurn`.
+    /// The collection to search, for retrievers with `corpus: FromTurn`.
     #[arg(long)]
     collection: Option<String>,
-    /// Print the answer's record.
+    /// Print the answer's record as JSON.
     #[arg(long)]
     json: bool,
-    /// Print the text as the model writes it, before the answer.
+    /// Print the text while the model generates it, before the answer.
     #[arg(long, conflicts_with = "json")]
     stream: bool,
-    /// Print what every node gave.
+    /// Print the value of every node.
     #[arg(long)]
     trace: bool,
 }
@@ -43,7 +43,7 @@ pub(super) fn run(args: &AskArgs) -> Outcome {
         .rev()
         .find(|node| node.output == Some(PortType::Answers) && matches!(node.kind, NodeKind::Operator(_)));
     let Some(answering) = answering.map(|node| node.id.clone()) else {
-        return Err(Fault::Told(anyhow!("no node of this pipeline gives Answers, so there is nothing to ask")));
+        return Err(Fault::Told(anyhow!("no node of this pipeline gives Answers, so it cannot answer questions")));
     };
     let plan = plan.towards(&[&*answering]);
     let options = Options { corpora: Mode::Once, manual_turns: true, sinks: false, ..args.engine.options(&plan) };

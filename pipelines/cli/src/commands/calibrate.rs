@@ -1,4 +1,4 @@
-//! `turnflow calibrate`: when an `IdkNormalize` says that it does not know, learned on labelled tasks.
+//! `turnflow calibrate`: learns from labelled tasks when an `IdkNormalize` answers IDK.
 
 use std::collections::{BTreeSet, HashMap};
 use std::path::PathBuf;
@@ -21,45 +21,45 @@ use turnflow_eval::tasks::{Task, read_tasks};
 /// The kind whose threshold is learned.
 const KIND: &str = "IdkNormalize";
 
-/// Learn when to say "I do not know" on labelled tasks, and write it to a file to include.
+/// Learn from labelled tasks when to answer "I do not know", and write it to a file to include.
 ///
-/// The node's answers must come with evidence: put an `Evidence` before it. Tasks are labelled
-/// by `answerability`: ANSWERABLE and PARTIAL are to be answered, UNANSWERABLE and
-/// UNDERSPECIFIED are not; others are left out.
+/// The node's answers must have evidence: put an `Evidence` before it. The label of a task is its
+/// `answerability`: ANSWERABLE and PARTIAL tasks should be answered, UNANSWERABLE and UNDERSPECIFIED
+/// tasks should not. Other tasks are skipped.
 #[derive(Args)]
 pub struct CalibrateArgs {
     #[command(flatten)]
     pipeline: PipelineArgs,
-    /// MTRAG tasks, JSON Lines, with `answerability`.
+    /// MTRAG tasks with `answerability`, as JSON Lines.
     #[arg(long)]
     tasks: PathBuf,
-    /// The IdkNormalize to calibrate [default: the only one].
+    /// The IdkNormalize node to calibrate [default: the only one].
     #[arg(long, value_name = "NODE")]
     node: Option<String>,
-    /// What the threshold is to achieve: accuracy, balanced, or over=SHARE (at most this share of
-    /// what can be answered is declined).
+    /// The aim of the threshold: accuracy, balanced, or over=SHARE (decline at most this share of the
+    /// answerable tasks).
     #[arg(long, default_value = "accuracy")]
     aim: Aim,
-    /// Signals to look at [default: all that the evidence has].
+    /// The signals of the evidence to use, separated by commas [default: all].
     #[arg(long, value_name = "NAME", value_delimiter = ',')]
     signals: Vec<String>,
-    /// How strongly weights are held back.
+    /// The L2 penalty on the weights, at least 0.
     #[arg(long, default_value_t = 10.0, value_parser = penalty)]
     penalty: f64,
-    /// Parts of the cross-validation; a conversation is in one part. With 2, each half is
-    /// measured with what was learned on the other.
+    /// Number of folds of the cross-validation. All tasks of a conversation are in the same fold. With
+    /// 2, each half is measured with the weights learned on the other half.
     #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u16).range(2..=100))]
     folds: u16,
-    /// Which conversation is in which part.
+    /// Seed for assigning conversations to folds.
     #[arg(long, default_value_t = 0)]
     seed: u64,
-    /// So many ways of parting them are measured.
+    /// Number of different assignments to folds to measure.
     #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u16).range(1..=1000))]
     splits: u16,
-    /// The file to write, a pipeline file to be included behind the pipeline's own.
+    /// Write the result to this pipeline file, which is to be included after the pipeline's own file.
     #[arg(long, value_name = "OUT.ron")]
     out: Option<PathBuf>,
-    /// Write the figures and the trade-off curve.
+    /// Write the figures and the trade-off curve to this file as JSON.
     #[arg(long, value_name = "OUT")]
     json: Option<PathBuf>,
     #[command(flatten)]
@@ -80,7 +80,7 @@ pub(super) fn run(args: &CalibrateArgs) -> Outcome {
         |plan: Plan| answer_tasks(plan.towards(&[&node]), &args.engine, &only, std::slice::from_ref(&node), false);
 
     let before = answers(plan)?.by_task;
-    // Without a threshold, so that every task shows its evidence.
+    // Run without a threshold, so that every task has its evidence.
     let mut set = args.pipeline.set.clone();
     for field in ["confidence", "min_support"] {
         set.push(Override { path: format!("nodes.{node}.{field}"), value: "None".to_owned() });
@@ -90,7 +90,7 @@ pub(super) fn run(args: &CalibrateArgs) -> Outcome {
     let after = answers(open)?.by_task;
     warn_of_failures(&before);
     warn_of_failures(&after);
-    // What failed was neither answered nor declined.
+    // A failed task is neither answered nor declined.
     let said = |task: &Task| {
         [&before, &after].iter().all(|run| run.get(task.id.as_str()).is_some_and(|one| one.answer.is_some()))
     };
@@ -137,7 +137,7 @@ pub(super) fn run(args: &CalibrateArgs) -> Outcome {
     let as_it_is = Decisions::count(
         labelled.iter().map(|(task, answerable)| (*answerable, before.get(task.id.as_str()).is_some_and(answered))),
     );
-    // Its own figure is then no fair one: it may have been learned on these tasks.
+    // In that case the comparison is not fair: the threshold may have been learned on these tasks.
     let learned_before = before
         .values()
         .any(|found| found.answer.as_ref().is_some_and(|answer| answer.checks.contains_key("confidence")));
@@ -190,7 +190,7 @@ pub(super) fn run(args: &CalibrateArgs) -> Outcome {
     }
     if let Some(path) = &args.out {
         write(path, &overlay(args, &node, &names, &learned, mean))?;
-        println!("\nwritten to {}; include it behind {}", path.display(), args.pipeline.file.display());
+        println!("\nwritten to {}; include it after {}", path.display(), args.pipeline.file.display());
     }
     Ok(())
 }
@@ -203,7 +203,7 @@ fn under(decisions: &Decisions) -> String {
     format!("{:.1} % ({}/{})", 100.0 * decisions.under_rate(), decisions.under, decisions.unanswerable)
 }
 
-/// Whether a task is to be answered; `None` for what is neither (conversational).
+/// Whether a task should be answered; `None` if it has no label or is conversational.
 fn answerable(task: &Task) -> Option<bool> {
     match Answerability::of(task)? {
         Answerability::Answerable | Answerability::Partial => Some(true),
@@ -213,8 +213,8 @@ fn answerable(task: &Task) -> Option<bool> {
 }
 
 fn penalty(text: &str) -> Result<f64, String> {
-    let penalty: f64 = text.parse().map_err(|_| format!("`{text}` is no number"))?;
-    if penalty.is_finite() && penalty >= 0.0 { Ok(penalty) } else { Err("a penalty is at least 0".to_owned()) }
+    let penalty: f64 = text.parse().map_err(|_| format!("`{text}` is not a number"))?;
+    if penalty.is_finite() && penalty >= 0.0 { Ok(penalty) } else { Err("a penalty must be at least 0".to_owned()) }
 }
 
 fn answered(found: &Answered) -> bool {
@@ -230,15 +230,15 @@ fn node(plan: &Plan, wanted: Option<&str>) -> Result<String, Fault> {
     let these = able.iter().map(|id| format!("`{id}`")).collect::<Vec<_>>().join(", ");
     match (wanted, &able[..]) {
         (Some(wanted), able) if able.iter().any(|id| ***id == *wanted) => Ok(wanted.to_owned()),
-        (Some(wanted), []) => Err(Fault::Told(anyhow!("`{wanted}` is no {KIND}, and the pipeline has none"))),
-        (Some(wanted), _) => Err(Fault::Told(anyhow!("`{wanted}` is no {KIND}; these are: {these}"))),
+        (Some(wanted), []) => Err(Fault::Told(anyhow!("`{wanted}` is not an {KIND}, and the pipeline has none"))),
+        (Some(wanted), _) => Err(Fault::Told(anyhow!("`{wanted}` is not an {KIND}; these are: {these}"))),
         (None, [one]) => Ok(one.to_string()),
         (None, []) => Err(Fault::Told(anyhow!("the pipeline has no {KIND} to calibrate"))),
-        (None, _) => Err(Fault::Told(anyhow!("--node says which {KIND} to calibrate: {these}"))),
+        (None, _) => Err(Fault::Told(anyhow!("the pipeline has several {KIND}; choose one with --node: {these}"))),
     }
 }
 
-/// The signals that every answer has.
+/// The signals that all answers have.
 fn signals(args: &CalibrateArgs, answers: &HashMap<Arc<str>, Answered>) -> Result<Vec<String>, Fault> {
     let mut common: Option<BTreeSet<String>> = None;
     for found in answers.values().filter(|found| answered(found)) {
@@ -250,7 +250,7 @@ fn signals(args: &CalibrateArgs, answers: &HashMap<Arc<str>, Answered>) -> Resul
     }
     let common = common.unwrap_or_default();
     if common.is_empty() {
-        return Err(Fault::Told(anyhow!("the answers come without evidence; put an `Evidence` before the {KIND}")));
+        return Err(Fault::Told(anyhow!("the answers have no evidence; put an `Evidence` before the {KIND}")));
     }
     if let Some(unknown) = args.signals.iter().find(|name| !common.contains(*name)) {
         let known = common.iter().map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", ");

@@ -1,4 +1,4 @@
-//! `turnflow check`: every mistake in pipeline files, before anything runs.
+//! `turnflow check`: reports all errors in pipeline files without running them.
 
 use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
@@ -12,23 +12,23 @@ use crate::diagnostics;
 use crate::models::Manifest;
 use turnflow_eval::generation::config;
 
-/// Check pipeline files: syntax, names, types, values and paths. Models that `turnflow models`
-/// can fetch need not be there.
+/// Check pipeline files: syntax, names, types, values and paths. Models that `turnflow models` can
+/// fetch may be missing.
 ///
-/// Files that are no pipelines by themselves are named and passed over: a list of models to
-/// fetch, as `models.ron`, and a fragment to be included. That is a file whose nodes are all
-/// without a kind, as `tune` writes it, or one with neither nodes nor a name that has models
-/// alone, corpora alone, or members without a kind. A fragment is checked with each pipeline
-/// that includes it. Tests beside a pipeline are `turnflow test`'s. A file of metrics, for `eval --metrics`, is checked as what it is.
+/// Files that are not complete pipelines are listed and skipped: a list of models such as
+/// `models.ron`, a file of tests (use `turnflow test`), and a fragment for inclusion. A fragment is
+/// checked with each pipeline that includes it. A file is a fragment if all its nodes are without a
+/// kind, as `tune` writes it; or if it has neither nodes nor a name, and only models, only corpora, or
+/// members without a kind. A file of metrics for `eval --metrics` is checked as such.
 #[derive(Args)]
 pub struct CheckArgs {
     /// Pipeline files.
     #[arg(required = true)]
     files: Vec<PathBuf>,
-    /// Set one value in each file.
+    /// Set one value in each file. The value is RON. May be repeated.
     #[arg(long = "set", value_name = "PATH=RON")]
     set: Vec<Override>,
-    /// How to tell.
+    /// The output format.
     #[arg(long, default_value = "text")]
     format: Format,
 }
@@ -86,12 +86,12 @@ pub(super) fn run(args: &CheckArgs) -> Outcome {
     if count == 0 { Ok(()) } else { Err(Fault::Input) }
 }
 
-/// Whether it says what answers are scored with, for `eval --metrics`.
+/// Whether it is a file of metrics, for `eval --metrics`.
 fn is_metrics(file: &Path) -> bool {
     load(file, &[]).tree.is_some_and(|tree| tree.name().is_some_and(|name| name.text == "Metrics"))
 }
 
-/// What a file is that is no pipeline by itself, and need not be one.
+/// A description of a file that is not a complete pipeline, but valid; otherwise `None`.
 fn no_pipeline(file: &Path) -> Option<&'static str> {
     if std::fs::read_to_string(file).is_ok_and(|text| Manifest::parse(&text).is_ok()) {
         return Some("a list of models to fetch");
@@ -104,9 +104,9 @@ fn no_pipeline(file: &Path) -> Option<&'static str> {
     is_fragment(&tree).then_some("a fragment to be included")
 }
 
-/// Whether it is of use only with others: all of its nodes are without a kind, and so change
-/// those of another file; or it has no nodes and no name, and either changes other members too
-/// or is one section, for several pipelines to share.
+/// Whether a file is a fragment for inclusion: all its nodes are without a kind, so they change nodes
+/// of another file; or it has no nodes and no name, and either changes members of another file or is
+/// a single section that several pipelines share.
 fn is_fragment(tree: &Tree) -> bool {
     if tree.name().is_none_or(|name| name.text != "Pipeline") {
         return false;

@@ -1,4 +1,4 @@
-//! `turnflow docs`: the reference of everything that a pipeline file may name.
+//! `turnflow docs`: prints the reference of all components.
 
 use std::io::IsTerminal;
 
@@ -8,12 +8,12 @@ use turnflow_engine::spec::did_you_mean;
 
 use super::{Fault, Outcome, catalog};
 
-/// Print the reference of an operator, model, chunker, source or sink; without a name, a list of all.
+/// Print the reference of an operator, model, chunker, source or sink; without a name, list them all.
 #[derive(Args)]
 pub struct DocsArgs {
-    /// Its name: `Bm25`.
+    /// The name of a component, such as `Bm25`.
     name: Option<String>,
-    /// Print all of the reference.
+    /// Print the whole reference.
     #[arg(long, conflicts_with = "name")]
     all: bool,
 }
@@ -25,7 +25,7 @@ pub(super) fn run(args: &DocsArgs) -> Outcome {
         Some(name) => {
             let found: Vec<&str> = sections().filter(|(title, _)| title == name).map(|(_, text)| text).collect();
             if let Some((name, summary)) = kinds().find(|(kind, _)| found.is_empty() && kind == name) {
-                // A kind that a program has added without a reference.
+                // A program has added this kind without a reference.
                 println!("{name}: {summary}");
                 return Ok(());
             }

@@ -1,10 +1,10 @@
-//! `turnflow explain`: the plan as it would run.
+//! `turnflow explain`: shows the plan.
 
 use clap::Args;
 
 use super::{Outcome, PipelineArgs};
 
-/// Show the plan: models, corpora, and one line a node with its effective settings and port types.
+/// Show the plan: models, corpora, and one line per node with its effective settings and port types.
 #[derive(Args)]
 pub struct ExplainArgs {
     #[command(flatten)]

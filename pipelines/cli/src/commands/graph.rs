@@ -1,4 +1,4 @@
-//! `turnflow graph`: the pipeline as a picture.
+//! `turnflow graph`: draws the pipeline.
 
 use std::path::PathBuf;
 
@@ -7,12 +7,12 @@ use clap::{Args, ValueEnum};
 use super::{Outcome, PipelineArgs, write};
 use crate::graph;
 
-/// Draw the pipeline: SVG, or text for Graphviz or Mermaid.
+/// Draw the pipeline as SVG, or as text for Graphviz or Mermaid.
 #[derive(Args)]
 pub struct GraphArgs {
     #[command(flatten)]
     pipeline: PipelineArgs,
-    /// The form of the picture.
+    /// The output format.
     #[arg(long, default_value = "svg")]
     format: Format,
     /// Write to a file instead of standard output.

@@ -1,4 +1,4 @@
-//! `turnflow index`: the corpora's indexes, brought up to date.
+//! `turnflow index`: brings the corpora's indexes up to date.
 
 use std::time::Instant;
 

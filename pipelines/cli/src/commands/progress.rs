@@ -1,4 +1,4 @@
-//! Progress on a terminal; nothing in a pipe.
+//! Progress bars, on terminals only.
 
 use std::io::IsTerminal;
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use turnflow_engine::run::{Engine, RunError};
 
 const TICK: Duration = Duration::from_millis(100);
 
-/// A bar for so many of something; hidden when standard error is no terminal.
+/// A bar of this length; hidden if standard error is not a terminal.
 pub(super) fn bar(length: u64, what: &str) -> ProgressBar {
     let bar = ProgressBar::with_draw_target(Some(length), target());
     styled(&bar, what);
@@ -30,11 +30,11 @@ fn styled(bar: &ProgressBar, what: &str) {
     bar.set_message(what.to_owned());
 }
 
-/// Waits until every corpus is published, and shows how far each is.
+/// Waits until every corpus is published, and shows the progress of each.
 pub(super) fn wait_ready(engine: &Engine) -> Result<(), RunError> {
     let corpora = engine.corpora();
     let group = indicatif::MultiProgress::with_draw_target(target());
-    // Added first: a bar that is drawn before it has a place in the group leaves a line behind.
+    // Add all bars first: a bar that is drawn before it is in the group leaves a stray line.
     let added = |(name, ..): &(Arc<str>, _, _)| {
         let bar = group.add(ProgressBar::new(0));
         styled(&bar, &format!("indexing {name}"));

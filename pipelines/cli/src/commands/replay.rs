@@ -1,5 +1,5 @@
-//! `turnflow replay`: a recorded log through a pipeline, compared with another pipeline, with
-//! other settings, or with the answers that were given.
+//! `turnflow replay`: plays a recorded log through a pipeline, and compares the results with another
+//! pipeline, with other settings, or with recorded answers.
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -19,40 +19,40 @@ use turnflow_eval::replay::{
 };
 use turnflow_eval::tags::as_tagged;
 
-/// Play a recorded log through a pipeline; compare with another pipeline, or with its answers.
+/// Play a recorded log through a pipeline; compare with another pipeline or with recorded answers.
 ///
-/// Turns are answered as in a run: in order within a conversation, with what the log has of the
-/// agent as history, or else with the answers that the pipeline gives now. No sink is written.
+/// Turns are answered as in a run: in order within a conversation. The history has the agent's turns
+/// of the log, or otherwise the answers that the pipeline gives now. No sink is written.
 ///
-/// Compared with another pipeline (--against), or with the same one under other settings
-/// (--against-set), each turn whose hits or answer differ is shown with the first node of the
-/// graph whose value differs. The documents as they were when `turnflow tag` kept them are
-/// compared with those of now, or of another tag, so:
+/// In a comparison with another pipeline (--against), or with the same one with other settings
+/// (--against-set), each turn whose hits or answer differ is shown with the first node of the graph
+/// whose value differs. To compare the documents that `turnflow tag` has stored with the current
+/// ones, or with those of another tag:
 ///
 ///   turnflow replay p.ron --log turns.jsonl --against-tag monday
 ///   turnflow replay p.ron --log turns.jsonl --tag monday --against-tag tuesday
 ///
-/// Compared with recorded answers (--answers), turns are told apart by query, hits and answer.
-/// Without anything to compare with, the answers are printed, one JSON object a line.
+/// In a comparison with recorded answers (--answers), the query, hits and answer of a turn are
+/// compared. Without a comparison, the answers are printed, one JSON object per line.
 #[derive(Args)]
 #[command(verbatim_doc_comment)]
 pub struct ReplayArgs {
     #[command(flatten)]
     pipeline: PipelineArgs,
-    /// The log: turns, one JSON object a line.
+    /// The log of turns, one JSON object per line.
     #[arg(long, value_name = "TURNS")]
     log: PathBuf,
     /// The pipeline to compare with.
     #[arg(long, value_name = "FILE")]
     against: Option<PathBuf>,
-    /// Set one value in the pipeline to compare with; without --against that is FILE with what
-    /// --set sets.
+    /// Set one value in the pipeline to compare with. Without --against, this is FILE with the values
+    /// of --set. May be repeated.
     #[arg(long = "against-set", value_name = "PATH=RON")]
     against_set: Vec<Override>,
-    /// Take the documents from this tag, not from the corpora as they are now.
+    /// Use the documents of this tag instead of the current ones.
     #[arg(long, value_name = "TAG")]
     tag: Option<String>,
-    /// Compare with the documents of this tag, through the pipeline to compare with.
+    /// Use the documents of this tag in the pipeline to compare with.
     #[arg(long, value_name = "TAG")]
     against_tag: Option<String>,
     /// The state directory that has the tags [default: .turnflow/NAME].
@@ -61,17 +61,17 @@ pub struct ReplayArgs {
     /// Recorded answers to compare with, as a sink writes them.
     #[arg(long, value_name = "ANSWERS", conflicts_with_all = ["against", "against_set", "against_tag"])]
     answers: Option<PathBuf>,
-    /// Take indexes and remembered outputs from this state directory, and keep them there; both
-    /// pipelines do, one after the other [default: in memory].
+    /// The state directory for indexes and cached model outputs. Both pipelines use it, one after the
+    /// other [default: in memory].
     #[arg(long, value_name = "DIR")]
     state: Option<PathBuf>,
-    /// Write what was found as one JSON object.
+    /// Write the result to this file as JSON.
     #[arg(long, value_name = "OUT")]
     json: Option<PathBuf>,
     /// Exit with 1 if a turn differs.
     #[arg(long)]
     fail_on_difference: bool,
-    /// Worker threads.
+    /// Number of worker threads.
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=256))]
     workers: u16,
 }
@@ -137,7 +137,7 @@ fn tagged(mut plan: Plan, state: &Path, tag: Option<&str>) -> Result<Plan, Fault
     Ok(plan)
 }
 
-/// Plays the log, and gives what came of it with the records that a sink would get.
+/// Plays the log; returns the traces and the records that a sink would get.
 fn play(plan: Plan, args: &ReplayArgs, log: &Log, name: String) -> Result<(Played, Vec<AnswerRecord>), Fault> {
     let Some(end) = ends(&plan) else {
         return Err(Fault::Told(anyhow!("no node of `{name}` gives hits or answers, so there is nothing to compare")));

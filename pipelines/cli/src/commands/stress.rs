@@ -1,4 +1,4 @@
-//! `turnflow torture`: the earlier name of the program `turnflow-stress`, which is run in its place.
+//! `turnflow torture`: the old name of the program `turnflow-stress`, which it runs.
 
 use std::ffi::OsString;
 use std::os::unix::process::CommandExt as _;
@@ -9,11 +9,11 @@ use clap::Args;
 
 use super::{Fault, Outcome};
 
-/// Run `turnflow-stress`, which this command has become.
+/// Run the program `turnflow-stress`, which replaces this command.
 #[derive(Args)]
 #[command(disable_help_flag = true)]
 pub struct StressArgs {
-    /// What `turnflow-stress` is given.
+    /// The arguments of `turnflow-stress`.
     #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
     arguments: Vec<OsString>,
 }
@@ -22,5 +22,5 @@ pub(super) fn run(args: &StressArgs) -> Outcome {
     let program = std::env::current_exe()?.with_file_name("turnflow-stress");
     let error = Command::new(&program).args(&args.arguments).exec();
     let path = program.display();
-    Err(Fault::Run(anyhow!("cannot run `{path}`, which does this now ({error}); `cargo build --workspace` makes it")))
+    Err(Fault::Run(anyhow!("cannot run `{path}`, its replacement ({error}); `cargo build --workspace` builds it")))
 }

@@ -1,4 +1,4 @@
-//! `turnflow tag`: the documents of the corpora as they are now, under a name.
+//! `turnflow tag`: stores the current documents of the corpora under a name.
 
 use anyhow::anyhow;
 use clap::Args;
@@ -8,30 +8,30 @@ use turnflow_engine::run::default_state;
 use super::{Fault, Outcome, PipelineArgs};
 use turnflow_eval::tags::{TagError, Tags, hold, read};
 
-/// Keep the documents of the corpora as they are now, under a name, for `turnflow replay`.
+/// Store the current documents of the corpora under a name, for `turnflow replay`.
 ///
-/// They are kept in the state directory, each version as what differs from the one before.
-/// Without a name, the tags are listed. A run that uses the state directory may go on meanwhile.
+/// The tag is stored in the state directory; each version has only the differences from the previous
+/// one. Without a name, the tags are listed. A run may use the state directory at the same time.
 #[derive(Args)]
 pub struct TagArgs {
     #[command(flatten)]
     pipeline: PipelineArgs,
-    /// The name: letters, digits, `-`, `_` and `.`.
+    /// The name of the tag, of letters, digits, `-`, `_` and `.`.
     #[arg(value_name = "TAG")]
     name: Option<String>,
-    /// Let go of the tag instead, and of the documents that only it has; those of the newest
-    /// version stay as long as there is a tag.
+    /// Remove the tag, and the documents that only this tag has. The documents of the newest version
+    /// stay as long as any tag exists.
     #[arg(long, requires = "name")]
     remove: bool,
     /// The state directory [default: .turnflow/NAME].
     #[arg(long, value_name = "DIR")]
     state: Option<std::path::PathBuf>,
-    /// Print one JSON object a tag.
+    /// Print JSON, one object per corpus and tag.
     #[arg(long)]
     json: bool,
 }
 
-/// What is asked for is at fault, or the store is.
+/// Classifies an error: of the input, or of the store.
 fn fault(error: TagError) -> Fault {
     match error {
         TagError::Unknown { .. } | TagError::Taken { .. } | TagError::Name(_) => Fault::Told(error.into()),
@@ -62,13 +62,13 @@ pub(super) fn run(args: &TagArgs) -> Outcome {
     let _held = hold(&state).map_err(fault)?;
     if args.remove {
         let removed: Vec<_> = tags.iter().map(|tags| runtime.block_on(tags.remove(name))).collect();
-        // One corpus may be younger than the tag.
+        // A corpus may be newer than the tag.
         let had = removed.iter().any(Result::is_ok);
         let mut failed = removed.into_iter().filter_map(Result::err);
         let failed = failed.find(|error| !(had && matches!(error, TagError::Unknown { .. })));
         return failed.map_or(Ok(()), |error| Err(fault(error)));
     }
-    // What can go wrong goes wrong before the first is kept.
+    // Check everything that may fail before the first tag is stored.
     tags.iter().try_for_each(|tags| runtime.block_on(tags.is_free(name))).map_err(fault)?;
     let all = plan.corpora.iter().map(|corpus| read(&corpus.name, &*corpus.source, runtime.handle()));
     let all: Vec<_> = all.collect();

@@ -1,4 +1,4 @@
-//! `turnflow test`: the tests that are written in a pipeline's file, or beside it.
+//! `turnflow test`: runs the tests in a pipeline's file or in the file beside it.
 
 use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
@@ -19,12 +19,12 @@ use crate::diagnostics;
 use turnflow_eval::replay::{Log, Recorder, Trace};
 use turnflow_eval::testing::{Missed, Said, Test, adapt, find, missed};
 
-/// Run the tests of pipelines, in their field `tests` or beside them.
+/// Run the tests of pipelines.
 ///
-/// Those beside a pipeline NAME.ron are in NAME.test.ron.
+/// The tests of a pipeline NAME.ron are in its field `tests`, or in the file NAME.test.ron.
 ///
-/// Each test says what is asked and what is expected, and what takes the place of documents,
-/// models and settings of the pipeline:
+/// A test has turns and expectations, and can replace documents, models and settings of the
+/// pipeline:
 ///
 ///   [
 ///       Test(
@@ -37,30 +37,30 @@ use turnflow_eval::testing::{Missed, Said, Test, adapt, find, missed};
 ///       ),
 ///   ]
 ///
-/// Documents, replies and settings that a test does not give are the pipeline's own. Nothing is
-/// kept, and no sink is written. `Expect` has `turn` (of the user's turns; default the last),
-/// `status` (Answered, Idk, Failed), `answer` (a part of it), `answer_matches` (a regular
+/// A test uses the pipeline's own documents, models and settings unless it replaces them. No state
+/// is stored, and no sink is written. `Expect` has `turn` (number of the user turn; default the
+/// last), `status` (Answered, Idk, Failed), `answer` (a part of it), `answer_matches` (a regular
 /// expression), `query` (a part of it), `hits` and `not_hits` (passages or documents), `hits_in:
-/// (node: "fused", top: 5, contains: […], not: […])`, and `notes`. `Replies` gives its replies
-/// one after another; one as `(when: "regular expression", reply: "…")` is for the prompts that
+/// (node: "fused", top: 5, contains: […], not: […])`, and `notes`. `Replies` returns its replies
+/// one after another; a reply `(when: "regular expression", reply: "…")` is only for prompts that
 /// match.
 ///
-/// Exits with 1 if a test fails, or says what cannot be.
+/// Exits with 1 if a test fails or is invalid.
 #[derive(Args)]
 #[command(verbatim_doc_comment)]
 pub struct TestArgs {
-    /// Pipeline files, or files of tests beside them.
+    /// Pipeline files or test files.
     #[arg(required = true)]
     files: Vec<PathBuf>,
-    /// Only tests whose name has this in it.
+    /// Only tests whose name contains this text.
     #[arg(long, value_name = "TEXT")]
     filter: Option<String>,
-    /// Print one object with everything.
+    /// Print the whole report as one JSON object.
     #[arg(long)]
     json: bool,
 }
 
-/// What became of a test.
+/// The result of a test.
 struct Ran {
     file: PathBuf,
     name: String,
@@ -128,7 +128,7 @@ pub(super) fn run(args: &TestArgs) -> Outcome {
     if failed > 0 || wrong > 0 { Err(Fault::Input) } else { Ok(()) }
 }
 
-/// Plays the turns of a test; a trace for each of the user's.
+/// Plays the turns of a test; returns a trace for each user turn.
 fn play(plan: turnflow_engine::plan::Plan, test: &Test) -> Result<Vec<Trace>, Fault> {
     let mut log = Log { turns: Vec::new(), skipped: Vec::new() };
     let mut number = 0;
@@ -214,7 +214,7 @@ fn to_json(ran: &[Ran], mistakes: usize) -> Json {
     json!({"tests": tests, "ok": ran.len() - failed, "failed": failed, "mistakes": mistakes})
 }
 
-/// A directory for a test's documents, which goes with it.
+/// A temporary directory for a test's documents; deleted when dropped.
 struct Scratch(PathBuf);
 
 impl Scratch {
@@ -239,7 +239,7 @@ fn cannot_make(path: &Path, error: std::io::Error) -> Fault {
 impl Drop for Scratch {
     fn drop(&mut self) {
         if let Err(error) = std::fs::remove_dir_all(&self.0) {
-            tracing::warn!(%error, path = %self.0.display(), "a test's documents are left behind");
+            tracing::warn!(%error, path = %self.0.display(), "cannot delete a test's documents");
         }
     }
 }

@@ -1,8 +1,8 @@
-//! What a node gave, in a few lines.
+//! Formats the values of nodes for traces.
 
 use turnflow_engine::record::{Hit, Value};
 
-/// Hits that a trace shows of each node.
+/// Maximum number of hits per node in a trace.
 const TRACED_HITS: usize = 5;
 
 /// A node's value in a few lines.

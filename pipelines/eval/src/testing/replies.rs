@@ -19,7 +19,7 @@ use serde::de::value::MapAccessDeserializer;
 use serde::de::{self, Deserialize, Deserializer, MapAccess, Visitor};
 use turnflow_engine::component::{BuildError, Capability, Catalog, Model, ModelConfig, ModelKind};
 use turnflow_engine::inference::InferenceError;
-use turnflow_engine::language::{Finish, Generation, Generator, Prompt, Sampling};
+use turnflow_engine::language::{Finish, Generation, Generator, Prompt, Sampling, TextStream};
 use turnflow_engine::spec::{Kind, Problem, SpecError, from_tree};
 
 /// Maximum characters of a prompt shown in an error.
@@ -119,7 +119,12 @@ impl Generator for Script {
         &self.sampling
     }
 
-    fn generate(&self, prompt: Prompt, _: Sampling) -> BoxFuture<'static, Result<Generation, InferenceError>> {
+    fn generate_streamed(
+        &self,
+        prompt: Prompt,
+        _: Sampling,
+        stream: TextStream,
+    ) -> BoxFuture<'static, Result<Generation, InferenceError>> {
         let plain = prompt.plain();
         let matched = self.matched.iter().find(|reply| reply.when.as_ref().is_some_and(|when| when.is_match(&plain)));
         let text = match matched {
@@ -139,7 +144,7 @@ impl Generator for Script {
         let from = plain.char_indices().rev().nth(SHOWN).map_or(0, |(at, _)| at);
         let shown = plain[from..].to_owned();
         let none = move || InferenceError::Failed(format!("`Replies` has no reply left for the prompt … {shown:?}"));
-        async move { generation.ok_or_else(none) }.boxed()
+        async move { generation.inspect(|generation| stream.send(&generation.text)).ok_or_else(none) }.boxed()
     }
 
     fn count(&self, text: &str) -> usize {

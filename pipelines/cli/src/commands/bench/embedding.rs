@@ -1,9 +1,9 @@
-//! `turnflow bench --embedding`: the inference service, as the corpus path uses it, against
-//! ONNX Runtime called directly with the same model, texts and threads.
+//! `turnflow bench --embedding`: compares the inference service, as the corpus path uses it, with
+//! direct calls of ONNX Runtime with the same model, texts and threads.
 //!
-//! The direct calls have it as easy as can be: texts tokenized and sorted by length
-//! beforehand, nobody else to serve, and, in one arm, the runtime's own settings, by which
-//! its threads spin. The arms take turns; figures are medians over the rounds, ratios are taken within a round.
+//! The direct calls have ideal conditions: texts are tokenized and sorted by length beforehand, there
+//! is no other load, and one arm uses the runtime's default settings, with spinning threads. The arms
+//! alternate; figures are medians over the rounds, and ratios are taken within a round.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -18,13 +18,13 @@ use turnflow_operators::models::onnx::direct::{Direct, Settings};
 use super::super::progress;
 use super::{BenchArgs, Fault, Outcome, percentile, told};
 
-/// Texts that are embedded when nothing is said.
+/// Default number of texts.
 const LIMIT: usize = 800;
-/// Texts of one call, as the corpus path makes them.
+/// Number of texts per call, as in the corpus path.
 const TEXTS_A_CALL: usize = 256;
-/// Texts of one direct batch.
+/// Number of texts per direct batch.
 const BATCH: usize = 32;
-/// Texts that are embedded again in other company.
+/// Number of texts that are embedded again in other batches.
 const COMPANY: usize = 256;
 
 type Batches = Vec<Vec<usize>>;
@@ -33,7 +33,7 @@ pub(super) fn run(args: &BenchArgs, texts: &Path) -> Outcome {
     let texts = read_texts(texts, args.limit.unwrap_or(LIMIT))?;
     let (name, config) = model(args)?;
     let model = config.load(&name)?;
-    let embedder = model.embedder.clone().ok_or_else(|| told(format!("model `{name}` does not embed")))?;
+    let embedder = model.embedder.clone().ok_or_else(|| told(format!("model `{name}` cannot embed texts")))?;
     let mut sessions = [Direct::open(&config, Settings::Service)?, Direct::open(&config, Settings::Defaults)?];
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).build()?;
 
@@ -49,7 +49,7 @@ pub(super) fn run(args: &BenchArgs, texts: &Path) -> Outcome {
         Arm::new("direct, the service's budget", 0, &budgeted),
     ];
 
-    // Once unmeasured: memory is allocated and threads are started.
+    // One unmeasured round, to allocate memory and start threads.
     service(&runtime, &embedder, &texts)?;
     for arm in &arms {
         call(&mut sessions[arm.session], arm.batches, &tokens)?;
@@ -107,7 +107,7 @@ pub(super) fn run(args: &BenchArgs, texts: &Path) -> Outcome {
     Ok(())
 }
 
-/// A way of calling the session directly, and what came of it.
+/// A way of calling the session directly, and its results.
 struct Arm<'a> {
     name: &'static str,
     session: usize,
@@ -123,8 +123,8 @@ impl<'a> Arm<'a> {
     }
 }
 
-/// Embeds the same texts alone and in two shuffled orders: a vector must not depend on what
-/// else is in its batch.
+/// Embeds the same texts alone and in two shuffled orders: a vector must not depend on the other texts
+/// in its batch.
 fn company(direct: &mut Direct, tokens: &[Vec<u32>]) -> Result<(), InferenceError> {
     let count = tokens.len().min(COMPANY);
     let alone: Batches = (0..count).map(|text| vec![text]).collect();
@@ -140,11 +140,11 @@ fn company(direct: &mut Direct, tokens: &[Vec<u32>]) -> Result<(), InferenceErro
     Ok(())
 }
 
-/// Processor time of this process so far, which others on the machine change less than the
-/// clock's; 0 where the system does not tell.
+/// Processor time of this process so far, which other load on the machine affects less than elapsed
+/// time; 0 if the system does not provide it.
 fn cpu_seconds() -> f64 {
     let stat = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
-    // After the name, which may hold anything: user and system time are the 12th and 13th.
+    // After the name, which may contain any characters, user and system time are fields 12 and 13.
     let fields = stat.rsplit_once(')').map(|(_, rest)| rest.split_whitespace().skip(11).take(2));
     let ticks: f64 = fields.into_iter().flatten().filter_map(|field| field.parse::<f64>().ok()).sum();
     ticks / 100.0
@@ -154,9 +154,9 @@ fn gcd(a: usize, b: usize) -> usize {
     if b == 0 { a } else { gcd(b, a % b) }
 }
 
-/// The first model of the pipeline that is an encoder in ONNX.
+/// The pipeline's first Onnx encoder.
 fn model(args: &BenchArgs) -> Result<(String, OnnxConfig), Fault> {
-    // What is wrong with the file is told here.
+    // This reports errors in the file.
     drop(args.pipeline.plan()?);
     let loaded = load(&args.pipeline.file, &args.pipeline.set);
     let models = loaded.tree.as_ref().and_then(|tree| tree.get("models")).and_then(|models| models.entries());
@@ -168,12 +168,12 @@ fn model(args: &BenchArgs) -> Result<(String, OnnxConfig), Fault> {
     encoders.next().ok_or_else(|| told("the pipeline has no Onnx model to measure"))
 }
 
-/// Texts of a corpus, at most so many.
+/// At most `limit` texts of a corpus.
 pub(super) fn read_texts(path: &Path, limit: usize) -> Result<Vec<String>, Fault> {
     let name = path.display();
     let text = std::fs::read_to_string(path).map_err(|error| told(format!("cannot read `{name}`: {error}")))?;
     let rows = text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty());
-    // From the whole file, and in no order of length.
+    // Spread over the whole file, and not ordered by length.
     let all: Vec<(usize, &str)> = rows.collect();
     let count = limit.min(all.len());
     let chosen = (0..count).map(|number| all[number * all.len() / count]).map(|(at, line)| {
@@ -186,7 +186,7 @@ pub(super) fn read_texts(path: &Path, limit: usize) -> Result<Vec<String>, Fault
     if texts.is_empty() { Err(told(format!("`{name}` has no rows"))) } else { Ok(texts) }
 }
 
-/// As the corpus path does it: calls that are all under way at once.
+/// Embeds the texts like the corpus path, with all calls at once.
 fn service(
     runtime: &tokio::runtime::Runtime,
     embedder: &Arc<dyn Embedder>,
@@ -223,12 +223,12 @@ fn by_length(tokens: &[Vec<u32>]) -> Vec<usize> {
     order
 }
 
-/// Neighbours in length, as many as fit.
+/// Batches of texts with similar lengths, as many as fit.
 fn within(order: &[usize], tokens: &[Vec<u32>], most: usize, budget: usize) -> Batches {
     let mut batches: Batches = Vec::new();
     for &text in order {
         match batches.last_mut() {
-            // The first is the longest.
+            // The first text is the longest.
             Some(batch) if batch.len() < most && tokens[batch[0]].len() * (batch.len() + 1) <= budget => {
                 batch.push(text)
             }
@@ -238,7 +238,7 @@ fn within(order: &[usize], tokens: &[Vec<u32>], most: usize, budget: usize) -> B
     batches
 }
 
-/// The share of padding; none of no calls.
+/// The share of padding; `None` without calls.
 fn padding(tokens: usize, padded: usize) -> Option<f64> {
     (padded > 0).then(|| 1.0 - tokens as f64 / padded as f64)
 }
@@ -269,7 +269,7 @@ fn line(name: &str, texts: usize, seconds: &[f64], padding: Option<f64>, batch: 
     println!("{name:32}{rate:>14.1}{padding:>10}{batch:>14.1}{ratio:>10.3}");
 }
 
-/// Median over the rounds of how the service's speed compares with the other's.
+/// Median over the rounds of the ratio of the service's speed to the other's.
 fn ratio(other: &[f64], service: &[f64], added: f64) -> f64 {
     let mut ratios: Vec<f64> = other.iter().zip(service).map(|(other, service)| (other + added) / service).collect();
     percentile(&mut ratios, 0.5)
@@ -279,7 +279,7 @@ fn same(a: &Vector, b: &Vector) -> bool {
     a.len() == b.len() && a.iter().zip(b.iter()).all(|(a, b)| a.to_bits() == b.to_bits())
 }
 
-/// How two ways to the same vectors compare.
+/// The agreement of two results for the same texts.
 struct Agreement {
     texts: usize,
     identical: usize,

@@ -1,10 +1,9 @@
-//! `turnflow bench --freshness`: from a change of the corpus to the first answer that has
-//! it, while other turns flow.
+//! `turnflow bench --freshness`: measures the time from a change of the corpus to the first answer
+//! that reflects it, under a load of other turns.
 //!
-//! Each trial adds a passage of invented words, edits it, and deletes it. From each change
-//! on, a question is asked again and again, one at a time, until its answer stands on the
-//! new text, or no longer on the deleted one. The time runs from just before the write to
-//! the delivery of that answer.
+//! Each trial adds a passage of invented words, edits it, and deletes it. After each change, a
+//! question is asked repeatedly, one at a time, until its answer uses the new text, or no longer uses
+//! the deleted one. The time is measured from just before the write to the delivery of that answer.
 
 use std::collections::HashMap;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
@@ -24,15 +23,15 @@ use super::super::{catalog, progress, start};
 use super::live::{Live, Scratch, copy};
 use super::{BenchArgs, Fault, Outcome, percentile, told, turns};
 
-/// Turns flow this long before the first change, for comparison.
+/// Duration of the other turns' load before the first change, for comparison.
 const BEFORE: Duration = Duration::from_secs(5);
-/// Between changes; not a multiple of anything.
+/// Pause between changes; not a multiple of any period.
 const BETWEEN: Duration = Duration::from_millis(173);
-/// A change that no answer has by then never comes.
+/// The time limit for an answer that reflects a change.
 const TOO_LATE: Duration = Duration::from_secs(60);
-/// How often the model's own time is taken.
+/// Number of calls to measure the model's own time.
 const CALLS: usize = 25;
-/// Words of a question that is made of a passage.
+/// Number of words of a question made from a passage.
 const WORDS: usize = 12;
 
 /// An answer, as delivered.
@@ -56,15 +55,15 @@ pub(super) fn run(args: &BenchArgs, trials: usize) -> Outcome {
     let state = scratch.path("state");
     match &args.engine.state {
         Some(given) if given.is_dir() => copy(given, &state)?,
-        Some(given) => eprintln!("there is no state directory `{}` yet: everything is indexed first", given.display()),
+        Some(given) => eprintln!("there is no state directory `{}`: everything is indexed first", given.display()),
         None => {}
     }
     let mut set = args.pipeline.set.clone();
     set.extend(live.overrides(&corpus));
     let plan = plan_file(&args.pipeline.file, &set, catalog())
         .plan
-        .ok_or_else(|| anyhow!("the pipeline does not take the copy of `{corpus}`"))?;
-    // Delivery is the sink's doing; without one, the last node's.
+        .ok_or_else(|| anyhow!("the pipeline is invalid with the copy of `{corpus}`"))?;
+    // The sink delivers answers; without a sink, the last node does.
     let last = plan.nodes.iter().find(|node| node.output.is_none()).or(plan.nodes.last());
     let last = last.map(|node| node.id.clone()).ok_or_else(|| told("the pipeline has no nodes"))?;
     let (sender, answers) = channel();
@@ -94,8 +93,7 @@ pub(super) fn run(args: &BenchArgs, trials: usize) -> Outcome {
     outcome
 }
 
-/// What is asked meanwhile.
-/// A change to make, the passage to ask for, and whether it is to be found afterwards.
+/// A change, the passage to ask for, and whether that passage must be found afterwards.
 type Step<'a> = (&'a dyn Fn() -> std::io::Result<Instant>, &'a Invented, bool);
 
 fn questions(args: &BenchArgs, live: &Live) -> Result<Vec<String>, Fault> {
@@ -111,7 +109,7 @@ fn questions(args: &BenchArgs, live: &Live) -> Result<Vec<String>, Fault> {
         }
     };
     if questions.is_empty() {
-        Err(told("there is nothing to ask meanwhile; --turns names a log"))
+        Err(told("no questions for the other turns; give a log with --turns"))
     } else {
         Ok(questions)
     }
@@ -192,7 +190,7 @@ fn measure(
     Ok(())
 }
 
-/// One kind of change.
+/// The times of one kind of change, in milliseconds.
 #[derive(Default)]
 struct Times {
     published: Vec<f64>,
@@ -207,12 +205,12 @@ impl Times {
     }
 }
 
-/// When each epoch appeared.
+/// Records when each epoch appears.
 fn publications(engine: &Engine) -> std::io::Result<Arc<Mutex<Vec<Instant>>>> {
     let times: Arc<Mutex<Vec<Instant>>> = Arc::default();
     let (recorded, mut epochs) = (times.clone(), engine.epochs().subscribe());
     let runtime = tokio::runtime::Builder::new_current_thread().build()?;
-    // Ends with the engine.
+    // The thread ends with the engine.
     std::thread::Builder::new().name("publications".into()).spawn(move || {
         runtime.block_on(async {
             while epochs.changed().await.is_ok() {
@@ -223,8 +221,8 @@ fn publications(engine: &Engine) -> std::io::Result<Arc<Mutex<Vec<Instant>>>> {
     Ok(times)
 }
 
-/// Milliseconds that the model takes, with nothing else to do, for a passage, a question,
-/// and a sentence of the answer: medians.
+/// Median times of the idle model for a passage, a question, and a sentence of the answer, in
+/// milliseconds.
 fn model_time(engine: &Engine, what: &Invented) -> Result<[f64; 3], Fault> {
     let Some(embedder) = engine.models().values().find_map(|model| model.embedder.clone()) else {
         return Ok([0.0; 3]);
@@ -246,7 +244,7 @@ async fn embed(embedder: &Arc<dyn Embedder>, text: String, role: Role) -> Result
     embedder.embed(vec![text], role, Priority::Turn).await.map(drop)
 }
 
-/// The turns: one question that is asked again and again, and others at a steady rate.
+/// The turns: one question that is asked repeatedly, and others at a steady rate.
 struct Flow<'a> {
     engine: &'a Engine,
     answers: Receiver<Seen>,
@@ -279,7 +277,7 @@ impl Flow<'_> {
         Ok(())
     }
 
-    /// The next answer of the repeated question, if it comes before `end`.
+    /// The next answer to the repeated question, if it arrives before `end`.
     fn answer(&mut self, end: Instant) -> Result<Option<Seen>, Fault> {
         loop {
             let now = Instant::now();
@@ -289,7 +287,7 @@ impl Flow<'_> {
             if now >= self.next {
                 self.next = now.max(self.next + self.every);
                 let conversation: Arc<str> = format!("beside-{}", self.count).into();
-                // Far from its neighbours, so that not all questions are on one document.
+                // Jump through the list, so that consecutive questions are about different documents.
                 let text = self.questions[self.count * 7919 % self.questions.len()].clone();
                 self.count += 1;
                 self.asked.insert(conversation.clone(), now);
@@ -306,19 +304,19 @@ impl Flow<'_> {
         }
     }
 
-    /// Only the others.
+    /// Asks only the other turns for this duration.
     fn idle(&mut self, duration: Duration) -> Result<(), Fault> {
         self.answer(Instant::now() + duration).map(drop)
     }
 
-    /// Asks until the answer's hits are as wanted; tells when that one was delivered.
+    /// Asks until the answer's hits are as wanted; returns the time of that delivery.
     fn until(&mut self, question: &str, wanted: impl Fn(&[Hit]) -> bool) -> Result<Instant, Fault> {
         let end = Instant::now() + TOO_LATE;
         loop {
             self.probes += 1;
             self.ask(format!("asked-{}", self.probes).into(), question)?;
             let Some(seen) = self.answer(end)? else {
-                return Err(anyhow!("no answer had a change of the corpus after {} s", TOO_LATE.as_secs()).into());
+                return Err(anyhow!("no answer reflected a change of the corpus after {} s", TOO_LATE.as_secs()).into());
             };
             match seen.hits {
                 Ok(hits) if wanted(&hits) => return Ok(seen.at),

@@ -1,5 +1,5 @@
-//! A corpus that is changed while it is watched: copies, in a directory that goes when the
-//! measurement ends, of a pipeline's corpus and of its state.
+//! A corpus that is changed while it is watched: a copy of a pipeline's corpus and state, in a
+//! temporary directory that is deleted after the measurement.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write as _};
@@ -11,18 +11,18 @@ use turnflow_connectors::directory::DirectoryConfig;
 use turnflow_connectors::jsonl_corpus::JsonLinesConfig;
 use turnflow_engine::spec::{Override, Sources, Tree, from_tree};
 
-/// What a directory's new file may be, as far as its pattern admits it.
+/// Candidates for the name of a directory's new file; its pattern must match the name.
 const NAMES: [&str; 3] = ["benchmark.md", "benchmark.txt", "benchmark.html"];
-/// The id of the passage that comes and goes.
+/// The id of the passage that is added and deleted.
 const ID: &str = "benchmark";
 
-/// A directory of this process's own.
+/// A temporary directory of this process; deleted when dropped.
 pub(super) struct Scratch(PathBuf);
 
 impl Scratch {
     pub(super) fn new() -> io::Result<Self> {
         let path = std::env::temp_dir().join(format!("turnflow-bench-{}", std::process::id()));
-        // Not one that is there already: it would be someone else's.
+        // This fails if the directory exists: then it belongs to another process.
         fs::create_dir(&path)?;
         Ok(Self(path))
     }
@@ -35,12 +35,12 @@ impl Scratch {
 impl Drop for Scratch {
     fn drop(&mut self) {
         if let Err(error) = fs::remove_dir_all(&self.0) {
-            tracing::warn!(%error, path = %self.0.display(), "the copies could not be removed");
+            tracing::warn!(%error, path = %self.0.display(), "cannot remove the copies");
         }
     }
 }
 
-/// Copies files and directories; what is neither is left out.
+/// Copies files and directories; skips everything else.
 pub(super) fn copy(from: &Path, to: &Path) -> io::Result<()> {
     if from.is_file() {
         return fs::copy(from, to).map(drop);
@@ -57,14 +57,14 @@ pub(super) fn copy(from: &Path, to: &Path) -> io::Result<()> {
 
 /// The copy of a corpus.
 pub(super) enum Live {
-    /// A file of rows; `rows` are those of the original.
+    /// A file of rows; `rows` is the original's content.
     Rows { file: PathBuf, staged: PathBuf, rows: String, config: JsonLinesConfig },
     /// A directory of files.
     Files { root: PathBuf, name: &'static str },
 }
 
 impl Live {
-    /// Copies what this source reads.
+    /// Copies the files that this source reads.
     pub(super) fn new(source: &Tree, sources: &Sources, scratch: &Scratch) -> anyhow::Result<Self> {
         match source.name().map(|name| name.text.as_str()) {
             Some("JsonLines") => {
@@ -81,12 +81,12 @@ impl Live {
             Some("Directory") => {
                 let config: DirectoryConfig = from_tree(source, sources)?;
                 let name = NAMES.into_iter().find(|name| config.pattern.matches(Path::new(name)));
-                let name = name.ok_or_else(|| anyhow::anyhow!("the corpus's pattern admits none of {NAMES:?}"))?;
+                let name = name.ok_or_else(|| anyhow::anyhow!("the corpus's pattern matches none of {NAMES:?}"))?;
                 let root = scratch.path("corpus");
                 copy(config.path.as_ref(), &root)?;
                 Ok(Self::Files { root, name })
             }
-            _ => anyhow::bail!("freshness is measured on a JsonLines or a Directory corpus"),
+            _ => anyhow::bail!("--freshness needs a JsonLines or a Directory corpus"),
         }
     }
 
@@ -115,7 +115,7 @@ impl Live {
                         let path = entry?.path();
                         match path.is_dir() {
                             true => open.push(path),
-                            // What is no text asks nothing.
+                            // Skip files that are not text.
                             false => {
                                 texts.extend(fs::read_to_string(path).unwrap_or_default().lines().map(str::to_owned))
                             }
@@ -128,7 +128,7 @@ impl Live {
         }
     }
 
-    /// Adds the passage; tells when that began.
+    /// Adds the passage; returns the time just before the write.
     pub(super) fn add(&self, text: &str) -> io::Result<Instant> {
         match self {
             Self::Rows { file, .. } => {
@@ -141,8 +141,8 @@ impl Live {
         }
     }
 
-    /// Gives the passage another text. A file of rows is made anew beforehand, and the time
-    /// is that of its renaming.
+    /// Changes the text of the passage; returns the time just before the write. A new file of rows is
+    /// written beforehand, and the time is that of the renaming.
     pub(super) fn edit(&self, text: &str) -> io::Result<Instant> {
         match self {
             Self::Rows { .. } => self.replace(&self.row(text)),
@@ -154,7 +154,7 @@ impl Live {
         }
     }
 
-    /// Takes the passage away.
+    /// Deletes the passage; returns the time just before the write.
     pub(super) fn delete(&self) -> io::Result<Instant> {
         match self {
             Self::Rows { .. } => self.replace(""),

@@ -1,5 +1,5 @@
-//! `turnflow bench --memory`: whether what the models hold stays bounded while they take turns
-//! at batches of ever new shapes. Sessions whose arenas grow with every shape would not
+//! `turnflow bench --memory`: checks that the models' memory stays bounded while they alternate with
+//! batches of ever new shapes. Sessions whose arenas grow with every shape would fail
 //! (<https://github.com/microsoft/onnxruntime/issues/29351>).
 
 use std::path::Path;
@@ -16,13 +16,13 @@ use super::{BenchArgs, Outcome, told};
 use turnflow_eval::memory::resident;
 use turnflow_eval::random::Random;
 
-/// Texts whose words are taken when nothing is said.
+/// Default number of texts whose words are used.
 const LIMIT: usize = 800;
-/// Most texts of a call.
+/// Maximum number of texts per call.
 const TEXTS: usize = 24;
-/// Words of the longest text: more tokens than any of the shipped encoders takes.
+/// Number of words of the longest text: more tokens than any of the shipped encoders accepts.
 const WORDS: usize = 600;
-/// Rounds of warm-up, at least.
+/// Minimum number of warm-up rounds.
 const WARM_UP: usize = 5;
 
 pub(super) fn run(args: &BenchArgs, rounds: usize, texts: &Path) -> Outcome {
@@ -41,7 +41,7 @@ pub(super) fn run(args: &BenchArgs, rounds: usize, texts: &Path) -> Outcome {
     }
     let calls: Vec<(&str, Call<'_>)> = models.iter().flat_map(calls).collect();
     if calls.is_empty() {
-        return Err(told("the pipeline has no model that takes texts and runs here"));
+        return Err(told("the pipeline has no model that takes texts and runs in this process"));
     }
     for model in &models {
         let of: Vec<&str> = calls.iter().filter(|(name, _)| *name == model.name).map(|(_, call)| call.name()).collect();
@@ -50,7 +50,7 @@ pub(super) fn run(args: &BenchArgs, rounds: usize, texts: &Path) -> Outcome {
     let runtime = tokio::runtime::Builder::new_current_thread().build()?;
     let mut draw = Draw { random: Random::new(SEED), words: &words };
 
-    // The largest batches first: their memory is wanted sooner or later, and is no growth.
+    // Run the largest batches first: their memory is needed in any case and does not count as growth.
     for (_, call) in &calls {
         runtime.block_on(call.make(draw.texts(TEXTS, WORDS), Role::Passage))?;
     }
@@ -74,7 +74,7 @@ pub(super) fn run(args: &BenchArgs, rounds: usize, texts: &Path) -> Outcome {
     let (mut texts, begun) = (0, Instant::now());
     for at in 1..=rounds {
         texts += round(&mut draw)?;
-        // Ten times, or as often as there are rounds.
+        // Sample memory ten times, or once per round if there are fewer rounds.
         if at * 10 / rounds > (at - 1) * 10 / rounds {
             seen.push((at, resident()?));
         }
@@ -95,7 +95,7 @@ pub(super) fn run(args: &BenchArgs, rounds: usize, texts: &Path) -> Outcome {
     Ok(())
 }
 
-/// Whether it is worth loading: it takes texts, and what it holds is held by this process.
+/// Whether to load a model: it takes texts, and its memory belongs to this process.
 fn takes_texts(planned: &PlannedModel) -> bool {
     const TEXTS: [Capability; 4] =
         [Capability::Embed, Capability::EmbedTokens, Capability::EmbedSparse, Capability::ScorePairs];
@@ -103,13 +103,13 @@ fn takes_texts(planned: &PlannedModel) -> bool {
         && planned.config.capabilities().iter().any(|capability| TEXTS.contains(capability))
 }
 
-/// Tokens run and seconds busy.
+/// Number of tokens run, and seconds busy.
 fn usage(models: &[Model]) -> (f64, f64) {
     let usages = models.iter().map(Model::usage);
     usages.fold((0.0, 0.0), |sum, usage| (sum.0 + usage.tokens as f64, sum.1 + usage.busy_us as f64 / 1e6))
 }
 
-/// Something that a model does with texts.
+/// A kind of model call with texts.
 enum Call<'a> {
     Embed(&'a dyn turnflow_engine::inference::Embedder),
     Tokens(&'a dyn turnflow_engine::inference::TokenEmbedder),
@@ -137,10 +137,10 @@ impl Call<'_> {
         }
     }
 
-    /// What comes of it is let go: only its memory is of interest.
+    /// Makes the call and drops the result: only the memory matters.
     fn make(&self, mut texts: Vec<String>, role: Role) -> BoxFuture<'static, Result<(), InferenceError>> {
         use futures::FutureExt as _;
-        // As turns ask: nothing else waits, so that batches are what fits.
+        // With the priority of turns: nothing else waits, so that batches are as large as fits.
         let priority = Priority::Turn;
         match self {
             Self::Embed(model) => model.embed(texts, role, priority).map(|made| made.map(drop)).boxed(),
@@ -154,15 +154,16 @@ impl Call<'_> {
     }
 }
 
-/// The same calls in every run.
+/// A fixed seed: every run makes the same calls.
 const SEED: u64 = 1;
 
-/// From 1 to `most`; each doubling is as likely as the next, as short texts outnumber long ones.
+/// A random number from 1 to `most`, with a log-uniform distribution, since short texts outnumber long
+/// ones.
 fn up_to(random: &mut Random, most: usize) -> usize {
     ((most as f64 + 1.0).powf(random.unit()) as usize).clamp(1, most)
 }
 
-/// Texts of random numbers and lengths.
+/// Draws random numbers of texts with random lengths.
 struct Draw<'a> {
     random: Random,
     words: &'a [String],
@@ -171,12 +172,12 @@ struct Draw<'a> {
 impl Draw<'_> {
     fn call(&mut self) -> (Vec<String>, Role) {
         let role = if self.random.unit() < 0.5 { Role::Query } else { Role::Passage };
-        // A text more, as pairs take two of them to be one.
+        // One more text, since a call of pairs uses the last text as the query.
         let (count, longest) = (1 + up_to(&mut self.random, TEXTS), up_to(&mut self.random, WORDS));
         (self.texts(count, longest), role)
     }
 
-    /// The first is of this length.
+    /// Draws `count` texts; the first one has `longest` words.
     fn texts(&mut self, count: usize, longest: usize) -> Vec<String> {
         let text = |at: usize| {
             let length = if at == 0 { longest } else { up_to(&mut self.random, longest) };

@@ -1,5 +1,5 @@
-//! `turnflow bench`: what a pipeline costs. Machines differ and are shared, so what is
-//! compared is measured in one run, by turns.
+//! `turnflow bench`: measures the cost of a pipeline. Machines differ and are shared, so the compared
+//! things are measured in one run, in alternation.
 
 mod embedding;
 mod freshness;
@@ -16,44 +16,44 @@ use turnflow_engine::run::Engine;
 
 use super::{EngineArgs, Fault, Outcome, PipelineArgs};
 
-/// Measure a pipeline: turns a second and latency on a log, or one of what --embedding, --freshness and --memory say.
+/// Measure a pipeline: throughput and latency of turns (--turns), or --embedding, --freshness or
+/// --memory.
 #[derive(Args)]
 pub struct BenchArgs {
     #[command(flatten)]
     pipeline: PipelineArgs,
     #[command(flatten)]
     engine: EngineArgs,
-    /// The log whose user turns are asked, as JSON Lines of turns, or of BEIR queries. With
-    /// --freshness, the questions that are asked meanwhile.
+    /// The log whose user turns are asked, as JSON Lines of turns or of BEIR queries. With --freshness,
+    /// these are the other turns.
     #[arg(long, required_unless_present_any = ["embedding", "freshness", "memory"])]
     turns: Option<PathBuf>,
-    /// Turns to ask or texts to read, at most [default: 1000 turns, 800 texts].
+    /// Maximum number of turns to ask or texts to read [default: 1000 turns, 800 texts].
     #[arg(long)]
     limit: Option<usize>,
-    /// Measure the embedding of passages against ONNX Runtime called directly.
+    /// Compare the embedding of passages with direct calls of ONNX Runtime.
     #[arg(long, requires = "texts", conflicts_with_all = ["turns", "freshness"])]
     embedding: bool,
-    /// Alternate all models that take texts, this many times, in batches of random sizes and
-    /// lengths, and tell whether resident memory grows.
+    /// Run this many rounds of calls to all models that take texts, with batches of random sizes and
+    /// lengths, and report whether resident memory grows.
     #[arg(long, value_name = "ROUNDS", requires = "texts", conflicts_with_all = ["turns", "freshness", "embedding"])]
     #[arg(value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     memory: Option<u32>,
-    /// The passages to embed, as JSON Lines in BEIR's format; with --memory, where its words
-    /// are from.
+    /// The passages to embed, as JSON Lines in BEIR's format. With --memory, the source of its words.
     #[arg(long, value_name = "CORPUS.jsonl", conflicts_with_all = ["turns", "freshness"])]
     texts: Option<PathBuf>,
-    /// Rounds of --embedding.
+    /// Number of rounds of --embedding.
     #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u16).range(1..=1000))]
     rounds: u16,
-    /// Measure the time from a change of the corpus to the first answer that has it, this many
-    /// times for each of an added, an edited and a deleted passage. Works on copies of the
-    /// corpus and of the state directory.
+    /// Measure the time from a change of the corpus to the first answer that reflects it, this many
+    /// times each for an added, an edited and a deleted passage. Works on copies of the corpus and of
+    /// the state directory.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=10_000))]
     freshness: Option<u16>,
     /// The corpus that --freshness changes [default: the first].
     #[arg(long, value_name = "NAME", requires = "freshness")]
     corpus: Option<String>,
-    /// Turns a second that are asked beside --freshness.
+    /// The rate of the other turns during --freshness, in turns per second.
     #[arg(long, default_value_t = 4.0, value_name = "N", requires = "freshness")]
     rate: f64,
 }
@@ -73,7 +73,7 @@ fn told(error: impl std::fmt::Display) -> Fault {
     Fault::Told(anyhow!("{error}"))
 }
 
-/// What all models have done so far.
+/// The usage of all models so far.
 fn usage(engine: &Engine) -> Usage {
     let mut total = Usage::default();
     for model in engine.models().values() {
@@ -87,7 +87,7 @@ fn usage(engine: &Engine) -> Usage {
     total
 }
 
-/// The value below which this share of the values lies; sorts them.
+/// The value below which this share of the values lies; sorts the values.
 fn percentile(values: &mut [f64], share: f64) -> f64 {
     values.sort_unstable_by(f64::total_cmp);
     let at = ((values.len() as f64 * share) as usize).min(values.len().saturating_sub(1));

@@ -1,4 +1,4 @@
-//! `turnflow bench --turns`: throughput, latency, and the share of time outside the models.
+//! `turnflow bench --turns`: measures throughput, latency, and the share of time outside the models.
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -13,10 +13,10 @@ use turnflow_engine::run::Options;
 use super::super::{progress, start};
 use super::{BenchArgs, Fault, Outcome, percentile, told, usage};
 
-/// Turns that are asked when nothing is said.
+/// Default number of turns.
 const LIMIT: usize = 1000;
 
-/// The turns of a log, as far as the user turn with this number.
+/// The turns of a log, up to `limit` user turns.
 pub(super) fn turns(path: &Path, limit: usize) -> Result<Vec<SourcedTurn>, Fault> {
     let name = path.display().to_string();
     let text = std::fs::read_to_string(path).map_err(|error| told(format!("cannot read `{name}`: {error}")))?;
@@ -51,15 +51,15 @@ pub(super) fn turns(path: &Path, limit: usize) -> Result<Vec<SourcedTurn>, Fault
 
 pub(super) fn run(args: &BenchArgs) -> Outcome {
     let plan = args.pipeline.plan()?.running();
-    let path = args.turns.as_deref().ok_or_else(|| told("--turns names the log to ask"))?;
+    let path = args.turns.as_deref().ok_or_else(|| told("give the log to ask with --turns"))?;
     let turns = turns(path, args.limit.unwrap_or(LIMIT))?;
     let asked = turns.iter().filter(|turn| turn.record.speaker == Speaker::User).count();
     let Some(last) = plan.nodes.iter().rev().find(|node| node.output.is_some()).map(|node| node.id.clone()) else {
-        return Err(told("the pipeline has no node that gives anything"));
+        return Err(told("the pipeline has no node with an output"));
     };
     let latencies: Arc<Mutex<(Vec<u64>, usize)>> = Arc::default();
     let recorded = latencies.clone();
-    // All turns are handed over at once: what counts is from when each is begun.
+    // All turns are submitted at once: the latency of a turn counts from its start.
     let begun: Mutex<HashMap<Arc<str>, Instant>> = Mutex::default();
     let observer = move |node: &str, item: &Item| {
         let Ok(mut begun) = begun.lock() else { return };

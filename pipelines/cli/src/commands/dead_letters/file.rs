@@ -1,4 +1,4 @@
-//! The file of dead letters: reading it line by line, and writing it anew.
+//! The file of dead letters: reads it line by line and rewrites it.
 
 use std::collections::HashMap;
 use std::fs::{self, File};
@@ -8,11 +8,11 @@ use std::path::{Path, PathBuf};
 use anyhow::Context;
 use turnflow_engine::dead_letter::DeadLetter;
 
-/// What becomes of a letter.
+/// The new state of a letter.
 pub(super) enum LetterState {
-    /// It is taken out.
+    /// It is removed.
     Gone,
-    /// It stays with another reason.
+    /// It stays with a new reason.
     Reason(String),
 }
 
@@ -22,12 +22,12 @@ pub(super) struct LetterFile {
 
 impl LetterFile {
     pub(super) fn at(path: &Path) -> Self {
-        // A link is followed, so that what is written anew is what it leads to.
+        // Follow links, so that the target is rewritten, not the link.
         Self { path: path.canonicalize().unwrap_or_else(|_| path.to_owned()) }
     }
 
-    /// Every line's number, from 0, with its letter, unless it is none. A file that is not
-    /// there has no lines.
+    /// Calls `with` for every line, with its number from 0 and its letter; `None` if the line is not a
+    /// letter. A missing file has no lines.
     pub(super) fn each(&self, mut with: impl FnMut(usize, Option<DeadLetter>)) -> anyhow::Result<()> {
         let file = match File::open(&self.path) {
             Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
@@ -45,8 +45,8 @@ impl LetterFile {
         Ok(())
     }
 
-    /// Writes the file anew and puts it in the place of the old one in one step. Lines without
-    /// a fate stay as they are, those included that have come since the fates were decided.
+    /// Rewrites the file and replaces the old one atomically. Lines without a new state stay as they
+    /// are, including lines that were appended meanwhile.
     pub(super) fn rewrite(&self, fates: &HashMap<usize, LetterState>) -> anyhow::Result<()> {
         let mut name = self.path.file_name().unwrap_or_default().to_owned();
         name.push(".new");

@@ -1,4 +1,4 @@
-//! `turnflow dead-letters`: what could not be processed, and trying it again.
+//! `turnflow dead-letters`: lists and retries records that could not be processed.
 
 mod file;
 mod retry;
@@ -14,25 +14,25 @@ use turnflow_engine::plan::Plan;
 use self::file::LetterFile;
 use super::{EngineArgs, Outcome, PipelineArgs};
 
-/// List dead letters by source and reason, or try those of turns again.
+/// List dead letters by source and reason, or retry those of turn sources.
 #[derive(Args)]
 pub struct DeadLettersArgs {
     #[command(flatten)]
     pipeline: PipelineArgs,
     #[command(flatten)]
     engine: EngineArgs,
-    /// Put the records of turn sources through the pipeline as it is now; those that are
-    /// answered are taken out of the file, the others stay with their new reason. A turn is
-    /// answered without what was said before it, unless that is tried again as well.
+    /// Retry the records of turn sources with the pipeline as it is now. Answered records are removed
+    /// from the file; the others stay, with their new reason. The history of a turn consists only of
+    /// the retried turns of its conversation.
     #[arg(long)]
     retry: bool,
-    /// Only letters whose reason contains this.
+    /// Only letters whose reason contains this text.
     #[arg(long, value_name = "TEXT")]
     reason: Option<String>,
-    /// Only letters of this corpus or node.
+    /// Only letters of this corpus or source node.
     #[arg(long, value_name = "NAME")]
     source: Option<String>,
-    /// Print JSON, an object a line.
+    /// Print JSON, one object per line.
     #[arg(long)]
     json: bool,
 }
@@ -43,7 +43,7 @@ impl DeadLettersArgs {
             && self.reason.as_ref().is_none_or(|reason| letter.reason.contains(reason))
     }
 
-    /// Where the pipeline's letters are.
+    /// The path of the pipeline's dead letters.
     fn path(&self, plan: &Plan) -> PathBuf {
         match (&plan.dead_letters, self.engine.options(plan).state) {
             (Some(given), _) => given.path.clone(),
@@ -59,7 +59,7 @@ pub(super) fn run(args: &DeadLettersArgs) -> Outcome {
 /// Letters with the same source and reason.
 struct Group {
     count: u64,
-    /// Where the first of them stood.
+    /// The position of the first one.
     position: String,
 }
 
@@ -76,7 +76,7 @@ fn list(args: &DeadLettersArgs) -> Outcome {
         None => unreadable += 1,
     })?;
     if unreadable > 0 {
-        eprintln!("{} in `{}`: no dead letter", count(unreadable, "line"), path.display());
+        eprintln!("{} in `{}` cannot be read as dead letters", count(unreadable, "line"), path.display());
     }
     if args.json {
         for ((source, reason), Group { count, position }) in &groups {

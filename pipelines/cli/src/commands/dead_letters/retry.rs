@@ -1,4 +1,4 @@
-//! Putting the records of turn sources through the pipeline again.
+//! Retries the dead letters of turn sources.
 
 use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 use std::sync::{Arc, Mutex};
@@ -16,20 +16,20 @@ use super::file::{LetterFile, LetterState};
 use super::{DeadLettersArgs, count};
 use crate::commands::{Fault, Outcome, start};
 
-/// Why a turn that was put in has no outcome.
-const NO_ANSWER: &str = "tried again, and no answer came";
+/// The reason of a submitted turn without an outcome.
+const NO_ANSWER: &str = "retried without an answer";
 
-/// A letter that is to be tried.
+/// A letter to retry.
 struct Attempt {
     /// The number of its line.
     line: usize,
     letter: DeadLetter,
 }
 
-/// What became of an attempt: nothing more is wanted of it, or why it failed.
+/// The outcome of an attempt, or the reason of its failure.
 type Became = Result<(), String>;
 
-/// Letters that are not tried, by why.
+/// Numbers of letters that are not retried, by reason.
 #[derive(Default)]
 struct Left {
     of_corpora: u64,
@@ -71,15 +71,15 @@ pub(super) fn run(args: &DeadLettersArgs) -> Outcome {
         }
     }
     if !fates.is_empty() {
-        // A run that begins now must not write to the file that is being replaced.
+        // Hold the state directory: a run must not write to the file while it is replaced.
         let _held = state.as_deref().map(StateDirectory::open).transpose()?;
         file.rewrite(&fates)?;
     }
     let mut told = vec![format!("{} answered", count(answered, "turn")), format!("{failed} failed again")];
     for (letters, why) in [
-        (left.truncated, "kept only in part, and left"),
-        (left.of_corpora, "of corpora, read again by themselves when the document changes"),
-        (left.of_others, "of sources that the pipeline does not have, and left"),
+        (left.truncated, "kept only in part, not retried"),
+        (left.of_corpora, "of corpora, which are read again when the document changes"),
+        (left.of_others, "of sources that the pipeline does not have, not retried"),
     ] {
         if letters > 0 {
             told.push(format!("{letters} {why}"));
@@ -89,7 +89,7 @@ pub(super) fn run(args: &DeadLettersArgs) -> Outcome {
     if failed > 0 { Err(Fault::Input) } else { Ok(()) }
 }
 
-/// What is to be tried, by source in the order of the file, and what is not.
+/// The letters to retry, by source and in the order of the file, and the counts of the others.
 fn sort(
     args: &DeadLettersArgs,
     plan: &Plan,
@@ -111,7 +111,7 @@ fn sort(
     Ok((attempts, left))
 }
 
-/// What becomes of the letters of one source.
+/// Retries the letters of one source; returns their outcomes.
 fn of_source(args: &DeadLettersArgs, source: &str, attempts: &[Attempt]) -> Result<Vec<Became>, Fault> {
     let parsed: Vec<Result<TurnRecord, String>> = attempts
         .iter()
@@ -120,9 +120,9 @@ fn of_source(args: &DeadLettersArgs, source: &str, attempts: &[Attempt]) -> Resu
     let plan = args.pipeline.plan()?;
     let sinks = sinks_of(&plan, source);
     let Some(last) = sinks.last().cloned() else {
-        return Err(Fault::Told(anyhow!("`{source}` leads to no sink, so there is nowhere for answers to go")));
+        return Err(Fault::Told(anyhow!("`{source}` leads to no sink, so no sink can get its answers")));
     };
-    // The agent's own turns have no answer; they are what was said before.
+    // The agent's own turns need no answer: they are history.
     let mut outcomes: Vec<Option<Became>> = parsed
         .iter()
         .map(|parsed| match parsed {
@@ -132,7 +132,7 @@ fn of_source(args: &DeadLettersArgs, source: &str, attempts: &[Attempt]) -> Resu
         .collect();
     if parsed.iter().any(Result::is_ok) {
         let mut plan = plan.towards(&sinks.iter().map(|id| &**id).collect::<Vec<_>>());
-        // What fails again has its letter already.
+        // A turn that fails again already has its letter.
         plan.failed_turns = FailedTurns::Answer;
         answer(args, plan, &last, attempts, parsed, &mut outcomes)?;
     }
@@ -143,7 +143,7 @@ fn of_source(args: &DeadLettersArgs, source: &str, attempts: &[Attempt]) -> Resu
 fn sinks_of(plan: &Plan, source: &str) -> Vec<Arc<str>> {
     let mut fed: HashSet<usize> = HashSet::new();
     let mut sinks = Vec::new();
-    // Every node comes after those that feed it.
+    // Every node is listed after its inputs.
     for (at, node) in plan.nodes.iter().enumerate() {
         if *node.id == *source || node.inputs.iter().any(|input| fed.contains(input)) {
             fed.insert(at);
@@ -155,11 +155,11 @@ fn sinks_of(plan: &Plan, source: &str) -> Vec<Arc<str>> {
     sinks
 }
 
-/// By conversation and turn, the attempts that wait for an outcome; those of one turn come
-/// back in the order in which they were put in.
+/// By conversation and turn, the attempts that wait for an outcome. Attempts with the same turn end in
+/// the order of submission.
 type Waiting = HashMap<(Arc<str>, u32), VecDeque<usize>>;
 
-/// Runs the turns; `sink` is where their outcomes are seen.
+/// Runs the turns; their outcomes are observed at `sink`.
 fn answer(
     args: &DeadLettersArgs,
     plan: Plan,

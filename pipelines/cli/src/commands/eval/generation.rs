@@ -1,4 +1,4 @@
-//! Answers scored: the file of metrics, its models, the table.
+//! Scores answers: the file of metrics, its models, and the table.
 
 use std::collections::{BTreeMap, HashMap};
 use std::path::Path;
@@ -21,17 +21,17 @@ use turnflow_eval::generation::scorer::{Scored, Scorer};
 use turnflow_eval::generation::{METRICS, Response, Status};
 use turnflow_eval::tasks::Task;
 
-/// Tasks that are judged at once; what a model's server takes at once is its own limit.
+/// Number of tasks judged at once; a model's server may have a lower limit.
 const AT_ONCE: usize = 8;
 
-/// What answers are scored with, read and not loaded.
+/// The metrics and their models, not yet loaded.
 #[derive(Default)]
 pub(super) struct Metrics {
     config: MetricsConfig,
     models: BTreeMap<String, PlannedModel>,
 }
 
-/// What answers are scored with.
+/// The metrics and their loaded models.
 pub(super) struct Loaded {
     config: MetricsConfig,
     models: Models,
@@ -48,7 +48,7 @@ impl Metrics {
         Ok(Self { config, models })
     }
 
-    /// Loads the models that are used, and finds out whether they can do what they are for.
+    /// Loads the models that are used, and checks their capabilities.
     pub fn load(self) -> Result<Loaded, Fault> {
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
         let used: Vec<&str> = self.config.models().iter().map(|used| used.name).collect();
@@ -63,8 +63,7 @@ impl Metrics {
     }
 }
 
-/// What was said to each task. The passages are those that the answer stands on, or else those
-/// that the node found.
+/// The responses to the tasks. The passages are those of the answer, or otherwise the hits of the node.
 pub(super) fn responses(tasks: &[Task], results: &HashMap<Arc<str>, Answered>, node: &str) -> Vec<Response> {
     let response = |task: &Task| {
         let Some((result, answer)) = results.get(task.id.as_str()).and_then(|one| Some((one, one.answer.as_ref()?)))
@@ -84,8 +83,8 @@ pub(super) fn responses(tasks: &[Task], results: &HashMap<Arc<str>, Answered>, n
 }
 
 impl Loaded {
-    /// Scores every response, prints what they come to, and adds it to the figures. What
-    /// judges say is remembered in the state directory, as what turns ask is.
+    /// Scores every response, prints the results, and adds them to the figures. The outputs of judges
+    /// are cached in the state directory, like those of turns.
     pub fn score(
         self,
         tasks: &[Task],
@@ -96,7 +95,7 @@ impl Loaded {
         let state = state.map(StateDirectory::open).transpose()?;
         let cache = InferenceCache::open(state.as_ref().map(StateDirectory::path))?;
         let remembering = |(name, model): (String, Arc<Model>)| {
-            // What checked the models has ended, so nobody shares them.
+            // The check of the models has ended, so nothing else shares them.
             Arc::into_inner(model).map(|model| (name, Arc::new(model.remembering(&cache))))
         };
         let models: Models = self.models.into_iter().filter_map(remembering).collect();

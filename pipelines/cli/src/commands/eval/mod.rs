@@ -1,5 +1,5 @@
-//! `turnflow eval`: tasks through the pipeline, what is retrieved scored against judgements,
-//! and what is answered against references.
+//! `turnflow eval`: runs tasks through the pipeline, and scores hits against judgements and answers
+//! against references.
 
 mod generation;
 mod predictions;
@@ -27,73 +27,73 @@ use turnflow_eval::metrics::{self, Level, Qrels, Run, Scores};
 use turnflow_eval::tasks::{Task, read_tasks};
 use turnflow_eval::trec::{read_qrels, read_run, write_run};
 
-/// Stands for every node that gives Hits.
+/// The name for all nodes that give Hits.
 const ALL: &str = "all";
 
-/// Run every task and score what is retrieved and answered.
+/// Run tasks and score the hits and the answers.
 #[derive(Args)]
 pub struct EvalArgs {
-    /// The pipeline file; none with --answers.
+    /// The pipeline file; not with --answers.
     #[arg(required_unless_present = "answers", conflicts_with = "answers")]
     file: Option<PathBuf>,
-    /// Set one value, as in --set 'corpora.docs.source.path="docs.jsonl"'. The value is RON;
-    /// a path is relative to the working directory.
+    /// Set one value in the file, as in --set 'corpora.docs.source.path="docs.jsonl"'. The value is
+    /// RON; paths are relative to the working directory. May be repeated.
     #[arg(long = "set", value_name = "PATH=RON", conflicts_with = "answers")]
     set: Vec<Override>,
-    /// Score these answers and contexts, in the format of --predictions, in place of a
-    /// pipeline's.
+    /// Score these answers and contexts instead of running a pipeline. The format is that of
+    /// --predictions.
     #[arg(long, value_name = "ANSWERS.jsonl")]
     answers: Option<PathBuf>,
-    /// MTRAG tasks or BEIR queries, JSON Lines.
+    /// MTRAG tasks or BEIR queries, as JSON Lines.
     #[arg(long)]
     tasks: PathBuf,
-    /// Judgements: tab-separated query, passage or document, grade. Without them only answers
+    /// Judgements (qrels), tab-separated: query, passage or document, grade. Without them, only answers
     /// are scored.
     #[arg(long)]
     qrels: Option<PathBuf>,
-    /// The file that says what answers are scored with [default: no model, which leaves
-    /// ROUGE-L and abstentions].
+    /// The file of metrics for answers, with their models [default: ROUGE-L and abstentions, which
+    /// need no model].
     #[arg(long, value_name = "METRICS.ron")]
     metrics: Option<PathBuf>,
-    /// The nodes whose hits are scored, side by side, or `all` that give Hits; what is written
-    /// to files besides is the last one's [default: the last that gives Hits].
+    /// The nodes whose hits are scored side by side, separated by commas, or `all` for all nodes that
+    /// give Hits. Files have the hits of the last one [default: the last node that gives Hits].
     #[arg(long, value_name = "NODE", value_delimiter = ',', conflicts_with = "answers")]
     hits: Vec<String>,
-    /// Run only what gives these hits, and no answers.
+    /// Run only the nodes that these hits need, and compute no answers.
     #[arg(long, conflicts_with = "answers")]
     only_hits: bool,
-    /// Only so many tasks, drawn by --seed.
+    /// Run a random sample of this many tasks.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     sample: Option<u32>,
-    /// Which tasks --sample draws.
+    /// Seed of --sample.
     #[arg(long, default_value_t = 0)]
     seed: u64,
-    /// Only tasks with so many reference passages, at most.
+    /// Run only tasks with at most this many reference passages.
     #[arg(long, value_name = "N")]
     max_references: Option<usize>,
-    /// A TREC run to compare with, task by task.
+    /// A TREC run to compare with, query by query.
     #[arg(long, value_name = "RUN.trec", requires = "qrels")]
     against: Option<PathBuf>,
-    /// Write a page to look at, and the data behind it, to a directory.
+    /// Write an HTML report and its data to this directory.
     #[arg(long, value_name = "DIR")]
     report: Option<PathBuf>,
-    /// Another run's report, to be shown side by side in this one.
+    /// The report of another run, to be shown side by side in this one.
     #[arg(long, value_name = "DIR", requires = "report")]
     beside: Option<PathBuf>,
-    /// Write the figures.
+    /// Write the figures to this file as JSON.
     #[arg(long, value_name = "OUT")]
     json: Option<PathBuf>,
-    /// Write the TREC run.
+    /// Write the hits to this file as a TREC run.
     #[arg(long, value_name = "OUT.trec")]
     run: Option<PathBuf>,
-    /// Write MTRAG's predictions.
+    /// Write contexts and answers to this file in MTRAG's format of predictions.
     #[arg(long, value_name = "OUT.jsonl", conflicts_with = "answers")]
     predictions: Option<PathBuf>,
     #[command(flatten)]
     engine: EngineArgs,
 }
 
-/// A node's hits with what they came to.
+/// A node's hits and their scores.
 struct Scored {
     run: Run,
     level: Option<Level>,
@@ -108,10 +108,10 @@ impl Scored {
     }
 }
 
-/// What there is to score.
+/// The results to score.
 struct Found {
     results: HashMap<Arc<str>, Answered>,
-    /// The nodes whose hits there are.
+    /// The nodes with hits.
     nodes: Vec<String>,
     seconds: Option<f64>,
 }
@@ -148,7 +148,7 @@ pub(super) fn run(args: &EvalArgs) -> Outcome {
         let what = "answers are scored where the pipeline gives them and tasks have a `target` or an `answerability`";
         return Err(told(anyhow!("there is nothing to score: hits are with `--qrels`, and {what}")));
     }
-    // What is wrong with a model is told before the pipeline has run for an hour.
+    // Report errors of models before the pipeline runs, which may take an hour.
     let scorer = if scores_answers { Some(metrics.load()?) } else { None };
     let (title, hash) = plan.as_ref().map_or_else(Default::default, |plan| (plan.name.clone(), plan.hash.to_string()));
     let state = match &plan {
@@ -202,14 +202,14 @@ pub(super) fn run(args: &EvalArgs) -> Outcome {
     Ok(())
 }
 
-/// What leads to a sink, and to the nodes whose hits are scored, or to these alone.
+/// The part of the plan that leads to sinks and to the scored nodes, or only to the scored nodes.
 fn wanted(plan: Plan, nodes: &[String], only_hits: bool) -> Plan {
     let ends = plan.nodes.iter().filter(|node| node.output.is_none() && !only_hits).map(|node| node.id.clone());
     let ends: Vec<Arc<str>> = ends.chain(nodes.iter().map(|node| node.as_str().into())).collect();
     plan.towards(&ends.iter().map(|id| &**id).collect::<Vec<_>>())
 }
 
-/// Scores hits, prints what they come to, and adds it to the figures.
+/// Scores hits, prints the results, and adds them to the figures.
 fn retrieval(
     found: &Found,
     tasks: &[Task],
@@ -239,7 +239,7 @@ fn retrieval(
     }
     if let (Some(path), Some(other)) = (&args.against, against) {
         let name = path.display().to_string();
-        // The part of a document's id before `#n` is the document's.
+        // A passage's id is the document's id, `#` and a number.
         let ids = other.values().flatten().map(|(id, _)| id.as_str());
         let documents: HashMap<&str, &str> = ids.map(|id| (id, id.rsplit_once('#').map_or(id, |(id, _)| id))).collect();
         let of_documents = metrics::to_documents(other, |passage| documents.get(passage).copied());
@@ -262,7 +262,7 @@ fn retrieval(
     Ok(scored.into_iter().next_back().map(|(_, scored)| scored.scores))
 }
 
-/// The tasks of at most so many reference passages.
+/// The tasks with at most this many reference passages.
 fn referring(mut tasks: Vec<Task>, most: Option<usize>) -> Result<Vec<Task>, Fault> {
     let Some(most) = most else { return Ok(tasks) };
     tasks.retain(|task| task.contexts.len() <= most);
@@ -272,8 +272,8 @@ fn referring(mut tasks: Vec<Task>, most: Option<usize>) -> Result<Vec<Task>, Fau
     Ok(tasks)
 }
 
-/// So many of the tasks, in their order; which, is decided by each one's id and the seed, so
-/// that a task that is added to the file changes little.
+/// A sample of the tasks, in their order. The choice depends on each task's id and the seed, so that
+/// adding a task to the file changes little.
 fn sample(mut tasks: Vec<Task>, size: Option<usize>, seed: u64) -> Vec<Task> {
     use sha2::{Digest, Sha256};
     let Some(size) = size.filter(|size| *size < tasks.len()) else { return tasks };
@@ -296,7 +296,7 @@ pub(super) fn judgements(path: &Path, tasks: &[Task]) -> Result<Qrels, Fault> {
     Ok(qrels)
 }
 
-/// The nodes whose hits are scored, in the order asked for.
+/// The nodes whose hits are scored, in the requested order.
 fn hits_nodes(plan: &Plan, wanted: &[String], needed: bool) -> Result<Vec<String>, Fault> {
     let gives = plan.nodes.iter().filter(|node| node.output == Some(PortType::Hits));
     let giving: Vec<String> = gives.map(|node| node.id.to_string()).collect();

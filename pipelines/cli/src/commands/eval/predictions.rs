@@ -1,4 +1,4 @@
-//! MTRAG's predictions: a line a task, with its contexts and what was answered.
+//! Predictions in MTRAG's format: one line per task, with its contexts and its answer.
 
 use std::collections::HashMap;
 use std::io;
@@ -14,10 +14,10 @@ use crate::commands::answering::Answered;
 use turnflow_eval::tasks::Task;
 use turnflow_eval::trec::lines;
 
-/// What the contexts of a file of predictions are called, in place of a node.
+/// The name of the contexts of a file of predictions, in place of a node.
 pub(super) const NODE: &str = "contexts";
 
-/// Contexts of a prediction.
+/// Number of contexts per prediction.
 const CONTEXTS: usize = 10;
 
 /// Why predictions cannot be read.
@@ -26,13 +26,13 @@ pub(super) enum PredictionsError {
     /// The file cannot be read.
     #[error("{}: cannot read it", path.display())]
     Read { path: PathBuf, source: io::Error },
-    /// A line is no prediction.
+    /// A line is not a prediction.
     #[error("{}:{line}: not a prediction", path.display())]
     Json { path: PathBuf, line: usize, source: serde_json::Error },
-    /// Two lines are of one task.
+    /// Two lines have the same task.
     #[error("{}:{line}: a prediction of the task `{id}` came before", path.display())]
     Duplicate { path: PathBuf, line: usize, id: String },
-    /// No task is among the predictions.
+    /// The file has no prediction for any of the tasks.
     #[error("{}: none of its predictions is of one of the tasks", path.display())]
     Foreign { path: PathBuf },
 }
@@ -52,7 +52,7 @@ struct Context {
     document_id: String,
     #[serde(default)]
     text: String,
-    /// Where it is a part of one.
+    /// The document, if the context is a part of it.
     document: Option<String>,
     score: Option<f32>,
 }
@@ -61,11 +61,11 @@ struct Context {
 struct Prediction {
     #[serde(default)]
     text: String,
-    /// Other programs' files have none, and texts tell.
+    /// Missing in files of other programs: then the text decides.
     status: Option<Status>,
 }
 
-/// A line a task: MTRAG's fields, the node's first hits and the answer.
+/// One line per task: MTRAG's fields, the node's first hits and the answer.
 pub(super) fn text(node: &str, tasks: &[Task], results: &HashMap<Arc<str>, Answered>) -> String {
     let empty = Answered::default();
     let line = |task: &Task| {
@@ -78,7 +78,7 @@ pub(super) fn text(node: &str, tasks: &[Task], results: &HashMap<Arc<str>, Answe
             }
             context
         };
-        // What failed has no prediction: an empty one would be an answer that says nothing.
+        // A failed task has no prediction: an empty one would count as an empty answer.
         let answer = result.answer.as_ref().filter(|answer| answer.status != Status::Failed);
         let predictions: Vec<Json> =
             answer.iter().map(|answer| json!({"text": answer.text, "status": answer.status})).collect();
@@ -99,8 +99,8 @@ pub(super) fn text(node: &str, tasks: &[Task], results: &HashMap<Arc<str>, Answe
     tasks.iter().map(line).collect()
 }
 
-/// What a file of predictions says of these tasks; the rest of it is passed over, and a task
-/// that it lacks counts as failed.
+/// Reads the predictions of these tasks. Predictions of other tasks are ignored, and a task without a
+/// prediction counts as failed.
 pub(super) fn read(path: &Path, tasks: &[Task]) -> Result<HashMap<Arc<str>, Answered>, PredictionsError> {
     let unread = |source| PredictionsError::Read { path: path.into(), source };
     let text = std::fs::read_to_string(path).map_err(unread)?;
@@ -130,7 +130,7 @@ impl Line {
             let Context { document_id, text, document, score } = context;
             let document = document.as_deref().unwrap_or(&document_id);
             let chunk = Chunk::new(document_id.as_str().into(), document.into(), "".into(), text.into());
-            // Without scores the order says which is better.
+            // Without scores, the order is the ranking.
             Hit { chunk: Arc::new(chunk), score: score.unwrap_or(1.0 / (at + 1) as f32) }
         };
         let hits: Vec<Hit> = self.contexts.into_iter().enumerate().map(hit).collect();
@@ -178,7 +178,7 @@ mod tests {
         let again = read(&file("again.jsonl", &written), &tasks[..1]).expect("predictions");
         assert_eq!(text(NODE, &tasks[..1], &again), written);
 
-        // What failed comes back as failed, and what does not know as that.
+        // A failed task is read as failed, and an IDK answer as IDK.
         assert!(text(NODE, &tasks[1..], &results).contains("\"predictions\":[]"));
         let idk = "{\"task_id\":\"a\",\"contexts\":[{\"document_id\":\"d#1\",\"document\":\"d\"}],\
                    \"predictions\":[{\"text\":\"Hm\",\"status\":\"idk\"}]}";

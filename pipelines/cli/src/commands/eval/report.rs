@@ -1,4 +1,4 @@
-//! What a run came to, task by task, for the report.
+//! The results of a run, task by task, for the report.
 
 use std::collections::BTreeMap;
 
@@ -12,12 +12,12 @@ use turnflow_eval::metrics::{Qrels, Scores};
 use turnflow_eval::report::{HitReport, Report, TaskReport};
 use turnflow_eval::tasks::{Speaker, Task};
 
-/// Passages that are shown of a task.
+/// Number of passages shown per task.
 const HITS: usize = 10;
-/// Characters of each.
+/// Number of characters shown per passage.
 const CHARACTERS: usize = 500;
 
-/// Adds figures and tasks to the head of a report.
+/// Completes the head of a report with figures and tasks.
 pub(super) fn make(
     head: Report,
     tasks: &[Task],
@@ -30,7 +30,7 @@ pub(super) fn make(
     let empty = Answered::default();
     let of_answer = |id: &str| {
         let scored = figures.get("tasks")?.get(id)?;
-        // Figures that are not conditioned are only among those as they are.
+        // Metrics that are not conditioned are only in the raw figures.
         let mut all = numbers(scored.get("raw")?.as_object()?);
         all.retain(|name, _| METRICS.iter().any(|metric| metric.name == name && !metric.conditioned));
         all.extend(numbers(scored.get("metrics")?.as_object()?));
@@ -81,7 +81,7 @@ pub(super) fn make(
     };
     let tasks = tasks.iter().map(report).collect();
     let mut figures = figures.clone();
-    // They are with the tasks already.
+    // The tasks already have these figures.
     figures.remove("tasks");
     Report { hits: node, figures, tasks, ..head }
 }

@@ -1,4 +1,4 @@
-//! What is retrieved, as a table on the terminal.
+//! Tables of retrieval figures for the terminal.
 
 use serde_json::{Map, Value as Json, json};
 
@@ -6,7 +6,7 @@ use super::Scored;
 use turnflow_eval::metrics::{self, Level, Scores};
 use turnflow_eval::significance::{Difference, bootstrap, compare};
 
-/// A node's figures by cutoff.
+/// Prints a node's figures by cutoff.
 pub(super) fn print(node: &str, scores: &Scores, tasks: usize, seconds: Option<f64>, level: Option<Level>) {
     let what = match level {
         Some(Level::Document) => "documents",
@@ -38,10 +38,10 @@ fn took(seconds: Option<f64>) -> String {
     seconds.map_or(String::new(), |seconds| format!(", {seconds:.1} s"))
 }
 
-/// The figures that retrieval papers give.
+/// The figures that retrieval papers report.
 const SHOWN: [&str; 5] = ["recall@5", "recall@10", "ndcg@5", "ndcg@10", "map@10"];
 
-/// Means with 95 % intervals over the queries.
+/// Means over the queries, with 95 % confidence intervals.
 pub(super) fn intervals(scores: &Scores) -> Json {
     let interval = |metric: &str| {
         let values: Vec<f64> = scores.per_query.values().filter_map(|figures| figures.get(metric)).collect();
@@ -50,7 +50,7 @@ pub(super) fn intervals(scores: &Scores) -> Json {
     SHOWN.into_iter().map(interval).collect::<Map<_, _>>().into()
 }
 
-/// How two runs differ on the queries that have judgements; given back for the figures as well.
+/// Prints how two runs differ on the queries with judgements; returns the differences as JSON.
 pub(super) fn print_against(name: &str, scores: &Scores, other: &Scores) -> Json {
     println!("\nagainst {name}, query by query");
     println!("{:12}{:>9}{:>9}{:>10}{:>20}{:>9}{:>14}", "", "this", "other", "diff", "95 %", "p", "better, worse");
@@ -74,12 +74,12 @@ pub(super) fn print_against(name: &str, scores: &Scores, other: &Scores) -> Json
     differences.into()
 }
 
-/// Without the sign of what is 0 but for rounding.
+/// Removes the sign of values that round to 0.
 fn plain(value: f64) -> f64 {
     if value.abs() < 5e-5 { 0.0 } else { value }
 }
 
-/// These figures, a line a node.
+/// Prints the figures, one line per node.
 pub(super) fn print_side_by_side(scored: &[(&String, Scored)], tasks: usize, seconds: Option<f64>) {
     let queries = scored.first().map_or(0, |(_, scored)| scored.scores.per_query.len());
     println!("{queries} queries with judgements, {tasks} tasks{}", took(seconds));

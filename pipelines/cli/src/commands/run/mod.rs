@@ -1,4 +1,4 @@
-//! `turnflow run`: the pipeline, until interrupted or, with `--once`, until its end.
+//! `turnflow run`: runs a pipeline until it is interrupted or, with `--once`, until its end.
 
 mod reload;
 
@@ -15,34 +15,34 @@ use turnflow_engine::run::{Engine, Options};
 use self::reload::Reloads;
 use super::{EngineArgs, Outcome, PipelineArgs, progress};
 
-/// How often the end is looked for.
+/// The interval between checks for the end.
 const TICK: Duration = Duration::from_millis(20);
 
 /// Run a pipeline until interrupted.
 ///
-/// What was answered before is not answered again: a run goes on where the one before it in
-/// the same state directory has ended, however that ended. A log is answered again when the
-/// files that its answers were written to are gone.
+/// A run resumes where the previous run with the same state directory ended, even after a crash:
+/// turns that are answered are not answered again. A log is answered again if the files with its
+/// answers no longer exist.
 #[derive(Args)]
 pub struct RunArgs {
     #[command(flatten)]
     pipeline: PipelineArgs,
     #[command(flatten)]
     engine: EngineArgs,
-    /// Run until every source is drained and every answer delivered.
+    /// Do not follow sources: end when every source is drained and every answer is delivered.
     #[arg(long)]
     once: bool,
-    /// Reload the pipeline when its file changes, or one that it includes, or a prompt. The
-    /// signal SIGHUP reloads it too.
+    /// Reload the pipeline when its file, an included file or a prompt changes. The signal SIGHUP
+    /// reloads it too, also without this option.
     #[arg(long)]
     watch: bool,
 }
 
-/// What signals ask for.
+/// Flags that signals set.
 struct Signals {
-    /// To end: SIGINT, SIGTERM; the second time at once.
+    /// Stop: SIGINT or SIGTERM. The second signal ends the process at once.
     stop: Arc<AtomicBool>,
-    /// To reload: SIGHUP.
+    /// Reload: SIGHUP.
     reload: Arc<AtomicBool>,
 }
 
@@ -50,12 +50,12 @@ impl Signals {
     fn handle() -> anyhow::Result<Self> {
         let signals = Self { stop: Arc::default(), reload: Arc::default() };
         for signal in [SIGINT, SIGTERM] {
-            // In this order: the first time the flag is not set yet.
+            // The order matters: at the first signal, the flag is not set yet.
             signal_hook::flag::register_conditional_shutdown(signal, 130, signals.stop.clone())
                 .and_then(|_| signal_hook::flag::register(signal, signals.stop.clone()))
-                .context("signals cannot be handled")?;
+                .context("cannot handle signals")?;
         }
-        signal_hook::flag::register(SIGHUP, signals.reload.clone()).context("signals cannot be handled")?;
+        signal_hook::flag::register(SIGHUP, signals.reload.clone()).context("cannot handle signals")?;
         Ok(signals)
     }
 }
@@ -63,7 +63,7 @@ impl Signals {
 pub(super) fn run(args: &RunArgs) -> Outcome {
     let (plan, files) = args.pipeline.planned();
     let plan = plan?.running();
-    // Before all that takes long: what changes meanwhile is seen.
+    // Stamp the files before the slow start, to notice changes during it.
     let files = reload::stamped(files);
     let mode = if args.once { Mode::Once } else { Mode::Follow };
     let options = Options { turns: mode, corpora: mode, ..args.engine.options(&plan) };
@@ -82,7 +82,7 @@ pub(super) fn run(args: &RunArgs) -> Outcome {
         engine.check()?;
         if signals.stop.load(Ordering::Acquire) && !stopping {
             stopping = true;
-            eprintln!("stopping: {} turns in flight are answered first; again to stop at once", engine.outstanding());
+            eprintln!("stopping after {} turns in flight; interrupt again to stop at once", engine.outstanding());
             reloads.end();
             engine.stop();
         }
@@ -95,7 +95,7 @@ pub(super) fn run(args: &RunArgs) -> Outcome {
     drop(reloads);
     let maintenance = engine.maintenance();
     if maintenance.runs + maintenance.put_off > 0 {
-        tracing::info!(?maintenance, "what was stored was kept in shape");
+        tracing::info!(?maintenance, "maintenance of the run");
     }
     let (delivered, recovered, dead) = (engine.delivered(), engine.recovered(), engine.dead_letters());
     let revised = engine.revised();
@@ -113,7 +113,7 @@ pub(super) fn run(args: &RunArgs) -> Outcome {
         begun.elapsed().as_secs_f64()
     );
     if args.once && delivered == 0 && recovered == 0 {
-        eprintln!("nothing was new: what an earlier run answered stays answered while its answers are there");
+        eprintln!("no new turns: an earlier run answered all of them, and its answers still exist");
     }
     Ok(())
 }

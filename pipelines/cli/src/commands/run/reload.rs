@@ -1,8 +1,7 @@
-//! Reloads of a running pipeline: when its files change, or when a signal asks for it.
+//! Reloads a running pipeline when its files change or on a signal.
 //!
-//! The file is read and checked here; the engine does the rest, on a thread of its own, since
-//! it may take as long as embedding a corpus. A change that comes meanwhile gives that reload
-//! up and begins another.
+//! This module reads and checks the file. The engine does the rest on a separate thread, since it may
+//! take as long as embedding a corpus. A further change cancels that reload and starts another.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -15,10 +14,10 @@ use turnflow_engine::run::{Engine, ReloadError};
 
 use super::super::{Fault, PipelineArgs};
 
-/// How often the files are looked at.
+/// The interval between checks of the files.
 const LOOK: Duration = Duration::from_millis(200);
 
-/// A cheap sign that a file's content may have changed.
+/// Modification time and length: a cheap sign that a file may have changed.
 pub(super) type FileStamp = Option<(SystemTime, u64)>;
 
 struct UnderWay {
@@ -42,7 +41,7 @@ impl<'a> Reloads<'a> {
         Self { pipeline, engine, files, watch, looked: Instant::now(), under_way: None, wanted: false }
     }
 
-    /// To be called often.
+    /// Checks for changes and finished reloads; call it often.
     pub fn tick(&mut self, asked: bool) {
         self.wanted |= asked;
         if self.watch && self.looked.elapsed() >= LOOK {
@@ -57,7 +56,7 @@ impl<'a> Reloads<'a> {
         }
         if self.wanted {
             match &self.under_way {
-                // It is begun again when that has ended.
+                // Cancel it; the next one starts after its end.
                 Some(under_way) => under_way.give_up.store(true, Ordering::Release),
                 None => self.begin(),
             }
@@ -68,7 +67,7 @@ impl<'a> Reloads<'a> {
         self.wanted = false;
         let before = stamped(self.files.iter().map(|(path, _)| path.clone()).collect());
         let (plan, files) = self.pipeline.planned();
-        // A file that cannot be read names no others: those of before stay watched.
+        // A file that cannot be read includes no others: keep watching the previous ones.
         let mut files = stamped(files);
         if plan.is_err() {
             files.extend(
@@ -79,7 +78,7 @@ impl<'a> Reloads<'a> {
                     .collect::<Vec<_>>(),
             );
         }
-        // As they were before they were read: what changes meanwhile is seen.
+        // Use the stamps from before the reading, to notice changes during it.
         for (path, stamp) in &mut files {
             if let Some((_, old)) = before.iter().find(|(old, _)| old == path) {
                 *stamp = *old;
@@ -92,7 +91,7 @@ impl<'a> Reloads<'a> {
                 if let Fault::Told(error) | Fault::Run(error) = fault {
                     eprintln!("{error:#}");
                 }
-                eprintln!("not reloaded: the pipeline goes on as it was");
+                eprintln!("not reloaded: the pipeline runs on unchanged");
                 return;
             }
         };
@@ -101,11 +100,11 @@ impl<'a> Reloads<'a> {
         let thread = std::thread::Builder::new().name("reload".into()).spawn(move || reload(&engine, plan, &asked));
         match thread {
             Ok(thread) => self.under_way = Some(UnderWay { give_up, thread }),
-            Err(error) => eprintln!("not reloaded: the system gives no thread: {error}"),
+            Err(error) => eprintln!("not reloaded: cannot start a thread: {error}"),
         }
     }
 
-    /// Gives up a reload that is under way, and waits for its end.
+    /// Cancels a reload in progress, and waits for its end.
     pub fn end(&mut self) {
         if let Some(UnderWay { give_up, thread }) = self.under_way.take() {
             give_up.store(true, Ordering::Release);
@@ -118,14 +117,14 @@ fn reload(engine: &Engine, plan: Plan, give_up: &AtomicBool) {
     let begun = Instant::now();
     let difference = engine.difference(&plan);
     if difference.is_empty() {
-        eprintln!("nothing to reload: the pipeline says what it said");
+        eprintln!("nothing to reload: the pipeline is unchanged");
         return;
     }
     eprintln!("reloading:\n{difference}");
     match engine.reload(plan, &|| give_up.load(Ordering::Acquire)) {
         Ok(_) => eprintln!("reloaded in {:.2} s", begun.elapsed().as_secs_f64()),
-        Err(ReloadError::GivenUp) => eprintln!("the reload was given up"),
-        Err(error) => eprintln!("not reloaded: {error}; the pipeline goes on as it was"),
+        Err(ReloadError::GivenUp) => eprintln!("the reload was cancelled"),
+        Err(error) => eprintln!("not reloaded: {error}; the pipeline runs on unchanged"),
     }
 }
 

@@ -14,7 +14,7 @@ fn what_is_stored_is_kept_in_shape_and_what_nobody_reads_is_told() {
         let arguments = ["maintain", "lexical.ron", "--state", "state"];
         run(path, &[&arguments[..], more].concat())
     };
-    maintain(&[]).one_line(1, &["`state` is no state directory", "turnflow index"]);
+    maintain(&[]).one_line(1, &["`state` is not a state directory", "turnflow index"]);
     for edit in 0..12 {
         let row = format!("{{\"_id\": \"r{edit}\", \"text\": \"Row {edit} of the log of the pier.\"}}\n");
         fs::write(path.join("docs.jsonl"), row).unwrap();
