@@ -265,7 +265,9 @@ impl TurnsShared {
 
     /// Whether a sink of this source's turns is so far behind that no more of them may start.
     fn is_behind(&self, source: &str) -> bool {
-        let Some(generation) = self.generation() else { return false };
+        // A reload prepares a generation before that one answers.
+        let plan = self.epochs.current().plan;
+        let Some(generation) = self.generations.read().get(&plan).cloned() else { return false };
         let most = self.limits.read().max_in_flight;
         generation.sinks_of(source).is_some_and(|sinks| sinks.iter().any(|(_, sink)| sink.is_behind(most)))
     }

@@ -1,5 +1,7 @@
 //! The examples, run.
 
+#![allow(clippy::unwrap_used)]
+
 use std::fs;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};

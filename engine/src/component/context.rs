@@ -50,7 +50,8 @@ impl ComponentContext {
         &self.runtime
     }
 
-    /// This token is cancelled when the engine stops.
+    /// This token is cancelled when the engine has ended: after its sources and sinks. A source ends by
+    /// [`TurnOutput::stop`](crate::connector::TurnOutput::stop).
     pub fn shutdown(&self) -> &CancellationToken {
         &self.shutdown
     }

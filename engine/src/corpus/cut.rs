@@ -37,12 +37,15 @@ static CUTTING: LazyLock<Semaphore> =
 
 type Change = (Arc<Document>, u64, isize);
 
+/// The chunks of several documents, a list for each.
+type Cut = Vec<Vec<Arc<Chunk>>>;
+
 /// Documents that are cut off the worker.
 struct Group {
     changes: Vec<Change>,
     capability: Capability<u64>,
     /// When done: the chunks of each added document, in the order of the changes.
-    cut: Arc<Mutex<Option<Vec<Vec<Arc<Chunk>>>>>>,
+    cut: Arc<Mutex<Option<Cut>>>,
 }
 
 /// Cuts documents into chunks. If the chunker panics on a document, it becomes a dead letter without
@@ -88,9 +91,9 @@ pub(super) fn cut<'s>(
                 }
             });
             let mut output = output.activate();
-            loop {
-                let Some(cut) = groups.front().and_then(|group| group.cut.lock().take()) else { break };
-                let Some(Group { changes, capability, .. }) = groups.pop_front() else { break };
+            while let Some(cut) = groups.front().and_then(|group| group.cut.lock().take())
+                && let Some(Group { changes, capability, .. }) = groups.pop_front()
+            {
                 let (mut session, mut cut) = (output.session(&capability), cut.into_iter());
                 for (document, time, diff) in changes {
                     if diff > 0 {

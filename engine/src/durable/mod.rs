@@ -260,6 +260,7 @@ impl Durable {
     /// Acknowledges offsets without a state directory: answered turns are in every sink, and nothing else
     /// needs to be stored.
     fn acknowledge(&self) -> Result<(), StoreError> {
+        let _one = self.committing.lock();
         let trackers: Vec<_> = self.state.lock().trackers.iter().filter_map(Weak::upgrade).collect();
         let lows: Vec<_> = trackers.iter().filter_map(|tracker| Some((tracker, tracker.low()?))).collect();
         self.dead.settle().map_err(StoreError::DeadLetters)?;
@@ -304,6 +305,8 @@ impl Durable {
             (pending, std::mem::take(&mut state.standing), new)
         };
         if pending.is_empty() && standing.is_empty() && new.is_empty() {
+            // A source that a reload has built anew is told as well.
+            lows.iter().for_each(|(tracker, low)| tracker.acknowledgements().acknowledge(&low.offsets));
             return Ok(());
         }
         // Covered records became answers or dead letters. These are synced before the checkpoint is written.

@@ -299,13 +299,14 @@ impl RuntimeContext {
         let claim = config.file().map(|path| self.claim(path)).transpose().map_err(failed)?.flatten();
         let context = self.component(&node.id);
         let sink = self.built(&node.id, || config.build(&context))?;
-        let (shared, pool) = (Arc::downgrade(&self.shared), self.pool.clone());
+        // The pool may hold the sink, in a command that no worker has taken.
+        let (shared, pool) = (Arc::downgrade(&self.shared), Arc::downgrade(&self.pool));
         let context = SinkContext {
             runtime: self.handle.clone(),
             dead: self.dead.clone(),
             has_room: Box::new(move || {
                 shared.upgrade().iter().for_each(|shared| shared.wake_conversations());
-                pool.wake();
+                pool.upgrade().iter().for_each(|pool| pool.wake());
             }),
         };
         let thread = |error: std::io::Error| RunError::Thread { what: "a sink's thread", reason: error.to_string() };

@@ -11,6 +11,7 @@ use parking_lot::{Condvar, Mutex};
 use super::writer::Writer;
 use crate::connector::ConnectorError;
 use crate::dead_letter::DeadLetters;
+use crate::panics::caught;
 use crate::record::AnswerRecord;
 
 /// The pause between attempts to deliver to a failing sink.
@@ -90,7 +91,7 @@ impl DeliveryThread {
             has_room,
         });
         let of_thread = queue.clone();
-        let thread = std::thread::Builder::new().name(format!("sink {id}")).spawn(move || of_thread.work())?;
+        let thread = std::thread::Builder::new().name(format!("sink {id}")).spawn(move || of_thread.run())?;
         Ok(Self { queue, thread: Mutex::new(Some(thread)) })
     }
 
@@ -108,7 +109,7 @@ impl DeliveryThread {
 
     /// Number of answers that the sink has not acknowledged.
     pub(super) fn pending(&self) -> usize {
-        self.queue.pending.load(Ordering::Acquire)
+        self.queue.pending.load(Ordering::SeqCst)
     }
 
     /// Number of answers acknowledged or given up.
@@ -169,35 +170,49 @@ impl Batch {
 }
 
 impl Queue {
-    /// Delivers queued answers until the queue is closed.
-    fn work(&self) {
+    /// Delivers queued answers until the queue is closed. A panic outside of a delivery is a fault of
+    /// the sink like any other: the thread goes on.
+    fn run(&self) {
         let mut batch = Batch::default();
-        let (mut panics, mut size) = (0, self.writer.batch());
-        while self.fill(&mut batch, size) {
+        while let Err(panicked) = caught(|| self.work(&mut batch)) {
+            self.fails(&panicked.to_string());
+            if self.pause() {
+                return;
+            }
+        }
+    }
+
+    fn work(&self, batch: &mut Batch) {
+        // Answers that are delivered one at a time, to find the one that cannot be delivered.
+        let (mut panics, mut singly) = (0, 0_usize);
+        while self.fill(batch, if singly > 0 { 1 } else { self.writer.batch() }) {
             let (passed, failed) = self.deliver(batch.records.make_contiguous());
-            self.done(&mut batch, passed);
+            self.done(batch, passed);
+            singly = singly.saturating_sub(passed);
             if passed > 0 {
                 panics = 0;
                 self.is_well();
             }
-            let Some(reason) = failed else {
-                size = self.writer.batch();
+            let Some(reason) = failed else { continue };
+            let is_of_an_answer = matches!(reason, ConnectorError::Refused { .. } | ConnectorError::Panicked(_));
+            if is_of_an_answer && batch.records.len() > 1 {
+                singly = singly.max(batch.records.len());
+                self.put_back(batch, 1);
                 continue;
-            };
+            }
             match reason {
-                ConnectorError::Stopped(_) => return,
+                ConnectorError::Stopped(_) if self.writer.aborted.is_cancelled() => return,
                 ConnectorError::Refused { reason } => {
-                    self.give_up(&mut batch, &reason);
+                    self.give_up(batch, &reason);
+                    singly = singly.saturating_sub(1);
                     continue;
                 }
                 ConnectorError::Panicked(panicked) => {
-                    // Deliver one answer at a time, to find the one that panics.
-                    size = 1;
-                    self.put_back(&mut batch, size);
                     panics += 1;
                     if panics >= PANICS {
                         panics = 0;
-                        self.give_up(&mut batch, &panicked.to_string());
+                        self.give_up(batch, &panicked.to_string());
+                        singly = singly.saturating_sub(1);
                         continue;
                     }
                     self.fails(&panicked.to_string());

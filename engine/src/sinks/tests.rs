@@ -10,7 +10,7 @@ use futures::future::BoxFuture;
 use parking_lot::Mutex;
 
 use super::*;
-use crate::connector::{Delivery, KeptAnswers, NoAnswers, Recovered, RecoveredAnswers, Syncing};
+use crate::connector::{Delivery, KeptAnswers, NoAnswers, Recovered, RecoveredAnswers, Stopped, Syncing};
 use crate::dead_letter::DeadLetter;
 
 /// A sink that counts answers.
@@ -166,7 +166,11 @@ impl AnswerSink for Moody {
                 let does = {
                     let mut does = self.does.lock();
                     let at = does.iter().position(|(turn, _)| *turn == answer.turn);
-                    at.map_or(Does::Takes, |at| does.remove(at).1)
+                    match at {
+                        None => Does::Takes,
+                        Some(at) if matches!(does[at].1, Does::Refuses) => Does::Refuses,
+                        Some(at) => does.remove(at).1,
+                    }
                 };
                 match does {
                     Does::Takes => {
@@ -192,7 +196,7 @@ fn each_answer_is_taken_once_in_order_whatever_the_receiver_does() {
     let world = World::new();
     let moody = Moody::default();
     moody.does.lock().extend([(2, Does::Fails), (4, Does::Panics), (6, Does::Refuses)]);
-    moody.does.lock().extend([(8, Does::Panics); 3]);
+    moody.does.lock().extend([(8, Does::Panics); 10]);
     let sink = world.handle(moody.clone());
     let woken = Arc::new(AtomicUsize::new(0));
     let done = Acknowledged::new({
@@ -258,4 +262,48 @@ fn a_fault_is_told_until_the_receiver_is_well() {
     assert_eq!(sink.status().fault.unwrap(), "cannot write `there`: no room");
     wait_until(|| sink.status().pending == 0);
     assert_eq!(sink.status().fault, None);
+}
+
+/// Acknowledges by `Ok` alone, as a sink does that sends a batch as one request.
+#[derive(Clone, Default)]
+struct Whole {
+    took: Arc<Mutex<Vec<u32>>>,
+    calls: Arc<AtomicUsize>,
+}
+
+impl AnswerSink for Whole {
+    fn deliver<'a>(&'a mut self, delivery: Delivery<'a>) -> BoxFuture<'a, Result<(), ConnectorError>> {
+        async move {
+            let calls = self.calls.fetch_add(1, Ordering::AcqRel);
+            let turns: Vec<u32> = delivery.answers().iter().map(|answer| answer.turn).collect();
+            assert!(!turns.contains(&7), "on turn 7");
+            if calls == 0 {
+                // Not the engine: the sink's own client has stopped.
+                return Err(Stopped.into());
+            }
+            if turns.contains(&20) {
+                return Err(ConnectorError::Refused { reason: "one is too long".into() });
+            }
+            self.took.lock().extend(turns);
+            Ok(())
+        }
+        .boxed()
+    }
+}
+
+#[test]
+fn of_a_batch_only_the_answer_that_cannot_be_delivered_is_given_up() {
+    let world = World::new();
+    let whole = Whole::default();
+    let sink = world.handle(whole.clone());
+    let done = Acknowledged::new(|| ());
+    for turn in 1..=30 {
+        sink.deliver(vec![record(turn)], &done);
+    }
+    wait_until(|| sink.status().pending == 0);
+    let expected: Vec<u32> = (1..=30).filter(|turn| ![7, 20].contains(turn)).collect();
+    assert_eq!(*whole.took.lock(), expected);
+    let positions: Vec<String> = world.letters().into_iter().map(|letter| letter.position).collect();
+    assert_eq!(positions, ["c, turn 7, revision 0", "c, turn 20, revision 0"]);
+    assert!(whole.calls.load(Ordering::Acquire) < 100, "answers are not delivered again and again");
 }

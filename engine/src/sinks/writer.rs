@@ -73,6 +73,10 @@ impl Writer {
         let Recovered { is_there, answers } = kept.recover(since, others)?;
         *self.mark.lock() = Some(kept.mark());
         let count = answers.count();
+        if count > 0 {
+            // The earlier process may have been killed before its answers were synchronised.
+            self.written.store(true, Ordering::Release);
+        }
         *self.recovered.lock() = answers;
         Ok((is_there, count))
     }

@@ -7,7 +7,7 @@
 //! turns have priority.
 
 use std::cell::RefCell;
-use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -20,6 +20,8 @@ use crate::record::{AnswerRecord, Item, Turn, Value};
 
 /// The range of sequences for turns that are answered again; sources have the ranges from 0.
 const SEQUENCES: u64 = 0xff_ffff << 40;
+/// The maximum number of turns to pass over in a round because their sinks are behind.
+const PASSED_OVER: usize = 1000;
 
 struct Entry {
     stored: StoredTurn,
@@ -199,13 +201,19 @@ impl Standing {
         }
         // Half of the slots are reserved for new turns.
         let room = (shared.limits.read().max_in_flight / 2).max(1);
-        while !state.waiting.is_empty() && shared.slots.take(room) {
-            let Some(key) = state.waiting.pop_front() else { return };
-            let source = state.by_key.get(&key).map(|entry| entry.stored.turn.source.clone());
-            if source.is_some_and(|source| shared.is_behind(&source)) {
+        // Turns whose sinks are behind keep their order, and others pass them.
+        let (mut behind, mut passed_over) = (BTreeSet::new(), VecDeque::new());
+        while !state.waiting.is_empty() && passed_over.len() < PASSED_OVER && shared.slots.take(room) {
+            let Some(key) = state.waiting.pop_front() else {
                 shared.slots.give_back(room);
-                state.waiting.push_front(key);
-                return;
+                break;
+            };
+            let source = state.by_key.get(&key).map(|entry| entry.stored.turn.source.clone());
+            if let Some(source) = source.filter(|source| behind.contains(source) || shared.is_behind(source)) {
+                shared.slots.give_back(room);
+                behind.insert(source);
+                passed_over.push_back(key);
+                continue;
             }
             let sequence = SEQUENCES | state.sequence;
             let Some(entry) = state.by_key.get_mut(&key) else {
@@ -244,6 +252,7 @@ impl Standing {
             shared.observe(&flow.item.turn.source.clone(), &flow);
             ingress.give(flow);
         }
+        passed_over.into_iter().rev().for_each(|key| state.waiting.push_front(key));
     }
 }
 

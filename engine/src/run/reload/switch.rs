@@ -152,6 +152,8 @@ impl Reload<'_> {
         running.models = models;
         running.sinks = sinks;
         running.generation = generation.clone();
+        // Turns may wait for sinks, or for bounds, that the old plan had.
+        self.context.shared.wake_conversations();
         running.sources.retain(|id, _| PlanDiff::keeps(&diff.nodes, id));
         let coming = plan.nodes.iter().filter(|node| matches!(node.kind, NodeKind::Source(_)));
         let coming: Vec<_> = coming.filter(|node| !running.sources.contains_key(&node.id)).collect();

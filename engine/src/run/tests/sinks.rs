@@ -91,7 +91,7 @@ impl OperatorConfig for Repeat {
 
 impl Operator for Repeat {
     fn call(self: Arc<Self>, call: Call) -> BoxFuture<'static, Result<Value, OperatorError>> {
-        async move { Ok(Value::Query(Query::new(call.turn.text.clone()).into())) }.boxed()
+        async move { Ok(Value::Query(Query::new(call.turn.text.clone()))) }.boxed()
     }
 }
 
