@@ -36,9 +36,14 @@ impl std::fmt::Debug for Metrics {
 
 impl Metrics {
     /// The counter with this name and component, registered on the first call. In the text it is
-    /// called `turnflow_NAME_total`. `help` is one sentence without a full stop.
+    /// called `turnflow_NAME_total`. `help` is one sentence without a full stop. A name that a gauge has
+    /// gives a counter that is not in the text.
     pub fn counter(&self, component: &str, name: &str, help: &str) -> Counter {
-        let State { registry, counters, .. } = &mut *self.0.lock();
+        let State { registry, counters, gauges } = &mut *self.0.lock();
+        if gauges.contains_key(name) {
+            tracing::error!(component, name, "a gauge has this name: the counter is not shown");
+            return Counter::default();
+        }
         let family = counters.entry(name.to_owned()).or_insert_with(|| {
             let family = Family::default();
             registry.register(format!("turnflow_{name}"), help, family.clone());
@@ -49,7 +54,11 @@ impl Metrics {
 
     /// The gauge with this name and component, called `turnflow_NAME` in the text.
     pub fn gauge(&self, component: &str, name: &str, help: &str) -> Gauge {
-        let State { registry, gauges, .. } = &mut *self.0.lock();
+        let State { registry, counters, gauges } = &mut *self.0.lock();
+        if counters.contains_key(name) {
+            tracing::error!(component, name, "a counter has this name: the gauge is not shown");
+            return Gauge::default();
+        }
         let family = gauges.entry(name.to_owned()).or_insert_with(|| {
             let family = Family::default();
             registry.register(format!("turnflow_{name}"), help, family.clone());
@@ -78,6 +87,9 @@ mod tests {
         metrics.counter("b", "records", "Records read").inc();
         metrics.clone().counter("a", "records", "Records read").inc();
         metrics.gauge("a", "lag", "Records behind").set(7);
+        // A name is either a counter or a gauge.
+        metrics.gauge("a", "records", "Records read").set(9);
+        metrics.counter("a", "lag", "Records behind").inc();
         let text = metrics.to_text();
         for line in [
             "# HELP turnflow_records Records read.",

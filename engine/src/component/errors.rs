@@ -65,10 +65,12 @@ pub enum BuildError {
         source: IndexError,
     },
     /// A connector cannot start.
-    #[error("node `{node}`: {source}")]
+    #[error("{of} `{name}`: {source}")]
     Connector {
-        /// The node, or the corpus.
-        node: String,
+        /// `node` or `corpus`.
+        of: &'static str,
+        /// Its name.
+        name: String,
         /// Why.
         source: ConnectorError,
     },

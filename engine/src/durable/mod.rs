@@ -82,6 +82,7 @@ pub struct StoredTurn {
 }
 
 type Key = (Arc<str>, Arc<str>);
+type Standing = HashMap<Arc<str>, Option<StoredTurn>>;
 
 /// Durable state in the state directory. Without one, nothing outlives the process.
 pub struct Durable {
@@ -102,11 +103,29 @@ struct State {
     /// Conversations that the current checkpoint is writing.
     writing: Arc<HashMap<Key, ConversationChange>>,
     /// Standing turns that have changed since the last checkpoint; `None` if they no longer stand.
-    standing: HashMap<Arc<str>, Option<StoredTurn>>,
+    standing: Standing,
     trackers: Vec<Weak<OffsetTracker>>,
     sinks: Vec<Weak<SinkHandle>>,
     committed: HashMap<Arc<str>, SourceCheckpoint>,
     ended: bool,
+}
+
+impl State {
+    /// Puts back the changes of a checkpoint that was not written.
+    fn take_back(&mut self, pending: Arc<HashMap<Key, ConversationChange>>, standing: Standing) {
+        self.writing = Arc::default();
+        // Changes put since then are newer.
+        for (key, change) in Arc::unwrap_or_clone(pending) {
+            let change = match self.pending.remove(&key) {
+                Some(newer) => change.then(newer),
+                None => change,
+            };
+            self.pending.insert(key, change);
+        }
+        for (key, turn) in standing {
+            self.standing.entry(key).or_insert(turn);
+        }
+    }
 }
 
 impl Durable {
@@ -288,7 +307,10 @@ impl Durable {
         let lows: Vec<_> = trackers.iter().filter_map(low).collect();
         // Read after the offsets: the answers to applied records are written.
         let written: SinkPositions = sinks.iter().filter_map(|sink| Some((sink.id().clone(), sink.mark()?))).collect();
-        let checkpoint = |(tracker, (offsets, marks))| {
+        let checkpoint = |(tracker, (offsets, mut marks)): (_, (_, SinkPositions))| {
+            // A reload has given a sink another file: its old position says nothing about the new one,
+            // which is then searched as a whole.
+            marks.retain(|sink, mark| now.get(sink).is_none_or(|now| now.log == mark.log));
             (tracker, SourceCheckpoint { offsets, marks, written: written.clone(), epoch })
         };
         let lows: Vec<(Arc<OffsetTracker>, SourceCheckpoint)> = lows.into_iter().map(checkpoint).collect();
@@ -304,6 +326,11 @@ impl Durable {
             state.writing = pending.clone();
             (pending, std::mem::take(&mut state.standing), new)
         };
+        // Read after all of this was taken: none of it may depend on answers that a sink still lacks.
+        if sinks.iter().any(|sink| sink.is_repairing()) {
+            self.state.lock().take_back(pending, standing);
+            return Ok(());
+        }
         if pending.is_empty() && standing.is_empty() && new.is_empty() {
             // A source that a reload has built anew is told as well.
             lows.iter().for_each(|(tracker, low)| tracker.acknowledgements().acknowledge(&low.offsets));
@@ -314,25 +341,13 @@ impl Durable {
         let written = written.and_then(|()| sinks.iter().try_for_each(|sink| sink.sync()).map_err(StoreError::Sink));
         let written = written.and_then(|()| Ok(store.write(&new, &pending, &standing)?));
         let mut state = self.state.lock();
-        state.writing = Arc::default();
         match &written {
             Ok(()) => {
+                state.writing = Arc::default();
                 state.committed.extend(new);
                 lows.iter().for_each(|(tracker, low)| tracker.acknowledgements().acknowledge(&low.offsets));
             }
-            // Changes put since then are newer.
-            Err(_) => {
-                for (key, change) in Arc::unwrap_or_clone(pending) {
-                    let change = match state.pending.remove(&key) {
-                        Some(newer) => change.then(newer),
-                        None => change,
-                    };
-                    state.pending.insert(key, change);
-                }
-                for (key, turn) in standing {
-                    state.standing.entry(key).or_insert(turn);
-                }
-            }
+            Err(_) => state.take_back(pending, standing),
         }
         written
     }

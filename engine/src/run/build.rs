@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
 
 use crossbeam_channel::Sender;
 use parking_lot::Mutex;
@@ -16,7 +17,9 @@ use crate::claims::{Claim, ClaimError, Claims};
 use crate::component::{
     BuildError, Building, ComponentContext, Index, IndexDefinition, IndexError, Models, TurnSourceConfig,
 };
-use crate::connector::{Arrived, ConnectorError, CorpusOutput, Offsets, Stop, StopHandle, TurnOutput, TurnSource};
+use crate::connector::{
+    Arrived, ConnectorError, CorpusOutput, Offsets, Stop, StopHandle, Stopped, TurnOutput, TurnSource,
+};
 use crate::corpus::{CorpusIndexes, CorpusShared};
 use crate::dead_letter::{DeadLetters, Onward};
 use crate::durable::OffsetTracker;
@@ -29,6 +32,8 @@ use crate::state::{StateDirectory, StateError};
 use crate::turns::{Generation, Reach, Running as RunningKind, RunningNode, SourceHandle, TurnBacklog, TurnsShared};
 use crate::wake::WakeSlot;
 
+/// The interval between checks whether a build is cancelled.
+const TICK: Duration = Duration::from_millis(10);
 /// Capacity of the channel from a source's thread to its worker.
 const CHANNEL: usize = 1024;
 
@@ -113,20 +118,37 @@ impl RuntimeContext {
         ComponentContext::new(id, self.handle.clone(), self.shutdown.clone(), self.metrics.clone(), state)
     }
 
-    /// Builds a source of turns.
-    pub fn turn_source(&self, id: &str, config: &dyn TurnSourceConfig) -> Result<Box<dyn TurnSource>, BuildError> {
-        let context = self.component(id);
-        self.built(id, || config.build(&context))
-    }
-
-    /// Waits for a connector that is being built.
-    pub fn built<'a, T: ?Sized>(
+    /// Builds a source of turns, unless `is_cancelled`.
+    pub fn turn_source(
         &self,
         id: &str,
+        config: &dyn TurnSourceConfig,
+        is_cancelled: &dyn Fn() -> bool,
+    ) -> Result<Box<dyn TurnSource>, BuildError> {
+        let context = self.component(id);
+        self.built("node", id, || config.build(&context), is_cancelled)
+    }
+
+    /// Waits for a connector that is being built, which may wait for a server, until `is_cancelled`.
+    fn built<'a, T: ?Sized>(
+        &self,
+        of: &'static str,
+        name: &str,
         build: impl FnOnce() -> Building<'a, T>,
+        is_cancelled: &dyn Fn() -> bool,
     ) -> Result<Box<T>, BuildError> {
-        let built = self.handle.block_on(caught_async(build)).map_err(ConnectorError::from).flatten();
-        built.map_err(|source| BuildError::Connector { node: id.to_owned(), source })
+        let cancelled = async {
+            while !is_cancelled() {
+                tokio::time::sleep(TICK).await;
+            }
+        };
+        let built = self.handle.block_on(async {
+            tokio::select! {
+                built = caught_async(build) => built.map_err(ConnectorError::from).flatten(),
+                () = cancelled => Err(Stopped.into()),
+            }
+        });
+        built.map_err(|source| BuildError::Connector { of, name: name.to_owned(), source })
     }
 
     fn number(&self) -> u64 {
@@ -192,6 +214,7 @@ impl RuntimeContext {
         models: &Models,
         indexes: &CorpusIndexes,
         serves: bool,
+        is_cancelled: &dyn Fn() -> bool,
     ) -> Result<Feed, RunError> {
         let tokenizer = planned.tokenizer.as_ref().and_then(|model| models.get(model));
         let chunker = planned.chunker.build(tokenizer.and_then(|model| model.tokenizer.clone()));
@@ -202,7 +225,7 @@ impl RuntimeContext {
         let wake = Arc::new(move || source_wake.wake());
         let output = CorpusOutput::new(sender, wake, self.dead.clone(), planned.name.clone(), stop);
         let context = self.component(&planned.name);
-        let source = self.built(&planned.name, || planned.source.build(&context))?;
+        let source = self.built("corpus", &planned.name, || planned.source.build(&context), is_cancelled)?;
         let mode = self.options.corpora;
         let source = self.thread(format!("corpus {}", planned.name), stop_handle, serves, move || {
             let result = caught(|| source.run(mode, output.clone()));
@@ -288,17 +311,21 @@ impl RuntimeContext {
         Ok(SourceThread { stop: Some(stop), thread: Some(thread), serving, fault })
     }
 
-    /// Opens a sink.
-    pub fn sink(&self, node: &PlannedNode) -> Result<Option<Arc<SinkHandle>>, RunError> {
+    /// Opens a sink, unless `is_cancelled`.
+    pub fn sink(
+        &self,
+        node: &PlannedNode,
+        is_cancelled: &dyn Fn() -> bool,
+    ) -> Result<Option<Arc<SinkHandle>>, RunError> {
         let NodeKind::Sink(config) = &node.kind else { return Ok(None) };
         if !self.options.sinks {
             return Ok(None);
         }
-        let failed = |source| BuildError::Connector { node: node.id.to_string(), source };
+        let failed = |source| BuildError::Connector { of: "node", name: node.id.to_string(), source };
         // Claim the file before opening the sink, which may create the file.
         let claim = config.file().map(|path| self.claim(path)).transpose().map_err(failed)?.flatten();
         let context = self.component(&node.id);
-        let sink = self.built(&node.id, || config.build(&context))?;
+        let sink = self.built("node", &node.id, || config.build(&context), is_cancelled)?;
         // The pool may hold the sink, in a command that no worker has taken.
         let (shared, pool) = (Arc::downgrade(&self.shared), Arc::downgrade(&self.pool));
         let context = SinkContext {

@@ -38,6 +38,8 @@ use crate::turns::{self, Generation, Observer};
 
 /// A parked worker wakes up after this time even without a signal.
 const PARK: Duration = Duration::from_millis(500);
+/// The polling interval at the end of a run.
+const TICK: Duration = Duration::from_millis(2);
 
 /// Options of a run.
 #[derive(Clone)]
@@ -372,12 +374,23 @@ impl Engine {
         }
     }
 
+    /// Ends the run without the turns in flight. A restart with the same state directory answers them.
+    pub fn abort(&self) {
+        self.inner.context.pool.abort();
+    }
+
     /// Waits for the end. If sources follow, call [`Engine::stop`] first.
     pub fn join(mut self) -> Result<(), RunError> {
         self.end_turns();
         let joined = self.workers.get_mut().take().map(WorkerGuards::join).into_iter().flatten();
         let panicked: Vec<String> = joined.filter_map(Result::err).collect();
         self.stop();
+        // Answers that an earlier process should have written are not part of any turn.
+        let sinks = self.inner.context.shared.durable.sinks();
+        while !self.inner.context.pool.is_aborted() && sinks.iter().any(|sink| sink.is_repairing()) {
+            std::thread::park_timeout(TICK);
+        }
+        drop(sinks);
         self.end_sinks_and_checkpoints();
         self.check()?;
         match panicked.into_iter().next() {

@@ -142,7 +142,7 @@ fn first(context: &RuntimeContext, plan: &Plan) -> Result<Running, RunError> {
         let number = context.feed_number();
         let preparing = Preparing::new(planned.name.clone(), context.dead.clone());
         let indexes = CorpusIndexes::start(preparing, number, indexes, shared.epochs.clone(), context.handle.clone());
-        let feed = context.feed(number, planned, &models, &indexes, true)?;
+        let feed = context.feed(number, planned, &models, &indexes, true, &|| false)?;
         pool.tell(&Command::Corpus(feed.shared.clone()));
         corpora.insert(planned.name.clone(), RunningCorpus { indexes, feed, keys });
     }
@@ -151,7 +151,7 @@ fn first(context: &RuntimeContext, plan: &Plan) -> Result<Running, RunError> {
     let mut manual = None;
     if options.answer {
         for node in plan.nodes.iter().filter(|node| matches!(node.kind, NodeKind::Sink(_))) {
-            let sink = context.sink(node)?;
+            let sink = context.sink(node, &|| false)?;
             if let Some(sink) = &sink {
                 shared.durable.add_sink(sink);
             }
@@ -181,7 +181,8 @@ fn first(context: &RuntimeContext, plan: &Plan) -> Result<Running, RunError> {
                     handle.tracker.resume(offsets, marks);
                 }
                 let resume = checkpoint.map(|checkpoint| checkpoint.offsets).unwrap_or_default();
-                source = Some(context.read(&handle, context.turn_source(&node.id, &**config)?, to, resume)?);
+                source =
+                    Some(context.read(&handle, context.turn_source(&node.id, &**config, &|| false)?, to, resume)?);
             } else if manual.is_none() {
                 manual = Some(to);
             }

@@ -59,7 +59,9 @@ struct Queue {
     changed: Condvar,
     /// Number of answers that the sink has not acknowledged.
     pending: AtomicUsize,
+    /// Acknowledged or given up.
     delivered: AtomicU64,
+    refused: AtomicU64,
     /// A conversation waits for room.
     is_awaited: AtomicBool,
     has_room: Box<dyn Fn() + Send + Sync>,
@@ -87,6 +89,7 @@ impl DeliveryThread {
             changed: Condvar::new(),
             pending: AtomicUsize::new(0),
             delivered: AtomicU64::new(0),
+            refused: AtomicU64::new(0),
             is_awaited: AtomicBool::new(false),
             has_room,
         });
@@ -112,9 +115,11 @@ impl DeliveryThread {
         self.queue.pending.load(Ordering::SeqCst)
     }
 
-    /// Number of answers acknowledged or given up.
-    pub(super) fn delivered(&self) -> u64 {
-        self.queue.delivered.load(Ordering::Acquire)
+    /// Number of answers acknowledged, and of answers given up.
+    pub(super) fn delivered(&self) -> (u64, u64) {
+        let (done, refused) = (&self.queue.delivered, &self.queue.refused);
+        let refused = refused.load(Ordering::Acquire);
+        (done.load(Ordering::Acquire).saturating_sub(refused), refused)
     }
 
     /// The current error of the sink.
@@ -295,6 +300,7 @@ impl Queue {
         let position = format!("{conversation_id}, turn {turn}, revision {revision}");
         let record = serde_json::to_vec(first).unwrap_or_default();
         self.dead.write(&self.id, &position, &format!("the sink does not take it: {reason}"), &record);
+        self.refused.fetch_add(1, Ordering::AcqRel);
         self.done(batch, 1);
     }
 

@@ -36,8 +36,10 @@ pub struct SinkStatus {
     pub id: Arc<str>,
     /// Number of answers that it has not acknowledged.
     pub pending: usize,
-    /// Number of answers acknowledged or given up since the start.
+    /// Number of answers acknowledged since the start.
     pub delivered: u64,
+    /// Number of answers given up since the start, because the sink refused them.
+    pub refused: u64,
     /// The current error, if the last delivery failed.
     pub fault: Option<String>,
 }
@@ -51,10 +53,14 @@ pub struct SinkHandle {
     replay: Mutex<Option<Option<SinkPosition>>>,
     /// By key, the positions before revisions that are not stored durably yet; the oldest first.
     held: Mutex<VecDeque<(Arc<str>, SinkPosition)>>,
-    /// By key, answers that an earlier process retracted and that were delivered again.
+    /// By key, answers that an earlier process retracted and that are delivered again.
     restored: Mutex<HashMap<Arc<str>, AnswerRecord>>,
     /// By key, answers copied from another sink, while sources are replayed.
     copied: Mutex<HashMap<Arc<str>, AnswerRecord>>,
+    /// Counts the restored and copied answers that are acknowledged.
+    repaired: Arc<Acknowledged>,
+    /// Number of restored and copied answers that are not acknowledged yet.
+    repairs: Mutex<usize>,
     deliveries: DeliveryThread,
     /// The claim on its file; released when nothing more is written.
     claim: Option<Arc<Claim>>,
@@ -82,6 +88,8 @@ impl SinkHandle {
             held: Mutex::default(),
             restored: Mutex::default(),
             copied: Mutex::default(),
+            repaired: Acknowledged::new(|| ()),
+            repairs: Mutex::default(),
             deliveries,
             claim,
         })
@@ -105,8 +113,8 @@ impl SinkHandle {
     /// Its status.
     pub fn status(&self) -> SinkStatus {
         let Self { id, deliveries, .. } = self;
-        let (pending, delivered) = (deliveries.pending(), deliveries.delivered());
-        SinkStatus { id: id.clone(), pending, delivered, fault: deliveries.fault() }
+        let (pending, (delivered, refused)) = (deliveries.pending(), deliveries.delivered());
+        SinkStatus { id: id.clone(), pending, delivered, refused, fault: deliveries.fault() }
     }
 
     /// Queues the answers of a turn (at least one) for delivery, except for those that an earlier
@@ -167,11 +175,24 @@ impl SinkHandle {
         self.writer.recovered.lock().record(key)
     }
 
-    /// Delivers an answer that an earlier process delivered to another sink; blocks until done.
-    pub fn copy(&self, record: AnswerRecord) -> Result<(), ConnectorError> {
-        self.write(&record)?;
+    /// Queues an answer that an earlier process delivered to another sink.
+    pub fn copy(&self, record: AnswerRecord) {
+        self.repair(record.clone());
         self.copied.lock().insert(record.key.clone(), record);
-        Ok(())
+    }
+
+    /// Queues an answer that this sink lacks; no checkpoint is written until it is acknowledged.
+    fn repair(&self, record: AnswerRecord) {
+        *self.repairs.lock() += 1;
+        self.deliveries.put(vec![record], &self.repaired);
+    }
+
+    /// Whether answers are queued that an earlier process should have written. A checkpoint would let
+    /// the next process believe that they are there.
+    pub fn is_repairing(&self) -> bool {
+        let mut repairs = self.repairs.lock();
+        *repairs = repairs.saturating_sub(self.repaired.take());
+        *repairs > 0
     }
 
     /// The current revision of an answer that an earlier process wrote.
@@ -207,20 +228,9 @@ impl SinkHandle {
         }
         let stands = newest.as_ref().unwrap_or(known);
         let restored = AnswerRecord { revision: stands.revision + 1, retracted: false, ..stands.clone() };
-        if let Err(error) = self.write(&restored) {
-            tracing::error!(sink = %self.id, %error, key = %restored.key, "cannot restore a retracted answer");
-            return newest;
-        }
+        self.repair(restored.clone());
         self.restored.lock().insert(restored.key.clone(), restored.clone());
         Some(restored)
-    }
-
-    /// Writes an answer, unless an earlier process wrote it; blocks until done.
-    fn write(&self, record: &AnswerRecord) -> Result<(), ConnectorError> {
-        if self.writer.has(record) {
-            return Ok(());
-        }
-        self.writer.write(std::slice::from_ref(record)).map_err(|(_, reason)| reason)
     }
 
     /// Called when the run starts.

@@ -10,8 +10,9 @@ use futures::future::BoxFuture;
 use parking_lot::Mutex;
 
 use super::*;
-use crate::connector::{Delivery, KeptAnswers, NoAnswers, Recovered, RecoveredAnswers, Stopped, Syncing};
+use crate::connector::{Delivery, KeptAnswers, NoAnswers, Recovered, RecoveredAnswers, SourceOffset, Stopped, Syncing};
 use crate::dead_letter::DeadLetter;
+use crate::durable::{Durable, OffsetTracker, SinkPositions};
 
 /// A sink that counts answers.
 struct Counting(u64);
@@ -94,6 +95,13 @@ impl World {
     }
 }
 
+/// Delivers an answer and waits for the acknowledgement.
+fn write(sink: &SinkHandle, record: &AnswerRecord) {
+    let done = Acknowledged::new(|| ());
+    sink.deliver(vec![record.clone()], &done);
+    wait_until(|| sink.status().pending == 0);
+}
+
 /// Waits for a condition; the limit allows for slow machines.
 fn wait_until(holds: impl Fn() -> bool) {
     let until = Instant::now() + Duration::from_secs(60);
@@ -111,10 +119,10 @@ fn what_is_looked_for_after_a_crash_begins_at_the_oldest_that_is_held() {
     let since = || sink.since().unwrap().length;
     let record = record(1);
     sink.hold(&one);
-    sink.write(&record).unwrap();
+    write(&sink, &record);
     sink.hold(&two);
     sink.hold(&one);
-    sink.write(&record).unwrap();
+    write(&sink, &record);
     assert_eq!((since(), sink.mark().unwrap().length), (0, 2));
     sink.release("1");
     assert_eq!(since(), 1);
@@ -123,7 +131,7 @@ fn what_is_looked_for_after_a_crash_begins_at_the_oldest_that_is_held() {
     // During a replay, from the position of the recovery.
     let mark = SinkPosition { log: "l".into(), length: 1 };
     sink.recover(Some(&mark), &[]).unwrap();
-    sink.write(&record).unwrap();
+    write(&sink, &record);
     assert_eq!((since(), sink.mark().unwrap().length), (1, 3));
     assert!(sink.is_replaying());
     sink.replayed();
@@ -223,7 +231,7 @@ fn each_answer_is_taken_once_in_order_whatever_the_receiver_does() {
     );
     assert_eq!(letters[0].record, serde_json::to_string(&record(6)).unwrap());
     assert!(woken.load(Ordering::Acquire) > 0);
-    assert_eq!(sink.status(), SinkStatus { id: "out".into(), pending: 0, delivered: 11, fault: None });
+    assert_eq!(sink.status(), SinkStatus { id: "out".into(), pending: 0, delivered: 9, refused: 2, fault: None });
 }
 
 #[test]
@@ -306,4 +314,104 @@ fn of_a_batch_only_the_answer_that_cannot_be_delivered_is_given_up() {
     let positions: Vec<String> = world.letters().into_iter().map(|letter| letter.position).collect();
     assert_eq!(positions, ["c, turn 7, revision 0", "c, turn 20, revision 0"]);
     assert!(whole.calls.load(Ordering::Acquire) < 100, "answers are not delivered again and again");
+}
+
+/// A file whose disk may be full; an earlier process wrote `before` to it.
+#[derive(Clone, Default)]
+struct Filed {
+    before: Arc<Mutex<Vec<AnswerRecord>>>,
+    wrote: Arc<Mutex<Vec<AnswerRecord>>>,
+    is_full: Arc<AtomicBool>,
+}
+
+impl RecoveredAnswers for Filed {
+    fn count(&self) -> usize {
+        self.before.lock().len()
+    }
+    fn found(&mut self, key: &str) -> Option<Arc<str>> {
+        Some(self.record(key)?.answer)
+    }
+    fn record(&mut self, key: &str) -> Option<AnswerRecord> {
+        let of =
+            |record: &AnswerRecord| AnswerRecord::delivery_key(&record.key, record.revision.into(), record.retracted);
+        self.before.lock().iter().find(|record| of(record) == key).cloned()
+    }
+}
+
+impl AnswerSink for Filed {
+    fn deliver<'a>(&'a mut self, delivery: Delivery<'a>) -> BoxFuture<'a, Result<(), ConnectorError>> {
+        async move {
+            if self.is_full.load(Ordering::Acquire) {
+                let source = std::io::Error::other("no space left");
+                return Err(ConnectorError::Io { action: "write", path: "there".into(), source });
+            }
+            self.wrote.lock().extend(delivery.answers().iter().cloned());
+            Ok(())
+        }
+        .boxed()
+    }
+    fn kept(&mut self) -> Option<&mut dyn KeptAnswers> {
+        Some(self)
+    }
+}
+
+impl KeptAnswers for Filed {
+    fn mark(&self) -> SinkPosition {
+        let length = self.before.lock().len() + self.wrote.lock().len();
+        SinkPosition { log: "this".into(), length: length as u64 }
+    }
+    fn syncing(&mut self) -> Syncing {
+        Box::new(|| Ok(()))
+    }
+    fn recover(&mut self, _: Option<&SinkPosition>, _: &[PathBuf]) -> Result<Recovered, ConnectorError> {
+        Ok(Recovered { is_there: true, answers: Box::new(self.clone()) })
+    }
+}
+
+/// The process was killed between a retraction and the revision, and now the disk is full.
+#[test]
+fn no_checkpoint_is_written_while_a_sink_lacks_answers_of_an_earlier_process() {
+    let world = World::new();
+    let file = Filed::default();
+    file.before.lock().extend([record(1), AnswerRecord { retracted: true, ..record(1) }]);
+    file.is_full.store(true, Ordering::Release);
+    let sink = Arc::new(world.handle(file.clone()));
+    sink.recover(None, &[]).unwrap();
+    let durable = Durable::open(Some(world.directory.path()), world.dead.clone()).unwrap();
+    durable.add_sink(&sink);
+    let tracker = Arc::new(OffsetTracker::new("turns".into()));
+    durable.add_source(&tracker);
+    tracker.resume(SourceOffset { end: 7, ..SourceOffset::default() }.into(), SinkPositions::new());
+    let checkpoint = || durable.checkpoint("turns").unwrap();
+
+    let restored = sink.newer(&record(1)).unwrap();
+    assert_eq!((restored.revision, restored.retracted), (1, false));
+    sink.copy(record(2));
+    wait_until(|| sink.status().fault.is_some());
+    durable.commit(1).unwrap();
+    assert!(sink.is_repairing() && checkpoint().is_none() && file.wrote.lock().is_empty());
+    file.is_full.store(false, Ordering::Release);
+    wait_until(|| !sink.is_repairing());
+    durable.commit(1).unwrap();
+    assert_eq!(checkpoint().unwrap().offsets.get("").unwrap().end, 7);
+    assert_eq!(*file.wrote.lock(), [restored, record(2)]);
+}
+
+/// A reload gave the sink another file while turns from before were in flight.
+#[test]
+fn a_checkpoint_has_no_position_in_a_file_that_the_sink_no_longer_writes() {
+    let world = World::new();
+    let sink = Arc::new(world.handle(Filed::default()));
+    let durable = Durable::open(Some(world.directory.path()), world.dead.clone()).unwrap();
+    durable.add_sink(&sink);
+    let tracker = Arc::new(OffsetTracker::new("turns".into()));
+    durable.add_source(&tracker);
+    let before = SinkPositions::from([("out".into(), SinkPosition { log: "other".into(), length: 9 })]);
+    tracker.resume(SourceOffset { end: 7, ..SourceOffset::default() }.into(), before.clone());
+    let open = tracker.begin(before);
+    durable.commit(1).unwrap();
+    let checkpoint = durable.checkpoint("turns").unwrap().unwrap();
+    assert!(checkpoint.marks.is_empty(), "the new file is searched as a whole");
+    assert_eq!(&*checkpoint.written["out"].log, "this");
+    tracker.close(open);
 }

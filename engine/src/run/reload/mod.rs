@@ -134,16 +134,17 @@ impl<'a> Reload<'a> {
             }
             Err(error) => {
                 self.undo();
-                Err(error)
+                self.going_on().and(Err(error))
             }
         }
     }
 
+    fn is_cancelled(&self) -> bool {
+        self.inner.stopping.load(Ordering::Acquire) || (self.give_up)() || self.context.pool.is_aborted()
+    }
+
     fn going_on(&self) -> Result<(), ReloadError> {
-        match self.inner.stopping.load(Ordering::Acquire) || (self.give_up)() || self.context.pool.is_aborted() {
-            true => Err(ReloadError::GivenUp),
-            false => Ok(()),
-        }
+        if self.is_cancelled() { Err(ReloadError::GivenUp) } else { Ok(()) }
     }
 
     /// Reverts the changes of a failed reload.

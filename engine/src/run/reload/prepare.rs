@@ -34,7 +34,7 @@ impl Reload<'_> {
             let sink = match old_sinks.get(&node.id).filter(|_| same) {
                 Some(sink) => sink.clone(),
                 None => {
-                    let sink = self.context.sink(node)?;
+                    let sink = self.context.sink(node, &|| self.is_cancelled())?;
                     sink.iter().for_each(|sink| self.context.shared.durable.add_sink(sink));
                     sink
                 }
@@ -50,7 +50,8 @@ impl Reload<'_> {
             if let NodeKind::Source(config) = &node.kind
                 && !self.context.options.manual_turns
             {
-                let source = self.context.turn_source(&node.id, &**config).map_err(RunError::Build)?;
+                let source =
+                    self.context.turn_source(&node.id, &**config, &|| self.is_cancelled()).map_err(RunError::Build)?;
                 sources.insert(node.id.clone(), source);
             }
         }
@@ -108,7 +109,7 @@ impl Reload<'_> {
             let mut coming = Coming { name, indexes, fresh, feed: None, opened, filled: Vec::new(), keys };
             if changed {
                 coming.indexes.stage(number);
-                let feed = self.context.feed(number, planned, models, &coming.indexes, false);
+                let feed = self.context.feed(number, planned, models, &coming.indexes, false, &|| self.is_cancelled());
                 let feed = feed.inspect_err(|_| coming.indexes.forget(number))?;
                 self.context.pool.tell(&Command::Corpus(feed.shared.clone()));
                 coming.feed = Some(feed);

@@ -4,6 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
 
 use tokio::sync::oneshot;
 
@@ -15,6 +16,10 @@ use crate::plan::{ChangeKind, NodeKind, Plan, PlanDiff, PlanFingerprint, Planned
 use crate::run::build::{Feed, Manual, TurnFeed};
 use crate::run::worker_pool::Command;
 use crate::run::{Inner, RunError, RunningCorpus};
+use crate::sinks::SinkStatus;
+
+/// After this time a reload logs the sinks that hold it up.
+const PATIENCE: Duration = Duration::from_secs(10);
 
 impl Reload<'_> {
     /// Ends removed and changed sources: no turn may start that only the old plan can answer.
@@ -34,8 +39,17 @@ impl Reload<'_> {
         };
         // The ended sources can only be started again, so from here on only the end of the run
         // cancels the reload.
+        let mut told = Instant::now();
         for handle in handles {
             while !handle.ended.load(Ordering::Acquire) {
+                let failing = || self.context.shared.durable.sinks().into_iter().map(|sink| sink.status());
+                if told.elapsed() > PATIENCE {
+                    told = Instant::now();
+                    for SinkStatus { id, pending, fault, .. } in failing().filter(|status| status.fault.is_some()) {
+                        tracing::warn!(source = %handle.id, sink = %id, pending, fault = fault.unwrap_or_default(),
+                            "the reload waits for turns of the old source, whose answers the sink does not take");
+                    }
+                }
                 if self.context.pool.is_aborted() || self.inner.stopping.load(Ordering::Acquire) {
                     return Err(ReloadError::GivenUp);
                 }

@@ -100,7 +100,11 @@ struct Taking {
     #[serde(rename = "input")]
     _input: String,
     name: String,
+    #[serde(default)]
     slow: bool,
+    /// Whether its build waits for ever, as for a server that does not answer.
+    #[serde(default)]
+    hangs: bool,
 }
 
 impl SinkConfig for Taking {
@@ -108,7 +112,13 @@ impl SinkConfig for Taking {
         String::new()
     }
     fn build(&self, _: &ComponentContext) -> Building<'_, dyn AnswerSink> {
-        built(Ok(Box::new(self.clone())))
+        async move {
+            if self.hangs {
+                std::future::pending::<()>().await;
+            }
+            Ok(Box::new(self.clone()) as Box<dyn AnswerSink>)
+        }
+        .boxed()
     }
 }
 
@@ -134,11 +144,39 @@ fn taken(name: &str) -> Vec<String> {
     TAKEN.lock().get(name).cloned().unwrap_or_default()
 }
 
-fn start(text: &str, workers: usize) -> Engine {
+fn planned(text: &str) -> Plan {
     let planned = plan(load_str("test.ron", Path::new(""), text, &[]), &SINKS);
     assert!(planned.diagnostics.is_empty(), "{:#?}", planned.diagnostics);
+    planned.plan.unwrap()
+}
+
+fn start(text: &str, workers: usize) -> Engine {
     let options = Options { turns: Mode::Once, workers, ..Options::default() };
-    Engine::start(planned.plan.unwrap(), options).unwrap()
+    Engine::start(planned(text), options).unwrap()
+}
+
+#[test]
+fn a_reload_whose_sink_never_opens_can_be_cancelled_and_does_not_hold_up_the_end() {
+    let text = |hangs| {
+        format!(
+            r#"Pipeline(nodes: {{
+                "turns": Counted(conversations: 1),
+                "query": Repeat(input: "turns"),
+                "out": Taking(input: "query", name: "hung", hangs: {hangs}),
+            }})"#
+        )
+    };
+    let engine = Engine::start(planned(&text(false)), Options { manual_turns: true, ..Options::default() }).unwrap();
+    let begun = Instant::now();
+    let cancelled = engine.reload(planned(&text(true)), &|| begun.elapsed() > Duration::from_millis(50));
+    assert!(matches!(cancelled, Err(ReloadError::GivenUp)), "{cancelled:?}");
+    std::thread::scope(|scope| {
+        let reload = scope.spawn(|| engine.reload(planned(&text(true)), &|| false));
+        std::thread::sleep(Duration::from_millis(20));
+        engine.stop();
+        assert!(matches!(reload.join().unwrap(), Err(ReloadError::GivenUp)));
+    });
+    engine.join().unwrap();
 }
 
 #[test]

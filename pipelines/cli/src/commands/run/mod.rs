@@ -17,6 +17,8 @@ use super::{EngineArgs, Outcome, PipelineArgs, progress};
 
 /// The interval between checks for the end.
 const TICK: Duration = Duration::from_millis(20);
+/// After this time, a stop no longer waits for sinks that fail.
+const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Run a pipeline until interrupted.
 ///
@@ -60,6 +62,14 @@ impl Signals {
     }
 }
 
+/// The sinks that fail and have answers waiting, with their errors; `None` if there are none.
+fn failing(engine: &Engine) -> Option<String> {
+    let failing = engine.sinks().into_iter().filter(|sink| sink.pending > 0);
+    let failing = failing.filter_map(|sink| Some(format!("sink `{}`: {}", sink.id, sink.fault?)));
+    let failing: Vec<String> = failing.collect();
+    (!failing.is_empty()).then(|| failing.join("; "))
+}
+
 pub(super) fn run(args: &RunArgs) -> Outcome {
     let (plan, files) = args.pipeline.planned();
     let plan = plan?.running();
@@ -67,6 +77,7 @@ pub(super) fn run(args: &RunArgs) -> Outcome {
     let files = reload::stamped(files);
     let mode = if args.once { Mode::Once } else { Mode::Follow };
     let options = Options { turns: mode, corpora: mode, ..args.engine.options(&plan) };
+    let has_state = options.state.is_some();
     let signals = Signals::handle()?;
     let begun = Instant::now();
     let engine = Arc::new(Engine::start(plan, options)?);
@@ -77,16 +88,23 @@ pub(super) fn run(args: &RunArgs) -> Outcome {
         tracing::info!(corpus = %name, documents, chunks, ?progress, state = ?*state.borrow(), "ready");
     }
     let mut reloads = Reloads::new(&args.pipeline, engine.clone(), files, args.watch);
-    let mut stopping = false;
+    let mut stopped: Option<Instant> = None;
+    let mut abandoned: Option<String> = None;
     while !engine.has_ended() {
         engine.check()?;
-        if signals.stop.load(Ordering::Acquire) && !stopping {
-            stopping = true;
+        if signals.stop.load(Ordering::Acquire) && stopped.is_none() {
             eprintln!("stopping after {} turns in flight; interrupt again to stop at once", engine.outstanding());
-            reloads.end();
+            stopped = Some(Instant::now());
             engine.stop();
+            reloads.end();
         }
-        if !stopping {
+        if stopped.is_some_and(|at| at.elapsed() >= PATIENCE) && abandoned.is_none() {
+            abandoned = failing(&engine);
+            if abandoned.is_some() {
+                engine.abort();
+            }
+        }
+        if stopped.is_none() {
             reloads.tick(signals.reload.swap(false, Ordering::AcqRel));
         }
         std::thread::park_timeout(TICK);
@@ -102,6 +120,10 @@ pub(super) fn run(args: &RunArgs) -> Outcome {
     match Arc::try_unwrap(engine) {
         Ok(engine) => engine.join()?,
         Err(engine) => engine.check()?,
+    }
+    if let Some(abandoned) = abandoned {
+        let resumes = if has_state { "a restart with this state directory delivers them" } else { "they are lost" };
+        return Err(anyhow::anyhow!("stopped with undelivered answers ({abandoned}): {resumes}").into());
     }
     let count = |count: u64, one: &str| format!("{count} {one}{}", if count == 1 { "" } else { "s" });
     let revised = if revised == 0 { String::new() } else { format!(", {} revised", count(revised, "answer")) };
