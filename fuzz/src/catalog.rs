@@ -6,8 +6,8 @@ use std::sync::{Arc, LazyLock};
 
 use serde::Deserialize;
 use turnflow_engine::component::{
-    BuildError, Catalog, Check, Chunker, ChunkerConfig, ChunkerKind, CorpusRef, InputPort, Models, Operator,
-    OperatorConfig, OperatorKind,
+    BuildFuture, Catalog, Check, Chunker, ChunkerConfig, ChunkerKind, ComponentContext, CorpusRef, InputPort, Models,
+    Operator, OperatorConfig, OperatorKind, built_at_once,
 };
 use turnflow_engine::document::{Chunk, Document};
 use turnflow_engine::inference::Tokenize;
@@ -98,8 +98,8 @@ impl OperatorConfig for AnyConfig {
         format!("{self:?}")
     }
 
-    fn build(&self, _: &Models) -> Result<Arc<dyn Operator>, BuildError> {
-        unreachable!("plans of fuzzed files are not run")
+    fn build<'a>(&'a self, _: &'a ComponentContext, _: &'a Models) -> BuildFuture<'a, Arc<dyn Operator>> {
+        built_at_once(|| unreachable!("plans of fuzzed files are not run"))
     }
 }
 

@@ -15,7 +15,8 @@ use futures::future::BoxFuture;
 use regex::Regex;
 use serde::Deserialize;
 use turnflow_engine::component::{
-    BuildError, Call, Check, InputPort, Models, Operator, OperatorConfig, OperatorError, OperatorKind,
+    BuildFuture, Call, Check, ComponentContext, InputPort, Models, Operator, OperatorConfig, OperatorError,
+    OperatorKind, built_at_once,
 };
 use turnflow_engine::document::Chunk;
 use turnflow_engine::record::{Hit, Hits, PortType, Value};
@@ -68,8 +69,8 @@ impl OperatorConfig for CleanConfig {
         format!("urls: {urls}, headers: {headers}, markup: {markup}, titles: {titles}")
     }
 
-    fn build(&self, _: &Models) -> Result<Arc<dyn Operator>, BuildError> {
-        Ok(Arc::new(Clean(self.clone())))
+    fn build<'a>(&'a self, _: &'a ComponentContext, _: &'a Models) -> BuildFuture<'a, Arc<dyn Operator>> {
+        built_at_once(|| Ok(Arc::new(Clean(self.clone()))))
     }
 }
 

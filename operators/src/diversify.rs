@@ -18,8 +18,8 @@ use futures::FutureExt;
 use futures::future::BoxFuture;
 use serde::Deserialize;
 use turnflow_engine::component::{
-    BuildError, Call, Capability, Check, CorpusRef, IndexDefinition, InputPort, ModelUse, Models, Operator,
-    OperatorConfig, OperatorError, OperatorKind,
+    BuildError, BuildFuture, Call, Capability, Check, ComponentContext, CorpusRef, IndexDefinition, InputPort,
+    ModelUse, Models, Operator, OperatorConfig, OperatorError, OperatorKind, built_at_once,
 };
 use turnflow_engine::inference::{Embedder, Vector};
 use turnflow_engine::record::{Hit, Hits, PortType, Value};
@@ -96,10 +96,12 @@ impl OperatorConfig for DiversifyConfig {
         format!("model: {model:?}, lambda: {lambda}, depth: {depth}, top: {top}")
     }
 
-    fn build(&self, models: &Models) -> Result<Arc<dyn Operator>, BuildError> {
-        let key = DenseDefinition::new(models, &self.model, "Diversify")?.key();
-        let embedder = embedder(models, &self.model, "Diversify")?;
-        Ok(Arc::new(Diversify { config: self.clone(), key, embedder }))
+    fn build<'a>(&'a self, _: &'a ComponentContext, models: &'a Models) -> BuildFuture<'a, Arc<dyn Operator>> {
+        built_at_once(|| {
+            let key = DenseDefinition::new(models, &self.model, "Diversify")?.key();
+            let embedder = embedder(models, &self.model, "Diversify")?;
+            Ok(Arc::new(Diversify { config: self.clone(), key, embedder }))
+        })
     }
 }
 

@@ -28,8 +28,8 @@ use futures::future::BoxFuture;
 use serde::Deserialize;
 use serde_json::Map;
 use turnflow_engine::component::{
-    BuildError, Call, Capability, Check, InputPort, ModelUse, Models, Operator, OperatorConfig, OperatorError,
-    OperatorKind,
+    BuildFuture, Call, Capability, Check, ComponentContext, InputPort, ModelUse, Models, Operator, OperatorConfig,
+    OperatorError, OperatorKind, built_at_once,
 };
 use turnflow_engine::inference::{Embedder, InferenceError, Priority, Role};
 use turnflow_engine::record::{Answer, Hit, PortType, Status, Value};
@@ -80,9 +80,11 @@ impl OperatorConfig for EvidenceConfig {
         format!("lists: {:?}, model: {}", self.lists, self.model.as_deref().unwrap_or("none"))
     }
 
-    fn build(&self, models: &Models) -> Result<Arc<dyn Operator>, BuildError> {
-        let embedder = self.model.as_deref().map(|model| embedder(models, model, "Evidence")).transpose()?;
-        Ok(Arc::new(Evidence { config: self.clone(), embedder }))
+    fn build<'a>(&'a self, _: &'a ComponentContext, models: &'a Models) -> BuildFuture<'a, Arc<dyn Operator>> {
+        built_at_once(|| {
+            let embedder = self.model.as_deref().map(|model| embedder(models, model, "Evidence")).transpose()?;
+            Ok(Arc::new(Evidence { config: self.clone(), embedder }))
+        })
     }
 }
 

@@ -20,8 +20,8 @@ use parking_lot::Mutex;
 use serde::Deserialize;
 use serde_json::Map;
 use turnflow_engine::component::{
-    BuildError, Call, Capability, Check, InputPort, ModelUse, Models, Operator, OperatorConfig, OperatorError,
-    OperatorKind,
+    BuildFuture, Call, Capability, Check, ComponentContext, InputPort, ModelUse, Models, Operator, OperatorConfig,
+    OperatorError, OperatorKind, built_at_once,
 };
 use turnflow_engine::inference::{Embedder, InferenceError, Priority, Role, Vector};
 use turnflow_engine::record::{Answer, Hit, Hits, PortType, Status, Value};
@@ -97,9 +97,11 @@ impl OperatorConfig for ExtractiveAnswerConfig {
         format!("model: {model}, passages: {passages}, sentences: {sentences}, margin: {margin}")
     }
 
-    fn build(&self, models: &Models) -> Result<Arc<dyn Operator>, BuildError> {
-        let embedder = self.model.as_ref().map(|model| embedder(models, model, "ExtractiveAnswer")).transpose()?;
-        Ok(Arc::new(ExtractiveAnswer { config: self.clone(), embedder, seen: Mutex::default() }))
+    fn build<'a>(&'a self, _: &'a ComponentContext, models: &'a Models) -> BuildFuture<'a, Arc<dyn Operator>> {
+        built_at_once(|| {
+            let embedder = self.model.as_ref().map(|model| embedder(models, model, "ExtractiveAnswer")).transpose()?;
+            Ok(Arc::new(ExtractiveAnswer { config: self.clone(), embedder, seen: Mutex::default() }))
+        })
     }
 }
 

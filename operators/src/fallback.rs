@@ -15,7 +15,8 @@ use futures::FutureExt;
 use futures::future::BoxFuture;
 use serde::Deserialize;
 use turnflow_engine::component::{
-    BuildError, Call, Check, InputPort, Models, Operator, OperatorConfig, OperatorError, OperatorKind,
+    BuildFuture, Call, Check, ComponentContext, InputPort, Models, Operator, OperatorConfig, OperatorError,
+    OperatorKind, built_at_once,
 };
 use turnflow_engine::record::{Failure, PortType, Value};
 use turnflow_engine::spec::from_tree;
@@ -51,8 +52,8 @@ impl OperatorConfig for FallbackConfig {
         format!("on_empty: {}", self.on_empty)
     }
 
-    fn build(&self, _: &Models) -> Result<Arc<dyn Operator>, BuildError> {
-        Ok(Arc::new(Fallback(self.clone())))
+    fn build<'a>(&'a self, _: &'a ComponentContext, _: &'a Models) -> BuildFuture<'a, Arc<dyn Operator>> {
+        built_at_once(|| Ok(Arc::new(Fallback(self.clone()))))
     }
 }
 

@@ -23,8 +23,8 @@ use futures::future::BoxFuture;
 use serde::Deserialize;
 use serde_json::{Map, json};
 use turnflow_engine::component::{
-    BuildError, Call, Capability, Check, InputPort, ModelUse, Models, Operator, OperatorConfig, OperatorError,
-    OperatorKind,
+    BuildFuture, Call, Capability, Check, ComponentContext, InputPort, ModelUse, Models, Operator, OperatorConfig,
+    OperatorError, OperatorKind, built_at_once,
 };
 use turnflow_engine::language::{Finish, Generator, SamplingFields};
 use turnflow_engine::record::{Answer, Hit, PortType, Query, Status, Value};
@@ -143,18 +143,20 @@ impl OperatorConfig for GenerateConfig {
         )
     }
 
-    fn build(&self, models: &Models) -> Result<Arc<dyn Operator>, BuildError> {
-        let generator = generator(models, &self.model, "Generate")?;
-        let builder = Builder {
-            template: self.style.template(self.prompt.as_ref())?,
-            passages: self.passages,
-            length: self.characters.map_or(Length::Whole, Length::Characters),
-            question: self.question,
-            history: self.history,
-            history_characters: self.history_characters,
-            idk: self.idk.clone(),
-        };
-        Ok(Arc::new(Generate { config: self.clone(), generator, builder }))
+    fn build<'a>(&'a self, _: &'a ComponentContext, models: &'a Models) -> BuildFuture<'a, Arc<dyn Operator>> {
+        built_at_once(|| {
+            let generator = generator(models, &self.model, "Generate")?;
+            let builder = Builder {
+                template: self.style.template(self.prompt.as_ref())?,
+                passages: self.passages,
+                length: self.characters.map_or(Length::Whole, Length::Characters),
+                question: self.question,
+                history: self.history,
+                history_characters: self.history_characters,
+                idk: self.idk.clone(),
+            };
+            Ok(Arc::new(Generate { config: self.clone(), generator, builder }))
+        })
     }
 }
 

@@ -5,6 +5,8 @@ pub mod bm25;
 pub mod chunk;
 pub mod citations;
 pub mod clean;
+#[cfg(test)]
+mod conformance;
 mod content;
 pub mod decompose;
 pub mod dense;

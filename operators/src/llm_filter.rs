@@ -22,8 +22,8 @@ use futures::future::BoxFuture;
 use futures::{FutureExt, StreamExt};
 use serde::Deserialize;
 use turnflow_engine::component::{
-    BuildError, Call, Capability, Check, InputPort, ModelUse, Models, Operator, OperatorConfig, OperatorError,
-    OperatorKind,
+    BuildFuture, Call, Capability, Check, ComponentContext, InputPort, ModelUse, Models, Operator, OperatorConfig,
+    OperatorError, OperatorKind, built_at_once,
 };
 use turnflow_engine::inference::InferenceError;
 use turnflow_engine::language::{Generator, SamplingFields};
@@ -145,12 +145,14 @@ impl OperatorConfig for LlmFilterConfig {
         format!("model: {model:?}, scale: {how}, passages: {passages}, characters: {characters}, prompt: {prompt}")
     }
 
-    fn build(&self, models: &Models) -> Result<Arc<dyn Operator>, BuildError> {
-        let generator = generator(models, &self.model, "LlmFilter")?;
-        let (built_in, places) = self.scale.prompt();
-        let template = Template::load(self.prompt.as_ref(), built_in, places)?;
-        let length = self.characters.map_or(Length::Whole, Length::Characters);
-        Ok(Arc::new(LlmFilter { config: self.clone(), generator, template, length }))
+    fn build<'a>(&'a self, _: &'a ComponentContext, models: &'a Models) -> BuildFuture<'a, Arc<dyn Operator>> {
+        built_at_once(|| {
+            let generator = generator(models, &self.model, "LlmFilter")?;
+            let (built_in, places) = self.scale.prompt();
+            let template = Template::load(self.prompt.as_ref(), built_in, places)?;
+            let length = self.characters.map_or(Length::Whole, Length::Characters);
+            Ok(Arc::new(LlmFilter { config: self.clone(), generator, template, length }))
+        })
     }
 }
 

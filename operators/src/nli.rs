@@ -19,8 +19,8 @@ use futures::future::{BoxFuture, try_join_all};
 use serde::Deserialize;
 use serde_json::json;
 use turnflow_engine::component::{
-    BuildError, Call, Capability, Check, InputPort, ModelUse, Models, Operator, OperatorConfig, OperatorError,
-    OperatorKind,
+    BuildError, BuildFuture, Call, Capability, Check, ComponentContext, InputPort, ModelUse, Models, Operator,
+    OperatorConfig, OperatorError, OperatorKind, built_at_once,
 };
 use turnflow_engine::inference::{InferenceError, PairScorer, Priority};
 use turnflow_engine::record::{Answer, PortType, Status, Value};
@@ -115,15 +115,17 @@ impl OperatorConfig for NliConfig {
         )
     }
 
-    fn build(&self, models: &Models) -> Result<Arc<dyn Operator>, BuildError> {
-        let scorer = pairs(models, &self.model, "Nli")?;
-        if scorer.classes() != self.labels.len() {
-            let message = format!("has {} classes, and `labels` names {}", scorer.classes(), self.labels.len());
-            return Err(BuildError::Model { model: self.model.clone(), source: InferenceError::Shape(message) });
-        }
-        let place = |label| self.labels.iter().position(|other| *other == label).unwrap_or_default();
-        let (entailment, contradiction) = (place(Label::Entailment), place(Label::Contradiction));
-        Ok(Arc::new(Nli { config: self.clone(), scorer, entailment, contradiction }))
+    fn build<'a>(&'a self, _: &'a ComponentContext, models: &'a Models) -> BuildFuture<'a, Arc<dyn Operator>> {
+        built_at_once(|| {
+            let scorer = pairs(models, &self.model, "Nli")?;
+            if scorer.classes() != self.labels.len() {
+                let message = format!("has {} classes, and `labels` names {}", scorer.classes(), self.labels.len());
+                return Err(BuildError::Model { model: self.model.clone(), source: InferenceError::Shape(message) });
+            }
+            let place = |label| self.labels.iter().position(|other| *other == label).unwrap_or_default();
+            let (entailment, contradiction) = (place(Label::Entailment), place(Label::Contradiction));
+            Ok(Arc::new(Nli { config: self.clone(), scorer, entailment, contradiction }))
+        })
     }
 }
 
@@ -285,7 +287,7 @@ mod tests {
         let config: NliConfig =
             turnflow_engine::spec::from_str(r#"(input: "a", model: "nli", labels: [Entailment, Contradiction])"#)
                 .unwrap();
-        let error = config.build(&models()).err().unwrap().to_string();
+        let error = turnflow_engine::component::build_alone(&config, "test", &models()).err().unwrap().to_string();
         assert!(error.contains("has 3 classes, and `labels` names 2"), "{error}");
     }
 }

@@ -17,8 +17,8 @@ use futures::FutureExt;
 use futures::future::BoxFuture;
 use serde::Deserialize;
 use turnflow_engine::component::{
-    BuildError, Call, Capability, Check, InputPort, ModelUse, Models, Operator, OperatorConfig, OperatorError,
-    OperatorKind,
+    BuildFuture, Call, Capability, Check, ComponentContext, InputPort, ModelUse, Models, Operator, OperatorConfig,
+    OperatorError, OperatorKind, built_at_once,
 };
 use turnflow_engine::record::{PortType, PromptFor, Value};
 use turnflow_engine::spec::{FilePath, from_tree};
@@ -119,21 +119,23 @@ impl OperatorConfig for PromptConfig {
         )
     }
 
-    fn build(&self, models: &Models) -> Result<Arc<dyn Operator>, BuildError> {
-        let length = match (self.tokens, &self.model, self.characters) {
-            (Some(tokens), Some(model), _) => Length::Tokens(tokens, tokenizer(models, model, "Prompt")?),
-            (_, _, Some(characters)) => Length::Characters(characters),
-            (_, _, None) => Length::Whole,
-        };
-        Ok(Arc::new(MakePrompt(Builder {
-            template: self.style.template(self.prompt.as_ref())?,
-            passages: self.passages,
-            length,
-            question: self.question,
-            history: self.history,
-            history_characters: self.history_characters,
-            idk: self.idk.clone(),
-        })))
+    fn build<'a>(&'a self, _: &'a ComponentContext, models: &'a Models) -> BuildFuture<'a, Arc<dyn Operator>> {
+        built_at_once(|| {
+            let length = match (self.tokens, &self.model, self.characters) {
+                (Some(tokens), Some(model), _) => Length::Tokens(tokens, tokenizer(models, model, "Prompt")?),
+                (_, _, Some(characters)) => Length::Characters(characters),
+                (_, _, None) => Length::Whole,
+            };
+            Ok(Arc::new(MakePrompt(Builder {
+                template: self.style.template(self.prompt.as_ref())?,
+                passages: self.passages,
+                length,
+                question: self.question,
+                history: self.history,
+                history_characters: self.history_characters,
+                idk: self.idk.clone(),
+            })))
+        })
     }
 }
 

@@ -15,7 +15,8 @@ use futures::FutureExt;
 use futures::future::BoxFuture;
 use serde::Deserialize;
 use turnflow_engine::component::{
-    BuildError, Call, Check, InputPort, Models, Operator, OperatorConfig, OperatorError, OperatorKind,
+    BuildFuture, Call, Check, ComponentContext, InputPort, Models, Operator, OperatorConfig, OperatorError,
+    OperatorKind, built_at_once,
 };
 use turnflow_engine::record::{Hit, Hits, PortType, Value};
 use turnflow_engine::spec::from_tree;
@@ -79,8 +80,10 @@ impl OperatorConfig for RankFusionConfig {
         format!("depth: {}, weights: {:?}, top: {}", self.depth, self.effective_weights(), self.top)
     }
 
-    fn build(&self, _: &Models) -> Result<Arc<dyn Operator>, BuildError> {
-        Ok(Arc::new(RankFusion { depth: self.depth, weights: self.effective_weights(), top: self.top }))
+    fn build<'a>(&'a self, _: &'a ComponentContext, _: &'a Models) -> BuildFuture<'a, Arc<dyn Operator>> {
+        built_at_once(|| {
+            Ok(Arc::new(RankFusion { depth: self.depth, weights: self.effective_weights(), top: self.top }))
+        })
     }
 }
 

@@ -24,8 +24,8 @@ use futures::future::BoxFuture;
 use serde::Deserialize;
 use serde_json::Value as Json;
 use turnflow_engine::component::{
-    BuildError, Call, Check, CorpusRef, Delta, Index, IndexDefinition, IndexError, InputPort, Inventory, Models,
-    Operator, OperatorConfig, OperatorError, OperatorKind, Passage,
+    BuildError, BuildFuture, Call, Check, ComponentContext, CorpusRef, Delta, Index, IndexDefinition, IndexError,
+    InputPort, Inventory, Models, Operator, OperatorConfig, OperatorError, OperatorKind, Passage, built_at_once,
 };
 use turnflow_engine::document::Chunk;
 use turnflow_engine::record::{Hit, Hits, PortType, Value};
@@ -81,8 +81,8 @@ impl OperatorConfig for ReferencesConfig {
         format!("corpus: {}, field: {:?}, top: {}", self.corpus, self.field, self.top)
     }
 
-    fn build(&self, _: &Models) -> Result<Arc<dyn Operator>, BuildError> {
-        Ok(Arc::new(References(self.clone())))
+    fn build<'a>(&'a self, _: &'a ComponentContext, _: &'a Models) -> BuildFuture<'a, Arc<dyn Operator>> {
+        built_at_once(|| Ok(Arc::new(References(self.clone()))))
     }
 }
 

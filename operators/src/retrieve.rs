@@ -8,8 +8,8 @@ use std::sync::Arc;
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use turnflow_engine::component::{
-    BuildError, Call, Capability, Check, CorpusRef, IndexDefinition, ModelUse, Models, Operator, OperatorConfig,
-    OperatorError, Warnings,
+    BuildError, BuildFuture, Call, Capability, Check, ComponentContext, CorpusRef, IndexDefinition, ModelUse, Models,
+    Operator, OperatorConfig, OperatorError, Warnings, built_at_once,
 };
 use turnflow_engine::record::{Hit, Hits, Value};
 
@@ -115,9 +115,11 @@ impl<C: ModelRetriever> OperatorConfig for ByModel<C> {
         format!("corpus: {corpus}, model: {model:?}, top: {top}")
     }
 
-    fn build(&self, models: &Models) -> Result<Arc<dyn Operator>, BuildError> {
-        let Settings { corpus, top, .. } = self.0.settings();
-        let key = self.0.definition(models)?.key();
-        Ok(Arc::new(Retriever { corpus: corpus.clone(), key, top, search: self.0.search(models)? }))
+    fn build<'a>(&'a self, _: &'a ComponentContext, models: &'a Models) -> BuildFuture<'a, Arc<dyn Operator>> {
+        built_at_once(|| {
+            let Settings { corpus, top, .. } = self.0.settings();
+            let key = self.0.definition(models)?.key();
+            Ok(Arc::new(Retriever { corpus: corpus.clone(), key, top, search: self.0.search(models)? }))
+        })
     }
 }

@@ -21,8 +21,8 @@ use futures::future::BoxFuture;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 use turnflow_engine::component::{
-    BuildError, Call, Capability, Check, InputPort, ModelUse, Models, Operator, OperatorConfig, OperatorError,
-    OperatorKind,
+    BuildFuture, Call, Capability, Check, ComponentContext, InputPort, ModelUse, Models, Operator, OperatorConfig,
+    OperatorError, OperatorKind, built_at_once,
 };
 use turnflow_engine::inference::{Embedder, InferenceError, Priority, Role};
 use turnflow_engine::record::{Answer, PortType, Status, Value};
@@ -122,9 +122,11 @@ impl OperatorConfig for SelfCheckConfig {
         )
     }
 
-    fn build(&self, models: &Models) -> Result<Arc<dyn Operator>, BuildError> {
-        let embedder = self.model.as_deref().map(|model| embedder(models, model, "SelfCheck")).transpose()?;
-        Ok(Arc::new(SelfCheck { config: self.clone(), embedder }))
+    fn build<'a>(&'a self, _: &'a ComponentContext, models: &'a Models) -> BuildFuture<'a, Arc<dyn Operator>> {
+        built_at_once(|| {
+            let embedder = self.model.as_deref().map(|model| embedder(models, model, "SelfCheck")).transpose()?;
+            Ok(Arc::new(SelfCheck { config: self.clone(), embedder }))
+        })
     }
 }
 

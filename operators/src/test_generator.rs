@@ -82,7 +82,7 @@ pub(crate) fn operator<C: OperatorConfig + serde::de::DeserializeOwned>(
     models: &Models,
 ) -> Arc<dyn Operator> {
     let config: C = turnflow_engine::spec::from_str(config).unwrap();
-    config.build(models).unwrap()
+    turnflow_engine::component::build_alone(&config, "test", models).unwrap()
 }
 
 /// Calls an operator, and returns its value and its warnings.

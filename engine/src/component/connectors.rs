@@ -2,15 +2,31 @@
 
 use std::fmt::Debug;
 use std::path::Path;
+use std::sync::Arc;
 
 use futures::FutureExt;
 use futures::future::{BoxFuture, ready};
 
-use super::{Check, ComponentContext};
+use super::{BuildError, Check, ComponentContext, Model, Operator};
 use crate::connector::{AnswerSink, ConnectorError, CorpusSource, TurnSource};
 
 /// A connector that is being built.
 pub type Building<'a, T> = BoxFuture<'a, Result<Box<T>, ConnectorError>>;
+
+/// A model or an operator that is being built.
+pub type BuildFuture<'a, T> = BoxFuture<'a, Result<T, BuildError>>;
+
+/// Loads a model whose load waits for nothing.
+pub fn loaded_at_once<'a>(load: impl FnOnce() -> Result<Model, BuildError>) -> BuildFuture<'a, Model> {
+    ready(load()).boxed()
+}
+
+/// Builds an operator whose build waits for nothing.
+pub fn built_at_once<'a>(
+    build: impl FnOnce() -> Result<Arc<dyn Operator>, BuildError>,
+) -> BuildFuture<'a, Arc<dyn Operator>> {
+    ready(build()).boxed()
+}
 
 /// Wraps a connector that is ready at once.
 pub fn built<'a, T: ?Sized + Send + 'a>(connector: Result<Box<T>, ConnectorError>) -> Building<'a, T> {

@@ -74,6 +74,24 @@ pub enum BuildError {
         /// Why.
         source: ConnectorError,
     },
+    /// A model or an operator panicked while it was built.
+    #[error("{of} `{name}` {source}")]
+    Panicked {
+        /// `model` or `node`.
+        of: &'static str,
+        /// Its name.
+        name: String,
+        /// The panic.
+        source: Panicked,
+    },
+    /// A reload was cancelled during the build.
+    #[error("the build of {of} `{name}` was cancelled")]
+    Cancelled {
+        /// `model` or `node`.
+        of: &'static str,
+        /// Its name.
+        name: String,
+    },
     /// A file that an operator reads at start cannot be used. `check` finds this earlier.
     #[error("cannot use `{}`: {reason}", path.display())]
     File {

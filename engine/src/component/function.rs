@@ -36,7 +36,10 @@ use futures::FutureExt;
 use futures::future::{BoxFuture, ready};
 use serde::de::DeserializeOwned;
 
-use super::{BuildError, Call, Check, InputPort, Models, Operator, OperatorConfig, OperatorError, OperatorKind};
+use super::{
+    BuildFuture, Call, Check, ComponentContext, InputPort, Models, Operator, OperatorConfig, OperatorError,
+    OperatorKind, built_at_once,
+};
 use crate::record::{PortType, Value};
 use crate::spec::from_tree;
 
@@ -86,8 +89,8 @@ impl<F: Function> OperatorConfig for Of<F> {
         self.0.weights()
     }
 
-    fn build(&self, _: &Models) -> Result<Arc<dyn Operator>, BuildError> {
-        Ok(Arc::new(Self(self.0.clone())))
+    fn build<'a>(&'a self, _: &'a ComponentContext, _: &'a Models) -> BuildFuture<'a, Arc<dyn Operator>> {
+        built_at_once(|| Ok(Arc::new(Self(self.0.clone()))))
     }
 }
 

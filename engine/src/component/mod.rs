@@ -3,6 +3,7 @@
 //!
 //! The engine itself has no operator and no connector: it gets a [`Catalog`].
 
+mod alone;
 mod catalog;
 mod check;
 mod chunker;
@@ -18,6 +19,7 @@ mod model;
 mod operator;
 mod snapshot;
 
+pub use alone::{build_alone, load_alone};
 pub use catalog::{
     Catalog, ChunkerKind, CorpusSourceKind, DuplicateName, InputPort, ModelKind, OperatorKind, Parse, SinkKind,
     TurnSourceKind,
@@ -25,7 +27,10 @@ pub use catalog::{
 pub use check::Check;
 pub(crate) use check::Texts;
 pub use chunker::{Chunker, ChunkerConfig};
-pub use connectors::{Building, CorpusSourceConfig, SinkConfig, SinkMode, TurnSourceConfig, built};
+pub use connectors::{
+    BuildFuture, Building, CorpusSourceConfig, SinkConfig, SinkMode, TurnSourceConfig, built, built_at_once,
+    loaded_at_once,
+};
 pub use context::ComponentContext;
 pub use corpus_ref::CorpusRef;
 pub use errors::{BuildError, ComponentError, IndexError, OperatorError};

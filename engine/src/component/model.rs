@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt::Debug;
 use std::sync::Arc;
 
-use super::{BuildError, Check};
+use super::{BuildFuture, Check, ComponentContext};
 use crate::inference::{Embedder, PairScorer, SparseEmbedder, TokenEmbedder, Tokenize, Usage, WordVectors};
 use crate::language::{Generator, Likelihood};
 
@@ -101,6 +101,7 @@ pub trait ModelConfig: Debug + Send + Sync {
     fn capabilities(&self) -> &'static [Capability];
     /// Its effective settings, in one line.
     fn explain(&self) -> String;
-    /// Loads it and starts its service.
-    fn load(&self, name: &str) -> Result<Model, BuildError>;
+    /// Loads it and starts its service; its name is the context's id. The load may wait, for example for
+    /// a server; a reload can cancel it.
+    fn load<'a>(&'a self, context: &'a ComponentContext) -> BuildFuture<'a, Model>;
 }

@@ -7,7 +7,9 @@ use futures::future::BoxFuture;
 use parking_lot::Mutex;
 
 use super::Snapshot;
-use super::{BuildError, Check, CorpusRef, IndexDefinition, ModelUse, Models, OperatorError};
+use super::{
+    BuildError, BuildFuture, Check, ComponentContext, CorpusRef, IndexDefinition, ModelUse, Models, OperatorError,
+};
 use crate::compute::MOST_ON_A_WORKER;
 use crate::language::TextStream;
 use crate::record::{Query, Turn, Value};
@@ -160,6 +162,6 @@ pub trait OperatorConfig: Debug + Send + Sync {
     }
     /// Its effective settings, in one line.
     fn explain(&self) -> String;
-    /// Builds the operator.
-    fn build(&self, models: &Models) -> Result<Arc<dyn Operator>, BuildError>;
+    /// Builds the operator. The build may wait, for example for a server; a reload can cancel it.
+    fn build<'a>(&'a self, context: &'a ComponentContext, models: &'a Models) -> BuildFuture<'a, Arc<dyn Operator>>;
 }

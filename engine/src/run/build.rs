@@ -15,7 +15,7 @@ use super::{Options, RunError};
 use crate::cache::InferenceCache;
 use crate::claims::{Claim, ClaimError, Claims};
 use crate::component::{
-    BuildError, Building, ComponentContext, Index, IndexDefinition, IndexError, Models, TurnSourceConfig,
+    BuildError, BuildFuture, Building, ComponentContext, Index, IndexDefinition, IndexError, Models, TurnSourceConfig,
 };
 use crate::connector::{
     Arrived, ConnectorError, CorpusOutput, Offsets, Stop, StopHandle, Stopped, TurnOutput, TurnSource,
@@ -25,7 +25,7 @@ use crate::dead_letter::{DeadLetters, Onward};
 use crate::durable::OffsetTracker;
 use crate::maintenance;
 use crate::metrics::Metrics;
-use crate::panics::{caught, caught_async};
+use crate::panics::{Panicked, caught, caught_async};
 use crate::plan::{Definitions, FailedTurns, NodeKind, Plan, PlannedCorpus, PlannedNode};
 use crate::sinks::{SinkContext, SinkHandle};
 use crate::state::{StateDirectory, StateError};
@@ -137,18 +137,43 @@ impl RuntimeContext {
         build: impl FnOnce() -> Building<'a, T>,
         is_cancelled: &dyn Fn() -> bool,
     ) -> Result<Box<T>, BuildError> {
+        let built = self.wait(build, is_cancelled);
+        let built = built.map_or(Err(Stopped.into()), |built| built.map_err(ConnectorError::from).flatten());
+        built.map_err(|source| BuildError::Connector { of, name: name.to_owned(), source })
+    }
+
+    /// Waits for a model or an operator that is being built, until `is_cancelled`.
+    fn made<'a, T>(
+        &self,
+        of: &'static str,
+        name: &str,
+        build: impl FnOnce() -> BuildFuture<'a, T>,
+        is_cancelled: &dyn Fn() -> bool,
+    ) -> Result<T, BuildError> {
+        let name = || name.to_owned();
+        let Some(built) = self.wait(build, is_cancelled) else {
+            return Err(BuildError::Cancelled { of, name: name() });
+        };
+        built.map_err(|source| BuildError::Panicked { of, name: name(), source }).flatten()
+    }
+
+    /// Waits for a future; `None` if `is_cancelled` becomes true first.
+    fn wait<F: Future>(
+        &self,
+        build: impl FnOnce() -> F,
+        is_cancelled: &dyn Fn() -> bool,
+    ) -> Option<Result<F::Output, Panicked>> {
         let cancelled = async {
             while !is_cancelled() {
                 tokio::time::sleep(TICK).await;
             }
         };
-        let built = self.handle.block_on(async {
+        self.handle.block_on(async {
             tokio::select! {
-                built = caught_async(build) => built.map_err(ConnectorError::from).flatten(),
-                () = cancelled => Err(Stopped.into()),
+                built = caught_async(build) => Some(built),
+                () = cancelled => None,
             }
-        });
-        built.map_err(|source| BuildError::Connector { of, name: name.to_owned(), source })
+        })
     }
 
     fn number(&self) -> u64 {
@@ -160,12 +185,17 @@ impl RuntimeContext {
         &self,
         plan: &Plan,
         kept: impl Fn(&str) -> Option<Arc<crate::component::Model>>,
+        is_cancelled: &dyn Fn() -> bool,
     ) -> Result<Models, RunError> {
         let mut models = Models::new();
         for (name, model) in &plan.models {
             let model = match kept(name) {
                 Some(model) => model,
-                None => Arc::new(model.config.load(name)?.remembering(&self.cache)),
+                None => {
+                    let context = self.component(name);
+                    let model = self.made("model", name, || model.config.load(&context), is_cancelled)?;
+                    Arc::new(model.remembering(&self.cache))
+                }
             };
             models.insert(name.clone(), model);
         }
@@ -359,6 +389,7 @@ impl RuntimeContext {
         definitions: &Definitions,
         sinks: &BTreeMap<Arc<str>, Option<Arc<SinkHandle>>>,
         kept: impl Fn(&str) -> Option<RunningKind>,
+        is_cancelled: &dyn Fn() -> bool,
     ) -> Result<Arc<Generation>, RunError> {
         let mut nodes = Vec::new();
         for node in plan.nodes.iter().filter(|_| self.options.answer) {
@@ -366,7 +397,11 @@ impl RuntimeContext {
                 NodeKind::Source(_) => RunningKind::Source,
                 NodeKind::Operator(config) => match kept(&node.id) {
                     Some(running @ RunningKind::Operator(_)) => running,
-                    _ => RunningKind::Operator(config.build(models)?),
+                    _ => {
+                        let context = self.component(&node.id);
+                        let build = || config.build(&context, models);
+                        RunningKind::Operator(self.made("node", &node.id, build, is_cancelled)?)
+                    }
                 },
                 NodeKind::Sink(_) => RunningKind::Sink(sinks.get(&node.id).cloned().flatten()),
             };

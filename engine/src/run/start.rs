@@ -130,7 +130,7 @@ impl Engine {
 /// Builds the first plan; the workers pick it up when they start.
 fn first(context: &RuntimeContext, plan: &Plan) -> Result<Running, RunError> {
     let (shared, pool, options) = (&context.shared, &context.pool, &context.options);
-    let models = context.models(plan, |_| None)?;
+    let models = context.models(plan, |_| None, &|| false)?;
     let definitions = plan.definitions(&models)?;
     let mut corpora = BTreeMap::new();
     for planned in &plan.corpora {
@@ -158,7 +158,7 @@ fn first(context: &RuntimeContext, plan: &Plan) -> Result<Running, RunError> {
             sinks.insert(node.id.clone(), sink);
         }
     }
-    let generation = context.generation(1, plan, &models, &definitions, &sinks, |_| None)?;
+    let generation = context.generation(1, plan, &models, &definitions, &sinks, |_| None, &|| false)?;
     shared.generations.write().insert(1, generation.clone());
     if options.answer {
         pool.tell(&Command::Generation(generation.clone()));

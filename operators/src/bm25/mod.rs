@@ -28,8 +28,8 @@ use std::sync::Arc;
 
 use serde::Deserialize;
 use turnflow_engine::component::{
-    BuildError, Check, CorpusRef, IndexDefinition, InputPort, Models, Operator, OperatorConfig, OperatorError,
-    OperatorKind, Warnings,
+    BuildError, BuildFuture, Check, ComponentContext, CorpusRef, IndexDefinition, InputPort, Models, Operator,
+    OperatorConfig, OperatorError, OperatorKind, Warnings, built_at_once,
 };
 use turnflow_engine::record::{Hit, PortType};
 use turnflow_engine::spec::from_tree;
@@ -109,10 +109,12 @@ impl OperatorConfig for Bm25Config {
         )
     }
 
-    fn build(&self, _: &Models) -> Result<Arc<dyn Operator>, BuildError> {
-        let key = Bm25Definition { tokenizer: self.tokenizer }.key();
-        let search = Bm25 { tokenizer: self.tokenizer, k1: self.k1, b: self.b, max_terms: self.max_terms };
-        Ok(Arc::new(Retriever { corpus: self.corpus.clone(), key, top: self.top, search }))
+    fn build<'a>(&'a self, _: &'a ComponentContext, _: &'a Models) -> BuildFuture<'a, Arc<dyn Operator>> {
+        built_at_once(|| {
+            let key = Bm25Definition { tokenizer: self.tokenizer }.key();
+            let search = Bm25 { tokenizer: self.tokenizer, k1: self.k1, b: self.b, max_terms: self.max_terms };
+            Ok(Arc::new(Retriever { corpus: self.corpus.clone(), key, top: self.top, search }))
+        })
     }
 }
 

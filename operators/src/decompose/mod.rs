@@ -22,8 +22,8 @@ use futures::FutureExt;
 use futures::future::BoxFuture;
 use serde::Deserialize;
 use turnflow_engine::component::{
-    BuildError, Call, Capability, Check, InputPort, ModelUse, Models, Operator, OperatorConfig, OperatorError,
-    OperatorKind,
+    BuildFuture, Call, Capability, Check, ComponentContext, InputPort, ModelUse, Models, Operator, OperatorConfig,
+    OperatorError, OperatorKind, built_at_once,
 };
 use turnflow_engine::language::{Generator, SamplingFields};
 use turnflow_engine::record::{PortType, Query, Value};
@@ -92,14 +92,17 @@ impl OperatorConfig for DecomposeConfig {
         }
     }
 
-    fn build(&self, models: &Models) -> Result<Arc<dyn Operator>, BuildError> {
-        let model = match &self.model {
-            Some(model) => {
-                Some((generator(models, model, "Decompose")?, Template::load(self.prompt.as_ref(), PROMPT, PLACES)?))
-            }
-            None => None,
-        };
-        Ok(Arc::new(Decompose { config: self.clone(), model }))
+    fn build<'a>(&'a self, _: &'a ComponentContext, models: &'a Models) -> BuildFuture<'a, Arc<dyn Operator>> {
+        built_at_once(|| {
+            let model = match &self.model {
+                Some(model) => Some((
+                    generator(models, model, "Decompose")?,
+                    Template::load(self.prompt.as_ref(), PROMPT, PLACES)?,
+                )),
+                None => None,
+            };
+            Ok(Arc::new(Decompose { config: self.clone(), model }))
+        })
     }
 }
 

@@ -30,8 +30,8 @@ use futures::future::BoxFuture;
 use regex::Regex;
 use serde::Deserialize;
 use turnflow_engine::component::{
-    BuildError, Call, Capability, Check, InputPort, ModelUse, Models, Operator, OperatorConfig, OperatorError,
-    OperatorKind,
+    BuildFuture, Call, Capability, Check, ComponentContext, InputPort, ModelUse, Models, Operator, OperatorConfig,
+    OperatorError, OperatorKind, built_at_once,
 };
 use turnflow_engine::language::{Generator, SamplingFields};
 use turnflow_engine::record::{Answer, PortType, Status, Value};
@@ -152,14 +152,17 @@ impl OperatorConfig for IdkNormalizeConfig {
         )
     }
 
-    fn build(&self, models: &Models) -> Result<Arc<dyn Operator>, BuildError> {
-        let judge = match &self.judge {
-            Some(model) => {
-                Some((generator(models, model, "IdkNormalize")?, Template::load(self.prompt.as_ref(), PROMPT, PLACES)?))
-            }
-            None => None,
-        };
-        Ok(Arc::new(IdkNormalize::new(self.clone(), judge)))
+    fn build<'a>(&'a self, _: &'a ComponentContext, models: &'a Models) -> BuildFuture<'a, Arc<dyn Operator>> {
+        built_at_once(|| {
+            let judge = match &self.judge {
+                Some(model) => Some((
+                    generator(models, model, "IdkNormalize")?,
+                    Template::load(self.prompt.as_ref(), PROMPT, PLACES)?,
+                )),
+                None => None,
+            };
+            Ok(Arc::new(IdkNormalize::new(self.clone(), judge)))
+        })
     }
 }
 

@@ -14,7 +14,9 @@ use futures::FutureExt;
 use futures::future::BoxFuture;
 use ort::session::Session;
 use serde::Deserialize;
-use turnflow_engine::component::{BuildError, Capability, Check, Model, ModelConfig, ModelKind};
+use turnflow_engine::component::{
+    BuildError, BuildFuture, Capability, Check, ComponentContext, Model, ModelConfig, ModelKind, loaded_at_once,
+};
 use turnflow_engine::inference::{Backend, InferenceError, PairScorer, Priority};
 use turnflow_engine::spec::{FilePath, from_tree};
 
@@ -77,8 +79,9 @@ impl ModelConfig for CrossEncoderConfig {
         format!("path: {:?}, max_tokens: {}, device: {:?}", self.path.written, self.max_tokens, self.device)
     }
 
-    fn load(&self, name: &str) -> Result<Model, BuildError> {
-        self.open(name).map_err(|source| BuildError::Model { model: name.to_owned(), source })
+    fn load<'a>(&'a self, context: &'a ComponentContext) -> BuildFuture<'a, Model> {
+        let failed = |source| BuildError::Model { model: context.id().to_owned(), source };
+        loaded_at_once(|| self.open(context.id()).map_err(failed))
     }
 }
 

@@ -18,7 +18,9 @@ use futures::FutureExt;
 use futures::future::{BoxFuture, try_join_all};
 use serde::Deserialize;
 use serde_json::json;
-use turnflow_engine::component::{BuildError, Capability, Check, Model, ModelConfig, ModelKind};
+use turnflow_engine::component::{
+    BuildError, BuildFuture, Capability, Check, ComponentContext, Model, ModelConfig, ModelKind, loaded_at_once,
+};
 use turnflow_engine::inference::{Embedder, InferenceError, Priority, Role, Vector};
 use turnflow_engine::spec::from_tree;
 
@@ -159,8 +161,9 @@ impl ModelConfig for OpenAiEmbedderConfig {
         )
     }
 
-    fn load(&self, name: &str) -> Result<Model, BuildError> {
-        self.open(name).map_err(|source| BuildError::Model { model: name.to_owned(), source })
+    fn load<'a>(&'a self, context: &'a ComponentContext) -> BuildFuture<'a, Model> {
+        let failed = |source| BuildError::Model { model: context.id().to_owned(), source };
+        loaded_at_once(|| self.open(context.id()).map_err(failed))
     }
 }
 

@@ -11,7 +11,9 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use serde::Deserialize;
-use turnflow_engine::component::{BuildError, Capability, Check, Model, ModelConfig, ModelKind};
+use turnflow_engine::component::{
+    BuildError, BuildFuture, Capability, Check, ComponentContext, Model, ModelConfig, ModelKind, loaded_at_once,
+};
 use turnflow_engine::inference::{InferenceError, WordVectors as Vectors};
 use turnflow_engine::spec::{FilePath, from_tree};
 
@@ -48,8 +50,9 @@ impl ModelConfig for WordVectorsConfig {
         format!("path: {:?}, words: {:?}", self.path.written, self.words.written)
     }
 
-    fn load(&self, name: &str) -> Result<Model, BuildError> {
-        self.open(name).map_err(|source| BuildError::Model { model: name.to_owned(), source })
+    fn load<'a>(&'a self, context: &'a ComponentContext) -> BuildFuture<'a, Model> {
+        let failed = |source| BuildError::Model { model: context.id().to_owned(), source };
+        loaded_at_once(|| self.open(context.id()).map_err(failed))
     }
 }
 

@@ -23,8 +23,8 @@ use futures::FutureExt;
 use futures::future::BoxFuture;
 use serde::Deserialize;
 use turnflow_engine::component::{
-    BuildError, Call, Capability, Check, CorpusRef, IndexDefinition, InputPort, ModelUse, Models, Operator,
-    OperatorConfig, OperatorError, OperatorKind,
+    BuildError, BuildFuture, Call, Capability, Check, ComponentContext, CorpusRef, IndexDefinition, InputPort,
+    ModelUse, Models, Operator, OperatorConfig, OperatorError, OperatorKind, built_at_once,
 };
 use turnflow_engine::inference::{Priority, Role, TokenEmbedder};
 use turnflow_engine::record::{Hit, Hits, PortType, Value, rank};
@@ -87,11 +87,13 @@ impl OperatorConfig for MultiVectorConfig {
         format!("corpus: {corpus}, model: {model:?}, depth: {depth}, top: {top}")
     }
 
-    fn build(&self, models: &Models) -> Result<Arc<dyn Operator>, BuildError> {
-        let key = MultiVectorDefinition::new(models, &self.model, "MultiVector")?.key();
-        let capability = Capability::EmbedTokens;
-        let encoder = able(models, &self.model, "MultiVector", capability, |model| model.token_embedder.clone())?;
-        Ok(Arc::new(MultiVector { config: self.clone(), key, encoder }))
+    fn build<'a>(&'a self, _: &'a ComponentContext, models: &'a Models) -> BuildFuture<'a, Arc<dyn Operator>> {
+        built_at_once(|| {
+            let key = MultiVectorDefinition::new(models, &self.model, "MultiVector")?.key();
+            let capability = Capability::EmbedTokens;
+            let encoder = able(models, &self.model, "MultiVector", capability, |model| model.token_embedder.clone())?;
+            Ok(Arc::new(MultiVector { config: self.clone(), key, encoder }))
+        })
     }
 }
 

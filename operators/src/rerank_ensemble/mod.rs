@@ -35,8 +35,8 @@ use futures::FutureExt;
 use futures::future::{BoxFuture, join_all};
 use serde::Deserialize;
 use turnflow_engine::component::{
-    BuildError, Call, Capability, Check, CorpusRef, IndexDefinition, InputPort, ModelUse, Models, Operator,
-    OperatorConfig, OperatorError, OperatorKind,
+    BuildError, BuildFuture, Call, Capability, Check, ComponentContext, CorpusRef, IndexDefinition, InputPort,
+    ModelUse, Models, Operator, OperatorConfig, OperatorError, OperatorKind, built_at_once,
 };
 use turnflow_engine::inference::InferenceError;
 use turnflow_engine::record::{Hit, Hits, PortType, Value, rank};
@@ -211,10 +211,12 @@ impl OperatorConfig for RerankEnsembleConfig {
         format!("members: [{members}], depth: {}, top: {}", self.depth, self.top)
     }
 
-    fn build(&self, models: &Models) -> Result<Arc<dyn Operator>, BuildError> {
-        let members = self.members.iter().map(|member| Ok((Self::label(member), Scorer::new(member, models)?)));
-        let members = members.collect::<Result<_, BuildError>>()?;
-        Ok(Arc::new(RerankEnsemble { config: self.clone(), weights: self.effective_weights(), members }))
+    fn build<'a>(&'a self, _: &'a ComponentContext, models: &'a Models) -> BuildFuture<'a, Arc<dyn Operator>> {
+        built_at_once(|| {
+            let members = self.members.iter().map(|member| Ok((Self::label(member), Scorer::new(member, models)?)));
+            let members = members.collect::<Result<_, BuildError>>()?;
+            Ok(Arc::new(RerankEnsemble { config: self.clone(), weights: self.effective_weights(), members }))
+        })
     }
 }
 

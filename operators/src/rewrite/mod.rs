@@ -24,8 +24,8 @@ use futures::FutureExt;
 use futures::future::BoxFuture;
 use serde::Deserialize;
 use turnflow_engine::component::{
-    BuildError, Call, Capability, Check, InputPort, ModelUse, Models, Operator, OperatorConfig, OperatorError,
-    OperatorKind,
+    BuildError, BuildFuture, Call, Capability, Check, ComponentContext, InputPort, ModelUse, Models, Operator,
+    OperatorConfig, OperatorError, OperatorKind, built_at_once,
 };
 use turnflow_engine::language::{Generator, Prompt, SamplingFields};
 use turnflow_engine::record::{PortType, Query, Turn, Value};
@@ -130,20 +130,22 @@ impl OperatorConfig for RewriteConfig {
         )
     }
 
-    fn build(&self, models: &Models) -> Result<Arc<dyn Operator>, BuildError> {
-        let generator = generator(models, &self.model, "Rewrite")?;
-        let built_in = match self.form {
-            Form::Plain => PLAIN,
-            Form::Json => JSON,
-        };
-        let template = Template::load(self.prompt.as_ref(), built_in, PLACES)?;
-        let examples = match &self.examples {
-            Some(file) => std::fs::read_to_string(&file.path)
-                .map_err(|error| BuildError::File { path: file.path.clone(), reason: error.to_string() })?,
-            None if self.form == Form::Plain => EXAMPLES.to_owned(),
-            None => String::new(),
-        };
-        Ok(Arc::new(Rewrite { config: self.clone(), generator, template, examples: examples.trim().to_owned() }))
+    fn build<'a>(&'a self, _: &'a ComponentContext, models: &'a Models) -> BuildFuture<'a, Arc<dyn Operator>> {
+        built_at_once(|| {
+            let generator = generator(models, &self.model, "Rewrite")?;
+            let built_in = match self.form {
+                Form::Plain => PLAIN,
+                Form::Json => JSON,
+            };
+            let template = Template::load(self.prompt.as_ref(), built_in, PLACES)?;
+            let examples = match &self.examples {
+                Some(file) => std::fs::read_to_string(&file.path)
+                    .map_err(|error| BuildError::File { path: file.path.clone(), reason: error.to_string() })?,
+                None if self.form == Form::Plain => EXAMPLES.to_owned(),
+                None => String::new(),
+            };
+            Ok(Arc::new(Rewrite { config: self.clone(), generator, template, examples: examples.trim().to_owned() }))
+        })
     }
 }
 
@@ -276,7 +278,10 @@ mod tests {
         std::fs::write(file.path(), "Reword: {question} {passages}").unwrap();
         let config = format!(r#"(input: "turns", model: "llm", prompt: {:?})"#, file.path());
         let config: RewriteConfig = turnflow_engine::spec::from_str(&config).unwrap();
-        let error = config.build(&Scripted::fails().models()).err().unwrap().to_string();
+        let error = turnflow_engine::component::build_alone(&config, "test", &Scripted::fails().models())
+            .err()
+            .unwrap()
+            .to_string();
         assert!(error.contains("`{passages}` is no place of this prompt"), "{error}");
     }
 }

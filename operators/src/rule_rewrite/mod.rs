@@ -28,7 +28,8 @@ use futures::FutureExt;
 use futures::future::BoxFuture;
 use serde::Deserialize;
 use turnflow_engine::component::{
-    BuildError, Call, Check, InputPort, Models, Operator, OperatorConfig, OperatorError, OperatorKind,
+    BuildFuture, Call, Check, ComponentContext, InputPort, Models, Operator, OperatorConfig, OperatorError,
+    OperatorKind, built_at_once,
 };
 use turnflow_engine::record::{PortType, Query, Speaker, Turn, Value};
 use turnflow_engine::spec::from_tree;
@@ -128,11 +129,13 @@ impl OperatorConfig for RuleRewriteConfig {
         )
     }
 
-    fn build(&self, _: &Models) -> Result<Arc<dyn Operator>, BuildError> {
-        let weights = Weights { decay: self.decay, agent: self.agent, agent_words: self.agent_words };
-        let Self { references, short, terms, terms_short, expand_resolved, .. } = *self;
-        let rules = Rules { resolve: references, short, few: terms, many: terms_short, expand_resolved, weights };
-        Ok(Arc::new(RuleRewrite(rules)))
+    fn build<'a>(&'a self, _: &'a ComponentContext, _: &'a Models) -> BuildFuture<'a, Arc<dyn Operator>> {
+        built_at_once(|| {
+            let weights = Weights { decay: self.decay, agent: self.agent, agent_words: self.agent_words };
+            let Self { references, short, terms, terms_short, expand_resolved, .. } = *self;
+            let rules = Rules { resolve: references, short, few: terms, many: terms_short, expand_resolved, weights };
+            Ok(Arc::new(RuleRewrite(rules)))
+        })
     }
 }
 

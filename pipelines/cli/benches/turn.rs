@@ -11,7 +11,9 @@ use std::time::{Duration, Instant};
 use criterion::{Criterion, criterion_group, criterion_main};
 use futures::FutureExt;
 use futures::future::BoxFuture;
-use turnflow_engine::component::{BuildError, Capability, Model, ModelConfig, ModelKind};
+use turnflow_engine::component::{
+    BuildFuture, Capability, ComponentContext, Model, ModelConfig, ModelKind, loaded_at_once,
+};
 use turnflow_engine::connector::{Mode, SourcedTurn};
 use turnflow_engine::inference::{Embedder, InferenceError, Priority, Role, Vector};
 use turnflow_engine::plan::plan;
@@ -45,9 +47,12 @@ impl ModelConfig for Constant {
     fn explain(&self) -> String {
         String::new()
     }
-    fn load(&self, name: &str) -> Result<Model, BuildError> {
-        let name = name.to_owned();
-        Ok(Model { name, fingerprint: "constant".into(), embedder: Some(Arc::new(Constant)), ..Model::default() })
+    fn load<'a>(&'a self, context: &'a ComponentContext) -> BuildFuture<'a, Model> {
+        loaded_at_once(|| {
+            let name = context.id();
+            let name = name.to_owned();
+            Ok(Model { name, fingerprint: "constant".into(), embedder: Some(Arc::new(Constant)), ..Model::default() })
+        })
     }
 }
 

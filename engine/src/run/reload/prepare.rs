@@ -21,7 +21,7 @@ impl Reload<'_> {
         };
         let kept = |name: &str| old_models.get(name).filter(|_| PlanDiff::keeps(&diff.models, name)).cloned();
         let letters = self.context.letters(plan)?;
-        let models = self.context.models(plan, kept)?;
+        let models = self.context.models(plan, kept, &|| self.is_cancelled())?;
         let definitions = plan.definitions(&models).map_err(RunError::Build)?;
         self.open(plan, diff, &models, &definitions)?;
         self.wait_for_feeds()?;
@@ -44,7 +44,9 @@ impl Reload<'_> {
         let operators: BTreeMap<Arc<str>, RunningKind> =
             before.nodes.iter().map(|node| (node.id.clone(), node.running.clone())).collect();
         let kept = |id: &str| operators.get(id).filter(|_| PlanDiff::keeps(&diff.nodes, id)).cloned();
-        let generation = self.context.generation(before.number + 1, plan, &models, &definitions, &sinks, kept)?;
+        let number = before.number + 1;
+        let is_cancelled = || self.is_cancelled();
+        let generation = self.context.generation(number, plan, &models, &definitions, &sinks, kept, &is_cancelled)?;
         let mut sources = BTreeMap::new();
         for node in plan.nodes.iter().filter(|node| !PlanDiff::keeps(&diff.nodes, &node.id)) {
             if let NodeKind::Source(config) = &node.kind

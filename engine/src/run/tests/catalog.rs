@@ -191,8 +191,8 @@ impl OperatorConfig for Find {
     fn explain(&self) -> String {
         String::new()
     }
-    fn build(&self, _: &Models) -> Result<Arc<dyn Operator>, BuildError> {
-        Ok(Arc::new(Definition))
+    fn build<'a>(&'a self, _: &'a ComponentContext, _: &'a Models) -> BuildFuture<'a, Arc<dyn Operator>> {
+        built_at_once(|| Ok(Arc::new(Definition)))
     }
 }
 

@@ -30,7 +30,7 @@ fn smollm2(context: usize, batch: usize) -> Option<Model> {
         batch,
         sampling: SamplingFields { max_tokens: Some(24), ..Default::default() },
     };
-    Some(config.load("smollm2").unwrap())
+    Some(turnflow_engine::component::load_alone(&config, "smollm2").unwrap())
 }
 
 fn block<F: Future>(future: F) -> F::Output {
@@ -170,7 +170,7 @@ fn a_server_of_llama_cpp_answers() {
         "url": format!("http://127.0.0.1:{port}/v1"), "model": "local", "retries": 60, "pause_s": 0.5, "context": 2048,
     }))
     .unwrap();
-    let model = config.load("server").unwrap();
+    let model = turnflow_engine::component::load_alone(&config, "server").unwrap();
     let generator = model.generator.as_ref().unwrap();
     let result = block(generator.generate(ask(QUESTIONS[1]), Sampling { max_tokens: 24, ..Sampling::default() }));
     let _ = server.kill();

@@ -27,7 +27,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use serde::Deserialize;
-use turnflow_engine::component::{BuildError, Capability, Check, Model, ModelConfig, ModelKind};
+use turnflow_engine::component::{
+    BuildError, BuildFuture, Capability, Check, ComponentContext, Model, ModelConfig, ModelKind, loaded_at_once,
+};
 use turnflow_engine::inference::{InferenceError, Limits, Priority, Service};
 use turnflow_engine::language::{Finish, Generation, Generator, Prompt, Sampling, SamplingFields, TextStream};
 use turnflow_engine::spec::{FilePath, from_tree};
@@ -135,8 +137,9 @@ impl ModelConfig for OnnxSeq2SeqConfig {
         )
     }
 
-    fn load(&self, name: &str) -> Result<Model, BuildError> {
-        self.open(name).map_err(|source| BuildError::Model { model: name.to_owned(), source })
+    fn load<'a>(&'a self, context: &'a ComponentContext) -> BuildFuture<'a, Model> {
+        let failed = |source| BuildError::Model { model: context.id().to_owned(), source };
+        loaded_at_once(|| self.open(context.id()).map_err(failed))
     }
 }
 

@@ -36,7 +36,7 @@ fn load(sampling: SamplingFields) -> Option<Model> {
     // The runtime is searched for next to models; these have none.
     let found = super::super::runtime::environment(&runtime);
     assert!(found.is_ok(), "{:?}", found.err());
-    Some(config(sampling).load("tiny").unwrap())
+    Some(turnflow_engine::component::load_alone(&config(sampling), "tiny").unwrap())
 }
 
 fn generate(model: &Model, texts: &[&str], fields: &SamplingFields) -> Vec<Generation> {
@@ -101,7 +101,9 @@ fn no_text_is_shorter_than_it_may_be() {
         return;
     }
     let sampling = SamplingFields { max_tokens: Some(9), ..Default::default() };
-    let model = OnnxSeq2SeqConfig { min_tokens: 4, ..config(sampling) }.load("tiny").unwrap();
+    let model =
+        turnflow_engine::component::load_alone(&OnnxSeq2SeqConfig { min_tokens: 4, ..config(sampling) }, "tiny")
+            .unwrap();
     let generation = &generate(&model, &["bird"], &SamplingFields::default())[0];
     assert!(generation.tokens >= 4 && generation.text.starts_with("bird"), "{generation:?}");
 }
@@ -120,8 +122,11 @@ fn prompts_are_cut_where_they_allow_it_and_wrong_files_are_told() {
     assert!(generation.prompt_tokens <= 12 && generation.text.ends_with("cat"), "{generation:?}");
     let whole = config(SamplingFields::default());
     let swapped = OnnxSeq2SeqConfig { decoder: whole.encoder.clone(), ..whole.clone() };
-    let error = swapped.load("tiny").err().unwrap().to_string();
+    let error = turnflow_engine::component::load_alone(&swapped, "tiny").err().unwrap().to_string();
     assert!(error.contains("has no input `encoder_attention_mask`"), "{error}");
-    let error = OnnxSeq2SeqConfig { start: "<s>".into(), ..whole }.load("tiny").err().unwrap().to_string();
+    let error = turnflow_engine::component::load_alone(&OnnxSeq2SeqConfig { start: "<s>".into(), ..whole }, "tiny")
+        .err()
+        .unwrap()
+        .to_string();
     assert!(error.contains("no token \"<s>\""), "{error}");
 }

@@ -27,7 +27,9 @@ pub(super) mod tests;
 use std::sync::Arc;
 
 use serde::Deserialize;
-use turnflow_engine::component::{BuildError, Capability, Check, Model, ModelConfig, ModelKind};
+use turnflow_engine::component::{
+    BuildError, BuildFuture, Capability, Check, ComponentContext, Model, ModelConfig, ModelKind, loaded_at_once,
+};
 use turnflow_engine::inference::InferenceError;
 use turnflow_engine::language::{Sampling, SamplingFields};
 use turnflow_engine::spec::{FilePath, from_tree};
@@ -141,8 +143,9 @@ impl ModelConfig for OpenAiConfig {
         )
     }
 
-    fn load(&self, name: &str) -> Result<Model, BuildError> {
-        self.open(name).map_err(|source| BuildError::Model { model: name.to_owned(), source })
+    fn load<'a>(&'a self, context: &'a ComponentContext) -> BuildFuture<'a, Model> {
+        let failed = |source| BuildError::Model { model: context.id().to_owned(), source };
+        loaded_at_once(|| self.open(context.id()).map_err(failed))
     }
 }
 

@@ -154,7 +154,7 @@ impl VerifyArgs {
     async fn stored(&self, state: &StateDirectory, plan: &Plan) -> Result<BTreeMap<IndexId, Option<Inventory>>, Fault> {
         let mut models = Models::new();
         for (name, model) in &plan.models {
-            models.insert(name.clone(), Arc::new(model.config.load(name)?));
+            models.insert(name.clone(), Arc::new(turnflow_engine::component::load_alone(&*model.config, name)?));
         }
         Ok(stored(state, &definitions(plan, &models)?).await)
     }

@@ -10,7 +10,8 @@ use serde::Deserialize;
 use tokio::sync::Semaphore;
 use turnflow_engine::ask::{AnswerStream, AskRequest, Event};
 use turnflow_engine::component::{
-    BuildError, Call, InputPort, Models, Operator, OperatorConfig, OperatorError, OperatorKind,
+    BuildFuture, Call, ComponentContext, InputPort, Models, Operator, OperatorConfig, OperatorError, OperatorKind,
+    built_at_once,
 };
 use turnflow_engine::connector::Mode;
 use turnflow_engine::plan::plan;
@@ -46,8 +47,8 @@ impl OperatorConfig for WritesConfig {
         String::new()
     }
 
-    fn build(&self, _: &Models) -> Result<Arc<dyn Operator>, BuildError> {
-        Ok(Arc::new(Writes))
+    fn build<'a>(&'a self, _: &'a ComponentContext, _: &'a Models) -> BuildFuture<'a, Arc<dyn Operator>> {
+        built_at_once(|| Ok(Arc::new(Writes)))
     }
 }
 

@@ -9,7 +9,9 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use turnflow::diagnostics;
-use turnflow_engine::component::{BuildError, Capability, Model, ModelConfig, ModelKind};
+use turnflow_engine::component::{
+    BuildFuture, Capability, ComponentContext, Model, ModelConfig, ModelKind, loaded_at_once,
+};
 use turnflow_engine::plan::{Planned, plan_file};
 use turnflow_engine::spec::Override;
 
@@ -29,8 +31,8 @@ impl ModelConfig for TokenizerOnly {
     fn explain(&self) -> String {
         String::new()
     }
-    fn load(&self, _: &str) -> Result<Model, BuildError> {
-        unreachable!("it is only planned with")
+    fn load<'a>(&'a self, _: &'a ComponentContext) -> BuildFuture<'a, Model> {
+        loaded_at_once(|| unreachable!("it is only planned with"))
     }
 }
 

@@ -8,7 +8,8 @@ use futures::FutureExt;
 use futures::future::BoxFuture;
 use serde::Deserialize;
 use turnflow_engine::component::{
-    BuildError, Call, InputPort, Models, Operator, OperatorConfig, OperatorError, OperatorKind,
+    BuildFuture, Call, ComponentContext, InputPort, Models, Operator, OperatorConfig, OperatorError, OperatorKind,
+    built_at_once,
 };
 use turnflow_engine::connector::Mode;
 use turnflow_engine::plan::plan;
@@ -39,9 +40,11 @@ impl OperatorConfig for WaitsConfig {
         String::new()
     }
 
-    fn build(&self, _: &Models) -> Result<Arc<dyn Operator>, BuildError> {
-        let (sender, receiver) = mpsc::channel();
-        Ok(Arc::new(Waits { sender: Mutex::new(sender), receiver: Mutex::new(receiver) }))
+    fn build<'a>(&'a self, _: &'a ComponentContext, _: &'a Models) -> BuildFuture<'a, Arc<dyn Operator>> {
+        built_at_once(|| {
+            let (sender, receiver) = mpsc::channel();
+            Ok(Arc::new(Waits { sender: Mutex::new(sender), receiver: Mutex::new(receiver) }))
+        })
     }
 }
 

@@ -37,7 +37,7 @@ fn load(path: &Path, kind: &str, fields: &str) -> Model {
         path.join("model.onnx"),
         path.join("tokenizer.json")
     );
-    plan_of(path, &text).models["m"].config.load("m").unwrap()
+    turnflow_engine::component::load_alone(&*plan_of(path, &text).models["m"].config, "m").unwrap()
 }
 
 #[tokio::test]

@@ -10,7 +10,8 @@ use futures::future::BoxFuture;
 use serde::Deserialize;
 use turnflow::CATALOG;
 use turnflow_engine::component::{
-    BuildError, Call, Catalog, InputPort, Models, Operator, OperatorConfig, OperatorError, OperatorKind,
+    BuildFuture, Call, Catalog, ComponentContext, InputPort, Models, Operator, OperatorConfig, OperatorError,
+    OperatorKind, built_at_once,
 };
 use turnflow_engine::connector::Mode;
 use turnflow_engine::dead_letter::DeadLetter;
@@ -52,8 +53,8 @@ impl OperatorConfig for FlakyConfig {
         format!("fails: {}, how: {:?}", self.fails, self.how)
     }
 
-    fn build(&self, _: &Models) -> Result<Arc<dyn Operator>, BuildError> {
-        Ok(Arc::new(Flaky { config: self.clone(), calls: Mutex::default() }))
+    fn build<'a>(&'a self, _: &'a ComponentContext, _: &'a Models) -> BuildFuture<'a, Arc<dyn Operator>> {
+        built_at_once(|| Ok(Arc::new(Flaky { config: self.clone(), calls: Mutex::default() })))
     }
 }
 

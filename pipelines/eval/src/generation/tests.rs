@@ -245,7 +245,7 @@ fn bert_score_equals_the_packages_formula() {
     let planned = super::config::read(&path, &catalog);
     std::fs::remove_file(&path).expect("the temporary file");
     let (_, models) = planned.plan.unwrap_or_else(|| panic!("{:?}", planned.diagnostics));
-    let model = models["minilm"].config.load("minilm").expect("minilm");
+    let model = turnflow_engine::component::load_alone(&*models["minilm"].config, "minilm").expect("minilm");
     let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
     runtime.block_on(async {
         let encoder = model.token_embedder.expect("token states");

@@ -17,7 +17,9 @@ use futures::future::BoxFuture;
 use regex::Regex;
 use serde::de::value::MapAccessDeserializer;
 use serde::de::{self, Deserialize, Deserializer, MapAccess, Visitor};
-use turnflow_engine::component::{BuildError, Capability, Catalog, Model, ModelConfig, ModelKind};
+use turnflow_engine::component::{
+    BuildFuture, Capability, Catalog, ComponentContext, Model, ModelConfig, ModelKind, loaded_at_once,
+};
 use turnflow_engine::inference::InferenceError;
 use turnflow_engine::language::{Finish, Generation, Generator, Prompt, Sampling, TextStream};
 use turnflow_engine::spec::{Kind, Problem, SpecError, from_tree};
@@ -98,13 +100,16 @@ impl ModelConfig for Replies {
         format!("{} replies", self.0.len())
     }
 
-    fn load(&self, name: &str) -> Result<Model, BuildError> {
-        let (matched, in_order): (Vec<Reply>, Vec<Reply>) =
-            self.0.iter().cloned().partition(|reply| reply.when.is_some());
-        let in_order = Mutex::new(in_order.into_iter().map(|reply| reply.text).collect());
-        let script = Script { matched, in_order, sampling: Sampling::default() };
-        let fingerprint = format!("{:016x}", turnflow_engine::component::digest(format!("{self:?}").as_bytes()));
-        Ok(Model { name: name.to_owned(), fingerprint, generator: Some(Arc::new(script)), ..Model::default() })
+    fn load<'a>(&'a self, context: &'a ComponentContext) -> BuildFuture<'a, Model> {
+        loaded_at_once(|| {
+            let name = context.id();
+            let (matched, in_order): (Vec<Reply>, Vec<Reply>) =
+                self.0.iter().cloned().partition(|reply| reply.when.is_some());
+            let in_order = Mutex::new(in_order.into_iter().map(|reply| reply.text).collect());
+            let script = Script { matched, in_order, sampling: Sampling::default() };
+            let fingerprint = format!("{:016x}", turnflow_engine::component::digest(format!("{self:?}").as_bytes()));
+            Ok(Model { name: name.to_owned(), fingerprint, generator: Some(Arc::new(script)), ..Model::default() })
+        })
     }
 }
 

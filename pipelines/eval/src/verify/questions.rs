@@ -107,7 +107,7 @@ pub fn retrievers(plan: &Plan, models: &Models) -> Result<Vec<Retriever>, BuildE
         let corpora = corpora.filter(|name| !matches!(corpus, CorpusRef::Named(named) if **named != **name));
         let definitions: Vec<Arc<dyn IndexDefinition>> = config.indexes(models)?;
         let index = definitions.first().map(|definition| definition.key()).unwrap_or_default();
-        let operator = config.build(models)?;
+        let operator = turnflow_engine::component::build_alone(&**config, &node.id, models)?;
         all.push(Retriever { node: node.id.clone(), index, corpora: corpora.collect(), operator });
     }
     Ok(all)

@@ -9,7 +9,6 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Instant;
 
-use turnflow_engine::component::ModelConfig;
 use turnflow_engine::inference::{Embedder, InferenceError, Priority, Role, Usage, Vector};
 use turnflow_engine::spec::{from_tree, load};
 use turnflow_operators::models::onnx::OnnxConfig;
@@ -32,7 +31,7 @@ type Batches = Vec<Vec<usize>>;
 pub(super) fn run(args: &BenchArgs, texts: &Path) -> Outcome {
     let texts = read_texts(texts, args.limit.unwrap_or(LIMIT))?;
     let (name, config) = model(args)?;
-    let model = config.load(&name)?;
+    let model = turnflow_engine::component::load_alone(&config, &name)?;
     let embedder = model.embedder.clone().ok_or_else(|| told(format!("model `{name}` cannot embed texts")))?;
     let mut sessions = [Direct::open(&config, Settings::Service)?, Direct::open(&config, Settings::Defaults)?];
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).build()?;

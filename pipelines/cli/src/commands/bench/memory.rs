@@ -37,7 +37,7 @@ pub(super) fn run(args: &BenchArgs, rounds: usize, texts: &Path) -> Outcome {
     let plan = args.pipeline.plan()?;
     let mut models = Vec::new();
     for (name, planned) in plan.models.iter().filter(|(_, planned)| takes_texts(planned)) {
-        models.push(planned.config.load(name)?);
+        models.push(turnflow_engine::component::load_alone(&*planned.config, name)?);
     }
     let calls: Vec<(&str, Call<'_>)> = models.iter().flat_map(calls).collect();
     if calls.is_empty() {

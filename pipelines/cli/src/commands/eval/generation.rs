@@ -54,7 +54,7 @@ impl Metrics {
         let used: Vec<&str> = self.config.models().iter().map(|used| used.name).collect();
         let mut models = Models::new();
         for (name, model) in self.models.iter().filter(|(name, _)| used.contains(&name.as_str())) {
-            models.insert(name.clone(), Arc::new(model.config.load(name)?));
+            models.insert(name.clone(), Arc::new(turnflow_engine::component::load_alone(&*model.config, name)?));
         }
         runtime
             .block_on(Scorer::new(&self.config, &models, &InferenceCache::open(None)?))

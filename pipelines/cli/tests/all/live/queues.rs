@@ -12,7 +12,8 @@ use futures::future::BoxFuture;
 use serde::Deserialize;
 use tokio::sync::Semaphore;
 use turnflow_engine::component::{
-    BuildError, Call, InputPort, Models, Operator, OperatorConfig, OperatorError, OperatorKind,
+    BuildFuture, Call, ComponentContext, InputPort, Models, Operator, OperatorConfig, OperatorError, OperatorKind,
+    built_at_once,
 };
 use turnflow_engine::connector::Mode;
 use turnflow_engine::plan::{Plan, plan};
@@ -49,8 +50,8 @@ impl OperatorConfig for GateConfig {
     fn explain(&self) -> String {
         String::new()
     }
-    fn build(&self, _: &Models) -> Result<Arc<dyn Operator>, BuildError> {
-        Ok(Arc::new(Gate(gate(&self.name))))
+    fn build<'a>(&'a self, _: &'a ComponentContext, _: &'a Models) -> BuildFuture<'a, Arc<dyn Operator>> {
+        built_at_once(|| Ok(Arc::new(Gate(gate(&self.name)))))
     }
 }
 
