@@ -13,14 +13,16 @@ use std::time::{Duration, Instant};
 use crossbeam_channel::Receiver;
 use turnflow_engine::connector::{
     AnswerSink, Arrived, ConnectorError, CorpusEvent, CorpusOutput, CorpusSource, Delivery, Mode, Offsets, Recovered,
-    Stop, StopHandle, TurnOutput, TurnSource,
+    Stop, StopHandle, StoredDocument, TurnOutput, TurnSource,
 };
 use turnflow_engine::dead_letter::DeadLetters;
 use turnflow_engine::record::AnswerRecord;
 use turnflow_engine::spec::from_str;
 
 use crate::testing::{PATIENCE, answer, turn};
-use crate::{CORPUS_SOURCES, SINKS, TURN_SOURCES, directory, jsonl_corpus, jsonl_sink, jsonl_turns, stdin, stdout};
+use crate::{
+    CORPUS_SOURCES, SINKS, TURN_SOURCES, directory, documents, jsonl_corpus, jsonl_sink, jsonl_turns, stdin, stdout,
+};
 
 /// Lines that are no turns, whatever the source.
 const BAD_TURNS: [&[u8]; 6] = [
@@ -72,6 +74,22 @@ const CORPORA: &[CorpusCase] = &[
             }
             fs::write(base.join("bad.pdf"), "no PDF").unwrap();
             Box::new(from_str::<directory::DirectoryConfig>("(path: \".\")").unwrap().source(base))
+        },
+    },
+    CorpusCase {
+        kind: "Documents",
+        build: |base, texts| {
+            let source = documents::DocumentsConfig::default().source(base).unwrap();
+            let document = |(number, text): (usize, &String)| StoredDocument {
+                id: number.to_string(),
+                title: None,
+                text: text.clone(),
+                metadata: serde_json::Map::new(),
+                modified_ms: 0,
+            };
+            source.documents().unwrap().put(texts.iter().enumerate().map(document).collect()).unwrap();
+            source.put_encoded("bad", b"no document");
+            Box::new(source)
         },
     },
     CorpusCase {

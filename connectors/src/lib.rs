@@ -7,6 +7,7 @@
 //! | module | node | is |
 //! |---|---|---|
 //! | [`directory`] | `Directory` | corpus: the readable files of a directory |
+//! | [`documents`] | `Documents` | corpus: documents that a program puts into the engine |
 //! | [`jsonl_corpus`] | `JsonLines` | corpus: a BEIR file, one row a document |
 //! | [`jsonl_turns`] | `JsonLines` | turns: a conversation log, followed as it grows |
 //! | [`stdin`] | `Stdin` | turns: lines typed or piped in |
@@ -22,6 +23,7 @@
 //! [`AnswerSink`]: turnflow_engine::connector::AnswerSink
 
 pub mod directory;
+pub mod documents;
 pub mod jsonl_corpus;
 pub mod jsonl_sink;
 pub mod jsonl_turns;
@@ -46,7 +48,7 @@ extern crate self as turnflow_connectors;
 use turnflow_engine::component::{CorpusSourceKind, SinkKind, TurnSourceKind};
 
 /// Every corpus source.
-pub static CORPUS_SOURCES: &[CorpusSourceKind] = &[directory::KIND, jsonl_corpus::KIND];
+pub static CORPUS_SOURCES: &[CorpusSourceKind] = &[directory::KIND, documents::KIND, jsonl_corpus::KIND];
 
 /// Every turn source.
 pub static TURN_SOURCES: &[TurnSourceKind] = &[jsonl_turns::KIND, stdin::KIND];

@@ -57,6 +57,17 @@ pub enum DatabaseError {
         /// The panic.
         source: Panicked,
     },
+    /// The file is damaged, and its contents exist nowhere else, so it is not replaced.
+    #[error(
+        "`{path}` is damaged: {source} (turnflow does not delete it: restore the file from a copy, or move it away \
+         to start without its contents)"
+    )]
+    Kept {
+        /// The file.
+        path: PathBuf,
+        /// The damage.
+        source: redb::DatabaseError,
+    },
 }
 
 impl DatabaseError {
@@ -64,7 +75,7 @@ impl DatabaseError {
     pub fn is_damage(&self) -> bool {
         use redb::Error as E;
         match self {
-            Self::Damaged { .. } => true,
+            Self::Damaged { .. } | Self::Kept { .. } => true,
             Self::Read { source, .. } | Self::Write { source, .. } => matches!(
                 **source,
                 E::Corrupted(_) | E::TableTypeMismatch { .. } | E::TableIsMultimap(_) | E::TypeDefinitionChanged { .. }
@@ -80,11 +91,19 @@ enum Fault {
     Panic(Panicked),
 }
 
+/// What happens to a damaged file.
+#[derive(Clone, Copy)]
+enum OnDamage {
+    /// It is moved away and replaced by an empty one. The text names its contents in the warning.
+    Replace(&'static str),
+    /// It stays as it is, and opening it is an error.
+    Keep,
+}
+
 /// An open database file.
-pub(crate) struct Tables {
+pub struct Tables {
     path: PathBuf,
-    /// A name for its content, used in messages.
-    what: &'static str,
+    on_damage: OnDamage,
     /// `None` after an error: redb refuses all calls after a failed write, so the file is opened again.
     database: Mutex<Option<Arc<Database>>>,
 }
@@ -92,15 +111,37 @@ pub(crate) struct Tables {
 impl Tables {
     /// Opens a file; creates it if it does not exist. A damaged file is moved away and replaced by an
     /// empty one.
+    ///
+    /// # Errors
+    ///
+    /// The file cannot be opened or created.
     pub fn open(path: &Path, what: &'static str) -> Result<Self, DatabaseError> {
-        let database = create(path, what)?;
+        Self::open_as(path, OnDamage::Replace(what))
+    }
+
+    /// Like [`Tables::open`], for contents that exist nowhere else: a damaged file stays as it is and is
+    /// an error, now and when the file is opened again later.
+    ///
+    /// # Errors
+    ///
+    /// The file cannot be opened or created, or is damaged.
+    pub fn open_kept(path: &Path) -> Result<Self, DatabaseError> {
+        let failed = |source| DatabaseError::Open { path: path.to_owned(), source };
+        if !path.try_exists().map_err(|error| failed(error.into()))? {
+            begin(path).map_err(failed)?;
+        }
+        Self::open_as(path, OnDamage::Keep)
+    }
+
+    fn open_as(path: &Path, on_damage: OnDamage) -> Result<Self, DatabaseError> {
+        let database = create(path, on_damage)?;
         // The file name must survive a power loss too.
         let directory = path.parent().unwrap_or(Path::new("."));
         sync_directory(directory).map_err(|error| DatabaseError::Open {
             path: path.to_owned(),
             source: redb::StorageError::Io(error).into(),
         })?;
-        Ok(Self { path: path.to_owned(), what, database: Mutex::new(Some(Arc::new(database))) })
+        Ok(Self { path: path.to_owned(), on_damage, database: Mutex::new(Some(Arc::new(database))) })
     }
 
     /// The file.
@@ -109,11 +150,15 @@ impl Tables {
     }
 
     /// The open database; opens it again after an error.
+    ///
+    /// # Errors
+    ///
+    /// The file cannot be opened again.
     pub fn database(&self) -> Result<Arc<Database>, DatabaseError> {
         let mut database = self.database.lock();
         match &*database {
             Some(database) => Ok(database.clone()),
-            None => Ok(database.insert(Arc::new(create(&self.path, self.what)?)).clone()),
+            None => Ok(database.insert(Arc::new(create(&self.path, self.on_damage)?)).clone()),
         }
     }
 
@@ -123,12 +168,20 @@ impl Tables {
     }
 
     /// Reads. After an error the file is opened again, since redb refuses further calls.
+    ///
+    /// # Errors
+    ///
+    /// The file cannot be opened again or read.
     pub fn read<T>(&self, read: impl FnOnce(&Database) -> Result<T, redb::Error>) -> Result<T, DatabaseError> {
         let path = self.path.clone();
         self.call(read)?.map_err(|source| DatabaseError::Read { path, source })
     }
 
     /// Reads or writes.
+    ///
+    /// # Errors
+    ///
+    /// The file cannot be opened again, read or written.
     pub fn change<T>(&self, change: impl FnOnce(&Database) -> Result<T, redb::Error>) -> Result<T, DatabaseError> {
         let path = self.path.clone();
         self.call(change)?.map_err(|source| DatabaseError::Write { path, source })
@@ -159,6 +212,10 @@ impl Tables {
     }
 
     /// Moves the damaged file away; the next call creates a new one.
+    ///
+    /// # Errors
+    ///
+    /// The file cannot be renamed.
     pub fn put_aside(&self) -> std::io::Result<()> {
         self.close();
         // The lock keeps others from opening the file meanwhile.
@@ -167,6 +224,10 @@ impl Tables {
     }
 
     /// Compacts the file. Does nothing if another handle is open.
+    ///
+    /// # Errors
+    ///
+    /// The file cannot be written.
     pub fn compact(&mut self) -> Result<(), DatabaseError> {
         let Some(database) = self.database.get_mut().as_mut().and_then(Arc::get_mut) else { return Ok(()) };
         let path = self.path.clone();
@@ -180,13 +241,34 @@ fn aside(path: &Path) -> PathBuf {
     path.with_extension("redb.damaged")
 }
 
-fn create(path: &Path, what: &str) -> Result<Database, DatabaseError> {
+/// Creates an empty database at a path, whole or not at all. A process that is killed meanwhile leaves no
+/// file that looks damaged.
+fn begin(path: &Path) -> Result<(), redb::DatabaseError> {
+    let beside = path.with_extension("redb.new");
+    match std::fs::remove_file(&beside) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => return Err(error.into()),
+        _ => {}
+    }
+    drop(Database::builder().set_cache_size(CACHE).create(&beside)?);
+    Ok(std::fs::rename(&beside, path)?)
+}
+
+fn create(path: &Path, on_damage: OnDamage) -> Result<Database, DatabaseError> {
     let open = || {
         let opened = caught(|| {
-            let mut database = Database::builder().set_cache_size(CACHE).create(path)?;
+            let mut builder = Database::builder();
+            builder.set_cache_size(CACHE);
+            let mut database = match on_damage {
+                OnDamage::Replace(_) => builder.create(path)?,
+                // An empty file or no file is damage too.
+                OnDamage::Keep => builder.open(path)?,
+            };
             // redb does not verify checksums on reads and may loop forever on a damaged file. So the
             // whole file is verified once, at the start.
-            database.check_integrity()?;
+            let is_sound = database.check_integrity()?;
+            if !is_sound && matches!(on_damage, OnDamage::Keep) {
+                tracing::warn!(path = %path.display(), "the file was damaged and is repaired; compare it with a copy");
+            }
             Ok(database)
         });
         // A panic is reported as corruption.
@@ -197,6 +279,10 @@ fn create(path: &Path, what: &str) -> Result<Database, DatabaseError> {
         Err(error @ (redb::DatabaseError::Storage(_) | redb::DatabaseError::UpgradeRequired(_)))
             if is_damage(&error) && path.exists() =>
         {
+            let what = match on_damage {
+                OnDamage::Replace(what) => what,
+                OnDamage::Keep => return Err(DatabaseError::Kept { path: path.to_owned(), source: error }),
+            };
             tracing::warn!(%error, path = %path.display(), "{what} is unreadable; it is moved away and recreated");
             let moved = std::fs::rename(path, aside(path));
             moved.map_err(redb::DatabaseError::from).and_then(|()| open())
@@ -230,6 +316,24 @@ mod tests {
         // A path that exists but cannot be used is left alone.
         let error = Tables::open(directory.path(), "a test").err().unwrap();
         assert!(matches!(error, DatabaseError::Open { .. }), "{error}");
+    }
+
+    #[test]
+    fn a_file_that_is_kept_is_never_replaced() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("kept.redb");
+        // A process was killed while it created the file.
+        std::fs::write(path.with_extension("redb.new"), "half").unwrap();
+        drop(Tables::open_kept(&path).unwrap());
+        drop(Tables::open_kept(&path).unwrap());
+        assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), 1);
+        for damaged in ["", "not a store"] {
+            std::fs::write(&path, damaged).unwrap();
+            let error = Tables::open_kept(&path).err().unwrap();
+            assert!(matches!(error, DatabaseError::Kept { .. }) && error.is_damage(), "{error}");
+            assert!(error.to_string().contains("kept.redb"), "{error}");
+            assert_eq!(std::fs::read_to_string(&path).unwrap(), damaged);
+        }
     }
 
     #[test]

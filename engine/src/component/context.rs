@@ -3,10 +3,12 @@
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use tokio::runtime::Handle;
 use tokio_util::sync::CancellationToken;
 
+use crate::append::sync_directory;
 use crate::metrics::{Counter, Gauge, Metrics};
 use crate::state::file_name;
 
@@ -18,6 +20,13 @@ pub struct ComponentContext {
     shutdown: CancellationToken,
     metrics: Metrics,
     state: Option<Arc<Path>>,
+    run: u64,
+}
+
+/// The number of a new run.
+pub(crate) fn new_run() -> u64 {
+    static NEXT: AtomicU64 = AtomicU64::new(0);
+    NEXT.fetch_add(1, Ordering::Relaxed)
 }
 
 impl ComponentContext {
@@ -30,7 +39,12 @@ impl ComponentContext {
         metrics: Metrics,
         state: Option<PathBuf>,
     ) -> Self {
-        Self { id: id.into(), runtime, shutdown, metrics, state: state.map(Into::into) }
+        Self { id: id.into(), runtime, shutdown, metrics, state: state.map(Into::into), run: new_run() }
+    }
+
+    /// For a component of this run.
+    pub(crate) fn of_run(self, run: u64) -> Self {
+        Self { run, ..self }
     }
 
     /// For a component that is used without an engine: it has no state directory, and its metrics are
@@ -42,6 +56,12 @@ impl ComponentContext {
     /// The component's id.
     pub fn id(&self) -> &str {
         &self.id
+    }
+
+    /// The number of the run. All components of an engine have the same number, before and after a
+    /// reload. Each other engine in the process has another number.
+    pub fn run(&self) -> u64 {
+        self.run
     }
 
     /// The engine's tokio runtime, for the component's own tasks. A task must end when
@@ -71,11 +91,17 @@ impl ComponentContext {
     ///
     /// # Errors
     ///
-    /// The directory cannot be created.
+    /// The directory cannot be created, or its name cannot be written to the disk.
     pub fn state_directory(&self) -> io::Result<Option<PathBuf>> {
         let Some(state) = &self.state else { return Ok(None) };
         let directory = state.join(file_name(&self.id));
         std::fs::create_dir_all(&directory)?;
+        // The names of both directories must survive a power loss, since a component may promise that its
+        // files do.
+        sync_directory(state)?;
+        if let Some(above) = state.parent().filter(|above| !above.as_os_str().is_empty()) {
+            sync_directory(above)?;
+        }
         Ok(Some(directory))
     }
 }
@@ -97,5 +123,8 @@ mod tests {
         assert!(one.is_dir() && other.is_dir() && one != other);
         assert!(one.parent() == Some(state.path()) && other.parent() == Some(state.path()));
         assert_eq!(of("a", None).state_directory().unwrap(), None);
+        let (of_one, of_other) = (of("a", None), of("a", None));
+        assert_ne!(of_one.run(), of_other.run());
+        assert_eq!(of_other.of_run(of_one.run()).run(), of_one.run());
     }
 }

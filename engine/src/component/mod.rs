@@ -32,6 +32,7 @@ pub use connectors::{
     loaded_at_once,
 };
 pub use context::ComponentContext;
+pub(crate) use context::new_run;
 pub use corpus_ref::CorpusRef;
 pub use errors::{BuildError, ComponentError, IndexError, OperatorError};
 pub use function::Function;

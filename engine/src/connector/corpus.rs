@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use crossbeam_channel::{Sender, TrySendError};
 
-use super::{ConnectorError, Mode, Stop, Stopped};
+use super::{ConnectorError, DocumentStore, Mode, Stop, Stopped};
 use crate::dead_letter::DeadLetters;
 use crate::document::Document;
 
@@ -113,4 +113,11 @@ pub trait CorpusSource: Send {
     ///
     /// The source cannot work at all.
     fn run(self: Box<Self>, mode: Mode, output: CorpusOutput) -> Result<(), ConnectorError>;
+
+    /// The store of its documents, if a program may change them. The engine asks once, before `run`, and
+    /// [`Engine::documents`](crate::run::Engine::documents) returns it. `None` for a source that reads its
+    /// documents elsewhere.
+    fn documents(&self) -> Option<Arc<dyn DocumentStore>> {
+        None
+    }
 }

@@ -18,7 +18,7 @@ use crate::component::{
     BuildError, BuildFuture, Building, ComponentContext, Index, IndexDefinition, IndexError, Models, TurnSourceConfig,
 };
 use crate::connector::{
-    Arrived, ConnectorError, CorpusOutput, Offsets, Stop, StopHandle, Stopped, TurnOutput, TurnSource,
+    Arrived, ConnectorError, CorpusOutput, DocumentStore, Offsets, Stop, StopHandle, Stopped, TurnOutput, TurnSource,
 };
 use crate::corpus::{CorpusIndexes, CorpusShared};
 use crate::dead_letter::{DeadLetters, Onward};
@@ -55,6 +55,8 @@ pub(super) struct RuntimeContext {
     pub shutdown: CancellationToken,
     /// The next number of a feed or source.
     pub numbers: Arc<AtomicU64>,
+    /// The number of the run, for components.
+    pub run: u64,
 }
 
 /// A source's thread and its stop handle.
@@ -95,6 +97,8 @@ impl SourceThread {
 pub(super) struct Feed {
     pub shared: CorpusShared,
     pub source: SourceThread,
+    /// The store of its documents, if a program may change them.
+    pub documents: Option<Arc<dyn DocumentStore>>,
 }
 
 /// A source of turns and its thread, if it has one.
@@ -115,7 +119,8 @@ impl RuntimeContext {
     /// The context for the component with this id.
     pub fn component(&self, id: &str) -> ComponentContext {
         let state = self.state.as_ref().map(|state| state.path().join("components"));
-        ComponentContext::new(id, self.handle.clone(), self.shutdown.clone(), self.metrics.clone(), state)
+        let (handle, shutdown, metrics) = (self.handle.clone(), self.shutdown.clone(), self.metrics.clone());
+        ComponentContext::new(id, handle, shutdown, metrics, state).of_run(self.run)
     }
 
     /// Builds a source of turns, unless `is_cancelled`.
@@ -256,13 +261,16 @@ impl RuntimeContext {
         let output = CorpusOutput::new(sender, wake, self.dead.clone(), planned.name.clone(), stop);
         let context = self.component(&planned.name);
         let source = self.built("corpus", &planned.name, || planned.source.build(&context), is_cancelled)?;
+        let failed =
+            |source: ConnectorError| BuildError::Connector { of: "corpus", name: planned.name.to_string(), source };
+        let documents = caught(|| source.documents()).map_err(|panic| failed(panic.into()))?;
         let mode = self.options.corpora;
         let source = self.thread(format!("corpus {}", planned.name), stop_handle, serves, move || {
             let result = caught(|| source.run(mode, output.clone()));
             output.end();
             result?
         })?;
-        Ok(Feed { shared, source })
+        Ok(Feed { shared, source, documents })
     }
 
     /// Makes the handle of a turn source; [`RuntimeContext::read`] starts the source.

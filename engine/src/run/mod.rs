@@ -23,7 +23,7 @@ pub use self::reload::ReloadError;
 use crate::ask::{AnswerStream, AskRequest};
 use crate::cache::InferenceCache;
 use crate::component::{BuildError, IndexError, Models};
-use crate::connector::{Arrived, ConnectorError, Mode, SourcedTurn};
+use crate::connector::{Arrived, ConnectorError, DocumentStore, Mode, SourcedTurn};
 use crate::corpus::{CorpusIndexes, CorpusState};
 use crate::database::DatabaseError;
 use crate::durable::StoreError;
@@ -188,6 +188,30 @@ impl Engine {
         let running = self.inner.running.lock();
         let corpora = running.corpora.iter();
         corpora.map(|(name, of)| (name.clone(), of.indexes.progress().clone(), of.feed.shared.state())).collect()
+    }
+
+    /// The store of a corpus's documents. `None` if there is no such corpus, or if its source reads its
+    /// documents elsewhere, as `Directory` does. The store stays valid after a reload that keeps the
+    /// corpus. Its calls block.
+    ///
+    /// ```no_run
+    /// # fn example(engine: &turnflow_engine::run::Engine) -> Result<(), turnflow_engine::connector::ConnectorError> {
+    /// use turnflow_engine::connector::StoredDocument;
+    ///
+    /// if let Some(documents) = engine.documents("docs") {
+    ///     documents.put(vec![StoredDocument {
+    ///         id: "ferry".into(),
+    ///         title: Some("The ferry".into()),
+    ///         text: "The ferry leaves at ten.".into(),
+    ///         metadata: serde_json::Map::new(),
+    ///         modified_ms: 0,
+    ///     }])?;
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn documents(&self, corpus: &str) -> Option<Arc<dyn DocumentStore>> {
+        self.inner.running.lock().corpora.get(corpus)?.feed.documents.clone()
     }
 
     /// The published epochs.

@@ -15,6 +15,7 @@ use super::worker_pool::{Command, WorkerPool};
 use super::{Engine, Inner, Options, RunError, Running, RunningCorpus};
 use crate::ask::AskQueue;
 use crate::cache::InferenceCache;
+use crate::component::new_run;
 use crate::corpus::{CorpusIndexes, CorpusShared, CorpusState, Preparing};
 use crate::dead_letter::DeadLetters;
 use crate::durable::{Durable, SourceCheckpoint};
@@ -81,6 +82,7 @@ impl Engine {
             metrics: Metrics::default(),
             shutdown: CancellationToken::new(),
             numbers: Arc::default(),
+            run: new_run(),
         };
         context.dead.go_on(context.letters(&plan)?);
         // Released when all sources exist.

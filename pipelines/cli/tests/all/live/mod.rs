@@ -1,6 +1,7 @@
 //! Pipelines that run: live corpora, live logs, and what must hold of both.
 
 mod disks;
+mod documents;
 mod embedding;
 mod late;
 mod maintain;

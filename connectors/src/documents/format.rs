@@ -1,0 +1,23 @@
+//! How a document is stored: one byte with the version of the format, and JSON.
+
+use turnflow_engine::connector::StoredDocument;
+
+/// The version of the format.
+const VERSION: u8 = 1;
+
+pub(super) fn encode(document: &StoredDocument) -> Result<Vec<u8>, serde_json::Error> {
+    let mut bytes = vec![VERSION];
+    serde_json::to_writer(&mut bytes, document)?;
+    Ok(bytes)
+}
+
+/// The document, or why the bytes are none.
+pub(super) fn decode(bytes: &[u8]) -> Result<StoredDocument, String> {
+    match bytes.split_first() {
+        Some((&VERSION, json)) => serde_json::from_slice(json).map_err(|error| format!("not a document: {error}")),
+        Some((version, _)) => {
+            Err(format!("it has the format {version}, and this version of turnflow reads only {VERSION}"))
+        }
+        None => Err("it is empty".to_owned()),
+    }
+}

@@ -1,0 +1,305 @@
+//! `Documents`: a corpus of documents that a program puts into the engine.
+//!
+//! ```ron
+//! Documents()
+//! ```
+//!
+//! The corpus has no files. A program changes it through [`DocumentStore`], which `Engine::documents` returns. A change
+//! is on disk when its call returns, and it is published soon after. If several changes wait, one epoch publishes them
+//! together. The metadata of a document is stored, but pipelines do not read it.
+//!
+//! The documents are in the file `documents.redb` in the corpus's directory in the state directory. They exist nowhere
+//! else, so a damaged file is an error of the start and stays as it is. A document that cannot be decoded becomes a
+//! dead letter, and the others are read. Without a state directory, the documents are in memory and are lost when the
+//! engine ends; a warning says so.
+//!
+//! The file is redb's and not Lance's, because each request is acknowledged when it is on disk. In redb, a request is
+//! one small transaction. In Lance, each request would make a new version and new files of the whole dataset.
+//!
+//! ```
+//! # use turnflow_connectors::documents::DocumentsConfig;
+//! # let ron = r#"
+//! (max_bytes: 1000000)
+//! # "#;
+//! # let config: DocumentsConfig = turnflow_engine::spec::from_str(ron).unwrap();
+//! # assert_eq!(config.max_bytes, 1000000);
+//! ```
+
+mod format;
+mod kept;
+mod store;
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde::Deserialize;
+use turnflow_engine::component::{
+    Building, Check, ComponentContext, ComponentError, CorpusSourceConfig, CorpusSourceKind, built,
+};
+use turnflow_engine::connector::{
+    ConnectorError, CorpusOutput, CorpusSource, DocumentStore, Mode, Stopped, StoredDocument,
+};
+use turnflow_engine::database::DatabaseError;
+use turnflow_engine::document::{Document, Markup};
+use turnflow_engine::spec::from_tree;
+
+use self::kept::Change;
+use self::store::{Follower, Place, Store};
+
+/// The file's name.
+const FILE: &str = "documents.redb";
+/// Maximum documents that are read at once.
+const PAGE: usize = 256;
+/// The pause before another try to read the store.
+const PAUSE: Duration = Duration::from_secs(1);
+/// The highest limit of a document's size.
+const MAX_BYTES: usize = 256 << 20;
+
+/// Fields of the node.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct DocumentsConfig {
+    /// Maximum size of a document, in bytes: of its id, title, text and metadata together. A larger one is refused. At
+    /// most 256 MiB. Default: 16 MiB.
+    #[serde(default = "max_bytes")]
+    pub max_bytes: usize,
+}
+
+fn max_bytes() -> usize {
+    16 << 20
+}
+
+impl Default for DocumentsConfig {
+    fn default() -> Self {
+        Self { max_bytes: max_bytes() }
+    }
+}
+
+impl DocumentsConfig {
+    /// The source of the documents in this directory.
+    ///
+    /// # Errors
+    ///
+    /// The file of the documents cannot be opened, or is damaged.
+    pub fn source(&self, directory: &Path) -> Result<Documents, ConnectorError> {
+        let io = |source| ConnectorError::Io { action: "read", path: directory.display().to_string(), source };
+        // One file has one name, so that it is not opened twice.
+        self.open(Place::File(directory.canonicalize().map_err(io)?.join(FILE)))
+    }
+
+    fn open(&self, place: Place) -> Result<Documents, ConnectorError> {
+        Ok(Documents { store: Store::open(place).map_err(failed)?, max_bytes: self.max_bytes })
+    }
+
+    fn source_of(&self, context: &ComponentContext) -> Result<Documents, ConnectorError> {
+        let io =
+            |source| ConnectorError::Io { action: "create the directory of", path: context.id().to_owned(), source };
+        match context.state_directory().map_err(io)? {
+            Some(directory) => self.source(&directory),
+            None => self.open(Place::Memory { run: context.run(), corpus: context.id().to_owned() }),
+        }
+    }
+}
+
+/// Entry in the connector table.
+pub const KIND: CorpusSourceKind = CorpusSourceKind {
+    name: "Documents",
+    summary: "documents that a program puts into the engine",
+    parse: |tree, sources| Ok(Box::new(from_tree::<DocumentsConfig>(tree, sources)?)),
+};
+
+impl CorpusSourceConfig for DocumentsConfig {
+    fn validate(&self, check: &mut Check<'_>) {
+        check.range("max_bytes", self.max_bytes, 1, MAX_BYTES);
+    }
+
+    fn explain(&self) -> String {
+        format!("max_bytes: {}", self.max_bytes)
+    }
+
+    fn build(&self, context: &ComponentContext) -> Building<'_, dyn CorpusSource> {
+        built(self.source_of(context).map(|source| Box::new(source) as Box<dyn CorpusSource>))
+    }
+}
+
+/// Reads the documents of a store and follows their changes.
+pub struct Documents {
+    store: Arc<Store>,
+    max_bytes: usize,
+}
+
+impl CorpusSource for Documents {
+    fn run(self: Box<Self>, mode: Mode, output: CorpusOutput) -> Result<(), ConnectorError> {
+        // Follows before it reads, so that no change is missed in between.
+        let follower = Store::follow(&self.store);
+        self.send_all(&output)?;
+        // Documents that changed meanwhile are sent again: what was read page by page is now as in one moment.
+        send_changes(&follower, &output)?;
+        output.commit()?;
+        output.ready()?;
+        if mode == Mode::Once {
+            return Ok(());
+        }
+        let mut is_failing = false;
+        loop {
+            if !is_failing {
+                crossbeam_channel::select! {
+                    recv(follower.changed()) -> _ => {}
+                    recv(output.stop().receiver()) -> _ => return Err(Stopped.into()),
+                }
+            }
+            match send_changes(&follower, &output) {
+                Ok(0) => is_failing = false,
+                Ok(_) => {
+                    is_failing = false;
+                    output.commit()?;
+                }
+                // The changes are still in the queue.
+                Err(ConnectorError::Component(error)) if error.is_transient() => {
+                    if !is_failing {
+                        tracing::warn!(%error, "cannot read changed documents; will retry");
+                    }
+                    is_failing = true;
+                    if output.stop().wait(PAUSE) {
+                        return Err(Stopped.into());
+                    }
+                }
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    fn documents(&self) -> Option<Arc<dyn DocumentStore>> {
+        Some(Arc::new(self.handle()))
+    }
+}
+
+impl Documents {
+    fn handle(&self) -> Handle {
+        Handle { store: self.store.clone(), max_bytes: self.max_bytes }
+    }
+
+    /// Sends every document. Nothing is locked while the engine is behind.
+    fn send_all(&self, output: &CorpusOutput) -> Result<(), ConnectorError> {
+        let mut after: Option<String> = None;
+        loop {
+            let page = self.store.page(after.as_deref(), PAGE, store::PAGE_BYTES).map_err(failed)?;
+            let Some((last, _)) = page.last() else { return Ok(()) };
+            after = Some(last.clone());
+            for (id, stored) in page {
+                if let Some(document) = read(&id, &stored, output) {
+                    output.change(id, Some(document))?;
+                }
+            }
+        }
+    }
+}
+
+/// Sends what has changed until now, as it is now, in the order of the changes. Returns the number of documents.
+///
+/// If it is at most a page, it is read in one moment. Otherwise, a later change of a document that still waits is sent
+/// in this group already, and the rest of that later change in the next.
+fn send_changes(follower: &Follower, output: &CorpusOutput) -> Result<usize, ConnectorError> {
+    let (mut page, mut left) = follower.next(PAGE).map_err(failed)?;
+    let mut sent = 0;
+    loop {
+        sent += page.len();
+        for (id, stored) in page {
+            let document = stored.and_then(|stored| read(&id, &stored, output));
+            output.change(id, document)?;
+        }
+        if left == 0 {
+            return Ok(sent);
+        }
+        // Not what comes meanwhile, which may never end.
+        page = follower.next(left.min(PAGE)).map_err(failed)?.0;
+        left = left.saturating_sub(page.len());
+    }
+}
+
+/// The document of a stored value. A value that cannot be decoded becomes a dead letter.
+fn read(id: &str, stored: &[u8], output: &CorpusOutput) -> Option<Document> {
+    match format::decode(stored) {
+        Ok(StoredDocument { title, text, .. }) => {
+            let title = title.unwrap_or_default().into();
+            Some(Document { id: id.into(), title, text: text.into(), markup: Markup::Plain })
+        }
+        Err(reason) => {
+            output.dead_letter(&format!("{FILE}: {id}"), &reason, stored);
+            None
+        }
+    }
+}
+
+/// A damaged file stays damaged; any other error may pass.
+fn failed(error: DatabaseError) -> ConnectorError {
+    match error.is_damage() {
+        true => ComponentError::new(error).into(),
+        false => ComponentError::transient(error).into(),
+    }
+}
+
+/// The program's end of a store.
+struct Handle {
+    store: Arc<Store>,
+    max_bytes: usize,
+}
+
+impl Handle {
+    fn encode(&self, document: &StoredDocument) -> Result<Vec<u8>, ConnectorError> {
+        let StoredDocument { id, title, text, metadata, .. } = document;
+        if id.is_empty() {
+            return Err(ConnectorError::Refused { reason: "a document has an empty id".to_owned() });
+        }
+        let refused =
+            |error: serde_json::Error| ConnectorError::Refused { reason: format!("document `{id}`: {error}") };
+        let noted = if metadata.is_empty() { 0 } else { serde_json::to_vec(metadata).map_err(refused)?.len() };
+        let bytes = id.len() + title.as_ref().map_or(0, String::len) + text.len() + noted;
+        if bytes > self.max_bytes {
+            let id: String = id.chars().take(100).collect();
+            let reason = format!("document `{id}` has {bytes} bytes, more than `max_bytes`, {}", self.max_bytes);
+            return Err(ConnectorError::Refused { reason });
+        }
+        format::encode(document).map_err(refused)
+    }
+}
+
+fn decoded(id: &str, stored: &[u8]) -> Result<StoredDocument, ConnectorError> {
+    format::decode(stored).map_err(|reason| {
+        let reason = format!("cannot read document `{id}`: {reason}. Delete it, or put it again");
+        ComponentError::new(reason).into()
+    })
+}
+
+impl DocumentStore for Handle {
+    fn put(&self, documents: Vec<StoredDocument>) -> Result<(), ConnectorError> {
+        let mut changes: Vec<Change> = Vec::with_capacity(documents.len());
+        for document in documents {
+            let encoded = self.encode(&document)?;
+            changes.push((document.id.into(), Some(encoded)));
+        }
+        self.store.change(&changes).map(drop).map_err(failed)
+    }
+
+    fn delete(&self, ids: &[String]) -> Result<usize, ConnectorError> {
+        let changes: Vec<Change> = ids.iter().map(|id| (id.as_str().into(), None)).collect();
+        self.store.change(&changes).map_err(failed)
+    }
+
+    fn get(&self, id: &str) -> Result<Option<StoredDocument>, ConnectorError> {
+        self.store.get(id).map_err(failed)?.map(|stored| decoded(id, &stored)).transpose()
+    }
+
+    fn list(&self, after: Option<&str>, limit: usize) -> Result<Vec<StoredDocument>, ConnectorError> {
+        let page = self.store.page(after, limit, usize::MAX).map_err(failed)?;
+        page.iter().map(|(id, stored)| decoded(id, stored)).collect()
+    }
+
+    fn count(&self) -> Result<u64, ConnectorError> {
+        self.store.count().map_err(failed)
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod tests;

@@ -1,0 +1,183 @@
+//! The store of a corpus's documents, and the queues of the sources that follow it.
+//!
+//! A store is shared by all who open the same place: a reload builds a second source of a corpus while the first one
+//! runs, and redb does not open a file twice.
+//!
+//! Each running source has a queue of the ids that have changed. It is in memory, because a source reads everything
+//! when it starts. An id is in a queue once, and its document is read when its turn comes, so a queue is never longer
+//! than the documents that exist or have been deleted meanwhile. A change and its entries in the queues are made under
+//! one lock, and so are the removal of entries and the reading of their documents. So a source sees each change whole
+//! and in order. Nothing is locked while a source sends: a slow source delays no change.
+
+use std::collections::{BTreeMap, HashSet, VecDeque};
+use std::path::PathBuf;
+use std::sync::{Arc, Weak};
+
+use crossbeam_channel::{Receiver, Sender, bounded};
+use parking_lot::{Condvar, Mutex};
+use turnflow_engine::database::DatabaseError;
+
+use super::kept::{Change, Kept};
+
+/// After so many bytes no further documents are read at once.
+pub(super) const PAGE_BYTES: usize = 4 << 20;
+
+/// Where a store's documents are.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Place {
+    File(PathBuf),
+    /// In memory, for as long as the store is open. Other runs have other documents.
+    Memory {
+        run: u64,
+        corpus: String,
+    },
+}
+
+/// The open stores of this process.
+static OPEN: Mutex<BTreeMap<Place, Weak<Store>>> = Mutex::new(BTreeMap::new());
+/// A store has left `OPEN`.
+static CLOSED: Condvar = Condvar::new();
+
+/// Documents that change.
+pub(super) struct Store {
+    kept: Kept,
+    queues: Mutex<Queues>,
+    /// Dropped last, when the file is closed and can be opened again.
+    _entry: Entry,
+}
+
+/// The entry of a store in `OPEN`; removed on drop.
+struct Entry(Place);
+
+impl Drop for Entry {
+    fn drop(&mut self) {
+        OPEN.lock().remove(&self.0);
+        CLOSED.notify_all();
+    }
+}
+
+#[derive(Default)]
+struct Queues {
+    /// The number of the next follower.
+    next: u64,
+    of: BTreeMap<u64, Queue>,
+}
+
+/// The changes that a follower has not read.
+struct Queue {
+    ids: VecDeque<Arc<str>>,
+    /// The same ids.
+    waiting: HashSet<Arc<str>>,
+    changed: Sender<()>,
+}
+
+impl Store {
+    /// The store at a place, opened if no one has it open.
+    pub fn open(place: Place) -> Result<Arc<Self>, DatabaseError> {
+        let mut open = OPEN.lock();
+        while let Some(store) = open.get(&place) {
+            match store.upgrade() {
+                Some(store) => return Ok(store),
+                // It is being closed.
+                None => CLOSED.wait(&mut open),
+            }
+        }
+        let kept = match &place {
+            Place::File(path) => Kept::in_file(path)?,
+            Place::Memory { corpus, .. } => {
+                tracing::warn!(corpus, "there is no state directory: the documents are lost when the engine ends");
+                Kept::Memory(Mutex::default())
+            }
+        };
+        let store = Arc::new(Self { kept, queues: Mutex::default(), _entry: Entry(place.clone()) });
+        open.insert(place, Arc::downgrade(&store));
+        Ok(store)
+    }
+
+    /// Makes all changes or none. Returns how many documents were deleted.
+    pub fn change(&self, changes: &[Change]) -> Result<usize, DatabaseError> {
+        if changes.is_empty() {
+            return Ok(0);
+        }
+        let mut queues = self.queues.lock();
+        let changed = self.kept.apply(changes);
+        // Also after an error: the changes may have reached the disk. Followers read what is there.
+        for queue in queues.of.values_mut() {
+            for (id, _) in changes {
+                if queue.waiting.insert(id.clone()) {
+                    queue.ids.push_back(id.clone());
+                }
+            }
+            // If it is full, the follower will look anyway.
+            let _ = queue.changed.try_send(());
+        }
+        changed
+    }
+
+    /// The encoded document with this id.
+    pub fn get(&self, id: &str) -> Result<Option<Vec<u8>>, DatabaseError> {
+        let found = self.kept.now([&Arc::from(id)].into_iter(), usize::MAX)?;
+        Ok(found.into_iter().find_map(|(_, document)| document))
+    }
+
+    /// At most `limit` encoded documents after an id, in the order of ids, until they have `bytes`.
+    pub fn page(
+        &self,
+        after: Option<&str>,
+        limit: usize,
+        bytes: usize,
+    ) -> Result<Vec<(String, Vec<u8>)>, DatabaseError> {
+        self.kept.page(after, limit, bytes)
+    }
+
+    /// Number of documents.
+    pub fn count(&self) -> Result<u64, DatabaseError> {
+        self.kept.count()
+    }
+
+    /// Follows all changes from now on.
+    pub fn follow(this: &Arc<Self>) -> Follower {
+        let (sender, changed) = bounded(1);
+        let mut queues = this.queues.lock();
+        let number = queues.next;
+        queues.next += 1;
+        queues.of.insert(number, Queue { ids: VecDeque::new(), waiting: HashSet::new(), changed: sender });
+        Follower { store: this.clone(), number, changed }
+    }
+}
+
+/// A source's queue in a store.
+pub(super) struct Follower {
+    store: Arc<Store>,
+    number: u64,
+    changed: Receiver<()>,
+}
+
+impl Follower {
+    /// A message comes when there are changes.
+    pub fn changed(&self) -> &Receiver<()> {
+        &self.changed
+    }
+
+    /// Takes at most `limit` changed documents, as they are now, and as many as make a page. Also returns how many wait
+    /// after these. After an error, nothing is taken.
+    pub fn next(&self, limit: usize) -> Result<(Vec<Change>, usize), DatabaseError> {
+        let mut queues = self.store.queues.lock();
+        let Some(queue) = queues.of.get_mut(&self.number) else { return Ok((Vec::new(), 0)) };
+        if queue.ids.is_empty() {
+            return Ok((Vec::new(), 0));
+        }
+        let page = self.store.kept.now(queue.ids.iter().take(limit), PAGE_BYTES)?;
+        queue.ids.drain(..page.len());
+        for (id, _) in &page {
+            queue.waiting.remove(id);
+        }
+        Ok((page, queue.ids.len()))
+    }
+}
+
+impl Drop for Follower {
+    fn drop(&mut self) {
+        self.store.queues.lock().of.remove(&self.number);
+    }
+}

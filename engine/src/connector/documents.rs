@@ -1,0 +1,67 @@
+//! Documents that a program puts into a corpus itself.
+
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+
+use super::ConnectorError;
+
+/// A document in a [`DocumentStore`].
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct StoredDocument {
+    /// Unique in its corpus, and not empty.
+    pub id: String,
+    /// The title, if it has one.
+    #[serde(default)]
+    pub title: Option<String>,
+    /// The readable text.
+    pub text: String,
+    /// What the program notes about the document. Pipelines do not read it.
+    #[serde(default)]
+    pub metadata: Map<String, Value>,
+    /// When the document was last changed, in milliseconds since the Unix epoch, as the program says.
+    pub modified_ms: u64,
+}
+
+/// The documents of a corpus that a program changes itself. All calls block, and any number of threads may
+/// call at the same time. The corpus follows the changes in the order of their commits: each change is
+/// published soon after its call returns.
+pub trait DocumentStore: Send + Sync {
+    /// Adds documents, or replaces those with the same ids: all of them, or none. They are on disk when it
+    /// returns. If an id is there twice, the last document counts.
+    ///
+    /// # Errors
+    ///
+    /// [`ConnectorError::Refused`] if a document is invalid, for example too large; nothing has changed.
+    /// Any other error means that the store cannot be written. The documents may have been stored all the
+    /// same, and the call may be repeated.
+    fn put(&self, documents: Vec<StoredDocument>) -> Result<(), ConnectorError>;
+
+    /// Deletes documents, and returns how many of them existed. The deletion is on disk when it returns.
+    ///
+    /// # Errors
+    ///
+    /// The store cannot be written. The call may be repeated.
+    fn delete(&self, ids: &[String]) -> Result<usize, ConnectorError>;
+
+    /// The document with this id.
+    ///
+    /// # Errors
+    ///
+    /// The store or the document cannot be read.
+    fn get(&self, id: &str) -> Result<Option<StoredDocument>, ConnectorError>;
+
+    /// At most `limit` documents in the order of the bytes of their ids, from the first id after `after`,
+    /// or from the first id of all.
+    ///
+    /// # Errors
+    ///
+    /// The store or one of the documents cannot be read.
+    fn list(&self, after: Option<&str>, limit: usize) -> Result<Vec<StoredDocument>, ConnectorError>;
+
+    /// Number of documents.
+    ///
+    /// # Errors
+    ///
+    /// The store cannot be read.
+    fn count(&self) -> Result<u64, ConnectorError>;
+}
