@@ -94,7 +94,30 @@ pub enum Event {
     /// The turn was not started.
     Failed {
         /// Why.
-        reason: String,
+        reason: AskError,
+    },
+}
+
+/// Why a turn was not started.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum AskError {
+    /// As many turns wait as may wait. A later call may succeed.
+    #[error("{queued} turns are waiting already, the maximum of `conversations.max_queued`")]
+    Full {
+        /// How many may wait.
+        queued: usize,
+    },
+    /// The run has ended.
+    #[error("the run has ended")]
+    Ended,
+    /// The pipeline has no source that the caller could stand in for.
+    #[error("the pipeline has no turn source")]
+    NoSource,
+    /// The pipeline has no source of this name.
+    #[error("the pipeline has no turn source `{source_name}`")]
+    UnknownSource {
+        /// The source in the request.
+        source_name: Arc<str>,
     },
 }
 
@@ -124,11 +147,11 @@ impl AnswerStream {
         while let Some(event) = self.next().await {
             match event {
                 Event::Answer { record } => return Ok(*record),
-                Event::Failed { reason } => return Err(reason),
+                Event::Failed { reason } => return Err(reason.to_string()),
                 Event::Started { .. } | Event::Node { .. } | Event::Delta { .. } => {}
             }
         }
-        Err(ENDED.to_owned())
+        Err(AskError::Ended.to_string())
     }
 }
 
@@ -145,8 +168,6 @@ impl Drop for AnswerStream {
         self.cancel.cancel();
     }
 }
-
-const ENDED: &str = "the run has ended";
 
 /// The engine's end of an [`AnswerStream`].
 pub(crate) struct Caller {
@@ -218,15 +239,14 @@ impl AskQueue {
         let stream = AnswerStream { events, cancel };
         let mut state = self.state.lock();
         if state.closed {
-            caller.tell(Event::Failed { reason: ENDED.to_owned() });
+            caller.tell(Event::Failed { reason: AskError::Ended });
             return stream;
         }
         if state.waiting.len() >= queued {
             state.waiting.retain(|asked| !asked.caller.cancel.is_cancelled());
         }
         if state.waiting.len() >= queued {
-            let reason = format!("{queued} turns are waiting already, the maximum of `conversations.max_queued`");
-            caller.tell(Event::Failed { reason });
+            caller.tell(Event::Failed { reason: AskError::Full { queued } });
             return stream;
         }
         // The queue is locked: the next one to lock it sees a slot that is granted meanwhile.
@@ -278,7 +298,7 @@ impl AskQueue {
         state.closed = true;
         let State { ready, waiting, .. } = &mut *state;
         for asked in ready.drain(..).chain(waiting.drain(..)) {
-            asked.caller.tell(Event::Failed { reason: ENDED.to_owned() });
+            asked.caller.tell(Event::Failed { reason: AskError::Ended });
         }
     }
 }

@@ -118,7 +118,8 @@ pub(super) struct Manual {
 impl RuntimeContext {
     /// The context for the component with this id.
     pub fn component(&self, id: &str) -> ComponentContext {
-        let state = self.state.as_ref().map(|state| state.path().join("components"));
+        let below = || self.state.as_ref().map(|state| state.path().join("components"));
+        let state = self.options.components.clone().or_else(below);
         let (handle, shutdown, metrics) = (self.handle.clone(), self.shutdown.clone(), self.metrics.clone());
         ComponentContext::new(id, handle, shutdown, metrics, state).of_run(self.run)
     }

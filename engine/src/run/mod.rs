@@ -48,6 +48,9 @@ pub struct Options {
     pub workers: usize,
     /// The state directory. Without one, all state is in memory and is lost at the end.
     pub state: Option<PathBuf>,
+    /// The directory of the components' own files, such as those of `Documents`. `None`: `components` in
+    /// the state directory.
+    pub components: Option<PathBuf>,
     /// Whether turn sources follow.
     pub turns: Mode,
     /// Whether corpus sources follow.
@@ -67,6 +70,7 @@ impl Default for Options {
         Self {
             workers: 1,
             state: None,
+            components: None,
             turns: Mode::Follow,
             corpora: Mode::Follow,
             manual_turns: false,

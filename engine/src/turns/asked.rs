@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use super::{Flow, TurnContext, TurnsShared, WorkerState};
-use crate::ask::{Asked, Event};
+use crate::ask::{AskError, Asked, Event};
 use crate::record::{Item, Turn, Value};
 
 /// The range of sequences for turns of callers; sources have the ranges from 0.
@@ -21,7 +21,7 @@ pub(super) fn begin(shared: &TurnsShared, local: &WorkerState) {
     }
 }
 
-fn start(asked: Asked, shared: &TurnsShared, local: &WorkerState) -> Result<(), (Box<Asked>, String)> {
+fn start(asked: Asked, shared: &TurnsShared, local: &WorkerState) -> Result<(), (Box<Asked>, AskError)> {
     let snapshot = shared.epochs.pin();
     let generation = shared.generations.read().get(&snapshot.plan).cloned();
     let source = match (&asked.request.source, &generation) {
@@ -29,9 +29,9 @@ fn start(asked: Asked, shared: &TurnsShared, local: &WorkerState) -> Result<(), 
         (None, Some(generation)) => generation.sources().next().cloned(),
         (None, None) => None,
     };
-    let Some(source) = source else { return Err((Box::new(asked), "the pipeline has no turn source".to_owned())) };
+    let Some(source) = source else { return Err((Box::new(asked), AskError::NoSource)) };
     let Some(ingress) = local.ingress(snapshot.plan, &source) else {
-        return Err((Box::new(asked), format!("the pipeline has no turn source `{source}`")));
+        return Err((Box::new(asked), AskError::UnknownSource { source_name: source }));
     };
     let Asked { request, caller } = asked;
     caller.tell(Event::Started { epoch: snapshot.epoch });

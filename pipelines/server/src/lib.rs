@@ -1,4 +1,39 @@
-//! Pipelines over HTTP: turns, search, documents, OpenAI's API, MCP, the page and metrics.
+//! Pipelines over HTTP: OpenAI's API, turns, search, documents and metrics.
 //!
-//! Nothing is served yet: this crate is the place for the server. It depends on the engine, and the
-//! command line depends on it.
+//! [`Server::bind`] opens the address, and [`serve`] answers requests until it is told to stop. Each
+//! group of routes has a file of its own; `app.rs` lists them.
+
+mod app;
+mod asking;
+mod auth;
+mod body;
+mod chat;
+mod citations;
+mod config;
+mod conversation;
+mod documents;
+mod embeddings;
+mod error;
+mod health;
+mod io;
+mod limits;
+mod metrics;
+mod models;
+mod openapi;
+mod outline;
+mod page;
+mod responses;
+mod search;
+mod server;
+mod sse;
+mod task;
+mod turns;
+mod usage;
+
+pub use self::app::Served;
+pub use self::auth::{TokenError, VARIABLE};
+pub use self::config::{
+    Citations, ConfigError, DocumentRights, LimitsConfig, Secret, ServeConfig, TlsConfig, TokenConfig,
+};
+pub use self::outline::Outline;
+pub use self::server::{DEFAULT_ADDRESS, ServeError, Server, serve};

@@ -28,8 +28,11 @@ mod maintain;
 mod models;
 mod output;
 mod progress;
+mod reload;
 mod replay;
 mod run;
+mod serve;
+mod signals;
 mod stress;
 mod tag;
 mod test;
@@ -90,6 +93,7 @@ enum Command {
     Explain(explain::ExplainArgs),
     Graph(graph::GraphArgs),
     Run(run::RunArgs),
+    Serve(serve::ServeArgs),
     Index(index::IndexArgs),
     Ask(ask::AskArgs),
     Eval(eval::EvalArgs),
@@ -238,6 +242,7 @@ pub(crate) fn main(catalog: Catalog) -> ExitCode {
         Command::Explain(args) => explain::run(&args),
         Command::Graph(args) => graph::run(&args),
         Command::Run(args) => run::run(&args),
+        Command::Serve(args) => serve::run(&args),
         Command::Index(args) => index::run(&args),
         Command::Ask(args) => ask::run(&args),
         Command::Eval(args) => eval::run(&args),

@@ -164,6 +164,7 @@ impl VerifyArgs {
         let options = Options {
             workers: usize::from(self.workers),
             state,
+            components: Some(self.state.join("components")),
             corpora: Mode::Once,
             manual_turns: true,
             sinks: false,

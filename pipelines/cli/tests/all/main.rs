@@ -16,6 +16,7 @@ mod reference;
 mod replay;
 mod retries;
 mod rewriting;
+mod serve;
 mod support;
 mod systems;
 mod testing;

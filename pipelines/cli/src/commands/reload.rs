@@ -12,13 +12,16 @@ use std::time::{Duration, Instant, SystemTime};
 use turnflow_engine::plan::Plan;
 use turnflow_engine::run::{Engine, ReloadError};
 
-use super::super::{Fault, PipelineArgs};
+use super::{Fault, PipelineArgs};
 
 /// The interval between checks of the files.
 const LOOK: Duration = Duration::from_millis(200);
 
 /// Modification time and length: a cheap sign that a file may have changed.
 pub(super) type FileStamp = Option<(SystemTime, u64)>;
+
+/// What is done when a reload to a plan has succeeded: made of the plan before it.
+type Adopt = Box<dyn Fn(&Plan) -> Box<dyn FnOnce() + Send>>;
 
 struct UnderWay {
     give_up: Arc<AtomicBool>,
@@ -34,11 +37,18 @@ pub(super) struct Reloads<'a> {
     looked: Instant,
     under_way: Option<UnderWay>,
     wanted: bool,
+    adopt: Option<Adopt>,
 }
 
 impl<'a> Reloads<'a> {
     pub fn new(pipeline: &'a PipelineArgs, engine: Arc<Engine>, files: Vec<(PathBuf, FileStamp)>, watch: bool) -> Self {
-        Self { pipeline, engine, files, watch, looked: Instant::now(), under_way: None, wanted: false }
+        Self { pipeline, engine, files, watch, looked: Instant::now(), under_way: None, wanted: false, adopt: None }
+    }
+
+    /// The same, with something that is done when a reload has succeeded.
+    pub fn then(mut self, adopt: Adopt) -> Self {
+        self.adopt = Some(adopt);
+        self
     }
 
     /// Checks for changes and finished reloads; call it often.
@@ -97,7 +107,15 @@ impl<'a> Reloads<'a> {
         };
         let give_up = Arc::new(AtomicBool::new(false));
         let (engine, asked) = (self.engine.clone(), give_up.clone());
-        let thread = std::thread::Builder::new().name("reload".into()).spawn(move || reload(&engine, plan, &asked));
+        let adopted = self.adopt.as_ref().map(|adopt| adopt(&plan));
+        let thread = std::thread::Builder::new().name("reload".into());
+        let thread = thread.spawn(move || {
+            if reload(&engine, plan, &asked)
+                && let Some(adopted) = adopted
+            {
+                adopted();
+            }
+        });
         match thread {
             Ok(thread) => self.under_way = Some(UnderWay { give_up, thread }),
             Err(error) => eprintln!("not reloaded: cannot start a thread: {error}"),
@@ -113,19 +131,22 @@ impl<'a> Reloads<'a> {
     }
 }
 
-fn reload(engine: &Engine, plan: Plan, give_up: &AtomicBool) {
+/// Returns whether the engine runs the plan now.
+fn reload(engine: &Engine, plan: Plan, give_up: &AtomicBool) -> bool {
     let begun = Instant::now();
     let difference = engine.difference(&plan);
     if difference.is_empty() {
         eprintln!("nothing to reload: the pipeline is unchanged");
-        return;
+        return true;
     }
     eprintln!("reloading:\n{difference}");
-    match engine.reload(plan, &|| give_up.load(Ordering::Acquire)) {
+    let reloaded = engine.reload(plan, &|| give_up.load(Ordering::Acquire));
+    match &reloaded {
         Ok(_) => eprintln!("reloaded in {:.2} s", begun.elapsed().as_secs_f64()),
         Err(ReloadError::GivenUp) => eprintln!("the reload was cancelled"),
         Err(error) => eprintln!("not reloaded: {error}; the pipeline runs on unchanged"),
     }
+    reloaded.is_ok()
 }
 
 pub(super) fn stamped(files: Vec<PathBuf>) -> Vec<(PathBuf, FileStamp)> {

@@ -1,18 +1,15 @@
 //! `turnflow run`: runs a pipeline until it is interrupted or, with `--once`, until its end.
 
-mod reload;
-
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use anyhow::Context;
 use clap::Args;
-use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use turnflow_engine::connector::Mode;
 use turnflow_engine::run::{Engine, Options};
 
-use self::reload::Reloads;
+use super::reload::{self, Reloads};
+use super::signals::Signals;
 use super::{EngineArgs, Outcome, PipelineArgs, progress};
 
 /// The interval between checks for the end.
@@ -38,28 +35,6 @@ pub struct RunArgs {
     /// reloads it too, also without this option.
     #[arg(long)]
     watch: bool,
-}
-
-/// Flags that signals set.
-struct Signals {
-    /// Stop: SIGINT or SIGTERM. The second signal ends the process at once.
-    stop: Arc<AtomicBool>,
-    /// Reload: SIGHUP.
-    reload: Arc<AtomicBool>,
-}
-
-impl Signals {
-    fn handle() -> anyhow::Result<Self> {
-        let signals = Self { stop: Arc::default(), reload: Arc::default() };
-        for signal in [SIGINT, SIGTERM] {
-            // The order matters: at the first signal, the flag is not set yet.
-            signal_hook::flag::register_conditional_shutdown(signal, 130, signals.stop.clone())
-                .and_then(|_| signal_hook::flag::register(signal, signals.stop.clone()))
-                .context("cannot handle signals")?;
-        }
-        signal_hook::flag::register(SIGHUP, signals.reload.clone()).context("cannot handle signals")?;
-        Ok(signals)
-    }
 }
 
 /// The sinks that fail and have answers waiting, with their errors; `None` if there are none.

@@ -1,0 +1,194 @@
+//! `turnflow serve`: answers questions over HTTP.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, anyhow};
+use clap::Args;
+use tokio_util::sync::CancellationToken;
+use turnflow_engine::run::{Engine, Options, default_state};
+use turnflow_engine::spec::Override;
+use turnflow_server::{Outline, ServeConfig, ServeError, Served, Server};
+
+use super::reload::{self, Reloads};
+use super::signals::Signals;
+use super::{Fault, Outcome, PipelineArgs};
+
+/// The interval between checks for the end.
+const TICK: Duration = Duration::from_millis(20);
+/// After this time, a stop no longer waits for turns of the pipelines' own sources.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// Serve pipelines over HTTP until interrupted.
+///
+/// Each pipeline is a model of that name; the first is the default. The first signal to stop lets
+/// running requests end, the second ends the process at once.
+#[derive(Args)]
+pub struct ServeArgs {
+    /// The pipeline files.
+    #[arg(required = true)]
+    files: Vec<PathBuf>,
+    /// Set one value in the file, if there is one file. The value is RON; paths are relative to the
+    /// working directory. May be repeated.
+    #[arg(long = "set", value_name = "PATH=RON")]
+    set: Vec<Override>,
+    /// The address to listen on [default: 127.0.0.1:8100].
+    #[arg(long, value_name = "ADDR")]
+    listen: Option<SocketAddr>,
+    /// The server's configuration: tokens, limits, TLS.
+    #[arg(long, value_name = "SERVE.ron")]
+    config: Option<PathBuf>,
+    /// The state directory; with several pipelines, that of each is in it [default: .turnflow/NAME].
+    #[arg(long, value_name = "DIR")]
+    state: Option<PathBuf>,
+    /// Number of worker threads of each pipeline.
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=256))]
+    workers: u16,
+    /// Reload a pipeline when its file, an included file or a prompt changes. The signal SIGHUP
+    /// reloads all of them too, also without this option.
+    #[arg(long)]
+    watch: bool,
+    /// Also answer the turns of the pipelines' own sources, and write to their sinks, as `run` does.
+    #[arg(long)]
+    sources: bool,
+}
+
+impl ServeArgs {
+    fn options(&self, name: &str) -> Options {
+        let state = match &self.state {
+            Some(state) if self.files.len() > 1 => state.join(turnflow_engine::state::file_name(name)),
+            Some(state) => state.clone(),
+            None => default_state(name),
+        };
+        Options {
+            workers: usize::from(self.workers),
+            state: Some(state),
+            manual_turns: !self.sources,
+            sinks: self.sources,
+            ..Options::default()
+        }
+    }
+}
+
+pub(super) fn run(args: &ServeArgs) -> Outcome {
+    let config = args.config.as_deref().map(ServeConfig::read).transpose();
+    let config = config.map_err(|error| Fault::Told(error.into()))?.unwrap_or_default();
+    if args.files.len() > 1 && !args.set.is_empty() {
+        return Err(Fault::Told(anyhow!("`--set` is for one pipeline file, and there are {}", args.files.len())));
+    }
+    let pipelines = args.files.iter().map(|file| PipelineArgs { file: file.clone(), set: args.set.clone() });
+    let pipelines: Vec<PipelineArgs> = pipelines.collect();
+    let mut planned = Vec::new();
+    for pipeline in &pipelines {
+        let (plan, files) = pipeline.planned();
+        // Stamp the files before the slow start, to notice changes during it.
+        planned.push((plan?.running(), reload::stamped(files)));
+    }
+    for (at, (plan, _)) in planned.iter().enumerate() {
+        if planned.iter().take(at).any(|(before, _)| before.name == plan.name) {
+            return Err(Fault::Told(anyhow!("two pipelines are called `{}`", plan.name)));
+        }
+    }
+    let signals = Signals::handle()?;
+    let (mut served, mut stamps) = (Vec::new(), Vec::new());
+    for (plan, files) in planned {
+        let (name, outline) = (plan.name.clone(), Outline::of(&plan));
+        let options = args.options(&name);
+        let engine = Engine::start(plan, options).with_context(|| format!("pipeline `{name}`"))?;
+        served.push(Served::new(name, Arc::new(engine), outline));
+        stamps.push(files);
+    }
+    let mut reloads: Vec<Reloads<'_>> = Vec::new();
+    for ((pipeline, files), of) in pipelines.iter().zip(stamps).zip(&served) {
+        let adopting = of.clone();
+        let adopt = move |plan: &turnflow_engine::plan::Plan| -> Box<dyn FnOnce() + Send> {
+            let (of, outline) = (adopting.clone(), Outline::of(plan));
+            Box::new(move || of.adopt(outline))
+        };
+        reloads.push(Reloads::new(pipeline, of.engine().clone(), files, args.watch).then(Box::new(adopt)));
+    }
+    let served_all = serve(args, config, &served, &signals, &mut reloads);
+    reloads.iter_mut().for_each(Reloads::end);
+    drop(reloads);
+    let ended = end(served);
+    served_all?;
+    ended
+}
+
+/// Serves until a signal or the end of a pipeline.
+fn serve(
+    args: &ServeArgs,
+    config: ServeConfig,
+    served: &[Arc<Served>],
+    signals: &Signals,
+    reloads: &mut [Reloads<'_>],
+) -> Outcome {
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .thread_name("turnflow-http")
+        .enable_all()
+        .build()
+        .context("cannot start the threads of the server")?;
+    let server = runtime.block_on(Server::bind(config, args.listen, served.to_vec()));
+    let server = server.map_err(|error| match error {
+        ServeError::Listen { .. } => Fault::Run(error.into()),
+        _ => Fault::Told(error.into()),
+    })?;
+    let names: Vec<&str> = served.iter().map(|of| &**of.name()).collect();
+    eprintln!("serving {} on {}", names.join(", "), server.url());
+    let stop = CancellationToken::new();
+    let task = runtime.spawn(turnflow_server::serve(server, stop.clone()));
+    let mut outcome = Ok(());
+    while !task.is_finished() {
+        if signals.stop.load(Ordering::Acquire) && !stop.is_cancelled() {
+            eprintln!("stopping after the requests that run; interrupt again to stop at once");
+            stop.cancel();
+        }
+        if !stop.is_cancelled() {
+            let asked = signals.reload.swap(false, Ordering::AcqRel);
+            reloads.iter_mut().for_each(|reload| reload.tick(asked));
+            for of in served {
+                let checked = of.engine().check().with_context(|| format!("pipeline `{}`", of.name()));
+                if let Err(error) = checked {
+                    outcome = Err(Fault::Run(error));
+                    stop.cancel();
+                } else if of.engine().has_ended() {
+                    eprintln!("the sources of `{}` have ended, and so does the server", of.name());
+                    stop.cancel();
+                }
+            }
+        }
+        std::thread::park_timeout(TICK);
+    }
+    let ended = runtime.block_on(task);
+    runtime.shutdown_timeout(Duration::from_secs(1));
+    outcome?;
+    ended.map_err(|error| Fault::Run(anyhow!("the server failed: {error}")))
+}
+
+/// Ends the pipelines, after the turns of their own sources.
+fn end(served: Vec<Arc<Served>>) -> Outcome {
+    let stopped = Instant::now();
+    served.iter().for_each(|of| of.engine().stop());
+    while served.iter().any(|of| !of.engine().has_ended()) && stopped.elapsed() < PATIENCE {
+        std::thread::park_timeout(TICK);
+    }
+    let mut outcome = Ok(());
+    for of in served {
+        let engine = of.engine().clone();
+        drop(of);
+        if !engine.has_ended() {
+            engine.abort();
+        }
+        let joined = match Arc::try_unwrap(engine) {
+            Ok(engine) => engine.join(),
+            Err(engine) => engine.check(),
+        };
+        if let Err(error) = joined {
+            outcome = Err(error.into());
+        }
+    }
+    outcome
+}

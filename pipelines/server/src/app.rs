@@ -1,0 +1,221 @@
+//! The state that all requests share, and the routes.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use axum::http::{HeaderName, HeaderValue, Method, header};
+use axum::routing::{get, post};
+use axum::{Router, middleware};
+use parking_lot::RwLock;
+use regex::RegexSet;
+use tower_http::cors::{AllowOrigin, CorsLayer};
+use turnflow_engine::run::Engine;
+
+use crate::auth::{Principal, Tokens};
+use crate::config::ServeConfig;
+use crate::error::ApiError;
+use crate::limits::{Places, admit, identify};
+use crate::metrics::{ServerMetrics, observe};
+use crate::outline::Outline;
+use crate::{chat, documents, embeddings, health, metrics, models, openapi, page, responses, search, turns};
+
+/// A pipeline that is served.
+pub struct Served {
+    name: Arc<str>,
+    engine: Arc<Engine>,
+    outline: RwLock<Arc<Outline>>,
+}
+
+impl Served {
+    /// A running engine, under the pipeline's name.
+    pub fn new(name: impl Into<Arc<str>>, engine: Arc<Engine>, outline: Outline) -> Arc<Self> {
+        Arc::new(Self { name: name.into(), engine, outline: RwLock::new(Arc::new(outline)) })
+    }
+
+    /// The pipeline's name, which is the model's name.
+    pub fn name(&self) -> &Arc<str> {
+        &self.name
+    }
+
+    /// The engine.
+    pub fn engine(&self) -> &Arc<Engine> {
+        &self.engine
+    }
+
+    /// The outline of the plan that runs.
+    pub fn outline(&self) -> Arc<Outline> {
+        self.outline.read().clone()
+    }
+
+    /// Takes over the outline of a plan after a reload.
+    pub fn adopt(&self, outline: Outline) {
+        *self.outline.write() = Arc::new(outline);
+    }
+}
+
+/// The state that all requests share. Cheap to clone.
+#[derive(Clone)]
+pub struct App(Arc<Inner>);
+
+struct Inner {
+    config: ServeConfig,
+    pipelines: Vec<Arc<Served>>,
+    tokens: Tokens,
+    places: Places,
+    metrics: ServerMetrics,
+    task_prompts: RegexSet,
+    draining: AtomicBool,
+    started: u64,
+}
+
+impl App {
+    /// The state of a server of these pipelines; the first is the default.
+    pub fn new(config: ServeConfig, pipelines: Vec<Arc<Served>>, tokens: Tokens) -> Self {
+        // The configuration has been checked: a pattern that is no expression is not there.
+        let task_prompts = RegexSet::new(&config.task_prompts).unwrap_or_else(|_| RegexSet::empty());
+        Self(Arc::new(Inner {
+            places: Places::new(&config.limits),
+            metrics: ServerMetrics::default(),
+            task_prompts,
+            draining: AtomicBool::new(false),
+            started: now(),
+            config,
+            pipelines,
+            tokens,
+        }))
+    }
+
+    /// The configuration.
+    pub fn config(&self) -> &ServeConfig {
+        &self.0.config
+    }
+
+    /// All pipelines.
+    pub fn pipelines(&self) -> &[Arc<Served>] {
+        &self.0.pipelines
+    }
+
+    /// Who may call.
+    pub fn tokens(&self) -> &Tokens {
+        &self.0.tokens
+    }
+
+    /// The places for running requests.
+    pub fn places(&self) -> &Places {
+        &self.0.places
+    }
+
+    /// The server's own metrics.
+    pub fn metrics(&self) -> &ServerMetrics {
+        &self.0.metrics
+    }
+
+    /// Whether a text is a prompt of a chat client that is no question.
+    pub fn is_task(&self, text: &str) -> bool {
+        self.0.task_prompts.is_match(text)
+    }
+
+    /// When the server started, in seconds since the Unix epoch.
+    pub fn started(&self) -> u64 {
+        self.0.started
+    }
+
+    /// Whether the server is about to end.
+    pub fn is_draining(&self) -> bool {
+        self.0.draining.load(Ordering::Acquire)
+    }
+
+    /// Notes that the server is about to end.
+    pub fn drain(&self) {
+        self.0.draining.store(true, Ordering::Release);
+    }
+
+    /// The pipelines that a caller may use.
+    pub fn pipelines_of<'a>(&'a self, principal: &'a Principal) -> impl Iterator<Item = &'a Arc<Served>> {
+        self.0.pipelines.iter().filter(|served| principal.may_use(&served.name))
+    }
+
+    /// The pipeline of this name, or the caller's first.
+    ///
+    /// # Errors
+    ///
+    /// 404: there is none, or the caller may not use it.
+    pub fn pipeline(&self, name: Option<&str>, principal: &Principal) -> Result<Arc<Served>, ApiError> {
+        let mut pipelines = self.pipelines_of(principal);
+        let found = match name {
+            Some(name) => pipelines.find(|served| &*served.name == name),
+            None => pipelines.next(),
+        };
+        found.cloned().ok_or_else(|| ApiError::no_model(name.unwrap_or_default()))
+    }
+}
+
+/// Seconds since the Unix epoch.
+pub fn now() -> u64 {
+    std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default().as_secs()
+}
+
+/// A name that no other request has: the prefix, the time, and a number.
+pub fn unique(prefix: &str) -> String {
+    use std::sync::atomic::AtomicU64;
+    static NUMBER: AtomicU64 = AtomicU64::new(0);
+    let nanos = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default().as_nanos();
+    let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+    let mut hasher = blake3::Hasher::new();
+    hasher.update(&nanos.to_le_bytes());
+    hasher.update(&number.to_le_bytes());
+    hasher.update(&std::process::id().to_le_bytes());
+    let hash = hasher.finalize().to_hex();
+    format!("{prefix}{}", hash.as_str().get(..32).unwrap_or_default())
+}
+
+/// All routes.
+pub fn router(app: App) -> Router {
+    let documents = get(documents::read).put(documents::write).delete(documents::remove);
+    let work = Router::new()
+        .route("/v1/chat/completions", post(chat::create))
+        .route("/v1/responses", post(responses::create))
+        .route("/v1/embeddings", post(embeddings::create))
+        .route("/v1/turns", post(turns::create))
+        .route("/v1/search", get(search::find).post(search::find_by_body))
+        .route("/v1/documents", get(documents::list).post(documents::add))
+        .route("/v1/documents/{*id}", documents)
+        .route("/v1/models", get(models::list))
+        .route("/v1/models/{*id}", get(models::one))
+        .route_layer(middleware::from_fn_with_state(app.clone(), admit));
+    let known = work
+        .route("/metrics", get(metrics::text))
+        .route("/openapi.json", get(openapi::document))
+        .route_layer(middleware::from_fn_with_state(app.clone(), identify));
+    let router = known
+        .route("/", get(page::page))
+        .route("/healthz", get(health::alive))
+        .route("/readyz", get(health::ready))
+        .fallback(|| async { ApiError::not_found("there is no such route") })
+        .method_not_allowed_fallback(|| async { ApiError::method() })
+        .layer(middleware::from_fn_with_state(app.clone(), observe));
+    let router = match cors(&app.config().cors) {
+        Some(cors) => router.layer(cors),
+        None => router,
+    };
+    router.with_state(app)
+}
+
+/// Lets web pages of these origins call.
+fn cors(origins: &[String]) -> Option<CorsLayer> {
+    if origins.is_empty() {
+        return None;
+    }
+    let allowed = match origins.iter().any(|origin| origin == "*") {
+        true => AllowOrigin::any(),
+        false => AllowOrigin::list(origins.iter().filter_map(|origin| HeaderValue::from_str(origin).ok())),
+    };
+    let headers = [header::AUTHORIZATION, header::CONTENT_TYPE, header::ACCEPT];
+    let own = ["x-conversation-id", "x-openwebui-chat-id", "x-turnflow-citations"].map(HeaderName::from_static);
+    Some(
+        CorsLayer::new()
+            .allow_origin(allowed)
+            .allow_methods([Method::GET, Method::POST, Method::PUT, Method::DELETE])
+            .allow_headers(headers.into_iter().chain(own).collect::<Vec<_>>()),
+    )
+}

@@ -1,0 +1,207 @@
+//! A turn that is asked, as pieces of text and then the whole answer.
+//!
+//! Dropping it cancels the turn, and with it the model calls that run or wait. The engine's channel
+//! of events has no bound of its own; what waits in it for a client that reads slowly is at most one
+//! answer and the values of its nodes, and the connection is closed when the client does not read.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Instant;
+
+use turnflow_engine::ask::{AnswerStream, AskRequest, Event};
+use turnflow_engine::record::{AnswerRecord, Status, Value};
+
+use crate::app::{App, Served};
+use crate::citations::Citation;
+use crate::error::ApiError;
+use crate::limits::Deadline;
+use crate::outline::Outline;
+use crate::task::TaskRun;
+
+/// What comes next of an answer.
+#[derive(Debug)]
+pub enum Piece {
+    /// A piece of its text.
+    Text(Arc<str>),
+    /// It is complete.
+    End(Box<Finished>),
+}
+
+/// A complete answer.
+#[derive(Debug)]
+pub struct Finished {
+    /// The whole text.
+    pub answer: String,
+    /// What is still to be sent after the pieces.
+    pub rest: String,
+    /// What it is based on.
+    pub citations: Vec<Citation>,
+    /// What distinguishes the pipeline that answered.
+    pub fingerprint: Option<String>,
+}
+
+/// What writes an answer.
+pub enum Writer {
+    /// A pipeline.
+    Turn(Box<Asking>),
+    /// A language model, or nobody.
+    Task(Box<TaskRun>),
+}
+
+impl Writer {
+    /// Waits for the next piece. Nothing is lost if this is given up and called again.
+    ///
+    /// # Errors
+    ///
+    /// The answer cannot be given.
+    pub async fn next(&mut self) -> Result<Piece, ApiError> {
+        match self {
+            Self::Turn(asking) => asking.next().await,
+            Self::Task(task) => task.next().await,
+        }
+    }
+
+    /// Waits for the whole answer.
+    ///
+    /// # Errors
+    ///
+    /// The answer cannot be given.
+    pub async fn finished(mut self) -> Result<Finished, ApiError> {
+        loop {
+            if let Piece::End(finished) = self.next().await? {
+                return Ok(*finished);
+            }
+        }
+    }
+}
+
+/// A turn that is asked.
+pub struct Asking {
+    events: AnswerStream,
+    app: App,
+    served: Arc<Served>,
+    outline: Arc<Outline>,
+    deadline: Deadline,
+    asked: Instant,
+    /// The node whose text is streamed.
+    node: Option<Arc<str>>,
+    sent: String,
+    titles: HashMap<Arc<str>, Arc<str>>,
+}
+
+impl Asking {
+    /// Asks a pipeline.
+    ///
+    /// # Errors
+    ///
+    /// 400: there is no such collection.
+    pub fn new(app: App, served: Arc<Served>, request: AskRequest, deadline: Deadline) -> Result<Self, ApiError> {
+        let outline = served.outline();
+        check_collection(&outline, request.collection.as_deref())?;
+        let events = served.engine().ask(request);
+        Ok(Self {
+            events,
+            app,
+            served,
+            outline,
+            deadline,
+            asked: Instant::now(),
+            node: None,
+            sent: String::new(),
+            titles: HashMap::new(),
+        })
+    }
+
+    async fn next(&mut self) -> Result<Piece, ApiError> {
+        loop {
+            match self.deadline.within(self.events.next()).await? {
+                Some(Event::Started { .. }) => {}
+                Some(Event::Node { value: Value::Answer(answer), .. }) => {
+                    let titles = answer.hits.iter().map(|hit| (hit.chunk.id.clone(), hit.chunk.title.clone()));
+                    self.titles.extend(titles);
+                }
+                Some(Event::Node { .. }) => {}
+                Some(Event::Delta { node, text }) => {
+                    // Drafts, and the text of other nodes, are not the answer.
+                    if !self.outline.answering.contains(&node) || *self.node.get_or_insert(node.clone()) != node {
+                        continue;
+                    }
+                    if self.sent.is_empty() {
+                        self.app.metrics().first_token(self.served.name(), self.asked.elapsed());
+                    }
+                    self.sent.push_str(&text);
+                    return Ok(Piece::Text(text));
+                }
+                Some(Event::Answer { record }) => return self.finish(*record).map(|done| Piece::End(Box::new(done))),
+                Some(Event::Failed { reason }) => return Err(reason.into()),
+                None => return Err(ApiError::unavailable("the pipeline has ended")),
+            }
+        }
+    }
+
+    fn finish(&self, record: AnswerRecord) -> Result<Finished, ApiError> {
+        if record.status == Status::Failed {
+            return Err(failed(&record));
+        }
+        if self.sent.is_empty() {
+            self.app.metrics().first_token(self.served.name(), self.asked.elapsed());
+        }
+        let citations = record.hits.iter().map(|hit| Citation::of(hit, self.served.name(), &self.titles)).collect();
+        Ok(Finished {
+            rest: rest_of(&record.answer, &self.sent).to_owned(),
+            answer: record.answer.to_string(),
+            citations,
+            fingerprint: record.stamp.pipeline.get(..16).map(|hash| format!("fp_{hash}")),
+        })
+    }
+}
+
+/// The error of a turn that failed.
+pub fn failed(record: &AnswerRecord) -> ApiError {
+    ApiError::server(record.error.clone().unwrap_or_else(|| "the turn failed".to_owned())).code("turn_failed")
+}
+
+/// What of an answer is still to be sent: nothing, if what was sent is not its beginning.
+pub fn rest_of<'a>(answer: &'a str, sent: &str) -> &'a str {
+    answer.strip_prefix(sent).unwrap_or_default()
+}
+
+/// Checks the collection of a turn before it is asked: a wrong one is the caller's mistake.
+///
+/// # Errors
+///
+/// 400: the pipeline searches the turn's collection, and there is no such corpus.
+pub fn check_collection(outline: &Outline, collection: Option<&str>) -> Result<(), ApiError> {
+    if !outline.routes || collection.is_some_and(|name| outline.corpora.iter().any(|corpus| **corpus == *name)) {
+        return Ok(());
+    }
+    let known = outline.corpora.join(", ");
+    let problem = match collection {
+        Some(name) => format!("there is no collection `{name}`; there are: {known}"),
+        None => format!("this pipeline searches the turn's `collection`; there are: {known}"),
+    };
+    Err(ApiError::bad(problem).param("collection"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_what_continues_is_sent() {
+        assert_eq!(rest_of("abc", ""), "abc");
+        assert_eq!(rest_of("abc", "ab"), "c");
+        assert_eq!(rest_of("abc", "abc"), "");
+        assert_eq!(rest_of("abc", "abcd"), "");
+        assert_eq!(rest_of("abc", "x"), "");
+    }
+
+    #[test]
+    fn a_collection_is_checked_where_it_counts() {
+        let outline = Outline { routes: true, corpora: vec!["a".into(), "b".into()], ..Outline::default() };
+        assert!(check_collection(&outline, Some("b")).is_ok());
+        assert!(check_collection(&outline, Some("c")).unwrap_err().message.ends_with("there are: a, b"));
+        assert!(check_collection(&outline, None).is_err());
+        assert!(check_collection(&Outline { routes: false, ..outline }, Some("c")).is_ok());
+    }
+}

@@ -1,0 +1,239 @@
+//! Who calls: bearer tokens, compared as hashes in constant time.
+
+use std::collections::BTreeSet;
+use std::fmt;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use axum::http::{HeaderMap, header};
+use serde_json::{Map, Value as Json};
+use tokio::sync::Semaphore;
+
+use crate::config::{DocumentRights, LimitsConfig, Secret, ServeConfig};
+use crate::error::ApiError;
+use crate::limits::Bucket;
+
+/// The environment variable with further tokens: `name=secret,name=secret`.
+pub const VARIABLE: &str = "TURNFLOW_TOKENS";
+
+/// Why the tokens cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum TokenError {
+    /// The environment variable is not set.
+    #[error("token `{name}`: the environment variable `{variable}` is not set")]
+    Variable {
+        /// The token's name.
+        name: String,
+        /// The variable.
+        variable: String,
+    },
+    /// The file cannot be read.
+    #[error("token `{name}`: cannot read `{}`: {source}", path.display())]
+    File {
+        /// The token's name.
+        name: String,
+        /// The file.
+        path: PathBuf,
+        /// The operating system's error.
+        source: std::io::Error,
+    },
+    /// The secret is empty.
+    #[error("token `{name}`: the secret is empty")]
+    Empty {
+        /// The token's name.
+        name: String,
+    },
+    /// Two tokens have the same name or the same secret.
+    #[error("token `{name}`: another token has the same name or secret")]
+    Twice {
+        /// The token's name.
+        name: String,
+    },
+    /// The variable has another form.
+    #[error("`{VARIABLE}` has the form `name=secret,name=secret`")]
+    Form,
+}
+
+/// A caller, as the server knows it.
+pub struct Principal {
+    /// The token's name.
+    pub name: Arc<str>,
+    /// What pipelines read as the turn's `principal`; `None` if nobody has to say who calls.
+    pub extra: Option<Map<String, Json>>,
+    /// The pipelines that the caller may use; `None` for all.
+    pub pipelines: Option<BTreeSet<String>>,
+    /// What the caller may do with documents.
+    pub documents: DocumentRights,
+    /// How often the caller may call.
+    pub bucket: Bucket,
+    /// How much the caller may do at once.
+    pub places: Arc<Semaphore>,
+}
+
+impl Principal {
+    fn new(name: &str, extra: Option<Map<String, Json>>, rate: f64, most: usize, limits: &LimitsConfig) -> Self {
+        Self {
+            name: name.into(),
+            extra,
+            pipelines: None,
+            documents: DocumentRights::Write,
+            bucket: Bucket::new(rate, limits.burst),
+            places: Arc::new(Semaphore::new(most)),
+        }
+    }
+
+    /// Whether the caller may use a pipeline.
+    pub fn may_use(&self, pipeline: &str) -> bool {
+        self.pipelines.as_ref().is_none_or(|names| names.contains(pipeline))
+    }
+}
+
+impl fmt::Debug for Principal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Principal").field("name", &self.name).finish_non_exhaustive()
+    }
+}
+
+/// All tokens, by the hashes of their secrets.
+pub struct Tokens {
+    known: Vec<(blake3::Hash, Arc<Principal>)>,
+    /// Who calls if there are no tokens.
+    anybody: Arc<Principal>,
+}
+
+impl fmt::Debug for Tokens {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Tokens").field("known", &self.known.len()).finish_non_exhaustive()
+    }
+}
+
+impl Tokens {
+    /// The tokens of a configuration and of the environment; `variable` reads a variable.
+    ///
+    /// # Errors
+    ///
+    /// A secret cannot be read, or is there twice.
+    pub fn new(config: &ServeConfig, variable: impl Fn(&str) -> Option<String>) -> Result<Self, TokenError> {
+        let limits = &config.limits;
+        let anybody = Principal::new("anybody", None, limits.rate, limits.token_concurrency, limits);
+        let mut tokens = Self { known: Vec::new(), anybody: Arc::new(anybody) };
+        for token in &config.tokens {
+            let name = token.name.clone();
+            let secret = match &token.token {
+                Secret::Env(of) => {
+                    variable(of).ok_or_else(|| TokenError::Variable { name: name.clone(), variable: of.clone() })?
+                }
+                Secret::File(path) => std::fs::read_to_string(path).map_err(|source| TokenError::File {
+                    name: name.clone(),
+                    path: path.clone(),
+                    source,
+                })?,
+            };
+            let (rate, most) =
+                (token.rate.unwrap_or(limits.rate), token.concurrency.unwrap_or(limits.token_concurrency));
+            let mut principal = Principal::new(&name, Some(named(&name, &token.extra)), rate, most, limits);
+            principal.pipelines = token.pipelines.as_ref().map(|names| names.iter().cloned().collect());
+            principal.documents = token.documents;
+            tokens.add(secret.trim(), principal)?;
+        }
+        for entry in variable(VARIABLE).iter().flat_map(|all| all.split(',')).filter(|entry| !entry.trim().is_empty()) {
+            let (name, secret) = entry.split_once('=').ok_or(TokenError::Form)?;
+            let name = name.trim();
+            let extra = Some(named(name, &Map::new()));
+            let principal = Principal::new(name, extra, limits.rate, limits.token_concurrency, limits);
+            tokens.add(secret.trim(), principal)?;
+        }
+        Ok(tokens)
+    }
+
+    fn add(&mut self, secret: &str, principal: Principal) -> Result<(), TokenError> {
+        let name = principal.name.to_string();
+        if secret.is_empty() || name.is_empty() {
+            return Err(TokenError::Empty { name });
+        }
+        let hash = blake3::hash(secret.as_bytes());
+        if self.known.iter().any(|(other, of)| *other == hash || of.name == principal.name) {
+            return Err(TokenError::Twice { name });
+        }
+        self.known.push((hash, Arc::new(principal)));
+        Ok(())
+    }
+
+    /// Whether there are no tokens.
+    pub fn is_empty(&self) -> bool {
+        self.known.is_empty()
+    }
+
+    /// Who sends a request with these headers.
+    ///
+    /// # Errors
+    ///
+    /// 401, if there are tokens and the request has none of them.
+    pub fn principal(&self, headers: &HeaderMap) -> Result<Arc<Principal>, ApiError> {
+        if self.known.is_empty() {
+            return Ok(self.anybody.clone());
+        }
+        let given = headers.get(header::AUTHORIZATION).and_then(|value| value.to_str().ok());
+        let given = given.and_then(|value| value.split_once(' '));
+        let Some((_, secret)) = given.filter(|(scheme, _)| scheme.eq_ignore_ascii_case("bearer")) else {
+            return Err(ApiError::unauthorized("this server wants a token: send `Authorization: Bearer TOKEN`"));
+        };
+        let hash = blake3::hash(secret.trim().as_bytes());
+        let mut found = None;
+        // All are compared, each in constant time, whichever is the right one.
+        for (known, principal) in &self.known {
+            if *known == hash {
+                found = Some(principal);
+            }
+        }
+        found.cloned().ok_or_else(|| ApiError::unauthorized("the token is not known"))
+    }
+}
+
+/// The principal of a token: its further fields and its name.
+fn named(name: &str, extra: &Map<String, Json>) -> Map<String, Json> {
+    let mut extra = extra.clone();
+    extra.entry("name").or_insert_with(|| name.into());
+    extra
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn headers(value: &str) -> HeaderMap {
+        HeaderMap::from_iter([(header::AUTHORIZATION, value.parse().unwrap())])
+    }
+
+    #[test]
+    fn only_a_known_token_is_let_in() {
+        let config = r#"(tokens: [(name: "a", token: Env("A"), extra: {"groups": ["x"]}, pipelines: ["p"])])"#;
+        let config = ServeConfig::parse(config, "s.ron").unwrap();
+        let variable = |name: &str| match name {
+            "A" => Some("first\n".to_owned()),
+            VARIABLE => Some("b=second, c=third".to_owned()),
+            _ => None,
+        };
+        let tokens = Tokens::new(&config, variable).unwrap();
+        let a = tokens.principal(&headers("Bearer first")).unwrap();
+        assert_eq!((&*a.name, a.may_use("p"), a.may_use("q")), ("a", true, false));
+        assert_eq!(a.extra.as_ref().unwrap()["groups"][0], "x");
+        assert_eq!(&*tokens.principal(&headers("bearer third")).unwrap().name, "c");
+        for wrong in ["Bearer firs", "Bearer ", "Basic first", "first", "Bearer First"] {
+            assert!(tokens.principal(&headers(wrong)).is_err(), "{wrong}");
+        }
+        assert!(tokens.principal(&HeaderMap::new()).is_err());
+        assert!(!format!("{tokens:?} {a:?}").contains("first"));
+        assert!(Tokens::new(&config, |_| None).is_err());
+        assert!(matches!(
+            Tokens::new(&ServeConfig::default(), |_| Some("a=x,b=x".to_owned())),
+            Err(TokenError::Twice { .. })
+        ));
+    }
+
+    #[test]
+    fn without_tokens_anybody_may_call() {
+        let tokens = Tokens::new(&ServeConfig::default(), |_| None).unwrap();
+        assert!(tokens.is_empty() && tokens.principal(&HeaderMap::new()).unwrap().extra.is_none());
+    }
+}

@@ -1,0 +1,203 @@
+//! Bodies: reading those of requests within their bounds, and holding on to something until that of a
+//! response is sent.
+
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use axum::body::Body;
+use axum::extract::{FromRequest, FromRequestParts, Query, Request};
+use axum::http::request::Parts;
+use axum::http::{HeaderMap, header};
+use bytes::Bytes;
+use http_body::{Frame, SizeHint};
+use http_body_util::LengthLimitError;
+use serde::de::DeserializeOwned;
+
+use crate::app::App;
+use crate::error::ApiError;
+
+/// A body that drops something when it is dropped: at its end, or when the client goes away.
+pub struct Held<T> {
+    body: Body,
+    _held: T,
+}
+
+impl<T: Send + Unpin + 'static> Held<T> {
+    /// A body that holds `held`.
+    pub fn around(body: Body, held: T) -> Body {
+        Body::new(Self { body, _held: held })
+    }
+}
+
+impl<T: Unpin> http_body::Body for Held<T> {
+    type Data = Bytes;
+    type Error = axum::Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
+        Pin::new(&mut self.body).poll_frame(context)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
+}
+
+/// The whole body of a request, with its type.
+pub struct Content {
+    /// The type without its parameters, in lower case; empty if the request has none.
+    pub mime: String,
+    /// The body.
+    pub bytes: Bytes,
+}
+
+impl FromRequest<App> for Content {
+    type Rejection = ApiError;
+
+    async fn from_request(request: Request, app: &App) -> Result<Self, ApiError> {
+        let limit = app.config().limits.body_bytes();
+        let mime = mime(request.headers());
+        let length = request.headers().get(header::CONTENT_LENGTH).and_then(|value| value.to_str().ok()?.parse().ok());
+        if length.is_some_and(|length: usize| length > limit) {
+            return Err(ApiError::too_large(limit));
+        }
+        let bytes = axum::body::to_bytes(request.into_body(), limit).await.map_err(|error| {
+            let is_long = std::error::Error::source(&error).is_some_and(|source| source.is::<LengthLimitError>());
+            if is_long { ApiError::too_large(limit) } else { ApiError::bad("the body cannot be read") }
+        })?;
+        Ok(Self { mime, bytes })
+    }
+}
+
+/// The type of a body without its parameters.
+fn mime(headers: &HeaderMap) -> String {
+    let value = headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
+    value.split(';').next().unwrap_or_default().trim().to_ascii_lowercase()
+}
+
+impl Content {
+    /// Whether the type is that of JSON.
+    pub fn is_json(&self) -> bool {
+        self.mime == "application/json" || (self.mime.starts_with("application/") && self.mime.ends_with("+json"))
+    }
+
+    /// Whether the type is that of JSON lines.
+    pub fn is_lines(&self) -> bool {
+        matches!(
+            self.mime.as_str(),
+            "application/x-ndjson" | "application/ndjson" | "application/jsonl" | "application/x-jsonlines"
+        )
+    }
+
+    /// The body as text.
+    ///
+    /// # Errors
+    ///
+    /// 400: it is not UTF-8.
+    pub fn text(&self) -> Result<&str, ApiError> {
+        std::str::from_utf8(&self.bytes)
+            .map_err(|error| ApiError::bad(format!("the body is not UTF-8: invalid byte at {}", error.valid_up_to())))
+    }
+
+    /// Parses JSON.
+    ///
+    /// # Errors
+    ///
+    /// 415: the body has another type. 400: it is not what the route takes.
+    pub fn json<T: DeserializeOwned>(&self) -> Result<T, ApiError> {
+        if !self.is_json() {
+            return Err(ApiError::media_type("`application/json`"));
+        }
+        parse(&self.bytes)
+    }
+
+    /// The values of a body that has one, an array of them, or one a line; and how they were given.
+    ///
+    /// # Errors
+    ///
+    /// 415: the body has another type. 400: it is not JSON, or has more than `most` values.
+    pub fn values(&self, most: usize) -> Result<(Vec<serde_json::Value>, Many), ApiError> {
+        let (values, many) = if self.is_lines() {
+            let mut values = Vec::new();
+            for (at, line) in self.text()?.lines().enumerate().filter(|(_, line)| !line.trim().is_empty()) {
+                let value = serde_json::from_str(line);
+                values.push(value.map_err(|error| ApiError::bad(format!("line {}: {error}", at + 1)))?);
+                if values.len() > most {
+                    break;
+                }
+            }
+            (values, Many::Lines)
+        } else if self.is_json() {
+            match parse(&self.bytes)? {
+                serde_json::Value::Array(values) => (values, Many::Array),
+                value => (vec![value], Many::One),
+            }
+        } else {
+            return Err(ApiError::media_type("`application/json` or `application/x-ndjson`"));
+        };
+        match values.len() > most {
+            true => Err(ApiError::bad(format!("the body has more than {most} records, the limit of this server"))),
+            false => Ok((values, many)),
+        }
+    }
+}
+
+/// How values were given.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Many {
+    /// One value.
+    One,
+    /// An array.
+    Array,
+    /// One a line.
+    Lines,
+}
+
+fn parse<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, ApiError> {
+    if bytes.is_empty() {
+        return Err(ApiError::bad("the body is empty, and this route takes JSON"));
+    }
+    serde_json::from_slice(bytes)
+        .map_err(|error| ApiError::bad(format!("the body is not what this route takes: {error}")))
+}
+
+/// The parameters of a request's query.
+pub struct Params<T>(pub T);
+
+impl<T: DeserializeOwned, S: Send + Sync> FromRequestParts<S> for Params<T> {
+    type Rejection = ApiError;
+
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, ApiError> {
+        let query = Query::<T>::try_from_uri(&parts.uri);
+        query.map(|Query(value)| Self(value)).map_err(|error| ApiError::bad(format!("the query of the URL: {error}")))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn content(mime: &str, text: &str) -> Content {
+        Content { mime: mime.to_owned(), bytes: Bytes::copy_from_slice(text.as_bytes()) }
+    }
+
+    #[test]
+    fn values_come_alone_in_arrays_and_in_lines() {
+        let values = |mime, text, most| content(mime, text).values(most).map(|(values, many)| (values.len(), many));
+        assert_eq!(values("application/json", "{}", 2), Ok((1, Many::One)));
+        assert_eq!(values("application/json", "[{},{}]", 2), Ok((2, Many::Array)));
+        assert_eq!(values("application/x-ndjson", "{}\n\n{}\n", 2), Ok((2, Many::Lines)));
+        let error = |mime, text, most| values(mime, text, most).unwrap_err();
+        assert_eq!(error("text/plain", "{}", 2).status.as_u16(), 415);
+        assert!(error("application/jsonl", "{}\n{", 2).message.starts_with("line 2: "));
+        assert!(error("application/json", "[1,2,3]", 2).message.contains("more than 2"));
+        assert_eq!(error("application/json", "", 2).status.as_u16(), 400);
+        assert_eq!(error("application/jsonl", "1\n2\n3", 2).status.as_u16(), 400);
+    }
+}

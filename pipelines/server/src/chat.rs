@@ -1,0 +1,320 @@
+//! `/v1/chat/completions`: OpenAI's chat API.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::extract::State;
+use axum::http::HeaderMap;
+use axum::response::{IntoResponse, Response};
+use axum::{Extension, Json};
+use bytes::Bytes;
+use serde::Deserialize;
+use serde_json::{Value, json};
+use utoipa::ToSchema;
+
+use crate::app::{App, Served, now, unique};
+use crate::asking::{Asking, Finished, Piece, Writer};
+use crate::auth::Principal;
+use crate::body::Content;
+use crate::citations::{self, Citation};
+use crate::config::Citations;
+use crate::conversation::{Conversation, Labels};
+use crate::error::ApiError;
+use crate::limits::Deadline;
+use crate::sse;
+use crate::task::TaskRun;
+use crate::usage::{Counter, Usage};
+
+/// A chat request. Further fields are accepted and have no effect.
+#[derive(Debug, Default, Deserialize, ToSchema)]
+pub struct ChatRequest {
+    /// The pipeline. Default: the first.
+    pub model: Option<String>,
+    /// The conversation; the last message is the user's.
+    pub messages: Vec<Value>,
+    /// Whether to send the answer as it is written.
+    pub stream: Option<bool>,
+    /// Options of a stream.
+    pub stream_options: Option<StreamOptions>,
+    /// Number of answers: 1.
+    pub n: Option<u64>,
+    /// `none` or `auto`.
+    pub tool_choice: Option<Value>,
+    /// The former name of `tool_choice`.
+    pub function_call: Option<Value>,
+    /// Not supported.
+    pub logprobs: Option<bool>,
+    /// The fields `conversation_id` and `collection` are read.
+    pub metadata: Option<Value>,
+    /// Names the conversation if nothing else does.
+    pub user: Option<String>,
+    /// The collection to search, for pipelines that search the turn's.
+    pub collection: Option<String>,
+    /// The most tokens, for prompts that are no questions.
+    pub max_tokens: Option<usize>,
+    /// The same.
+    pub max_completion_tokens: Option<usize>,
+}
+
+/// Options of a stream.
+#[derive(Debug, Default, Deserialize, ToSchema)]
+pub struct StreamOptions {
+    /// Whether the last chunk has the usage.
+    pub include_usage: Option<bool>,
+}
+
+impl ChatRequest {
+    fn check(&self) -> Result<(), ApiError> {
+        if self.n.is_some_and(|n| n != 1) {
+            return Err(ApiError::unsupported("n", "this server gives one answer: `n` is 1"));
+        }
+        if self.logprobs == Some(true) {
+            return Err(ApiError::unsupported("logprobs", "this server gives no `logprobs`"));
+        }
+        check_tools("tool_choice", self.tool_choice.as_ref())?;
+        check_tools("function_call", self.function_call.as_ref())
+    }
+}
+
+/// Refuses a choice that forces a call.
+pub fn check_tools(field: &str, choice: Option<&Value>) -> Result<(), ApiError> {
+    match choice {
+        None | Some(Value::Null) => Ok(()),
+        Some(Value::String(choice)) if choice == "none" || choice == "auto" => Ok(()),
+        Some(_) => Err(ApiError::unsupported(field, format!("this server calls no tools: `{field}` is none or auto"))),
+    }
+}
+
+/// Answers a conversation.
+#[utoipa::path(post, path = "/v1/chat/completions", tag = "openai", request_body = ChatRequest, responses(
+    (status = 200, description = "A chat completion, or a stream of its chunks", body = Value),
+    (status = 400, description = "The request is wrong"),
+    (status = 404, description = "There is no such model"),
+    (status = 429, description = "Too much at once"),
+    (status = 500, description = "The pipeline failed")
+))]
+pub async fn create(
+    State(app): State<App>,
+    Extension(principal): Extension<Arc<Principal>>,
+    Extension(deadline): Extension<Deadline>,
+    headers: HeaderMap,
+    content: Content,
+) -> Result<Response, ApiError> {
+    let request: ChatRequest = content.json()?;
+    request.check()?;
+    let served = app.pipeline(request.model.as_deref(), &principal)?;
+    let conversation = Conversation::of(&request.messages, "messages")?;
+    let id = unique("chatcmpl-");
+    let counter = Counter::of(&served);
+    let prompt_tokens = counter.count_all(conversation.texts());
+    let include_usage = request.stream_options.as_ref().and_then(|options| options.include_usage).unwrap_or(false);
+    let mut writer = writer(&app, &served, &conversation, deadline, || {
+        let labels = Labels::of(
+            &app,
+            &headers,
+            request.metadata.as_ref(),
+            request.user.as_deref(),
+            request.collection.as_deref(),
+            &id,
+        );
+        (labels, request.max_completion_tokens.or(request.max_tokens), &*principal)
+    })?;
+    let reply = Reply {
+        id: id.clone(),
+        created: now(),
+        model: served.name().clone(),
+        counter,
+        prompt_tokens,
+        citations: citations::wanted(&headers, app.config().citations),
+    };
+    if !request.stream.unwrap_or(false) {
+        return Ok(Json(reply.whole(&writer.finished().await?)).into_response());
+    }
+    let keep_alive = Duration::from_secs_f64(app.config().keep_alive_s);
+    let first = first(&mut writer, keep_alive).await?;
+    let stream = ChatStream { writer, first, reply, include_usage, has_begun: false, text: String::new() };
+    Ok(sse::response(stream, keep_alive))
+}
+
+/// What answers a conversation: the pipeline, or its model alone if the question is a prompt of the client.
+pub fn writer<'a>(
+    app: &App,
+    served: &Arc<Served>,
+    conversation: &Conversation,
+    deadline: Deadline,
+    labels: impl FnOnce() -> (Labels, Option<usize>, &'a Principal),
+) -> Result<Writer, ApiError> {
+    let (labels, most, principal) = labels();
+    if app.is_task(&conversation.question) {
+        return Ok(Writer::Task(Box::new(TaskRun::new(served, conversation, most, deadline))));
+    }
+    let request = conversation.request(labels, principal);
+    Ok(Writer::Turn(Box::new(Asking::new(app.clone(), served.clone(), request, deadline)?)))
+}
+
+/// Waits a while for the first piece, so that a turn that fails at once is an error of the request, and
+/// not of a stream that has begun.
+///
+/// # Errors
+///
+/// The answer cannot be given.
+pub async fn first(writer: &mut Writer, patience: Duration) -> Result<Option<Piece>, ApiError> {
+    tokio::time::timeout(patience, writer.next()).await.ok().transpose()
+}
+
+/// What all chunks of a reply have in common.
+struct Reply {
+    id: String,
+    created: u64,
+    model: Arc<str>,
+    counter: Counter,
+    prompt_tokens: u64,
+    citations: Citations,
+}
+
+impl Reply {
+    fn usage(&self, text: &str) -> Usage {
+        Usage::new(self.prompt_tokens, self.counter.count(text))
+    }
+
+    /// The list of sources for the end of the text, if it is wanted.
+    fn list(&self, citations: &[Citation]) -> String {
+        if self.citations == Citations::Markdown { citations::markdown(citations) } else { String::new() }
+    }
+
+    /// The annotations for a text with this end, if they are wanted.
+    fn annotations(&self, citations: &[Citation], end: usize) -> Vec<Value> {
+        match self.citations {
+            Citations::None => Vec::new(),
+            Citations::Annotations | Citations::Markdown => {
+                citations.iter().map(|citation| citation.annotation(end)).collect()
+            }
+        }
+    }
+
+    fn whole(&self, finished: &Finished) -> Value {
+        let text = format!("{}{}", finished.answer, self.list(&finished.citations));
+        let annotations = self.annotations(&finished.citations, finished.answer.chars().count());
+        json!({
+            "id": self.id,
+            "object": "chat.completion",
+            "created": self.created,
+            "model": self.model,
+            "system_fingerprint": finished.fingerprint,
+            "choices": [{
+                "index": 0,
+                "message": { "role": "assistant", "content": text, "refusal": null, "annotations": annotations },
+                "logprobs": null,
+                "finish_reason": "stop",
+            }],
+            "usage": self.usage(&text),
+        })
+    }
+
+    fn chunk(&self, choices: &Value, usage: Option<&Usage>, include_usage: bool) -> Bytes {
+        let mut chunk = json!({
+            "id": self.id,
+            "object": "chat.completion.chunk",
+            "created": self.created,
+            "model": self.model,
+            "choices": choices,
+        });
+        if include_usage {
+            // All chunks but the last have a usage of null.
+            chunk["usage"] = json!(usage);
+        }
+        sse::data(&chunk)
+    }
+}
+
+struct ChatStream {
+    writer: Writer,
+    first: Option<Piece>,
+    reply: Reply,
+    include_usage: bool,
+    has_begun: bool,
+    text: String,
+}
+
+impl ChatStream {
+    fn delta(&self, delta: &Value, finish: Option<&str>) -> Bytes {
+        let choices = json!([{ "index": 0, "delta": delta, "logprobs": null, "finish_reason": finish }]);
+        self.reply.chunk(&choices, None, self.include_usage)
+    }
+
+    fn say(&mut self, text: &str, out: &mut VecDeque<Bytes>) {
+        if !text.is_empty() {
+            self.text.push_str(text);
+            out.push_back(self.delta(&json!({ "content": text }), None));
+        }
+    }
+}
+
+impl sse::Events for ChatStream {
+    async fn next(&mut self, out: &mut VecDeque<Bytes>) -> bool {
+        let piece = match self.first.take() {
+            Some(piece) => Ok(piece),
+            None => self.writer.next().await,
+        };
+        if !self.has_begun {
+            self.has_begun = true;
+            out.push_back(self.delta(&json!({ "role": "assistant", "content": "" }), None));
+        }
+        match piece {
+            Ok(Piece::Text(text)) => {
+                self.say(&text, out);
+                return true;
+            }
+            Ok(Piece::End(finished)) => {
+                self.say(&finished.rest, out);
+                let end = self.text.chars().count();
+                self.say(&self.reply.list(&finished.citations), out);
+                let annotations = self.reply.annotations(&finished.citations, end);
+                if !annotations.is_empty() {
+                    out.push_back(self.delta(&json!({ "annotations": annotations }), None));
+                }
+                out.push_back(self.delta(&json!({}), Some("stop")));
+                if self.include_usage {
+                    let usage = self.reply.usage(&self.text);
+                    out.push_back(self.reply.chunk(&json!([]), Some(&usage), true));
+                }
+            }
+            Err(error) => out.push_back(sse::data(&error.body())),
+        }
+        out.push_back(sse::done());
+        false
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_not_done_is_refused_and_the_rest_accepted() {
+        let read = |value: Value| serde_json::from_value::<ChatRequest>(value).unwrap().check();
+        let with = |field: &str, value: Value| read(json!({ "messages": [], field: value }));
+        for (field, value) in [
+            ("n", json!(2)),
+            ("logprobs", json!(true)),
+            ("tool_choice", json!("required")),
+            ("tool_choice", json!({"type": "function", "function": {"name": "f"}})),
+            ("function_call", json!({"name": "f"})),
+        ] {
+            let error = with(field, value).unwrap_err();
+            assert_eq!((error.status.as_u16(), error.param.as_deref()), (400, Some(field)));
+        }
+        for (field, value) in [
+            ("n", json!(1)),
+            ("logprobs", json!(false)),
+            ("tool_choice", json!("auto")),
+            ("tool_choice", Value::Null),
+            ("tools", json!([{"type": "function"}])),
+            ("something_new", json!({"a": 1})),
+            ("stream_options", Value::Null),
+        ] {
+            assert_eq!(with(field, value), Ok(()), "{field}");
+        }
+    }
+}

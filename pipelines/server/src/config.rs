@@ -1,0 +1,339 @@
+//! The server's configuration, `SERVE.ron`.
+//!
+//! ```
+//! let text = r#"Serve(
+//!     tokens: [(name: "web", token: Env("WEB_TOKEN"), rate: 5, extra: {"groups": ["staff"]})],
+//!     limits: (body_mb: 16),
+//!     citations: Markdown,
+//! )"#;
+//! assert!(turnflow_server::ServeConfig::parse(text, "serve.ron").is_ok());
+//! ```
+
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+
+use ron::extensions::Extensions;
+use serde::Deserialize;
+use serde_json::{Map, Value as Json};
+
+/// Why a configuration cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum ConfigError {
+    /// The file cannot be read.
+    #[error("cannot read `{}`: {source}", path.display())]
+    Read {
+        /// The file.
+        path: PathBuf,
+        /// The operating system's error.
+        source: std::io::Error,
+    },
+    /// The file is not RON, or not a configuration.
+    #[error("{file}:{line}:{column}: {problem}")]
+    Syntax {
+        /// The file.
+        file: String,
+        /// The line, from 1.
+        line: usize,
+        /// The column, from 1.
+        column: usize,
+        /// What is wrong.
+        problem: String,
+    },
+    /// A value has no meaning.
+    #[error("{file}: `{field}` {problem}")]
+    Value {
+        /// The file.
+        file: String,
+        /// The field.
+        field: &'static str,
+        /// What is wrong with it.
+        problem: String,
+    },
+}
+
+/// The configuration of a server.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(rename = "Serve", deny_unknown_fields, default)]
+pub struct ServeConfig {
+    /// The address to listen on. The option `--listen` wins. Default: `127.0.0.1:8100`.
+    pub listen: Option<SocketAddr>,
+    /// Who may call. Without tokens the server listens on this machine only. Default: none.
+    pub tokens: Vec<TokenConfig>,
+    /// Bounds on size, time and number.
+    pub limits: LimitsConfig,
+    /// Seconds that running requests may take after the first signal to stop. Default: 30.
+    pub drain_s: f64,
+    /// Seconds after which a silent stream gets a comment line. Default: 15.
+    pub keep_alive_s: f64,
+    /// How chat answers name their sources. Default: `Annotations`.
+    pub citations: Citations,
+    /// Request headers that name a conversation; the first that is there counts. Default:
+    /// `X-OpenWebUI-Chat-Id` and `X-Conversation-Id`.
+    pub conversation_headers: Vec<String>,
+    /// Prompts of chat clients that are not questions, as regular expressions: titles, tags and
+    /// follow-ups. They are answered without retrieval. Default: texts that begin with `### Task:`.
+    pub task_prompts: Vec<String>,
+    /// Origins of web pages that may call, as in `https://chat.example.org`; `*` for all. Default: none.
+    pub cors: Vec<String>,
+    /// Serve HTTPS. Default: HTTP.
+    pub tls: Option<TlsConfig>,
+}
+
+impl Default for ServeConfig {
+    fn default() -> Self {
+        Self {
+            listen: None,
+            tokens: Vec::new(),
+            limits: LimitsConfig::default(),
+            drain_s: 30.0,
+            keep_alive_s: 15.0,
+            citations: Citations::default(),
+            conversation_headers: vec!["X-OpenWebUI-Chat-Id".to_owned(), "X-Conversation-Id".to_owned()],
+            task_prompts: vec![r"\A\s*### Task:".to_owned()],
+            cors: Vec::new(),
+            tls: None,
+        }
+    }
+}
+
+/// How chat answers name their sources.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+pub enum Citations {
+    /// As annotations of the message. The default.
+    #[default]
+    Annotations,
+    /// As annotations, and as a list in Markdown at the end of the text.
+    Markdown,
+    /// Not at all.
+    None,
+}
+
+/// A caller.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct TokenConfig {
+    /// The caller's name, for logs and metrics.
+    pub name: String,
+    /// Where the secret is.
+    pub token: Secret,
+    /// Requests a second; instead of `limits.rate`.
+    #[serde(default)]
+    pub rate: Option<f64>,
+    /// Requests at once; instead of `limits.token_concurrency`.
+    #[serde(default)]
+    pub concurrency: Option<usize>,
+    /// Fields of the caller that pipelines read as the turn's `principal`, such as `groups`.
+    #[serde(default)]
+    pub extra: Map<String, Json>,
+    /// The pipelines that the caller may use. Default: all.
+    #[serde(default)]
+    pub pipelines: Option<Vec<String>>,
+    /// What the caller may do with documents. Default: `Write`.
+    #[serde(default)]
+    pub documents: DocumentRights,
+}
+
+/// What a caller may do with documents by `/v1/documents`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
+pub enum DocumentRights {
+    /// Nothing.
+    None,
+    /// Read all that were put there.
+    Read,
+    /// Read, add, replace and delete. The default.
+    #[default]
+    Write,
+}
+
+/// Where a secret is. The configuration never has the secret itself.
+#[derive(Clone, Debug, Deserialize)]
+pub enum Secret {
+    /// In an environment variable.
+    Env(String),
+    /// In a file; blanks around it do not count.
+    File(PathBuf),
+}
+
+/// The files of TLS, in PEM.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct TlsConfig {
+    /// The certificate chain.
+    pub cert: PathBuf,
+    /// The private key.
+    pub key: PathBuf,
+}
+
+/// Bounds on size, time and number.
+#[derive(Clone, Copy, Debug, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct LimitsConfig {
+    /// Megabytes of a request's body. Default: 8.
+    pub body_mb: f64,
+    /// Requests a second for each token; 0 for no bound. Default: 50.
+    pub rate: f64,
+    /// Requests that a token may make at once after a pause. Default: 100.
+    pub burst: f64,
+    /// Requests that run at once for each token. Default: 64.
+    pub token_concurrency: usize,
+    /// Requests that run at once in all. Default: 256.
+    pub concurrency: usize,
+    /// Requests that wait for a place among these. Default: 256.
+    pub waiting: usize,
+    /// Seconds that a request may take. Default: 300.
+    pub request_s: f64,
+    /// Connections that are open at once. Default: 1024.
+    pub connections: usize,
+    /// Seconds that the headers of a request may take, and that an idle connection stays open.
+    /// Default: 30.
+    pub header_s: f64,
+    /// Seconds after which a connection is closed whose client does not read. Default: 60.
+    pub idle_s: f64,
+    /// Turns, documents or texts in one request. Default: 2048.
+    pub batch: usize,
+}
+
+impl Default for LimitsConfig {
+    fn default() -> Self {
+        Self {
+            body_mb: 8.0,
+            rate: 50.0,
+            burst: 100.0,
+            token_concurrency: 64,
+            concurrency: 256,
+            waiting: 256,
+            request_s: 300.0,
+            connections: 1024,
+            header_s: 30.0,
+            idle_s: 60.0,
+            batch: 2048,
+        }
+    }
+}
+
+impl LimitsConfig {
+    /// The bytes of a request's body.
+    pub fn body_bytes(&self) -> usize {
+        (self.body_mb * 1024.0 * 1024.0) as usize
+    }
+}
+
+impl ServeConfig {
+    /// Reads a file. Paths in it are relative to it.
+    ///
+    /// # Errors
+    ///
+    /// The file cannot be read, or is no configuration.
+    pub fn read(path: &Path) -> Result<Self, ConfigError> {
+        let text =
+            std::fs::read_to_string(path).map_err(|source| ConfigError::Read { path: path.to_owned(), source })?;
+        let mut config = Self::parse(&text, &path.display().to_string())?;
+        let base = path.parent().unwrap_or(Path::new(""));
+        for token in &mut config.tokens {
+            if let Secret::File(file) = &mut token.token {
+                *file = base.join(&*file);
+            }
+        }
+        if let Some(tls) = &mut config.tls {
+            tls.cert = base.join(&tls.cert);
+            tls.key = base.join(&tls.key);
+        }
+        Ok(config)
+    }
+
+    /// Parses a configuration; `file` is its name in messages.
+    ///
+    /// # Errors
+    ///
+    /// The text is no configuration.
+    pub fn parse(text: &str, file: &str) -> Result<Self, ConfigError> {
+        let options = ron::Options::default().with_default_extension(Extensions::IMPLICIT_SOME);
+        let config: Self = options.from_str(text).map_err(|error| ConfigError::Syntax {
+            file: file.to_owned(),
+            line: error.span.start.line,
+            column: error.span.start.col,
+            problem: error.code.to_string(),
+        })?;
+        config.check(file)?;
+        Ok(config)
+    }
+
+    fn check(&self, file: &str) -> Result<(), ConfigError> {
+        let wrong = |field, problem: &str| {
+            Err(ConfigError::Value { file: file.to_owned(), field, problem: problem.to_owned() })
+        };
+        let limits = &self.limits;
+        for (field, value) in [
+            ("limits.body_mb", limits.body_mb),
+            ("limits.burst", limits.burst),
+            ("limits.request_s", limits.request_s),
+            ("limits.header_s", limits.header_s),
+            ("limits.idle_s", limits.idle_s),
+            ("keep_alive_s", self.keep_alive_s),
+        ] {
+            if !(value > 0.0 && value <= 1e6) {
+                return wrong(field, "is above 0 and at most 1000000");
+            }
+        }
+        for (field, value) in [("limits.rate", limits.rate), ("drain_s", self.drain_s)] {
+            if !(0.0..=1e6).contains(&value) {
+                return wrong(field, "is 0 to 1000000");
+            }
+        }
+        for (field, value) in [
+            ("limits.token_concurrency", limits.token_concurrency),
+            ("limits.concurrency", limits.concurrency),
+            ("limits.connections", limits.connections),
+            ("limits.batch", limits.batch),
+        ] {
+            if !(1..=1_000_000).contains(&value) {
+                return wrong(field, "is 1 to 1000000");
+            }
+        }
+        for token in &self.tokens {
+            if token.rate.is_some_and(|rate| !(0.0..=1e6).contains(&rate)) {
+                return wrong("tokens.rate", "is 0 to 1000000");
+            }
+            if token.concurrency.is_some_and(|most| !(1..=1_000_000).contains(&most)) {
+                return wrong("tokens.concurrency", "is 1 to 1000000");
+            }
+        }
+        if let Some(error) = self.task_prompts.iter().find_map(|pattern| regex::Regex::new(pattern).err()) {
+            return wrong("task_prompts", &format!("has a pattern that is no regular expression: {error}"));
+        }
+        if self.conversation_headers.iter().any(|name| name.parse::<axum::http::HeaderName>().is_err()) {
+            return wrong("conversation_headers", "has a name that is no header");
+        }
+        if self.cors.iter().any(|origin| origin.parse::<axum::http::HeaderValue>().is_err()) {
+            return wrong("cors", "has a text that is no origin");
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn mistakes_have_their_place() {
+        let error = |text| ServeConfig::parse(text, "s.ron").unwrap_err().to_string();
+        let unknown = error("Serve(\n  drain: 3,\n)");
+        assert!(unknown.starts_with("s.ron:2:") && unknown.contains("drain"), "{unknown}");
+        assert!(error("Serve(limits: (body_mb: 0))").contains("`limits.body_mb` is above 0"));
+        assert!(error("Serve(task_prompts: [\"(\"])").contains("no regular expression"));
+        assert!(error("Serve(").starts_with("s.ron:1:"));
+    }
+
+    #[test]
+    fn what_is_left_out_has_its_default() {
+        let config = ServeConfig::parse(
+            r#"(tls: (cert: "a.pem", key: "b.pem"), tokens: [(name: "a", token: File("t"), concurrency: 2)])"#,
+            "s.ron",
+        )
+        .unwrap();
+        assert_eq!(config.drain_s, 30.0);
+        assert_eq!(config.tokens[0].concurrency, Some(2));
+        assert_eq!(config.limits.body_bytes(), 8 << 20);
+    }
+}

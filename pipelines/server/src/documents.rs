@@ -1,0 +1,244 @@
+//! `/v1/documents`: the documents that callers put into a corpus.
+
+mod change;
+mod input;
+
+use std::sync::Arc;
+
+use axum::extract::{Path, State};
+use axum::{Extension, Json};
+use serde::Deserialize;
+use serde_json::{Value, json};
+use turnflow_engine::connector::{ConnectorError, DocumentStore, StoredDocument};
+use utoipa::IntoParams;
+
+use self::change::change;
+use crate::app::{App, Served};
+use crate::auth::Principal;
+use crate::body::{Content, Params};
+use crate::config::DocumentRights;
+use crate::error::ApiError;
+use crate::limits::Deadline;
+
+/// The parameters of the URL.
+#[derive(Debug, Default, Deserialize, IntoParams)]
+#[into_params(parameter_in = Query)]
+pub struct DocumentParams {
+    /// The pipeline, where several take documents.
+    pipeline: Option<String>,
+    /// The corpus, where several take documents.
+    corpus: Option<String>,
+    /// Whether to wait until an epoch with the change is published.
+    #[serde(default)]
+    wait: bool,
+    /// For a list: the document after which it begins.
+    after: Option<String>,
+    /// For a list: number of documents. Default: 100.
+    limit: Option<usize>,
+}
+
+/// A corpus that callers write.
+struct Writable {
+    served: Arc<Served>,
+    corpus: Arc<str>,
+    store: Arc<dyn DocumentStore>,
+}
+
+/// The corpora that a request may mean.
+fn writable(app: &App, principal: &Principal, params: &DocumentParams) -> Result<Vec<Writable>, ApiError> {
+    let named = params.pipeline.as_deref();
+    if named.is_some() {
+        app.pipeline(named, principal)?;
+    }
+    let mut found = Vec::new();
+    let mut is_known = params.corpus.is_none();
+    for served in app.pipelines_of(principal).filter(|served| named.is_none_or(|name| **served.name() == *name)) {
+        for (corpus, ..) in served.engine().corpora() {
+            if params.corpus.as_deref().is_some_and(|name| *name != *corpus) {
+                continue;
+            }
+            is_known = true;
+            if let Some(store) = served.engine().documents(&corpus) {
+                found.push(Writable { served: served.clone(), corpus, store });
+            }
+        }
+    }
+    match (found.is_empty(), &params.corpus) {
+        (false, _) => Ok(found),
+        (true, Some(corpus)) if !is_known => {
+            Err(ApiError::not_found(format!("there is no corpus `{corpus}`")).param("corpus"))
+        }
+        (true, Some(corpus)) => Err(ApiError::not_found(format!(
+            "the documents of the corpus `{corpus}` come from its own source: they are neither read nor written here"
+        ))
+        .param("corpus")),
+        (true, None) => Err(ApiError::not_found(
+            "the documents of this server come from sources of their own: they are neither read nor written here",
+        )),
+    }
+}
+
+/// The one corpus that a request means.
+fn only(app: &App, principal: &Principal, params: &DocumentParams) -> Result<Writable, ApiError> {
+    let mut found = writable(app, principal, params)?;
+    let names: Vec<String> = found.iter().map(|one| format!("{}/{}", one.served.name(), one.corpus)).collect();
+    match (found.pop(), found.is_empty()) {
+        (Some(one), true) => Ok(one),
+        _ => Err(ApiError::bad(format!(
+            "several corpora take documents ({}): say which by `?pipeline=` and `?corpus=`",
+            names.join(", ")
+        ))
+        .param("corpus")),
+    }
+}
+
+fn may(principal: &Principal, wanted: DocumentRights) -> Result<(), ApiError> {
+    match principal.documents >= wanted {
+        true => Ok(()),
+        false if wanted == DocumentRights::Write => Err(ApiError::forbidden("this token may not write documents")),
+        false => Err(ApiError::forbidden("this token may not read documents")),
+    }
+}
+
+/// Runs a call of a store, which blocks, on a thread for that.
+async fn blocking<T: Send + 'static>(
+    store: &Arc<dyn DocumentStore>,
+    call: impl FnOnce(&dyn DocumentStore) -> Result<T, ConnectorError> + Send + 'static,
+) -> Result<T, ApiError> {
+    let store = store.clone();
+    let done = tokio::task::spawn_blocking(move || call(&*store)).await;
+    let done = done.map_err(|_| ApiError::server("the store of documents failed"))?;
+    done.map_err(|error| match error {
+        ConnectorError::Refused { reason } => ApiError::bad(reason),
+        ConnectorError::Stopped(_) => ApiError::unavailable("the pipeline is about to end"),
+        error => ApiError::server(error.to_string()),
+    })
+}
+
+fn told(document: &StoredDocument, of: &Writable) -> Value {
+    json!({
+        "id": document.id,
+        "title": document.title,
+        "text": document.text,
+        "metadata": document.metadata,
+        "modified_ms": document.modified_ms,
+        "corpus": of.corpus,
+        "pipeline": of.served.name(),
+    })
+}
+
+/// Lists documents in the order of their ids.
+#[utoipa::path(get, path = "/v1/documents", tag = "documents", params(DocumentParams), responses(
+    (status = 200, description = "The documents, and the id to go on after", body = Value)
+))]
+pub async fn list(
+    State(app): State<App>,
+    Extension(principal): Extension<Arc<Principal>>,
+    Params(params): Params<DocumentParams>,
+) -> Result<Json<Value>, ApiError> {
+    may(&principal, DocumentRights::Read)?;
+    let of = only(&app, &principal, &params)?;
+    let limit = params.limit.unwrap_or(100);
+    if !(1..=1000).contains(&limit) {
+        return Err(ApiError::bad("`limit` is 1 to 1000").param("limit"));
+    }
+    let after = params.after.clone();
+    let (count, mut documents) =
+        blocking(&of.store, move |store| Ok((store.count()?, store.list(after.as_deref(), limit + 1)?))).await?;
+    let has_more = documents.len() > limit;
+    documents.truncate(limit);
+    let next = documents.last().filter(|_| has_more).map(|last| last.id.clone());
+    let documents: Vec<Value> = documents.iter().map(|document| told(document, &of)).collect();
+    Ok(Json(json!({
+        "object": "list", "data": documents, "has_more": has_more, "next": next, "count": count,
+        "corpus": of.corpus, "pipeline": of.served.name(),
+    })))
+}
+
+/// Adds or replaces documents: all of them or none.
+#[utoipa::path(post, path = "/v1/documents", tag = "documents", params(DocumentParams), request_body = Value, responses(
+    (status = 200, description = "They are stored", body = Value),
+    (status = 202, description = "They are stored, and not published in time", body = Value),
+    (status = 400, description = "A document is wrong")
+))]
+pub async fn add(
+    State(app): State<App>,
+    Extension(principal): Extension<Arc<Principal>>,
+    Extension(deadline): Extension<Deadline>,
+    Params(params): Params<DocumentParams>,
+    content: Content,
+) -> Result<axum::response::Response, ApiError> {
+    may(&principal, DocumentRights::Write)?;
+    let of = only(&app, &principal, &params)?;
+    let (values, _) = content.values(app.config().limits.batch)?;
+    let documents = input::documents(values)?;
+    let ids: Vec<String> = documents.iter().map(|document| document.id.clone()).collect();
+    change(&of, params.wait, deadline, json!({ "stored": ids.len(), "ids": ids }), move |store| {
+        store.put(documents).map(|()| true)
+    })
+    .await
+}
+
+/// Reads a document.
+#[utoipa::path(get, path = "/v1/documents/{id}", tag = "documents",
+    params(("id" = String, Path, description = "Its id, with slashes or without"), DocumentParams), responses(
+        (status = 200, description = "The document", body = Value),
+        (status = 404, description = "There is no such document")
+    ))]
+pub async fn read(
+    State(app): State<App>,
+    Extension(principal): Extension<Arc<Principal>>,
+    Path(id): Path<String>,
+    Params(params): Params<DocumentParams>,
+) -> Result<Json<Value>, ApiError> {
+    may(&principal, DocumentRights::Read)?;
+    input::check_id(&id)?;
+    for of in writable(&app, &principal, &params)? {
+        let wanted = id.clone();
+        if let Some(document) = blocking(&of.store, move |store| store.get(&wanted)).await? {
+            return Ok(Json(told(&document, &of)));
+        }
+    }
+    Err(ApiError::not_found(format!("there is no document `{id}` that was put here")))
+}
+
+/// Adds or replaces a document.
+#[utoipa::path(put, path = "/v1/documents/{id}", tag = "documents", request_body = Value,
+    params(("id" = String, Path, description = "Its id, with slashes or without"), DocumentParams), responses(
+        (status = 200, description = "It is stored", body = Value),
+        (status = 202, description = "It is stored, and not published in time", body = Value)
+    ))]
+pub async fn write(
+    State(app): State<App>,
+    Extension(principal): Extension<Arc<Principal>>,
+    Extension(deadline): Extension<Deadline>,
+    Path(id): Path<String>,
+    Params(params): Params<DocumentParams>,
+    content: Content,
+) -> Result<axum::response::Response, ApiError> {
+    may(&principal, DocumentRights::Write)?;
+    let document = input::document(id, &content)?;
+    let of = only(&app, &principal, &params)?;
+    let told = json!({ "stored": 1, "id": document.id });
+    change(&of, params.wait, deadline, told, move |store| store.put(vec![document]).map(|()| true)).await
+}
+
+/// Deletes a document.
+#[utoipa::path(delete, path = "/v1/documents/{id}", tag = "documents",
+    params(("id" = String, Path, description = "Its id, with slashes or without"), DocumentParams), responses(
+        (status = 200, description = "It is deleted", body = Value),
+        (status = 404, description = "There is no such document")
+    ))]
+pub async fn remove(
+    State(app): State<App>,
+    Extension(principal): Extension<Arc<Principal>>,
+    Extension(deadline): Extension<Deadline>,
+    Path(id): Path<String>,
+    Params(params): Params<DocumentParams>,
+) -> Result<axum::response::Response, ApiError> {
+    may(&principal, DocumentRights::Write)?;
+    input::check_id(&id)?;
+    let of = only(&app, &principal, &params)?;
+    let told = json!({ "deleted": 1, "id": id });
+    change(&of, params.wait, deadline, told, move |store| store.delete(&[id]).map(|count| count > 0)).await
+}

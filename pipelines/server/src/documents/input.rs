@@ -1,0 +1,143 @@
+//! Documents as callers send them.
+
+use serde_json::{Map, Value};
+use turnflow_engine::connector::StoredDocument;
+
+use crate::body::Content;
+use crate::error::ApiError;
+
+/// The most bytes of an id.
+const LONGEST_ID: usize = 1024;
+
+/// Checks an id.
+pub(super) fn check_id(id: &str) -> Result<(), ApiError> {
+    if id.is_empty() || id.len() > LONGEST_ID {
+        return Err(ApiError::bad(format!("a document's id has 1 to {LONGEST_ID} bytes")).param("id"));
+    }
+    match id.chars().any(char::is_control) {
+        true => Err(ApiError::bad("a document's id has no control characters").param("id")),
+        false => Ok(()),
+    }
+}
+
+/// The documents of a body.
+pub(super) fn documents(values: Vec<Value>) -> Result<Vec<StoredDocument>, ApiError> {
+    let mut documents: Vec<StoredDocument> = Vec::with_capacity(values.len());
+    let mut ids = std::collections::HashSet::new();
+    for (at, value) in values.into_iter().enumerate() {
+        let document = fields(value, None).map_err(|error| numbered(error, at))?;
+        if !ids.insert(document.id.clone()) {
+            return Err(numbered(ApiError::bad("another document has the same id").param("id"), at));
+        }
+        documents.push(document);
+    }
+    match documents.is_empty() {
+        true => Err(ApiError::bad("the body has no document")),
+        false => Ok(documents),
+    }
+}
+
+fn numbered(mut error: ApiError, at: usize) -> ApiError {
+    error.message = format!("document {}: {}", at + 1, error.message);
+    error
+}
+
+/// The document of a body whose id is in the path.
+pub(super) fn document(id: String, content: &Content) -> Result<StoredDocument, ApiError> {
+    check_id(&id)?;
+    if content.is_json() {
+        return fields(content.json()?, Some(id));
+    }
+    let mut metadata = Map::new();
+    match content.mime.as_str() {
+        "text/plain" => {}
+        "text/markdown" => {
+            metadata.insert("mime".to_owned(), "text/markdown".into());
+        }
+        _ => return Err(ApiError::media_type("`application/json`, `text/plain` or `text/markdown`")),
+    }
+    let text = content.text()?.to_owned();
+    Ok(StoredDocument { id, title: None, text, metadata, modified_ms: now_ms() })
+}
+
+/// Reads a document's fields; those that are unknown are metadata.
+fn fields(value: Value, id: Option<String>) -> Result<StoredDocument, ApiError> {
+    let Value::Object(mut fields) = value else {
+        return Err(ApiError::bad("a document is an object with `id`, `text`, and maybe `title` and `metadata`"));
+    };
+    let mut text = |names: &[&str]| {
+        let found = names.iter().find_map(|name| Some((*name, fields.shift_remove(*name)?)));
+        match found {
+            None | Some((_, Value::Null)) => Ok(None),
+            Some((_, Value::String(text))) => Ok(Some(text)),
+            Some((name, _)) => Err(ApiError::bad(format!("`{name}` is a text")).param(name)),
+        }
+    };
+    let (own, title, body) = (text(&["id", "_id"])?, text(&["title"])?, text(&["text"])?);
+    let id = match (id, own) {
+        (Some(id), Some(own)) if id != own => {
+            return Err(ApiError::bad("the `id` of the body is not that of the path").param("id"));
+        }
+        (Some(id), _) | (None, Some(id)) => id,
+        (None, None) => return Err(ApiError::bad("a document has an `id`").param("id")),
+    };
+    check_id(&id)?;
+    let text = body.ok_or_else(|| ApiError::bad("a document has a `text`").param("text"))?;
+    let given = match fields.shift_remove("metadata") {
+        None | Some(Value::Null) => Map::new(),
+        Some(Value::Object(given)) => given,
+        Some(_) => return Err(ApiError::bad("`metadata` is an object").param("metadata")),
+    };
+    let mut metadata = fields;
+    metadata.extend(given);
+    Ok(StoredDocument { id, title, text, metadata, modified_ms: now_ms() })
+}
+
+fn now_ms() -> u64 {
+    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
+    u64::try_from(now.as_millis()).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_document_has_an_id_and_a_text() {
+        let read = |value| documents(vec![value]).map(|mut documents| documents.remove(0));
+        let document =
+            read(json!({"_id": "a/b", "title": "T", "text": "x", "lang": "en", "metadata": {"k": 1}})).unwrap();
+        assert_eq!((document.id.as_str(), document.title.as_deref(), document.text.as_str()), ("a/b", Some("T"), "x"));
+        assert_eq!(Value::Object(document.metadata), json!({"lang": "en", "k": 1}));
+        for (value, param) in [
+            (json!({"text": "x"}), Some("id")),
+            (json!({"id": "a"}), Some("text")),
+            (json!({"id": 7, "text": "x"}), Some("id")),
+            (json!({"id": "", "text": "x"}), Some("id")),
+            (json!({"id": "a\n", "text": "x"}), Some("id")),
+            (json!({"id": "a", "text": "x", "metadata": []}), Some("metadata")),
+            (json!("a"), None),
+        ] {
+            let error = read(value).unwrap_err();
+            assert_eq!((error.status.as_u16(), error.param.as_deref()), (400, param));
+            assert!(error.message.starts_with("document 1: "));
+        }
+        let twice = vec![json!({"id": "a", "text": "x"}), json!({"id": "a", "text": "y"})];
+        assert!(documents(twice).unwrap_err().message.contains("same id"));
+    }
+
+    #[test]
+    fn a_body_is_json_or_text() {
+        let body = |mime: &str, text: &str| {
+            let bytes = bytes::Bytes::copy_from_slice(text.as_bytes());
+            document("a".to_owned(), &Content { mime: mime.to_owned(), bytes })
+        };
+        assert_eq!(body("text/plain", "x").unwrap().text, "x");
+        assert_eq!(body("text/markdown", "# x").unwrap().metadata["mime"], "text/markdown");
+        assert_eq!(body("application/json", r#"{"text": "x"}"#).unwrap().id, "a");
+        assert_eq!(body("application/json", r#"{"id": "b", "text": "x"}"#).unwrap_err().status.as_u16(), 400);
+        assert_eq!(body("application/pdf", "x").unwrap_err().status.as_u16(), 415);
+    }
+}

@@ -1,0 +1,178 @@
+//! Errors of requests, in the form of OpenAI's API: `{"error": {"message", "type", "param", "code"}}`.
+
+use axum::http::{HeaderValue, StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use serde_json::{Value as Json, json};
+use turnflow_engine::ask::AskError;
+
+/// Why a request failed.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ApiError {
+    /// The HTTP status.
+    pub status: StatusCode,
+    /// The class of the error: `invalid_request_error`, `server_error`.
+    pub kind: &'static str,
+    /// A name that programs read.
+    pub code: Option<&'static str>,
+    /// The field of the request that is wrong.
+    pub param: Option<String>,
+    /// What people read.
+    pub message: String,
+    /// Seconds after which the caller may try again.
+    pub retry_after: Option<u64>,
+}
+
+impl ApiError {
+    fn new(status: StatusCode, kind: &'static str, message: impl Into<String>) -> Self {
+        Self { status, kind, code: None, param: None, message: message.into(), retry_after: None }
+    }
+
+    /// 400: the request is wrong.
+    pub fn bad(message: impl Into<String>) -> Self {
+        Self::new(StatusCode::BAD_REQUEST, "invalid_request_error", message)
+    }
+
+    /// 400: the request asks for something that this server does not do.
+    pub fn unsupported(param: &str, message: impl Into<String>) -> Self {
+        Self::bad(message).param(param).code("unsupported_parameter")
+    }
+
+    /// 401: the token is missing or wrong.
+    pub fn unauthorized(message: impl Into<String>) -> Self {
+        Self::new(StatusCode::UNAUTHORIZED, "invalid_request_error", message).code("invalid_api_key")
+    }
+
+    /// 403: the caller may not do this.
+    pub fn forbidden(message: impl Into<String>) -> Self {
+        Self::new(StatusCode::FORBIDDEN, "invalid_request_error", message).code("forbidden")
+    }
+
+    /// 404: there is no such thing.
+    pub fn not_found(message: impl Into<String>) -> Self {
+        Self::new(StatusCode::NOT_FOUND, "invalid_request_error", message).code("not_found")
+    }
+
+    /// 404: there is no such model.
+    pub fn no_model(model: &str) -> Self {
+        Self::not_found(format!("the model `{model}` does not exist")).param("model").code("model_not_found")
+    }
+
+    /// 405: the route has no such method.
+    pub fn method() -> Self {
+        Self::new(StatusCode::METHOD_NOT_ALLOWED, "invalid_request_error", "this route does not take this method")
+            .code("method_not_allowed")
+    }
+
+    /// 413: the body is too large.
+    pub fn too_large(limit: usize) -> Self {
+        Self::new(
+            StatusCode::PAYLOAD_TOO_LARGE,
+            "invalid_request_error",
+            format!("the body is longer than {limit} bytes, the limit of this server"),
+        )
+        .code("body_too_large")
+    }
+
+    /// 415: the body has another type than the route takes.
+    pub fn media_type(expected: &str) -> Self {
+        Self::new(
+            StatusCode::UNSUPPORTED_MEDIA_TYPE,
+            "invalid_request_error",
+            format!("this route takes {expected}: set the header `Content-Type`"),
+        )
+        .code("unsupported_media_type")
+    }
+
+    /// 429: too much at once.
+    pub fn overload(message: impl Into<String>, retry_after: u64) -> Self {
+        let mut error = Self::new(StatusCode::TOO_MANY_REQUESTS, "rate_limit_error", message);
+        error.retry_after = Some(retry_after.max(1));
+        error.code("rate_limit_exceeded")
+    }
+
+    /// 500: the pipeline failed.
+    pub fn server(message: impl Into<String>) -> Self {
+        Self::new(StatusCode::INTERNAL_SERVER_ERROR, "server_error", message)
+    }
+
+    /// 503: the server is not ready, or is about to end.
+    pub fn unavailable(message: impl Into<String>) -> Self {
+        let mut error = Self::new(StatusCode::SERVICE_UNAVAILABLE, "server_error", message);
+        error.retry_after = Some(1);
+        error.code("unavailable")
+    }
+
+    /// 504: the request took too long.
+    pub fn timed_out(seconds: f64) -> Self {
+        Self::new(
+            StatusCode::GATEWAY_TIMEOUT,
+            "server_error",
+            format!("the request took longer than {seconds} s, the limit of this server"),
+        )
+        .code("timeout")
+    }
+
+    /// Names the field that is wrong.
+    #[must_use]
+    pub fn param(mut self, param: impl Into<String>) -> Self {
+        self.param = Some(param.into());
+        self
+    }
+
+    /// Sets the code.
+    #[must_use]
+    pub fn code(mut self, code: &'static str) -> Self {
+        self.code = Some(code);
+        self
+    }
+
+    /// The error as JSON.
+    pub fn body(&self) -> Json {
+        json!({ "error": {
+            "message": self.message, "type": self.kind, "param": self.param, "code": self.code,
+        } })
+    }
+}
+
+impl From<AskError> for ApiError {
+    fn from(error: AskError) -> Self {
+        match error {
+            AskError::Full { .. } => Self::overload(error.to_string(), 1),
+            AskError::Ended => Self::unavailable("the pipeline has ended"),
+            AskError::NoSource => Self::server(error.to_string()),
+            AskError::UnknownSource { .. } => Self::bad(error.to_string()).param("source"),
+        }
+    }
+}
+
+impl IntoResponse for ApiError {
+    fn into_response(self) -> Response {
+        let mut response = (self.status, axum::Json(self.body())).into_response();
+        let headers = response.headers_mut();
+        if let Some(seconds) = self.retry_after {
+            headers.insert(header::RETRY_AFTER, HeaderValue::from(seconds));
+        }
+        if self.status == StatusCode::UNAUTHORIZED {
+            headers.insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
+        }
+        response
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_error_has_openais_form() {
+        let error = ApiError::no_model("x");
+        assert_eq!(
+            error.body(),
+            json!({"error": {"message": "the model `x` does not exist", "type": "invalid_request_error",
+                "param": "model", "code": "model_not_found"}})
+        );
+        let response = ApiError::overload("slow down", 0).into_response();
+        assert_eq!(response.status(), StatusCode::TOO_MANY_REQUESTS);
+        assert_eq!(response.headers()[header::RETRY_AFTER], "1");
+    }
+}

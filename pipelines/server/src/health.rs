@@ -1,0 +1,39 @@
+//! `/healthz` and `/readyz`.
+
+use axum::Json;
+use axum::extract::State;
+use axum::http::StatusCode;
+use serde_json::{Value as Json_, json};
+use turnflow_engine::corpus::CorpusState;
+
+use crate::app::App;
+
+/// The process is alive.
+#[utoipa::path(get, path = "/healthz", tag = "server", responses((status = 200, description = "The process is alive")))]
+pub async fn alive() -> Json<Json_> {
+    Json(json!({ "status": "ok" }))
+}
+
+/// Every corpus of every pipeline is published.
+#[utoipa::path(get, path = "/readyz", tag = "server", responses(
+    (status = 200, description = "Questions are answered at once"),
+    (status = 503, description = "A corpus is not published yet, or the server is about to end")
+))]
+pub async fn ready(State(app): State<App>) -> (StatusCode, Json<Json_>) {
+    // Names of pipelines are not for everybody, so only their number is told.
+    let waiting = app.pipelines().iter().filter(|served| {
+        let engine = served.engine();
+        let is_ready = |state: &CorpusState| matches!(state, CorpusState::Ready { .. });
+        engine.has_ended() || !engine.corpora().iter().all(|(.., state)| is_ready(&state.borrow()))
+    });
+    let waiting = waiting.count();
+    let status = if app.is_draining() {
+        "ending"
+    } else if waiting > 0 {
+        "loading"
+    } else {
+        "ready"
+    };
+    let code = if status == "ready" { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
+    (code, Json(json!({ "status": status, "pipelines": app.pipelines().len(), "loading": waiting })))
+}

@@ -1,0 +1,218 @@
+//! How often, how much at once and how long: a bucket for each token, places for running requests, a
+//! bounded queue before them, and a time limit.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use axum::extract::{Request, State};
+use axum::middleware::Next;
+use axum::response::{IntoResponse, Response};
+use parking_lot::Mutex;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+
+use crate::app::App;
+use crate::auth::Principal;
+use crate::body::Held;
+use crate::config::LimitsConfig;
+use crate::error::ApiError;
+
+/// A token bucket: `rate` requests a second, and `burst` after a pause.
+#[derive(Debug)]
+pub struct Bucket {
+    rate: f64,
+    burst: f64,
+    state: Mutex<(f64, Instant)>,
+}
+
+impl Bucket {
+    /// A full bucket; a rate of 0 is no bound.
+    pub fn new(rate: f64, burst: f64) -> Self {
+        let burst = burst.max(1.0);
+        Self { rate, burst, state: Mutex::new((burst, Instant::now())) }
+    }
+
+    /// Takes one; else the time after which there is one.
+    ///
+    /// # Errors
+    ///
+    /// The bucket is empty.
+    pub fn take(&self, now: Instant) -> Result<(), Duration> {
+        if self.rate <= 0.0 {
+            return Ok(());
+        }
+        let (left, at) = &mut *self.state.lock();
+        let passed = now.saturating_duration_since(*at).as_secs_f64();
+        *left = (*left + passed * self.rate).min(self.burst);
+        *at = now.max(*at);
+        if *left >= 1.0 {
+            *left -= 1.0;
+            return Ok(());
+        }
+        Err(Duration::from_secs_f64(((1.0 - *left) / self.rate).min(3600.0)))
+    }
+}
+
+/// The places for running requests of all callers.
+pub struct Places {
+    places: Arc<Semaphore>,
+    most: usize,
+    waiting: AtomicUsize,
+    most_waiting: usize,
+}
+
+/// The places of a request; they are free again when it is dropped.
+pub struct Place {
+    _of_all: OwnedSemaphorePermit,
+    _of_caller: OwnedSemaphorePermit,
+}
+
+/// Counts a request that waits, until it is dropped.
+struct Waits<'a>(&'a AtomicUsize);
+
+impl Drop for Waits<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::AcqRel);
+    }
+}
+
+impl Places {
+    /// As many as a configuration says.
+    pub fn new(limits: &LimitsConfig) -> Self {
+        Self {
+            places: Arc::new(Semaphore::new(limits.concurrency)),
+            most: limits.concurrency,
+            waiting: AtomicUsize::new(0),
+            most_waiting: limits.waiting,
+        }
+    }
+
+    /// Requests that run.
+    pub fn running(&self) -> usize {
+        self.most.saturating_sub(self.places.available_permits())
+    }
+
+    /// Requests that wait for a place.
+    pub fn waiting(&self) -> usize {
+        self.waiting.load(Ordering::Acquire)
+    }
+
+    /// Takes a place for a caller, and waits for it if not too many wait.
+    ///
+    /// # Errors
+    ///
+    /// 429: the caller calls too often, has too much under way, or too many wait.
+    pub async fn take(&self, principal: &Principal) -> Result<Place, ApiError> {
+        if let Err(after) = principal.bucket.take(Instant::now()) {
+            let seconds = after.as_secs_f64().ceil() as u64;
+            return Err(ApiError::overload("too many requests a second for this token", seconds));
+        }
+        let of_caller = principal.places.clone().try_acquire_owned();
+        let of_caller = of_caller.map_err(|_| ApiError::overload("too many requests at once for this token", 1))?;
+        if let Ok(of_all) = self.places.clone().try_acquire_owned() {
+            return Ok(Place { _of_all: of_all, _of_caller: of_caller });
+        }
+        let before = self.waiting.fetch_add(1, Ordering::AcqRel);
+        let _waits = Waits(&self.waiting);
+        if before >= self.most_waiting {
+            return Err(ApiError::overload("too many requests wait already", 1));
+        }
+        let of_all = self.places.clone().acquire_owned().await;
+        let of_all = of_all.map_err(|_| ApiError::unavailable("the server is about to end"))?;
+        Ok(Place { _of_all: of_all, _of_caller: of_caller })
+    }
+}
+
+/// When a request must be done.
+#[derive(Clone, Copy, Debug)]
+pub struct Deadline {
+    /// The time.
+    pub at: Instant,
+    /// The limit in seconds.
+    pub seconds: f64,
+}
+
+impl Deadline {
+    /// Waits for a future until then.
+    ///
+    /// # Errors
+    ///
+    /// 504: it is not done.
+    pub async fn within<T>(&self, future: impl Future<Output = T>) -> Result<T, ApiError> {
+        let done = tokio::time::timeout_at(self.at.into(), future).await;
+        done.map_err(|_| ApiError::timed_out(self.seconds))
+    }
+}
+
+/// Middleware: finds out who calls; the request has the [`Principal`] as an extension.
+pub async fn identify(State(app): State<App>, mut request: Request, next: Next) -> Response {
+    match app.tokens().principal(request.headers()) {
+        Ok(principal) => {
+            let name = principal.name.clone();
+            request.extensions_mut().insert(principal);
+            let mut response = next.run(request).await;
+            response.extensions_mut().insert(CallerName(name));
+            response
+        }
+        Err(error) => error.into_response(),
+    }
+}
+
+/// The name of the caller, for the log.
+#[derive(Clone)]
+pub struct CallerName(pub Arc<str>);
+
+/// Middleware: lets a request run when there is a place for it. It has the place until its response
+/// is sent or dropped.
+pub async fn admit(State(app): State<App>, mut request: Request, next: Next) -> Response {
+    let Some(principal) = request.extensions().get::<Arc<Principal>>().cloned() else {
+        return ApiError::unauthorized("this server wants a token").into_response();
+    };
+    let seconds = app.config().limits.request_s;
+    let deadline = Deadline { at: Instant::now() + Duration::from_secs_f64(seconds), seconds };
+    request.extensions_mut().insert(deadline);
+    let place = match deadline.within(app.places().take(&principal)).await {
+        Ok(Ok(place)) => place,
+        Ok(Err(error)) | Err(error) => return error.into_response(),
+    };
+    match deadline.within(next.run(request)).await {
+        Ok(response) => response.map(|body| Held::around(body, place)),
+        Err(error) => error.into_response(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_bucket_fills_up_again() {
+        let (bucket, start) = (Bucket::new(2.0, 3.0), Instant::now());
+        let at = |ms| bucket.take(start + Duration::from_millis(ms)).is_ok();
+        assert_eq!([at(0), at(0), at(0), at(0)], [true, true, true, false]);
+        assert_eq!([at(400), at(600), at(700)], [false, true, false]);
+        assert!((0..3).all(|_| at(60_000)) && !at(60_000));
+        let wait = bucket.take(start + Duration::from_secs(60)).unwrap_err();
+        assert!(wait <= Duration::from_millis(501), "{wait:?}");
+        let free = Bucket::new(0.0, 1.0);
+        assert!((0..1000).all(|_| free.take(start).is_ok()));
+    }
+
+    #[tokio::test]
+    async fn those_who_wait_are_bounded() {
+        let limits = LimitsConfig { concurrency: 1, waiting: 1, token_concurrency: 9, ..LimitsConfig::default() };
+        let config = crate::ServeConfig { limits, ..Default::default() };
+        let tokens = crate::auth::Tokens::new(&config, |_| None).unwrap();
+        let principal = tokens.principal(&Default::default()).unwrap();
+        let places = Places::new(&limits);
+        let first = places.take(&principal).await.unwrap();
+        let second = places.take(&principal);
+        futures::pin_mut!(second);
+        assert!(futures::poll!(second.as_mut()).is_pending());
+        assert_eq!((places.running(), places.waiting()), (1, 1));
+        assert_eq!(places.take(&principal).await.err().map(|error| error.status.as_u16()), Some(429));
+        drop(first);
+        assert!(second.await.is_ok());
+        assert_eq!(places.waiting(), 0);
+    }
+}

@@ -1,0 +1,235 @@
+//! `/metrics`: every pipeline's metrics and the server's own, as OpenMetrics text; and the log of requests.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::panic::AssertUnwindSafe;
+use std::time::{Duration, Instant};
+
+use axum::extract::{MatchedPath, Request, State};
+use axum::http::{HeaderValue, header};
+use axum::middleware::Next;
+use axum::response::{IntoResponse, Response};
+use futures::FutureExt;
+use prometheus_client::encoding::EncodeLabelSet;
+use prometheus_client::encoding::text::encode;
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::metrics::histogram::Histogram;
+use prometheus_client::registry::Registry;
+
+use crate::app::App;
+use crate::body::Held;
+use crate::error::ApiError;
+use crate::limits::CallerName;
+
+/// The type of OpenMetrics text.
+const MIME: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct Answered {
+    method: String,
+    route: String,
+    status: u16,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct Route {
+    route: String,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct Pipeline {
+    pipeline: String,
+}
+
+/// The server's own metrics.
+pub struct ServerMetrics {
+    registry: Registry,
+    requests: Family<Answered, Counter>,
+    seconds: Family<Route, Histogram>,
+    first_token: Family<Pipeline, Histogram>,
+    epoch: Family<Pipeline, Gauge>,
+    turns_running: Family<Pipeline, Gauge>,
+    turns_waiting: Family<Pipeline, Gauge>,
+    running: Gauge,
+    waiting: Gauge,
+}
+
+fn histogram() -> Histogram {
+    Histogram::new([0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0])
+}
+
+impl Default for ServerMetrics {
+    fn default() -> Self {
+        let mut metrics = Self {
+            registry: Registry::default(),
+            requests: Family::default(),
+            seconds: Family::new_with_constructor(histogram),
+            first_token: Family::new_with_constructor(histogram),
+            epoch: Family::default(),
+            turns_running: Family::default(),
+            turns_waiting: Family::default(),
+            running: Gauge::default(),
+            waiting: Gauge::default(),
+        };
+        let registry = &mut metrics.registry;
+        registry.register("turnflow_http_requests", "Requests that are done", metrics.requests.clone());
+        registry.register("turnflow_http_request_seconds", "Time until the response is sent", metrics.seconds.clone());
+        registry.register(
+            "turnflow_http_first_token_seconds",
+            "Time until the first piece of an answer",
+            metrics.first_token.clone(),
+        );
+        registry.register("turnflow_epoch", "The newest epoch", metrics.epoch.clone());
+        registry.register("turnflow_turns_running", "Turns that hold a slot", metrics.turns_running.clone());
+        registry.register("turnflow_turns_waiting", "Asked turns that wait for a slot", metrics.turns_waiting.clone());
+        registry.register("turnflow_http_running", "Requests that run", metrics.running.clone());
+        registry.register("turnflow_http_waiting", "Requests that wait for a place", metrics.waiting.clone());
+        metrics
+    }
+}
+
+impl ServerMetrics {
+    /// Notes the time until the first piece of an answer.
+    pub fn first_token(&self, pipeline: &str, after: Duration) {
+        self.first_token.get_or_create(&Pipeline { pipeline: pipeline.to_owned() }).observe(after.as_secs_f64());
+    }
+
+    fn to_text(&self, app: &App) -> String {
+        for served in app.pipelines() {
+            let (label, engine) = (Pipeline { pipeline: served.name().to_string() }, served.engine());
+            let number = |of: usize| i64::try_from(of).unwrap_or(i64::MAX);
+            self.epoch.get_or_create(&label).set(engine.epochs().current().epoch.try_into().unwrap_or(i64::MAX));
+            self.turns_running.get_or_create(&label).set(number(engine.in_flight()));
+            self.turns_waiting.get_or_create(&label).set(number(engine.waiting_callers()));
+        }
+        self.running.set(app.places().running().try_into().unwrap_or(i64::MAX));
+        self.waiting.set(app.places().waiting().try_into().unwrap_or(i64::MAX));
+        let mut text = String::new();
+        // Writing to a string never fails.
+        let _ = encode(&mut text, &self.registry);
+        text
+    }
+}
+
+/// The metrics of the server and of all pipelines.
+#[utoipa::path(get, path = "/metrics", tag = "server", responses(
+    (status = 200, description = "OpenMetrics text", body = String, content_type = "application/openmetrics-text")
+))]
+pub async fn text(State(app): State<App>) -> Response {
+    let engines = app.pipelines().iter().map(|served| (Some(&**served.name()), served.engine().metrics().to_text()));
+    let texts = engines.chain([(None, app.metrics().to_text(&app))]).collect::<Vec<_>>();
+    ([(header::CONTENT_TYPE, HeaderValue::from_static(MIME))], merged(&texts)).into_response()
+}
+
+/// Joins OpenMetrics texts. Each sample gets the label `pipeline`; a family is described once.
+fn merged(texts: &[(Option<&str>, String)]) -> String {
+    #[derive(Default)]
+    struct Family {
+        described: Vec<String>,
+        samples: Vec<String>,
+    }
+    let mut families: BTreeMap<String, Family> = BTreeMap::new();
+    for (pipeline, text) in texts {
+        let mut current = String::new();
+        for line in text.lines().filter(|line| *line != "# EOF") {
+            if let Some(described) = line.strip_prefix("# ") {
+                current = described.split(' ').nth(1).unwrap_or_default().to_owned();
+                let family = families.entry(current.clone()).or_default();
+                if !family.described.iter().any(|known| known == line) {
+                    family.described.push(line.to_owned());
+                }
+                continue;
+            }
+            let sample = match pipeline {
+                Some(pipeline) => labelled(line, pipeline),
+                None => line.to_owned(),
+            };
+            families.entry(current.clone()).or_default().samples.push(sample);
+        }
+    }
+    let mut out = String::new();
+    for line in families.values().flat_map(|family| family.described.iter().chain(&family.samples)) {
+        let _ = writeln!(out, "{line}");
+    }
+    out.push_str("# EOF\n");
+    out
+}
+
+/// A sample with the label `pipeline`.
+fn labelled(line: &str, pipeline: &str) -> String {
+    let pipeline = pipeline.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n");
+    let end = line.find(['{', ' ']).unwrap_or(line.len());
+    let (name, rest) = line.split_at(end);
+    match rest.strip_prefix('{') {
+        Some(labels) if labels.starts_with('}') => format!("{name}{{pipeline=\"{pipeline}\"{labels}"),
+        Some(labels) => format!("{name}{{pipeline=\"{pipeline}\",{labels}"),
+        None => format!("{name}{{pipeline=\"{pipeline}\"}}{rest}"),
+    }
+}
+
+/// A request, until its response is sent or dropped; then it is counted and logged.
+struct Record {
+    app: App,
+    method: String,
+    route: String,
+    status: u16,
+    caller: Option<CallerName>,
+    begun: Instant,
+}
+
+impl Drop for Record {
+    fn drop(&mut self) {
+        let Self { app, method, route, status, caller, begun } = self;
+        let took = begun.elapsed();
+        let metrics = app.metrics();
+        let answered = Answered { method: method.clone(), route: route.clone(), status: *status };
+        metrics.requests.get_or_create(&answered).inc();
+        metrics.seconds.get_or_create(&Route { route: route.clone() }).observe(took.as_secs_f64());
+        let caller = caller.as_ref().map_or("-", |CallerName(name)| name);
+        tracing::info!(%method, %route, status, ms = took.as_millis() as u64, caller, "request");
+    }
+}
+
+/// The status of a request whose client went away before the response, as nginx counts it.
+const CLIENT_CLOSED: u16 = 499;
+
+/// Middleware: counts and logs requests, turns panics into errors, and sets the headers of all responses.
+pub async fn observe(State(app): State<App>, request: Request, next: Next) -> Response {
+    let route = request.extensions().get::<MatchedPath>().map_or("-", MatchedPath::as_str).to_owned();
+    // Methods are free text: those that are unknown share a name, so that the counters stay few.
+    let method = match request.method().as_str() {
+        known @ ("GET" | "HEAD" | "POST" | "PUT" | "DELETE" | "OPTIONS" | "PATCH") => known.to_owned(),
+        _ => "OTHER".to_owned(),
+    };
+    let mut record = Record { app, method, route, status: CLIENT_CLOSED, caller: None, begun: Instant::now() };
+    let response = AssertUnwindSafe(next.run(request)).catch_unwind().await;
+    let mut response = response.unwrap_or_else(|_| {
+        tracing::error!(route = %record.route, "the handler panicked");
+        ApiError::server("the server failed on this request").into_response()
+    });
+    record.status = response.status().as_u16();
+    record.caller = response.extensions_mut().remove();
+    response.headers_mut().insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
+    response.map(|body| Held::around(body, record))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn families_of_pipelines_are_joined() {
+        let text = |value| format!("# HELP a A.\n# TYPE a counter\na_total{{component=\"x\"}} {value}\n# EOF\n");
+        let own = "# HELP b B.\n# TYPE b gauge\nb 7\n# EOF\n".to_owned();
+        let merged = merged(&[(Some("p"), text(1)), (Some("q\""), text(2)), (None, own)]);
+        assert_eq!(
+            merged,
+            "# HELP a A.\n# TYPE a counter\na_total{pipeline=\"p\",component=\"x\"} 1\n\
+             a_total{pipeline=\"q\\\"\",component=\"x\"} 2\n# HELP b B.\n# TYPE b gauge\nb 7\n# EOF\n"
+        );
+        assert_eq!(labelled("a 1", "p"), "a{pipeline=\"p\"} 1");
+        assert_eq!(labelled("a{} 1", "p"), "a{pipeline=\"p\"} 1");
+    }
+}

@@ -1,0 +1,136 @@
+//! `/v1/search`: the hits of a pipeline without its answer.
+
+use std::sync::Arc;
+
+use axum::extract::State;
+use axum::{Extension, Json};
+use serde::Deserialize;
+use serde_json::{Value as Json_, json};
+use turnflow_engine::ask::{AskRequest, Event};
+use turnflow_engine::record::{Hit, HitRecord, Hits, Utterance, Value};
+use utoipa::{IntoParams, ToSchema};
+
+use crate::app::App;
+use crate::asking::check_collection;
+use crate::auth::Principal;
+use crate::body::{Content, Params};
+use crate::citations::path;
+use crate::error::ApiError;
+use crate::limits::Deadline;
+
+/// A search.
+#[derive(Debug, Default, Deserialize, ToSchema, IntoParams)]
+#[into_params(parameter_in = Query)]
+pub struct SearchRequest {
+    /// The question.
+    pub query: String,
+    /// What was said before, as `{"speaker", "text"}`; in the body only.
+    #[serde(default)]
+    #[param(ignore)]
+    pub history: Vec<Json_>,
+    /// The collection to search, for pipelines that search the turn's.
+    pub collection: Option<String>,
+    /// Number of hits. Default: all that the node gives.
+    pub top: Option<usize>,
+    /// The node whose hits are wanted. Default: the last one that gives hits.
+    pub node: Option<String>,
+    /// The pipeline. Default: the first.
+    pub pipeline: Option<String>,
+}
+
+/// Searches.
+#[utoipa::path(get, path = "/v1/search", tag = "turnflow", params(SearchRequest), responses(
+    (status = 200, description = "The hits, best first", body = Json_),
+    (status = 400, description = "The request is wrong")
+))]
+pub async fn find(
+    State(app): State<App>,
+    Extension(principal): Extension<Arc<Principal>>,
+    Extension(deadline): Extension<Deadline>,
+    Params(request): Params<SearchRequest>,
+) -> Result<Json<Json_>, ApiError> {
+    search(&app, &principal, deadline, request).await
+}
+
+/// Searches, with a history.
+#[utoipa::path(post, path = "/v1/search", tag = "turnflow", request_body = SearchRequest, responses(
+    (status = 200, description = "The hits, best first", body = Json_),
+    (status = 400, description = "The request is wrong")
+))]
+pub async fn find_by_body(
+    State(app): State<App>,
+    Extension(principal): Extension<Arc<Principal>>,
+    Extension(deadline): Extension<Deadline>,
+    content: Content,
+) -> Result<Json<Json_>, ApiError> {
+    search(&app, &principal, deadline, content.json()?).await
+}
+
+async fn search(
+    app: &App,
+    principal: &Principal,
+    deadline: Deadline,
+    request: SearchRequest,
+) -> Result<Json<Json_>, ApiError> {
+    if request.query.trim().is_empty() {
+        return Err(ApiError::bad("`query` is empty").param("query"));
+    }
+    if request.top == Some(0) {
+        return Err(ApiError::bad("`top` is at least 1").param("top"));
+    }
+    let served = app.pipeline(request.pipeline.as_deref(), principal)?;
+    let outline = served.outline();
+    check_collection(&outline, request.collection.as_deref())?;
+    let known = outline.hits.join(", ");
+    let node = match &request.node {
+        Some(name) => outline.hits.iter().find(|node| ***node == **name).ok_or_else(|| {
+            ApiError::bad(format!("no node `{name}` of this pipeline gives hits; these do: {known}")).param("node")
+        })?,
+        None => outline.hits.last().ok_or_else(|| ApiError::bad("no node of this pipeline gives hits"))?,
+    };
+    let history = serde_json::from_value::<Vec<Utterance>>(request.history.into());
+    let mut asked = AskRequest::new(request.query);
+    asked.history = history.map_err(|error| ApiError::bad(error.to_string()).param("history"))?;
+    asked.conversation_id = "search".into();
+    asked.collection = request.collection.map(Into::into);
+    asked.trace = true;
+    if let Some(extra) = &principal.extra {
+        asked.extra.insert("principal".to_owned(), extra.clone().into());
+    }
+    let mut events = served.engine().ask(asked);
+    let mut epoch = 0;
+    // When the hits are there, the stream is dropped, and nothing further runs.
+    let hits = loop {
+        match deadline.within(events.next()).await? {
+            Some(Event::Started { epoch: of }) => epoch = of,
+            Some(Event::Node { node: of, value: Value::Hits(hits) }) if of == *node => break hits,
+            Some(Event::Node { node: of, value: Value::Failed(failure) }) if of == *node => {
+                let problem = format!("node `{}`: {}", failure.node, failure.reason);
+                return Err(ApiError::server(problem).code("turn_failed"));
+            }
+            Some(Event::Node { .. } | Event::Delta { .. }) => {}
+            Some(Event::Answer { .. }) => return Err(ApiError::server(format!("the node `{node}` gave no hits"))),
+            Some(Event::Failed { reason }) => return Err(reason.into()),
+            None => return Err(ApiError::unavailable("the pipeline has ended")),
+        }
+    };
+    drop(events);
+    Ok(Json(told(&hits, request.top, served.name(), node, epoch)))
+}
+
+fn told(hits: &Hits, top: Option<usize>, pipeline: &str, node: &str, epoch: u64) -> Json_ {
+    let found = hits.hits.iter().take(top.unwrap_or(usize::MAX)).map(|hit: &Hit| {
+        let mut record = serde_json::to_value(HitRecord::from(hit)).unwrap_or_default();
+        record["title"] = json!(hit.chunk.title);
+        record["url"] = json!(path(&hit.chunk.document, pipeline));
+        record
+    });
+    json!({
+        "pipeline": pipeline,
+        "node": node,
+        "epoch": epoch,
+        "query": hits.query.text,
+        "queries": hits.query.parts,
+        "hits": found.collect::<Vec<_>>(),
+    })
+}

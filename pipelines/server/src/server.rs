@@ -1,0 +1,194 @@
+//! The server: its address, its connections, and its end.
+
+use std::net::{Ipv4Addr, SocketAddr};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use hyper::server::conn::http1;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use hyper_util::server::graceful::GracefulShutdown;
+use hyper_util::service::TowerToHyperService;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::Semaphore;
+use tokio::task::JoinSet;
+use tokio_rustls::TlsAcceptor;
+use tokio_rustls::rustls;
+use tokio_rustls::rustls::pki_types::pem::PemObject;
+use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use tokio_util::sync::CancellationToken;
+
+use crate::app::{App, Served, router};
+use crate::auth::{TokenError, Tokens, VARIABLE};
+use crate::config::{ServeConfig, TlsConfig};
+use crate::io::BoundedWrites;
+
+/// The address if nothing else is said.
+pub const DEFAULT_ADDRESS: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 8100);
+/// The pause after a connection that could not be accepted, as when too many files are open.
+const PAUSE: Duration = Duration::from_millis(100);
+
+/// Why a server cannot start.
+#[derive(Debug, thiserror::Error)]
+pub enum ServeError {
+    /// The address cannot be used.
+    #[error("cannot listen on {address}: {source}")]
+    Listen {
+        /// The address.
+        address: SocketAddr,
+        /// The operating system's error.
+        source: std::io::Error,
+    },
+    /// Other machines could call, and anybody may.
+    #[error(
+        "{address} can be reached from other machines, and there are no tokens: name some in the configuration \
+         (`tokens`) or in `{VARIABLE}`, or listen on 127.0.0.1"
+    )]
+    Open {
+        /// The address.
+        address: SocketAddr,
+    },
+    /// The tokens cannot be used.
+    #[error(transparent)]
+    Tokens(#[from] TokenError),
+    /// A file of TLS cannot be used.
+    #[error("cannot use `{}`: {reason}", path.display())]
+    Tls {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        reason: String,
+    },
+    /// A pipeline has the name of another one.
+    #[error("two pipelines are called `{name}`")]
+    Twice {
+        /// The name.
+        name: String,
+    },
+}
+
+/// A server whose address is open.
+pub struct Server {
+    listener: TcpListener,
+    address: SocketAddr,
+    app: App,
+    tls: Option<TlsAcceptor>,
+}
+
+impl Server {
+    /// Opens the address. `listen` goes before the configuration's address. The first pipeline is the
+    /// default.
+    ///
+    /// # Errors
+    ///
+    /// The address, the tokens or the files of TLS cannot be used.
+    pub async fn bind(
+        config: ServeConfig,
+        listen: Option<SocketAddr>,
+        pipelines: Vec<Arc<Served>>,
+    ) -> Result<Self, ServeError> {
+        for (at, served) in pipelines.iter().enumerate() {
+            if pipelines.iter().take(at).any(|before| before.name() == served.name()) {
+                return Err(ServeError::Twice { name: served.name().to_string() });
+            }
+        }
+        let tokens = Tokens::new(&config, |name| std::env::var(name).ok())?;
+        let address = listen.or(config.listen).unwrap_or(DEFAULT_ADDRESS);
+        if tokens.is_empty() && !address.ip().to_canonical().is_loopback() {
+            return Err(ServeError::Open { address });
+        }
+        let tls = config.tls.as_ref().map(acceptor).transpose()?;
+        let listen_error = |source| ServeError::Listen { address, source };
+        let listener = TcpListener::bind(address).await.map_err(listen_error)?;
+        let address = listener.local_addr().map_err(listen_error)?;
+        Ok(Self { listener, address, app: App::new(config, pipelines, tokens), tls })
+    }
+
+    /// Where it is, as in `http://127.0.0.1:8100`.
+    pub fn url(&self) -> String {
+        let scheme = if self.tls.is_some() { "https" } else { "http" };
+        format!("{scheme}://{}", self.address)
+    }
+}
+
+fn acceptor(config: &TlsConfig) -> Result<TlsAcceptor, ServeError> {
+    let error = |path: &Path, reason: String| ServeError::Tls { path: path.to_owned(), reason };
+    let certificates = CertificateDer::pem_file_iter(&config.cert)
+        .and_then(Iterator::collect::<Result<Vec<_>, _>>)
+        .map_err(|source| error(&config.cert, source.to_string()))?;
+    let key = PrivateKeyDer::from_pem_file(&config.key).map_err(|source| error(&config.key, source.to_string()))?;
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let tls = rustls::ServerConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .and_then(|builder| builder.with_no_client_auth().with_single_cert(certificates, key))
+        .map_err(|source| error(&config.cert, source.to_string()))?;
+    Ok(TlsAcceptor::from(Arc::new(tls)))
+}
+
+/// Answers requests until `stop` is cancelled. Then no connection is accepted, and requests that run
+/// have `drain_s` to end.
+pub async fn serve(server: Server, stop: CancellationToken) {
+    let Server { listener, app, tls, .. } = server;
+    let limits = app.config().limits;
+    let (router, drain) = (router(app.clone()), Duration::from_secs_f64(app.config().drain_s));
+    let places = Arc::new(Semaphore::new(limits.connections));
+    let graceful = GracefulShutdown::new();
+    let mut connections = JoinSet::new();
+    loop {
+        while connections.try_join_next().is_some() {}
+        let accepted = async {
+            let place = places.clone().acquire_owned().await;
+            (place, listener.accept().await)
+        };
+        let Some((place, accepted)) = stop.run_until_cancelled(accepted).await else { break };
+        let stream = match accepted {
+            Ok((stream, _)) => stream,
+            Err(error) => {
+                tracing::warn!(%error, "a connection could not be accepted");
+                tokio::time::sleep(PAUSE).await;
+                continue;
+            }
+        };
+        let (router, tls, watcher) = (router.clone(), tls.clone(), graceful.watcher());
+        let header = Duration::from_secs_f64(limits.header_s);
+        let idle = Duration::from_secs_f64(limits.idle_s);
+        connections.spawn(async move {
+            let _place = place;
+            let _ = stream.set_nodelay(true);
+            let Some(io) = secured(stream, tls, header, idle).await else { return };
+            let connection = http1::Builder::new()
+                .timer(TokioTimer::new())
+                .header_read_timeout(header)
+                .serve_connection(TokioIo::new(io), TowerToHyperService::new(router));
+            // Its error is that the client went away, or sent no HTTP.
+            if let Err(error) = watcher.watch(connection).await {
+                tracing::debug!(%error, "a connection ended");
+            }
+        });
+    }
+    drop(listener);
+    app.drain();
+    if tokio::time::timeout(drain, graceful.shutdown()).await.is_err() {
+        tracing::warn!(requests = app.places().running(), "requests that did not end in time are dropped");
+    }
+    // This drops the requests that are left, and cancels their turns.
+    connections.shutdown().await;
+}
+
+/// What a connection is read from and written to.
+trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
+impl<T: AsyncRead + AsyncWrite + Send + Unpin> Stream for T {}
+
+/// The connection, after the handshake of TLS if there is one; `None` if that fails or takes too long.
+async fn secured(
+    stream: TcpStream,
+    tls: Option<TlsAcceptor>,
+    handshake: Duration,
+    idle: Duration,
+) -> Option<Box<dyn Stream>> {
+    let stream = BoundedWrites::new(stream, idle);
+    let Some(tls) = tls else { return Some(Box::new(stream)) };
+    let stream = tokio::time::timeout(handshake, tls.accept(stream)).await.ok()?.ok()?;
+    Some(Box::new(stream))
+}

@@ -1,0 +1,224 @@
+//! `/v1/turns`: turns as records, and their answers as records or as events.
+//!
+//! Records of one request are answered in order. Those of the same conversation are each other's
+//! history: an agent's record says what was answered, else the answer itself does. The field `history`
+//! has what was said before.
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::Extension;
+use axum::extract::State;
+use axum::http::{HeaderMap, HeaderValue, header};
+use axum::response::{IntoResponse, Response};
+use bytes::Bytes;
+use serde::Deserialize;
+use serde_json::{Value as Json, json};
+use turnflow_engine::ask::{AnswerStream, AskRequest, Event};
+use turnflow_engine::record::{AnswerRecord, Speaker, Status, TurnRecord, Utterance};
+
+use crate::app::{App, Served};
+use crate::asking::check_collection;
+use crate::auth::Principal;
+use crate::body::{Content, Many, Params};
+use crate::error::ApiError;
+use crate::limits::Deadline;
+use crate::sse;
+
+/// The parameters of the URL.
+#[derive(Debug, Deserialize, utoipa::IntoParams)]
+pub struct TurnParams {
+    /// The pipeline. Default: the first.
+    pipeline: Option<String>,
+    /// Whether to send events, as with `Accept: text/event-stream`.
+    #[serde(default)]
+    stream: bool,
+    /// Whether the events include the value of every node.
+    #[serde(default)]
+    trace: bool,
+}
+
+/// Answers turns.
+#[utoipa::path(post, path = "/v1/turns", tag = "turnflow", params(TurnParams), request_body = Json, responses(
+    (status = 200, description = "The record of the answer, or of each answer; or a stream of events", body = Json),
+    (status = 400, description = "A record is wrong")
+))]
+pub async fn create(
+    State(app): State<App>,
+    Extension(principal): Extension<Arc<Principal>>,
+    Extension(deadline): Extension<Deadline>,
+    Params(params): Params<TurnParams>,
+    headers: HeaderMap,
+    content: Content,
+) -> Result<Response, ApiError> {
+    let served = app.pipeline(params.pipeline.as_deref(), &principal)?;
+    let (values, many) = content.values(app.config().limits.batch)?;
+    let mut records = VecDeque::new();
+    for (at, value) in values.into_iter().enumerate() {
+        records.push_back(record(value, at, &served)?);
+    }
+    let accepts = headers.get(header::ACCEPT).and_then(|value| value.to_str().ok()).unwrap_or_default();
+    let is_stream = params.stream || accepts.contains("text/event-stream");
+    let trace = params.trace && is_stream;
+    let mut turns = Turns { served, principal, deadline, records, said: HashMap::new(), trace, running: None };
+    if is_stream {
+        return Ok(sse::response(turns, Duration::from_secs_f64(app.config().keep_alive_s)));
+    }
+    let mut answers = Vec::new();
+    while turns.begin() {
+        loop {
+            match turns.event().await? {
+                Told::Answer(record) => {
+                    answers.push(without_principal(&record));
+                    break;
+                }
+                Told::Other(..) => {}
+            }
+        }
+    }
+    Ok(match many {
+        Many::One => axum::Json(answers.pop().unwrap_or(Json::Null)).into_response(),
+        Many::Array => axum::Json(answers).into_response(),
+        Many::Lines => {
+            let lines: String = answers.iter().map(|answer| format!("{answer}\n")).collect();
+            ([(header::CONTENT_TYPE, HeaderValue::from_static("application/x-ndjson"))], lines).into_response()
+        }
+    })
+}
+
+/// Reads a record and its history.
+fn record(mut value: Json, at: usize, served: &Served) -> Result<(TurnRecord, Vec<Utterance>), ApiError> {
+    let wrong = |problem: String| ApiError::bad(format!("record {}: {problem}", at + 1));
+    let history = match value.as_object_mut().and_then(|fields| fields.remove("history")) {
+        None | Some(Json::Null) => Vec::new(),
+        Some(history) => {
+            serde_json::from_value(history).map_err(|error| wrong(format!("`history`: {error}")).param("history"))?
+        }
+    };
+    let record = TurnRecord::parse(value.to_string().as_bytes()).map_err(|error| wrong(error.to_string()))?;
+    if record.speaker == Speaker::User {
+        check_collection(&served.outline(), record.collection.as_deref())?;
+    }
+    Ok((record, history))
+}
+
+/// A record without what the server knows of the caller.
+fn without_principal(record: &AnswerRecord) -> Json {
+    let mut value = serde_json::to_value(record).unwrap_or_default();
+    if let Some(fields) = value.as_object_mut() {
+        fields.shift_remove("principal");
+    }
+    value
+}
+
+/// Turns that are answered one after another.
+struct Turns {
+    served: Arc<Served>,
+    principal: Arc<Principal>,
+    deadline: Deadline,
+    records: VecDeque<(TurnRecord, Vec<Utterance>)>,
+    /// What was said in each conversation.
+    said: HashMap<Arc<str>, Vec<Utterance>>,
+    trace: bool,
+    running: Option<RunningTurn>,
+}
+
+struct RunningTurn {
+    conversation: Arc<str>,
+    turn: u32,
+    events: AnswerStream,
+}
+
+enum Told {
+    /// The turn is complete.
+    Answer(Box<AnswerRecord>),
+    /// The name of another event, and its fields.
+    Other(&'static str, Json),
+}
+
+impl Turns {
+    /// Asks the next turn; false if there is none.
+    fn begin(&mut self) -> bool {
+        while let Some((record, history)) = self.records.pop_front() {
+            let said = self.said.entry(record.conversation_id.clone()).or_default();
+            if !history.is_empty() {
+                *said = history;
+            }
+            if record.speaker == Speaker::Agent {
+                // What the record says counts, not what was answered here.
+                if said.last().is_some_and(|last| last.speaker == Speaker::Agent) {
+                    said.pop();
+                }
+                said.push(Utterance { speaker: Speaker::Agent, text: record.text });
+                continue;
+            }
+            let mut request = AskRequest::new(record.text.clone());
+            request.history = said.clone();
+            said.push(Utterance { speaker: Speaker::User, text: record.text });
+            request.conversation_id = record.conversation_id.clone();
+            request.turn = record.turn;
+            request.collection = record.collection;
+            request.timestamp = record.timestamp;
+            request.extra = record.extra;
+            request.trace = self.trace;
+            if let Some(extra) = &self.principal.extra {
+                request.extra.insert("principal".to_owned(), extra.clone().into());
+            }
+            let events = self.served.engine().ask(request);
+            self.running = Some(RunningTurn { conversation: record.conversation_id, turn: record.turn, events });
+            return true;
+        }
+        false
+    }
+
+    /// The next event of the turn that runs.
+    async fn event(&mut self) -> Result<Told, ApiError> {
+        let ended = || ApiError::unavailable("the pipeline has ended");
+        let running = self.running.as_mut().ok_or_else(ended)?;
+        match self.deadline.within(running.events.next()).await? {
+            Some(Event::Started { epoch }) => Ok(Told::Other("started", json!({ "epoch": epoch }))),
+            Some(Event::Node { node, value }) => Ok(Told::Other("node", json!({ "node": node, "value": value }))),
+            Some(Event::Delta { node, text }) => Ok(Told::Other("delta", json!({ "node": node, "text": text }))),
+            Some(Event::Answer { record }) => {
+                if let Some(said) = self.said.get_mut(&running.conversation) {
+                    said.push(Utterance { speaker: Speaker::Agent, text: record.answer.clone() });
+                }
+                Ok(Told::Answer(record))
+            }
+            Some(Event::Failed { reason }) => Err(reason.into()),
+            None => Err(ended()),
+        }
+    }
+}
+
+impl sse::Events for Turns {
+    async fn next(&mut self, out: &mut VecDeque<Bytes>) -> bool {
+        if self.running.is_none() && !self.begin() {
+            return false;
+        }
+        let label = self.running.as_ref().map(|running| (running.conversation.clone(), running.turn));
+        let tell = |name: &str, mut fields: Json| {
+            if let Some((conversation, turn)) = &label {
+                fields["conversation_id"] = json!(conversation);
+                fields["turn"] = json!(turn);
+            }
+            sse::event(name, &fields)
+        };
+        match self.event().await {
+            Ok(Told::Other(name, fields)) => out.push_back(tell(name, fields)),
+            Ok(Told::Answer(record)) => {
+                let name = if record.status == Status::Failed { "failed" } else { "answer" };
+                out.push_back(tell(name, without_principal(&record)));
+                self.running = None;
+            }
+            Err(error) => {
+                out.push_back(tell("failed", error.body()));
+                self.running = None;
+                // What follows in the conversation needs this answer.
+                return false;
+            }
+        }
+        true
+    }
+}
