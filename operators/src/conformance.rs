@@ -116,7 +116,7 @@ impl Anything {
     const LETTERS: usize = 26;
 
     fn letters(text: &str) -> Vector {
-        let mut counts = vec![0.01_f32; Self::LETTERS];
+        let mut counts = [0.01_f32; Self::LETTERS];
         for letter in text.bytes().filter(u8::is_ascii_alphabetic) {
             counts[usize::from(letter.to_ascii_lowercase() - b'a')] += 1.0;
         }

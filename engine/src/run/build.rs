@@ -390,6 +390,7 @@ impl RuntimeContext {
     }
 
     /// Builds a generation; reuses the operators that `kept` returns.
+    #[allow(clippy::too_many_arguments)]
     pub fn generation(
         &self,
         number: u64,

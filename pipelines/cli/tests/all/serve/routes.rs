@@ -108,7 +108,7 @@ async fn what_is_wrong_is_refused_with_a_reason() {
         ("GET", "/v1/documents/../../etc/passwd", 404),
         ("GET", "/v1/documents?limit=x", 400),
         ("GET", "/v1/search", 400),
-        ("POST", "/v1/embeddings", 400),
+        ("POST", "/v1/embeddings", 415),
     ] {
         let body = (method == "PUT").then(|| json!({ "text": "x" }));
         let (found, error) = server.send(method, path, body).await;
