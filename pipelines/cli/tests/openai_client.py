@@ -1,8 +1,9 @@
 """Talks to a server with OpenAI's package: URL TOKEN [EMBEDDER]."""
 
-import sys
-import urllib.request
 import json
+import sys
+import time
+import urllib.request
 
 import openai
 
@@ -18,10 +19,17 @@ def put(name, text):
         method="PUT",
     )
     urllib.request.urlopen(request).read()
+    headers = {"Authorization": f"Bearer {token}"}
+    for _ in range(3000):
+        search = urllib.request.Request(f"{url}/v1/search?query={name}", headers=headers)
+        if any(hit["document"] == name for hit in json.load(urllib.request.urlopen(search))["hits"]):
+            return
+        time.sleep(0.02)
+    raise AssertionError(f"{name} is not found")
 
 
 put("ferry", "The ferry to the island leaves at nine. It returns at noon.")
-put("fees", "A ticket for the ferry costs four euros. Children travel free.")
+put("fees", "A ticket for the ferry costs four euros. These are all fees.")
 
 assert [model.id for model in client.models.list()][0] == "demo"
 

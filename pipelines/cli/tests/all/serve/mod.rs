@@ -6,8 +6,11 @@ mod routes;
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
+
+use crate::support::PATIENCE;
 
 /// A pipeline whose documents are put over HTTP.
 const PIPELINE: &str = r#"Pipeline(
@@ -91,6 +94,19 @@ impl Server {
         ] {
             let body = json!({ "title": "Island", "text": text });
             self.ok("PUT", &format!("/v1/documents/{id}?wait=true"), Some(body)).await;
+        }
+        for word in ["noon", "children"] {
+            self.until_found(word, 1).await;
+        }
+    }
+
+    /// Waits until a search for a word has so many hits.
+    async fn until_found(&self, word: &str, hits: usize) {
+        let begun = Instant::now();
+        let path = format!("/v1/search?query={word}");
+        while self.ok("GET", &path, None).await["hits"].as_array().map(Vec::len) != Some(hits) {
+            assert!(begun.elapsed() < PATIENCE, "{word} is not found {hits} times");
+            tokio::time::sleep(Duration::from_millis(10)).await;
         }
     }
 

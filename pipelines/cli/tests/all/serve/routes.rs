@@ -34,9 +34,11 @@ async fn documents_are_put_found_and_survive_a_kill() {
     drop(server);
     let server = Server::start(directory.path(), PIPELINE, &[], &[]);
     until(async || server.send("GET", "/readyz", None).await.0 == 200).await;
+    server.until_found("harbour", 1).await;
     let answer = server.chat("When does the harbour close?").await;
     assert!(text(&answer).contains("closes at ten"), "{answer}");
     server.ok("DELETE", "/v1/documents/late.md?wait=true", None).await;
+    server.until_found("harbour", 0).await;
     assert!(!text(&server.chat("When does the harbour close?").await).contains("closes at ten"));
     assert_eq!(server.send("GET", "/v1/documents/late.md", None).await.0, 404);
 
