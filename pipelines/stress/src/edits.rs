@@ -19,7 +19,7 @@ fn bound(documents: usize, dense: bool) -> DiskUsage {
 }
 
 pub(crate) fn run(common: &Common, times: u32) -> anyhow::Result<()> {
-    let mut world = common.world(false)?;
+    let mut world = common.world(false, None)?;
     let state = world.state();
     let engine = start(&world, common)?;
     let begun = Instant::now();

@@ -1,6 +1,7 @@
 //! `turnflow-stress kill`: kills a process repeatedly.
 
 use std::fs::OpenOptions;
+use std::io::Write as _;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -8,6 +9,7 @@ use std::time::{Duration, Instant};
 use anyhow::Context;
 use clap::Args;
 
+use crate::disk::Disk;
 use crate::power::Power;
 use crate::world::World;
 use crate::{Common, checks};
@@ -32,15 +34,20 @@ pub(crate) struct KillArgs {
     /// `cc -shared -fPIC -o power.so pipelines/stress/power.c`); Linux only.
     #[arg(long, value_name = "SHIM")]
     power: Option<PathBuf>,
+    /// Keep the state and the answers in DIR, a small file system of its own, and fill it up and free
+    /// it at random (for example a tmpfs of 200 MB; answers need most of it).
+    #[arg(long, value_name = "DIR", conflicts_with = "power")]
+    full: Option<PathBuf>,
 }
 
 pub(crate) fn run(args: &KillArgs) -> anyhow::Result<()> {
-    let KillArgs { common, times, power } = args;
-    let mut world = common.world(true)?;
+    let KillArgs { common, times, power, full } = args;
+    let mut world = common.world(true, full.as_deref())?;
+    let mut disk = full.as_deref().map(Disk::new).transpose()?;
     let power = power.as_ref().map(|shim| Power::new(&world, shim)).transpose()?;
     let state = world.state();
     let begun = Instant::now();
-    let (mut edits, mut reshapes, mut short, mut jumps, mut rotations) = (0, 0, 0, 0, 0);
+    let (mut edits, mut reshapes, mut short, mut jumps, mut rotations, mut ended) = (0, 0, 0, 0, 0, 0);
     for kill in 0..*times {
         // One process in three starts with a clock that is wrong by up to 60 days.
         let jump = if world.random.below(3) == 0 { world.random.below(2 * JUMP_S) as i64 - JUMP_S as i64 } else { 0 };
@@ -51,6 +58,7 @@ pub(crate) fn run(args: &KillArgs) -> anyhow::Result<()> {
         short += usize::from(to == SHORT_LIFE.1);
         let end = Instant::now() + Duration::from_millis((from + world.random.below(to - from)) as u64);
         let mut was_invalid = false;
+        let mut was_full = disk.as_ref().is_some_and(Disk::is_full);
         let mut adds_sink = kill == times / 3;
         while Instant::now() < end {
             if std::mem::take(&mut adds_sink) {
@@ -76,14 +84,23 @@ pub(crate) fn run(args: &KillArgs) -> anyhow::Result<()> {
                 }
                 _ => {}
             }
+            if let Some(disk) = &mut disk {
+                disk.change(&mut world.random)?;
+                was_full |= disk.is_full();
+            }
             if let Some(status) = child.try_wait()? {
+                // Without room for its state, a process ends with an error.
+                if status.code() == Some(3) && was_full {
+                    ended += 1;
+                    break;
+                }
                 // The process may have read the invalid file at its start.
                 if status.code() == Some(1) && was_invalid {
                     break;
                 }
                 let log = std::fs::read_to_string(world.dir.join("log")).unwrap_or_default();
-                let last: Vec<&str> = log.lines().rev().take(5).collect();
-                return Err(anyhow::anyhow!("kill {kill}: the process exited early ({status}): {last:?}"));
+                let last = log.rsplit("-- a process starts\n").next().unwrap_or_default();
+                return Err(anyhow::anyhow!("kill {kill}: the process exited early ({status}):\n{last}"));
             }
             std::thread::sleep(Duration::from_millis(world.random.below(40) as u64));
         }
@@ -99,6 +116,9 @@ pub(crate) fn run(args: &KillArgs) -> anyhow::Result<()> {
         world.write_pipeline()?;
     }
     let killed = begun.elapsed().as_secs_f64();
+    if let Some(disk) = &mut disk {
+        disk.free(0)?;
+    }
     let status = start(&world, common, "--once", 0, None)?.wait()?;
     let mut wrong = checks::answers(&world)?;
     if !status.success() {
@@ -110,7 +130,11 @@ pub(crate) fn run(args: &KillArgs) -> anyhow::Result<()> {
          changes of the pipeline, {rotations} rotations, {jumps} jumps of the clock{}; {} broken promises",
         common.workers,
         world.count(),
-        if power.is_some() { ", each kill a loss of power" } else { "" },
+        match (&power, &disk) {
+            (Some(_), _) => ", each kill a loss of power".to_owned(),
+            (_, Some(disk)) => format!(", the disk full {} times ({ended} processes ended by it)", disk.times),
+            _ => String::new(),
+        },
         wrong.len()
     );
     checks::verdict(&wrong)
@@ -122,7 +146,8 @@ fn rotate(world: &mut World, power: Option<&Power>) -> anyhow::Result<()> {
 }
 
 fn start(world: &World, common: &Common, how: &str, clock_off_s: i64, power: Option<&Power>) -> anyhow::Result<Child> {
-    let log = OpenOptions::new().create(true).append(true).open(world.dir.join("log"))?;
+    let mut log = OpenOptions::new().create(true).append(true).open(world.dir.join("log"))?;
+    writeln!(log, "-- a process starts")?;
     let mut command = Command::new(crate::turnflow()?);
     if let Some(power) = power {
         power.watch(&mut command);

@@ -3,6 +3,7 @@
 //! nothing grows without bound.
 
 mod checks;
+mod disk;
 mod edits;
 mod kill;
 mod power;
@@ -11,7 +12,7 @@ mod reload;
 mod soak;
 mod world;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::{Args, Parser, Subcommand};
@@ -102,8 +103,9 @@ struct Common {
 }
 
 impl Common {
-    /// Creates the world. `hard` adds rotations, agent turns and further sinks.
-    fn world(&self, hard: bool) -> anyhow::Result<World> {
+    /// Creates the world. `hard` adds rotations, agent turns and further sinks. `small` is the directory
+    /// of the state and the answers, by default the world's own.
+    fn world(&self, hard: bool, small: Option<&Path>) -> anyhow::Result<World> {
         if self.dir.exists() {
             // Delete only a directory that this command has created.
             if self.dir.join("pipeline.ron").exists() {
@@ -114,7 +116,17 @@ impl Common {
         }
         std::fs::create_dir_all(&self.dir)?;
         let model = self.model.as_ref().map(|model| model.canonicalize()).transpose()?;
-        World::new(&self.dir.canonicalize()?, self, model, hard)
+        if let Some(small) = small {
+            for name in ["state", "out"] {
+                let path = small.join(name);
+                if path.exists() {
+                    std::fs::remove_dir_all(path)?;
+                }
+            }
+        }
+        let dir = self.dir.canonicalize()?;
+        let data = small.map_or(Ok(dir.clone()), Path::canonicalize)?;
+        World::new(&dir, data, self, model, hard)
     }
 }
 

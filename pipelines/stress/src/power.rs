@@ -32,10 +32,17 @@ fn identity(path: &Path) -> anyhow::Result<Identity> {
 /// The names in a directory.
 type Names = BTreeMap<Vec<u8>, Identity>;
 
+/// The names in a directory, of files and directories; others are removed.
 fn names(directory: &Path) -> anyhow::Result<Names> {
     let mut names = Names::new();
     for entry in fs::read_dir(directory)? {
         let entry = entry?;
+        let kind = entry.file_type()?;
+        // A socket is gone with its process.
+        if !kind.is_file() && !kind.is_dir() {
+            let _ = fs::remove_file(entry.path());
+            continue;
+        }
         names.insert(entry.file_name().as_bytes().to_vec(), identity(&entry.path())?);
     }
     Ok(names)

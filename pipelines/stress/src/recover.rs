@@ -10,7 +10,7 @@ use crate::world::World;
 use crate::{Common, checks};
 
 pub(crate) fn run(common: &Common, chunks: u32) -> anyhow::Result<()> {
-    let world = common.world(false)?;
+    let world = common.world(false, None)?;
     let model =
         common.model.as_ref().context("--model is required: the encoder for the dense index")?.canonicalize()?;
     let mut rows = String::new();

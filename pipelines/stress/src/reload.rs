@@ -25,7 +25,7 @@ impl Latencies {
 }
 
 pub(crate) fn run(common: &Common, times: u32) -> anyhow::Result<()> {
-    let mut world = common.world(false)?;
+    let mut world = common.world(false, None)?;
     let engine = start(&world, common)?;
     let begun = Instant::now();
     let (mut applied, mut refused, mut nothing, mut longest) = (0u32, 0u32, 0u32, 0.0f64);

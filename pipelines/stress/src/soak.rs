@@ -29,7 +29,7 @@ struct Sample {
 }
 
 pub(crate) fn run(common: &Common, load: &Load) -> anyhow::Result<()> {
-    let mut world = common.world(false)?;
+    let mut world = common.world(false, None)?;
     let state = world.state();
     let engine = start(&world, common)?;
     let begun = Instant::now();

@@ -39,6 +39,8 @@ struct Shape {
 /// A directory with documents, a log and a pipeline.
 pub(crate) struct World {
     pub dir: PathBuf,
+    /// The directory of the state and, in a hard world, of the answers.
+    data: PathBuf,
     pub random: Random,
     /// Whether answers are revised.
     pub live: bool,
@@ -59,7 +61,7 @@ pub(crate) struct World {
 
 impl World {
     /// Creates the directory. With a model, the pipeline may have a dense index.
-    pub fn new(dir: &Path, common: &Common, model: Option<PathBuf>, hard: bool) -> anyhow::Result<Self> {
+    pub fn new(dir: &Path, data: PathBuf, common: &Common, model: Option<PathBuf>, hard: bool) -> anyhow::Result<Self> {
         let shape = Shape {
             english: true,
             second: false,
@@ -72,6 +74,7 @@ impl World {
         };
         let mut world = Self {
             dir: dir.to_owned(),
+            data,
             random: Random::new(common.seed),
             live: common.live,
             hard,
@@ -99,7 +102,7 @@ impl World {
 
     /// The directory of the answer files; in a hard world it contains nothing else.
     pub fn out(&self) -> PathBuf {
-        if self.hard { self.dir.join("out") } else { self.dir.clone() }
+        if self.hard { self.data.join("out") } else { self.dir.clone() }
     }
 
     /// An answer file with its rotated predecessors, oldest first.
@@ -161,7 +164,7 @@ impl World {
 
     /// The state directory.
     pub fn state(&self) -> PathBuf {
-        self.dir.join("state")
+        self.data.join("state")
     }
 
     /// The pipeline file.
