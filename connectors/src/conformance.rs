@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use crossbeam_channel::Receiver;
 use turnflow_engine::connector::{
     AnswerSink, Arrived, ConnectorError, CorpusEvent, CorpusOutput, CorpusSource, Delivery, Mode, Offsets, Recovered,
-    Stop, StopHandle, StoredDocument, TurnOutput, TurnSource,
+    Search, Stop, StopHandle, StoredDocument, TurnOutput, TurnSource,
 };
 use turnflow_engine::dead_letter::DeadLetters;
 use turnflow_engine::record::AnswerRecord;
@@ -379,7 +379,8 @@ fn a_sink_that_can_be_read_back_knows_what_it_has_after_a_restart() {
         sink.kept().unwrap().syncing()().unwrap();
         drop(sink);
         let (mut sink, _) = (case.build)(directory.path());
-        let Recovered { is_there, answers: mut found } = sink.kept().unwrap().recover(Some(&mark), &[]).unwrap();
+        let Recovered { is_there, answers: mut found } =
+            sink.kept().unwrap().recover(Search { since: Some(&mark), ..Search::default() }).unwrap();
         assert!(is_there && found.count() == answers.len() - 2, "{}", case.kind);
         for (number, record) in answers.iter().enumerate() {
             let read = found.record(&record.key);

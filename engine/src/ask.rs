@@ -11,6 +11,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{Context, Poll};
+use std::time::Duration;
 
 use futures::Stream;
 use parking_lot::Mutex;
@@ -18,6 +19,7 @@ use serde_json::{Map, Value as Json};
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
+use crate::adjust::Adjustments;
 use crate::language::TextStream;
 use crate::record::{AnswerRecord, Item, Utterance, Value};
 use crate::turns::{Slots, Waiter};
@@ -43,6 +45,8 @@ pub struct AskRequest {
     pub source: Option<Arc<str>>,
     /// Whether the events include the value of every node.
     pub trace: bool,
+    /// Nodes to skip for this turn, and other weights.
+    pub adjust: Adjustments,
 }
 
 impl AskRequest {
@@ -58,6 +62,7 @@ impl AskRequest {
             extra: Map::new(),
             source: None,
             trace: false,
+            adjust: Adjustments::default(),
         }
     }
 }
@@ -77,6 +82,10 @@ pub enum Event {
         node: Arc<str>,
         /// Its value.
         value: Value,
+        /// Duration of the operator's call; `None` for the source and for sinks.
+        took: Option<Duration>,
+        /// The warnings so far, of the form `node: text`.
+        warnings: Arc<[String]>,
     },
     /// A piece of the text that a model generates. The answer's text may differ from the joined
     /// pieces: operators remove, for example, citations of passages that were not given.
@@ -118,6 +127,14 @@ pub enum AskError {
     UnknownSource {
         /// The source in the request.
         source_name: Arc<str>,
+    },
+    /// The changes of the plan do not fit it.
+    #[error("`{node}` cannot be adjusted: {problem}")]
+    Adjustment {
+        /// The node.
+        node: Arc<str>,
+        /// What is wrong.
+        problem: String,
     },
 }
 
@@ -174,6 +191,7 @@ pub(crate) struct Caller {
     events: mpsc::UnboundedSender<Event>,
     cancel: CancellationToken,
     trace: bool,
+    adjust: Adjustments,
 }
 
 impl Caller {
@@ -183,10 +201,16 @@ impl Caller {
     }
 
     /// Sends the value of a node, if the request has `trace`.
-    pub fn observe(&self, node: &str, item: &Item) {
+    pub fn observe(&self, node: &str, item: &Item, took: Option<Duration>) {
         if self.trace {
-            self.tell(Event::Node { node: node.into(), value: item.value.clone() });
+            let (value, warnings) = (item.value.clone(), item.warnings.clone());
+            self.tell(Event::Node { node: node.into(), value, took, warnings });
         }
+    }
+
+    /// What the caller changes in the plan.
+    pub fn adjust(&self) -> &Adjustments {
+        &self.adjust
     }
 
     /// The stream for the text that a node generates.
@@ -214,6 +238,7 @@ pub struct AskQueue {
     state: Mutex<State>,
     waiter: Arc<Waiter>,
     sequence: AtomicU64,
+    answered: AtomicU64,
 }
 
 #[derive(Default)]
@@ -228,14 +253,30 @@ struct State {
 impl AskQueue {
     /// `wake` makes a worker check the queue.
     pub fn new(wake: impl Fn() + Send + Sync + 'static) -> Self {
-        Self { state: Mutex::default(), waiter: Waiter::new(wake), sequence: AtomicU64::new(0) }
+        Self {
+            state: Mutex::default(),
+            waiter: Waiter::new(wake),
+            sequence: AtomicU64::new(0),
+            answered: AtomicU64::new(0),
+        }
+    }
+
+    /// Counts an answer.
+    pub fn answered(&self) {
+        self.answered.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Number of answers that callers got.
+    pub fn count(&self) -> u64 {
+        self.answered.load(Ordering::Relaxed)
     }
 
     /// Adds a turn to the queue; at most `queued` turns wait for one of `places` slots.
     pub fn submit(&self, request: AskRequest, slots: &Slots, places: usize, queued: usize) -> AnswerStream {
         let (sender, events) = mpsc::unbounded_channel();
         let cancel = CancellationToken::new();
-        let caller = Caller { events: sender, cancel: cancel.clone(), trace: request.trace };
+        let (cancelled, adjust) = (cancel.clone(), request.adjust.clone());
+        let caller = Caller { events: sender, cancel: cancelled, trace: request.trace, adjust };
         let stream = AnswerStream { events, cancel };
         let mut state = self.state.lock();
         if state.closed {

@@ -4,6 +4,8 @@
 //! [`corpus`] and [`publish`] process documents; [`turns`] processes turns. [`plan`] makes a plan
 //! from a pipeline file ([`spec`]), and [`run`] runs it.
 
+pub mod activity;
+pub mod adjust;
 pub mod append;
 pub mod ask;
 pub mod cache;

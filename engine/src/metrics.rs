@@ -1,4 +1,5 @@
-//! Metrics of components and of the engine: counters and gauges by component, in OpenMetrics text.
+//! Metrics of components and of the engine: counters, gauges and histograms by component, in
+//! OpenMetrics text.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -7,8 +8,9 @@ use parking_lot::Mutex;
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::encoding::text::encode;
 pub use prometheus_client::metrics::counter::Counter;
-use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::family::{Family, MetricConstructor};
 pub use prometheus_client::metrics::gauge::Gauge;
+pub use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::Registry;
 
 /// The component of a metric.
@@ -17,11 +19,22 @@ struct Labels {
     component: String,
 }
 
+/// The classes of a histogram.
+#[derive(Clone)]
+struct Bounds(Arc<[f64]>);
+
+impl MetricConstructor<Histogram> for Bounds {
+    fn new_metric(&self) -> Histogram {
+        Histogram::new(self.0.iter().copied())
+    }
+}
+
 #[derive(Default)]
 struct State {
     registry: Registry,
     counters: HashMap<String, Family<Labels, Counter>>,
     gauges: HashMap<String, Family<Labels, Gauge>>,
+    histograms: HashMap<String, Family<Labels, Histogram, Bounds>>,
 }
 
 /// All metrics of a process. Cheap to clone.
@@ -39,9 +52,9 @@ impl Metrics {
     /// called `turnflow_NAME_total`. `help` is one sentence without a full stop. A name that a gauge has
     /// gives a counter that is not in the text.
     pub fn counter(&self, component: &str, name: &str, help: &str) -> Counter {
-        let State { registry, counters, gauges } = &mut *self.0.lock();
-        if gauges.contains_key(name) {
-            tracing::error!(component, name, "a gauge has this name: the counter is not shown");
+        let State { registry, counters, gauges, histograms } = &mut *self.0.lock();
+        if gauges.contains_key(name) || histograms.contains_key(name) {
+            tracing::error!(component, name, "another metric has this name: the counter is not shown");
             return Counter::default();
         }
         let family = counters.entry(name.to_owned()).or_insert_with(|| {
@@ -54,13 +67,29 @@ impl Metrics {
 
     /// The gauge with this name and component, called `turnflow_NAME` in the text.
     pub fn gauge(&self, component: &str, name: &str, help: &str) -> Gauge {
-        let State { registry, counters, gauges } = &mut *self.0.lock();
-        if counters.contains_key(name) {
-            tracing::error!(component, name, "a counter has this name: the gauge is not shown");
+        let State { registry, counters, gauges, histograms } = &mut *self.0.lock();
+        if counters.contains_key(name) || histograms.contains_key(name) {
+            tracing::error!(component, name, "another metric has this name: the gauge is not shown");
             return Gauge::default();
         }
         let family = gauges.entry(name.to_owned()).or_insert_with(|| {
             let family = Family::default();
+            registry.register(format!("turnflow_{name}"), help, family.clone());
+            family
+        });
+        family.get_or_create(&Labels { component: component.to_owned() }).clone()
+    }
+
+    /// The histogram with this name and component, called `turnflow_NAME` in the text. `bounds` are the
+    /// upper bounds of its classes, ascending; the first call for a name sets them.
+    pub fn histogram(&self, component: &str, name: &str, help: &str, bounds: &[f64]) -> Histogram {
+        let State { registry, counters, gauges, histograms } = &mut *self.0.lock();
+        if counters.contains_key(name) || gauges.contains_key(name) {
+            tracing::error!(component, name, "another metric has this name: the histogram is not shown");
+            return Histogram::new(bounds.iter().copied());
+        }
+        let family = histograms.entry(name.to_owned()).or_insert_with(|| {
+            let family = Family::new_with_constructor(Bounds(bounds.into()));
             registry.register(format!("turnflow_{name}"), help, family.clone());
             family
         });
@@ -90,12 +119,15 @@ mod tests {
         // A name is either a counter or a gauge.
         metrics.gauge("a", "records", "Records read").set(9);
         metrics.counter("a", "lag", "Records behind").inc();
+        metrics.histogram("a", "seconds", "Durations", &[1.0, 2.0]).observe(1.5);
+        metrics.histogram("a", "lag", "Records behind", &[1.0]).observe(1.0);
         let text = metrics.to_text();
         for line in [
             "# HELP turnflow_records Records read.",
             "turnflow_records_total{component=\"a\"} 3",
             "turnflow_records_total{component=\"b\"} 1",
             "turnflow_lag{component=\"a\"} 7",
+            "turnflow_seconds_bucket{le=\"2.0\",component=\"a\"} 1",
         ] {
             assert!(text.lines().any(|found| found == line), "{line}\n{text}");
         }

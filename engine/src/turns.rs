@@ -33,7 +33,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use crossbeam_channel::Receiver;
 use parking_lot::{Mutex, RwLock};
@@ -43,6 +43,7 @@ use timely::scheduling::Activator;
 
 use self::ingress::Ingress;
 use self::standing::Standing;
+use crate::activity::{Activity, TurnWatcher};
 use crate::ask::{AskQueue, Caller};
 use crate::component::Operator;
 use crate::connector::{Arrived, SourceOffset};
@@ -50,7 +51,7 @@ use crate::dead_letter::DeadLetters;
 use crate::durable::{Durable, OffsetTracker};
 use crate::plan::{AnswerMode, Conversations, FailedTurns, Retries};
 use crate::publish::{Epochs, SnapshotGuard};
-use crate::record::{AnswerRecord, Item, Provenance, TurnRecord, Utterance, Value};
+use crate::record::{AnswerRecord, Item, PortType, Provenance, TurnRecord, Utterance, Value};
 use crate::sinks::SinkHandle;
 use crate::wake::WakeSlot;
 
@@ -79,6 +80,10 @@ pub struct RunningNode {
     pub inputs: Vec<usize>,
     /// Its running component.
     pub running: Running,
+    /// The type of its values; `None` for sinks.
+    pub output: Option<PortType>,
+    /// Number of its weights, if it has weights.
+    pub weights: Option<usize>,
 }
 
 /// A running plan.
@@ -138,21 +143,28 @@ impl Generation {
         sinks.into_iter().filter_map(|(_, sink)| Some((sink.id().clone(), sink.record(key)?))).collect()
     }
 
-    /// The answer of an earlier process to a turn, if every sink has it. A sink that lacks it gets a
-    /// copy from another sink with the same inputs: answering again might give a different answer,
-    /// and the history can have only one.
-    fn answered(&self, source: &str, key: &str) -> Option<Arc<str>> {
+    /// The answer of an earlier process to a turn, if every sink has it or can get it. A sink that
+    /// lacks it gets a copy from another sink with the same inputs: answering again might give a
+    /// different answer, and the history can have only one.
+    fn answered(&self, source: &str, key: &str) -> Option<Earlier> {
         let sinks = self.sinks_of(source)?;
         let found: Vec<Option<Arc<str>>> = sinks.iter().map(|(_, sink)| sink.found(key)).collect();
         let text = found.iter().flatten().next()?.clone();
         let mut copies = Vec::new();
         for ((inputs, sink), _) in sinks.iter().zip(&found).filter(|(_, found)| found.is_none()) {
             let mut donors = sinks.iter().zip(&found).filter(|((from, _), found)| found.is_some() && from == inputs);
-            copies.push((sink, donors.find_map(|((_, donor), _)| donor.first(key))?));
+            copies.push(((*sink).clone(), donors.find_map(|((_, donor), _)| donor.first(key))?));
         }
-        copies.into_iter().for_each(|(sink, record)| sink.copy(record));
-        Some(text)
+        Some(Earlier { text, copies })
     }
+}
+
+/// The answer of an earlier process to a turn.
+struct Earlier {
+    /// Its text.
+    text: Arc<str>,
+    /// The sinks that lack it, each with the record that it gets.
+    copies: Vec<(Arc<SinkHandle>, AnswerRecord)>,
 }
 
 /// A source of turns, shared by all workers.
@@ -213,17 +225,24 @@ pub struct TurnsShared {
     pub handle: tokio::runtime::Handle,
     /// Called with every value.
     pub observer: Option<Observer>,
+    /// The calls of operators.
+    pub activity: Activity,
+    /// Told of calls and answers.
+    pub watcher: Option<Arc<dyn TurnWatcher>>,
     /// When the engine started.
     pub started: Instant,
 }
 
 impl TurnsShared {
-    fn observe(&self, node: &str, flow: &Flow) {
+    fn observe(&self, node: &str, flow: &Flow, took: Option<Duration>) {
         if let Some(observer) = &self.observer {
             observer(node, &flow.item);
         }
+        if let (Some(watcher), Some(took)) = (&self.watcher, took) {
+            watcher.called(&flow.item.turn, node, &flow.item.value, took);
+        }
         if let Some(caller) = &flow.context.caller {
-            caller.observe(node, &flow.item);
+            caller.observe(node, &flow.item, took);
         }
     }
 

@@ -12,7 +12,7 @@ use serde_json::json;
 use turnflow_connectors::jsonl_sink::JsonLinesSinkConfig;
 use turnflow_connectors::jsonl_turns::JsonLinesConfig;
 use turnflow_engine::connector::{
-    AnswerSink, Delivery, Mode, SinkPosition, SourceOffset, SourcedTurn, Stop, TurnOutput, TurnSource,
+    AnswerSink, Delivery, Mode, Search, SinkPosition, SourceOffset, SourcedTurn, Stop, TurnOutput, TurnSource,
 };
 use turnflow_engine::dead_letter::DeadLetters;
 use turnflow_engine::record::AnswerRecord;
@@ -110,7 +110,8 @@ fn delivered(file: &[u8], length: Option<u64>) {
         let mut sink = config.sink(directory).expect("a file that is there");
         let kept = sink.kept().expect("a file keeps what it is given");
         let mark = length.map(|length| SinkPosition { log: kept.mark().log, length });
-        let mut answers = kept.recover(mark.as_ref(), &[]).expect("a file that is there").answers;
+        let mut answers =
+            kept.recover(Search { since: mark.as_ref(), ..Search::default() }).expect("a file that is there").answers;
         let _ = (answers.found("k"), answers.found(""));
         let answer: AnswerRecord = serde_json::from_value(json!({
             "conversation_id": "c", "turn": 1, "revision": 0, "key": "k", "status": "idk", "query": "", "answer": "x",
@@ -129,7 +130,7 @@ fn delivered(file: &[u8], length: Option<u64>) {
         assert!(serde_json::from_slice::<AnswerRecord>(last.unwrap_or_default()).is_ok(), "the last line is no answer");
         let mut again = config.sink(directory).expect("a file that is there");
         let kept = again.kept().expect("a file keeps what it is given");
-        let mut answers = kept.recover(None, &[]).expect("a file that is there").answers;
+        let mut answers = kept.recover(Search::default()).expect("a file that is there").answers;
         assert_eq!(answers.found("k").as_deref(), Some("x"));
     });
 }

@@ -391,7 +391,7 @@ async fn value_of(engine: &Engine, number: usize) -> String {
     let mut value = None;
     while let Some(event) = events.next().await {
         match event {
-            Event::Node { node, value: of } if &*node == "op" => value = Some(of),
+            Event::Node { node, value: of, .. } if &*node == "op" => value = Some(of),
             Event::Answer { record } => {
                 assert_eq!(&*record.conversation_id, number.to_string());
                 break;

@@ -224,6 +224,7 @@ mod tests {
             snapshot: Arc::default(),
             warnings: Warnings::default(),
             stream: Default::default(),
+            weights: None,
         };
         let Value::Answer(got) = run(operator.call(call)).unwrap() else { panic!() };
         let evidence = got.checks["evidence"].as_object().unwrap();

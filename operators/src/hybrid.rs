@@ -88,7 +88,7 @@ impl Function for HybridConfig {
     }
 
     fn call(&self, call: &Call) -> Result<Value, OperatorError> {
-        let hits = interpolate(&lists(call)?, &self.effective_weights(), self.depth, self.top);
+        let hits = interpolate(&lists(call)?, &call.weights_or(&self.effective_weights()), self.depth, self.top);
         Ok(Value::Hits(Arc::new(Hits { query: call.hits(0)?.query.clone(), hits })))
     }
 }

@@ -96,7 +96,7 @@ struct RankFusion {
 impl Operator for RankFusion {
     fn call(self: Arc<Self>, call: Call) -> BoxFuture<'static, Result<Value, OperatorError>> {
         async move {
-            let hits = fuse(&lists(&call)?, self.depth, &self.weights, self.top);
+            let hits = fuse(&lists(&call)?, self.depth, &call.weights_or(&self.weights), self.top);
             Ok(Value::Hits(Arc::new(Hits { query: call.hits(0)?.query.clone(), hits })))
         }
         .boxed()

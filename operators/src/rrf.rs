@@ -83,7 +83,7 @@ impl Function for RrfConfig {
     }
 
     fn call(&self, call: &Call) -> Result<Value, OperatorError> {
-        let hits = fuse(&lists(call)?, self.k, &self.effective_weights(), self.top);
+        let hits = fuse(&lists(call)?, self.k, &call.weights_or(&self.effective_weights()), self.top);
         Ok(Value::Hits(Arc::new(Hits { query: call.hits(0)?.query.clone(), hits })))
     }
 }

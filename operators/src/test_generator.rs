@@ -94,6 +94,7 @@ pub(crate) fn call(operator: &Arc<dyn Operator>, turn: Turn, input: Value) -> (V
         snapshot: Arc::default(),
         warnings: warnings.clone(),
         stream: Default::default(),
+        weights: None,
     };
     let value = run(operator.clone().call(call)).unwrap();
     (value, warnings.take())

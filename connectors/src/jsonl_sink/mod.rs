@@ -43,7 +43,7 @@ use serde::Deserialize;
 use turnflow_engine::append::{Lines, sync_directory};
 use turnflow_engine::component::{Building, Check, ComponentContext, SinkConfig, SinkKind, SinkMode, built};
 use turnflow_engine::connector::{
-    AnswerSink, ConnectorError, Delivery, KeptAnswers, NoAnswers, Recovered, SinkPosition, Syncing,
+    AnswerSink, ConnectorError, Delivery, KeptAnswers, NoAnswers, Recovered, Search, SinkPosition, Syncing,
 };
 use turnflow_engine::record::AnswerRecord;
 use turnflow_engine::spec::{FilePath, from_tree};
@@ -244,44 +244,80 @@ impl JsonLinesSink {
         line.and_then(|line| self.output.lines.append(line)).map_err(fault("append to", &self.path))
     }
 
-    /// Collects the answers in rotated files. It does not matter which of them came after the mark, because an answer
-    /// that is found twice is the same answer. Skips the file `but`, which was already read. Returns whether one of the
-    /// files is the marked one, as it may be if that was compressed.
-    fn scan_rotated(
-        &self,
-        found: &mut Found,
-        but: Option<(u64, u64)>,
-        others: &[PathBuf],
-        marked: Option<(&FileMark, u64)>,
-    ) -> Result<bool, ConnectorError> {
-        let mut is_there = false;
-        let mut tries = 0;
-        let files = loop {
-            let named = rotated(&self.path, others).map_err(fault("list the files beside", &self.path))?;
-            let open = |(path, _): (PathBuf, _)| File::open(&path).map(|file| (path, file));
-            let unread = named.into_iter().filter(|(_, metadata)| Some(identity_of(metadata)) != but);
-            match unread.map(open).collect::<io::Result<Vec<_>>>() {
-                // A file was renamed after it was listed, and its new name may not be in the list.
-                Err(error) if error.kind() == io::ErrorKind::NotFound && tries < LISTINGS => tries += 1,
-                opened => break opened.map_err(fault("read the files rotated from", &self.path))?,
+    /// Collects the answers after a position in a file that this sink had before a reload gave it another one.
+    fn scan_former(&self, found: &mut Found, at: &SinkPosition, others: &[PathBuf]) -> Result<(), ConnectorError> {
+        let Some(path) = FileMark::path_of(&at.log) else { return Ok(()) };
+        if path != self.path && others.contains(&path) {
+            tracing::warn!(file = %path.display(), "another sink writes this sink's former file now: if it contains \
+                 answers that no checkpoint covers, these are written a second time");
+            return Ok(());
+        }
+        // A position without a mark is the beginning.
+        let mark = FileMark::parse(&at.log, at.length);
+        let (file, from, but) = match mark.map(|mark| find(&path, &mark, at.length)) {
+            Some(MarkedFile::Here(_)) if at.length > 0 => (File::open(&path), at.length, None),
+            Some(MarkedFile::Away(file, away)) => {
+                let identity = identity_of(&file.metadata().map_err(fault("read", &away))?);
+                let torn = found.scan(file, at.length).map_err(fault("read", &away))?;
+                if let Some(torn) = torn.filter(|torn| torn.is_ours && !torn.is_whole) {
+                    cut(&away, torn.start);
+                }
+                (File::open(&path), 0, Some(identity))
             }
+            Some(MarkedFile::Here(_) | MarkedFile::Gone) | None => (File::open(&path), 0, None),
         };
-        for (path, file) in files {
-            let Some(file) = unpacked(file).map_err(fault("read", &path))? else {
-                tracing::warn!(file = %path.display(),
+        if from == 0 {
+            scan_rotated(&path, found, but, others, None)?;
+        }
+        let file = match file {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+            file => file.map_err(fault("read", &path))?,
+        };
+        let torn = found.scan(file, from).map_err(fault("read", &path))?;
+        if let Some(torn) = torn.filter(|torn| path != self.path && torn.is_ours && !torn.is_whole) {
+            cut(&path, torn.start);
+        }
+        Ok(())
+    }
+}
+
+/// Collects the answers in the files rotated from `path`. It does not matter which of them came after the mark, because
+/// an answer that is found twice is the same answer. Skips the file `but`, which was already read. Returns whether one
+/// of the files is the marked one, as it may be if that was compressed.
+fn scan_rotated(
+    path: &Path,
+    found: &mut Found,
+    but: Option<(u64, u64)>,
+    others: &[PathBuf],
+    marked: Option<(&FileMark, u64)>,
+) -> Result<bool, ConnectorError> {
+    let mut is_there = false;
+    let mut tries = 0;
+    let files = loop {
+        let named = rotated(path, others).map_err(fault("list the files beside", path))?;
+        let open = |(path, _): (PathBuf, _)| File::open(&path).map(|file| (path, file));
+        let unread = named.into_iter().filter(|(_, metadata)| Some(identity_of(metadata)) != but);
+        match unread.map(open).collect::<io::Result<Vec<_>>>() {
+            // A file was renamed after it was listed, and its new name may not be in the list.
+            Err(error) if error.kind() == io::ErrorKind::NotFound && tries < LISTINGS => tries += 1,
+            opened => break opened.map_err(fault("read the files rotated from", path))?,
+        }
+    };
+    for (path, file) in files {
+        let Some(file) = unpacked(file).map_err(fault("read", &path))? else {
+            tracing::warn!(file = %path.display(),
                     "this file has an unsupported compression format: if it contains answers, these may be \
                      written a second time");
-                continue;
-            };
-            is_there = is_there || marked.is_some_and(|(mark, length)| mark.is_of(&file, length));
-            let plain = file.metadata().is_ok_and(|metadata| Some(identity_of(&metadata)) == identity(&path));
-            let torn = found.scan(file, 0).map_err(fault("read", &path))?;
-            if let Some(torn) = torn.filter(|torn| plain && torn.is_ours && !torn.is_whole) {
-                cut(&path, torn.start);
-            }
+            continue;
+        };
+        is_there = is_there || marked.is_some_and(|(mark, length)| mark.is_of(&file, length));
+        let plain = file.metadata().is_ok_and(|metadata| Some(identity_of(&metadata)) == identity(&path));
+        let torn = found.scan(file, 0).map_err(fault("read", &path))?;
+        if let Some(torn) = torn.filter(|torn| plain && torn.is_ours && !torn.is_whole) {
+            cut(&path, torn.start);
         }
-        Ok(is_there)
     }
+    Ok(is_there)
 }
 
 impl AnswerSink for JsonLinesSink {
@@ -321,18 +357,20 @@ impl KeptAnswers for JsonLinesSink {
         Box::new(move || file.map_err(fault("keep open", &path))?.sync(&path))
     }
 
-    fn recover(&mut self, since: Option<&SinkPosition>, others: &[PathBuf]) -> Result<Recovered, ConnectorError> {
+    fn recover(&mut self, search: Search<'_>) -> Result<Recovered, ConnectorError> {
+        let Search { since, former, others } = search;
         if !self.append || !self.output.is_file {
             return Ok(Recovered { is_there: false, answers: Box::new(NoAnswers) });
         }
         let mut found = Found::default();
         self.follow()?;
+        former.iter().try_for_each(|position| self.scan_former(&mut found, position, others))?;
         let marked = since.and_then(|since| Some((FileMark::parse(&since.log, since.length)?, since.length)));
         let standing = marked.as_ref().map(|(mark, length)| (find(&self.path, mark, *length), *length));
         let (is_there, from) = match standing {
             // An empty file can only be identified by its inode, which may belong to another file by now.
             Some((MarkedFile::Here(_), 0)) => {
-                self.scan_rotated(&mut found, None, others, None)?;
+                scan_rotated(&self.path, &mut found, None, others, None)?;
                 (true, 0)
             }
             Some((MarkedFile::Here(_), length)) => (true, length),
@@ -343,12 +381,12 @@ impl KeptAnswers for JsonLinesSink {
                 if let Some(torn) = torn.filter(|torn| torn.is_ours && !torn.is_whole) {
                     cut(&path, torn.start);
                 }
-                self.scan_rotated(&mut found, Some(identity), others, None)?;
+                scan_rotated(&self.path, &mut found, Some(identity), others, None)?;
                 (true, 0)
             }
             Some((MarkedFile::Gone, _)) | None => {
                 let marked = marked.as_ref().map(|(mark, length)| (mark, *length));
-                let is_there = self.scan_rotated(&mut found, None, others, marked)?;
+                let is_there = scan_rotated(&self.path, &mut found, None, others, marked)?;
                 (is_there || since.is_none(), 0)
             }
         };

@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use turnflow_engine::connector::RecoveredAnswers;
+use turnflow_engine::connector::{RecoveredAnswers, Search};
 
 use super::*;
 use crate::testing::answer;
@@ -33,7 +33,7 @@ fn keys(path: &Path) -> Vec<String> {
 
 /// Whether the marked file exists, and the answers that are found.
 fn recover(sink: &mut JsonLinesSink, since: Option<&SinkPosition>) -> (bool, Box<dyn RecoveredAnswers>) {
-    let Recovered { is_there, answers } = sink.kept().unwrap().recover(since, &[]).unwrap();
+    let Recovered { is_there, answers } = sink.kept().unwrap().recover(Search { since, ..Search::default() }).unwrap();
     (is_there, answers)
 }
 
@@ -327,7 +327,9 @@ fn without_a_mark_all_that_was_rotated_away_is_looked_into() {
     let all = ["a", "b", "c", "d", "e"];
     for since in [None, Some(SinkPosition { log: "gone".into(), length: 9 })] {
         let mut second = sink(directory.path(), true);
-        let Recovered { is_there, mut answers } = second.recover(since.as_ref(), &[at("out.jsonl.live")]).unwrap();
+        let Recovered { is_there, mut answers } = second
+            .recover(Search { since: since.as_ref(), others: &[at("out.jsonl.live")], ..Search::default() })
+            .unwrap();
         assert_eq!((is_there, answers.count()), (since.is_none(), 4));
         let found: Vec<&str> = all.into_iter().filter(|key| answers.found(key).is_some()).collect();
         assert_eq!(found, ["a", "b", "c", "d"]);

@@ -46,6 +46,11 @@ pub(crate) struct FileMark {
 }
 
 impl FileMark {
+    /// The path under which the file of a stored mark was used.
+    pub(crate) fn path_of(log: &str) -> Option<PathBuf> {
+        serde_json::from_str::<Self>(log).ok().map(|mark| mark.path.into())
+    }
+
     /// A mark of the file with this identity, up to `length`; `head` is the start of the file.
     pub(crate) fn new(path: &str, identity: (u64, u64), head: &[u8], length: u64) -> Self {
         let head = &head[..head_length(length).min(head.len())];

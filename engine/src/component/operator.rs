@@ -26,6 +26,9 @@ pub struct Call {
     pub warnings: Warnings,
     /// Where an operator that generates the answer streams its text.
     pub stream: TextStream,
+    /// The caller's weights for this node, as many as it has. Operators read them with
+    /// [`Call::weights_or`].
+    pub weights: Option<Arc<[f32]>>,
 }
 
 impl Call {
@@ -59,6 +62,11 @@ impl Call {
             Some(Value::Answer(answer)) => Ok(answer),
             _ => Err(OperatorError::Port("no answer")),
         }
+    }
+
+    /// The caller's weights, or else the operator's own.
+    pub fn weights_or(&self, own: &[f32]) -> Arc<[f32]> {
+        self.weights.clone().filter(|weights| weights.len() == own.len()).unwrap_or_else(|| own.into())
     }
 
     /// Bytes of the turn, its history, queries, prompts and answers, and 32 for each hit: what nearly

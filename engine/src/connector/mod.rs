@@ -22,7 +22,7 @@ pub use self::corpus::{CorpusEvent, CorpusOutput, CorpusSource};
 pub use self::documents::{DocumentStore, StoredDocument};
 pub use self::offsets::{Applied, Offsets, SourceOffset};
 pub use self::sink::{
-    AnswerSink, Delivery, KeptAnswers, NoAnswers, Recovered, RecoveredAnswers, SinkPosition, Syncing,
+    AnswerSink, Delivery, KeptAnswers, NoAnswers, Recovered, RecoveredAnswers, Search, SinkPosition, Syncing,
 };
 pub use self::turns::{Arrived, SourcedTurn, TurnOutput, TurnSource};
 use crate::component::ComponentError;

@@ -77,6 +77,17 @@ pub struct SinkPosition {
     pub length: u64,
 }
 
+/// Where to search for answers of earlier processes.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Search<'a> {
+    /// The position in the sink's contents after which there may be answers that no checkpoint covers.
+    pub since: Option<&'a SinkPosition>,
+    /// Such positions in the files that the sink had before a reload gave it another one.
+    pub former: &'a [SinkPosition],
+    /// The files of the pipeline's sinks: those of others are not searched.
+    pub others: &'a [PathBuf],
+}
+
 /// The result of [`KeptAnswers::recover`].
 pub struct Recovered {
     /// Whether the contents at the given position still exist. Without a position: whether the sink
@@ -121,13 +132,12 @@ pub trait KeptAnswers {
     /// A function that syncs everything delivered until now to disk. It runs without the sink, which
     /// may be written to meanwhile.
     fn syncing(&mut self) -> Syncing;
-    /// Finds the answers after `since`, before the first delivery. Without `since`, or if the
-    /// contents at that position no longer exist, finds all answers, including those in rotated
-    /// files. `others` are the files of the pipeline's other sinks, which are not searched. An
-    /// incompletely written answer is removed.
+    /// Finds the answers after [`Search::since`], before the first delivery. Without that, or if the
+    /// contents at that position no longer exist, finds all answers, including those in rotated files.
+    /// An incompletely written answer is removed.
     ///
     /// # Errors
     ///
     /// A file that may contain answers cannot be read.
-    fn recover(&mut self, since: Option<&SinkPosition>, others: &[PathBuf]) -> Result<Recovered, ConnectorError>;
+    fn recover(&mut self, search: Search<'_>) -> Result<Recovered, ConnectorError>;
 }

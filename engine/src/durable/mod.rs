@@ -15,7 +15,7 @@ mod conversations;
 mod offsets;
 mod store;
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
@@ -106,6 +106,10 @@ struct State {
     standing: Standing,
     trackers: Vec<Weak<OffsetTracker>>,
     sinks: Vec<Weak<SinkHandle>>,
+    /// Sinks that lack restored answers. They are kept until they have them.
+    repairing: Vec<Arc<SinkHandle>>,
+    /// The sinks with former files in the store.
+    former: BTreeSet<Arc<str>>,
     committed: HashMap<Arc<str>, SourceCheckpoint>,
     ended: bool,
 }
@@ -186,6 +190,70 @@ impl Durable {
         let mut state = self.state.lock();
         state.sinks.retain(|sink| sink.strong_count() > 0);
         state.sinks.push(Arc::downgrade(sink));
+    }
+
+    /// Called before a reload gives a sink another file: after a crash, answers that no checkpoint
+    /// covers are searched in the old file too.
+    ///
+    /// # Errors
+    ///
+    /// The checkpoint database cannot be read or written.
+    pub fn leaves(&self, sink: &SinkHandle) -> Result<(), StoreError> {
+        let (Some(store), Some(mark)) = (&self.store, sink.mark()) else { return Ok(()) };
+        // A commit in progress may replace the checkpoints that are read here.
+        let _one = self.committing.lock();
+        let mut positions = store.former(sink.id())?;
+        let whole = SinkPosition { length: 0, ..mark };
+        let checkpoints = store.sources()?;
+        let known = checkpoints.iter().map(|checkpoint| checkpoint.marks.get(sink.id()).unwrap_or(&whole));
+        let of_running: Vec<Arc<str>> = {
+            let state = self.state.lock();
+            state.trackers.iter().filter_map(Weak::upgrade).map(|tracker| tracker.source().clone()).collect()
+        };
+        let mut lacks = false;
+        for source in of_running {
+            lacks |= store.source(&source)?.is_none();
+        }
+        for position in known.chain(lacks.then_some(&whole)) {
+            match positions.iter_mut().find(|there| there.log == position.log) {
+                Some(there) => there.length = there.length.min(position.length),
+                None => positions.push(position.clone()),
+            }
+        }
+        store.set_former(sink.id(), &positions)?;
+        self.state.lock().former.insert(sink.id().clone());
+        Ok(())
+    }
+
+    /// The positions in files that a sink had before reloads.
+    ///
+    /// # Errors
+    ///
+    /// The checkpoint database cannot be read.
+    pub fn former(&self, sink: &Arc<str>) -> Result<Vec<SinkPosition>, StoreError> {
+        let Some(store) = &self.store else { return Ok(Vec::new()) };
+        let former = store.former(sink)?;
+        if !former.is_empty() {
+            self.state.lock().former.insert(sink.clone());
+        }
+        Ok(former)
+    }
+
+    /// Forgets the former files of sinks that no checkpoint needs any more. Called after a checkpoint
+    /// is written.
+    fn forget_former(&self, store: &Store, trackers: &[Arc<OffsetTracker>]) -> Result<(), StoreError> {
+        let former: Vec<Arc<str>> = self.state.lock().former.iter().cloned().collect();
+        for id in former {
+            let handles: Vec<_> = self.sinks().into_iter().filter(|sink| *sink.id() == id).collect();
+            // An old handle may still write answers to its file.
+            let [handle] = &handles[..] else { continue };
+            let Some(mark) = handle.mark().filter(|_| !handle.is_replaying()) else { continue };
+            if !trackers.iter().any(|tracker| tracker.names_other(&id, &mark.log)) {
+                store.set_former(&id, &[])?;
+                self.state.lock().former.remove(&id);
+            }
+        }
+        Ok(())
     }
 
     /// The sinks that checkpoints sync.
@@ -327,7 +395,12 @@ impl Durable {
             (pending, std::mem::take(&mut state.standing), new)
         };
         // Read after all of this was taken: none of it may depend on answers that a sink still lacks.
-        if sinks.iter().any(|sink| sink.is_repairing()) {
+        // These sinks are kept, even if a reload has replaced them.
+        let repairing: Vec<_> = sinks.iter().filter(|sink| sink.is_repairing()).cloned().collect();
+        let is_repairing = !repairing.is_empty();
+        let repaired = std::mem::replace(&mut self.state.lock().repairing, repairing);
+        drop(repaired);
+        if is_repairing {
             self.state.lock().take_back(pending, standing);
             return Ok(());
         }
@@ -340,16 +413,43 @@ impl Durable {
         let written = self.dead.settle().map_err(StoreError::DeadLetters);
         let written = written.and_then(|()| sinks.iter().try_for_each(|sink| sink.sync()).map_err(StoreError::Sink));
         let written = written.and_then(|()| Ok(store.write(&new, &pending, &standing)?));
+        let written = match written {
+            Ok(()) => Ok(self.forget_former(store, &trackers)),
+            Err(error) => Err(error),
+        };
         let mut state = self.state.lock();
         match &written {
-            Ok(()) => {
+            Ok(_) => {
                 state.writing = Arc::default();
                 state.committed.extend(new);
                 lows.iter().for_each(|(tracker, low)| tracker.acknowledgements().acknowledge(&low.offsets));
             }
             Err(_) => state.take_back(pending, standing),
         }
-        written
+        drop(state);
+        written?
+    }
+
+    /// Writes the first checkpoint of a source, which covers none of its records: after a restart the
+    /// same log is found, even if it was rotated. It is written also while other checkpoints wait.
+    ///
+    /// # Errors
+    ///
+    /// The checkpoint cannot be written.
+    pub fn begin(&self, source: &Arc<str>, offsets: Offsets, epoch: u64) -> Result<(), StoreError> {
+        self.commit(epoch)?;
+        let Some(store) = &self.store else { return Ok(()) };
+        let _one = self.committing.lock();
+        if store.source(source)?.is_some() {
+            return Ok(());
+        }
+        let (sinks, marks) = (self.sinks(), self.marks());
+        let written = sinks.iter().filter_map(|sink| Some((sink.id().clone(), sink.mark()?))).collect();
+        sinks.iter().try_for_each(|sink| sink.sync()).map_err(StoreError::Sink)?;
+        let first = (source.clone(), SourceCheckpoint { offsets, marks, written, epoch });
+        store.write(std::slice::from_ref(&first), &HashMap::new(), &HashMap::new())?;
+        self.state.lock().committed.extend([first]);
+        Ok(())
     }
 
     /// Writes checkpoints periodically until [`Durable::end`] is called, then a last one.

@@ -121,6 +121,14 @@ impl OffsetTracker {
         self.state.lock().low.clone()
     }
 
+    /// Whether a position of this sink in another file than `log` is still needed.
+    pub fn names_other(&self, sink: &str, log: &str) -> bool {
+        let state = self.state.lock();
+        let low = state.low.iter().map(|(_, marks)| marks);
+        let all = low.chain(state.batches.iter().map(|batch| &batch.marks));
+        all.filter_map(|marks| marks.get(sink)).any(|mark| *mark.log != *log)
+    }
+
     /// Like [`OffsetTracker::low`], given recent sink positions. If no batch is open, later answers are
     /// written after `now`, which then replaces the older positions.
     pub fn low_since(&self, now: &SinkPositions) -> Option<(Offsets, SinkPositions)> {

@@ -9,10 +9,12 @@ use serde::de::DeserializeOwned;
 
 use super::conversations;
 use super::{ConversationChange, Key, SourceCheckpoint, StoredConversation, StoredTurn};
-use crate::connector::{Applied, ConnectorError, Offsets};
+use crate::connector::{Applied, ConnectorError, Offsets, SinkPosition};
 use crate::database::{DatabaseError, Tables};
 
 const SOURCES: TableDefinition<'_, &str, &[u8]> = TableDefinition::new("sources");
+/// By sink, positions in files that it had before a reload gave it another one.
+const FORMER: TableDefinition<'_, &str, &[u8]> = TableDefinition::new("former");
 /// Standing turns, by key.
 const STANDING: TableDefinition<'_, &str, &[u8]> = TableDefinition::new("standing");
 /// Maximum conversations changed in one transaction.
@@ -67,6 +69,36 @@ impl Store {
             newest = newest.max(Some(checkpoint.epoch));
         }
         Ok(newest)
+    }
+
+    /// All checkpoints.
+    pub fn sources(&self) -> Result<Vec<SourceCheckpoint>, DatabaseError> {
+        self.values(SOURCES)?.iter().map(|value| self.parse(value, || "a checkpoint".to_owned())).collect()
+    }
+
+    /// The positions in former files of a sink.
+    pub fn former(&self, sink: &str) -> Result<Vec<SinkPosition>, DatabaseError> {
+        let bytes = self.0.read(|database| match table(&database.begin_read()?, FORMER)? {
+            Some(table) => Ok(table.get(sink)?.map(|value| value.value().to_vec())),
+            None => Ok(None),
+        })?;
+        let parsed = bytes.map(|bytes| self.parse(&bytes, || format!("the former files of `{sink}`"))).transpose()?;
+        Ok(parsed.unwrap_or_default())
+    }
+
+    /// Sets the positions in former files of a sink.
+    pub fn set_former(&self, sink: &str, positions: &[SinkPosition]) -> Result<(), DatabaseError> {
+        self.0.change(|database| {
+            let transaction = database.begin_write()?;
+            {
+                let mut table = transaction.open_table(FORMER)?;
+                match positions {
+                    [] => drop(table.remove(sink)?),
+                    _ => drop(table.insert(sink, &*json(&positions))?),
+                }
+            }
+            Ok(transaction.commit()?)
+        })
     }
 
     fn parse<T: DeserializeOwned>(&self, bytes: &[u8], what: impl FnOnce() -> String) -> Result<T, DatabaseError> {

@@ -311,8 +311,9 @@ impl RuntimeContext {
         if begins_anew {
             let (tracker, shared) = (handle.tracker.clone(), self.shared.clone());
             output = output.beginning(Arc::new(move |place| {
-                tracker.resume(place.into(), shared.durable.marks());
-                if let Err(error) = shared.durable.commit(shared.epochs.current().epoch) {
+                let (epoch, offsets) = (shared.epochs.current().epoch, Offsets::from(place));
+                tracker.resume(offsets.clone(), shared.durable.marks());
+                if let Err(error) = shared.durable.begin(tracker.source(), offsets, epoch) {
                     tracing::warn!(%error, source = %tracker.source(), "cannot commit the beginning of the log");
                 }
             }));
@@ -415,8 +416,12 @@ impl RuntimeContext {
                 },
                 NodeKind::Sink(_) => RunningKind::Sink(sinks.get(&node.id).cloned().flatten()),
             };
-            let (id, inputs) = (node.id.clone(), node.inputs.clone());
-            nodes.push(RunningNode { id, kind_name: node.kind_name, inputs, running });
+            let weights = match &node.kind {
+                NodeKind::Operator(config) => config.weights().map(|weights| weights.len()),
+                NodeKind::Source(_) | NodeKind::Sink(_) => None,
+            };
+            let (id, inputs, output) = (node.id.clone(), node.inputs.clone(), node.output);
+            nodes.push(RunningNode { id, kind_name: node.kind_name, inputs, running, output, weights });
         }
         let stamp = crate::record::Provenance {
             pipeline: plan.hash.clone(),

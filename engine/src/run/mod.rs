@@ -5,6 +5,7 @@ mod maintain;
 mod reload;
 mod resume;
 mod start;
+mod status;
 mod worker_pool;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -20,6 +21,8 @@ use tokio::sync::watch;
 use self::build::{Feed, Manual, RuntimeContext, TurnFeed};
 pub use self::maintain::MaintenanceReport;
 pub use self::reload::ReloadError;
+pub use self::status::{CorpusStatus, EngineStatus, NodeStatus, SourceStatus, TurnsStatus};
+use crate::activity::TurnWatcher;
 use crate::ask::{AnswerStream, AskRequest};
 use crate::cache::InferenceCache;
 use crate::component::{BuildError, IndexError, Models};
@@ -63,6 +66,8 @@ pub struct Options {
     pub answer: bool,
     /// Called with every value of a node.
     pub observer: Option<Observer>,
+    /// Told of every call of an operator and of every answer.
+    pub watcher: Option<Arc<dyn TurnWatcher>>,
 }
 
 impl Default for Options {
@@ -77,6 +82,7 @@ impl Default for Options {
             sinks: true,
             answer: true,
             observer: None,
+            watcher: None,
         }
     }
 }
@@ -357,7 +363,20 @@ impl Engine {
 
     /// Whether the run has ended: all sources drained, all answers delivered.
     pub fn has_ended(&self) -> bool {
-        self.inner.context.pool.has_ended()
+        let pool = &self.inner.context.pool;
+        // Answers that an earlier process should have written are not part of any turn.
+        pool.has_ended() && (pool.is_aborted() || !self.is_repairing())
+    }
+
+    fn is_repairing(&self) -> bool {
+        self.inner.context.shared.durable.sinks().iter().any(|sink| sink.is_repairing())
+    }
+
+    /// The sinks with answers that wait, also those of earlier plans, each with its name in messages.
+    /// A stop waits for them.
+    pub fn undelivered(&self) -> Vec<SinkStatus> {
+        let sinks = self.inner.context.shared.durable.sinks();
+        sinks.iter().map(|sink| sink.status()).filter(|sink| sink.pending > 0).collect()
     }
 
     /// Whether an error has ended the run.
@@ -413,12 +432,9 @@ impl Engine {
         let joined = self.workers.get_mut().take().map(WorkerGuards::join).into_iter().flatten();
         let panicked: Vec<String> = joined.filter_map(Result::err).collect();
         self.stop();
-        // Answers that an earlier process should have written are not part of any turn.
-        let sinks = self.inner.context.shared.durable.sinks();
-        while !self.inner.context.pool.is_aborted() && sinks.iter().any(|sink| sink.is_repairing()) {
+        while !self.inner.context.pool.is_aborted() && self.is_repairing() {
             std::thread::park_timeout(TICK);
         }
-        drop(sinks);
         self.end_sinks_and_checkpoints();
         self.check()?;
         match panicked.into_iter().next() {

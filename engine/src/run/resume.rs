@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use super::RunError;
 use super::build::RuntimeContext;
-use crate::connector::{Mode, SinkPosition, SourceOffset};
+use crate::connector::{Mode, Search, SinkPosition, SourceOffset};
 use crate::durable::SourceCheckpoint;
 use crate::sinks::SinkHandle;
 use crate::turns::Generation;
@@ -40,11 +40,12 @@ pub(super) fn resume(
         // A sink that no checkpoint knows is new and lacks nothing.
         let mut has_all = true;
         for had in last_of_each(known.iter().filter_map(|checkpoint| checkpoint.written.get(sink.id()))) {
-            has_all = has_all && recover(sink, Some(had), &files)?;
+            has_all = has_all && recover(sink, Search { since: Some(had), former: &[], others: &files })?;
         }
         let since = first(known.iter().map(|checkpoint| checkpoint.marks.get(sink.id()))).filter(|_| has_all);
         // Without a position, all its contents are searched; that alone does not force a replay.
-        let keeps = recover(sink, since, &files)?;
+        let former = durable.former(sink.id())?;
+        let keeps = recover(sink, Search { since, former: &former, others: &files })?;
         goes_on.insert(sink.id().clone(), has_all && keeps);
         if since.is_none() {
             whole.insert(sink.id().clone());
@@ -82,14 +83,15 @@ pub(super) fn resume(
     // The answers of a source that is read from the beginning may be anywhere in a file.
     for (sink, from) in &sinks {
         if sink.is_kept() && !whole.contains(sink.id()) && from.iter().any(|source| anew.contains(source)) {
-            recover(sink, None, &files)?;
+            let former = durable.former(sink.id())?;
+            recover(sink, Search { since: None, former: &former, others: &files })?;
         }
     }
     Ok(places)
 }
 
-fn recover(sink: &SinkHandle, since: Option<&SinkPosition>, files: &[PathBuf]) -> Result<bool, RunError> {
-    sink.recover(since, files).map_err(|source| RunError::Source { name: format!("node {}", sink.id()), source })
+fn recover(sink: &SinkHandle, search: Search<'_>) -> Result<bool, RunError> {
+    sink.recover(search).map_err(|source| RunError::Source { name: format!("node {}", sink.id()), source })
 }
 
 /// The last position of each file.

@@ -13,6 +13,7 @@ use super::maintain::keep_in_shape;
 use super::resume::resume;
 use super::worker_pool::{Command, WorkerPool};
 use super::{Engine, Inner, Options, RunError, Running, RunningCorpus};
+use crate::activity::Activity;
 use crate::ask::AskQueue;
 use crate::cache::InferenceCache;
 use crate::component::new_run;
@@ -49,6 +50,7 @@ impl Engine {
         let options = Arc::new(options);
         let pool = WorkerPool::new(options.workers.max(1));
         let woken = pool.clone();
+        let metrics = Metrics::default();
         let shared = Arc::new(TurnsShared {
             limits: RwLock::new(plan.conversations.clone()),
             epochs,
@@ -66,6 +68,8 @@ impl Engine {
             revised: AtomicU64::new(0),
             handle: runtime.handle().clone(),
             observer: options.observer.clone(),
+            watcher: options.watcher.clone(),
+            activity: Activity::new(metrics.clone()),
             started: Instant::now(),
         });
         let context = RuntimeContext {
@@ -79,7 +83,7 @@ impl Engine {
             shared: shared.clone(),
             pool: pool.clone(),
             errors: Arc::default(),
-            metrics: Metrics::default(),
+            metrics,
             shutdown: CancellationToken::new(),
             numbers: Arc::default(),
             run: new_run(),

@@ -5,7 +5,7 @@ mod delivery;
 mod writer;
 
 use std::collections::{HashMap, VecDeque};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
@@ -15,7 +15,7 @@ pub use self::delivery::Acknowledged;
 use self::delivery::DeliveryThread;
 use self::writer::Writer;
 use crate::claims::Claim;
-use crate::connector::{AnswerSink, ConnectorError, SinkPosition};
+use crate::connector::{AnswerSink, ConnectorError, Search, SinkPosition};
 use crate::dead_letter::DeadLetters;
 use crate::record::AnswerRecord;
 
@@ -30,7 +30,7 @@ pub struct SinkContext {
 }
 
 /// The status of a sink.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
 pub struct SinkStatus {
     /// Its node.
     pub id: Arc<str>,
@@ -55,11 +55,9 @@ pub struct SinkHandle {
     held: Mutex<VecDeque<(Arc<str>, SinkPosition)>>,
     /// By key, answers that an earlier process retracted and that are delivered again.
     restored: Mutex<HashMap<Arc<str>, AnswerRecord>>,
-    /// By key, answers copied from another sink, while sources are replayed.
-    copied: Mutex<HashMap<Arc<str>, AnswerRecord>>,
-    /// Counts the restored and copied answers that are acknowledged.
+    /// Counts the restored answers that are acknowledged.
     repaired: Arc<Acknowledged>,
-    /// Number of restored and copied answers that are not acknowledged yet.
+    /// Number of restored answers that are not acknowledged yet.
     repairs: Mutex<usize>,
     deliveries: DeliveryThread,
     /// The claim on its file; released when nothing more is written.
@@ -87,7 +85,6 @@ impl SinkHandle {
             replay: Mutex::default(),
             held: Mutex::default(),
             restored: Mutex::default(),
-            copied: Mutex::default(),
             repaired: Acknowledged::new(|| ()),
             repairs: Mutex::default(),
             deliveries,
@@ -133,11 +130,11 @@ impl SinkHandle {
         self.deliveries.close();
     }
 
-    /// Finds the answers that the sink has after `since`, or all. Returns whether the contents at
-    /// `since` still exist. `others` are the files of other sinks.
-    pub fn recover(&self, since: Option<&SinkPosition>, others: &[PathBuf]) -> Result<bool, ConnectorError> {
-        let (is_there, answers) = self.writer.recover(since, others)?;
-        let since = since.filter(|_| is_there).cloned();
+    /// Finds the answers that the sink has after a position, or all. Returns whether the contents at
+    /// that position still exist.
+    pub fn recover(&self, search: Search<'_>) -> Result<bool, ConnectorError> {
+        let (is_there, answers) = self.writer.recover(search)?;
+        let since = search.since.filter(|_| is_there).cloned();
         // If no answers were found, the next process does not have to search either.
         *self.replay.lock() = (answers > 0).then_some(since);
         Ok(is_there)
@@ -151,7 +148,6 @@ impl SinkHandle {
     /// Ends the replay.
     pub fn replayed(&self) {
         *self.replay.lock() = None;
-        self.copied.lock().clear();
     }
 
     /// The text of an answer that an earlier process wrote.
@@ -175,12 +171,6 @@ impl SinkHandle {
         self.writer.recovered.lock().record(key)
     }
 
-    /// Queues an answer that an earlier process delivered to another sink.
-    pub fn copy(&self, record: AnswerRecord) {
-        self.repair(record.clone());
-        self.copied.lock().insert(record.key.clone(), record);
-    }
-
     /// Queues an answer that this sink lacks; no checkpoint is written until it is acknowledged.
     fn repair(&self, record: AnswerRecord) {
         *self.repairs.lock() += 1;
@@ -197,9 +187,6 @@ impl SinkHandle {
 
     /// The current revision of an answer that an earlier process wrote.
     pub fn record(&self, key: &str) -> Option<AnswerRecord> {
-        if let Some(copied) = self.copied.lock().get(key) {
-            return Some(copied.clone());
-        }
         let first = self.first(key)?;
         Some(self.newer(&first).unwrap_or(first))
     }

@@ -1,6 +1,5 @@
 //! Tests of sink positions, and of delivery to sinks that are slow, fail, refuse and panic.
 
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
@@ -10,7 +9,9 @@ use futures::future::BoxFuture;
 use parking_lot::Mutex;
 
 use super::*;
-use crate::connector::{Delivery, KeptAnswers, NoAnswers, Recovered, RecoveredAnswers, SourceOffset, Stopped, Syncing};
+use crate::connector::{
+    Delivery, KeptAnswers, NoAnswers, Recovered, RecoveredAnswers, Search, SourceOffset, Stopped, Syncing,
+};
 use crate::dead_letter::DeadLetter;
 use crate::durable::{Durable, OffsetTracker, SinkPositions};
 
@@ -48,7 +49,7 @@ impl KeptAnswers for Counting {
     fn syncing(&mut self) -> Syncing {
         Box::new(|| Ok(()))
     }
-    fn recover(&mut self, since: Option<&SinkPosition>, _: &[PathBuf]) -> Result<Recovered, ConnectorError> {
+    fn recover(&mut self, Search { since, .. }: Search<'_>) -> Result<Recovered, ConnectorError> {
         let before = since.map_or(0, |since| since.length);
         Ok(Recovered { is_there: true, answers: Box::new(Found((self.0 - before) as usize)) })
     }
@@ -130,17 +131,17 @@ fn what_is_looked_for_after_a_crash_begins_at_the_oldest_that_is_held() {
     assert_eq!(since(), 2);
     // During a replay, from the position of the recovery.
     let mark = SinkPosition { log: "l".into(), length: 1 };
-    sink.recover(Some(&mark), &[]).unwrap();
+    sink.recover(Search { since: Some(&mark), ..Search::default() }).unwrap();
     write(&sink, &record);
     assert_eq!((since(), sink.mark().unwrap().length), (1, 3));
     assert!(sink.is_replaying());
     sink.replayed();
     assert!(!sink.is_replaying());
     assert_eq!(since(), 3);
-    sink.recover(None, &[]).unwrap();
+    sink.recover(Search::default()).unwrap();
     assert_eq!(sink.since(), None);
     let mark = sink.mark();
-    sink.recover(mark.as_ref(), &[]).unwrap();
+    sink.recover(Search { since: mark.as_ref(), ..Search::default() }).unwrap();
     assert_eq!(sink.since(), mark);
     assert_eq!(NoAnswers.count(), 0);
 }
@@ -363,7 +364,7 @@ impl KeptAnswers for Filed {
     fn syncing(&mut self) -> Syncing {
         Box::new(|| Ok(()))
     }
-    fn recover(&mut self, _: Option<&SinkPosition>, _: &[PathBuf]) -> Result<Recovered, ConnectorError> {
+    fn recover(&mut self, _: Search<'_>) -> Result<Recovered, ConnectorError> {
         Ok(Recovered { is_there: true, answers: Box::new(self.clone()) })
     }
 }
@@ -376,7 +377,7 @@ fn no_checkpoint_is_written_while_a_sink_lacks_answers_of_an_earlier_process() {
     file.before.lock().extend([record(1), AnswerRecord { retracted: true, ..record(1) }]);
     file.is_full.store(true, Ordering::Release);
     let sink = Arc::new(world.handle(file.clone()));
-    sink.recover(None, &[]).unwrap();
+    sink.recover(Search::default()).unwrap();
     let durable = Durable::open(Some(world.directory.path()), world.dead.clone()).unwrap();
     durable.add_sink(&sink);
     let tracker = Arc::new(OffsetTracker::new("turns".into()));
@@ -386,15 +387,23 @@ fn no_checkpoint_is_written_while_a_sink_lacks_answers_of_an_earlier_process() {
 
     let restored = sink.newer(&record(1)).unwrap();
     assert_eq!((restored.revision, restored.retracted), (1, false));
-    sink.copy(record(2));
     wait_until(|| sink.status().fault.is_some());
     durable.commit(1).unwrap();
     assert!(sink.is_repairing() && checkpoint().is_none() && file.wrote.lock().is_empty());
+    // The beginning of another source depends on no answer.
+    let offsets = SourceOffset { end: 3, ..SourceOffset::default() }.into();
+    durable.begin(&"second".into(), offsets, 1).unwrap();
+    assert_eq!(durable.checkpoint("second").unwrap().unwrap().offsets.get("").unwrap().end, 3);
+    // A reload replaces the sink: it is kept until it has them.
+    drop(sink);
+    durable.commit(1).unwrap();
+    assert!(checkpoint().is_none() && durable.sinks().len() == 1);
     file.is_full.store(false, Ordering::Release);
-    wait_until(|| !sink.is_repairing());
+    wait_until(|| durable.sinks().iter().all(|sink| !sink.is_repairing()));
     durable.commit(1).unwrap();
     assert_eq!(checkpoint().unwrap().offsets.get("").unwrap().end, 7);
-    assert_eq!(*file.wrote.lock(), [restored, record(2)]);
+    assert_eq!(*file.wrote.lock(), [restored]);
+    assert!(durable.sinks().is_empty());
 }
 
 /// A reload gave the sink another file while turns from before were in flight.

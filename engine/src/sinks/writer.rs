@@ -1,6 +1,5 @@
 //! A sink and the knowledge of its contents, shared by the threads that write to it.
 
-use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use parking_lot::Mutex;
@@ -8,7 +7,7 @@ use tokio::runtime::Handle;
 use tokio_util::sync::CancellationToken;
 
 use crate::connector::{
-    AnswerSink, ConnectorError, Delivery, NoAnswers, Recovered, RecoveredAnswers, SinkPosition, Stopped,
+    AnswerSink, ConnectorError, Delivery, NoAnswers, Recovered, RecoveredAnswers, Search, SinkPosition, Stopped,
 };
 use crate::panics::caught;
 use crate::record::AnswerRecord;
@@ -61,16 +60,12 @@ impl Writer {
         self.mark.lock().clone()
     }
 
-    /// Finds the answers of an earlier process. Returns whether the contents at `since` still exist,
+    /// Finds the answers of an earlier process. Returns whether the contents at the given position still exist,
     /// and the number of answers found.
-    pub(super) fn recover(
-        &self,
-        since: Option<&SinkPosition>,
-        others: &[PathBuf],
-    ) -> Result<(bool, usize), ConnectorError> {
+    pub(super) fn recover(&self, search: Search<'_>) -> Result<(bool, usize), ConnectorError> {
         let mut sink = self.sink.lock();
         let Some(kept) = sink.kept() else { return Ok((true, 0)) };
-        let Recovered { is_there, answers } = kept.recover(since, others)?;
+        let Recovered { is_there, answers } = kept.recover(search)?;
         *self.mark.lock() = Some(kept.mark());
         let count = answers.count();
         if count > 0 {

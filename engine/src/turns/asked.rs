@@ -33,6 +33,11 @@ fn start(asked: Asked, shared: &TurnsShared, local: &WorkerState) -> Result<(), 
     let Some(ingress) = local.ingress(snapshot.plan, &source) else {
         return Err((Box::new(asked), AskError::UnknownSource { source_name: source }));
     };
+    if let Some(generation) = generation.filter(|_| !asked.request.adjust.is_empty())
+        && let Err((node, problem)) = asked.request.adjust.check(&generation.nodes)
+    {
+        return Err((Box::new(asked), AskError::Adjustment { node, problem }));
+    }
     let Asked { request, caller } = asked;
     caller.tell(Event::Started { epoch: snapshot.epoch });
     let number = shared.asks.number();
@@ -55,7 +60,7 @@ fn start(asked: Asked, shared: &TurnsShared, local: &WorkerState) -> Result<(), 
     shared.outstanding.fetch_add(1, Ordering::AcqRel);
     let item = Item { turn, value: Value::Turn, warnings: Arc::default() };
     let flow = Flow { item, context: TurnContext::new(snapshot, Some(caller)) };
-    shared.observe(&source, &flow);
+    shared.observe(&source, &flow, None);
     ingress.give(flow);
     Ok(())
 }

@@ -5,6 +5,7 @@ use std::collections::HashMap;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use timely::dataflow::channels::pact::Pipeline;
 use timely::dataflow::operators::generic::builder_rc::OperatorBuilder;
@@ -69,7 +70,7 @@ pub(super) fn build<'s>(
                             }
                             _ => {}
                         }
-                        if flow.context.caller.is_some() {
+                        if flow.context.caller.is_some() || shared.watcher.is_some() {
                             entry.tell(flow.item.clone());
                         }
                         if entry.missing > 0 {
@@ -77,10 +78,22 @@ pub(super) fn build<'s>(
                         }
                         let Some(Ending { reply, failure, best, .. }) = ending.remove(&turn.sequence) else { continue };
                         shared.turn_ends(&flow.context);
-                        if let Some(caller) = &flow.context.caller {
-                            let item = best.unwrap_or(flow.item);
+                        let took = Duration::from_micros(shared.now_us().saturating_sub(turn.entered_us));
+                        let is_first = turn.standing.is_none();
+                        if is_first {
+                            shared.activity.answered(&turn.source, took, failure.is_some());
+                        }
+                        if let Some(item) = best {
                             let record = Box::new(record(&item, &stamp, shared.now_us()));
-                            caller.tell(Event::Answer { record });
+                            if let Some(watcher) = shared.watcher.as_ref().filter(|_| is_first) {
+                                watcher.answered(&turn, &record, took);
+                            }
+                            if let Some(caller) = &flow.context.caller {
+                                caller.tell(Event::Answer { record });
+                            }
+                        }
+                        if flow.context.caller.is_some() {
+                            shared.asks.answered();
                             continue;
                         }
                         if mode != AnswerMode::Once || turn.standing.is_some() {

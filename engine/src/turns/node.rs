@@ -9,6 +9,7 @@ use std::collections::HashMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
+use std::time::{Duration, Instant};
 
 use futures::FutureExt;
 use parking_lot::Mutex;
@@ -21,6 +22,8 @@ use timely::dataflow::{Scope, StreamVec};
 use tokio_util::sync::CancellationToken;
 
 use super::{Flow, RunningNode, TurnsShared, retry};
+use crate::adjust::skipped;
+use crate::ask::Caller;
 use crate::component::{Call, Operator, Warnings};
 use crate::compute::{MOST_ON_A_WORKER, apart};
 use crate::plan::Retries;
@@ -52,11 +55,12 @@ pub(super) fn build<'s>(
     let mut output = OutputBuilder::<_, CapacityContainerBuilder<_>>::from(output);
     let wake = WakeSlot::default();
     wake.set(scope.worker().sync_activator_for(builder.operator_info().address.to_vec()));
-    let id = node.id.clone();
+    let (id, port) = (node.id.clone(), node.output);
+    let activity = shared.activity.node(&id);
     builder.build(move |_| {
         let mut waiting: HashMap<u64, Waiting> = HashMap::new();
         let mut running: HashMap<u64, Capability<u64>> = HashMap::new();
-        let done: Arc<Mutex<Vec<Flow>>> = Arc::default();
+        let done: Arc<Mutex<Vec<(Flow, Duration)>>> = Arc::default();
         move |_| {
             let mut complete: Vec<Waiting> = Vec::new();
             for (port, input) in inputs.iter_mut().enumerate() {
@@ -88,59 +92,85 @@ pub(super) fn build<'s>(
                 let failed = inputs.iter().find(|value| matches!(value, Value::Failed(_))).cloned();
                 if let Some(value) = failed.filter(|_| !operator.takes_failures()) {
                     let flow = flow.then(value, together(&id, &warnings, Vec::new()));
-                    shared.observe(&id, &flow);
+                    shared.observe(&id, &flow, None);
+                    output.session(&capability).give(flow);
+                    continue;
+                }
+                let adjust = flow.context.caller.as_ref().map(Caller::adjust);
+                if adjust.is_some_and(|adjust| adjust.skip.contains(&id)) {
+                    let value = port.and_then(|port| skipped(port, &inputs, &flow.item.turn));
+                    let value = value.unwrap_or_else(|| Value::Failed(failure(&id, "it cannot be skipped")));
+                    let note = "skipped by the caller".to_owned();
+                    let flow = flow.then(value, together(&id, &warnings, vec![note]));
+                    shared.observe(&id, &flow, None);
                     output.session(&capability).give(flow);
                     continue;
                 }
                 let new = Warnings::default();
+                let weights = adjust.and_then(|adjust| adjust.weights.get(&id)).cloned();
+                if let Some(weights) = &weights {
+                    new.add(format!("the caller's weights {weights:?}"));
+                }
                 let snapshot = flow.context.snapshot.snapshot().clone();
                 let caller = flow.context.caller.as_ref();
                 let stream = caller.map(|caller| caller.stream(&id)).unwrap_or_default();
                 let cancelled = caller.map(|caller| caller.cancel().clone());
+                let left = cancelled.clone();
                 let turn = flow.item.turn.clone();
                 let sequence = turn.sequence;
-                let call = Call { turn, inputs, snapshot, warnings: new.clone(), stream };
+                let call = Call { turn, inputs, snapshot, warnings: new.clone(), stream, weights };
                 let operator = operator.clone();
                 let node = id.clone();
                 // If the weight panics, the call is made anyway and reports the failure.
                 let weight = catch_unwind(AssertUnwindSafe(|| operator.weight(&call)));
                 let is_long = weight.is_ok_and(|weight| weight > MOST_ON_A_WORKER);
+                let (begun, counted) = (Instant::now(), activity.clone());
+                counted.begins();
                 let mut future = Box::pin(async move {
                     let value = match unless_cancelled(cancelled, retry::call(operator, call, retries)).await {
                         Ok(value) => value,
-                        Err(reason) => Value::Failed(Failure { node: node.clone(), reason: reason.into() }),
+                        Err(reason) => Value::Failed(failure(&node, &reason)),
                     };
-                    flow.then(value, together(&node, &warnings, new.take()))
+                    // A turn whose caller has left is not the node's failure.
+                    let has_left = left.is_some_and(|left| left.is_cancelled());
+                    let has_failed = matches!(value, Value::Failed(_)) && !has_left;
+                    let took = begun.elapsed();
+                    counted.ends(took, has_failed);
+                    (flow.then(value, together(&node, &warnings, new.take())), took)
                 });
                 let polled = match is_long {
                     true => Poll::Pending,
                     false => future.poll_unpin(&mut Context::from_waker(Waker::noop())),
                 };
                 match polled {
-                    Poll::Ready(flow) => {
-                        shared.observe(&id, &flow);
+                    Poll::Ready((flow, took)) => {
+                        shared.observe(&id, &flow, Some(took));
                         output.session(&capability).give(flow);
                     }
                     Poll::Pending => {
                         running.insert(sequence, capability);
                         let (done, wake) = (done.clone(), wake.clone());
                         shared.handle.spawn(async move {
-                            let flow = if is_long { apart(future).await } else { future.await };
-                            done.lock().push(flow);
+                            let ended = if is_long { apart(future).await } else { future.await };
+                            done.lock().push(ended);
                             wake.wake();
                         });
                     }
                 }
             }
-            for flow in done.lock().drain(..) {
+            for (flow, took) in done.lock().drain(..) {
                 if let Some(capability) = running.remove(&flow.item.turn.sequence) {
-                    shared.observe(&id, &flow);
+                    shared.observe(&id, &flow, Some(took));
                     output.session(&capability).give(flow);
                 }
             }
         }
     });
     stream
+}
+
+fn failure(node: &Arc<str>, reason: &str) -> Failure {
+    Failure { node: node.clone(), reason: reason.into() }
 }
 
 /// The result of a call. If the caller cancels first, the call and its model calls are dropped.

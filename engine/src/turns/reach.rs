@@ -46,7 +46,14 @@ mod tests {
     use super::*;
 
     fn node(id: usize, inputs: &[usize], running: Running) -> RunningNode {
-        RunningNode { id: id.to_string().into(), kind_name: "Test", inputs: inputs.to_vec(), running }
+        RunningNode {
+            id: id.to_string().into(),
+            kind_name: "Test",
+            inputs: inputs.to_vec(),
+            running,
+            output: None,
+            weights: None,
+        }
     }
 
     /// A thousand layers of two nodes, each fed by both nodes of the previous layer, have 2^1000 paths.

@@ -32,6 +32,8 @@ struct Entering {
     then: Option<AnswerRecord>,
     /// Whether that record must be known when the turn is answered again.
     is_noted: bool,
+    /// Whether that record differs from the answer.
+    is_stale: bool,
     /// Number of revisions.
     revised: u64,
 }
@@ -67,17 +69,25 @@ pub(super) fn build<'s>(
                 input.for_each_stamp(|time, batches| {
                     let Some(capability) = time.retain_least(0) else { return };
                     for flow in batches.flat_map(|batch| batch.drain(..)) {
-                        let item = &flow.item;
+                        let (item, mut is_stale) = (&flow.item, false);
                         shared.reaches(&flow.context, ends.get(&item.turn.source).copied().unwrap_or(1));
                         // Only the caller gets the answer to a caller's turn.
                         let sink = sink.as_ref().filter(|_| flow.context.caller.is_none());
                         let record = sink.map(|_| record(item, &stamp, shared.now_us()));
-                        let (records, then) = entering(item, record, live, noted, &id);
+                        let (records, mut then) = entering(item, record, live, noted, &id);
                         let is_again = item.turn.standing.is_some();
+                        // Another sink lacked the answer of an earlier process. This one has it, and
+                        // keeps it until the turn is answered again.
+                        let known = sink.filter(|_| then.is_some() && !is_again);
+                        if let Some(known) = known.and_then(|sink| sink.record(&item.turn.key)) {
+                            is_stale = then.as_ref().is_some_and(|then| !then.says_what(&known));
+                            then = Some(known);
+                        }
                         let is_noted = sink.is_some() && if is_again { live } else { noted };
                         let revised = records.iter().filter(|record| record.revision > 0 && !record.retracted).count();
                         let (key, capability) = (item.turn.key.clone(), capability.clone());
-                        let entering = Entering { flow, is_noted, capability, then, revised: revised as u64 };
+                        let revised = revised as u64;
+                        let entering = Entering { flow, is_noted, is_stale, capability, then, revised };
                         match sink.filter(|_| !records.is_empty()) {
                             Some(sink) => {
                                 if is_again {
@@ -94,12 +104,12 @@ pub(super) fn build<'s>(
             }
             through.extend((0..acknowledged.take()).filter_map(|_| waiting.pop_front()));
             let mut output = output.activate();
-            for Entering { flow, capability, is_noted, then, revised } in through {
+            for Entering { flow, capability, is_noted, is_stale, then, revised } in through {
                 shared.revised.fetch_add(revised, Ordering::AcqRel);
                 if is_noted {
-                    local.standing.note(flow.item.turn.sequence, &id, then);
+                    local.standing.note(flow.item.turn.sequence, &id, then, is_stale);
                 }
-                shared.observe(&id, &flow);
+                shared.observe(&id, &flow, None);
                 output.session(&capability).give(flow);
             }
         }

@@ -33,6 +33,14 @@ struct Entry {
 #[derive(Default)]
 pub(super) struct Standing(RefCell<State>);
 
+/// The records that sinks have of a turn; `None`: it gets revisions, but has no record yet.
+#[derive(Default)]
+struct Noted {
+    records: BTreeMap<Arc<str>, Option<AnswerRecord>>,
+    /// One of them differs from the turn's answer.
+    is_stale: bool,
+}
+
 #[derive(Default)]
 struct State {
     by_key: HashMap<Arc<str>, Entry>,
@@ -41,7 +49,7 @@ struct State {
     /// Turns to answer again.
     waiting: VecDeque<Arc<str>>,
     /// The records that sinks got for turns in flight, by sequence.
-    delivered: HashMap<u64, BTreeMap<Arc<str>, Option<AnswerRecord>>>,
+    delivered: HashMap<u64, Noted>,
     /// The epoch for which all turns were last queued.
     seen: u64,
     sequence: u64,
@@ -51,8 +59,12 @@ struct State {
 
 impl Standing {
     /// Notes the record that a sink has of a turn. `None`: it gets revisions, but has no record yet.
-    pub fn note(&self, sequence: u64, sink: &Arc<str>, record: Option<AnswerRecord>) {
-        self.0.borrow_mut().delivered.entry(sequence).or_default().insert(sink.clone(), record);
+    /// `is_stale`: the record differs from the answer, and the turn is answered again.
+    pub fn note(&self, sequence: u64, sink: &Arc<str>, record: Option<AnswerRecord>, is_stale: bool) {
+        let mut state = self.0.borrow_mut();
+        let noted = state.delivered.entry(sequence).or_default();
+        noted.records.insert(sink.clone(), record);
+        noted.is_stale |= is_stale;
     }
 
     /// Called when a turn has reached all its sinks.
@@ -65,7 +77,7 @@ impl Standing {
 
     fn put(&self, turn: &Arc<Turn>, mode: &AnswerMode, shared: &TurnsShared) {
         let mut state = self.0.borrow_mut();
-        let delivered = state.delivered.remove(&turn.sequence).unwrap_or_default();
+        let Noted { records: delivered, is_stale } = state.delivered.remove(&turn.sequence).unwrap_or_default();
         let AnswerMode::Live { standing, .. } = mode else {
             state.remove(&turn.key, shared);
             return;
@@ -103,7 +115,7 @@ impl Standing {
         };
         let stored = StoredTurn { turn: turn.clone(), records, since };
         shared.durable.put_standing(&turn.key, Some(stored.clone()));
-        let waits = turn.epoch < newest;
+        let waits = turn.epoch < newest || is_stale;
         state.by_key.insert(turn.key.clone(), Entry { stored, in_flight: false, waits });
         if waits {
             state.waiting.push_back(turn.key.clone());
@@ -249,7 +261,7 @@ impl Standing {
             shared.outstanding.fetch_add(1, Ordering::AcqRel);
             let item = Item { turn, value: Value::Turn, warnings: Arc::default() };
             let flow = Flow { item, context: TurnContext::new(snapshot, None) };
-            shared.observe(&flow.item.turn.source.clone(), &flow);
+            shared.observe(&flow.item.turn.source.clone(), &flow, None);
             ingress.give(flow);
         }
         passed_over.into_iter().rev().for_each(|key| state.waiting.push_front(key));

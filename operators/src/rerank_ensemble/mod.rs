@@ -238,12 +238,11 @@ impl Operator for RerankEnsemble {
                 Some(corpus) => Some(&**corpus.resolve(&call.turn, &call.snapshot)?),
                 None => None,
             };
+            let weights = call.weights_or(&self.weights);
             let scored = self.members.iter().map(|(_, member)| member.score(query, candidates, corpus));
             let mut failure = None;
             let mut scores: Vec<(f32, Vec<f32>)> = Vec::new();
-            for ((label, _), (weight, scored)) in
-                self.members.iter().zip(self.weights.iter().zip(join_all(scored).await))
-            {
+            for ((label, _), (weight, scored)) in self.members.iter().zip(weights.iter().zip(join_all(scored).await)) {
                 match scored.and_then(whole) {
                     Ok(member) => scores.push((*weight, member)),
                     Err(error) => {

@@ -33,11 +33,7 @@ impl Reload<'_> {
             let same = self.inner.running.lock().outline.same_settings(&node.id, &node.settings);
             let sink = match old_sinks.get(&node.id).filter(|_| same) {
                 Some(sink) => sink.clone(),
-                None => {
-                    let sink = self.context.sink(node, &|| self.is_cancelled())?;
-                    sink.iter().for_each(|sink| self.context.shared.durable.add_sink(sink));
-                    sink
-                }
+                None => self.context.sink(node, &|| self.is_cancelled())?,
             };
             sinks.insert(node.id.clone(), sink);
         }

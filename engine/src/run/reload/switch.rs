@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::oneshot;
 
-use super::{Built, Reload, ReloadError, TICK};
+use super::{Built, Reload, ReloadError, Sinks, TICK};
 use crate::component::BuildError;
 use crate::component::CorpusSnapshot;
 use crate::connector::{Offsets, TurnSource};
@@ -22,6 +22,25 @@ use crate::sinks::SinkStatus;
 const PATIENCE: Duration = Duration::from_secs(10);
 
 impl Reload<'_> {
+    /// Includes new sinks in checkpoints, before any turn can reach them.
+    fn enter_sinks(&self, sinks: &Sinks) -> Result<(), ReloadError> {
+        let durable = &self.context.shared.durable;
+        let old = self.inner.running.lock().sinks.clone();
+        for (id, sink) in sinks {
+            let (old, new) = (old.get(id).and_then(Option::as_ref), sink.as_ref());
+            if let (Some(old), Some(new)) = (old, new)
+                && Arc::ptr_eq(old, new)
+            {
+                continue;
+            }
+            if let Some(old) = old.filter(|old| new.is_none_or(|new| old.file() != new.file())) {
+                durable.leaves(old).map_err(RunError::Store)?;
+            }
+            new.into_iter().for_each(|new| durable.add_sink(new));
+        }
+        Ok(())
+    }
+
     /// Ends removed and changed sources: no turn may start that only the old plan can answer.
     fn end_sources(&self, diff: &PlanDiff) -> Result<(), ReloadError> {
         let handles: Vec<_> = {
@@ -114,6 +133,7 @@ impl Reload<'_> {
         let known = self.checkpoints(plan, diff)?;
         self.end_sources(diff)?;
         let resumes = self.resumes(plan, diff, known);
+        self.enter_sinks(&sinks)?;
         let names: BTreeSet<Arc<str>> = plan.corpora.iter().map(|corpus| corpus.name.clone()).collect();
         if let Err(error) = self.publish(generation.number, &names) {
             // Resuming the ended sources would need the old plan's file, which is not available. So

@@ -14,7 +14,7 @@ mod held;
 #[cfg(test)]
 mod tests;
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -28,10 +28,13 @@ use timely::dataflow::{Scope, StreamVec};
 
 use self::held::Held;
 use super::slots::Waiter;
-use super::{Delivered, Feedback, Flow, Read, SourceHandle, TurnContext, TurnsShared, WorkerState};
+use super::{
+    Delivered, Earlier, Feedback, Flow, Generation, Read, SourceHandle, TurnContext, TurnsShared, WorkerState,
+};
 use crate::connector::SourceOffset;
 use crate::plan::AnswerMode;
-use crate::record::{Item, Speaker, Turn, Utterance, Value};
+use crate::record::{AnswerRecord, Item, Speaker, Turn, Utterance, Value};
+use crate::sinks::{Acknowledged, SinkHandle};
 use crate::wake::WakeSlot;
 
 /// The pause between attempts to load conversations.
@@ -42,6 +45,17 @@ struct InFlight {
     sequence: u64,
     read: RecordOffset,
     _capability: Capability<u64>,
+}
+
+/// A turn that an earlier process answered, while sinks that lack the answer get a copy.
+struct TakenOver {
+    id: Arc<str>,
+    sequence: u64,
+    /// In a live pipeline: the turn, and the records that the sinks have then.
+    stands: Option<(Turn, BTreeMap<Arc<str>, AnswerRecord>)>,
+    /// The sinks that have not acknowledged their copy. A reload may replace a sink meanwhile; it
+    /// goes on until then.
+    copies: Vec<(Arc<SinkHandle>, Arc<Acknowledged>)>,
 }
 
 /// The offset and batch to mark when a record is applied.
@@ -68,6 +82,9 @@ struct Conversations {
     waiting: VecDeque<Arc<str>>,
     /// Conversations whose next turn waits for sinks that are behind, in the order of arrival.
     held_back: VecDeque<Arc<str>>,
+    /// Turns whose earlier answers are copied.
+    taking_over: Vec<TakenOver>,
+    wake: WakeSlot,
     /// Conversations that could not be loaded; `again` is the time of the next attempt.
     unread: Vec<Arc<str>>,
     again: Option<Instant>,
@@ -202,13 +219,18 @@ impl Conversations {
                 continue;
             }
             let key = key(&self.source.id, &read);
-            if self.answered(id, &read, &key) {
-                self.applied(id, &place);
-                self.let_go(&read);
-                self.left(&read);
-                continue;
+            let earlier = self.answered(&read, &key);
+            let lacking = earlier.iter().flat_map(|(_, earlier)| &earlier.copies);
+            let is_held_back = match &earlier {
+                Some(_) => lacking.map(|(sink, _)| sink).any(|sink| sink.is_behind(most)),
+                None => self.shared.is_behind(&self.source.id),
+            };
+            if let Some((by, earlier)) = earlier.filter(|_| !is_held_back) {
+                if self.take_over(id, read, capability, key, &by, earlier) {
+                    continue;
+                }
+                return;
             }
-            let is_held_back = self.shared.is_behind(&self.source.id);
             if is_held_back || (!*has_place && !self.shared.slots.take_or_wait(most, &self.waiter)) {
                 let queue = if is_held_back { &mut self.held_back } else { &mut self.waiting };
                 queue.push_back(id.clone());
@@ -223,26 +245,81 @@ impl Conversations {
         }
     }
 
-    /// Whether every sink has the answer of an earlier process to the turn; if so, applies that
-    /// answer to the conversation.
-    fn answered(&mut self, id: &Arc<str>, read: &Read, key: &Arc<str>) -> bool {
-        if read.place.is_none() {
-            return false;
-        }
+    /// The answer of an earlier process to the turn, if every sink has it or can get it.
+    fn answered(&self, read: &Read, key: &Arc<str>) -> Option<(Arc<Generation>, Earlier)> {
+        read.place.as_ref()?;
         let plan = self.shared.epochs.current().plan;
-        let Some(by) = self.shared.generations.read().get(&plan).cloned() else { return false };
-        let Some(reply) = by.answered(&self.source.id, key) else { return false };
+        let by = self.shared.generations.read().get(&plan).cloned()?;
+        let earlier = by.answered(&self.source.id, key)?;
+        Some((by, earlier))
+    }
+
+    /// Applies the answer of an earlier process to the conversation, and copies it to the sinks that
+    /// lack it. Returns whether the turn is done; else it runs until these sinks have it.
+    fn take_over(
+        &mut self,
+        id: &Arc<str>,
+        read: Read,
+        capability: Capability<u64>,
+        key: Arc<str>,
+        by: &Generation,
+        earlier: Earlier,
+    ) -> bool {
+        let Earlier { text, copies } = earlier;
         let limit = self.shared.limits.read().max_utterances;
+        self.sequence += 1;
+        let sequence = self.sequence;
         let Some(conversation) = self.held.get(id) else { return false };
         let history = read.history.clone().unwrap_or_else(|| conversation.seen(usize::MAX));
         conversation.ask(read.record.text.clone(), limit);
-        conversation.reply = Some(reply).filter(|reply| !reply.is_empty());
-        self.shared.recovered.fetch_add(1, Ordering::AcqRel);
-        if by.mode != AnswerMode::Once {
-            let turn = self.turn(read, history, key.clone(), 0, 0);
-            self.local.standing.adopt(turn, by.records(&self.source.id, key), &self.shared);
+        conversation.reply = Some(text).filter(|reply| !reply.is_empty());
+        let running = InFlight { sequence, read: RecordOffset::of(&read), _capability: capability };
+        conversation.running = Some(running);
+        self.left(&read);
+        let stands = (by.mode != AnswerMode::Once).then(|| {
+            let mut records = by.records(&self.source.id, &key);
+            records.extend(copies.iter().map(|(sink, record)| (sink.id().clone(), record.clone())));
+            (self.turn(&read, history, key, 0, 0), records)
+        });
+        let copies = copies.into_iter().map(|(sink, record)| {
+            let wake = self.wake.clone();
+            let acknowledged = Acknowledged::new(move || wake.wake());
+            sink.deliver(vec![record], &acknowledged);
+            (sink, acknowledged)
+        });
+        let taken = TakenOver { id: id.clone(), sequence, stands, copies: copies.collect() };
+        if taken.copies.is_empty() {
+            self.taken_over(taken);
+            return true;
         }
-        true
+        self.taking_over.push(taken);
+        false
+    }
+
+    /// Applies a turn whose earlier answer every sink has.
+    fn taken_over(&mut self, taken: TakenOver) {
+        let TakenOver { id, sequence, stands, .. } = taken;
+        let running = self.held.get(&id).and_then(|of| of.running.take_if(|running| running.sequence == sequence));
+        let Some(running) = running else { return };
+        self.shared.recovered.fetch_add(1, Ordering::AcqRel);
+        if let Some((turn, records)) = stands {
+            self.local.standing.adopt(turn, records, &self.shared);
+        }
+        self.applied(&id, &running.read);
+        self.shared.outstanding.fetch_sub(1, Ordering::AcqRel);
+    }
+
+    /// Applies the turns whose copies are acknowledged; returns their conversations.
+    fn copied(&mut self) -> Vec<Arc<str>> {
+        let mut copied = Vec::new();
+        for taken in &mut self.taking_over {
+            taken.copies.retain(|(_, acknowledged)| acknowledged.take() == 0);
+        }
+        for taken in self.taking_over.extract_if(.., |taken| taken.copies.is_empty()).collect::<Vec<_>>() {
+            copied.push(taken.id.clone());
+            self.taken_over(taken);
+        }
+        copied
     }
 
     fn turn(&self, read: &Read, history: Vec<Utterance>, key: Arc<str>, epoch: u64, sequence: u64) -> Turn {
@@ -286,7 +363,7 @@ impl Conversations {
         let turn = Arc::new(self.turn(&read, history, key, snapshot.epoch, sequence));
         let item = Item { turn, value: Value::Turn, warnings: Arc::default() };
         let flow = Flow { item, context: TurnContext::new(snapshot, None) };
-        self.shared.observe(&self.source.id, &flow);
+        self.shared.observe(&self.source.id, &flow, None);
         ingress.give(flow);
         true
     }
@@ -383,7 +460,12 @@ pub(super) fn build<'s>(
         shared: shared.clone(),
         local,
         held: Held::default(),
-        waiter: Waiter::new(move || wake.wake()),
+        waiter: Waiter::new({
+            let wake = wake.clone();
+            move || wake.wake()
+        }),
+        taking_over: Vec::new(),
+        wake,
         waiting: VecDeque::new(),
         held_back: VecDeque::new(),
         unread: Vec::new(),
@@ -404,6 +486,7 @@ pub(super) fn build<'s>(
                 let Some(delivered) = feedback.queue.borrow_mut().pop_front() else { break };
                 touched.extend(conversations.delivered(delivered));
             }
+            touched.extend(conversations.copied());
             if shared.stopping.load(Ordering::Acquire) {
                 conversations.drop_waiting();
             }

@@ -32,6 +32,8 @@ fn shared(durable: Arc<Durable>, handle: tokio::runtime::Handle) -> Arc<TurnsSha
         revised: AtomicU64::new(0),
         handle,
         observer: None,
+        activity: Default::default(),
+        watcher: None,
         started: Instant::now(),
     })
 }

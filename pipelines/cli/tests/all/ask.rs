@@ -189,7 +189,7 @@ fn a_language_models_text_is_streamed_and_remembered() {
                     pieces += 1;
                     text.push_str(&piece);
                 }
-                Event::Node { node, value } => {
+                Event::Node { node, value, .. } => {
                     if let Value::Answer(answer) = &value {
                         written.get_or_insert_with(|| answer.text.to_string());
                     }

@@ -170,6 +170,7 @@ async fn ask(
         snapshot: snapshot.clone(),
         warnings: Warnings::default(),
         stream: Default::default(),
+        weights: None,
     };
     match retriever.operator.clone().call(call).await {
         Ok(Value::Hits(hits)) => Ok(hits.hits.iter().map(|hit| (hit.chunk.id.clone(), hit.score)).collect()),

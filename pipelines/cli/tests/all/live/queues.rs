@@ -12,10 +12,10 @@ use futures::future::BoxFuture;
 use serde::Deserialize;
 use tokio::sync::Semaphore;
 use turnflow_engine::component::{
-    BuildFuture, Call, ComponentContext, InputPort, Models, Operator, OperatorConfig, OperatorError, OperatorKind,
-    built_at_once,
+    BuildFuture, Building, Call, ComponentContext, InputPort, Models, Operator, OperatorConfig, OperatorError,
+    OperatorKind, SinkConfig, SinkKind, built, built_at_once,
 };
-use turnflow_engine::connector::Mode;
+use turnflow_engine::connector::{AnswerSink, ConnectorError, Delivery, Mode};
 use turnflow_engine::plan::{Plan, plan};
 use turnflow_engine::record::{Answer, PortType, Query, Status, Value};
 use turnflow_engine::run::{Engine, Options};
@@ -75,14 +75,73 @@ impl Operator for Gate {
     }
 }
 
+const SLOW: SinkKind = SinkKind {
+    name: "Slow",
+    summary: "takes an answer when the test says so",
+    parse: |tree, sources| Ok(Box::new(from_tree::<SlowConfig>(tree, sources)?)),
+};
+
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct SlowConfig {
+    #[serde(rename = "input")]
+    _input: String,
+    name: String,
+}
+
+impl SinkConfig for SlowConfig {
+    fn explain(&self) -> String {
+        String::new()
+    }
+    fn build(&self, _: &ComponentContext) -> Building<'_, dyn AnswerSink> {
+        built(Ok(Box::new(Slow { gate: gate(&self.name), took: took(&self.name) })))
+    }
+}
+
+struct Slow {
+    gate: Arc<Semaphore>,
+    took: Took,
+}
+
+impl AnswerSink for Slow {
+    fn deliver<'a>(&'a mut self, delivery: Delivery<'a>) -> BoxFuture<'a, Result<(), ConnectorError>> {
+        async move {
+            for answer in delivery.answers() {
+                self.gate.acquire().await.unwrap().forget();
+                self.took.lock().unwrap().push(format!("{} {}", answer.conversation_id, answer.turn));
+                delivery.took(1);
+            }
+            Ok(())
+        }
+        .boxed()
+    }
+}
+
+/// What a slow sink took.
+type Took = Arc<Mutex<Vec<String>>>;
+
+/// By name of the sink.
+static TOOK: LazyLock<Mutex<HashMap<String, Took>>> = LazyLock::new(Mutex::default);
+
+fn took(name: &str) -> Took {
+    TOOK.lock().unwrap().entry(name.to_owned()).or_default().clone()
+}
+
 fn plan_with(dir: &Path, name: &str, conversations: &str) -> Plan {
+    plan_to(dir, name, conversations, "answers.jsonl", "")
+}
+
+/// The answers go to a file, and to further sinks.
+fn plan_to(dir: &Path, name: &str, conversations: &str, file: &str, sinks: &str) -> Plan {
     let mut catalog = turnflow::catalog();
     catalog.operators.push(GATE);
+    catalog.sinks.push(SLOW);
     let text = format!(
         r#"Pipeline(conversations: ({conversations}), nodes: {{
             "turns": JsonLines(path: "turns.jsonl"),
             "answer": Gate(input: "turns", name: "{name}"),
-            "out": JsonLinesSink(input: "answer", path: "answers.jsonl"),
+            "out": JsonLinesSink(input: "answer", path: "{file}"),
+            {sinks}
         }})"#
     );
     let planned = plan(load_str("test.ron", dir, &text, &[]), &catalog);
@@ -226,4 +285,85 @@ fn what_waits_when_a_run_is_stopped_is_answered_by_the_next() {
     end(Engine::start(plan_with(dir.path(), "stop", "max_in_flight: 64"), options(Some(&state), 1)).unwrap());
     let turns: Vec<u32> = answers(&dir.path().join("answers.jsonl")).iter().map(|answer| answer.turn).collect();
     assert_eq!(turns, (1..=500).collect::<Vec<_>>());
+}
+
+/// The answers of an earlier process are copied to a sink that lacks them. The log is not read on
+/// while the sink is behind, and a stop reads the rest again.
+#[test]
+fn copies_for_a_slow_sink_are_bounded() {
+    let dir = tempfile::tempdir().unwrap();
+    let dir = dir.path();
+    let state = dir.join("state");
+    let log: String = (0..300).map(|id| line(&format!("c{}", id % 100), id / 100 + 1, "user", "q")).collect();
+    fs::write(dir.join("turns.jsonl"), log).unwrap();
+    gate("copied").add_permits(300);
+    end(Engine::start(plan_with(dir, "copied", "max_in_flight: 64"), options(Some(&state), 1)).unwrap());
+    fs::remove_dir_all(&state).unwrap();
+    let slow = r#""slow": Slow(input: "answer", name: "slow"),"#;
+    let plan = plan_to(dir, "copied", "max_in_flight: 8", "answers.jsonl", slow);
+    let engine = Engine::start(plan, options(Some(&state), 2)).unwrap();
+    let pending = || engine.sinks().iter().map(|sink| sink.pending).sum::<usize>();
+    until("as many as may wait", || pending() >= 8);
+    let most = (0..1000).map(|_| pending()).max().unwrap();
+    // Two workers may both see the last room.
+    assert!(most <= 10, "{most}");
+    assert_eq!(engine.recovered(), 0, "none is applied before its copy is taken");
+    gate("slow").add_permits(1000);
+    end(engine);
+    let took = took("slow");
+    let mut took = took.lock().unwrap().clone();
+    for id in 0..100 {
+        let of: Vec<&String> = took.iter().filter(|of| of.starts_with(&format!("c{id} "))).collect();
+        assert_eq!(of, [&format!("c{id} 1"), &format!("c{id} 2"), &format!("c{id} 3")]);
+    }
+    took.sort();
+    took.dedup();
+    assert_eq!((took.len(), answers(&dir.join("answers.jsonl")).len()), (300, 300));
+}
+
+/// A reload gives the sink another file while a turn is answered; its answer goes to the old file,
+/// and the process is killed before a checkpoint knows of it.
+#[test]
+fn an_answer_in_the_former_file_is_not_written_to_the_new_one() {
+    for (number, second) in ["two.jsonl", "other/two.jsonl"].into_iter().enumerate() {
+        let dir = tempfile::tempdir().unwrap();
+        let dir = dir.path();
+        fs::create_dir(dir.join("other")).unwrap();
+        let (state, saved) = (dir.join("state"), dir.join("saved"));
+        let name = format!("former {number}");
+        let log: String = (0..3).map(|id| line(&format!("c{id}"), 1, "user", "q")).collect();
+        fs::write(dir.join("turns.jsonl"), log).unwrap();
+        let follow = || Options { turns: Mode::Follow, ..options(Some(&state), 1) };
+        let engine = Engine::start(plan_to(dir, &name, "max_in_flight: 1", "one.jsonl", ""), follow()).unwrap();
+        gate(&name).add_permits(2);
+        until("two answers", || engine.delivered() == 2 && engine.in_flight() == 1);
+        engine.reload(plan_to(dir, &name, "max_in_flight: 1", second, ""), &|| false).unwrap();
+        // What a kill after the answer leaves: the answer, and the state from before it.
+        fs::create_dir(&saved).unwrap();
+        for file in fs::read_dir(&state).unwrap().flatten().filter(|file| file.path().is_file()) {
+            fs::copy(file.path(), saved.join(file.file_name())).unwrap();
+        }
+        gate(&name).add_permits(1);
+        until("the third answer", || answers(&dir.join("one.jsonl")).len() == 3);
+        engine.abort();
+        drop(engine);
+        fs::remove_dir_all(&state).unwrap();
+        fs::rename(&saved, &state).unwrap();
+        let engine = Engine::start(plan_to(dir, &name, "max_in_flight: 64", second, ""), follow()).unwrap();
+        let more = line("c9", 1, "user", "q");
+        let mut log = fs::OpenOptions::new().append(true).open(dir.join("turns.jsonl")).unwrap();
+        std::io::Write::write_all(&mut log, more.as_bytes()).unwrap();
+        gate(&name).add_permits(10);
+        until("the new turn", || answers(&dir.join(second)).iter().any(|answer| &*answer.conversation_id == "c9"));
+        engine.stop();
+        engine.join().unwrap();
+        assert_eq!(answers(&dir.join("one.jsonl")).len(), 3);
+        assert_eq!(answers(&dir.join(second)).len(), 1, "only the new turn");
+        // And once a checkpoint covers all of it, the former file is not read any more.
+        fs::remove_file(dir.join("one.jsonl")).unwrap();
+        let engine =
+            Engine::start(plan_to(dir, &name, "max_in_flight: 64", second, ""), options(Some(&state), 1)).unwrap();
+        end(engine);
+        assert_eq!(answers(&dir.join(second)).len(), 1);
+    }
 }

@@ -314,3 +314,35 @@ fn a_sink_that_comes_later_begins_with_an_answer_and_gets_each_revision_once() {
     assert_eq!(all[0].2, all[1].2);
     accumulated(dir);
 }
+
+/// One sink has the answer of an earlier process, and the other one lost its file: the turn is
+/// answered again, with another answer. The first sink gets it as a revision.
+#[test]
+fn a_sink_that_kept_its_answer_gets_the_new_one_as_a_revision() {
+    let dir = tempfile::tempdir().unwrap();
+    let dir = dir.path();
+    let text = pipeline("Live(standing: 500)", None).replace(
+        "\"out\": JsonLinesSink(",
+        "\"found\": JsonLinesSink(input: \"hits\", path: \"hits.jsonl\"),\n        \"out\": JsonLinesSink(",
+    );
+    let document =
+        |text: &str| fs::write(dir.join("docs.jsonl"), format!("{{\"_id\": \"d\", \"text\": \"{text}\"}}\n"));
+    document("The ferry leaves at ten.").unwrap();
+    let turn = r#"{"conversation_id": "c", "turn": 1, "speaker": "user", "text": "When does the ferry leave?"}"#;
+    fs::write(dir.join("turns.jsonl"), format!("{turn}\n")).unwrap();
+    let once = || {
+        let engine = start(dir, &text, 1, Mode::Once);
+        until("the end", || engine.has_ended());
+        engine.join().unwrap();
+    };
+    once();
+    assert!(accumulated(dir)[&("c".to_owned(), 1)].answer.contains("ten"));
+    document("The ferry leaves at noon.").unwrap();
+    fs::remove_file(dir.join("hits.jsonl")).unwrap();
+    fs::remove_file(dir.join("state/turns.redb")).unwrap();
+    once();
+    let answer = &accumulated(dir)[&("c".to_owned(), 1)];
+    assert_eq!((answer.revision, answer.answer.contains("noon")), (1, true), "{}", answer.answer);
+    // The other file got a first answer.
+    assert_eq!(answers(&dir.join("hits.jsonl")).len(), 1);
+}

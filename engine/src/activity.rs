@@ -1,0 +1,213 @@
+//! What each node does: its calls, failures and times, as metrics and for the status of a run.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use serde::Serialize;
+
+use crate::metrics::{Counter, Gauge, Histogram, Metrics};
+use crate::record::{AnswerRecord, Turn, Value};
+
+/// Upper bounds of the classes of durations, in seconds. Calls beyond the last are in one more class.
+pub const BOUNDS_S: [f64; 20] = [
+    0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 25.0, 60.0,
+    120.0, 300.0,
+];
+
+/// Durations in classes.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct Durations {
+    /// How many there are.
+    pub count: u64,
+    /// Their sum, in seconds.
+    pub sum_s: f64,
+    /// How many are in each class of [`BOUNDS_S`], and beyond the last.
+    pub classes: Vec<u64>,
+}
+
+impl Durations {
+    /// The duration that this share (0 to 1) of them does not exceed, in seconds: interpolated within
+    /// its class. `None` if there are none.
+    pub fn quantile(&self, share: f64) -> Option<f64> {
+        let wanted = share.clamp(0.0, 1.0) * self.count as f64;
+        let (mut before, mut from) = (0.0, 0.0);
+        for (at, &number) in self.classes.iter().enumerate() {
+            let number = number as f64;
+            let to = BOUNDS_S.get(at).copied().unwrap_or(from);
+            if number > 0.0 && before + number >= wanted {
+                return Some(from + (to - from) * ((wanted - before) / number).clamp(0.0, 1.0));
+            }
+            (before, from) = (before + number, to);
+        }
+        None
+    }
+
+    /// Those since an earlier state.
+    pub fn since(&self, earlier: &Self) -> Self {
+        let class = |(at, now): (usize, &u64)| now.saturating_sub(earlier.classes.get(at).copied().unwrap_or(0));
+        Self {
+            count: self.count.saturating_sub(earlier.count),
+            sum_s: (self.sum_s - earlier.sum_s).max(0.0),
+            classes: self.classes.iter().enumerate().map(class).collect(),
+        }
+    }
+}
+
+/// Durations that several threads note.
+#[derive(Debug, Default)]
+pub(crate) struct Clocked {
+    classes: [AtomicU64; BOUNDS_S.len() + 1],
+    sum_us: AtomicU64,
+}
+
+impl Clocked {
+    pub fn note(&self, took: Duration) {
+        let seconds = took.as_secs_f64();
+        let class = BOUNDS_S.partition_point(|bound| *bound < seconds);
+        self.classes[class].fetch_add(1, Ordering::Relaxed);
+        self.sum_us.fetch_add(took.as_micros() as u64, Ordering::Relaxed);
+    }
+
+    pub fn get(&self) -> Durations {
+        let classes: Vec<u64> = self.classes.iter().map(|class| class.load(Ordering::Relaxed)).collect();
+        let sum_s = self.sum_us.load(Ordering::Relaxed) as f64 / 1e6;
+        Durations { count: classes.iter().sum(), sum_s, classes }
+    }
+}
+
+/// The activity of an operator, over all generations and workers.
+#[derive(Debug)]
+pub(crate) struct NodeActivity {
+    failures: Counter,
+    running: Gauge,
+    seconds: Histogram,
+    clocked: Clocked,
+}
+
+impl NodeActivity {
+    fn new(metrics: &Metrics, node: &str) -> Self {
+        Self {
+            failures: metrics.counter(node, "node_failures", "Calls of the node that failed"),
+            running: metrics.gauge(node, "node_running", "Calls of the node that run"),
+            seconds: metrics.histogram(node, "node_seconds", "Durations of the node's calls in seconds", &BOUNDS_S),
+            clocked: Clocked::default(),
+        }
+    }
+
+    pub fn begins(&self) {
+        self.running.inc();
+    }
+
+    pub fn ends(&self, took: Duration, has_failed: bool) {
+        self.running.dec();
+        self.seconds.observe(took.as_secs_f64());
+        self.clocked.note(took);
+        if has_failed {
+            self.failures.inc();
+        }
+    }
+}
+
+/// The calls of an operator since the engine's start.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct Calls {
+    /// Calls that run.
+    pub running: i64,
+    /// Calls that failed.
+    pub failures: u64,
+    /// Durations of the calls that are done.
+    pub durations: Durations,
+}
+
+/// Is told of every call of an operator and of every answer, for example to export them as spans. It
+/// is called on workers and must be quick.
+pub trait TurnWatcher: Send + Sync {
+    /// An operator has given a value; the call began this long ago.
+    fn called(&self, turn: &Turn, node: &str, value: &Value, took: Duration);
+    /// A turn has its answer, which was asked this long ago.
+    fn answered(&self, turn: &Turn, record: &AnswerRecord, took: Duration);
+}
+
+/// The turns of a source.
+#[derive(Debug)]
+struct TurnActivity {
+    seconds: Histogram,
+    failures: Counter,
+}
+
+/// The activity of all operators and sources.
+#[derive(Debug, Default)]
+pub struct Activity {
+    metrics: Metrics,
+    nodes: Mutex<HashMap<Arc<str>, Arc<NodeActivity>>>,
+    sources: Mutex<HashMap<Arc<str>, Arc<TurnActivity>>>,
+    turns: Clocked,
+}
+
+impl Activity {
+    pub(crate) fn new(metrics: Metrics) -> Self {
+        Self { metrics, ..Self::default() }
+    }
+
+    pub(crate) fn node(&self, id: &Arc<str>) -> Arc<NodeActivity> {
+        let mut nodes = self.nodes.lock();
+        nodes.entry(id.clone()).or_insert_with(|| Arc::new(NodeActivity::new(&self.metrics, id))).clone()
+    }
+
+    /// Notes an answer to a turn of a source, or of a caller in its place.
+    pub(crate) fn answered(&self, source: &Arc<str>, took: Duration, has_failed: bool) {
+        let of = self.sources.lock().get(source).cloned();
+        let of = of.unwrap_or_else(|| {
+            let seconds = "Times from reading a turn to its answer in seconds";
+            let new = Arc::new(TurnActivity {
+                seconds: self.metrics.histogram(source, "turn_seconds", seconds, &BOUNDS_S),
+                failures: self.metrics.counter(source, "turn_failures", "Turns of the source that failed"),
+            });
+            self.sources.lock().entry(source.clone()).or_insert(new).clone()
+        });
+        of.seconds.observe(took.as_secs_f64());
+        self.turns.note(took);
+        if has_failed {
+            of.failures.inc();
+        }
+    }
+
+    /// Times from reading a turn to its first answer.
+    pub fn turns(&self) -> Durations {
+        self.turns.get()
+    }
+
+    /// The calls of an operator; nothing for a name that no operator has had.
+    pub fn calls(&self, id: &str) -> Calls {
+        let Some(node) = self.nodes.lock().get(id).cloned() else { return Calls::default() };
+        Calls { running: node.running.get(), failures: node.failures.get(), durations: node.clocked.get() }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn quantiles_lie_in_their_class() {
+        let clocked = Clocked::default();
+        assert_eq!(clocked.get().quantile(0.5), None);
+        for _ in 0..90 {
+            clocked.note(Duration::from_millis(2));
+        }
+        let before = clocked.get();
+        for _ in 0..10 {
+            clocked.note(Duration::from_secs(1000));
+        }
+        let all = clocked.get();
+        let median = all.quantile(0.5).unwrap();
+        assert!((0.001..=0.0025).contains(&median), "{median}");
+        assert_eq!(all.quantile(0.99), Some(300.0));
+        let new = all.since(&before);
+        assert_eq!((new.count, new.quantile(0.1)), (10, Some(300.0)));
+        assert!((all.sum_s - 10_000.18).abs() < 1e-6);
+    }
+}

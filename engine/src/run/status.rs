@@ -1,0 +1,172 @@
+//! What a run does at this moment, for people and for tools.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use serde::Serialize;
+
+use super::Engine;
+use crate::activity::{Calls, Durations};
+use crate::corpus::CorpusState;
+use crate::publish::CorpusProgress;
+use crate::sinks::SinkStatus;
+use crate::turns::{Running, SourceHandle};
+
+/// The status of a run.
+#[derive(Clone, Debug, Serialize)]
+pub struct EngineStatus {
+    /// Hash of the running plan.
+    pub plan: String,
+    /// Counts the plans of the process from 1.
+    pub generation: u64,
+    /// The newest epoch.
+    pub epoch: u64,
+    /// Whether every corpus is published.
+    pub ready: bool,
+    /// Seconds since the start.
+    pub uptime_s: f64,
+    /// Number of worker threads.
+    pub workers: usize,
+    /// Its turns.
+    pub turns: TurnsStatus,
+    /// The operators, each after its inputs.
+    pub nodes: Vec<NodeStatus>,
+    /// The corpora, sorted by name.
+    pub corpora: Vec<CorpusStatus>,
+    /// The sinks that are written to.
+    pub sinks: Vec<SinkStatus>,
+    /// The sources that are read.
+    pub sources: Vec<SourceStatus>,
+}
+
+/// Numbers of turns.
+#[derive(Clone, Debug, Serialize)]
+pub struct TurnsStatus {
+    /// Turns that hold a slot.
+    pub running: usize,
+    /// Turns of callers that wait for a slot.
+    pub waiting: usize,
+    /// Records of sources that are read and not started.
+    pub queued: usize,
+    /// Turns answered since the start, failures included.
+    pub answered: u64,
+    /// Times from reading them to their answers.
+    pub durations: Durations,
+    /// Revisions since the start.
+    pub revised: u64,
+    /// Dead letters since the start.
+    pub dead_letters: u64,
+}
+
+/// An operator's calls.
+#[derive(Clone, Debug, Serialize)]
+pub struct NodeStatus {
+    /// Its id.
+    pub id: Arc<str>,
+    /// The name of its kind.
+    pub kind: &'static str,
+    /// Its calls since the start.
+    #[serde(flatten)]
+    pub calls: Calls,
+}
+
+/// A corpus.
+#[derive(Clone, Debug, Serialize)]
+pub struct CorpusStatus {
+    /// Its name.
+    pub name: Arc<str>,
+    /// `loading`, `ready` or `failed`.
+    pub state: &'static str,
+    /// Why the first publication failed.
+    pub error: Option<String>,
+    /// Documents with passages, in the newest epoch.
+    pub documents: usize,
+    /// Passages, in the newest epoch.
+    pub passages: usize,
+    /// The last epoch that changed it.
+    pub epoch: Option<u64>,
+    /// Contents that wait to be prepared or embedded.
+    pub preparing: u64,
+    /// Contents computed by a model since the start, once for each index that uses one.
+    pub embedded: u64,
+    /// Epochs published since the start.
+    pub publications: u64,
+    /// Failed calls of its chunker, preparations and indexes since the start.
+    pub failures: u64,
+}
+
+/// A source of turns.
+#[derive(Clone, Debug, Serialize)]
+pub struct SourceStatus {
+    /// Its node.
+    pub id: Arc<str>,
+    /// The name of its kind.
+    pub kind: &'static str,
+    /// Records that are read and not started.
+    pub queued: usize,
+}
+
+impl Engine {
+    /// What the run does at this moment.
+    pub fn status(&self) -> EngineStatus {
+        let shared = &self.inner.context.shared;
+        let generation = self.inner.running.lock().generation.clone();
+        let snapshot = self.epochs().current();
+        let operators = generation.nodes.iter().filter(|node| matches!(node.running, Running::Operator(_)));
+        let nodes = operators.map(|node| NodeStatus {
+            id: node.id.clone(),
+            kind: node.kind_name,
+            calls: shared.activity.calls(&node.id),
+        });
+        let corpora = self.corpora().into_iter().map(|(name, progress, state)| {
+            let (state, epoch, error) = match &*state.borrow() {
+                CorpusState::Loading => ("loading", None, None),
+                CorpusState::Ready { epoch, .. } => ("ready", Some(*epoch), None),
+                CorpusState::Failed(reason) => ("failed", None, Some(reason.clone())),
+            };
+            let (documents, passages) =
+                snapshot.corpora.get(&name).map_or((0, 0), |corpus| (corpus.documents, corpus.chunks));
+            let get = CorpusProgress::get;
+            let preparing = get(&progress.prepare).saturating_sub(get(&progress.prepared));
+            CorpusStatus {
+                state,
+                error,
+                documents,
+                passages,
+                epoch,
+                preparing,
+                embedded: get(&progress.embedded),
+                publications: get(&progress.publications),
+                failures: get(&progress.failures),
+                name,
+            }
+        });
+        let source = |source: &Arc<SourceHandle>| SourceStatus {
+            id: source.id.clone(),
+            kind: source.kind_name,
+            queued: source.backlog.records(),
+        };
+        let sources = shared.sources.lock().iter().map(source).collect();
+        EngineStatus {
+            plan: generation.stamp.pipeline.to_string(),
+            generation: generation.number,
+            epoch: snapshot.epoch,
+            ready: shared.ready.load(Ordering::Acquire),
+            uptime_s: shared.started.elapsed().as_secs_f64(),
+            workers: self.inner.context.options.workers,
+            turns: TurnsStatus {
+                running: self.in_flight(),
+                waiting: self.waiting_callers(),
+                queued: self.queued(),
+                answered: self.delivered() as u64 + shared.asks.count(),
+                durations: shared.activity.turns(),
+                revised: self.revised(),
+                dead_letters: self.dead_letters(),
+            },
+            nodes: nodes.collect(),
+            corpora: corpora.collect(),
+            sinks: self.sinks(),
+            sources,
+        }
+    }
+}
