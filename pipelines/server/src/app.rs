@@ -3,7 +3,9 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use axum::extract::{Request, State};
 use axum::http::{HeaderName, HeaderValue, Method, header};
+use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use axum::{Router, middleware};
 use parking_lot::RwLock;
@@ -17,19 +19,24 @@ use crate::error::ApiError;
 use crate::limits::{Places, admit, identify};
 use crate::metrics::{ServerMetrics, observe};
 use crate::outline::Outline;
-use crate::{chat, documents, embeddings, health, metrics, models, openapi, page, responses, search, turns};
+use crate::pipelines::LastReload;
+use crate::{
+    chat, documents, embeddings, health, mcp, metrics, models, openapi, origin, page, pipelines, reports, responses,
+    search, turns,
+};
 
 /// A pipeline that is served.
 pub struct Served {
     name: Arc<str>,
     engine: Arc<Engine>,
     outline: RwLock<Arc<Outline>>,
+    reload: RwLock<Option<LastReload>>,
 }
 
 impl Served {
     /// A running engine, under the pipeline's name.
     pub fn new(name: impl Into<Arc<str>>, engine: Arc<Engine>, outline: Outline) -> Arc<Self> {
-        Arc::new(Self { name: name.into(), engine, outline: RwLock::new(Arc::new(outline)) })
+        Arc::new(Self { name: name.into(), engine, outline: RwLock::new(Arc::new(outline)), reload: RwLock::default() })
     }
 
     /// The pipeline's name, which is the model's name.
@@ -50,6 +57,16 @@ impl Served {
     /// Takes over the outline of a plan after a reload.
     pub fn adopt(&self, outline: Outline) {
         *self.outline.write() = Arc::new(outline);
+    }
+
+    /// Notes how a reload ended.
+    pub fn reloaded(&self, reload: LastReload) {
+        *self.reload.write() = Some(reload);
+    }
+
+    /// How the last reload ended; `None` if there was none.
+    pub fn last_reload(&self) -> Option<LastReload> {
+        self.reload.read().clone()
     }
 }
 
@@ -182,23 +199,58 @@ pub fn router(app: App) -> Router {
         .route("/v1/documents/{*id}", documents)
         .route("/v1/models", get(models::list))
         .route("/v1/models/{*id}", get(models::one))
+        .route_service("/mcp", mcp::service(&app))
         .route_layer(middleware::from_fn_with_state(app.clone(), admit));
     let known = work
+        .route("/v1/pipelines", get(pipelines::list))
+        .route("/v1/pipelines/{name}/status", get(pipelines::status))
+        .route("/v1/reports", get(reports::list))
+        .route("/debug/state", get(pipelines::debug))
         .route("/metrics", get(metrics::text))
         .route("/openapi.json", get(openapi::document))
         .route_layer(middleware::from_fn_with_state(app.clone(), identify));
     let router = known
         .route("/", get(page::page))
+        .route("/page/{name}", get(page::asset))
         .route("/healthz", get(health::alive))
         .route("/readyz", get(health::ready))
         .fallback(|| async { ApiError::not_found("there is no such route") })
         .method_not_allowed_fallback(|| async { ApiError::method() })
+        .layer(middleware::from_fn_with_state(app.clone(), from_here))
         .layer(middleware::from_fn_with_state(app.clone(), observe));
     let router = match cors(&app.config().cors) {
         Some(cors) => router.layer(cors),
         None => router,
     };
     router.with_state(app)
+}
+
+/// Middleware: refuses requests of web pages of other sites.
+async fn from_here(State(app): State<App>, request: Request, next: middleware::Next) -> Response {
+    // A browser asks first whether it may; the answer is that of the configuration.
+    if request.method() == Method::OPTIONS {
+        return next.run(request).await;
+    }
+    match origin::check(&app, request.headers()) {
+        Ok(()) => next.run(request).await,
+        Err(error) => error.into_response(),
+    }
+}
+
+/// The routes of a server that only observes.
+pub fn observing(app: App) -> Router {
+    Router::new()
+        .route("/v1/pipelines", get(pipelines::list))
+        .route("/v1/pipelines/{name}/status", get(pipelines::status))
+        .route("/debug/state", get(pipelines::debug))
+        .route("/metrics", get(metrics::text))
+        .route_layer(middleware::from_fn_with_state(app.clone(), identify))
+        .route("/healthz", get(health::alive))
+        .route("/readyz", get(health::ready))
+        .fallback(|| async { ApiError::not_found("there is no such route") })
+        .method_not_allowed_fallback(|| async { ApiError::method() })
+        .layer(middleware::from_fn_with_state(app.clone(), observe))
+        .with_state(app)
 }
 
 /// Lets web pages of these origins call.

@@ -115,8 +115,7 @@ impl Tokens {
     /// A secret cannot be read, or is there twice.
     pub fn new(config: &ServeConfig, variable: impl Fn(&str) -> Option<String>) -> Result<Self, TokenError> {
         let limits = &config.limits;
-        let anybody = Principal::new("anybody", None, limits.rate, limits.token_concurrency, limits);
-        let mut tokens = Self { known: Vec::new(), anybody: Arc::new(anybody) };
+        let mut tokens = Self::none(config);
         for token in &config.tokens {
             let name = token.name.clone();
             let secret = match &token.token {
@@ -144,6 +143,13 @@ impl Tokens {
             tokens.add(secret.trim(), principal)?;
         }
         Ok(tokens)
+    }
+
+    /// No tokens: anybody may call.
+    pub fn none(config: &ServeConfig) -> Self {
+        let limits = &config.limits;
+        let anybody = Principal::new("anybody", None, limits.rate, limits.token_concurrency, limits);
+        Self { known: Vec::new(), anybody: Arc::new(anybody) }
     }
 
     fn add(&mut self, secret: &str, principal: Principal) -> Result<(), TokenError> {

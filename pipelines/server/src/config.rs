@@ -75,8 +75,13 @@ pub struct ServeConfig {
     pub task_prompts: Vec<String>,
     /// Origins of web pages that may call, as in `https://chat.example.org`; `*` for all. Default: none.
     pub cors: Vec<String>,
+    /// Further names under which a server without tokens is called, for a proxy on the same machine.
+    /// Default: none.
+    pub hosts: Vec<String>,
     /// Serve HTTPS. Default: HTTP.
     pub tls: Option<TlsConfig>,
+    /// A directory with reports of `turnflow eval --json`, which the page shows. Default: none.
+    pub reports: Option<PathBuf>,
 }
 
 impl Default for ServeConfig {
@@ -91,7 +96,9 @@ impl Default for ServeConfig {
             conversation_headers: vec!["X-OpenWebUI-Chat-Id".to_owned(), "X-Conversation-Id".to_owned()],
             task_prompts: vec![r"\A\s*### Task:".to_owned()],
             cors: Vec::new(),
+            hosts: Vec::new(),
             tls: None,
+            reports: None,
         }
     }
 }
@@ -237,6 +244,9 @@ impl ServeConfig {
         if let Some(tls) = &mut config.tls {
             tls.cert = base.join(&tls.cert);
             tls.key = base.join(&tls.key);
+        }
+        if let Some(reports) = &mut config.reports {
+            *reports = base.join(&*reports);
         }
         Ok(config)
     }

@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use turnflow_engine::connector::{ConnectorError, DocumentStore, StoredDocument};
 use utoipa::IntoParams;
 
-use self::change::change;
+use self::change::{Changed, change, put};
 use crate::app::{App, Served};
 use crate::auth::Principal;
 use crate::body::{Content, Params};
@@ -127,6 +127,62 @@ fn told(document: &StoredDocument, of: &Writable) -> Value {
     })
 }
 
+/// The documents of all corpora that the caller may read, in the order of pipelines, corpora and ids:
+/// at most `limit` after the one named by pipeline, corpus and id.
+///
+/// # Errors
+///
+/// A store cannot be read.
+pub async fn page(
+    app: &App,
+    principal: &Principal,
+    after: Option<[String; 3]>,
+    limit: usize,
+) -> Result<Vec<Value>, ApiError> {
+    let mut found = Vec::new();
+    if may(principal, DocumentRights::Read).is_err() {
+        return Ok(found);
+    }
+    let Ok(corpora) = writable(app, principal, &DocumentParams::default()) else { return Ok(found) };
+    let mut after = after;
+    for of in corpora {
+        let from = match &after {
+            Some([pipeline, corpus, _]) if **pipeline != **of.served.name() || **corpus != *of.corpus => continue,
+            _ => after.take().map(|[.., id]| id),
+        };
+        let room = limit - found.len();
+        let documents = blocking(&of.store, move |store| store.list(from.as_deref(), room)).await?;
+        found.extend(documents.iter().map(|document| told(document, &of)));
+        if found.len() >= limit {
+            break;
+        }
+    }
+    Ok(found)
+}
+
+/// A document; `None` if there is none that the caller may read.
+///
+/// # Errors
+///
+/// The store cannot be read.
+pub async fn one(
+    app: &App,
+    principal: &Principal,
+    pipeline: &str,
+    corpus: &str,
+    id: String,
+) -> Result<Option<Value>, ApiError> {
+    may(principal, DocumentRights::Read)?;
+    let params = DocumentParams {
+        pipeline: Some(pipeline.to_owned()),
+        corpus: Some(corpus.to_owned()),
+        ..DocumentParams::default()
+    };
+    let Ok(of) = only(app, principal, &params) else { return Ok(None) };
+    let document = blocking(&of.store, move |store| store.get(&id)).await?;
+    Ok(document.map(|document| told(&document, &of)))
+}
+
 /// Lists documents in the order of their ids.
 #[utoipa::path(get, path = "/v1/documents", tag = "documents", params(DocumentParams), responses(
     (status = 200, description = "The documents, and the id to go on after", body = Value)
@@ -173,10 +229,8 @@ pub async fn add(
     let (values, _) = content.values(app.config().limits.batch)?;
     let documents = input::documents(values)?;
     let ids: Vec<String> = documents.iter().map(|document| document.id.clone()).collect();
-    change(&of, params.wait, deadline, json!({ "stored": ids.len(), "ids": ids }), move |store| {
-        store.put(documents).map(|()| true)
-    })
-    .await
+    change(&of, params.wait, deadline, json!({ "stored": ids.len(), "ids": ids }), move |store| put(store, documents))
+        .await
 }
 
 /// Reads a document.
@@ -220,7 +274,7 @@ pub async fn write(
     let document = input::document(id, &content)?;
     let of = only(&app, &principal, &params)?;
     let told = json!({ "stored": 1, "id": document.id });
-    change(&of, params.wait, deadline, told, move |store| store.put(vec![document]).map(|()| true)).await
+    change(&of, params.wait, deadline, told, move |store| put(store, vec![document])).await
 }
 
 /// Deletes a document.
@@ -240,5 +294,8 @@ pub async fn remove(
     input::check_id(&id)?;
     let of = only(&app, &principal, &params)?;
     let told = json!({ "deleted": 1, "id": id });
-    change(&of, params.wait, deadline, told, move |store| store.delete(&[id]).map(|count| count > 0)).await
+    change(&of, params.wait, deadline, told, move |store| {
+        store.delete(&[id]).map(|count| if count > 0 { Changed::Texts } else { Changed::None })
+    })
+    .await
 }

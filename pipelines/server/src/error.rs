@@ -141,6 +141,7 @@ impl From<AskError> for ApiError {
             AskError::Ended => Self::unavailable("the pipeline has ended"),
             AskError::NoSource => Self::server(error.to_string()),
             AskError::UnknownSource { .. } => Self::bad(error.to_string()).param("source"),
+            AskError::Adjustment { .. } => Self::bad(error.to_string()).param("adjust"),
         }
     }
 }

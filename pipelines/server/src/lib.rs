@@ -17,16 +17,22 @@ mod error;
 mod health;
 mod io;
 mod limits;
+mod mcp;
 mod metrics;
 mod models;
+mod observed;
 mod openapi;
+mod origin;
 mod outline;
 mod page;
+mod pipelines;
+mod reports;
 mod responses;
 mod search;
 mod server;
 mod sse;
 mod task;
+mod telemetry;
 mod turns;
 mod usage;
 
@@ -35,5 +41,8 @@ pub use self::auth::{TokenError, VARIABLE};
 pub use self::config::{
     Citations, ConfigError, DocumentRights, LimitsConfig, Secret, ServeConfig, TlsConfig, TokenConfig,
 };
+pub use self::observed::Observed;
 pub use self::outline::Outline;
+pub use self::pipelines::{LastReload, describe};
 pub use self::server::{DEFAULT_ADDRESS, ServeError, Server, serve};
+pub use self::telemetry::{Telemetry, TelemetryError, Watcher};

@@ -3,7 +3,7 @@
 use axum::Json;
 use utoipa::OpenApi;
 
-use crate::{chat, documents, embeddings, health, metrics, models, responses, search, turns};
+use crate::{chat, documents, embeddings, health, metrics, models, pipelines, reports, responses, search, turns};
 
 /// The description of the server.
 #[derive(OpenApi)]
@@ -23,6 +23,10 @@ use crate::{chat, documents, embeddings, health, metrics, models, responses, sea
         documents::read,
         documents::write,
         documents::remove,
+        pipelines::list,
+        pipelines::status,
+        pipelines::debug,
+        reports::list,
         metrics::text,
         health::alive,
         health::ready,

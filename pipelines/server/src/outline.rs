@@ -3,12 +3,14 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use serde::Serialize;
+use turnflow_engine::adjust::can_skip;
 use turnflow_engine::component::{Capability, CorpusRef};
-use turnflow_engine::plan::{NodeKind, Plan};
+use turnflow_engine::plan::{NodeKind, Plan, PlannedNode};
 use turnflow_engine::record::PortType;
 
 /// The parts of a plan that requests name.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct Outline {
     /// The nodes that give hits, each after its inputs.
     pub hits: Vec<Arc<str>>,
@@ -20,6 +22,115 @@ pub struct Outline {
     pub corpora: Vec<Arc<str>>,
     /// Whether a retriever reads the corpus that the turn's `collection` names.
     pub routes: bool,
+    /// The plan as a graph.
+    pub graph: Graph,
+}
+
+/// A plan as a graph, for people and pages.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, utoipa::ToSchema)]
+pub struct Graph {
+    /// The nodes; each is after its inputs.
+    pub nodes: Vec<GraphNode>,
+    /// The corpora.
+    pub corpora: Vec<GraphCorpus>,
+    /// The models.
+    pub models: Vec<GraphModel>,
+}
+
+/// A node of the plan.
+#[derive(Clone, Debug, PartialEq, Serialize, utoipa::ToSchema)]
+pub struct GraphNode {
+    /// Its id.
+    #[schema(value_type = String)]
+    pub id: Arc<str>,
+    /// The name of its kind, such as `Bm25`.
+    pub kind: &'static str,
+    /// `source`, `operator` or `sink`.
+    pub role: &'static str,
+    /// Its effective settings, in one line.
+    pub settings: String,
+    /// The ids of its inputs.
+    #[schema(value_type = Vec<String>)]
+    pub inputs: Vec<Arc<str>>,
+    /// The type of its values: `Turns`, `Queries`, `Hits`, `Prompts` or `Answers`; none for sinks.
+    pub output: Option<String>,
+    /// The corpora that it searches.
+    #[schema(value_type = Vec<String>)]
+    pub corpora: Vec<Arc<str>>,
+    /// The models that it calls.
+    pub models: Vec<String>,
+    /// The language model that writes its text.
+    pub generator: Option<String>,
+    /// Whether a turn may skip it.
+    pub can_skip: bool,
+    /// The weights of its inputs or members, if a turn may set them.
+    pub weights: Option<Vec<f32>>,
+}
+
+/// A corpus of the plan.
+#[derive(Clone, Debug, PartialEq, Serialize, utoipa::ToSchema)]
+pub struct GraphCorpus {
+    /// Its name.
+    #[schema(value_type = String)]
+    pub name: Arc<str>,
+    /// The source of its documents, with its settings.
+    pub source: String,
+    /// The chunker, with its settings.
+    pub chunk: String,
+}
+
+/// A model of the plan.
+#[derive(Clone, Debug, PartialEq, Serialize, utoipa::ToSchema)]
+pub struct GraphModel {
+    /// Its name.
+    pub name: String,
+    /// The name of its kind, such as `Onnx`.
+    pub kind: &'static str,
+}
+
+impl Graph {
+    fn of(plan: &Plan) -> Self {
+        let every: Vec<Arc<str>> = plan.corpora.iter().map(|corpus| corpus.name.clone()).collect();
+        let node = |node: &PlannedNode| {
+            let (role, config) = match &node.kind {
+                NodeKind::Source(_) => ("source", None),
+                NodeKind::Operator(config) => ("operator", Some(config)),
+                NodeKind::Sink(_) => ("sink", None),
+            };
+            let corpora = match config.and_then(|config| config.corpus()) {
+                None => Vec::new(),
+                Some(CorpusRef::FromTurn) => every.clone(),
+                Some(CorpusRef::Named(name)) => vec![name.as_str().into()],
+            };
+            let inputs = node.inputs.iter().filter_map(|&input| plan.nodes.get(input));
+            let types = inputs.clone().filter_map(|input| input.output);
+            GraphNode {
+                id: node.id.clone(),
+                kind: node.kind_name,
+                role,
+                settings: node.explain(),
+                inputs: inputs.map(|input| input.id.clone()).collect(),
+                output: node.output.map(|output| output.to_string()),
+                corpora,
+                models: config
+                    .map_or(Vec::new(), |config| config.models().iter().map(|model| model.name.to_owned()).collect()),
+                generator: config.and_then(|config| {
+                    let models = config.models();
+                    let writes = models.iter().find(|model| model.capability == Capability::Generate);
+                    writes.map(|model| model.name.to_owned())
+                }),
+                can_skip: config.is_some() && node.output.is_some_and(|output| can_skip(output, types)),
+                weights: config.and_then(|config| config.weights()),
+            }
+        };
+        let corpora = plan.corpora.iter().map(|corpus| GraphCorpus {
+            name: corpus.name.clone(),
+            source: format!("{}({})", corpus.source_name, corpus.source.explain()),
+            chunk: format!("{}({})", corpus.chunker_name, corpus.chunker.explain()),
+        });
+        let models = plan.models.iter().map(|(name, model)| GraphModel { name: name.clone(), kind: model.kind_name });
+        Self { nodes: plan.nodes.iter().map(node).collect(), corpora: corpora.collect(), models: models.collect() }
+    }
 }
 
 impl Outline {
@@ -50,6 +161,7 @@ impl Outline {
             answering,
             generator,
             corpora: plan.corpora.iter().map(|corpus| corpus.name.clone()).collect(),
+            graph: Graph::of(plan),
             routes: operators.iter().any(|(.., config)| matches!(config.corpus(), Some(CorpusRef::FromTurn))),
         }
     }

@@ -1,12 +1,64 @@
-//! `/`: the page.
+//! `/`: the page, and its scripts and styles. All of it is in the program.
 
-use axum::response::Html;
+use axum::extract::Path;
+use axum::http::{HeaderValue, header};
+use axum::response::{IntoResponse, Response};
 
-/// A page that says where the interfaces are.
-pub async fn page() -> Html<&'static str> {
-    Html(
-        "<!doctype html><html lang=\"en\"><meta charset=\"utf-8\"><title>turnflow</title>\
-         <h1>turnflow</h1><p>This server answers questions. Its interfaces are described in \
-         <a href=\"/openapi.json\">/openapi.json</a>.</p></html>",
-    )
+use crate::error::ApiError;
+
+/// The page may load scripts, styles and data from this server only, and nobody may frame it.
+const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self' data:; \
+                      base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
+const JAVASCRIPT: &str = "text/javascript; charset=utf-8";
+
+/// A file of the page: its name, type and content.
+type Asset = (&'static str, &'static str, &'static str);
+
+macro_rules! scripts {
+    ($($name:literal),* $(,)?) => {
+        [$(($name, JAVASCRIPT, include_str!(concat!("../page/", $name)))),*]
+    };
+}
+
+const SCRIPTS: &[Asset] = &scripts![
+    "api.js",
+    "asked.js",
+    "corpora.js",
+    "dom.js",
+    "graph.js",
+    "hits.js",
+    "layout.js",
+    "live.js",
+    "main.js",
+    "reports.js",
+    "step.js",
+    "talk.js",
+    "text.js",
+    "tune.js",
+    "turn.js",
+    "views.js"
+];
+const STYLE: Asset = ("style.css", "text/css; charset=utf-8", include_str!("../page/style.css"));
+
+fn respond(mime: &'static str, content: &'static str) -> Response {
+    let headers = [
+        (header::CONTENT_TYPE, HeaderValue::from_static(mime)),
+        (header::CONTENT_SECURITY_POLICY, HeaderValue::from_static(POLICY)),
+        (header::REFERRER_POLICY, HeaderValue::from_static("no-referrer")),
+        // A new version of the program has a new page.
+        (header::CACHE_CONTROL, HeaderValue::from_static("no-cache")),
+    ];
+    (headers, content).into_response()
+}
+
+/// The page.
+pub async fn page() -> Response {
+    respond("text/html; charset=utf-8", include_str!("../page/index.html"))
+}
+
+/// A script or the styles of the page.
+pub async fn asset(Path(name): Path<String>) -> Result<Response, ApiError> {
+    let found = SCRIPTS.iter().chain([&STYLE]).find(|(of, ..)| *of == name);
+    let (_, mime, content) = found.ok_or_else(|| ApiError::not_found("the page has no such file"))?;
+    Ok(respond(mime, content))
 }

@@ -66,7 +66,12 @@ pub async fn find_by_body(
     search(&app, &principal, deadline, content.json()?).await
 }
 
-async fn search(
+/// Searches for a caller.
+///
+/// # Errors
+///
+/// The request is wrong, or the pipeline fails.
+pub async fn search(
     app: &App,
     principal: &Principal,
     deadline: Deadline,
@@ -103,8 +108,8 @@ async fn search(
     let hits = loop {
         match deadline.within(events.next()).await? {
             Some(Event::Started { epoch: of }) => epoch = of,
-            Some(Event::Node { node: of, value: Value::Hits(hits) }) if of == *node => break hits,
-            Some(Event::Node { node: of, value: Value::Failed(failure) }) if of == *node => {
+            Some(Event::Node { node: of, value: Value::Hits(hits), .. }) if of == *node => break hits,
+            Some(Event::Node { node: of, value: Value::Failed(failure), .. }) if of == *node => {
                 let problem = format!("node `{}`: {}", failure.node, failure.reason);
                 return Err(ApiError::server(problem).code("turn_failed"));
             }

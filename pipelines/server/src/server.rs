@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use axum::Router;
 use hyper::server::conn::http1;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::server::graceful::GracefulShutdown;
@@ -101,8 +102,17 @@ impl Server {
         let tls = config.tls.as_ref().map(acceptor).transpose()?;
         let listen_error = |source| ServeError::Listen { address, source };
         let listener = TcpListener::bind(address).await.map_err(listen_error)?;
-        let address = listener.local_addr().map_err(listen_error)?;
-        Ok(Self { listener, address, app: App::new(config, pipelines, tokens), tls })
+        let server = Self::of(listener, App::new(config, pipelines, tokens)).map_err(listen_error)?;
+        Ok(Self { tls, ..server })
+    }
+
+    /// A server at an open address, without TLS.
+    ///
+    /// # Errors
+    ///
+    /// The operating system does not tell the address.
+    pub(crate) fn of(listener: TcpListener, app: App) -> std::io::Result<Self> {
+        Ok(Self { address: listener.local_addr()?, listener, app, tls: None })
     }
 
     /// Where it is, as in `http://127.0.0.1:8100`.
@@ -129,9 +139,15 @@ fn acceptor(config: &TlsConfig) -> Result<TlsAcceptor, ServeError> {
 /// Answers requests until `stop` is cancelled. Then no connection is accepted, and requests that run
 /// have `drain_s` to end.
 pub async fn serve(server: Server, stop: CancellationToken) {
+    let routes = router(server.app.clone());
+    serve_routes(server, routes, stop).await;
+}
+
+/// The same with these routes.
+pub(crate) async fn serve_routes(server: Server, router: Router, stop: CancellationToken) {
     let Server { listener, app, tls, .. } = server;
     let limits = app.config().limits;
-    let (router, drain) = (router(app.clone()), Duration::from_secs_f64(app.config().drain_s));
+    let drain = Duration::from_secs_f64(app.config().drain_s);
     let places = Arc::new(Semaphore::new(limits.connections));
     let graceful = GracefulShutdown::new();
     let mut connections = JoinSet::new();

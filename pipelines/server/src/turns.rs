@@ -2,9 +2,10 @@
 //!
 //! Records of one request are answered in order. Those of the same conversation are each other's
 //! history: an agent's record says what was answered, else the answer itself does. The field `history`
-//! has what was said before.
+//! has what was said before, and the field `adjust` what is changed in the plan for this turn:
+//! `{"skip": ["node"], "weights": {"node": [0.7, 0.3]}}`.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -15,6 +16,7 @@ use axum::response::{IntoResponse, Response};
 use bytes::Bytes;
 use serde::Deserialize;
 use serde_json::{Value as Json, json};
+use turnflow_engine::adjust::Adjustments;
 use turnflow_engine::ask::{AnswerStream, AskRequest, Event};
 use turnflow_engine::record::{AnswerRecord, Speaker, Status, TurnRecord, Utterance};
 
@@ -87,20 +89,44 @@ pub async fn create(
     })
 }
 
-/// Reads a record and its history.
-fn record(mut value: Json, at: usize, served: &Served) -> Result<(TurnRecord, Vec<Utterance>), ApiError> {
+/// A record with what a request adds to it.
+struct AskedTurn {
+    record: TurnRecord,
+    history: Vec<Utterance>,
+    adjust: Adjustments,
+}
+
+/// The field `adjust`: what is changed in the plan for one turn.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields, default)]
+#[derive(Default)]
+struct Adjust {
+    skip: BTreeSet<Arc<str>>,
+    weights: BTreeMap<Arc<str>, Arc<[f32]>>,
+}
+
+/// Reads a record, its history and its adjustments.
+fn record(mut value: Json, at: usize, served: &Served) -> Result<AskedTurn, ApiError> {
     let wrong = |problem: String| ApiError::bad(format!("record {}: {problem}", at + 1));
-    let history = match value.as_object_mut().and_then(|fields| fields.remove("history")) {
-        None | Some(Json::Null) => Vec::new(),
+    let mut taken =
+        |field: &str| value.as_object_mut().and_then(|fields| fields.remove(field)).filter(|of| !of.is_null());
+    let history = match taken("history") {
+        None => Vec::new(),
         Some(history) => {
             serde_json::from_value(history).map_err(|error| wrong(format!("`history`: {error}")).param("history"))?
+        }
+    };
+    let Adjust { skip, weights } = match taken("adjust") {
+        None => Adjust::default(),
+        Some(adjust) => {
+            serde_json::from_value(adjust).map_err(|error| wrong(format!("`adjust`: {error}")).param("adjust"))?
         }
     };
     let record = TurnRecord::parse(value.to_string().as_bytes()).map_err(|error| wrong(error.to_string()))?;
     if record.speaker == Speaker::User {
         check_collection(&served.outline(), record.collection.as_deref())?;
     }
-    Ok((record, history))
+    Ok(AskedTurn { record, history, adjust: Adjustments { skip, weights } })
 }
 
 /// A record without what the server knows of the caller.
@@ -117,7 +143,7 @@ struct Turns {
     served: Arc<Served>,
     principal: Arc<Principal>,
     deadline: Deadline,
-    records: VecDeque<(TurnRecord, Vec<Utterance>)>,
+    records: VecDeque<AskedTurn>,
     /// What was said in each conversation.
     said: HashMap<Arc<str>, Vec<Utterance>>,
     trace: bool,
@@ -140,7 +166,7 @@ enum Told {
 impl Turns {
     /// Asks the next turn; false if there is none.
     fn begin(&mut self) -> bool {
-        while let Some((record, history)) = self.records.pop_front() {
+        while let Some(AskedTurn { record, history, adjust }) = self.records.pop_front() {
             let said = self.said.entry(record.conversation_id.clone()).or_default();
             if !history.is_empty() {
                 *said = history;
@@ -162,6 +188,7 @@ impl Turns {
             request.timestamp = record.timestamp;
             request.extra = record.extra;
             request.trace = self.trace;
+            request.adjust = adjust;
             if let Some(extra) = &self.principal.extra {
                 request.extra.insert("principal".to_owned(), extra.clone().into());
             }
@@ -178,7 +205,11 @@ impl Turns {
         let running = self.running.as_mut().ok_or_else(ended)?;
         match self.deadline.within(running.events.next()).await? {
             Some(Event::Started { epoch }) => Ok(Told::Other("started", json!({ "epoch": epoch }))),
-            Some(Event::Node { node, value }) => Ok(Told::Other("node", json!({ "node": node, "value": value }))),
+            Some(Event::Node { node, value, took, warnings }) => {
+                let took_ms = took.map(|took| took.as_secs_f64() * 1000.0);
+                let fields = json!({ "node": node, "value": value, "took_ms": took_ms, "warnings": warnings });
+                Ok(Told::Other("node", fields))
+            }
             Some(Event::Delta { node, text }) => Ok(Told::Other("delta", json!({ "node": node, "text": text }))),
             Some(Event::Answer { record }) => {
                 if let Some(said) = self.said.get_mut(&running.conversation) {

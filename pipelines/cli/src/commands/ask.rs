@@ -56,7 +56,7 @@ pub(super) fn run(args: &AskArgs) -> Outcome {
     let mut streamed = false;
     let answer = loop {
         match events.blocking_next() {
-            Some(Event::Node { node, value }) => trace.push((node, value)),
+            Some(Event::Node { node, value, .. }) => trace.push((node, value)),
             Some(Event::Delta { text, .. }) if args.stream => {
                 streamed = true;
                 print!("{text}");

@@ -17,7 +17,9 @@ mod answering;
 mod ask;
 mod bench;
 mod calibrate;
+mod chat;
 mod check;
+mod completions;
 mod dead_letters;
 mod docs;
 mod eval;
@@ -36,6 +38,7 @@ mod signals;
 mod stress;
 mod tag;
 mod test;
+mod top;
 mod trace;
 mod tune;
 mod verify;
@@ -85,6 +88,15 @@ struct Cli {
     /// Log more to standard error: once for information, twice for debugging.
     #[arg(short, long, global = true, action = clap::ArgAction::Count)]
     verbose: u8,
+    /// The form of the log on standard error: text, or one JSON object a line.
+    #[arg(long, global = true, value_enum, default_value_t = LogFormat::Text, value_name = "FORMAT")]
+    log_format: LogFormat,
+}
+
+#[derive(Clone, Copy, clap::ValueEnum)]
+enum LogFormat {
+    Text,
+    Json,
 }
 
 #[derive(Subcommand)]
@@ -96,6 +108,8 @@ enum Command {
     Serve(serve::ServeArgs),
     Index(index::IndexArgs),
     Ask(ask::AskArgs),
+    Chat(chat::ChatArgs),
+    Top(top::TopArgs),
     Eval(eval::EvalArgs),
     Tune(tune::TuneArgs),
     Calibrate(calibrate::CalibrateArgs),
@@ -108,6 +122,8 @@ enum Command {
     DeadLetters(dead_letters::DeadLettersArgs),
     Bench(bench::BenchArgs),
     Models(models::ModelsArgs),
+    Completions(completions::CompletionsArgs),
+    Man(completions::ManArgs),
     #[command(hide = true)]
     Torture(stress::StressArgs),
 }
@@ -142,6 +158,16 @@ impl PipelineArgs {
 
     /// The same as [`PipelineArgs::plan`], with all files that the plan depends on.
     fn planned(&self) -> (Result<Plan, Fault>, Vec<PathBuf>) {
+        let (plan, files) = self.checked();
+        let told = |problems: Problems| {
+            eprintln!("{}", problems.render(std::io::stderr().is_terminal()));
+            Fault::Input
+        };
+        (plan.map_err(told), files)
+    }
+
+    /// The same, with the problems of a file that cannot run.
+    fn checked(&self) -> (Result<Plan, Problems>, Vec<PathBuf>) {
         let planned = read(&self.file, &self.set);
         let mut files: Vec<PathBuf> = planned.sources.files().map(PathBuf::from).collect();
         files.extend(planned.plan.iter().flat_map(|plan| plan.texts.iter().cloned()));
@@ -151,7 +177,7 @@ impl PipelineArgs {
         }
         let plan = match planned.plan {
             Some(plan) if planned.diagnostics.is_empty() => Ok(plan),
-            _ => Err(told(&planned.diagnostics, &planned.sources)),
+            _ => Err(Problems { diagnostics: planned.diagnostics, sources: planned.sources }),
         };
         (plan, files)
     }
@@ -180,6 +206,20 @@ fn say_what_fetches(diagnostics: &mut [Diagnostic]) {
         if let Some(model) = diagnostic.missing.as_deref().and_then(crate::models::fetches) {
             diagnostic.help.push(format!("`turnflow models fetch {model}` brings it"));
         }
+    }
+}
+
+/// What is wrong with a pipeline file.
+struct Problems {
+    diagnostics: Vec<Diagnostic>,
+    sources: Sources,
+}
+
+impl Problems {
+    /// The problems with their source lines, and how many there are.
+    fn render(&self, color: bool) -> String {
+        let Self { diagnostics, sources } = self;
+        format!("{}\n\n{}", diagnostics::render(diagnostics, sources, color), mistakes(diagnostics.len()))
     }
 }
 
@@ -236,13 +276,26 @@ pub(crate) fn main(catalog: Catalog) -> ExitCode {
     let filter = tracing_subscriber::EnvFilter::try_from_env("TURNFLOW_LOG")
         .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new(level));
     let color = std::io::stderr().is_terminal();
-    tracing_subscriber::fmt().with_env_filter(filter).with_ansi(color).with_writer(std::io::stderr).init();
+    // A log would be written over the picture.
+    let filter = match &cli.command {
+        Command::Chat(_) | Command::Top(_) if color => tracing_subscriber::EnvFilter::new("off"),
+        _ => filter,
+    };
+    let log = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
+    match cli.log_format {
+        LogFormat::Text => log.with_ansi(color).init(),
+        LogFormat::Json => log.json().flatten_event(true).init(),
+    }
     let outcome = match cli.command {
         Command::Check(args) => check::run(&args),
         Command::Explain(args) => explain::run(&args),
         Command::Graph(args) => graph::run(&args),
         Command::Run(args) => run::run(&args),
         Command::Serve(args) => serve::run(&args),
+        Command::Chat(args) => chat::run(&args),
+        Command::Top(args) => top::run(&args),
+        Command::Completions(args) => completions::completions(&args),
+        Command::Man(args) => completions::man(&args),
         Command::Index(args) => index::run(&args),
         Command::Ask(args) => ask::run(&args),
         Command::Eval(args) => eval::run(&args),

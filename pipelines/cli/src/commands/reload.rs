@@ -3,6 +3,7 @@
 //! This module reads and checks the file. The engine does the rest on a separate thread, since it may
 //! take as long as embedding a corpus. A further change cancels that reload and starts another.
 
+use std::io::IsTerminal as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -12,7 +13,9 @@ use std::time::{Duration, Instant, SystemTime};
 use turnflow_engine::plan::Plan;
 use turnflow_engine::run::{Engine, ReloadError};
 
-use super::{Fault, PipelineArgs};
+use turnflow_server::{LastReload, Outline, Served};
+
+use super::PipelineArgs;
 
 /// The interval between checks of the files.
 const LOOK: Duration = Duration::from_millis(200);
@@ -22,6 +25,8 @@ pub(super) type FileStamp = Option<(SystemTime, u64)>;
 
 /// What is done when a reload to a plan has succeeded: made of the plan before it.
 type Adopt = Box<dyn Fn(&Plan) -> Box<dyn FnOnce() + Send>>;
+/// Gets the outcome of each reload: the problems, or `None` after a success.
+type Note = Arc<dyn Fn(Option<String>) + Send + Sync>;
 
 struct UnderWay {
     give_up: Arc<AtomicBool>,
@@ -38,17 +43,36 @@ pub(super) struct Reloads<'a> {
     under_way: Option<UnderWay>,
     wanted: bool,
     adopt: Option<Adopt>,
+    note: Note,
 }
 
 impl<'a> Reloads<'a> {
     pub fn new(pipeline: &'a PipelineArgs, engine: Arc<Engine>, files: Vec<(PathBuf, FileStamp)>, watch: bool) -> Self {
-        Self { pipeline, engine, files, watch, looked: Instant::now(), under_way: None, wanted: false, adopt: None }
+        let (looked, note) = (Instant::now(), Arc::new(|_| {}));
+        Self { pipeline, engine, files, watch, looked, under_way: None, wanted: false, adopt: None, note }
     }
 
     /// The same, with something that is done when a reload has succeeded.
-    pub fn then(mut self, adopt: Adopt) -> Self {
+    fn then(mut self, adopt: Adopt) -> Self {
         self.adopt = Some(adopt);
         self
+    }
+
+    /// The same, with something that gets the outcomes.
+    fn noting(mut self, note: Note) -> Self {
+        self.note = note;
+        self
+    }
+
+    /// The same, with all that a served pipeline has to know.
+    pub fn of(self, served: &Arc<Served>) -> Self {
+        let (adopting, noting) = (served.clone(), served.clone());
+        let adopt = move |plan: &Plan| -> Box<dyn FnOnce() + Send> {
+            let (of, outline) = (adopting.clone(), Outline::of(plan));
+            Box::new(move || of.adopt(outline))
+        };
+        let note = Arc::new(move |problems| noting.reloaded(LastReload::now(problems)));
+        self.then(Box::new(adopt)).noting(note)
     }
 
     /// Checks for changes and finished reloads; call it often.
@@ -76,7 +100,7 @@ impl<'a> Reloads<'a> {
     fn begin(&mut self) {
         self.wanted = false;
         let before = stamped(self.files.iter().map(|(path, _)| path.clone()).collect());
-        let (plan, files) = self.pipeline.planned();
+        let (plan, files) = self.pipeline.checked();
         // A file that cannot be read includes no others: keep watching the previous ones.
         let mut files = stamped(files);
         if plan.is_err() {
@@ -97,24 +121,25 @@ impl<'a> Reloads<'a> {
         self.files = files;
         let plan = match plan {
             Ok(plan) => plan.running(),
-            Err(fault) => {
-                if let Fault::Told(error) | Fault::Run(error) = fault {
-                    eprintln!("{error:#}");
-                }
+            Err(problems) => {
+                eprintln!("{}", problems.render(std::io::stderr().is_terminal()));
                 eprintln!("not reloaded: the pipeline runs on unchanged");
+                (self.note)(Some(problems.render(false)));
                 return;
             }
         };
         let give_up = Arc::new(AtomicBool::new(false));
         let (engine, asked) = (self.engine.clone(), give_up.clone());
         let adopted = self.adopt.as_ref().map(|adopt| adopt(&plan));
+        let note = self.note.clone();
         let thread = std::thread::Builder::new().name("reload".into());
-        let thread = thread.spawn(move || {
-            if reload(&engine, plan, &asked)
-                && let Some(adopted) = adopted
-            {
-                adopted();
+        let thread = thread.spawn(move || match reload(&engine, plan, &asked) {
+            Ok(()) => {
+                adopted.into_iter().for_each(|adopted| adopted());
+                note(None);
             }
+            Err(ReloadError::GivenUp) => {}
+            Err(error) => note(Some(error.to_string())),
         });
         match thread {
             Ok(thread) => self.under_way = Some(UnderWay { give_up, thread }),
@@ -131,13 +156,13 @@ impl<'a> Reloads<'a> {
     }
 }
 
-/// Returns whether the engine runs the plan now.
-fn reload(engine: &Engine, plan: Plan, give_up: &AtomicBool) -> bool {
+/// Moves the engine to the plan.
+fn reload(engine: &Engine, plan: Plan, give_up: &AtomicBool) -> Result<(), ReloadError> {
     let begun = Instant::now();
     let difference = engine.difference(&plan);
     if difference.is_empty() {
         eprintln!("nothing to reload: the pipeline is unchanged");
-        return true;
+        return Ok(());
     }
     eprintln!("reloading:\n{difference}");
     let reloaded = engine.reload(plan, &|| give_up.load(Ordering::Acquire));
@@ -146,7 +171,7 @@ fn reload(engine: &Engine, plan: Plan, give_up: &AtomicBool) -> bool {
         Err(ReloadError::GivenUp) => eprintln!("the reload was cancelled"),
         Err(error) => eprintln!("not reloaded: {error}; the pipeline runs on unchanged"),
     }
-    reloaded.is_ok()
+    reloaded.map(|_| ())
 }
 
 pub(super) fn stamped(files: Vec<PathBuf>) -> Vec<(PathBuf, FileStamp)> {

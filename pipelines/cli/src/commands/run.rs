@@ -1,5 +1,6 @@
 //! `turnflow run`: runs a pipeline until it is interrupted or, with `--once`, until its end.
 
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
@@ -7,10 +8,13 @@ use std::time::{Duration, Instant};
 use clap::Args;
 use turnflow_engine::connector::Mode;
 use turnflow_engine::run::{Engine, Options};
+use turnflow_engine::sinks::SinkStatus;
+use turnflow_server::{Observed, Outline, Served, Telemetry};
 
 use super::reload::{self, Reloads};
 use super::signals::Signals;
-use super::{EngineArgs, Outcome, PipelineArgs, progress};
+use super::{EngineArgs, Fault, Outcome, PipelineArgs, progress};
+use crate::status_socket::StatusSocket;
 
 /// The interval between checks for the end.
 const TICK: Duration = Duration::from_millis(20);
@@ -35,12 +39,20 @@ pub struct RunArgs {
     /// reloads it too, also without this option.
     #[arg(long)]
     watch: bool,
+    /// Serve metrics, health and status over HTTP at this address, such as 127.0.0.1:9100.
+    #[arg(long, value_name = "ADDR")]
+    metrics: Option<SocketAddr>,
 }
 
-/// The sinks that fail and have answers waiting, with their errors; `None` if there are none.
-fn failing(engine: &Engine) -> Option<String> {
-    let failing = engine.sinks().into_iter().filter(|sink| sink.pending > 0);
-    let failing = failing.filter_map(|sink| Some(format!("sink `{}`: {}", sink.id, sink.fault?)));
+/// The sinks that fail and have answers waiting, or that have taken none of them since `before`, with
+/// their errors; `None` if there are none.
+fn failing(engine: &Engine, before: &[SinkStatus]) -> Option<String> {
+    let now = engine.undelivered();
+    let failing = now.into_iter().filter_map(|sink| {
+        let hangs = before.iter().any(|old| old.id == sink.id && old.delivered == sink.delivered);
+        let hangs = hangs.then(|| "it takes no answers".to_owned());
+        Some(format!("sink `{}`: {}", sink.id, sink.fault.or(hangs)?))
+    });
     let failing: Vec<String> = failing.collect();
     (!failing.is_empty()).then(|| failing.join("; "))
 }
@@ -52,32 +64,45 @@ pub(super) fn run(args: &RunArgs) -> Outcome {
     let files = reload::stamped(files);
     let mode = if args.once { Mode::Once } else { Mode::Follow };
     let options = Options { turns: mode, corpora: mode, ..args.engine.options(&plan) };
-    let has_state = options.state.is_some();
+    let telemetry = Telemetry::from_env().map_err(|error| Fault::Told(error.into()))?;
+    let watcher = telemetry.as_ref().map(|telemetry| telemetry.watcher());
+    let options = Options { watcher: watcher.clone().map(|watcher| watcher as _), ..options };
+    let state = options.state.clone();
+    let (name, outline): (Arc<str>, _) = (plan.name.as_str().into(), Outline::of(&plan));
     let signals = Signals::handle()?;
     let begun = Instant::now();
     let engine = Arc::new(Engine::start(plan, options)?);
+    let served = Served::new(name, engine.clone(), outline);
+    watcher.iter().for_each(|watcher| watcher.watch(&served));
+    let observed = args.metrics.map(|address| Observed::start(address, served.clone())).transpose();
+    let observed = observed.map_err(|error| Fault::Told(error.into()))?;
+    let status = state.as_deref().and_then(|state| StatusSocket::open(state, served.clone()));
     progress::wait_ready(&engine)?;
     for (name, progress, state) in engine.corpora() {
         let view = engine.epochs().current();
         let (documents, chunks) = view.corpora.get(&name).map_or((0, 0), |view| (view.documents, view.chunks));
         tracing::info!(corpus = %name, documents, chunks, ?progress, state = ?*state.borrow(), "ready");
     }
-    let mut reloads = Reloads::new(&args.pipeline, engine.clone(), files, args.watch);
-    let mut stopped: Option<Instant> = None;
+    let mut reloads = Reloads::new(&args.pipeline, engine.clone(), files, args.watch).of(&served);
+    let mut stopped: Option<(Instant, Vec<SinkStatus>)> = None;
     let mut abandoned: Option<String> = None;
     while !engine.has_ended() {
         engine.check()?;
         if signals.stop.load(Ordering::Acquire) && stopped.is_none() {
             eprintln!("stopping after {} turns in flight; interrupt again to stop at once", engine.outstanding());
-            stopped = Some(Instant::now());
+            stopped = Some((Instant::now(), engine.undelivered()));
             engine.stop();
             reloads.end();
         }
-        if stopped.is_some_and(|at| at.elapsed() >= PATIENCE) && abandoned.is_none() {
-            abandoned = failing(&engine);
+        if let Some((at, before)) = &mut stopped
+            && at.elapsed() >= PATIENCE
+            && abandoned.is_none()
+        {
+            abandoned = failing(&engine, before);
             if abandoned.is_some() {
                 engine.abort();
             }
+            (*at, *before) = (Instant::now(), engine.undelivered());
         }
         if stopped.is_none() {
             reloads.tick(signals.reload.swap(false, Ordering::AcqRel));
@@ -85,7 +110,7 @@ pub(super) fn run(args: &RunArgs) -> Outcome {
         std::thread::park_timeout(TICK);
     }
     reloads.end();
-    drop(reloads);
+    drop((reloads, observed, status, served));
     let maintenance = engine.maintenance();
     if maintenance.runs + maintenance.put_off > 0 {
         tracing::info!(?maintenance, "maintenance of the run");
@@ -97,7 +122,8 @@ pub(super) fn run(args: &RunArgs) -> Outcome {
         Err(engine) => engine.check()?,
     }
     if let Some(abandoned) = abandoned {
-        let resumes = if has_state { "a restart with this state directory delivers them" } else { "they are lost" };
+        let resumes =
+            if state.is_some() { "a restart with this state directory delivers them" } else { "they are lost" };
         return Err(anyhow::anyhow!("stopped with undelivered answers ({abandoned}): {resumes}").into());
     }
     let count = |count: u64, one: &str| format!("{count} {one}{}", if count == 1 { "" } else { "s" });

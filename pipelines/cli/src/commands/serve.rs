@@ -11,11 +11,12 @@ use clap::Args;
 use tokio_util::sync::CancellationToken;
 use turnflow_engine::run::{Engine, Options, default_state};
 use turnflow_engine::spec::Override;
-use turnflow_server::{Outline, ServeConfig, ServeError, Served, Server};
+use turnflow_server::{Outline, ServeConfig, ServeError, Served, Server, Telemetry};
 
 use super::reload::{self, Reloads};
 use super::signals::Signals;
 use super::{Fault, Outcome, PipelineArgs};
+use crate::status_socket::StatusSocket;
 
 /// The interval between checks for the end.
 const TICK: Duration = Duration::from_millis(20);
@@ -93,26 +94,27 @@ pub(super) fn run(args: &ServeArgs) -> Outcome {
         }
     }
     let signals = Signals::handle()?;
-    let (mut served, mut stamps) = (Vec::new(), Vec::new());
+    let telemetry = Telemetry::from_env().map_err(|error| Fault::Told(error.into()))?;
+    let (mut served, mut stamps, mut sockets) = (Vec::new(), Vec::new(), Vec::new());
     for (plan, files) in planned {
         let (name, outline) = (plan.name.clone(), Outline::of(&plan));
-        let options = args.options(&name);
+        let watcher = telemetry.as_ref().map(|telemetry| telemetry.watcher());
+        let options = Options { watcher: watcher.clone().map(|watcher| watcher as _), ..args.options(&name) };
+        let state = options.state.clone();
         let engine = Engine::start(plan, options).with_context(|| format!("pipeline `{name}`"))?;
-        served.push(Served::new(name, Arc::new(engine), outline));
+        let of = Served::new(name, Arc::new(engine), outline);
+        watcher.iter().for_each(|watcher| watcher.watch(&of));
+        sockets.extend(state.and_then(|state| StatusSocket::open(&state, of.clone())));
+        served.push(of);
         stamps.push(files);
     }
     let mut reloads: Vec<Reloads<'_>> = Vec::new();
     for ((pipeline, files), of) in pipelines.iter().zip(stamps).zip(&served) {
-        let adopting = of.clone();
-        let adopt = move |plan: &turnflow_engine::plan::Plan| -> Box<dyn FnOnce() + Send> {
-            let (of, outline) = (adopting.clone(), Outline::of(plan));
-            Box::new(move || of.adopt(outline))
-        };
-        reloads.push(Reloads::new(pipeline, of.engine().clone(), files, args.watch).then(Box::new(adopt)));
+        reloads.push(Reloads::new(pipeline, of.engine().clone(), files, args.watch).of(of));
     }
     let served_all = serve(args, config, &served, &signals, &mut reloads);
     reloads.iter_mut().for_each(Reloads::end);
-    drop(reloads);
+    drop((reloads, sockets));
     let ended = end(served);
     served_all?;
     ended

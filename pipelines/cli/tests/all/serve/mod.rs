@@ -1,6 +1,9 @@
 //! `turnflow serve`: the real binary, its routes, OpenAI's own client, and what it refuses.
 
+mod mcp;
 mod openai;
+mod page;
+mod python;
 mod routes;
 
 use std::io::{BufRead, BufReader};

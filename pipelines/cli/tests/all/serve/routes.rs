@@ -122,7 +122,7 @@ async fn what_is_wrong_is_refused_with_a_reason() {
     let mut big = TcpStream::connect(&address).unwrap();
     big.set_read_timeout(Some(PATIENCE)).unwrap();
     big.write_all(
-        b"PUT /v1/documents/big HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\nContent-Length: 9437184\r\n\r\n",
+        b"PUT /v1/documents/big HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 9437184\r\n\r\n",
     )
     .unwrap();
     let mut status = [0; 12];
@@ -181,4 +181,158 @@ async fn overload_is_refused_and_passes() {
     assert!(statuses.contains(&429) && statuses.contains(&200), "{statuses:?}");
     assert!(statuses.iter().all(|status| [200, 429].contains(status)), "{statuses:?}");
     until(async || server.send("GET", "/v1/models", None).await.0 == 200).await;
+}
+
+#[tokio::test]
+async fn a_pipeline_is_described_watched_and_adjusted_for_a_turn() {
+    let directory = tempfile::tempdir().unwrap();
+    let pipeline = PIPELINE
+        .replace("\"answer\": ", "\"both\": Rrf(inputs: [\"found\", \"again\"]),\n        \"answer\": ")
+        .replace("(input: \"found\")", "(input: \"both\")")
+        .replace(
+            "\"both\": Rrf",
+            "\"again\": Bm25(input: \"query\", corpus: \"docs\", tokenizer: Whitespace),\n        \"both\": Rrf",
+        );
+    let server = Server::start(directory.path(), &pipeline, &["--watch"], &[]);
+    server.fill().await;
+    // What is as it was needs no epoch.
+    let same = json!({ "title": "Island", "text": "A ticket costs four euros. Children travel free." });
+    let told = server.ok("PUT", "/v1/documents/notes/fees.md?wait=true", Some(same)).await;
+    assert_eq!(told["published"], true);
+
+    let described = server.ok("GET", "/v1/pipelines", None).await;
+    let nodes = described["data"][0]["nodes"].as_array().unwrap().clone();
+    let node = |id: &str| nodes.iter().find(|node| node["id"] == id).unwrap().clone();
+    assert_eq!((&node("both")["inputs"], &node("both")["weights"]), (&json!(["found", "again"]), &json!([1.0, 1.0])));
+    assert_eq!((&node("found")["can_skip"], &node("answer")["can_skip"]), (&json!(true), &json!(false)));
+
+    let turn = |adjust: Value| json!({ "conversation_id": "c", "turn": 1, "speaker": "user", "text": "What costs a ticket?", "adjust": adjust });
+    let whole = server.ok("POST", "/v1/turns", Some(turn(json!(null)))).await;
+    let without = server.ok("POST", "/v1/turns", Some(turn(json!({ "skip": ["found", "again"] })))).await;
+    assert!(!whole["hits"].as_array().unwrap().is_empty());
+    assert_eq!((&without["hits"], &without["status"]), (&json!([]), &json!("idk")));
+    let warnings = without["stamp"]["warnings"].to_string();
+    assert!(warnings.contains("found: skipped by the caller"), "{warnings}");
+    let adjust = json!({ "weights": { "both": [2.0, 0.0] } });
+    let weighed = server.ok("POST", "/v1/turns", Some(turn(adjust))).await;
+    let score = |record: &Value| record["hits"][0]["score"].as_f64().unwrap();
+    assert!((score(&weighed) - score(&whole)).abs() < 1e-6, "{weighed}");
+    for (adjust, says) in [
+        (json!({ "skip": ["answer"] }), "cannot be skipped"),
+        (json!({ "skip": ["moon"] }), "no such operator"),
+        (json!({ "weights": { "both": [1.0] } }), "it has 2 weights"),
+        (json!({ "weights": { "both": [-1.0, 1.0] } }), "at least 0"),
+        (json!({ "colour": 1 }), "unknown field"),
+    ] {
+        let (status, body) = server.send("POST", "/v1/turns", Some(turn(adjust.clone()))).await;
+        let message = body["error"]["message"].as_str().unwrap_or_default();
+        assert!(status == 400 && message.contains(says), "{adjust}: {status} {body}");
+    }
+
+    let status = server.ok("GET", "/v1/pipelines/demo/status", None).await;
+    assert_eq!((&status["corpora"][0]["documents"], &status["reload"]), (&json!(2), &json!(null)));
+    let found = status["nodes"].as_array().unwrap().iter().find(|node| node["id"] == "found").unwrap().clone();
+    assert!(found["durations"]["count"].as_u64().unwrap() >= 2, "{found}");
+    assert_eq!(found["failures"], 0);
+    assert!(server.ok("GET", "/debug/state", None).await["pipelines"]["demo"]["turns"]["answered"].as_u64() >= Some(3));
+    let metrics = server.ok("GET", "/metrics", None).await;
+    assert!(metrics.as_str().unwrap().contains("turnflow_node_seconds_count{pipeline=\"demo\",component=\"found\"}"));
+
+    // The reason why a file is not taken over is told with its source.
+    std::fs::write(server.directory.join("pipeline.ron"), pipeline.replace("Rrf(", "Rff(")).unwrap();
+    let mut reload = Value::Null;
+    until(async || {
+        reload = server.ok("GET", "/v1/pipelines/demo/status", None).await["reload"].clone();
+        !reload.is_null()
+    })
+    .await;
+    let problems = reload["problems"].as_str().unwrap();
+    assert!(
+        reload["ok"] == false && problems.contains("unknown operator `Rff`") && problems.contains("^^^"),
+        "{reload}"
+    );
+}
+
+#[tokio::test]
+async fn pages_of_other_sites_are_refused_where_there_are_no_tokens() {
+    let directory = tempfile::tempdir().unwrap();
+    let server = Server::start(directory.path(), PIPELINE, &[], &[]);
+    let get = async |name: &'static str, value: &str| {
+        let request = server.client.get(format!("{}/v1/models", server.url)).header(name, value);
+        request.send().await.unwrap().status().as_u16()
+    };
+    assert_eq!(get("Origin", &server.url).await, 200);
+    assert_eq!(get("Origin", "https://evil.example").await, 403);
+    assert_eq!(get("Origin", "null").await, 403);
+    assert_eq!(get("Host", "evil.example").await, 403);
+    assert_eq!(get("Host", "localhost").await, 200);
+    let page = server.client.get(&server.url).send().await.unwrap();
+    let policy = page.headers()["content-security-policy"].to_str().unwrap().to_owned();
+    assert!(policy.contains("default-src 'none'") && !policy.contains("unsafe"), "{policy}");
+    assert_eq!(server.send("GET", "/page/..%2Fsrc%2Fpage.rs", None).await.0, 404);
+}
+
+/// What a collector of OpenTelemetry gets.
+#[tokio::test]
+async fn turns_become_spans_without_their_texts() {
+    use std::io::Read as _;
+    let collector = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let endpoint = format!("http://{}", collector.local_addr().unwrap());
+    let got = std::sync::Arc::new(std::sync::Mutex::new(Vec::new()));
+    let into = got.clone();
+    std::thread::spawn(move || {
+        for stream in collector.incoming() {
+            let (mut stream, into) = (stream.unwrap(), into.clone());
+            std::thread::spawn(move || {
+                let mut read = [0; 4096];
+                let mut request = Vec::new();
+                while let Ok(count @ 1..) = stream.read(&mut read) {
+                    request.extend_from_slice(&read[..count]);
+                    into.lock().unwrap().extend_from_slice(&read[..count]);
+                    let text = String::from_utf8_lossy(&request).to_lowercase();
+                    let head = text.find("\r\n\r\n");
+                    let length: Option<usize> =
+                        text.split("content-length: ").nth(1).and_then(|rest| rest.lines().next()?.parse().ok());
+                    if let (Some(_), Some(length)) = (head, length) {
+                        let head = request.windows(4).position(|four| four == b"\r\n\r\n").unwrap() + 4;
+                        if request.len() >= head + length {
+                            request.clear();
+                            let _ = stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n");
+                        }
+                    }
+                }
+            });
+        }
+    });
+    let directory = tempfile::tempdir().unwrap();
+    let variables = [("OTEL_EXPORTER_OTLP_ENDPOINT", endpoint.as_str()), ("OTEL_BSP_SCHEDULE_DELAY", "50")];
+    let server = Server::start(directory.path(), PIPELINE, &[], &variables);
+    server.fill().await;
+    server.chat("When does the ferry leave?").await;
+    let sent = || String::from_utf8_lossy(&got.lock().unwrap()).into_owned();
+    until(async || sent().contains("turn demo") && sent().contains("retrieval docs")).await;
+    for name in ["/v1/traces", "gen_ai.operation.name", "gen_ai.data_source.id", "turnflow.epoch", "turnflow"] {
+        assert!(sent().contains(name), "{name}");
+    }
+    assert!(!sent().contains("ferry leave") && !sent().contains("nine"), "texts are not sent");
+}
+
+#[tokio::test]
+async fn top_shows_what_runs() {
+    let directory = tempfile::tempdir().unwrap();
+    let server = Server::start(directory.path(), PIPELINE, &[], &[]);
+    server.fill().await;
+    server.chat("When does the ferry leave?").await;
+    let top = |target: &str, more: &[&str]| {
+        let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_turnflow"));
+        let done = command.current_dir(&server.directory).args(["top", target]).args(more).output().unwrap();
+        (done.status.code(), String::from_utf8(done.stdout).unwrap(), String::from_utf8(done.stderr).unwrap())
+    };
+    for (target, more) in [(server.url.as_str(), &[][..]), ("pipeline.ron", &["--state", "state"])] {
+        let (code, out, error) = top(target, more);
+        assert_eq!(code, Some(0), "{error}");
+        assert!(out.starts_with("demo  epoch ") && out.contains("\nfound   Bm25 "), "{out}");
+    }
+    let (code, _, error) = top("pipeline.ron", &["--state", "elsewhere"]);
+    assert!(code == Some(1) && error.contains("no pipeline that runs with the state directory `elsewhere`"), "{error}");
 }

@@ -1,0 +1,176 @@
+//! Draws the numbers, or prints them.
+
+use std::fmt::Write as _;
+
+use ratatui::Frame;
+use ratatui::layout::{Constraint, Layout};
+use ratatui::style::{Color, Modifier, Style};
+use ratatui::text::{Line, Span};
+use ratatui::widgets::{Cell, Row, Table};
+use serde_json::Value;
+
+use super::numbers::{Node, Numbers};
+
+fn number(value: &Value) -> f64 {
+    value.as_f64().unwrap_or_default()
+}
+
+fn text_of(value: &Value) -> String {
+    value.as_str().unwrap_or_default().chars().filter(|letter| !letter.is_control()).collect()
+}
+
+fn list(value: &Value) -> impl Iterator<Item = &Value> {
+    value.as_array().into_iter().flatten()
+}
+
+fn ms(value: Option<f64>) -> String {
+    match value {
+        None => "-".to_owned(),
+        Some(ms) if ms < 10.0 => format!("{ms:.2}"),
+        Some(ms) if ms < 1000.0 => format!("{ms:.0}"),
+        Some(ms) => format!("{:.1} s", ms / 1000.0),
+    }
+}
+
+/// The lines over the tables.
+fn summary(numbers: &Numbers) -> [String; 2] {
+    let status = numbers.status();
+    let turns = &status["turns"];
+    let rate = numbers.rate(|status| status["turns"]["answered"].as_f64());
+    let state = if status["ready"] == true { "" } else { "  loading" };
+    [
+        format!(
+            "{}  epoch {}  up {:.0} s  {} workers{state}",
+            numbers.name(),
+            status["epoch"],
+            number(&status["uptime_s"]),
+            status["workers"]
+        ),
+        format!(
+            "turns: {rate:.1}/s  running {}  waiting {}  queued {}  answered {}  revised {}  dead letters {}",
+            turns["running"],
+            turns["waiting"],
+            turns["queued"],
+            turns["answered"],
+            turns["revised"],
+            turns["dead_letters"]
+        ),
+    ]
+}
+
+fn node_cells(node: &Node) -> [String; 8] {
+    [
+        node.id.clone(),
+        node.kind.clone(),
+        format!("{:.1}", node.rate),
+        node.running.to_string(),
+        ms(node.p50_ms),
+        ms(node.p95_ms),
+        node.calls.to_string(),
+        node.failures.to_string(),
+    ]
+}
+
+const NODES: [&str; 8] = ["node", "kind", "calls/s", "running", "p50 ms", "p95 ms", "calls", "failures"];
+const CORPORA: [&str; 7] = ["corpus", "state", "documents", "passages", "epoch", "preparing", "embedded"];
+const ENDS: [&str; 4] = ["source or sink", "waiting", "done", "problem"];
+
+fn corpora(status: &Value) -> Vec<[String; 7]> {
+    let row = |corpus: &Value| {
+        let field = |name: &str| match &corpus[name] {
+            Value::Null => "-".to_owned(),
+            Value::String(_) => text_of(&corpus[name]),
+            value => value.to_string(),
+        };
+        ["name", "state", "documents", "passages", "epoch", "preparing", "embedded"].map(field)
+    };
+    list(&status["corpora"]).map(row).collect()
+}
+
+fn ends(status: &Value) -> Vec<[String; 4]> {
+    let source = |of: &Value| [text_of(&of["id"]), of["queued"].to_string(), "-".to_owned(), String::new()];
+    let sink = |of: &Value| {
+        [text_of(&of["id"]), of["pending"].to_string(), of["delivered"].to_string(), text_of(&of["fault"])]
+    };
+    list(&status["sources"]).map(source).chain(list(&status["sinks"]).map(sink)).collect()
+}
+
+/// Everything as text.
+pub(super) fn text(numbers: &Numbers) -> String {
+    let mut out = summary(numbers).join("\n") + "\n";
+    let mut table = |head: &[&str], rows: Vec<Vec<String>>| {
+        if rows.is_empty() {
+            return;
+        }
+        let width =
+            |at: usize| rows.iter().map(|row| row[at].chars().count()).chain([head[at].len()]).max().unwrap_or(0);
+        let widths: Vec<usize> = (0..head.len()).map(width).collect();
+        out.push('\n');
+        let head = head.iter().map(|cell| (*cell).to_owned()).collect();
+        for row in [head].iter().chain(&rows) {
+            let cells: Vec<String> = row.iter().zip(&widths).map(|(cell, width)| format!("{cell:width$}")).collect();
+            let _ = writeln!(out, "{}", cells.join("  ").trim_end());
+        }
+    };
+    table(&NODES, numbers.nodes().iter().map(|node| node_cells(node).to_vec()).collect());
+    table(&CORPORA, corpora(numbers.status()).iter().map(|row| row.to_vec()).collect());
+    table(&ENDS, ends(numbers.status()).iter().map(|row| row.to_vec()).collect());
+    out
+}
+
+fn head<'a, const N: usize>(cells: [&'a str; N]) -> Row<'a> {
+    Row::new(cells).style(Style::new().add_modifier(Modifier::DIM))
+}
+
+/// Draws everything.
+pub(super) fn draw(frame: &mut Frame, numbers: &Numbers, problem: Option<&str>) {
+    let (nodes, corpora, ends) = (numbers.nodes(), corpora(numbers.status()), ends(numbers.status()));
+    let height = |rows: usize| Constraint::Length(u16::try_from(rows + 2).unwrap_or(u16::MAX));
+    let [top, of_nodes, of_corpora, of_ends, bottom] = Layout::vertical([
+        Constraint::Length(3),
+        height(nodes.len()),
+        height(corpora.len()),
+        Constraint::Min(0),
+        Constraint::Length(1),
+    ])
+    .areas(frame.area());
+    let [first, second] = summary(numbers);
+    let name = Line::styled(first, Style::new().add_modifier(Modifier::BOLD));
+    frame.render_widget(ratatui::text::Text::from(vec![name, Line::raw(second)]), top);
+    let rows = nodes.iter().map(|node| {
+        let style = if node.failures > 0 { Style::new().fg(Color::Red) } else { Style::new() };
+        Row::new(node_cells(node)).style(style)
+    });
+    let widths = [
+        Constraint::Fill(2),
+        Constraint::Fill(2),
+        Constraint::Length(9),
+        Constraint::Length(9),
+        Constraint::Length(9),
+        Constraint::Length(9),
+        Constraint::Length(10),
+        Constraint::Length(9),
+    ];
+    frame.render_widget(Table::new(rows, widths).header(head(NODES)), of_nodes);
+    let widths = [
+        Constraint::Fill(2),
+        Constraint::Length(9),
+        Constraint::Length(10),
+        Constraint::Length(10),
+        Constraint::Length(8),
+        Constraint::Length(10),
+        Constraint::Length(10),
+    ];
+    frame.render_widget(Table::new(corpora.into_iter().map(Row::new), widths).header(head(CORPORA)), of_corpora);
+    let rows = ends.into_iter().map(|[id, waiting, done, problem]| {
+        let style = if problem.is_empty() { Style::new() } else { Style::new().fg(Color::Red) };
+        Row::new([Cell::from(id), Cell::from(waiting), Cell::from(done), Cell::from(problem)]).style(style)
+    });
+    let widths = [Constraint::Length(24), Constraint::Length(9), Constraint::Length(10), Constraint::Fill(1)];
+    frame.render_widget(Table::new(rows, widths).header(head(ENDS)), of_ends);
+    let told = match problem {
+        Some(problem) => Span::styled(problem.to_owned(), Style::new().fg(Color::Red)),
+        None => Span::styled("q leaves", Style::new().add_modifier(Modifier::DIM)),
+    };
+    frame.render_widget(Line::from(told), bottom);
+}

@@ -1,0 +1,100 @@
+//! A socket in the state directory that tells the status of a running pipeline, for `turnflow top`.
+//!
+//! Whoever connects gets one JSON object, `{"pipeline": …, "status": …}`, and the end of the stream.
+
+use std::io::{Read as _, Write as _};
+use std::os::unix::fs::PermissionsExt as _;
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use turnflow_engine::run::Engine;
+use turnflow_server::Served;
+
+/// The name of the socket.
+const NAME: &str = "status.sock";
+/// A reader that takes longer is left.
+const PATIENCE: Duration = Duration::from_secs(2);
+
+/// A socket that is open; dropping it removes it.
+pub struct StatusSocket {
+    path: PathBuf,
+    stop: Arc<AtomicBool>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl StatusSocket {
+    /// Opens the socket of a state directory, which this process has locked. `None` if it cannot be
+    /// opened, as when its path is too long: the pipeline runs all the same.
+    pub fn open(state: &Path, served: Arc<Served>) -> Option<Self> {
+        let path = state.join(NAME);
+        let open = || {
+            // An earlier process was killed.
+            let _ = std::fs::remove_file(&path);
+            let listener = UnixListener::bind(&path)?;
+            std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o600))?;
+            let stop = Arc::new(AtomicBool::new(false));
+            let stopped = stop.clone();
+            let thread = std::thread::Builder::new().name("status".into()).spawn(move || {
+                for stream in listener.incoming() {
+                    if stopped.load(Ordering::Acquire) {
+                        return;
+                    }
+                    if let Ok(mut stream) = stream {
+                        let told = json!({
+                            "pipeline": turnflow_server::describe(served.name(), &served.outline()),
+                            "status": status(served.engine()),
+                        });
+                        let _ = stream.set_write_timeout(Some(PATIENCE));
+                        let _ = stream.write_all(told.to_string().as_bytes());
+                    }
+                }
+            })?;
+            Ok(Self { path: path.clone(), stop, thread: Some(thread) })
+        };
+        open().inspect_err(|error: &std::io::Error| tracing::debug!(%error, "no status for `turnflow top`")).ok()
+    }
+}
+
+impl Drop for StatusSocket {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Release);
+        // Wakes the thread.
+        let _ = UnixStream::connect(&self.path);
+        let _ = std::fs::remove_file(&self.path);
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+fn status(engine: &Engine) -> Value {
+    serde_json::to_value(engine.status()).unwrap_or_default()
+}
+
+/// Reads the status of the pipeline that runs with this state directory.
+///
+/// # Errors
+///
+/// None runs.
+pub fn read(state: &Path) -> anyhow::Result<Value> {
+    let mut text = String::new();
+    let mut read = || {
+        let mut stream = UnixStream::connect(state.join(NAME))?;
+        stream.set_read_timeout(Some(PATIENCE))?;
+        text.clear();
+        stream.read_to_string(&mut text)
+    };
+    read().map_err(|error| {
+        anyhow::anyhow!(
+            "no pipeline that runs with the state directory `{}` answers ({error}); start it, or give the address of \
+             a server",
+            state.display()
+        )
+    })?;
+    Ok(serde_json::from_str(&text)?)
+}

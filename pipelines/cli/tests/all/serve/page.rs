@@ -1,0 +1,38 @@
+//! The page, in a browser without a window.
+
+use std::process::Command;
+
+use super::{Server, python};
+use crate::support::root;
+
+const PACKAGE: &str = "selenium==4.51.0";
+
+/// Two retrievers and a fusion, so that there is something to see and to switch.
+const PIPELINE: &str = r#"Pipeline(
+    name: "demo",
+    corpora: { "docs": Corpus(source: Directory(path: "HANDBOOK", pattern: "**/*.md"), chunk: Headings(max_words: 200)) },
+    nodes: {
+        "turns": Stdin(),
+        "question": LastTurn(input: "turns"),
+        "context": UserTurns(input: "turns", last: 2),
+        "words": Bm25(input: "context", corpus: "docs", tokenizer: Whitespace, top: 5),
+        "stems": Bm25(input: "question", corpus: "docs", top: 5),
+        "fused": Hybrid(inputs: ["words", "stems"], alpha: 0.5, top: 4),
+        "answer": ExtractiveAnswer(input: "fused"),
+        "final": IdkNormalize(input: "answer"),
+    },
+)"#;
+
+#[tokio::test]
+async fn the_page_works_in_chromium() {
+    let has_driver = Command::new("chromedriver").arg("--version").output().is_ok_and(|done| done.status.success());
+    if !has_driver {
+        println!("skipped: there is no `chromedriver`; Debian has it in the package `chromium-driver`");
+        return;
+    }
+    let Some(with) = python::with(PACKAGE) else { return };
+    let directory = tempfile::tempdir().unwrap();
+    let pipeline = PIPELINE.replace("HANDBOOK", &root().join("examples/handbook").display().to_string());
+    let server = Server::start(directory.path(), &pipeline, &[], &[("TURNFLOW_TOKENS", "web=secret")]);
+    python::run(with, "page_browser.py", &server, &["secret"]).await;
+}

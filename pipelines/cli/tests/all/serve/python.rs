@@ -1,0 +1,42 @@
+//! Programs in Python that talk to the server with the packages that people use.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use super::Server;
+use crate::support::root;
+
+/// A Python with a package, as in `openai==3.54.0`, made once for all runs; `None`, with a word on it,
+/// if it cannot be made.
+pub fn with(package: &str) -> Option<PathBuf> {
+    let (name, version) = package.split_once("==").unwrap();
+    let home = root().join("target/python-clients").join(name);
+    let python = home.join("bin/python");
+    let has_it = || {
+        let script = format!("import importlib.metadata as m; print(m.version('{name}'))");
+        let found = Command::new(&python).args(["-c", &script]).output();
+        found.is_ok_and(|found| String::from_utf8_lossy(&found.stdout).trim() == version)
+    };
+    if has_it() {
+        return Some(python);
+    }
+    let run = |command: &mut Command| command.output().is_ok_and(|done| done.status.success());
+    let made = run(Command::new("python3").args(["-m", "venv"]).arg(&home))
+        && run(Command::new(&python).args(["-m", "pip", "install", "--quiet", package]));
+    if made && has_it() {
+        return Some(python);
+    }
+    // Whoever has no network cannot run it.
+    println!("skipped: there is no Python with a virtual environment, or its package `{name}` cannot be fetched");
+    None
+}
+
+/// Runs a script of `tests/` against a server.
+pub async fn run(python: PathBuf, script: &str, server: &Server, arguments: &[&str]) {
+    let mut command = Command::new(python);
+    command.arg(Path::new(env!("CARGO_MANIFEST_DIR")).join("tests").join(script)).arg(&server.url).args(arguments);
+    let done = tokio::task::spawn_blocking(move || command.output().unwrap()).await.unwrap();
+    let (out, error) = (String::from_utf8_lossy(&done.stdout), String::from_utf8_lossy(&done.stderr));
+    assert!(done.status.success(), "{out}\n{error}");
+    println!("{out}");
+}

@@ -1,0 +1,396 @@
+"""Drives the page of `turnflow serve` in a browser: page_browser.py URL [TOKEN] [DIR].
+
+Needs selenium==4.51.0, chromium and chromedriver. Prints a line for each check, and exits with 1 at
+the first that fails. With DIR, screenshots are written there. PAGE_PIPELINE names the pipeline to ask,
+by default the first; PAGE_PATIENCE_S is how long a condition may take, by default 180 seconds.
+"""
+
+import os
+import shutil
+import sys
+import tempfile
+import time
+
+from selenium import webdriver
+from selenium.common.exceptions import StaleElementReferenceException, TimeoutException, WebDriverException
+from selenium.webdriver.chrome.options import Options
+from selenium.webdriver.chrome.service import Service
+from selenium.webdriver.common.by import By
+from selenium.webdriver.common.keys import Keys
+from selenium.webdriver.support.ui import WebDriverWait
+
+PATIENCE = float(os.environ.get("PAGE_PATIENCE_S", "180"))
+QUESTION = "How does reciprocal rank fusion score a passage?"
+HOSTILE = "<img src=x onerror=\"document.title='owned'\"><script>document.title='owned'</script> \u202eabc\u202c \u0645\u0631\u062d\u0628\u0627"
+NAMELESS = """
+const name = e => (e.getAttribute('aria-label') || (e.getAttribute('aria-labelledby') || '').split(' ').filter(Boolean)
+    .map(id => document.getElementById(id)?.textContent || '').join(' ')
+    || [...(e.labels || [])].map(l => l.textContent).join(' ') || e.textContent || e.title || '').trim();
+return [...document.querySelectorAll('button, input, select, textarea, [role=button], [role=tab], summary, a[href]')]
+    .filter(e => !name(e)).map(e => e.outerHTML.slice(0, 120));
+"""
+WIDE = "return [document.documentElement.scrollWidth, window.innerWidth]"
+
+
+class Failed(Exception):
+    """A check that failed."""
+
+
+class Page:
+    """The page in a browser."""
+
+    def __init__(self, url, token, shots):
+        self.url, self.token, self.shots = url, token, shots
+        self.profile = tempfile.mkdtemp(prefix="turnflow-page-")
+        options = Options()
+        for argument in ("--headless=new", "--no-sandbox", "--disable-dev-shm-usage", "--disable-gpu", f"--user-data-dir={self.profile}"):
+            options.add_argument(argument)
+        options.binary_location = shutil.which("chromium") or shutil.which("google-chrome") or ""
+        options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
+        driver = shutil.which("chromedriver")
+        self.driver = webdriver.Chrome(options=options, service=Service(driver) if driver else None)
+        self.driver.set_script_timeout(PATIENCE)
+        self.size(1280, 900)
+
+    def close(self):
+        self.driver.quit()
+        shutil.rmtree(self.profile, ignore_errors=True)
+
+    def size(self, width, height):
+        """Sets the size of the page itself, which a window cannot make as narrow as a telephone."""
+        metrics = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": False}
+        self.driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", metrics)
+
+    def all(self, css):
+        return self.driver.find_elements(By.CSS_SELECTOR, css)
+
+    def shown(self, css):
+        return [element for element in self.all(css) if element.is_displayed()]
+
+    def wait(self, what, condition, patience=PATIENCE):
+        """Waits until a condition gives something true, and returns that."""
+        def tried(_):
+            try:
+                return condition()
+            except StaleElementReferenceException:
+                return None
+        try:
+            return WebDriverWait(self.driver, patience, poll_frequency=0.1).until(tried)
+        except TimeoutException:
+            raise Failed(f"{what}: not within {patience:.0f} s") from None
+
+    def one(self, css, what=None):
+        """Waits for an element that is shown."""
+        return self.wait(what or f"`{css}` is shown", lambda: next(iter(self.shown(css)), None))
+
+    def click(self, css):
+        """Clicks what is shown, also if it is drawn anew meanwhile."""
+        def clicked():
+            for element in self.shown(css):
+                self.driver.execute_script("arguments[0].scrollIntoView({block: 'center'})", element)
+                try:
+                    element.click()
+                except WebDriverException as error:
+                    if "intercepted" not in str(error):
+                        raise
+                    return None
+                return True
+            return None
+        self.wait(f"`{css}` can be clicked", clicked)
+
+    def text(self, css):
+        """The text of the first element, shown or not; read at once."""
+        return self.driver.execute_script("return document.querySelector(arguments[0])?.textContent ?? ''", css)
+
+    def number(self, css):
+        return self.driver.execute_script("return document.querySelectorAll(arguments[0]).length", css)
+
+    def open(self):
+        self.driver.get(self.url)
+        if self.token:
+            dialog = self.one("#token-dialog[open] #token", "the dialog asks for the token")
+            dialog.send_keys(self.token, Keys.ENTER)
+        self.wait("the pipelines are listed", lambda: self.number("#pipeline:not([disabled]) option"))
+        self.wait("the server is ready", lambda: self.text("#health .words").startswith("Ready"))
+
+    def ask(self, question, wait=True):
+        """Asks and returns the state of the turn."""
+        field = self.one("#question")
+        field.clear()
+        field.send_keys(question, Keys.ENTER)
+        self.wait("the question is asked", lambda: not field.get_attribute("value"))
+        return self.ended() if wait else None
+
+    def ended(self):
+        self.wait("the turn began", lambda: self.number(".turns .turn"))
+        self.wait("the turn ended", lambda: not self.number(".turns .turn.running"))
+        states = self.all(".turns .turn")[-1].get_attribute("class").split()
+        return next((state for state in ("answered", "idk", "failed", "stopped") if state in states), "?")
+
+    def tab(self, key):
+        self.click(f"#tab-{key}")
+        self.wait(f"the view `{key}` is shown", lambda: self.shown(f"#panel-{key}"))
+
+    def select(self, pipeline):
+        self.driver.execute_script(
+            "const s = document.getElementById('pipeline'); s.value = arguments[0]; s.dispatchEvent(new Event('change'))", pipeline)
+        self.wait("the pipeline is ready", lambda: self.text("#health .words").startswith("Ready"))
+
+    def shot(self, name):
+        if self.shots:
+            os.makedirs(self.shots, exist_ok=True)
+            self.driver.save_screenshot(os.path.join(self.shots, name))
+
+    def complaints(self):
+        """What the browser complained about; refused tokens are part of asking for one."""
+        entries = [entry["message"] for entry in self.driver.get_log("browser") if entry["level"] in ("SEVERE", "WARNING")]
+        return [entry for entry in entries if not (self.token and "401" in entry)]
+
+    def need(self, condition, problem):
+        if not condition:
+            raise Failed(problem)
+
+
+def loads(page):
+    page.open()
+    complaints = page.complaints()
+    page.need(not complaints, f"the console has errors: {complaints[:4]}")
+    if os.environ.get("PAGE_PIPELINE"):
+        page.select(os.environ["PAGE_PIPELINE"])
+    return f"{page.number('#pipeline option')} pipelines"
+
+
+def answers(page):
+    page.click("#fresh")
+    state = page.ask(QUESTION)
+    page.need(state in ("answered", "idk"), f"the turn is `{state}`: {page.text('.turns .turn .answer')}")
+    page.need(page.text(".turns .turn .answer").strip(), "the answer is empty")
+    page.shot("talk-light.png")
+    return state
+
+
+def workflow(page):
+    page.click(".turn .workflow")
+    page.one("#panel-turn .steps .step")
+    page.click("#panel-turn .row .tools button:first-child")
+    page.wait("every step is filled", lambda: not page.number(".step:not(.done)"))
+    page.need(page.number(".step table.hits tbody tr[data-passage]"), "no list of passages")
+    times = [element.text for element in page.shown(".step .took")]
+    page.need(times and all(times), f"steps without a time: {times}")
+    page.need(any(page.driver.execute_script("return [...document.querySelectorAll('.step .time .bar span')].map(e => e.getBoundingClientRect().width)")),
+              "no bar of a step has a length")
+    page.need(page.text("section[aria-label=Provenance]").find("Plan") >= 0, "no provenance")
+    return f"{len(times)} steps, {page.number('tr[data-passage]')} rows of passages"
+
+
+def movement(page):
+    if not page.number("table.moves"):
+        return "skipped: this pipeline moves no lists"
+    cells = page.driver.execute_script("return [...document.querySelectorAll('table.moves tbody .from-place')].map(e => e.textContent)")
+    page.need(any(sign in cell for cell in cells for sign in "↑↓="), f"no movement is told: {cells[:6]}")
+    return f"{page.number('table.moves')} tables of movement, {page.number('tr.gone')} rows of dropped passages"
+
+
+def citation(page):
+    if not page.number(".turns .cite"):
+        return "skipped: the answer cites nothing"
+    page.click(".turns .cite")
+    page.wait("the cited passage is marked", lambda: page.shown(".card.looked"))
+    words = page.number(".card.looked mark b")
+    return f"{words} cited words are marked"
+
+
+def skipping(page):
+    """The pipeline runs without its first retriever."""
+    page.tab("tune")
+    if not page.number("input[data-skip]"):
+        return "skipped: no node can be skipped"
+    node = page.driver.execute_script("return document.querySelector('input[data-skip]').dataset.skip")
+    page.click(f'input[data-skip="{node}"]')
+    page.wait("the conversation is marked as adjusted", lambda: node in page.text("#adjusted") and page.shown("#adjusted"))
+    state = page.ask(QUESTION)
+    page.need(state in ("answered", "idk", "failed"), f"the turn is `{state}`")
+    page.tab("turn")
+    step = f'.step[data-node="{node}"]'
+    page.wait("the step is marked as skipped", lambda: page.number(f"{step}.skipped"))
+    page.need("skipped" in page.text(f"{step} > summary"), "the step does not say that it was skipped")
+    if page.number(f'{step} .body'):
+        page.need(not page.number(f"{step} .body tr[data-passage]") or "passes through" in page.text(f"{step} .body"), "the skipped retriever has passages")
+    return f"{node} is off: {state}"
+
+
+def alpha(page):
+    page.tab("tune")
+    page.click("#panel-tune .reset")
+    page.wait("the note is gone", lambda: not page.shown("#adjusted"))
+    if not page.number("input[data-alpha]"):
+        return "skipped: no fusion of two inputs"
+    slider = page.one("input[data-alpha]")
+    before = slider.get_attribute("value")
+    slider.send_keys(Keys.END)
+    page.wait("the weights are told", lambda: "weighs" in page.text("#adjusted"))
+    state = page.ask(QUESTION)
+    page.need(state in ("answered", "idk"), f"the turn is `{state}`")
+    page.tab("turn")
+    page.wait("the weights are among the provenance", lambda: "weights" in page.text("section[aria-label=Provenance]"))
+    page.tab("tune")
+    page.click("#panel-tune .reset")
+    return f"α was {before}, then 1"
+
+
+def stops(page):
+    """A turn that runs is stopped; one that was faster is fine."""
+    names = page.driver.execute_script("return [...document.querySelectorAll('#pipeline option')].map(e => e.value)")
+    first = page.driver.execute_script("return document.getElementById('pipeline').value")
+    slow = next((name for name in names if "generate" in name), first)
+    page.select(slow)
+    page.ask("Explain in many words what a pipeline is, what an epoch is, and how both go together.", wait=False)
+
+
+    def stopped():
+        """Clicks Stop, unless the turn is done already."""
+        for button in page.shown("#stop"):
+            button.click()
+        return not page.number(".turns .turn.running")
+    page.wait("the turn ends", stopped)
+    state = page.ended()
+    page.need(state in ("stopped", "answered", "idk"), f"the turn is `{state}`")
+    page.one("#send", "one can ask again")
+    page.select(first)
+    return state
+
+
+def edits(page):
+    """A question is edited; both versions are there."""
+    page.click(".turn .edit")
+    area = page.one(".said textarea")
+    area.clear()
+    area.send_keys("What is a corpus?", Keys.ENTER)
+    page.ended()
+    page.wait("the versions are counted", lambda: "2 of 2" in page.text(".versions"))
+    page.click(".versions button:first-child")
+    page.wait("the first version is shown", lambda: page.text(".turn .question") == QUESTION)
+    return "two versions"
+
+
+def hostile(page):
+    page.click("#fresh")
+    page.wait("the conversation is empty", lambda: not page.number(".turn"))
+    page.driver.execute_script("const q = document.getElementById('question'); q.value = arguments[0]", HOSTILE)
+    page.click("#send")
+    state = page.ended()
+    page.need(page.driver.title == "turnflow", "the text of a question was run")
+    page.need(not page.number("main img, main script, main iframe"), "the text of a question became elements")
+    said = page.text(".turn .question")
+    page.need("<img src=x" in said and "\u202e" not in said, f"the question is shown as {said!r}")
+    return state
+
+
+def theme(page):
+    page.click("#fresh")
+    page.ask(QUESTION)
+    before = page.driver.execute_script("return getComputedStyle(document.body).backgroundColor")
+    page.driver.execute_script("if (document.documentElement.dataset.theme === 'dark') document.getElementById('theme').click()")
+    page.click("#theme")
+    after = page.driver.execute_script("return getComputedStyle(document.body).backgroundColor")
+    page.need(page.driver.execute_script("return document.documentElement.dataset.theme") == "dark", "the page is not dark")
+    page.tab("turn")
+    page.shot("workflow-dark.png")
+    page.click("#theme")
+    return f"{before}, then {after}"
+
+
+def graph(page):
+    page.tab("graph")
+    page.wait("the graph has nodes", lambda: page.number("#panel-graph .node"))
+    page.wait("nodes tell their times", lambda: "ms" in page.text("#panel-graph svg"))
+    page.click("#wide")
+    node = page.one("#panel-graph .node.operator")
+    page.driver.execute_script("arguments[0].focus()", node)
+    node.send_keys(Keys.ENTER)
+    page.one("#panel-graph .detail .facts", "the node's settings are shown")
+    page.shot("graph.png")
+    page.click("#wide")
+    page.tab("corpora")
+    page.wait("the corpora are counted", lambda: page.number("#panel-corpora tbody td"))
+    return f"{page.number('#panel-graph .node')} nodes, {page.number('#panel-graph .edge')} edges"
+
+
+def narrow(page):
+    page.size(360, 740)
+    views = []
+    for key in ("talk", "turn", "graph", "tune", "corpora", "reports"):
+        if not page.shown(f"#tab-{key}"):
+            continue
+        page.tab(key)
+        width, most = page.driver.execute_script(WIDE)
+        page.need(width <= most, f"the view `{key}` makes the page {width} pixels wide of {most}")
+        views.append(key)
+    page.tab("talk")
+    page.shot("narrow.png")
+    page.size(1280, 900)
+    return ", ".join(views)
+
+
+def keyboard(page):
+    """Tab reaches the main controls."""
+    page.wait("the page is wide again", lambda: not page.shown("#tab-talk"))
+    page.driver.execute_script("document.activeElement?.blur(); window.getSelection().removeAllRanges()")
+    wanted = {"pipeline", "theme", "question", "send", "fresh"}
+    met = set()
+    for _ in range(250):
+        page.driver.switch_to.active_element.send_keys(Keys.TAB)
+        active = page.driver.execute_script("const e = document.activeElement; return [e?.id ?? '', e?.getAttribute('role') ?? '']")
+        met.add(active[0])
+        if active[1] == "tab":
+            met.add("tab")
+        if wanted | {"tab"} <= met:
+            break
+    page.need(wanted | {"tab"} <= met, f"Tab does not reach {sorted((wanted | {'tab'}) - met)}")
+    return ", ".join(sorted(wanted))
+
+
+def names(page):
+    for key in ("turn", "graph", "tune", "corpora"):
+        page.tab(key)
+        nameless = page.driver.execute_script(NAMELESS)
+        page.need(not nameless, f"without an accessible name: {nameless[:4]}")
+    return "all controls"
+
+
+def quiet(page):
+    complaints = page.complaints()
+    page.need(not complaints, f"the console complained: {complaints[:4]}")
+    return "no errors, no violations of the content security policy"
+
+
+CHECKS = [loads, answers, workflow, movement, citation, edits, skipping, alpha, stops, hostile, theme, graph, narrow, keyboard, names, quiet]
+
+
+def main(arguments):
+    if not arguments:
+        print(__doc__)
+        return 2
+    url, token, shots = (arguments + ["", ""])[:3]
+    page = Page(url, token, shots)
+    try:
+        for check in CHECKS:
+            began = time.monotonic()
+            try:
+                told = check(page)
+            except Exception as error:
+                page.shot("failed.png")
+                print(f"FAILED {check.__name__}: {getattr(error, 'msg', None) or error}", flush=True)
+                for entry in page.driver.get_log("browser")[-10:]:
+                    print(f"  console: {entry['message']}")
+                if not isinstance(error, (Failed, WebDriverException)):
+                    raise
+                return 1
+            print(f"ok {check.__name__}: {told} ({time.monotonic() - began:.1f} s)", flush=True)
+    finally:
+        page.close()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,142 @@
+// Calls of the server: the token, errors and streams of events.
+
+import { byId } from './dom.js';
+
+const KEY = 'turnflow.token';
+let asking = null;
+let declined = false;
+/** The token, where the browser keeps nothing. */
+let memory = null;
+
+function stored() {
+  try {
+    return sessionStorage.getItem(KEY) ?? memory;
+  } catch {
+    return memory;
+  }
+}
+
+function store(token) {
+  memory = token;
+  try {
+    sessionStorage.setItem(KEY, token);
+  } catch { /* It lasts until the page is left. */ }
+}
+
+/** Why a call failed. `status` is 0 if the server was not reached. */
+export class ApiError extends Error {
+  constructor(status, message) {
+    super(message);
+    this.status = status;
+  }
+}
+
+function ask(problem) {
+  asking ??= new Promise(resolve => {
+    const dialog = byId('token-dialog');
+    const [form, input, cancel] = [byId('token-form'), byId('token'), byId('token-cancel')];
+    byId('token-problem').textContent = problem;
+    const done = given => {
+      form.onsubmit = cancel.onclick = dialog.oncancel = null;
+      input.value = '';
+      dialog.close();
+      asking = null;
+      declined = !given;
+      if (given) store(given);
+      resolve(Boolean(given));
+    };
+    form.onsubmit = event => { event.preventDefault(); if (input.value.trim()) done(input.value.trim()); };
+    cancel.onclick = () => done(null);
+    dialog.oncancel = event => { event.preventDefault(); done(null); };
+    dialog.showModal();
+    input.focus();
+  });
+  return asking;
+}
+
+/** Lets the page ask for a token again after it was refused. */
+export function askAgain() {
+  declined = false;
+}
+
+async function problem(response) {
+  try {
+    const { error } = await response.json();
+    if (error?.message) return error.message;
+  } catch { /* Not JSON: a proxy's page. */ }
+  return `The server answered with status ${response.status}.`;
+}
+
+async function send(path, { method = 'GET', body, signal, timeout_ms } = {}) {
+  for (;;) {
+    const headers = {};
+    const token = stored();
+    if (token) headers.Authorization = `Bearer ${token}`;
+    if (body !== undefined) headers['Content-Type'] = 'application/json';
+    const signals = [signal, timeout_ms && AbortSignal.timeout(timeout_ms)].filter(Boolean);
+    const within = signals.length > 1 ? AbortSignal.any(signals) : signals[0];
+    let response;
+    try {
+      response = await fetch(path, { method, headers, body: body && JSON.stringify(body), signal: within, cache: 'no-store' });
+    } catch (error) {
+      if (signal?.aborted) throw error;
+      throw new ApiError(0, error.name === 'TimeoutError' ? 'The server does not answer in time.' : 'The server cannot be reached.');
+    }
+    if (response.ok) return response;
+    const message = await problem(response);
+    // Another call may have got a token meanwhile.
+    if (response.status === 401 && stored() !== token) continue;
+    if (response.status === 401 && !declined && await ask(token ? `${message}.` : 'Ask the one who runs it for a token.')) continue;
+    throw new ApiError(response.status, message);
+  }
+}
+
+/** Gets JSON. */
+export async function get(path, options) {
+  const response = await send(path, { timeout_ms: 15000, ...options });
+  try {
+    return await response.json();
+  } catch {
+    throw new ApiError(0, 'The server did not answer with JSON.');
+  }
+}
+
+/** Posts JSON and gives the events of the answer, as { event, data }. */
+export async function* events(path, body, signal) {
+  const response = await send(path, { method: 'POST', body, signal });
+  let reader;
+  try {
+    reader = response.body.getReader();
+    yield* parse(reader);
+  } catch (error) {
+    if (signal?.aborted || error instanceof ApiError) throw error;
+    throw new ApiError(0, 'The connection to the server broke.');
+  } finally {
+    reader?.cancel().catch(() => {});
+  }
+}
+
+/** Server-sent events from chunks of bytes, which may end anywhere. */
+export async function* parse(reader) {
+  const decoder = new TextDecoder();
+  let [rest, event, data] = ['', '', []];
+  for (;;) {
+    const { done, value } = await reader.read();
+    rest += decoder.decode(value ?? new Uint8Array(), { stream: !done });
+    // A lone \r at the end may be the first half of \r\n.
+    const lines = rest.split(/\r\n|\n|\r(?!$)/);
+    rest = lines.pop();
+    for (const line of lines) {
+      if (line === '') {
+        if (data.length) yield { event, data: JSON.parse(data.join('\n')) };
+        [event, data] = ['', []];
+      } else if (!line.startsWith(':')) {
+        const at = line.indexOf(':');
+        const [field, text] = at < 0 ? [line, ''] : [line.slice(0, at), line.slice(at + 1).replace(/^ /, '')];
+        if (field === 'event') event = text;
+        if (field === 'data') data.push(text);
+      }
+    }
+    if (done) return;
+  }
+}

@@ -1,0 +1,122 @@
+// Turns that were asked, what came back, and the conversation that they make: a tree, since a question
+// can be edited and asked again.
+
+import { ApiError, events } from './api.js';
+
+function identifier() {
+  const bytes = crypto.getRandomValues(new Uint8Array(12));
+  return `page-${Array.from(bytes, byte => byte.toString(16).padStart(2, '0')).join('')}`;
+}
+
+/** A turn. Events: `step` and `delta` (with the node in `detail`), `end`. */
+export class Turn extends EventTarget {
+  /** `running`, then `answered`, `idk`, `failed` or `stopped`. */
+  state = 'running';
+  steps = new Map();
+  deltas = new Map();
+  answer = '';
+  record = null;
+  problem = null;
+  children = [];
+  picked = 0;
+  began = performance.now();
+  #stopped = new AbortController();
+
+  constructor({ parent, text, pipeline, collection, adjust }) {
+    super();
+    Object.assign(this, { parent, text, pipeline, collection, adjust });
+    this.number = parent.number + 1;
+    // A fork is a conversation of its own.
+    this.conversation = parent.conversation && !parent.children.length ? parent.conversation : identifier();
+  }
+
+  /** What was said before. */
+  get history() {
+    const said = [];
+    for (let turn = this.parent; turn.parent; turn = turn.parent) {
+      if (turn.answer) said.push({ speaker: 'agent', text: turn.answer });
+      said.push({ speaker: 'user', text: turn.text });
+    }
+    return said.reverse();
+  }
+
+  /** The passages that the answer's citations name. */
+  get passages() {
+    const step = [...this.steps.entries()].filter(([node]) => this.pipeline.answering.includes(node)).at(-1)?.[1];
+    const hits = step?.value.Answer?.hits.map(hit => ({ ...hit.chunk, score: hit.score }));
+    return hits ?? (this.record?.hits ?? []).map(({ passage, document, score, text }) => ({ id: passage, document, title: '', text, score }));
+  }
+
+  stop() {
+    this.#stopped.abort();
+  }
+
+  async run() {
+    const { collection, adjust, conversation, history, number, text } = this;
+    const body = { conversation_id: conversation, turn: number, speaker: 'user', text, history };
+    if (collection) body.collection = collection;
+    if (adjust) body.adjust = adjust;
+    const path = `/v1/turns?stream=true&trace=true&pipeline=${encodeURIComponent(this.pipeline.name)}`;
+    try {
+      for await (const { event, data } of events(path, body, this.#stopped.signal)) this.#take(event, data);
+      if (this.state === 'running') throw new ApiError(0, 'The connection ended before the answer did.');
+    } catch (error) {
+      if (this.#stopped.signal.aborted) this.state = 'stopped';
+      else this.#fail(error.message);
+    }
+    this.took_ms = this.record?.latency_ms ?? performance.now() - this.began;
+    this.dispatchEvent(new CustomEvent('end'));
+  }
+
+  #fail(problem) {
+    [this.state, this.problem] = ['failed', problem];
+  }
+
+  #take(event, data) {
+    const answering = this.pipeline.answering.includes(data.node);
+    if (event === 'node') {
+      const { node, value, took_ms, warnings } = data;
+      this.steps.set(node, { value, took_ms, warnings });
+      if (answering && value.Answer) this.answer = value.Answer.text;
+      this.dispatchEvent(new CustomEvent('step', { detail: node }));
+    } else if (event === 'delta') {
+      this.deltas.set(data.node, (this.deltas.get(data.node) ?? '') + data.text);
+      if (answering) this.answer = this.deltas.get(data.node);
+      this.dispatchEvent(new CustomEvent('delta', { detail: data.node }));
+    } else if (event === 'answer') {
+      [this.state, this.record, this.answer] = [data.status, data, data.answer];
+    } else if (event === 'failed') {
+      // A record of a failed turn, or an error of the request.
+      if (data.stamp) this.record = data;
+      this.answer = '';
+      this.#fail(typeof data.error === 'string' ? data.error : data.error?.message ?? 'The turn failed.');
+    }
+  }
+}
+
+/** A conversation; of each question that was edited, one version is shown. */
+export class Conversation {
+  root = { parent: null, number: 0, conversation: null, children: [], picked: 0 };
+
+  /** The turns that are shown, in order. */
+  get turns() {
+    const found = [];
+    for (let turn = this.root.children[this.root.picked]; turn; turn = turn.children[turn.picked]) found.push(turn);
+    return found;
+  }
+
+  get last() {
+    return this.turns.at(-1) ?? this.root;
+  }
+
+  /** Adds a turn after `parent` and shows it. */
+  add(turn) {
+    turn.parent.picked = turn.parent.children.push(turn) - 1;
+  }
+
+  /** Shows another version of a turn. */
+  pick(turn, step) {
+    const { children } = turn.parent;
+    turn.parent.picked = Math.min(children.length - 1, Math.max(0, children.indexOf(turn) + step));
+  }
+}

@@ -1,0 +1,59 @@
+// The corpora of a pipeline.
+
+import { clean, count, h, name } from './dom.js';
+
+const STATES = { loading: 'loading', ready: 'ready', failed: 'failed' };
+const FLASH_MS = 4000;
+
+export class Corpora {
+  #live;
+  #panel;
+  #rows = new Map();
+  #table = null;
+
+  constructor(live, panel) {
+    [this.#live, this.#panel] = [live, panel];
+    live.addEventListener('pipelines', () => this.#draw());
+    live.addEventListener('chosen', () => this.#draw());
+    live.addEventListener('status', () => this.#update());
+  }
+
+  #draw() {
+    const pipeline = this.#live.pipeline;
+    this.#rows.clear();
+    if (!pipeline?.corpora.length) return this.#panel.replaceChildren(h('h2', {}, 'Corpora'), h('p', { class: 'hint' }, 'This pipeline has no corpora.'));
+    const titles = ['Corpus', 'State', 'Documents', 'Passages', 'Epoch', 'To prepare', 'Embedded', 'Publications', 'Failures'];
+    const rows = pipeline.corpora.map(corpus => {
+      const cells = titles.slice(1).map(() => h('td', {}));
+      this.#rows.set(corpus.name, { cells, epoch: null });
+      return [h('tr', {}, h('th', { scope: 'row' }, name(corpus.name)), cells),
+        h('tr', { class: 'about' }, h('td', { colspan: titles.length }, h('code', {}, clean(corpus.source)), h('br', {}), h('code', {}, clean(corpus.chunk))))];
+    });
+    this.#table = h('table', { class: 'numbers' }, h('thead', {}, h('tr', {}, titles.map(title => h('th', { scope: 'col' }, title)))), h('tbody', {}, rows.flat()));
+    this.#panel.replaceChildren(h('h2', {}, 'Corpora'),
+      h('p', { class: 'hint' }, 'A turn reads the newest epoch. A corpus flashes when an epoch with changes of it is published.'),
+      h('div', { class: 'scroll', tabindex: '0', role: 'region', 'aria-label': 'Corpora, scrolls sideways' }, this.#table));
+    return this.#update();
+  }
+
+  #update() {
+    for (const corpus of this.#live.status?.corpora ?? []) {
+      const row = this.#rows.get(corpus.name);
+      if (!row) continue;
+      const told = [STATES[corpus.state] ?? corpus.state, count(corpus.documents), count(corpus.passages), corpus.epoch === null ? '–' : count(corpus.epoch),
+        count(corpus.preparing), count(corpus.embedded), count(corpus.publications), count(corpus.failures)];
+      told.forEach((text, at) => { if (row.cells[at].textContent !== text) row.cells[at].textContent = text; });
+      row.cells[0].className = corpus.state;
+      if (corpus.error) row.cells[0].append(h('p', { class: 'problem' }, clean(corpus.error)));
+      row.cells[7].className = corpus.failures ? 'failed' : '';
+      if (row.epoch !== null && row.epoch !== corpus.epoch) this.#flash(row.cells[0].closest('tr'));
+      row.epoch = corpus.epoch;
+    }
+  }
+
+  #flash(row) {
+    row.classList.remove('flash');
+    requestAnimationFrame(() => row.classList.add('flash'));
+    setTimeout(() => row.classList.remove('flash'), FLASH_MS);
+  }
+}

@@ -1,0 +1,137 @@
+// The page: what is chosen, what is shown, and what is told about the server.
+
+import { askAgain } from './api.js';
+import { button, byId, clean, clock, h, name } from './dom.js';
+import { Corpora } from './corpora.js';
+import { Graph } from './graph.js';
+import { Live } from './live.js';
+import { Reports } from './reports.js';
+import { Talk } from './talk.js';
+import { Tuning } from './tune.js';
+import { Workflow } from './turn.js';
+import { Views } from './views.js';
+
+const views = new Views();
+const live = new Live();
+const workflow = new Workflow(byId('panel-turn'));
+const tuning = new Tuning(byId('panel-tune'));
+const reports = new Reports(byId('panel-reports'));
+new Graph(live, byId('panel-graph'));
+new Corpora(live, byId('panel-corpora'));
+const [chooser, collection] = [byId('pipeline'), byId('collection')];
+
+new Talk({
+  pipeline: () => live.pipeline,
+  collection: () => (live.pipeline?.needs_collection ? collection.value : undefined),
+  adjust: () => tuning.adjust,
+  show(turn, isWanted) {
+    workflow.show(turn);
+    if (isWanted || (!views.isNarrow && !document.body.classList.contains('wide') && byId('panel-tune').hidden && byId('panel-graph').hidden)) views.show('turn');
+  },
+  cite(turn, numbers, sentence) {
+    views.show('turn');
+    workflow.cite(turn, numbers, sentence);
+  },
+  fresh() {
+    workflow.clear();
+    tuning.reset();
+    if (views.isNarrow) views.show('talk');
+  },
+});
+
+/** Fills a choice and keeps what is chosen. */
+function choices(select, names) {
+  const old = [...select.options].map(option => option.value);
+  if (JSON.stringify(old) === JSON.stringify(names)) return;
+  const chosen = select.value;
+  select.replaceChildren(...names.map(of => h('option', { value: of }, clean(of))));
+  if (names.includes(chosen)) select.value = chosen;
+}
+
+function chosen() {
+  const pipeline = live.pipeline;
+  tuning.pipeline(pipeline);
+  byId('collection-choice').hidden = !pipeline?.needs_collection;
+  choices(collection, (pipeline?.corpora ?? []).map(corpus => corpus.name));
+}
+
+live.addEventListener('pipelines', () => {
+  choices(chooser, live.pipelines.map(pipeline => pipeline.name));
+  chooser.value = live.name ?? '';
+  chooser.disabled = !live.pipelines.length;
+  chosen();
+  reports.load();
+});
+live.addEventListener('chosen', () => { chosen(); banner('reload'); seen = undefined; });
+chooser.addEventListener('change', () => live.choose(chooser.value));
+
+tuning.addEventListener('change', () => {
+  const note = byId('adjusted');
+  note.hidden = !tuning.adjust;
+  views.mark('tune', Boolean(tuning.adjust));
+  if (tuning.adjust) {
+    note.replaceChildren(h('p', {}, h('strong', {}, 'This conversation is adjusted: '), name(tuning.words), '.'), button('Reset', () => tuning.reset(), { 'aria-label': 'Reset the tuning' }));
+  }
+});
+
+reports.addEventListener('change', () => views.enable('reports', reports.data.length > 0));
+views.addEventListener('show', ({ detail }) => {
+  if (detail === 'reports') reports.load();
+  if (detail === 'turn') workflow.shown();
+});
+
+const banners = new Map();
+
+/** Shows a banner in the place `key`, or takes it away. */
+function banner(key, css, ...children) {
+  banners.get(key)?.remove();
+  banners.delete(key);
+  if (!css) return;
+  const close = button('Close', () => banner(key), { class: 'quiet', 'aria-label': 'Close this message' });
+  const made = h('div', { class: `banner ${css}`, role: css === 'bad' ? 'alert' : 'status' }, h('div', { class: 'words' }, ...children), close);
+  banners.set(key, made);
+  byId('banners').append(made);
+}
+
+function health(css, words) {
+  const place = byId('health');
+  place.className = `health ${css}`;
+  const said = place.querySelector('.words');
+  if (said.textContent !== words) said.textContent = words;
+}
+
+live.addEventListener('lost', () => {
+  const { status, message } = live.problem;
+  const words = status === 401 ? 'A token is needed' : status === 0 ? 'No connection' : 'No status';
+  health('bad', words);
+  if (banners.get('lost')?.dataset.message === message) return;
+  if (status === 401) {
+    banner('lost', 'bad', h('p', {}, 'The server wants a token.'), button('Enter a token', () => { askAgain(); live.retry(); }));
+  } else {
+    const next = status === 0 ? ' Is turnflow serve running? This page tries again every two seconds.' : ' This page tries again every two seconds.';
+    banner('lost', 'bad', h('p', {}, clean(message), next));
+  }
+  banners.get('lost').dataset.message = message;
+});
+live.addEventListener('found', () => banner('lost'));
+
+let seen;
+
+live.addEventListener('status', () => {
+  const { ready, epoch, corpora, reload } = live.status;
+  const loading = corpora.filter(corpus => corpus.state === 'loading').map(corpus => corpus.name);
+  const failed = corpora.filter(corpus => corpus.state === 'failed').map(corpus => corpus.name);
+  if (failed.length) health('bad', `Corpus ${failed.join(', ')} failed`);
+  else if (!ready || loading.length) health('wait', `Loading ${loading.join(', ') || 'corpora'}`);
+  else health('good', `Ready, epoch ${epoch}`);
+  const at = reload ? `${reload.at} ${reload.ok}` : null;
+  if (at === seen) return;
+  // What was taken over before the page was opened is no news.
+  const isNews = seen !== undefined;
+  seen = at;
+  if (!reload) return banner('reload');
+  if (!reload.ok) return banner('reload', 'bad', h('p', {}, `The pipeline file was not taken over at ${clock(reload.at)}; the former plan runs on. Correct the file: with --watch it is read again by itself, otherwise send SIGHUP.`), h('pre', { tabindex: '0' }, clean(reload.problems)));
+  return isNews ? banner('reload', 'good', h('p', {}, `The pipeline file was taken over at ${clock(reload.at)}.`)) : banner('reload');
+});
+
+live.start();

@@ -1,0 +1,201 @@
+// The conversation: questions, answers as they come, editing and versions.
+
+import { Conversation, Turn } from './asked.js';
+import { announce, button, byId, clean, duration, h, isCalm, perFrame, several } from './dom.js';
+import { citations } from './text.js';
+
+const EMPTY = 'Ask a question. The answer, and what every step of the pipeline found for it, is shown as it comes.';
+const STATES = { running: 'Answering', answered: 'Answered', idk: 'Answered: does not know', failed: 'Failed', stopped: 'Stopped' };
+
+export class Talk {
+  #context;
+  #conversation = new Conversation();
+  #drawn = new Map();
+  #running = null;
+  #turns = byId('turns');
+  #question = byId('question');
+
+  /** `context`: pipeline(), collection(), adjust(), show(turn), cite(turn, numbers, sentence), ready(). */
+  constructor(context) {
+    this.#context = context;
+    byId('composer').addEventListener('submit', event => { event.preventDefault(); this.#send(); });
+    byId('stop').addEventListener('click', () => this.#running?.stop());
+    byId('fresh').addEventListener('click', () => this.#fresh());
+    this.#question.addEventListener('keydown', event => { if (asks(event)) { event.preventDefault(); this.#send(); } });
+    this.#question.addEventListener('input', () => grow(this.#question));
+    document.addEventListener('keydown', event => {
+      if (event.key === 'Escape' && this.#running && !document.querySelector('dialog[open]')) this.#running.stop();
+    });
+    this.#draw();
+  }
+
+  #send() {
+    const text = this.#question.value.trim();
+    if (!text) return this.#question.focus();
+    if (this.#ask(this.#conversation.last, text)) {
+      this.#question.value = '';
+      grow(this.#question);
+    }
+    return undefined;
+  }
+
+  /** Asks after `parent`; false if it cannot be asked now. */
+  #ask(parent, text) {
+    const pipeline = this.#context.pipeline();
+    if (this.#running || !pipeline) return false;
+    const turn = new Turn({ parent, text, pipeline, collection: this.#context.collection(), adjust: this.#context.adjust() });
+    this.#conversation.add(turn);
+    this.#running = turn;
+    const update = perFrame(() => this.#update(turn));
+    for (const event of ['step', 'delta']) turn.addEventListener(event, update);
+    turn.addEventListener('end', () => this.#ended(turn));
+    this.#draw();
+    this.#context.show(turn);
+    this.#busy();
+    announce('Answering.');
+    turn.run();
+    return true;
+  }
+
+  #ended(turn) {
+    if (this.#running === turn) this.#running = null;
+    this.#busy();
+    if (this.#drawn.has(turn)) {
+      this.#update(turn);
+      announce(turn.state === 'failed' ? `The turn failed: ${turn.problem}` : turn.state === 'stopped' ? 'Stopped.' : `Answer: ${turn.answer}`);
+    }
+  }
+
+  #busy() {
+    const held = document.activeElement;
+    const [send, stop] = [byId('send'), byId('stop')];
+    [send.hidden, stop.hidden] = [Boolean(this.#running), !this.#running];
+    // The focus stays where the next thing is done.
+    if (held === send && send.hidden) stop.focus();
+    if (held === stop && stop.hidden) this.#question.focus();
+  }
+
+  #fresh() {
+    this.#running?.stop();
+    this.#running = null;
+    this.#conversation = new Conversation();
+    this.#drawn.clear();
+    this.#draw();
+    this.#busy();
+    this.#context.fresh();
+    this.#question.focus();
+  }
+
+  #draw() {
+    const { turns } = this.#conversation;
+    for (const turn of [...this.#drawn.keys()]) if (!turns.includes(turn)) this.#drawn.delete(turn);
+    for (const turn of turns) if (!this.#drawn.has(turn)) this.#drawn.set(turn, this.#article(turn));
+    this.#turns.replaceChildren(...turns.length ? turns.map(turn => this.#drawn.get(turn).article) : [h('p', { class: 'empty' }, EMPTY)]);
+    turns.forEach(turn => this.#update(turn));
+    this.#turns.scrollTo({ top: this.#turns.scrollHeight, behavior: isCalm() ? 'auto' : 'smooth' });
+  }
+
+  #article(turn) {
+    const parts = {
+      said: h('div', { class: 'said' }),
+      answer: h('div', { class: 'answer', dir: 'auto' }),
+      state: h('p', { class: 'state' }),
+      tools: h('div', { class: 'tools' }),
+    };
+    parts.article = h('article', { class: 'turn', 'aria-label': `Turn ${turn.number}` }, parts.said, parts.answer, h('div', { class: 'row' }, parts.state, parts.tools));
+    this.#said(turn, parts);
+    parts.tools.append(
+      button('Workflow', () => this.#context.show(turn, true), { class: 'quiet workflow', 'aria-label': `Workflow of turn ${turn.number}` }),
+      button('Ask again', () => this.#again(turn, turn.text), { class: 'quiet again', title: 'Ask the same question again, with the pipeline and the tuning chosen now' }),
+    );
+    return parts;
+  }
+
+  #said(turn, { said }) {
+    const { children } = turn.parent;
+    const at = children.indexOf(turn);
+    const step = (by, label, sign) => button(sign, () => { this.#conversation.pick(turn, by); this.#shown(turn.parent); },
+      { 'aria-label': label, class: 'quiet', disabled: at + by < 0 || at + by >= children.length });
+    said.replaceChildren(
+      h('p', { class: 'question', dir: 'auto' }, clean(turn.text)),
+      h('div', { class: 'tools' },
+        children.length > 1 && h('span', { class: 'versions' }, step(-1, 'Earlier version', '‹'), ` ${at + 1} of ${children.length} `, step(1, 'Later version', '›')),
+        button('Edit', () => this.#edit(turn), { class: 'quiet edit', 'aria-label': `Edit question ${turn.number}` })),
+    );
+  }
+
+  #shown(parent) {
+    this.#drawn.clear();
+    this.#draw();
+    this.#context.show(parent.children[parent.picked]);
+  }
+
+  #edit(turn) {
+    const { said } = this.#drawn.get(turn);
+    const area = h('textarea', { dir: 'auto', 'aria-label': 'Edited question', rows: 1 });
+    area.value = turn.text;
+    const cancel = () => { this.#said(turn, this.#drawn.get(turn)); said.querySelector('.edit').focus(); };
+    const send = () => { if (area.value.trim()) this.#again(turn, area.value.trim()); };
+    area.addEventListener('input', () => grow(area));
+    area.addEventListener('keydown', event => {
+      if (asks(event)) { event.preventDefault(); send(); }
+      if (event.key === 'Escape') { event.stopPropagation(); cancel(); }
+    });
+    said.replaceChildren(area, h('div', { class: 'tools' }, button('Cancel', cancel, { class: 'quiet' }), button('Ask again', send, { class: 'strong' })));
+    grow(area);
+    area.focus();
+  }
+
+  /** Asks in the place of a turn; both versions are kept. */
+  #again(turn, text) {
+    if (this.#running) {
+      this.#running.stop();
+      this.#running = null;
+    }
+    this.#drawn.clear();
+    if (!this.#ask(turn.parent, text)) this.#draw();
+  }
+
+  #update(turn) {
+    const parts = this.#drawn.get(turn);
+    if (!parts) return;
+    const atEnd = this.#turns.scrollHeight - this.#turns.scrollTop - this.#turns.clientHeight < 60;
+    const { article, answer, state, tools } = parts;
+    article.className = `turn ${turn.state}`;
+    article.setAttribute('aria-busy', String(turn.state === 'running'));
+    answer.replaceChildren(...this.#text(turn));
+    state.textContent = this.#state(turn);
+    tools.querySelector('.again').hidden = turn.state === 'running';
+    if (atEnd && turn === this.#conversation.last) this.#turns.scrollTop = this.#turns.scrollHeight;
+  }
+
+  #text(turn) {
+    const problem = turn.problem && h('p', { class: 'problem' }, clean(turn.problem));
+    const parts = citations(clean(turn.answer), turn.passages.length).map(part => (part.cites
+      ? button(part.raw, () => this.#context.cite(turn, part.cites, part.sentence),
+        { class: 'cite', 'aria-label': `Passage ${part.cites.join(', ')} in the workflow` })
+      : part.text));
+    return [...parts, problem].filter(Boolean);
+  }
+
+  #state(turn) {
+    if (turn.state === 'running') {
+      const busy = turn.pipeline.nodes.filter(node => node.role === 'operator' && !turn.steps.has(node.id)
+        && node.inputs.every(input => turn.steps.has(input)));
+      return busy.length ? `${STATES.running}: ${busy.map(node => node.id).join(', ')}` : STATES.running;
+    }
+    const own = turn.record?.stamp.warnings?.length ?? 0;
+    return [STATES[turn.state] ?? turn.state, duration(turn.took_ms), turn.pipeline.name,
+      turn.collection, turn.adjust && 'adjusted', own && several(own, 'warning')].filter(Boolean).join(' · ');
+  }
+}
+
+function asks(event) {
+  return event.key === 'Enter' && !event.shiftKey && !event.isComposing;
+}
+
+/** Makes a text area as high as its text. */
+function grow(area) {
+  area.style.height = 'auto';
+  area.style.height = `${area.scrollHeight + 2}px`;
+}

@@ -1,0 +1,66 @@
+//! Guards a server without tokens against web pages that people happen to visit: anybody on the
+//! machine may call, but no page of another site.
+
+use axum::http::{HeaderMap, header};
+
+use crate::app::App;
+use crate::error::ApiError;
+
+/// Checks where a request comes from, if there are no tokens. A page of another site names its origin;
+/// one that has made its own name point to this machine names itself as the host.
+///
+/// # Errors
+///
+/// 403: the request comes from another site.
+pub fn check(app: &App, headers: &HeaderMap) -> Result<(), ApiError> {
+    if !app.tokens().is_empty() {
+        return Ok(());
+    }
+    let text = |name| headers.get(name).map(|value| value.to_str().unwrap_or_default());
+    let host = text(header::HOST);
+    if let Some(host) = host
+        && !is_known(host, &app.config().hosts)
+    {
+        return Err(ApiError::forbidden(format!(
+            "this server has no tokens and answers only to names of this machine, not to `{}`: name it in `hosts` of \
+             the configuration, or use tokens",
+            host.escape_default()
+        )));
+    }
+    let Some(origin) = text(header::ORIGIN) else { return Ok(()) };
+    let is_own = host.is_some_and(|host| origin.split_once("://").is_some_and(|(_, of)| of.eq_ignore_ascii_case(host)));
+    let is_allowed = || app.config().cors.iter().any(|allowed| allowed == "*" || allowed.eq_ignore_ascii_case(origin));
+    match is_own || is_allowed() {
+        true => Ok(()),
+        false => Err(ApiError::forbidden("web pages of other sites may not call this server: name them in `cors`")),
+    }
+}
+
+/// Whether a `Host` is this machine, or among the configured names.
+fn is_known(host: &str, configured: &[String]) -> bool {
+    let name = match host.rsplit_once(':') {
+        Some((name, port)) if port.bytes().all(|byte| byte.is_ascii_digit()) && !name.is_empty() => name,
+        _ => host,
+    };
+    let address = name.trim_start_matches('[').trim_end_matches(']').parse::<std::net::IpAddr>();
+    address.is_ok_and(|address| address.to_canonical().is_loopback())
+        || name.eq_ignore_ascii_case("localhost")
+        || configured.iter().any(|known| known.eq_ignore_ascii_case(name) || known.eq_ignore_ascii_case(host))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_names_of_this_machine_are_known() {
+        let configured = ["rag.example.org".to_owned()];
+        for host in ["localhost", "LOCALHOST:8100", "127.0.0.1:1", "127.9.9.9", "[::1]:8100", "rag.example.org:80"] {
+            assert!(is_known(host, &configured), "{host}");
+        }
+        for host in ["evil.example", "localhost.evil.example", "127.0.0.1.evil.example", "192.168.0.1:8100", "", ":80"]
+        {
+            assert!(!is_known(host, &configured), "{host}");
+        }
+    }
+}

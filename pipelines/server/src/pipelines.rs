@@ -1,0 +1,107 @@
+//! `/v1/pipelines` and `/debug/state`: what is served, and what it does at this moment.
+
+use std::sync::Arc;
+
+use axum::extract::{Path, State};
+use axum::{Extension, Json};
+use serde::Serialize;
+use serde_json::{Map, Value, json};
+
+use crate::app::{App, Served, now};
+use crate::auth::Principal;
+use crate::error::ApiError;
+use crate::outline::{Graph, Outline};
+
+/// A pipeline that the caller may use.
+#[derive(Debug, Serialize, utoipa::ToSchema)]
+pub struct PipelineDescription {
+    /// Its name, which is the model's name in OpenAI's API.
+    #[schema(value_type = String)]
+    name: Arc<str>,
+    /// The running plan.
+    #[serde(flatten)]
+    graph: Graph,
+    /// The nodes whose text is streamed as the answer.
+    #[schema(value_type = Vec<String>)]
+    answering: Vec<Arc<str>>,
+    /// Whether a turn has to name its `collection`.
+    needs_collection: bool,
+}
+
+/// The last reload of a pipeline.
+#[derive(Clone, Debug, Serialize, utoipa::ToSchema)]
+pub struct LastReload {
+    /// When it ended, in seconds since the Unix epoch.
+    pub at: u64,
+    /// Whether the file is running now.
+    pub ok: bool,
+    /// The problems, with the source lines, as `turnflow check` prints them; empty after a success.
+    pub problems: String,
+}
+
+impl LastReload {
+    /// A reload that ended now.
+    pub fn now(problems: Option<String>) -> Self {
+        Self { at: now(), ok: problems.is_none(), problems: problems.unwrap_or_default() }
+    }
+}
+
+/// The description of a pipeline, as `/v1/pipelines` has it.
+pub fn describe(name: &Arc<str>, outline: &Outline) -> Value {
+    let description = PipelineDescription {
+        name: name.clone(),
+        graph: outline.graph.clone(),
+        answering: outline.answering.iter().cloned().collect(),
+        needs_collection: outline.routes,
+    };
+    serde_json::to_value(description).unwrap_or_default()
+}
+
+/// Lists the pipelines and their graphs.
+#[utoipa::path(get, path = "/v1/pipelines", tag = "turnflow", responses(
+    (status = 200, description = "`{\"data\": [...]}`: the pipelines that the caller may use", body = Vec<PipelineDescription>)
+))]
+pub async fn list(State(app): State<App>, Extension(principal): Extension<Arc<Principal>>) -> Json<Value> {
+    let data: Vec<Value> =
+        app.pipelines_of(&principal).map(|served| describe(served.name(), &served.outline())).collect();
+    Json(json!({ "data": data }))
+}
+
+fn status_of(served: &Served) -> Value {
+    let mut status = serde_json::to_value(served.engine().status()).unwrap_or_default();
+    status["name"] = json!(served.name());
+    status["reload"] = json!(served.last_reload());
+    status
+}
+
+/// What a pipeline does: its epoch, turns, calls by node, corpora, sinks and the last reload.
+#[utoipa::path(get, path = "/v1/pipelines/{name}/status", tag = "turnflow", params(("name" = String, Path)), responses(
+    (status = 200, description = "The status; durations are counted in the classes of `bounds_s`", body = Value),
+    (status = 404, description = "There is no such pipeline")
+))]
+pub async fn status(
+    State(app): State<App>,
+    Extension(principal): Extension<Arc<Principal>>,
+    Path(name): Path<String>,
+) -> Result<Json<Value>, ApiError> {
+    let mut status = status_of(&*app.pipeline(Some(&name), &principal)?);
+    status["bounds_s"] = json!(turnflow_engine::activity::BOUNDS_S);
+    Ok(Json(status))
+}
+
+/// The state of the server and of the pipelines that the caller may use. It has no texts of users or
+/// documents.
+#[utoipa::path(get, path = "/debug/state", tag = "server", responses(
+    (status = 200, description = "The state", body = Value)
+))]
+pub async fn debug(State(app): State<App>, Extension(principal): Extension<Arc<Principal>>) -> Json<Value> {
+    let pipelines: Map<String, Value> =
+        app.pipelines_of(&principal).map(|served| (served.name().to_string(), status_of(served))).collect();
+    Json(json!({
+        "version": env!("CARGO_PKG_VERSION"),
+        "started": app.started(),
+        "draining": app.is_draining(),
+        "requests": { "running": app.places().running(), "waiting": app.places().waiting() },
+        "pipelines": pipelines,
+    }))
+}
