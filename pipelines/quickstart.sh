@@ -123,5 +123,11 @@ Both answers followed the documents, without a restart. What to try next:
   $turnflow run pipelines/hybrid.ron --once
   less $answers
 
-The handbook in examples/handbook says what a pipeline file can have.
+  $turnflow chat pipelines/quickstart.ron
+
+The handbook in examples/handbook says what a pipeline file can have. To see the pipeline at work:
+
+  $turnflow serve pipelines/quickstart.ron
+
+and open http://127.0.0.1:8100
 END
