@@ -44,6 +44,9 @@ impl Adjustments {
                 Some(_) if weights.iter().any(|weight| !(*weight >= 0.0 && weight.is_finite())) => {
                     return Err((id.clone(), "weights are numbers of at least 0".to_owned()));
                 }
+                Some(_) if weights.iter().all(|weight| *weight == 0.0) => {
+                    return Err((id.clone(), "at least one weight must be above 0".to_owned()));
+                }
                 Some(_) => {}
             }
         }

@@ -247,7 +247,8 @@ impl JsonLinesSink {
     /// Collects the answers after a position in a file that this sink had before a reload gave it another one.
     fn scan_former(&self, found: &mut Found, at: &SinkPosition, others: &[PathBuf]) -> Result<(), ConnectorError> {
         let Some(path) = FileMark::path_of(&at.log) else { return Ok(()) };
-        if path != self.path && others.contains(&path) {
+        let is_own = is_same(&path, &self.path);
+        if !is_own && others.iter().any(|other| is_same(other, &path)) {
             tracing::warn!(file = %path.display(), "another sink writes this sink's former file now: if it contains \
                  answers that no checkpoint covers, these are written a second time");
             return Ok(());
@@ -267,18 +268,38 @@ impl JsonLinesSink {
             Some(MarkedFile::Here(_) | MarkedFile::Gone) | None => (File::open(&path), 0, None),
         };
         if from == 0 {
-            scan_rotated(&path, found, but, others, None)?;
+            match scan_rotated(&path, found, but, others, None) {
+                Err(ConnectorError::Io { source, .. }) if source.kind() == io::ErrorKind::NotFound => {
+                    tracing::warn!(file = %path.display(), "the directory of this sink's former file is gone");
+                    return Ok(());
+                }
+                scanned => scanned?,
+            };
         }
         let file = match file {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
             file => file.map_err(fault("read", &path))?,
         };
         let torn = found.scan(file, from).map_err(fault("read", &path))?;
-        if let Some(torn) = torn.filter(|torn| path != self.path && torn.is_ours && !torn.is_whole) {
+        if let Some(torn) = torn.filter(|torn| !is_own && torn.is_ours && !torn.is_whole) {
             cut(&path, torn.start);
         }
         Ok(())
     }
+}
+
+/// Whether two paths name the same file, however they are written.
+fn is_same(one: &Path, other: &Path) -> bool {
+    let real = |path: &Path| Some((directory_of(path).canonicalize().ok()?, path.file_name()?.to_owned()));
+    one == other || real(one).is_some_and(|one| real(other) == Some(one))
+}
+
+/// Whether a position is in one of the former files, and that file still has its contents.
+fn is_in_former(since: &SinkPosition, former: &[SinkPosition]) -> bool {
+    let (path, mark) = (FileMark::path_of(&since.log), FileMark::parse(&since.log, since.length));
+    let (Some(path), Some(mark)) = (path, mark) else { return false };
+    let is_former = former.iter().any(|of| FileMark::path_of(&of.log).is_some_and(|of| is_same(&of, &path)));
+    is_former && !matches!(find(&path, &mark, since.length), MarkedFile::Gone)
 }
 
 /// Collects the answers in the files rotated from `path`. It does not matter which of them came after the mark, because
@@ -387,6 +408,8 @@ impl KeptAnswers for JsonLinesSink {
             Some((MarkedFile::Gone, _)) | None => {
                 let marked = marked.as_ref().map(|(mark, length)| (mark, *length));
                 let is_there = scan_rotated(&self.path, &mut found, None, others, marked)?;
+                // A reload has given the sink another file, and the old one has its contents.
+                let is_there = is_there || since.is_some_and(|since| is_in_former(since, former));
                 (is_there || since.is_none(), 0)
             }
         };

@@ -336,3 +336,34 @@ fn without_a_mark_all_that_was_rotated_away_is_looked_into() {
         assert_eq!(answers.found("a"), Some("answer to a".into()));
     }
 }
+
+/// The files that a sink had before reloads, at a place that may be written in another way.
+#[cfg(unix)]
+#[test]
+fn a_former_file_is_searched_unless_another_sink_has_it_or_it_is_gone() {
+    let directory = tempfile::tempdir().unwrap();
+    let base = directory.path();
+    let mut old = sink(&base.join("old"), true);
+    deliver(&mut old, &["a", "b"]);
+    let former = [old.mark()];
+    deliver(&mut old, &["c"]);
+    let file = base.join("old/deep/er/out.jsonl");
+    std::os::unix::fs::symlink(base.join("old"), base.join("link")).unwrap();
+    let found = |search: Search<'_>| {
+        let Recovered { is_there, mut answers } =
+            sink(&base.join("new"), true).kept().unwrap().recover(search).unwrap();
+        (is_there, ["a", "b", "c"].map(|key| answers.found(key).is_some()))
+    };
+    let search = Search { former: &former, ..Search::default() };
+    assert_eq!(found(search), (true, [false, false, true]));
+    // A checkpoint that names it says what this sink has.
+    assert_eq!(found(Search { since: Some(&former[0]), ..search }), (true, [false, false, true]));
+    assert!(!found(Search { since: Some(&former[0]), ..Search::default() }).0);
+    let whole = [SinkPosition { length: 0, ..former[0].clone() }];
+    assert_eq!(found(Search { former: &whole, ..search }), (true, [true; 3]));
+    for others in [[file.clone()], [base.join("link/deep/er/out.jsonl")]] {
+        assert_eq!(found(Search { others: &others, ..search }), (true, [false; 3]), "{others:?}");
+    }
+    fs::remove_dir_all(base.join("old")).unwrap();
+    assert_eq!(found(search), (true, [false; 3]));
+}

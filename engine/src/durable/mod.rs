@@ -192,6 +192,13 @@ impl Durable {
         state.sinks.push(Arc::downgrade(sink));
     }
 
+    /// The same for a sink that may be among them already.
+    pub fn enter_sink(&self, sink: &Arc<SinkHandle>) {
+        if !self.sinks().iter().any(|known| Arc::ptr_eq(known, sink)) {
+            self.add_sink(sink);
+        }
+    }
+
     /// Called before a reload gives a sink another file: after a crash, answers that no checkpoint
     /// covers are searched in the old file too.
     ///
@@ -407,7 +414,7 @@ impl Durable {
         if pending.is_empty() && standing.is_empty() && new.is_empty() {
             // A source that a reload has built anew is told as well.
             lows.iter().for_each(|(tracker, low)| tracker.acknowledgements().acknowledge(&low.offsets));
-            return Ok(());
+            return self.forget_former(store, &trackers);
         }
         // Covered records became answers or dead letters. These are synced before the checkpoint is written.
         let written = self.dead.settle().map_err(StoreError::DeadLetters);

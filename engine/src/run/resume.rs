@@ -38,13 +38,13 @@ pub(super) fn resume(
         let known: Vec<&SourceCheckpoint> = from.iter().filter_map(|source| checkpoints.get(source)).collect();
         // First check whether the sink still has its earlier contents, then find what it got since.
         // A sink that no checkpoint knows is new and lacks nothing.
+        let former = durable.former(sink.id())?;
         let mut has_all = true;
         for had in last_of_each(known.iter().filter_map(|checkpoint| checkpoint.written.get(sink.id()))) {
-            has_all = has_all && recover(sink, Search { since: Some(had), former: &[], others: &files })?;
+            has_all = has_all && recover(sink, Search { since: Some(had), former: &former, others: &files })?;
         }
         let since = first(known.iter().map(|checkpoint| checkpoint.marks.get(sink.id()))).filter(|_| has_all);
         // Without a position, all its contents are searched; that alone does not force a replay.
-        let former = durable.former(sink.id())?;
         let keeps = recover(sink, Search { since, former: &former, others: &files })?;
         goes_on.insert(sink.id().clone(), has_all && keeps);
         if since.is_none() {
@@ -83,8 +83,11 @@ pub(super) fn resume(
     // The answers of a source that is read from the beginning may be anywhere in a file.
     for (sink, from) in &sinks {
         if sink.is_kept() && !whole.contains(sink.id()) && from.iter().any(|source| anew.contains(source)) {
+            // So they may in a former file.
             let former = durable.former(sink.id())?;
-            recover(sink, Search { since: None, former: &former, others: &files })?;
+            let whole: Vec<SinkPosition> =
+                former.into_iter().map(|position| SinkPosition { length: 0, ..position }).collect();
+            recover(sink, Search { since: None, former: &whole, others: &files })?;
         }
     }
     Ok(places)

@@ -16,6 +16,10 @@ use crate::record::AnswerRecord;
 
 /// The pause between attempts to deliver to a failing sink.
 const RETRY: Duration = Duration::from_secs(1);
+/// A sink that is closed has this long to end its current delivery.
+const PATIENCE: Duration = Duration::from_secs(3);
+/// The interval between looks for its end.
+const LOOK: Duration = Duration::from_millis(2);
 /// After this many panics of a sink on one answer, the answer is given up.
 const PANICS: u32 = 3;
 
@@ -145,7 +149,15 @@ impl DeliveryThread {
         if let Some(thread) = self.thread.lock().take()
             && thread.thread().id() != std::thread::current().id()
         {
-            let _ = thread.join();
+            // A sink that blocks cannot be cancelled: its thread is left behind.
+            let until = Instant::now() + PATIENCE;
+            while !thread.is_finished() && Instant::now() < until {
+                std::thread::park_timeout(LOOK);
+            }
+            match thread.is_finished() {
+                true => drop(thread.join()),
+                false => tracing::warn!(sink = %self.queue.id, "the sink blocks; it is not waited for"),
+            }
         }
     }
 }

@@ -424,3 +424,28 @@ fn a_checkpoint_has_no_position_in_a_file_that_the_sink_no_longer_writes() {
     assert_eq!(&*checkpoint.written["out"].log, "this");
     tracker.close(open);
 }
+
+/// Blocks its thread, as a write to a file system that does not answer.
+struct Blocking(std::sync::mpsc::Receiver<()>);
+
+impl AnswerSink for Blocking {
+    fn deliver<'a>(&'a mut self, _: Delivery<'a>) -> BoxFuture<'a, Result<(), ConnectorError>> {
+        let _ = self.0.recv();
+        async { Ok(()) }.boxed()
+    }
+}
+
+#[test]
+fn a_sink_that_blocks_does_not_hold_up_its_end() {
+    let world = World::new();
+    let (hold, held) = std::sync::mpsc::channel();
+    // The receiver is not `Sync`, and only the sink's thread has it.
+    let sink = world.handle(Blocking(held));
+    let done = Acknowledged::new(|| ());
+    sink.deliver(vec![record(1)], &done);
+    wait_until(|| sink.status().pending == 1);
+    sink.close();
+    sink.sync().unwrap();
+    assert_eq!(done.take(), 0);
+    drop(hold);
+}

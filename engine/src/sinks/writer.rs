@@ -1,6 +1,7 @@
 //! A sink and the knowledge of its contents, shared by the threads that write to it.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::Duration;
 
 use parking_lot::Mutex;
 use tokio::runtime::Handle;
@@ -11,6 +12,9 @@ use crate::connector::{
 };
 use crate::panics::caught;
 use crate::record::AnswerRecord;
+
+/// A closed sink has this long to end its current delivery.
+const PATIENCE: Duration = Duration::from_millis(100);
 
 pub(super) struct Writer {
     kept: bool,
@@ -125,7 +129,17 @@ impl Writer {
             return Ok(());
         }
         // The sink accepts answers while the disk syncs.
-        let syncing = self.sink.lock().kept().map(|kept| kept.syncing());
+        let sink = match self.aborted.is_cancelled() {
+            // It may block for ever in its last delivery.
+            true => self.sink.try_lock_for(PATIENCE),
+            false => Some(self.sink.lock()),
+        };
+        let Some(mut sink) = sink else {
+            self.written.store(true, Ordering::Release);
+            return Err(Stopped.into());
+        };
+        let syncing = sink.kept().map(|kept| kept.syncing());
+        drop(sink);
         let synced = syncing.map_or(Ok(()), |syncing| syncing());
         if synced.is_err() {
             self.written.store(true, Ordering::Release);

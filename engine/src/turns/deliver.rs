@@ -79,7 +79,10 @@ pub(super) fn build<'s>(
                         let Some(Ending { reply, failure, best, .. }) = ending.remove(&turn.sequence) else { continue };
                         shared.turn_ends(&flow.context);
                         let took = Duration::from_micros(shared.now_us().saturating_sub(turn.entered_us));
-                        let is_first = turn.standing.is_none();
+                        // A caller who has left gets no answer.
+                        let has_left =
+                            flow.context.caller.as_ref().is_some_and(|caller| caller.cancel().is_cancelled());
+                        let is_first = turn.standing.is_none() && !has_left;
                         if is_first {
                             shared.activity.answered(&turn.source, took, failure.is_some());
                         }
@@ -93,7 +96,9 @@ pub(super) fn build<'s>(
                             }
                         }
                         if flow.context.caller.is_some() {
-                            shared.asks.answered();
+                            if !has_left {
+                                shared.asks.answered();
+                            }
                             continue;
                         }
                         if mode != AnswerMode::Once || turn.standing.is_some() {

@@ -22,21 +22,16 @@ use crate::sinks::SinkStatus;
 const PATIENCE: Duration = Duration::from_secs(10);
 
 impl Reload<'_> {
-    /// Includes new sinks in checkpoints, before any turn can reach them.
-    fn enter_sinks(&self, sinks: &Sinks) -> Result<(), ReloadError> {
-        let durable = &self.context.shared.durable;
+    /// Notes the positions in files that sinks leave.
+    fn leave_sinks(&self, sinks: &Sinks) -> Result<(), ReloadError> {
         let old = self.inner.running.lock().sinks.clone();
-        for (id, sink) in sinks {
-            let (old, new) = (old.get(id).and_then(Option::as_ref), sink.as_ref());
-            if let (Some(old), Some(new)) = (old, new)
-                && Arc::ptr_eq(old, new)
+        for (id, new) in sinks {
+            if let (Some(old), Some(new)) = (old.get(id).and_then(Option::as_ref), new)
+                && !Arc::ptr_eq(old, new)
+                && old.file() != new.file()
             {
-                continue;
+                self.context.shared.durable.leaves(old).map_err(RunError::Store)?;
             }
-            if let Some(old) = old.filter(|old| new.is_none_or(|new| old.file() != new.file())) {
-                durable.leaves(old).map_err(RunError::Store)?;
-            }
-            new.into_iter().for_each(|new| durable.add_sink(new));
         }
         Ok(())
     }
@@ -131,9 +126,11 @@ impl Reload<'_> {
         }
         // Drained sources cannot be resumed: do everything that may fail first.
         let known = self.checkpoints(plan, diff)?;
+        self.leave_sinks(&sinks)?;
         self.end_sources(diff)?;
         let resumes = self.resumes(plan, diff, known);
-        self.enter_sinks(&sinks)?;
+        // Before any turn can reach them.
+        sinks.values().flatten().for_each(|sink| self.context.shared.durable.enter_sink(sink));
         let names: BTreeSet<Arc<str>> = plan.corpora.iter().map(|corpus| corpus.name.clone()).collect();
         if let Err(error) = self.publish(generation.number, &names) {
             // Resuming the ended sources would need the old plan's file, which is not available. So

@@ -337,6 +337,9 @@ fn an_answer_in_the_former_file_is_not_written_to_the_new_one() {
         let engine = Engine::start(plan_to(dir, &name, "max_in_flight: 1", "one.jsonl", ""), follow()).unwrap();
         gate(&name).add_permits(2);
         until("two answers", || engine.delivered() == 2 && engine.in_flight() == 1);
+        // A reload writes a checkpoint, which covers them.
+        let other = plan_to(dir, &name, "max_in_flight: 1, idle_s: 1000", "one.jsonl", "");
+        engine.reload(other, &|| false).unwrap();
         engine.reload(plan_to(dir, &name, "max_in_flight: 1", second, ""), &|| false).unwrap();
         // What a kill after the answer leaves: the answer, and the state from before it.
         fs::create_dir(&saved).unwrap();

@@ -1,5 +1,6 @@
 //! `turnflow serve`: the real binary, its routes, OpenAI's own client, and what it refuses.
 
+mod client;
 mod mcp;
 mod openai;
 mod page;
