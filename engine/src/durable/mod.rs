@@ -12,6 +12,7 @@
 
 mod conversation;
 mod conversations;
+mod former;
 mod offsets;
 mod store;
 
@@ -197,70 +198,6 @@ impl Durable {
         if !self.sinks().iter().any(|known| Arc::ptr_eq(known, sink)) {
             self.add_sink(sink);
         }
-    }
-
-    /// Called before a reload gives a sink another file: after a crash, answers that no checkpoint
-    /// covers are searched in the old file too.
-    ///
-    /// # Errors
-    ///
-    /// The checkpoint database cannot be read or written.
-    pub fn leaves(&self, sink: &SinkHandle) -> Result<(), StoreError> {
-        let (Some(store), Some(mark)) = (&self.store, sink.mark()) else { return Ok(()) };
-        // A commit in progress may replace the checkpoints that are read here.
-        let _one = self.committing.lock();
-        let mut positions = store.former(sink.id())?;
-        let whole = SinkPosition { length: 0, ..mark };
-        let checkpoints = store.sources()?;
-        let known = checkpoints.iter().map(|checkpoint| checkpoint.marks.get(sink.id()).unwrap_or(&whole));
-        let of_running: Vec<Arc<str>> = {
-            let state = self.state.lock();
-            state.trackers.iter().filter_map(Weak::upgrade).map(|tracker| tracker.source().clone()).collect()
-        };
-        let mut lacks = false;
-        for source in of_running {
-            lacks |= store.source(&source)?.is_none();
-        }
-        for position in known.chain(lacks.then_some(&whole)) {
-            match positions.iter_mut().find(|there| there.log == position.log) {
-                Some(there) => there.length = there.length.min(position.length),
-                None => positions.push(position.clone()),
-            }
-        }
-        store.set_former(sink.id(), &positions)?;
-        self.state.lock().former.insert(sink.id().clone());
-        Ok(())
-    }
-
-    /// The positions in files that a sink had before reloads.
-    ///
-    /// # Errors
-    ///
-    /// The checkpoint database cannot be read.
-    pub fn former(&self, sink: &Arc<str>) -> Result<Vec<SinkPosition>, StoreError> {
-        let Some(store) = &self.store else { return Ok(Vec::new()) };
-        let former = store.former(sink)?;
-        if !former.is_empty() {
-            self.state.lock().former.insert(sink.clone());
-        }
-        Ok(former)
-    }
-
-    /// Forgets the former files of sinks that no checkpoint needs any more. Called after a checkpoint
-    /// is written.
-    fn forget_former(&self, store: &Store, trackers: &[Arc<OffsetTracker>]) -> Result<(), StoreError> {
-        let former: Vec<Arc<str>> = self.state.lock().former.iter().cloned().collect();
-        for id in former {
-            let handles: Vec<_> = self.sinks().into_iter().filter(|sink| *sink.id() == id).collect();
-            // An old handle may still write answers to its file.
-            let [handle] = &handles[..] else { continue };
-            let Some(mark) = handle.mark().filter(|_| !handle.is_replaying()) else { continue };
-            if !trackers.iter().any(|tracker| tracker.names_other(&id, &mark.log)) {
-                store.set_former(&id, &[])?;
-                self.state.lock().former.remove(&id);
-            }
-        }
-        Ok(())
     }
 
     /// The sinks that checkpoints sync.
