@@ -17,6 +17,8 @@ use turnflow_server::Served;
 
 /// The name of the socket.
 const NAME: &str = "status.sock";
+/// The pause after a connection that could not be accepted.
+const PAUSE: Duration = Duration::from_millis(100);
 /// A reader that takes longer is left.
 const PATIENCE: Duration = Duration::from_secs(2);
 
@@ -44,7 +46,12 @@ impl StatusSocket {
                     if stopped.load(Ordering::Acquire) {
                         return;
                     }
-                    if let Ok(mut stream) = stream {
+                    let Ok(mut stream) = stream else {
+                        // Too many files are open.
+                        std::thread::park_timeout(PAUSE);
+                        continue;
+                    };
+                    {
                         let told = json!({
                             "pipeline": turnflow_server::describe(served.name(), &served.outline()),
                             "status": status(served.engine()),

@@ -31,12 +31,19 @@ pub struct Served {
     engine: Arc<Engine>,
     outline: RwLock<Arc<Outline>>,
     reload: RwLock<Option<LastReload>>,
+    hides_problems: AtomicBool,
 }
 
 impl Served {
     /// A running engine, under the pipeline's name.
     pub fn new(name: impl Into<Arc<str>>, engine: Arc<Engine>, outline: Outline) -> Arc<Self> {
-        Arc::new(Self { name: name.into(), engine, outline: RwLock::new(Arc::new(outline)), reload: RwLock::default() })
+        Arc::new(Self {
+            name: name.into(),
+            engine,
+            outline: RwLock::new(Arc::new(outline)),
+            reload: RwLock::default(),
+            hides_problems: AtomicBool::new(false),
+        })
     }
 
     /// The pipeline's name, which is the model's name.
@@ -66,7 +73,16 @@ impl Served {
 
     /// How the last reload ended; `None` if there was none.
     pub fn last_reload(&self) -> Option<LastReload> {
-        self.reload.read().clone()
+        let mut last = self.reload.read().clone();
+        if self.hides_problems.load(Ordering::Acquire) {
+            last.iter_mut().for_each(|last| last.problems.clear());
+        }
+        last
+    }
+
+    /// Leaves the problems of reloads out, which have lines of the pipeline's file.
+    pub fn hide_problems(&self) {
+        self.hides_problems.store(true, Ordering::Release);
     }
 }
 
@@ -200,11 +216,11 @@ pub fn router(app: App) -> Router {
         .route("/v1/models", get(models::list))
         .route("/v1/models/{*id}", get(models::one))
         .route_service("/mcp", mcp::service(&app))
+        .route("/v1/reports", get(reports::list))
         .route_layer(middleware::from_fn_with_state(app.clone(), admit));
     let known = work
         .route("/v1/pipelines", get(pipelines::list))
         .route("/v1/pipelines/{name}/status", get(pipelines::status))
-        .route("/v1/reports", get(reports::list))
         .route("/debug/state", get(pipelines::debug))
         .route("/metrics", get(metrics::text))
         .route("/openapi.json", get(openapi::document))

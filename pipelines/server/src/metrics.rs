@@ -3,8 +3,10 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::panic::AssertUnwindSafe;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use axum::Extension;
 use axum::extract::{MatchedPath, Request, State};
 use axum::http::{HeaderValue, header};
 use axum::middleware::Next;
@@ -19,6 +21,7 @@ use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::Registry;
 
 use crate::app::App;
+use crate::auth::Principal;
 use crate::body::Held;
 use crate::error::ApiError;
 use crate::limits::CallerName;
@@ -117,9 +120,15 @@ impl ServerMetrics {
 #[utoipa::path(get, path = "/metrics", tag = "server", responses(
     (status = 200, description = "OpenMetrics text", body = String, content_type = "application/openmetrics-text")
 ))]
-pub async fn text(State(app): State<App>) -> Response {
-    let engines = app.pipelines().iter().map(|served| (Some(&**served.name()), served.engine().metrics().to_text()));
-    let texts = engines.chain([(None, app.metrics().to_text(&app))]).collect::<Vec<_>>();
+pub async fn text(State(app): State<App>, Extension(principal): Extension<Arc<Principal>>) -> Response {
+    let engines = app.pipelines_of(&principal);
+    let engines = engines.map(|served| (Some(&**served.name()), served.engine().metrics().to_text()));
+    let mut own = app.metrics().to_text(&app);
+    for served in app.pipelines().iter().filter(|served| !principal.may_use(served.name())) {
+        let of_another = format!("pipeline=\"{}\"", escaped(served.name()));
+        own = own.lines().filter(|line| !line.contains(&of_another)).flat_map(|line| [line, "\n"]).collect();
+    }
+    let texts = engines.chain([(None, own)]).collect::<Vec<_>>();
     ([(header::CONTENT_TYPE, HeaderValue::from_static(MIME))], merged(&texts)).into_response()
 }
 
@@ -157,9 +166,14 @@ fn merged(texts: &[(Option<&str>, String)]) -> String {
     out
 }
 
+/// The value of a label.
+fn escaped(value: &str) -> String {
+    value.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n")
+}
+
 /// A sample with the label `pipeline`.
 fn labelled(line: &str, pipeline: &str) -> String {
-    let pipeline = pipeline.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n");
+    let pipeline = escaped(pipeline);
     let end = line.find(['{', ' ']).unwrap_or(line.len());
     let (name, rest) = line.split_at(end);
     match rest.strip_prefix('{') {

@@ -30,6 +30,7 @@ impl Observed {
         let runtime = builder.worker_threads(1).thread_name("turnflow-http").enable_all().build().map_err(listen)?;
         let config = ServeConfig { drain_s: 0.5, ..ServeConfig::default() };
         let listener = runtime.block_on(tokio::net::TcpListener::bind(address)).map_err(listen)?;
+        served.hide_problems();
         let app = App::new(config, vec![served], Tokens::none(&ServeConfig::default()));
         let stop = CancellationToken::new();
         let server = Server::of(listener, app.clone()).map_err(listen)?;

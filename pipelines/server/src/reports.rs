@@ -1,20 +1,23 @@
 //! `/v1/reports`: the reports of evaluations in a directory, as `turnflow eval --json` writes them.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::UNIX_EPOCH;
 
 use axum::Json;
 use axum::extract::State;
-use serde::Serialize;
+use parking_lot::Mutex;
+use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
 use crate::app::App;
 use crate::error::ApiError;
 
 /// Larger files are no reports.
-const LARGEST: u64 = 8 << 20;
+const LARGEST: u64 = 1 << 20;
 /// So many reports are listed, the newest.
 const MOST: usize = 200;
+/// The files are read for one request at a time.
+static READING: Mutex<()> = Mutex::new(());
 
 /// A report.
 #[derive(Debug, Serialize, utoipa::ToSchema)]
@@ -45,22 +48,34 @@ pub async fn list(State(app): State<App>) -> Result<Json<Value>, ApiError> {
     Ok(Json(json!({ "data": reports })))
 }
 
+/// The part of a file that is shown.
+#[derive(Deserialize)]
+struct Shown {
+    queries: Option<u64>,
+    metrics: Map<String, Value>,
+    by: Option<Value>,
+}
+
 fn read(directory: &Path) -> std::io::Result<Vec<Report>> {
-    let mut reports: Vec<Report> =
-        std::fs::read_dir(directory)?.filter_map(|entry| report(&entry.ok()?.path())).collect();
-    reports.sort_by(|a, b| b.modified.cmp(&a.modified).then_with(|| a.name.cmp(&b.name)));
-    reports.truncate(MOST);
-    Ok(reports)
+    let _one = READING.lock();
+    let mut files: Vec<(u64, String, PathBuf)> = std::fs::read_dir(directory)?
+        .filter_map(|entry| {
+            let path = entry.ok()?.path();
+            let name = path.file_name()?.to_str()?.strip_suffix(".json")?.to_owned();
+            let metadata = path.metadata().ok().filter(|metadata| metadata.is_file() && metadata.len() <= LARGEST)?;
+            let modified = metadata.modified().ok()?.duration_since(UNIX_EPOCH).ok()?.as_secs();
+            Some((modified, name, path))
+        })
+        .collect();
+    files.sort_by(|(a, name, _), (b, other, _)| b.cmp(a).then_with(|| name.cmp(other)));
+    files.truncate(MOST);
+    Ok(files.into_iter().filter_map(|(modified, name, path)| report(modified, name, &path)).collect())
 }
 
 /// The report in a file; `None` if the file is something else.
-fn report(path: &Path) -> Option<Report> {
-    let name = path.file_name()?.to_str()?.strip_suffix(".json")?.to_owned();
-    let metadata = path.metadata().ok().filter(|metadata| metadata.is_file() && metadata.len() <= LARGEST)?;
-    let modified = metadata.modified().ok()?.duration_since(UNIX_EPOCH).ok()?.as_secs();
-    let mut value: Value = serde_json::from_slice(&std::fs::read(path).ok()?).ok()?;
-    let Value::Object(metrics) = value.get_mut("metrics")?.take() else { return None };
-    Some(Report { name, modified, queries: value["queries"].as_u64(), metrics, by: value.get("by").cloned() })
+fn report(modified: u64, name: String, path: &Path) -> Option<Report> {
+    let Shown { queries, metrics, by } = serde_json::from_slice(&std::fs::read(path).ok()?).ok()?;
+    Some(Report { name, modified, queries, metrics, by })
 }
 
 #[cfg(test)]

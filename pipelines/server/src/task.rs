@@ -47,7 +47,8 @@ impl TaskRun {
                 });
                 let mut sampling = generator.sampling().clone();
                 if let Some(most) = most {
-                    sampling.max_tokens = most.clamp(1, MOST_TOKENS);
+                    // A caller may ask for less than the pipeline allows, and for no more.
+                    sampling.max_tokens = most.clamp(1, MOST_TOKENS).min(sampling.max_tokens);
                 }
                 State::Runs { text: generator.generate_streamed(conversation.prompt(), sampling, stream), pieces }
             }

@@ -187,6 +187,8 @@ impl Turns {
             request.collection = record.collection;
             request.timestamp = record.timestamp;
             request.extra = record.extra;
+            // Who asks is what the server knows, not what a record says.
+            request.extra.shift_remove("principal");
             request.trace = self.trace;
             request.adjust = adjust;
             if let Some(extra) = &self.principal.extra {

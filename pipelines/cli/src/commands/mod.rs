@@ -269,8 +269,9 @@ pub(crate) fn main(catalog: Catalog) -> ExitCode {
     IN_USE.get_or_init(|| catalog);
     let cli = Cli::parse();
     let level = match cli.verbose {
-        0 => "warn,lance=error,tantivy=error",
-        1 => "info,lance=warn,tantivy=warn",
+        // rmcp logs the texts of callers with each refused request.
+        0 => "warn,lance=error,tantivy=error,rmcp=off",
+        1 => "info,lance=warn,tantivy=warn,rmcp=off",
         _ => "debug",
     };
     let filter = tracing_subscriber::EnvFilter::try_from_env("TURNFLOW_LOG")

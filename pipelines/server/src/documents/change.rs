@@ -14,6 +14,8 @@ use crate::limits::Deadline;
 
 /// The interval between looks for the epoch.
 const LOOK: Duration = Duration::from_millis(10);
+/// A wait is at most this long: a change that gives no passages is never published.
+const LONGEST: Duration = Duration::from_secs(20);
 /// The answer is sent this long before the limit of the request.
 const MARGIN: Duration = Duration::from_millis(200);
 
@@ -86,8 +88,9 @@ fn commits(of: &Writable) -> u64 {
 
 /// Waits until a later commit than `before` is published; false if that takes too long.
 async fn published(of: &Writable, before: u64, deadline: Deadline) -> bool {
+    let until = deadline.at.min(Instant::now() + LONGEST);
     while commits(of) <= before {
-        if Instant::now() + MARGIN >= deadline.at || of.served.engine().has_ended() {
+        if Instant::now() + MARGIN >= until || of.served.engine().has_ended() {
             return false;
         }
         tokio::time::sleep(LOOK).await;

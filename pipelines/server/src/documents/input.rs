@@ -90,7 +90,21 @@ fn fields(value: Value, id: Option<String>) -> Result<StoredDocument, ApiError> 
     };
     let mut metadata = fields;
     metadata.extend(given);
+    if metadata.values().any(|value| is_deeper(value, DEEPEST)) {
+        return Err(ApiError::bad(format!("the metadata are nested more than {DEEPEST} deep")).param("metadata"));
+    }
     Ok(StoredDocument { id, title, text, metadata, modified_ms: now_ms() })
+}
+
+/// How deep metadata may be nested: what is stored must be readable again.
+const DEEPEST: usize = 32;
+
+fn is_deeper(value: &Value, most: usize) -> bool {
+    match value {
+        Value::Array(values) => most == 0 || values.iter().any(|value| is_deeper(value, most - 1)),
+        Value::Object(fields) => most == 0 || fields.values().any(|value| is_deeper(value, most - 1)),
+        _ => false,
+    }
 }
 
 fn now_ms() -> u64 {
@@ -103,6 +117,13 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+
+    #[test]
+    fn metadata_are_not_nested_without_end() {
+        let nested = |depth| (0..depth).fold(json!(1), |inner, _| json!([inner]));
+        let read = |depth| documents(vec![json!({ "id": "a", "text": "t", "x": nested(depth) })]);
+        assert!(read(DEEPEST).is_ok() && read(DEEPEST + 1).is_err() && read(100).is_err());
+    }
 
     #[test]
     fn a_document_has_an_id_and_a_text() {
