@@ -95,7 +95,7 @@ fn locked(file: File, of: &Path) -> Result<Option<File>, ClaimError> {
 }
 
 /// A canonical path: the same for all paths to a file.
-pub(crate) fn real(path: &Path) -> PathBuf {
+pub fn real(path: &Path) -> PathBuf {
     real_within(path, LINKS)
 }
 

@@ -41,6 +41,7 @@ use futures::FutureExt;
 use futures::future::{BoxFuture, ready};
 use serde::Deserialize;
 use turnflow_engine::append::{Lines, sync_directory};
+use turnflow_engine::claims::real;
 use turnflow_engine::component::{Building, Check, ComponentContext, SinkConfig, SinkKind, SinkMode, built};
 use turnflow_engine::connector::{
     AnswerSink, ConnectorError, Delivery, KeptAnswers, NoAnswers, Recovered, Search, SinkPosition, Syncing,
@@ -50,7 +51,7 @@ use turnflow_engine::spec::{FilePath, from_tree};
 
 use self::recover::{Found, unpacked};
 use crate::jsonl_corpus::directory_of;
-use crate::known_file::{FileMark, HEAD_BYTES, MarkedFile, find, head_of, rotated};
+use crate::known_file::{FileMark, HEAD_BYTES, MarkedFile, find, head_of, is_same, rotated};
 use crate::watch::{identity, identity_of};
 
 /// Fields of the node.
@@ -125,6 +126,8 @@ fn fault(action: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Connect
 /// The file that is being written.
 struct Output {
     lines: Lines<File>,
+    /// The file's own absolute path, without links.
+    real: PathBuf,
     identity: (u64, u64),
     /// Whether it is a regular file, which keeps its content, and not a pipe or a device.
     is_file: bool,
@@ -150,6 +153,7 @@ impl Output {
         };
         Ok(Self {
             lines: Lines { target: file, torn },
+            real: real(path),
             identity: identity_of(&metadata),
             is_file: metadata.is_file(),
             is_new: Arc::new(AtomicBool::new(true)),
@@ -167,12 +171,12 @@ impl Output {
     }
 
     /// The mark up to `length`, if the file can be read.
-    fn log(&self, path: &Path, length: u64) -> Option<Arc<str>> {
+    fn log(&self, length: u64) -> Option<Arc<str>> {
         if let Some(log) = self.log.get() {
             return Some(log.clone());
         }
         let head = head_of(self.reader.as_ref()?, length).ok()?;
-        let log = FileMark::new(&path.display().to_string(), self.identity, &head, length).to_log();
+        let log = FileMark::new(&self.real.display().to_string(), self.identity, &head, length).to_log();
         if head.len() == HEAD_BYTES {
             let _ = self.log.set(log.clone());
         }
@@ -256,30 +260,27 @@ impl JsonLinesSink {
         // A position without a mark is the beginning.
         let mark = FileMark::parse(&at.log, at.length);
         let (file, from, but) = match mark.map(|mark| find(&path, &mark, at.length)) {
-            Some(MarkedFile::Here(_)) if at.length > 0 => (File::open(&path), at.length, None),
+            Some(MarkedFile::Here(_)) if at.length > 0 => (former_file(&path)?, at.length, None),
             Some(MarkedFile::Away(file, away)) => {
                 let identity = identity_of(&file.metadata().map_err(fault("read", &away))?);
                 let torn = found.scan(file, at.length).map_err(fault("read", &away))?;
                 if let Some(torn) = torn.filter(|torn| torn.is_ours && !torn.is_whole) {
                     cut(&away, torn.start);
                 }
-                (File::open(&path), 0, Some(identity))
+                (former_file(&path)?, 0, Some(identity))
             }
-            Some(MarkedFile::Here(_) | MarkedFile::Gone) | None => (File::open(&path), 0, None),
+            Some(MarkedFile::Here(_) | MarkedFile::Gone) | None => (former_file(&path)?, 0, None),
         };
         if from == 0 {
             match scan_rotated(&path, found, but, others, None) {
-                Err(ConnectorError::Io { source, .. }) if source.kind() == io::ErrorKind::NotFound => {
+                Err(ConnectorError::Io { source, .. }) if is_gone(&source) => {
                     tracing::warn!(file = %path.display(), "the directory of this sink's former file is gone");
                     return Ok(());
                 }
                 scanned => scanned?,
             };
         }
-        let file = match file {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
-            file => file.map_err(fault("read", &path))?,
-        };
+        let Some(file) = file else { return Ok(()) };
         let torn = found.scan(file, from).map_err(fault("read", &path))?;
         if let Some(torn) = torn.filter(|torn| !is_own && torn.is_ours && !torn.is_whole) {
             cut(&path, torn.start);
@@ -288,10 +289,25 @@ impl JsonLinesSink {
     }
 }
 
-/// Whether two paths name the same file, however they are written.
-fn is_same(one: &Path, other: &Path) -> bool {
-    let real = |path: &Path| Some((directory_of(path).canonicalize().ok()?, path.file_name()?.to_owned()));
-    one == other || real(one).is_some_and(|one| real(other) == Some(one))
+/// Opens a former file. `None` if it is gone, or if something else is at its path now.
+fn former_file(path: &Path) -> Result<Option<File>, ConnectorError> {
+    // Opening a pipe would wait for its writer, so the metadata is checked first.
+    let file = match fs::metadata(path) {
+        Ok(metadata) if metadata.is_file() => File::open(path),
+        Ok(_) => {
+            tracing::warn!(file = %path.display(), "this sink's former file is not a file any more");
+            return Ok(None);
+        }
+        Err(error) => Err(error),
+    };
+    match file {
+        Err(error) if is_gone(&error) => Ok(None),
+        file => file.map(Some).map_err(fault("read", path)),
+    }
+}
+
+fn is_gone(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory)
 }
 
 /// Whether a position is in one of the former files, and that file still has its contents.
@@ -370,7 +386,7 @@ impl KeptAnswers for JsonLinesSink {
     fn mark(&self) -> SinkPosition {
         // If the file cannot be inspected, the mark matches no file after a restart, which is safe.
         let length = self.output.length().unwrap_or_default();
-        SinkPosition { log: self.output.log(&self.path, length).unwrap_or_default(), length }
+        SinkPosition { log: self.output.log(length).unwrap_or_default(), length }
     }
 
     fn syncing(&mut self) -> Syncing {
@@ -379,13 +395,21 @@ impl KeptAnswers for JsonLinesSink {
     }
 
     fn recover(&mut self, search: Search<'_>) -> Result<Recovered, ConnectorError> {
-        let Search { since, former, others } = search;
+        let Search { since, former, others, others_had } = search;
         if !self.append || !self.output.is_file {
             return Ok(Recovered { is_there: false, answers: Box::new(NoAnswers) });
         }
         let mut found = Found::default();
         self.follow()?;
         former.iter().try_for_each(|position| self.scan_former(&mut found, position, others))?;
+        // A file that another sink had may carry a name like a rotation's.
+        let is_own = |path: &PathBuf| {
+            let is_former = |of: &SinkPosition| FileMark::path_of(&of.log).is_some_and(|of| is_same(&of, path));
+            is_same(path, &self.path) || former.iter().any(is_former)
+        };
+        let had = others_had.iter().filter_map(|position| FileMark::path_of(&position.log));
+        let others: Vec<PathBuf> = others.iter().cloned().chain(had.filter(|path| !is_own(path))).collect();
+        let others = &others[..];
         let marked = since.and_then(|since| Some((FileMark::parse(&since.log, since.length)?, since.length)));
         let standing = marked.as_ref().map(|(mark, length)| (find(&self.path, mark, *length), *length));
         let (is_there, from) = match standing {
@@ -403,6 +427,11 @@ impl KeptAnswers for JsonLinesSink {
                     cut(&path, torn.start);
                 }
                 scan_rotated(&self.path, &mut found, Some(identity), others, None)?;
+                (true, 0)
+            }
+            // It had no answers that could be lost.
+            Some((MarkedFile::Gone, 0)) => {
+                scan_rotated(&self.path, &mut found, None, others, None)?;
                 (true, 0)
             }
             Some((MarkedFile::Gone, _)) | None => {

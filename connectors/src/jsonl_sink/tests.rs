@@ -367,3 +367,82 @@ fn a_former_file_is_searched_unless_another_sink_has_it_or_it_is_gone() {
     fs::remove_dir_all(base.join("old")).unwrap();
     assert_eq!(found(search), (true, [false; 3]));
 }
+
+/// Other things may be at a former file's path by now; the start neither fails nor waits.
+#[cfg(unix)]
+#[test]
+fn a_former_path_with_something_else_is_passed_over() {
+    let directory = tempfile::tempdir().unwrap();
+    let base = directory.path();
+    let file = base.join("old/deep/er/out.jsonl");
+    let mut old = sink(&base.join("old"), true);
+    deliver(&mut old, &["a"]);
+    let former = [SinkPosition { length: 0, ..old.mark() }];
+    let count = || {
+        let mut new = sink(&base.join("new"), true);
+        let search = Search { former: &former, ..Search::default() };
+        new.kept().unwrap().recover(search).unwrap().answers.count()
+    };
+    assert_eq!(count(), 1);
+    fs::remove_file(&file).unwrap();
+    fs::create_dir(&file).unwrap();
+    assert_eq!(count(), 0, "a directory");
+    fs::remove_dir(&file).unwrap();
+    assert!(std::process::Command::new("mkfifo").arg(&file).status().unwrap().success());
+    assert_eq!(count(), 0, "a pipe");
+    fs::remove_dir_all(base.join("old/deep")).unwrap();
+    fs::write(base.join("old/deep"), "").unwrap();
+    assert_eq!(count(), 0, "a path below a file");
+}
+
+/// A link that stays, to a file that is rotated in its own directory.
+#[cfg(unix)]
+#[test]
+fn a_linked_file_that_was_rotated_is_found_beside_the_file() {
+    let directory = tempfile::tempdir().unwrap();
+    let base = directory.path();
+    let path = base.join("deep/er/out.jsonl");
+    fs::create_dir_all(base.join("deep/er")).unwrap();
+    fs::create_dir(base.join("data")).unwrap();
+    std::os::unix::fs::symlink(base.join("data/real.jsonl"), &path).unwrap();
+    let mut first = sink(base, true);
+    deliver(&mut first, &["a", "b"]);
+    let mark = first.mark();
+    deliver(&mut first, &["c"]);
+    drop(first);
+    fs::rename(base.join("data/real.jsonl"), base.join("data/real.jsonl.1")).unwrap();
+    let all = ["a", "b", "c"];
+    assert_eq!(recovered(base, Some(&mark), &all), (true, vec!["c".into()]));
+    assert_eq!(recovered(base, None, &all).1, all);
+    // The link has a new file now, which is rotated too.
+    deliver(&mut sink(base, true), &["d"]);
+    fs::rename(base.join("data/real.jsonl.1"), base.join("data/real.jsonl.2")).unwrap();
+    fs::rename(base.join("data/real.jsonl"), base.join("data/real.jsonl.1")).unwrap();
+    assert_eq!(recovered(base, Some(&mark), &["a", "b", "c", "d"]), (true, vec!["c".into(), "d".into()]));
+}
+
+/// The name of a file that another sink has, or had when a checkpoint was written, may look like a rotation's.
+#[test]
+fn a_file_that_another_sink_had_is_not_a_rotation() {
+    let directory = tempfile::tempdir().unwrap();
+    let base = directory.path();
+    deliver(&mut sink(base, true), &["a"]);
+    let theirs = base.join("deep/er/out-2.jsonl");
+    fs::rename(base.join("deep/er/out.jsonl"), &theirs).unwrap();
+    assert_eq!(recovered(base, None, &["a"]).1, ["a"]);
+    let metadata = fs::metadata(&theirs).unwrap();
+    let head = fs::read(&theirs).unwrap();
+    let log = FileMark::new(&theirs.display().to_string(), identity_of(&metadata), &head, metadata.len()).to_log();
+    let had = [SinkPosition { log, length: metadata.len() }];
+    let search = Search { others_had: &had, ..Search::default() };
+    assert_eq!(sink(base, true).kept().unwrap().recover(search).unwrap().answers.count(), 0);
+}
+
+/// A crash may leave a mark of an empty file whose name did not reach the disk. It had nothing that is missing now.
+#[test]
+fn a_marked_empty_file_that_is_gone_lacks_nothing() {
+    let directory = tempfile::tempdir().unwrap();
+    let mark = sink(directory.path(), true).mark();
+    fs::rename(directory.path().join("deep/er/out.jsonl"), directory.path().join("elsewhere")).unwrap();
+    assert_eq!(recovered(directory.path(), Some(&mark), &["a"]), (true, vec![]));
+}

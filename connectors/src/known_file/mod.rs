@@ -19,6 +19,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
+use turnflow_engine::claims::real;
 
 pub(crate) use self::between::{Between, Past, between};
 pub(crate) use self::rotated::{rotated, suffix_of};
@@ -151,8 +152,31 @@ pub(crate) fn find(path: &Path, mark: &FileMark, length: u64) -> MarkedFile {
     copy.unwrap_or(MarkedFile::Gone)
 }
 
-/// The other regular files in the directory.
+/// Whether two paths name the same file, however they are written, and also if it does not exist.
+pub(crate) fn is_same(one: &Path, other: &Path) -> bool {
+    one == other || real(one) == real(other)
+}
+
+/// The file that a symbolic link at this path names.
+fn target(path: &Path) -> Option<PathBuf> {
+    fs::symlink_metadata(path).ok().filter(Metadata::is_symlink).map(|_| real(path))
+}
+
+/// The other regular files in the directory; of a link also those in the directory of its file, which may be rotated
+/// there.
 fn siblings(path: &Path) -> io::Result<Vec<(PathBuf, Metadata)>> {
+    let mut files = beside(path)?;
+    if let Some(target) = target(path) {
+        match is_same(directory_of(path), directory_of(&target)) {
+            true => files.retain(|(sibling, _)| sibling.file_name() != target.file_name()),
+            false => files.extend(beside(&target)?),
+        }
+    }
+    Ok(files)
+}
+
+/// The other regular files in the path's own directory.
+fn beside(path: &Path) -> io::Result<Vec<(PathBuf, Metadata)>> {
     let mut files = Vec::new();
     for entry in fs::read_dir(directory_of(path))? {
         let entry = entry?;

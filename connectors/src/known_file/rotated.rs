@@ -1,17 +1,20 @@
 //! Finds the files that a log was rotated to, by their names.
 
+use std::collections::HashSet;
 use std::ffi::OsStr;
-use std::fs::Metadata;
+use std::fs::{self, Metadata};
 use std::io;
 use std::path::{Path, PathBuf};
 
-use super::siblings;
+use super::{beside, target};
 use crate::jsonl_corpus::directory_of;
+use crate::watch::identity_of;
 
-/// The part of a file's name after the log's name.
+/// The part of a file's name after the log's name, or after that of the file which a link at the log's path names.
 pub(crate) fn suffix_of<'a>(sibling: &'a Path, path: &Path) -> Option<&'a [u8]> {
-    let name = path.file_name().unwrap_or_default().as_encoded_bytes();
-    sibling.file_name()?.as_encoded_bytes().strip_prefix(name)
+    let sibling = sibling.file_name()?.as_encoded_bytes();
+    let after = |path: &Path| sibling.strip_prefix(path.file_name().unwrap_or_default().as_encoded_bytes());
+    after(path).or_else(|| after(&target(path)?))
 }
 
 /// Number of bytes of the log's name that `sibling` carries, if it has the name of a rotation: `answers.jsonl.1`,
@@ -40,18 +43,33 @@ fn carries(sibling: &OsStr, log: &OsStr) -> Option<usize> {
 ///
 /// The directory cannot be listed.
 pub(crate) fn rotated(path: &Path, others: &[PathBuf]) -> io::Result<Vec<(PathBuf, Metadata)>> {
+    let mut others: Vec<PathBuf> = others.to_vec();
+    others.extend(others.iter().filter_map(|other| target(other)).collect::<Vec<_>>());
+    let mut named = rotated_beside(path, &others)?;
+    if let Some(target) = target(path) {
+        named.extend(rotated_beside(&target, &others)?);
+        // Neither the link's own file, nor one twice.
+        let mut known: HashSet<_> =
+            fs::metadata(path).ok().map(|metadata| identity_of(&metadata)).into_iter().collect();
+        named.retain(|(_, metadata)| known.insert(identity_of(metadata)));
+    }
+    named.sort_by(|one, other| one.0.cmp(&other.0));
+    Ok(named)
+}
+
+/// The same in the path's own directory.
+fn rotated_beside(path: &Path, others: &[PathBuf]) -> io::Result<Vec<(PathBuf, Metadata)>> {
     let log = path.file_name().unwrap_or_default();
     let real = |path: &Path| directory_of(path).canonicalize();
     let here = real(path)?;
-    let beside = |other: &&PathBuf| real(other).is_ok_and(|there| there == here);
+    let is_beside = |other: &&PathBuf| real(other).is_ok_and(|there| there == here);
     let others: Vec<&OsStr> =
-        others.iter().filter(beside).filter_map(|other| other.file_name()).filter(|other| *other != log).collect();
-    let mut named = siblings(path)?;
+        others.iter().filter(is_beside).filter_map(|other| other.file_name()).filter(|other| *other != log).collect();
+    let mut named = beside(path)?;
     named.retain(|(sibling, _)| {
         let Some(name) = sibling.file_name() else { return false };
         let Some(ours) = carries(name, log) else { return false };
         !others.iter().any(|other| carries(name, other).is_some_and(|theirs| theirs > ours))
     });
-    named.sort_by(|one, other| one.0.cmp(&other.0));
     Ok(named)
 }

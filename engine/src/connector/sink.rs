@@ -86,6 +86,8 @@ pub struct Search<'a> {
     pub former: &'a [SinkPosition],
     /// The files of the pipeline's sinks: those of others are not searched.
     pub others: &'a [PathBuf],
+    /// Positions of other sinks in checkpoints: their files may not be sinks' any more, and are not searched either.
+    pub others_had: &'a [SinkPosition],
 }
 
 /// The result of [`KeptAnswers::recover`].

@@ -38,7 +38,9 @@ impl Durable {
             }
         }
         store.set_former(sink.id(), &positions)?;
-        self.state.lock().former.insert(sink.id().clone());
+        let mut state = self.state.lock();
+        state.former.insert(sink.id().clone());
+        state.leaving.insert(sink.id().clone());
         Ok(())
     }
 
@@ -59,7 +61,11 @@ impl Durable {
     /// Forgets the former files of sinks that no checkpoint needs any more. Called after a checkpoint
     /// is written.
     pub(super) fn forget_former(&self, store: &Store, trackers: &[Arc<OffsetTracker>]) -> Result<(), StoreError> {
-        let former: Vec<Arc<str>> = self.state.lock().former.iter().cloned().collect();
+        let former: Vec<Arc<str>> = {
+            let state = self.state.lock();
+            // The checkpoint was taken before the sinks that are still to come.
+            state.former.difference(&state.leaving).cloned().collect()
+        };
         for id in former {
             let handles: Vec<_> = self.sinks().into_iter().filter(|sink| *sink.id() == id).collect();
             // An old handle may still write answers to its file.

@@ -111,6 +111,8 @@ struct State {
     repairing: Vec<Arc<SinkHandle>>,
     /// The sinks with former files in the store.
     former: BTreeSet<Arc<str>>,
+    /// Those that a reload gives another file, until their new sinks are entered.
+    leaving: BTreeSet<Arc<str>>,
     committed: HashMap<Arc<str>, SourceCheckpoint>,
     ended: bool,
 }
@@ -195,6 +197,9 @@ impl Durable {
 
     /// The same for a sink that may be among them already.
     pub fn enter_sink(&self, sink: &Arc<SinkHandle>) {
+        // A commit in progress may not know the sink.
+        let _one = self.committing.lock();
+        self.state.lock().leaving.remove(sink.id());
         if !self.sinks().iter().any(|known| Arc::ptr_eq(known, sink)) {
             self.add_sink(sink);
         }

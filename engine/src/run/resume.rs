@@ -34,18 +34,24 @@ pub(super) fn resume(
     let mut whole: BTreeSet<Arc<str>> = BTreeSet::new();
     let sinks = generation.sinks();
     let files: Vec<PathBuf> = sinks.iter().filter_map(|(sink, _)| Some(sink.file()?.to_owned())).collect();
+    let of_others = |sink: &SinkHandle| -> Vec<SinkPosition> {
+        let all = checkpoints.values().flat_map(|checkpoint| checkpoint.marks.iter().chain(&checkpoint.written));
+        all.filter(|(id, _)| **id != *sink.id()).map(|(_, position)| position.clone()).collect()
+    };
     for (sink, from) in &sinks {
+        let others_had = of_others(sink);
+        let search = Search { others: &files, others_had: &others_had, ..Search::default() };
         let known: Vec<&SourceCheckpoint> = from.iter().filter_map(|source| checkpoints.get(source)).collect();
         // First check whether the sink still has its earlier contents, then find what it got since.
         // A sink that no checkpoint knows is new and lacks nothing.
         let former = durable.former(sink.id())?;
         let mut has_all = true;
         for had in last_of_each(known.iter().filter_map(|checkpoint| checkpoint.written.get(sink.id()))) {
-            has_all = has_all && recover(sink, Search { since: Some(had), former: &former, others: &files })?;
+            has_all = has_all && recover(sink, Search { since: Some(had), former: &former, ..search })?;
         }
         let since = first(known.iter().map(|checkpoint| checkpoint.marks.get(sink.id()))).filter(|_| has_all);
         // Without a position, all its contents are searched; that alone does not force a replay.
-        let keeps = recover(sink, Search { since, former: &former, others: &files })?;
+        let keeps = recover(sink, Search { since, former: &former, ..search })?;
         goes_on.insert(sink.id().clone(), has_all && keeps);
         if since.is_none() {
             whole.insert(sink.id().clone());
@@ -87,7 +93,8 @@ pub(super) fn resume(
             let former = durable.former(sink.id())?;
             let whole: Vec<SinkPosition> =
                 former.into_iter().map(|position| SinkPosition { length: 0, ..position }).collect();
-            recover(sink, Search { since: None, former: &whole, others: &files })?;
+            let others_had = of_others(sink);
+            recover(sink, Search { since: None, former: &whole, others: &files, others_had: &others_had })?;
         }
     }
     Ok(places)

@@ -145,9 +145,12 @@ impl SinkHandle {
         self.replay.lock().is_some()
     }
 
-    /// Ends the replay.
+    /// Ends the replay: answers of earlier processes are not looked up any more. A later record may have the
+    /// key of an earlier one, if the log was rotated and begins with the same record again.
     pub fn replayed(&self) {
-        *self.replay.lock() = None;
+        if self.replay.lock().take().is_some() {
+            self.writer.forget_recovered();
+        }
     }
 
     /// The text of an answer that an earlier process wrote.

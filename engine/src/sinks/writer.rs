@@ -43,7 +43,8 @@ impl Writer {
             sink: Mutex::new(sink),
             mark: Mutex::new(mark),
             recovered: Mutex::new(Box::new(NoAnswers)),
-            written: AtomicBool::new(false),
+            // The file may be new, and its name not on the disk yet.
+            written: AtomicBool::new(true),
             runtime,
             aborted: CancellationToken::new(),
         }
@@ -78,6 +79,11 @@ impl Writer {
         }
         *self.recovered.lock() = answers;
         Ok((is_there, count))
+    }
+
+    /// Forgets what earlier processes wrote.
+    pub(super) fn forget_recovered(&self) {
+        *self.recovered.lock() = Box::new(NoAnswers);
     }
 
     /// Called when the run starts; returns whether the sink has dropped its contents.

@@ -205,6 +205,11 @@ impl Reload<'_> {
             }
         }
         drop(running);
+        // After a crash, sinks of the new plan that no checkpoint knows would be taken for those that lack all answers.
+        let shared = &self.context.shared;
+        if let Err(error) = shared.durable.commit(shared.epochs.current().epoch) {
+            tracing::warn!(%error, "cannot write a checkpoint after a reload");
+        }
         self.clean_up(generation.number, ended);
         Ok(())
     }

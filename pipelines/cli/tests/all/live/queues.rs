@@ -133,6 +133,11 @@ fn plan_with(dir: &Path, name: &str, conversations: &str) -> Plan {
 
 /// The answers go to a file, and to further sinks.
 fn plan_to(dir: &Path, name: &str, conversations: &str, file: &str, sinks: &str) -> Plan {
+    plan_of(dir, name, conversations, "out", file, sinks)
+}
+
+/// The same with a sink of this name.
+fn plan_of(dir: &Path, name: &str, conversations: &str, sink: &str, file: &str, sinks: &str) -> Plan {
     let mut catalog = turnflow::catalog();
     catalog.operators.push(GATE);
     catalog.sinks.push(SLOW);
@@ -140,7 +145,7 @@ fn plan_to(dir: &Path, name: &str, conversations: &str, file: &str, sinks: &str)
         r#"Pipeline(conversations: ({conversations}), nodes: {{
             "turns": JsonLines(path: "turns.jsonl"),
             "answer": Gate(input: "turns", name: "{name}"),
-            "out": JsonLinesSink(input: "answer", path: "{file}"),
+            "{sink}": JsonLinesSink(input: "answer", path: "{file}"),
             {sinks}
         }})"#
     );
@@ -152,6 +157,19 @@ fn plan_to(dir: &Path, name: &str, conversations: &str, file: &str, sinks: &str)
 fn line(conversation: &str, turn: usize, speaker: &str, text: &str) -> String {
     serde_json::json!({"conversation_id": conversation, "turn": turn, "speaker": speaker, "text": text}).to_string()
         + "\n"
+}
+
+fn add(dir: &Path, more: &str) {
+    let mut log = fs::OpenOptions::new().append(true).open(dir.join("turns.jsonl")).unwrap();
+    std::io::Write::write_all(&mut log, more.as_bytes()).unwrap();
+}
+
+/// Copies the files of a state directory, as a kill at this moment leaves them.
+fn copy_files(state: &Path, to: &Path) {
+    fs::create_dir(to).unwrap();
+    for file in fs::read_dir(state).unwrap().flatten().filter(|file| file.path().is_file()) {
+        fs::copy(file.path(), to.join(file.file_name())).unwrap();
+    }
 }
 
 fn options(state: Option<&Path>, workers: usize) -> Options {
@@ -342,10 +360,7 @@ fn an_answer_in_the_former_file_is_not_written_to_the_new_one() {
         engine.reload(other, &|| false).unwrap();
         engine.reload(plan_to(dir, &name, "max_in_flight: 1", second, ""), &|| false).unwrap();
         // What a kill after the answer leaves: the answer, and the state from before it.
-        fs::create_dir(&saved).unwrap();
-        for file in fs::read_dir(&state).unwrap().flatten().filter(|file| file.path().is_file()) {
-            fs::copy(file.path(), saved.join(file.file_name())).unwrap();
-        }
+        copy_files(&state, &saved);
         gate(&name).add_permits(1);
         until("the third answer", || answers(&dir.join("one.jsonl")).len() == 3);
         engine.abort();
@@ -353,9 +368,7 @@ fn an_answer_in_the_former_file_is_not_written_to_the_new_one() {
         fs::remove_dir_all(&state).unwrap();
         fs::rename(&saved, &state).unwrap();
         let engine = Engine::start(plan_to(dir, &name, "max_in_flight: 64", second, ""), follow()).unwrap();
-        let more = line("c9", 1, "user", "q");
-        let mut log = fs::OpenOptions::new().append(true).open(dir.join("turns.jsonl")).unwrap();
-        std::io::Write::write_all(&mut log, more.as_bytes()).unwrap();
+        add(dir, &line("c9", 1, "user", "q"));
         gate(&name).add_permits(10);
         until("the new turn", || answers(&dir.join(second)).iter().any(|answer| &*answer.conversation_id == "c9"));
         engine.stop();
@@ -369,4 +382,77 @@ fn an_answer_in_the_former_file_is_not_written_to_the_new_one() {
         end(engine);
         assert_eq!(answers(&dir.join(second)).len(), 1);
     }
+}
+
+/// All turns are answered when a reload sends the answers to another file, or puts a sink with another name and file
+/// in the place of the old one; the process is killed at once.
+#[test]
+fn a_kill_right_after_an_idle_reload_answers_nothing_again() {
+    for (number, (second, renamed)) in
+        [("other/two.jsonl", false), ("two.jsonl", true), ("other/two.jsonl", true)].into_iter().enumerate()
+    {
+        let dir = tempfile::tempdir().unwrap();
+        let dir = dir.path();
+        fs::create_dir(dir.join("other")).unwrap();
+        let (state, saved) = (dir.join("state"), dir.join("saved"));
+        let name = format!("idle {number}");
+        gate(&name).add_permits(100);
+        let log: String = (0..10).map(|id| line(&format!("c{id}"), 1, "user", "q")).collect();
+        fs::write(dir.join("turns.jsonl"), log).unwrap();
+        let to = |file: &str, is_renamed: bool| {
+            let id = if is_renamed { "renamed" } else { "out" };
+            plan_of(dir, &name, "max_in_flight: 8", id, file, "")
+        };
+        let follow = || Options { turns: Mode::Follow, ..options(Some(&state), 1) };
+        let engine = Engine::start(to("one.jsonl", false), follow()).unwrap();
+        until("the answers", || answers(&dir.join("one.jsonl")).len() == 10);
+        // A reload writes a checkpoint, which covers them.
+        let other = plan_of(dir, &name, "max_in_flight: 9", "out", "one.jsonl", "");
+        engine.reload(other, &|| false).unwrap();
+        engine.reload(to(second, renamed), &|| false).unwrap();
+        copy_files(&state, &saved);
+        engine.abort();
+        drop(engine);
+        fs::remove_dir_all(&state).unwrap();
+        fs::rename(&saved, &state).unwrap();
+        add(dir, &line("new", 1, "user", "q"));
+        let engine = Engine::start(to(second, renamed), follow()).unwrap();
+        let there = || answers(&dir.join(second));
+        until("the new turn", || there().iter().any(|answer| &*answer.conversation_id == "new"));
+        engine.stop();
+        engine.join().unwrap();
+        assert_eq!((answers(&dir.join("one.jsonl")).len(), there().len()), (10, 1), "{second} {renamed}");
+    }
+}
+
+/// A log is rotated and begins with the record that it began with before, so that turn, place and text are the same.
+#[test]
+fn a_turn_like_the_first_of_a_rotated_log_is_answered() {
+    let dir = tempfile::tempdir().unwrap();
+    let dir = dir.path();
+    let state = dir.join("state");
+    let name = "like the first";
+    gate(name).add_permits(100);
+    let ping = line("ping", 1, "user", "q");
+    fs::write(dir.join("turns.jsonl"), ping.clone() + &line("c1", 1, "user", "q")).unwrap();
+    let follow = || Options { turns: Mode::Follow, ..options(Some(&state), 1) };
+    let there = || answers(&dir.join("answers.jsonl"));
+    let engine = Engine::start(plan_with(dir, name, "max_in_flight: 8"), follow()).unwrap();
+    until("two answers", || there().len() == 2);
+    engine.stop();
+    engine.join().unwrap();
+    // The checkpoint is lost, so the answers are found in the file, not by a mark.
+    fs::remove_dir_all(&state).unwrap();
+    let engine = Engine::start(plan_with(dir, name, "max_in_flight: 8"), follow()).unwrap();
+    add(dir, &line("c2", 1, "user", "q"));
+    until("the third answer", || there().len() == 3 && engine.in_flight() == 0);
+    // A reload writes a checkpoint; with it, the replay is over.
+    engine.reload(plan_with(dir, name, "max_in_flight: 9"), &|| false).unwrap();
+    fs::rename(dir.join("turns.jsonl"), dir.join("turns.jsonl.1")).unwrap();
+    fs::write(dir.join("turns.jsonl"), ping + &line("c3", 1, "user", "q")).unwrap();
+    until("the answer after it", || there().iter().any(|answer| &*answer.conversation_id == "c3"));
+    until("the same record's", || there().iter().filter(|answer| &*answer.conversation_id == "ping").count() == 2);
+    engine.stop();
+    engine.join().unwrap();
+    assert_eq!(there().len(), 5);
 }
