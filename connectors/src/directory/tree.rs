@@ -105,7 +105,7 @@ impl<'a> Tree<'a> {
     /// Commits the changes, even if there are none.
     pub(super) fn publish(&mut self) -> Result<(), Stopped> {
         self.changes = 0;
-        self.output.commit()
+        self.output.commit().map(drop)
     }
 
     /// Commits the changes, if there are any.

@@ -29,16 +29,18 @@ mod format;
 mod kept;
 mod store;
 
+use std::collections::VecDeque;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use serde::Deserialize;
 use turnflow_engine::component::{
     Building, Check, ComponentContext, ComponentError, CorpusSourceConfig, CorpusSourceKind, built,
 };
 use turnflow_engine::connector::{
-    ConnectorError, CorpusOutput, CorpusSource, DocumentStore, Mode, Stopped, StoredDocument,
+    ConnectorError, CorpusOutput, CorpusSource, Deleted, DocumentStore, Mode, Stopped, StoredDocument,
 };
 use turnflow_engine::database::DatabaseError;
 use turnflow_engine::document::{Document, Markup};
@@ -53,6 +55,10 @@ const FILE: &str = "documents.redb";
 const PAGE: usize = 256;
 /// The pause before another try to read the store.
 const PAUSE: Duration = Duration::from_secs(1);
+/// After so many bytes, a list of documents ends.
+const LIST_BYTES: usize = 8 << 20;
+/// Number of the last commits whose changes are known. A change before them is looked for in the oldest one.
+const COMMITS: usize = 1024;
 /// The highest limit of a document's size.
 const MAX_BYTES: usize = 256 << 20;
 
@@ -89,7 +95,8 @@ impl DocumentsConfig {
     }
 
     fn open(&self, place: Place) -> Result<Documents, ConnectorError> {
-        Ok(Documents { store: Store::open(place).map_err(failed)?, max_bytes: self.max_bytes })
+        let store = Store::open(place).map_err(failed)?;
+        Ok(Documents { store, max_bytes: self.max_bytes, commits: Arc::default() })
     }
 
     fn source_of(&self, context: &ComponentContext) -> Result<Documents, ConnectorError> {
@@ -123,10 +130,14 @@ impl CorpusSourceConfig for DocumentsConfig {
     }
 }
 
+/// The last commits of a source, in their order: the number of the last change in it, and that of the commit.
+type Commits = Arc<Mutex<VecDeque<(u64, u64)>>>;
+
 /// Reads the documents of a store and follows their changes.
 pub struct Documents {
     store: Arc<Store>,
     max_bytes: usize,
+    commits: Commits,
 }
 
 impl CorpusSource for Documents {
@@ -135,8 +146,8 @@ impl CorpusSource for Documents {
         let follower = Store::follow(&self.store);
         self.send_all(&output)?;
         // Documents that changed meanwhile are sent again: what was read page by page is now as in one moment.
-        send_changes(&follower, &output)?;
-        output.commit()?;
+        let (_, last) = send_changes(&follower, &output)?;
+        self.commit(last, &output)?;
         output.ready()?;
         if mode == Mode::Once {
             return Ok(());
@@ -150,10 +161,11 @@ impl CorpusSource for Documents {
                 }
             }
             match send_changes(&follower, &output) {
-                Ok(0) => is_failing = false,
-                Ok(_) => {
+                Ok((sent, last)) => {
                     is_failing = false;
-                    output.commit()?;
+                    if sent > 0 {
+                        self.commit(last, &output)?;
+                    }
                 }
                 // The changes are still in the queue.
                 Err(ConnectorError::Component(error)) if error.is_transient() => {
@@ -177,7 +189,18 @@ impl CorpusSource for Documents {
 
 impl Documents {
     fn handle(&self) -> Handle {
-        Handle { store: self.store.clone(), max_bytes: self.max_bytes }
+        Handle { store: self.store.clone(), max_bytes: self.max_bytes, commits: self.commits.clone() }
+    }
+
+    /// Ends a group that has all changes up to `last`.
+    fn commit(&self, last: u64, output: &CorpusOutput) -> Result<(), Stopped> {
+        let commit = output.commit()?;
+        let mut commits = self.commits.lock();
+        if commits.len() == COMMITS {
+            commits.pop_front();
+        }
+        commits.push_back((last, commit));
+        Ok(())
     }
 
     /// Sends every document. Nothing is locked while the engine is behind.
@@ -196,25 +219,27 @@ impl Documents {
     }
 }
 
-/// Sends what has changed until now, as it is now, in the order of the changes. Returns the number of documents.
+/// Sends what has changed until now, as it is now, in the order of the changes. Returns the number of documents, and
+/// that of the last change.
 ///
 /// If it is at most a page, it is read in one moment. Otherwise, a later change of a document that still waits is sent
 /// in this group already, and the rest of that later change in the next.
-fn send_changes(follower: &Follower, output: &CorpusOutput) -> Result<usize, ConnectorError> {
-    let (mut page, mut left) = follower.next(PAGE).map_err(failed)?;
+fn send_changes(follower: &Follower, output: &CorpusOutput) -> Result<(usize, u64), ConnectorError> {
+    let mut page = follower.next(PAGE).map_err(failed)?;
+    let (mut left, last) = (page.left, page.last);
     let mut sent = 0;
     loop {
-        sent += page.len();
-        for (id, stored) in page {
+        sent += page.changes.len();
+        for (id, stored) in page.changes {
             let document = stored.and_then(|stored| read(&id, &stored, output));
             output.change(id, document)?;
         }
         if left == 0 {
-            return Ok(sent);
+            return Ok((sent, last));
         }
         // Not what comes meanwhile, which may never end.
-        page = follower.next(left.min(PAGE)).map_err(failed)?.0;
-        left = left.saturating_sub(page.len());
+        page = follower.next(left.min(PAGE)).map_err(failed)?;
+        left = left.saturating_sub(page.changes.len());
     }
 }
 
@@ -244,6 +269,7 @@ fn failed(error: DatabaseError) -> ConnectorError {
 struct Handle {
     store: Arc<Store>,
     max_bytes: usize,
+    commits: Commits,
 }
 
 impl Handle {
@@ -273,18 +299,24 @@ fn decoded(id: &str, stored: &[u8]) -> Result<StoredDocument, ConnectorError> {
 }
 
 impl DocumentStore for Handle {
-    fn put(&self, documents: Vec<StoredDocument>) -> Result<(), ConnectorError> {
+    fn put(&self, documents: Vec<StoredDocument>) -> Result<u64, ConnectorError> {
         let mut changes: Vec<Change> = Vec::with_capacity(documents.len());
         for document in documents {
             let encoded = self.encode(&document)?;
             changes.push((document.id.into(), Some(encoded)));
         }
-        self.store.change(&changes).map(drop).map_err(failed)
+        self.store.change(&changes).map(|done| done.change).map_err(failed)
     }
 
-    fn delete(&self, ids: &[String]) -> Result<usize, ConnectorError> {
+    fn delete(&self, ids: &[String]) -> Result<Deleted, ConnectorError> {
         let changes: Vec<Change> = ids.iter().map(|id| (id.as_str().into(), None)).collect();
         self.store.change(&changes).map_err(failed)
+    }
+
+    fn commit_of(&self, change: u64) -> Option<u64> {
+        let commits = self.commits.lock();
+        let at = commits.partition_point(|(last, _)| *last < change);
+        commits.get(at).map(|(_, commit)| *commit)
     }
 
     fn get(&self, id: &str) -> Result<Option<StoredDocument>, ConnectorError> {
@@ -292,7 +324,7 @@ impl DocumentStore for Handle {
     }
 
     fn list(&self, after: Option<&str>, limit: usize) -> Result<Vec<StoredDocument>, ConnectorError> {
-        let page = self.store.page(after, limit, usize::MAX).map_err(failed)?;
+        let page = self.store.page(after, limit, LIST_BYTES).map_err(failed)?;
         page.iter().map(|(id, stored)| decoded(id, stored)).collect()
     }
 

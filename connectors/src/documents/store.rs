@@ -15,6 +15,7 @@ use std::sync::{Arc, Weak};
 
 use crossbeam_channel::{Receiver, Sender, bounded};
 use parking_lot::{Condvar, Mutex};
+use turnflow_engine::connector::Deleted;
 use turnflow_engine::database::DatabaseError;
 
 use super::kept::{Change, Kept};
@@ -60,6 +61,8 @@ impl Drop for Entry {
 struct Queues {
     /// The number of the next follower.
     next: u64,
+    /// The number of the last change.
+    changes: u64,
     of: BTreeMap<u64, Queue>,
 }
 
@@ -94,12 +97,14 @@ impl Store {
         Ok(store)
     }
 
-    /// Makes all changes or none. Returns how many documents were deleted.
-    pub fn change(&self, changes: &[Change]) -> Result<usize, DatabaseError> {
-        if changes.is_empty() {
-            return Ok(0);
-        }
+    /// Makes all changes or none. Returns how many documents were deleted, and the number of the change.
+    pub fn change(&self, changes: &[Change]) -> Result<Deleted, DatabaseError> {
         let mut queues = self.queues.lock();
+        if changes.is_empty() {
+            return Ok(Deleted { documents: 0, change: queues.changes });
+        }
+        queues.changes += 1;
+        let change = queues.changes;
         let changed = self.kept.apply(changes);
         // Also after an error: the changes may have reached the disk. Followers read what is there.
         for queue in queues.of.values_mut() {
@@ -111,7 +116,7 @@ impl Store {
             // If it is full, the follower will look anyway.
             let _ = queue.changed.try_send(());
         }
-        changed
+        changed.map(|documents| Deleted { documents, change })
     }
 
     /// The encoded document with this id.
@@ -146,6 +151,15 @@ impl Store {
     }
 }
 
+/// Changed documents that a follower took.
+pub(super) struct Page {
+    pub changes: Vec<Change>,
+    /// Number of documents that wait after these.
+    pub left: usize,
+    /// The number of the last change. These documents and those that wait have it, and all before it.
+    pub last: u64,
+}
+
 /// A source's queue in a store.
 pub(super) struct Follower {
     store: Arc<Store>,
@@ -159,20 +173,22 @@ impl Follower {
         &self.changed
     }
 
-    /// Takes at most `limit` changed documents, as they are now, and as many as make a page. Also returns how many wait
-    /// after these. After an error, nothing is taken.
-    pub fn next(&self, limit: usize) -> Result<(Vec<Change>, usize), DatabaseError> {
+    /// Takes at most `limit` changed documents, as they are now, and as many as make a page. After an error, nothing is
+    /// taken.
+    pub fn next(&self, limit: usize) -> Result<Page, DatabaseError> {
         let mut queues = self.store.queues.lock();
-        let Some(queue) = queues.of.get_mut(&self.number) else { return Ok((Vec::new(), 0)) };
+        let mut page = Page { changes: Vec::new(), left: 0, last: queues.changes };
+        let Some(queue) = queues.of.get_mut(&self.number) else { return Ok(page) };
         if queue.ids.is_empty() {
-            return Ok((Vec::new(), 0));
+            return Ok(page);
         }
-        let page = self.store.kept.now(queue.ids.iter().take(limit), PAGE_BYTES)?;
-        queue.ids.drain(..page.len());
-        for (id, _) in &page {
+        page.changes = self.store.kept.now(queue.ids.iter().take(limit), PAGE_BYTES)?;
+        queue.ids.drain(..page.changes.len());
+        for (id, _) in &page.changes {
             queue.waiting.remove(id);
         }
-        Ok((page, queue.ids.len()))
+        page.left = queue.ids.len();
+        Ok(page)
     }
 }
 

@@ -64,8 +64,8 @@ fn documents_are_put_read_listed_and_deleted() {
         assert_eq!(ids(&store.list(Some("aa"), 1).unwrap()), ["b"]);
         assert!(store.list(None, 0).unwrap().is_empty() && store.list(Some("é"), 5).unwrap().is_empty());
         let gone = ["a".to_owned(), "none".to_owned(), "a".to_owned()];
-        assert_eq!(store.delete(&gone).unwrap(), 1);
-        assert_eq!((store.delete(&gone).unwrap(), store.delete(&[]).unwrap()), (0, 0));
+        assert_eq!(store.delete(&gone).unwrap().documents, 1);
+        assert_eq!((store.delete(&gone).unwrap().documents, store.delete(&[]).unwrap().documents), (0, 0));
         assert_eq!((store.count().unwrap(), store.get("a").unwrap()), (2, None));
     }
 }
@@ -74,7 +74,7 @@ fn documents_are_put_read_listed_and_deleted() {
 fn documents_survive_closing_and_opening() {
     let directory = tempfile::tempdir().unwrap();
     open(directory.path()).documents().unwrap().put(vec![document("a", "one"), document("b", "two")]).unwrap();
-    assert_eq!(open(directory.path()).documents().unwrap().delete(&["b".into()]).unwrap(), 1);
+    assert_eq!(open(directory.path()).documents().unwrap().delete(&["b".into()]).unwrap().documents, 1);
     let corpus = Corpus::run(open(directory.path()), Mode::Once);
     assert_eq!(corpus.start(), ["a=one"]);
     corpus.end(false).unwrap();

@@ -51,7 +51,7 @@ use turnflow_engine::spec::{FilePath, from_tree};
 
 use self::recover::{Found, unpacked};
 use crate::jsonl_corpus::directory_of;
-use crate::known_file::{FileMark, HEAD_BYTES, MarkedFile, find, head_of, is_same, rotated};
+use crate::known_file::{FileMark, HEAD_BYTES, MarkedFile, find, head_of, is_same, open_rotated};
 use crate::watch::{identity, identity_of};
 
 /// Fields of the node.
@@ -114,9 +114,6 @@ impl SinkConfig for JsonLinesSinkConfig {
         built(self.sink(Path::new("")).map(|sink| Box::new(sink) as Box<dyn AnswerSink>))
     }
 }
-
-/// Maximum number of times that the directory is listed again while files are renamed.
-const LISTINGS: u32 = 20;
 
 fn fault(action: &'static str, path: &Path) -> impl FnOnce(io::Error) -> ConnectorError {
     let path = path.display().to_string();
@@ -329,17 +326,7 @@ fn scan_rotated(
     marked: Option<(&FileMark, u64)>,
 ) -> Result<bool, ConnectorError> {
     let mut is_there = false;
-    let mut tries = 0;
-    let files = loop {
-        let named = rotated(path, others).map_err(fault("list the files beside", path))?;
-        let open = |(path, _): (PathBuf, _)| File::open(&path).map(|file| (path, file));
-        let unread = named.into_iter().filter(|(_, metadata)| Some(identity_of(metadata)) != but);
-        match unread.map(open).collect::<io::Result<Vec<_>>>() {
-            // A file was renamed after it was listed, and its new name may not be in the list.
-            Err(error) if error.kind() == io::ErrorKind::NotFound && tries < LISTINGS => tries += 1,
-            opened => break opened.map_err(fault("read the files rotated from", path))?,
-        }
-    };
+    let files = open_rotated(path, others, but).map_err(fault("read the files rotated from", path))?;
     for (path, file) in files {
         let Some(file) = unpacked(file).map_err(fault("read", &path))? else {
             tracing::warn!(file = %path.display(),

@@ -446,3 +446,45 @@ fn a_marked_empty_file_that_is_gone_lacks_nothing() {
     fs::rename(directory.path().join("deep/er/out.jsonl"), directory.path().join("elsewhere")).unwrap();
     assert_eq!(recovered(directory.path(), Some(&mark), &["a"]), (true, vec![]));
 }
+
+/// A rotation renames many files one after another. Answers are found in all of them, whatever is renamed meanwhile.
+#[test]
+fn answers_are_found_while_files_are_rotated() {
+    const FILES: usize = 60;
+    let directory = tempfile::tempdir().unwrap();
+    let base = directory.path();
+    let at = |number: usize| base.join(format!("deep/er/out.jsonl.{number}"));
+    let keys: Vec<String> = (0..FILES + 1).map(|number| format!("key {number}")).collect();
+    let all: Vec<&str> = keys.iter().map(String::as_str).collect();
+    for (number, key) in all.iter().enumerate() {
+        deliver(&mut sink(base, true), &[key]);
+        if number < FILES {
+            fs::rename(base.join("deep/er/out.jsonl"), at(number + 1)).unwrap();
+        }
+    }
+    let mut present = sink(base, true);
+    let oldest = present.mark();
+    for trial in 0..40 {
+        let mark = if trial % 2 == 0 { None } else { Some(&oldest) };
+        std::thread::scope(|scope| {
+            let rotation = scope.spawn(|| {
+                std::thread::sleep(std::time::Duration::from_micros(trial as u64 * 50));
+                for number in (1..=FILES + trial).rev() {
+                    if at(number).exists() {
+                        fs::rename(at(number), at(number + 1)).unwrap();
+                    }
+                }
+            });
+            let (_, found) = recovered(base, mark, &all);
+            rotation.join().unwrap();
+            assert!(mark.is_some() || found == all, "{trial}: {} of {}", found.len(), all.len());
+            assert!(mark.is_none() || found.is_empty(), "{trial}: {found:?}");
+        });
+    }
+    // The marked file itself goes away meanwhile.
+    fs::rename(base.join("deep/er/out.jsonl"), at(1)).unwrap();
+    deliver(&mut present, &["last"]);
+    let (is_there, found) = recovered(base, Some(&oldest), &["last"]);
+    assert!(is_there);
+    assert_eq!(found, ["last"]);
+}

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
 use super::rotated::suffix_of;
-use super::{head_of, siblings};
+use super::{LISTINGS, head_of, pause, siblings};
 use crate::watch::identity_of;
 
 /// A log that was read to its end: the data that later logs are recognised by.
@@ -32,9 +32,6 @@ impl Past {
     }
 }
 
-/// Maximum number of times that the directory is listed again.
-const LISTINGS: u32 = 20;
-
 /// Files that may lie between a log that was read and the present one at its path.
 #[derive(Debug, Default)]
 pub(crate) struct Between {
@@ -49,11 +46,12 @@ pub(crate) struct Between {
 pub(crate) fn between(path: &Path, past: &Past) -> Between {
     let mut between = None;
     // While files are renamed, a listed name may belong to another file when it is opened.
-    for _ in 0..LISTINGS {
+    for tries in 0..LISTINGS {
         between = listed(path, past);
         if between.is_some() {
             break;
         }
+        std::thread::sleep(pause(tries));
     }
     between.unwrap_or_default()
 }

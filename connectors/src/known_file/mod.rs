@@ -17,14 +17,23 @@ use std::fs::{self, File, Metadata};
 use std::io::{self, Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use turnflow_engine::claims::real;
 
 pub(crate) use self::between::{Between, Past, between};
-pub(crate) use self::rotated::{rotated, suffix_of};
+pub(crate) use self::rotated::{open_rotated, suffix_of};
 use crate::jsonl_corpus::directory_of;
 use crate::watch::identity_of;
+
+/// Maximum number of times that a directory is listed again because files in it were renamed meanwhile.
+pub(crate) const LISTINGS: u32 = 20;
+
+/// The pause before the next try: renaming many files takes a few milliseconds.
+pub(crate) fn pause(tries: u32) -> Duration {
+    Duration::from_millis(u64::from(tries))
+}
 
 /// Number of bytes at the start of a file that are compared.
 pub(crate) const HEAD_BYTES: usize = 4096;
@@ -127,6 +136,34 @@ pub(crate) enum MarkedFile {
 
 /// Finds the file that a mark was taken of, up to `length`, when it was at `path`.
 pub(crate) fn find(path: &Path, mark: &FileMark, length: u64) -> MarkedFile {
+    let mut before = names(path);
+    for again in 0..LISTINGS {
+        let found = find_once(path, mark, length);
+        let after = names(path);
+        // It may have been renamed while it was looked for.
+        if !matches!(found, MarkedFile::Gone) || before == after {
+            return found;
+        }
+        before = after;
+        std::thread::sleep(pause(again));
+    }
+    MarkedFile::Gone
+}
+
+/// The names and identities of the path and the files beside it.
+fn names(path: &Path) -> Option<Vec<(PathBuf, (u64, u64))>> {
+    let mut names = identities(&siblings(path).ok()?);
+    names.extend(fs::metadata(path).ok().map(|metadata| (path.to_owned(), identity_of(&metadata))));
+    Some(names)
+}
+
+fn identities(files: &[(PathBuf, Metadata)]) -> Vec<(PathBuf, (u64, u64))> {
+    let mut names: Vec<_> = files.iter().map(|(path, metadata)| (path.clone(), identity_of(metadata))).collect();
+    names.sort_unstable();
+    names
+}
+
+fn find_once(path: &Path, mark: &FileMark, length: u64) -> MarkedFile {
     if let Some(file) = mark.open(path, length, true) {
         return MarkedFile::Here(file);
     }
@@ -175,8 +212,24 @@ fn siblings(path: &Path) -> io::Result<Vec<(PathBuf, Metadata)>> {
     Ok(files)
 }
 
-/// The other regular files in the path's own directory.
+/// The other regular files in the path's own directory. While files are renamed there, as in a rotation, one listing may
+/// lack a file, so it is repeated until two are the same.
 fn beside(path: &Path) -> io::Result<Vec<(PathBuf, Metadata)>> {
+    let mut files = listing(path)?;
+    for tries in 0..LISTINGS {
+        let again = listing(path)?;
+        let is_same = identities(&again) == identities(&files);
+        files = again;
+        if is_same {
+            break;
+        }
+        std::thread::sleep(pause(tries));
+    }
+    Ok(files)
+}
+
+/// One listing.
+fn listing(path: &Path) -> io::Result<Vec<(PathBuf, Metadata)>> {
     let mut files = Vec::new();
     for entry in fs::read_dir(directory_of(path))? {
         let entry = entry?;

@@ -2,11 +2,11 @@
 
 use std::collections::HashSet;
 use std::ffi::OsStr;
-use std::fs::{self, Metadata};
+use std::fs::{self, File, Metadata};
 use std::io;
 use std::path::{Path, PathBuf};
 
-use super::{beside, target};
+use super::{LISTINGS, beside, identities, pause, target};
 use crate::jsonl_corpus::directory_of;
 use crate::watch::identity_of;
 
@@ -42,7 +42,7 @@ fn carries(sibling: &OsStr, log: &OsStr) -> Option<usize> {
 /// # Errors
 ///
 /// The directory cannot be listed.
-pub(crate) fn rotated(path: &Path, others: &[PathBuf]) -> io::Result<Vec<(PathBuf, Metadata)>> {
+pub(super) fn rotated(path: &Path, others: &[PathBuf]) -> io::Result<Vec<(PathBuf, Metadata)>> {
     let mut others: Vec<PathBuf> = others.to_vec();
     others.extend(others.iter().filter_map(|other| target(other)).collect::<Vec<_>>());
     let mut named = rotated_beside(path, &others)?;
@@ -55,6 +55,41 @@ pub(crate) fn rotated(path: &Path, others: &[PathBuf]) -> io::Result<Vec<(PathBu
     }
     named.sort_by(|one, other| one.0.cmp(&other.0));
     Ok(named)
+}
+
+/// Opens the files that [`rotated`] finds, but not the one with the identity `but`. If files are renamed meanwhile, all are
+/// looked for again, so that none is missed and none is taken for another.
+///
+/// # Errors
+///
+/// The directory cannot be listed, or a file cannot be opened.
+pub(crate) fn open_rotated(
+    path: &Path,
+    others: &[PathBuf],
+    but: Option<(u64, u64)>,
+) -> io::Result<Vec<(PathBuf, File)>> {
+    let mut tries = 0;
+    loop {
+        let named = rotated(path, others)?;
+        let mut files = Vec::new();
+        let mut is_renamed = false;
+        for (sibling, metadata) in named.iter().filter(|(_, metadata)| Some(identity_of(metadata)) != but) {
+            match File::open(sibling) {
+                Ok(file) => {
+                    is_renamed |= identity_of(&file.metadata()?) != identity_of(metadata);
+                    files.push((sibling.clone(), file));
+                }
+                Err(error) if error.kind() == io::ErrorKind::NotFound => is_renamed = true,
+                Err(error) => return Err(error),
+            }
+        }
+        is_renamed |= identities(&rotated(path, others)?) != identities(&named);
+        if !is_renamed || tries == LISTINGS {
+            return Ok(files);
+        }
+        std::thread::sleep(pause(tries));
+        tries += 1;
+    }
 }
 
 /// The same in the path's own directory.

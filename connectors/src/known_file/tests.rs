@@ -1,5 +1,6 @@
 //! Tests of finding files again.
 
+use super::rotated::rotated;
 use super::*;
 
 fn mark_of(path: &Path) -> (FileMark, u64) {

@@ -1,6 +1,7 @@
 //! Sources of documents.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use crossbeam_channel::{Sender, TrySendError};
 
@@ -29,6 +30,7 @@ pub struct CorpusOutput {
     dead: DeadLetters,
     name: Arc<str>,
     stop: Stop,
+    commits: Arc<AtomicU64>,
 }
 
 impl CorpusOutput {
@@ -41,7 +43,7 @@ impl CorpusOutput {
         name: Arc<str>,
         stop: Stop,
     ) -> Self {
-        Self { sender, wake, dead, name, stop }
+        Self { sender, wake, dead, name, stop, commits: Arc::default() }
     }
 
     /// Upserts a document, or deletes it (`None`). Sending an unchanged document is harmless: the
@@ -50,11 +52,12 @@ impl CorpusOutput {
         self.send(CorpusEvent::Change(id.into(), document))
     }
 
-    /// Ends a group of changes, which one epoch publishes together.
-    pub fn commit(&self) -> Result<(), Stopped> {
+    /// Ends a group of changes, which one epoch publishes together. Returns the number of the commit: 1 for the
+    /// source's first.
+    pub fn commit(&self) -> Result<u64, Stopped> {
         self.send(CorpusEvent::Commit)?;
         (self.wake)();
-        Ok(())
+        Ok(self.commits.fetch_add(1, Ordering::Relaxed) + 1)
     }
 
     /// Call this once, after the commit of all documents that existed at the start.

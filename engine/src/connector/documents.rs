@@ -22,26 +22,40 @@ pub struct StoredDocument {
     pub modified_ms: u64,
 }
 
+/// What a call of [`DocumentStore::delete`] did.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Deleted {
+    /// Number of documents that existed and are deleted.
+    pub documents: usize,
+    /// The number of the change.
+    pub change: u64,
+}
+
 /// The documents of a corpus that a program changes itself. All calls block, and any number of threads may
 /// call at the same time. The corpus follows the changes in the order of their commits: each change is
 /// published soon after its call returns.
 pub trait DocumentStore: Send + Sync {
     /// Adds documents, or replaces those with the same ids: all of them, or none. They are on disk when it
-    /// returns. If an id is there twice, the last document counts.
+    /// returns. If an id is there twice, the last document counts. Returns the number of the change, which
+    /// [`Engine::has_published`](crate::run::Engine::has_published) takes.
     ///
     /// # Errors
     ///
     /// [`ConnectorError::Refused`] if a document is invalid, for example too large; nothing has changed.
     /// Any other error means that the store cannot be written. The documents may have been stored all the
     /// same, and the call may be repeated.
-    fn put(&self, documents: Vec<StoredDocument>) -> Result<(), ConnectorError>;
+    fn put(&self, documents: Vec<StoredDocument>) -> Result<u64, ConnectorError>;
 
-    /// Deletes documents, and returns how many of them existed. The deletion is on disk when it returns.
+    /// Deletes documents. The deletion is on disk when it returns.
     ///
     /// # Errors
     ///
     /// The store cannot be written. The call may be repeated.
-    fn delete(&self, ids: &[String]) -> Result<usize, ConnectorError>;
+    fn delete(&self, ids: &[String]) -> Result<Deleted, ConnectorError>;
+
+    /// The number of the first commit of the corpus's source that has this change and all before it. `None` if
+    /// the source has not read the change yet.
+    fn commit_of(&self, change: u64) -> Option<u64>;
 
     /// The document with this id.
     ///
@@ -51,7 +65,8 @@ pub trait DocumentStore: Send + Sync {
     fn get(&self, id: &str) -> Result<Option<StoredDocument>, ConnectorError>;
 
     /// At most `limit` documents in the order of the bytes of their ids, from the first id after `after`,
-    /// or from the first id of all.
+    /// or from the first id of all. There may be fewer, so that they take no more than a few megabytes, but none
+    /// only if there is none.
     ///
     /// # Errors
     ///

@@ -19,7 +19,7 @@ use crossbeam_channel::{Receiver, RecvTimeoutError, Sender};
 
 pub use self::acknowledge::Acknowledgements;
 pub use self::corpus::{CorpusEvent, CorpusOutput, CorpusSource};
-pub use self::documents::{DocumentStore, StoredDocument};
+pub use self::documents::{Deleted, DocumentStore, StoredDocument};
 pub use self::offsets::{Applied, Offsets, SourceOffset};
 pub use self::sink::{
     AnswerSink, Delivery, KeptAnswers, NoAnswers, Recovered, RecoveredAnswers, Search, SinkPosition, Syncing,

@@ -178,6 +178,11 @@ impl IndexWriter {
     }
 
     async fn changes(&mut self, report: Report, changes: Changes, commits: u64) {
+        if changes.is_empty() && !self.whole {
+            // The commits change no passage, so the current epoch has them.
+            report.tell(commits, self.epochs.current().epoch);
+            return;
+        }
         let delta = self.feeds.get_mut(&report.feed).map(|chunks| chunks.absorb(changes));
         let Some(delta) = delta.filter(|_| report.feed == self.active) else {
             report.tell(commits, self.epochs.current().epoch);

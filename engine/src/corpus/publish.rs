@@ -79,10 +79,6 @@ pub(super) fn publish<'s>(
                 let mut changes: Vec<(Arc<Chunk>, isize)> =
                     changes.drain(..).map(|(chunk, _, diff)| (chunk, diff)).collect();
                 differential_dataflow::consolidation::consolidate(&mut changes);
-                if changes.is_empty() && sent.is_some() && complete < u64::MAX {
-                    // Nothing to publish; the next delta includes these commits.
-                    return;
-                }
                 tracing::debug!(commits = complete, changes = changes.len(), "complete");
                 sent = Some(complete);
                 let _ = jobs.send(Job::Changes(report.clone(), changes, complete));

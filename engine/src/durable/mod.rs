@@ -111,6 +111,8 @@ struct State {
     repairing: Vec<Arc<SinkHandle>>,
     /// The sinks with former files in the store.
     former: BTreeSet<Arc<str>>,
+    /// The sources that have not read all records that existed at their start.
+    replaying: BTreeSet<Arc<str>>,
     /// Those that a reload gives another file, until their new sinks are entered.
     leaving: BTreeSet<Arc<str>>,
     committed: HashMap<Arc<str>, SourceCheckpoint>,
@@ -186,6 +188,23 @@ impl Durable {
         let mut state = self.state.lock();
         state.trackers.retain(|tracker| tracker.strong_count() > 0);
         state.trackers.push(Arc::downgrade(tracker));
+        state.replaying.insert(tracker.source().clone());
+    }
+
+    /// Excludes sources that a reload has removed: nothing of them is read again.
+    pub fn keep_sources(&self, keep: impl Fn(&str) -> bool) {
+        self.state.lock().replaying.retain(|source| keep(source));
+    }
+
+    /// Whether a source is still to read records that existed at its start.
+    fn is_replaying(&self, trackers: &[Arc<OffsetTracker>]) -> bool {
+        let mut state = self.state.lock();
+        // A reload that builds a source anew ends its tracker first; until the new one is there, there is none.
+        state.replaying.retain(|source| {
+            let mut of = trackers.iter().filter(|tracker| tracker.source() == source).peekable();
+            of.peek().is_none() || !of.all(|tracker| tracker.is_replayed())
+        });
+        !state.replaying.is_empty()
     }
 
     /// Makes checkpoints sync this sink.
@@ -315,7 +334,7 @@ impl Durable {
         let _one = self.committing.lock();
         let sinks = self.sinks();
         let trackers: Vec<_> = self.state.lock().trackers.iter().filter_map(Weak::upgrade).collect();
-        if self.loading.load(Ordering::Acquire) == 0 && trackers.iter().all(|tracker| tracker.is_replayed()) {
+        if self.loading.load(Ordering::Acquire) == 0 && !self.is_replaying(&trackers) {
             sinks.iter().for_each(|sink| sink.replayed());
         }
         let now = self.marks();

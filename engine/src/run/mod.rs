@@ -224,6 +224,18 @@ impl Engine {
         self.inner.running.lock().corpora.get(corpus)?.feed.documents.clone()
     }
 
+    /// Whether a change of a corpus's documents is published, or a later one of the same documents: turns that
+    /// are asked from now on find what it changed. The number is what [`DocumentStore::put`] returns. Also true if
+    /// the change gives no passages or other ones. False if the corpus has no store of documents.
+    pub fn has_published(&self, corpus: &str, change: u64) -> bool {
+        let running = self.inner.running.lock();
+        let Some(of) = running.corpora.get(corpus) else { return false };
+        let Some(commit) = of.feed.documents.as_ref().and_then(|documents| documents.commit_of(change)) else {
+            return false;
+        };
+        matches!(*of.feed.shared.state().borrow(), CorpusState::Ready { commits, .. } if commits >= commit)
+    }
+
     /// The published epochs.
     pub fn epochs(&self) -> &Arc<Epochs> {
         &self.inner.context.shared.epochs

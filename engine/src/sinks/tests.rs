@@ -449,3 +449,38 @@ fn a_sink_that_blocks_does_not_hold_up_its_end() {
     assert_eq!(done.take(), 0);
     drop(hold);
 }
+
+/// A reload ends a source that has not read all that existed at the start, and builds it anew.
+#[test]
+fn answers_of_an_earlier_process_are_known_until_the_sources_have_read_on() {
+    let world = World::new();
+    let file = Filed::default();
+    file.before.lock().push(record(1));
+    let key = AnswerRecord::delivery_key(&record(1).key, 0, false);
+    let sink = Arc::new(world.handle(file));
+    sink.recover(Search::default()).unwrap();
+    let durable = Durable::open(Some(world.directory.path()), world.dead.clone()).unwrap();
+    durable.add_sink(&sink);
+    let source = |name: &str| {
+        let tracker = Arc::new(OffsetTracker::new(name.into()));
+        durable.add_source(&tracker);
+        tracker
+    };
+    let knows = || {
+        durable.commit(1).unwrap();
+        sink.found(&key).is_some()
+    };
+    let (old, other) = (source("turns"), source("other"));
+    assert!(knows());
+    drop(old);
+    other.caught_up();
+    assert!(knows(), "between the old source and the new one");
+    let new = source("turns");
+    assert!(knows());
+    new.caught_up();
+    // Another source was removed before it had read on.
+    drop(source("gone"));
+    assert!(knows());
+    durable.keep_sources(|source| source != "gone");
+    assert!(!knows() && !sink.is_replaying());
+}

@@ -16,6 +16,7 @@ pub mod commands;
 pub mod diagnostics;
 pub mod graph;
 pub mod models;
+pub mod open_files;
 pub mod status_socket;
 
 use std::process::ExitCode;

@@ -14,6 +14,7 @@ use tower_http::cors::{AllowOrigin, CorsLayer};
 use turnflow_engine::run::Engine;
 
 use crate::auth::{Principal, Tokens};
+use crate::body::bounded;
 use crate::config::ServeConfig;
 use crate::error::ApiError;
 use crate::limits::{Places, admit, identify};
@@ -205,6 +206,9 @@ pub fn unique(prefix: &str) -> String {
 /// All routes.
 pub fn router(app: App) -> Router {
     let documents = get(documents::read).put(documents::write).delete(documents::remove);
+    let mcp = Router::new()
+        .route_service("/mcp", mcp::service(&app))
+        .route_layer(middleware::from_fn_with_state(app.clone(), bounded));
     let work = Router::new()
         .route("/v1/chat/completions", post(chat::create))
         .route("/v1/responses", post(responses::create))
@@ -215,7 +219,7 @@ pub fn router(app: App) -> Router {
         .route("/v1/documents/{*id}", documents)
         .route("/v1/models", get(models::list))
         .route("/v1/models/{*id}", get(models::one))
-        .route_service("/mcp", mcp::service(&app))
+        .merge(mcp)
         .route("/v1/reports", get(reports::list))
         .route_layer(middleware::from_fn_with_state(app.clone(), admit));
     let known = work

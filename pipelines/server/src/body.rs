@@ -3,18 +3,27 @@
 
 use std::pin::Pin;
 use std::task::{Context, Poll};
+use std::time::Duration;
 
 use axum::body::Body;
-use axum::extract::{FromRequest, FromRequestParts, Query, Request};
+use axum::extract::{FromRequest, FromRequestParts, Path, Query, Request, State};
 use axum::http::request::Parts;
 use axum::http::{HeaderMap, header};
+use axum::middleware::Next;
+use axum::response::Response;
 use bytes::Bytes;
 use http_body::{Frame, SizeHint};
-use http_body_util::LengthLimitError;
+use http_body_util::{BodyExt, Collected, LengthLimitError, Limited};
 use serde::de::DeserializeOwned;
 
 use crate::app::App;
 use crate::error::ApiError;
+
+/// Maximum number of JSON values in a body: objects, arrays, and what is in them.
+const VALUES: usize = 200_000;
+
+/// The time for which a body that is too long is read on.
+const DISCARD: Duration = Duration::from_secs(2);
 
 /// A body that drops something when it is dropped: at its end, or when the client goes away.
 pub struct Held<T> {
@@ -64,15 +73,32 @@ impl FromRequest<App> for Content {
         let limit = app.config().limits.body_bytes();
         let mime = mime(request.headers());
         let length = request.headers().get(header::CONTENT_LENGTH).and_then(|value| value.to_str().ok()?.parse().ok());
+        // A client that waits for leave to send its body gets the error instead.
+        let waits = request.headers().contains_key(header::EXPECT);
+        let mut body = request.into_body();
         if length.is_some_and(|length: usize| length > limit) {
+            if !waits {
+                discard(&mut body).await;
+            }
             return Err(ApiError::too_large(limit));
         }
-        let bytes = axum::body::to_bytes(request.into_body(), limit).await.map_err(|error| {
-            let is_long = std::error::Error::source(&error).is_some_and(|source| source.is::<LengthLimitError>());
-            if is_long { ApiError::too_large(limit) } else { ApiError::bad("the body cannot be read") }
-        })?;
-        Ok(Self { mime, bytes })
+        let bytes = Limited::new(&mut body, limit).collect().await.map(Collected::to_bytes);
+        match bytes {
+            Ok(bytes) => Ok(Self { mime, bytes }),
+            Err(error) if error.is::<LengthLimitError>() => {
+                discard(&mut body).await;
+                Err(ApiError::too_large(limit))
+            }
+            Err(_) => Err(ApiError::bad("the body cannot be read")),
+        }
     }
+}
+
+/// Reads on for a while: many clients read the response only when they have sent all of the body, and lose it if the
+/// connection is closed before.
+async fn discard(body: &mut Body) {
+    let rest = async { while let Some(Ok(_)) = body.frame().await {} };
+    let _ = tokio::time::timeout(DISCARD, rest).await;
 }
 
 /// The type of a body without its parameters.
@@ -109,11 +135,12 @@ impl Content {
     ///
     /// # Errors
     ///
-    /// 415: the body has another type. 400: it is not what the route takes.
+    /// 415: the body has another type. 400: it is not what the route takes, or has too many values.
     pub fn json<T: DeserializeOwned>(&self) -> Result<T, ApiError> {
         if !self.is_json() {
             return Err(ApiError::media_type("`application/json`"));
         }
+        few_values(&self.bytes)?;
         parse(&self.bytes)
     }
 
@@ -123,6 +150,7 @@ impl Content {
     ///
     /// 415: the body has another type. 400: it is not JSON, or has more than `most` values.
     pub fn values(&self, most: usize) -> Result<(Vec<serde_json::Value>, Many), ApiError> {
+        few_values(&self.bytes)?;
         let (values, many) = if self.is_lines() {
             let mut values = Vec::new();
             for (at, line) in self.text()?.lines().enumerate().filter(|(_, line)| !line.trim().is_empty()) {
@@ -159,6 +187,32 @@ pub enum Many {
     Lines,
 }
 
+/// Middleware: bounds the bodies of a service that reads them itself.
+pub async fn bounded(State(app): State<App>, request: Request, next: Next) -> Result<Response, ApiError> {
+    let (parts, body) = request.into_parts();
+    let content = Content::from_request(Request::from_parts(parts.clone(), body), &app).await?;
+    few_values(&content.bytes)?;
+    Ok(next.run(Request::from_parts(parts, Body::from(content.bytes))).await)
+}
+
+/// Refuses JSON with very many values. Each of them takes many times its text in memory once it is parsed.
+fn few_values(bytes: &[u8]) -> Result<(), ApiError> {
+    let (mut values, mut is_in_string, mut is_escaped) = (0, false, false);
+    for byte in bytes {
+        match byte {
+            _ if is_escaped => is_escaped = false,
+            b'\\' if is_in_string => is_escaped = true,
+            b'"' => is_in_string = !is_in_string,
+            b',' | b'[' | b'{' if !is_in_string => values += 1,
+            _ => {}
+        }
+    }
+    match values > VALUES {
+        true => Err(ApiError::bad(format!("the body has more than {VALUES} JSON values: divide it"))),
+        false => Ok(()),
+    }
+}
+
 fn parse<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, ApiError> {
     if bytes.is_empty() {
         return Err(ApiError::bad("the body is empty, and this route takes JSON"));
@@ -176,6 +230,18 @@ impl<T: DeserializeOwned, S: Send + Sync> FromRequestParts<S> for Params<T> {
     async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, ApiError> {
         let query = Query::<T>::try_from_uri(&parts.uri);
         query.map(|Query(value)| Self(value)).map_err(|error| ApiError::bad(format!("the query of the URL: {error}")))
+    }
+}
+
+/// The parameter in a request's path.
+pub struct InPath<T>(pub T);
+
+impl<T: DeserializeOwned + Send, S: Send + Sync> FromRequestParts<S> for InPath<T> {
+    type Rejection = ApiError;
+
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, ApiError> {
+        let path = Path::<T>::from_request_parts(parts, state).await;
+        path.map(|Path(value)| Self(value)).map_err(|error| ApiError::bad(format!("the path: {}", error.body_text())))
     }
 }
 
@@ -199,5 +265,18 @@ mod tests {
         assert!(error("application/json", "[1,2,3]", 2).message.contains("more than 2"));
         assert_eq!(error("application/json", "", 2).status.as_u16(), 400);
         assert_eq!(error("application/jsonl", "1\n2\n3", 2).status.as_u16(), 400);
+    }
+
+    #[test]
+    fn bodies_of_very_many_values_are_refused_unparsed() {
+        let json = |text: &str| content("application/json", text).json::<serde_json::Value>().map(drop);
+        let many = VALUES + 1;
+        for text in
+            [format!("[{}0]", "0,".repeat(many)), format!("{{\"a\": \"\\\"\", \"b\": [{}[]]}}", "[],".repeat(many))]
+        {
+            assert!(json(&text).unwrap_err().message.contains("JSON values"));
+            assert!(content("application/json", &text).values(3).unwrap_err().message.contains("JSON values"));
+        }
+        assert_eq!(json(&format!("{{\"text\": \"\\\\{}\"}}", ",[{".repeat(many))), Ok(()));
     }
 }

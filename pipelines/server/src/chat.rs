@@ -107,7 +107,7 @@ pub async fn create(
     let conversation = Conversation::of(&request.messages, "messages")?;
     let id = unique("chatcmpl-");
     let counter = Counter::of(&served);
-    let prompt_tokens = counter.count_all(conversation.texts());
+    let prompt_tokens = counter.count_all(conversation.texts()).await;
     let include_usage = request.stream_options.as_ref().and_then(|options| options.include_usage).unwrap_or(false);
     let mut writer = writer(&app, &served, &conversation, deadline, || {
         let labels = Labels::of(

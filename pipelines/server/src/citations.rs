@@ -74,7 +74,8 @@ pub fn markdown(citations: &[Citation]) -> String {
     let mut list = String::new();
     for citation in citations.iter().filter(|citation| seen.insert(citation.url.as_str())) {
         let title = citation.title.split_whitespace().collect::<Vec<_>>().join(" ");
-        let title = title.replace('\\', "\\\\").replace('[', "\\[").replace(']', "\\]");
+        let title: String =
+            title.chars().flat_map(|c| c.is_ascii_punctuation().then_some('\\').into_iter().chain([c])).collect();
         let url: String = citation.url.chars().filter(|c| !c.is_whitespace() && !"<>".contains(*c)).collect();
         list.push_str(&format!("- [{title}](<{url}>)\n"));
     }
@@ -102,6 +103,11 @@ mod tests {
     fn a_list_has_each_source_once() {
         let one = Citation { url: "/v1/x".into(), title: "A [b]\nc".into() };
         assert_eq!(markdown(&[one.clone(), one]), "\n\n**Sources**\n\n- [A \\[b\\] c](</v1/x>)");
+        let hostile = Citation { url: "/v1/x".into(), title: "![a](http://x) <b> `c`".into() };
+        assert_eq!(
+            markdown(&[hostile]),
+            "\n\n**Sources**\n\n- [\\!\\[a\\]\\(http\\:\\/\\/x\\) \\<b\\> \\`c\\`](</v1/x>)"
+        );
         assert_eq!(markdown(&[]), "");
     }
 

@@ -5,20 +5,23 @@ mod input;
 
 use std::sync::Arc;
 
-use axum::extract::{Path, State};
+use axum::extract::State;
 use axum::{Extension, Json};
 use serde::Deserialize;
 use serde_json::{Value, json};
 use turnflow_engine::connector::{ConnectorError, DocumentStore, StoredDocument};
 use utoipa::IntoParams;
 
-use self::change::{Changed, change, put};
+use self::change::change;
 use crate::app::{App, Served};
 use crate::auth::Principal;
-use crate::body::{Content, Params};
+use crate::body::{Content, InPath, Params};
 use crate::config::DocumentRights;
 use crate::error::ApiError;
 use crate::limits::Deadline;
+
+/// A list of several corpora ends after so many bytes of texts.
+const LIST_BYTES: usize = 8 << 20;
 
 /// The parameters of the URL.
 #[derive(Debug, Default, Deserialize, IntoParams)]
@@ -111,7 +114,7 @@ async fn blocking<T: Send + 'static>(
     done.map_err(|error| match error {
         ConnectorError::Refused { reason } => ApiError::bad(reason),
         ConnectorError::Stopped(_) => ApiError::unavailable("the pipeline is about to end"),
-        error => ApiError::server(error.to_string()),
+        error => ApiError::failed("the store of documents", &error),
     })
 }
 
@@ -128,7 +131,8 @@ fn told(document: &StoredDocument, of: &Writable) -> Value {
 }
 
 /// The documents of all corpora that the caller may read, in the order of pipelines, corpora and ids:
-/// at most `limit` after the one named by pipeline, corpus and id.
+/// at most `limit` after the one named by pipeline, corpus and id, and no more than a few megabytes. Also whether there
+/// may be more.
 ///
 /// # Errors
 ///
@@ -138,26 +142,33 @@ pub async fn page(
     principal: &Principal,
     after: Option<[String; 3]>,
     limit: usize,
-) -> Result<Vec<Value>, ApiError> {
+) -> Result<(Vec<Value>, bool), ApiError> {
     let mut found = Vec::new();
     if may(principal, DocumentRights::Read).is_err() {
-        return Ok(found);
+        return Ok((found, false));
     }
-    let Ok(corpora) = writable(app, principal, &DocumentParams::default()) else { return Ok(found) };
+    let Ok(corpora) = writable(app, principal, &DocumentParams::default()) else { return Ok((found, false)) };
     let mut after = after;
+    let mut bytes = 0;
     for of in corpora {
-        let from = match &after {
+        let mut from = match &after {
             Some([pipeline, corpus, _]) if **pipeline != **of.served.name() || **corpus != *of.corpus => continue,
             _ => after.take().map(|[.., id]| id),
         };
-        let room = limit - found.len();
-        let documents = blocking(&of.store, move |store| store.list(from.as_deref(), room)).await?;
-        found.extend(documents.iter().map(|document| told(document, &of)));
-        if found.len() >= limit {
-            break;
+        // A store may give fewer than asked, but none only at its end.
+        loop {
+            if found.len() >= limit || bytes >= LIST_BYTES {
+                return Ok((found, true));
+            }
+            let (next, room) = (from.take(), limit - found.len());
+            let documents = blocking(&of.store, move |store| store.list(next.as_deref(), room)).await?;
+            let Some(last) = documents.last() else { break };
+            from = Some(last.id.clone());
+            bytes += documents.iter().map(|document| document.text.len()).sum::<usize>();
+            found.extend(documents.iter().map(|document| told(document, &of)));
         }
     }
-    Ok(found)
+    Ok((found, false))
 }
 
 /// A document; `None` if there is none that the caller may read.
@@ -183,7 +194,8 @@ pub async fn one(
     Ok(document.map(|document| told(&document, &of)))
 }
 
-/// Lists documents in the order of their ids.
+/// Lists documents in the order of their ids. There may be fewer than `limit`, if they are long: `has_more` says
+/// whether there are more.
 #[utoipa::path(get, path = "/v1/documents", tag = "documents", params(DocumentParams), responses(
     (status = 200, description = "The documents, and the id to go on after", body = Value)
 ))]
@@ -199,10 +211,14 @@ pub async fn list(
         return Err(ApiError::bad("`limit` is 1 to 1000").param("limit"));
     }
     let after = params.after.clone();
-    let (count, mut documents) =
-        blocking(&of.store, move |store| Ok((store.count()?, store.list(after.as_deref(), limit + 1)?))).await?;
-    let has_more = documents.len() > limit;
-    documents.truncate(limit);
+    let read = move |store: &dyn DocumentStore| {
+        let documents = store.list(after.as_deref(), limit)?;
+        let last = documents.last().map(|last| last.id.as_str());
+        // There may be fewer than asked, although there are more.
+        let has_more = last.is_some() && !store.list(last, 1)?.is_empty();
+        Ok((store.count()?, documents, has_more))
+    };
+    let (count, documents, has_more) = blocking(&of.store, read).await?;
     let next = documents.last().filter(|_| has_more).map(|last| last.id.clone());
     let documents: Vec<Value> = documents.iter().map(|document| told(document, &of)).collect();
     Ok(Json(json!({
@@ -229,8 +245,8 @@ pub async fn add(
     let (values, _) = content.values(app.config().limits.batch)?;
     let documents = input::documents(values)?;
     let ids: Vec<String> = documents.iter().map(|document| document.id.clone()).collect();
-    change(&of, params.wait, deadline, json!({ "stored": ids.len(), "ids": ids }), move |store| put(store, documents))
-        .await
+    let told = json!({ "stored": ids.len(), "ids": ids });
+    change(&of, params.wait, deadline, told, move |store| store.put(documents).map(Some)).await
 }
 
 /// Reads a document.
@@ -242,7 +258,7 @@ pub async fn add(
 pub async fn read(
     State(app): State<App>,
     Extension(principal): Extension<Arc<Principal>>,
-    Path(id): Path<String>,
+    InPath(id): InPath<String>,
     Params(params): Params<DocumentParams>,
 ) -> Result<Json<Value>, ApiError> {
     may(&principal, DocumentRights::Read)?;
@@ -266,7 +282,7 @@ pub async fn write(
     State(app): State<App>,
     Extension(principal): Extension<Arc<Principal>>,
     Extension(deadline): Extension<Deadline>,
-    Path(id): Path<String>,
+    InPath(id): InPath<String>,
     Params(params): Params<DocumentParams>,
     content: Content,
 ) -> Result<axum::response::Response, ApiError> {
@@ -274,7 +290,7 @@ pub async fn write(
     let document = input::document(id, &content)?;
     let of = only(&app, &principal, &params)?;
     let told = json!({ "stored": 1, "id": document.id });
-    change(&of, params.wait, deadline, told, move |store| put(store, vec![document])).await
+    change(&of, params.wait, deadline, told, move |store| store.put(vec![document]).map(Some)).await
 }
 
 /// Deletes a document.
@@ -287,7 +303,7 @@ pub async fn remove(
     State(app): State<App>,
     Extension(principal): Extension<Arc<Principal>>,
     Extension(deadline): Extension<Deadline>,
-    Path(id): Path<String>,
+    InPath(id): InPath<String>,
     Params(params): Params<DocumentParams>,
 ) -> Result<axum::response::Response, ApiError> {
     may(&principal, DocumentRights::Write)?;
@@ -295,7 +311,7 @@ pub async fn remove(
     let of = only(&app, &principal, &params)?;
     let told = json!({ "deleted": 1, "id": id });
     change(&of, params.wait, deadline, told, move |store| {
-        store.delete(&[id]).map(|count| if count > 0 { Changed::Texts } else { Changed::None })
+        store.delete(&[id]).map(|deleted| (deleted.documents > 0).then_some(deleted.change))
     })
     .await
 }

@@ -17,6 +17,7 @@ use crate::auth::Principal;
 use crate::body::Content;
 use crate::error::ApiError;
 use crate::limits::Deadline;
+use crate::usage::off_thread;
 
 /// A request for embeddings. Further fields are accepted and have no effect.
 #[derive(Debug, Deserialize, ToSchema)]
@@ -119,9 +120,10 @@ pub async fn create(
         let problem = format!("the vectors of this model have {dimension} dimensions, and it cannot shorten them");
         return Err(ApiError::unsupported("dimensions", problem));
     }
-    let tokens: usize = texts.iter().map(|text| count(&model, text)).sum();
+    let (of, counted) = (model.clone(), texts.clone());
+    let tokens = off_thread(move || counted.iter().map(|text| count(&of, text)).sum::<usize>()).await;
     let vectors = deadline.within(embedder.embed(texts, role, Priority::Turn)).await?;
-    let vectors = vectors.map_err(|error| ApiError::server(error.to_string()))?;
+    let vectors = vectors.map_err(|error| ApiError::failed("the model", &error))?;
     let encoded = |vector: &[f32]| match is_base64 {
         true => json!(STANDARD.encode(vector.iter().flat_map(|value| value.to_le_bytes()).collect::<Vec<u8>>())),
         false => json!(vector),

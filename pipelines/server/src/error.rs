@@ -95,6 +95,12 @@ impl ApiError {
         Self::new(StatusCode::INTERNAL_SERVER_ERROR, "server_error", message)
     }
 
+    /// 500: something behind the server failed. The reason may have addresses and paths, so it goes to the log.
+    pub fn failed(what: &str, reason: &dyn std::fmt::Display) -> Self {
+        tracing::error!(%reason, "{what} failed");
+        Self::server(format!("{what} failed; the server's log has the reason"))
+    }
+
     /// 503: the server is not ready, or is about to end.
     pub fn unavailable(message: impl Into<String>) -> Self {
         let mut error = Self::new(StatusCode::SERVICE_UNAVAILABLE, "server_error", message);

@@ -239,8 +239,8 @@ impl ServerHandler for Mcp {
             Some(cursor) => Some(parse(&cursor).ok_or_else(|| ErrorData::invalid_params("no such cursor", None))?),
             None => None,
         };
-        let found = documents::page(&self.app, &principal, after, PAGE).await.map_err(protocol_error)?;
-        let next = (found.len() == PAGE).then(|| found.last().map(uri)).flatten();
+        let (found, has_more) = documents::page(&self.app, &principal, after, PAGE).await.map_err(protocol_error)?;
+        let next = found.last().filter(|_| has_more).map(uri);
         let resource = |document: &Value| {
             let text = |name: &str| document[name].as_str().map(str::to_owned);
             let mut resource = Resource::new(uri(document), text("id").unwrap_or_default());

@@ -2,12 +2,13 @@
 
 use std::sync::Arc;
 
-use axum::extract::{Path, State};
+use axum::extract::State;
 use axum::{Extension, Json};
 use serde_json::{Value, json};
 
 use crate::app::App;
 use crate::auth::Principal;
+use crate::body::InPath;
 use crate::error::ApiError;
 
 /// The names of all models of a caller.
@@ -43,7 +44,7 @@ pub async fn list(State(app): State<App>, Extension(principal): Extension<Arc<Pr
 pub async fn one(
     State(app): State<App>,
     Extension(principal): Extension<Arc<Principal>>,
-    Path(id): Path<String>,
+    InPath(id): InPath<String>,
 ) -> Result<Json<Value>, ApiError> {
     match names(&app, &principal).contains(&id) {
         true => Ok(Json(model(&app, &id))),

@@ -1,10 +1,14 @@
 //! Guards a server without tokens against web pages that people happen to visit: anybody on the
 //! machine may call, but no page of another site.
 
-use axum::http::{HeaderMap, header};
+use axum::http::{HeaderMap, HeaderName, header};
 
 use crate::app::App;
 use crate::error::ApiError;
+
+/// What browsers say of the page that makes a request, and of what the request is for.
+const SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
+const MODE: HeaderName = HeaderName::from_static("sec-fetch-mode");
 
 /// Checks where a request comes from, if there are no tokens. A page of another site names its origin;
 /// one that has made its own name point to this machine names itself as the host.
@@ -27,13 +31,24 @@ pub fn check(app: &App, headers: &HeaderMap) -> Result<(), ApiError> {
             host.escape_default()
         )));
     }
-    let Some(origin) = text(header::ORIGIN) else { return Ok(()) };
+    let Some(origin) = text(header::ORIGIN) else {
+        // An image or a script of another page names no origin. A link to this server is followed.
+        let is_foreign = text(SITE).is_some_and(|site| site == "cross-site" || site == "same-site");
+        return match is_foreign && text(MODE) != Some("navigate") {
+            true => Err(foreign()),
+            false => Ok(()),
+        };
+    };
     let is_own = host.is_some_and(|host| origin.split_once("://").is_some_and(|(_, of)| of.eq_ignore_ascii_case(host)));
     let is_allowed = || app.config().cors.iter().any(|allowed| allowed == "*" || allowed.eq_ignore_ascii_case(origin));
     match is_own || is_allowed() {
         true => Ok(()),
-        false => Err(ApiError::forbidden("web pages of other sites may not call this server: name them in `cors`")),
+        false => Err(foreign()),
     }
+}
+
+fn foreign() -> ApiError {
+    ApiError::forbidden("web pages of other sites may not call this server: name them in `cors`")
 }
 
 /// Whether a `Host` is this machine, or among the configured names.

@@ -1,9 +1,9 @@
 //! `/`: the page, and its scripts and styles. All of it is in the program.
 
-use axum::extract::Path;
 use axum::http::{HeaderValue, header};
 use axum::response::{IntoResponse, Response};
 
+use crate::body::InPath;
 use crate::error::ApiError;
 
 /// The page may load scripts, styles and data from this server only, and nobody may frame it.
@@ -57,7 +57,7 @@ pub async fn page() -> Response {
 }
 
 /// A script or the styles of the page.
-pub async fn asset(Path(name): Path<String>) -> Result<Response, ApiError> {
+pub async fn asset(InPath(name): InPath<String>) -> Result<Response, ApiError> {
     let found = SCRIPTS.iter().chain([&STYLE]).find(|(of, ..)| *of == name);
     let (_, mime, content) = found.ok_or_else(|| ApiError::not_found("the page has no such file"))?;
     Ok(respond(mime, content))

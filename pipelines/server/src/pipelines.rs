@@ -2,13 +2,14 @@
 
 use std::sync::Arc;
 
-use axum::extract::{Path, State};
+use axum::extract::State;
 use axum::{Extension, Json};
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 
 use crate::app::{App, Served, now};
 use crate::auth::Principal;
+use crate::body::InPath;
 use crate::error::ApiError;
 use crate::outline::{Graph, Outline};
 
@@ -82,7 +83,7 @@ fn status_of(served: &Served) -> Value {
 pub async fn status(
     State(app): State<App>,
     Extension(principal): Extension<Arc<Principal>>,
-    Path(name): Path<String>,
+    InPath(name): InPath<String>,
 ) -> Result<Json<Value>, ApiError> {
     let mut status = status_of(&*app.pipeline(Some(&name), &principal)?);
     status["bounds_s"] = json!(turnflow_engine::activity::BOUNDS_S);

@@ -114,7 +114,7 @@ pub async fn create(
     let conversation = request.messages()?;
     let id = unique("resp_");
     let counter = Counter::of(&served);
-    let input_tokens = counter.count_all(conversation.texts());
+    let input_tokens = counter.count_all(conversation.texts()).await;
     let mut writer = writer(&app, &served, &conversation, deadline, || {
         let labels = Labels::of(
             &app,

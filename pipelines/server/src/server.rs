@@ -3,7 +3,7 @@
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use axum::Router;
 use hyper::server::conn::http1;
@@ -27,6 +27,8 @@ use crate::io::BoundedWrites;
 
 /// The address if nothing else is said.
 pub const DEFAULT_ADDRESS: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 8100);
+/// The interval between warnings that connections cannot be accepted.
+const WARN: Duration = Duration::from_secs(60);
 /// The pause after a connection that could not be accepted, as when too many files are open.
 const PAUSE: Duration = Duration::from_millis(100);
 
@@ -151,6 +153,7 @@ pub(crate) async fn serve_routes(server: Server, router: Router, stop: Cancellat
     let places = Arc::new(Semaphore::new(limits.connections));
     let graceful = GracefulShutdown::new();
     let mut connections = JoinSet::new();
+    let mut warned = None;
     loop {
         while connections.try_join_next().is_some() {}
         let accepted = async {
@@ -161,7 +164,10 @@ pub(crate) async fn serve_routes(server: Server, router: Router, stop: Cancellat
         let stream = match accepted {
             Ok((stream, _)) => stream,
             Err(error) => {
-                tracing::warn!(%error, "a connection could not be accepted");
+                if warned.is_none_or(|at: Instant| at.elapsed() >= WARN) {
+                    warned = Some(Instant::now());
+                    tracing::warn!(%error, "connections cannot be accepted");
+                }
                 tokio::time::sleep(PAUSE).await;
                 continue;
             }

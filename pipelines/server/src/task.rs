@@ -78,7 +78,7 @@ impl TaskRun {
                         self.sent.push_str(&piece);
                         return Ok(Piece::Text(piece));
                     }
-                    Err(done) => done.map_err(|error| ApiError::server(error.to_string()))?.text,
+                    Err(done) => done.map_err(|error| ApiError::failed("the model", &error))?.text,
                 }
             }
         };

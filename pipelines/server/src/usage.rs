@@ -10,6 +10,14 @@ use crate::app::Served;
 /// Texts longer than this are counted in words: a tokenizer would take too long.
 const LONG: usize = 64 * 1024;
 
+/// Texts up to so many bytes are counted at once: it takes a millisecond or so.
+const SHORT: usize = 4 * 1024;
+
+/// Runs a computation that may take longer than other requests should wait. Zero if it panics.
+pub async fn off_thread<T: Default + Send + 'static>(compute: impl FnOnce() -> T + Send + 'static) -> T {
+    tokio::task::spawn_blocking(compute).await.unwrap_or_default()
+}
+
 /// Counts tokens: those of the model that writes the answer, or words if there is no such model.
 #[derive(Clone)]
 pub struct Counter(Option<Arc<dyn Generator>>);
@@ -29,9 +37,14 @@ impl Counter {
         count as u64
     }
 
-    /// The number of tokens of texts.
-    pub fn count_all<'a>(&self, texts: impl IntoIterator<Item = &'a str>) -> u64 {
-        texts.into_iter().map(|text| self.count(text)).sum()
+    /// The number of tokens of texts. Long texts are counted on a thread for that.
+    pub async fn count_all<'a>(&self, texts: impl Iterator<Item = &'a str>) -> u64 {
+        let texts: Vec<&str> = texts.collect();
+        if self.0.is_none() || texts.iter().map(|text| text.len()).sum::<usize>() <= SHORT {
+            return texts.iter().map(|text| self.count(text)).sum();
+        }
+        let (counter, texts) = (self.clone(), texts.iter().map(|text| (*text).to_owned()).collect::<Vec<_>>());
+        off_thread(move || texts.iter().map(|text| counter.count(text)).sum()).await
     }
 }
 

@@ -204,6 +204,7 @@ impl Reload<'_> {
                 }
             }
         }
+        self.context.shared.durable.keep_sources(|source| running.sources.contains_key(source));
         drop(running);
         // After a crash, sinks of the new plan that no checkpoint knows would be taken for those that lack all answers.
         let shared = &self.context.shared;

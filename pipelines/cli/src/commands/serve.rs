@@ -16,10 +16,13 @@ use turnflow_server::{Outline, ServeConfig, ServeError, Served, Server, Telemetr
 use super::reload::{self, Reloads};
 use super::signals::Signals;
 use super::{Fault, Outcome, PipelineArgs};
+use crate::open_files::raise_limit;
 use crate::status_socket::StatusSocket;
 
 /// The interval between checks for the end.
 const TICK: Duration = Duration::from_millis(20);
+/// Files that a server opens besides its connections.
+const OTHER_FILES: u64 = 256;
 /// After this time, a stop no longer waits for turns of the pipelines' own sources.
 const PATIENCE: Duration = Duration::from_secs(10);
 
@@ -92,6 +95,14 @@ pub(super) fn run(args: &ServeArgs) -> Outcome {
         if planned.iter().take(at).any(|(before, _)| before.name == plan.name) {
             return Err(Fault::Told(anyhow!("two pipelines are called `{}`", plan.name)));
         }
+    }
+    let connections = config.limits.connections as u64;
+    if let Some(files) = raise_limit().filter(|files| *files < connections + OTHER_FILES) {
+        tracing::warn!(
+            files,
+            connections,
+            "the system's limit of open files is low for `limits.connections`: raise it (`ulimit -n`)"
+        );
     }
     let signals = Signals::handle()?;
     let telemetry = Telemetry::from_env().map_err(|error| Fault::Told(error.into()))?;

@@ -14,8 +14,12 @@ pub(super) fn check_id(id: &str) -> Result<(), ApiError> {
     if id.is_empty() || id.len() > LONGEST_ID {
         return Err(ApiError::bad(format!("a document's id has 1 to {LONGEST_ID} bytes")).param("id"));
     }
-    match id.chars().any(char::is_control) {
-        true => Err(ApiError::bad("a document's id has no control characters").param("id")),
+    if id.chars().any(char::is_control) {
+        return Err(ApiError::bad("a document's id has no control characters").param("id"));
+    }
+    // Clients take such parts out of the path.
+    match id.split('/').any(|part| part == "." || part == "..") {
+        true => Err(ApiError::bad("no part of a document's id between slashes is `.` or `..`").param("id")),
         false => Ok(()),
     }
 }

@@ -100,7 +100,8 @@ impl Server {
             self.ok("PUT", &format!("/v1/documents/{id}?wait=true"), Some(body)).await;
         }
         for word in ["noon", "children"] {
-            self.until_found(word, 1).await;
+            let found = self.ok("GET", &format!("/v1/search?query={word}"), None).await;
+            assert_eq!(found["hits"].as_array().map(Vec::len), Some(1), "{word}: {found}");
         }
     }
 

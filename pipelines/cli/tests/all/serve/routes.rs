@@ -106,7 +106,7 @@ async fn what_is_wrong_is_refused_with_a_reason() {
         ("GET", "/v1/none", 404),
         ("GET", "/v1/chat/completions", 405),
         ("PUT", "/v1/documents/%00", 400),
-        ("GET", "/v1/documents/..%2f..%2fetc%2fpasswd", 404),
+        ("GET", "/v1/documents/..%2f..%2fetc%2fpasswd", 400),
         ("GET", "/v1/documents/../../etc/passwd", 404),
         ("GET", "/v1/documents?limit=x", 400),
         ("GET", "/v1/search", 400),
@@ -195,7 +195,23 @@ async fn a_pipeline_is_described_watched_and_adjusted_for_a_turn() {
         );
     let server = Server::start(directory.path(), &pipeline, &["--watch"], &[]);
     server.fill().await;
-    // What is as it was needs no epoch.
+    // Each change that is waited for is found by the next request, whatever else is on its way.
+    for round in 0..20 {
+        let other = json!({ "id": "other", "text": format!("Boat {round}.") });
+        server.ok("POST", "/v1/documents", Some(other)).await;
+        let body = json!({ "text": format!("The word is lamp{round}.") });
+        assert_eq!(server.ok("PUT", "/v1/documents/a?wait=true", Some(body)).await["published"], true);
+        let found = server.ok("GET", &format!("/v1/search?query=lamp{round}"), None).await;
+        assert_eq!(found["hits"].as_array().map(Vec::len), Some(1), "{round}");
+    }
+    // Documents without passages, and deletions.
+    let told = server.ok("PUT", "/v1/documents/empty?wait=true", Some(json!({ "text": "" }))).await;
+    assert_eq!(told["published"], true);
+    for id in ["a", "other", "empty"] {
+        let told = server.ok("DELETE", &format!("/v1/documents/{id}?wait=true"), None).await;
+        assert_eq!(told["published"], true);
+    }
+    // What is as it was.
     let same = json!({ "title": "Island", "text": "A ticket costs four euros. Children travel free." });
     let told = server.ok("PUT", "/v1/documents/notes/fees.md?wait=true", Some(same)).await;
     assert_eq!(told["published"], true);
@@ -266,6 +282,12 @@ async fn pages_of_other_sites_are_refused_where_there_are_no_tokens() {
     assert_eq!(get("Origin", "null").await, 403);
     assert_eq!(get("Host", "evil.example").await, 403);
     assert_eq!(get("Host", "localhost").await, 200);
+    // An image of another page, and a link on it.
+    assert_eq!(get("Sec-Fetch-Site", "cross-site").await, 403);
+    assert_eq!(get("Sec-Fetch-Site", "same-origin").await, 200);
+    let link =
+        server.client.get(&server.url).header("Sec-Fetch-Site", "cross-site").header("Sec-Fetch-Mode", "navigate");
+    assert_eq!(link.send().await.unwrap().status().as_u16(), 200);
     let page = server.client.get(&server.url).send().await.unwrap();
     let policy = page.headers()["content-security-policy"].to_str().unwrap().to_owned();
     assert!(policy.contains("default-src 'none'") && !policy.contains("unsafe"), "{policy}");
@@ -335,4 +357,55 @@ async fn top_shows_what_runs() {
     }
     let (code, _, error) = top("pipeline.ron", &["--state", "elsewhere"]);
     assert!(code == Some(1) && error.contains("no pipeline that runs with the state directory `elsewhere`"), "{error}");
+}
+
+/// Long documents are listed a few at a time; none is lost on the way.
+#[tokio::test]
+async fn a_list_of_long_documents_comes_in_parts() {
+    let directory = tempfile::tempdir().unwrap();
+    let server = Server::start(directory.path(), PIPELINE, &[], &[]);
+    let long = "word ".repeat(600_000);
+    for id in 0..9 {
+        server.ok("PUT", &format!("/v1/documents/{id}"), Some(json!({ "text": long }))).await;
+    }
+    let (mut seen, mut parts, mut after) = (Vec::new(), 0, String::new());
+    loop {
+        let page = server.ok("GET", &format!("/v1/documents?limit=100{after}"), None).await;
+        let ids = page["data"].as_array().unwrap().iter().map(|document| document["id"].as_str().unwrap().to_owned());
+        seen.extend(ids);
+        parts += 1;
+        match page["next"].as_str() {
+            Some(next) => after = format!("&after={next}"),
+            None => break,
+        }
+    }
+    assert_eq!(seen, (0..9).map(|id| id.to_string()).collect::<Vec<_>>());
+    assert!((2..=5).contains(&parts), "{parts}");
+}
+
+/// The errors of requests that are wrong before they reach a route.
+#[tokio::test]
+async fn bodies_and_paths_that_cannot_be_are_told_in_openais_form() {
+    let directory = tempfile::tempdir().unwrap();
+    std::fs::write(directory.path().join("serve.ron"), "Serve(limits: (body_mb: 1))").unwrap();
+    let server = Server::start(directory.path(), PIPELINE, &["--config", "serve.ron"], &[]);
+    // The client sends all of it before it reads; with and without a length.
+    for _ in 0..5 {
+        let (status, body) = server.send("PUT", "/v1/documents/a", Some(json!({ "text": "x".repeat(5 << 20) }))).await;
+        assert_eq!((status, &body["error"]["code"]), (413, &json!("body_too_large")));
+    }
+    let pieces = (0..50).map(|_| Ok::<_, std::io::Error>(vec![b'x'; 100_000]));
+    let request = server.client.put(format!("{}/v1/documents/a", server.url)).header("Content-Type", "text/plain");
+    let response = request.body(reqwest::Body::wrap_stream(futures::stream::iter(pieces))).send().await.unwrap();
+    assert_eq!(response.status().as_u16(), 413);
+    let many = json!({ "id": "a", "text": "x", "metadata": { "a": vec![0; 250_000] } });
+    for (path, body) in [("/v1/documents", many.clone()), ("/v1/chat/completions", many.clone()), ("/mcp", many)] {
+        let (status, body) = server.send("POST", path, Some(body)).await;
+        let message = body["error"]["message"].as_str().unwrap_or_default();
+        assert!(status == 400 && message.contains("JSON values"), "{path}: {status} {body}");
+    }
+    for id in ["a%FFb", "a%2F..%2Fb", "%2E%2E%2Fa"] {
+        let (status, body) = server.send("GET", &format!("/v1/documents/{id}"), None).await;
+        assert!(status == 400 && body["error"]["type"] == "invalid_request_error", "{id}: {status} {body}");
+    }
 }
