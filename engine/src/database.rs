@@ -1,5 +1,6 @@
 //! An embedded database file (redb) with atomic commits, for data that outlives the process.
 
+use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -9,6 +10,10 @@ use redb::Database;
 use crate::append::sync_directory;
 use crate::panics::{Panicked, caught};
 
+/// The size of redb's pages, in bytes.
+const PAGE: u64 = 4096;
+/// The start of redb's files.
+const MAGIC: &[u8; 4] = b"redb";
 /// Page cache of a file, in bytes; redb's own default is 1 GiB.
 const CACHE: usize = 16 << 20;
 
@@ -253,8 +258,28 @@ fn begin(path: &Path) -> Result<(), redb::DatabaseError> {
     Ok(std::fs::rename(&beside, path)?)
 }
 
+/// Fills up the last page of a file with zeros. redb takes a file with a part of a page for damaged, which a power loss may
+/// leave while the file grows; nothing refers to that page yet.
+fn whole_pages(path: &Path) -> Result<(), redb::StorageError> {
+    let length = match std::fs::metadata(path) {
+        Ok(metadata) if metadata.is_file() && metadata.len() > PAGE => metadata.len(),
+        _ => return Ok(()),
+    };
+    if length.is_multiple_of(PAGE) {
+        return Ok(());
+    }
+    let fill = || {
+        let mut file = std::fs::OpenOptions::new().read(true).write(true).open(path)?;
+        let mut start = [0; MAGIC.len()];
+        file.read_exact(&mut start)?;
+        if start == *MAGIC { file.set_len(length.next_multiple_of(PAGE)) } else { Ok(()) }
+    };
+    fill().map_err(redb::StorageError::Io)
+}
+
 fn create(path: &Path, on_damage: OnDamage) -> Result<Database, DatabaseError> {
     let open = || {
+        whole_pages(path)?;
         let opened = caught(|| {
             let mut builder = Database::builder();
             builder.set_cache_size(CACHE);
@@ -316,6 +341,35 @@ mod tests {
         // A path that exists but cannot be used is left alone.
         let error = Tables::open(directory.path(), "a test").err().unwrap();
         assert!(matches!(error, DatabaseError::Open { .. }), "{error}");
+    }
+
+    /// A power loss while the file grows may leave a part of a page.
+    #[test]
+    fn a_part_of_a_page_at_the_end_is_no_damage() {
+        const TABLE: redb::TableDefinition<'_, u64, &[u8]> = redb::TableDefinition::new("numbers");
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("kept.redb");
+        let put = |number: u64| {
+            let tables = Tables::open_kept(&path).unwrap();
+            let put = |database: &Database| {
+                let transaction = database.begin_write()?;
+                transaction.open_table(TABLE)?.insert(number, &[7; 100_000][..])?;
+                Ok(transaction.commit()?)
+            };
+            tables.change(put).unwrap();
+        };
+        put(1);
+        for more in [1, 1000, 4096, 5000] {
+            let length = std::fs::metadata(&path).unwrap().len();
+            std::fs::OpenOptions::new().write(true).open(&path).unwrap().set_len(length + more).unwrap();
+            put(more);
+        }
+        let tables = Tables::open_kept(&path).unwrap();
+        let count = |database: &Database| {
+            use redb::{ReadableDatabase as _, ReadableTableMetadata as _};
+            Ok(database.begin_read()?.open_table(TABLE)?.len()?)
+        };
+        assert_eq!(tables.read(count).unwrap(), 4);
     }
 
     #[test]

@@ -295,6 +295,11 @@ impl TurnsShared {
         }
     }
 
+    /// Wakes the sources, which may read on.
+    pub fn wake_sources(&self) {
+        self.sources.lock().iter().for_each(|source| source.wake.wake());
+    }
+
     /// The current generation.
     pub fn generation(&self) -> Option<Arc<Generation>> {
         self.generations.read().last_key_value().map(|(_, generation)| generation.clone())

@@ -60,6 +60,12 @@ pub enum ReadError {
         /// Maximum depth, in elements.
         limit: usize,
     },
+    /// HTML with a tag of more attributes than the limit. Parsing takes time quadratic in their number.
+    #[error("a tag has more than {limit} attributes, or many tags are in one another's attributes")]
+    ManyAttributes {
+        /// Maximum number of attributes.
+        limit: usize,
+    },
     /// The PDF reader returned an error.
     #[error("broken PDF: {0}")]
     Pdf(#[from] pdf_extract::OutputError),

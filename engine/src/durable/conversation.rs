@@ -68,6 +68,13 @@ pub struct ConversationChange {
 }
 
 impl ConversationChange {
+    /// Its size in memory, about.
+    pub(super) fn bytes(&self) -> u64 {
+        const OVERHEAD: usize = 256;
+        let said: usize = self.said.iter().map(|said| OVERHEAD / 4 + said.text.len()).sum();
+        (OVERHEAD + said + self.reply.as_ref().map_or(0, |reply| reply.len())) as u64
+    }
+
     /// The number of the next utterance.
     pub(super) fn next(&self) -> u64 {
         self.from + self.said.len() as u64

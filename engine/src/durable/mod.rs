@@ -18,7 +18,7 @@ mod store;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::path::Path;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
@@ -36,6 +36,8 @@ use crate::record::{AnswerRecord, Turn};
 use crate::sinks::SinkHandle;
 
 /// Interval between checkpoints.
+/// Bytes of changes that may wait for a checkpoint; then no more records are read.
+const UNWRITTEN: u64 = 16 << 20;
 const INTERVAL: Duration = Duration::from_secs(1);
 /// Number of checkpoints between two expiries of conversations.
 const EXPIRE_EVERY: u32 = 60;
@@ -95,6 +97,10 @@ pub struct Durable {
     committing: Mutex<()>,
     /// Number of workers that have not loaded their standing turns yet.
     loading: AtomicUsize,
+    /// Bytes of the changes of conversations that no checkpoint has.
+    unwritten: AtomicU64,
+    /// A source waits until there are fewer of them.
+    is_waited_for: AtomicBool,
 }
 
 #[derive(Default)]
@@ -146,8 +152,16 @@ impl Durable {
     /// The file cannot be written. A damaged file is no error: it is moved away and recreated.
     pub fn open(directory: Option<&Path>, dead: DeadLetters) -> Result<Arc<Self>, StoreError> {
         let store = directory.map(|directory| Store::open(&directory.join("turns.redb"))).transpose()?;
-        let (state, committing, loading) = (Mutex::default(), Mutex::default(), AtomicUsize::new(0));
-        Ok(Arc::new(Self { store, dead, state, work: Condvar::new(), committing, loading }))
+        Ok(Arc::new(Self {
+            store,
+            dead,
+            state: Mutex::default(),
+            work: Condvar::new(),
+            committing: Mutex::default(),
+            loading: AtomicUsize::new(0),
+            unwritten: AtomicU64::new(0),
+            is_waited_for: AtomicBool::new(false),
+        }))
     }
 
     /// Whether there is a state directory.
@@ -179,7 +193,13 @@ impl Durable {
     ///
     /// The file cannot be written.
     pub fn forget(&self, source: &str) -> Result<(), StoreError> {
-        self.state.lock().pending.retain(|(of, _), _| **of != *source);
+        self.state.lock().pending.retain(|(of, _), change| {
+            let is_kept = **of != *source;
+            if !is_kept {
+                self.unwritten.fetch_sub(change.bytes(), Ordering::AcqRel);
+            }
+            is_kept
+        });
         Ok(self.store.as_ref().map_or(Ok(()), |store| store.forget(source))?)
     }
 
@@ -289,11 +309,38 @@ impl Durable {
         }
         let key = (source.clone(), conversation.clone());
         let mut state = self.state.lock();
-        let change = match state.pending.remove(&key) {
-            Some(before) => before.then(change),
-            None => change,
+        let (before, change) = match state.pending.remove(&key) {
+            Some(before) => (before.bytes(), before.then(change)),
+            None => (0, change),
         };
+        let now = change.bytes();
         state.pending.insert(key, change);
+        self.unwritten.fetch_add(now, Ordering::AcqRel);
+        let all = self.unwritten.fetch_sub(before, Ordering::AcqRel) - before;
+        if all >= UNWRITTEN / 2 {
+            self.work.notify_one();
+        }
+    }
+
+    /// Counts anew what waits for a checkpoint, while none is being written.
+    fn count_unwritten(&self, state: &State) {
+        self.unwritten.store(state.pending.values().map(ConversationChange::bytes).sum(), Ordering::Release);
+    }
+
+    /// Bytes of the changes of conversations that no checkpoint has.
+    pub fn unwritten_bytes(&self) -> u64 {
+        self.unwritten.load(Ordering::Acquire)
+    }
+
+    /// Whether sources may be read: not if very much waits for a checkpoint. A source that must wait is woken later.
+    pub fn has_room(&self) -> bool {
+        let has_room = || self.unwritten.load(Ordering::Acquire) < UNWRITTEN;
+        if has_room() {
+            return true;
+        }
+        self.is_waited_for.store(true, Ordering::Release);
+        // A checkpoint may have been written meanwhile, and has woken nobody.
+        has_room()
     }
 
     /// The standing turns of an earlier process.
@@ -369,7 +416,9 @@ impl Durable {
         let repaired = std::mem::replace(&mut self.state.lock().repairing, repairing);
         drop(repaired);
         if is_repairing {
-            self.state.lock().take_back(pending, standing);
+            let mut state = self.state.lock();
+            state.take_back(pending, standing);
+            self.count_unwritten(&state);
             return Ok(());
         }
         if pending.is_empty() && standing.is_empty() && new.is_empty() {
@@ -389,10 +438,15 @@ impl Durable {
         match &written {
             Ok(_) => {
                 state.writing = Arc::default();
+                let bytes = pending.values().map(ConversationChange::bytes).sum();
+                self.unwritten.fetch_sub(bytes, Ordering::AcqRel);
                 state.committed.extend(new);
                 lows.iter().for_each(|(tracker, low)| tracker.acknowledgements().acknowledge(&low.offsets));
             }
-            Err(_) => state.take_back(pending, standing),
+            Err(_) => {
+                state.take_back(pending, standing);
+                self.count_unwritten(&state);
+            }
         }
         drop(state);
         written?
@@ -421,7 +475,7 @@ impl Durable {
     }
 
     /// Writes checkpoints periodically until [`Durable::end`] is called, then a last one.
-    pub fn work(&self, epoch: impl Fn() -> u64, idle: impl Fn() -> u64) {
+    pub fn work(&self, epoch: impl Fn() -> u64, idle: impl Fn() -> u64, wake: impl Fn()) {
         let mut failing = false;
         for round in 1u32.. {
             let ended = {
@@ -446,6 +500,9 @@ impl Durable {
                     tracing::warn!("checkpoints are written again");
                 }
                 Ok(()) => {}
+            }
+            if self.unwritten.load(Ordering::Acquire) < UNWRITTEN && self.is_waited_for.swap(false, Ordering::AcqRel) {
+                wake();
             }
             if ended {
                 return;

@@ -241,6 +241,11 @@ impl Engine {
         &self.inner.context.shared.epochs
     }
 
+    /// Bytes of changed conversations that wait for a checkpoint. If there are many, no more records are read.
+    pub fn unwritten_bytes(&self) -> u64 {
+        self.inner.context.shared.durable.unwritten_bytes()
+    }
+
     /// Number of answered turns, including IDK answers and failures.
     pub fn delivered(&self) -> usize {
         self.inner.context.shared.delivered.load(Ordering::Acquire)

@@ -122,7 +122,8 @@ impl Engine {
                 let idle = || shared.limits.read().idle_s;
                 let epoch = || shared.epochs.current().epoch;
                 // Without checkpoints a restart would repeat ever more turns: end the run.
-                if let Err(source) = caught(|| shared.durable.work(epoch, idle)) {
+                let wake = || shared.wake_sources();
+                if let Err(source) = caught(|| shared.durable.work(epoch, idle, wake)) {
                     errors.lock().push(RunError::Panicked { what: "the thread of checkpoints", source });
                     pool.abort();
                 }

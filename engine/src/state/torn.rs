@@ -11,6 +11,8 @@ const KNOWN: &[&str] = &[
     "memo.redb",
     "dead-letters.jsonl",
     "corpora",
+    "components",
+    "status.sock",
     "documents",
     "verify",
 ];
@@ -40,6 +42,8 @@ mod tests {
     fn a_format_file_that_was_not_written_to_its_end_is_mended() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("format");
+        std::fs::create_dir(dir.path().join("components")).unwrap();
+        std::fs::write(dir.path().join("status.sock"), "").unwrap();
         for found in ["", "turnf", "turnflow state 1", "\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0"] {
             std::fs::write(dir.path().join("epoch.json.new"), "").unwrap();
             std::fs::write(&path, found).unwrap();

@@ -44,7 +44,7 @@ pub(super) fn build<'s>(
             let mut ended = false;
             let limits = shared.limits.read().clone();
             let mut read = 0;
-            while read < AT_ONCE && source.backlog.has_room(&limits) {
+            while read < AT_ONCE && source.backlog.has_room(&limits) && shared.durable.has_room() {
                 match receiver.try_recv() {
                     Ok(Arrived { turn: SourcedTurn { record, history, position, place }, at }) => {
                         read += 1;

@@ -100,7 +100,9 @@ fn open(tokenizer: Tokenizer, directory: Option<&Path>) -> Result<Bm25Index, Ind
     };
     let Some(path) = directory else { return Err(lost) };
     let aside = put_aside(path)?;
-    tracing::warn!(error = %lost, path = %path.display(), aside = %aside.display(),
+    // tantivy quotes the damaged file.
+    let lost: String = lost.to_string().chars().take(300).collect();
+    tracing::warn!(error = lost, path = %path.display(), aside = %aside.display(),
         "the index is unreadable: moved aside and rebuilt");
     Ok(caught(|| Bm25Index::open(tokenizer, directory))??)
 }

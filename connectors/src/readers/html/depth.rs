@@ -89,9 +89,90 @@ pub(super) fn is_too_deep(html: &str) -> bool {
     false
 }
 
+/// Maximum number of attributes of a tag. The parser compares each with all others of its tag.
+pub(super) const ATTRIBUTES: usize = 20_000;
+
+/// Whether a tag may have more than [`ATTRIBUTES`] attributes, or all tags that the parser joins together. Each `<` is
+/// taken for the start of a tag, also in scripts and comments, so that nothing can be hidden from this count.
+pub(super) fn has_many_attributes(html: &str) -> bool {
+    let bytes = html.as_bytes();
+    // Text in quotation marks is read again where it contains tags.
+    let most_work = bytes.len().saturating_mul(16).saturating_add(1 << 20);
+    let (mut work, mut joined) = (0, 0);
+    for (at, _) in html.match_indices('<') {
+        let tag = &bytes[at + 1..];
+        if !tag.first().is_some_and(u8::is_ascii_alphabetic) {
+            continue;
+        }
+        let name = tag.iter().take_while(|byte| byte.is_ascii_alphanumeric()).count();
+        let (count, read) = attributes(&tag[name..]);
+        work += read;
+        if ["html", "body"].iter().any(|joins| tag[..name].eq_ignore_ascii_case(joins.as_bytes())) {
+            joined += count;
+        }
+        if count > ATTRIBUTES || joined > ATTRIBUTES || work > most_work {
+            return true;
+        }
+    }
+    false
+}
+
+/// Counts the attributes up to the end of a tag, or until there are too many. Returns the number of bytes read too.
+fn attributes(tag: &[u8]) -> (usize, usize) {
+    let is_gap = |byte: u8| byte.is_ascii_whitespace() || byte == b'/';
+    let (mut at, mut count) = (0, 0);
+    loop {
+        at += tag[at..].iter().take_while(|byte| is_gap(**byte)).count();
+        match tag.get(at) {
+            None | Some(b'>') => return (count, at),
+            Some(_) => count += 1,
+        }
+        if count > ATTRIBUTES {
+            return (count, at);
+        }
+        // An `=` at the start belongs to the name.
+        at += 1;
+        at += tag[at..].iter().take_while(|byte| !is_gap(**byte) && !b"=>".contains(byte)).count();
+        let value = at + tag[at..].iter().take_while(|byte| byte.is_ascii_whitespace()).count();
+        if tag.get(value) != Some(&b'=') {
+            continue;
+        }
+        at = value + 1;
+        at += tag[at..].iter().take_while(|byte| byte.is_ascii_whitespace()).count();
+        match tag.get(at) {
+            Some(quote @ (b'"' | b'\'')) => {
+                at += 1;
+                at = tag[at..].iter().position(|byte| byte == quote).map_or(tag.len(), |end| at + end + 1);
+            }
+            _ => at += tag[at..].iter().take_while(|byte| !byte.is_ascii_whitespace() && **byte != b'>').count(),
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn attributes_are_counted_wherever_they_are() {
+        let many = |number: usize| (0..number).map(|number| format!(" a{number}=1")).collect::<String>();
+        let (few, most) = (many(ATTRIBUTES), many(ATTRIBUTES + 1));
+        for (html, is_many) in [
+            (format!("<p><a{few}>x</a><b{few}>"), false),
+            (format!("<a{most}>"), true),
+            (format!("<A {}>", most.replace('=', " = ")), true),
+            (format!("<a{}>", most.replace(' ', "/").replace("=1", "=\"1\"")), true),
+            (format!("<a x='>' y=\">\"{most}"), true),
+            // What seems to be in a comment or a value may be outside of it.
+            (format!("<!-- <b x=\" --> <a{most}>\""), true),
+            (format!("<svg><style><a{most}>"), true),
+            (format!("<html{few}><html a>"), true),
+            (format!("<p>{}", " a=1".repeat(ATTRIBUTES * 2)), false),
+            (format!("<img src=\"data:{}\">", "x/y ".repeat(ATTRIBUTES * 2)), false),
+        ] {
+            assert_eq!(has_many_attributes(&html), is_many, "{:.60}", html);
+        }
+    }
 
     #[test]
     fn open_elements_are_counted() {

@@ -8,13 +8,16 @@ mod depth;
 use scraper::{Html, Node};
 use turnflow_engine::document::Markup;
 
-use self::depth::DEEPEST;
+use self::depth::{ATTRIBUTES, DEEPEST};
 use super::{Content, ReadError};
 
-/// Renders a page. HTML has no syntax errors, so the only error is excessive nesting.
+/// Renders a page. HTML has no syntax errors, so the only errors are what would take the parser too long.
 pub fn read(html: &str) -> Result<Content, ReadError> {
     if depth::is_too_deep(html) {
         return Err(ReadError::TooDeep { limit: DEEPEST });
+    }
+    if depth::has_many_attributes(html) {
+        return Err(ReadError::ManyAttributes { limit: ATTRIBUTES });
     }
     let page = Html::parse_document(html);
     let mut writer = Writer::default();

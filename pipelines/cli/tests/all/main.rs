@@ -6,6 +6,7 @@
 mod ask;
 mod command_line;
 mod diagnostics;
+mod documented;
 mod evaluation;
 mod fuzzing;
 mod language;

@@ -456,3 +456,29 @@ fn a_turn_like_the_first_of_a_rotated_log_is_answered() {
     engine.join().unwrap();
     assert_eq!(there().len(), 5);
 }
+
+/// Agent records are applied at once; what waits for a checkpoint is bounded all the same, and nothing is lost.
+#[test]
+fn what_waits_for_a_checkpoint_is_bounded() {
+    let dir = tempfile::tempdir().unwrap();
+    let dir = dir.path();
+    let state = dir.join("state");
+    let name = "agents";
+    gate(name).add_permits(1);
+    let long = "x".repeat(100_000);
+    let mut log: String = (0..600).map(|id| line(&format!("c{id}"), 1, "agent", &long)).collect();
+    log += &line("c7", 2, "user", "q");
+    fs::write(dir.join("turns.jsonl"), log).unwrap();
+    let engine = Engine::start(plan_with(dir, name, "max_held: 10"), options(Some(&state), 2)).unwrap();
+    let mut most = 0;
+    until("the end", || {
+        most = most.max(engine.unwritten_bytes());
+        engine.has_ended()
+    });
+    engine.join().unwrap();
+    // Each of two workers may have read one batch more.
+    assert!(most < 40 << 20, "{most}");
+    let there = answers(&dir.join("answers.jsonl"));
+    assert_eq!(there.len(), 1);
+    assert!(there[0].query.contains("xxxx"), "the history is there: {:.100}", there[0].query);
+}
