@@ -155,6 +155,17 @@ impl Work<'_> {
             self.unpack(entry, source, &needed)?;
             for (item, path) in &needed {
                 expect_any(&item.from, path, item.sha256.as_deref())?;
+                if let (Source::Hub { repo, revision, .. }, None) = (source, &item.sha256)
+                    && revision.len() != COMMIT
+                {
+                    tracing::warn!(
+                        repo,
+                        revision,
+                        file = item.to,
+                        sha256 = checksum(path)?,
+                        "the manifest names no commit and no checksum for this file: it may change unnoticed"
+                    );
+                }
                 if !item.scratch {
                     done.files.push(self.place(path, &item.to)?);
                 }
@@ -294,6 +305,9 @@ impl Work<'_> {
 fn failed(entry: &Entry, step: &str, out: &Output) -> ModelsError {
     ModelsError::Convert { name: entry.name.clone(), step: step.to_owned(), detail: tail(out) }
 }
+
+/// Number of digits of a commit.
+const COMMIT: usize = 40;
 
 /// The same as [`expect`], if the manifest has a checksum.
 fn expect_any(name: &str, path: &Path, sha256: Option<&str>) -> Result<(), ModelsError> {
