@@ -92,22 +92,24 @@ case "$answer" in
 esac
 
 say "A question about a page that is going to be deleted"
-question="On which port does the Heron server listen?"
+question="On which shelf do the lighthouse maps lie?"
 ask "$question"
 case "$answer" in
-*'7100'*) ;;
+*'shelf 71'*) ;;
 *) fail "the page is not found before it is deleted: $answer" ;;
 esac
 
-say "Deleting $work/handbook/sample-server.md while turnflow runs"
+say "Deleting $work/handbook/sample-archive.md while turnflow runs"
 before=$(epoch)
-rm "$work/handbook/sample-server.md"
+rm "$work/handbook/sample-archive.md"
 wait_for 30 "the epoch without the page" published "$before"
 
 say "The same question again (epoch $(epoch))"
 ask "$question"
 case "$answer" in
-*'sample-server.md'* | *'7100'*) fail "the deleted page is still cited: $answer" ;;
+*'sample-archive.md'* | *'shelf 71'*) fail "the deleted page is still cited: $answer" ;;
+*'"status":"idk"'*) ;;
+*) fail "another page is taken for an answer: $answer" ;;
 esac
 
 say "Stopping turnflow with an interrupt, as Ctrl-C does"
