@@ -55,15 +55,15 @@ pub enum ReadError {
         offset: usize,
     },
     /// HTML whose elements are nested deeper than the limit. Parsing takes time quadratic in the depth.
-    #[error("elements are nested more than {limit} deep, or too often opened again")]
+    #[error("elements are nested more than {limit} deep, or too many of them very deep")]
     TooDeep {
         /// Maximum depth, in elements.
         limit: usize,
     },
-    /// HTML with a tag of more attributes than the limit. Parsing takes time quadratic in their number.
-    #[error("a tag has more than {limit} attributes, or many tags are in one another's attributes")]
-    ManyAttributes {
-        /// Maximum number of attributes.
+    /// HTML with more elements than the limit, with those that the parser opens again.
+    #[error("more than {limit} elements, with those that are opened again in each block because nothing closes them")]
+    ManyElements {
+        /// Maximum number of elements.
         limit: usize,
     },
     /// The PDF reader returned an error.

@@ -3,23 +3,16 @@
 //!
 //! The tree is walked without recursion, so deep nesting needs no stack.
 
-mod depth;
+mod parse;
 
-use scraper::{Html, Node};
+use scraper::Node;
 use turnflow_engine::document::Markup;
 
-use self::depth::{ATTRIBUTES, DEEPEST};
 use super::{Content, ReadError};
 
 /// Renders a page. HTML has no syntax errors, so the only errors are what would take the parser too long.
 pub fn read(html: &str) -> Result<Content, ReadError> {
-    if depth::is_too_deep(html) {
-        return Err(ReadError::TooDeep { limit: DEEPEST });
-    }
-    if depth::has_many_attributes(html) {
-        return Err(ReadError::ManyAttributes { limit: ATTRIBUTES });
-    }
-    let page = Html::parse_document(html);
+    let page = parse::parse(html)?;
     let mut writer = Writer::default();
     let mut node = page.tree.root();
     'walk: loop {
@@ -326,6 +319,7 @@ impl Writer {
 
 #[cfg(test)]
 mod tests {
+    use super::parse::DEEPEST;
     use super::*;
 
     fn read(html: &str) -> Content {
