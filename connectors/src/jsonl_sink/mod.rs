@@ -12,7 +12,8 @@
 //! answers that are already written are found by their keys and not written again, also those in files that were
 //! renamed or copied in the meantime, as long as these are still in the directory. If it is unknown which file was
 //! written last, all files that carry the path's name are read (`answers.jsonl.1`, `answers.jsonl-20260102.gz`,
-//! `answers.1.jsonl`). An answer that a crash has cut off is removed and written again. With `append: false`, each run
+//! `answers.1.jsonl`). Otherwise only those are read that were written since: a log may begin with the same record every
+//! day. An answer that a crash has cut off is removed and written again. With `append: false`, each run
 //! starts with an empty file, and no answers are found; a reload that adds the sink continues the existing file.
 //!
 //! In a live pipeline, `mode: Once` passes only first answers to the sink; `mode: Live` also passes revisions, even if
@@ -49,9 +50,9 @@ use turnflow_engine::connector::{
 use turnflow_engine::record::AnswerRecord;
 use turnflow_engine::spec::{FilePath, from_tree};
 
-use self::recover::{Found, unpacked};
+use self::recover::{Found, Torn, unpacked};
 use crate::jsonl_corpus::directory_of;
-use crate::known_file::{FileMark, HEAD_BYTES, MarkedFile, find, head_of, is_same, open_rotated};
+use crate::known_file::{FileMark, HEAD_BYTES, MarkedFile, Older, find, head_of, is_same, open_rotated};
 use crate::watch::{identity, identity_of};
 
 /// Fields of the node.
@@ -132,8 +133,12 @@ struct Output {
     is_new: Arc<AtomicBool>,
     /// A read handle for the same file, if it may be read.
     reader: Option<File>,
+    /// The files that were rotated before this one was marked first.
+    older: OnceLock<Older>,
     /// The file's mark, once all bytes that the mark covers are written.
     log: OnceLock<Arc<str>>,
+    /// The file's length when it was last looked at, in bytes.
+    length_seen: u64,
 }
 
 impl Output {
@@ -155,7 +160,9 @@ impl Output {
             is_file: metadata.is_file(),
             is_new: Arc::new(AtomicBool::new(true)),
             reader,
+            older: OnceLock::new(),
             log: OnceLock::new(),
+            length_seen: metadata.len(),
         })
     }
 
@@ -173,7 +180,9 @@ impl Output {
             return Some(log.clone());
         }
         let head = head_of(self.reader.as_ref()?, length).ok()?;
-        let log = FileMark::new(&self.real.display().to_string(), self.identity, &head, length).to_log();
+        let mut mark = FileMark::new(&self.real.display().to_string(), self.identity, &head, length);
+        mark.older = self.older.get_or_init(|| Older::of(&self.real, self.identity)).clone();
+        let log = mark.to_log();
         if head.len() == HEAD_BYTES {
             let _ = self.log.set(log.clone());
         }
@@ -200,9 +209,16 @@ impl Unsynced {
     }
 }
 
-/// Removes the start of an answer that a power loss has left at the end of a rotated file.
-fn cut(path: &Path, length: u64) {
-    let shorten = |file: File| file.set_len(length).and_then(|()| file.sync_data());
+/// Removes the start of an answer that a power loss has left at the end of a rotated file. Leaves the file alone if it is
+/// not the one with this identity and length any more: it may have been rotated again meanwhile.
+fn cut(path: &Path, identity: (u64, u64), torn: &Torn) {
+    let shorten = |file: File| {
+        let metadata = file.metadata()?;
+        if identity_of(&metadata) != identity || metadata.len() != torn.start + torn.length {
+            return Err(io::Error::other("it has been renamed or changed meanwhile"));
+        }
+        file.set_len(torn.start).and_then(|()| file.sync_data())
+    };
     match OpenOptions::new().write(true).open(path).and_then(shorten) {
         Ok(()) => tracing::warn!(file = %path.display(), "an answer that was not written to its end is taken away"),
         Err(error) => tracing::warn!(%error, file = %path.display(), "an answer that was not written to its end stays"),
@@ -224,21 +240,30 @@ pub struct JsonLinesSink {
 }
 
 impl JsonLinesSink {
-    /// Switches to the file that is at the path now, if the open one was renamed or deleted.
+    /// Switches to the file that is at the path now, if the open one was renamed or deleted. One that was copied and
+    /// truncated counts as a new one.
     fn follow(&mut self) -> Result<(), ConnectorError> {
-        if self.output.is_file && identity(&self.path) != Some(self.output.identity) {
-            // Earlier answers must reach the disk before later ones. Otherwise a power loss could remove only the older
-            // of two answers.
-            self.output.unsynced().map_err(fault("keep open", &self.path))?.sync(&self.path)?;
-            // The new file is not emptied, whoever has created it.
-            self.output = Output::open(&self.path)?;
-            tracing::info!(file = %self.path.display(), "the file was renamed or deleted; continuing in a new one");
+        if !self.output.is_file {
+            return Ok(());
         }
+        let there = fs::metadata(&self.path).ok().filter(|there| identity_of(there) == self.output.identity);
+        let what = match there.map(|there| there.len()) {
+            Some(length) if length >= self.output.length_seen => {
+                self.output.length_seen = length;
+                return Ok(());
+            }
+            Some(_) => "the file was truncated; continuing in it",
+            None => "the file was renamed or deleted; continuing in a new one",
+        };
+        // Earlier answers must reach the disk before later ones. Otherwise a power loss could remove only the older of
+        // two answers.
+        self.output.unsynced().map_err(fault("keep open", &self.path))?.sync(&self.path)?;
+        // The new file is not emptied, whoever has created it.
+        self.output = Output::open(&self.path)?;
+        tracing::info!(file = %self.path.display(), "{what}");
         Ok(())
     }
-}
 
-impl JsonLinesSink {
     fn append(&mut self, answer: &AnswerRecord) -> Result<(), ConnectorError> {
         self.follow()?;
         let line = serde_json::to_vec(answer).map_err(io::Error::from);
@@ -256,20 +281,21 @@ impl JsonLinesSink {
         }
         // A position without a mark is the beginning.
         let mark = FileMark::parse(&at.log, at.length);
-        let (file, from, but) = match mark.map(|mark| find(&path, &mark, at.length)) {
+        let standing = mark.as_ref().map(|mark| find(&path, mark, at.length));
+        let is_found = at.length == 0 || !matches!(standing, None | Some(MarkedFile::Gone));
+        let (file, from, but) = match standing {
             Some(MarkedFile::Here(_)) if at.length > 0 => (former_file(&path)?, at.length, None),
             Some(MarkedFile::Away(file, away)) => {
                 let identity = identity_of(&file.metadata().map_err(fault("read", &away))?);
-                let torn = found.scan(file, at.length).map_err(fault("read", &away))?;
-                if let Some(torn) = torn.filter(|torn| torn.is_ours && !torn.is_whole) {
-                    cut(&away, torn.start);
-                }
+                sync(&file, &away)?;
+                scan_one(&away, file, at.length, found)?;
                 (former_file(&path)?, 0, Some(identity))
             }
             Some(MarkedFile::Here(_) | MarkedFile::Gone) | None => (former_file(&path)?, 0, None),
         };
         if from == 0 {
-            match scan_rotated(&path, found, but, others, None) {
+            let marked = mark.as_ref().map(|mark| Marked { mark, length: at.length, is_found });
+            match scan_rotated(&path, found, but, others, marked) {
                 Err(ConnectorError::Io { source, .. }) if is_gone(&source) => {
                     tracing::warn!(file = %path.display(), "the directory of this sink's former file is gone");
                     return Ok(());
@@ -278,9 +304,10 @@ impl JsonLinesSink {
             };
         }
         let Some(file) = file else { return Ok(()) };
+        let scanned = identity_of(&file.metadata().map_err(fault("read", &path))?);
         let torn = found.scan(file, from).map_err(fault("read", &path))?;
         if let Some(torn) = torn.filter(|torn| !is_own && torn.is_ours && !torn.is_whole) {
-            cut(&path, torn.start);
+            cut(&path, scanned, &torn);
         }
         Ok(())
     }
@@ -315,33 +342,79 @@ fn is_in_former(since: &SinkPosition, former: &[SinkPosition]) -> bool {
     is_former && !matches!(find(&path, &mark, since.length), MarkedFile::Gone)
 }
 
-/// Collects the answers in the files rotated from `path`. It does not matter which of them came after the mark, because
-/// an answer that is found twice is the same answer. Skips the file `but`, which was already read. Returns whether one
-/// of the files is the marked one, as it may be if that was compressed.
+/// The file that was written last, as a checkpoint names it.
+#[derive(Clone, Copy)]
+struct Marked<'a> {
+    mark: &'a FileMark,
+    /// Bytes up to which all its answers are known.
+    length: u64,
+    /// Whether it was found.
+    is_found: bool,
+}
+
+/// Collects the answers in the files rotated from `path`, except in the file `but`, which was already read. It does not
+/// matter which of them came after the mark, because an answer that is found twice is the same answer. Files that were
+/// complete before the marked one are left out if that exists: a later record may have the key of an answer in them.
+/// Returns whether the marked file exists: it may be one of these, compressed.
 fn scan_rotated(
     path: &Path,
     found: &mut Found,
     but: Option<(u64, u64)>,
     others: &[PathBuf],
-    marked: Option<(&FileMark, u64)>,
+    marked: Option<Marked<'_>>,
 ) -> Result<bool, ConnectorError> {
-    let mut is_there = false;
+    let mut is_found = marked.is_some_and(|marked| marked.is_found);
+    let is_older = |file: &File| marked.is_some_and(|marked| marked.mark.older.has(file));
+    let (mut older, mut copies) = (Vec::new(), Vec::new());
     let files = open_rotated(path, others, but).map_err(fault("read the files rotated from", path))?;
-    for (path, file) in files {
-        let Some(file) = unpacked(file).map_err(fault("read", &path))? else {
-            tracing::warn!(file = %path.display(),
+    for (sibling, file) in files {
+        if is_older(&file) {
+            older.push((sibling, file));
+            continue;
+        }
+        sync(&file, &sibling)?;
+        let Some(file) = unpacked(file).map_err(fault("read", &sibling))? else {
+            tracing::warn!(file = %sibling.display(),
                     "this file has an unsupported compression format: if it contains answers, these may be \
                      written a second time");
             continue;
         };
-        is_there = is_there || marked.is_some_and(|(mark, length)| mark.is_of(&file, length));
-        let plain = file.metadata().is_ok_and(|metadata| Some(identity_of(&metadata)) == identity(&path));
-        let torn = found.scan(file, 0).map_err(fault("read", &path))?;
-        if let Some(torn) = torn.filter(|torn| plain && torn.is_ours && !torn.is_whole) {
-            cut(&path, torn.start);
+        if is_older(&file) {
+            older.push((sibling, file));
+        } else if marked.is_some_and(|marked| !is_found && marked.mark.is_of(&file, marked.length)) {
+            copies.push((sibling, file));
+        } else {
+            scan_one(&sibling, file, 0, found)?;
         }
     }
-    Ok(is_there)
+    // Of several copies, it is unknown which one the mark is of.
+    let from = marked.filter(|_| copies.len() == 1).map_or(0, |marked| marked.length);
+    is_found |= !copies.is_empty();
+    for (sibling, file) in copies {
+        scan_one(&sibling, file, from, found)?;
+    }
+    for (sibling, file) in if is_found { Vec::new() } else { older } {
+        if let Some(file) = unpacked(file).map_err(fault("read", &sibling))? {
+            scan_one(&sibling, file, 0, found)?;
+        }
+    }
+    Ok(is_found)
+}
+
+/// Collects the answers in a rotated file after byte `from`.
+fn scan_one(path: &Path, file: File, from: u64, found: &mut Found) -> Result<(), ConnectorError> {
+    // An unpacked copy is another file than the one at the path.
+    let scanned = identity_of(&file.metadata().map_err(fault("read", path))?);
+    let torn = found.scan(file, from).map_err(fault("read", path))?;
+    if let Some(torn) = torn.filter(|torn| identity(path) == Some(scanned) && torn.is_ours && !torn.is_whole) {
+        cut(path, scanned, &torn);
+    }
+    Ok(())
+}
+
+/// Returns once the file's content is on the disk. The answers that are found in it count as written from now on.
+fn sync(file: &File, path: &Path) -> Result<(), ConnectorError> {
+    file.sync_data().map_err(fault("write to the disk", path))
 }
 
 impl AnswerSink for JsonLinesSink {
@@ -397,33 +470,31 @@ impl KeptAnswers for JsonLinesSink {
         let had = others_had.iter().filter_map(|position| FileMark::path_of(&position.log));
         let others: Vec<PathBuf> = others.iter().cloned().chain(had.filter(|path| !is_own(path))).collect();
         let others = &others[..];
-        let marked = since.and_then(|since| Some((FileMark::parse(&since.log, since.length)?, since.length)));
-        let standing = marked.as_ref().map(|(mark, length)| (find(&self.path, mark, *length), *length));
+        let mark = since.and_then(|since| Some((FileMark::parse(&since.log, since.length)?, since.length)));
+        let marked = |is_found| mark.as_ref().map(|(mark, length)| Marked { mark, length: *length, is_found });
+        let standing = mark.as_ref().map(|(mark, length)| (find(&self.path, mark, *length), *length));
         let (is_there, from) = match standing {
             // An empty file can only be identified by its inode, which may belong to another file by now.
             Some((MarkedFile::Here(_), 0)) => {
-                scan_rotated(&self.path, &mut found, None, others, None)?;
+                scan_rotated(&self.path, &mut found, None, others, marked(true))?;
                 (true, 0)
             }
             Some((MarkedFile::Here(_), length)) => (true, length),
             // The rest of the old file, under its new name, and all files that came after it.
             Some((MarkedFile::Away(file, path), length)) => {
                 let identity = identity_of(&file.metadata().map_err(fault("read", &path))?);
-                let torn = found.scan(file, length).map_err(fault("read", &path))?;
-                if let Some(torn) = torn.filter(|torn| torn.is_ours && !torn.is_whole) {
-                    cut(&path, torn.start);
-                }
-                scan_rotated(&self.path, &mut found, Some(identity), others, None)?;
+                sync(&file, &path)?;
+                scan_one(&path, file, length, &mut found)?;
+                scan_rotated(&self.path, &mut found, Some(identity), others, marked(true))?;
                 (true, 0)
             }
             // It had no answers that could be lost.
             Some((MarkedFile::Gone, 0)) => {
-                scan_rotated(&self.path, &mut found, None, others, None)?;
+                scan_rotated(&self.path, &mut found, None, others, marked(true))?;
                 (true, 0)
             }
             Some((MarkedFile::Gone, _)) | None => {
-                let marked = marked.as_ref().map(|(mark, length)| (mark, *length));
-                let is_there = scan_rotated(&self.path, &mut found, None, others, marked)?;
+                let is_there = scan_rotated(&self.path, &mut found, None, others, marked(false))?;
                 // A reload has given the sink another file, and the old one has its contents.
                 let is_there = is_there || since.is_some_and(|since| is_in_former(since, former));
                 (is_there || since.is_none(), 0)
@@ -444,6 +515,7 @@ impl KeptAnswers for JsonLinesSink {
                     "removing the start of an answer that was not completely written"
                 );
                 self.output.lines.cut(torn.start).map_err(fault("cut", &self.path))?;
+                self.output.length_seen = torn.start;
                 // The truncation must reach the disk before anything is appended. Otherwise a power loss could restore
                 // the removed part.
                 self.output.lines.target.sync_data().map_err(fault("write to the disk", &self.path))?;

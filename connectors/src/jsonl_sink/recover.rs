@@ -59,6 +59,7 @@ const PACKED: [&[u8]; 5] = [b"BZh", b"\xFD7zXZ\0", b"\x28\xB5\x2F\xFD", b"\x04\x
 /// compression formats.
 pub(super) fn unpacked(mut file: File) -> io::Result<Option<File>> {
     let mut start = Vec::new();
+    file.seek(SeekFrom::Start(0))?;
     Read::by_ref(&mut file).take(8).read_to_end(&mut start)?;
     file.seek(SeekFrom::Start(0))?;
     if PACKED.iter().any(|magic| start.starts_with(magic)) {

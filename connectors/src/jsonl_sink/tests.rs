@@ -1,5 +1,7 @@
 //! Tests of writing, of rotation, and of recovery after a restart.
 
+mod older;
+
 use std::fs;
 
 use turnflow_engine::connector::{RecoveredAnswers, Search};
@@ -295,10 +297,10 @@ fn a_marked_file_that_was_compressed_is_there() {
     fs::write(at("out.jsonl.1.gz"), packed.finish().unwrap()).unwrap();
     // The same inode, as if a new file was created after the old one was deleted.
     fs::write(at("out.jsonl"), "").unwrap();
-    for since in [&empty, &before] {
+    for (since, count) in [(&empty, 2), (&before, 1)] {
         let mut second = sink(directory.path(), true);
         let (is_there, answers) = recover(&mut second, Some(since));
-        assert_eq!((is_there, answers.count()), (true, 2));
+        assert_eq!((is_there, answers.count()), (true, count));
     }
     // Answers of another file do not count.
     fs::write(at("out.jsonl.1.gz"), b"").unwrap();

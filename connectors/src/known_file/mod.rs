@@ -9,6 +9,7 @@
 //! the path; [`between`] finds these. If only a file's name is known, [`rotated`] finds all files that carry it.
 
 mod between;
+mod older;
 mod rotated;
 #[cfg(test)]
 mod tests;
@@ -23,6 +24,7 @@ use serde::{Deserialize, Serialize};
 use turnflow_engine::claims::real;
 
 pub(crate) use self::between::{Between, Past, between};
+pub(crate) use self::older::Older;
 pub(crate) use self::rotated::{open_rotated, suffix_of};
 use crate::jsonl_corpus::directory_of;
 use crate::watch::identity_of;
@@ -53,6 +55,9 @@ pub(crate) struct FileMark {
     /// Whether the mark lies within the last line, which was unfinished.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub(crate) unfinished: bool,
+    /// The files rotated before it, which were complete when the mark was taken.
+    #[serde(default, skip_serializing_if = "Older::is_empty")]
+    pub(crate) older: Older,
 }
 
 impl FileMark {
@@ -71,6 +76,7 @@ impl FileMark {
             head: blake3::hash(head).to_hex().to_string(),
             head_bytes: head.len() as u64,
             unfinished: false,
+            older: Older::default(),
         }
     }
 

@@ -129,6 +129,28 @@ fn answers_that_were_rotated_away_are_found_without_a_checkpoint() {
 const SECOND: &str = r#""second": JsonLinesSink(input: "final", path: "answers.jsonl.second"),
         "out": "#;
 
+/// Every day both files are rotated while nothing runs, and every day begins with the same record.
+#[test]
+fn a_record_that_every_day_begins_with_is_answered_every_day() {
+    let dir = place();
+    let dir = dir.path();
+    for day in 1..=4 {
+        for file in ["turns.jsonl", "answers.jsonl"] {
+            for number in (0..day - 1).rev() {
+                let name = |number| if number == 0 { file.to_owned() } else { format!("{file}.{number}") };
+                fs::rename(dir.join(name(number)), dir.join(name(number + 1))).unwrap();
+            }
+        }
+        say(dir, "ping", 1, "ferry?");
+        say(dir, &format!("day {day}"), 1, "noon?");
+        assert_eq!(once(dir), 2, "day {day}");
+        assert_eq!(once(dir), 0, "day {day}");
+        let answers = answers(&dir.join("answers.jsonl"));
+        let conversations: Vec<_> = answers.iter().map(|answer| answer.conversation_id.to_string()).collect();
+        assert_eq!(conversations, ["ping".to_owned(), format!("day {day}")]);
+    }
+}
+
 /// A sink that is new gets what comes; the other has nothing twice, wherever it was rotated to.
 #[test]
 fn a_sink_that_is_new_is_no_reason_to_answer_again() {
