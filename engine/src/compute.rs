@@ -10,7 +10,7 @@ use std::panic::resume_unwind;
 use std::sync::{Arc, LazyLock};
 use std::task::{Context, Poll, Wake, Waker};
 
-use tokio::sync::{Notify, Semaphore};
+use tokio::sync::{Notify, Semaphore, SemaphorePermit};
 
 /// Maximum bytes of text that a call may read on a worker. Text is split into words at about ten
 /// megabytes per second, so this takes about three milliseconds.
@@ -30,6 +30,12 @@ impl Wake for Woken {
     }
 }
 
+/// Waits for a core to compute on. The core is free again when the permit is dropped.
+pub(crate) async fn core() -> Option<SemaphorePermit<'static>> {
+    // The semaphore is never closed.
+    CORES.acquire().await.ok()
+}
+
 /// Runs a future on the computation threads. Must be awaited in a tokio runtime. Propagates a panic
 /// of the future.
 pub(crate) async fn apart<F>(future: F) -> F::Output
@@ -40,8 +46,7 @@ where
     let mut future = Box::pin(future);
     let woken = Arc::<Woken>::default();
     loop {
-        // The semaphore is never closed.
-        let permit = CORES.acquire().await;
+        let permit = core().await;
         let waker = Waker::from(woken.clone());
         let polled = tokio::task::spawn_blocking(move || {
             let outcome = future.as_mut().poll(&mut Context::from_waker(&waker));

@@ -31,5 +31,6 @@ pub mod run;
 pub mod sinks;
 pub mod spec;
 pub mod state;
+pub mod together;
 pub mod turns;
 pub mod wake;

@@ -18,6 +18,11 @@ impl Panicked {
         let text = text.or_else(|| payload.downcast_ref::<String>().cloned());
         Self(text.unwrap_or_else(|| "without a message".to_owned()))
     }
+
+    /// What the panic said.
+    pub fn message(&self) -> &str {
+        &self.0
+    }
 }
 
 /// Calls a component and catches its panic. After a panic, the caller must drop any state that the

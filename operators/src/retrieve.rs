@@ -29,7 +29,7 @@ pub(crate) trait Search: Send + Sync + 'static {
     /// The best passages for each of the texts: one list a text, of at most `top` hits.
     fn search(
         &self,
-        reader: &Self::Reader,
+        reader: &Arc<Self::Reader>,
         texts: Vec<String>,
         top: usize,
         warnings: &Warnings,

@@ -91,7 +91,7 @@ impl Search for Static {
 
     async fn search(
         &self,
-        reader: &StaticReader,
+        reader: &Arc<StaticReader>,
         texts: Vec<String>,
         top: usize,
         _: &Warnings,

@@ -156,7 +156,7 @@ impl Search for Bm25 {
 
     async fn search(
         &self,
-        reader: &Bm25Reader,
+        reader: &Arc<Bm25Reader>,
         texts: Vec<String>,
         top: usize,
         warnings: &Warnings,

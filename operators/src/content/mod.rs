@@ -11,6 +11,7 @@ mod inventory;
 mod rows;
 mod salvage;
 mod scan;
+mod scans;
 mod store;
 #[cfg(test)]
 mod tests;
@@ -20,3 +21,4 @@ pub(crate) use index::{BlockReader, Derived, open};
 pub(crate) use inventory::{inventory, served, stored};
 pub(crate) use rows::Stored;
 pub(crate) use scan::{Best, dot};
+pub(crate) use scans::{ROWS, Scans};

@@ -5,6 +5,7 @@ use std::collections::BinaryHeap;
 use std::sync::Arc;
 
 use turnflow_engine::document::Chunk;
+use turnflow_engine::record::Hit;
 
 /// Number of parallel partial sums: four registers of eight floats.
 const LANES: usize = 32;
@@ -87,6 +88,11 @@ impl<'a> Best<'a> {
             self.heap.pop();
             self.heap.push(candidate);
         }
+    }
+
+    /// The kept candidates as hits, best first.
+    pub fn into_hits(self) -> Vec<Hit> {
+        self.into_sorted().map(|(score, chunk)| Hit { chunk: chunk.clone(), score }).collect()
     }
 
     /// The kept candidates, best first.

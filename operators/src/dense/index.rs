@@ -16,7 +16,7 @@ use turnflow_engine::document::ContentHash;
 use turnflow_engine::inference::{Embedder, InferenceError, Priority, Role, Vector};
 use turnflow_engine::record::Hit;
 
-use crate::content::{Best, BlockReader, Encode, Stored, dot, open, served, stored};
+use crate::content::{Best, BlockReader, Encode, ROWS, Stored, dot, open, served, stored};
 use crate::models::{embedder, short_fingerprint};
 
 /// Definition of the index.
@@ -97,13 +97,17 @@ impl Stored for Vector {
 /// The index at an epoch.
 pub(crate) type DenseReader = BlockReader<Vector, ()>;
 
-/// The passages whose vectors have the greatest inner product with `query`.
-pub(super) fn search(reader: &DenseReader, query: &[f32], top: usize) -> Vec<Hit> {
-    let mut best = Best::new(top);
-    for (vector, chunk) in reader.blocks.iter().flat_map(|block| block.rows.iter()) {
-        best.offer(dot(query, vector), chunk);
+/// For each query, the passages whose vectors have the greatest inner product with it.
+pub(super) fn search(reader: &DenseReader, queries: &[&Vector], top: usize) -> Vec<Vec<Hit>> {
+    let mut all: Vec<Best<'_>> = queries.iter().map(|_| Best::new(top)).collect();
+    for rows in reader.blocks.iter().flat_map(|block| block.rows.chunks(ROWS)) {
+        for (query, best) in queries.iter().zip(&mut all) {
+            for (vector, chunk) in rows {
+                best.offer(dot(query, vector), chunk);
+            }
+        }
     }
-    best.into_sorted().map(|(score, chunk)| Hit { chunk: chunk.clone(), score }).collect()
+    all.into_iter().map(Best::into_hits).collect()
 }
 
 /// The vectors of some passages, from the index if it has them, else from the model.

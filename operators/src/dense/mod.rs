@@ -8,7 +8,8 @@
 //! implementation does not approximate). Vectors are stored in Lance, by content hash, and served from memory. With
 //! unit-length vectors (the model's `normalize`), scores are cosines. Ties are ordered by passage id.
 //!
-//! Cost: one pass over the vectors a turn, passages × dimension multiplications.
+//! Cost: passages × dimension multiplications for each query, and one pass over the vectors. While all cores are busy,
+//! turns whose scans wait share a pass.
 
 pub(crate) mod index;
 
@@ -18,10 +19,11 @@ use serde::Deserialize;
 use turnflow_engine::component::{
     BuildError, Capability, CorpusRef, InputPort, Models, OperatorError, OperatorKind, Warnings,
 };
-use turnflow_engine::inference::{Embedder, Priority, Role};
+use turnflow_engine::inference::{Embedder, Priority, Role, Vector};
 use turnflow_engine::record::{Hit, PortType};
 use turnflow_engine::spec::from_tree;
 
+use crate::content::Scans;
 use crate::models::embedder;
 use crate::retrieve::{self, ByModel, ModelRetriever, Search, Settings};
 use index::{DenseDefinition, DenseReader, search};
@@ -65,27 +67,32 @@ impl ModelRetriever for DenseConfig {
     }
 
     fn search(&self, models: &Models) -> Result<Dense, BuildError> {
-        Ok(Dense(embedder(models, &self.model, "Dense")?))
+        Ok(Dense { embedder: embedder(models, &self.model, "Dense")?, scans: Scans::new(search, self.top) })
     }
 }
 
-pub(crate) struct Dense(Arc<dyn Embedder>);
+pub(crate) struct Dense {
+    embedder: Arc<dyn Embedder>,
+    scans: Scans<DenseReader, Vector>,
+}
 
 impl Search for Dense {
     type Reader = DenseReader;
 
-    fn weight(&self, reader: &DenseReader, texts: &[Arc<str>]) -> usize {
-        reader.passages() * self.0.dimension() / 64 * texts.len()
+    /// A long scan is run elsewhere, together with others.
+    fn weight(&self, _: &DenseReader, _: &[Arc<str>]) -> usize {
+        0
     }
 
     async fn search(
         &self,
-        reader: &DenseReader,
+        reader: &Arc<DenseReader>,
         texts: Vec<String>,
-        top: usize,
+        _: usize,
         _: &Warnings,
     ) -> Result<Vec<Vec<Hit>>, OperatorError> {
-        let vectors = self.0.embed(texts, Role::Query, Priority::Turn).await?;
-        Ok(vectors.iter().map(|vector| search(reader, vector, top)).collect())
+        let cost = reader.passages() * self.embedder.dimension() / 64 * texts.len();
+        let vectors = self.embedder.embed(texts, Role::Query, Priority::Turn).await?;
+        Ok(self.scans.run(reader, vectors, cost).await)
     }
 }

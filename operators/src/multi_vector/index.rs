@@ -122,14 +122,16 @@ impl Stored for Codes {
 /// The index at an epoch.
 pub(crate) type MultiVectorReader = BlockReader<Codes, ()>;
 
-/// Scores every passage.
-pub(super) fn search(reader: &MultiVectorReader, query: &TokenVectors, top: usize) -> Vec<Hit> {
-    let mut best = Best::new(top);
-    let query = Quantized::of(query);
+/// Scores every passage for each query.
+pub(super) fn search(reader: &MultiVectorReader, queries: &[&TokenVectors], top: usize) -> Vec<Vec<Hit>> {
+    let mut all: Vec<(Quantized, Best<'_>)> =
+        queries.iter().map(|query| (Quantized::of(query), Best::new(top))).collect();
     for (codes, chunk) in reader.blocks.iter().flat_map(|block| block.rows.iter()) {
-        best.offer(query.max_sim(codes), chunk);
+        for (query, best) in &mut all {
+            best.offer(query.max_sim(codes), chunk);
+        }
     }
-    best.into_sorted().map(|(score, chunk)| Hit { chunk: chunk.clone(), score }).collect()
+    all.into_iter().map(|(_, best)| best.into_hits()).collect()
 }
 
 /// The mean, over the query's tokens, of the greatest cosine with a token of the passage.

@@ -26,10 +26,11 @@ use turnflow_engine::component::{
     BuildError, BuildFuture, Call, Capability, Check, ComponentContext, CorpusRef, IndexDefinition, InputPort,
     ModelUse, Models, Operator, OperatorConfig, OperatorError, OperatorKind, built_at_once,
 };
-use turnflow_engine::inference::{Priority, Role, TokenEmbedder};
+use turnflow_engine::inference::{Priority, Role, TokenEmbedder, TokenVectors};
 use turnflow_engine::record::{Hit, Hits, PortType, Value, rank};
 use turnflow_engine::spec::from_tree;
 
+use crate::content::Scans;
 use crate::models::able;
 use crate::parts::merge;
 use crate::retrieve;
@@ -92,7 +93,8 @@ impl OperatorConfig for MultiVectorConfig {
             let key = MultiVectorDefinition::new(models, &self.model, "MultiVector")?.key();
             let capability = Capability::EmbedTokens;
             let encoder = able(models, &self.model, "MultiVector", capability, |model| model.token_embedder.clone())?;
-            Ok(Arc::new(MultiVector { config: self.clone(), key, encoder }))
+            let scans = Scans::new(search, self.top);
+            Ok(Arc::new(MultiVector { config: self.clone(), key, encoder, scans }))
         })
     }
 }
@@ -101,6 +103,7 @@ struct MultiVector {
     config: MultiVectorConfig,
     key: String,
     encoder: Arc<dyn TokenEmbedder>,
+    scans: Scans<MultiVectorReader, TokenVectors>,
 }
 
 impl Operator for MultiVector {
@@ -116,7 +119,10 @@ impl Operator for MultiVector {
             let asked = self.encoder.embed_tokens(texts, Role::Query, Priority::Turn).await?;
             let (depth, top) = (self.config.depth, self.config.top);
             let lists = match candidates {
-                None => asked.iter().map(|asked| search(&reader, asked, top)).collect(),
+                None => {
+                    let cost = passage_cost(reader.passages(), self.encoder.dimension());
+                    self.scans.run(&reader, asked, cost).await
+                }
                 Some(candidates) => {
                     let candidates = &candidates[..candidates.len().min(depth)];
                     let mut lists = Vec::new();
@@ -145,16 +151,18 @@ impl Operator for MultiVector {
         .boxed()
     }
 
-    /// A passage has about a hundred tokens, and a query about ten.
     fn weight(&self, call: &Call) -> usize {
         let passages = match call.inputs.first() {
             Some(Value::Hits(hits)) => hits.hits.len().min(self.config.depth),
-            _ => {
-                let corpus = self.config.corpus.resolve(&call.turn, &call.snapshot);
-                let reader = corpus.and_then(|corpus| corpus.index::<MultiVectorReader>(&self.key));
-                reader.map_or(0, |reader| reader.passages())
-            }
+            // A long scan is run elsewhere, together with others.
+            _ => 0,
         };
-        call.weight() + passages * 10 * self.encoder.dimension()
+        call.weight() + passage_cost(passages, self.encoder.dimension())
     }
+}
+
+/// The cost of scoring passages, in the units of [`Operator::weight`]. A passage has about a hundred tokens, and a query
+/// about ten.
+fn passage_cost(passages: usize, dimension: usize) -> usize {
+    passages * 10 * dimension
 }

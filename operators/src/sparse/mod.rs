@@ -83,7 +83,7 @@ impl Search for Sparse {
 
     async fn search(
         &self,
-        reader: &SparseReader,
+        reader: &Arc<SparseReader>,
         texts: Vec<String>,
         top: usize,
         _: &Warnings,

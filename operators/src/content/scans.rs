@@ -1,0 +1,100 @@
+//! Scans of an index that are ready together run in one pass: the index is read from memory once for all of them.
+
+use std::sync::Arc;
+
+use turnflow_engine::compute::MOST_ON_A_WORKER;
+use turnflow_engine::record::Hit;
+use turnflow_engine::together::Together;
+
+/// Maximum number of calls in a pass.
+const MOST: usize = 32;
+/// Rows that are compared with every query before the next ones are read, so that they are still in the processor's
+/// cache.
+pub(crate) const ROWS: usize = 64;
+
+/// The best passages for each of the queries, at most the given number of each.
+pub(crate) type Search<R, Q> = fn(&R, &[&Q], usize) -> Vec<Vec<Hit>>;
+
+/// Scans for `top` passages.
+pub(crate) struct Scans<R, Q> {
+    search: Search<R, Q>,
+    top: usize,
+    together: Together<Scan<R, Q>, Vec<Vec<Hit>>>,
+}
+
+/// The scan of one call.
+struct Scan<R, Q> {
+    reader: Arc<R>,
+    queries: Arc<Vec<Q>>,
+}
+
+impl<R, Q> Clone for Scan<R, Q> {
+    fn clone(&self) -> Self {
+        Self { reader: self.reader.clone(), queries: self.queries.clone() }
+    }
+}
+
+impl<R: Send + Sync + 'static, Q: Send + Sync + 'static> Scans<R, Q> {
+    pub fn new(search: Search<R, Q>, top: usize) -> Self {
+        Self { search, top, together: Together::new(MOST, move |scans| pass(&scans, search, top)) }
+    }
+
+    /// The best passages for each of the queries, best first. `cost` is that of the scan in the units of
+    /// `Operator::weight`: a small index is read at once.
+    pub async fn run(&self, reader: &Arc<R>, queries: Vec<Q>, cost: usize) -> Vec<Vec<Hit>> {
+        if cost <= MOST_ON_A_WORKER {
+            return (self.search)(reader, &queries.iter().collect::<Vec<_>>(), self.top);
+        }
+        self.together.run(Scan { reader: reader.clone(), queries: Arc::new(queries) }).await
+    }
+}
+
+/// Runs the scans: one pass over each index. Turns of different epochs read different indexes.
+fn pass<R, Q>(scans: &[Scan<R, Q>], search: Search<R, Q>, top: usize) -> Vec<Vec<Vec<Hit>>> {
+    let mut results: Vec<Vec<Vec<Hit>>> = scans.iter().map(|_| Vec::new()).collect();
+    let mut done = vec![false; scans.len()];
+    while let Some(first) = done.iter().position(|done| !done) {
+        let reader = &scans[first].reader;
+        let same: Vec<usize> = (first..scans.len()).filter(|&at| Arc::ptr_eq(&scans[at].reader, reader)).collect();
+        let queries: Vec<&Q> = same.iter().flat_map(|&at| scans[at].queries.iter()).collect();
+        let mut lists = search(reader, &queries, top).into_iter();
+        for at in same {
+            results[at] = lists.by_ref().take(scans[at].queries.len()).collect();
+            done[at] = true;
+        }
+    }
+    results
+}
+
+#[cfg(test)]
+mod tests {
+    use turnflow_engine::document::Chunk;
+
+    use super::*;
+
+    struct Index(&'static str);
+
+    /// One hit: its id is that of the index, and its score the query.
+    fn search(index: &Index, queries: &[&f32], _: usize) -> Vec<Vec<Hit>> {
+        let chunk = Arc::new(Chunk::new(index.0.into(), "".into(), "".into(), "".into()));
+        queries.iter().map(|query| vec![Hit { chunk: chunk.clone(), score: **query }]).collect()
+    }
+
+    #[test]
+    fn each_scan_gets_its_own_lists_from_its_own_index() {
+        let indexes = ["old", "new"].map(|name| Arc::new(Index(name)));
+        let scan = |index: usize, queries: &[f32]| Scan {
+            reader: indexes[index].clone(),
+            queries: Arc::new(queries.to_vec()),
+        };
+        let scans = [scan(0, &[1.0, 2.0]), scan(1, &[3.0]), scan(0, &[]), scan(0, &[4.0])];
+        let found: Vec<Vec<(String, f32)>> = pass(&scans, search, 1)
+            .into_iter()
+            .map(|lists| lists.iter().map(|hits| (hits[0].chunk.id.to_string(), hits[0].score)).collect())
+            .collect();
+        let of = |index: &str, scores: &[f32]| scores.iter().map(|score| (index.to_owned(), *score)).collect();
+        let expected: Vec<Vec<(String, f32)>> =
+            vec![of("old", &[1.0, 2.0]), of("new", &[3.0]), of("old", &[]), of("old", &[4.0])];
+        assert_eq!(found, expected);
+    }
+}
