@@ -222,7 +222,7 @@ impl Directory {
         let mut waiting = Waiting::default();
         let mut tick = Instant::now() + TICK;
         loop {
-            waiting.unfinished(tree);
+            waiting.again(tree);
             let Some(burst) = tree.burst(output.stop(), waiting.next(tick))? else { return Ok(()) };
             let root_touched = burst.touched.contains_key(tree.root());
             let ticked = Instant::now() >= tick;
@@ -255,10 +255,10 @@ impl Directory {
 struct Waiting(BTreeMap<PathBuf, (Instant, bool)>);
 
 impl Waiting {
-    /// Schedules a last look at files that seem unfinished.
-    fn unfinished(&mut self, tree: &mut Tree<'_>) {
-        for (path, patience) in tree.take_unfinished() {
-            self.0.insert(path, (Instant::now() + patience, true));
+    /// Schedules the next looks that the tree asks for.
+    fn again(&mut self, tree: &mut Tree<'_>) {
+        for (path, pause, last) in tree.take_again() {
+            self.0.insert(path, (Instant::now() + pause, last));
         }
     }
 

@@ -317,3 +317,36 @@ fn any_history_tells_what_a_cold_start_reads() {
     }
     assert_eq!(corpus.dead(), [""; 0]);
 }
+
+/// Sets how many files this process may open.
+fn limit_files(most: u64) -> u64 {
+    let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+    // SAFETY: the structure is valid, and lives as long as the calls.
+    unsafe {
+        assert_eq!(libc::getrlimit(libc::RLIMIT_NOFILE, &raw mut limit), 0);
+        let before = std::mem::replace(&mut limit.rlim_cur, most);
+        assert_eq!(libc::setrlimit(libc::RLIMIT_NOFILE, &raw const limit), 0);
+        before
+    }
+}
+
+/// Too many files are open, or a network drive does not answer: that says nothing about the documents.
+#[test]
+fn what_cannot_be_read_for_a_while_stays_and_is_read_later() {
+    let (base, docs) = base();
+    put(&docs, "a.md", "one");
+    put(&docs, "b/c.md", "deep");
+    put(base.path(), "changed.md", "two");
+    put(base.path(), "new/d.md", "three");
+    let corpus = follow(&base);
+    assert_eq!(corpus.start(), ["a.md=one", "b/c.md=deep"]);
+    let before = limit_files(3);
+    fs::rename(base.path().join("changed.md"), docs.join("a.md")).unwrap();
+    fs::rename(base.path().join("new"), docs.join("new")).unwrap();
+    // Time for a look. If the machine is slower, the test shows less.
+    std::thread::sleep(Duration::from_millis(700));
+    limit_files(before);
+    corpus.until(&["a.md=two", "new/d.md=three"]);
+    assert_eq!(corpus.dead(), Vec::<String>::new());
+    assert!(matches!(corpus.end(true), Err(ConnectorError::Stopped(_))));
+}

@@ -1,6 +1,6 @@
 //! The known state of a directory's files, and how it is synchronised with the disk.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsStr;
 use std::fs::{self, File};
 use std::io::{self, ErrorKind, Read};
@@ -43,8 +43,10 @@ pub(super) struct Tree<'a> {
     known: BTreeMap<PathBuf, Known>,
     /// Links to files, with the stamps of their targets.
     links: BTreeMap<PathBuf, Option<FileStamp>>,
-    /// Files that seem to be still written, and how long to wait for each.
-    unfinished: Vec<(PathBuf, Duration)>,
+    /// Paths to look at again, after how long, and whether that is the last look at a file that seems unfinished.
+    again: Vec<(PathBuf, Duration, bool)>,
+    /// Paths that cannot be read at the moment.
+    failing: BTreeSet<PathBuf>,
     /// Number of changes since the last commit.
     changes: usize,
 }
@@ -58,7 +60,8 @@ impl<'a> Tree<'a> {
             watched: None,
             known: BTreeMap::new(),
             links: BTreeMap::new(),
-            unfinished: Vec::new(),
+            again: Vec::new(),
+            failing: BTreeSet::new(),
             changes: 0,
         }
     }
@@ -92,8 +95,8 @@ impl<'a> Tree<'a> {
         fs::symlink_metadata(self.root().join(path)).is_ok_and(|metadata| metadata.is_file() && metadata.len() == 0)
     }
 
-    pub(super) fn take_unfinished(&mut self) -> Vec<(PathBuf, Duration)> {
-        std::mem::take(&mut self.unfinished)
+    pub(super) fn take_again(&mut self) -> Vec<(PathBuf, Duration, bool)> {
+        std::mem::take(&mut self.again)
     }
 
     /// Links whose targets have changed since they were read.
@@ -121,7 +124,7 @@ impl<'a> Tree<'a> {
         let metadata = if path.as_os_str().is_empty() { fs::metadata(&place) } else { fs::symlink_metadata(&place) };
         match metadata {
             Ok(metadata) if metadata.is_dir() => {
-                let files = self.walk(path)?;
+                let Some(files) = self.walk(path)? else { return Ok(()) };
                 let gone: Vec<PathBuf> = self
                     .below(path)
                     .filter(|known| files.binary_search_by(|(file, _)| file.as_path().cmp(known)).is_err())
@@ -141,6 +144,7 @@ impl<'a> Tree<'a> {
                 }
                 self.look_at_file(path, metadata.is_symlink(), last)?;
             }
+            Err(error) if self.passes(path, &error) => {}
             Err(error) => {
                 self.forget(path)?;
                 if !is_gone(&error) {
@@ -186,8 +190,8 @@ impl<'a> Tree<'a> {
     }
 
     /// The files to read below a directory, sorted, and whether each is a link. Each directory is watched before it is
-    /// read, so that no new file is missed.
-    fn walk(&mut self, top: &Path) -> Result<Vec<(PathBuf, bool)>, Stopped> {
+    /// read, so that no new file is missed. `None` if a directory cannot be read at the moment.
+    fn walk(&mut self, top: &Path) -> Result<Option<Vec<(PathBuf, bool)>>, Stopped> {
         let mut files = Vec::new();
         let mut directories = vec![top.to_owned()];
         while let Some(directory) = directories.pop() {
@@ -200,6 +204,7 @@ impl<'a> Tree<'a> {
             }
             let entries = match fs::read_dir(&place) {
                 Ok(entries) => entries,
+                Err(error) if self.passes(top, &error) => return Ok(None),
                 Err(error) => {
                     if !is_gone(&error) {
                         self.output.dead_letter(&shown(&directory), &ReadError::Io(error).to_string(), b"");
@@ -221,7 +226,20 @@ impl<'a> Tree<'a> {
             }
         }
         files.sort();
-        Ok(files)
+        self.failing.remove(top);
+        Ok(Some(files))
+    }
+
+    /// Whether the error may pass by itself, and the path will be looked at again. What is known of it stays until then.
+    fn passes(&mut self, path: &Path, error: &io::Error) -> bool {
+        if self.watched.is_none() || !may_pass(error) {
+            return false;
+        }
+        if self.failing.insert(path.to_owned()) {
+            tracing::warn!(path = %self.root().join(path).display(), %error, "cannot be read; will retry");
+        }
+        self.again.push((path.to_owned(), PASSING, false));
+        true
     }
 
     /// Whether emptying the file would change its known state.
@@ -255,7 +273,7 @@ impl<'a> Tree<'a> {
             }
             // Most likely the file was truncated to be rewritten.
             Ok(metadata) if !last && metadata.len() == 0 && self.has_content(path) => {
-                self.unfinished.push((path.to_owned(), WRITING));
+                self.again.push((path.to_owned(), WRITING, true));
                 Ok(())
             }
             Ok(_) if format == Format::JsonLines => self.read_rows(path, &place, last),
@@ -263,7 +281,11 @@ impl<'a> Tree<'a> {
             Err(error) => Err(error.into()),
         };
         match read {
-            Ok(()) => Ok(()),
+            Ok(()) => {
+                self.failing.remove(path);
+                Ok(())
+            }
+            Err(Fault::Read(ReadError::Io(error), _)) if self.passes(path, &error) => Ok(()),
             Err(Fault::Read(ReadError::Io(error), _)) if is_gone(&error) => {
                 // The link stays known, because its target may appear or return.
                 let link = self.links.remove_entry(path);
@@ -319,7 +341,7 @@ impl<'a> Tree<'a> {
         let outcome = rows.update(stream, &how, self.output)?;
         self.changes += outcome.changes;
         if outcome.torn {
-            self.unfinished.push((path.to_owned(), self.source.torn));
+            self.again.push((path.to_owned(), self.source.torn, true));
         }
         outcome.error.map_or(Ok(()), |error| Err(error.into()))
     }
@@ -364,6 +386,25 @@ impl From<Stopped> for Fault {
 }
 
 /// Whether the error says that nothing is there, rather than something unreadable.
+/// The pause after an error that may pass.
+const PASSING: Duration = Duration::from_secs(2);
+
+/// Whether an error says nothing about the file: too many files are open, or the disk or the network does not answer.
+fn may_pass(error: &io::Error) -> bool {
+    const CODES: &[i32] = &[
+        libc::EMFILE,
+        libc::ENFILE,
+        libc::EIO,
+        libc::ESTALE,
+        libc::ENOMEM,
+        libc::EAGAIN,
+        libc::EINTR,
+        libc::EBUSY,
+        libc::ETIMEDOUT,
+    ];
+    error.raw_os_error().is_some_and(|code| CODES.contains(&code))
+}
+
 fn is_gone(error: &io::Error) -> bool {
     matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory)
 }

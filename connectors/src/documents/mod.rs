@@ -165,6 +165,8 @@ impl CorpusSource for Documents {
                     is_failing = false;
                     if sent > 0 {
                         self.commit(last, &output)?;
+                    } else {
+                        self.covers(last);
                     }
                 }
                 // The changes are still in the queue.
@@ -201,6 +203,13 @@ impl Documents {
         }
         commits.push_back((last, commit));
         Ok(())
+    }
+
+    /// Notes that the last group already had all changes up to `last`.
+    fn covers(&self, last: u64) {
+        if let Some((of, _)) = self.commits.lock().back_mut() {
+            *of = last.max(*of);
+        }
     }
 
     /// Sends every document. Nothing is locked while the engine is behind.

@@ -71,6 +71,8 @@ pub(super) enum Job {
     Forget(u64),
     /// Drop all indexes except these.
     Keep(BTreeSet<String>),
+    /// Store what was prepared and is not published.
+    Save,
     /// Maintain an index.
     Maintain(MaintenanceRequest),
 }
@@ -154,6 +156,20 @@ impl IndexWriter {
         }
     }
 
+    /// Stores what was prepared and is not published. Preparing a large corpus takes long, and nothing of it is published
+    /// before its end.
+    async fn save(&mut self) {
+        for slot in &mut self.slots {
+            let saved = caught_async(|| slot.index.save()).await.map_err(IndexError::from).flatten();
+            if let Err(error) = saved {
+                tracing::warn!(corpus = %self.corpus, index = %slot.key, %error, "cannot store what was prepared");
+                // A panic may have left the index in any state.
+                self.whole |= matches!(error, IndexError::Panicked(_));
+            }
+            note(&self.epochs, &self.corpus, slot);
+        }
+    }
+
     /// Runs a job; without one, retries the failed publication.
     async fn work(&mut self, job: Option<Job>, others_wait: bool) {
         let Some(job) = job else { return self.try_again().await };
@@ -173,6 +189,7 @@ impl IndexWriter {
                 self.slots.retain(|slot| keys.contains(&slot.key));
                 self.epochs.trim(&self.corpus, &keys);
             }
+            Job::Save => self.save().await,
             Job::Maintain(upkeep) => self.maintain(upkeep, others_wait).await,
         }
     }
@@ -278,11 +295,7 @@ impl IndexWriter {
         };
         // After a panic the index may be in any state, so the next delta contains all chunks.
         self.whole |= matches!(&done, Err(MaintenanceError::Index { source: IndexError::Panicked(_), .. }));
-        if let Some(version) = slot.index.version()
-            && let Err(error) = self.epochs.note_version(&self.corpus, &key, version)
-        {
-            tracing::warn!(corpus = %self.corpus, %error, "cannot record the index version; a restart finds another");
-        }
+        note(&self.epochs, &self.corpus, slot);
         let _ = reply.send(Some(done));
     }
 
@@ -349,6 +362,14 @@ impl IndexWriter {
 }
 
 /// The snapshot of these chunks and indexes for readers.
+/// Records the version on disk of a published index.
+fn note(epochs: &Epochs, corpus: &Arc<str>, slot: &Slot) {
+    let version = slot.reader.as_ref().and_then(|_| slot.index.version());
+    if let Some(Err(error)) = version.map(|version| epochs.note_version(corpus, &slot.key, version)) {
+        tracing::warn!(%corpus, %error, "cannot record the index version; a restart finds another");
+    }
+}
+
 fn view<'a>(chunks: &Chunks, slots: impl Iterator<Item = &'a Slot>) -> CorpusSnapshot {
     let (documents, chunks) = chunks.counts();
     let mut view = CorpusSnapshot { documents, chunks, ..CorpusSnapshot::default() };

@@ -4,6 +4,7 @@ use std::cmp::Reverse;
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
 
 use differential_dataflow::VecCollection;
 use parking_lot::{Mutex, RwLock};
@@ -13,6 +14,7 @@ use timely::dataflow::operators::generic::builder_rc::OperatorBuilder;
 use timely::dataflow::{Scope, StreamVec};
 use tokio::sync::Semaphore;
 
+use super::index_writer::Job;
 use super::{CorpusShared, RETRY};
 use crate::component::{IndexError, Prepare, Prepared};
 use crate::dead_letter::DeadLetters;
@@ -31,6 +33,9 @@ const BYTES_A_CALL: usize = 1 << 20;
 const CONTENTS: usize = 8 * CONTENTS_A_CALL;
 /// A content of more bytes counts as several.
 const BYTES_A_CONTENT: usize = BYTES_A_CALL / CONTENTS_A_CALL;
+
+/// How often prepared contents are stored before they are published.
+const SAVE: Duration = Duration::from_secs(5);
 
 /// Maximum attempts to prepare contents; after that they are indexed without it.
 const PREPARE_ATTEMPTS: u32 = 4;
@@ -54,6 +59,7 @@ pub(super) fn prepare<'s>(
     let shared = shared.clone();
     builder.build(move |_| {
         let done: Arc<Mutex<Vec<u64>>> = Arc::default();
+        let saved = Arc::new(Mutex::new(Instant::now()));
         let mut running: HashMap<u64, (Capability<u64>, usize)> = HashMap::new();
         move |_| {
             input.for_each_stamp(|time, batches| {
@@ -76,12 +82,19 @@ pub(super) fn prepare<'s>(
                     let ended = Ended { at, done: done.clone(), wake: wake.clone() };
                     let (preparing, preparations) = (shared.preparing.clone(), preparations.clone());
                     let part = part.to_vec();
+                    // Not held, because the index writer ends with the last sender.
+                    let (jobs, saved) = (shared.jobs.downgrade(), saved.clone());
                     shared.handle.clone().spawn(async move {
                         let _ended = ended;
                         for preparation in &preparations {
                             preparing.part(preparation, &part).await;
                         }
                         preparing.progress.prepared.fetch_add(part.len() as u64, Ordering::Relaxed);
+                        let mut saved = saved.lock();
+                        if saved.elapsed() >= SAVE {
+                            *saved = Instant::now();
+                            drop(jobs.upgrade().map(|jobs| jobs.send(Job::Save)));
+                        }
                     });
                 }
             });

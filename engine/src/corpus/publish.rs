@@ -15,6 +15,14 @@ use super::index_writer::{Job, Report};
 use super::{CorpusShared, CorpusState, FeedProgress};
 use crate::document::Chunk;
 
+/// Maximum bytes of changes that wait unconsolidated.
+const MOST_PENDING: usize = 16 << 20;
+
+/// Approximate bytes of a change.
+fn bytes_of((chunk, ..): &(Arc<Chunk>, u64, isize)) -> usize {
+    256 + chunk.text.len()
+}
+
 /// Collects complete and prepared changes and sends them to the index writer, one delta at a time.
 pub(super) fn publish<'s>(
     scope: Scope<'s, u64>,
@@ -37,12 +45,18 @@ pub(super) fn publish<'s>(
     let report = Report { feed: shared.feed, state: shared.state.clone(), wake: shared.publish_wake.clone() };
     builder.build(move |mut capabilities| {
         let mut pending: Vec<(Arc<Chunk>, u64, isize)> = Vec::new();
+        let (mut bytes, mut bound) = (0, MOST_PENDING);
         // Held at the first unpublished commit, so that the probe shows which commits are published.
         let mut capability = if first { capabilities.pop() } else { None };
         capabilities.clear();
         let mut sent = None;
         move |frontiers| {
-            chunks.for_each_stamp(|_, batches| pending.extend(batches.flat_map(|batch| batch.drain(..))));
+            chunks.for_each_stamp(|_, batches| {
+                for change in batches.flat_map(|batch| batch.drain(..)) {
+                    bytes += bytes_of(&change);
+                    pending.push(change);
+                }
+            });
             prepared.for_each_stamp(|_, _| {});
             let Some(held) = &mut capability else { return };
             let complete = complete_until(&frontiers[0].frontier().to_owned(), &frontiers[1].frontier().to_owned());
@@ -72,10 +86,19 @@ pub(super) fn publish<'s>(
                 }
                 return;
             };
+            if bytes > bound {
+                // Nothing is published for long: changes that undo each other must not pile up.
+                pending.iter_mut().filter(|(_, time, _)| *time < complete).for_each(|(_, time, _)| *time = 0);
+                differential_dataflow::consolidation::consolidate_updates(&mut pending);
+                bytes = pending.iter().map(bytes_of).sum();
+                bound = MOST_PENDING.max(2 * bytes);
+            }
             if sent == published && complete >= ready_at && sent.is_none_or(|sent| complete > sent) {
                 let (mut changes, rest): (Vec<_>, Vec<_>) =
                     std::mem::take(&mut pending).into_iter().partition(|(_, time, _)| *time < complete);
                 pending = rest;
+                bytes = pending.iter().map(bytes_of).sum();
+                bound = MOST_PENDING.max(2 * bytes);
                 let mut changes: Vec<(Arc<Chunk>, isize)> =
                     changes.drain(..).map(|(chunk, _, diff)| (chunk, diff)).collect();
                 differential_dataflow::consolidation::consolidate(&mut changes);

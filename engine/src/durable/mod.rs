@@ -492,7 +492,7 @@ impl Durable {
             match done {
                 Err(error) if !failing => {
                     failing = true;
-                    tracing::error!(%error, "cannot write a checkpoint; will retry, turns continue");
+                    tracing::error!(%error, "cannot write a checkpoint; will retry. Turns continue until 16 MB wait for it");
                 }
                 Err(error) => tracing::debug!(%error, "cannot write a checkpoint"),
                 Ok(()) if failing => {

@@ -4,6 +4,7 @@
 //! them. Dataflows are added and removed while it runs: a corpus's feed ends with its source, a
 //! generation when its ingresses are closed.
 
+use std::collections::BTreeSet;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -151,6 +152,7 @@ impl WorkerPool {
         let Some(commands) = self.receivers.lock()[index].take() else { return };
         let local = Rc::new(WorkerState::default());
         let mut sources: Vec<(Arc<SourceHandle>, ProbeHandle<u64>)> = Vec::new();
+        let mut corpora: BTreeSet<usize> = BTreeSet::new();
         local.load(shared, index, worker.peers());
         shared.durable.loaded();
         let mut behind = self.catch_up.load(Ordering::Acquire);
@@ -159,6 +161,7 @@ impl WorkerPool {
                 match command {
                     Command::Corpus(corpus) => {
                         let name = format!("corpus {}", corpus.name);
+                        corpora.insert(worker.next_dataflow_index());
                         worker.dataflow_named::<u64, _, _>(&name, |scope| corpus::build(scope, &corpus));
                     }
                     Command::Source(handle) => {
@@ -204,7 +207,10 @@ impl WorkerPool {
             }
             if self.is_finished() && commands.is_empty() {
                 local.close(|_| true);
-                if !worker.has_dataflows() {
+                // A stop does not wait until all documents are indexed; a restart goes on with them.
+                let stopping = self.stopping.load(Ordering::Acquire);
+                let left = worker.installed_dataflows();
+                if left.iter().all(|dataflow| stopping && corpora.contains(dataflow)) {
                     break;
                 }
             }

@@ -35,6 +35,8 @@ pub(super) fn build<'s>(
     builder.build(move |mut capabilities| {
         let mut capability = receiver.as_ref().and(capabilities.pop());
         capabilities.clear();
+        // Set when the run stops while too much waits for a checkpoint: what comes then is read again by a restart.
+        let mut leaves_out = false;
         move |_| {
             let (Some(receiver), Some(held)) = (&receiver, &mut capability) else { return };
             let mut output = output.activate();
@@ -44,10 +46,19 @@ pub(super) fn build<'s>(
             let mut ended = false;
             let limits = shared.limits.read().clone();
             let mut read = 0;
-            while read < AT_ONCE && source.backlog.has_room(&limits) && shared.durable.has_room() {
+            while read < AT_ONCE && source.backlog.has_room(&limits) {
+                let is_full = !shared.durable.has_room();
+                let is_stopping = shared.stopping.load(Ordering::Acquire);
+                if is_full && !is_stopping {
+                    break;
+                }
+                leaves_out |= is_full;
                 match receiver.try_recv() {
                     Ok(Arrived { turn: SourcedTurn { record, history, position, place }, at }) => {
                         read += 1;
+                        if leaves_out && place.is_some() {
+                            continue;
+                        }
                         let bytes = bytes_of(&record);
                         source.backlog.add(bytes);
                         if record.speaker == Speaker::User {
@@ -75,7 +86,7 @@ pub(super) fn build<'s>(
                 activator.activate();
             }
             // A source that was stopped has not caught up.
-            if (caught_up || ended && source.caught_up.load(Ordering::Acquire)) && receiver.is_empty() {
+            if (caught_up || ended && source.caught_up.load(Ordering::Acquire)) && receiver.is_empty() && !leaves_out {
                 tracker.caught_up();
             }
             if ended {

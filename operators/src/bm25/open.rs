@@ -8,7 +8,7 @@ use std::sync::Arc;
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use tantivy::TantivyError;
-use tantivy::directory::error::OpenReadError;
+use tantivy::directory::error::{OpenDirectoryError, OpenReadError};
 use turnflow_engine::component::{Delta, Index, IndexDefinition, IndexError, Inventory, Maintained, MaintenanceLimits};
 use turnflow_engine::panics::caught;
 
@@ -76,6 +76,9 @@ fn is_lost(error: &TantivyError) -> bool {
         | TantivyError::IncompatibleIndex(_)
         | TantivyError::DeserializeError(_)
         | TantivyError::OpenReadError(OpenReadError::FileDoesNotExist(_) | OpenReadError::IncompatibleIndex(_)) => true,
+        TantivyError::OpenDirectoryError(
+            OpenDirectoryError::DoesNotExist(_) | OpenDirectoryError::NotADirectory(_),
+        ) => true,
         TantivyError::OpenReadError(OpenReadError::IoError { io_error, .. }) => found(io_error),
         TantivyError::IoError(error) => found(error),
         _ => false,
@@ -107,6 +110,10 @@ fn open(tokenizer: Tokenizer, directory: Option<&Path>) -> Result<Bm25Index, Ind
     Ok(caught(|| Bm25Index::open(tokenizer, directory))??)
 }
 
+fn unless_gone(error: io::Error) -> io::Result<()> {
+    if error.kind() == io::ErrorKind::NotFound { Ok(()) } else { Err(error) }
+}
+
 /// Renames an index's directory, within its parent. Only the last of several is kept, since the corpus has all that
 /// they hold.
 fn put_aside(path: &Path) -> Result<PathBuf, IndexError> {
@@ -115,11 +122,12 @@ fn put_aside(path: &Path) -> Result<PathBuf, IndexError> {
         move |source| IndexError::Io { action, path, source }
     };
     let aside = path.with_added_extension("damaged");
-    match std::fs::remove_dir_all(&aside) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(io("clear", &aside)(error)),
-        _ => {}
-    }
-    std::fs::rename(path, &aside).map_err(io("rename", path))?;
+    let cleared = if aside.is_file() { std::fs::remove_file(&aside) } else { std::fs::remove_dir_all(&aside) };
+    let renamed = cleared.or_else(unless_gone).map_err(io("clear", &aside)).and_then(|()| {
+        // The directory itself may be gone.
+        std::fs::rename(path, &aside).or_else(unless_gone).map_err(io("rename", path))
+    });
+    renamed?;
     std::fs::create_dir_all(path).map_err(io("create", path))?;
     Ok(aside)
 }
@@ -218,9 +226,8 @@ mod tests {
         std::fs::rename(&here, &away).unwrap();
         let delta = Delta { added: vec![b.clone()], ..Delta::default() };
         assert!(index.apply(&delta).await.is_err());
-        assert!(index.apply(&whole(&[a.clone(), b.clone()])).await.is_err(), "the directory cannot be opened yet");
         assert_eq!(index.version(), version);
-        std::fs::rename(&away, &here).unwrap();
+        // A directory that is gone is made again.
         assert_eq!(found(&mut *index, whole(&[a.clone(), b.clone()]), "ferry").await, ["a", "b"]);
         let delta = Delta { added: vec![c.clone()], removed: vec![a], whole: false };
         assert_eq!(found(&mut *index, delta, "ferry").await, ["b", "c"]);

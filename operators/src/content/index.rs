@@ -148,7 +148,7 @@ impl<V: Stored, D: Derived<V>> BlockIndex<V, D> {
     }
 
     /// Stores new encodings.
-    async fn save(&mut self) -> Result<(), IndexError> {
+    async fn store_new(&mut self) -> Result<(), IndexError> {
         let (unsaved, count) = {
             let state = self.contents.state.lock();
             let vector = |hash: &ContentHash| Some((*hash, state.by_content.get(hash)?.clone()));
@@ -258,7 +258,7 @@ impl<V: Stored, D: Derived<V>> Index for BlockIndex<V, D> {
             self.contents.state.lock().claims.tick();
             self.settle().await?;
             self.complete(delta).await?;
-            self.save().await?;
+            self.store_new().await?;
             tracing::debug!(took = ?begun.elapsed(), "encodings are stored");
             self.change(delta);
             // A change that names the whole corpus lists no removals. Its unused encodings stay, because the next
@@ -268,6 +268,14 @@ impl<V: Stored, D: Derived<V>> Index for BlockIndex<V, D> {
             }
             let reader = BlockReader { blocks: self.blocks.clone(), contents: self.contents.clone() };
             Ok(Arc::new(reader) as Arc<dyn Any + Send + Sync>)
+        }
+        .boxed()
+    }
+
+    fn save(&mut self) -> BoxFuture<'_, Result<(), IndexError>> {
+        async {
+            self.settle().await?;
+            self.store_new().await
         }
         .boxed()
     }

@@ -70,10 +70,10 @@ impl StatusSocket {
 impl Drop for StatusSocket {
     fn drop(&mut self) {
         self.stop.store(true, Ordering::Release);
-        // Wakes the thread.
-        let _ = UnixStream::connect(&self.path);
+        // Wakes the thread. If somebody has removed the socket, nothing can, and the thread ends with the process.
+        let is_woken = UnixStream::connect(&self.path).is_ok();
         let _ = std::fs::remove_file(&self.path);
-        if let Some(thread) = self.thread.take() {
+        if let Some(thread) = self.thread.take().filter(|_| is_woken) {
             let _ = thread.join();
         }
     }

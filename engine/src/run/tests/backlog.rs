@@ -32,3 +32,13 @@ fn a_source_that_outruns_the_preparation_waits_and_loses_nothing() {
     engine.join().unwrap();
     assert_eq!((read(), epochs.current().corpora["docs"].documents), (first + then, first + then));
 }
+
+/// A stop does not wait until all documents are prepared. The gate of slow texts stays closed here.
+#[test]
+fn a_stop_does_not_wait_for_documents() {
+    let state = tempfile::tempdir().unwrap();
+    let engine = Engine::start(plan_of(&pipeline("Many(first: 10, then: 1000)")), options(state.path())).unwrap();
+    until("the preparation of slow texts", || ASKED.load(Ordering::SeqCst) > 0);
+    engine.stop();
+    engine.join().unwrap();
+}

@@ -3,8 +3,9 @@
 use std::any::Any;
 use std::collections::BTreeMap;
 use std::path::Path;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, LazyLock};
+use std::time::Duration;
 
 use futures::FutureExt;
 use futures::future::BoxFuture;
@@ -12,7 +13,7 @@ use serde::Deserialize;
 use tokio::sync::Semaphore;
 
 use crate::component::*;
-use crate::connector::{ConnectorError, CorpusOutput, CorpusSource, Mode, TurnOutput, TurnSource};
+use crate::connector::{ConnectorError, CorpusOutput, CorpusSource, Mode, Stopped, TurnOutput, TurnSource};
 use crate::document::{Chunk, Content, Document, Markup};
 use crate::inference::{InferenceError, Tokenize};
 use crate::record::{PortType, Value};
@@ -24,6 +25,14 @@ pub(super) const BAD_FOR_CHUNKER: &str = "bad for the chunker";
 pub(super) const BAD_FOR_PREPARATION: &str = "bad for the preparation";
 /// The index panics on a passage with this text.
 pub(super) const BAD_FOR_INDEX: &str = "bad for the index";
+/// The version of an index with this text panics always, outside the calls in which a passage can be found to be bad.
+pub(super) const BAD_FOR_WRITER: &str = "bad for the writer";
+/// The same, but only the first time.
+pub(super) const BAD_ONCE_FOR_WRITER: &str = "bad once for the writer";
+/// Whether `OneByOne` sends more than its first document.
+pub(super) static GOES_ON: AtomicBool = AtomicBool::new(false);
+/// Whether it has panicked.
+static HAS_PANICKED: AtomicBool = AtomicBool::new(false);
 
 /// Slow texts are prepared only while this is open.
 pub(super) static GATE: Semaphore = Semaphore::const_new(0);
@@ -51,6 +60,11 @@ pub(super) static CATALOG: LazyLock<Catalog> = LazyLock::new(|| Catalog {
             name: "Listed",
             summary: "",
             parse: |tree, sources| Ok(Box::new(from_tree::<Listed>(tree, sources)?)),
+        },
+        CorpusSourceKind {
+            name: "OneByOne",
+            summary: "",
+            parse: |tree, sources| Ok(Box::new(from_tree::<OneByOne>(tree, sources)?)),
         },
         CorpusSourceKind {
             name: "Many",
@@ -94,6 +108,40 @@ impl CorpusSource for Listed {
         }
         output.commit()?;
         Ok(output.ready()?)
+    }
+}
+
+/// One document per commit, called by its number. Ready after the first, and then waits for [`GOES_ON`].
+#[derive(Clone, Debug, Deserialize)]
+struct OneByOne {
+    texts: Vec<String>,
+}
+
+impl CorpusSourceConfig for OneByOne {
+    fn explain(&self) -> String {
+        String::new()
+    }
+    fn build(&self, _: &ComponentContext) -> Building<'_, dyn CorpusSource> {
+        built(Ok(Box::new(self.clone())))
+    }
+}
+
+impl CorpusSource for OneByOne {
+    fn run(self: Box<Self>, _: Mode, output: CorpusOutput) -> Result<(), ConnectorError> {
+        for (n, text) in self.texts.iter().enumerate() {
+            let id = n.to_string();
+            output.change(id.as_str(), Some(document(&id, text)))?;
+            output.commit()?;
+            if n == 0 {
+                output.ready()?;
+                while !GOES_ON.load(Ordering::SeqCst) {
+                    if output.stop().wait(Duration::from_millis(2)) {
+                        return Err(Stopped.into());
+                    }
+                }
+            }
+        }
+        Ok(())
     }
 }
 
@@ -248,6 +296,13 @@ impl Prepare for Preparation {
 impl Index for TextIndex {
     fn preparation(&self) -> Option<Arc<dyn Prepare>> {
         Some(self.prepared.clone())
+    }
+    fn version(&self) -> Option<u64> {
+        let has = |bad: &str| self.texts.values().any(|text| **text == *bad);
+        assert!(!has(BAD_FOR_WRITER), "as a fault in the index writer would");
+        let panics = has(BAD_ONCE_FOR_WRITER) && !HAS_PANICKED.swap(true, Ordering::SeqCst);
+        assert!(!panics, "as a fault in the index writer would, once");
+        None
     }
     fn apply<'a>(&'a mut self, delta: &'a Delta) -> BoxFuture<'a, Result<Arc<dyn Any + Send + Sync>, IndexError>> {
         async move {

@@ -1,7 +1,11 @@
 //! Tests of panics: a panic is an error of the component, of the document, or of the run, and is
 //! never silent.
 
-use super::catalog::{BAD_FOR_CHUNKER, BAD_FOR_INDEX, BAD_FOR_PREPARATION};
+use std::sync::atomic::Ordering;
+
+use super::catalog::{
+    BAD_FOR_CHUNKER, BAD_FOR_INDEX, BAD_FOR_PREPARATION, BAD_FOR_WRITER, BAD_ONCE_FOR_WRITER, GOES_ON,
+};
 use super::*;
 
 fn listed(documents: &[(&str, &str)]) -> String {
@@ -72,6 +76,39 @@ fn passages_that_the_index_panics_on_are_found_among_many_and_left_out() {
         let reason = "index `find` panicked: as a fault in the index would; the passage is left out of it";
         assert!(letters.iter().all(|[source, _, told]| source == "docs" && told == reason), "{letters:?}");
     }
+}
+
+/// What has panicked is tried again, and later changes are published.
+#[test]
+fn an_index_writer_that_panics_goes_on() {
+    let state = tempfile::tempdir().unwrap();
+    let source = format!("OneByOne(texts: [\"one\", {BAD_ONCE_FOR_WRITER:?}, \"three\"])");
+    let engine = Engine::start(plan_of(&pipeline(&source)), options(state.path())).unwrap();
+    engine.wait_ready().unwrap();
+    GOES_ON.store(true, Ordering::SeqCst);
+    until("all documents to be published", || served(&engine) == ["0#0", "1#0", "2#0"]);
+    assert_eq!(CorpusProgress::get(&engine.corpora()[0].1.failures), 1);
+    engine.join().unwrap();
+    assert_eq!(letters(state.path()), Vec::<[String; 3]>::new());
+}
+
+/// What was served before is served on, and the process ends when it is told to.
+#[test]
+fn an_index_writer_that_panics_for_ever_serves_what_it_had() {
+    let state = tempfile::tempdir().unwrap();
+    let source = format!("OneByOne(texts: [\"one\", {BAD_FOR_WRITER:?}, \"three\"])");
+    let engine = Engine::start(plan_of(&pipeline(&source)), options(state.path())).unwrap();
+    engine.wait_ready().unwrap();
+    GOES_ON.store(true, Ordering::SeqCst);
+    let failures = engine.corpora()[0].1.clone();
+    until("two failures", || CorpusProgress::get(&failures.failures) > 1);
+    assert_eq!(served(&engine), ["0#0"]);
+    engine.stop();
+    engine.join().unwrap();
+    // As the first publication of a run, it ends the run with the reason.
+    let engine = Engine::start(plan_of(&listed(&[("a", BAD_FOR_WRITER)])), options(state.path())).unwrap();
+    let told = engine.wait_ready().and_then(|()| engine.join()).unwrap_err().to_string();
+    assert!(told.contains("panicked: as a fault in the index writer would"), "{told}");
 }
 
 #[test]

@@ -30,8 +30,8 @@ fn styled(bar: &ProgressBar, what: &str) {
     bar.set_message(what.to_owned());
 }
 
-/// Waits until every corpus is published, and shows the progress of each.
-pub(super) fn wait_ready(engine: &Engine) -> Result<(), RunError> {
+/// Waits until every corpus is published, and shows the progress of each. Returns false if `is_stopped` comes first.
+pub(super) fn wait_ready(engine: &Engine, is_stopped: impl Fn() -> bool) -> Result<bool, RunError> {
     let corpora = engine.corpora();
     let group = indicatif::MultiProgress::with_draw_target(target());
     // Add all bars first: a bar that is drawn before it is in the group leaves a stray line.
@@ -41,15 +41,16 @@ pub(super) fn wait_ready(engine: &Engine) -> Result<(), RunError> {
         bar
     };
     let bars: Vec<ProgressBar> = corpora.iter().map(added).collect();
-    loop {
+    let is_ready = loop {
         for (bar, (_, progress, _)) in bars.iter().zip(&corpora) {
             bar.set_length(CorpusProgress::get(&progress.prepare));
             bar.set_position(CorpusProgress::get(&progress.prepared));
         }
-        if engine.wait_ready_for(TICK)? {
-            break;
+        let is_ready = engine.wait_ready_for(TICK)?;
+        if is_ready || is_stopped() {
+            break is_ready;
         }
-    }
+    };
     bars.iter().for_each(ProgressBar::finish_and_clear);
-    Ok(())
+    Ok(is_ready)
 }

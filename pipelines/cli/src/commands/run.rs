@@ -77,8 +77,8 @@ pub(super) fn run(args: &RunArgs) -> Outcome {
     let observed = args.metrics.map(|address| Observed::start(address, served.clone())).transpose();
     let observed = observed.map_err(|error| Fault::Told(error.into()))?;
     let status = state.as_deref().and_then(|state| StatusSocket::open(state, served.clone()));
-    progress::wait_ready(&engine)?;
-    for (name, progress, state) in engine.corpora() {
+    let is_ready = progress::wait_ready(&engine, || signals.stop.load(Ordering::Acquire))?;
+    for (name, progress, state) in engine.corpora().into_iter().filter(|_| is_ready) {
         let view = engine.epochs().current();
         let (documents, chunks) = view.corpora.get(&name).map_or((0, 0), |view| (view.documents, view.chunks));
         tracing::info!(corpus = %name, documents, chunks, ?progress, state = ?*state.borrow(), "ready");

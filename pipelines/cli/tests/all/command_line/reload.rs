@@ -95,3 +95,25 @@ fn a_file_that_changes_is_taken_over_and_a_bad_one_is_not() {
     running.until("3 turns answered");
     assert!(running.child.wait().unwrap().success());
 }
+
+/// The model's server takes the passages and never replies.
+#[test]
+fn an_interrupt_does_not_wait_until_all_is_indexed() {
+    let dir = tempfile::tempdir().unwrap();
+    let dir = dir.path();
+    let server = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("http://{}/v1", server.local_addr().unwrap());
+    let model =
+        format!("models: {{ \"far\": OpenAiEmbedder(url: {url:?}, model: \"m\", dimension: 4) }},\n    corpora:");
+    let pipeline =
+        PIPELINE.replace("corpora:", &model).replace("corpus: \"docs\", top", "corpus: \"docs\", model: \"far\", top");
+    fs::create_dir(dir.join("docs")).unwrap();
+    fs::write(dir.join("docs/a.md"), "The lamp is lit at dusk every day.").unwrap();
+    fs::write(dir.join("p.ron"), pipeline.replace("Bm25", "Dense")).unwrap();
+    say(dir, 1);
+    let mut running = Running::start(dir, &[]);
+    let _asked = server.accept().unwrap();
+    running.signal("-INT");
+    running.until("stopping after");
+    assert!(running.child.wait().unwrap().success());
+}

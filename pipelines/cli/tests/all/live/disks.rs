@@ -166,3 +166,31 @@ fn state_files_that_are_gone_cost_work_and_nothing_else() {
     assert_eq!(turns, (1..=turn).collect::<Vec<_>>());
     assert!(answers(&dir.path().join("answers.jsonl")).iter().all(|answer| answer.hits.len() == 1));
 }
+
+/// Much waits for a checkpoint that cannot be written. A restart reads it again.
+#[test]
+fn a_stop_ends_although_no_checkpoint_can_be_written() {
+    let dir = place();
+    let dir = dir.path();
+    let Some(disk) = Disk::mount(&dir.join("disk"), 40) else { return };
+    let mut log = std::io::BufWriter::new(fs::File::create(dir.join("turns.jsonl")).unwrap());
+    let text = "x".repeat(2000);
+    for turn in 1..=20_000 {
+        let id = format!("c{turn}");
+        let record = serde_json::json!({"conversation_id": id, "turn": 1, "speaker": "agent", "text": text});
+        writeln!(log, "{record}").unwrap();
+    }
+    drop(log);
+    let engine = start(dir, &disk.0, Mode::Follow).unwrap();
+    engine.wait_ready().unwrap();
+    fill(&disk.0);
+    until("the bound of what waits", || engine.unwritten_bytes() >= 16 << 20);
+    engine.stop();
+    let _ = engine.join();
+    assert!(disk.remount("size=400m"));
+    say(dir, 1);
+    let engine = start(dir, &disk.0, Mode::Once).unwrap();
+    until("the end", || engine.has_ended());
+    engine.join().unwrap();
+    assert_eq!(found(&disk, 1), ["a.md"]);
+}
