@@ -1,0 +1,137 @@
+//! What an exact scan costs a turn, one turn at a time and 64 at once: 100,000 passages with vectors of 384 values. The
+//! model makes a vector of each text's hash.
+//!
+//! `cargo bench --profile dev -p turnflow --bench scan` measures it with the optimisation of the shipped binary.
+
+use std::fmt::Write as _;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use criterion::{Criterion, criterion_group, criterion_main};
+use futures::FutureExt;
+use futures::future::BoxFuture;
+use turnflow_engine::component::{
+    BuildFuture, Capability, ComponentContext, Model, ModelConfig, ModelKind, loaded_at_once,
+};
+use turnflow_engine::connector::{Mode, SourcedTurn};
+use turnflow_engine::inference::{Embedder, InferenceError, Priority, Role, Vector};
+use turnflow_engine::plan::plan;
+use turnflow_engine::record::TurnRecord;
+use turnflow_engine::run::{Engine, Options};
+use turnflow_engine::spec::load_str;
+
+const PIPELINE: &str = r#"Pipeline(
+    models: { "hashed": Hashed() },
+    corpora: { "docs": Corpus(source: JsonLines(path: "passages.jsonl", watch: false), chunk: Whole()) },
+    nodes: {
+        "turns": Stdin(),
+        "query": LastTurn(input: "turns"),
+        "dense": Dense(input: "query", corpus: "docs", model: "hashed", top: 10),
+        "answer": ExtractiveAnswer(input: "dense", passages: 1),
+    },
+)"#;
+const PASSAGES: usize = 100_000;
+const DIMENSION: usize = 384;
+
+#[derive(Debug)]
+struct Hashed;
+
+impl ModelConfig for Hashed {
+    fn capabilities(&self) -> &'static [Capability] {
+        &[Capability::Embed]
+    }
+    fn explain(&self) -> String {
+        String::new()
+    }
+    fn load<'a>(&'a self, context: &'a ComponentContext) -> BuildFuture<'a, Model> {
+        loaded_at_once(|| {
+            let name = context.id().to_owned();
+            Ok(Model { name, fingerprint: "hashed".into(), embedder: Some(Arc::new(Hashed)), ..Model::default() })
+        })
+    }
+}
+
+impl Embedder for Hashed {
+    fn dimension(&self) -> usize {
+        DIMENSION
+    }
+    fn embed(
+        &self,
+        texts: Vec<String>,
+        _: Role,
+        _: Priority,
+    ) -> BoxFuture<'static, Result<Vec<Vector>, InferenceError>> {
+        async move { Ok(texts.iter().map(|text| vector(text)).collect()) }.boxed()
+    }
+}
+
+/// Values between -1 and 1 that depend on all of the text.
+fn vector(text: &str) -> Vector {
+    let mut state = text
+        .bytes()
+        .fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3));
+    let next = || {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        ((state >> 40) as f32) / ((1_u64 << 23) as f32) - 1.0
+    };
+    std::iter::repeat_with(next).take(DIMENSION).collect::<Vec<f32>>().into()
+}
+
+/// Answers so many turns, up to `at_once` at the same time; returns how long they took together.
+fn answer(engine: &Engine, turns: u64, at_once: u64, asked: &mut u64) -> Duration {
+    let begun = Instant::now();
+    let mut left = turns;
+    while left > 0 {
+        let (before, now) = (engine.delivered(), left.min(at_once));
+        left -= now;
+        for _ in 0..now {
+            *asked += 1;
+            let line = format!(
+                r#"{{"conversation_id": "{asked}", "turn": 1, "speaker": "user", "text": "question {asked}"}}"#
+            );
+            let record = TurnRecord::parse(line.as_bytes()).expect("a turn");
+            assert!(engine.submit(SourcedTurn { record, position: "bench".into(), history: None, place: None }));
+        }
+        while engine.delivered() - before < now as usize {
+            std::thread::park_timeout(Duration::from_micros(50));
+        }
+    }
+    begun.elapsed()
+}
+
+fn cost_of_a_scan(criterion: &mut Criterion) {
+    turnflow::allocator::bound_arenas();
+    let base = std::env::temp_dir().join(format!("turnflow-scan-{}", std::process::id()));
+    std::fs::create_dir_all(&base).expect("a directory");
+    let mut passages = String::new();
+    for number in 0..PASSAGES {
+        let _ = writeln!(passages, r#"{{"_id": "{number}", "text": "passage {number}"}}"#);
+    }
+    std::fs::write(base.join("passages.jsonl"), passages).expect("a file");
+    let mut catalog = turnflow::catalog();
+    catalog.models.push(ModelKind {
+        name: "Hashed",
+        summary: "a vector of the text's hash",
+        parse: |_, _| Ok(Box::new(Hashed)),
+    });
+    let planned = plan(load_str("bench", &base, PIPELINE, &[]), &catalog);
+    let plan = planned.plan.unwrap_or_else(|| panic!("{:#?}", planned.diagnostics));
+    let options = Options { corpora: Mode::Once, manual_turns: true, sinks: false, ..Options::default() };
+    let engine = Engine::start(plan, options).expect("a pipeline that runs");
+    engine.wait_ready().expect("a corpus");
+    let mut asked = 0;
+    let mut group = criterion.benchmark_group("scan");
+    group.throughput(criterion::Throughput::Elements(1));
+    group.sample_size(10);
+    for at_once in [1, 2, 64] {
+        group.bench_function(format!("{at_once} at once"), |bencher| {
+            bencher.iter_custom(|turns| answer(&engine, turns, at_once, &mut asked));
+        });
+    }
+    group.finish();
+    drop(engine);
+    let _ = std::fs::remove_dir_all(&base);
+}
+
+criterion_group!(benches, cost_of_a_scan);
+criterion_main!(benches);
