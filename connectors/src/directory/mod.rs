@@ -45,7 +45,10 @@ use turnflow_engine::spec::{FilePath, from_tree};
 use crate::jsonl_corpus::TORN;
 use crate::readers::Format;
 use crate::watch::{Burst, TICK, Touch, WRITING, Watch, identity};
-use tree::Tree;
+use tree::{PASSING, Tree, may_pass};
+
+/// How often a start looks again at what cannot be read, before it goes on without.
+const PASSING_TRIES: u32 = 5;
 
 /// Fields of the node.
 #[derive(Debug, Clone, Deserialize)]
@@ -170,6 +173,19 @@ impl CorpusSource for Directory {
             return Ok(());
         }
         self.start(&mut tree)?;
+        // What cannot be read now may have been served before.
+        for _ in 0..PASSING_TRIES {
+            if !tree.is_failing() {
+                break;
+            }
+            if output.stop().wait(PASSING) {
+                return Err(Stopped.into());
+            }
+            for (path, _, last) in tree.take_again() {
+                tree.look(&path, last)?;
+            }
+        }
+        tree.tell_failing();
         tree.publish()?;
         output.ready()?;
         loop {
@@ -179,6 +195,7 @@ impl CorpusSource for Directory {
                 match self.start(&mut tree) {
                     Ok(()) => break,
                     Err(ConnectorError::Stopped(stopped)) => return Err(stopped.into()),
+                    Err(ConnectorError::Io { source, .. }) if may_pass(&source) => {}
                     Err(error) => {
                         if tree.forget(Path::new(""))? > 0 {
                             let root = self.root.display().to_string();

@@ -77,7 +77,9 @@ impl<'a> Tree<'a> {
 
     /// Whether the path still leads to the watched directory.
     pub(super) fn root_stands(&self) -> bool {
-        self.watched.as_ref().is_some_and(|watched| identity(&self.source.root) == watched.identity)
+        // A drive that does not answer says nothing.
+        let is_silent = || fs::metadata(&self.source.root).is_err_and(|error| may_pass(&error));
+        self.watched.as_ref().is_some_and(|watched| identity(&self.source.root) == watched.identity || is_silent())
     }
 
     /// Waits for a burst of events; `None` if nothing is watched.
@@ -124,10 +126,11 @@ impl<'a> Tree<'a> {
         let metadata = if path.as_os_str().is_empty() { fs::metadata(&place) } else { fs::symlink_metadata(&place) };
         match metadata {
             Ok(metadata) if metadata.is_dir() => {
-                let Some(files) = self.walk(path)? else { return Ok(()) };
+                let (files, unread) = self.walk(path)?;
                 let gone: Vec<PathBuf> = self
                     .below(path)
                     .filter(|known| files.binary_search_by(|(file, _)| file.as_path().cmp(known)).is_err())
+                    .filter(|known| !unread.iter().any(|unread| known.starts_with(unread)))
                     .map(Path::to_owned)
                     .collect();
                 for path in gone {
@@ -176,6 +179,7 @@ impl<'a> Tree<'a> {
 
     fn forget_one(&mut self, path: &Path) -> Result<(), Stopped> {
         self.links.remove(path);
+        self.failing.remove(path);
         match self.known.remove(path) {
             Some(Known::Document(_)) => {
                 self.changes += 1;
@@ -190,8 +194,9 @@ impl<'a> Tree<'a> {
     }
 
     /// The files to read below a directory, sorted, and whether each is a link. Each directory is watched before it is
-    /// read, so that no new file is missed. `None` if a directory cannot be read at the moment.
-    fn walk(&mut self, top: &Path) -> Result<Option<Vec<(PathBuf, bool)>>, Stopped> {
+    /// read, so that no new file is missed. Also returns the directories that cannot be read at the moment.
+    fn walk(&mut self, top: &Path) -> Result<(Vec<(PathBuf, bool)>, Vec<PathBuf>), Stopped> {
+        let mut unread = Vec::new();
         let mut files = Vec::new();
         let mut directories = vec![top.to_owned()];
         while let Some(directory) = directories.pop() {
@@ -204,7 +209,10 @@ impl<'a> Tree<'a> {
             }
             let entries = match fs::read_dir(&place) {
                 Ok(entries) => entries,
-                Err(error) if self.passes(top, &error) => return Ok(None),
+                Err(error) if self.passes(&directory, &error) => {
+                    unread.push(directory);
+                    continue;
+                }
                 Err(error) => {
                     if !is_gone(&error) {
                         self.output.dead_letter(&shown(&directory), &ReadError::Io(error).to_string(), b"");
@@ -212,22 +220,50 @@ impl<'a> Tree<'a> {
                     continue;
                 }
             };
-            // An entry whose metadata cannot be read is being deleted.
-            for entry in entries.flatten().filter(|entry| !is_hidden(&entry.file_name())) {
+            let mut failed = None;
+            for entry in entries {
+                let entry = match entry {
+                    Ok(entry) if is_hidden(&entry.file_name()) => continue,
+                    Ok(entry) => entry,
+                    Err(error) => {
+                        failed = Some(error);
+                        continue;
+                    }
+                };
                 let path = directory.join(entry.file_name());
                 match entry.file_type() {
                     Ok(kind) if kind.is_dir() => directories.push(path),
                     Ok(kind) if self.wants(&path).is_some() => files.push((path, kind.is_symlink())),
-                    _ => {}
+                    Ok(_) => {}
+                    Err(error) => failed = Some(error),
                 }
+                if failed.as_ref().is_some_and(may_pass) {
+                    break;
+                }
+            }
+            match failed {
+                Some(error) if self.passes(&directory, &error) => unread.push(directory),
+                // An entry that cannot be read for another reason is being deleted.
+                _ => drop(self.failing.remove(&directory)),
             }
             if self.output.stop().is_set() {
                 return Err(Stopped);
             }
         }
         files.sort();
-        self.failing.remove(top);
-        Ok(Some(files))
+        Ok((files, unread))
+    }
+
+    /// Whether something cannot be read at the moment.
+    pub(super) fn is_failing(&self) -> bool {
+        !self.failing.is_empty()
+    }
+
+    /// Writes dead letters for what cannot be read at the moment. It is looked at again all the same.
+    pub(super) fn tell_failing(&self) {
+        for path in &self.failing {
+            self.output.dead_letter(&shown(path), "cannot be read at the moment; it is tried again", b"");
+        }
     }
 
     /// Whether the error may pass by itself, and the path will be looked at again. What is known of it stays until then.
@@ -387,10 +423,10 @@ impl From<Stopped> for Fault {
 
 /// Whether the error says that nothing is there, rather than something unreadable.
 /// The pause after an error that may pass.
-const PASSING: Duration = Duration::from_secs(2);
+pub(super) const PASSING: Duration = Duration::from_secs(2);
 
 /// Whether an error says nothing about the file: too many files are open, or the disk or the network does not answer.
-fn may_pass(error: &io::Error) -> bool {
+pub(super) fn may_pass(error: &io::Error) -> bool {
     const CODES: &[i32] = &[
         libc::EMFILE,
         libc::ENFILE,

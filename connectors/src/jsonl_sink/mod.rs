@@ -267,7 +267,9 @@ impl JsonLinesSink {
     fn append(&mut self, answer: &AnswerRecord) -> Result<(), ConnectorError> {
         self.follow()?;
         let line = serde_json::to_vec(answer).map_err(io::Error::from);
-        line.and_then(|line| self.output.lines.append(line)).map_err(fault("append to", &self.path))
+        line.and_then(|line| self.output.lines.append(line)).map_err(fault("append to", &self.path))?;
+        self.output.length_seen = self.output.length().map_err(fault("read", &self.path))?;
+        Ok(())
     }
 
     /// Collects the answers after a position in a file that this sink had before a reload gave it another one.
@@ -282,7 +284,7 @@ impl JsonLinesSink {
         // A position without a mark is the beginning.
         let mark = FileMark::parse(&at.log, at.length);
         let standing = mark.as_ref().map(|mark| find(&path, mark, at.length));
-        let is_found = at.length == 0 || !matches!(standing, None | Some(MarkedFile::Gone));
+        let is_found = !matches!(standing, None | Some(MarkedFile::Gone));
         let (file, from, but) = match standing {
             Some(MarkedFile::Here(_)) if at.length > 0 => (former_file(&path)?, at.length, None),
             Some(MarkedFile::Away(file, away)) => {
@@ -294,7 +296,9 @@ impl JsonLinesSink {
             Some(MarkedFile::Here(_) | MarkedFile::Gone) | None => (former_file(&path)?, 0, None),
         };
         if from == 0 {
-            let marked = mark.as_ref().map(|mark| Marked { mark, length: at.length, is_found });
+            // A position at the beginning stands for the whole file and those before it.
+            let marked = mark.as_ref().filter(|_| at.length > 0);
+            let marked = marked.map(|mark| Marked { mark, length: at.length, is_found });
             match scan_rotated(&path, found, but, others, marked) {
                 Err(ConnectorError::Io { source, .. }) if is_gone(&source) => {
                     tracing::warn!(file = %path.display(), "the directory of this sink's former file is gone");

@@ -61,7 +61,9 @@ pub enum ReadError {
         limit: usize,
     },
     /// HTML with more elements than the limit, with those that the parser opens again.
-    #[error("more than {limit} elements, with those that are opened again in each block because nothing closes them")]
+    #[error(
+        "more than {limit} elements and texts, with the elements that are opened again because nothing closes them"
+    )]
     ManyElements {
         /// Maximum number of elements.
         limit: usize,

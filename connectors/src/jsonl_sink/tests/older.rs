@@ -99,6 +99,26 @@ fn a_file_that_was_truncated_is_a_new_one() {
     assert_eq!(recovered(base, Some(&mark), &KEYS), (true, vec!["third day".into()]));
 }
 
+/// The same after a single answer, which is longer than what a mark compares.
+#[test]
+fn a_file_that_was_truncated_after_its_first_answer_is_a_new_one() {
+    let directory = tempfile::tempdir().unwrap();
+    let base = directory.path();
+    let long = |key: &str| AnswerRecord { answer: "long ".repeat(HEAD_BYTES).into(), ..with_key(key) };
+    let mut first = sink(base, true);
+    first.append(&long("every day")).unwrap();
+    first.mark();
+    fs::copy(at(base, "out.jsonl"), at(base, "out.jsonl.1")).unwrap();
+    File::options().write(true).open(at(base, "out.jsonl")).unwrap().set_len(0).unwrap();
+    first.append(&long("second day")).unwrap();
+    let mark = first.mark();
+    drop(first);
+    assert_eq!(recovered(base, Some(&mark), &KEYS), (true, vec![]));
+    fs::rename(at(base, "out.jsonl.1"), at(base, "out.jsonl.2")).unwrap();
+    fs::rename(at(base, "out.jsonl"), at(base, "out.jsonl.1")).unwrap();
+    assert_eq!(recovered(base, Some(&mark), &KEYS), (true, vec![]));
+}
+
 /// Marks of earlier versions have no older files.
 #[test]
 fn a_mark_without_older_files_is_read() {

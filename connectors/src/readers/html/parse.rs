@@ -6,35 +6,30 @@
 //! by the parser's own tokens, so that the text of a script does not count as elements.
 
 use std::cell::{Cell, RefCell};
-use std::collections::HashMap;
+use std::ops::Range;
 
+use html5ever::TokenizerResult;
 use html5ever::buffer_queue::BufferQueue;
 use html5ever::tendril::StrTendril;
-use html5ever::tokenizer::{Tag, TagKind, Token, TokenSink, TokenSinkResult, Tokenizer, TokenizerOpts};
+use html5ever::tokenizer::{TagKind, Token, TokenSink, TokenSinkResult, Tokenizer, TokenizerOpts};
 use html5ever::tree_builder::{TreeBuilder, TreeBuilderOpts, TreeSink};
-use html5ever::{LocalName, TokenizerResult};
 use scraper::{Html, HtmlTreeSink};
 
 use crate::readers::ReadError;
 
+type NodeId = <HtmlTreeSink as TreeSink>::Handle;
+
 /// Maximum depth. No honest page comes near it; browsers stop at 512.
 pub(super) const DEEPEST: usize = 2000;
-/// Maximum number of elements, with those that the parser opens again. The largest known pages have some 500,000.
-pub(super) const ELEMENTS: usize = 2_000_000;
+/// Maximum number of elements and texts, with the elements that the parser opens again. The largest known pages have
+/// about a million.
+pub(super) const NODES: usize = 3_000_000;
+/// Maximum number of pieces in which a page is given to the parser.
+const PIECES: u64 = 10_000_000;
 /// Maximum sum of the depths at all tags: the parser may look through all open elements at each.
 const DEPTHS: usize = 1_000_000_000;
-
-/// Elements that end by themselves where the next one starts, or that have no content.
-const ENDLESS: &[&str] = &[
-    "a", "area", "base", "br", "col", "colgroup", "dd", "dt", "embed", "hr", "img", "input", "li", "link", "meta",
-    "optgroup", "option", "p", "param", "rp", "rt", "source", "tbody", "td", "tfoot", "th", "thead", "tr", "track",
-    "wbr",
-];
-/// Elements that are opened again after a block has closed them.
-const FORMATTING: &[&str] =
-    &["a", "b", "big", "code", "em", "font", "i", "nobr", "s", "small", "strike", "strong", "tt", "u"];
-/// Maximum number of equal elements that are opened again. Without attributes, those of one name are equal.
-const SAME: usize = 3;
+/// The depth is measured at one in so many tags.
+const MEASURED: usize = 64;
 
 /// Parses a page.
 ///
@@ -42,10 +37,13 @@ const SAME: usize = 3;
 ///
 /// It has too many elements, or they are nested too deeply.
 pub(super) fn parse(html: &str) -> Result<Html, ReadError> {
+    // The tokenizer would discard each byte order mark at the start of a piece.
+    let html = html.strip_prefix('\u{FEFF}').unwrap_or(html);
+    let options = TokenizerOpts { discard_bom: false, ..TokenizerOpts::default() };
     let tree = TreeBuilder::new(HtmlTreeSink::new(Html::new_document()), TreeBuilderOpts::default());
     let sink = Bounded { tree, tokens: Cell::default(), counts: RefCell::default() };
-    let tokenizer = Tokenizer::new(sink, TokenizerOpts::default());
-    let mut feeder = Feeder { html, at: 0, queue: BufferQueue::default(), tokenizer };
+    let tokenizer = Tokenizer::new(sink, options);
+    let mut feeder = Feeder { html, at: 0, name: 0..0, pieces: 0, queue: BufferQueue::default(), tokenizer };
     feeder.run();
     let Feeder { tokenizer, .. } = feeder;
     tokenizer.end();
@@ -53,73 +51,70 @@ pub(super) fn parse(html: &str) -> Result<Html, ReadError> {
     counts.into_inner().error.map_or_else(|| Ok(tree.sink.finish()), Err)
 }
 
-/// Counts the tokens before they reach the tree.
-struct Bounded<T: TokenSink> {
-    tree: T,
+/// Counts what the tokens lead to.
+struct Bounded {
+    tree: TreeBuilder<NodeId, HtmlTreeSink>,
     /// Number of tokens so far.
     tokens: Cell<u64>,
     counts: RefCell<Counts>,
 }
 
-/// What the tags so far may have led to.
 #[derive(Default)]
 struct Counts {
-    /// Number of open elements by name.
-    open: HashMap<LocalName, usize>,
+    /// The depth when it was measured last, and the number of start tags since then.
     depth: usize,
+    since: usize,
     depths: usize,
-    /// Number of formatting elements that the next block opens again.
-    again: usize,
-    elements: usize,
     error: Option<ReadError>,
 }
 
-impl Counts {
-    fn tag(&mut self, tag: &Tag) {
-        let is_formatting = FORMATTING.contains(&&*tag.name);
-        let is_counted = is_formatting || !ENDLESS.contains(&&*tag.name);
-        let count = self.open.entry(tag.name.clone()).or_default();
-        let before = *count;
-        match tag.kind {
-            _ if !is_counted => {}
-            TagKind::StartTag => *count += 1,
-            // An end tag without an open element ends nothing.
-            TagKind::EndTag => *count = count.saturating_sub(1),
+impl Bounded {
+    /// Checks the tree after a tag. Without the tag, it had so many nodes.
+    fn check(&self, is_start: bool, before: usize) {
+        let mut counts = self.counts.borrow_mut();
+        counts.since += usize::from(is_start);
+        let html = self.tree.sink.0.borrow();
+        let nodes = html.tree.values().len();
+        // The newest node is that of the tag, and its ancestors are the open elements.
+        if nodes > before && (counts.since >= MEASURED || counts.depth + counts.since > DEEPEST) {
+            let element = html.tree.nodes().next_back();
+            // Without the document, `html` and `body`.
+            counts.depth = element.map_or(0, |element| element.ancestors().count()).saturating_sub(2);
+            counts.since = 0;
         }
-        if is_formatting {
-            self.again = self.again + (*count).min(SAME) - before.min(SAME);
+        counts.depths += counts.depth + counts.since;
+        if counts.depth > DEEPEST || counts.depths > DEPTHS {
+            counts.error = Some(ReadError::TooDeep { limit: DEEPEST });
+        } else if nodes > NODES {
+            counts.error = Some(ReadError::ManyElements { limit: NODES });
         }
-        if !ENDLESS.contains(&&*tag.name) {
-            self.depth = self.depth + *count - before;
-        }
-        self.elements += usize::from(tag.kind == TagKind::StartTag) + self.again;
-        self.depths += self.depth;
-        if self.depth > DEEPEST || self.depths > DEPTHS {
-            self.error = Some(ReadError::TooDeep { limit: DEEPEST });
-        } else if self.elements > ELEMENTS {
-            self.error = Some(ReadError::ManyElements { limit: ELEMENTS });
-        }
+    }
+
+    fn is_over(&self) -> bool {
+        self.counts.borrow().error.is_some()
     }
 }
 
-impl<T: TokenSink> TokenSink for Bounded<T> {
-    type Handle = T::Handle;
+impl TokenSink for Bounded {
+    type Handle = NodeId;
 
-    fn process_token(&self, token: Token, line_number: u64) -> TokenSinkResult<T::Handle> {
+    fn process_token(&self, token: Token, line_number: u64) -> TokenSinkResult<NodeId> {
         if !matches!(token, Token::ParseError(_)) {
             self.tokens.set(self.tokens.get() + 1);
         }
-        let mut counts = self.counts.borrow_mut();
-        if let Token::TagToken(tag) = &token {
-            counts.tag(tag);
+        if self.is_over() {
+            return TokenSinkResult::Continue;
         }
-        let is_over = counts.error.is_some();
-        drop(counts);
-        if is_over { TokenSinkResult::Continue } else { self.tree.process_token(token, line_number) }
+        let Token::TagToken(tag) = &token else { return self.tree.process_token(token, line_number) };
+        let is_start = tag.kind == TagKind::StartTag;
+        let before = self.tree.sink.0.borrow().tree.values().len();
+        let result = self.tree.process_token(token, line_number);
+        self.check(is_start, before);
+        result
     }
 
     fn end(&self) {
-        if self.counts.borrow().error.is_none() {
+        if !self.is_over() {
             self.tree.end();
         }
     }
@@ -138,20 +133,26 @@ fn is_gap(byte: u8) -> bool {
 ///
 /// Only the tokenizer knows whether a `<` is in a script or a comment. It shows it: within a tag it emits no token, and
 /// within text it emits one for each character.
-struct Feeder<'a, S: TokenSink> {
+struct Feeder<'a> {
     html: &'a str,
     at: usize,
+    /// Where the name of the start tag is; empty in an end tag.
+    name: Range<usize>,
+    pieces: u64,
     queue: BufferQueue,
-    tokenizer: Tokenizer<Bounded<S>>,
+    tokenizer: Tokenizer<Bounded>,
 }
 
-impl<S: TokenSink> Feeder<'_, S> {
+impl Feeder<'_> {
     fn run(&mut self) {
         while let Some(next) = self.rest().find('<') {
             self.feed(next);
             self.feed(1);
             while self.opened() {}
-            if self.tokenizer.sink.counts.borrow().error.is_some() {
+            if self.pieces > PIECES {
+                self.tokenizer.sink.counts.borrow_mut().error = Some(ReadError::ManyElements { limit: NODES });
+            }
+            if self.tokenizer.sink.is_over() {
                 return;
             }
         }
@@ -174,7 +175,8 @@ impl<S: TokenSink> Feeder<'_, S> {
         self.give(text)
     }
 
-    fn give(&self, text: StrTendril) -> bool {
+    fn give(&mut self, text: StrTendril) -> bool {
+        self.pieces += 1;
         let before = self.tokenizer.sink.tokens.get();
         if !text.is_empty() {
             self.queue.push_back(text);
@@ -204,8 +206,9 @@ impl<S: TokenSink> Feeder<'_, S> {
                 }
             }
             _ if byte.is_ascii_alphabetic() => {
+                let start = self.at;
                 if !self.feed(1) {
-                    self.name();
+                    self.name(Some(start));
                 }
             }
             // The first `<` was text.
@@ -230,15 +233,32 @@ impl<S: TokenSink> Feeder<'_, S> {
             // Text of a script or the like.
             (_, true) => return byte == b'<',
             (false, false) => self.markup(),
-            (true, false) if is_gap(byte) => self.attributes(byte),
-            (true, false) => self.name(),
+            (true, false) if is_gap(byte) => {
+                self.name = 0..0;
+                self.attributes(byte);
+            }
+            (true, false) => self.name(None),
         }
         false
     }
 
     /// Goes on within a comment, or what is treated as one: it ends with a `>`.
     fn markup(&mut self) {
-        while let Some(end) = self.rest().find('>') {
+        let is_foreign = self.tokenizer.sink.adjusted_current_node_present_but_not_in_html_namespace();
+        if is_foreign && self.rest().starts_with("[CDATA[") {
+            let length = self.rest().find("]]>").map_or(self.rest().len(), |end| end + 3);
+            self.feed(length);
+            return;
+        }
+        let is_comment = self.rest().starts_with("--");
+        let mut from = 0;
+        while let Some(end) = self.rest()[from..].find('>').map(|end| from + end) {
+            let before = self.rest().as_bytes()[..end].last();
+            if is_comment && !matches!(before, Some(b'-' | b'!') | None) {
+                from = end + 1;
+                continue;
+            }
+            from = 0;
             if self.feed(end + 1) {
                 return;
             }
@@ -246,15 +266,36 @@ impl<S: TokenSink> Feeder<'_, S> {
         self.feed(self.rest().len());
     }
 
-    /// Goes on within the name of a tag.
-    fn name(&mut self) {
+    /// Goes on within the name of a tag; `start` is where that of a start tag begins.
+    fn name(&mut self, start: Option<usize>) {
         let length = self.rest().bytes().take_while(|byte| *byte != b'>' && !is_gap(*byte)).count();
         self.feed(length);
+        self.name = start.map_or(0..0, |start| start..self.at);
         let Some(byte) = self.byte() else { return };
         self.feed(1);
         if byte != b'>' {
             self.attributes(byte);
         }
+    }
+
+    /// The attribute that the parser needs of a tag with this name: it tells whether `font` is one of SVG, whether a
+    /// hidden input may be in a table, and whether an annotation is HTML.
+    fn needed(&self) -> Option<(&'static str, fn(&str, &str) -> bool)> {
+        let is = |name: &str| self.html[self.name.clone()].eq_ignore_ascii_case(name);
+        if is("font") {
+            let is_one = |name: &str, _: &str| ["color", "face", "size"].iter().any(|of| name.eq_ignore_ascii_case(of));
+            return Some((" color", is_one));
+        }
+        if is("input") {
+            let is_one =
+                |name: &str, value: &str| name.eq_ignore_ascii_case("type") && value.eq_ignore_ascii_case("hidden");
+            return Some((" type=hidden", is_one));
+        }
+        let is_one = |name: &str, value: &str| {
+            let is_html = ["text/html", "application/xhtml+xml"].iter().any(|of| value.eq_ignore_ascii_case(of));
+            name.eq_ignore_ascii_case("encoding") && is_html
+        };
+        is("annotation-xml").then_some((" encoding=text/html", is_one))
     }
 
     /// Cuts out the attributes after the name of a tag and this byte, and ends the tag. A tag that does not end is left
@@ -273,6 +314,7 @@ impl<S: TokenSink> Feeder<'_, S> {
             *at += bytes[*at..].iter().take_while(|byte| is(**byte)).count();
         };
         let is_blank = |byte: u8| is_gap(byte) && byte != b'/';
+        let mut needed = self.needed();
         let mut at = self.at;
         loop {
             skip(&mut at, &is_blank);
@@ -292,25 +334,36 @@ impl<S: TokenSink> Feeder<'_, S> {
                     at += 1;
                     continue;
                 }
-                // An `=` at the start belongs to the name.
-                Some(_) => at += 1,
+                Some(_) => {}
             }
-            skip(&mut at, &|byte| !is_gap(byte) && !b"=>".contains(&byte));
-            skip(&mut at, &is_blank);
-            if bytes.get(at) != Some(&b'=') {
-                continue;
-            }
+            let name = at;
+            // An `=` at the start belongs to the name.
             at += 1;
+            skip(&mut at, &|byte| !is_gap(byte) && !b"=>".contains(&byte));
+            let name = name..at;
             skip(&mut at, &is_blank);
-            match bytes.get(at) {
-                Some(quote @ (b'"' | b'\'')) => {
-                    at += 1;
-                    skip(&mut at, &|byte| byte != *quote);
-                    at = (at + 1).min(bytes.len());
+            let mut value = 0..0;
+            if bytes.get(at) == Some(&b'=') {
+                at += 1;
+                skip(&mut at, &is_blank);
+                let quote = bytes.get(at).filter(|quote| b"\"'".contains(quote));
+                at += usize::from(quote.is_some());
+                value.start = at;
+                match quote {
+                    Some(quote) => skip(&mut at, &|byte| byte != *quote),
+                    None => skip(&mut at, &|byte| !is_blank(byte) && byte != b'>'),
                 }
-                // An empty value ends the tag.
-                Some(b'>') | None => {}
-                Some(_) => skip(&mut at, &|byte| !is_blank(byte) && byte != b'>'),
+                value.end = at;
+                if quote.is_some() && at == bytes.len() {
+                    break;
+                }
+                at += usize::from(quote.is_some());
+            }
+            if let Some((attribute, is_one)) = needed
+                && is_one(&self.html[name], &self.html[value])
+            {
+                self.give(attribute.into());
+                needed = None;
             }
         }
         self.at = bytes.len();
@@ -332,7 +385,7 @@ mod tests {
     }
 
     fn error(html: &str) -> String {
-        parse(html).unwrap_err().to_string()
+        parse(html).map(drop).unwrap_err().to_string()
     }
 
     /// The depths, names and texts of the tree, in order.
@@ -355,7 +408,7 @@ mod tests {
     }
 
     /// Pieces of pages that change what a `<` means.
-    const PIECES: &[&str] = &[
+    const PARTS: &[&str] = &[
         "<p>",
         "</p>",
         "<b a=1 b='>' c=\">\">",
@@ -431,10 +484,9 @@ mod tests {
             (state >> 33) as usize % below
         };
         for _ in 0..20_000 {
-            let html: String = (0..random(14)).map(|_| PIECES[random(PIECES.len())]).collect();
+            let html: String = (0..random(14)).map(|_| PARTS[random(PARTS.len())]).collect();
             let (page, whole) = (parse(&html).unwrap(), Html::parse_document(&html));
             assert_eq!(outline(&page), outline(&whole), "{html:?}");
-            assert_eq!(parsed(&html).0, 0, "{html:?}");
         }
     }
 
@@ -487,18 +539,40 @@ mod tests {
     }
 
     #[test]
-    fn formatting_that_is_opened_again_is_counted() {
-        let formatting = FORMATTING.iter().map(|name| format!("<{name}>").repeat(10)).collect::<String>();
-        assert!(error(&format!("{formatting}{}", "<p>x".repeat(100_000))).contains("2000000 elements"));
-        assert!(parse(&format!("{formatting}{}", "<p>x".repeat(10_000))).is_ok());
-        let closed = FORMATTING.iter().map(|name| format!("</{name}>").repeat(10)).collect::<String>();
-        assert!(parse(&format!("{formatting}{closed}{}", "<p>x".repeat(100_000))).is_ok());
+    fn elements_that_are_opened_again_are_counted() {
+        let formatting = ["b", "big", "code", "em", "font", "i", "s", "small", "strike", "strong", "tt", "u"];
+        // What is open within a paragraph is opened again in the next one.
+        let open = format!("<p>{}", formatting.map(|name| format!("<{name}>").repeat(10)).concat());
+        assert!(error(&format!("{open}{}", "<p>x".repeat(100_000))).contains("3000000 elements"));
+        assert!(parse(&format!("{open}{}", "<p>x".repeat(10_000))).is_ok());
+        let closed = formatting.map(|name| format!("</{name}>").repeat(10)).concat();
+        assert!(parse(&format!("{open}{closed}{}", "<p>x".repeat(100_000))).is_ok());
+        assert!(parse(&format!("<b><font><table>{}", "<tr><td>x</td></tr>".repeat(100_000))).is_ok());
+    }
+
+    /// For each tag, the parser looks through the open elements.
+    #[test]
+    fn elements_that_end_by_themselves_are_counted_where_they_do_not() {
+        for (open, then) in [("<svg><td>", "</x>"), ("<rt>", "</x>"), ("<li><dd>", "<div></div>"), ("<div>", "<p>")] {
+            assert!(error(&format!("{}{}", open.repeat(40_000), then.repeat(40_000))).contains("nested"), "{open}");
+        }
+        let html = format!("{}{}", "<div>".repeat(DEEPEST - 10), "<p>".repeat(1_000_000));
+        assert!(error(&html).contains("nested"));
+        assert!(error(&"<p>".repeat(NODES + 1)).contains("elements"));
+        assert!(error(&"<".repeat(PIECES as usize + 10)).contains("elements"));
     }
 
     #[test]
-    fn many_elements_below_many_are_refused() {
-        let html = format!("{}{}", "<div>".repeat(DEEPEST), "<p>".repeat(1_000_000));
-        assert!(error(&html).contains("nested"));
-        assert!(error(&"<p>".repeat(ELEMENTS + 1)).contains("elements"));
+    fn a_byte_order_mark_is_left_out_only_at_the_start() {
+        assert_eq!(parsed("\u{feff}<p>x").1, "x");
+        assert_eq!(parsed("<p>\u{feff}x").1, "\u{feff}x");
+    }
+
+    #[test]
+    fn sections_of_foreign_text_end_where_they_end() {
+        let html = "<math><mi><![CDATA[a\0> <b x=\"</a> ]]></mi></math><p>REST";
+        assert_eq!(outline(&parse(html).unwrap()), outline(&Html::parse_document(html)));
+        assert!(parsed(html).1.ends_with("REST"));
+        assert!(parsed("<svg><font color=red>text</font></svg>").1.contains("text"));
     }
 }
