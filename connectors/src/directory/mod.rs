@@ -196,6 +196,8 @@ impl CorpusSource for Directory {
                     Ok(()) => break,
                     Err(ConnectorError::Stopped(stopped)) => return Err(stopped.into()),
                     Err(ConnectorError::Io { source, .. }) if may_pass(&source) => {}
+                    // It is there, and cannot be watched at the moment.
+                    Err(_) if self.canonical().is_ok() => {}
                     Err(error) => {
                         if tree.forget(Path::new(""))? > 0 {
                             let root = self.root.display().to_string();

@@ -160,6 +160,7 @@ impl<'a> Tree<'a> {
 
     /// Deletes everything that is known at and below `path`. Returns the number of files.
     pub(super) fn forget(&mut self, path: &Path) -> Result<usize, Stopped> {
+        self.failing.retain(|failing| !failing.starts_with(path));
         let gone: Vec<PathBuf> = self.below(path).map(Path::to_owned).collect();
         for path in &gone {
             self.forget_one(path)?;
@@ -195,7 +196,7 @@ impl<'a> Tree<'a> {
 
     /// The files to read below a directory, sorted, and whether each is a link. Each directory is watched before it is
     /// read, so that no new file is missed. Also returns the directories that cannot be read at the moment.
-    fn walk(&mut self, top: &Path) -> Result<(Vec<(PathBuf, bool)>, Vec<PathBuf>), Stopped> {
+    fn walk(&mut self, top: &Path) -> Result<(Files, Vec<PathBuf>), Stopped> {
         let mut unread = Vec::new();
         let mut files = Vec::new();
         let mut directories = vec![top.to_owned()];
@@ -422,6 +423,9 @@ impl From<Stopped> for Fault {
 }
 
 /// Whether the error says that nothing is there, rather than something unreadable.
+/// Files, and whether each is a link.
+type Files = Vec<(PathBuf, bool)>;
+
 /// The pause after an error that may pass.
 pub(super) const PASSING: Duration = Duration::from_secs(2);
 
@@ -437,6 +441,15 @@ pub(super) fn may_pass(error: &io::Error) -> bool {
         libc::EINTR,
         libc::EBUSY,
         libc::ETIMEDOUT,
+        libc::ENOTCONN,
+        libc::EHOSTDOWN,
+        libc::EHOSTUNREACH,
+        libc::ENETDOWN,
+        libc::ENETUNREACH,
+        libc::ECONNABORTED,
+        libc::ECONNRESET,
+        libc::ENXIO,
+        libc::ENODEV,
     ];
     error.raw_os_error().is_some_and(|code| CODES.contains(&code))
 }

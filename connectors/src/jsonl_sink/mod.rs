@@ -268,7 +268,8 @@ impl JsonLinesSink {
         self.follow()?;
         let line = serde_json::to_vec(answer).map_err(io::Error::from);
         line.and_then(|line| self.output.lines.append(line)).map_err(fault("append to", &self.path))?;
-        self.output.length_seen = self.output.length().map_err(fault("read", &self.path))?;
+        // The answer is written, whatever happens here. A file that was truncated meanwhile is shorter.
+        self.output.length_seen = self.output.length().unwrap_or_default().max(self.output.length_seen);
         Ok(())
     }
 

@@ -68,6 +68,12 @@ pub enum ReadError {
         /// Maximum number of elements.
         limit: usize,
     },
+    /// HTML with more tags, and other uses of `<`, than the limit.
+    #[error("more than {limit} pieces between `<` and `>`")]
+    ManyPieces {
+        /// Maximum number of pieces that are given to the parser.
+        limit: u64,
+    },
     /// The PDF reader returned an error.
     #[error("broken PDF: {0}")]
     Pdf(#[from] pdf_extract::OutputError),
