@@ -1,6 +1,6 @@
-//! What is said about wrong pipeline files: one bad file per diagnostic code in
-//! `tests/diagnostics`, beside it the text that a user sees. `TURNFLOW_GOLDEN=write` writes
-//! the texts anew; look at the difference as that user would.
+//! Errors in pipeline files: `tests/diagnostics` has one bad file per diagnostic code, and beside it a
+//! snapshot with the text that a user sees. `INSTA_UPDATE=always` accepts new texts; read the difference as
+//! that user would.
 //!
 //! The first lines of a file may be `// --set PATH=RON`, as on the command line.
 
@@ -60,22 +60,19 @@ fn files() -> Vec<PathBuf> {
 
 #[test]
 fn each_bad_file_is_told_as_it_should_be() {
-    let write = std::env::var("TURNFLOW_GOLDEN").is_ok_and(|value| value == "write");
-    let mut different = Vec::new();
     let files = files();
     assert!(files.len() > 40, "{files:?}");
     for file in files {
         let planned = planned(&file);
-        assert!(planned.plan.is_none() && !planned.diagnostics.is_empty(), "{} is found good", file.display());
-        let text = diagnostics::render(&planned.diagnostics, &planned.sources, false) + "\n";
-        let golden = file.with_extension("txt");
-        if write {
-            fs::write(&golden, text).unwrap();
-        } else if fs::read_to_string(&golden).unwrap_or_default() != text {
-            different.push(format!("{} is not what is told now:\n{text}", golden.display()));
-        }
+        assert!(planned.plan.is_none() && !planned.diagnostics.is_empty(), "{} has no error", file.display());
+        let text = diagnostics::render(&planned.diagnostics, &planned.sources, false);
+        let name = file.file_stem().unwrap().to_str().unwrap();
+        insta::with_settings!({
+            snapshot_path => "../diagnostics",
+            prepend_module_to_snapshot => false,
+            omit_expression => true,
+        }, { insta::assert_snapshot!(name, text) });
     }
-    assert!(different.is_empty(), "{}\nTURNFLOW_GOLDEN=write accepts this", different.join("\n"));
 }
 
 /// Why it exists: several mistakes at once are told in the order in which they are read, and
