@@ -78,7 +78,7 @@ pub(crate) struct Settings<'a> {
 /// Configuration of a model-based retriever.
 pub(crate) trait ModelRetriever: Debug + Send + Sync {
     /// The capability that it needs of its model.
-    const ABILITY: Capability;
+    const CAPABILITY: Capability;
     /// Definition of its index.
     type Definition: IndexDefinition + 'static;
     /// How it searches the index.
@@ -99,7 +99,7 @@ impl<C: ModelRetriever> OperatorConfig for ByModel<C> {
     }
 
     fn models(&self) -> Vec<ModelUse<'_>> {
-        vec![ModelUse { field: "model", name: self.0.settings().model, capability: C::ABILITY }]
+        vec![ModelUse { field: "model", name: self.0.settings().model, capability: C::CAPABILITY }]
     }
 
     fn corpus(&self) -> Option<&CorpusRef> {

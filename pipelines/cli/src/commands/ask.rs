@@ -10,7 +10,7 @@ use turnflow_engine::plan::NodeKind;
 use turnflow_engine::record::{AnswerRecord, PortType, Status, Value};
 use turnflow_engine::run::Options;
 
-use super::{EngineArgs, Fault, Outcome, PipelineArgs, start};
+use super::{EngineArgs, Fault, FormatArgs, Outcome, PipelineArgs, start};
 
 /// Ask one question; prints the answer and its passages. No sink is written.
 #[derive(Args)]
@@ -24,15 +24,14 @@ pub struct AskArgs {
     /// The collection to search, for retrievers with `corpus: FromTurn`.
     #[arg(long)]
     collection: Option<String>,
-    /// Print the answer's record as JSON.
-    #[arg(long)]
-    json: bool,
-    /// Print the text while the model generates it, before the answer.
+    /// Print the text while the model generates it, before the answer. Not with JSON.
     #[arg(long, conflicts_with = "json")]
     stream: bool,
     /// Print the value of every node.
     #[arg(long)]
     trace: bool,
+    #[command(flatten)]
+    format: FormatArgs,
 }
 
 pub(super) fn run(args: &AskArgs) -> Outcome {
@@ -57,7 +56,7 @@ pub(super) fn run(args: &AskArgs) -> Outcome {
     let answer = loop {
         match events.blocking_next() {
             Some(Event::Node { node, value, .. }) => trace.push((node, value)),
-            Some(Event::Delta { text, .. }) if args.stream => {
+            Some(Event::Delta { text, .. }) if args.stream && !args.format.is_json() => {
                 streamed = true;
                 print!("{text}");
             }
@@ -80,7 +79,7 @@ pub(super) fn run(args: &AskArgs) -> Outcome {
         }
         println!();
     }
-    if args.json {
+    if args.format.is_json() {
         println!("{}", serde_json::to_string_pretty(&answer)?);
     } else {
         print(&answer);

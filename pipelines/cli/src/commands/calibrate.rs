@@ -57,11 +57,11 @@ pub struct CalibrateArgs {
     #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u16).range(1..=1000))]
     splits: u16,
     /// Write the result to this pipeline file, which is to be included after the pipeline's own file.
-    #[arg(long, value_name = "OUT.ron")]
-    out: Option<PathBuf>,
+    #[arg(short, long, visible_alias = "out", value_name = "OUT.ron")]
+    output: Option<PathBuf>,
     /// Write the figures and the trade-off curve to this file as JSON.
-    #[arg(long, value_name = "OUT")]
-    json: Option<PathBuf>,
+    #[arg(long, visible_alias = "json", value_name = "OUT.json")]
+    figures: Option<PathBuf>,
     #[command(flatten)]
     engine: EngineArgs,
 }
@@ -158,13 +158,13 @@ pub(super) fn run(args: &CalibrateArgs) -> Outcome {
     ] {
         println!("{what:28}{:>9.4}{:>22}{:>22}", decisions.accuracy(), over(decisions), under(decisions));
     }
-    println!("held out, {} ways of parting: accuracy {mean:.4} on average, {low:.4} to {high:.4}", accuracies.len());
+    println!("held out, {} random splits: accuracy {mean:.4} on average, {low:.4} to {high:.4}", accuracies.len());
     println!("\nheld out, by threshold (area under the ROC curve {area:.3}):");
     println!("{:>10}{:>10}{:>22}{:>22}", "threshold", "accuracy", "declined, answerable", "answered, not so");
     for (threshold, decisions) in &curve {
         println!("{threshold:>10.2}{:>10.4}{:>22}{:>22}", decisions.accuracy(), over(decisions), under(decisions));
     }
-    if let Some(path) = &args.json {
+    if let Some(path) = &args.figures {
         let figures = |decisions: &Decisions| {
             json!({
                 "accuracy": decisions.accuracy(),
@@ -188,7 +188,7 @@ pub(super) fn run(args: &CalibrateArgs) -> Outcome {
         });
         write(path, &format!("{all:#}\n"))?;
     }
-    if let Some(path) = &args.out {
+    if let Some(path) = &args.output {
         write(path, &overlay(args, &node, &names, &learned, mean))?;
         println!("\nwritten to {}; include it after {}", path.display(), args.pipeline.file.display());
     }
@@ -286,7 +286,7 @@ fn overlay(args: &CalibrateArgs, node: &str, names: &[String], learned: &Calibra
         .collect();
     format!(
         "// Learned by `turnflow calibrate` on {tasks}. On held-out tasks ({folds} parts): accuracy {mean:.4}, the\n\
-         // mean of {splits} ways of parting; {accuracy:.4} with seed {seed}, {over:.1} % of what can be answered\n\
+         // mean of {splits} random splits; {accuracy:.4} with seed {seed}, {over:.1} % of what can be answered\n\
          // declined, {under:.1} % of what cannot answered.\n\
          Pipeline(\n    nodes: {{\n        \"{node}\": (\n            min_support: None,\n            \
          confidence: Some((\n                weights: {{\n{weights}                }},\n                \

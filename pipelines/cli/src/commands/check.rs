@@ -3,11 +3,11 @@
 use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
 
-use clap::{Args, ValueEnum};
+use clap::Args;
 use turnflow_engine::spec::{Entry, Override, Tree, load};
 
 use super::models::not_fetched;
-use super::{Fault, Outcome, catalog, mistakes, read, say_what_fetches};
+use super::{Fault, FormatArgs, Outcome, catalog, mistakes, read, say_what_fetches};
 use crate::diagnostics;
 use crate::models::Manifest;
 use turnflow_eval::generation::config;
@@ -28,15 +28,8 @@ pub struct CheckArgs {
     /// Set one value in each file. The value is RON. May be repeated.
     #[arg(long = "set", value_name = "PATH=RON")]
     set: Vec<Override>,
-    /// The output format.
-    #[arg(long, default_value = "text")]
-    format: Format,
-}
-
-#[derive(Clone, Copy, PartialEq, ValueEnum)]
-enum Format {
-    Text,
-    Json,
+    #[command(flatten)]
+    format: FormatArgs,
 }
 
 pub(super) fn run(args: &CheckArgs) -> Outcome {
@@ -44,7 +37,7 @@ pub(super) fn run(args: &CheckArgs) -> Outcome {
     let mut count = 0;
     for file in &args.files {
         if let Some(what) = no_pipeline(file) {
-            if args.format == Format::Text {
+            if !args.format.is_json() {
                 println!("{}: {what}: nothing to check alone", file.display());
             }
             continue;
@@ -59,12 +52,12 @@ pub(super) fn run(args: &CheckArgs) -> Outcome {
         };
         let (missing, mistakes) = not_fetched(found);
         count += mistakes.len();
-        match args.format {
-            Format::Json => {
+        match args.format.is_json() {
+            true => {
                 let told = diagnostics::to_json(&mistakes, &sources);
                 all.extend(told.as_array().cloned().unwrap_or_default());
             }
-            Format::Text => {
+            false => {
                 if mistakes.is_empty() {
                     println!("{}: no mistakes", file.display());
                 } else {
@@ -78,7 +71,7 @@ pub(super) fn run(args: &CheckArgs) -> Outcome {
             }
         }
     }
-    if args.format == Format::Json {
+    if args.format.is_json() {
         println!("{:#}", serde_json::Value::Array(all));
     } else if count > 0 {
         println!("{}", mistakes(count));

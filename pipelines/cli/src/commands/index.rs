@@ -3,11 +3,12 @@
 use std::time::Instant;
 
 use clap::Args;
+use serde_json::json;
 use turnflow_engine::connector::Mode;
 use turnflow_engine::publish::CorpusProgress;
 use turnflow_engine::run::Options;
 
-use super::{EngineArgs, Outcome, PipelineArgs, start};
+use super::{EngineArgs, FormatArgs, Outcome, PipelineArgs, start};
 
 /// Bring the corpora's indexes up to date and exit.
 #[derive(Args)]
@@ -16,6 +17,8 @@ pub struct IndexArgs {
     pipeline: PipelineArgs,
     #[command(flatten)]
     engine: EngineArgs,
+    #[command(flatten)]
+    format: FormatArgs,
 }
 
 pub(super) fn run(args: &IndexArgs) -> Outcome {
@@ -24,15 +27,25 @@ pub(super) fn run(args: &IndexArgs) -> Outcome {
     let begun = Instant::now();
     let engine = start(plan, options)?;
     let view = engine.epochs().current();
+    let mut corpora = Vec::new();
     for (name, progress, _) in engine.corpora() {
         let (documents, chunks) = view.corpora.get(&name).map_or((0, 0), |view| (view.documents, view.chunks));
         let embedded = CorpusProgress::get(&progress.embedded);
         let seconds = begun.elapsed().as_secs_f64();
-        println!("{name}: {documents} documents, {chunks} chunks, {embedded} chunks embedded, {seconds:.1} seconds");
+        match args.format.is_json() {
+            true => corpora.push(json!({
+                "corpus": name, "documents": documents, "chunks": chunks, "embedded": embedded, "seconds": seconds,
+            })),
+            false => println!(
+                "{name}: {documents} documents, {chunks} chunks, {embedded} chunks embedded, {seconds:.1} seconds"
+            ),
+        }
     }
     let dead = engine.dead_letters();
     engine.join()?;
-    if dead > 0 {
+    if args.format.is_json() {
+        println!("{:#}", json!({ "corpora": corpora, "dead_letters": dead }));
+    } else if dead > 0 {
         println!("{dead} dead letters");
     }
     Ok(())

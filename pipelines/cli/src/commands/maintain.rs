@@ -17,7 +17,7 @@ use turnflow_engine::maintenance::{MaintenanceError, StoreName};
 use turnflow_engine::run::{MaintenanceReport, Options};
 use turnflow_engine::state::StateDirectory;
 
-use super::{EngineArgs, Fault, Outcome, PipelineArgs, start};
+use super::{EngineArgs, Fault, FormatArgs, Outcome, PipelineArgs, start};
 
 /// Merge, compact and clean up all stores in the state directory.
 ///
@@ -37,15 +37,14 @@ pub struct MaintainArgs {
     /// rebuilds the indexes that it needs.
     #[arg(long)]
     unused: bool,
-    /// Print the whole report as one JSON object.
-    #[arg(long)]
-    json: bool,
+    #[command(flatten)]
+    format: FormatArgs,
 }
 
 /// An index that the pipeline does not use.
 struct Unused {
     path: PathBuf,
-    footprint: DiskUsage,
+    disk_usage: DiskUsage,
     removed: bool,
 }
 
@@ -69,11 +68,11 @@ pub(super) fn run(args: &MaintainArgs) -> Outcome {
     {
         let held = StateDirectory::open(&directory)?;
         for path in unnamed(&held, &published).with_context(|| format!("cannot read `{}`", directory.display()))? {
-            let footprint = DiskUsage::of(&path);
+            let disk_usage = DiskUsage::of(&path);
             if args.unused {
                 std::fs::remove_dir_all(&path).with_context(|| format!("cannot remove `{}`", path.display()))?;
             }
-            unused.push(Unused { path, footprint, removed: args.unused });
+            unused.push(Unused { path, disk_usage, removed: args.unused });
         }
         let expired = InferenceCache::maintain(&directory, &memo).map_err(MaintenanceError::InferenceCache).transpose();
         report.extend(expired.map(|outcome| (StoreName::InferenceCache, outcome)));
@@ -81,7 +80,7 @@ pub(super) fn run(args: &MaintainArgs) -> Outcome {
         report.extend(expired.map(|outcome| (StoreName::Conversations, outcome)));
     }
     let after = DiskUsage::of(&directory);
-    if args.json {
+    if args.format.is_json() {
         println!("{:#}", as_json(&report, &unused, before, after));
     } else {
         tell(&report, &unused, before, after);
@@ -122,8 +121,8 @@ fn tell(report: &MaintenanceReport, unused: &[Unused], before: DiskUsage, after:
             Err(error) => println!("{store}: failed: {error}"),
         }
     }
-    for Unused { path, footprint, removed } in unused {
-        let (path, bytes) = (path.display(), bytes(footprint.bytes));
+    for Unused { path, disk_usage, removed } in unused {
+        let (path, bytes) = (path.display(), bytes(disk_usage.bytes));
         match removed {
             true => println!("removed, as no retriever reads it: {path}, {bytes}"),
             false => println!("no retriever reads {path}, {bytes}; --unused removes it"),
@@ -168,6 +167,6 @@ fn as_json(report: &MaintenanceReport, unused: &[Unused], before: DiskUsage, aft
     };
     let stores: Vec<_> = report.iter().map(store).collect();
     let unused: Vec<_> =
-        unused.iter().map(|of| json!({"path": of.path, "bytes": of.footprint.bytes, "removed": of.removed})).collect();
+        unused.iter().map(|of| json!({"path": of.path, "bytes": of.disk_usage.bytes, "removed": of.removed})).collect();
     json!({"stores": stores, "unused": unused, "before": print(&before), "after": print(&after)})
 }

@@ -24,6 +24,7 @@ mod dead_letters;
 mod docs;
 mod eval;
 mod explain;
+mod format;
 mod graph;
 mod index;
 mod maintain;
@@ -55,6 +56,7 @@ use turnflow_engine::plan::{Plan, Planned, plan_file};
 use turnflow_engine::run::{Engine, Options, default_state};
 use turnflow_engine::spec::{Diagnostic, Override, Sources};
 
+use self::format::FormatArgs;
 use crate::diagnostics;
 
 /// Why a command failed.

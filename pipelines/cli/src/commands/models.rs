@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use clap::{Args, Subcommand};
 use turnflow_engine::spec::Diagnostic;
 
-use super::Outcome;
+use super::{FormatArgs, Outcome};
 use crate::models::{self, State};
 
 /// Fetch or list the models of the shipped pipelines.
@@ -28,9 +28,8 @@ enum ModelsCommand {
     },
     /// List the models and their state on disk.
     List {
-        /// Print JSON.
-        #[arg(long)]
-        json: bool,
+        #[command(flatten)]
+        format: FormatArgs,
     },
 }
 
@@ -40,9 +39,9 @@ pub(super) fn run(args: &ModelsArgs) -> Outcome {
             let only = (!names.is_empty()).then_some(names.as_slice());
             models::fetch(&args.root, only, &mut |line| eprintln!("{line}"))?;
         }
-        ModelsCommand::List { json } => {
+        ModelsCommand::List { format } => {
             let list = models::list(&args.root)?;
-            if *json {
+            if format.is_json() {
                 println!("{}", serde_json::to_string_pretty(&list)?);
                 return Ok(());
             }

@@ -15,7 +15,7 @@ use turnflow_engine::spec::Override;
 use super::answering::submit;
 use super::{Fault, Outcome, PipelineArgs, start, write};
 use turnflow_eval::replay::{
-    Comparison, Log, Played, Recorded, Recorder, Sides, Turned, ends, part, read_answers, read_log, recorded,
+    Comparison, Log, Played, Recorded, Recorder, Sides, Turned, difference, ends, read_answers, read_log, recorded,
 };
 use turnflow_eval::tags::as_tagged;
 
@@ -66,8 +66,8 @@ pub struct ReplayArgs {
     #[arg(long, value_name = "DIR")]
     state: Option<PathBuf>,
     /// Write the result to this file as JSON.
-    #[arg(long, value_name = "OUT")]
-    json: Option<PathBuf>,
+    #[arg(short, long, visible_alias = "json", value_name = "OUT.json")]
+    output: Option<PathBuf>,
     /// Exit with 1 if a turn differs.
     #[arg(long)]
     fail_on_difference: bool,
@@ -116,13 +116,13 @@ pub(super) fn run(args: &ReplayArgs) -> Outcome {
         for record in &records {
             println!("{}", serde_json::to_string(record)?);
         }
-        return match &args.json {
+        return match &args.output {
             Some(path) => Ok(write(path, &format!("{:#}\n", serde_json::to_value(&records)?))?),
             None => Ok(()),
         };
     };
     print!("{}", comparison.to_text());
-    if let Some(path) = &args.json {
+    if let Some(path) = &args.output {
         write(path, &format!("{:#}\n", comparison.to_json()))?;
     }
     if args.fail_on_difference && !comparison.differing.is_empty() { Err(Fault::Input) } else { Ok(()) }
@@ -182,7 +182,7 @@ fn between(log: &Log, a: &Played, b: &Played) -> Comparison {
             conversation_id: record.conversation_id.clone(),
             turn: record.turn,
             question: record.text.clone(),
-            parting: part(a, b, at)?,
+            difference: difference(a, b, at)?,
         })
     });
     let sides =
@@ -197,12 +197,12 @@ fn with_recorded(log: &Log, records: &[AnswerRecord], then: &Recorded, args: &Re
         let at = met.entry((&record.conversation_id, record.turn)).or_default();
         let standing = then.get(&(record.conversation_id.clone(), record.turn)).and_then(|all| all.get(*at));
         *at += 1;
-        if let Some(parting) = recorded(now, standing) {
+        if let Some(difference) = recorded(now, standing) {
             differing.push(Turned {
                 conversation_id: record.conversation_id.clone(),
                 turn: record.turn,
                 question: record.text.clone(),
-                parting,
+                difference,
             });
         }
     }

@@ -5,7 +5,7 @@ use clap::Args;
 use serde_json::json;
 use turnflow_engine::run::default_state;
 
-use super::{Fault, Outcome, PipelineArgs};
+use super::{Fault, FormatArgs, Outcome, PipelineArgs};
 use turnflow_eval::tags::{TagError, Tags, hold, read};
 
 /// Store the current documents of the corpora under a name, for `turnflow replay`.
@@ -26,9 +26,8 @@ pub struct TagArgs {
     /// The state directory [default: .turnflow/NAME].
     #[arg(long, value_name = "DIR")]
     state: Option<std::path::PathBuf>,
-    /// Print JSON, one object per corpus and tag.
-    #[arg(long)]
-    json: bool,
+    #[command(flatten)]
+    format: FormatArgs,
 }
 
 /// Classifies an error: of the input, or of the store.
@@ -51,7 +50,7 @@ pub(super) fn run(args: &TagArgs) -> Outcome {
         for (corpus, tags) in plan.corpora.iter().zip(&tags) {
             for tag in runtime.block_on(tags.list()).map_err(fault)? {
                 let (corpus, name, version, made) = (&*corpus.name, &tag.name, tag.version, &tag.made);
-                match args.json {
+                match args.format.is_json() {
                     true => println!("{}", json!({"corpus": corpus, "tag": name, "version": version, "made": made})),
                     false => println!("{corpus}: {name}, made {made}, version {version}"),
                 }
@@ -78,7 +77,7 @@ pub(super) fn run(args: &TagArgs) -> Outcome {
         let kept = runtime.block_on(tags.keep(name, &documents)).map_err(fault)?;
         let (corpus, documents) = (&*corpus.name, kept.documents);
         let (written, gone) = (kept.written, kept.gone);
-        match args.json {
+        match args.format.is_json() {
             true => println!(
                 "{}",
                 json!({"corpus": corpus, "tag": name, "documents": documents, "written": written, "gone": gone})

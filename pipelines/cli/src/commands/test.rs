@@ -14,7 +14,7 @@ use turnflow_engine::spec::{Sources, Span};
 
 use super::answering::submit;
 use super::trace::describe;
-use super::{Fault, Outcome, catalog, mistakes, say_what_fetches, start};
+use super::{Fault, FormatArgs, Outcome, catalog, mistakes, say_what_fetches, start};
 use crate::diagnostics;
 use turnflow_eval::replay::{Log, Recorder, Trace};
 use turnflow_eval::testing::{Missed, Said, Test, adapt, find, missed};
@@ -55,9 +55,8 @@ pub struct TestArgs {
     /// Only tests whose name contains this text.
     #[arg(long, value_name = "TEXT")]
     filter: Option<String>,
-    /// Print the whole report as one JSON object.
-    #[arg(long)]
-    json: bool,
+    #[command(flatten)]
+    format: FormatArgs,
 }
 
 /// The result of a test.
@@ -110,14 +109,14 @@ pub(super) fn run(args: &TestArgs) -> Outcome {
                 missed,
                 seconds: begun.elapsed().as_secs_f64(),
             };
-            if !args.json {
+            if !args.format.is_json() {
                 show(&one, &traces);
             }
             ran.push(one);
         }
     }
     let failed = ran.iter().filter(|test| !test.missed.is_empty()).count();
-    if args.json {
+    if args.format.is_json() {
         println!("{:#}", to_json(&ran, wrong));
     } else {
         let ok = ran.len() - failed;

@@ -47,8 +47,8 @@ pub struct TuneArgs {
     #[arg(long, default_value_t = 0)]
     seed: u64,
     /// Write the weights to this pipeline file, which is to be included after the pipeline's own file.
-    #[arg(long, value_name = "OUT.ron")]
-    out: Option<PathBuf>,
+    #[arg(short, long, visible_alias = "out", value_name = "OUT.ron")]
+    output: Option<PathBuf>,
     #[command(flatten)]
     engine: EngineArgs,
 }
@@ -81,7 +81,7 @@ pub(super) fn run(args: &TuneArgs) -> Outcome {
         }
     }
     let Some((depth, learned)) = best else { return Ok(()) };
-    if let Some(path) = &args.out {
+    if let Some(path) = &args.output {
         write(path, &overlay(args, depth, &learned))?;
         println!("written to {}; include it after {}", path.display(), args.pipeline.file.display());
     }

@@ -13,7 +13,7 @@ use turnflow_engine::plan::{NodeKind, Plan};
 use turnflow_engine::run::Options;
 use turnflow_engine::state::StateDirectory;
 
-use super::{Fault, Outcome, PipelineArgs, start};
+use super::{Fault, FormatArgs, Outcome, PipelineArgs, start};
 use turnflow_eval::verify::{
     IndexContents, IndexId, Report, Shadow, ask_all, definitions, index_contents, read_questions, retrievers,
     sample_questions, stored, verify,
@@ -50,9 +50,8 @@ pub struct VerifyArgs {
     /// Remove the indexes that differ, rebuild them, and compare again.
     #[arg(long)]
     repair: bool,
-    /// Print the whole report as one JSON object.
-    #[arg(long)]
-    json: bool,
+    #[command(flatten)]
+    format: FormatArgs,
     /// Number of worker threads.
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=256))]
     workers: u16,
@@ -180,7 +179,7 @@ impl VerifyArgs {
     }
 
     fn tell(&self, first: &Report, repaired: Option<(&BTreeSet<IndexId>, &Report)>) {
-        if self.json {
+        if self.format.is_json() {
             let mut told = first.to_json();
             if let Some((indexes, second)) = repaired {
                 let indexes: Vec<_> =

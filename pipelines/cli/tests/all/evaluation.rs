@@ -89,7 +89,7 @@ fn text(bytes: &[u8]) -> &str {
 fn answers_are_scored_without_a_pipeline_and_without_judgements() {
     let directory = tempfile::tempdir().unwrap();
     files(directory.path());
-    let output = eval(directory.path(), &["--answers", "answers.jsonl", "--json", "out.json"]);
+    let output = eval(directory.path(), &["--answers", "answers.jsonl", "--output", "out.json"]);
     assert!(output.status.success(), "{output:?}");
     let out = text(&output.stdout);
     assert!(out.starts_with("3 answers\n") && out.contains("left out, since no `encoder` is declared"), "{out}");
@@ -104,7 +104,7 @@ fn answers_are_scored_without_a_pipeline_and_without_judgements() {
     near(&figures["generation"]["metrics"]["rouge_l"], 0.9);
     assert!(figures.get("queries").is_none(), "{figures}");
 
-    let both = eval(directory.path(), &["--answers", "answers.jsonl", "--qrels", "qrels.tsv", "--json", "out.json"]);
+    let both = eval(directory.path(), &["--answers", "answers.jsonl", "--qrels", "qrels.tsv", "--output", "out.json"]);
     assert!(both.status.success() && text(&both.stdout).contains("hits of `contexts`"), "{both:?}");
     let figures: Value = serde_json::from_slice(&fs::read(directory.path().join("out.json")).unwrap()).unwrap();
     assert_eq!((figures["queries"].as_u64(), figures["metrics"]["recall@1"].as_f64()), (Some(1), Some(1.0)));

@@ -66,7 +66,7 @@ fn turns_part_at_the_first_node_that_differs() {
     let dir = directory();
     // Another setting: the first node that differs is where it is.
     let (out, json) = compared(dir.path(), &["--against-set", "nodes.lexical.top=1"]);
-    assert!(out.contains("parts at lexical") && out.contains("p.ron with nodes.lexical.top=1"), "{out}");
+    assert!(out.contains("first difference at lexical") && out.contains("p.ron with nodes.lexical.top=1"), "{out}");
     assert!(json["stages"].as_object().unwrap().keys().all(|stage| stage == "lexical"), "{json}");
 
     // Another corpus: a passage is gone from what the turns find, and the others are rarer.

@@ -58,7 +58,7 @@ impl Lived {
     }
 
     fn told(&self, more: &[&str], code: i32) -> Json {
-        let ended = self.verify(&[more, &["--json"]].concat());
+        let ended = self.verify(&[more, &["--format", "json"]].concat());
         assert_eq!(ended.code, Some(code), "{ended:?}");
         serde_json::from_str(&ended.out).unwrap()
     }

@@ -16,7 +16,7 @@ const TEXT: usize = 300;
 
 /// Where two replays of a turn first differ.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Parting {
+pub struct Difference {
     /// The first node, in graph order, whose values differ.
     pub stage: String,
     /// The differences at that node.
@@ -26,7 +26,7 @@ pub struct Parting {
 }
 
 /// Compares the results of a turn; `None` if they are the same, even if intermediate values differ.
-pub fn part(a: &Played, b: &Played, turn: usize) -> Option<Parting> {
+pub fn difference(a: &Played, b: &Played, turn: usize) -> Option<Difference> {
     let (left, right) = (a.traces.get(turn)?, b.traces.get(turn)?);
     let (ended, other) = (left.item(&a.end), right.item(&b.end));
     let end = differs(ended, other);
@@ -47,7 +47,7 @@ pub fn part(a: &Played, b: &Played, turn: usize) -> Option<Parting> {
                 lines.push("(the answers before it differ too)".to_owned());
             }
             let end = if *id == a.end && *id == b.end { Vec::new() } else { end };
-            return Some(Parting { stage: id.to_string(), lines, end });
+            return Some(Difference { stage: id.to_string(), lines, end });
         }
     }
     // All common nodes agree, so the cause is a node that only one pipeline has.
@@ -59,12 +59,12 @@ pub fn part(a: &Played, b: &Played, turn: usize) -> Option<Parting> {
         Some(id) => format!("{id} (only in one)"),
         None => format!("{} or {}, which are the ends", a.end, b.end),
     };
-    Some(Parting { stage, lines: end, end: Vec::new() })
+    Some(Difference { stage, lines: end, end: Vec::new() })
 }
 
 /// Compares an answer with the recorded one.
-pub fn recorded(now: &AnswerRecord, then: Option<&AnswerRecord>) -> Option<Parting> {
-    let stage = |stage: &str, lines: Vec<String>| Some(Parting { stage: stage.to_owned(), lines, end: Vec::new() });
+pub fn recorded(now: &AnswerRecord, then: Option<&AnswerRecord>) -> Option<Difference> {
+    let stage = |stage: &str, lines: Vec<String>| Some(Difference { stage: stage.to_owned(), lines, end: Vec::new() });
     let Some(then) = then else {
         return stage("the record", vec!["- no answer is recorded".into(), format!("+ {}", shown(&now.answer))]);
     };
@@ -79,10 +79,10 @@ pub fn recorded(now: &AnswerRecord, then: Option<&AnswerRecord>) -> Option<Parti
     let answers = pair(answer(then), answer(now));
     if then.query != now.query && !(hits.is_empty() && answers.is_empty()) {
         let lines = pair(format!("query {:?}", then.query), format!("query {:?}", now.query));
-        return Some(Parting { stage: "query".into(), lines, end: [hits, answers].concat() });
+        return Some(Difference { stage: "query".into(), lines, end: [hits, answers].concat() });
     }
     if !hits.is_empty() {
-        return Some(Parting { stage: "hits".into(), lines: hits, end: answers });
+        return Some(Difference { stage: "hits".into(), lines: hits, end: answers });
     }
     if then.answer != now.answer || then.status != now.status {
         return stage("answer", answers);
@@ -244,7 +244,7 @@ mod tests {
 
     #[test]
     fn a_turn_parts_where_a_value_differs_and_not_where_only_the_history_does() {
-        let stage = |a: &Played, b: &Played| part(a, b, 0).map(|parting| (parting.stage, parting.lines));
+        let stage = |a: &Played, b: &Played| difference(a, b, 0).map(|found| (found.stage, found.lines));
         let a = played("Yes.", "then", "found", &["x"]);
         assert_eq!(stage(&a, &played("Yes.", "then", "found", &["x"])), None);
         assert_eq!(stage(&a, &played("No.", "then", "found", &["x"])), None, "the results are the same");

@@ -6,7 +6,7 @@ mod log;
 mod record;
 mod report;
 
-pub use diff::{Parting, part, recorded};
+pub use diff::{Difference, difference, recorded};
 pub use log::{Log, LogError, Recorded, read_answers, read_log};
 pub use record::{Played, Recorder, Trace, ends};
 pub use report::{Comparison, Sides, Turned};

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use serde_json::{Value as Json, json};
 
-use super::Parting;
+use super::Difference;
 
 /// A turn that differs.
 #[derive(Clone, Debug)]
@@ -18,7 +18,7 @@ pub struct Turned {
     /// The question.
     pub question: Arc<str>,
     /// Where the replays first differ.
-    pub parting: Parting,
+    pub difference: Difference,
 }
 
 /// The two sides of a comparison.
@@ -50,7 +50,7 @@ impl Comparison {
     fn stages(&self) -> BTreeMap<&str, usize> {
         let mut stages = BTreeMap::new();
         for turned in &self.differing {
-            *stages.entry(turned.parting.stage.as_str()).or_default() += 1;
+            *stages.entry(turned.difference.stage.as_str()).or_default() += 1;
         }
         stages
     }
@@ -60,14 +60,14 @@ impl Comparison {
         let Sides { before, after, only_before, only_after } = &self.sides;
         let mut out = String::new();
         for turned in &self.differing {
-            let Turned { conversation_id, turn, question, parting } = turned;
+            let Turned { conversation_id, turn, question, difference } = turned;
             let question = question.split_whitespace().collect::<Vec<_>>().join(" ");
             let _ = writeln!(out, "{conversation_id}, turn {turn}: {question}");
-            let _ = writeln!(out, "  parts at {}", parting.stage);
-            out.extend(parting.lines.iter().map(|line| format!("    {line}\n")));
-            if !parting.end.is_empty() {
+            let _ = writeln!(out, "  first difference at {}", difference.stage);
+            out.extend(difference.lines.iter().map(|line| format!("    {line}\n")));
+            if !difference.end.is_empty() {
                 out.push_str("  and ends with\n");
-                out.extend(parting.end.iter().map(|line| format!("    {line}\n")));
+                out.extend(difference.end.iter().map(|line| format!("    {line}\n")));
             }
         }
         if !self.differing.is_empty() {
@@ -92,7 +92,7 @@ impl Comparison {
             .differing
             .iter()
             .map(|turned| {
-                let Parting { stage, lines, end } = &turned.parting;
+                let Difference { stage, lines, end } = &turned.difference;
                 json!({
                     "conversation_id": turned.conversation_id, "turn": turned.turn, "question": turned.question,
                     "stage": stage, "at_stage": lines, "at_end": if end.is_empty() { lines } else { end },

@@ -24,7 +24,7 @@ pub struct Report {
     pub tasks_file: String,
     /// The node whose hits were scored.
     pub hits: String,
-    /// The output of `eval --json`.
+    /// The output of `eval --output`.
     pub figures: Map<String, Json>,
     /// All tasks, in file order.
     pub tasks: Vec<TaskReport>,

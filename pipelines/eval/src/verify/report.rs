@@ -213,7 +213,7 @@ impl Report {
             let _ = writeln!(out, "    expected: {}\n    found:    {}", difference.expected, difference.found);
         }
         if count > TOLD {
-            let _ = writeln!(out, "  and {} more; --json prints all", count - TOLD);
+            let _ = writeln!(out, "  and {} more; --format json prints all", count - TOLD);
         }
         out
     }

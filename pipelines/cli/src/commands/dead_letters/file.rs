@@ -47,15 +47,15 @@ impl LetterFile {
 
     /// Rewrites the file and replaces the old one atomically. Lines without a new state stay as they
     /// are, including lines that were appended meanwhile.
-    pub(super) fn rewrite(&self, fates: &HashMap<usize, LetterState>) -> anyhow::Result<()> {
+    pub(super) fn rewrite(&self, states: &HashMap<usize, LetterState>) -> anyhow::Result<()> {
         let mut name = self.path.file_name().unwrap_or_default().to_owned();
         name.push(".new");
         let new = self.path.with_file_name(name);
-        self.write(&new, fates).with_context(|| format!("cannot write `{}`", new.display()))?;
+        self.write(&new, states).with_context(|| format!("cannot write `{}`", new.display()))?;
         fs::rename(&new, &self.path).with_context(|| self.fault("replace"))
     }
 
-    fn write(&self, new: &Path, fates: &HashMap<usize, LetterState>) -> io::Result<()> {
+    fn write(&self, new: &Path, states: &HashMap<usize, LetterState>) -> io::Result<()> {
         let old = File::open(&self.path)?;
         let file = File::create(new)?;
         file.set_permissions(old.metadata()?.permissions())?;
@@ -66,7 +66,7 @@ impl LetterFile {
             if reader.read_until(b'\n', &mut line)? == 0 {
                 break;
             }
-            match (fates.get(&number), serde_json::from_slice::<DeadLetter>(&line)) {
+            match (states.get(&number), serde_json::from_slice::<DeadLetter>(&line)) {
                 (Some(LetterState::Gone), Ok(_)) => {}
                 (Some(LetterState::Reason(reason)), Ok(letter)) => {
                     serde_json::to_writer(&mut writer, &DeadLetter { reason: reason.clone(), ..letter })?;
@@ -102,9 +102,9 @@ mod tests {
         let mut letters = Vec::new();
         file.each(|number, letter| letters.extend(letter.map(|letter| (number, letter.reason)))).unwrap();
         assert_eq!(letters, [(0, "a".to_owned()), (4, "b".to_owned()), (5, "c".to_owned())]);
-        let fates =
+        let states =
             HashMap::from([(0, LetterState::Gone), (1, LetterState::Gone), (5, LetterState::Reason("new".to_owned()))]);
-        file.rewrite(&fates).unwrap();
+        file.rewrite(&states).unwrap();
         assert_eq!(fs::read_to_string(&path).unwrap(), [foreign, &line("b"), &line("new")].concat());
         assert!(link.is_symlink() && fs::read_dir(directory.path()).unwrap().count() == 2);
         LetterFile::at(&directory.path().join("missing")).each(|_, _| panic!("no lines")).unwrap();

@@ -12,7 +12,7 @@ use turnflow_engine::dead_letter::DeadLetter;
 use turnflow_engine::plan::Plan;
 
 use self::file::LetterFile;
-use super::{EngineArgs, Outcome, PipelineArgs};
+use super::{EngineArgs, FormatArgs, Outcome, PipelineArgs};
 
 /// List dead letters by source and reason, or retry those of turn sources.
 #[derive(Args)]
@@ -32,9 +32,8 @@ pub struct DeadLettersArgs {
     /// Only letters of this corpus or source node.
     #[arg(long, value_name = "NAME")]
     source: Option<String>,
-    /// Print JSON, one object per line.
-    #[arg(long)]
-    json: bool,
+    #[command(flatten)]
+    format: FormatArgs,
 }
 
 impl DeadLettersArgs {
@@ -78,7 +77,7 @@ fn list(args: &DeadLettersArgs) -> Outcome {
     if unreadable > 0 {
         eprintln!("{} in `{}` cannot be read as dead letters", count(unreadable, "line"), path.display());
     }
-    if args.json {
+    if args.format.is_json() {
         for ((source, reason), Group { count, position }) in &groups {
             println!("{}", json!({ "source": source, "reason": reason, "count": count, "position": position }));
         }

@@ -42,13 +42,13 @@ pub(super) fn run(args: &DeadLettersArgs) -> Outcome {
     let (path, state) = (args.path(&plan), args.engine.options(&plan).state);
     let file = LetterFile::at(&path);
     let (attempts, left) = sort(args, &plan, &file)?;
-    let mut fates = HashMap::new();
+    let mut states = HashMap::new();
     let (mut answered, mut failed) = (0, 0);
     for (source, attempts) in attempts {
         let outcomes = of_source(args, &source, &attempts)?;
         for (Attempt { line, letter }, outcome) in attempts.into_iter().zip(outcomes) {
             let told = outcome.as_ref().map_or_else(|reason| format!("failed again: {reason}"), |()| "answered".into());
-            if args.json {
+            if args.format.is_json() {
                 let position = &letter.position;
                 let reason = outcome.as_ref().err();
                 println!(
@@ -64,16 +64,16 @@ pub(super) fn run(args: &DeadLettersArgs) -> Outcome {
                 failed += 1;
             }
             match outcome {
-                Ok(()) => drop(fates.insert(line, LetterState::Gone)),
-                Err(reason) if reason != letter.reason => drop(fates.insert(line, LetterState::Reason(reason))),
+                Ok(()) => drop(states.insert(line, LetterState::Gone)),
+                Err(reason) if reason != letter.reason => drop(states.insert(line, LetterState::Reason(reason))),
                 Err(_) => {}
             }
         }
     }
-    if !fates.is_empty() {
+    if !states.is_empty() {
         // Hold the state directory: a run must not write to the file while it is replaced.
         let _held = state.as_deref().map(StateDirectory::open).transpose()?;
-        file.rewrite(&fates)?;
+        file.rewrite(&states)?;
     }
     let mut told = vec![format!("{} answered", count(answered, "turn")), format!("{failed} failed again")];
     for (letters, why) in [

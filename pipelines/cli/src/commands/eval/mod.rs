@@ -81,8 +81,8 @@ pub struct EvalArgs {
     #[arg(long, value_name = "DIR", requires = "report")]
     beside: Option<PathBuf>,
     /// Write the figures to this file as JSON.
-    #[arg(long, value_name = "OUT")]
-    json: Option<PathBuf>,
+    #[arg(short, long, visible_alias = "json", value_name = "OUT.json")]
+    output: Option<PathBuf>,
     /// Write the hits to this file as a TREC run.
     #[arg(long, value_name = "OUT.trec")]
     run: Option<PathBuf>,
@@ -185,7 +185,7 @@ pub(super) fn run(args: &EvalArgs) -> Outcome {
         let responses = generation::responses(&tasks, &found.results, node);
         scorer.score(&tasks, &responses, state.as_deref(), &mut figures)?;
     }
-    if let Some(path) = &args.json {
+    if let Some(path) = &args.output {
         write(path, &format!("{:#}\n", Json::Object(figures.clone())))?;
     }
     if let Some(path) = &args.predictions {

@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 use turnflow_engine::run::default_state;
 
 use self::numbers::Numbers;
-use super::{Fault, Outcome, PipelineArgs};
+use super::{Fault, FormatArgs, Outcome, PipelineArgs};
 use crate::status_socket;
 
 /// The interval between looks for keys.
@@ -38,9 +38,8 @@ pub struct TopArgs {
     /// Seconds between two looks.
     #[arg(long, default_value_t = 1.0, value_parser = seconds)]
     every: f64,
-    /// Print the status as JSON and end.
-    #[arg(long)]
-    json: bool,
+    #[command(flatten)]
+    format: FormatArgs,
     /// The environment variable with the server's token.
     #[arg(long, value_name = "VARIABLE", default_value = "TURNFLOW_TOKEN")]
     token_env: String,
@@ -119,7 +118,7 @@ pub(super) fn run(args: &TopArgs) -> Outcome {
     let target = Target::of(args)?;
     let read = || target.read(args.pipeline.as_deref());
     let first = read().map_err(Fault::Told)?;
-    if args.json {
+    if args.format.is_json() {
         println!("{first}");
         return Ok(());
     }

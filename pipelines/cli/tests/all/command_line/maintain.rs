@@ -22,7 +22,7 @@ fn what_is_stored_is_kept_in_shape_and_what_nobody_reads_is_told() {
     }
     let told = maintain(&[]).good().out;
     assert!(told.contains("the state directory: ") && !told.contains("no retriever"), "{told}");
-    let again: Value = serde_json::from_str(&maintain(&["--json"]).good().out).unwrap();
+    let again: Value = serde_json::from_str(&maintain(&["--format", "json"]).good().out).unwrap();
     assert_eq!(again["unused"], Value::Array(Vec::new()));
     assert!(again["stores"][0]["index"].as_str().unwrap().contains("bm25"), "{again}");
 

@@ -32,7 +32,8 @@ fn learned_weights_are_a_file_to_include() {
     fs::write(path.join("qrels.tsv"), format!("query-id\tcorpus-id\tscore\n{qrels}")).unwrap();
 
     let labelled = ["--tasks", "tasks.jsonl", "--qrels", "qrels.tsv"];
-    let tuned = run(path, &[&["tune", "fused.ron", "--node", "fused", "--out", "learned.ron"], &labelled[..]].concat());
+    let tuned =
+        run(path, &[&["tune", "fused.ron", "--node", "fused", "--output", "learned.ron"], &labelled[..]].concat());
     assert_eq!((tuned.code, tuned.err.as_str()), (Some(0), ""), "{tuned:?}");
     assert!(tuned.out.contains("10 questions") && tuned.out.contains("learned, held out"), "{tuned:?}");
     fs::write(path.join("best.ron"), "Pipeline(include: [\"fused.ron\", \"learned.ron\"], name: \"best\")").unwrap();
