@@ -130,8 +130,30 @@ fn replace(pattern: &Option<Regex>, text: &str, with: &str) -> String {
     pattern.as_ref().map_or_else(|| text.to_owned(), |pattern| pattern.replace_all(text, with).into_owned())
 }
 
+/// Emphasis is looked for within so many bytes of a line. The search takes time quadratic in them.
+const EMPHASIS_BYTES: usize = 2048;
+
+/// Strips emphasis marks. A longer line is cut at blanks, and each part is read alone.
+fn without_emphasis(line: String) -> String {
+    if line.len() <= EMPHASIS_BYTES {
+        return stripped(line);
+    }
+    let mut out = String::with_capacity(line.len());
+    let mut rest = line.as_str();
+    while !rest.is_empty() {
+        let most = rest.floor_char_boundary(EMPHASIS_BYTES);
+        let end = match rest.len() > most {
+            true => rest[..most].rfind(char::is_whitespace).map_or(most, |blank| rest.ceil_char_boundary(blank + 1)),
+            false => rest.len(),
+        };
+        out.push_str(&stripped(rest[..end].to_owned()));
+        rest = &rest[end..];
+    }
+    out
+}
+
 /// Strips emphasis marks from the outside in, up to four levels of nesting.
-fn without_emphasis(mut line: String) -> String {
+fn stripped(mut line: String) -> String {
     let Some(pattern) = &*EMPHASIS else { return line };
     for _ in 0..4 {
         // Each kind of mark has three groups: the text before, inside and after.

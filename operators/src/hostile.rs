@@ -59,6 +59,16 @@ fn a_long_heading_over_many_sections() {
     }));
 }
 
+/// The parser of Markdown took fifty times the size of such a file.
+#[test]
+fn a_file_of_marks_in_headings() {
+    let chunker = crate::chunk::headings::HeadingsConfig { max_words: 200 }.build(None);
+    for (name, part) in [("emphasis", "*a_ "), ("lines", "a\n")] {
+        let document = document(part.repeat((20 << 20) / part.len()), Markup::Markdown);
+        measured(&format!("Headings, {name}"), document.text.len(), || chunker.chunk(&document));
+    }
+}
+
 #[test]
 fn texts_without_blanks_in_tokens() {
     struct Letters;
@@ -169,4 +179,41 @@ fn a_long_answer_in_self_check() {
 fn brackets_in_citations() {
     let text = "[".repeat(1_000_000);
     measured("citations", text.len(), || crate::citations::check(&text, 5));
+}
+
+/// Each word was read to the end of the run that begins behind it.
+#[test]
+fn a_message_of_one_long_name_in_rule_rewrite() {
+    let long = format!("user: {}", "Boss ".repeat(200_000));
+    on_turn::<crate::rule_rewrite::RuleRewriteConfig>(
+        "RuleRewrite, a long name",
+        r#"(input: "turns")"#,
+        &[&long],
+        "Who is he?",
+        Value::Turn,
+    );
+}
+
+/// A mark that nothing closes was looked for up to the end of the line.
+#[test]
+fn a_line_of_marks_in_clean() {
+    let line = "  _x  __b__ ".repeat(40_000);
+    on_turn::<crate::clean::CleanConfig>("Clean", r#"(input: "hits")"#, &[], "x", hits("x", &[&line]));
+}
+
+/// Each passage that goes was looked for among all those of its document.
+#[test]
+fn a_document_of_many_passages_in_references() {
+    use std::sync::Arc;
+    use turnflow_engine::component::{Delta, IndexDefinition};
+    let chunk = |n: usize| Arc::new(Chunk::new(format!("d#{n}").into(), "d".into(), "".into(), n.to_string().into()));
+    let chunks: Vec<Arc<Chunk>> = (0..80_000).map(chunk).collect();
+    measured("References", 80_000, || {
+        futures::executor::block_on(async {
+            let mut index = crate::references::Definition.open(None).await.unwrap();
+            let added = Delta { added: chunks.clone(), removed: vec![], whole: true };
+            index.apply(&added).await.unwrap();
+            index.apply(&Delta { added: vec![], removed: chunks, whole: false }).await.unwrap();
+        });
+    });
 }

@@ -129,7 +129,7 @@ const SHARDS: usize = 256;
 
 type Shard = HashMap<Arc<str>, Vec<Arc<Chunk>>>;
 
-struct Definition;
+pub(crate) struct Definition;
 
 impl IndexDefinition for Definition {
     fn key(&self) -> String {
@@ -184,13 +184,18 @@ impl Index for Reader {
         if delta.whole {
             table.shards = vec![Arc::default(); SHARDS];
         }
+        // One pass over a document, however many of its passages go.
+        let mut removed: HashMap<&Arc<str>, HashSet<&Arc<str>>> = HashMap::new();
         for chunk in &delta.removed {
-            let at = table.shard(&chunk.document);
+            removed.entry(&chunk.document).or_default().insert(&chunk.id);
+        }
+        for (document, ids) in removed {
+            let at = table.shard(document);
             let shard = Arc::make_mut(&mut table.shards[at]);
-            if let Some(chunks) = shard.get_mut(&chunk.document) {
-                chunks.retain(|other| other.id != chunk.id);
+            if let Some(chunks) = shard.get_mut(document) {
+                chunks.retain(|chunk| !ids.contains(&chunk.id));
                 if chunks.is_empty() {
-                    shard.remove(&chunk.document);
+                    shard.remove(document);
                 }
             }
         }

@@ -61,7 +61,7 @@ pub struct StaticConfig {
 }
 
 impl ModelRetriever for StaticConfig {
-    const ABILITY: Capability = Capability::Words;
+    const CAPABILITY: Capability = Capability::Words;
     type Definition = StaticDefinition;
     type Search = Static;
 

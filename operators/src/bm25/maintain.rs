@@ -30,10 +30,10 @@ struct Size {
 }
 
 impl Bm25Index {
-    pub(super) async fn keep_in_shape(&mut self, limits: MaintenanceLimits) -> Result<Maintained, IndexError> {
+    pub(super) async fn run_maintenance(&mut self, limits: MaintenanceLimits) -> Result<Maintained, IndexError> {
         let begun = Instant::now();
-        let footprint = |path: &Option<std::path::PathBuf>| path.as_deref().map(DiskUsage::of).unwrap_or_default();
-        let before = footprint(&self.directory);
+        let disk_usage = |path: &Option<std::path::PathBuf>| path.as_deref().map(DiskUsage::of).unwrap_or_default();
+        let before = disk_usage(&self.directory);
         let mut did = Vec::new();
         for attempt in 1..=ATTEMPTS {
             self.reader.reload().map_err(store("read its segments"))?;
@@ -62,7 +62,7 @@ impl Bm25Index {
         if !removed.deleted_files.is_empty() {
             did.push(format!("{} files removed", removed.deleted_files.len()));
         }
-        Ok(Maintained { before, after: footprint(&self.directory), took: begun.elapsed(), did })
+        Ok(Maintained { before, after: disk_usage(&self.directory), took: begun.elapsed(), did })
     }
 
     fn sizes(&self) -> Result<Vec<Size>, TantivyError> {

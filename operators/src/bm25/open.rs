@@ -181,7 +181,7 @@ impl Index for Reopening {
     fn maintain(&mut self, limits: MaintenanceLimits) -> BoxFuture<'_, Result<Maintained, IndexError>> {
         async move {
             match &mut self.index {
-                Some(index) => index.keep_in_shape(limits).await,
+                Some(index) => index.run_maintenance(limits).await,
                 None => Ok(Maintained::default()),
             }
         }

@@ -63,6 +63,14 @@ const WORD: usize = 32;
 /// Maximum number of characters of a heading in a path.
 const HEADING: usize = 160;
 
+/// A text with more lines and marks is read without its markup. The parser keeps about 100 bytes for each of them.
+const MOST_MARKS: usize = 3_000_000;
+
+/// Number of line ends and of characters that may be marks.
+fn marks(text: &str) -> usize {
+    text.bytes().filter(|byte| b"\n*_`[]<>!&\\|".contains(byte)).count()
+}
+
 struct Headings {
     max_words: usize,
 }
@@ -77,8 +85,8 @@ impl Chunker for Headings {
     fn chunk(&self, document: &Document) -> Vec<Chunk> {
         let title = title(document);
         let blocks = match document.markup {
-            Markup::Markdown => blocks(&title, &document.text),
-            Markup::Plain => {
+            Markup::Markdown if marks(&document.text) <= MOST_MARKS => blocks(&title, &document.text),
+            Markup::Markdown | Markup::Plain => {
                 document.text.split("\n\n").map(|text| Block { path: title.clone(), text: text.trim() }).collect()
             }
         };
@@ -124,20 +132,28 @@ fn blocks<'a>(title: &Arc<str>, text: &'a str) -> Vec<Block<'a>> {
     let mut path = title.clone();
     let mut depth = 0_usize;
     let mut heading: Option<(HeadingLevel, String)> = None;
+    // The last heading, while nothing stands below it. Its section is the heading alone.
+    let mut bare: Option<(HeadingLevel, Block<'a>)> = None;
     for (event, range) in Parser::new_ext(text, Options::ENABLE_TABLES).into_offset_iter() {
         match event {
             Event::Start(Tag::Heading { level, .. }) if depth == 0 => heading = Some((level, String::new())),
             Event::End(TagEnd::Heading(_)) if heading.is_some() => {
                 if let Some((level, name)) = heading.take() {
+                    // What stands below a deeper heading has this one in its path.
+                    blocks.extend(bare.take().filter(|(other, _)| level <= *other).map(|(_, block)| block));
                     above.retain(|other| other.level < level);
                     let name = name.trim();
                     let kept = shortened(name, HEADING);
-                    let whole = (beginning(name, HEADING).len() < name.len()).then(|| text[range].trim());
+                    let written = text[range].trim();
+                    let whole = (beginning(name, HEADING).len() < name.len()).then_some(written);
                     above.push(Heading { level, name: kept.to_string(), whole });
                     path = path_of(title, &above);
-                    blocks.extend(
-                        above.last().and_then(|last| last.whole).map(|text| Block { path: path.clone(), text }),
-                    );
+                    let block = |text: &'a str| Block { path: path.clone(), text };
+                    match above.last() {
+                        Some(Heading { whole: Some(whole), .. }) => blocks.push(block(whole)),
+                        Some(last) if !last.name.is_empty() => bare = Some((level, block(written))),
+                        _ => {}
+                    }
                 }
             }
             Event::Text(words) | Event::Code(words) if heading.is_some() => {
@@ -145,11 +161,17 @@ fn blocks<'a>(title: &Arc<str>, text: &'a str) -> Vec<Block<'a>> {
                     name.push_str(&words);
                 }
             }
+            Event::SoftBreak | Event::HardBreak if heading.is_some() => {
+                if let Some((_, name)) = &mut heading {
+                    name.push(' ');
+                }
+            }
             _ if heading.is_some() => {}
             Event::Start(_) => {
                 if depth == 0 {
                     let text = text[range].trim();
                     if !text.is_empty() {
+                        bare = None;
                         blocks.push(Block { path: path.clone(), text });
                     }
                 }
@@ -159,6 +181,7 @@ fn blocks<'a>(title: &Arc<str>, text: &'a str) -> Vec<Block<'a>> {
             _ => {}
         }
     }
+    blocks.extend(bare.map(|(_, block)| block));
     blocks
 }
 
@@ -213,6 +236,22 @@ mod tests {
                 ("Guide > Use", "- a\n- b"),
             ]
         );
+    }
+
+    /// Why it exists: a page of headings had no passage at all.
+    #[test]
+    fn a_heading_with_nothing_below_it_is_its_section() {
+        let text = "# News\n\n## The ferry leaves at ten\n\n## Opening\n### Winter\n\nNine.\n\n### Summer\n\n\
+                    The wombat\nleaves early\n---\n";
+        let got: Vec<(String, String)> =
+            chunks(text).iter().map(|chunk| (chunk.title.to_string(), chunk.text.to_string())).collect();
+        let expected = [
+            ("T > News > The ferry leaves at ten", "## The ferry leaves at ten"),
+            ("T > News > Opening > Winter", "Nine."),
+            ("T > News > Opening > Summer", "### Summer"),
+            ("T > News > The wombat leaves early", "The wombat\nleaves early\n---"),
+        ];
+        assert_eq!(got, expected.map(|(title, text)| (title.to_owned(), text.to_owned())));
     }
 
     fn chunks(text: &str) -> Vec<Chunk> {

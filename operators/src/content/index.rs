@@ -179,7 +179,7 @@ impl<V: Stored, D: Derived<V>> BlockIndex<V, D> {
     }
 
     /// Removes unused encodings if there are more than `times` the number of spare ones. Returns how many were removed.
-    async fn let_go(&mut self, times: usize) -> Result<usize, IndexError> {
+    async fn remove_unused(&mut self, times: usize) -> Result<usize, IndexError> {
         self.settle().await?;
         let spare = |used: usize| times * SPARE.max(used);
         // There are at least as many passages as contents, so this check needs no look at each content.
@@ -236,8 +236,8 @@ impl<V: Stored, D: Derived<V>> BlockIndex<V, D> {
 }
 
 impl<V: Stored, D: Derived<V>> BlockIndex<V, D> {
-    async fn keep_in_shape(&mut self, limits: MaintenanceLimits) -> Result<Vec<String>, IndexError> {
-        let gone = self.let_go(if limits.is_whole() { 0 } else { 1 }).await?;
+    async fn run_maintenance(&mut self, limits: MaintenanceLimits) -> Result<Vec<String>, IndexError> {
+        let gone = self.remove_unused(if limits.is_whole() { 0 } else { 1 }).await?;
         let mut did = Vec::new();
         if gone > 0 {
             did.push(format!("{gone} encodings without a passage removed"));
@@ -264,7 +264,7 @@ impl<V: Stored, D: Derived<V>> Index for BlockIndex<V, D> {
             // A change that names the whole corpus lists no removals. Its unused encodings stay, because the next
             // change may use them again: a directory was not mounted, or a change was split.
             if !delta.removed.is_empty() {
-                self.let_go(MOST_SPARE).await?;
+                self.remove_unused(MOST_SPARE).await?;
             }
             let reader = BlockReader { blocks: self.blocks.clone(), contents: self.contents.clone() };
             Ok(Arc::new(reader) as Arc<dyn Any + Send + Sync>)
@@ -287,15 +287,15 @@ impl<V: Stored, D: Derived<V>> Index for BlockIndex<V, D> {
     fn maintain(&mut self, limits: MaintenanceLimits) -> BoxFuture<'_, Result<Maintained, IndexError>> {
         async move {
             let begun = std::time::Instant::now();
-            let before = self.store.footprint();
-            let did = match self.keep_in_shape(limits).await {
+            let before = self.store.disk_usage();
+            let did = match self.run_maintenance(limits).await {
                 Ok(did) => did,
                 Err(error) => {
                     let aside = self.mend(Some(&error)).await?.ok_or(error)?;
                     vec![format!("damaged: rewritten from memory, and moved aside as {}", aside.display())]
                 }
             };
-            Ok(Maintained { before, after: self.store.footprint(), took: begun.elapsed(), did })
+            Ok(Maintained { before, after: self.store.disk_usage(), took: begun.elapsed(), did })
         }
         .boxed()
     }

@@ -232,7 +232,7 @@ impl<V: Stored> Store<V> {
     }
 
     /// Disk usage of the dataset.
-    pub fn footprint(&self) -> DiskUsage {
+    pub fn disk_usage(&self) -> DiskUsage {
         self.path.as_deref().map(DiskUsage::of).unwrap_or_default()
     }
 

@@ -54,7 +54,7 @@ pub struct DenseConfig {
 }
 
 impl ModelRetriever for DenseConfig {
-    const ABILITY: Capability = Capability::Embed;
+    const CAPABILITY: Capability = Capability::Embed;
     type Definition = DenseDefinition;
     type Search = Dense;
 

@@ -17,9 +17,20 @@ pub mod word_vectors;
 
 use std::sync::Arc;
 
-use turnflow_engine::component::{BuildError, Capability, Model, Models};
-use turnflow_engine::inference::{Embedder, PairScorer, Tokenize};
+use turnflow_engine::component::{
+    BuildError, BuildFuture, Capability, ComponentContext, Model, Models, loaded_at_once,
+};
+use turnflow_engine::inference::{Embedder, InferenceError, PairScorer, Tokenize};
 use turnflow_engine::language::Generator;
+
+/// Loads a model by a function of its name.
+fn load_model<'a>(
+    context: &ComponentContext,
+    open: impl FnOnce(&str) -> Result<Model, InferenceError>,
+) -> BuildFuture<'a, Model> {
+    let model = context.id();
+    loaded_at_once(|| open(model).map_err(|source| BuildError::Model { model: model.to_owned(), source }))
+}
 
 /// A capability of a model, for an operator of the kind `by`. `check` has already verified that the model's kind has
 /// it.

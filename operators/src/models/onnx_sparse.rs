@@ -15,15 +15,14 @@ use futures::FutureExt;
 use futures::future::BoxFuture;
 use ort::session::Session;
 use serde::Deserialize;
-use turnflow_engine::component::{
-    BuildError, BuildFuture, Capability, Check, ComponentContext, Model, ModelConfig, ModelKind, loaded_at_once,
-};
+use turnflow_engine::component::{BuildFuture, Capability, Check, ComponentContext, Model, ModelConfig, ModelKind};
 use turnflow_engine::inference::{Backend, InferenceError, Priority, Role, SparseEmbedder, SparseVector};
 use turnflow_engine::spec::{FilePath, from_tree};
 
+use super::load_model;
 use super::runtime::Device;
 use super::text::{Padding, Row, Texts, inputs};
-use super::text_encoder::{EncoderSettings, Loaded};
+use super::text_encoder::{EncoderSettings, Loaded, Sizes};
 
 /// Entry in the model table.
 pub const KIND: ModelKind = ModelKind {
@@ -89,22 +88,19 @@ impl ModelConfig for OnnxSparseConfig {
     }
 
     fn load<'a>(&'a self, context: &'a ComponentContext) -> BuildFuture<'a, Model> {
-        let failed = |source| BuildError::Model { model: context.id().to_owned(), source };
-        loaded_at_once(|| self.open(context.id()).map_err(failed))
+        load_model(context, |name| self.open(name))
     }
 }
 
 impl OnnxSparseConfig {
     fn settings(&self) -> EncoderSettings<'_> {
-        let Self { path, tokenizer, max_tokens, device, threads, batch, batch_tokens, .. } = self;
+        let sizes = Sizes { max_tokens: self.max_tokens, batch: self.batch, batch_tokens: self.batch_tokens };
         EncoderSettings {
-            path,
-            tokenizer,
-            max_tokens: *max_tokens,
-            device: *device,
-            threads: *threads,
-            batch: *batch,
-            batch_tokens: *batch_tokens,
+            path: &self.path,
+            tokenizer: &self.tokenizer,
+            device: self.device,
+            threads: self.threads,
+            sizes,
         }
     }
 

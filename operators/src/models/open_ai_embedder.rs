@@ -18,12 +18,11 @@ use futures::FutureExt;
 use futures::future::{BoxFuture, try_join_all};
 use serde::Deserialize;
 use serde_json::json;
-use turnflow_engine::component::{
-    BuildError, BuildFuture, Capability, Check, ComponentContext, Model, ModelConfig, ModelKind, loaded_at_once,
-};
+use turnflow_engine::component::{BuildFuture, Capability, Check, ComponentContext, Model, ModelConfig, ModelKind};
 use turnflow_engine::inference::{Embedder, InferenceError, Priority, Role, Vector};
 use turnflow_engine::spec::from_tree;
 
+use super::load_model;
 use super::open_ai::client::Client;
 use super::open_ai::server::Server;
 
@@ -162,8 +161,7 @@ impl ModelConfig for OpenAiEmbedderConfig {
     }
 
     fn load<'a>(&'a self, context: &'a ComponentContext) -> BuildFuture<'a, Model> {
-        let failed = |source| BuildError::Model { model: context.id().to_owned(), source };
-        loaded_at_once(|| self.open(context.id()).map_err(failed))
+        load_model(context, |name| self.open(name))
     }
 }
 

@@ -16,10 +16,19 @@ use super::text::{Padding, Texts};
 pub(crate) struct EncoderSettings<'a> {
     pub path: &'a FilePath,
     pub tokenizer: &'a FilePath,
-    pub max_tokens: usize,
     pub device: Device,
     pub threads: Option<usize>,
+    pub sizes: Sizes,
+}
+
+/// The limits of texts and batches.
+#[derive(Clone, Copy)]
+pub(crate) struct Sizes {
+    /// Of a text, in tokens.
+    pub max_tokens: usize,
+    /// Of a batch, in texts.
     pub batch: usize,
+    /// Of a batch, in tokens.
     pub batch_tokens: usize,
 }
 
@@ -34,9 +43,9 @@ impl EncoderSettings<'_> {
     pub fn validate(&self, check: &mut Check<'_>) {
         check.exists("path", self.path);
         check.exists("tokenizer", self.tokenizer);
-        check.range("max_tokens", self.max_tokens, 8, 131_072);
-        check.range("batch", self.batch, 1, 4096);
-        check.range("batch_tokens", self.batch_tokens, 8, 10_000_000);
+        check.range("max_tokens", self.sizes.max_tokens, 8, 131_072);
+        check.range("batch", self.sizes.batch, 1, 4096);
+        check.range("batch_tokens", self.sizes.batch_tokens, 8, 10_000_000);
         if let Some(threads) = self.threads {
             check.range("threads", threads, 1, 1024);
         }
@@ -59,9 +68,10 @@ impl EncoderSettings<'_> {
         hasher.update(&tokens.bytes);
         hasher.update(fingerprinted.as_bytes());
 
-        let limits = Limits { batch_inputs: self.batch, batch_tokens: self.batch_tokens, ..Limits::default() };
+        let limits =
+            Limits { batch_inputs: self.sizes.batch, batch_tokens: self.sizes.batch_tokens, ..Limits::default() };
         let (path, device, threads) = (self.path.path.clone(), self.device, self.threads);
-        let padding = Padding { token: tokens.pad.unwrap_or(0), device, most: self.max_tokens };
+        let padding = Padding { token: tokens.pad.unwrap_or(0), device, most: self.sizes.max_tokens };
         let load = move || make(encoder_session(&path, device, threads, Settings::Service)?, padding);
         let (service, about) = Service::start(name, limits, load)?;
         let loaded = Arc::new(Loaded { service, texts, about });

@@ -11,12 +11,11 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use serde::Deserialize;
-use turnflow_engine::component::{
-    BuildError, BuildFuture, Capability, Check, ComponentContext, Model, ModelConfig, ModelKind, loaded_at_once,
-};
+use turnflow_engine::component::{BuildFuture, Capability, Check, ComponentContext, Model, ModelConfig, ModelKind};
 use turnflow_engine::inference::{InferenceError, WordVectors as Vectors};
 use turnflow_engine::spec::{FilePath, from_tree};
 
+use super::load_model;
 use super::runtime::read;
 
 /// Entry in the model table.
@@ -51,8 +50,7 @@ impl ModelConfig for WordVectorsConfig {
     }
 
     fn load<'a>(&'a self, context: &'a ComponentContext) -> BuildFuture<'a, Model> {
-        let failed = |source| BuildError::Model { model: context.id().to_owned(), source };
-        loaded_at_once(|| self.open(context.id()).map_err(failed))
+        load_model(context, |name| self.open(name))
     }
 }
 

@@ -59,6 +59,9 @@ struct Spoken {
 const RELATIONS: &str = "wife husband mother father son daughter brother sister partner boss founder ceo director author \
     president successor predecessor capital owner coach manager";
 
+/// Maximum number of words in the name behind a relation.
+const NAME_WORDS: usize = 8;
+
 impl Memory {
     /// Reads a conversation, oldest utterance first.
     pub fn of(history: &[Said<'_>], weights: Weights) -> Self {
@@ -130,7 +133,9 @@ impl Memory {
             {
                 next += 1;
             }
-            let end = words.get(next).filter(|word| is_capital(word.text)).map(|_| run(text, &words, next));
+            // Bounded, because a text may be one long run of relations.
+            let near = &words[..words.len().min(next + NAME_WORDS)];
+            let end = words.get(next).filter(|word| is_capital(word.text)).map(|_| run(text, near, next));
             if let Some(end) = end.filter(|&end| end > next) {
                 let name = text[words[next].start..words[end - 1].end].to_owned();
                 self.relations.insert(relation, name);

@@ -54,7 +54,7 @@ pub struct SparseConfig {
 }
 
 impl ModelRetriever for SparseConfig {
-    const ABILITY: Capability = Capability::EmbedSparse;
+    const CAPABILITY: Capability = Capability::EmbedSparse;
     type Definition = SparseDefinition;
     type Search = Sparse;
 

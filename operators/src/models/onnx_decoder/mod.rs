@@ -39,9 +39,7 @@ use std::sync::Arc;
 
 use serde::Deserialize;
 use tokenizers::Tokenizer;
-use turnflow_engine::component::{
-    BuildError, BuildFuture, Capability, Check, ComponentContext, Model, ModelConfig, ModelKind, loaded_at_once,
-};
+use turnflow_engine::component::{BuildFuture, Capability, Check, ComponentContext, Model, ModelConfig, ModelKind};
 use turnflow_engine::inference::InferenceError;
 use turnflow_engine::language::{Sampling, SamplingFields};
 use turnflow_engine::spec::{FilePath, from_tree};
@@ -51,6 +49,7 @@ use self::generate::Decoder;
 use self::net::Net;
 use self::serve::Serving;
 use super::control::Encoder;
+use super::load_model;
 use super::runtime::{Device, Offsets, Settings, Tokens, hash_file, session};
 
 /// Entry in the model table.
@@ -161,8 +160,7 @@ impl ModelConfig for OnnxDecoderConfig {
     }
 
     fn load<'a>(&'a self, context: &'a ComponentContext) -> BuildFuture<'a, Model> {
-        let failed = |source| BuildError::Model { model: context.id().to_owned(), source };
-        loaded_at_once(|| self.open(context.id()).map_err(failed))
+        load_model(context, |name| self.open(name))
     }
 }
 

@@ -27,15 +27,14 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use serde::Deserialize;
-use turnflow_engine::component::{
-    BuildError, BuildFuture, Capability, Check, ComponentContext, Model, ModelConfig, ModelKind, loaded_at_once,
-};
+use turnflow_engine::component::{BuildFuture, Capability, Check, ComponentContext, Model, ModelConfig, ModelKind};
 use turnflow_engine::inference::{InferenceError, Limits, Priority, Service};
 use turnflow_engine::language::{Finish, Generation, Generator, Prompt, Sampling, SamplingFields, TextStream};
 use turnflow_engine::spec::{FilePath, from_tree};
 
 use self::net::{Net, Request, Tell};
 use super::control::Encoder;
+use super::load_model;
 use super::runtime::{Device, Offsets, Settings, Tokens, hash_file, session};
 use super::streamed::Streamed;
 
@@ -138,8 +137,7 @@ impl ModelConfig for OnnxSeq2SeqConfig {
     }
 
     fn load<'a>(&'a self, context: &'a ComponentContext) -> BuildFuture<'a, Model> {
-        let failed = |source| BuildError::Model { model: context.id().to_owned(), source };
-        loaded_at_once(|| self.open(context.id()).map_err(failed))
+        load_model(context, |name| self.open(name))
     }
 }
 

@@ -27,15 +27,14 @@ pub(super) mod tests;
 use std::sync::Arc;
 
 use serde::Deserialize;
-use turnflow_engine::component::{
-    BuildError, BuildFuture, Capability, Check, ComponentContext, Model, ModelConfig, ModelKind, loaded_at_once,
-};
+use turnflow_engine::component::{BuildFuture, Capability, Check, ComponentContext, Model, ModelConfig, ModelKind};
 use turnflow_engine::inference::InferenceError;
 use turnflow_engine::language::{Sampling, SamplingFields};
 use turnflow_engine::spec::{FilePath, from_tree};
 
 use self::request::Counter;
 use self::server::Server;
+use super::load_model;
 use super::runtime::{Offsets, Tokens};
 
 /// Entry in the model table.
@@ -144,8 +143,7 @@ impl ModelConfig for OpenAiConfig {
     }
 
     fn load<'a>(&'a self, context: &'a ComponentContext) -> BuildFuture<'a, Model> {
-        let failed = |source| BuildError::Model { model: context.id().to_owned(), source };
-        loaded_at_once(|| self.open(context.id()).map_err(failed))
+        load_model(context, |name| self.open(name))
     }
 }
 
