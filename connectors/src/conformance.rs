@@ -19,9 +19,11 @@ use turnflow_engine::dead_letter::DeadLetters;
 use turnflow_engine::record::AnswerRecord;
 use turnflow_engine::spec::from_str;
 
+use crate::open_once::Place;
 use crate::testing::{PATIENCE, answer, turn};
 use crate::{
-    CORPUS_SOURCES, SINKS, TURN_SOURCES, directory, documents, jsonl_corpus, jsonl_sink, jsonl_turns, stdin, stdout,
+    CORPUS_SOURCES, SINKS, TURN_SOURCES, answers, directory, documents, jsonl_corpus, jsonl_sink, jsonl_turns, stdin,
+    stdout, turns,
 };
 
 /// Lines that are no turns, whatever the source.
@@ -55,6 +57,20 @@ const TURNS: &[TurnCase] = &[
         kind: "Stdin",
         build: |_, lines| Box::new(stdin::Stdin::reading(Cursor::new(lines.to_vec()))),
         resumes: false,
+    },
+    TurnCase {
+        kind: "Turns",
+        build: |base, lines| {
+            let path = base.join("turns.redb");
+            let is_new = !path.exists();
+            let source = turns::TurnsConfig::default().open(Place::File(path)).unwrap();
+            if is_new {
+                let lines = lines.split(|byte| *byte == b'\n').filter(|line| !line.is_empty());
+                source.put_raw(&lines.map(<[u8]>::to_vec).collect::<Vec<_>>());
+            }
+            Box::new(source)
+        },
+        resumes: true,
     },
 ];
 
@@ -129,6 +145,27 @@ struct SinkCase {
 }
 
 const TAKES: &[SinkCase] = &[
+    SinkCase {
+        kind: "Answers",
+        build: |base| {
+            let config: answers::AnswersConfig = from_str("(input: \"a\")").unwrap();
+            let sink = config.open(Place::File(base.join("answers.redb"))).unwrap();
+            let log = sink.log().unwrap();
+            let read_back = move || {
+                let (mut lines, mut after) = (Vec::new(), 0);
+                loop {
+                    let page = log.read(None, after, 2).unwrap();
+                    let Some(last) = page.last() else { return lines };
+                    after = last.number;
+                    for answer in &page {
+                        serde_json::to_writer(&mut lines, &answer.record).unwrap();
+                        lines.push(b'\n');
+                    }
+                }
+            };
+            (Box::new(sink), Box::new(read_back))
+        },
+    },
     SinkCase {
         kind: "JsonLinesSink",
         build: |base| {

@@ -11,17 +11,20 @@
 //! | [`jsonl_corpus`] | `JsonLines` | corpus: a BEIR file, one row a document |
 //! | [`jsonl_turns`] | `JsonLines` | turns: a conversation log, followed as it grows |
 //! | [`stdin`] | `Stdin` | turns: lines typed or piped in |
+//! | [`turns`] | `Turns` | turns: a durable queue that a program fills |
+//! | [`answers`] | `Answers` | answers: a durable log that a program reads |
 //! | [`jsonl_sink`] | `JsonLinesSink` | answers: one line each in a file |
 //! | [`stdout`] | `Stdout` | answers: printed for people, or as JSON |
 //!
 //! Support modules: [`readers`] turn the bytes of files into documents, `lines` splits streams into lines of bounded
-//! length, `known_file` finds files again after a restart, `watch` groups the operating system's file events into
+//! length, `open_once` shares stores within the process, `known_file` finds files again after a restart, `watch` groups the operating system's file events into
 //! bursts.
 //!
 //! [`CorpusSource`]: turnflow_engine::connector::CorpusSource
 //! [`TurnSource`]: turnflow_engine::connector::TurnSource
 //! [`AnswerSink`]: turnflow_engine::connector::AnswerSink
 
+pub mod answers;
 pub mod directory;
 pub mod documents;
 pub mod jsonl_corpus;
@@ -29,9 +32,11 @@ pub mod jsonl_sink;
 pub mod jsonl_turns;
 mod known_file;
 mod lines;
+mod open_once;
 pub mod readers;
 pub mod stdin;
 pub mod stdout;
+pub mod turns;
 mod watch;
 
 #[cfg(test)]
@@ -51,7 +56,7 @@ use turnflow_engine::component::{CorpusSourceKind, SinkKind, TurnSourceKind};
 pub static CORPUS_SOURCES: &[CorpusSourceKind] = &[directory::KIND, documents::KIND, jsonl_corpus::KIND];
 
 /// Every turn source.
-pub static TURN_SOURCES: &[TurnSourceKind] = &[jsonl_turns::KIND, stdin::KIND];
+pub static TURN_SOURCES: &[TurnSourceKind] = &[jsonl_turns::KIND, stdin::KIND, turns::KIND];
 
 /// Every sink.
-pub static SINKS: &[SinkKind] = &[jsonl_sink::KIND, stdout::KIND];
+pub static SINKS: &[SinkKind] = &[answers::KIND, jsonl_sink::KIND, stdout::KIND];

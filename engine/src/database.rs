@@ -103,6 +103,8 @@ enum OnDamage {
     Replace(&'static str),
     /// It stays as it is, and opening it is an error.
     Keep,
+    /// There is no file: the database is in memory.
+    Memory,
 }
 
 /// An open database file.
@@ -136,6 +138,17 @@ impl Tables {
             begin(path).map_err(failed)?;
         }
         Self::open_as(path, OnDamage::Keep)
+    }
+
+    /// A database in memory. It is lost when it is dropped.
+    ///
+    /// # Errors
+    ///
+    /// redb cannot create it.
+    pub fn in_memory() -> Result<Self, DatabaseError> {
+        let (path, on_damage) = (Path::new("a database in memory"), OnDamage::Memory);
+        let database = Mutex::new(Some(Arc::new(create(path, on_damage)?)));
+        Ok(Self { path: path.to_owned(), on_damage, database })
     }
 
     fn open_as(path: &Path, on_damage: OnDamage) -> Result<Self, DatabaseError> {
@@ -278,6 +291,11 @@ fn whole_pages(path: &Path) -> Result<(), redb::StorageError> {
 }
 
 fn create(path: &Path, on_damage: OnDamage) -> Result<Database, DatabaseError> {
+    if matches!(on_damage, OnDamage::Memory) {
+        let backend = redb::backends::InMemoryBackend::new();
+        let failed = |source| DatabaseError::Open { path: path.to_owned(), source };
+        return Database::builder().set_cache_size(CACHE).create_with_backend(backend).map_err(failed);
+    }
     let open = || {
         whole_pages(path)?;
         let opened = caught(|| {
@@ -286,7 +304,7 @@ fn create(path: &Path, on_damage: OnDamage) -> Result<Database, DatabaseError> {
             let mut database = match on_damage {
                 OnDamage::Replace(_) => builder.create(path)?,
                 // An empty file or no file is damage too.
-                OnDamage::Keep => builder.open(path)?,
+                OnDamage::Keep | OnDamage::Memory => builder.open(path)?,
             };
             // redb does not verify checksums on reads and may loop forever on a damaged file. So the
             // whole file is verified once, at the start.
@@ -306,7 +324,9 @@ fn create(path: &Path, on_damage: OnDamage) -> Result<Database, DatabaseError> {
         {
             let what = match on_damage {
                 OnDamage::Replace(what) => what,
-                OnDamage::Keep => return Err(DatabaseError::Kept { path: path.to_owned(), source: error }),
+                OnDamage::Keep | OnDamage::Memory => {
+                    return Err(DatabaseError::Kept { path: path.to_owned(), source: error });
+                }
             };
             tracing::warn!(%error, path = %path.display(), "{what} is unreadable; it is moved away and recreated");
             let moved = std::fs::rename(path, aside(path));

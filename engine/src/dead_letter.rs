@@ -279,13 +279,13 @@ impl Letters {
             is_file,
         };
         if is_file {
-            letters.remember(File::open(path)?)?;
+            letters.index_entries(File::open(path)?)?;
         }
         Ok(letters)
     }
 
     /// Remembers the letters in the file, and repairs its end.
-    fn remember(&mut self, reader: File) -> io::Result<()> {
+    fn index_entries(&mut self, reader: File) -> io::Result<()> {
         let mut reader = BufReader::with_capacity(1 << 16, reader);
         let mut line = blake3::Hasher::new();
         let (mut start, mut end) = (0_u64, 0_u64);

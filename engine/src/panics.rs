@@ -27,6 +27,14 @@ impl Panicked {
 
 /// Calls a component and catches its panic. After a panic, the caller must drop any state that the
 /// call may have left inconsistent.
+///
+/// ```
+/// use turnflow_engine::panics::caught;
+///
+/// assert_eq!(caught(|| 7), Ok(7));
+/// let panicked = caught(|| -> u8 { panic!("no seven") });
+/// assert_eq!(panicked.unwrap_err().message(), "no seven");
+/// ```
 pub fn caught<T>(call: impl FnOnce() -> T) -> Result<T, Panicked> {
     catch_unwind(AssertUnwindSafe(call)).map_err(|payload| Panicked::of(&*payload))
 }

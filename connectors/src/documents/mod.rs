@@ -47,7 +47,8 @@ use turnflow_engine::document::{Document, Markup};
 use turnflow_engine::spec::from_tree;
 
 use self::kept::Change;
-use self::store::{Follower, Place, Store};
+use self::store::{Follower, SharedStore, Store};
+use crate::open_once::Place;
 
 /// The file's name.
 const FILE: &str = "documents.redb";
@@ -100,12 +101,7 @@ impl DocumentsConfig {
     }
 
     fn source_of(&self, context: &ComponentContext) -> Result<Documents, ConnectorError> {
-        let io =
-            |source| ConnectorError::Io { action: "create the directory of", path: context.id().to_owned(), source };
-        match context.state_directory().map_err(io)? {
-            Some(directory) => self.source(&directory),
-            None => self.open(Place::Memory { run: context.run(), corpus: context.id().to_owned() }),
-        }
+        self.open(Place::of(context, FILE)?)
     }
 }
 
@@ -135,7 +131,7 @@ type Commits = Arc<Mutex<VecDeque<(u64, u64)>>>;
 
 /// Reads the documents of a store and follows their changes.
 pub struct Documents {
-    store: Arc<Store>,
+    store: SharedStore,
     max_bytes: usize,
     commits: Commits,
 }
@@ -276,7 +272,7 @@ fn failed(error: DatabaseError) -> ConnectorError {
 
 /// The program's end of a store.
 struct Handle {
-    store: Arc<Store>,
+    store: SharedStore,
     max_bytes: usize,
     commits: Commits,
 }

@@ -1,8 +1,5 @@
 //! The store of a corpus's documents, and the queues of the sources that follow it.
 //!
-//! A store is shared by all who open the same place: a reload builds a second source of a corpus while the first one
-//! runs, and redb does not open a file twice.
-//!
 //! Each running source has a queue of the ids that have changed. It is in memory, because a source reads everything
 //! when it starts. An id is in a queue once, and its document is read when its turn comes, so a queue is never longer
 //! than the documents that exist or have been deleted meanwhile. A change and its entries in the queues are made under
@@ -10,51 +7,29 @@
 //! and in order. Nothing is locked while a source sends: a slow source delays no change.
 
 use std::collections::{BTreeMap, HashSet, VecDeque};
-use std::path::PathBuf;
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
 
 use crossbeam_channel::{Receiver, Sender, bounded};
-use parking_lot::{Condvar, Mutex};
+use parking_lot::Mutex;
 use turnflow_engine::connector::Deleted;
 use turnflow_engine::database::DatabaseError;
 
 use super::kept::{Change, Kept};
+use crate::open_once::{OpenOnce, Opened, Place};
 
 /// After so many bytes no further documents are read at once.
 pub(super) const PAGE_BYTES: usize = 4 << 20;
 
-/// Where a store's documents are.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Place {
-    File(PathBuf),
-    /// In memory, for as long as the store is open. Other runs have other documents.
-    Memory {
-        run: u64,
-        corpus: String,
-    },
-}
-
 /// The open stores of this process.
-static OPEN: Mutex<BTreeMap<Place, Weak<Store>>> = Mutex::new(BTreeMap::new());
-/// A store has left `OPEN`.
-static CLOSED: Condvar = Condvar::new();
+static OPEN: OpenOnce<Store> = OpenOnce::new();
+
+/// A store that connectors share.
+pub(super) type SharedStore = Arc<Opened<Store>>;
 
 /// Documents that change.
 pub(super) struct Store {
     kept: Kept,
     queues: Mutex<Queues>,
-    /// Dropped last, when the file is closed and can be opened again.
-    _entry: Entry,
-}
-
-/// The entry of a store in `OPEN`; removed on drop.
-struct Entry(Place);
-
-impl Drop for Entry {
-    fn drop(&mut self) {
-        OPEN.lock().remove(&self.0);
-        CLOSED.notify_all();
-    }
 }
 
 #[derive(Default)]
@@ -76,25 +51,18 @@ struct Queue {
 
 impl Store {
     /// The store at a place, opened if no one has it open.
-    pub fn open(place: Place) -> Result<Arc<Self>, DatabaseError> {
-        let mut open = OPEN.lock();
-        while let Some(store) = open.get(&place) {
-            match store.upgrade() {
-                Some(store) => return Ok(store),
-                // It is being closed.
-                None => CLOSED.wait(&mut open),
-            }
-        }
-        let kept = match &place {
-            Place::File(path) => Kept::in_file(path)?,
-            Place::Memory { corpus, .. } => {
-                tracing::warn!(corpus, "there is no state directory: the documents are lost when the engine ends");
-                Kept::Memory(Mutex::default())
-            }
-        };
-        let store = Arc::new(Self { kept, queues: Mutex::default(), _entry: Entry(place.clone()) });
-        open.insert(place, Arc::downgrade(&store));
-        Ok(store)
+    pub fn open(place: Place) -> Result<SharedStore, DatabaseError> {
+        OPEN.open(place, |place| {
+            let kept = match place {
+                Place::File(path) => Kept::in_file(path)?,
+                Place::Memory { component, .. } => {
+                    let corpus = component;
+                    tracing::warn!(corpus, "there is no state directory: the documents are lost when the engine ends");
+                    Kept::Memory(Mutex::default())
+                }
+            };
+            Ok(Self { kept, queues: Mutex::default() })
+        })
     }
 
     /// Makes all changes or none. Returns how many documents were deleted, and the number of the change.
@@ -141,7 +109,7 @@ impl Store {
     }
 
     /// Follows all changes from now on.
-    pub fn follow(this: &Arc<Self>) -> Follower {
+    pub fn follow(this: &SharedStore) -> Follower {
         let (sender, changed) = bounded(1);
         let mut queues = this.queues.lock();
         let number = queues.next;
@@ -162,7 +130,7 @@ pub(super) struct Page {
 
 /// A source's queue in a store.
 pub(super) struct Follower {
-    store: Arc<Store>,
+    store: SharedStore,
     number: u64,
     changed: Receiver<()>,
 }

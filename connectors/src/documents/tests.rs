@@ -27,7 +27,7 @@ fn open(directory: &Path) -> Documents {
 }
 
 fn in_memory(run: u64) -> Documents {
-    DocumentsConfig::default().open(Place::Memory { run, corpus: "docs".into() }).unwrap()
+    DocumentsConfig::default().open(Place::Memory { run, component: "docs".into() }).unwrap()
 }
 
 fn ids(documents: &[StoredDocument]) -> Vec<&str> {
@@ -222,7 +222,7 @@ fn a_store_is_opened_while_another_thread_closes_it() {
 #[test]
 fn a_put_with_an_invalid_document_stores_none() {
     let config = DocumentsConfig { max_bytes: 100 };
-    let source = config.open(Place::Memory { run: 1 << 42, corpus: "docs".into() }).unwrap();
+    let source = config.open(Place::Memory { run: 1 << 42, component: "docs".into() }).unwrap();
     let store = source.documents().unwrap();
     let error = store.put(vec![document("a", "short"), document("b", &"x".repeat(100))]).unwrap_err();
     assert!(matches!(error, ConnectorError::Refused { .. }), "{error}");

@@ -57,6 +57,10 @@ pub trait TurnSourceConfig: Debug + Send + Sync {
     fn file(&self) -> Option<&Path> {
         None
     }
+    /// Whether a program gives it its turns, so that it has a [`TurnQueue`](crate::connector::TurnQueue).
+    fn is_queue(&self) -> bool {
+        false
+    }
     /// Builds the source. May wait for a server; put everything that can be retried later into `run`.
     fn build(&self, context: &ComponentContext) -> Building<'_, dyn TurnSource>;
 }

@@ -1,13 +1,21 @@
 //! Sources of documents.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 use crossbeam_channel::{Sender, TrySendError};
+use parking_lot::Mutex;
 
 use super::{ConnectorError, DocumentStore, Mode, Stop, Stopped};
 use crate::dead_letter::DeadLetters;
 use crate::document::Document;
+
+/// Maximum size of the documents in the channel, in bytes. A larger document goes through alone.
+const CHANNEL_BYTES: usize = 32 << 20;
+/// The interval between looks whether the channel has room.
+const LOOK: Duration = Duration::from_millis(2);
 
 /// A message of a corpus source.
 #[derive(Clone, Debug)]
@@ -31,6 +39,29 @@ pub struct CorpusOutput {
     name: Arc<str>,
     stop: Stop,
     commits: Arc<AtomicU64>,
+    sent: Arc<Mutex<Sent>>,
+}
+
+/// The sizes of the messages that may still be in the channel, the oldest first.
+#[derive(Default)]
+struct Sent {
+    sizes: VecDeque<usize>,
+    bytes: usize,
+}
+
+impl Sent {
+    /// Forgets the messages that have been received: `left` are still in the channel. Returns the bytes of these.
+    fn bytes(&mut self, left: usize) -> usize {
+        while self.sizes.len() > left {
+            self.bytes -= self.sizes.pop_front().unwrap_or_default();
+        }
+        self.bytes
+    }
+
+    fn add(&mut self, size: usize) {
+        self.sizes.push_back(size);
+        self.bytes += size;
+    }
 }
 
 impl CorpusOutput {
@@ -43,19 +74,35 @@ impl CorpusOutput {
         name: Arc<str>,
         stop: Stop,
     ) -> Self {
-        Self { sender, wake, dead, name, stop, commits: Arc::default() }
+        Self { sender, wake, dead, name, stop, commits: Arc::default(), sent: Arc::default() }
     }
 
     /// Upserts a document, or deletes it (`None`). Sending an unchanged document is harmless: the
     /// engine drops it.
     pub fn change(&self, id: impl Into<Arc<str>>, document: Option<Document>) -> Result<(), Stopped> {
-        self.send(CorpusEvent::Change(id.into(), document))
+        let bytes = document.as_ref().map_or(0, |document| document.title.len() + document.text.len());
+        while bytes > 0 && !self.has_room(bytes) {
+            (self.wake)();
+            if self.stop.wait(LOOK) {
+                return Err(Stopped);
+            }
+        }
+        self.send(CorpusEvent::Change(id.into(), document))?;
+        self.sent.lock().add(bytes);
+        Ok(())
+    }
+
+    /// Whether a document of so many bytes fits into the channel, beside those that are in it.
+    fn has_room(&self, bytes: usize) -> bool {
+        let held = self.sent.lock().bytes(self.sender.len());
+        held == 0 || held + bytes <= CHANNEL_BYTES
     }
 
     /// Ends a group of changes, which one epoch publishes together. Returns the number of the commit: 1 for the
     /// source's first.
     pub fn commit(&self) -> Result<u64, Stopped> {
         self.send(CorpusEvent::Commit)?;
+        self.sent.lock().add(0);
         (self.wake)();
         Ok(self.commits.fetch_add(1, Ordering::Relaxed) + 1)
     }
@@ -63,6 +110,7 @@ impl CorpusOutput {
     /// Call this once, after the commit of all documents that existed at the start.
     pub fn ready(&self) -> Result<(), Stopped> {
         self.send(CorpusEvent::Ready)?;
+        self.sent.lock().add(0);
         (self.wake)();
         Ok(())
     }
@@ -122,5 +170,35 @@ pub trait CorpusSource: Send {
     /// documents elsewhere.
     fn documents(&self) -> Option<Arc<dyn DocumentStore>> {
         None
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::document::Markup;
+
+    /// Why it exists: a channel that is bounded in number only held 2 GB of large documents.
+    #[test]
+    fn a_source_waits_while_large_documents_are_not_received() {
+        let (sender, events) = crossbeam_channel::bounded(1024);
+        let (stop, stopped) = Stop::new();
+        let output = CorpusOutput::new(sender, Arc::new(|| {}), DeadLetters::counted(), "docs".into(), stopped);
+        let text: Arc<str> = "x".repeat(CHANNEL_BYTES / 3).into();
+        let document = |text: &Arc<str>| {
+            Some(Document { id: "a".into(), title: "".into(), text: text.clone(), markup: Markup::Plain })
+        };
+        let huge: Arc<str> = "x".repeat(2 * CHANNEL_BYTES).into();
+        let all = [text.clone(), text.clone(), text.clone(), text, huge, "small".into()];
+        let sent = std::thread::spawn(move || {
+            all.iter().map(|text| output.change("a", document(text)).is_ok()).collect::<Vec<_>>()
+        });
+        for _ in 0..6 {
+            let received = events.recv_timeout(Duration::from_secs(30)).unwrap();
+            assert!(matches!(received, CorpusEvent::Change(..)));
+            assert!(events.len() <= 3, "{} documents wait", events.len());
+        }
+        assert_eq!(sent.join().unwrap(), [true; 6]);
+        drop(stop);
     }
 }

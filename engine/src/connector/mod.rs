@@ -5,10 +5,12 @@
 //! acknowledges answers.
 
 mod acknowledge;
+mod answer_log;
 mod corpus;
 mod documents;
 mod offsets;
 mod sink;
+mod turn_queue;
 mod turns;
 
 use std::sync::Arc;
@@ -18,12 +20,14 @@ use std::time::Duration;
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender};
 
 pub use self::acknowledge::Acknowledgements;
+pub use self::answer_log::{AnswerLog, LoggedAnswer};
 pub use self::corpus::{CorpusEvent, CorpusOutput, CorpusSource};
 pub use self::documents::{Deleted, DocumentStore, StoredDocument};
 pub use self::offsets::{Applied, Offsets, SourceOffset};
 pub use self::sink::{
     AnswerSink, Delivery, KeptAnswers, NoAnswers, Recovered, RecoveredAnswers, Search, SinkPosition, Syncing,
 };
+pub use self::turn_queue::{QueueError, TurnQueue};
 pub use self::turns::{Arrived, SourcedTurn, TurnOutput, TurnSource};
 use crate::component::ComponentError;
 use crate::panics::Panicked;

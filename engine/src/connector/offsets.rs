@@ -31,6 +31,16 @@ impl SourceOffset {
 }
 
 /// The last offset of each partition.
+///
+/// ```
+/// use turnflow_engine::connector::{Offsets, SourceOffset};
+///
+/// let offset = |partition: &str, end| SourceOffset { partition: partition.into(), end, ..SourceOffset::default() };
+/// let mut offsets: Offsets = [offset("0", 7), offset("1", 3)].into_iter().collect();
+/// offsets.set(offset("1", 4));
+/// assert_eq!(offsets.get("1").unwrap().end, 4);
+/// assert!(offsets.get("2").is_none());
+/// ```
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(from = "StoredOffsets", into = "StoredOffsets")]
 pub struct Offsets(BTreeMap<Arc<str>, SourceOffset>);

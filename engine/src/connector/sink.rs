@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use futures::future::BoxFuture;
 use serde::{Deserialize, Serialize};
 
-use super::ConnectorError;
+use super::{AnswerLog, ConnectorError};
 use crate::record::AnswerRecord;
 
 /// Receives answers.
@@ -40,6 +40,12 @@ pub trait AnswerSink: Send {
     /// For sinks whose contents can be read back: they get each answer exactly once, however often
     /// the process is killed. Other sinks get each answer at least once, with its key.
     fn kept(&mut self) -> Option<&mut dyn KeptAnswers> {
+        None
+    }
+
+    /// Its answers, if a program may read them. The engine asks once, before the first delivery, and
+    /// [`Engine::answer_log`](crate::run::Engine::answer_log) returns them.
+    fn log(&self) -> Option<Arc<dyn AnswerLog>> {
         None
     }
 }

@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use crossbeam_channel::Sender;
 
-use super::{Acknowledgements, ConnectorError, Mode, Offsets, SourceOffset, Stop, Stopped};
+use super::{Acknowledgements, ConnectorError, Mode, Offsets, SourceOffset, Stop, Stopped, TurnQueue};
 use crate::dead_letter::DeadLetters;
 use crate::panics::caught;
 use crate::record::{TurnRecord, Utterance};
@@ -166,4 +166,10 @@ pub trait TurnSource: Send {
     /// Sends all existing turns and calls `caught_up`; with [`Mode::Follow`] continues until
     /// `output.stop()` is set.
     fn run(self: Box<Self>, mode: Mode, output: TurnOutput) -> Result<(), ConnectorError>;
+
+    /// The queue that it reads, if a program fills it. The engine asks once, before `run`, and
+    /// [`Engine::turn_queue`](crate::run::Engine::turn_queue) returns it.
+    fn queue(&self) -> Option<Arc<dyn TurnQueue>> {
+        None
+    }
 }

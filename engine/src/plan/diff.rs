@@ -105,9 +105,9 @@ pub struct PlanDiff {
 impl PlanDiff {
     /// The changes from one plan to another.
     pub fn between(old: &PlanFingerprint, new: &PlanFingerprint) -> Self {
-        let models = fates(&old.models, &new.models, |_| Vec::new());
-        let corpora = fates(&old.corpora, &new.corpora, |part| changed(&part.models, &models, "model"));
-        let nodes = fates(&old.nodes, &new.nodes, |part| {
+        let models = changes(&old.models, &new.models, |_| Vec::new());
+        let corpora = changes(&old.corpora, &new.corpora, |part| changed(&part.models, &models, "model"));
+        let nodes = changes(&old.nodes, &new.nodes, |part| {
             let mut reasons = changed(&part.models, &models, "model");
             match &part.corpora {
                 Some(Some(corpus)) => reasons.extend(changed(&BTreeSet::from([corpus.clone()]), &corpora, "corpus")),
@@ -123,7 +123,8 @@ impl PlanDiff {
 
     /// Whether the plans are equal.
     pub fn is_empty(&self) -> bool {
-        let kept = |fates: &BTreeMap<Arc<str>, ChangeKind>| fates.values().all(|fate| *fate == ChangeKind::Kept);
+        let kept =
+            |changes: &BTreeMap<Arc<str>, ChangeKind>| changes.values().all(|change| *change == ChangeKind::Kept);
         kept(&self.models)
             && kept(&self.corpora)
             && kept(&self.nodes)
@@ -133,18 +134,18 @@ impl PlanDiff {
     }
 
     /// Whether a part is the same in both plans.
-    pub fn keeps(fates: &BTreeMap<Arc<str>, ChangeKind>, name: &str) -> bool {
-        fates.get(name) == Some(&ChangeKind::Kept)
+    pub fn keeps(changes: &BTreeMap<Arc<str>, ChangeKind>, name: &str) -> bool {
+        changes.get(name) == Some(&ChangeKind::Kept)
     }
 }
 
-fn fates(
+fn changes(
     old: &BTreeMap<Arc<str>, Part>,
     new: &BTreeMap<Arc<str>, Part>,
     through: impl Fn(&Part) -> Vec<String>,
 ) -> BTreeMap<Arc<str>, ChangeKind> {
     let names: BTreeSet<&Arc<str>> = old.keys().chain(new.keys()).collect();
-    let fate = |name: &Arc<str>| match (old.get(name), new.get(name)) {
+    let change = |name: &Arc<str>| match (old.get(name), new.get(name)) {
         (None, _) => ChangeKind::Added,
         (_, None) => ChangeKind::Removed,
         (Some(old), Some(new)) => {
@@ -158,12 +159,12 @@ fn fates(
             if reasons.is_empty() { ChangeKind::Kept } else { ChangeKind::Changed(reasons) }
         }
     };
-    names.into_iter().map(|name| (name.clone(), fate(name))).collect()
+    names.into_iter().map(|name| (name.clone(), change(name))).collect()
 }
 
 /// The members of `used` that are not kept, as reasons.
-fn changed(used: &BTreeSet<Arc<str>>, fates: &BTreeMap<Arc<str>, ChangeKind>, what: &str) -> Vec<String> {
-    let changed = used.iter().filter(|name| fates.get(*name).is_some_and(|fate| *fate != ChangeKind::Kept));
+fn changed(used: &BTreeSet<Arc<str>>, changes: &BTreeMap<Arc<str>, ChangeKind>, what: &str) -> Vec<String> {
+    let changed = used.iter().filter(|name| changes.get(*name).is_some_and(|change| *change != ChangeKind::Kept));
     changed.map(|name| format!("{what} `{name}`")).collect()
 }
 
@@ -171,19 +172,19 @@ impl fmt::Display for PlanDiff {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut kept = Vec::new();
         let mut any = false;
-        for (one, many, fates) in
+        for (one, many, changes) in
             [("model", "models", &self.models), ("corpus", "corpora", &self.corpora), ("node", "nodes", &self.nodes)]
         {
-            for (name, fate) in fates {
-                any |= *fate != ChangeKind::Kept;
-                match fate {
+            for (name, change) in changes {
+                any |= *change != ChangeKind::Kept;
+                match change {
                     ChangeKind::Kept => {}
                     ChangeKind::Added => writeln!(f, "  + {one} `{name}`")?,
                     ChangeKind::Removed => writeln!(f, "  - {one} `{name}`")?,
                     ChangeKind::Changed(reasons) => writeln!(f, "  ~ {one} `{name}`: {}", reasons.join(", "))?,
                 }
             }
-            let count = fates.values().filter(|fate| **fate == ChangeKind::Kept).count();
+            let count = changes.values().filter(|change| **change == ChangeKind::Kept).count();
             if count > 0 {
                 kept.push(format!("{count} {}", if count == 1 { one } else { many }));
             }
@@ -257,8 +258,8 @@ mod tests {
     #[test]
     fn other_inputs_are_told_from_other_settings() {
         let with = |definition, settings| outline(&[], &[], &[("out", part(definition, settings, &[], None))]);
-        let fate = |new| PlanDiff::between(&with("1", "1"), &new).nodes["out"].clone();
-        assert_eq!(fate(with("2", "1")), ChangeKind::Changed(vec!["inputs".into()]));
-        assert_eq!(fate(with("2", "2")), ChangeKind::Changed(vec!["settings".into()]));
+        let change = |new| PlanDiff::between(&with("1", "1"), &new).nodes["out"].clone();
+        assert_eq!(change(with("2", "1")), ChangeKind::Changed(vec!["inputs".into()]));
+        assert_eq!(change(with("2", "2")), ChangeKind::Changed(vec!["settings".into()]));
     }
 }

@@ -88,6 +88,14 @@ pub struct AnswerRecord {
 
 impl AnswerRecord {
     /// A key that distinguishes the deliveries of a turn. For the first answer, it is the turn's key.
+    ///
+    /// ```
+    /// use turnflow_engine::record::AnswerRecord;
+    ///
+    /// assert_eq!(AnswerRecord::delivery_key("k", 0, false), "k");
+    /// assert_eq!(AnswerRecord::delivery_key("k", 0, true), "k/0-");
+    /// assert_eq!(AnswerRecord::delivery_key("k", 1, false), "k/1");
+    /// ```
     pub fn delivery_key(key: &str, revision: u64, retracted: bool) -> String {
         match (revision, retracted) {
             (0, false) => key.to_owned(),

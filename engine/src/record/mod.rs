@@ -75,7 +75,17 @@ pub enum TurnError {
 }
 
 impl TurnRecord {
-    /// Parses one line.
+    /// Parses one line. Fields that turnflow does not know are kept.
+    ///
+    /// ```
+    /// use turnflow_engine::record::{Speaker, TurnRecord};
+    ///
+    /// let line = br#"{"conversation_id": "c", "turn": 1, "speaker": "user", "text": "When?", "channel": "web"}"#;
+    /// let record = TurnRecord::parse(line).unwrap();
+    /// assert_eq!((record.turn, record.speaker), (1, Speaker::User));
+    /// assert_eq!(record.extra["channel"], "web");
+    /// assert!(TurnRecord::parse(b"{}").is_err());
+    /// ```
     ///
     /// # Errors
     ///

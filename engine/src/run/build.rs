@@ -18,7 +18,8 @@ use crate::component::{
     BuildError, BuildFuture, Building, ComponentContext, Index, IndexDefinition, IndexError, Models, TurnSourceConfig,
 };
 use crate::connector::{
-    Arrived, ConnectorError, CorpusOutput, DocumentStore, Offsets, Stop, StopHandle, Stopped, TurnOutput, TurnSource,
+    Arrived, ConnectorError, CorpusOutput, DocumentStore, Offsets, Stop, StopHandle, Stopped, TurnOutput, TurnQueue,
+    TurnSource,
 };
 use crate::corpus::{CorpusIndexes, CorpusShared};
 use crate::dead_letter::{DeadLetters, Onward};
@@ -105,6 +106,8 @@ pub(super) struct Feed {
 pub(super) struct TurnFeed {
     pub handle: Arc<SourceHandle>,
     pub source: Option<SourceThread>,
+    /// The queue that it reads, if a program fills it.
+    pub queue: Option<Arc<dyn TurnQueue>>,
 }
 
 /// The sending end of a turn source's channel.
@@ -296,11 +299,13 @@ impl RuntimeContext {
     /// Starts a source's thread.
     pub fn read(
         &self,
-        handle: &SourceHandle,
+        handle: Arc<SourceHandle>,
         source: Box<dyn TurnSource>,
         to: Manual,
         resume: Offsets,
-    ) -> Result<SourceThread, RunError> {
+    ) -> Result<TurnFeed, RunError> {
+        let failed = |source: ConnectorError| BuildError::Connector { of: "node", name: handle.id.to_string(), source };
+        let queue = caught(|| source.queue()).map_err(|panic| failed(panic.into()))?;
         let (stop_handle, stop) = Stop::new();
         let (for_output, wake) = (to.wake.clone(), to.wake);
         let wakes = Arc::new(move || for_output.wake());
@@ -319,12 +324,13 @@ impl RuntimeContext {
             }));
         }
         let mode = self.options.turns;
-        self.thread(format!("node {}", handle.id), stop_handle, true, move || {
+        let source = self.thread(format!("node {}", handle.id), stop_handle, true, move || {
             let result = caught(|| source.run(mode, output));
             // The channel has closed with the output: wake the worker to notice it.
             wake.wake();
             result?
-        })
+        })?;
+        Ok(TurnFeed { handle, source: Some(source), queue })
     }
 
     fn thread(

@@ -80,7 +80,7 @@ fn is_due(settings: &Maintenance, last: Last, publications: u64, now: Instant) -
 }
 
 /// Maintains stores as long as the engine exists.
-pub(super) async fn keep_in_shape(inner: Weak<Inner>) {
+pub(super) async fn run_maintenance(inner: Weak<Inner>) {
     let mut last: HashMap<Arc<str>, Last> = HashMap::new();
     let begun = Instant::now();
     let mut cache: Option<Instant> = None;

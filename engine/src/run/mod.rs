@@ -26,7 +26,7 @@ use crate::activity::TurnWatcher;
 use crate::ask::{AnswerStream, AskRequest};
 use crate::cache::InferenceCache;
 use crate::component::{BuildError, IndexError, Models};
-use crate::connector::{Arrived, ConnectorError, DocumentStore, Mode, SourcedTurn};
+use crate::connector::{AnswerLog, Arrived, ConnectorError, DocumentStore, Mode, SourcedTurn, TurnQueue};
 use crate::corpus::{CorpusIndexes, CorpusState};
 use crate::database::DatabaseError;
 use crate::durable::StoreError;
@@ -222,6 +222,23 @@ impl Engine {
     /// ```
     pub fn documents(&self, corpus: &str) -> Option<Arc<dyn DocumentStore>> {
         self.inner.running.lock().corpora.get(corpus)?.feed.documents.clone()
+    }
+
+    /// The queue of a turn source, or of the first one that has a queue. `None` if there is none, as of a
+    /// source such as `JsonLines`, which reads its turns elsewhere. The queue stays valid after a reload that
+    /// keeps the source. Its calls block.
+    pub fn turn_queue(&self, source: Option<&str>) -> Option<Arc<dyn TurnQueue>> {
+        let running = self.inner.running.lock();
+        let mut sources = running.sources.iter().filter(|(id, _)| source.is_none_or(|source| *source == ***id));
+        sources.find_map(|(_, feed)| feed.queue.clone())
+    }
+
+    /// The answers of a sink, or of the first one whose answers a program may read. `None` if there is none.
+    /// Its calls block.
+    pub fn answer_log(&self, sink: Option<&str>) -> Option<Arc<dyn AnswerLog>> {
+        let running = self.inner.running.lock();
+        let mut sinks = running.sinks.iter().filter(|(id, _)| sink.is_none_or(|sink| *sink == ***id));
+        sinks.find_map(|(_, sink)| sink.as_ref()?.log())
     }
 
     /// Whether a change of a corpus's documents is published, or a later one of the same documents: turns that

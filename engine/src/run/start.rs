@@ -9,7 +9,7 @@ use parking_lot::{Mutex, RwLock};
 use tokio_util::sync::CancellationToken;
 
 use super::build::{RuntimeContext, TurnFeed};
-use super::maintain::keep_in_shape;
+use super::maintain::run_maintenance;
 use super::resume::resume;
 use super::worker_pool::{Command, WorkerPool};
 use super::{Engine, Inner, Options, RunError, Running, RunningCorpus};
@@ -104,7 +104,7 @@ impl Engine {
         if shared.generation().is_some_and(|generation| generation.mode != AnswerMode::Once) {
             pool.catch_up();
         }
-        pool.let_go();
+        pool.release();
         shared.durable.begin_loading(options.workers.max(1));
         let workers = pool.start(&shared)?;
         // Epochs are published off the workers: wake the workers to check the standing turns.
@@ -115,7 +115,7 @@ impl Engine {
             }
         });
         runtime.spawn(announce_ready(feeds, inner.context.clone()));
-        runtime.spawn(keep_in_shape(Arc::downgrade(&inner)));
+        runtime.spawn(run_maintenance(Arc::downgrade(&inner)));
         let checkpoints = inner.context.options.answer.then(|| {
             let (shared, errors, pool) = (shared.clone(), inner.context.errors.clone(), pool.clone());
             std::thread::Builder::new().name("checkpoint".into()).spawn(move || {
@@ -181,19 +181,18 @@ fn first(context: &RuntimeContext, plan: &Plan) -> Result<Running, RunError> {
             shared.sources.lock().push(handle.clone());
             pool.hold();
             pool.tell(&Command::Source(handle.clone()));
-            let mut source = None;
-            if !options.manual_turns {
+            let feed = if !options.manual_turns {
                 let checkpoint = places.remove(&node.id);
                 if let Some(SourceCheckpoint { offsets, marks, .. }) = checkpoint.clone() {
                     handle.tracker.resume(offsets, marks);
                 }
                 let resume = checkpoint.map(|checkpoint| checkpoint.offsets).unwrap_or_default();
-                source =
-                    Some(context.read(&handle, context.turn_source(&node.id, &**config, &|| false)?, to, resume)?);
-            } else if manual.is_none() {
-                manual = Some(to);
-            }
-            sources.insert(node.id.clone(), TurnFeed { handle, source });
+                context.read(handle, context.turn_source(&node.id, &**config, &|| false)?, to, resume)?
+            } else {
+                manual.get_or_insert(to);
+                TurnFeed { handle, source: None, queue: None }
+            };
+            sources.insert(node.id.clone(), feed);
         }
     }
     Ok(Running { outline: PlanFingerprint::of(plan), models, corpora, sources, sinks, generation, manual })

@@ -87,7 +87,7 @@ impl WorkerPool {
         self.threads.lock().iter().flatten().for_each(Thread::unpark);
     }
 
-    /// Keeps the workers running until [`WorkerPool::let_go`] is called.
+    /// Keeps the workers running until [`WorkerPool::release`] is called.
     pub fn hold(&self) {
         self.holds.fetch_add(1, Ordering::AcqRel);
     }
@@ -105,7 +105,7 @@ impl WorkerPool {
     }
 
     /// Releases a hold. After the last one, no more turns will arrive.
-    pub fn let_go(&self) {
+    pub fn release(&self) {
         if self.holds.fetch_sub(1, Ordering::AcqRel) == 1 {
             self.finished.store(true, Ordering::Release);
             self.wake();
@@ -187,7 +187,7 @@ impl WorkerPool {
                 if ended && index == 0 {
                     shared.sources.lock().retain(|other| !Arc::ptr_eq(other, handle));
                     handle.ended.store(true, Ordering::Release);
-                    self.let_go();
+                    self.release();
                 }
                 !ended
             });
@@ -199,7 +199,7 @@ impl WorkerPool {
                 }
                 if behind && (stopping || (sources.is_empty() && local.is_settled(shared))) {
                     behind = false;
-                    self.let_go();
+                    self.release();
                 }
             }
             if self.is_finished() || self.stopping.load(Ordering::Acquire) {

@@ -15,8 +15,9 @@ pub use self::delivery::Acknowledged;
 use self::delivery::DeliveryThread;
 use self::writer::Writer;
 use crate::claims::Claim;
-use crate::connector::{AnswerSink, ConnectorError, Search, SinkPosition};
+use crate::connector::{AnswerLog, AnswerSink, ConnectorError, Search, SinkPosition};
 use crate::dead_letter::DeadLetters;
+use crate::panics::caught;
 use crate::record::AnswerRecord;
 
 /// What a sink needs from the engine.
@@ -62,6 +63,8 @@ pub struct SinkHandle {
     deliveries: DeliveryThread,
     /// The claim on its file; released when nothing more is written.
     claim: Option<Arc<Claim>>,
+    /// Its answers, if a program may read them.
+    log: Option<Arc<dyn AnswerLog>>,
 }
 
 impl SinkHandle {
@@ -77,6 +80,7 @@ impl SinkHandle {
         context: SinkContext,
     ) -> std::io::Result<Self> {
         let SinkContext { runtime, dead, has_room } = context;
+        let log = caught(|| sink.log()).ok().flatten();
         let writer = Arc::new(Writer::new(sink, runtime));
         let deliveries = DeliveryThread::start(id.clone(), writer.clone(), dead, has_room)?;
         Ok(Self {
@@ -89,6 +93,7 @@ impl SinkHandle {
             repairs: Mutex::default(),
             deliveries,
             claim,
+            log,
         })
     }
 
@@ -100,6 +105,11 @@ impl SinkHandle {
     /// The file to which it alone appends.
     pub fn file(&self) -> Option<&Path> {
         self.claim.as_ref().map(|claim| claim.path())
+    }
+
+    /// Its answers, if a program may read them.
+    pub fn log(&self) -> Option<Arc<dyn AnswerLog>> {
+        self.log.clone()
     }
 
     /// Whether its contents can be read back.

@@ -109,7 +109,7 @@ pub(super) fn build<'s>(
                             continue;
                         }
                         if let Some(failure) = failure.filter(|_| failed_turns == FailedTurns::DeadLetter) {
-                            bury(&turn, &failure, &shared);
+                            write_dead_letter(&turn, &failure, &shared);
                         }
                         shared.delivered.fetch_add(1, Ordering::AcqRel);
                         if let Some(feedback) = local.feedbacks.borrow().get(&turn.source) {
@@ -127,7 +127,7 @@ pub(super) fn build<'s>(
 }
 
 /// Writes a failed turn to the dead letters, once for all sinks.
-fn bury(turn: &Turn, failure: &Failure, shared: &TurnsShared) {
+fn write_dead_letter(turn: &Turn, failure: &Failure, shared: &TurnsShared) {
     // Serialisation fails only for maps with keys that are not strings, and there are none.
     let record = serde_json::to_vec(&turn.record()).unwrap_or_default();
     let reason = format!("node `{}`: {}", failure.node, failure.reason);

@@ -10,6 +10,8 @@ use axum::routing::{get, post};
 use axum::{Router, middleware};
 use parking_lot::RwLock;
 use regex::RegexSet;
+use tokio::sync::Semaphore;
+use tokio_util::sync::CancellationToken;
 use tower_http::cors::{AllowOrigin, CorsLayer};
 use turnflow_engine::run::Engine;
 
@@ -22,8 +24,8 @@ use crate::metrics::{ServerMetrics, observe};
 use crate::outline::Outline;
 use crate::pipelines::LastReload;
 use crate::{
-    chat, documents, embeddings, health, mcp, metrics, models, openapi, origin, page, pipelines, reports, responses,
-    search, turns,
+    answers, chat, documents, embeddings, health, mcp, metrics, models, openapi, origin, page, pipelines, reports,
+    responses, search, turns,
 };
 
 /// A pipeline that is served.
@@ -98,7 +100,8 @@ struct Inner {
     places: Places,
     metrics: ServerMetrics,
     task_prompts: RegexSet,
-    draining: AtomicBool,
+    drained: CancellationToken,
+    streams: Arc<Semaphore>,
     started: u64,
 }
 
@@ -111,7 +114,8 @@ impl App {
             places: Places::new(&config.limits),
             metrics: ServerMetrics::default(),
             task_prompts,
-            draining: AtomicBool::new(false),
+            drained: CancellationToken::new(),
+            streams: Arc::new(Semaphore::new(config.limits.streams)),
             started: now(),
             config,
             pipelines,
@@ -156,12 +160,22 @@ impl App {
 
     /// Whether the server is about to end.
     pub fn is_draining(&self) -> bool {
-        self.0.draining.load(Ordering::Acquire)
+        self.0.drained.is_cancelled()
+    }
+
+    /// Cancelled when the server is about to end.
+    pub fn drained(&self) -> &CancellationToken {
+        &self.0.drained
+    }
+
+    /// The places for streams of answers, which stay open.
+    pub fn streams(&self) -> Arc<Semaphore> {
+        self.0.streams.clone()
     }
 
     /// Notes that the server is about to end.
     pub fn drain(&self) {
-        self.0.draining.store(true, Ordering::Release);
+        self.0.drained.cancel();
     }
 
     /// The pipelines that a caller may use.
@@ -223,6 +237,8 @@ pub fn router(app: App) -> Router {
         .route("/v1/reports", get(reports::list))
         .route_layer(middleware::from_fn_with_state(app.clone(), admit));
     let known = work
+        // A stream of answers stays open, so it takes no place of a request.
+        .route("/v1/answers", get(answers::list))
         .route("/v1/pipelines", get(pipelines::list))
         .route("/v1/pipelines/{name}/status", get(pipelines::status))
         .route("/debug/state", get(pipelines::debug))

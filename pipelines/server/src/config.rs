@@ -80,7 +80,7 @@ pub struct ServeConfig {
     pub hosts: Vec<String>,
     /// Serve HTTPS. Default: HTTP.
     pub tls: Option<TlsConfig>,
-    /// A directory with reports of `turnflow eval --json`, which the page shows. Default: none.
+    /// A directory with reports of `turnflow eval --output`, which the page shows. Default: none.
     pub reports: Option<PathBuf>,
 }
 
@@ -187,6 +187,8 @@ pub struct LimitsConfig {
     pub concurrency: usize,
     /// Requests that wait for a place among these. Default: 256.
     pub waiting: usize,
+    /// Streams of answers (`/v1/answers`) that are open at once. Default: 256.
+    pub streams: usize,
     /// Seconds that a request may take. Default: 300.
     pub request_s: f64,
     /// Connections that are open at once. Default: 1024.
@@ -209,6 +211,7 @@ impl Default for LimitsConfig {
             token_concurrency: 64,
             concurrency: 256,
             waiting: 256,
+            streams: 256,
             request_s: 300.0,
             connections: 1024,
             header_s: 30.0,

@@ -3,6 +3,7 @@
 //! [`Server::bind`] opens the address, and [`serve`] answers requests until it is told to stop. Each
 //! group of routes has a file of its own; `app.rs` lists them.
 
+mod answers;
 mod app;
 mod asking;
 mod auth;
@@ -12,6 +13,7 @@ mod citations;
 mod config;
 mod conversation;
 mod documents;
+mod durable;
 mod embeddings;
 mod error;
 mod health;

@@ -3,7 +3,9 @@
 use axum::Json;
 use utoipa::OpenApi;
 
-use crate::{chat, documents, embeddings, health, metrics, models, pipelines, reports, responses, search, turns};
+use crate::{
+    answers, chat, documents, embeddings, health, metrics, models, pipelines, reports, responses, search, turns,
+};
 
 /// The description of the server.
 #[derive(OpenApi)]
@@ -16,6 +18,7 @@ use crate::{chat, documents, embeddings, health, metrics, models, pipelines, rep
         models::list,
         models::one,
         turns::create,
+        answers::list,
         search::find,
         search::find_by_body,
         documents::list,
@@ -47,7 +50,8 @@ mod tests {
     fn every_route_is_described() {
         let paths = Description::openapi().paths.paths;
         let paths: Vec<&str> = paths.keys().map(String::as_str).collect();
-        for path in ["/v1/chat/completions", "/v1/documents/{id}", "/v1/search", "/v1/turns", "/readyz"] {
+        for path in ["/v1/chat/completions", "/v1/documents/{id}", "/v1/search", "/v1/turns", "/v1/answers", "/readyz"]
+        {
             assert!(paths.contains(&path), "{path} in {paths:?}");
         }
     }

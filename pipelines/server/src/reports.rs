@@ -1,4 +1,4 @@
-//! `/v1/reports`: the reports of evaluations in a directory, as `turnflow eval --json` writes them.
+//! `/v1/reports`: the reports of evaluations in a directory, as `turnflow eval --output` writes them.
 
 use std::path::{Path, PathBuf};
 use std::time::UNIX_EPOCH;

@@ -27,6 +27,11 @@ pub fn event(name: &str, value: &impl Serialize) -> Bytes {
     encode(Some(name), value)
 }
 
+/// An event with a name and an id, after which a client that comes again goes on.
+pub fn numbered_event(id: u64, name: &str, value: &impl Serialize) -> Bytes {
+    [format!("id: {id}\n").as_bytes(), &event(name, value)].concat().into()
+}
+
 /// The end of a stream in OpenAI's chat API.
 pub fn done() -> Bytes {
     Bytes::from_static(b"data: [DONE]\n\n")

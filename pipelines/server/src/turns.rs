@@ -1,8 +1,8 @@
 //! `/v1/turns`: turns as records, and their answers as records or as events.
 //!
 //! Records of one request are answered in order. Those of the same conversation are each other's
-//! history: an agent's record says what was answered, else the answer itself does. The field `history`
-//! has what was said before, and the field `adjust` what is changed in the plan for this turn:
+//! history: an agent's record says what was answered, else the answer itself does. With `durable=true` they go into
+//! the pipeline's source `Turns` instead (`durable.rs`). The field `history` has what was said before, and the field `adjust` what is changed in the plan for this turn:
 //! `{"skip": ["node"], "weights": {"node": [0.7, 0.3]}}`.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
@@ -24,6 +24,7 @@ use crate::app::{App, Served};
 use crate::asking::check_collection;
 use crate::auth::Principal;
 use crate::body::{Content, Many, Params};
+use crate::durable;
 use crate::error::ApiError;
 use crate::limits::Deadline;
 use crate::sse;
@@ -39,11 +40,26 @@ pub struct TurnParams {
     /// Whether the events include the value of every node.
     #[serde(default)]
     trace: bool,
+    /// Whether the turns go through the pipeline's source `Turns`: they survive a restart, and their answers go to its
+    /// sinks.
+    #[serde(default)]
+    durable: bool,
+    /// For durable turns: whether to wait for the answers.
+    #[serde(default)]
+    wait: bool,
+}
+
+/// Who asks which pipeline, and how the records were given.
+pub(crate) struct Caller {
+    pub served: Arc<Served>,
+    pub principal: Arc<Principal>,
+    pub many: Many,
 }
 
 /// Answers turns.
 #[utoipa::path(post, path = "/v1/turns", tag = "turnflow", params(TurnParams), request_body = Json, responses(
     (status = 200, description = "The record of the answer, or of each answer; or a stream of events", body = Json),
+    (status = 202, description = "Durable turns: they are stored, and not all of them answered yet", body = Json),
     (status = 400, description = "A record is wrong")
 ))]
 pub async fn create(
@@ -62,6 +78,17 @@ pub async fn create(
     }
     let accepts = headers.get(header::ACCEPT).and_then(|value| value.to_str().ok()).unwrap_or_default();
     let is_stream = params.stream || accepts.contains("text/event-stream");
+    if params.durable {
+        if is_stream || params.trace {
+            return Err(ApiError::bad("durable turns have no events of their own: read `/v1/answers`").param("durable"));
+        }
+        let records = records.into_iter().enumerate().map(|(at, turn)| turn.durable(at));
+        let records = records.collect::<Result<Vec<_>, _>>()?;
+        return durable::create(Caller { served, principal, many }, deadline, records, params.wait).await;
+    }
+    if params.wait {
+        return Err(ApiError::bad("`wait` is for durable turns").param("wait"));
+    }
     let trace = params.trace && is_stream;
     let mut turns = Turns { served, principal, deadline, records, said: HashMap::new(), trace, running: None };
     if is_stream {
@@ -79,14 +106,19 @@ pub async fn create(
             }
         }
     }
-    Ok(match many {
+    Ok(respond(answers, many))
+}
+
+/// The answers, in the form in which the records were given.
+pub(crate) fn respond(mut answers: Vec<Json>, many: Many) -> Response {
+    match many {
         Many::One => axum::Json(answers.pop().unwrap_or(Json::Null)).into_response(),
         Many::Array => axum::Json(answers).into_response(),
         Many::Lines => {
             let lines: String = answers.iter().map(|answer| format!("{answer}\n")).collect();
             ([(header::CONTENT_TYPE, HeaderValue::from_static("application/x-ndjson"))], lines).into_response()
         }
-    })
+    }
 }
 
 /// A record with what a request adds to it.
@@ -94,6 +126,20 @@ struct AskedTurn {
     record: TurnRecord,
     history: Vec<Utterance>,
     adjust: Adjustments,
+}
+
+impl AskedTurn {
+    /// The record, if nothing is added to it.
+    fn durable(self, at: usize) -> Result<TurnRecord, ApiError> {
+        let field = match self {
+            Self { record, history, adjust } if history.is_empty() && adjust.is_empty() => return Ok(record),
+            Self { adjust, .. } if !adjust.is_empty() => "adjust",
+            Self { .. } => "history",
+        };
+        let problem =
+            format!("record {}: a durable turn takes no `{field}`; the engine keeps its conversation", at + 1);
+        Err(ApiError::bad(problem).param(field))
+    }
 }
 
 /// The field `adjust`: what is changed in the plan for one turn.
@@ -130,7 +176,7 @@ fn record(mut value: Json, at: usize, served: &Served) -> Result<AskedTurn, ApiE
 }
 
 /// A record without what the server knows of the caller.
-fn without_principal(record: &AnswerRecord) -> Json {
+pub(crate) fn without_principal(record: &AnswerRecord) -> Json {
     let mut value = serde_json::to_value(record).unwrap_or_default();
     if let Some(fields) = value.as_object_mut() {
         fields.shift_remove("principal");

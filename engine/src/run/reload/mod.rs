@@ -58,7 +58,7 @@ impl Engine {
         let pool = &inner.context.pool;
         pool.hold();
         let done = if pool.is_finished() { Err(ReloadError::Ended) } else { Reload::new(inner, give_up).run(plan) };
-        pool.let_go();
+        pool.release();
         drop(one);
         // The last turns of an older plan may have ended during the reload: release its components.
         retire(inner, inner.context.shared.epochs.oldest_plan());

@@ -284,11 +284,8 @@ impl Reload<'_> {
         self.context.pool.hold();
         self.context.pool.tell(&Command::Source(handle.clone()));
         match source {
-            Some(source) => {
-                let source = Some(self.context.read(&handle, source, to, resume)?);
-                Ok((TurnFeed { handle, source }, None))
-            }
-            None => Ok((TurnFeed { handle, source: None }, Some(to))),
+            Some(source) => Ok((self.context.read(handle, source, to, resume)?, None)),
+            None => Ok((TurnFeed { handle, source: None, queue: None }, Some(to))),
         }
     }
 

@@ -170,7 +170,7 @@ impl Conversations {
     }
 
     /// Stops counting a user's turn as outstanding if it will not be answered (again).
-    fn let_go(&self, read: &Read) {
+    fn uncount(&self, read: &Read) {
         if read.record.speaker == Speaker::User {
             self.shared.outstanding.fetch_sub(1, Ordering::AcqRel);
         }
@@ -207,7 +207,7 @@ impl Conversations {
             let place = RecordOffset::of(&read);
             if place.offset.as_ref().is_some_and(|offset| conversation.applied.has(offset)) {
                 self.source.tracker.tick(place.batch);
-                self.let_go(&read);
+                self.uncount(&read);
                 self.left(&read);
                 continue;
             }
@@ -408,7 +408,7 @@ impl Conversations {
             dropped.extend(go.into_iter().map(|(read, _)| read));
         }
         for read in &dropped {
-            self.let_go(read);
+            self.uncount(read);
             self.left(read);
         }
     }

@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, anyhow};
 use clap::Args;
 use tokio_util::sync::CancellationToken;
+use turnflow_engine::plan::{NodeKind, Plan, PlannedNode};
 use turnflow_engine::run::{Engine, Options, default_state};
 use turnflow_engine::spec::Override;
 use turnflow_server::{Outline, ServeConfig, ServeError, Served, Server, Telemetry};
@@ -55,13 +56,18 @@ pub struct ServeArgs {
     /// reloads all of them too, also without this option.
     #[arg(long)]
     watch: bool,
-    /// Also answer the turns of the pipelines' own sources, and write to their sinks, as `run` does.
+    /// Also answer the turns of the pipelines' own sources, and write to their sinks, as `run` does. A
+    /// pipeline with the source `Turns` always does.
     #[arg(long)]
     sources: bool,
 }
 
 impl ServeArgs {
-    fn options(&self, name: &str) -> Options {
+    fn options(&self, plan: &Plan) -> Options {
+        let name = &*plan.name;
+        // Durable turns come by a source and go to sinks.
+        let is_queue = |node: &PlannedNode| matches!(&node.kind, NodeKind::Source(source) if source.is_queue());
+        let sources = self.sources || plan.nodes.iter().any(is_queue);
         let state = match &self.state {
             Some(state) if self.files.len() > 1 => state.join(turnflow_engine::state::file_name(name)),
             Some(state) => state.clone(),
@@ -70,8 +76,8 @@ impl ServeArgs {
         Options {
             workers: usize::from(self.workers),
             state: Some(state),
-            manual_turns: !self.sources,
-            sinks: self.sources,
+            manual_turns: !sources,
+            sinks: sources,
             ..Options::default()
         }
     }
@@ -110,7 +116,7 @@ pub(super) fn run(args: &ServeArgs) -> Outcome {
     for (plan, files) in planned {
         let (name, outline) = (plan.name.clone(), Outline::of(&plan));
         let watcher = telemetry.as_ref().map(|telemetry| telemetry.watcher());
-        let options = Options { watcher: watcher.clone().map(|watcher| watcher as _), ..args.options(&name) };
+        let options = Options { watcher: watcher.clone().map(|watcher| watcher as _), ..args.options(&plan) };
         let state = options.state.clone();
         let engine = Engine::start(plan, options).with_context(|| format!("pipeline `{name}`"))?;
         let of = Served::new(name, Arc::new(engine), outline);

@@ -1,6 +1,7 @@
 //! `turnflow serve`: the real binary, its routes, OpenAI's own client, and what it refuses.
 
 mod client;
+mod durable;
 mod faults;
 mod load;
 mod mcp;

@@ -1,0 +1,208 @@
+//! `Answers`: answers that a program reads, as a durable log.
+//!
+//! ```ron
+//! Answers(input: "final")
+//! ```
+//!
+//! A program reads the log through [`AnswerLog`], which `Engine::answer_log` returns; `turnflow serve` does so for
+//! `GET /v1/answers`. Each answer has a number, and a reader goes on after the last one that it has seen, also after a
+//! restart. In a live pipeline, revisions and retractions are answers of their own.
+//!
+//! The log is the file `answers.redb` in the sink's directory in the state directory. It has each answer exactly once,
+//! however often the process is killed, and removes the oldest ones beyond `keep` and `keep_mb`. A damaged file is an
+//! error of the start and stays as it is. Without a state directory, the log is in memory and is lost when the engine
+//! ends; a warning says so.
+//!
+//! ```
+//! # use turnflow_connectors::answers::AnswersConfig;
+//! # let ron = r#"
+//! (input: "final", keep: 1000)
+//! # "#;
+//! # let config: AnswersConfig = turnflow_engine::spec::from_str(ron).unwrap();
+//! # assert_eq!(config.keep, 1000);
+//! ```
+
+mod store;
+#[cfg(test)]
+mod tests;
+
+use std::sync::Arc;
+
+use futures::FutureExt;
+use futures::future::BoxFuture;
+use serde::Deserialize;
+use tokio::sync::watch;
+use turnflow_engine::component::{
+    Building, Check, ComponentContext, ComponentError, SinkConfig, SinkKind, SinkMode, built,
+};
+use turnflow_engine::connector::{
+    AnswerLog, AnswerSink, ConnectorError, Delivery, KeptAnswers, LoggedAnswer, Recovered, RecoveredAnswers, Search,
+    SinkPosition, Syncing,
+};
+use turnflow_engine::record::AnswerRecord;
+use turnflow_engine::spec::from_tree;
+
+use self::store::{Bounds, Encoded, Store};
+use crate::open_once::{Opened, Place};
+use crate::turns::failed;
+
+/// The file's name.
+const FILE: &str = "answers.redb";
+/// After so many bytes no further answers are read at once.
+const PAGE_BYTES: usize = 4 << 20;
+
+/// Fields of the node.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct AnswersConfig {
+    /// Node whose answers are kept.
+    pub input: String,
+    /// Maximum number of answers in the log; the oldest ones are removed. Default: 100,000.
+    #[serde(default = "keep")]
+    pub keep: u64,
+    /// Maximum size of all answers in the log, in MiB. Default: 1024.
+    #[serde(default = "keep_mb")]
+    pub keep_mb: u64,
+    /// Whether the sink receives revisions: `Live` (yes) or `Once` (no). Default: the pipeline's `mode`.
+    #[serde(default)]
+    pub mode: Option<SinkMode>,
+}
+
+fn keep() -> u64 {
+    100_000
+}
+fn keep_mb() -> u64 {
+    1024
+}
+
+impl AnswersConfig {
+    pub(crate) fn open(&self, place: Place) -> Result<Answers, ConnectorError> {
+        let bounds = Bounds { answers: self.keep, bytes: self.keep_mb << 20 };
+        Ok(Answers { store: Store::open(place).map_err(failed)?, bounds })
+    }
+}
+
+/// Entry in the connector table.
+pub const KIND: SinkKind = SinkKind {
+    name: "Answers",
+    summary: "answers that a program reads, in a durable log",
+    parse: |tree, sources| Ok(Box::new(from_tree::<AnswersConfig>(tree, sources)?)),
+};
+
+impl SinkConfig for AnswersConfig {
+    fn validate(&self, check: &mut Check<'_>) {
+        check.range("keep", self.keep, 1, 100_000_000);
+        check.range("keep_mb", self.keep_mb, 1, 1 << 20);
+    }
+
+    fn explain(&self) -> String {
+        let mode = self.mode.map(|mode| format!(", mode: {mode:?}")).unwrap_or_default();
+        format!("keep: {}, keep_mb: {}{mode}", self.keep, self.keep_mb)
+    }
+
+    fn mode(&self) -> Option<SinkMode> {
+        self.mode
+    }
+
+    fn build(&self, context: &ComponentContext) -> Building<'_, dyn AnswerSink> {
+        let sink = Place::of(context, FILE).and_then(|place| self.open(place));
+        built(sink.map(|sink| Box::new(sink) as Box<dyn AnswerSink>))
+    }
+}
+
+/// Keeps answers in a log.
+pub struct Answers {
+    store: Arc<Opened<Store>>,
+    bounds: Bounds,
+}
+
+impl Answers {
+    fn put(&self, delivery: Delivery<'_>) -> Result<(), ConnectorError> {
+        let refused = |error: serde_json::Error| ConnectorError::Refused { reason: error.to_string() };
+        let encoded: Result<Vec<Encoded>, _> = delivery.answers().iter().map(Encoded::of).collect();
+        self.store.append(&encoded.map_err(refused)?, self.bounds).map_err(failed)
+    }
+}
+
+impl AnswerSink for Answers {
+    fn deliver<'a>(&'a mut self, delivery: Delivery<'a>) -> BoxFuture<'a, Result<(), ConnectorError>> {
+        // One transaction, which waits for the disk: the sink has a thread of its own.
+        async move { self.put(delivery) }.boxed()
+    }
+
+    fn kept(&mut self) -> Option<&mut dyn KeptAnswers> {
+        Some(self)
+    }
+
+    fn log(&self) -> Option<Arc<dyn AnswerLog>> {
+        Some(Arc::new(Log(self.store.clone())))
+    }
+}
+
+impl KeptAnswers for Answers {
+    fn mark(&self) -> SinkPosition {
+        SinkPosition { log: self.store.id().clone(), length: *self.store.last().borrow() }
+    }
+
+    fn syncing(&mut self) -> Syncing {
+        // Each delivery is on disk when it is acknowledged.
+        Box::new(|| Ok(()))
+    }
+
+    fn recover(&mut self, search: Search<'_>) -> Result<Recovered, ConnectorError> {
+        let until = *self.store.last().borrow();
+        let is_own = |since: &&SinkPosition| since.log == *self.store.id() && since.length <= until;
+        let since = search.since.filter(is_own);
+        let after = since.map_or(0, |since| since.length);
+        let count = self.store.count(after, until).map_err(failed)?;
+        let answers = Earlier { store: self.store.clone(), after, until, count };
+        Ok(Recovered { is_there: search.since.is_none() || since.is_some(), answers: Box::new(answers) })
+    }
+}
+
+/// Answers of earlier processes, which are looked up when they are asked for.
+struct Earlier {
+    store: Arc<Opened<Store>>,
+    after: u64,
+    until: u64,
+    count: usize,
+}
+
+impl RecoveredAnswers for Earlier {
+    fn count(&self) -> usize {
+        self.count
+    }
+
+    fn found(&mut self, key: &str) -> Option<Arc<str>> {
+        self.record(key).map(|record| record.answer)
+    }
+
+    fn record(&mut self, key: &str) -> Option<AnswerRecord> {
+        match self.store.find(key, self.after, self.until) {
+            Ok(json) => serde_json::from_slice(&json?).ok(),
+            Err(error) => {
+                tracing::warn!(%error, "cannot look up an answer of an earlier process; it is written again");
+                None
+            }
+        }
+    }
+}
+
+/// The program's end of a log.
+struct Log(Arc<Opened<Store>>);
+
+impl AnswerLog for Log {
+    fn read(&self, conversation: Option<&str>, after: u64, limit: usize) -> Result<Vec<LoggedAnswer>, ConnectorError> {
+        let page = self.0.page(conversation, after, limit, PAGE_BYTES).map_err(failed)?;
+        let decode = |(number, json): (u64, Vec<u8>)| {
+            let damaged = |error| ComponentError::new(format!("cannot read answer {number} of the log: {error}"));
+            let record = serde_json::from_slice(&json).map_err(damaged)?;
+            Ok(LoggedAnswer { number, record })
+        };
+        page.into_iter().map(decode).collect()
+    }
+
+    fn last(&self) -> watch::Receiver<u64> {
+        self.0.last()
+    }
+}

@@ -1,0 +1,85 @@
+use std::sync::atomic::AtomicUsize;
+
+use super::*;
+use crate::testing::answer;
+
+fn open(directory: &tempfile::TempDir, config: &AnswersConfig) -> Answers {
+    config.open(Place::File(directory.path().join(FILE))).unwrap()
+}
+
+fn config(keep: u64) -> AnswersConfig {
+    AnswersConfig { input: "a".into(), keep, keep_mb: 1, mode: None }
+}
+
+fn record(conversation: &str, key: &str) -> AnswerRecord {
+    AnswerRecord { conversation_id: conversation.into(), key: key.into(), ..answer() }
+}
+
+fn put(sink: &Answers, records: &[AnswerRecord]) {
+    sink.put(Delivery::new(records, &AtomicUsize::new(0))).unwrap();
+}
+
+fn keys(answers: &[LoggedAnswer]) -> Vec<(u64, &str)> {
+    answers.iter().map(|answer| (answer.number, &*answer.record.key)).collect()
+}
+
+#[test]
+fn a_reader_goes_on_after_a_number_in_all_or_one_conversation() {
+    let directory = tempfile::tempdir().unwrap();
+    let sink = open(&directory, &config(100));
+    let log = sink.log().unwrap();
+    let mut last = log.last();
+    put(&sink, &[record("x", "1"), record("y", "2"), record("x", "3")]);
+    assert!(last.has_changed().unwrap());
+    assert_eq!(*last.borrow_and_update(), 3);
+    assert_eq!(keys(&log.read(None, 0, 2).unwrap()), [(1, "1"), (2, "2")]);
+    assert_eq!(keys(&log.read(None, 2, 2).unwrap()), [(3, "3")]);
+    assert_eq!(keys(&log.read(Some("x"), 0, 10).unwrap()), [(1, "1"), (3, "3")]);
+    assert_eq!(keys(&log.read(Some("x"), 1, 10).unwrap()), [(3, "3")]);
+    assert!(log.read(Some("z"), 0, 10).unwrap().is_empty());
+    assert!(log.read(None, u64::MAX, 10).unwrap().is_empty());
+    drop((sink, log));
+    let sink = open(&directory, &config(100));
+    assert_eq!(*sink.log().unwrap().last().borrow(), 3);
+    put(&sink, &[record("x", "4")]);
+    assert_eq!(keys(&sink.log().unwrap().read(Some("x"), 1, 10).unwrap()), [(3, "3"), (4, "4")]);
+}
+
+#[test]
+fn the_oldest_answers_are_removed_beyond_the_bounds() {
+    let directory = tempfile::tempdir().unwrap();
+    let sink = open(&directory, &config(2));
+    let log = sink.log().unwrap();
+    put(&sink, &[record("x", "1"), record("x", "2")]);
+    put(&sink, &[record("x", "3")]);
+    assert_eq!(keys(&log.read(None, 0, 10).unwrap()), [(2, "2"), (3, "3")]);
+    assert_eq!(keys(&log.read(Some("x"), 0, 10).unwrap()), [(2, "2"), (3, "3")]);
+    // One that is longer than all that the log may hold stays until the next one comes.
+    let long = AnswerRecord { answer: "long ".repeat(1 << 18).into(), ..record("y", "4") };
+    put(&sink, &[long]);
+    assert_eq!(keys(&log.read(None, 0, 10).unwrap()), [(4, "4")]);
+    put(&sink, &[record("x", "5")]);
+    assert_eq!(keys(&log.read(None, 0, 10).unwrap()), [(5, "5")]);
+}
+
+/// Why it exists: a restart asks for what earlier processes wrote, and not for what this one writes meanwhile.
+#[test]
+fn a_restart_finds_what_was_there_at_its_start() {
+    let directory = tempfile::tempdir().unwrap();
+    let mut sink = open(&directory, &config(3));
+    put(&sink, &[record("x", "1"), record("x", "2")]);
+    let mark = sink.mark();
+    put(&sink, &[record("x", "3"), AnswerRecord { revision: 1, ..record("x", "3") }]);
+    drop(sink);
+    sink = open(&directory, &config(3));
+    let mut after = sink.recover(Search { since: Some(&mark), ..Search::default() }).unwrap();
+    let mut all = sink.recover(Search::default()).unwrap();
+    put(&sink, &[record("x", "4")]);
+    assert!(after.is_there && all.is_there);
+    assert_eq!((after.answers.count(), all.answers.count()), (2, 3), "the oldest one is removed");
+    let mut found = |key: &str| [after.answers.found(key).is_some(), all.answers.found(key).is_some()];
+    assert_eq!(found("2"), [false, false]);
+    assert_eq!((found("3"), found("3/1"), found("4")), ([true, true], [true, true], [false, false]));
+    let other = SinkPosition { log: "another".into(), length: 1 };
+    assert!(!sink.recover(Search { since: Some(&other), ..Search::default() }).unwrap().is_there);
+}

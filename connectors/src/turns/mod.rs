@@ -1,0 +1,241 @@
+//! `Turns`: turns that a program gives to the engine, as a durable queue.
+//!
+//! ```ron
+//! Turns()
+//! ```
+//!
+//! A program adds records through [`TurnQueue`], which `Engine::turn_queue` returns; `turnflow serve` does so for
+//! `POST /v1/turns?durable=true`. A turn is on disk when the call returns. It keeps its place in its conversation, goes
+//! to the pipeline's sinks, and is answered exactly once in sinks that can be read back, however often the process is
+//! killed. A turn leaves the queue when a checkpoint covers its answer.
+//!
+//! The queue is the file `turns.redb` in the source's directory in the state directory. Turns that wait exist nowhere
+//! else, so a damaged file is an error of the start and stays as it is. Without a state directory, the queue is in
+//! memory and is lost when the engine ends; a warning says so.
+//!
+//! ```
+//! # use turnflow_connectors::turns::TurnsConfig;
+//! # let ron = r#"
+//! (max_waiting: 1000)
+//! # "#;
+//! # let config: TurnsConfig = turnflow_engine::spec::from_str(ron).unwrap();
+//! # assert_eq!(config.max_waiting, 1000);
+//! ```
+
+pub(crate) mod store;
+#[cfg(test)]
+mod tests;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde::Deserialize;
+use turnflow_engine::component::{
+    Building, Check, ComponentContext, ComponentError, TurnSourceConfig, TurnSourceKind, built,
+};
+use turnflow_engine::connector::{
+    ConnectorError, Mode, QueueError, SourceOffset, Stopped, TurnOutput, TurnQueue, TurnSource,
+};
+use turnflow_engine::database::DatabaseError;
+use turnflow_engine::record::TurnRecord;
+use turnflow_engine::spec::from_tree;
+
+use self::store::{Appended, Bounds, Store};
+use crate::open_once::{Opened, Place};
+
+/// The file's name.
+const FILE: &str = "turns.redb";
+/// Maximum records that are read at once.
+const PAGE: usize = 256;
+/// After so many bytes no further records are read at once.
+const PAGE_BYTES: usize = 4 << 20;
+/// The pause before another try to read the store.
+const PAUSE: Duration = Duration::from_secs(1);
+
+/// Fields of the node.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct TurnsConfig {
+    /// Maximum number of turns in the queue. Further ones are refused until turns are answered. Default: 100,000.
+    #[serde(default = "max_waiting")]
+    pub max_waiting: u64,
+    /// Maximum size of all turns in the queue, in MiB. Default: 256.
+    #[serde(default = "max_mb")]
+    pub max_mb: u64,
+}
+
+fn max_waiting() -> u64 {
+    100_000
+}
+fn max_mb() -> u64 {
+    256
+}
+
+impl Default for TurnsConfig {
+    fn default() -> Self {
+        Self { max_waiting: max_waiting(), max_mb: max_mb() }
+    }
+}
+
+impl TurnsConfig {
+    pub(crate) fn open(&self, place: Place) -> Result<Turns, ConnectorError> {
+        let bounds = Bounds { records: self.max_waiting, bytes: self.max_mb << 20 };
+        Ok(Turns { store: Store::open(place).map_err(failed)?, bounds })
+    }
+}
+
+/// Entry in the connector table.
+pub const KIND: TurnSourceKind = TurnSourceKind {
+    name: "Turns",
+    summary: "turns that a program gives to the engine, in a durable queue",
+    parse: |tree, sources| Ok(Box::new(from_tree::<TurnsConfig>(tree, sources)?)),
+};
+
+impl TurnSourceConfig for TurnsConfig {
+    fn validate(&self, check: &mut Check<'_>) {
+        check.range("max_waiting", self.max_waiting, 1, 100_000_000);
+        check.range("max_mb", self.max_mb, 1, 1 << 20);
+    }
+
+    fn explain(&self) -> String {
+        format!("max_waiting: {}, max_mb: {}", self.max_waiting, self.max_mb)
+    }
+
+    fn is_queue(&self) -> bool {
+        true
+    }
+
+    fn build(&self, context: &ComponentContext) -> Building<'_, dyn TurnSource> {
+        let source = Place::of(context, FILE).and_then(|place| self.open(place));
+        built(source.map(|source| Box::new(source) as Box<dyn TurnSource>))
+    }
+}
+
+/// Reads the turns of a queue.
+pub struct Turns {
+    store: Arc<Opened<Store>>,
+    bounds: Bounds,
+}
+
+impl TurnSource for Turns {
+    fn run(self: Box<Self>, mode: Mode, output: TurnOutput) -> Result<(), ConnectorError> {
+        let mut reader = Reader::new(&self.store, &output);
+        let mut is_failing = false;
+        loop {
+            match reader.step() {
+                Ok(true) => {}
+                Ok(false) => {
+                    is_failing = false;
+                    output.caught_up();
+                    if mode == Mode::Once {
+                        return Ok(());
+                    }
+                    crossbeam_channel::select! {
+                        recv(self.store.changed()) -> _ => {}
+                        recv(output.acknowledgements().changed()) -> _ => {}
+                        recv(output.stop().receiver()) -> _ => return Err(Stopped.into()),
+                    }
+                }
+                Err(ConnectorError::Component(error)) if error.is_transient() => {
+                    if !is_failing {
+                        tracing::warn!(%error, "cannot read the queue of turns; will retry");
+                    }
+                    is_failing = true;
+                    if output.stop().wait(PAUSE) {
+                        return Err(Stopped.into());
+                    }
+                }
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    fn queue(&self) -> Option<Arc<dyn TurnQueue>> {
+        Some(Arc::new(Handle { store: self.store.clone(), bounds: self.bounds }))
+    }
+}
+
+/// Reads a queue once, from where an earlier process has ended.
+struct Reader<'a> {
+    store: &'a Store,
+    output: &'a TurnOutput,
+    /// Counts the queues that the source has read: one that was lost is followed by another, whose numbers begin anew.
+    generation: u64,
+    /// The number of the last record that was sent.
+    after: u64,
+    /// The records up to this number have answers that a checkpoint covers.
+    covered: u64,
+    /// The records up to this number are removed.
+    removed: u64,
+}
+
+impl<'a> Reader<'a> {
+    fn new(store: &'a Store, output: &'a TurnOutput) -> Self {
+        let mut reader = Self { store, output, generation: 0, after: 0, covered: 0, removed: 0 };
+        match output.resume() {
+            Some(offset) if offset.log == *store.id() => {
+                reader.generation = offset.generation;
+                (reader.after, reader.covered) = (offset.end, offset.end);
+            }
+            Some(offset) => {
+                tracing::warn!("the queue of turns is another one than before; it is read from its beginning");
+                reader.generation = offset.generation + 1;
+            }
+            None => output.begins(reader.offset(0)),
+        }
+        reader
+    }
+
+    fn offset(&self, number: u64) -> SourceOffset {
+        let log = self.store.id().clone();
+        SourceOffset { log, generation: self.generation, end: number, line: number, ..SourceOffset::default() }
+    }
+
+    /// Removes the records that a checkpoint covers, and sends the next page; false if there is none.
+    fn step(&mut self) -> Result<bool, ConnectorError> {
+        let offsets = self.output.acknowledgements().offsets();
+        if let Some(offset) = offsets.get("").filter(|offset| offset.log == *self.store.id()) {
+            self.covered = self.covered.max(offset.end);
+        }
+        if self.covered > self.removed {
+            self.store.remove(self.covered).map_err(failed)?;
+            self.removed = self.covered;
+        }
+        let page = self.store.page(self.after, PAGE, PAGE_BYTES).map_err(failed)?;
+        let is_any = !page.is_empty();
+        for (number, record) in page {
+            self.output.line(&record, &format!("{FILE}: {number}"), Some(self.offset(number)))?;
+            self.after = number;
+        }
+        Ok(is_any)
+    }
+}
+
+/// A damaged file stays damaged; any other error may pass.
+pub(crate) fn failed(error: DatabaseError) -> ConnectorError {
+    match error.is_damage() {
+        true => ComponentError::new(error).into(),
+        false => ComponentError::transient(error).into(),
+    }
+}
+
+/// The program's end of a queue.
+struct Handle {
+    store: Arc<Opened<Store>>,
+    bounds: Bounds,
+}
+
+impl TurnQueue for Handle {
+    fn append(&self, turns: &[TurnRecord]) -> Result<u64, QueueError> {
+        let refused = |error: serde_json::Error| ConnectorError::Refused { reason: error.to_string() };
+        let records: Result<Vec<Vec<u8>>, _> = turns.iter().map(serde_json::to_vec).collect();
+        match self.store.append(&records.map_err(refused)?, self.bounds).map_err(failed)? {
+            Appended::Last(number) => Ok(number),
+            Appended::Full(waiting) => Err(QueueError::Full { waiting }),
+        }
+    }
+
+    fn waiting(&self) -> Result<u64, ConnectorError> {
+        self.store.count().map_err(failed)
+    }
+}

@@ -1,0 +1,108 @@
+use turnflow_engine::record::Speaker;
+
+use super::*;
+use crate::testing::Turns as Running;
+
+impl Turns {
+    /// Puts records into the queue as they are.
+    pub(crate) fn put_raw(&self, records: &[Vec<u8>]) {
+        assert!(matches!(self.store.append(records, self.bounds).unwrap(), Appended::Last(_)));
+    }
+}
+
+fn record(text: &str) -> TurnRecord {
+    TurnRecord {
+        conversation_id: "c".into(),
+        turn: 1,
+        speaker: Speaker::User,
+        text: text.into(),
+        collection: None,
+        timestamp: None,
+        extra: serde_json::Map::new(),
+    }
+}
+
+fn open(directory: &tempfile::TempDir, config: &TurnsConfig) -> Turns {
+    config.open(Place::File(directory.path().join(FILE))).unwrap()
+}
+
+#[test]
+fn turns_that_are_queued_before_and_while_it_runs_come_in_order() {
+    let directory = tempfile::tempdir().unwrap();
+    let source = open(&directory, &TurnsConfig::default());
+    let queue = source.queue().unwrap();
+    assert_eq!(queue.append(&[record("a"), record("b")]).unwrap(), 2);
+    let running = Running::run(source, Mode::Follow);
+    assert_eq!(running.next(), ("a".to_owned(), "turns.redb: 1".to_owned()));
+    assert_eq!(running.next().0, "b");
+    assert_eq!(queue.append(&[record("c")]).unwrap(), 3);
+    assert_eq!(running.next(), ("c".to_owned(), "turns.redb: 3".to_owned()));
+    assert_eq!(queue.waiting().unwrap(), 3, "nothing is acknowledged");
+}
+
+#[test]
+fn a_full_queue_refuses_all_of_a_call() {
+    let directory = tempfile::tempdir().unwrap();
+    let source = open(&directory, &TurnsConfig { max_waiting: 3, max_mb: 1 });
+    let queue = source.queue().unwrap();
+    queue.append(&[record("a"), record("b")]).unwrap();
+    let full = queue.append(&[record("c"), record("d")]);
+    assert!(matches!(full, Err(QueueError::Full { waiting: 2 })), "{full:?}");
+    assert_eq!(queue.waiting().unwrap(), 2);
+    let long = queue.append(&[record(&"long ".repeat(1 << 20))]);
+    assert!(matches!(long, Err(QueueError::Full { .. })), "{long:?}");
+    assert_eq!(queue.append(&[record("c")]).unwrap(), 3, "a number is given to what is stored only");
+}
+
+/// Why it exists: the queue is all that there is of a turn until its answer is written.
+#[test]
+fn a_turn_stays_until_a_checkpoint_covers_it_and_its_number_is_never_given_out_again() {
+    let directory = tempfile::tempdir().unwrap();
+    let queued = |texts: &[&str]| {
+        let source = open(&directory, &TurnsConfig::default());
+        let records: Vec<TurnRecord> = texts.iter().map(|text| record(text)).collect();
+        source.queue().unwrap().append(&records).unwrap();
+        source
+    };
+    let running = Running::run(queued(&["a", "b", "c"]), Mode::Once);
+    let places: Vec<SourceOffset> = (0..3).map(|_| running.take().place.unwrap()).collect();
+    running.wait();
+    // A restart after a checkpoint that covers the first two.
+    let source = queued(&["d"]);
+    let queue = source.queue().unwrap();
+    let running = Running::resume(source, Mode::Once, Some(places[1].clone()));
+    assert_eq!(running.next(), ("c".to_owned(), "turns.redb: 3".to_owned()));
+    assert_eq!(running.next().0, "d");
+    running.wait();
+    assert_eq!(queue.waiting().unwrap(), 2);
+    drop(queue);
+    // All are answered, and the file is opened again.
+    let source = open(&directory, &TurnsConfig::default());
+    let running = Running::resume(source, Mode::Once, Some(SourceOffset { end: 4, ..places[1].clone() }));
+    running.wait();
+    assert_eq!(open(&directory, &TurnsConfig::default()).queue().unwrap().append(&[record("e")]).unwrap(), 5);
+}
+
+/// Why it exists: the numbers of a new queue begin at 1, and its turns must not pass for those of the lost one.
+#[test]
+fn a_queue_that_was_lost_is_followed_by_another_generation() {
+    let directory = tempfile::tempdir().unwrap();
+    let source = open(&directory, &TurnsConfig::default());
+    source.queue().unwrap().append(&[record("a")]).unwrap();
+    let before = SourceOffset { log: "lost".into(), generation: 2, end: 70, line: 70, ..SourceOffset::default() };
+    let running = Running::resume(source, Mode::Once, Some(before.clone()));
+    let place = running.take().place.unwrap();
+    assert_eq!((place.generation, place.end), (3, 1));
+    assert!(place.order() > before.order());
+}
+
+#[test]
+fn without_a_state_directory_the_queue_is_in_memory() {
+    let place = || Place::Memory { run: u64::MAX, component: "turns".into() };
+    let source = TurnsConfig::default().open(place()).unwrap();
+    source.queue().unwrap().append(&[record("a")]).unwrap();
+    let running = Running::run(source, Mode::Once);
+    assert_eq!(running.next().0, "a");
+    running.wait();
+    assert_eq!(TurnsConfig::default().open(place()).unwrap().queue().unwrap().waiting().unwrap(), 0);
+}

@@ -1,0 +1,32 @@
+//! Answers that a program reads.
+
+use tokio::sync::watch;
+
+use super::ConnectorError;
+use crate::record::AnswerRecord;
+
+/// An answer in an [`AnswerLog`].
+#[derive(Clone, Debug, PartialEq)]
+pub struct LoggedAnswer {
+    /// Counts up from 1, in the order of delivery.
+    pub number: u64,
+    /// The answer, a revision, or a retraction.
+    pub record: AnswerRecord,
+}
+
+/// The answers of a sink such as `Answers`, in the order of their delivery, revisions and retractions
+/// included. Old answers are removed when there are too many. All calls block, and any number of threads
+/// may call at the same time.
+pub trait AnswerLog: Send + Sync {
+    /// At most `limit` answers with numbers above `after`, the oldest first; of one conversation, or of all.
+    /// There may be fewer, so that they take no more than a few megabytes, but none only if there is none.
+    ///
+    /// # Errors
+    ///
+    /// The store or one of the answers cannot be read.
+    fn read(&self, conversation: Option<&str>, after: u64, limit: usize) -> Result<Vec<LoggedAnswer>, ConnectorError>;
+
+    /// The number of the last answer, 0 if there is none. The receiver is told when it changes, and when the
+    /// sink is gone.
+    fn last(&self) -> watch::Receiver<u64>;
+}
