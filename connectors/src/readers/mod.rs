@@ -3,9 +3,11 @@
 //! [`Format`] lists the readable formats, by file extension; [`Format::read`] builds the document. Rows of a `.jsonl`
 //! file are many documents and are read by [`jsonl`].
 
+#[cfg(feature = "html")]
 pub mod html;
 pub mod jsonl;
 pub mod markdown;
+#[cfg(feature = "pdf")]
 pub mod pdf;
 pub mod text;
 
@@ -54,10 +56,11 @@ pub enum ReadError {
         /// Offset in the file, in bytes.
         offset: usize,
     },
-    /// HTML whose elements are nested deeper than the limit. Parsing takes time quadratic in the depth.
-    #[error("elements are nested more than {limit} deep, or too many of them very deep")]
+    /// HTML with too many tags and texts deep in other elements. At each, parsing takes time for the elements that are
+    /// open.
+    #[error("elements are nested too deeply: those that are open at each tag and text add up to more than {limit}")]
     TooDeep {
-        /// Maximum depth, in elements.
+        /// Maximum sum of the depths.
         limit: usize,
     },
     /// HTML with more elements than the limit, with those that the parser opens again.
@@ -68,13 +71,22 @@ pub enum ReadError {
         /// Maximum number of elements.
         limit: usize,
     },
-    /// HTML with more tags, and other uses of `<`, than the limit.
-    #[error("more than {limit} pieces between `<` and `>`")]
+    /// HTML with more tags, character references and other uses of `<` than the limit.
+    #[error("more than {limit} pieces of tags, character references and texts")]
     ManyPieces {
         /// Maximum number of pieces that are given to the parser.
         limit: u64,
     },
+    /// This build of turnflow leaves the format's reader out.
+    #[error("this build of turnflow cannot read {format}: it was made without the cargo feature `{feature}`")]
+    NotBuilt {
+        /// The format, in words.
+        format: &'static str,
+        /// The cargo feature with its reader.
+        feature: &'static str,
+    },
     /// The PDF reader returned an error.
+    #[cfg(feature = "pdf")]
     #[error("broken PDF: {0}")]
     Pdf(#[from] pdf_extract::OutputError),
     /// The PDF reader panicked.
@@ -125,8 +137,14 @@ impl Format {
             let content = match self {
                 Self::Markdown => markdown::read(&decode(bytes)?),
                 Self::Text | Self::JsonLines => text::read(decode(bytes)?),
+                #[cfg(feature = "html")]
                 Self::Html => html::read(&decode(bytes)?)?,
+                #[cfg(feature = "pdf")]
                 Self::Pdf => pdf::read(&id, bytes)?,
+                #[cfg(not(feature = "html"))]
+                Self::Html => return Err(ReadError::NotBuilt { format: "HTML", feature: "html" }),
+                #[cfg(not(feature = "pdf"))]
+                Self::Pdf => return Err(ReadError::NotBuilt { format: "PDF", feature: "pdf" }),
             };
             let Content { title, text, markup } = content;
             Ok(Document { id, title: title.into(), text: text.into(), markup })

@@ -49,7 +49,20 @@ pub fn read(html: &str) -> Result<Content, ReadError> {
 
 /// Whether an element and its content are dropped. `svg` has title elements of its own.
 fn is_dropped(name: &str) -> bool {
-    matches!(name, "script" | "style" | "nav" | "template" | "noscript" | "svg" | "iframe" | "object" | "canvas")
+    const DROPPED: &[&str] = &[
+        "audio", "canvas", "datalist", "iframe", "nav", "noembed", "noframes", "noscript", "object", "script", "style",
+        "svg", "template", "video",
+    ];
+    DROPPED.contains(&name)
+}
+
+/// Whether an element gives the text more form than a break.
+fn has_form(name: &str) -> bool {
+    const FORMS: &[&str] = &[
+        "caption", "dd", "dt", "li", "menu", "ol", "option", "p", "pre", "table", "tbody", "td", "tfoot", "th",
+        "thead", "tr", "ul",
+    ];
+    FORMS.contains(&name) || heading_level(name).is_some() || is_dropped(name)
 }
 
 /// Whether an element starts and ends a block of text.
@@ -105,6 +118,18 @@ fn heading_level(name: &str) -> Option<usize> {
     }
 }
 
+/// Whether a character is of a script that sets zero-width spaces between words: Thai, Lao, Burmese or Khmer.
+fn is_unspaced(character: char) -> bool {
+    matches!(
+        character,
+        '\u{E00}'..='\u{EFF}'
+            | '\u{1000}'..='\u{109F}'
+            | '\u{1780}'..='\u{17FF}'
+            | '\u{A9E0}'..='\u{A9FF}'
+            | '\u{AA60}'..='\u{AA7F}'
+    )
+}
+
 /// Kind of the last block: lines of a list or a table follow each other without an empty line.
 #[derive(Clone, Copy, Default, PartialEq, Eq)]
 enum Kind {
@@ -119,9 +144,11 @@ struct Writer {
     out: String,
     /// The block that is being collected, with collapsed white space.
     block: String,
+    /// Whether a zero-width space came after the last character.
+    zero_width: bool,
     last: Kind,
-    /// `Some` inside `<title>`.
-    in_title: bool,
+    /// `Some` inside `<title>`: the block that goes on after it.
+    interrupted: Option<String>,
     title: Option<String>,
     first_h1: Option<String>,
     heading: Option<usize>,
@@ -146,10 +173,13 @@ impl Writer {
         }
         match name {
             "title" => {
-                self.flush();
-                self.in_title = true;
+                if self.interrupted.is_none() {
+                    self.flush();
+                    self.interrupted = Some(std::mem::take(&mut self.block));
+                }
             }
             "br" => self.line_break(),
+            "button" => self.text(" "),
             "ul" | "ol" | "menu" => {
                 self.flush();
                 self.lists += 1;
@@ -183,9 +213,10 @@ impl Writer {
         }
         match name {
             "title" => {
-                let title = std::mem::take(&mut self.block);
-                self.title.get_or_insert(title);
-                self.in_title = false;
+                if let Some(interrupted) = self.interrupted.take() {
+                    let title = std::mem::replace(&mut self.block, interrupted);
+                    self.title.get_or_insert(title);
+                }
             }
             "ul" | "ol" | "menu" => {
                 self.flush();
@@ -200,6 +231,7 @@ impl Writer {
                 // Inside a cell, a row of a nested table ends like any other block.
                 self.flush_as(Kind::Row);
             }
+            "button" => self.text(" "),
             "pre" => {
                 self.flush();
                 self.pre = self.pre.saturating_sub(1);
@@ -216,20 +248,27 @@ impl Writer {
         }
         for character in text.chars() {
             match character {
-                // Soft hyphens and zero-width characters would only split words.
-                '\u{AD}' | '\u{200B}' | '\u{FEFF}' => {}
+                '\u{200B}' => self.zero_width = true,
+                // These would only split words.
+                '\u{AD}' | '\u{FEFF}' => {}
                 _ if character.is_whitespace() => {
                     if !self.block.is_empty() && !self.block.ends_with([' ', '\n']) {
                         self.block.push(' ');
                     }
                 }
-                _ => self.block.push(character),
+                _ => {
+                    let is_between = std::mem::take(&mut self.zero_width) && is_unspaced(character);
+                    if is_between && self.block.ends_with(is_unspaced) {
+                        self.block.push(' ');
+                    }
+                    self.block.push(character);
+                }
             }
         }
     }
 
     fn line_break(&mut self) {
-        if self.cells > 0 || self.heading.is_some() || self.in_title {
+        if self.cells > 0 || self.heading.is_some() || self.interrupted.is_some() {
             self.text(" ");
         } else if !self.block.is_empty() || self.pre > 0 {
             if self.pre == 0 {
@@ -372,8 +411,49 @@ mod tests {
 
     #[test]
     fn depth_costs_no_stack() {
-        assert_eq!(text(&format!("{}deep", "<div>".repeat(DEEPEST))), "deep");
-        let error = super::read(&"<div>".repeat(DEEPEST + 1)).unwrap_err().to_string();
-        assert!(error.starts_with("elements are nested more than 2000 deep"), "{error}");
+        assert_eq!(text(&format!("{}deep", "<div>".repeat(DEEPEST / 2))), "deep");
+        assert_eq!(text(&format!("{}deep", "<div>".repeat(100_000))), "deep");
+    }
+
+    #[test]
+    fn deep_text_keeps_its_form() {
+        let deep = "<font>".repeat(3000);
+        assert_eq!(
+            text(&format!("{deep}a<div>b</div>c<h2>d</h2><ul><li>e<li>f</ul><table><td>g<td>h</table>")),
+            "a\nb\nc\n\n## d\n\n- e\n- f\n\ng | h"
+        );
+        assert_eq!(text(&format!("{}a<nav>b</nav>", "<li><dd>".repeat(110))), "- a");
+    }
+
+    #[test]
+    fn a_title_does_not_take_the_text_before_it() {
+        let content = read("<table><td>The ferry leaves at ten.<p>Daily.</p><title>Included</title>Then more.");
+        assert_eq!(content.title, "Included");
+        assert_eq!(content.text, "The ferry leaves at ten. Daily. Then more.");
+        let content = read("<math><title>a<title>b</title>c</title></math><p>d");
+        assert_eq!((&*content.title, &*content.text), ("ab", "c\n\nd"));
+    }
+
+    #[test]
+    fn zero_width_spaces_are_blanks_in_scripts_without_blanks() {
+        for (html, expected) in [
+            ("ភាសា\u{200B}ខ្មែរ", "ភាសា ខ្មែរ"),
+            ("မြန်မာ&#8203;<b>\u{200B}စကား</b>", "မြန်မာ စကား"),
+            ("ภาษา\u{200B}\u{AD}ไทย", "ภาษา ไทย"),
+            ("ພາສາ\u{200B} \u{200B}ລາວ\u{200B}", "ພາສາ ລາວ"),
+            ("ខ្មែរ\u{200B}abc\u{200B}ខ្មែរ", "ខ្មែរabcខ្មែរ"),
+            ("soft\u{200B}ware", "software"),
+            ("<p>ខ្មែរ\u{200B}<p>ខ្មែរ", "ខ្មែរ\n\nខ្មែរ"),
+        ] {
+            assert_eq!(text(html), expected, "{html}");
+        }
+    }
+
+    #[test]
+    fn what_browsers_hide_is_dropped() {
+        for name in ["audio", "canvas", "datalist", "iframe", "noembed", "noframes", "noscript", "object", "video"] {
+            assert_eq!(text(&format!("<p>a<{name}>hidden <b>text</b></{name}>b")), "ab", "{name}");
+        }
+        assert_eq!(text("<button>Save</button><button>Send</button>now"), "Save Send now");
     }
 }

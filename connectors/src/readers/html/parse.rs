@@ -1,51 +1,92 @@
 //! Parses a page in bounded time and memory.
 //!
-//! html5ever parses; it compares each attribute with all others of its tag, copies the attributes of formatting elements
-//! that it opens again, and looks through all open elements for many tags. So a hostile megabyte could take minutes and
-//! all memory. The reader needs no attributes, so they are cut out before the parser sees them. What is left is counted
-//! by the parser's own tokens, so that the text of a script does not count as elements.
+//! html5ever parses; it compares each attribute with all others of its tag, copies the attributes of formatting
+//! elements that it opens again, and looks through all open elements for many tags. So a hostile megabyte could take
+//! minutes and all memory. The reader needs no attributes, so they are cut out before the parser sees them, and tags
+//! that are too deep are left out. What is left is counted by the parser's own tokens, so that the text of a script
+//! does not count as elements.
 
 use std::cell::{Cell, RefCell};
+use std::collections::HashMap;
 use std::ops::Range;
 
-use html5ever::TokenizerResult;
 use html5ever::buffer_queue::BufferQueue;
 use html5ever::tendril::StrTendril;
-use html5ever::tokenizer::{TagKind, Token, TokenSink, TokenSinkResult, Tokenizer, TokenizerOpts};
-use html5ever::tree_builder::{TreeBuilder, TreeBuilderOpts, TreeSink};
+use html5ever::tokenizer::{Tag, TagKind, Token, TokenSink, TokenSinkResult, Tokenizer, TokenizerOpts};
+use html5ever::tree_builder::{Tracer, TreeBuilder, TreeBuilderOpts, TreeSink};
+use html5ever::{LocalName, TokenizerResult};
 use scraper::{Html, HtmlTreeSink};
 
 use crate::readers::ReadError;
 
 type NodeId = <HtmlTreeSink as TreeSink>::Handle;
 
-/// Maximum depth. No honest page comes near it; browsers stop at 512.
-pub(super) const DEEPEST: usize = 2000;
-/// Maximum number of elements and texts, with the elements that the parser opens again. The largest known pages have
-/// about a million.
-pub(super) const NODES: usize = 3_000_000;
-/// Maximum number of pieces in which a page is given to the parser.
-pub(super) const PIECES: u64 = 25_000_000;
-/// Maximum sum of the depths at all tags: the parser may look through all open elements at each.
-const DEPTHS: usize = 1_000_000_000;
-/// The depth is measured at one in so many tags.
-const MEASURED: usize = 64;
+/// Maximum number of elements that are open, or opened again in the next block. Browsers stop at 512; only pages whose
+/// elements are not closed come near it.
+pub(super) const DEEPEST: usize = 256;
+/// The last levels are kept for elements that give the text its form.
+const KEPT: usize = 64;
+/// Maximum number of nodes, with the elements that the parser opens again. The largest known pages have about a
+/// million.
+pub(super) const NODES: usize = 2_000_000;
+/// Maximum number of pieces in which a page is given to the parser, and of tokens that the parser makes of them.
+pub(super) const PIECES: u64 = 16_000_000;
+/// Maximum sum of the depths at all tokens: the parser may look through all open elements at each.
+const DEPTHS: usize = 100_000_000;
+/// Maximum length of a text that is given to the parser at once, in bytes.
+const PIECE: usize = 1 << 20;
 
 /// Elements that are opened again after a block has closed them.
 const FORMATTING: &[&str] =
     &["a", "b", "big", "code", "em", "font", "i", "nobr", "s", "small", "strike", "strong", "tt", "u"];
 
+/// Whether nothing can be nested in an element: it has no content, or only text.
+fn is_flat(name: &str) -> bool {
+    const FLAT: &[&str] = &[
+        "area",
+        "base",
+        "basefont",
+        "bgsound",
+        "br",
+        "col",
+        "embed",
+        "frame",
+        "hr",
+        "iframe",
+        "image",
+        "img",
+        "input",
+        "keygen",
+        "link",
+        "meta",
+        "noembed",
+        "noframes",
+        "noscript",
+        "param",
+        "plaintext",
+        "script",
+        "source",
+        "style",
+        "textarea",
+        "title",
+        "track",
+        "wbr",
+        "xmp",
+    ];
+    FLAT.contains(&name)
+}
+
 /// Parses a page.
 ///
 /// # Errors
 ///
-/// It has too many elements, or they are nested too deeply.
+/// It has too many elements, or too many of them are deep in others.
 pub(super) fn parse(html: &str) -> Result<Html, ReadError> {
     // The tokenizer would discard each byte order mark at the start of a piece.
     let html = html.strip_prefix('\u{FEFF}').unwrap_or(html);
     let options = TokenizerOpts { discard_bom: false, ..TokenizerOpts::default() };
     let tree = TreeBuilder::new(HtmlTreeSink::new(Html::new_document()), TreeBuilderOpts::default());
-    let sink = Bounded { tree, tokens: Cell::default(), counts: RefCell::default() };
+    let sink = Bounded { tree, tokens: Cell::default(), text: RefCell::default(), counts: RefCell::default() };
     let tokenizer = Tokenizer::new(sink, options);
     let mut feeder = Feeder { html, at: 0, name: 0..0, pieces: 0, queue: BufferQueue::default(), tokenizer };
     feeder.run();
@@ -60,44 +101,126 @@ struct Bounded {
     tree: TreeBuilder<NodeId, HtmlTreeSink>,
     /// Number of tokens so far.
     tokens: Cell<u64>,
+    /// Text that the parser was not given yet. It looks through the open elements for each piece of text, and the
+    /// tokenizer makes a piece of each `&`.
+    text: RefCell<StrTendril>,
     counts: RefCell<Counts>,
 }
 
 #[derive(Default)]
 struct Counts {
-    /// The depth when it was measured last, and the number of start tags since then.
+    /// Number of elements that are open or in the list of those to open again.
     depth: usize,
-    since: usize,
-    /// Number of formatting elements that may be in the parser's list of those to open again.
-    formatting: usize,
     depths: usize,
+    /// Number of marks in the list of elements to open again whose element may be closed, with those of open objects.
+    /// The parser sets a mark where a cell, an object or a template begins, and takes away only one where several of
+    /// them end at once. It looks through them too.
+    marks: usize,
+    /// Number of blocks by name whose start was left out, and whose end is to be left out.
+    left_out: HashMap<LocalName, usize>,
     error: Option<ReadError>,
 }
 
+/// Sees the elements that are open, or in the list of those to open again.
+struct Seen<F>(F);
+
+impl<F: Fn(&NodeId)> Tracer for Seen<F> {
+    type Handle = NodeId;
+
+    fn trace_handle(&self, node: &NodeId) {
+        (self.0)(node);
+    }
+}
+
 impl Bounded {
-    /// Checks the tree after a tag. Without the tag, it had so many nodes.
-    fn check(&self, is_start: bool, is_formatting: bool, before: usize) {
-        let mut counts = self.counts.borrow_mut();
-        if is_formatting {
-            // The parser looks through the list, whose length is at most this.
-            counts.formatting = if is_start { counts.formatting + 1 } else { counts.formatting.saturating_sub(1) };
-            counts.depths += 4 * counts.formatting;
+    /// Gives the parser a token, and counts what it did.
+    fn give(&self, token: Token) -> TokenSinkResult<NodeId> {
+        let counts = &mut *self.counts.borrow_mut();
+        if counts.error.is_some() {
+            return TokenSinkResult::Continue;
         }
-        let html = self.tree.sink.0.borrow();
-        let nodes = html.tree.values().len();
-        counts.since += usize::from(is_start && nodes > before);
-        // The newest node is that of the tag, and its ancestors are the open elements.
-        if nodes > before && (counts.since >= MEASURED || counts.depth + counts.since > DEEPEST) {
-            let element = html.tree.nodes().next_back();
-            // Without the document, `html` and `body`.
-            counts.depth = element.map_or(0, |element| element.ancestors().count()).saturating_sub(2);
-            counts.since = 0;
+        let (is_end, name) = match &token {
+            Token::TagToken(tag) => (tag.kind == TagKind::EndTag, tag.name.clone()),
+            _ => (false, LocalName::default()),
+        };
+        // So often the parser looks through the open elements.
+        let looks = if matches!(&*name, "hr" | "option" | "optgroup") { 4 } else { 1 };
+        let is_object = |name: &str| matches!(name, "applet" | "marquee" | "object");
+        let objects = || {
+            let html = self.tree.sink.0.borrow();
+            let is_one = |node: &NodeId| {
+                let element = html.tree.get(*node).and_then(|node| node.value().as_element());
+                element.is_some_and(|element| is_object(element.name()))
+            };
+            if is_end && is_object(&name) { self.count(is_one) } else { 0 }
+        };
+        let nodes = || self.tree.sink.0.borrow().tree.values().len();
+
+        let (nodes_before, objects_before, depth_before) = (nodes(), objects(), counts.depth);
+        let result = self.tree.process_token(token, 1);
+        let nodes = nodes();
+        counts.depth = self.count(|_| true);
+        let closed = depth_before.saturating_sub(counts.depth);
+        if is_end && &*name == "template" {
+            counts.marks += closed.saturating_sub(1);
+        } else if is_end {
+            counts.marks = counts.marks.saturating_sub(objects_before.saturating_sub(objects()));
+        } else if is_object(&name) {
+            counts.marks += 1;
         }
-        counts.depths += counts.depth + counts.since;
-        if counts.depth > DEEPEST || counts.depths > DEPTHS {
-            counts.error = Some(ReadError::TooDeep { limit: DEEPEST });
+        // The parser looks through its lists for each element that it opens, opens again or closes. It passes marks
+        // faster.
+        let depth = depth_before.max(counts.depth) + counts.marks / 4;
+        counts.depths += depth * looks * (nodes - nodes_before + closed).max(1);
+        if counts.depth < DEEPEST - KEPT {
+            counts.left_out.clear();
+        }
+        if counts.depths > DEPTHS {
+            counts.error = Some(ReadError::TooDeep { limit: DEPTHS });
         } else if nodes > NODES {
             counts.error = Some(ReadError::ManyElements { limit: NODES });
+        }
+        result
+    }
+
+    /// Counts the elements that are open, or in the list of those to open again.
+    fn count(&self, is_one: impl Fn(&NodeId) -> bool) -> usize {
+        let count = Cell::new(0);
+        self.tree.trace_handles(&Seen(|node: &NodeId| count.set(count.get() + usize::from(is_one(node)))));
+        count.get()
+    }
+
+    /// Whether a tag is left out because it is too deep. The tag of a block becomes a line break.
+    fn is_left_out(&self, tag: &mut Tag) -> bool {
+        let counts = &mut *self.counts.borrow_mut();
+        let is_block = super::is_block(&tag.name) || super::has_form(&tag.name);
+        if tag.kind == TagKind::EndTag {
+            let Some(left_out) = counts.left_out.get_mut(&tag.name).filter(|left_out| **left_out > 0) else {
+                return false;
+            };
+            *left_out -= 1;
+        } else {
+            let limit = if super::has_form(&tag.name) { DEEPEST } else { DEEPEST - KEPT };
+            let is_foreign = self.tree.adjusted_current_node_present_but_not_in_html_namespace();
+            if counts.depth < limit || (is_flat(&tag.name) && !is_foreign) {
+                return false;
+            }
+            if is_block {
+                *counts.left_out.entry(tag.name.clone()).or_default() += 1;
+            }
+        }
+        if is_block {
+            // The parser takes an end tag of this name for a line break too.
+            tag.name = "br".into();
+        }
+        !is_block
+    }
+
+    /// Gives the parser the text before something else.
+    fn flush(&self) {
+        let text = self.text.take();
+        if !text.is_empty() {
+            let _ = self.give(Token::CharacterTokens(text));
         }
     }
 
@@ -109,20 +232,26 @@ impl Bounded {
 impl TokenSink for Bounded {
     type Handle = NodeId;
 
-    fn process_token(&self, token: Token, line_number: u64) -> TokenSinkResult<NodeId> {
-        if !matches!(token, Token::ParseError(_)) {
-            self.tokens.set(self.tokens.get() + 1);
-        }
-        if self.is_over() {
+    fn process_token(&self, mut token: Token, line_number: u64) -> TokenSinkResult<NodeId> {
+        if matches!(token, Token::ParseError(_)) {
+            // At the start of a text, an error changes whether a line break is left out.
+            if self.text.borrow().is_empty() {
+                return self.tree.process_token(token, line_number);
+            }
             return TokenSinkResult::Continue;
         }
-        let Token::TagToken(tag) = &token else { return self.tree.process_token(token, line_number) };
-        let is_start = tag.kind == TagKind::StartTag;
-        let is_formatting = FORMATTING.contains(&&*tag.name);
-        let before = self.tree.sink.0.borrow().tree.values().len();
-        let result = self.tree.process_token(token, line_number);
-        self.check(is_start, is_formatting, before);
-        result
+        self.tokens.set(self.tokens.get() + 1);
+        if let Token::CharacterTokens(text) = &token {
+            self.text.borrow_mut().push_tendril(text);
+            return TokenSinkResult::Continue;
+        }
+        self.flush();
+        if let Token::TagToken(tag) = &mut token
+            && self.is_left_out(tag)
+        {
+            return TokenSinkResult::Continue;
+        }
+        self.give(token)
     }
 
     fn end(&self) {
@@ -132,6 +261,8 @@ impl TokenSink for Bounded {
     }
 
     fn adjusted_current_node_present_but_not_in_html_namespace(&self) -> bool {
+        // Text may open elements again.
+        self.flush();
         self.tree.adjusted_current_node_present_but_not_in_html_namespace()
     }
 }
@@ -160,17 +291,29 @@ struct Feeder<'a> {
 
 impl Feeder<'_> {
     fn run(&mut self) {
-        while let Some(next) = self.rest().find('<') {
-            self.feed(next + 1);
-            while self.opened() {}
-            if self.pieces > PIECES {
-                self.tokenizer.sink.counts.borrow_mut().error = Some(ReadError::ManyPieces { limit: PIECES });
+        while self.at < self.html.len() {
+            let most = &self.rest()[..self.rest().floor_char_boundary(PIECE)];
+            match most.find('<') {
+                Some(next) => {
+                    self.feed(next + 1);
+                    while self.opened() && !self.is_over() {}
+                }
+                None => {
+                    self.feed(most.len());
+                }
             }
-            if self.tokenizer.sink.is_over() {
+            if self.is_over() {
                 return;
             }
         }
-        self.feed(self.rest().len());
+    }
+
+    fn is_over(&self) -> bool {
+        let sink = &self.tokenizer.sink;
+        if self.pieces + sink.tokens.get() > PIECES {
+            sink.counts.borrow_mut().error = Some(ReadError::ManyPieces { limit: PIECES });
+        }
+        sink.is_over()
     }
 
     fn rest(&self) -> &str {
