@@ -62,6 +62,17 @@ fn the_oldest_answers_are_removed_beyond_the_bounds() {
     assert_eq!(keys(&log.read(None, 0, 10).unwrap()), [(5, "5")]);
 }
 
+/// Why it exists: a disk may tell of an error after it has written.
+#[test]
+fn answers_that_reached_the_disk_in_spite_of_an_error_are_not_added_again() {
+    let directory = tempfile::tempdir().unwrap();
+    let sink = open(&directory, &config(100));
+    put(&sink, &[record("x", "1")]);
+    sink.store.forget(1);
+    put(&sink, &[record("x", "1"), record("x", "2")]);
+    assert_eq!(keys(&sink.log().unwrap().read(None, 0, 10).unwrap()), [(1, "1"), (2, "2")]);
+}
+
 /// Why it exists: a restart asks for what earlier processes wrote, and not for what this one writes meanwhile.
 #[test]
 fn a_restart_finds_what_was_there_at_its_start() {
