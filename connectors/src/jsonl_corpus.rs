@@ -12,7 +12,8 @@
 //! Lines that are not valid rows become dead letters `file:line`, once each, and the other rows are kept. If several
 //! rows have the same id, the first one counts. An unfinished last line means that someone is still writing: rows that
 //! were not found are kept until the file changes again or has been unchanged for five seconds; for an emptied file,
-//! one second. If a file exists but cannot be read, its rows are kept, and the error becomes a dead letter.
+//! one second. If a file exists but cannot be read, its rows are kept, and the error becomes a dead letter; if the error
+//! may pass by itself (too many open files, a drive that does not answer), the file is read again two seconds later.
 //!
 //! ```
 //! # use turnflow_connectors::jsonl_corpus::JsonLinesConfig;
@@ -33,6 +34,7 @@ use turnflow_engine::component::{Building, Check, ComponentContext, CorpusSource
 use turnflow_engine::connector::{ConnectorError, CorpusOutput, CorpusSource, Mode, Stopped};
 use turnflow_engine::spec::{FilePath, from_tree};
 
+use crate::directory::{PASSING, may_pass};
 use crate::readers::jsonl::{Fields, Reading, Rows};
 use crate::watch::{Burst, FileStamp, TICK, Touch, WRITING, Watch, identity};
 
@@ -320,6 +322,10 @@ impl<'a> Followed<'a> {
         if self.fault.as_ref() != Some(&reason) {
             self.output.dead_letter(&self.file, &reason, b"");
             self.fault = Some(reason);
+        }
+        // The stamp is the file's, although it was not read.
+        if may_pass(error) {
+            self.wait(PASSING, false);
         }
     }
 }

@@ -149,3 +149,30 @@ fn once_reads_what_is_there() {
     assert_eq!(corpus.dead().len(), 1);
     corpus.end(false).unwrap();
 }
+
+/// The file is edited while too many files are open: no event comes once there are fewer.
+#[cfg(unix)]
+#[test]
+fn a_file_that_cannot_be_read_for_a_moment_is_read_again() {
+    use turnflow_engine::connector::Stop;
+    use turnflow_engine::dead_letter::DeadLetters;
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("c.jsonl");
+    fs::write(&path, row(1, "a")).unwrap();
+    let (sender, events) = crossbeam_channel::unbounded();
+    let (_handle, stop) = Stop::new();
+    let dead = DeadLetters::counted();
+    let output = CorpusOutput::new(sender, std::sync::Arc::new(|| {}), dead, "corpus".into(), stop);
+    let source = source(directory.path());
+    let mut file = Followed::new(&source, &output);
+    for (code, is_passing) in [(libc::EACCES, false), (libc::EMFILE, true)] {
+        file.fault(&io::Error::from_raw_os_error(code));
+        assert_eq!(file.due.is_some(), is_passing, "{code}");
+    }
+    assert_eq!(file.is_due(), None);
+    std::thread::sleep(PASSING);
+    assert!(!file.look(&Burst::default()));
+    let last = file.is_due().unwrap();
+    assert_eq!((last, file.look_again(last).unwrap(), file.is_due()), (false, 1, None));
+    assert_eq!(events.len(), 1);
+}

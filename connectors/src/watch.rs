@@ -1,7 +1,8 @@
 //! The operating system's file events, grouped into bursts.
 //!
 //! An event only says *where* something happened; the caller looks at what is there. Events are therefore reduced to
-//! touched paths, and a burst of them (an editor's write-and-rename, an unpacked archive) is returned as one.
+//! touched paths, and a burst of them (an editor's write-and-rename, an unpacked archive) is returned as one. Only so
+//! many paths wait for the caller; if there are more, it is told to look at everything.
 //!
 //! On Linux each directory has its own watch, and the caller watches a directory *before* reading it, so that a new
 //! entry is seen by either the watch or the read. The recursive mode of the `notify` crate adds the watch of a new
@@ -9,11 +10,13 @@
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crossbeam_channel::{Receiver, RecvTimeoutError};
 use notify::event::{AccessKind, AccessMode, CreateKind, ModifyKind};
 use notify::{Config, EventKind, RecommendedWatcher, RecursiveMode, Watcher};
+use parking_lot::Mutex;
 use turnflow_engine::connector::{ConnectorError, Stop, Stopped};
 
 /// A burst ends when nothing has happened for this long …
@@ -25,6 +28,9 @@ const LONGEST_BURST: Duration = Duration::from_millis(50);
 pub(crate) const WRITING: Duration = Duration::from_secs(1);
 /// How often to check what no event reports: a moved root, the targets of links.
 pub(crate) const TICK: Duration = Duration::from_secs(1);
+
+/// Maximum number of touched paths that wait for the caller.
+const WAITING: usize = 16_384;
 
 /// Whether a watch covers one directory (inotify) or the whole tree below it.
 const BY_DIRECTORY: bool = cfg!(any(target_os = "linux", target_os = "android"));
@@ -40,20 +46,12 @@ pub(crate) enum Touch {
     Writing,
 }
 
-/// A reduced event.
-pub(crate) enum Signal {
-    /// An event at this path.
-    Touched(PathBuf, Touch),
-    /// Events were lost: anything may have happened.
-    Rescan,
-}
-
 /// Events within a short time.
-#[derive(Debug, Default)]
+#[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Burst {
     /// The touched paths, each with its last event.
     pub(crate) touched: BTreeMap<PathBuf, Touch>,
-    /// Events were lost.
+    /// Events were lost: anything may have happened.
     pub(crate) rescan: bool,
     /// The watcher has died.
     pub(crate) dead: bool,
@@ -62,30 +60,43 @@ pub(crate) struct Burst {
 /// A file watcher.
 pub(crate) struct Watch {
     watcher: RecommendedWatcher,
-    signals: Receiver<Signal>,
+    /// What has happened since the last burst.
+    waiting: Arc<Mutex<Burst>>,
+    /// Has an entry if something has happened.
+    signals: Receiver<()>,
 }
 
 impl Watch {
     /// Creates a watcher that watches nothing yet.
     pub(crate) fn new(path: &Path) -> Result<Self, ConnectorError> {
-        let (sender, signals) = crossbeam_channel::unbounded();
-        let handler = move |event: notify::Result<notify::Event>| match event {
-            Ok(event) if event.need_rescan() => drop(sender.send(Signal::Rescan)),
-            Ok(event) => {
-                if let Some(touch) = touch_of(&event.kind) {
-                    for path in event.paths {
-                        let _ = sender.send(Signal::Touched(path, touch));
-                    }
+        Self::with_room(path, WAITING)
+    }
+
+    /// The same, with room for so many paths. What is touched beyond is lost, and the next burst says so. With no room,
+    /// there are only signals.
+    pub(crate) fn with_room(path: &Path, room: usize) -> Result<Self, ConnectorError> {
+        let (sender, signals) = crossbeam_channel::bounded(1);
+        let waiting = Arc::new(Mutex::new(Burst::default()));
+        let burst = waiting.clone();
+        let handler = move |event: notify::Result<notify::Event>| {
+            let mut burst = burst.lock();
+            match event {
+                Ok(event) if event.need_rescan() => burst.rescan = true,
+                Ok(event) => {
+                    let Some(touch) = touch_of(&event.kind) else { return };
+                    event.paths.into_iter().for_each(|path| burst.add(path, touch, room));
+                }
+                Err(error) => {
+                    tracing::warn!(%error, "the file watcher has lost events");
+                    burst.rescan = true;
                 }
             }
-            Err(error) => {
-                tracing::warn!(%error, "the file watcher has lost events");
-                let _ = sender.send(Signal::Rescan);
-            }
+            // The caller may be busy, and one entry is enough.
+            let _ = sender.try_send(());
         };
         let config = Config::default().with_follow_symlinks(false);
         let watcher = RecommendedWatcher::new(handler, config).map_err(|error| watch_error(path, &error))?;
-        Ok(Self { watcher, signals })
+        Ok(Self { watcher, waiting, signals })
     }
 
     /// Watches the entries of a directory. Watching it again is harmless.
@@ -104,45 +115,44 @@ impl Watch {
         if BY_DIRECTORY { self.add(directory) } else { Ok(()) }
     }
 
-    /// The channel of events, for `select!`.
-    pub(crate) fn signals(&self) -> &Receiver<Signal> {
+    /// A channel that has an entry if something has happened, for `select!`.
+    pub(crate) fn signals(&self) -> &Receiver<()> {
         &self.signals
     }
 
     /// Waits for a burst. Returns an empty one if nothing happens until `until`.
     pub(crate) fn burst(&self, stop: &Stop, until: Instant) -> Result<Burst, Stopped> {
-        let mut burst = Burst::default();
-        crossbeam_channel::select! {
-            recv(self.signals) -> signal => match signal {
-                Ok(signal) => burst.add(signal),
-                Err(_) => burst.dead = true,
-            },
+        let mut dead = crossbeam_channel::select! {
+            recv(self.signals) -> signal => signal.is_err(),
             recv(stop.receiver()) -> _ => return Err(Stopped),
-            default(until.saturating_duration_since(Instant::now())) => return Ok(burst),
-        }
+            default(until.saturating_duration_since(Instant::now())) => return Ok(Burst::default()),
+        };
         let end = Instant::now() + LONGEST_BURST;
-        while !burst.dead {
+        while !dead && Instant::now() < end {
             let wait = QUIET.min(end.saturating_duration_since(Instant::now()));
             match self.signals.recv_timeout(wait) {
-                Ok(signal) => burst.add(signal),
+                Ok(()) => {}
                 Err(RecvTimeoutError::Timeout) => break,
-                Err(RecvTimeoutError::Disconnected) => burst.dead = true,
-            }
-            if Instant::now() >= end {
-                break;
+                Err(RecvTimeoutError::Disconnected) => dead = true,
             }
         }
-        if stop.is_set() { Err(Stopped) } else { Ok(burst) }
+        if stop.is_set() { Err(Stopped) } else { Ok(Burst { dead, ..self.take() }) }
+    }
+
+    /// What has happened since the last call.
+    fn take(&self) -> Burst {
+        let mut waiting = self.waiting.lock();
+        self.signals.try_iter().for_each(drop);
+        std::mem::take(&mut *waiting)
     }
 }
 
 impl Burst {
-    fn add(&mut self, signal: Signal) {
-        match signal {
-            Signal::Touched(path, touch) => {
-                self.touched.insert(path, touch);
-            }
-            Signal::Rescan => self.rescan = true,
+    fn add(&mut self, path: PathBuf, touch: Touch, room: usize) {
+        if self.touched.len() < room || self.touched.contains_key(&path) {
+            self.touched.insert(path, touch);
+        } else {
+            self.rescan = true;
         }
     }
 }
@@ -234,6 +244,31 @@ mod tests {
         }
         drop(handle);
         assert!(watch.burst(&stop, far).is_err());
+    }
+
+    /// The caller is busy, and the system goes on reporting.
+    #[test]
+    fn paths_that_find_no_room_lead_to_a_look_at_everything() {
+        let directory = tempfile::tempdir().unwrap();
+        let mut watch = Watch::with_room(directory.path(), 4).unwrap();
+        watch.add(directory.path()).unwrap();
+        let (_handle, stop) = Stop::new();
+        for number in 0..1000 {
+            fs::write(directory.path().join((number % 100).to_string()), "x").unwrap();
+        }
+        let far = || Instant::now() + Duration::from_secs(60);
+        let end = far();
+        while !watch.waiting.lock().rescan && Instant::now() < end {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        assert_eq!((watch.signals().len(), watch.waiting.lock().touched.len()), (1, 4));
+        assert!(watch.burst(&stop, far()).unwrap().rescan);
+        // Nothing is lost once there is room again.
+        while watch.burst(&stop, Instant::now() + Duration::from_millis(200)).unwrap() != Burst::default() {}
+        let file = directory.path().join("0");
+        fs::remove_file(&file).unwrap();
+        let burst = watch.burst(&stop, far()).unwrap();
+        assert!(burst.touched.contains_key(&file) && !burst.rescan, "{burst:?}");
     }
 
     #[test]

@@ -45,7 +45,8 @@ use turnflow_engine::spec::{FilePath, from_tree};
 use crate::jsonl_corpus::TORN;
 use crate::readers::Format;
 use crate::watch::{Burst, TICK, Touch, WRITING, Watch, identity};
-use tree::{PASSING, Tree, may_pass};
+use tree::Tree;
+pub(crate) use tree::{PASSING, may_pass};
 
 /// How often a start looks again at what cannot be read, before it goes on without.
 const PASSING_TRIES: u32 = 5;

@@ -427,10 +427,10 @@ impl From<Stopped> for Fault {
 type Files = Vec<(PathBuf, bool)>;
 
 /// The pause after an error that may pass.
-pub(super) const PASSING: Duration = Duration::from_secs(2);
+pub(crate) const PASSING: Duration = Duration::from_secs(2);
 
 /// Whether an error says nothing about the file: too many files are open, or the disk or the network does not answer.
-pub(super) fn may_pass(error: &io::Error) -> bool {
+pub(crate) fn may_pass(error: &io::Error) -> bool {
     const CODES: &[i32] = &[
         libc::EMFILE,
         libc::ENFILE,

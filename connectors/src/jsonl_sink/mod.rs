@@ -10,7 +10,8 @@
 //!
 //! If the file is renamed or deleted (log rotation), the next answer goes to a new file at the path. After a restart,
 //! answers that are already written are found by their keys and not written again, also those in files that were
-//! renamed or copied in the meantime, as long as these are still in the directory. If it is unknown which file was
+//! renamed or copied in the meantime, as long as these are still in the directory. This holds too if the sink has
+//! another path by now, unless another sink has the old one. If it is unknown which file was
 //! written last, all files that carry the path's name are read (`answers.jsonl.1`, `answers.jsonl-20260102.gz`,
 //! `answers.1.jsonl`). Otherwise only those are read that were written since: a log may begin with the same record every
 //! day. An answer that a crash has cut off is removed and written again. With `append: false`, each run
@@ -273,19 +274,21 @@ impl JsonLinesSink {
         Ok(())
     }
 
-    /// Collects the answers after a position in a file that this sink had before a reload gave it another one.
-    fn scan_former(&self, found: &mut Found, at: &SinkPosition, others: &[PathBuf]) -> Result<(), ConnectorError> {
-        let Some(path) = FileMark::path_of(&at.log) else { return Ok(()) };
-        let is_own = is_same(&path, &self.path);
-        if !is_own && others.iter().any(|other| is_same(other, &path)) {
-            tracing::warn!(file = %path.display(), "another sink writes this sink's former file now: if it contains \
-                 answers that no checkpoint covers, these are written a second time");
-            return Ok(());
-        }
+    /// Collects the answers after a position in a file that this sink had before a reload, or an edit of its path, gave it
+    /// another one. Returns whether the file still has its contents.
+    fn scan_former(&self, found: &mut Found, at: &SinkPosition, others: &[PathBuf]) -> Result<bool, ConnectorError> {
+        let Some(path) = FileMark::path_of(&at.log) else { return Ok(false) };
         // A position without a mark is the beginning.
         let mark = FileMark::parse(&at.log, at.length);
         let standing = mark.as_ref().map(|mark| find(&path, mark, at.length));
         let is_found = !matches!(standing, None | Some(MarkedFile::Gone));
+        let is_own = is_same(&path, &self.path);
+        if !is_own && others.iter().any(|other| is_same(other, &path)) {
+            tracing::warn!(file = %path.display(), "another sink writes this sink's former file now: if it contains \
+                 answers that no checkpoint covers, these are written a second time");
+            return Ok(is_found);
+        }
+        let mut is_there = is_found;
         let (file, from, but) = match standing {
             Some(MarkedFile::Here(_)) if at.length > 0 => (former_file(&path)?, at.length, None),
             Some(MarkedFile::Away(file, away)) => {
@@ -303,18 +306,19 @@ impl JsonLinesSink {
             match scan_rotated(&path, found, but, others, marked) {
                 Err(ConnectorError::Io { source, .. }) if is_gone(&source) => {
                     tracing::warn!(file = %path.display(), "the directory of this sink's former file is gone");
-                    return Ok(());
+                    return Ok(is_found);
                 }
-                scanned => scanned?,
-            };
+                scanned => is_there |= scanned?,
+            }
         }
-        let Some(file) = file else { return Ok(()) };
+        let Some(file) = file else { return Ok(is_there) };
+        sync(&file, &path)?;
         let scanned = identity_of(&file.metadata().map_err(fault("read", &path))?);
         let torn = found.scan(file, from).map_err(fault("read", &path))?;
         if let Some(torn) = torn.filter(|torn| !is_own && torn.is_ours && !torn.is_whole) {
             cut(&path, scanned, &torn);
         }
-        Ok(())
+        Ok(is_there)
     }
 }
 
@@ -337,14 +341,6 @@ fn former_file(path: &Path) -> Result<Option<File>, ConnectorError> {
 
 fn is_gone(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory)
-}
-
-/// Whether a position is in one of the former files, and that file still has its contents.
-fn is_in_former(since: &SinkPosition, former: &[SinkPosition]) -> bool {
-    let (path, mark) = (FileMark::path_of(&since.log), FileMark::parse(&since.log, since.length));
-    let (Some(path), Some(mark)) = (path, mark) else { return false };
-    let is_former = former.iter().any(|of| FileMark::path_of(&of.log).is_some_and(|of| is_same(&of, &path)));
-    is_former && !matches!(find(&path, &mark, since.length), MarkedFile::Gone)
 }
 
 /// The file that was written last, as a checkpoint names it.
@@ -466,7 +462,9 @@ impl KeptAnswers for JsonLinesSink {
         }
         let mut found = Found::default();
         self.follow()?;
-        former.iter().try_for_each(|position| self.scan_former(&mut found, position, others))?;
+        for position in former {
+            self.scan_former(&mut found, position, others)?;
+        }
         // A file that another sink had may carry a name like a rotation's.
         let is_own = |path: &PathBuf| {
             let is_former = |of: &SinkPosition| FileMark::path_of(&of.log).is_some_and(|of| is_same(&of, path));
@@ -478,7 +476,16 @@ impl KeptAnswers for JsonLinesSink {
         let mark = since.and_then(|since| Some((FileMark::parse(&since.log, since.length)?, since.length)));
         let marked = |is_found| mark.as_ref().map(|(mark, length)| Marked { mark, length: *length, is_found });
         let standing = mark.as_ref().map(|(mark, length)| (find(&self.path, mark, *length), *length));
+        // The sink's path was another one, and the file has not come to the present one.
+        let is_here = matches!(standing, Some((MarkedFile::Here(_), _)));
+        let had_another =
+            |since: &&SinkPosition| FileMark::path_of(&since.log).is_some_and(|path| !is_same(&path, &self.path));
+        let is_elsewhere = match since.filter(had_another) {
+            Some(since) if !is_here => self.scan_former(&mut found, since, others)?,
+            _ => false,
+        };
         let (is_there, from) = match standing {
+            _ if is_elsewhere => (scan_rotated(&self.path, &mut found, None, others, marked(true))?, 0),
             // An empty file can only be identified by its inode, which may belong to another file by now.
             Some((MarkedFile::Here(_), 0)) => {
                 scan_rotated(&self.path, &mut found, None, others, marked(true))?;
@@ -500,8 +507,6 @@ impl KeptAnswers for JsonLinesSink {
             }
             Some((MarkedFile::Gone, _)) | None => {
                 let is_there = scan_rotated(&self.path, &mut found, None, others, marked(false))?;
-                // A reload has given the sink another file, and the old one has its contents.
-                let is_there = is_there || since.is_some_and(|since| is_in_former(since, former));
                 (is_there || since.is_none(), 0)
             }
         };

@@ -360,7 +360,7 @@ fn a_former_file_is_searched_unless_another_sink_has_it_or_it_is_gone() {
     assert_eq!(found(search), (true, [false, false, true]));
     // A checkpoint that names it says what this sink has.
     assert_eq!(found(Search { since: Some(&former[0]), ..search }), (true, [false, false, true]));
-    assert!(!found(Search { since: Some(&former[0]), ..Search::default() }).0);
+    assert_eq!(found(Search { since: Some(&former[0]), ..Search::default() }), (true, [false, false, true]));
     let whole = [SinkPosition { length: 0, ..former[0].clone() }];
     assert_eq!(found(Search { former: &whole, ..search }), (true, [true; 3]));
     for others in [[file.clone()], [base.join("link/deep/er/out.jsonl")]] {
@@ -368,6 +368,62 @@ fn a_former_file_is_searched_unless_another_sink_has_it_or_it_is_gone() {
     }
     fs::remove_dir_all(base.join("old")).unwrap();
     assert_eq!(found(search), (true, [false; 3]));
+}
+
+/// The process has ended, the sink's path was edited, and the old file may have been rotated or moved too.
+#[test]
+fn a_sink_with_another_path_finds_what_it_has_at_the_old_one() {
+    for (new, is_rotated) in [("new/out.jsonl", false), ("new/out.jsonl", true), ("out-2.jsonl", true)] {
+        let directory = tempfile::tempdir().unwrap();
+        let base = directory.path();
+        let sink_at = |path: &str| {
+            let ron = format!("(input: \"a\", path: \"{path}\")");
+            turnflow_engine::spec::from_str::<JsonLinesSinkConfig>(&ron).unwrap().sink(base).unwrap()
+        };
+        let mut old = sink_at("out.jsonl");
+        deliver(&mut old, &["a"]);
+        let since = old.mark();
+        deliver(&mut old, &["b"]);
+        if is_rotated {
+            fs::rename(base.join("out.jsonl"), base.join("out.jsonl.1")).unwrap();
+        }
+        deliver(&mut old, &["c"]);
+        drop(old);
+        let found = |search: Search<'_>| {
+            let Recovered { is_there, mut answers } = sink_at(new).kept().unwrap().recover(search).unwrap();
+            (is_there, ["a", "b", "c", "d"].map(|key| answers.found(key).is_some()))
+        };
+        let search = Search { since: Some(&since), ..Search::default() };
+        assert_eq!(found(search), (true, [false, true, true, false]), "{new} {is_rotated}");
+        // The new file has answers too when the next process begins.
+        deliver(&mut sink_at(new), &["d"]);
+        assert_eq!(found(search), (true, [false, true, true, true]), "{new} {is_rotated}");
+        // Another sink has the old file: it is there, but is not searched.
+        let others = [base.join("out.jsonl"), base.join(new)];
+        let shared = Search { others: &others, ..search };
+        assert_eq!(found(shared), (true, [false, false, false, true]), "{new} {is_rotated}");
+        // The old file has come to the new path, or is gone.
+        fs::rename(base.join(if is_rotated { "out.jsonl.1" } else { "out.jsonl" }), base.join(new)).unwrap();
+        let (is_there, [a, b, ..]) = found(search);
+        assert_eq!((is_there, a, b), (true, false, true), "{new} {is_rotated}");
+        fs::remove_file(base.join(new)).unwrap();
+        assert!(!found(search).0, "{new} {is_rotated}");
+    }
+}
+
+/// The folder of all was moved, and the file was rotated in it.
+#[test]
+fn a_rotated_file_in_a_folder_that_was_moved_is_found() {
+    let directory = tempfile::tempdir().unwrap();
+    let (before, after) = (directory.path().join("before"), directory.path().join("after"));
+    let mut first = sink(&before, true);
+    deliver(&mut first, &["a"]);
+    let mark = first.mark();
+    deliver(&mut first, &["b"]);
+    drop(first);
+    fs::rename(&before, &after).unwrap();
+    fs::rename(after.join("deep/er/out.jsonl"), after.join("deep/er/out.jsonl.1")).unwrap();
+    assert_eq!(recovered(&after, Some(&mark), &["a", "b"]), (true, vec!["b".into()]));
 }
 
 /// Other things may be at a former file's path by now; the start neither fails nor waits.

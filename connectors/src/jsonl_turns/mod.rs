@@ -6,9 +6,12 @@
 //!
 //! Follows the file like `tail -F`, from its beginning: appended lines are read as they arrive, a line counts once its
 //! newline is there, and the source waits for a file that does not exist yet. If the file is renamed and a new one is
-//! created (rotation), the old one is first read to its end; an unfinished line at its end counts as a line. A file
-//! that is shorter than what was read of it was truncated and is read from its beginning. A truncated file that has
-//! grown past that length before the next look cannot be told from one that was appended to.
+//! created (rotation), the old one is first read to its end; an unfinished line at its end counts as a line. If the file
+//! was replaced (as `rsync` does it) or rewritten, and begins with what was read of it, the source reads on behind that;
+//! it waits a few seconds for a file that is still being written. If the file was copied and truncated, the rest of the
+//! copy is read first, if it is in the directory. Otherwise a new file, or one that is shorter than what was read of it,
+//! is read from its beginning. A truncated file that has grown past that length before the next look cannot be told from
+//! one that was appended to.
 //!
 //! Every turn carries its source offset: the file (see `known_file`) and the end of its line. After a restart, the
 //! source resumes after the given offset, if the file is still the same. If the file was renamed or copied in the
@@ -126,14 +129,14 @@ impl TurnSource for JsonLines {
         }
         // If the directory does not exist or no watch is available, the source still polls.
         let directory = directory_of(&self.path);
-        let mut watch = Watch::new(directory)?;
+        let mut watch = Watch::with_room(directory, 0)?;
         let mut watching = watch.add(directory).is_ok();
         loop {
             tail.catch_up()?;
             crossbeam_channel::select! {
                 recv(watch.signals()) -> signal => match signal {
-                    // One look covers all waiting events.
-                    Ok(_) => watch.signals().try_iter().for_each(drop),
+                    // One look covers all that has happened until now.
+                    Ok(()) => {}
                     // The watcher has died: wait as if there were no events.
                     Err(_) if output.stop().wait(POLL) => return Err(Stopped.into()),
                     Err(_) => {}

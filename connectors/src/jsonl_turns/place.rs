@@ -26,6 +26,8 @@ pub(super) struct Log {
     pub(super) is_away: bool,
     /// The log's mark, once all bytes that the mark covers were read.
     mark: Option<Arc<str>>,
+    /// The end and the number of the last line that was delivered, and whether it was unfinished.
+    last: (u64, u64, bool),
     /// Whether it is a regular file. A pipe has no offsets.
     is_file: bool,
 }
@@ -33,14 +35,20 @@ pub(super) struct Log {
 impl Log {
     /// Opens a log at its beginning.
     pub(super) fn open(path: &Path, limit: usize) -> io::Result<Self> {
-        let file = File::open(path)?;
+        let mut file = File::open(path)?;
         let metadata = file.metadata()?;
+        let mut head = Vec::new();
+        if metadata.is_file() {
+            head = head_of(&file, u64::MAX)?;
+            file.rewind()?;
+        }
         Ok(Self {
-            lines: LineReader::new(Headed { file, head: Vec::new(), at: 0 }, limit),
+            lines: LineReader::new(Headed { file, head, at: 0 }, limit),
             identity: identity_of(&metadata),
             name: path.display().to_string(),
             is_away: false,
             mark: None,
+            last: (0, 0, false),
             is_file: metadata.is_file(),
         })
     }
@@ -53,8 +61,11 @@ impl Log {
     /// Opens the log of the offset `place`, positioned after it. `None` if the log cannot be found or was rewritten.
     pub(super) fn resume(path: &Path, place: &SourceOffset, limit: usize) -> io::Result<Option<Self>> {
         // Every line has at least one byte for its newline, and an unfinished last line is not empty.
-        let mark = FileMark::parse(&place.log, place.end).filter(|_| place.line <= place.end);
-        let Some(mark) = mark else { return Ok(None) };
+        let mark = match place.end {
+            0 => FileMark::parse_beginning(&place.log),
+            end => FileMark::parse(&place.log, end),
+        };
+        let Some(mark) = mark.filter(|_| place.line <= place.end) else { return Ok(None) };
         let (mut file, name, is_away) = match find(path, &mark, place.end) {
             MarkedFile::Here(file) => (file, path.to_owned(), false),
             MarkedFile::Away(file, path) => (file, path, true),
@@ -64,20 +75,21 @@ impl Log {
         let metadata = file.metadata()?;
         let head = head_of(&file, u64::MAX)?;
         file.seek(SeekFrom::Start(offset))?;
+        let is_inside = mark.unfinished && offset == place.end;
         Ok(Some(Self {
             lines: LineReader::starting_at(Headed { file, head, at: offset }, limit, offset, lines),
             identity: identity_of(&metadata),
             name: name.display().to_string(),
             is_away,
             mark: None,
+            last: if is_inside { (place.end, place.line, true) } else { (offset, lines, false) },
             is_file: true,
         }))
     }
 
-    /// The offset before the first line.
-    pub(super) fn beginning(&self) -> Option<SourceOffset> {
-        let log = FileMark::new(&self.name, self.identity, &[], 0).to_log();
-        self.is_file.then_some(SourceOffset { log, ..SourceOffset::default() })
+    /// The first bytes, as far as they are known.
+    pub(super) fn head(&self) -> &[u8] {
+        &self.lines.stream().head
     }
 
     /// The data that later logs are recognised by.
@@ -86,16 +98,22 @@ impl Log {
         if self.is_file { Past::of(file, head.clone()).ok() } else { None }
     }
 
-    /// The offset at the end of the present line.
+    /// The offset at the end of the present line, which is delivered now.
     pub(super) fn place(&mut self, generation: u64, unfinished: bool) -> Option<SourceOffset> {
+        self.last = (self.lines.position(), self.lines.number(), unfinished);
+        self.last_place(generation)
+    }
+
+    /// The offset at the end of the last line that was delivered. Before the first line, its mark covers what is there.
+    pub(super) fn last_place(&mut self, generation: u64) -> Option<SourceOffset> {
         if !self.is_file {
             return None;
         }
-        let (end, line) = (self.lines.position(), self.lines.number());
+        let (end, line, unfinished) = self.last;
         let known = self.mark.clone().filter(|_| !unfinished);
         let log = known.unwrap_or_else(|| {
-            let head = &self.lines.stream().head;
-            let mut mark = FileMark::new(&self.name, self.identity, head, end);
+            let length = if end == 0 { u64::MAX } else { end };
+            let mut mark = FileMark::new(&self.name, self.identity, self.head(), length);
             mark.unfinished = unfinished;
             let log = mark.to_log();
             if !unfinished && end >= HEAD_BYTES as u64 {

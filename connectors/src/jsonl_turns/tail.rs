@@ -1,7 +1,7 @@
 //! Reads a log to its present end, across rotations and truncations, from the offset of an earlier process.
 
 use std::collections::HashSet;
-use std::fs;
+use std::fs::{self, File};
 use std::io::{self, ErrorKind};
 use std::path::PathBuf;
 use std::time::{Duration, Instant, SystemTime};
@@ -10,7 +10,7 @@ use turnflow_engine::connector::{ConnectorError, Mode, SourceOffset, Stopped, Tu
 
 use super::JsonLines;
 use super::place::Log;
-use crate::known_file::{Between, Past, between};
+use crate::known_file::{Between, Past, between, head_of};
 use crate::lines::Line;
 use crate::watch::{WRITING, identity_of};
 
@@ -20,6 +20,10 @@ const RESTORING: Duration = Duration::from_secs(10);
 
 /// Maximum number of new searches for a log that was renamed after it was found.
 const RENAMED: u32 = 20;
+
+fn still_written() -> io::Error {
+    io::Error::new(ErrorKind::WouldBlock, "the file is still being written and shorter than before")
+}
 
 pub(super) struct Tail<'a> {
     source: &'a JsonLines,
@@ -32,7 +36,8 @@ pub(super) struct Tail<'a> {
     resume: Option<SourceOffset>,
     /// Whether the log is followed, so that missing data may still arrive.
     follows: bool,
-    /// Deadline of waiting for a file that is too short to be the log.
+    /// Deadline of waiting for a file that is too short to be the log. Until then, the open log is not read on: its file
+    /// may have been rewritten.
     restoring: Option<Instant>,
     /// The log that was read to its end, if it is no longer at the path.
     past: Option<Past>,
@@ -85,10 +90,7 @@ impl<'a> Tail<'a> {
                     return Ok(());
                 }
                 Ok(None) if self.is_coming(place.end) => {
-                    return Err(io::Error::new(
-                        ErrorKind::WouldBlock,
-                        "the file is still being written and shorter than before",
-                    ));
+                    return Err(still_written());
                 }
                 Ok(None) => {}
                 // A file that exists but cannot be read now is retried.
@@ -101,7 +103,7 @@ impl<'a> Tail<'a> {
             self.open = Some(log);
             return Ok(());
         }
-        let log = Log::open(&self.source.path, limit)?;
+        let mut log = Log::open(&self.source.path, limit)?;
         // The present log may have been created after the search for logs in between.
         if let Some(older) = self.open_between() {
             self.open = Some(older);
@@ -109,7 +111,7 @@ impl<'a> Tail<'a> {
         }
         self.past = None;
         if self.output.resume().is_none() && self.generation == 0 {
-            log.beginning().into_iter().for_each(|place| self.output.begins(place));
+            log.last_place(0).into_iter().for_each(|place| self.output.begins(place));
         }
         if let Some(place) = self.resume.take() {
             tracing::warn!(
@@ -131,7 +133,41 @@ impl<'a> Tail<'a> {
             metadata.is_file() && metadata.len() < end && written.is_none_or(|since| since < WRITING)
         };
         let comes = self.follows && fs::metadata(&self.source.path).is_ok_and(|metadata| is_being_written(&metadata));
-        comes && Instant::now() < *self.restoring.get_or_insert_with(|| Instant::now() + RESTORING)
+        comes && self.begins_alike() && Instant::now() < self.restoring_until()
+    }
+
+    fn restoring_until(&mut self) -> Instant {
+        *self.restoring.get_or_insert_with(|| Instant::now() + RESTORING)
+    }
+
+    /// Whether what is in the file now begins the open log too.
+    fn begins_alike(&self) -> bool {
+        let Some(log) = &self.open else { return true };
+        let now = File::open(&self.source.path).and_then(|file| head_of(&file, log.head().len() as u64));
+        now.is_ok_and(|now| log.head().starts_with(&now))
+    }
+
+    /// The rest of the open log, if that was truncated or another file is at its path. Looks for it as a restart does:
+    /// the log may have been rewritten or replaced with the same lines and more, or copied and then truncated.
+    fn rest(&mut self, has_gone: bool) -> io::Result<Option<Log>> {
+        let generation = self.generation;
+        let place = self.open.as_mut().filter(|log| !log.is_away).and_then(|log| log.last_place(generation));
+        let Some(place) = place else { return Ok(None) };
+        // A file that exists but cannot be read now is retried.
+        File::open(&self.source.path)?;
+        match Log::resume(&self.source.path, &place, self.source.max_line_bytes) {
+            // It was renamed, and the open file is read to its end.
+            Ok(Some(log)) if log.is_away && has_gone => Ok(None),
+            Ok(None) if self.is_coming(place.end) => Err(still_written()),
+            found => found,
+        }
+    }
+
+    /// Logs once why there is nothing to read.
+    fn waits(&mut self, error: &io::Error) {
+        if self.fault.replace(error.kind()) != Some(error.kind()) {
+            tracing::info!(file = self.name, %error, "waiting for the file");
+        }
     }
 
     /// The oldest of the logs that were rotated away after the one that was read.
@@ -188,12 +224,10 @@ impl<'a> Tail<'a> {
         loop {
             if self.open.is_none() {
                 if let Err(error) = self.open() {
-                    if self.fault.replace(error.kind()) != Some(error.kind()) {
-                        tracing::info!(file = self.name, %error, "waiting for the file");
-                    }
+                    self.waits(&error);
                     return Ok(());
                 }
-                self.fault = None;
+                (self.fault, self.restoring) = (None, None);
             }
             self.drain()?;
             let Some(log) = &self.open else { return Ok(()) };
@@ -214,26 +248,44 @@ impl<'a> Tail<'a> {
             if has_gone {
                 // The writer has switched to the new file, so the old one is complete.
                 self.drain()?;
-                self.unfinished()?;
-            } else if metadata.len() < log.lines.position() {
-                tracing::info!(file = self.name, "the file was truncated; reading it from its beginning");
-                if let (true, Line::Whole(start) | Line::TooLong { start, .. }) =
-                    (log.lines.is_inside(), log.lines.line())
-                {
-                    let position = format!("{}:{}", log.name, log.lines.number());
-                    self.output.dead_beginning(&position, "the file was truncated within this line", start);
-                }
-            } else {
+            } else if self.restoring.is_none() && metadata.len() >= log.lines.position() {
                 self.output.caught_up();
                 return Ok(());
+            }
+            match self.rest(has_gone) {
+                Ok(Some(log)) => {
+                    tracing::info!(
+                        file = log.name,
+                        "the log was replaced, rewritten or copied; reading on in this file"
+                    );
+                    (self.fault, self.restoring) = (None, None);
+                    self.open = Some(log);
+                    continue;
+                }
+                Ok(None) if has_gone => self.unfinished()?,
+                Ok(None) => self.truncated(),
+                Err(error) => {
+                    self.restoring_until();
+                    self.waits(&error);
+                    return Ok(());
+                }
             }
             self.close(has_gone);
         }
     }
 
+    /// Reports that the open log was truncated, and the unfinished line in which it was.
+    fn truncated(&self) {
+        tracing::info!(file = self.name, "the file was truncated; reading it from its beginning");
+        let Some(log) = self.open.as_ref().filter(|log| log.lines.is_inside()) else { return };
+        let (Line::Whole(start) | Line::TooLong { start, .. }) = log.lines.line();
+        let position = format!("{}:{}", log.name, log.lines.number());
+        self.output.dead_beginning(&position, "the file was truncated within this line", start);
+    }
+
     /// Delivers all finished lines.
     fn drain(&mut self) -> Result<(), ConnectorError> {
-        while let Some(log) = &mut self.open {
+        while let Some(log) = self.open.as_mut().filter(|_| self.restoring.is_none()) {
             match log.lines.advance() {
                 Ok(true) => self.hand_over(false)?,
                 Ok(false) => break,

@@ -8,6 +8,7 @@ use turnflow_engine::connector::SourceOffset;
 use super::*;
 use crate::known_file::HEAD_BYTES;
 use crate::testing::{Turns, turn};
+use crate::watch::identity_of;
 
 fn source(base: &Path) -> JsonLines {
     turnflow_engine::spec::from_str::<JsonLinesConfig>(r#"(path: "t.jsonl", max_line_bytes: 200)"#)
@@ -338,4 +339,143 @@ fn places_that_are_none_are_read_from_the_beginning() {
         assert_eq!((texts.len(), texts[0].as_str()), (2, "a"), "{place:?}");
         assert_eq!(last.unwrap().generation, place.generation.saturating_add(1));
     }
+}
+
+/// The texts, and the generation of the last.
+fn next_of(turns: &Turns, count: usize) -> (Vec<String>, u64) {
+    let taken: Vec<_> = (0..count).map(|_| turns.take()).collect();
+    let generation = taken[count - 1].place.as_ref().unwrap().generation;
+    (taken.iter().map(|turn| turn.record.text.to_string()).collect(), generation)
+}
+
+/// Long enough for a look at the file.
+fn look() {
+    std::thread::sleep(2 * POLL);
+}
+
+#[test]
+fn a_log_that_is_replaced_by_a_longer_one_is_gone_on_with() {
+    let directory = tempfile::tempdir().unwrap();
+    let (path, new) = (directory.path().join("t.jsonl"), directory.path().join(".t.jsonl.Xy12"));
+    append(&path, &lines(&["a", "b"]));
+    append(&path, &turn("c")[..20]);
+    let turns = Turns::run(source(directory.path()), Mode::Follow);
+    assert_eq!(next_of(&turns, 2), (vec!["a".into(), "b".into()], 0));
+    look();
+    append(&new, &lines(&["a", "b", "c", "d"]));
+    fs::rename(&new, &path).unwrap();
+    assert_eq!(turns.next(), ("c".to_owned(), format!("{}:3", path.display())));
+    assert_eq!(next_of(&turns, 1), (vec!["d".into()], 0));
+    append(&path, &lines(&["e"]));
+    assert_eq!(turns.next(), ("e".to_owned(), format!("{}:5", path.display())));
+    // Deleted, and copied back slowly.
+    fs::remove_file(&path).unwrap();
+    look();
+    append(&path, &lines(&["a", "b"]));
+    look();
+    append(&path, &lines(&["c", "d", "e", "f"]));
+    assert_eq!(turns.next(), ("f".to_owned(), format!("{}:6", path.display())));
+    // Another log in its place.
+    append(&new, &lines(&["a", "other", "c", "d", "e", "f", "g"]));
+    fs::rename(&new, &path).unwrap();
+    assert_eq!(next_of(&turns, 2), (vec!["a".into(), "other".into()], 1));
+    assert_eq!(turns.dead(), [""; 0]);
+}
+
+#[test]
+fn a_log_that_is_rewritten_in_place_is_gone_on_with() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("t.jsonl");
+    append(&path, &lines(&["a", "b"]));
+    append(&path, &turn("c")[..20]);
+    let turns = Turns::run(source(directory.path()), Mode::Follow);
+    assert_eq!(next_of(&turns, 2), (vec!["a".into(), "b".into()], 0));
+    look();
+    fs::write(&path, "").unwrap();
+    look();
+    append(&path, &lines(&["a"]));
+    look();
+    append(&path, &lines(&["b", "c", "d"]));
+    assert_eq!(turns.next(), ("c".to_owned(), format!("{}:3", path.display())));
+    assert_eq!(next_of(&turns, 1), (vec!["d".into()], 0));
+    // Only an unfinished line is taken away.
+    let length = fs::metadata(&path).unwrap().len();
+    append(&path, &turn("wrong")[..20]);
+    look();
+    fs::OpenOptions::new().write(true).open(&path).unwrap().set_len(length).unwrap();
+    look();
+    append(&path, &lines(&["e"]));
+    assert_eq!(turns.next(), ("e".to_owned(), format!("{}:5", path.display())));
+    assert_eq!(turns.dead(), [""; 0]);
+    // Other lines, of which the first is the same, and which come to more than there was.
+    fs::write(&path, "").unwrap();
+    look();
+    append(&path, &lines(&["a", "x", "c", "d", "e", "f"]));
+    assert_eq!(next_of(&turns, 2), (vec!["a".into(), "x".into()], 1));
+}
+
+#[test]
+fn a_new_log_that_begins_like_the_one_before_is_read_from_its_beginning() {
+    let directory = tempfile::tempdir().unwrap();
+    let (path, old) = (directory.path().join("t.jsonl"), directory.path().join("t.jsonl.1"));
+    append(&path, &lines(&["ping"]));
+    let turns = Turns::run(source(directory.path()), Mode::Follow);
+    assert_eq!(turns.text(), "ping");
+    fs::rename(&path, &old).unwrap();
+    append(&path, &lines(&["ping", "a"]));
+    assert_eq!(next_of(&turns, 2), (vec!["ping".into(), "a".into()], 1));
+    // Copied and truncated.
+    fs::copy(&path, &old).unwrap();
+    fs::write(&path, lines(&["ping"])).unwrap();
+    assert_eq!(next_of(&turns, 1), (vec!["ping".into()], 2));
+    append(&path, &lines(&["b"]));
+    assert_eq!(turns.text(), "b");
+    // Truncated without a copy: nothing more comes.
+    fs::write(&path, lines(&["ping"])).unwrap();
+    assert_eq!(next_of(&turns, 1), (vec!["ping".into()], 3));
+    assert_eq!(turns.dead(), [""; 0]);
+}
+
+/// The log is copied and truncated while the source is held back.
+#[test]
+fn unread_lines_of_a_log_that_was_copied_and_truncated_are_read_in_the_copy() {
+    let directory = tempfile::tempdir().unwrap();
+    let (path, old) = (directory.path().join("t.jsonl"), directory.path().join("t.jsonl.1"));
+    let mut all: Vec<String> = (0..5000).map(|number| format!("number {number}")).collect();
+    append(&path, &lines(&all.iter().map(String::as_str).collect::<Vec<_>>()));
+    let (sender, turns) = crossbeam_channel::bounded(1);
+    let (handle, stop) = turnflow_engine::connector::Stop::new();
+    let dead = turnflow_engine::dead_letter::DeadLetters::counted();
+    let output = TurnOutput::new(sender, std::sync::Arc::new(|| {}), dead.clone(), "turns".into(), stop);
+    let source = Box::new(source(directory.path()));
+    let thread = std::thread::spawn(move || source.run(Mode::Follow, output));
+    let text = || turns.recv_timeout(crate::testing::PATIENCE).unwrap().turn.record.text.to_string();
+    let mut taken = vec![text(), text()];
+    fs::copy(&path, &old).unwrap();
+    fs::write(&path, "").unwrap();
+    append(&path, &lines(&["of the new log"]));
+    all.push("of the new log".to_owned());
+    taken.extend((taken.len()..all.len()).map(|_| text()));
+    assert_eq!(taken, all);
+    drop(handle);
+    assert!(thread.join().unwrap().is_err());
+}
+
+/// As a process leaves it that is killed before its first checkpoint.
+#[test]
+fn the_noted_beginning_finds_a_log_that_was_copied_and_truncated() {
+    let directory = tempfile::tempdir().unwrap();
+    let (path, old) = (directory.path().join("t.jsonl"), directory.path().join("t.jsonl.1"));
+    append(&path, &lines(&["a", "b"]));
+    let place = place::Log::open(&path, 200).unwrap().last_place(0).unwrap();
+    assert_eq!(texts(directory.path(), &place), ["a", "b"]);
+    fs::copy(&path, &old).unwrap();
+    fs::write(&path, lines(&["c"])).unwrap();
+    assert_eq!(texts(directory.path(), &place), ["a", "b", "c"]);
+    fs::remove_file(&old).unwrap();
+    assert_eq!(texts(directory.path(), &place), ["c"]);
+    // An earlier version has noted nothing but the file.
+    let identity = identity_of(&fs::metadata(&path).unwrap());
+    let log = crate::known_file::FileMark::new("x", identity, &[], 0).to_log();
+    assert_eq!(texts(directory.path(), &SourceOffset { log, ..SourceOffset::default() }), ["c"]);
 }

@@ -86,6 +86,12 @@ impl FileMark {
         (mark.head_bytes == head_length(length) as u64).then_some(mark)
     }
 
+    /// Parses a mark of a file's beginning, which covers what was there when it was taken; `None` if it is not valid.
+    pub(crate) fn parse_beginning(log: &str) -> Option<Self> {
+        let mark: Self = serde_json::from_str(log).ok()?;
+        (mark.head_bytes <= HEAD_BYTES as u64).then_some(mark)
+    }
+
     /// The mark in its stored form.
     pub(crate) fn to_log(&self) -> Arc<str> {
         // A struct of strings and numbers always serialises to JSON.
@@ -102,7 +108,7 @@ impl FileMark {
         fs::metadata(path).ok().filter(fits)?;
         let file = File::open(path).ok()?;
         file.metadata().ok().filter(fits)?;
-        let head = head_of(&file, length).ok()?;
+        let head = head_of(&file, self.head_bytes).ok()?;
         (head.len() as u64 == self.head_bytes && blake3::hash(&head).to_hex().as_str() == self.head).then_some(file)
     }
 }

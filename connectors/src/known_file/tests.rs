@@ -58,6 +58,9 @@ fn marks_that_are_none_are_refused() {
     // The hash covers the length.
     assert_eq!(FileMark::parse(&mark.to_log(), 5), None);
     assert_eq!(FileMark::parse(&mark.to_log(), u64::MAX), None);
+    // A mark of a beginning covers what was there, but no more than is compared.
+    assert_eq!(FileMark::parse_beginning(&mark.to_log()), Some(mark.clone()));
+    assert_eq!(FileMark::parse_beginning(&mark.to_log().replace("_bytes\":4", "_bytes\":4097")), None);
     for log in ["", "null", "{}", "[1]", "\0", &"[".repeat(100_000), &mark.to_log().replace('1', "-1")] {
         assert_eq!(FileMark::parse(log, 4), None, "{log:.40}");
     }
