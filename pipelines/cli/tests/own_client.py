@@ -30,6 +30,17 @@ assert not client.ask("ferry", adjust={"skip": ["found"]}).hits
 assert [hit.document for hit in client.search("euros", top=1)] == ["fees"]
 assert client.reports() == []
 
+names = [
+    client.queue(text, conversation_id="queued", turn=turn)
+    for turn, text in enumerate(["When does the ferry leave?", "What does a ticket cost?"], start=1)
+]
+answers = client.answers(after=0, conversation_id="queued")
+first, second = next(answers), next(answers)
+assert [answer.data["turn_id"] for answer in (first, second)] == names, (first, second, names)
+assert "nine" in first.data["answer"] and "four euros" in second.data["answer"], (first, second)
+answers.close()
+assert next(client.answers(after=first.data["number"])).data["turn_id"] == names[1]
+
 assert documents.delete("fees", wait=True) is True and documents.get("fees") is None
 for wrong, status in [(Client(url, token="x"), 401), (Client(url, token=token, pipeline="moon"), 404)]:
     try:

@@ -107,6 +107,19 @@ def _error(status: int, body: Any, retry_after: float | None = None) -> Turnflow
     return TurnflowError(status, str(error or body), None, retry_after)
 
 
+def _events(response: Any) -> Iterator[Event]:
+    name, data = "", ""
+    for line in response:
+        line = line.decode().rstrip("\r\n")
+        if line.startswith("event: "):
+            name = line[7:]
+        elif line.startswith("data: "):
+            data = line[6:]
+        elif not line and name:
+            yield Event(name, json.loads(data))
+            name, data = "", ""
+
+
 class Client:
     """Talks to a server. The token is that in `TURNFLOW_TOKEN` if none is given.
 
@@ -208,19 +221,27 @@ class Client:
         record = self._turn(text, history, conversation_id, turn, collection, adjust)
         query = {"pipeline": self.pipeline, "stream": True, "trace": trace}
         with self._open("POST", "/v1/turns", query, record) as response:
-            name, data = "", ""
-            for line in response:
-                line = line.decode().rstrip("\r\n")
-                if line.startswith("event: "):
-                    name = line[7:]
-                elif line.startswith("data: "):
-                    data = line[6:]
-                elif not line and name:
-                    event = Event(name, json.loads(data))
-                    if name == "failed":
-                        raise _error(200, event.data)
-                    yield event
-                    name, data = "", ""
+            for event in _events(response):
+                if event.name == "failed":
+                    raise _error(200, event.data)
+                yield event
+
+    def queue(self, text: str, *, conversation_id: str, turn: int, collection: str | None = None) -> str:
+        """Puts a turn into the queue of the pipeline's source `Turns`. It is on the server's disk when the call
+        returns, and is answered also after a restart. Returns the turn's name, which its answers have as
+        `turn_id`."""
+        record = self._turn(text, (), conversation_id, turn, collection, None)
+        del record["history"]
+        queued = self._json("POST", "/v1/turns", {"pipeline": self.pipeline, "durable": True}, record)
+        return queued["turns"][0]["turn_id"]
+
+    def answers(self, after: int | None = None, *, conversation_id: str | None = None) -> Iterator[Event]:
+        """The answers of queued turns as they come: events `answer`, `failed` and, in a live pipeline, `retracted`.
+        The field `number` of an event's data is the `after` with which a later call goes on; 0 begins with the
+        oldest answer, None with the next one. The iterator ends when the server does."""
+        query = {"pipeline": self.pipeline, "conversation_id": conversation_id, "after": after, "stream": True}
+        with self._open("GET", "/v1/answers", query) as response:
+            yield from _events(response)
 
     def search(
         self, query: str, *, top: int | None = None, collection: str | None = None, node: str | None = None

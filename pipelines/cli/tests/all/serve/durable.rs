@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use super::*;
 
 /// A pipeline whose turns, documents and answers come and go over HTTP.
-fn pipeline(mode: &str) -> String {
+pub fn pipeline(mode: &str) -> String {
     let nodes = r#"        "final": IdkNormalize(input: "answer"),
         "out": Answers(input: "final"),
 "#;
