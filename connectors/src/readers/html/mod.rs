@@ -172,11 +172,9 @@ impl Writer {
             return true;
         }
         match name {
-            "title" => {
-                if self.interrupted.is_none() {
-                    self.flush();
-                    self.interrupted = Some(std::mem::take(&mut self.block));
-                }
+            "title" if self.interrupted.is_none() => {
+                self.flush();
+                self.interrupted = Some(std::mem::take(&mut self.block));
             }
             "br" => self.line_break(),
             "button" => self.text(" "),

@@ -36,10 +36,6 @@ const DEPTHS: usize = 100_000_000;
 /// Maximum length of a text that is given to the parser at once, in bytes.
 const PIECE: usize = 1 << 20;
 
-/// Elements that are opened again after a block has closed them.
-const FORMATTING: &[&str] =
-    &["a", "b", "big", "code", "em", "font", "i", "nobr", "s", "small", "strike", "strong", "tt", "u"];
-
 /// Whether nothing can be nested in an element: it has no content, or only text.
 fn is_flat(name: &str) -> bool {
     const FLAT: &[&str] = &[
