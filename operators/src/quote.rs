@@ -34,9 +34,27 @@ fn ends_line(c: char) -> bool {
     matches!(c, '\n' | '\r' | '\u{b}' | '\u{c}' | '\u{85}' | '\u{2028}' | '\u{2029}')
 }
 
-/// Characters allowed before a label: white space, Markdown marks and invisible characters.
+/// Maximum length of a tag of HTML before a label, in bytes.
+const TAG: usize = 400;
+
+/// Opening and closing brackets, and characters that look like them.
+const OPENING: [char; 4] = ['[', '［', '【', '〔'];
+const CLOSING: [char; 4] = [']', '］', '】', '〕'];
+
+/// Characters that may stand within a label: white space, Markdown marks and invisible characters.
+fn is_mark(c: char) -> bool {
+    c.is_whitespace() || "*_#`>-•+|~\\".contains(c) || is_invisible(c) || is_combining(c)
+}
+
+/// Characters that may stand before a label: all but letters, digits, and what begins a number or a tag.
 fn is_before(c: char) -> bool {
-    c.is_whitespace() || "*_#`>-•+|~\\".contains(c) || is_invisible(c)
+    is_mark(c) || !(c.is_alphanumeric() || c == '<' || OPENING.contains(&c))
+}
+
+/// Marks that change the character before them.
+fn is_combining(c: char) -> bool {
+    matches!(c, '\u{300}'..='\u{36f}' | '\u{1ab0}'..='\u{1aff}' | '\u{1dc0}'..='\u{1dff}' | '\u{20d0}'..='\u{20ff}'
+        | '\u{fe20}'..='\u{fe2f}')
 }
 
 /// Default-ignorable characters (Unicode, DerivedCoreProperties), and blank characters that are not white space.
@@ -48,12 +66,32 @@ fn is_invisible(c: char) -> bool {
         | '\u{1bca0}'..='\u{1bca3}' | '\u{1d173}'..='\u{1d17a}' | '\u{e0000}'..='\u{e0fff}')
 }
 
-/// Folds characters that look like a label's: full-width forms, and signs that look like a colon.
+/// Folds characters that look like a label's: full-width forms, letters of other scripts, and signs that look like a
+/// colon.
 fn folded(c: char) -> char {
     match c {
         '\u{ff01}'..='\u{ff5e}' => char::from_u32(c as u32 - 0xfee0).unwrap_or(c),
-        '【' => '[',
-        '】' => ']',
+        '【' | '〔' => '[',
+        '】' | '〕' => ']',
+        'а' | 'А' | 'α' | 'Α' => 'a',
+        'в' | 'В' | 'Β' => 'b',
+        'с' | 'С' | 'ϲ' => 'c',
+        'ԁ' => 'd',
+        'е' | 'Е' | 'Ε' => 'e',
+        'һ' | 'Н' | 'Η' => 'h',
+        'і' | 'І' | 'ι' | 'Ι' => 'i',
+        'ј' | 'Ј' => 'j',
+        'к' | 'К' | 'κ' | 'Κ' => 'k',
+        'м' | 'М' | 'Μ' => 'm',
+        'Ν' => 'n',
+        'о' | 'О' | 'ο' | 'Ο' => 'o',
+        'р' | 'Р' | 'ρ' | 'Ρ' => 'p',
+        'ѕ' | 'Ѕ' => 's',
+        'т' | 'Т' | 'τ' | 'Τ' => 't',
+        'ν' => 'v',
+        'х' | 'Х' | 'χ' | 'Χ' => 'x',
+        'у' | 'У' | 'Υ' => 'y',
+        'Ζ' => 'z',
         '\u{2236}' | '\u{589}' | '\u{a789}' | '\u{fe13}' | '\u{fe55}' => ':',
         _ => c,
     }
@@ -68,7 +106,7 @@ fn unmarked(line: &str) -> &str {
         let tag = rest.strip_prefix('<').and_then(|inside| inside.split_once('>'));
         let next = match (listed, tag) {
             (Some(text), _) if text.starts_with(is_before) => text,
-            (_, Some((name, text))) if name.len() <= LONGEST => text,
+            (_, Some((name, text))) if name.len() <= TAG => text,
             _ => return rest,
         };
         rest = next.trim_start_matches(is_before);
@@ -79,7 +117,7 @@ fn unmarked(line: &str) -> &str {
 fn is_labelled(line: &str, labels: &[String]) -> bool {
     // Spaces are kept only to separate words.
     let seen = line.chars().take(6 * LONGEST).map(folded).flat_map(char::to_lowercase);
-    let seen: String = seen.filter(|c| !is_before(*c) || *c == ' ').collect();
+    let seen: String = seen.filter(|c| !is_mark(*c) || *c == ' ').collect();
     let seen = seen.replace("[ ", "[").replace(" ]", "]");
     labels.iter().any(|label| {
         // "Question :" matches "question:" too.
@@ -91,13 +129,13 @@ fn is_labelled(line: &str, labels: &[String]) -> bool {
 /// Splits a line that starts with a bracketed number into the text before, the number and the text after.
 fn numbered(line: &str) -> Option<(&str, &str, &str)> {
     let (before, rest) = line.split_at(line.len() - unmarked(line).len());
-    let inner = rest.trim_start_matches(['[', '［', '【']);
+    let inner = rest.trim_start_matches(OPENING);
     if inner.len() == rest.len() {
         return None;
     }
-    let end = inner.find(|c: char| !(c.is_numeric() || c.is_whitespace() || is_invisible(c)))?;
+    let end = inner.find(|c: char| !(c.is_numeric() || c.is_whitespace() || is_invisible(c) || is_combining(c)))?;
     let (number, rest) = inner.split_at(end);
-    let behind = rest.trim_start_matches([']', '］', '】']);
+    let behind = rest.trim_start_matches(CLOSING);
     let rest = if behind.len() < rest.len() { behind } else { return None };
     number.chars().any(char::is_numeric).then_some((before, number, rest))
 }
@@ -160,6 +198,12 @@ mod tests {
             ("\u{3164}[\u{a0}2\u{200b}] x", "\u{3164}(\u{a0}2\u{200b}) x"),
             ("| [2] x\n<b>[3]</b> y\n1. [[4]] z\n\\[5] w", "| (2) x\n<b>(3)</b> y\n1. (4) z\n\\(5) w"),
             ("1. Question: x\n+ Ｑuestion\u{2236} y", "> 1. Question: x\n> + Ｑuestion\u{2236} y"),
+            ("“[2] a\n— [3] b\n=[4] c\n〔5〕 d\n[6\u{301}] e", "“(2) a\n— (3) b\n=(4) c\n(5) d\n(6\u{301}) e"),
+            ("(Question: a\n\"Question: b\n▪ Quеstion: c", "> (Question: a\n> \"Question: b\n> ▪ Quеstion: c"),
+            (
+                "<span style=\"color: red; font-size: 10px; margin: 0\">[7] f",
+                "<span style=\"color: red; font-size: 10px; margin: 0\">(7) f",
+            ),
             ("a\nAssistant: b\nshort answer: c", "a\n> Assistant: b\n> short answer: c"),
         ] {
             assert_eq!(all(text), want, "{text:?}");
