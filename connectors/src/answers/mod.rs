@@ -9,8 +9,8 @@
 //! restart. In a live pipeline, revisions and retractions are answers of their own.
 //!
 //! The log is the file `answers.redb` in the sink's directory in the state directory. It has each answer exactly once,
-//! however often the process is killed, and removes the oldest ones beyond `keep` and `keep_mb`. A damaged file is an
-//! error of the start and stays as it is. Without a state directory, the log is in memory and is lost when the engine
+//! however often the process is killed, as long as they are kept, and removes the oldest ones beyond `keep` and `keep_mb`.
+//! A damaged file is an error of the start and stays as it is. Without a state directory, the log is in memory and is lost when the engine
 //! ends; a warning says so.
 //!
 //! ```
@@ -57,7 +57,9 @@ const PAGE_BYTES: usize = 4 << 20;
 pub struct AnswersConfig {
     /// Node whose answers are kept.
     pub input: String,
-    /// Maximum number of answers in the log; the oldest ones are removed. Default: 100,000.
+    /// Maximum number of answers in the log, at least 1000; the oldest ones are removed. A restart finds only what is
+    /// kept, so it must be more than what is answered between two checkpoints, which are a second apart. Default:
+    /// 100,000.
     #[serde(default = "keep")]
     pub keep: u64,
     /// Maximum size of all answers in the log, in MiB. Default: 1024.
@@ -91,7 +93,7 @@ pub const KIND: SinkKind = SinkKind {
 
 impl SinkConfig for AnswersConfig {
     fn validate(&self, check: &mut Check<'_>) {
-        check.range("keep", self.keep, 1, 100_000_000);
+        check.range("keep", self.keep, 1000, 100_000_000);
         check.range("keep_mb", self.keep_mb, 1, 1 << 20);
     }
 
@@ -197,7 +199,7 @@ impl AnswerLog for Log {
         let decode = |(number, json): (u64, Vec<u8>)| {
             let damaged = |error| ComponentError::new(format!("cannot read answer {number} of the log: {error}"));
             let record = serde_json::from_slice(&json).map_err(damaged)?;
-            Ok(LoggedAnswer { number, record })
+            Ok(LoggedAnswer { number, record, bytes: json.len() })
         };
         page.into_iter().map(decode).collect()
     }

@@ -232,6 +232,10 @@ impl TurnQueue for Handle {
         match self.store.append(&records.map_err(refused)?, self.bounds).map_err(failed)? {
             Appended::Last(number) => Ok(number),
             Appended::Full(waiting) => Err(QueueError::Full { waiting }),
+            Appended::TooLarge => {
+                let reason = "more turns than the queue takes at all (`max_waiting`, `max_mb`)".to_owned();
+                Err(ConnectorError::Refused { reason }.into())
+            }
         }
     }
 

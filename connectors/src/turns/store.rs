@@ -31,6 +31,8 @@ pub(super) enum Appended {
     Last(u64),
     /// So many records are in the queue, which has no room for more.
     Full(u64),
+    /// The queue never has room for so many records.
+    TooLarge,
 }
 
 /// The records of a queue.
@@ -86,6 +88,10 @@ impl Store {
 
     /// Adds all records or none; on disk when it returns.
     pub fn append(&self, records: &[Vec<u8>], bounds: Bounds) -> Result<Appended, DatabaseError> {
+        let size: u64 = records.iter().map(|record| record.len() as u64).sum();
+        if records.len() as u64 > bounds.records || size > bounds.bytes {
+            return Ok(Appended::TooLarge);
+        }
         let appended = self.tables.change(|database| {
             let transaction = database.begin_write()?;
             let last = {
@@ -94,7 +100,7 @@ impl Store {
                 let count = |of: &str| Ok::<u64, redb::Error>(counts.get(of)?.map_or(0, |count| count.value()));
                 let (mut last, mut bytes) = (count("last")?, count("bytes")?);
                 let waiting = turns.len()?;
-                bytes += records.iter().map(|record| record.len() as u64).sum::<u64>();
+                bytes += size;
                 if waiting + records.len() as u64 > bounds.records || bytes > bounds.bytes {
                     return Ok(Appended::Full(waiting));
                 }

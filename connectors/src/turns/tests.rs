@@ -49,8 +49,10 @@ fn a_full_queue_refuses_all_of_a_call() {
     let full = queue.append(&[record("c"), record("d")]);
     assert!(matches!(full, Err(QueueError::Full { waiting: 2 })), "{full:?}");
     assert_eq!(queue.waiting().unwrap(), 2);
-    let long = queue.append(&[record(&"long ".repeat(1 << 20))]);
-    assert!(matches!(long, Err(QueueError::Full { .. })), "{long:?}");
+    for never in [vec![record(&"long ".repeat(1 << 20))], vec![record("x"); 4]] {
+        let never = queue.append(&never);
+        assert!(matches!(never, Err(QueueError::Connector(ConnectorError::Refused { .. }))), "{never:?}");
+    }
     assert_eq!(queue.append(&[record("c")]).unwrap(), 3, "a number is given to what is stored only");
 }
 

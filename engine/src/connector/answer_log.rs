@@ -12,6 +12,8 @@ pub struct LoggedAnswer {
     pub number: u64,
     /// The answer, a revision, or a retraction.
     pub record: AnswerRecord,
+    /// Its size in the log, in bytes.
+    pub bytes: usize,
 }
 
 /// The answers of a sink such as `Answers`, in the order of their delivery, revisions and retractions

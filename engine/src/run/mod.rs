@@ -60,6 +60,8 @@ pub struct Options {
     pub corpora: Mode,
     /// Turns come from [`Engine::submit`] instead of the sources in the file.
     pub manual_turns: bool,
+    /// Whether the run goes on when its sources have ended: callers ask until [`Engine::stop`].
+    pub stays: bool,
     /// Whether answers go to the sinks in the file.
     pub sinks: bool,
     /// Whether to answer turns. If not, only the corpora are brought up to date.
@@ -79,6 +81,7 @@ impl Default for Options {
             turns: Mode::Follow,
             corpora: Mode::Follow,
             manual_turns: false,
+            stays: false,
             sinks: true,
             answer: true,
             observer: None,
@@ -172,6 +175,8 @@ struct Inner {
     /// Removed corpora, and whether their indexes are closed.
     leaving: Mutex<Vec<Leaving>>,
     stopping: AtomicBool,
+    /// Whether the run is held, although its sources may have ended.
+    stays: AtomicBool,
 }
 
 /// A running pipeline.
@@ -424,8 +429,11 @@ impl Engine {
         if errors.is_empty() { Ok(()) } else { Err(errors.remove(0)) }
     }
 
-    /// Ends the submission of turns.
+    /// Ends the submission of turns. A run that stays ([`Options::stays`]) ends with its sources from now on.
     pub fn end_turns(&self) {
+        if self.inner.stays.swap(false, Ordering::AcqRel) {
+            self.inner.context.pool.release();
+        }
         let manual = self.inner.running.lock().manual.take();
         if let Some(Manual { sender, wake, .. }) = manual {
             drop(sender);

@@ -100,7 +100,11 @@ impl Engine {
             reloading: Mutex::default(),
             leaving: Mutex::default(),
             stopping: AtomicBool::new(false),
+            stays: AtomicBool::new(options.stays),
         });
+        if options.stays {
+            pool.hold();
+        }
         if shared.generation().is_some_and(|generation| generation.mode != AnswerMode::Once) {
             pool.catch_up();
         }

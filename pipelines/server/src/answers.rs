@@ -2,7 +2,8 @@
 //!
 //! Each answer has a number. A client goes on after the last one that it has seen, by `after` or by the header
 //! `Last-Event-ID`, also when the server was started again meanwhile. In a live pipeline, retractions and revisions
-//! come like answers. A caller with a token sees the answers of its own turns only.
+//! come like answers. A caller with a token sees the answers of its own turns only, and its conversations are its own:
+//! in the pipeline, their ids have the token's name before them.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -28,6 +29,8 @@ use crate::error::ApiError;
 use crate::sse;
 use crate::turns::without_principal;
 
+/// A list ends after so many bytes of answers.
+const LIST_BYTES: usize = 8 << 20;
 /// Answers that are read from the log at once.
 const PAGE: usize = 100;
 /// A list ends after so many answers of the log, also if few of them are the caller's.
@@ -73,19 +76,26 @@ pub async fn list(
     }
     let header = |name: &str| headers.get(name).and_then(|value| value.to_str().ok());
     let is_stream = params.stream || header("accept").is_some_and(|accept| accept.contains("text/event-stream"));
-    let seen = header("last-event-id").and_then(|id| id.parse().ok());
-    let reader = Reader { log, conversation: params.conversation_id.map(Into::into), principal };
+    let reader = Reader::new(log, params.conversation_id.as_deref(), principal);
     if is_stream {
         let place = app.streams().try_acquire_owned();
         let place = place.map_err(|_| ApiError::overload("too many streams of answers are open", 5))?;
-        let after = seen.or(params.after).unwrap_or_else(|| *last.borrow());
+        let newest = *last.borrow();
+        let seen = match header("last-event-id") {
+            None => None,
+            Some(id) => {
+                let id = id.parse::<u64>().map_err(|_| ApiError::bad("`Last-Event-ID` is the number of an answer"))?;
+                // The log was lost, and its numbers begin anew.
+                Some(if id > newest { 0 } else { id })
+            }
+        };
+        let after = seen.or(params.after).unwrap_or(newest);
         let events = Following { reader, last, after, drained: app.drained().clone(), _place: place };
         return Ok(sse::response(events, Duration::from_secs_f64(app.config().keep_alive_s)));
     }
-    let (answers, next) = reader.list(params.after.unwrap_or(0), limit).await?;
-    let data: Vec<Value> = answers.iter().map(numbered).collect();
-    let last = *last.borrow();
-    let list = json!({ "object": "list", "data": data, "next": next, "has_more": next < last, "last": last });
+    let (answers, next, has_more) = reader.list(params.after.unwrap_or(0), limit).await?;
+    let data: Vec<Value> = answers.iter().map(|answer| reader.numbered(answer)).collect();
+    let list = json!({ "object": "list", "data": data, "next": next, "has_more": has_more, "last": *last.borrow() });
     Ok(axum::response::IntoResponse::into_response(Json(list)))
 }
 
@@ -105,45 +115,84 @@ pub fn log(served: &Served) -> Result<Arc<dyn AnswerLog>, ApiError> {
 pub struct Reader {
     /// The log.
     pub log: Arc<dyn AnswerLog>,
-    /// The conversation; `None` for all.
-    pub conversation: Option<Arc<str>>,
-    /// The caller.
-    pub principal: Arc<Principal>,
+    /// The conversation, as the pipeline knows it; `None` for all.
+    conversation: Option<Arc<str>>,
+    principal: Arc<Principal>,
+}
+
+/// A page of the log.
+pub struct Page {
+    /// The answers that the caller may see.
+    pub answers: Vec<LoggedAnswer>,
+    /// The numbers of its first and last answer; `None` if it is empty.
+    pub range: Option<(u64, u64)>,
+}
+
+/// The id under which the pipeline has a caller's conversation. Callers do not share conversations.
+pub fn scoped(conversation: &str, principal: &Principal) -> Arc<str> {
+    match &principal.extra {
+        None => conversation.into(),
+        Some(_) => format!("{}:{conversation}", principal.name).into(),
+    }
 }
 
 impl Reader {
-    /// A page of the log after a number: the answers in it that the caller may see, and the number of its last one.
+    /// Reads the answers in all conversations of a caller, or in one.
+    pub fn new(log: Arc<dyn AnswerLog>, conversation: Option<&str>, principal: Arc<Principal>) -> Self {
+        let conversation = conversation.map(|conversation| scoped(conversation, &principal));
+        Self { log, conversation, principal }
+    }
+
+    /// A page of the log after a number.
     ///
     /// # Errors
     ///
     /// The log cannot be read.
-    pub async fn page(&self, after: u64) -> Result<(Vec<LoggedAnswer>, Option<u64>), ApiError> {
+    pub async fn page(&self, after: u64) -> Result<Page, ApiError> {
         let Self { log, conversation, .. } = self.clone();
         let read = move || log.read(conversation.as_deref(), after, PAGE);
         let page =
             tokio::task::spawn_blocking(read).await.map_err(|_| ApiError::server("the log of answers failed"))?;
-        let mut page = page.map_err(|error| ApiError::failed("the log of answers", &error))?;
-        let last = page.last().map(|answer| answer.number);
-        page.retain(|answer| self.may_see(&answer.record));
-        Ok((page, last))
+        let mut answers = page.map_err(|error| ApiError::failed("the log of answers", &error))?;
+        let range = answers.first().zip(answers.last()).map(|(first, last)| (first.number, last.number));
+        answers.retain(|answer| self.may_see(&answer.record));
+        Ok(Page { answers, range })
     }
 
-    /// At most `limit` answers after a number, and the number to go on after.
-    async fn list(&self, after: u64, limit: usize) -> Result<(Vec<LoggedAnswer>, u64), ApiError> {
-        let (mut found, mut after, mut read) = (Vec::new(), after, 0);
-        while read < MOST_READ {
-            let (page, Some(last)) = self.page(after).await? else { break };
+    /// At most `limit` answers after a number, the number to go on after, and whether there may be more.
+    async fn list(&self, after: u64, limit: usize) -> Result<(Vec<LoggedAnswer>, u64, bool), ApiError> {
+        let (mut found, mut after, mut read, mut bytes) = (Vec::new(), after, 0, 0);
+        while read < MOST_READ && bytes < LIST_BYTES {
+            let page = self.page(after).await?;
+            let Some((_, last)) = page.range else { return Ok((found, after, false)) };
             read += PAGE;
             after = last;
-            for answer in page {
+            for answer in page.answers {
                 let number = answer.number;
+                bytes += answer.bytes;
                 found.push(answer);
                 if found.len() == limit {
-                    return Ok((found, number));
+                    return Ok((found, number, true));
                 }
             }
         }
-        Ok((found, after))
+        Ok((found, after, true))
+    }
+
+    /// The record as the caller sees it: without what the server knows of the caller.
+    pub fn shown(&self, record: &AnswerRecord) -> Value {
+        let mut value = without_principal(record);
+        if self.principal.extra.is_some() {
+            let own = record.conversation_id.strip_prefix(&*self.principal.name).and_then(|id| id.strip_prefix(':'));
+            value["conversation_id"] = json!(own.unwrap_or(&record.conversation_id));
+        }
+        value
+    }
+
+    fn numbered(&self, answer: &LoggedAnswer) -> Value {
+        let mut value = self.shown(&answer.record);
+        value["number"] = json!(answer.number);
+        value
     }
 
     /// Whether the turn was the caller's.
@@ -155,13 +204,6 @@ impl Reader {
             }
         }
     }
-}
-
-/// An answer with its number.
-fn numbered(answer: &LoggedAnswer) -> Value {
-    let mut value = without_principal(&answer.record);
-    value["number"] = json!(answer.number);
-    value
 }
 
 /// Answers as they come.
@@ -177,19 +219,20 @@ struct Following {
 impl sse::Events for Following {
     async fn next(&mut self, out: &mut VecDeque<Bytes>) -> bool {
         loop {
+            if self.drained.is_cancelled() {
+                return false;
+            }
             // Before reading, so that no answer is missed in between.
             self.last.borrow_and_update();
             match self.reader.page(self.after).await {
-                Ok((page, Some(last))) => {
+                Ok(Page { answers, range: Some((_, last)) }) => {
                     self.after = last;
-                    out.extend(
-                        page.iter().map(|answer| {
-                            sse::numbered_event(answer.number, name_of(&answer.record), &numbered(answer))
-                        }),
-                    );
+                    out.extend(answers.iter().map(|answer| {
+                        sse::numbered_event(answer.number, name_of(&answer.record), &self.reader.numbered(answer))
+                    }));
                     return true;
                 }
-                Ok((_, None)) => {}
+                Ok(Page { range: None, .. }) => {}
                 Err(error) => {
                     out.push_back(sse::event("error", &error.body()));
                     return false;

@@ -199,7 +199,7 @@ impl Tokens {
 /// The principal of a token: its further fields and its name.
 fn named(name: &str, extra: &Map<String, Json>) -> Map<String, Json> {
     let mut extra = extra.clone();
-    extra.entry("name").or_insert_with(|| name.into());
+    extra.insert("name".to_owned(), name.into());
     extra
 }
 

@@ -9,14 +9,14 @@ use std::time::{Duration, Instant};
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use serde_json::{Value as Json, json};
-use turnflow_engine::connector::QueueError;
+use turnflow_engine::connector::{ConnectorError, QueueError};
 use turnflow_engine::record::{Speaker, TurnRecord};
 
-use crate::answers::{self, Reader};
+use crate::answers::{self, Reader, scoped};
 use crate::app::unique;
 use crate::error::ApiError;
 use crate::limits::Deadline;
-use crate::turns::{Caller, respond, without_principal};
+use crate::turns::{Caller, respond};
 
 /// The field of a record, and of its answer, with the name that the server gives to a turn.
 const ID: &str = "turn_id";
@@ -30,11 +30,15 @@ pub(crate) async fn create(
     mut records: Vec<TurnRecord>,
     wait: bool,
 ) -> Result<Response, ApiError> {
-    let Caller { served, principal, many } = caller;
+    let Caller { served, principal, many, drained } = caller;
     let engine = served.engine();
     let queue = engine.turn_queue(None).ok_or_else(|| {
         let name = served.name();
-        ApiError::bad(format!("the pipeline `{name}` has no source `Turns`, which durable turns need")).param("durable")
+        let problem = format!(
+            "the pipeline `{name}` has no source `Turns`, which durable turns need; if a reload has added it, start the \
+             server again"
+        );
+        ApiError::bad(problem).param("durable")
     })?;
     // Before the turns are queued, so that their answers come after it.
     let log = match wait {
@@ -42,29 +46,33 @@ pub(crate) async fn create(
         false => answers::log(&served).ok(),
     };
     let after = log.as_ref().map(|log| *log.last().borrow());
+    let mut turns = Vec::new();
     for record in &mut records {
+        let id = unique("turn-");
+        turns.push(json!({ "turn_id": id, "conversation_id": record.conversation_id, "turn": record.turn }));
+        record.conversation_id = scoped(&record.conversation_id, &principal);
+        record.extra.insert(ID.to_owned(), id.into());
         record.extra.shift_remove("principal");
-        record.extra.insert(ID.to_owned(), unique("turn-").into());
         if let Some(extra) = &principal.extra {
             record.extra.insert("principal".to_owned(), extra.clone().into());
         }
     }
-    let turns: Vec<Json> = records.iter().map(|record| {
-        json!({ "turn_id": record.extra.get(ID), "conversation_id": record.conversation_id, "turn": record.turn })
-    }).collect();
     let asked: Vec<String> =
         records.iter().filter(|record| record.speaker == Speaker::User).filter_map(id_of).collect();
     let queued = tokio::task::spawn_blocking(move || queue.append(&records)).await;
     queued.map_err(|_| ApiError::server("the queue of turns failed"))?.map_err(|error| match error {
         QueueError::Full { .. } => ApiError::overload(error.to_string(), 1),
+        QueueError::Connector(ConnectorError::Refused { reason }) => ApiError::bad(reason),
         QueueError::Connector(error) => ApiError::failed("the queue of turns", &error),
     })?;
     let mut told = json!({ "queued": turns.len(), "turns": turns, "pipeline": served.name(), "after": after });
     if let (true, Some(log), Some(after)) = (wait, log, after) {
-        let reader = Reader { log, conversation: None, principal };
-        let mut found = wait_for(&reader, after, &asked, deadline).await?;
+        let reader = Reader::new(log, None, principal);
+        let waited = wait_for(&reader, after, &asked, deadline);
+        // The turns are stored: that their answers cannot be read is no error of the request.
+        let mut found = drained.run_until_cancelled(waited).await.and_then(Result::ok).unwrap_or_default();
         let answers: Vec<Json> = asked.iter().filter_map(|id| found.remove(id)).collect();
-        if answers.len() == asked.len() {
+        if answers.len() == asked.len() && !asked.is_empty() {
             return Ok(respond(answers, many));
         }
         told["answers"] = answers.into();
@@ -87,16 +95,20 @@ async fn wait_for(
     let mut last = reader.log.last();
     while found.len() < asked.len() {
         last.borrow_and_update();
-        let (page, end) = reader.page(after).await?;
-        for answer in page.iter().filter(|answer| !answer.record.retracted) {
+        let page = reader.page(after).await?;
+        for answer in page.answers.iter().filter(|answer| !answer.record.retracted) {
             if let Some(id) =
                 answer.record.extra.get(ID).and_then(Json::as_str).filter(|id| asked.iter().any(|of| of == id))
             {
-                found.entry(id.to_owned()).or_insert_with(|| without_principal(&answer.record));
+                found.entry(id.to_owned()).or_insert_with(|| reader.shown(&answer.record));
             }
         }
-        if let Some(end) = end {
-            after = end;
+        if let Some((first, last)) = page.range {
+            // The log has removed answers that were not read yet.
+            if first > after + 1 {
+                break;
+            }
+            after = last;
             continue;
         }
         let until = deadline.at.checked_sub(MARGIN).unwrap_or_else(Instant::now);

@@ -16,6 +16,7 @@ use axum::response::{IntoResponse, Response};
 use bytes::Bytes;
 use serde::Deserialize;
 use serde_json::{Value as Json, json};
+use tokio_util::sync::CancellationToken;
 use turnflow_engine::adjust::Adjustments;
 use turnflow_engine::ask::{AnswerStream, AskRequest, Event};
 use turnflow_engine::record::{AnswerRecord, Speaker, Status, TurnRecord, Utterance};
@@ -54,6 +55,8 @@ pub(crate) struct Caller {
     pub served: Arc<Served>,
     pub principal: Arc<Principal>,
     pub many: Many,
+    /// Cancelled when the server is about to end.
+    pub drained: CancellationToken,
 }
 
 /// Answers turns.
@@ -84,7 +87,13 @@ pub async fn create(
         }
         let records = records.into_iter().enumerate().map(|(at, turn)| turn.durable(at));
         let records = records.collect::<Result<Vec<_>, _>>()?;
-        return durable::create(Caller { served, principal, many }, deadline, records, params.wait).await;
+        return durable::create(
+            Caller { served, principal, many, drained: app.drained().clone() },
+            deadline,
+            records,
+            params.wait,
+        )
+        .await;
     }
     if params.wait {
         return Err(ApiError::bad("`wait` is for durable turns").param("wait"));

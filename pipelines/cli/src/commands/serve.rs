@@ -77,6 +77,7 @@ impl ServeArgs {
             workers: usize::from(self.workers),
             state: Some(state),
             manual_turns: !sources,
+            stays: true,
             sinks: sources,
             ..Options::default()
         }

@@ -84,6 +84,8 @@ async fn durable_turns_are_answered_in_order_and_their_answers_are_listed() {
 
     let list = server.ok("GET", "/v1/answers?conversation_id=b", None).await;
     assert_eq!((list["data"].as_array().unwrap().len(), &list["has_more"]), (2, &json!(false)), "{list}");
+    let none = server.ok("GET", "/v1/answers?conversation_id=a&after=3", None).await;
+    assert_eq!((&none["data"], &none["has_more"]), (&json!([]), &json!(false)), "{none}");
     let first = server.ok("GET", "/v1/answers?limit=1", None).await;
     assert_eq!((&first["next"], &first["has_more"], &first["last"]), (&json!(1), &json!(true), &json!(4)));
 }
@@ -111,6 +113,8 @@ async fn what_a_durable_turn_cannot_have_is_refused() {
         assert!(status == 400 && told.to_string().contains(reason), "{path}: {status} {told}");
     }
     assert_eq!(server.send("GET", "/v1/answers?limit=0", None).await.0, 400);
+    let garbage = server.client.get(format!("{}/v1/answers?stream=true", server.url)).header("Last-Event-ID", "x");
+    assert_eq!(garbage.send().await.unwrap().status().as_u16(), 400);
     assert_eq!(server.ok("GET", "/v1/answers", None).await["last"], 0, "nothing was queued");
 
     let directory = tempfile::tempdir().unwrap();
@@ -166,6 +170,30 @@ async fn a_caller_with_a_token_sees_the_answers_of_its_own_turns() {
         assert_eq!(other["data"].as_array().unwrap().len(), usize::from(token == "two"));
     }
     assert_eq!(server.client.get(&list).send().await.unwrap().status().as_u16(), 401);
+    // A conversation of the same name is another one, so nobody reads what another caller has said.
+    for (token, number, text) in [("one", 1, "My number is 4711"), ("two", 1, "ferry?"), ("one", 2, "And the ferry?")] {
+        let (_, answer) = send(token, server.client.post(&post).json(&turn("shared", number, text))).await;
+        assert_eq!(answer["conversation_id"], "shared", "{answer}");
+        assert_eq!(answer.to_string().contains("4711"), token == "one", "{answer}");
+    }
+}
+
+/// Why it exists: a stop waited for streams that never end.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_stop_ends_streams_of_answers() {
+    let directory = tempfile::tempdir().unwrap();
+    let mut server = Server::start(directory.path(), &pipeline("Once"), &[], &[]);
+    let mut stream = server.client.get(format!("{}/v1/answers?stream=true", server.url)).send().await.unwrap();
+    server.ok("POST", "/v1/turns?durable=true&wait=true", Some(turn("a", 1, "ferry?"))).await;
+    assert!(stream.chunk().await.unwrap().is_some());
+    // SAFETY: the process is a child that was not waited for.
+    assert_eq!(unsafe { libc::kill(libc::pid_t::try_from(server.child.id()).unwrap(), libc::SIGTERM) }, 0);
+    let begun = Instant::now();
+    while stream.chunk().await.is_ok_and(|chunk| chunk.is_some()) {}
+    while server.child.try_wait().unwrap().is_none() {
+        assert!(begun.elapsed() < PATIENCE, "the server does not end");
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
 }
 
 /// Why it exists: what is acknowledged is answered, exactly once, however often the process is killed.
