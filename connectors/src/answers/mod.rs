@@ -9,9 +9,9 @@
 //! restart. In a live pipeline, revisions and retractions are answers of their own.
 //!
 //! The log is the file `answers.redb` in the sink's directory in the state directory. It has each answer exactly once,
-//! however often the process is killed, as long as they are kept, and removes the oldest ones beyond `keep` and `keep_mb`.
-//! A damaged file is an error of the start and stays as it is. Without a state directory, the log is in memory and is lost when the engine
-//! ends; a warning says so.
+//! however often the process is killed, as long as it is kept: the oldest ones are removed beyond `keep` and `keep_mb`.
+//! A damaged file is an error of the start and stays as it is. Without a state directory, the log is in memory and is
+//! lost when the engine ends; a warning says so.
 //!
 //! ```
 //! # use turnflow_connectors::answers::AnswersConfig;

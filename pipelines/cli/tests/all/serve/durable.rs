@@ -182,7 +182,9 @@ async fn a_caller_with_a_token_sees_the_answers_of_its_own_turns() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_stop_ends_streams_of_answers() {
     let directory = tempfile::tempdir().unwrap();
-    let mut server = Server::start(directory.path(), &pipeline("Once"), &[], &[]);
+    // Longer than the test waits.
+    std::fs::write(directory.path().join("serve.ron"), "Serve(drain_s: 600.0)").unwrap();
+    let mut server = Server::start(directory.path(), &pipeline("Once"), &["--config", "serve.ron"], &[]);
     let mut stream = server.client.get(format!("{}/v1/answers?stream=true", server.url)).send().await.unwrap();
     server.ok("POST", "/v1/turns?durable=true&wait=true", Some(turn("a", 1, "ferry?"))).await;
     assert!(stream.chunk().await.unwrap().is_some());
