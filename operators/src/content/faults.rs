@@ -15,7 +15,7 @@ pub(super) enum Fault {
         /// The action that failed.
         action: &'static str,
         /// Lance's error.
-        error: lance::Error,
+        error: turnflow_tables::Error,
     },
     /// Lance panicked, as it may on damaged data.
     Panicked {
@@ -53,7 +53,7 @@ impl From<Fault> for IndexError {
 /// Calls Lance.
 pub(super) async fn call<T, F>(action: &'static str, call: impl FnOnce() -> F) -> Result<T, Fault>
 where
-    F: Future<Output = lance::Result<T>>,
+    F: Future<Output = turnflow_tables::Result<T>>,
 {
     match caught_async(call).await {
         Ok(done) => done.map_err(|error| Fault::Lance { action, error }),
@@ -62,8 +62,8 @@ where
 }
 
 /// Whether an error of this kind may be caused by the data that Lance has read.
-fn tells_of_contents(error: &lance::Error) -> bool {
-    use lance::Error as E;
+fn tells_of_contents(error: &turnflow_tables::Error) -> bool {
+    use turnflow_tables::Error as E;
     matches!(
         error.find_root(),
         E::DatasetNotFound { .. }
@@ -112,7 +112,7 @@ fn is_lasting(code: i32) -> bool {
 
 /// Whether the error is a conflict with another commit.
 pub(super) fn is_conflict(fault: &Fault) -> bool {
-    use lance::Error as E;
+    use turnflow_tables::Error as E;
     let Fault::Lance { error, .. } = fault else { return false };
     matches!(
         error.find_root(),
@@ -130,14 +130,14 @@ mod tests {
         let io = |code| std::io::Error::from_raw_os_error(code);
         for code in [5, 13, 24, 28] {
             assert!(!lance(io(code).into()).is_lost(), "{code}");
-            assert!(!lance(lance::Error::io(format!("cannot open it: {}", io(code)))).is_lost(), "{code}");
+            assert!(!lance(turnflow_tables::Error::io(format!("cannot open it: {}", io(code)))).is_lost(), "{code}");
         }
         for code in [2, 20, 21, 40] {
-            assert!(lance(lance::Error::io(format!("cannot open it: {}", io(code)))).is_lost(), "{code}");
+            assert!(lance(turnflow_tables::Error::io(format!("cannot open it: {}", io(code)))).is_lost(), "{code}");
         }
-        assert!(lance(lance::Error::not_found("data/a.lance")).is_lost());
-        assert!(lance(lance::Error::invalid_input("the file does not end as it should")).is_lost());
-        assert!(!lance(lance::Error::Stop).is_lost());
+        assert!(lance(turnflow_tables::Error::not_found("data/a.lance")).is_lost());
+        assert!(lance(turnflow_tables::Error::invalid_input("the file does not end as it should")).is_lost());
+        assert!(!lance(turnflow_tables::Error::Stop).is_lost());
         assert!(Fault::Unfit("`hash` has another type".to_owned()).is_lost());
     }
 }

@@ -10,7 +10,7 @@ use turnflow_engine::document::{Chunk, ContentHash};
 
 use super::index::{BlockReader, Derived};
 use super::rows::Stored;
-use super::store::{dataset_path, read, session};
+use super::store::{dataset_path, empty_caches, read};
 
 /// Encodings in memory.
 struct InMemory<V>(HashMap<ContentHash, V>);
@@ -66,7 +66,7 @@ pub(crate) async fn stored<V: Stored>(directory: &Path, dimension: usize) -> Opt
         }
         values.insert(hash, value);
     };
-    let reason = match read(&path.to_string_lossy(), session(), dimension, row).await {
+    let reason = match read(&path.to_string_lossy(), &empty_caches(), dimension, row).await {
         Ok((_, 0)) => None,
         Ok((_, wrong)) => Some(format!("{wrong} rows are invalid")),
         Err(fault) => Some(IndexError::from(fault).to_string()),

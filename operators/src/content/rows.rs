@@ -9,9 +9,10 @@ use arrow_array::builder::FixedSizeBinaryBuilder;
 use arrow_array::cast::AsArray;
 use arrow_array::types::UInt64Type;
 use arrow_array::{Array, ArrayRef, RecordBatch, RecordBatchIterator, UInt64Array};
-use arrow_schema::{ArrowError, DataType, Field, Schema};
+use arrow_schema::{DataType, Field, Schema};
 use turnflow_engine::component::{Encoding, digest};
 use turnflow_engine::document::ContentHash;
+use turnflow_tables::Batches;
 
 use super::faults::Fault;
 
@@ -50,10 +51,7 @@ fn check<V: Stored>(hash: &ContentHash, value: &V) -> u64 {
     digest(&bytes)
 }
 
-/// Record batches, built while they are written.
-pub(super) type Batches = RecordBatchIterator<Box<dyn Iterator<Item = Result<RecordBatch, ArrowError>> + Send>>;
-
-/// Builds record batches of these values.
+/// Builds record batches of these values while they are written.
 pub(super) fn batches<V: Stored>(values: Arc<[(ContentHash, V)]>, dimension: usize, checked: bool) -> Batches {
     let schema = schema::<V>(dimension, checked);
     let (columns, rows) = (schema.clone(), values.len());
@@ -71,7 +69,7 @@ pub(super) fn batches<V: Stored>(values: Arc<[(ContentHash, V)]>, dimension: usi
     };
     // Without rows there is one empty batch, which carries the columns.
     let starts = (0..rows.max(1)).step_by(ROWS_A_BATCH);
-    RecordBatchIterator::new(Box::new(starts.map(batch)), schema)
+    Box::new(RecordBatchIterator::new(starts.map(batch), schema))
 }
 
 /// Passes each valid row of a batch to `row`. Returns the number of invalid rows.

@@ -6,15 +6,13 @@ use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use lance::Dataset;
-use lance::dataset::fragment::{FileFragment, FragReadConfig};
-use lance::dataset::{WriteMode, WriteParams};
 use turnflow_engine::component::IndexError;
 use turnflow_engine::document::ContentHash;
+use turnflow_tables::{FileReader, Mode, Table};
 
 use super::faults::{Fault, call};
 use super::rows::{Stored, batches, read};
-use super::store::session;
+use super::store::empty_caches;
 
 /// Number of rows to read at once. After a failure fewer are read.
 const ROWS: usize = 256;
@@ -88,21 +86,16 @@ async fn one<V: Stored>(
 ) -> Result<(), Fault> {
     let uri = scratch.to_string_lossy().into_owned();
     let none = batches::<V>(Arc::new([]), dimension, checked);
-    let parameters = WriteParams { mode: WriteMode::Create, session: Some(session()), ..WriteParams::default() };
-    let dataset =
-        call("create a dataset for salvaged rows", || Dataset::write(none, uri.as_str(), Some(parameters))).await?;
+    let create = || Table::write(&uri, none, Mode::Create, Some(&empty_caches()));
+    let dataset = call("create a dataset for salvaged rows", create).await?;
     let name = place(file, &scratch.join("data"))?;
-    let opened = || async {
-        let fragment = FileFragment::create_from_file(&name, &dataset, 0, None).await?;
-        let rows = fragment.physical_rows.unwrap_or(0);
-        let fragment = FileFragment::new(Arc::new(dataset.clone()), fragment);
-        Ok((fragment.open(dataset.schema(), FragReadConfig::default()).await?, rows))
-    };
-    let (mut reader, rows) = call("open a data file", opened).await?;
+    let opened = || FileReader::open(&dataset, &name);
+    let mut reader = call("open a data file", opened).await?;
+    let rows = reader.rows();
     let mut parts: Vec<Range<usize>> = (0..rows).step_by(ROWS).map(|at| at..(at + ROWS).min(rows)).rev().collect();
     let mut failures = 0;
     while let Some(part) = parts.pop() {
-        let batch = call("read rows", || reader.read_range_as_batch(part.clone())).await;
+        let batch = call("read rows", || reader.read(part.clone())).await;
         let wrong =
             batch.and_then(|batch| read(&batch, dimension, &mut |hash, value| drop(salvaged.rows.insert(hash, value))));
         match wrong {
@@ -121,7 +114,7 @@ async fn one<V: Stored>(
                     parts.extend([middle..part.end, part.start..middle]);
                 }
                 // After a panic the reader may be in any state.
-                reader = call("open a data file", opened).await?.0;
+                reader = call("open a data file", opened).await?;
             }
         }
     }

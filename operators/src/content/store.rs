@@ -9,13 +9,9 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, LazyLock};
 
 use futures::TryStreamExt;
-use lance::Dataset;
-use lance::dataset::builder::DatasetBuilder;
-use lance::dataset::optimize::{CompactionOptions, compact_files};
-use lance::dataset::{WriteMode, WriteParams};
-use lance::session::Session;
 use turnflow_engine::component::{DiskUsage, IndexError, MaintenanceLimits};
 use turnflow_engine::document::ContentHash;
+use turnflow_tables::{Caches, Mode, Table};
 
 use super::faults::{Fault, call, is_conflict};
 use super::rows::{Stored, batches, read as read_batch};
@@ -31,11 +27,11 @@ const ROWS_A_FILE: std::ops::RangeInclusive<u64> = 1024..=1 << 20;
 /// Size of Lance's file caches, in bytes. Each edit is a version with files of its own that are never read again;
 /// Lance's default would keep up to a gigabyte of them.
 const CACHE: usize = 8 << 20;
-static SESSION: LazyLock<Arc<Session>> = LazyLock::new(session);
+static CACHES: LazyLock<Caches> = LazyLock::new(empty_caches);
 
-/// A session with empty caches, because those of another session may hold damaged data.
-pub(super) fn session() -> Arc<Session> {
-    Arc::new(Session::new(CACHE, CACHE, Arc::default()))
+/// Empty caches, because others may hold damaged data.
+pub(super) fn empty_caches() -> Caches {
+    Caches::new(CACHE)
 }
 
 /// Path of the dataset in an index's directory.
@@ -46,14 +42,13 @@ pub(super) fn dataset_path(directory: &Path) -> PathBuf {
 /// Opens a dataset and reads all of its rows. Returns the dataset and the number of invalid rows.
 pub(super) async fn read<V: Stored>(
     uri: &str,
-    session: Arc<Session>,
+    caches: &Caches,
     dimension: usize,
     mut row: impl FnMut(ContentHash, V),
-) -> Result<(Dataset, usize), Fault> {
-    let open = || DatasetBuilder::from_uri(uri).with_session(session).load();
-    let dataset = call("open the dataset", open).await?;
+) -> Result<(Table, usize), Fault> {
+    let dataset = call("open the dataset", || Table::open(uri, Some(caches))).await?;
     let scanned = call("scan", || async {
-        let mut batches = dataset.scan().try_into_stream().await?;
+        let mut batches = dataset.scan(None).await?;
         let mut wrong = 0;
         while let Some(batch) = batches.try_next().await? {
             match read_batch(&batch, dimension, &mut row) {
@@ -70,8 +65,8 @@ pub(super) async fn read<V: Stored>(
 /// A dataset of one model's encodings. It stores nothing if it has no path.
 pub(super) struct Store<V> {
     path: Option<PathBuf>,
-    dataset: Option<Dataset>,
-    session: Arc<Session>,
+    dataset: Option<Table>,
+    caches: Caches,
     dimension: usize,
     /// Whether rows have a checksum column.
     checked: bool,
@@ -94,7 +89,7 @@ impl<V: Stored> Store<V> {
         let mut store = Self {
             path: path.clone(),
             dataset: None,
-            session: SESSION.clone(),
+            caches: CACHES.clone(),
             dimension,
             checked: true,
             damaged: false,
@@ -114,10 +109,10 @@ impl<V: Stored> Store<V> {
         }
         let uri = path.to_string_lossy().into_owned();
         let put = |hash, value| drop(vectors.insert(hash, value));
-        match read(&uri, store.session.clone(), dimension, put).await {
+        match read(&uri, &store.caches, dimension, put).await {
             Ok((dataset, 0)) => {
                 // Appends of an earlier process that are not compacted yet.
-                store.appends = dataset.get_fragments().len().saturating_sub(1);
+                store.appends = dataset.fragments().saturating_sub(1);
                 store.measure(vectors.values().next());
                 store.hold(dataset);
             }
@@ -151,12 +146,12 @@ impl<V: Stored> Store<V> {
         let Some(path) = self.path.clone() else { return Ok(PathBuf::new()) };
         let new = beside(&path, "new");
         clear(&new)?;
-        self.session = session();
+        self.caches = empty_caches();
         self.checked = true;
         self.dataset = None;
         if !vectors.is_empty() {
             self.measure(vectors.first().map(|(_, value)| value));
-            self.create(&new, vectors, WriteMode::Create).await?;
+            self.create(&new, vectors, Mode::Create).await?;
         }
         // If the process stops at any later step, the next start finds the old or the new dataset.
         let aside = (1..).map(|n| beside(&path, &format!("damaged-{n}"))).find(|aside| !aside.exists());
@@ -168,8 +163,7 @@ impl<V: Stored> Store<V> {
         if new.exists() {
             std::fs::rename(&new, &path).map_err(at("rename", &new))?;
             let uri = path.to_string_lossy().into_owned();
-            let open = || DatasetBuilder::from_uri(&uri).with_session(self.session.clone()).load();
-            let dataset = call("open the rebuilt dataset", open).await?;
+            let dataset = call("open the rebuilt dataset", || Table::open(&uri, Some(&self.caches))).await?;
             self.hold(dataset);
         }
         self.appends = 0;
@@ -182,8 +176,8 @@ impl<V: Stored> Store<V> {
         self.damaged
     }
 
-    fn hold(&mut self, dataset: Dataset) {
-        self.checked = dataset.schema().field("check").is_some();
+    fn hold(&mut self, dataset: Table) {
+        self.checked = dataset.has_column("check");
         self.dataset = Some(dataset);
     }
 
@@ -198,7 +192,7 @@ impl<V: Stored> Store<V> {
         if vectors.is_empty() {
             return Ok(());
         }
-        self.write(vectors, WriteMode::Append).await?;
+        self.write(vectors, None).await?;
         self.appends += 1;
         if self.appends >= MOST_APPENDS
             && let Err(error) = self.compact(MaintenanceLimits::BETWEEN).await
@@ -212,7 +206,7 @@ impl<V: Stored> Store<V> {
 
     /// Replaces the stored vectors with these.
     pub async fn replace(&mut self, vectors: Vec<(ContentHash, V)>) -> Result<(), IndexError> {
-        self.write(vectors, WriteMode::Overwrite).await?;
+        self.write(vectors, Some(Mode::Overwrite)).await?;
         self.appends = self.appends.max(FEW_APPENDS + 1);
         Ok(())
     }
@@ -220,15 +214,15 @@ impl<V: Stored> Store<V> {
     /// Moves to the newest version. A `replace` that was cancelled or failed may still have created one.
     pub async fn catch_up(&mut self) -> Result<(), IndexError> {
         let Some(dataset) = &mut self.dataset else { return Ok(()) };
-        let caught_up = call("read its newest version", || dataset.checkout_latest()).await;
+        let caught_up = call("read its newest version", || dataset.catch_up()).await;
         caught_up.map_err(|fault| self.failed(fault))?;
-        self.checked = self.dataset.as_ref().is_none_or(|dataset| dataset.schema().field("check").is_some());
+        self.checked = self.dataset.as_ref().is_none_or(|dataset| dataset.has_column("check"));
         Ok(())
     }
 
     /// The dataset's version.
     pub fn version(&self) -> Option<u64> {
-        self.dataset.as_ref().map(|dataset| dataset.version().version)
+        self.dataset.as_ref().map(Table::version)
     }
 
     /// Disk usage of the dataset.
@@ -251,11 +245,14 @@ impl<V: Stored> Store<V> {
         self.row_bytes = value.map_or(self.row_bytes, |value| value.bytes().len() as u64 + 32);
     }
 
-    async fn write(&mut self, vectors: Vec<(ContentHash, V)>, mode: WriteMode) -> Result<(), IndexError> {
+    /// Writes vectors: all of a new version, or appended without a mode.
+    async fn write(&mut self, vectors: Vec<(ContentHash, V)>, mode: Option<Mode>) -> Result<(), IndexError> {
         let Some(path) = self.path.clone() else { return Ok(()) };
         self.measure(vectors.first().map(|(_, value)| value));
-        if self.dataset.is_none() || !matches!(mode, WriteMode::Append) {
-            let mode = if self.dataset.is_some() { mode } else { WriteMode::Create };
+        if self.dataset.is_none() {
+            return self.create(&path, vectors, Mode::Create).await;
+        }
+        if let Some(mode) = mode {
             return self.create(&path, vectors, mode).await;
         }
         let vectors: Arc<[_]> = vectors.into();
@@ -275,15 +272,14 @@ impl<V: Stored> Store<V> {
     async fn add(&mut self, vectors: &Arc<[(ContentHash, V)]>) -> Result<(), Fault> {
         let rows = batches(vectors.clone(), self.dimension, self.checked);
         let Some(dataset) = &mut self.dataset else { return Ok(()) };
-        call("append vectors", || dataset.append(rows, None)).await
+        call("append vectors", || dataset.append(rows)).await
     }
 
     /// Writes all rows of a dataset.
-    async fn create(&mut self, path: &Path, vectors: Vec<(ContentHash, V)>, mode: WriteMode) -> Result<(), IndexError> {
+    async fn create(&mut self, path: &Path, vectors: Vec<(ContentHash, V)>, mode: Mode) -> Result<(), IndexError> {
         let rows = batches::<V>(vectors.into(), self.dimension, true);
-        let parameters = WriteParams { mode, session: Some(self.session.clone()), ..WriteParams::default() };
         let uri = path.to_string_lossy().into_owned();
-        let written = call("write vectors", || Dataset::write(rows, uri.as_str(), Some(parameters))).await;
+        let written = call("write vectors", || Table::write(&uri, rows, mode, Some(&self.caches))).await;
         let dataset = written.map_err(|fault| self.failed(fault))?;
         self.hold(dataset);
         Ok(())
@@ -295,13 +291,10 @@ impl<V: Stored> Store<V> {
         let Some(dataset) = &mut self.dataset else { return Ok(()) };
         let rows = limits.rewrite.map_or(*ROWS_A_FILE.end(), |bytes| bytes / self.row_bytes.max(1));
         let rows = rows.clamp(*ROWS_A_FILE.start(), *ROWS_A_FILE.end());
-        let options = CompactionOptions { target_rows_per_fragment: rows as usize, ..CompactionOptions::default() };
-        let mut done =
-            call("compact its files", || async { compact_files(dataset, options, None).await.map(drop) }).await;
+        let mut done = call("compact its files", || dataset.compact(rows as usize)).await;
         if done.is_ok() {
             // No other process reads the dataset, and this one has read the newest version.
-            let clean = || dataset.cleanup_old_versions(chrono::TimeDelta::zero(), Some(true), None);
-            done = call("remove old versions", clean).await.map(drop);
+            done = call("remove old versions", || dataset.remove_old_versions(true)).await;
         }
         done.map_err(|fault| self.failed(fault))?;
         self.appends = 0;

@@ -7,10 +7,9 @@ use arrow_array::cast::AsArray;
 use arrow_array::types::Float32Type;
 use arrow_array::{Array, ArrayRef, FixedSizeListArray, Float32Array, RecordBatch, RecordBatchIterator};
 use futures::TryStreamExt;
-use lance::Dataset;
-use lance::dataset::{WriteMode, WriteParams};
 use serde_json::Value as Json;
 use turnflow_engine::state::StateDirectory;
+use turnflow_tables::{Mode, Table};
 
 use crate::command_line::{Ended, run};
 use crate::live::LEXICAL;
@@ -199,8 +198,8 @@ fn rewrite(directory: &Path, change: impl Fn(&mut Vec<Vec<f32>>), keep: usize) {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(async {
         let uri = directory.join("vectors.lance").to_string_lossy().into_owned();
-        let dataset = Dataset::open(&uri).await.unwrap();
-        let batches: Vec<RecordBatch> = dataset.scan().try_into_stream().await.unwrap().try_collect().await.unwrap();
+        let dataset = Table::open(&uri, None).await.unwrap();
+        let batches: Vec<RecordBatch> = dataset.scan(None).await.unwrap().try_collect().await.unwrap();
         // As earlier versions wrote it, without a check of each row, which would tell of the change.
         let schema = std::sync::Arc::new(batches[0].schema().project(&[0, 1]).unwrap());
         let mut changed = Vec::new();
@@ -219,8 +218,8 @@ fn rewrite(directory: &Path, change: impl Fn(&mut Vec<Vec<f32>>), keep: usize) {
             let new = RecordBatch::try_new(schema.clone(), vec![hashes, std::sync::Arc::new(lists)]).unwrap();
             changed.push(Ok(new.slice(0, new.num_rows().min(keep))));
         }
-        let parameters = WriteParams { mode: WriteMode::Overwrite, ..WriteParams::default() };
-        Dataset::write(RecordBatchIterator::new(changed, schema), &uri, Some(parameters)).await.unwrap();
+        let rows = Box::new(RecordBatchIterator::new(changed, schema));
+        Table::write(&uri, rows, Mode::Overwrite, None).await.unwrap();
     });
 }
 

@@ -17,13 +17,12 @@ use arrow_array::cast::AsArray;
 use arrow_array::{ArrayRef, FixedSizeBinaryArray, LargeStringArray, RecordBatch, RecordBatchIterator, StringArray};
 use arrow_schema::{DataType, Field, Schema};
 use futures::TryStreamExt;
-use lance::Dataset;
-use lance::dataset::WriteParams;
 use turnflow_engine::component::CorpusSourceConfig;
 use turnflow_engine::connector::ConnectorError;
 use turnflow_engine::document::{Document, Markup};
 use turnflow_engine::plan::Plan;
 use turnflow_engine::state::file_name;
+use turnflow_tables::{Mode, Table};
 
 use self::source::Tagged;
 pub use self::source::read;
@@ -140,19 +139,19 @@ impl Tags {
         Self { corpus: corpus.to_owned(), path }
     }
 
-    fn failed(&self, action: &'static str) -> impl Fn(lance::Error) -> TagError {
+    fn failed(&self, action: &'static str) -> impl Fn(turnflow_tables::Error) -> TagError {
         let path = self.path.clone();
         move |error| TagError::Store { action, path: path.clone(), reason: error.to_string() }
     }
 
-    async fn open(&self) -> Result<Option<Dataset>, TagError> {
+    async fn open(&self) -> Result<Option<Table>, TagError> {
         if !self.path.exists() {
             return Ok(None);
         }
-        match Dataset::open(&self.path.to_string_lossy()).await {
+        match Table::open(&self.path.to_string_lossy(), None).await {
             Ok(dataset) => Ok(Some(dataset)),
             // A process was killed while it wrote the first version.
-            Err(lance::Error::DatasetNotFound { .. }) => Ok(None),
+            Err(turnflow_tables::Error::DatasetNotFound { .. }) => Ok(None),
             Err(error) => Err(self.failed("open the documents")(error)),
         }
     }
@@ -164,12 +163,12 @@ impl Tags {
     /// The store cannot be read.
     pub async fn list(&self) -> Result<Vec<Tag>, TagError> {
         let Some(dataset) = self.open().await? else { return Ok(Vec::new()) };
-        let tags = dataset.tags().list().await.map_err(self.failed("read the tags"))?;
+        let tags = dataset.tags().await.map_err(self.failed("read the tags"))?;
         let mut tags: Vec<Tag> = tags
             .into_iter()
-            .map(|(name, of)| {
-                let made = of.created_at.map_or_else(String::new, |at| at.format("%Y-%m-%dT%H:%M:%SZ").to_string());
-                Tag { name, version: of.version, made }
+            .map(|turnflow_tables::Tag { name, version, created }| {
+                let made = created.map_or_else(String::new, |at| at.format("%Y-%m-%dT%H:%M:%SZ").to_string());
+                Tag { name, version, made }
             })
             .collect();
         tags.sort_by(|a, b| (&a.made, a.version, &a.name).cmp(&(&b.made, b.version, &b.name)));
@@ -227,20 +226,20 @@ impl Tags {
             if batches.is_empty() {
                 batches.push(Ok(RecordBatch::new_empty(schema.clone())));
             }
-            let batches = RecordBatchIterator::new(batches, schema);
+            let batches = Box::new(RecordBatchIterator::new(batches, schema));
             match &mut dataset {
                 Some(dataset) => {
-                    dataset.append(batches, None).await.map_err(self.failed("add documents"))?;
+                    dataset.append(batches).await.map_err(self.failed("add documents"))?;
                 }
                 None => {
                     let uri = self.path.to_string_lossy();
-                    let written = Dataset::write(batches, &*uri, Some(WriteParams::default())).await;
+                    let written = Table::write(&uri, batches, Mode::Create, None).await;
                     dataset = Some(written.map_err(self.failed("write documents"))?);
                 }
             }
         }
         if let Some(dataset) = &dataset {
-            dataset.tags().create(name, dataset.version().version).await.map_err(self.failed("name a version"))?;
+            dataset.tag(name).await.map_err(self.failed("name a version"))?;
         }
         Ok(Kept { documents: documents.len(), written: new.len(), gone })
     }
@@ -254,14 +253,13 @@ impl Tags {
     pub async fn remove(&self, name: &str) -> Result<(), TagError> {
         self.known(name).await?;
         let Some(dataset) = self.open().await? else { return Ok(()) };
-        dataset.tags().delete(name).await.map_err(self.failed("remove a tag"))?;
+        dataset.untag(name).await.map_err(self.failed("remove a tag"))?;
         if self.list().await?.is_empty() {
             let removed = std::fs::remove_dir_all(&self.path).map_err(|error| error.to_string());
             let action = "remove the documents";
             return removed.map_err(|reason| TagError::Store { action, path: self.path.clone(), reason });
         }
-        let cleaned = dataset.cleanup_old_versions(chrono::TimeDelta::zero(), Some(true), Some(false));
-        cleaned.await.map(drop).map_err(self.failed("remove old versions"))
+        dataset.remove_old_versions(false).await.map_err(self.failed("remove old versions"))
     }
 
     async fn known(&self, name: &str) -> Result<Tag, TagError> {
@@ -271,10 +269,8 @@ impl Tags {
         tag.ok_or_else(|| TagError::Unknown { corpus: self.corpus.clone(), tag: name.to_owned(), tags: names })
     }
 
-    async fn hashes(&self, dataset: &Dataset) -> Result<BTreeMap<String, Hash>, TagError> {
-        let mut scan = dataset.scan();
-        scan.project(&["id", "hash"]).map_err(self.failed("read the documents"))?;
-        let mut batches = scan.try_into_stream().await.map_err(self.failed("read the documents"))?;
+    async fn hashes(&self, dataset: &Table) -> Result<BTreeMap<String, Hash>, TagError> {
+        let mut batches = dataset.scan(Some(&["id", "hash"])).await.map_err(self.failed("read the documents"))?;
         let mut all = BTreeMap::new();
         while let Some(batch) = batches.try_next().await.map_err(self.failed("read the documents"))? {
             let (ids, hashes) = (batch.column(0).as_string::<i32>(), batch.column(1).as_fixed_size_binary());

@@ -8,12 +8,12 @@ use arrow_array::RecordBatch;
 use arrow_array::cast::AsArray;
 use crossbeam_channel::bounded;
 use futures::TryStreamExt;
-use lance::Dataset;
 use tokio::runtime::Handle;
 use turnflow_engine::component::{Building, ComponentContext, CorpusSourceConfig, built};
 use turnflow_engine::connector::{ConnectorError, CorpusEvent, CorpusOutput, CorpusSource, Mode, Stop};
 use turnflow_engine::dead_letter::DeadLetters;
 use turnflow_engine::document::{Document, Markup};
+use turnflow_tables::Table;
 
 use super::TagError;
 
@@ -39,12 +39,12 @@ impl CorpusSource for Tagged {
     fn run(self: Box<Self>, _: Mode, output: CorpusOutput) -> Result<(), ConnectorError> {
         let path = self.path.to_string_lossy().into_owned();
         let failed = |source| ConnectorError::Io { action: "read the documents in", path: path.clone(), source };
-        let lance = |error: lance::Error| failed(std::io::Error::other(error));
+        let lance = |error: turnflow_tables::Error| failed(std::io::Error::other(error));
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).build().map_err(failed)?;
         runtime.block_on(async {
-            let dataset = Dataset::open(&path).await.map_err(lance)?;
-            let dataset = dataset.checkout_version(self.version).await.map_err(lance)?;
-            let mut batches = dataset.scan().try_into_stream().await.map_err(lance)?;
+            let dataset = Table::open(&path, None).await.map_err(lance)?;
+            let dataset = dataset.at(self.version).await.map_err(lance)?;
+            let mut batches = dataset.scan(None).await.map_err(lance)?;
             while let Some(batch) = batches.try_next().await.map_err(lance)? {
                 let documents = documents(&batch)
                     .ok_or_else(|| failed(std::io::Error::other("the dataset does not contain documents")))?;
