@@ -42,7 +42,7 @@ command -v cargo >/dev/null || [ ! -e "${HOME:-}/.cargo/env" ] || . "${HOME:-}/.
 command -v cargo >/dev/null || fail "cargo is not there; please install Rust 1.91 or newer, and run this again"
 
 say "Building turnflow (dev profile; the first time takes a while)"
-cargo build --workspace
+cargo build --package turnflow --bin turnflow
 turnflow="${CARGO_TARGET_DIR:-target}/debug/turnflow"
 
 say "Fetching models into models/ (what is there is only checked)"

@@ -14,6 +14,7 @@ mod asked;
 mod backlog;
 mod conversations;
 mod deliver;
+mod generation;
 mod ingress;
 mod node;
 mod reach;
@@ -24,12 +25,13 @@ mod source;
 mod standing;
 
 pub use backlog::TurnBacklog;
+pub use generation::{Generation, Running, RunningNode};
 pub use reach::Reach;
 pub(crate) use sink::record;
 pub use slots::{Slots, Waiter};
 
 use std::cell::RefCell;
-use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
+use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -41,131 +43,21 @@ use serde::{Deserialize, Serialize};
 use timely::dataflow::{ProbeHandle, Scope, StreamVec};
 use timely::scheduling::Activator;
 
+use self::generation::Earlier;
 use self::ingress::Ingress;
 use self::standing::Standing;
 use crate::activity::{Activity, TurnWatcher};
 use crate::ask::{AskQueue, Caller};
-use crate::component::Operator;
 use crate::connector::{Arrived, SourceOffset};
 use crate::dead_letter::DeadLetters;
 use crate::durable::{Durable, OffsetTracker};
-use crate::plan::{AnswerMode, Conversations, FailedTurns, Retries};
+use crate::plan::Conversations;
 use crate::publish::{Epochs, SnapshotGuard};
-use crate::record::{AnswerRecord, Item, PortType, Provenance, TurnRecord, Utterance, Value};
-use crate::sinks::SinkHandle;
+use crate::record::{Item, TurnRecord, Utterance, Value};
 use crate::wake::WakeSlot;
 
 /// Called with every value of a node, on the worker that computed it; must be quick.
 pub type Observer = Arc<dyn Fn(&str, &Item) + Send + Sync>;
-
-/// The running component of a node.
-#[derive(Clone)]
-pub enum Running {
-    /// The entry of turns, which the source's own dataflow reads.
-    Source,
-    /// An operator.
-    Operator(Arc<dyn Operator>),
-    /// A sink. `None` if only the observer gets answers.
-    Sink(Option<Arc<SinkHandle>>),
-}
-
-/// A node with its inputs.
-#[derive(Clone)]
-pub struct RunningNode {
-    /// Its id.
-    pub id: Arc<str>,
-    /// Its kind's name.
-    pub kind_name: &'static str,
-    /// Positions of its upstream nodes, which are all before it.
-    pub inputs: Vec<usize>,
-    /// Its running component.
-    pub running: Running,
-    /// The type of its values; `None` for sinks.
-    pub output: Option<PortType>,
-    /// Number of its weights, if it has weights.
-    pub weights: Option<usize>,
-}
-
-/// A running plan.
-pub struct Generation {
-    /// Counts the plans of a process from 1.
-    pub number: u64,
-    /// Its nodes; every node is after its upstream nodes.
-    pub nodes: Vec<RunningNode>,
-    /// The provenance of answers, except for the epoch, which each turn has itself.
-    pub stamp: Provenance,
-    /// Whether turns are answered once or kept up to date.
-    pub mode: AnswerMode,
-    /// The sinks that get revisions.
-    pub live: BTreeSet<Arc<str>>,
-    /// The retries of operator calls.
-    pub retries: Retries,
-    /// Where failed turns go.
-    pub failed_turns: FailedTurns,
-    /// The indexes that its operators read, by corpus.
-    pub indexes: BTreeMap<Arc<str>, BTreeSet<String>>,
-    /// The sources that reach each node.
-    pub reach: Reach,
-}
-
-impl Generation {
-    /// The sources' nodes.
-    pub fn sources(&self) -> impl Iterator<Item = &Arc<str>> {
-        self.nodes.iter().filter(|node| matches!(node.running, Running::Source)).map(|node| &node.id)
-    }
-
-    /// The sinks, each with the sources whose turns reach it.
-    pub fn sinks(&self) -> Vec<(Arc<SinkHandle>, BTreeSet<Arc<str>>)> {
-        let sink = |(index, node): (usize, &RunningNode)| {
-            let Running::Sink(Some(sink)) = &node.running else { return None };
-            let sources = self.reach.sources_of(index).map(|at| self.nodes[at].id.clone());
-            Some((sink.clone(), sources.collect()))
-        };
-        self.nodes.iter().enumerate().filter_map(sink).collect()
-    }
-
-    /// The sinks that a source's turns reach, each with its inputs; `None` if there are none, or
-    /// they are not written to.
-    fn sinks_of(&self, source: &str) -> Option<Vec<(&[usize], &Arc<SinkHandle>)>> {
-        let mut sinks = Vec::new();
-        for (index, node) in self.nodes.iter().enumerate() {
-            let Running::Sink(sink) = &node.running else { continue };
-            if self.reach.sources_of(index).any(|at| *self.nodes[at].id == *source) {
-                sinks.push((&node.inputs[..], sink.as_ref()?));
-            }
-        }
-        Some(sinks).filter(|sinks| !sinks.is_empty())
-    }
-
-    /// The records that its sinks have for a turn that an earlier process answered.
-    fn records(&self, source: &str, key: &str) -> BTreeMap<Arc<str>, AnswerRecord> {
-        let sinks = self.sinks_of(source).unwrap_or_default();
-        sinks.into_iter().filter_map(|(_, sink)| Some((sink.id().clone(), sink.record(key)?))).collect()
-    }
-
-    /// The answer of an earlier process to a turn, if every sink has it or can get it. A sink that
-    /// lacks it gets a copy from another sink with the same inputs: answering again might give a
-    /// different answer, and the history can have only one.
-    fn answered(&self, source: &str, key: &str) -> Option<Earlier> {
-        let sinks = self.sinks_of(source)?;
-        let found: Vec<Option<Arc<str>>> = sinks.iter().map(|(_, sink)| sink.found(key)).collect();
-        let text = found.iter().flatten().next()?.clone();
-        let mut copies = Vec::new();
-        for ((inputs, sink), _) in sinks.iter().zip(&found).filter(|(_, found)| found.is_none()) {
-            let mut donors = sinks.iter().zip(&found).filter(|((from, _), found)| found.is_some() && from == inputs);
-            copies.push(((*sink).clone(), donors.find_map(|((_, donor), _)| donor.first(key))?));
-        }
-        Some(Earlier { text, copies })
-    }
-}
-
-/// The answer of an earlier process to a turn.
-struct Earlier {
-    /// Its text.
-    text: Arc<str>,
-    /// The sinks that lack it, each with the record that it gets.
-    copies: Vec<(Arc<SinkHandle>, AnswerRecord)>,
-}
 
 /// A source of turns, shared by all workers.
 pub struct SourceHandle {

@@ -29,21 +29,20 @@
 //! # assert_eq!(config.input, "answer");
 //! ```
 
+mod output;
 mod recover;
+mod rotated;
 #[cfg(test)]
 mod tests;
 
-use std::fs::{self, File, OpenOptions};
-use std::io::{self, Read, Seek, SeekFrom};
+use std::fs::{self, File};
+use std::io::{self};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, OnceLock};
+use std::sync::atomic::Ordering;
 
 use futures::FutureExt;
 use futures::future::{BoxFuture, ready};
 use serde::Deserialize;
-use turnflow_engine::append::{Lines, sync_directory};
-use turnflow_engine::claims::real;
 use turnflow_engine::component::{Building, Check, ComponentContext, SinkConfig, SinkKind, SinkMode, built};
 use turnflow_engine::connector::{
     AnswerSink, ConnectorError, Delivery, KeptAnswers, NoAnswers, Recovered, Search, SinkPosition, Syncing,
@@ -51,10 +50,11 @@ use turnflow_engine::connector::{
 use turnflow_engine::record::AnswerRecord;
 use turnflow_engine::spec::{FilePath, from_tree};
 
-use self::recover::{Found, Torn, unpacked};
-use crate::jsonl_corpus::directory_of;
-use crate::known_file::{FileMark, HEAD_BYTES, MarkedFile, Older, find, head_of, is_same, open_rotated};
-use crate::watch::{identity, identity_of};
+use self::output::Output;
+use self::recover::Found;
+use self::rotated::{Marked, scan_one, scan_rotated, sync};
+use crate::known_file::{FileMark, MarkedFile, find, is_same};
+use crate::watch::identity_of;
 
 /// Fields of the node.
 #[derive(Debug, Clone, Deserialize)]
@@ -122,117 +122,6 @@ fn fault(action: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Connect
     move |source| ConnectorError::Io { action, path, source }
 }
 
-/// The file that is being written.
-struct Output {
-    lines: Lines<File>,
-    /// The file's own absolute path, without links.
-    real: PathBuf,
-    identity: (u64, u64),
-    /// Whether it is a regular file, which keeps its content, and not a pipe or a device.
-    is_file: bool,
-    /// Whether the file's name may not be on the disk yet, whoever has created the file.
-    is_new: Arc<AtomicBool>,
-    /// A read handle for the same file, if it may be read.
-    reader: Option<File>,
-    /// The files that were rotated before this one was marked first.
-    older: OnceLock<Older>,
-    /// The file's mark, once all bytes that the mark covers are written.
-    log: OnceLock<Arc<str>>,
-    /// The file's length when it was last looked at, in bytes.
-    length_seen: u64,
-}
-
-impl Output {
-    fn open(path: &Path) -> Result<Self, ConnectorError> {
-        let directory = directory_of(path);
-        fs::create_dir_all(directory).map_err(fault("create", directory))?;
-        let file = OpenOptions::new().append(true).create(true).open(path).map_err(fault("open", path))?;
-        let metadata = file.metadata().map_err(fault("open", path))?;
-        let of_same = |reader: &File| reader.metadata().is_ok_and(|own| identity_of(&own) == identity_of(&metadata));
-        let reader = if metadata.is_file() { File::open(path).ok().filter(of_same) } else { None };
-        let torn = match &reader {
-            Some(reader) if metadata.len() > 0 => last_byte(reader).map_err(fault("read", path))? != b'\n',
-            _ => false,
-        };
-        Ok(Self {
-            lines: Lines { target: file, torn },
-            real: real(path),
-            identity: identity_of(&metadata),
-            is_file: metadata.is_file(),
-            is_new: Arc::new(AtomicBool::new(true)),
-            reader,
-            older: OnceLock::new(),
-            log: OnceLock::new(),
-            length_seen: metadata.len(),
-        })
-    }
-
-    fn length(&self) -> io::Result<u64> {
-        Ok(self.lines.target.metadata()?.len())
-    }
-
-    fn unsynced(&self) -> io::Result<Unsynced> {
-        Ok(Unsynced { file: self.lines.target.try_clone()?, is_new: self.is_new.clone() })
-    }
-
-    /// The mark up to `length`, if the file can be read.
-    fn log(&self, length: u64) -> Option<Arc<str>> {
-        if let Some(log) = self.log.get() {
-            return Some(log.clone());
-        }
-        let head = head_of(self.reader.as_ref()?, length).ok()?;
-        let mut mark = FileMark::new(&self.real.display().to_string(), self.identity, &head, length);
-        mark.older = self.older.get_or_init(|| Older::of(&self.real, self.identity)).clone();
-        let log = mark.to_log();
-        if head.len() == HEAD_BYTES {
-            let _ = self.log.set(log.clone());
-        }
-        Some(log)
-    }
-}
-
-/// A file with lines that may not be on the disk yet.
-struct Unsynced {
-    file: File,
-    is_new: Arc<AtomicBool>,
-}
-
-impl Unsynced {
-    /// Returns once the lines are on the disk.
-    fn sync(&self, path: &Path) -> Result<(), ConnectorError> {
-        self.file.sync_data().map_err(fault("write to the disk what was appended to", path))?;
-        if self.is_new.load(Ordering::Acquire) {
-            let directory = directory_of(path);
-            sync_directory(directory).map_err(fault("write to the disk", directory))?;
-            self.is_new.store(false, Ordering::Release);
-        }
-        Ok(())
-    }
-}
-
-/// Removes the start of an answer that a power loss has left at the end of a rotated file. Leaves the file alone if it is
-/// not the one with this identity and length any more: it may have been rotated again meanwhile.
-fn cut(path: &Path, identity: (u64, u64), torn: &Torn) {
-    let shorten = |file: File| {
-        let metadata = file.metadata()?;
-        if identity_of(&metadata) != identity || metadata.len() != torn.start + torn.length {
-            return Err(io::Error::other("it has been renamed or changed meanwhile"));
-        }
-        file.set_len(torn.start).and_then(|()| file.sync_data())
-    };
-    match OpenOptions::new().write(true).open(path).and_then(shorten) {
-        Ok(()) => tracing::warn!(file = %path.display(), "an answer that was not written to its end is taken away"),
-        Err(error) => tracing::warn!(%error, file = %path.display(), "an answer that was not written to its end stays"),
-    }
-}
-
-fn last_byte(mut file: &File) -> io::Result<u8> {
-    let mut last = [0];
-    file.seek(SeekFrom::End(-1))?;
-    file.read_exact(&mut last)?;
-    Ok(last[0])
-}
-
 /// Writes answers to a file.
 pub struct JsonLinesSink {
     path: PathBuf,
@@ -273,149 +162,6 @@ impl JsonLinesSink {
         self.output.length_seen = self.output.length().unwrap_or_default().max(self.output.length_seen);
         Ok(())
     }
-
-    /// Collects the answers after a position in a file that this sink had before a reload, or an edit of its path, gave it
-    /// another one. Returns whether the file still has its contents.
-    fn scan_former(&self, found: &mut Found, at: &SinkPosition, others: &[PathBuf]) -> Result<bool, ConnectorError> {
-        let Some(path) = FileMark::path_of(&at.log) else { return Ok(false) };
-        // A position without a mark is the beginning.
-        let mark = FileMark::parse(&at.log, at.length);
-        let standing = mark.as_ref().map(|mark| find(&path, mark, at.length));
-        let is_found = !matches!(standing, None | Some(MarkedFile::Gone));
-        let is_own = is_same(&path, &self.path);
-        if !is_own && others.iter().any(|other| is_same(other, &path)) {
-            tracing::warn!(file = %path.display(), "another sink writes this sink's former file now: if it contains \
-                 answers that no checkpoint covers, these are written a second time");
-            return Ok(is_found);
-        }
-        let mut is_there = is_found;
-        let (file, from, but) = match standing {
-            Some(MarkedFile::Here(_)) if at.length > 0 => (former_file(&path)?, at.length, None),
-            Some(MarkedFile::Away(file, away)) => {
-                let identity = identity_of(&file.metadata().map_err(fault("read", &away))?);
-                sync(&file, &away)?;
-                scan_one(&away, file, at.length, found)?;
-                (former_file(&path)?, 0, Some(identity))
-            }
-            Some(MarkedFile::Here(_) | MarkedFile::Gone) | None => (former_file(&path)?, 0, None),
-        };
-        if from == 0 {
-            // A position at the beginning stands for the whole file and those before it.
-            let marked = mark.as_ref().filter(|_| at.length > 0);
-            let marked = marked.map(|mark| Marked { mark, length: at.length, is_found });
-            match scan_rotated(&path, found, but, others, marked) {
-                Err(ConnectorError::Io { source, .. }) if is_gone(&source) => {
-                    tracing::warn!(file = %path.display(), "the directory of this sink's former file is gone");
-                    return Ok(is_found);
-                }
-                scanned => is_there |= scanned?,
-            }
-        }
-        let Some(file) = file else { return Ok(is_there) };
-        sync(&file, &path)?;
-        let scanned = identity_of(&file.metadata().map_err(fault("read", &path))?);
-        let torn = found.scan(file, from).map_err(fault("read", &path))?;
-        if let Some(torn) = torn.filter(|torn| !is_own && torn.is_ours && !torn.is_whole) {
-            cut(&path, scanned, &torn);
-        }
-        Ok(is_there)
-    }
-}
-
-/// Opens a former file. `None` if it is gone, or if something else is at its path now.
-fn former_file(path: &Path) -> Result<Option<File>, ConnectorError> {
-    // Opening a pipe would wait for its writer, so the metadata is checked first.
-    let file = match fs::metadata(path) {
-        Ok(metadata) if metadata.is_file() => File::open(path),
-        Ok(_) => {
-            tracing::warn!(file = %path.display(), "this sink's former file is not a file any more");
-            return Ok(None);
-        }
-        Err(error) => Err(error),
-    };
-    match file {
-        Err(error) if is_gone(&error) => Ok(None),
-        file => file.map(Some).map_err(fault("read", path)),
-    }
-}
-
-fn is_gone(error: &io::Error) -> bool {
-    matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory)
-}
-
-/// The file that was written last, as a checkpoint names it.
-#[derive(Clone, Copy)]
-struct Marked<'a> {
-    mark: &'a FileMark,
-    /// Bytes up to which all its answers are known.
-    length: u64,
-    /// Whether it was found.
-    is_found: bool,
-}
-
-/// Collects the answers in the files rotated from `path`, except in the file `but`, which was already read. It does not
-/// matter which of them came after the mark, because an answer that is found twice is the same answer. Files that were
-/// complete before the marked one are left out if that exists: a later record may have the key of an answer in them.
-/// Returns whether the marked file exists: it may be one of these, compressed.
-fn scan_rotated(
-    path: &Path,
-    found: &mut Found,
-    but: Option<(u64, u64)>,
-    others: &[PathBuf],
-    marked: Option<Marked<'_>>,
-) -> Result<bool, ConnectorError> {
-    let mut is_found = marked.is_some_and(|marked| marked.is_found);
-    let is_older = |file: &File| marked.is_some_and(|marked| marked.mark.older.has(file));
-    let (mut older, mut copies) = (Vec::new(), Vec::new());
-    let files = open_rotated(path, others, but).map_err(fault("read the files rotated from", path))?;
-    for (sibling, file) in files {
-        if is_older(&file) {
-            older.push((sibling, file));
-            continue;
-        }
-        sync(&file, &sibling)?;
-        let Some(file) = unpacked(file).map_err(fault("read", &sibling))? else {
-            tracing::warn!(file = %sibling.display(),
-                    "this file has an unsupported compression format: if it contains answers, these may be \
-                     written a second time");
-            continue;
-        };
-        if is_older(&file) {
-            older.push((sibling, file));
-        } else if marked.is_some_and(|marked| !is_found && marked.mark.is_of(&file, marked.length)) {
-            copies.push((sibling, file));
-        } else {
-            scan_one(&sibling, file, 0, found)?;
-        }
-    }
-    // Of several copies, it is unknown which one the mark is of.
-    let from = marked.filter(|_| copies.len() == 1).map_or(0, |marked| marked.length);
-    is_found |= !copies.is_empty();
-    for (sibling, file) in copies {
-        scan_one(&sibling, file, from, found)?;
-    }
-    for (sibling, file) in if is_found { Vec::new() } else { older } {
-        if let Some(file) = unpacked(file).map_err(fault("read", &sibling))? {
-            scan_one(&sibling, file, 0, found)?;
-        }
-    }
-    Ok(is_found)
-}
-
-/// Collects the answers in a rotated file after byte `from`.
-fn scan_one(path: &Path, file: File, from: u64, found: &mut Found) -> Result<(), ConnectorError> {
-    // An unpacked copy is another file than the one at the path.
-    let scanned = identity_of(&file.metadata().map_err(fault("read", path))?);
-    let torn = found.scan(file, from).map_err(fault("read", path))?;
-    if let Some(torn) = torn.filter(|torn| identity(path) == Some(scanned) && torn.is_ours && !torn.is_whole) {
-        cut(path, scanned, &torn);
-    }
-    Ok(())
-}
-
-/// Returns once the file's content is on the disk. The answers that are found in it count as written from now on.
-fn sync(file: &File, path: &Path) -> Result<(), ConnectorError> {
-    file.sync_data().map_err(fault("write to the disk", path))
 }
 
 impl AnswerSink for JsonLinesSink {

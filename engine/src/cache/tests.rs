@@ -1,5 +1,12 @@
 //! Tests of the inference cache.
 
+use std::cell::Cell;
+
+use proptest::collection::vec;
+use proptest::prelude::*;
+use proptest::sample::Index;
+use proptest::test_runner::{Config, TestRunner};
+
 use super::*;
 
 #[test]
@@ -77,6 +84,24 @@ fn what_expires_is_not_in_memory_either_and_what_is_asked_for_stays() {
     assert!(InferenceCache::maintain(&directory.path().join("none"), &limits).unwrap().is_none());
 }
 
+/// What a disk may do to a file.
+#[derive(Clone, Debug)]
+enum Damage {
+    Bit(Index, u8),
+    Head(usize, u8),
+    Cut(Index),
+    Noise(Vec<(Index, u8)>),
+}
+
+fn damage() -> impl Strategy<Value = Damage> {
+    prop_oneof![
+        (any::<Index>(), 0..8_u8).prop_map(|(at, bit)| Damage::Bit(at, bit)),
+        (0..512_usize, any::<u8>()).prop_map(|(at, byte)| Damage::Head(at, byte)),
+        any::<Index>().prop_map(Damage::Cut),
+        vec((any::<Index>(), any::<u8>()), 64).prop_map(Damage::Noise),
+    ]
+}
+
 /// Random damage to the file causes no panic and no wrong output. Lost entries are computed again.
 #[test]
 fn a_file_that_is_damaged_anywhere_is_no_panic_and_no_other_output() {
@@ -87,40 +112,34 @@ fn a_file_that_is_damaged_anywhere_is_no_panic_and_no_other_output() {
     drop(cache);
     let path = directory.path().join("memo.redb");
     let good = std::fs::read(&path).unwrap();
-    let mut state = 7_u64;
-    let mut below = |end: usize| {
-        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        (state >> 33) as usize % end
-    };
     // Damage only used bytes: most of the file is empty.
     let used: Vec<usize> = (0..good.len()).filter(|at| good[*at] != 0).collect();
-    let (mut lost, mut other) = (0, 0);
-    for trial in 0..60 {
+    let (trials, lost) = (Cell::new(0), Cell::new(0));
+    let config = Config { cases: 60, failure_persistence: None, ..Config::default() };
+    let ran = TestRunner::new(config).run(&damage(), |damage| {
         let mut bytes = good.clone();
-        match trial % 4 {
-            0 => bytes[used[below(used.len())]] ^= 1 << below(8),
-            1 => bytes[below(512)] = below(256) as u8,
-            2 => bytes.truncate(below(good.len())),
-            _ => (0..64).for_each(|_| bytes[used[below(used.len())]] = below(256) as u8),
+        match damage {
+            Damage::Bit(at, bit) => bytes[*at.get(&used)] ^= 1 << bit,
+            Damage::Head(at, byte) => bytes[at] = byte,
+            Damage::Cut(at) => bytes.truncate(at.index(good.len())),
+            Damage::Noise(noise) => noise.iter().for_each(|(at, byte)| bytes[*at.get(&used)] = *byte),
         }
         std::fs::write(&path, bytes).unwrap();
-        let cache = match InferenceCache::open(Some(directory.path())) {
-            Ok(cache) => cache,
-            Err(error) => panic!("the cache must be recreated: {error}"),
-        };
+        let cache = InferenceCache::open(Some(directory.path()));
+        let cache = cache.map_err(|error| TestCaseError::fail(format!("the cache must be recreated: {error}")))?;
+        trials.set(trials.get() + 1);
         for n in 0..100 {
             match cache.get(&[n; 32]) {
-                Some(found) if *found == *value(n) => {}
-                Some(_) => other += 1,
+                Some(found) => prop_assert_eq!(&*found, &*value(n)),
                 None => {
-                    lost += 1;
+                    lost.set(lost.get() + 1);
                     cache.put([n; 32], value(n));
                 }
             }
         }
         let _ = cache.expire(&CacheLimits { days: 30, bytes: 1 << 30 });
-        drop(cache);
-    }
-    println!("{lost} of 6000 lost, {other} wrong");
-    assert!(lost < 6000 && other == 0);
+        Ok(())
+    });
+    ran.unwrap_or_else(|error| panic!("{error}"));
+    assert!(lost.get() < trials.get() * 100, "{} lost in {} trials", lost.get(), trials.get());
 }

@@ -1,7 +1,9 @@
 //! Runs a plan: source threads, workers, background services, and shutdown.
 
 mod build;
+mod error;
 mod maintain;
+mod options;
 mod reload;
 mod resume;
 mod start;
@@ -19,131 +21,28 @@ use timely::communication::WorkerGuards;
 use tokio::sync::watch;
 
 use self::build::{Feed, Manual, RuntimeContext, TurnFeed};
+pub use self::error::RunError;
 pub use self::maintain::MaintenanceReport;
+pub use self::options::Options;
 pub use self::reload::ReloadError;
 pub use self::status::{CorpusStatus, EngineStatus, NodeStatus, SourceStatus, TurnsStatus};
-use crate::activity::TurnWatcher;
 use crate::ask::{AnswerStream, AskRequest};
 use crate::cache::InferenceCache;
-use crate::component::{BuildError, IndexError, Models};
-use crate::connector::{AnswerLog, Arrived, ConnectorError, DocumentStore, Mode, SourcedTurn, TurnQueue};
+use crate::component::Models;
+use crate::connector::{AnswerLog, Arrived, DocumentStore, SourcedTurn, TurnQueue};
 use crate::corpus::{CorpusIndexes, CorpusState};
-use crate::database::DatabaseError;
-use crate::durable::StoreError;
 use crate::metrics::Metrics;
-use crate::panics::Panicked;
 use crate::plan::PlanFingerprint;
 use crate::publish::{CorpusProgress, Epochs};
 use crate::record::{AnswerRecord, Item, Provenance};
 use crate::sinks::{SinkHandle, SinkStatus};
-use crate::state::{StateError, file_name};
-use crate::turns::{self, Generation, Observer};
+use crate::state::file_name;
+use crate::turns::{self, Generation};
 
 /// A parked worker wakes up after this time even without a signal.
 const PARK: Duration = Duration::from_millis(500);
 /// The polling interval at the end of a run.
 const TICK: Duration = Duration::from_millis(2);
-
-/// Options of a run.
-#[derive(Clone)]
-pub struct Options {
-    /// Number of worker threads.
-    pub workers: usize,
-    /// The state directory. Without one, all state is in memory and is lost at the end.
-    pub state: Option<PathBuf>,
-    /// The directory of the components' own files, such as those of `Documents`. `None`: `components` in
-    /// the state directory.
-    pub components: Option<PathBuf>,
-    /// Whether turn sources follow.
-    pub turns: Mode,
-    /// Whether corpus sources follow.
-    pub corpora: Mode,
-    /// Turns come from [`Engine::submit`] instead of the sources in the file.
-    pub manual_turns: bool,
-    /// Whether the run goes on when its sources have ended: callers ask until [`Engine::stop`].
-    pub stays: bool,
-    /// Whether answers go to the sinks in the file.
-    pub sinks: bool,
-    /// Whether to answer turns. If not, only the corpora are brought up to date.
-    pub answer: bool,
-    /// Called with every value of a node.
-    pub observer: Option<Observer>,
-    /// Told of every call of an operator and of every answer.
-    pub watcher: Option<Arc<dyn TurnWatcher>>,
-}
-
-impl Default for Options {
-    fn default() -> Self {
-        Self {
-            workers: 1,
-            state: None,
-            components: None,
-            turns: Mode::Follow,
-            corpora: Mode::Follow,
-            manual_turns: false,
-            stays: false,
-            sinks: true,
-            answer: true,
-            observer: None,
-            watcher: None,
-        }
-    }
-}
-
-/// Why a pipeline cannot run.
-#[derive(Debug, thiserror::Error)]
-pub enum RunError {
-    /// The state directory cannot be used.
-    #[error(transparent)]
-    State(#[from] StateError),
-    /// The store of conversations and checkpoints cannot be used.
-    #[error(transparent)]
-    Store(#[from] StoreError),
-    /// The inference cache cannot be used.
-    #[error(transparent)]
-    InferenceCache(#[from] DatabaseError),
-    /// A component could not be built.
-    #[error(transparent)]
-    Build(#[from] BuildError),
-    /// The epoch counter cannot be read or written.
-    #[error(transparent)]
-    Epochs(#[from] IndexError),
-    /// A source failed.
-    #[error("{name}: {source}")]
-    Source {
-        /// The node or corpus.
-        name: String,
-        /// Why.
-        source: ConnectorError,
-    },
-    /// The first epoch of a corpus could not be published.
-    #[error("corpus `{corpus}` cannot be published: {reason}")]
-    Publish {
-        /// The corpus.
-        corpus: String,
-        /// Why.
-        reason: String,
-    },
-    /// A thread could not be created.
-    #[error("cannot start {what}: {reason}")]
-    Thread {
-        /// The thread.
-        what: &'static str,
-        /// The operating system's error.
-        reason: String,
-    },
-    /// A worker panicked.
-    #[error("a worker ended early: {0}")]
-    Worker(String),
-    /// Another part of the engine panicked.
-    #[error("{what} {source}")]
-    Panicked {
-        /// The part.
-        what: &'static str,
-        /// The panic.
-        source: Panicked,
-    },
-}
 
 /// A running corpus.
 struct RunningCorpus {

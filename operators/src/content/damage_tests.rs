@@ -1,9 +1,14 @@
 //! Tests of damaged stores, file by file.
 
+use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use proptest::collection::vec;
+use proptest::prelude::*;
+use proptest::sample::Index as Position;
+use proptest::test_runner::{Config, RngAlgorithm, TestRng, TestRunner};
 use turnflow_engine::component::{Delta, Index, MaintenanceLimits};
 use turnflow_engine::document::{Chunk, ContentHash};
 use turnflow_engine::inference::Vector;
@@ -13,16 +18,6 @@ use super::stored;
 use super::tests::{Counting, chunk, prepare};
 
 const PASSAGES: usize = 120;
-
-/// Pseudo-random numbers that are the same in each run.
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, end: usize) -> usize {
-        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        (self.0 >> 33) as usize % end.max(1)
-    }
-}
 
 fn all() -> Vec<Arc<Chunk>> {
     (0..PASSAGES).map(|n| chunk(n, &format!("passage {n} {}", "x".repeat(n)))).collect()
@@ -67,82 +62,92 @@ fn copy(from: &Path, to: &Path) {
     }
 }
 
-/// Damages a file in one of several ways. Returns a description.
-fn damage(file: &Path, how: usize, random: &mut Random) -> String {
-    let mut bytes = std::fs::read(file).unwrap();
-    let at = random.below(bytes.len());
-    let told = match how % 5 {
-        0 => {
-            bytes[at] ^= 1 << random.below(8);
-            format!("a bit flipped at {at} of {}", bytes.len())
-        }
-        1 => {
-            // Most of what the reader follows is near the end of the file.
-            let at = bytes.len().saturating_sub(1 + random.below(200));
-            bytes[at] = random.below(256) as u8;
-            format!("a byte changed at {at} of {}", bytes.len())
-        }
-        2 => {
-            bytes.truncate(at);
-            format!("cut to {at}")
-        }
-        3 => {
-            let end = (at + 512).min(bytes.len());
-            bytes[at..end].fill(0);
-            format!("zeros from {at} to {end} of {}", bytes.len())
-        }
-        _ => {
-            for _ in 0..16 {
-                let at = random.below(bytes.len());
-                bytes[at] = random.below(256) as u8;
+/// What a disk may do to a file.
+#[derive(Clone, Debug)]
+enum Damage {
+    Bit(Position, u8),
+    /// A byte at this distance from the end: most of what the reader follows is there.
+    Tail(usize, u8),
+    Cut(Position),
+    Zeros(Position),
+    Noise(Vec<(Position, u8)>),
+}
+
+fn damage() -> impl Strategy<Value = Damage> {
+    prop_oneof![
+        (any::<Position>(), 0..8_u8).prop_map(|(at, bit)| Damage::Bit(at, bit)),
+        (1..=200_usize, any::<u8>()).prop_map(|(back, byte)| Damage::Tail(back, byte)),
+        any::<Position>().prop_map(Damage::Cut),
+        any::<Position>().prop_map(Damage::Zeros),
+        vec((any::<Position>(), any::<u8>()), 16).prop_map(Damage::Noise),
+    ]
+}
+
+impl Damage {
+    fn apply(&self, file: &Path) {
+        let mut bytes = std::fs::read(file).unwrap();
+        let length = bytes.len();
+        match self {
+            Damage::Bit(at, bit) => bytes[at.index(length)] ^= 1 << bit,
+            Damage::Tail(back, byte) => bytes[length.saturating_sub(*back)] = *byte,
+            Damage::Cut(at) => bytes.truncate(at.index(length)),
+            Damage::Zeros(at) => {
+                let at = at.index(length);
+                bytes[at..(at + 512).min(length)].fill(0);
             }
-            "16 bytes changed".to_owned()
+            Damage::Noise(noise) => noise.iter().for_each(|(at, byte)| bytes[at.index(length)] = *byte),
         }
-    };
-    std::fs::write(file, bytes).unwrap();
-    told
+        std::fs::write(file, bytes).unwrap();
+    }
 }
 
 /// Whatever a disk does to a file of a store, the store opens and serves what it served before, and only unreadable
 /// rows are encoded again. The next start encodes nothing, and the damaged files are kept.
-#[tokio::test(flavor = "multi_thread")]
-async fn a_store_that_is_damaged_anywhere_is_saved_as_far_as_it_can_be_read() {
-    let trials: usize = std::env::var("TURNFLOW_DAMAGE_TRIALS").ok().and_then(|n| n.parse().ok()).unwrap_or(5);
+#[test]
+fn a_store_that_is_damaged_anywhere_is_saved_as_far_as_it_can_be_read() {
+    let trials: u32 = std::env::var("TURNFLOW_DAMAGE_TRIALS").ok().and_then(|n| n.parse().ok()).unwrap_or(5);
+    let runtime = tokio::runtime::Runtime::new().unwrap();
     let original = tempfile::tempdir().unwrap();
-    pristine(original.path()).await;
-    let (expected, ..) = serve(original.path()).await;
+    runtime.block_on(pristine(original.path()));
+    let (expected, ..) = runtime.block_on(serve(original.path()));
     assert_eq!(expected.len(), PASSAGES);
-    let mut random = Random(12);
-    let (mut count, mut encoded_anew, mut aside) = (0, 0, 0);
+    let (count, encoded_anew, aside) = (Cell::new(0), Cell::new(0), Cell::new(0));
+    let config = Config { cases: trials, failure_persistence: None, max_shrink_iters: 30, ..Config::default() };
+    let mut runner = TestRunner::new_with_rng(config, TestRng::deterministic_rng(RngAlgorithm::ChaCha));
     for file in files(original.path()) {
         let name = file.strip_prefix(original.path()).unwrap();
-        for trial in 0..trials {
+        let ran = runner.run(&damage(), |damage| {
             let place = tempfile::tempdir().unwrap();
             copy(original.path(), place.path());
-            let how = damage(&place.path().join(name), trial, &mut random);
-            let how = format!("{}: {how}", name.display());
-            // Reads the store as `verify` does.
-            stored::<Vector>(place.path(), 4).await.unwrap();
-            let (served, encoded, mut index) = serve(place.path()).await;
-            assert_eq!(served, expected, "{how}");
-            index.maintain(MaintenanceLimits::NONE).await.unwrap_or_else(|error| panic!("{how}: {error}"));
-            drop(index);
-            let (served, again, _index) = serve(place.path()).await;
-            assert_eq!(served, expected, "{how}, at the second start");
-            assert_eq!(again, 0, "{how}: nothing is encoded twice");
-            let flaws = stored::<Vector>(place.path(), 4).await.unwrap().flaws;
-            assert!(flaws.is_empty(), "{how}: {flaws:?}");
-            let is_aside = place.path().join("vectors.lance.damaged-1").exists();
-            if std::env::var_os("TURNFLOW_DAMAGE_TRIALS").is_some() && (encoded > 0 || is_aside) {
-                println!("{how}: {encoded} of {PASSAGES} encoded anew");
-            }
-            count += 1;
-            encoded_anew += encoded;
-            aside += usize::from(is_aside);
-        }
+            damage.apply(&place.path().join(name));
+            let (encoded, is_aside) = runtime.block_on(reopened(place.path(), &expected));
+            count.set(count.get() + 1);
+            encoded_anew.set(encoded_anew.get() + encoded);
+            aside.set(aside.get() + usize::from(is_aside));
+            Ok(())
+        });
+        ran.unwrap_or_else(|error| panic!("{}: {error}", name.display()));
     }
+    let (count, encoded_anew, aside) = (count.get(), encoded_anew.get(), aside.get());
     println!("{count} trials, {aside} moved aside, {encoded_anew} of {} contents encoded again", count * PASSAGES);
     assert!(aside > 0 && encoded_anew < count * PASSAGES / 4, "{aside} moved aside, {encoded_anew} encoded again");
+}
+
+/// Opens a damaged store twice, and checks what it serves. Returns how many contents the first start encoded, and
+/// whether the damaged dataset was moved aside.
+async fn reopened(place: &Path, expected: &BTreeMap<ContentHash, Vector>) -> (usize, bool) {
+    // Reads the store as `verify` does.
+    stored::<Vector>(place, 4).await.unwrap();
+    let (served, encoded, mut index) = serve(place).await;
+    assert_eq!(served, *expected);
+    index.maintain(MaintenanceLimits::NONE).await.unwrap();
+    drop(index);
+    let (served, again, _index) = serve(place).await;
+    assert_eq!(served, *expected, "at the second start");
+    assert_eq!(again, 0, "nothing is encoded twice");
+    let flaws = stored::<Vector>(place, 4).await.unwrap().flaws;
+    assert!(flaws.is_empty(), "{flaws:?}");
+    (encoded, place.join("vectors.lance.damaged-1").exists())
 }
 
 /// An unreadable manifest loses nothing, because the data files hold everything.

@@ -1,7 +1,11 @@
 //! Tests of files that were complete before the current one: a record of today may have the key of an answer of another
 //! day, if both days' logs begin alike.
 
+use super::super::recover::Torn;
+use super::super::rotated::cut;
 use super::*;
+use crate::known_file::HEAD_BYTES;
+use crate::watch::identity;
 
 fn at(base: &Path, name: &str) -> PathBuf {
     base.join("deep/er").join(name)

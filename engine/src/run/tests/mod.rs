@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 
 use self::catalog::{CATALOG, Texts};
 use super::*;
+use crate::connector::Mode;
 use crate::dead_letter::DeadLetter;
 use crate::plan::{Plan, plan};
 use crate::spec::load_str;

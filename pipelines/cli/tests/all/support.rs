@@ -9,15 +9,33 @@ use std::time::{Duration, Instant};
 use serde_json::Map;
 use turnflow::CATALOG;
 
+use proptest::strategy::Strategy;
+use proptest::test_runner::{Config, RngAlgorithm, TestRng, TestRunner};
 use turnflow_engine::connector::SourcedTurn;
 use turnflow_engine::plan::{Plan, plan};
 use turnflow_engine::record::{AnswerRecord, Hit, Item, Speaker, TurnRecord, Value};
 use turnflow_engine::run::{Engine, Options};
 use turnflow_engine::spec::load_str;
-pub use turnflow_eval::random::Random;
 
 /// What is waited for comes within this, however slow the machine.
 pub const PATIENCE: Duration = Duration::from_secs(120);
+
+/// A generator of inputs that are the same in each run.
+pub fn runner(seed: u8, cases: u32) -> TestRunner {
+    // Each case starts engines, so a failure is not made much smaller.
+    let config = Config { cases, failure_persistence: None, max_shrink_iters: 30, ..Config::default() };
+    TestRunner::new_with_rng(config, TestRng::from_seed(RngAlgorithm::ChaCha, &[seed; 32]))
+}
+
+/// Runs a test on this many inputs. It fails by panicking; then the input is made smaller.
+#[track_caller]
+pub fn holds<S: Strategy>(seed: u8, cases: u32, inputs: S, test: impl Fn(S::Value)) {
+    let ran = runner(seed, cases).run(&inputs, |input| {
+        test(input);
+        Ok(())
+    });
+    ran.unwrap_or_else(|error| panic!("{error}"));
+}
 
 /// The directory of the workspace.
 pub fn root() -> PathBuf {

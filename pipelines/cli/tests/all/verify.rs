@@ -7,27 +7,31 @@ use arrow_array::cast::AsArray;
 use arrow_array::types::Float32Type;
 use arrow_array::{Array, ArrayRef, FixedSizeListArray, Float32Array, RecordBatch, RecordBatchIterator};
 use futures::TryStreamExt;
+use proptest::collection::vec;
+use proptest::strategy::{Strategy, ValueTree};
 use serde_json::Value as Json;
 use turnflow_engine::state::StateDirectory;
 use turnflow_tables::{Mode, Table};
 
 use crate::command_line::{Ended, run};
 use crate::live::LEXICAL;
-use crate::live::rebuild::disturb;
-use crate::support::{Random, model};
+use crate::live::rebuild::{Edit, disturb, edits};
+use crate::support::{model, runner};
 
 /// A directory with a pipeline, documents, and the state that a history of them has left.
 struct Lived {
     dir: tempfile::TempDir,
-    random: Random,
+    /// The edits that come next.
+    more: Vec<Vec<Edit>>,
 }
 
 impl Lived {
-    fn through(seed: u64, pipeline: &str) -> Self {
+    fn through(seed: u8, pipeline: &str) -> Self {
         let dir = tempfile::tempdir().unwrap();
         fs::create_dir(dir.path().join("docs")).unwrap();
         fs::write(dir.path().join("p.ron"), pipeline).unwrap();
-        let mut this = Self { dir, random: Random::new(seed) };
+        let more = vec(edits(), 20).new_tree(&mut runner(seed, 1)).unwrap().current();
+        let mut this = Self { dir, more };
         // A file that the history leaves alone, and some that it finds.
         fs::write(this.docs().join("sync.md"), "The keeper of the lamp. The ferry of the north. A gull in fog.")
             .unwrap();
@@ -37,11 +41,16 @@ impl Lived {
         // Each time a process of its own, so that nothing works on the state any more when it is
         // looked at.
         for _ in 0..6 {
-            disturb(&this.docs(), &mut this.random);
-            disturb(&this.docs(), &mut this.random);
+            this.disturb();
+            this.disturb();
             run(this.path(), &["index", "p.ron", "--state", "state"]).good();
         }
         this
+    }
+
+    fn disturb(&mut self) {
+        let edits = self.more.pop().unwrap();
+        disturb(&self.docs(), &edits);
     }
 
     fn path(&self) -> &Path {
@@ -139,7 +148,7 @@ fn what_lived_through_a_history_is_what_a_rebuild_gives() {
         assert_eq!(lived.changed_since(&before), Vec::<PathBuf>::new());
 
         // What changes while nothing runs leaves the state behind, which is no fault.
-        disturb(&lived.docs(), &mut lived.random);
+        lived.disturb();
         fs::write(lived.docs().join("new.md"), "A ferry that nobody has indexed.").unwrap();
         let told = lived.told(&[], 0);
         let behind = &told["indexes"][0]["behind"];

@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use anyhow::anyhow;
-use serde_json::Map;
+use serde_json::{Map, Value as Json, json};
 use turnflow_engine::connector::{Mode, SourcedTurn};
 use turnflow_engine::inference::{Embedder, InferenceError, Priority, Role};
 use turnflow_engine::plan::plan_file;
@@ -31,6 +31,8 @@ const BETWEEN: Duration = Duration::from_millis(173);
 const TOO_LATE: Duration = Duration::from_secs(60);
 /// Number of calls to measure the model's own time.
 const CALLS: usize = 25;
+/// The kinds of changes, in the order in which they are made.
+const CHANGES: [&str; 3] = ["added", "edited", "deleted"];
 /// Number of words of a question made from a passage.
 const WORDS: usize = 12;
 
@@ -126,7 +128,9 @@ fn measure(
 ) -> Outcome {
     let view = engine.epochs().current();
     let chunks = view.corpora.get(corpus).map_or(0, |view| view.chunks);
-    println!("corpus `{corpus}`, {chunks} chunks; {} turns a second beside", args.rate);
+    if !args.format.is_json() {
+        println!("corpus `{corpus}`, {chunks} chunks; {} turns a second beside", args.rate);
+    }
     let published = publications(engine)?;
     let mut flow = Flow {
         engine,
@@ -142,7 +146,7 @@ fn measure(
     };
     let model = model_time(engine, &invented(0))?;
     flow.idle(BEFORE)?;
-    let mut before = std::mem::take(&mut flow.latencies);
+    let before = std::mem::take(&mut flow.latencies);
 
     let epoch = engine.epochs().current().epoch;
     let mut times: [Times; 3] = Default::default();
@@ -170,8 +174,32 @@ fn measure(
     }
     bar.finish_and_clear();
 
+    let beside =
+        [("before", before), ("meanwhile", std::mem::take(&mut flow.latencies))].map(|(when, mut latencies)| {
+            (when, latencies.len(), [0.5, 0.95].map(|share| percentile(&mut latencies, share)))
+        });
+    let epochs = engine.epochs().current().epoch - epoch;
+    if args.format.is_json() {
+        let changes: Map<String, Json> =
+            CHANGES.into_iter().zip(&mut times).map(|(name, times)| (name.to_owned(), times.json())).collect();
+        let beside: Map<String, Json> = beside
+            .map(|(when, turns, [p50, p95])| (when.to_owned(), json!({"turns": turns, "p50": p50, "p95": p95})))
+            .into_iter()
+            .collect();
+        let report = json!({
+            "corpus": corpus,
+            "chunks": chunks,
+            "changes_ms": changes,
+            "model_ms": {"passage": model[0], "question": model[1], "answer": model[2]},
+            "epochs": epochs,
+            "questions": flow.probes,
+            "turns_beside": beside,
+        });
+        println!("{report:#}");
+        return Ok(());
+    }
     println!("{:12}{:24}{:>10}{:>10}{:>10}", "ms", "until", "least", "median", "p95");
-    for (name, times) in ["added", "edited", "deleted"].into_iter().zip(&mut times) {
+    for (name, times) in CHANGES.into_iter().zip(&mut times) {
         times.line(name, "published", |times| &mut times.published);
         times.line("", "answered", |times| &mut times.answered);
     }
@@ -182,10 +210,9 @@ fn measure(
         model[1],
         model[2]
     );
-    println!("epochs published: {}; questions asked: {}", engine.epochs().current().epoch - epoch, flow.probes);
-    for (when, latencies) in [("before", &mut before), ("meanwhile", &mut flow.latencies)] {
-        let [p50, p95] = [0.5, 0.95].map(|share| percentile(latencies, share));
-        println!("turns beside, {when}: {}, ms p50 {p50:.1}, p95 {p95:.1}", latencies.len());
+    println!("epochs published: {}; questions asked: {}", epochs, flow.probes);
+    for (when, turns, [p50, p95]) in beside {
+        println!("turns beside, {when}: {turns}, ms p50 {p50:.1}, p95 {p95:.1}");
     }
     Ok(())
 }
@@ -198,6 +225,14 @@ struct Times {
 }
 
 impl Times {
+    fn json(&mut self) -> Json {
+        let of = |values: &mut Vec<f64>| {
+            let [least, median, p95] = [0.0, 0.5, 0.95].map(|share| percentile(values, share));
+            json!({"least": least, "median": median, "p95": p95})
+        };
+        json!({"published": of(&mut self.published), "answered": of(&mut self.answered)})
+    }
+
     fn line(&mut self, name: &str, until: &str, which: impl Fn(&mut Self) -> &mut Vec<f64>) {
         let values = which(self);
         let [least, median, p95] = [0.0, 0.5, 0.95].map(|share| percentile(values, share));

@@ -14,6 +14,7 @@ use clap::Args;
 use turnflow_engine::inference::Usage;
 use turnflow_engine::run::Engine;
 
+use super::format::FormatArgs;
 use super::{EngineArgs, Fault, Outcome, PipelineArgs};
 
 /// Measure a pipeline: throughput and latency of turns (--turns), or --embedding, --freshness or
@@ -24,9 +25,11 @@ pub struct BenchArgs {
     pipeline: PipelineArgs,
     #[command(flatten)]
     engine: EngineArgs,
-    /// The log whose user turns are asked, as JSON Lines of turns or of BEIR queries. With --freshness,
-    /// these are the other turns.
-    #[arg(long, required_unless_present_any = ["embedding", "freshness", "memory"])]
+    #[command(flatten)]
+    format: FormatArgs,
+    /// The log whose user turns are asked, as JSON Lines of turns or of BEIR queries [default: the log
+    /// that the pipeline's first `JsonLines` reads]. With --freshness, these are the other turns.
+    #[arg(long)]
     turns: Option<PathBuf>,
     /// Maximum number of turns to ask or texts to read [default: 1000 turns, 800 texts].
     #[arg(long)]
@@ -59,6 +62,9 @@ pub struct BenchArgs {
 }
 
 pub(super) fn run(args: &BenchArgs) -> Outcome {
+    if args.format.is_json() && args.texts.is_some() {
+        return Err(told("--format json is for turns and for --freshness"));
+    }
     match (&args.texts, args.freshness) {
         (Some(texts), None) => match args.memory {
             Some(rounds) => memory::run(args, rounds as usize, texts),

@@ -1,14 +1,17 @@
 //! `turnflow bench --turns`: measures throughput, latency, and the share of time outside the models.
 
 use std::collections::HashMap;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
 use anyhow::anyhow;
+use serde_json::json;
+use turnflow_connectors::jsonl_turns::JsonLinesConfig;
 use turnflow_engine::connector::{Mode, SourcedTurn};
 use turnflow_engine::record::{Item, Speaker, TurnRecord, Value};
 use turnflow_engine::run::Options;
+use turnflow_engine::spec::{from_tree, load};
 
 use super::super::{progress, start};
 use super::{BenchArgs, Fault, Outcome, percentile, told, usage};
@@ -51,8 +54,11 @@ pub(super) fn turns(path: &Path, limit: usize) -> Result<Vec<SourcedTurn>, Fault
 
 pub(super) fn run(args: &BenchArgs) -> Outcome {
     let plan = args.pipeline.plan()?.running();
-    let path = args.turns.as_deref().ok_or_else(|| told("give the log to ask with --turns"))?;
-    let turns = turns(path, args.limit.unwrap_or(LIMIT))?;
+    let path = match &args.turns {
+        Some(path) => path.clone(),
+        None => own_log(args).ok_or_else(|| told("the pipeline reads no log: give one with --turns"))?,
+    };
+    let turns = turns(&path, args.limit.unwrap_or(LIMIT))?;
     let asked = turns.iter().filter(|turn| turn.record.speaker == Speaker::User).count();
     let Some(last) = plan.nodes.iter().rev().find(|node| node.output.is_some()).map(|node| node.id.clone()) else {
         return Err(told("the pipeline has no node with an output"));
@@ -82,13 +88,11 @@ pub(super) fn run(args: &BenchArgs) -> Outcome {
     };
     let indexing = Instant::now();
     let engine = start(plan, options)?;
+    let index_s = indexing.elapsed().as_secs_f64();
     let indexed = usage(&engine);
-    println!(
-        "index: {:.1} s, {} texts embedded in {} batches",
-        indexing.elapsed().as_secs_f64(),
-        indexed.inputs,
-        indexed.batches
-    );
+    if !args.format.is_json() {
+        println!("index: {index_s:.1} s, {} texts embedded in {} batches", indexed.inputs, indexed.batches);
+    }
     let begun = Instant::now();
     let bar = progress::bar(asked as u64, "answering");
     for turn in turns {
@@ -111,8 +115,23 @@ pub(super) fn run(args: &BenchArgs) -> Outcome {
     let (inputs, batches) = (used.inputs - indexed.inputs, used.batches - indexed.batches);
     let (tokens, busy) = (used.tokens - indexed.tokens, (used.busy_us - indexed.busy_us) as f64 / 1e6);
     let turns = latencies.len().max(1) as f64;
-    println!("turns: {} in {seconds:.2} s, {:.1} a second, {failed} failed", latencies.len(), turns / seconds);
     let [p50, p95, p99] = [0.5, 0.95, 0.99].map(|share| percentile(&mut latencies, share));
+    let outside = (1.0 - busy / seconds).max(0.0);
+    if args.format.is_json() {
+        let report = json!({
+            "index": {"seconds": index_s, "embedded": indexed.inputs, "batches": indexed.batches},
+            "turns": latencies.len(),
+            "failed": failed,
+            "seconds": seconds,
+            "turns_per_s": turns / seconds,
+            "latency_ms": {"p50": p50, "p95": p95, "p99": p99},
+            "models": {"inputs": inputs, "batches": batches, "tokens": tokens, "padded_tokens": used.padded - indexed.padded, "busy_s": busy},
+            "outside_models": outside,
+        });
+        println!("{report:#}");
+        return Ok(());
+    }
+    println!("turns: {} in {seconds:.2} s, {:.1} a second, {failed} failed", latencies.len(), turns / seconds);
     println!("latency ms: p50 {p50:.1}, p95 {p95:.1}, p99 {p99:.1}");
     match used.padded - indexed.padded {
         0 => println!("models: no calls"),
@@ -124,6 +143,15 @@ pub(super) fn run(args: &BenchArgs) -> Outcome {
             100.0 * (1.0 - tokens as f64 / padded as f64)
         ),
     }
-    println!("outside the models: {:.1} % of the time", 100.0 * (1.0 - busy / seconds).max(0.0));
+    println!("outside the models: {:.1} % of the time", 100.0 * outside);
     Ok(())
+}
+
+/// The log that the pipeline's first `JsonLines` source reads.
+fn own_log(args: &BenchArgs) -> Option<PathBuf> {
+    let loaded = load(&args.pipeline.file, &args.pipeline.set);
+    let nodes = loaded.tree.as_ref()?.get("nodes")?.entries()?;
+    let node = nodes.iter().find(|node| node.value.name().is_some_and(|name| name.text == "JsonLines"))?;
+    let config: JsonLinesConfig = from_tree(&node.value, &loaded.sources).ok()?;
+    Some(AsRef::<Path>::as_ref(&config.path).to_owned())
 }

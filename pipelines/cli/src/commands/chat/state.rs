@@ -1,5 +1,7 @@
 //! The conversation: what was said, what is switched, and the commands.
 
+mod commands;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
@@ -7,19 +9,9 @@ use serde_json::{Value, json};
 use turnflow_engine::adjust::Adjustments;
 use turnflow_engine::record::{Speaker, Utterance};
 
-use super::backend::{NodeInfo, PipelineInfo, Told};
+use self::commands::COMMANDS;
+use super::backend::{PipelineInfo, Told};
 use super::input::Input;
-
-const HELP: &str = "/mode [NAME]            show the pipelines, or go to one
-/retriever [NODE]       show what can be switched, or switch it off or on
-/weights [NODE W W …]   show the weights, or set them; one number for two lists is the first's share
-/collection [NAME]      show the collections, or choose one
-/trace                  show or hide what every node gave
-/clear                  begin a new conversation
-/quit                   leave
-Enter asks, Esc stops the answer, the arrows up and down bring back earlier lines, PageUp and PageDown scroll, Tab \
-completes a command.";
-const COMMANDS: [&str; 8] = ["/mode", "/retriever", "/weights", "/collection", "/trace", "/clear", "/help", "/quit"];
 
 /// A question with all that is asked with it.
 #[derive(Clone, Debug, PartialEq)]
@@ -216,120 +208,6 @@ impl Chat {
         let (since, node, text) = (Instant::now(), None, String::new());
         self.running = Some(Running { question: question.clone(), since, node, text });
         Effect::Ask(question)
-    }
-
-    fn command(&mut self, command: &str) -> Effect {
-        let mut words = command.split_whitespace();
-        let (name, arguments) = (words.next().unwrap_or_default(), words.collect::<Vec<_>>());
-        match (name, &arguments[..]) {
-            ("mode", []) => {
-                let list = self
-                    .pipelines
-                    .iter()
-                    .enumerate()
-                    .map(|(at, pipeline)| format!("{} {}", if at == self.at { "*" } else { " " }, pipeline.name));
-                self.note(list.collect::<Vec<_>>().join("\n"));
-            }
-            ("mode", [name]) => match self.pipelines.iter().position(|pipeline| pipeline.name == *name) {
-                Some(_) if self.is_asking() => self.error("wait for the answer, or stop it with Esc"),
-                Some(at) => {
-                    self.at = at;
-                    self.adjust = Adjustments::default();
-                    self.choose_collection();
-                    self.note(format!("{name} answers now"));
-                }
-                None => self.error(format!("there is no pipeline `{name}`; /mode shows them")),
-            },
-            ("retriever", []) => self.note(self.switches()),
-            ("retriever", nodes) => nodes.iter().for_each(|node| self.switch(node)),
-            ("weights", []) => self.note(self.weights()),
-            ("weights", [node, weights @ ..]) => self.weigh(node, weights),
-            ("collection", []) => {
-                let names: Vec<&str> = self.pipeline().corpora.iter().map(|corpus| &*corpus.name).collect();
-                self.note(format!("{}\nnow: {}", names.join("\n"), self.collection.as_deref().unwrap_or("none")));
-            }
-            ("collection", [name]) => {
-                if self.pipeline().corpora.iter().any(|corpus| corpus.name == *name) {
-                    self.collection = Some((*name).to_owned());
-                    self.note(format!("turns search `{name}` now"));
-                } else {
-                    self.error(format!("there is no collection `{name}`; /collection shows them"));
-                }
-            }
-            ("trace", []) => self.shows_trace = !self.shows_trace,
-            ("clear", []) => {
-                let effect = if self.running.take().is_some() { Effect::Stop } else { Effect::None };
-                self.entries.clear();
-                self.traces.clear();
-                self.history.clear();
-                self.turn = 0;
-                self.note("a new conversation");
-                return effect;
-            }
-            ("help" | "", []) => self.note(HELP),
-            ("quit" | "exit" | "q", []) => return Effect::Leave,
-            _ => self.error(format!("`/{command}` is no command; /help shows them")),
-        }
-        Effect::None
-    }
-
-    /// The nodes that can be switched: retrievers first.
-    fn switchable(&self) -> Vec<&NodeInfo> {
-        let mut nodes: Vec<&NodeInfo> = self.pipeline().nodes.iter().filter(|node| node.can_skip).collect();
-        nodes.sort_by_key(|node| node.corpora.is_empty());
-        nodes
-    }
-
-    fn switches(&self) -> String {
-        let line = |node: &&NodeInfo| {
-            let state = if self.adjust.skip.contains(&*node.id) { "off" } else { "on " };
-            format!("{state} {} ({})", node.id, node.kind)
-        };
-        let lines: Vec<String> = self.switchable().iter().map(line).collect();
-        if lines.is_empty() { "nothing of this pipeline can be switched".to_owned() } else { lines.join("\n") }
-    }
-
-    fn switch(&mut self, node: &str) {
-        if !self.switchable().iter().any(|of| of.id == node) {
-            return self.error(format!("`{node}` cannot be switched; /retriever shows what can be"));
-        }
-        let is_off = self.adjust.skip.remove(node) || !self.adjust.skip.insert(node.into());
-        self.note(format!("{node} is {} now", if is_off { "on" } else { "off" }));
-    }
-
-    fn weights(&self) -> String {
-        let lines = self.pipeline().nodes.iter().filter_map(|node| {
-            let own = node.weights.as_ref()?;
-            let now = self.adjust.weights.get(&*node.id).map_or(&own[..], |weights| weights);
-            Some(format!("{} ({}): {now:?}", node.id, node.kind))
-        });
-        let lines: Vec<String> = lines.collect();
-        if lines.is_empty() { "no node of this pipeline has weights".to_owned() } else { lines.join("\n") }
-    }
-
-    fn weigh(&mut self, node: &str, weights: &[&str]) {
-        let Some(own) = self.pipeline().nodes.iter().find(|of| of.id == node).and_then(|of| of.weights.clone()) else {
-            return self.error(format!("`{node}` has no weights; /weights shows which nodes have some"));
-        };
-        let parsed: Result<Vec<f32>, _> = weights.iter().map(|weight| weight.parse::<f32>()).collect();
-        let mut parsed = match parsed {
-            Ok(parsed) if parsed.iter().all(|weight| *weight >= 0.0 && weight.is_finite()) => parsed,
-            _ => return self.error("weights are numbers of at least 0"),
-        };
-        if let ([share], 2) = (&parsed[..], own.len())
-            && *share <= 1.0
-        {
-            parsed = vec![*share, 1.0 - share];
-        }
-        if parsed.is_empty() {
-            self.adjust.weights.remove(node);
-            return self.note(format!("{node} has the weights of the file: {own:?}"));
-        }
-        if parsed.len() != own.len() {
-            return self.error(format!("{node} has {} weights, and {} are given", own.len(), parsed.len()));
-        }
-        self.note(format!("{node} has the weights {parsed:?} now"));
-        self.adjust.weights.insert(node.into(), parsed.into());
     }
 
     /// Takes an event of the turn; returns whether it is over.

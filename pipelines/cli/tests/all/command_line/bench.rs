@@ -9,6 +9,20 @@ use crate::support::{model, root};
 /// It is for what grows much faster; what grows slowly is seen only in the long form.
 const GROWTH: f64 = 64.0;
 
+#[test]
+fn the_report_is_json_and_asks_the_pipelines_own_log() {
+    let directory = super::directory();
+    let none = run(directory.path(), &["bench", "lexical.ron"]);
+    none.one_line(3, &["give one with --turns"]);
+    let turns = r#"{"conversation_id": "c", "turn": 1, "speaker": "user", "text": "Where is the ferry?"}"#;
+    fs::write(directory.path().join("log.jsonl"), format!("{turns}\n")).unwrap();
+    let log = "nodes.turns=JsonLines(path: \"log.jsonl\")";
+    let ended = run(directory.path(), &["bench", "lexical.ron", "--set", log, "--format", "json"]).good();
+    let report: serde_json::Value = serde_json::from_str(&ended.out).unwrap();
+    assert_eq!((&report["turns"], &report["failed"]), (&1.into(), &0.into()), "{report}");
+    assert!(report["latency_ms"]["p99"].as_f64() > Some(0.0), "{report}");
+}
+
 /// The command is a process of its own, in whose memory no other test has a share.
 #[test]
 fn memory_stays_while_models_alternate() {

@@ -3,82 +3,109 @@
 use std::fs;
 use std::path::Path;
 
+use proptest::collection::vec;
+use proptest::prelude::*;
+use proptest::sample::{Index, select};
 use turnflow_engine::connector::Mode;
 use turnflow_engine::run::Options;
 
 use super::{LEXICAL, WORDS};
-use crate::support::{Asked, Outcome, Random, model, plan_of};
+use crate::support::{Asked, Outcome, holds, model, plan_of};
 
-fn sentence(random: &mut Random) -> String {
-    let words: Vec<&str> = (0..4 + random.below(20)).map(|_| *random.pick(WORDS)).collect();
-    format!("{}.", words.join(" "))
+/// An edit of a directory, as people and editors do it. A file is chosen among those that are there.
+#[derive(Clone, Debug)]
+pub(crate) enum Edit {
+    Write(usize, String),
+    /// A sentence is added, the others stay.
+    Extend(Index, String),
+    Remove(Index),
+    Rename(Index, usize),
+    /// An editor writes beside the file and renames over it.
+    Replace(Index, String),
 }
 
-/// A history of a directory: files that come, change, move and go, as people and editors do it.
-pub(crate) fn disturb(docs: &Path, random: &mut Random) {
-    let files = || -> Vec<std::path::PathBuf> {
+pub(crate) fn sentence() -> impl Strategy<Value = String> {
+    vec(select(WORDS), 4..24).prop_map(|words| format!("{}.", words.join(" ")))
+}
+
+/// Edits that follow each other.
+pub(crate) fn edits() -> impl Strategy<Value = Vec<Edit>> {
+    let text = || vec(sentence(), 1..=5).prop_map(|sentences| sentences.join(" "));
+    let edit = prop_oneof![
+        2 => (0..30_usize, text()).prop_map(|(name, text)| Edit::Write(name, text)),
+        1 => (any::<Index>(), sentence()).prop_map(|(file, sentence)| Edit::Extend(file, sentence)),
+        1 => any::<Index>().prop_map(Edit::Remove),
+        1 => (any::<Index>(), 0..30_usize).prop_map(|(file, name)| Edit::Rename(file, name)),
+        1 => (any::<Index>(), text()).prop_map(|(file, text)| Edit::Replace(file, text)),
+    ];
+    vec(edit, 1..=4)
+}
+
+/// Makes these edits.
+pub(crate) fn disturb(docs: &Path, edits: &[Edit]) {
+    for edit in edits {
         let mut files: Vec<_> = fs::read_dir(docs).unwrap().map(|entry| entry.unwrap().path()).collect();
         files.retain(|path| !path.ends_with("sync.md"));
         files.sort();
-        files
-    };
-    let text = |random: &mut Random| {
-        let text: Vec<String> = (0..1 + random.below(5)).map(|_| sentence(random)).collect();
-        text.join(" ")
-    };
-    for _ in 0..1 + random.below(4) {
-        let there = files();
-        match random.below(6) {
-            0 | 1 => fs::write(docs.join(format!("f{}.md", random.below(30))), text(random)).unwrap(),
-            2 if !there.is_empty() => {
-                // One sentence changes, the others stay.
-                let path = random.pick(&there).clone();
-                let old = fs::read_to_string(&path).unwrap();
-                fs::write(&path, format!("{old} {}", sentence(random))).unwrap();
+        let file = |at: &Index| (!files.is_empty()).then(|| at.get(&files));
+        let named = |number: &usize| docs.join(format!("f{number}.md"));
+        match edit {
+            Edit::Write(name, text) => fs::write(named(name), text).unwrap(),
+            Edit::Extend(at, sentence) => {
+                let Some(path) = file(at) else { continue };
+                let old = fs::read_to_string(path).unwrap();
+                fs::write(path, format!("{old} {sentence}")).unwrap();
             }
-            3 if !there.is_empty() => fs::remove_file(random.pick(&there)).unwrap(),
-            4 if !there.is_empty() => {
-                let to = docs.join(format!("f{}.md", random.below(30)));
-                fs::rename(random.pick(&there), to).unwrap();
-            }
-            5 if !there.is_empty() => {
-                // An editor writes beside the file and renames over it.
-                let path = random.pick(&there).clone();
+            Edit::Remove(at) => drop(file(at).map(|path| fs::remove_file(path).unwrap())),
+            Edit::Rename(at, name) => drop(file(at).map(|path| fs::rename(path, named(name)).unwrap())),
+            Edit::Replace(at, text) => {
+                let Some(path) = file(at) else { continue };
                 let beside = docs.join(".beside.tmp");
-                fs::write(&beside, text(random)).unwrap();
-                fs::rename(&beside, &path).unwrap();
+                fs::write(&beside, text).unwrap();
+                fs::rename(&beside, path).unwrap();
             }
-            _ => {}
         }
     }
 }
 
+/// A history of a corpus: edits and then questions, step by step.
+#[derive(Clone, Debug)]
+struct History {
+    steps: Vec<(Vec<Edit>, Vec<String>)>,
+    /// Edits while nothing runs, between two of the steps.
+    unseen: Vec<Edit>,
+    workers: usize,
+}
+
+fn history(steps: usize) -> impl Strategy<Value = History> {
+    let steps = vec((edits(), vec(sentence(), 8)), steps);
+    (steps, edits(), 1..=2_usize).prop_map(|(steps, unseen, workers)| History { steps, unseen, workers })
+}
+
 /// Lives through a history of a corpus, and compares it with a cold rebuild at every epoch.
-fn live_through(seed: u64, steps: usize, pipeline: &str, compare: impl Fn(&Outcome, &Outcome, &str)) {
+fn live_through(history: &History, pipeline: &str, compare: impl Fn(&Outcome, &Outcome, &str)) {
     let dir = tempfile::tempdir().unwrap();
     let docs = dir.path().join("docs");
     fs::create_dir(&docs).unwrap();
-    let mut random = Random::new(seed);
     let state = dir.path().join("state");
-    let options = Options { workers: 1 + seed as usize % 2, state: Some(state), ..Options::default() };
+    let options = Options { workers: history.workers, state: Some(state), ..Options::default() };
     let mut live = Asked::start(plan_of(dir.path(), pipeline), options.clone());
-    for step in 0..steps {
-        if step == steps * 3 / 5 {
+    for (step, (edits, questions)) in history.steps.iter().enumerate() {
+        if step == history.steps.len() * 3 / 5 {
             // A restart in the middle, on the state that is there.
             drop(live);
-            disturb(&docs, &mut random);
+            disturb(&docs, &history.unseen);
             live = Asked::start(plan_of(dir.path(), pipeline), options.clone());
         }
-        disturb(&docs, &mut random);
-        let mark = format!("sentinel{seed}x{step}");
+        disturb(&docs, edits);
+        let mark = format!("sentinel{step}");
         fs::write(docs.join("sync.md"), &mark).unwrap();
         live.ask_until(&mark, "the newest epoch", |outcome| !outcome.of("plain").is_empty());
 
         let cold_options = Options { corpora: Mode::Once, ..Options::default() };
         let mut cold = Asked::start(plan_of(dir.path(), pipeline), cold_options);
-        for _ in 0..8 {
-            let question = sentence(&mut random);
-            compare(&live.ask(&question), &cold.ask(&question), &format!("seed {seed}, step {step}: {question}"));
+        for question in questions {
+            compare(&live.ask(question), &cold.ask(question), &format!("step {step}: {question}"));
         }
     }
 }
@@ -87,13 +114,13 @@ fn live_through(seed: u64, steps: usize, pipeline: &str, compare: impl Fn(&Outco
 /// in a way that nobody notices.
 #[test]
 fn hits_equal_a_cold_rebuild_after_any_history() {
-    for seed in 1..=3 {
-        live_through(seed, 10, LEXICAL, |live, cold, place| {
+    holds(1, 3, history(10), |history| {
+        live_through(&history, LEXICAL, |live, cold, place| {
             for node in ["stemmed", "plain", "fused"] {
                 assert_eq!(live.exact(node), cold.exact(node), "{node}, {place}");
             }
         });
-    }
+    });
 }
 
 /// The same of every retriever that a model is behind, and of what reranks from their indexes.
@@ -134,7 +161,7 @@ fn every_retriever_equals_a_cold_rebuild() {
         glove.join("vectors.npy"),
         glove.join("words.txt"),
     );
-    live_through(4, 5, &pipeline, |live, cold, place| {
+    let compare = |live: &Outcome, cold: &Outcome, place: &str| {
         for node in ["plain", "dense", "static", "late", "again"] {
             assert_eq!(live.exact(node), cold.exact(node), "{node}, {place}");
         }
@@ -146,5 +173,6 @@ fn every_retriever_equals_a_cold_rebuild() {
                 assert!((live.score - cold.score).abs() < 1e-3, "{node}, {place}: {} {}", live.score, cold.score);
             }
         }
-    });
+    };
+    holds(4, 1, history(5), |history| live_through(&history, &pipeline, compare));
 }

@@ -4,11 +4,14 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 
+use proptest::bool::weighted;
+use proptest::collection::vec;
+use proptest::strategy::Strategy;
 use turnflow_engine::connector::Mode;
 use turnflow_engine::record::AnswerRecord;
 use turnflow_engine::run::{Engine, Options};
 
-use crate::support::{Random, answers, data, model, plan_of, until};
+use crate::support::{answers, data, holds, model, plan_of, until};
 
 fn pipeline(mode: &str, model: Option<&Path>) -> String {
     let (models, dense, by) = match model {
@@ -79,13 +82,19 @@ fn said(record: &AnswerRecord) -> (String, String, Vec<String>) {
     (format!("{:?}", record.status), record.answer.to_string(), hits)
 }
 
-/// A random history of the corpus, a restart in the middle of it.
-fn live_through(rows: &[String], turns: &[String], model: Option<&Path>, workers: usize, seed: u64) {
-    let mut random = Random::new(seed);
+/// Which rows the corpus has, one state after the other: one in three is missing.
+fn history(rows: usize) -> impl Strategy<Value = Vec<Vec<bool>>> {
+    vec(vec(weighted(2.0 / 3.0), rows), 11)
+}
+
+/// A history of the corpus, with restarts in the middle of it.
+fn live_through(rows: &[String], turns: &[String], model: Option<&Path>, workers: usize, history: Vec<Vec<bool>>) {
+    let mut history = history.into_iter();
     let dir = tempfile::tempdir().unwrap();
     let dir = dir.path();
     let mut write = |dir: &Path| {
-        let chosen: Vec<&str> = rows.iter().filter(|_| random.below(3) > 0).map(String::as_str).collect();
+        let is_there = history.next().unwrap();
+        let chosen: Vec<&str> = rows.iter().zip(is_there).filter(|(_, is)| *is).map(|(row, _)| row.as_str()).collect();
         fs::write(dir.join("docs.new"), chosen.join("\n") + "\n").unwrap();
         fs::rename(dir.join("docs.new"), dir.join("docs.jsonl")).unwrap();
     };
@@ -179,7 +188,7 @@ fn accumulated_answers_equal_a_cold_run() {
         .map(|n| turn(&format!("c{}", n % 5), n / 5 + 1, &format!("{} {}", words[n], words[(n + 9) % 20])))
         .collect();
     for workers in [1, 2] {
-        live_through(&rows, &turns, None, workers, workers as u64);
+        holds(workers as u8, 1, history(rows.len()), |history| live_through(&rows, &turns, None, workers, history));
     }
 }
 
@@ -192,7 +201,7 @@ fn accumulated_answers_equal_a_cold_run_on_real_data() {
     let log = fs::read_to_string(mtrag.join("turns.dev.jsonl")).unwrap();
     let turns: Vec<String> =
         log.lines().filter(|line| line.contains("\"speaker\": \"user\"")).take(40).map(str::to_owned).collect();
-    live_through(&rows, &turns, Some(&model), 2, 7);
+    holds(7, 1, history(rows.len()), |history| live_through(&rows, &turns, Some(&model), 2, history));
 }
 
 /// Revisions go to the sinks that ask for them, whatever the pipeline says of the others.

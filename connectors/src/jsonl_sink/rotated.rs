@@ -1,0 +1,178 @@
+//! Collects the answers in the files that a sink wrote before: rotated ones, and those of a former path.
+
+use std::fs::{self, File, OpenOptions};
+use std::io;
+use std::path::{Path, PathBuf};
+
+use turnflow_engine::connector::{ConnectorError, SinkPosition};
+
+use super::recover::{Found, Torn, unpacked};
+use super::{JsonLinesSink, fault};
+use crate::known_file::{FileMark, MarkedFile, find, is_same, open_rotated};
+use crate::watch::{identity, identity_of};
+
+impl JsonLinesSink {
+    /// Collects the answers after a position in a file that this sink had before a reload, or an edit of its path, gave it
+    /// another one. Returns whether the file still has its contents.
+    pub(super) fn scan_former(
+        &self,
+        found: &mut Found,
+        at: &SinkPosition,
+        others: &[PathBuf],
+    ) -> Result<bool, ConnectorError> {
+        let Some(path) = FileMark::path_of(&at.log) else { return Ok(false) };
+        // A position without a mark is the beginning.
+        let mark = FileMark::parse(&at.log, at.length);
+        let standing = mark.as_ref().map(|mark| find(&path, mark, at.length));
+        let is_found = !matches!(standing, None | Some(MarkedFile::Gone));
+        let is_own = is_same(&path, &self.path);
+        if !is_own && others.iter().any(|other| is_same(other, &path)) {
+            tracing::warn!(file = %path.display(), "another sink writes this sink's former file now: if it contains \
+                 answers that no checkpoint covers, these are written a second time");
+            return Ok(is_found);
+        }
+        let mut is_there = is_found;
+        let (file, from, but) = match standing {
+            Some(MarkedFile::Here(_)) if at.length > 0 => (former_file(&path)?, at.length, None),
+            Some(MarkedFile::Away(file, away)) => {
+                let identity = identity_of(&file.metadata().map_err(fault("read", &away))?);
+                sync(&file, &away)?;
+                scan_one(&away, file, at.length, found)?;
+                (former_file(&path)?, 0, Some(identity))
+            }
+            Some(MarkedFile::Here(_) | MarkedFile::Gone) | None => (former_file(&path)?, 0, None),
+        };
+        if from == 0 {
+            // A position at the beginning stands for the whole file and those before it.
+            let marked = mark.as_ref().filter(|_| at.length > 0);
+            let marked = marked.map(|mark| Marked { mark, length: at.length, is_found });
+            match scan_rotated(&path, found, but, others, marked) {
+                Err(ConnectorError::Io { source, .. }) if is_gone(&source) => {
+                    tracing::warn!(file = %path.display(), "the directory of this sink's former file is gone");
+                    return Ok(is_found);
+                }
+                scanned => is_there |= scanned?,
+            }
+        }
+        let Some(file) = file else { return Ok(is_there) };
+        sync(&file, &path)?;
+        let scanned = identity_of(&file.metadata().map_err(fault("read", &path))?);
+        let torn = found.scan(file, from).map_err(fault("read", &path))?;
+        if let Some(torn) = torn.filter(|torn| !is_own && torn.is_ours && !torn.is_whole) {
+            cut(&path, scanned, &torn);
+        }
+        Ok(is_there)
+    }
+}
+
+/// Opens a former file. `None` if it is gone, or if something else is at its path now.
+pub(super) fn former_file(path: &Path) -> Result<Option<File>, ConnectorError> {
+    // Opening a pipe would wait for its writer, so the metadata is checked first.
+    let file = match fs::metadata(path) {
+        Ok(metadata) if metadata.is_file() => File::open(path),
+        Ok(_) => {
+            tracing::warn!(file = %path.display(), "this sink's former file is not a file any more");
+            return Ok(None);
+        }
+        Err(error) => Err(error),
+    };
+    match file {
+        Err(error) if is_gone(&error) => Ok(None),
+        file => file.map(Some).map_err(fault("read", path)),
+    }
+}
+
+pub(super) fn is_gone(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory)
+}
+
+/// The file that was written last, as a checkpoint names it.
+#[derive(Clone, Copy)]
+pub(super) struct Marked<'a> {
+    pub mark: &'a FileMark,
+    /// Bytes up to which all its answers are known.
+    pub length: u64,
+    /// Whether it was found.
+    pub is_found: bool,
+}
+
+/// Collects the answers in the files rotated from `path`, except in the file `but`, which was already read. It does not
+/// matter which of them came after the mark, because an answer that is found twice is the same answer. Files that were
+/// complete before the marked one are left out if that exists: a later record may have the key of an answer in them.
+/// Returns whether the marked file exists: it may be one of these, compressed.
+pub(super) fn scan_rotated(
+    path: &Path,
+    found: &mut Found,
+    but: Option<(u64, u64)>,
+    others: &[PathBuf],
+    marked: Option<Marked<'_>>,
+) -> Result<bool, ConnectorError> {
+    let mut is_found = marked.is_some_and(|marked| marked.is_found);
+    let is_older = |file: &File| marked.is_some_and(|marked| marked.mark.older.has(file));
+    let (mut older, mut copies) = (Vec::new(), Vec::new());
+    let files = open_rotated(path, others, but).map_err(fault("read the files rotated from", path))?;
+    for (sibling, file) in files {
+        if is_older(&file) {
+            older.push((sibling, file));
+            continue;
+        }
+        sync(&file, &sibling)?;
+        let Some(file) = unpacked(file).map_err(fault("read", &sibling))? else {
+            tracing::warn!(file = %sibling.display(),
+                    "this file has an unsupported compression format: if it contains answers, these may be \
+                     written a second time");
+            continue;
+        };
+        if is_older(&file) {
+            older.push((sibling, file));
+        } else if marked.is_some_and(|marked| !is_found && marked.mark.is_of(&file, marked.length)) {
+            copies.push((sibling, file));
+        } else {
+            scan_one(&sibling, file, 0, found)?;
+        }
+    }
+    // Of several copies, it is unknown which one the mark is of.
+    let from = marked.filter(|_| copies.len() == 1).map_or(0, |marked| marked.length);
+    is_found |= !copies.is_empty();
+    for (sibling, file) in copies {
+        scan_one(&sibling, file, from, found)?;
+    }
+    for (sibling, file) in if is_found { Vec::new() } else { older } {
+        if let Some(file) = unpacked(file).map_err(fault("read", &sibling))? {
+            scan_one(&sibling, file, 0, found)?;
+        }
+    }
+    Ok(is_found)
+}
+
+/// Collects the answers in a rotated file after byte `from`.
+pub(super) fn scan_one(path: &Path, file: File, from: u64, found: &mut Found) -> Result<(), ConnectorError> {
+    // An unpacked copy is another file than the one at the path.
+    let scanned = identity_of(&file.metadata().map_err(fault("read", path))?);
+    let torn = found.scan(file, from).map_err(fault("read", path))?;
+    if let Some(torn) = torn.filter(|torn| identity(path) == Some(scanned) && torn.is_ours && !torn.is_whole) {
+        cut(path, scanned, &torn);
+    }
+    Ok(())
+}
+
+/// Returns once the file's content is on the disk. The answers that are found in it count as written from now on.
+pub(super) fn sync(file: &File, path: &Path) -> Result<(), ConnectorError> {
+    file.sync_data().map_err(fault("write to the disk", path))
+}
+
+/// Removes the start of an answer that a power loss has left at the end of a rotated file. Leaves the file alone if it is
+/// not the one with this identity and length any more: it may have been rotated again meanwhile.
+pub(super) fn cut(path: &Path, identity: (u64, u64), torn: &Torn) {
+    let shorten = |file: File| {
+        let metadata = file.metadata()?;
+        if identity_of(&metadata) != identity || metadata.len() != torn.start + torn.length {
+            return Err(io::Error::other("it has been renamed or changed meanwhile"));
+        }
+        file.set_len(torn.start).and_then(|()| file.sync_data())
+    };
+    match OpenOptions::new().write(true).open(path).and_then(shorten) {
+        Ok(()) => tracing::warn!(file = %path.display(), "an answer that was not written to its end is taken away"),
+        Err(error) => tracing::warn!(%error, file = %path.display(), "an answer that was not written to its end stays"),
+    }
+}

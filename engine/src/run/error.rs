@@ -1,0 +1,63 @@
+//! Why a pipeline cannot run.
+
+use crate::component::{BuildError, IndexError};
+use crate::connector::ConnectorError;
+use crate::database::DatabaseError;
+use crate::durable::StoreError;
+use crate::panics::Panicked;
+use crate::state::StateError;
+
+/// Why a pipeline cannot run.
+#[derive(Debug, thiserror::Error)]
+pub enum RunError {
+    /// The state directory cannot be used.
+    #[error(transparent)]
+    State(#[from] StateError),
+    /// The store of conversations and checkpoints cannot be used.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    /// The inference cache cannot be used.
+    #[error(transparent)]
+    InferenceCache(#[from] DatabaseError),
+    /// A component could not be built.
+    #[error(transparent)]
+    Build(#[from] BuildError),
+    /// The epoch counter cannot be read or written.
+    #[error(transparent)]
+    Epochs(#[from] IndexError),
+    /// A source failed.
+    #[error("{name}: {source}")]
+    Source {
+        /// The node or corpus.
+        name: String,
+        /// Why.
+        source: ConnectorError,
+    },
+    /// The first epoch of a corpus could not be published.
+    #[error("corpus `{corpus}` cannot be published: {reason}")]
+    Publish {
+        /// The corpus.
+        corpus: String,
+        /// Why.
+        reason: String,
+    },
+    /// A thread could not be created.
+    #[error("cannot start {what}: {reason}")]
+    Thread {
+        /// The thread.
+        what: &'static str,
+        /// The operating system's error.
+        reason: String,
+    },
+    /// A worker panicked.
+    #[error("a worker ended early: {0}")]
+    Worker(String),
+    /// Another part of the engine panicked.
+    #[error("{what} {source}")]
+    Panicked {
+        /// The part.
+        what: &'static str,
+        /// The panic.
+        source: Panicked,
+    },
+}
