@@ -46,12 +46,9 @@ cargo build --package turnflow --bin turnflow
 turnflow="${CARGO_TARGET_DIR:-target}/debug/turnflow"
 
 say "Fetching models into models/ (what is there is only checked)"
-# ONNX Runtime is packaged for this kind of machine only.
-if [ "$(uname -s) $(uname -m)" = "Linux x86_64" ]; then
-    "$turnflow" models fetch onnxruntime minilm-int8
-else
+if [ -n "${ORT_DYLIB_PATH:-}" ]; then
     "$turnflow" models fetch minilm-int8
-    [ -n "${ORT_DYLIB_PATH:-}" ] ||
-        fail "please install ONNX Runtime, and set ORT_DYLIB_PATH to its shared library"
+else
+    "$turnflow" models fetch onnxruntime minilm-int8
 fi
 "$turnflow" models list

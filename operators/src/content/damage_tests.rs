@@ -113,8 +113,9 @@ fn a_store_that_is_damaged_anywhere_is_saved_as_far_as_it_can_be_read() {
     assert_eq!(expected.len(), PASSAGES);
     let (count, encoded_anew, aside) = (Cell::new(0), Cell::new(0), Cell::new(0));
     let config = Config { cases: trials, failure_persistence: None, max_shrink_iters: 30, ..Config::default() };
-    let mut runner = TestRunner::new_with_rng(config, TestRng::deterministic_rng(RngAlgorithm::ChaCha));
-    for file in files(original.path()) {
+    for (seed, file) in files(original.path()).into_iter().enumerate() {
+        let rng = TestRng::from_seed(RngAlgorithm::ChaCha, &[seed as u8; 32]);
+        let mut runner = TestRunner::new_with_rng(config.clone(), rng);
         let name = file.strip_prefix(original.path()).unwrap();
         let ran = runner.run(&damage(), |damage| {
             let place = tempfile::tempdir().unwrap();

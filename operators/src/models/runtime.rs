@@ -89,8 +89,8 @@ pub(crate) fn environment(model: &Path) -> Result<ort::environment::Environment,
         .clone()
 }
 
-/// Path of the runtime library: `$ORT_DYLIB_PATH`, or else `onnxruntime/libonnxruntime.so` in a directory above the
-/// model or in `models`.
+/// Path of the runtime library: `$ORT_DYLIB_PATH`, or else the library in `onnxruntime/` in a directory above the
+/// model or in `models`, or the one that is installed with the program, in `../lib/turnflow`.
 fn runtime_library(model: &Path) -> Result<PathBuf, InferenceError> {
     if let Some(given) = std::env::var_os("ORT_DYLIB_PATH").filter(|path| !path.is_empty()) {
         let path = PathBuf::from(given);
@@ -106,8 +106,11 @@ fn runtime_library(model: &Path) -> Result<PathBuf, InferenceError> {
     }
     let absolute = std::path::absolute(model).unwrap_or_else(|_| model.to_owned());
     let near = absolute.ancestors().skip(1).take(4).map(|directory| directory.join("onnxruntime"));
-    let candidates =
-        near.chain([PathBuf::from("models/onnxruntime")]).map(|directory| directory.join("libonnxruntime.so"));
+    let name = format!("libonnxruntime{}", std::env::consts::DLL_SUFFIX);
+    let program = std::env::current_exe().and_then(|path| path.canonicalize()).ok();
+    let installed = program.as_deref().and_then(|path| Some(path.parent()?.parent()?.join("lib/turnflow")));
+    let places = near.chain([PathBuf::from("models/onnxruntime")]).chain(installed);
+    let candidates = places.map(|directory| directory.join(&name));
     let candidates: Vec<PathBuf> = candidates.collect();
     candidates.iter().find(|path| path.exists()).cloned().ok_or_else(|| {
         InferenceError::Runtime(format!(

@@ -112,7 +112,7 @@ pub(super) fn submit(engine: Engine, turns: &[SourcedTurn]) -> Result<(), Fault>
     for turn in turns {
         if !engine.submit(turn.clone()) {
             engine.check()?;
-            return Err(anyhow!("the pipeline ended before all turns were answered").into());
+            return Err(anyhow!("the pipeline stopped before all turns were answered").into());
         }
         bar.set_position(engine.delivered() as u64);
     }

@@ -42,7 +42,7 @@ pub(super) fn run(args: &AskArgs) -> Outcome {
         .rev()
         .find(|node| node.output == Some(PortType::Answers) && matches!(node.kind, NodeKind::Operator(_)));
     let Some(answering) = answering.map(|node| node.id.clone()) else {
-        return Err(Fault::Told(anyhow!("no node of this pipeline gives Answers, so it cannot answer questions")));
+        return Err(Fault::Told(anyhow!("no node of this pipeline outputs Answers, so it cannot answer questions")));
     };
     let plan = plan.towards(&[&*answering]);
     let options = Options { corpora: Mode::Once, manual_turns: true, sinks: false, ..args.engine.options(&plan) };
@@ -65,7 +65,7 @@ pub(super) fn run(args: &AskArgs) -> Outcome {
             Some(Event::Failed { reason }) => return Err(Fault::Run(anyhow!(reason))),
             None => {
                 engine.check()?;
-                return Err(Fault::Run(anyhow!("the pipeline ended without an answer")));
+                return Err(Fault::Run(anyhow!("the pipeline stopped without an answer")));
             }
         }
     };

@@ -36,7 +36,7 @@ pub struct CalibrateArgs {
     /// The IdkNormalize node to calibrate [default: the only one].
     #[arg(long, value_name = "NODE")]
     node: Option<String>,
-    /// The aim of the threshold: accuracy, balanced, or over=SHARE (decline at most this share of the
+    /// The objective for the threshold: accuracy, balanced, or over=SHARE (decline at most this share of the
     /// answerable tasks).
     #[arg(long, default_value = "accuracy")]
     aim: Aim,
@@ -100,7 +100,7 @@ pub(super) fn run(args: &CalibrateArgs) -> Outcome {
         return Err(Fault::Run(anyhow!("every task failed, so there is nothing to learn from")));
     }
     if labelled.len() < tasks {
-        println!("{} tasks failed and are left out", tasks - labelled.len());
+        println!("{} tasks failed and are excluded", tasks - labelled.len());
     }
 
     let names = signals(args, &after)?;
@@ -121,8 +121,8 @@ pub(super) fn run(args: &CalibrateArgs) -> Outcome {
     };
     let learn = |seed: u64| {
         let examples = examples(seed);
-        let what = "each part of the cross-validation needs answers to both kinds of tasks, those that can be answered \
-                    and those that cannot; there are too few";
+        let what = "each fold of the cross-validation needs answers to both kinds of tasks, answerable and \
+                    unanswerable; there are too few";
         let learned = calibrate(&examples, args.aim, args.penalty).ok_or_else(|| Fault::Told(anyhow!(what)))?;
         Ok::<_, Fault>((examples, learned))
     };
@@ -145,24 +145,24 @@ pub(super) fn run(args: &CalibrateArgs) -> Outcome {
     let area = auc(&examples, &learned.held_out);
 
     println!(
-        "{} tasks, {} of them answerable; {} parts by conversation",
+        "{} tasks, {} of them answerable; {} folds by conversation",
         examples.len(),
         always.answerable,
         args.folds
     );
-    println!("{:28}{:>9}{:>22}{:>22}", "", "accuracy", "declined, answerable", "answered, not so");
+    println!("{:28}{:>9}{:>22}{:>24}", "", "accuracy", "declined, answerable", "answered, unanswerable");
     for (what, decisions) in [
-        ("always answering", &always),
-        (if learned_before { "as it is (learned before)" } else { "the pipeline as it is" }, &as_it_is),
+        ("always answer", &always),
+        (if learned_before { "as is (already learned)" } else { "pipeline as is" }, &as_it_is),
         ("calibrated, held out", &learned.decisions),
     ] {
-        println!("{what:28}{:>9.4}{:>22}{:>22}", decisions.accuracy(), over(decisions), under(decisions));
+        println!("{what:28}{:>9.4}{:>22}{:>24}", decisions.accuracy(), over(decisions), under(decisions));
     }
     println!("held out, {} random splits: accuracy {mean:.4} on average, {low:.4} to {high:.4}", accuracies.len());
     println!("\nheld out, by threshold (area under the ROC curve {area:.3}):");
-    println!("{:>10}{:>10}{:>22}{:>22}", "threshold", "accuracy", "declined, answerable", "answered, not so");
+    println!("{:>10}{:>10}{:>22}{:>24}", "threshold", "accuracy", "declined, answerable", "answered, unanswerable");
     for (threshold, decisions) in &curve {
-        println!("{threshold:>10.2}{:>10.4}{:>22}{:>22}", decisions.accuracy(), over(decisions), under(decisions));
+        println!("{threshold:>10.2}{:>10.4}{:>22}{:>24}", decisions.accuracy(), over(decisions), under(decisions));
     }
     if let Some(path) = &args.figures {
         let figures = |decisions: &Decisions| {
@@ -231,7 +231,7 @@ fn node(plan: &Plan, wanted: Option<&str>) -> Result<String, Fault> {
     match (wanted, &able[..]) {
         (Some(wanted), able) if able.iter().any(|id| ***id == *wanted) => Ok(wanted.to_owned()),
         (Some(wanted), []) => Err(Fault::Told(anyhow!("`{wanted}` is not an {KIND}, and the pipeline has none"))),
-        (Some(wanted), _) => Err(Fault::Told(anyhow!("`{wanted}` is not an {KIND}; these are: {these}"))),
+        (Some(wanted), _) => Err(Fault::Told(anyhow!("`{wanted}` is not an {KIND}; candidates: {these}"))),
         (None, [one]) => Ok(one.to_string()),
         (None, []) => Err(Fault::Told(anyhow!("the pipeline has no {KIND} to calibrate"))),
         (None, _) => Err(Fault::Told(anyhow!("the pipeline has several {KIND}; choose one with --node: {these}"))),
@@ -254,7 +254,7 @@ fn signals(args: &CalibrateArgs, answers: &HashMap<Arc<str>, Answered>) -> Resul
     }
     if let Some(unknown) = args.signals.iter().find(|name| !common.contains(*name)) {
         let known = common.iter().map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", ");
-        return Err(Fault::Told(anyhow!("there is no signal `{unknown}`; there are: {known}")));
+        return Err(Fault::Told(anyhow!("unknown signal `{unknown}`; available: {known}")));
     }
     let wanted: BTreeSet<String> = args.signals.iter().cloned().collect();
     Ok(if wanted.is_empty() { common } else { wanted }.into_iter().collect())
@@ -285,9 +285,9 @@ fn overlay(args: &CalibrateArgs, node: &str, names: &[String], learned: &Calibra
         .map(|(name, weight)| format!("                    {name:?}: {weight:.6},\n"))
         .collect();
     format!(
-        "// Learned by `turnflow calibrate` on {tasks}. On held-out tasks ({folds} parts): accuracy {mean:.4}, the\n\
-         // mean of {splits} random splits; {accuracy:.4} with seed {seed}, {over:.1} % of what can be answered\n\
-         // declined, {under:.1} % of what cannot answered.\n\
+        "// Learned by `turnflow calibrate` on {tasks}. On held-out tasks ({folds} folds): accuracy {mean:.4}, the\n\
+         // mean of {splits} random splits; {accuracy:.4} with seed {seed}, {over:.1} % of the answerable\n\
+         // declined, {under:.1} % of the unanswerable answered.\n\
          Pipeline(\n    nodes: {{\n        \"{node}\": (\n            min_support: None,\n            \
          confidence: Some((\n                weights: {{\n{weights}                }},\n                \
          bias: {bias:.6},\n                threshold: {threshold:.4},\n            )),\n        ),\n    }},\n)\n",

@@ -15,9 +15,9 @@ use turnflow_eval::generation::config;
 /// Check pipeline files: syntax, names, types, values and paths. Models that `turnflow models` can
 /// fetch may be missing.
 ///
-/// Files that are not complete pipelines are listed and skipped: a list of models such as
+/// Files that are not complete pipelines are reported and skipped: a list of models such as
 /// `models.ron`, a file of tests (use `turnflow test`), and a fragment for inclusion. A fragment is
-/// checked with each pipeline that includes it. A file is a fragment if all its nodes are without a
+/// checked with each pipeline that includes it. A file is a fragment if none of its nodes has a
 /// kind, as `tune` writes it; or if it has neither nodes nor a name, and only models, only corpora, or
 /// members without a kind. A file of metrics for `eval --metrics` is checked as such.
 #[derive(Args)]
@@ -38,7 +38,7 @@ pub(super) fn run(args: &CheckArgs) -> Outcome {
     for file in &args.files {
         if let Some(what) = no_pipeline(file) {
             if !args.format.is_json() {
-                println!("{}: {what}: nothing to check alone", file.display());
+                println!("{}: {what}: not checked on its own", file.display());
             }
             continue;
         }
@@ -59,14 +59,14 @@ pub(super) fn run(args: &CheckArgs) -> Outcome {
             }
             false => {
                 if mistakes.is_empty() {
-                    println!("{}: no mistakes", file.display());
+                    println!("{}: no errors", file.display());
                 } else {
                     let color = std::io::stdout().is_terminal();
                     println!("{}\n", diagnostics::render(&mistakes, &sources, color));
                 }
                 if !missing.is_empty() {
                     let names = missing.into_iter().collect::<Vec<_>>().join(" ");
-                    println!("  not fetched yet; before a run: turnflow models fetch {names}");
+                    println!("  models not fetched yet; before a run: turnflow models fetch {names}");
                 }
             }
         }
@@ -90,14 +90,14 @@ fn no_pipeline(file: &Path) -> Option<&'static str> {
         return Some("a list of models to fetch");
     }
     if file.to_string_lossy().ends_with(".test.ron") {
-        return Some("tests of a pipeline, which `turnflow test` runs");
+        return Some("tests of a pipeline, run by `turnflow test`");
     }
     let loaded = load(file, &[]);
     let tree = loaded.tree.filter(|_| loaded.diagnostics.is_empty())?;
     is_fragment(&tree).then_some("a fragment to be included")
 }
 
-/// Whether a file is a fragment for inclusion: all its nodes are without a kind, so they change nodes
+/// Whether a file is a fragment for inclusion: none of its nodes has a kind, so they change nodes
 /// of another file; or it has no nodes and no name, and either changes members of another file or is
 /// a single section that several pipelines share.
 fn is_fragment(tree: &Tree) -> bool {

@@ -1,4 +1,4 @@
-//! `turnflow completions` and `turnflow man`: files for shells and for `man`.
+//! `turnflow completions` and `turnflow man`: shell completions and manual pages.
 
 use std::path::PathBuf;
 
@@ -8,7 +8,7 @@ use clap_complete::Shell;
 
 use super::{Cli, Outcome};
 
-/// Print the completions of a shell.
+/// Print a completion script for a shell.
 ///
 /// For bash: `turnflow completions bash > ~/.local/share/bash-completion/completions/turnflow`.
 #[derive(Args)]
@@ -17,7 +17,7 @@ pub struct CompletionsArgs {
     shell: Shell,
 }
 
-/// Write the manual pages, one for each command.
+/// Write manual pages, one per command.
 #[derive(Args)]
 pub struct ManArgs {
     /// The directory, such as ~/.local/share/man/man1.

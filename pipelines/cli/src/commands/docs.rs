@@ -25,7 +25,7 @@ pub(super) fn run(args: &DocsArgs) -> Outcome {
         Some(name) => {
             let found: Vec<&str> = sections().filter(|(title, _)| title == name).map(|(_, text)| text).collect();
             if let Some((name, summary)) = kinds().find(|(kind, _)| found.is_empty() && kind == name) {
-                // A program has added this kind without a reference.
+                // A custom program added this kind without a reference.
                 println!("{name}: {summary}");
                 return Ok(());
             }
@@ -33,7 +33,7 @@ pub(super) fn run(args: &DocsArgs) -> Outcome {
                 let near = did_you_mean(name, sections().map(|(title, _)| title));
                 let near =
                     near.map_or("`turnflow docs` lists them all".to_owned(), |near| format!("did you mean `{near}`?"));
-                return Err(Fault::Told(anyhow!("there is nothing called `{name}`; {near}")));
+                return Err(Fault::Told(anyhow!("unknown component `{name}`; {near}")));
             }
             print!("{}", found.join("\n"));
         }

@@ -1,4 +1,4 @@
-//! `turnflow index`: brings the corpora's indexes up to date.
+//! `turnflow index`: updates the corpora's indexes.
 
 use std::time::Instant;
 
@@ -10,7 +10,7 @@ use turnflow_engine::run::Options;
 
 use super::{EngineArgs, FormatArgs, Outcome, PipelineArgs, start};
 
-/// Bring the corpora's indexes up to date and exit.
+/// Update the corpora's indexes and exit.
 #[derive(Args)]
 pub struct IndexArgs {
     #[command(flatten)]

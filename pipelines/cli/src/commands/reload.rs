@@ -23,9 +23,9 @@ const LOOK: Duration = Duration::from_millis(200);
 /// Modification time and length: a cheap sign that a file may have changed.
 pub(super) type FileStamp = Option<(SystemTime, u64)>;
 
-/// What is done when a reload to a plan has succeeded: made of the plan before it.
+/// An action after a successful reload, made from the new plan before the reload.
 type Adopt = Box<dyn Fn(&Plan) -> Box<dyn FnOnce() + Send>>;
-/// Gets the outcome of each reload: the problems, or `None` after a success.
+/// Receives the outcome of each reload: the problems, or `None` after a success.
 type Note = Arc<dyn Fn(Option<String>) + Send + Sync>;
 
 struct UnderWay {
@@ -52,19 +52,19 @@ impl<'a> Reloads<'a> {
         Self { pipeline, engine, files, watch, looked, under_way: None, wanted: false, adopt: None, note }
     }
 
-    /// The same, with something that is done when a reload has succeeded.
+    /// The same, with an action after each successful reload.
     fn then(mut self, adopt: Adopt) -> Self {
         self.adopt = Some(adopt);
         self
     }
 
-    /// The same, with something that gets the outcomes.
+    /// The same, with a receiver of the outcomes.
     fn noting(mut self, note: Note) -> Self {
         self.note = note;
         self
     }
 
-    /// The same, with all that a served pipeline has to know.
+    /// The same, keeping a served pipeline up to date.
     pub fn of(self, served: &Arc<Served>) -> Self {
         let (adopting, noting) = (served.clone(), served.clone());
         let adopt = move |plan: &Plan| -> Box<dyn FnOnce() + Send> {
@@ -90,7 +90,7 @@ impl<'a> Reloads<'a> {
         }
         if self.wanted {
             match &self.under_way {
-                // Cancel it; the next one starts after its end.
+                // Cancel it; the next one starts when it has ended.
                 Some(under_way) => under_way.give_up.store(true, Ordering::Release),
                 None => self.begin(),
             }
@@ -112,7 +112,7 @@ impl<'a> Reloads<'a> {
                     .collect::<Vec<_>>(),
             );
         }
-        // Use the stamps from before the reading, to notice changes during it.
+        // Use the stamps from before the reading, to detect changes during it.
         for (path, stamp) in &mut files {
             if let Some((_, old)) = before.iter().find(|(old, _)| old == path) {
                 *stamp = *old;
@@ -123,7 +123,7 @@ impl<'a> Reloads<'a> {
             Ok(plan) => plan.running(),
             Err(problems) => {
                 eprintln!("{}", problems.render(std::io::stderr().is_terminal()));
-                eprintln!("not reloaded: the pipeline runs on unchanged");
+                eprintln!("not reloaded: the pipeline continues unchanged");
                 (self.note)(Some(problems.render(false)));
                 return;
             }
@@ -147,7 +147,7 @@ impl<'a> Reloads<'a> {
         }
     }
 
-    /// Cancels a reload in progress, and waits for its end.
+    /// Cancels a reload in progress, and waits until it has ended.
     pub fn end(&mut self) {
         if let Some(UnderWay { give_up, thread }) = self.under_way.take() {
             give_up.store(true, Ordering::Release);
@@ -156,7 +156,7 @@ impl<'a> Reloads<'a> {
     }
 }
 
-/// Moves the engine to the plan.
+/// Switches the engine to the plan.
 fn reload(engine: &Engine, plan: Plan, give_up: &AtomicBool) -> Result<(), ReloadError> {
     let begun = Instant::now();
     let difference = engine.difference(&plan);
@@ -169,7 +169,7 @@ fn reload(engine: &Engine, plan: Plan, give_up: &AtomicBool) -> Result<(), Reloa
     match &reloaded {
         Ok(_) => eprintln!("reloaded in {:.2} s", begun.elapsed().as_secs_f64()),
         Err(ReloadError::GivenUp) => eprintln!("the reload was cancelled"),
-        Err(error) => eprintln!("not reloaded: {error}; the pipeline runs on unchanged"),
+        Err(error) => eprintln!("not reloaded: {error}; the pipeline continues unchanged"),
     }
     reloaded.map(|_| ())
 }

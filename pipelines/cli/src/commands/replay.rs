@@ -1,4 +1,4 @@
-//! `turnflow replay`: plays a recorded log through a pipeline, and compares the results with another
+//! `turnflow replay`: replays a recorded log through a pipeline, and compares the results with another
 //! pipeline, with other settings, or with recorded answers.
 
 use std::collections::HashMap;
@@ -19,10 +19,10 @@ use turnflow_eval::replay::{
 };
 use turnflow_eval::tags::as_tagged;
 
-/// Play a recorded log through a pipeline; compare with another pipeline or with recorded answers.
+/// Replay a recorded log through a pipeline; compare with another pipeline or with recorded answers.
 ///
 /// Turns are answered as in a run: in order within a conversation. The history has the agent's turns
-/// of the log, or otherwise the answers that the pipeline gives now. No sink is written.
+/// of the log, or otherwise the pipeline's current answers. No sink is written.
 ///
 /// In a comparison with another pipeline (--against), or with the same one with other settings
 /// (--against-set), each turn whose hits or answer differ is shown with the first node of the graph
@@ -55,7 +55,7 @@ pub struct ReplayArgs {
     /// Use the documents of this tag in the pipeline to compare with.
     #[arg(long, value_name = "TAG")]
     against_tag: Option<String>,
-    /// The state directory that has the tags [default: .turnflow/NAME].
+    /// The state directory that contains the tags [default: .turnflow/NAME].
     #[arg(long, value_name = "DIR")]
     tags: Option<PathBuf>,
     /// Recorded answers to compare with, as a sink writes them.
@@ -137,10 +137,12 @@ fn tagged(mut plan: Plan, state: &Path, tag: Option<&str>) -> Result<Plan, Fault
     Ok(plan)
 }
 
-/// Plays the log; returns the traces and the records that a sink would get.
+/// Replays the log; returns the traces and the records that a sink would receive.
 fn play(plan: Plan, args: &ReplayArgs, log: &Log, name: String) -> Result<(Played, Vec<AnswerRecord>), Fault> {
     let Some(end) = ends(&plan) else {
-        return Err(Fault::Told(anyhow!("no node of `{name}` gives hits or answers, so there is nothing to compare")));
+        return Err(Fault::Told(anyhow!(
+            "no node of `{name}` outputs hits or answers, so there is nothing to compare"
+        )));
     };
     let nodes = plan.nodes.iter().filter(|node| node.output.is_some());
     let nodes = nodes.map(|node| (node.id.clone(), node.kind_name)).collect();
@@ -163,7 +165,7 @@ fn play(plan: Plan, args: &ReplayArgs, log: &Log, name: String) -> Result<(Playe
     let mut records = Vec::new();
     for trace in &traces {
         let Some((item, given)) = trace.items.get(&*end) else {
-            return Err(anyhow!("the pipeline ended before all turns were answered").into());
+            return Err(anyhow!("the pipeline stopped before all turns were answered").into());
         };
         let mut record = as_record(item);
         record.latency_ms = (record.latency_ms - given.elapsed().as_secs_f64() * 1000.0).max(0.0);

@@ -16,15 +16,15 @@ use super::signals::Signals;
 use super::{EngineArgs, Fault, Outcome, PipelineArgs, progress};
 use crate::status_socket::StatusSocket;
 
-/// The interval between checks for the end.
+/// The interval between checks for completion.
 const TICK: Duration = Duration::from_millis(20);
-/// After this time, a stop no longer waits for sinks that fail.
+/// After this time, a stop no longer waits for failing sinks.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Run a pipeline until interrupted.
 ///
-/// A run resumes where the previous run with the same state directory ended, even after a crash:
-/// turns that are answered are not answered again. A log is answered again if the files with its
+/// A run resumes where the previous run with the same state directory stopped, even after a crash:
+/// answered turns are not answered again. A log is answered again if the files with its
 /// answers no longer exist.
 #[derive(Args)]
 pub struct RunArgs {
@@ -32,11 +32,11 @@ pub struct RunArgs {
     pipeline: PipelineArgs,
     #[command(flatten)]
     engine: EngineArgs,
-    /// Do not follow sources: end when every source is drained and every answer is delivered.
+    /// Do not follow sources: exit when every source is drained and every answer is delivered.
     #[arg(long)]
     once: bool,
     /// Reload the pipeline when its file, an included file or a prompt changes. The signal SIGHUP
-    /// reloads it too, also without this option.
+    /// reloads it too, even without this option.
     #[arg(long)]
     watch: bool,
     /// Serve metrics, health and status over HTTP at this address, such as 127.0.0.1:9100.
@@ -44,13 +44,13 @@ pub struct RunArgs {
     metrics: Option<SocketAddr>,
 }
 
-/// The sinks that fail and have answers waiting, or that have taken none of them since `before`, with
+/// The sinks that fail and have answers waiting, or that have accepted none of them since `before`, with
 /// their errors; `None` if there are none.
 fn failing(engine: &Engine, before: &[SinkStatus]) -> Option<String> {
     let now = engine.undelivered();
     let failing = now.into_iter().filter_map(|sink| {
         let hangs = before.iter().any(|old| old.id == sink.id && old.delivered == sink.delivered);
-        let hangs = hangs.then(|| "it takes no answers".to_owned());
+        let hangs = hangs.then(|| "it accepts no answers".to_owned());
         Some(format!("sink `{}`: {}", sink.id, sink.fault.or(hangs)?))
     });
     let failing: Vec<String> = failing.collect();
@@ -60,7 +60,7 @@ fn failing(engine: &Engine, before: &[SinkStatus]) -> Option<String> {
 pub(super) fn run(args: &RunArgs) -> Outcome {
     let (plan, files) = args.pipeline.planned();
     let plan = plan?.running();
-    // Stamp the files before the slow start, to notice changes during it.
+    // Stamp the files before the slow start, to detect changes during it.
     let files = reload::stamped(files);
     let mode = if args.once { Mode::Once } else { Mode::Follow };
     let options = Options { turns: mode, corpora: mode, ..args.engine.options(&plan) };
@@ -89,7 +89,7 @@ pub(super) fn run(args: &RunArgs) -> Outcome {
     while !engine.has_ended() {
         engine.check()?;
         if signals.stop.load(Ordering::Acquire) && stopped.is_none() {
-            eprintln!("stopping after {} turns in flight; interrupt again to stop at once", engine.outstanding());
+            eprintln!("finishing {} turns in flight; interrupt again to stop immediately", engine.outstanding());
             stopped = Some((Instant::now(), engine.undelivered()));
             engine.stop();
             reloads.end();
@@ -113,7 +113,7 @@ pub(super) fn run(args: &RunArgs) -> Outcome {
     drop((reloads, observed, status, served));
     let maintenance = engine.maintenance();
     if maintenance.runs + maintenance.put_off > 0 {
-        tracing::info!(?maintenance, "maintenance of the run");
+        tracing::info!(?maintenance, "maintenance done during the run");
     }
     let (delivered, recovered, dead) = (engine.delivered(), engine.recovered(), engine.dead_letters());
     let revised = engine.revised();
@@ -128,7 +128,7 @@ pub(super) fn run(args: &RunArgs) -> Outcome {
     }
     let count = |count: u64, one: &str| format!("{count} {one}{}", if count == 1 { "" } else { "s" });
     let revised = if revised == 0 { String::new() } else { format!(", {} revised", count(revised, "answer")) };
-    let before = if recovered == 0 { String::new() } else { format!(", {recovered} had been before") };
+    let before = if recovered == 0 { String::new() } else { format!(", {recovered} answered by an earlier run") };
     let letters = if dead == 0 { String::new() } else { format!(", {}", count(dead, "dead letter")) };
     eprintln!(
         "{} answered{before}{revised}{letters}, {:.1} s",

@@ -20,23 +20,23 @@ use super::{Fault, Outcome, PipelineArgs};
 use crate::open_files::raise_limit;
 use crate::status_socket::StatusSocket;
 
-/// The interval between checks for the end.
+/// The interval between checks for completion.
 const TICK: Duration = Duration::from_millis(20);
-/// Files that a server opens besides its connections.
+/// Number of files that a server opens in addition to its connections.
 const OTHER_FILES: u64 = 256;
 /// After this time, a stop no longer waits for turns of the pipelines' own sources.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Serve pipelines over HTTP until interrupted.
 ///
-/// Each pipeline is a model of that name; the first is the default. The first signal to stop lets
-/// running requests end, the second ends the process at once.
+/// Each pipeline is a model of that name; the first is the default. The first stop signal lets
+/// running requests finish; the second ends the process immediately.
 #[derive(Args)]
 pub struct ServeArgs {
     /// The pipeline files.
     #[arg(required = true)]
     files: Vec<PathBuf>,
-    /// Set one value in the file, if there is one file. The value is RON; paths are relative to the
+    /// Set one value in the file, if there is only one. The value is RON; paths are relative to the
     /// working directory. May be repeated.
     #[arg(long = "set", value_name = "PATH=RON")]
     set: Vec<Override>,
@@ -46,18 +46,18 @@ pub struct ServeArgs {
     /// The server's configuration: tokens, limits, TLS.
     #[arg(long, value_name = "SERVE.ron")]
     config: Option<PathBuf>,
-    /// The state directory; with several pipelines, that of each is in it [default: .turnflow/NAME].
+    /// The state directory; with several pipelines, each has a subdirectory [default: .turnflow/NAME].
     #[arg(long, value_name = "DIR")]
     state: Option<PathBuf>,
     /// Number of worker threads of each pipeline.
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=256))]
     workers: u16,
     /// Reload a pipeline when its file, an included file or a prompt changes. The signal SIGHUP
-    /// reloads all of them too, also without this option.
+    /// reloads all of them too, even without this option.
     #[arg(long)]
     watch: bool,
-    /// Also answer the turns of the pipelines' own sources, and write to their sinks, as `run` does. A
-    /// pipeline with the source `Turns` always does.
+    /// Also answer turns from the pipelines' own sources, and write to their sinks, as `run` does. A
+    /// pipeline with the source `Turns` always does so.
     #[arg(long)]
     sources: bool,
 }
@@ -65,7 +65,7 @@ pub struct ServeArgs {
 impl ServeArgs {
     fn options(&self, plan: &Plan) -> Options {
         let name = &*plan.name;
-        // Durable turns come by a source and go to sinks.
+        // Durable turns enter through a source and go to sinks.
         let is_queue = |node: &PlannedNode| matches!(&node.kind, NodeKind::Source(source) if source.is_queue());
         let sources = self.sources || plan.nodes.iter().any(is_queue);
         let state = match &self.state {
@@ -88,19 +88,22 @@ pub(super) fn run(args: &ServeArgs) -> Outcome {
     let config = args.config.as_deref().map(ServeConfig::read).transpose();
     let config = config.map_err(|error| Fault::Told(error.into()))?.unwrap_or_default();
     if args.files.len() > 1 && !args.set.is_empty() {
-        return Err(Fault::Told(anyhow!("`--set` is for one pipeline file, and there are {}", args.files.len())));
+        return Err(Fault::Told(anyhow!(
+            "`--set` needs exactly one pipeline file, and {} are given",
+            args.files.len()
+        )));
     }
     let pipelines = args.files.iter().map(|file| PipelineArgs { file: file.clone(), set: args.set.clone() });
     let pipelines: Vec<PipelineArgs> = pipelines.collect();
     let mut planned = Vec::new();
     for pipeline in &pipelines {
         let (plan, files) = pipeline.planned();
-        // Stamp the files before the slow start, to notice changes during it.
+        // Stamp the files before the slow start, to detect changes during it.
         planned.push((plan?.running(), reload::stamped(files)));
     }
     for (at, (plan, _)) in planned.iter().enumerate() {
         if planned.iter().take(at).any(|(before, _)| before.name == plan.name) {
-            return Err(Fault::Told(anyhow!("two pipelines are called `{}`", plan.name)));
+            return Err(Fault::Told(anyhow!("two pipelines have the name `{}`", plan.name)));
         }
     }
     let connections = config.limits.connections as u64;
@@ -108,7 +111,7 @@ pub(super) fn run(args: &ServeArgs) -> Outcome {
         tracing::warn!(
             files,
             connections,
-            "the system's limit of open files is low for `limits.connections`: raise it (`ulimit -n`)"
+            "the system's open-file limit is too low for `limits.connections`: raise it (`ulimit -n`)"
         );
     }
     let signals = Signals::handle()?;
@@ -138,7 +141,7 @@ pub(super) fn run(args: &ServeArgs) -> Outcome {
     ended
 }
 
-/// Serves until a signal or the end of a pipeline.
+/// Serves until a signal arrives or a pipeline ends.
 fn serve(
     args: &ServeArgs,
     config: ServeConfig,
@@ -163,7 +166,7 @@ fn serve(
     let mut outcome = Ok(());
     while !task.is_finished() {
         if signals.stop.load(Ordering::Acquire) && !stop.is_cancelled() {
-            eprintln!("stopping after the requests that run; interrupt again to stop at once");
+            eprintln!("finishing running requests; interrupt again to stop immediately");
             stop.cancel();
         }
         if !stop.is_cancelled() {
@@ -175,7 +178,7 @@ fn serve(
                     outcome = Err(Fault::Run(error));
                     stop.cancel();
                 } else if of.engine().has_ended() {
-                    eprintln!("the sources of `{}` have ended, and so does the server", of.name());
+                    eprintln!("the sources of `{}` have ended; stopping the server", of.name());
                     stop.cancel();
                 }
             }

@@ -8,14 +8,14 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
 /// Flags that signals set.
 pub(super) struct Signals {
-    /// Stop: SIGINT or SIGTERM. The second signal ends the process at once.
+    /// Stop: SIGINT or SIGTERM. The second signal ends the process immediately.
     pub stop: Arc<AtomicBool>,
     /// Reload: SIGHUP.
     pub reload: Arc<AtomicBool>,
 }
 
 impl Signals {
-    /// Handles the signals from now on.
+    /// Installs the signal handlers.
     pub fn handle() -> anyhow::Result<Self> {
         let signals = Self { stop: Arc::default(), reload: Arc::default() };
         for signal in [SIGINT, SIGTERM] {

@@ -10,7 +10,7 @@ use turnflow_eval::tags::{TagError, Tags, hold, read};
 
 /// Store the current documents of the corpora under a name, for `turnflow replay`.
 ///
-/// The tag is stored in the state directory; each version has only the differences from the previous
+/// The tag is stored in the state directory; each version stores only the differences from the previous
 /// one. Without a name, the tags are listed. A run may use the state directory at the same time.
 #[derive(Args)]
 pub struct TagArgs {
@@ -19,8 +19,8 @@ pub struct TagArgs {
     /// The name of the tag, of letters, digits, `-`, `_` and `.`.
     #[arg(value_name = "TAG")]
     name: Option<String>,
-    /// Remove the tag, and the documents that only this tag has. The documents of the newest version
-    /// stay as long as any tag exists.
+    /// Remove the tag, and the documents that only this tag contains. The documents of the newest version
+    /// are kept as long as any tag exists.
     #[arg(long, requires = "name")]
     remove: bool,
     /// The state directory [default: .turnflow/NAME].
@@ -30,7 +30,7 @@ pub struct TagArgs {
     format: FormatArgs,
 }
 
-/// Classifies an error: of the input, or of the store.
+/// Classifies an error: invalid input, or a failed store.
 fn fault(error: TagError) -> Fault {
     match error {
         TagError::Unknown { .. } | TagError::Taken { .. } | TagError::Name(_) => Fault::Told(error.into()),
@@ -82,7 +82,7 @@ pub(super) fn run(args: &TagArgs) -> Outcome {
                 "{}",
                 json!({"corpus": corpus, "tag": name, "documents": documents, "written": written, "gone": gone})
             ),
-            false => println!("{corpus}: {documents} documents, {written} of them new or changed, {gone} gone"),
+            false => println!("{corpus}: {documents} documents, {written} of them new or changed, {gone} deleted"),
         }
     }
     Ok(())

@@ -1,4 +1,4 @@
-//! `turnflow test`: runs the tests in a pipeline's file or in the file beside it.
+//! `turnflow test`: runs the tests in a pipeline's file or in the file next to it.
 
 use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
@@ -37,7 +37,7 @@ use turnflow_eval::testing::{Missed, Said, Test, adapt, find, missed};
 ///       ),
 ///   ]
 ///
-/// A test uses the pipeline's own documents, models and settings unless it replaces them. No state
+/// A test uses the pipeline's documents, models and settings unless it replaces them. No state
 /// is stored, and no sink is written. `Expect` has `turn` (number of the user turn; default the
 /// last), `status` (Answered, Idk, Failed), `answer` (a part of it), `answer_matches` (a regular
 /// expression), `query` (a part of it), `hits` and `not_hits` (passages or documents), `hits_in:
@@ -120,14 +120,14 @@ pub(super) fn run(args: &TestArgs) -> Outcome {
         println!("{:#}", to_json(&ran, wrong));
     } else {
         let ok = ran.len() - failed;
-        let others = if others > 0 { format!(", {others} left out") } else { String::new() };
+        let others = if others > 0 { format!(", {others} skipped") } else { String::new() };
         let wrong = if wrong > 0 { format!(", {}", mistakes(wrong)) } else { String::new() };
         println!("{} tests: {ok} ok, {failed} failed{others}{wrong}", ran.len());
     }
     if failed > 0 || wrong > 0 { Err(Fault::Input) } else { Ok(()) }
 }
 
-/// Plays the turns of a test; returns a trace for each user turn.
+/// Runs the turns of a test; returns a trace for each user turn.
 fn play(plan: turnflow_engine::plan::Plan, test: &Test) -> Result<Vec<Trace>, Fault> {
     let mut log = Log { turns: Vec::new(), skipped: Vec::new() };
     let mut number = 0;
@@ -188,7 +188,7 @@ fn show(test: &Ran, traces: &[Trace]) {
     turns.dedup();
     for turn in turns {
         let Some(trace) = traces.get(turn.saturating_sub(1)) else { continue };
-        println!("  what nodes gave for turn {turn}:");
+        println!("  node outputs for turn {turn}:");
         let items = trace.order.iter().filter_map(|node| Some((node, trace.item(node)?)));
         for (node, item) in items.filter(|(_, item)| item.value != Value::Turn) {
             println!("    {node}: {}", describe(&item.value).replace('\n', "\n    "));
@@ -227,7 +227,7 @@ impl Scratch {
                 Err(error) => return Err(cannot_make(&path, error)),
             }
         }
-        Err(anyhow!("cannot make a directory in `{}`", base.display()).into())
+        Err(anyhow!("cannot create a directory in `{}`", base.display()).into())
     }
 }
 

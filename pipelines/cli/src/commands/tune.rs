@@ -70,7 +70,7 @@ pub(super) fn run(args: &TuneArgs) -> Outcome {
         }
         println!("{} questions, {} folds, {:?}", questions.len(), learned.folds.len(), args.metric);
         println!("  equal weights       {:.4}", mean(&questions, &equal, args.metric));
-        println!("  weights as they are {:.4}  {}", mean(&questions, &weights, args.metric), show(&weights));
+        println!("  current weights     {:.4}  {}", mean(&questions, &weights, args.metric), show(&weights));
         println!("  learned, held out   {:.4}", learned.held_out);
         println!("  learned on all      {:.4}  {}", learned.fitted, show(&learned.weights));
         for (fold, weights) in learned.folds.iter().enumerate() {
@@ -104,7 +104,7 @@ fn members(plan: &Plan, node: &str) -> Result<Vec<f32>, Fault> {
     }
     let able: Vec<String> =
         plan.nodes.iter().filter(|node| tunable(&node.kind).is_some()).map(|node| format!("`{}`", node.id)).collect();
-    let these = if able.is_empty() { "none does".to_owned() } else { format!("these do: {}", able.join(", ")) };
+    let these = if able.is_empty() { "none has".to_owned() } else { format!("candidates: {}", able.join(", ")) };
     Err(Fault::Told(anyhow!("no node `{node}` has weights to learn; {these}")))
 }
 
@@ -138,7 +138,7 @@ fn questions(
         let (run, level) = scored_run(&args.node, &answers.by_task, qrels);
         if level == Some(Level::Document) {
             // A document is scored by its best passage, which depends on the weights.
-            let message = "weights are learned on judged passages, and these judgements name documents";
+            let message = "weights are learned from judged passages, but these judgements name documents";
             return Err(Fault::Told(anyhow!(message)));
         }
         runs.push(run);

@@ -21,13 +21,13 @@ use turnflow_eval::verify::{
 
 /// Compare the indexes with a cold rebuild; exits with 1 if they differ.
 ///
-/// Two things are compared with the rebuild: the stored indexes as they are, and the contents that a
-/// restart would serve from them. The rebuild reads the documents as they are now and computes every
-/// encoding again. The stored indexes may be older than the documents, if these changed while nothing
-/// ran; this is reported, but does not count as a difference. Encodings are equal if their cosine is
+/// Two things are compared with the rebuild: the stored indexes as is, and the contents that a
+/// restart would serve from them. The rebuild reads the current documents and recomputes every
+/// encoding. The stored indexes may be older than the documents, if these changed while nothing
+/// was running; this is reported, but does not count as a difference. Encodings are equal if their cosine is
 /// at least 0.9999 and no value differs by more than 0.001 (8-bit values: one step more). Scores are
 /// equal if they differ by at most 0.001, or above 1 by at most a thousandth of the value. Everything
-/// else must be equal exactly.
+/// else must be exactly equal.
 ///
 /// Without --repair, nothing is changed. No other process may use the state directory, and the
 /// documents should not change during the comparison.
@@ -74,7 +74,7 @@ pub(super) fn run(args: &VerifyArgs) -> Outcome {
     let has = runtime.block_on(args.stored(&state, &plan))?;
     let contents: usize = has.values().flatten().map(|inventory| inventory.encodings.len()).sum();
     if contents > 0 {
-        eprintln!("the cold rebuild computes about {contents} encodings; it takes none from the state directory");
+        eprintln!("the cold rebuild computes about {contents} encodings; it reuses none from the state directory");
     }
     let published = args.published(None)?;
     let mut cold = published.contents;
@@ -113,7 +113,7 @@ pub(super) fn run(args: &VerifyArgs) -> Outcome {
             std::fs::remove_dir_all(&path).with_context(|| format!("cannot remove `{}`", path.display()))?;
         }
     }
-    // Release the lock: the engine takes it itself.
+    // Release the lock: the engine acquires it itself.
     drop(state);
     args.published(Some(args.state.clone()))?;
     let state = StateDirectory::open(&args.state)?;
@@ -158,7 +158,7 @@ impl VerifyArgs {
         Ok(stored(state, &definitions(plan, &models)?).await)
     }
 
-    /// Starts the pipeline with a state directory, or cold, brings its corpora up to date, and ends it.
+    /// Starts the pipeline with a state directory, or cold, updates its corpora, and stops it.
     fn published(&self, state: Option<PathBuf>) -> Result<Live, Fault> {
         let options = Options {
             workers: usize::from(self.workers),
@@ -199,7 +199,7 @@ impl VerifyArgs {
             ),
             Some((indexes, second)) => {
                 for (corpus, key) in indexes {
-                    println!("repaired: {corpus}, {key} was removed and rebuilt");
+                    println!("repaired: {corpus}, {key} removed and rebuilt");
                 }
                 println!("\nCompared again:");
                 print!("{}", second.to_text());

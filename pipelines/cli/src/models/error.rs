@@ -36,15 +36,15 @@ pub enum ModelsError {
         /// The existing names.
         known: Vec<String>,
     },
-    /// The requested model does not run on this machine.
-    #[error("`{name}` runs only on {arch} {os}, not on this machine")]
+    /// The requested model is not packaged for this kind of machine.
+    #[error(
+        "`{name}` is not packaged for {} {}: install it yourself; for ONNX Runtime, set ORT_DYLIB_PATH to its library",
+        std::env::consts::ARCH,
+        std::env::consts::OS
+    )]
     Host {
         /// The model.
         name: String,
-        /// The operating system it is for.
-        os: String,
-        /// The architecture it is for.
-        arch: String,
     },
     /// Python cannot be started.
     #[error("models are fetched by python3, which cannot be started: apt-get install python3 python3-pip python3-venv")]

@@ -78,12 +78,9 @@ fn wanted<'a>(manifest: &'a Manifest, only: Option<&[String]>) -> Result<Vec<&'a
         }
     }
     let entries: Vec<&Entry> = manifest.models.iter().filter(|e| names.contains(e.name.as_str())).collect();
-    match entries.iter().find_map(|entry| Some((entry, entry.host.as_ref().filter(|_| !entry.runs_here())?))) {
+    match entries.iter().find(|entry| !entry.runs_here()) {
         None => Ok(entries),
-        Some((entry, host)) => {
-            let (os, arch) = (host.os.clone(), host.arch.clone());
-            Err(ModelsError::Host { name: entry.name.clone(), os, arch })
-        }
+        Some(entry) => Err(ModelsError::Host { name: entry.name.clone() }),
     }
 }
 

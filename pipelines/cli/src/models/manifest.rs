@@ -141,7 +141,21 @@ impl Manifest {
     ///
     /// The text is invalid, or names a script or model that does not exist.
     pub fn shipped() -> Result<Manifest, ModelsError> {
-        Manifest::parse(include_str!("../../../models.ron"))
+        let manifest = Manifest::parse(include_str!("../../../models.ron"))?;
+        Ok(manifest.for_host(std::env::consts::OS, std::env::consts::ARCH))
+    }
+
+    /// Keeps one entry of each name: the one for this kind of machine, or the first if there is none for it.
+    fn for_host(self, os: &str, arch: &str) -> Manifest {
+        let mut models: Vec<Entry> = Vec::new();
+        for entry in self.models {
+            match models.iter_mut().find(|kept| kept.name == entry.name) {
+                Some(kept) if entry.runs_on(os, arch) => *kept = entry,
+                Some(_) => {}
+                None => models.push(entry),
+            }
+        }
+        Manifest { models }
     }
 
     /// Reads a manifest.
@@ -195,8 +209,11 @@ impl Entry {
 
     /// Whether it runs on this machine.
     pub fn runs_here(&self) -> bool {
-        let here = |host: &Host| host.os == std::env::consts::OS && host.arch == std::env::consts::ARCH;
-        self.host.as_ref().is_none_or(here)
+        self.runs_on(std::env::consts::OS, std::env::consts::ARCH)
+    }
+
+    fn runs_on(&self, os: &str, arch: &str) -> bool {
+        self.host.as_ref().is_none_or(|host| host.os == os && host.arch == arch)
     }
 }
 
@@ -207,13 +224,14 @@ mod tests {
 
     #[test]
     fn the_shipped_manifest_is_sound() {
-        let manifest = Manifest::shipped().expect("models.ron");
+        let manifest = Manifest::parse(include_str!("../../../models.ron")).expect("models.ron");
         let mut seen = BTreeSet::new();
         for entry in &manifest.models {
             assert!(!entry.licence.is_empty() && !entry.purpose.is_empty(), "{}", entry.name);
             assert!(entry.files().next().is_some(), "{} has no files", entry.name);
             for (to, sha256) in entry.files() {
-                assert!(seen.insert(to.to_owned()), "{to} twice");
+                let host = entry.host.as_ref().map(|host| format!("{} {}", host.os, host.arch));
+                assert!(seen.insert((to.to_owned(), host)), "{to} twice");
                 let relative = to.split('/').all(|part| !part.is_empty() && part != "..");
                 assert!(relative && !to.starts_with('.'), "{to}");
                 let hex = |c: char| c.is_ascii_digit() || ('a'..='f').contains(&c);
@@ -230,6 +248,22 @@ mod tests {
                 }
             }
         }
+    }
+
+    #[test]
+    fn each_machine_gets_its_own_runtime() {
+        let library = |os: &str, arch: &str| {
+            let manifest = Manifest::parse(include_str!("../../../models.ron")).expect("models.ron").for_host(os, arch);
+            let runtimes: Vec<&Entry> = manifest.models.iter().filter(|entry| entry.name == "onnxruntime").collect();
+            let [runtime] = runtimes[..] else { panic!("{} entries", runtimes.len()) };
+            let Source::Package { platform, .. } = &runtime.sources[0] else { panic!("no package") };
+            runtime.runs_on(os, arch).then(|| (platform.clone().unwrap(), runtime.files().next().unwrap().0.to_owned()))
+        };
+        let of = |platform: &str, file: &str| Some((platform.to_owned(), format!("onnxruntime/{file}")));
+        assert_eq!(library("linux", "x86_64"), of("manylinux_2_28_x86_64", "libonnxruntime.so"));
+        assert_eq!(library("linux", "aarch64"), of("manylinux_2_28_aarch64", "libonnxruntime.so"));
+        assert_eq!(library("macos", "aarch64"), of("macosx_14_0_arm64", "libonnxruntime.dylib"));
+        assert_eq!(library("freebsd", "x86_64"), None);
     }
 
     #[test]

@@ -120,11 +120,11 @@ fn documents_of_two_times_are_compared() {
     let dir = directory();
     let path = dir.path();
     let tag = |arguments: &[&str]| run(path, &[&["tag", "p.ron", "--state", "state"], arguments].concat());
-    assert_eq!(tag(&["monday"]).good().out, "docs: 3 documents, 3 of them new or changed, 0 gone\n");
+    assert_eq!(tag(&["monday"]).good().out, "docs: 3 documents, 3 of them new or changed, 0 deleted\n");
     tag(&["monday"]).one_line(1, &["a tag `monday` already"]);
     tag(&["a/b"]).one_line(1, &["`a/b` cannot be a tag"]);
     fs::copy(path.join("new.jsonl"), path.join("docs.jsonl")).unwrap();
-    assert_eq!(tag(&["tuesday"]).good().out, "docs: 3 documents, 1 of them new or changed, 0 gone\n");
+    assert_eq!(tag(&["tuesday"]).good().out, "docs: 3 documents, 1 of them new or changed, 0 deleted\n");
     let listed = tag(&[]).good().out;
     let names: Vec<&str> = listed.lines().filter_map(|line| line.split([' ', ',']).nth(1)).collect();
     assert_eq!(names, ["monday", "tuesday"], "{listed}");

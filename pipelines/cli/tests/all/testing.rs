@@ -96,7 +96,7 @@ fn failures_say_what_was_expected_and_what_nodes_gave() {
         "turn 2, hits\n    expected: `elsewhere`\n    found:    `own`",
         "turn 2, warnings\n    expected: a note with \"without it\"",
         "turn 2, hits_in\n    expected: no `own` among those of `lexical`",
-        "what nodes gave for turn 2:\n    query: query \"And the ferry or the lamp?\"\n    lexical: 1 hits",
+        "node outputs for turn 2:\n    query: query \"And the ferry or the lamp?\"\n    lexical: 1 hits",
         "`Replies` has no reply left for the prompt … \"",
         "Question: And the lamp?",
         "\n3 tests: 1 ok, 2 failed\n",
@@ -106,7 +106,7 @@ fn failures_say_what_was_expected_and_what_nodes_gave() {
     assert!(!ended.out.contains("turn 2, answer"), "{}", ended.out);
 
     let filtered = test(dir.path(), &["--filter", "the reply"]).good();
-    assert!(filtered.out.ends_with("1 tests: 1 ok, 0 failed, 2 left out\n"), "{filtered:?}");
+    assert!(filtered.out.ends_with("1 tests: 1 ok, 0 failed, 2 skipped\n"), "{filtered:?}");
     let json = run(dir.path(), &["test", "p.test.ron", "--json"]);
     let told: Json = serde_json::from_str(&json.out).unwrap();
     assert_eq!((json.code, &told["ok"], &told["failed"]), (Some(1), &1.into(), &2.into()), "{told}");
@@ -167,7 +167,7 @@ fn mistakes_are_told_at_their_place() {
     }
     // `check` leaves files of tests alone, and takes a pipeline with tests.
     let checked = run(dir.path(), &["check", "p.ron", "p.test.ron"]).good();
-    assert!(checked.out.contains("p.ron: no mistakes\np.test.ron: tests of a pipeline"), "{checked:?}");
+    assert!(checked.out.contains("p.ron: no errors\np.test.ron: tests of a pipeline"), "{checked:?}");
 }
 
 /// The tests that are shipped beside pipelines hold.

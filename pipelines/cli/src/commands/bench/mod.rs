@@ -35,15 +35,15 @@ pub struct BenchArgs {
     #[arg(long)]
     limit: Option<usize>,
     /// Compare the embedding of passages with direct calls of ONNX Runtime.
-    #[arg(long, requires = "texts", conflicts_with_all = ["turns", "freshness"])]
+    #[arg(long, group = "of_models", requires = "texts", conflicts_with_all = ["turns", "freshness"])]
     embedding: bool,
     /// Run this many rounds of calls to all models that take texts, with batches of random sizes and
     /// lengths, and report whether resident memory grows.
-    #[arg(long, value_name = "ROUNDS", requires = "texts", conflicts_with_all = ["turns", "freshness", "embedding"])]
+    #[arg(long, value_name = "ROUNDS", group = "of_models", requires = "texts", conflicts_with_all = ["turns", "freshness", "embedding"])]
     #[arg(value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     memory: Option<u32>,
     /// The passages to embed, as JSON Lines in BEIR's format. With --memory, the source of its words.
-    #[arg(long, value_name = "CORPUS.jsonl", conflicts_with_all = ["turns", "freshness"])]
+    #[arg(long, value_name = "CORPUS.jsonl", requires = "of_models", conflicts_with_all = ["turns", "freshness"])]
     texts: Option<PathBuf>,
     /// Number of rounds of --embedding.
     #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u16).range(1..=1000))]

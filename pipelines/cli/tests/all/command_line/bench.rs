@@ -12,8 +12,8 @@ const GROWTH: f64 = 64.0;
 #[test]
 fn the_report_is_json_and_asks_the_pipelines_own_log() {
     let directory = super::directory();
-    let none = run(directory.path(), &["bench", "lexical.ron"]);
-    none.one_line(3, &["give one with --turns"]);
+    let none = run(directory.path(), &["bench", "lexical.ron", "--set", "nodes.turns=Stdin()"]);
+    none.one_line(1, &["give one with --turns"]);
     let turns = r#"{"conversation_id": "c", "turn": 1, "speaker": "user", "text": "Where is the ferry?"}"#;
     fs::write(directory.path().join("log.jsonl"), format!("{turns}\n")).unwrap();
     let log = "nodes.turns=JsonLines(path: \"log.jsonl\")";

@@ -11,13 +11,13 @@ use crate::support::root;
 fn check_tells_every_file_and_where() {
     let directory = directory();
     let good = run(directory.path(), &["check", "lexical.ron", "answering.ron"]).good();
-    assert_eq!((good.out.as_str(), good.err.as_str()), ("lexical.ron: no mistakes\nanswering.ron: no mistakes\n", ""));
+    assert_eq!((good.out.as_str(), good.err.as_str()), ("lexical.ron: no errors\nanswering.ron: no errors\n", ""));
 
     let bad = run(directory.path(), &["check", "lexical.ron", "bad.ron"]);
     assert_eq!((bad.code, bad.err.as_str()), (Some(1), ""), "{bad:?}");
-    assert!(bad.out.starts_with("lexical.ron: no mistakes\n"), "{bad:?}");
+    assert!(bad.out.starts_with("lexical.ron: no errors\n"), "{bad:?}");
     assert!(bad.out.contains("error[unknown-input]") && bad.out.contains("--> bad.ron:3:30"), "{bad:?}");
-    assert!(bad.out.ends_with("\n1 mistake\n"), "{bad:?}");
+    assert!(bad.out.ends_with("\n1 error\n"), "{bad:?}");
 
     let gone = run(directory.path(), &["check", "lexica.ron"]);
     assert_eq!(gone.code, Some(1), "{gone:?}");
@@ -37,11 +37,11 @@ fn check_passes_over_what_is_no_pipeline_alone() {
     write("corpora.ron", &format!("Pipeline({corpora})"));
     let files = ["models.ron", "fast.weights.ron", "gpu.ron", "corpora.ron", "lexical.ron"];
     let parts = run(path, &[&["check"], &files[..]].concat()).good();
-    let told = "models.ron: a list of models to fetch: nothing to check alone\n\
-                fast.weights.ron: a fragment to be included: nothing to check alone\n\
-                gpu.ron: a fragment to be included: nothing to check alone\n\
-                corpora.ron: a fragment to be included: nothing to check alone\n\
-                lexical.ron: no mistakes\n";
+    let told = "models.ron: a list of models to fetch: not checked on its own\n\
+                fast.weights.ron: a fragment to be included: not checked on its own\n\
+                gpu.ron: a fragment to be included: not checked on its own\n\
+                corpora.ron: a fragment to be included: not checked on its own\n\
+                lexical.ron: no errors\n";
     assert_eq!(parts.out, told);
     assert_eq!(run(path, &["check", "--format", "json", "models.ron", "gpu.ron"]).good().out, "[]\n");
 

