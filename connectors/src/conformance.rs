@@ -1,5 +1,5 @@
-//! What every connector has to keep to, checked for each one of the tables: order, bad records,
-//! back-pressure, stopping, and resuming after a restart. A new connector adds a case here.
+//! Invariants of every connector, checked for each entry of the tables: order, bad records, back-pressure, stopping,
+//! and resuming after a restart. A new connector adds a case here.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -26,7 +26,7 @@ use crate::{
     stdout, turns,
 };
 
-/// Lines that are no turns, whatever the source.
+/// Lines that are not turns in any source.
 const BAD_TURNS: [&[u8]; 6] = [
     b"{no JSON",
     b"{}",
@@ -36,11 +36,11 @@ const BAD_TURNS: [&[u8]; 6] = [
     b"{\"conversation_id\": \"c\", \"turn\": -1, \"speaker\": \"user\", \"text\": \"\"}",
 ];
 
-/// A source of turns: how it is built in a directory, over these lines.
+/// A source of turns: how to build it in a directory, with these lines.
 struct TurnCase {
     kind: &'static str,
     build: fn(&Path, &[u8]) -> Box<dyn TurnSource>,
-    /// Its turns have offsets.
+    /// Whether its turns have offsets.
     resumes: bool,
 }
 
@@ -74,8 +74,7 @@ const TURNS: &[TurnCase] = &[
     },
 ];
 
-/// A corpus source: how it is built in a directory, over documents with these texts, of which one
-/// cannot be read.
+/// A corpus source: how to build it in a directory, with documents of these texts, one of which is unreadable.
 struct CorpusCase {
     kind: &'static str,
     build: fn(&Path, &[String]) -> Box<dyn CorpusSource>,
@@ -122,7 +121,7 @@ const CORPORA: &[CorpusCase] = &[
     },
 ];
 
-/// Takes what `Stdout` prints.
+/// Captures what `Stdout` prints.
 #[derive(Clone)]
 struct Printed(Arc<Mutex<Vec<u8>>>);
 
@@ -135,10 +134,10 @@ impl Write for Printed {
     }
 }
 
-/// Reads back what a sink has been given.
+/// Reads back what a sink has written.
 type ReadBack = Box<dyn Fn() -> Vec<u8>>;
 
-/// A sink: how it is built in a directory.
+/// A sink: how to build it in a directory.
 struct SinkCase {
     kind: &'static str,
     build: fn(&Path) -> (Box<dyn AnswerSink>, ReadBack),
@@ -197,7 +196,7 @@ fn every_connector_has_a_case() {
     names(&TAKES.iter().map(|case| case.kind).collect::<Vec<_>>(), SINKS.iter().map(|kind| kind.name).collect());
 }
 
-/// A source on a thread of its own, with a channel that has room for so many.
+/// A source on a separate thread, with a channel of limited capacity.
 struct Running<T> {
     records: Receiver<T>,
     stop: Option<StopHandle>,
@@ -296,7 +295,7 @@ fn a_source_of_turns_resumes_after_any_of_its_offsets() {
         let increase = |two: &[_]| matches!(two, [one, other] if turnflow_engine::connector::SourceOffset::order(one) < other.order());
         assert!(offsets.windows(2).all(increase), "{}", case.kind);
         for at in (0..offsets.len()).step_by(7) {
-            // As a checkpoint stores it.
+            // As stored in a checkpoint.
             let stored = serde_json::to_string(&Offsets::from(offsets[at].clone())).unwrap();
             let running = run_turns(build(), Mode::Once, 100, serde_json::from_str(&stored).unwrap());
             assert_eq!(texts(&running), all(20)[at + 1..], "{} after {at}", case.kind);
@@ -354,7 +353,7 @@ fn a_corpus_source_stops_while_it_waits_for_room() {
     }
 }
 
-/// Answers that a line, a terminal or a parser could stumble over.
+/// Answers that could break a line, a terminal or a parser.
 fn hostile() -> Vec<AnswerRecord> {
     let texts = [
         "",
@@ -393,7 +392,7 @@ fn a_sink_has_every_answer_whole_in_order_and_once() {
         for batch in answers.chunks(3) {
             took += deliver(&mut *sink, batch);
         }
-        // A delivery that is given up before it has begun leaves nothing behind that is not whole.
+        // A delivery that is dropped before it has begun leaves nothing incomplete behind.
         let taken = AtomicUsize::new(0);
         drop(sink.deliver(Delivery::new(&answers[..1], &taken)));
         let bytes = read_back();

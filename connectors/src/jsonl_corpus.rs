@@ -4,16 +4,17 @@
 //! JsonLines(path: "corpus.jsonl")
 //! ```
 //!
-//! Editing, adding or removing a row changes only that document: on a change of the file, the source reads it again and
-//! compares rows by the hash of their content. The file's directory is watched, so it works to rewrite the file in
-//! place, to write a new file and rename it over the old one, and to delete and recreate it. A deleted file has no
-//! rows. The file is also checked once a second without an event, for links and network file systems.
+//! Editing, adding or removing a row changes only that document: when the file changes, the source reads it again and
+//! compares rows by the hash of their content. The file's directory is watched, so the file may be rewritten in place,
+//! replaced by renaming a new file over it, or deleted and recreated. A deleted file has no rows. The file is also
+//! checked once a second without an event, for links and network file systems.
 //!
 //! Lines that are not valid rows become dead letters `file:line`, once each, and the other rows are kept. If several
-//! rows have the same id, the first one counts. An unfinished last line means that someone is still writing: rows that
-//! were not found are kept until the file changes again or has been unchanged for five seconds; for an emptied file,
-//! one second. If a file exists but cannot be read, its rows are kept, and the error becomes a dead letter; if the error
-//! may pass by itself (too many open files, a drive that does not answer), the file is read again two seconds later.
+//! rows have the same id, the first one counts. An unfinished last line means that the file is still being written:
+//! rows that were not found are kept until the file changes again or has been unchanged for five seconds; for an
+//! emptied file, one second. If a file exists but cannot be read, its rows are kept, and the error becomes a dead
+//! letter; if the error may be temporary (too many open files, a drive that does not respond), the file is read again
+//! after two seconds.
 //!
 //! ```
 //! # use turnflow_connectors::jsonl_corpus::JsonLinesConfig;
@@ -41,7 +42,7 @@ use crate::watch::{Burst, FileStamp, TICK, Touch, WRITING, Watch, identity};
 /// How long to wait for the rest of an unfinished last line.
 pub(crate) const TORN: Duration = Duration::from_secs(5);
 
-/// Fields of the node.
+/// Fields of `JsonLines`.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct JsonLinesConfig {
@@ -81,7 +82,7 @@ fn max_line_bytes() -> usize {
 }
 
 impl JsonLinesConfig {
-    /// The source. It touches no file until it runs.
+    /// Builds the source. It accesses no file until it runs.
     pub fn source(&self, base: &Path) -> JsonLines {
         JsonLines {
             path: base.join(&self.path.path),
@@ -96,7 +97,7 @@ impl JsonLinesConfig {
 /// Entry in the connector table.
 pub const KIND: CorpusSourceKind = CorpusSourceKind {
     name: "JsonLines",
-    summary: "a file of rows, each a document, watched",
+    summary: "a file with one document for each row, watched for changes",
     parse: |tree, sources| Ok(Box::new(from_tree::<JsonLinesConfig>(tree, sources)?)),
 };
 
@@ -227,9 +228,9 @@ struct Followed<'a> {
     rows: Rows,
     /// The file's stamp before it was last read.
     stamp: Option<FileStamp>,
-    /// When to look at the file again without an event.
+    /// When to check the file again without an event.
     due: Option<Instant>,
-    /// Why `due` is set: true if the file is empty or has an unfinished last line, which is then taken as it is; false
+    /// Why `due` is set: true if the file is empty or has an unfinished last line, which is then read as it is; false
     /// if the file is being written.
     torn: bool,
     /// The last reason why the file could not be read.
@@ -243,7 +244,7 @@ impl<'a> Followed<'a> {
         Self { source, output, file, rows: Rows::default(), stamp, due: None, torn: false, fault: None }
     }
 
-    /// Whether a burst is a reason to read the file now.
+    /// Whether the file should be read now, because of a burst.
     fn look(&mut self, burst: &Burst) -> bool {
         if burst.rescan || burst.dead {
             return true;
@@ -260,7 +261,7 @@ impl<'a> Followed<'a> {
         }
     }
 
-    /// If the time `due` has come, whether this is the last look.
+    /// If `due` has passed, whether this is the last check.
     fn is_due(&self) -> Option<bool> {
         self.due.filter(|due| *due <= Instant::now()).map(|_| self.torn)
     }
@@ -273,7 +274,7 @@ impl<'a> Followed<'a> {
         }
     }
 
-    /// Reads the file that is at the path now. Returns the number of changes.
+    /// Reads the file that is now at the path. Returns the number of changes.
     fn look_again(&mut self, last: bool) -> Result<usize, Stopped> {
         self.due = None;
         self.torn = false;
@@ -288,7 +289,7 @@ impl<'a> Followed<'a> {
             Ok(stream) => self.read(stream, last),
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
                 let rows = self.rows.withdraw(self.output)?;
-                tracing::info!(file = self.file, rows, "the corpus file is gone");
+                tracing::info!(file = self.file, rows, "the corpus file no longer exists");
                 Ok(rows)
             }
             Err(error) => {

@@ -150,7 +150,7 @@ fn once_reads_what_is_there() {
     corpus.end(false).unwrap();
 }
 
-/// The file is edited while too many files are open: no event comes once there are fewer.
+/// The file is edited while too many files are open: no event arrives when there are fewer again.
 #[cfg(unix)]
 #[test]
 fn a_file_that_cannot_be_read_for_a_moment_is_read_again() {

@@ -7,18 +7,18 @@
 //! | module | node | is |
 //! |---|---|---|
 //! | [`directory`] | `Directory` | corpus: the readable files of a directory |
-//! | [`documents`] | `Documents` | corpus: documents that a program puts into the engine |
-//! | [`jsonl_corpus`] | `JsonLines` | corpus: a BEIR file, one row a document |
+//! | [`documents`] | `Documents` | corpus: documents that a program adds |
+//! | [`jsonl_corpus`] | `JsonLines` | corpus: a BEIR file, one document for each row |
 //! | [`jsonl_turns`] | `JsonLines` | turns: a conversation log, followed as it grows |
 //! | [`stdin`] | `Stdin` | turns: lines typed or piped in |
 //! | [`turns`] | `Turns` | turns: a durable queue that a program fills |
 //! | [`answers`] | `Answers` | answers: a durable log that a program reads |
-//! | [`jsonl_sink`] | `JsonLinesSink` | answers: one line each in a file |
+//! | [`jsonl_sink`] | `JsonLinesSink` | answers: one JSON line each in a file |
 //! | [`stdout`] | `Stdout` | answers: printed for people, or as JSON |
 //!
-//! Support modules: [`readers`] turn the bytes of files into documents, `lines` splits streams into lines of bounded
-//! length, `open_once` shares stores within the process, `known_file` finds files again after a restart, `watch` groups the operating system's file events into
-//! bursts.
+//! Support modules: [`readers`] convert the bytes of files to documents, `lines` splits streams into lines of bounded
+//! length, `open_once` shares stores within the process, `known_file` finds files again after a restart, `watch` groups
+//! the operating system's file events into bursts.
 //!
 //! [`CorpusSource`]: turnflow_engine::connector::CorpusSource
 //! [`TurnSource`]: turnflow_engine::connector::TurnSource

@@ -1,5 +1,5 @@
-//! Stores that this process opens once and that several connectors share: a reload builds the second connector of a
-//! store while the first one runs, and redb does not open a file twice.
+//! Stores that this process opens once and several connectors share: a reload builds the second connector of a store
+//! while the first one runs, and redb does not open a file twice.
 
 use std::collections::BTreeMap;
 use std::ops::Deref;
@@ -10,7 +10,7 @@ use parking_lot::{Condvar, Mutex};
 use turnflow_engine::component::ComponentContext;
 use turnflow_engine::connector::ConnectorError;
 
-/// Where a store is.
+/// Location of a store.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Place {
     File(PathBuf),
@@ -22,7 +22,7 @@ pub(crate) enum Place {
 }
 
 impl Place {
-    /// The place of a component's store: a file in its directory, or in memory if there is no state directory.
+    /// The location of a component's store: a file in its directory, or in memory if there is no state directory.
     pub fn of(context: &ComponentContext, file: &str) -> Result<Self, ConnectorError> {
         let io = |action| move |source| ConnectorError::Io { action, path: context.id().to_owned(), source };
         Ok(match context.state_directory().map_err(io("create the directory of"))? {
@@ -36,7 +36,7 @@ impl Place {
 /// The open stores of one kind.
 pub(crate) struct OpenOnce<T: 'static> {
     open: Mutex<BTreeMap<Place, Weak<Opened<T>>>>,
-    /// A store has left `open`.
+    /// Signals that a store has left `open`.
     closed: Condvar,
 }
 
@@ -74,7 +74,7 @@ impl<T: 'static> OpenOnce<T> {
         Self { open: Mutex::new(BTreeMap::new()), closed: Condvar::new() }
     }
 
-    /// The store at a place; `make` opens it if nobody has it open.
+    /// Returns the open store at a place; otherwise `make` opens it.
     pub fn open<E>(
         &'static self,
         place: Place,
@@ -84,7 +84,7 @@ impl<T: 'static> OpenOnce<T> {
         while let Some(store) = open.get(&place) {
             match store.upgrade() {
                 Some(store) => return Ok(store),
-                // It is being closed.
+                // The store is being closed.
                 None => self.closed.wait(&mut open),
             }
         }

@@ -34,13 +34,13 @@ const MAX_LINE_BYTES: usize = 1 << 20;
 /// Maximum number of lines that are read ahead.
 const AHEAD: usize = 16;
 
-/// The node has no fields.
+/// `Stdin` has no fields.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct StdinConfig {}
 
 impl StdinConfig {
-    /// The source. It reads nothing until it runs.
+    /// Builds the source. It reads nothing until it runs.
     pub fn source(&self) -> Stdin {
         Stdin { input: STANDARD.clone() }
     }
@@ -49,7 +49,7 @@ impl StdinConfig {
 /// Entry in the connector table.
 pub const KIND: TurnSourceKind = TurnSourceKind {
     name: "Stdin",
-    summary: "lines from the standard input: turn records, or plain questions",
+    summary: "lines from standard input: turn records or plain questions",
     parse: |tree, sources| Ok(Box::new(from_tree::<StdinConfig>(tree, sources)?)),
 };
 
@@ -146,7 +146,7 @@ struct Numbered {
     too_long: Option<u64>,
 }
 
-/// Reads to the end of the input, or until no source listens.
+/// Reads to the end of the input, or until no source receives.
 fn read(mut reader: LineReader<impl Read>, sender: &Sender<io::Result<Numbered>>) {
     loop {
         let finished = match reader.advance() {
@@ -241,7 +241,7 @@ mod tests {
         let output = TurnOutput::new(sender, Arc::new(|| {}), letters, "turns".into(), stop);
         let first = Stdin { input: input.clone() };
         let thread = thread::spawn(move || Box::new(first).run(Mode::Follow, output));
-        // The second line is on its way when the source is stopped.
+        // The second line is being delivered when the source is stopped.
         while turns.is_empty() {
             thread::yield_now();
         }

@@ -26,11 +26,11 @@ use turnflow_engine::spec::from_tree;
 /// Number of characters of a passage that are shown.
 const FIRST_WORDS: usize = 80;
 
-/// Fields of the node.
+/// Fields of `Stdout`.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct StdoutConfig {
-    /// Node whose answers are printed.
+    /// Input node that produces answers.
     pub input: String,
     /// Format of the output: `Text` for people, or `Json` for programs. Default: `Text`.
     #[serde(default)]
@@ -51,7 +51,7 @@ pub enum Format {
 }
 
 impl StdoutConfig {
-    /// The sink, which prints to the standard output.
+    /// Builds the sink, which prints to the standard output.
     pub fn sink(&self) -> Stdout {
         Stdout::new(self.format, Box::new(io::stdout()))
     }
@@ -60,7 +60,7 @@ impl StdoutConfig {
 /// Entry in the connector table.
 pub const KIND: SinkKind = SinkKind {
     name: "Stdout",
-    summary: "answers printed for people, or as JSON",
+    summary: "answers printed as text or JSON",
     parse: |tree, sources| Ok(Box::new(from_tree::<StdoutConfig>(tree, sources)?)),
 };
 

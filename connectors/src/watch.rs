@@ -1,8 +1,8 @@
 //! The operating system's file events, grouped into bursts.
 //!
-//! An event only says *where* something happened; the caller looks at what is there. Events are therefore reduced to
-//! touched paths, and a burst of them (an editor's write-and-rename, an unpacked archive) is returned as one. Only so
-//! many paths wait for the caller; if there are more, it is told to look at everything.
+//! An event only indicates *where* something happened; the caller then checks the path. Events are therefore reduced to
+//! touched paths, and a burst of them (an editor's write-and-rename, an unpacked archive) is returned as one. The
+//! number of waiting paths is limited; beyond it, the caller is asked to check everything.
 //!
 //! On Linux each directory has its own watch, and the caller watches a directory *before* reading it, so that a new
 //! entry is seen by either the watch or the read. The recursive mode of the `notify` crate adds the watch of a new
@@ -23,8 +23,8 @@ use turnflow_engine::connector::{ConnectorError, Stop, Stopped};
 const QUIET: Duration = Duration::from_millis(5);
 /// … or when it has lasted this long.
 const LONGEST_BURST: Duration = Duration::from_millis(50);
-/// How long a file may be written before it is read although its writer has not closed it. Most writers close it
-/// sooner, and a half-written file is not worth reading.
+/// How long a file may be written before it is read even if its writer has not closed it. Most writers close it sooner,
+/// and a half-written file is not worth reading.
 pub(crate) const WRITING: Duration = Duration::from_secs(1);
 /// How often to check what no event reports: a moved root, the targets of links.
 pub(crate) const TICK: Duration = Duration::from_secs(1);
@@ -62,7 +62,7 @@ pub(crate) struct Watch {
     watcher: RecommendedWatcher,
     /// What has happened since the last burst.
     waiting: Arc<Mutex<Burst>>,
-    /// Has an entry if something has happened.
+    /// Contains an entry if something has happened.
     signals: Receiver<()>,
 }
 
@@ -72,8 +72,8 @@ impl Watch {
         Self::with_room(path, WAITING)
     }
 
-    /// The same, with room for so many paths. What is touched beyond is lost, and the next burst says so. With no room,
-    /// there are only signals.
+    /// The same, with a limit on the number of waiting paths. Further paths are dropped, and the next burst reports it.
+    /// With a limit of 0, there are only signals.
     pub(crate) fn with_room(path: &Path, room: usize) -> Result<Self, ConnectorError> {
         let (sender, signals) = crossbeam_channel::bounded(1);
         let waiting = Arc::new(Mutex::new(Burst::default()));
@@ -115,7 +115,7 @@ impl Watch {
         if BY_DIRECTORY { self.add(directory) } else { Ok(()) }
     }
 
-    /// A channel that has an entry if something has happened, for `select!`.
+    /// A channel that contains an entry if something has happened, for `select!`.
     pub(crate) fn signals(&self) -> &Receiver<()> {
         &self.signals
     }
@@ -172,14 +172,14 @@ fn touch_of(kind: &EventKind) -> Option<Touch> {
 fn watch_error(path: &Path, error: &notify::Error) -> ConnectorError {
     let reason = match error.kind {
         notify::ErrorKind::MaxFilesWatch => {
-            "the system's limit of watches is reached (fs.inotify.max_user_watches)".to_owned()
+            "the system's limit of watches has been reached (fs.inotify.max_user_watches)".to_owned()
         }
         _ => error.to_string(),
     };
     ConnectorError::Watch { path: path.display().to_string(), reason }
 }
 
-/// Identifies a file, independent of its name; `None` if nothing is there.
+/// Identifies a file, independent of its name; `None` if nothing exists there.
 pub(crate) fn identity(path: &Path) -> Option<(u64, u64)> {
     std::fs::metadata(path).ok().map(|metadata| identity_of(&metadata))
 }
@@ -246,7 +246,7 @@ mod tests {
         assert!(watch.burst(&stop, far).is_err());
     }
 
-    /// The caller is busy, and the system goes on reporting.
+    /// The caller is busy, and the system keeps reporting.
     #[test]
     fn paths_that_find_no_room_lead_to_a_look_at_everything() {
         let directory = tempfile::tempdir().unwrap();
@@ -263,7 +263,7 @@ mod tests {
         }
         assert_eq!((watch.signals().len(), watch.waiting.lock().touched.len()), (1, 4));
         assert!(watch.burst(&stop, far()).unwrap().rescan);
-        // Nothing is lost once there is room again.
+        // Nothing is lost once the queue has room again.
         while watch.burst(&stop, Instant::now() + Duration::from_millis(200)).unwrap() != Burst::default() {}
         let file = directory.path().join("0");
         fs::remove_file(&file).unwrap();

@@ -22,7 +22,7 @@ pub const KIND: OperatorKind = OperatorKind::function::<AppendConfig>(
     "Append",
     &[InputPort::many(PortType::Hits)],
     PortType::Hits,
-    "lists one after another, each passage once",
+    "concatenated lists, each passage once",
 );
 
 /// Fields of `Append`.
@@ -44,7 +44,7 @@ impl Function for AppendConfig {
     fn validate(&self, check: &mut Check<'_>) {
         check.range("top", self.top, 1, 100_000);
         if self.inputs.is_empty() {
-            check.error("wrong-value", "inputs", "there is nothing to append");
+            check.error("wrong-value", "inputs", "at least one input is required");
         }
     }
 

@@ -27,7 +27,7 @@ pub const KIND: OperatorKind = OperatorKind {
     name: "Clean",
     inputs: &[InputPort::one(PortType::Hits)],
     output: PortType::Hits,
-    summary: "web addresses, header lines and markup taken out of the passages",
+    summary: "passages without web addresses, header lines and markup",
     parse: |tree, sources| Ok(Box::new(from_tree::<CleanConfig>(tree, sources)?)),
 };
 
@@ -130,7 +130,7 @@ fn replace(pattern: &Option<Regex>, text: &str, with: &str) -> String {
     pattern.as_ref().map_or_else(|| text.to_owned(), |pattern| pattern.replace_all(text, with).into_owned())
 }
 
-/// Emphasis is looked for within so many bytes of a line. The search takes time quadratic in them.
+/// Emphasis is searched for within this many bytes of a line, because the search takes quadratic time.
 const EMPHASIS_BYTES: usize = 2048;
 
 /// Strips emphasis marks. A longer line is cut at blanks, and each part is read alone.

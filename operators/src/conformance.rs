@@ -1,6 +1,6 @@
-//! What every operator must hold, run through the engine: each turn gets its own value whatever runs
-//! beside it, hostile texts give a value or a failure and never a panic, a caller that leaves costs
-//! nothing, and the same turn gives the same value again, also after a restart.
+//! Invariants of every operator, checked through the engine: each turn gets its own value whatever else runs, hostile
+//! texts return a value or a failure and never panic, a cancelled call costs nothing, and the same turn returns the
+//! same value again, also after a restart.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -66,10 +66,10 @@ const OPERATORS: &[(&str, &str)] = &[
 
 /// Number of turns asked at once.
 const TURNS: usize = 60;
-/// The limit of each wait; it allows for slow machines.
+/// Time limit of each wait; it allows for slow machines.
 const PATIENCE: Duration = Duration::from_secs(120);
 
-/// Model calls that have begun and have neither ended nor been dropped.
+/// Model calls that are in progress.
 static RUNNING: AtomicUsize = AtomicUsize::new(0);
 
 struct Counted;
@@ -91,7 +91,7 @@ fn number(text: &str) -> u64 {
     u64::from_le_bytes(blake3::hash(text.as_bytes()).as_bytes()[..8].try_into().unwrap())
 }
 
-/// Waits between no time and three milliseconds, which the text decides, and fails on some texts.
+/// Waits up to three milliseconds, depending on the text, and fails on some texts.
 fn after<T: Send + 'static>(
     text: &str,
     value: impl FnOnce() -> T + Send + 'static,
@@ -108,7 +108,7 @@ fn after<T: Send + 'static>(
     .boxed()
 }
 
-/// A model that can do everything, and gives values that depend on nothing but the text.
+/// A model with every capability, whose outputs depend only on the text.
 #[derive(Debug, Deserialize)]
 struct Anything {}
 
@@ -276,7 +276,7 @@ impl Likelihood for Everything {
     }
 }
 
-/// A corpus of some passages, hostile ones among them.
+/// A corpus of some passages, including hostile ones.
 #[derive(Clone, Debug, Deserialize)]
 struct Texts {}
 
@@ -303,7 +303,7 @@ impl CorpusSource for Texts {
     }
 }
 
-/// Turns come from callers only.
+/// A source without turns: all turns come from callers.
 #[derive(Clone, Debug, Deserialize)]
 struct Nobody {}
 
@@ -346,7 +346,7 @@ fn catalog() -> Catalog {
     }
 }
 
-/// Texts of turns and passages: ordinary, empty, in many scripts, with orders and control tokens, long.
+/// Texts of turns and passages: ordinary, empty, in many scripts, with instructions and control tokens, long.
 fn texts() -> Vec<String> {
     let mut texts: Vec<String> = [
         "When does the ferry leave?",
@@ -439,7 +439,7 @@ fn start(kind: &str, fields: &str, state: &std::path::Path, catalog: &Catalog) -
 fn conforms(kind: &str, fields: &str, catalog: &Catalog, runtime: &tokio::runtime::Runtime) {
     let state = tempfile::tempdir().unwrap();
     let engine = start(kind, fields, state.path(), catalog);
-    // All at once; a third of the callers leave, some of them before their turn starts.
+    // All at once; a third of the calls are dropped, some of them before their turn starts.
     let asked = futures::future::join_all((0..TURNS).map(|number| {
         let engine = &engine;
         async move {

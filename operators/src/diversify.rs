@@ -35,7 +35,7 @@ pub const KIND: OperatorKind = OperatorKind {
     name: "Diversify",
     inputs: &[InputPort::one(PortType::Hits)],
     output: PortType::Hits,
-    summary: "passages that are relevant and unlike those before them (MMR)",
+    summary: "relevant and diverse passages, by maximal marginal relevance",
     parse: |tree, sources| Ok(Box::new(from_tree::<DiversifyConfig>(tree, sources)?)),
 };
 

@@ -45,7 +45,7 @@ pub const KIND: OperatorKind = OperatorKind {
     name: "Evidence",
     inputs: &[InputPort::one(PortType::Answers), InputPort { field: "lists", ..InputPort::many(PortType::Hits) }],
     output: PortType::Answers,
-    summary: "what speaks for an answer, measured on the lists it comes from",
+    summary: "evidence for an answer, measured on ranked lists",
     parse: |tree, sources| Ok(Box::new(from_tree::<EvidenceConfig>(tree, sources)?)),
 };
 
@@ -67,7 +67,7 @@ pub struct EvidenceConfig {
 impl OperatorConfig for EvidenceConfig {
     fn validate(&self, check: &mut Check<'_>) {
         if self.lists.is_empty() {
-            check.error("wrong-value", "lists", "there is no list to measure");
+            check.error("wrong-value", "lists", "at least one list is required");
         }
     }
 

@@ -1,4 +1,4 @@
-//! Answers composed of the passages' own sentences: Hits → Answers. No language model.
+//! Composes an answer from sentences of the passages: Hits → Answers. No language model.
 //!
 //! ```ron
 //! ExtractiveAnswer(input: "fused", model: "minilm", passages: 5, sentences: 2)
@@ -36,7 +36,7 @@ pub const KIND: OperatorKind = OperatorKind {
     name: "ExtractiveAnswer",
     inputs: &[InputPort::one(PortType::Hits)],
     output: PortType::Answers,
-    summary: "the passages' own sentences that are nearest to the query, with citations",
+    summary: "the passage sentences nearest to the query, with citations",
     parse: |tree, sources| Ok(Box::new(from_tree::<ExtractiveAnswerConfig>(tree, sources)?)),
 };
 
@@ -54,7 +54,7 @@ pub struct ExtractiveAnswerConfig {
     /// Input node that produces hits.
     #[serde(rename = "input")]
     _input: String,
-    /// The model that compares sentences with the query. Default `None`: sentences are compared by the words that they
+    /// The model that compares sentences with the query. Default: none; sentences are compared by the words that they
     /// share with the query.
     #[serde(default)]
     pub model: Option<String>,
@@ -64,7 +64,7 @@ pub struct ExtractiveAnswerConfig {
     /// Maximum number of sentences in the answer. Default 2.
     #[serde(default = "default_sentences")]
     pub sentences: usize,
-    /// Maximum distance of further sentences from the best cosine, 0 to 2. Default 0.1.
+    /// Maximum difference between the cosine of a further sentence and the best cosine, 0 to 2. Default 0.1.
     #[serde(default = "default_margin")]
     pub margin: f32,
 }
@@ -151,7 +151,7 @@ impl Operator for ExtractiveAnswer {
             let hits = &hits[..hits.len().min(self.config.passages)];
             let (sentences, left_out) = sentences(hits);
             if left_out > 0 {
-                call.warnings.add(format!("{left_out} sentences of the passages were over the limit and not compared"));
+                call.warnings.add(format!("{left_out} sentences exceeded the limit and were not compared"));
             }
             let (text, support) = if sentences.is_empty() {
                 (String::new(), None)

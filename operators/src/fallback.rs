@@ -44,7 +44,7 @@ pub struct FallbackConfig {
 impl OperatorConfig for FallbackConfig {
     fn validate(&self, check: &mut Check<'_>) {
         if self.inputs.len() < 2 {
-            check.error("wrong-value", "inputs", "there must be another list to fall back to");
+            check.error("wrong-value", "inputs", "at least two inputs are required");
         }
     }
 
@@ -81,7 +81,7 @@ fn choose(inputs: &[Value], config: &FallbackConfig) -> (Value, Vec<String>) {
             Value::Failed(Failure { reason, .. }) => warnings.push(format!("skipped `{}`: {reason}", name(at))),
             Value::Hits(hits) if config.on_empty && hits.hits.is_empty() => {
                 empty.get_or_insert(input);
-                warnings.push(format!("skipped `{}`: it found nothing", name(at)));
+                warnings.push(format!("skipped `{}`: no hits", name(at)));
             }
             other => return (other.clone(), warnings),
         }

@@ -13,7 +13,7 @@ pub const KIND: OperatorKind = OperatorKind::function::<FullConversationConfig>(
     "FullConversation",
     &[InputPort::one(PortType::Turns)],
     PortType::Queries,
-    "everything that was said, by both",
+    "the whole conversation, user and agent",
 );
 
 /// Fields of `FullConversation`.

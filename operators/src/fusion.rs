@@ -37,11 +37,11 @@ pub(crate) fn lists(call: &Call) -> Result<Vec<&[Hit]>, OperatorError> {
 /// all 0.
 pub(crate) fn validate_weights(check: &mut Check<'_>, field: &str, weights: &[f32], lists: usize) {
     if weights.len() != lists {
-        let message = format!("there must be one weight for each input: {} and {lists}", weights.len());
+        let message = format!("one weight is required for each input: {} weights, {lists} inputs", weights.len());
         check.error("wrong-value", field, message);
     }
     if weights.iter().any(|weight| !(*weight >= 0.0 && weight.is_finite())) {
-        check.error("out-of-range", field, "weights are numbers of at least 0");
+        check.error("out-of-range", field, "weights must be finite and at least 0");
     } else if !weights.is_empty() && weights.iter().all(|weight| *weight == 0.0) {
         check.error("out-of-range", field, "at least one weight must be above 0");
     }

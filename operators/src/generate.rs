@@ -14,7 +14,7 @@
 //! `without_passages: Ask` is set. If the model replies with that sentence, the status is `idk` too. Citations `[n]`
 //! are checked: a citation of a passage that does not exist is removed with a warning, and the cited passages are
 //! listed in `checks.citations`. The answer's hits are the prompt's passages. If the model fails, the turn fails. Cost:
-//! one model call a turn.
+//! one model call per turn.
 
 use std::sync::Arc;
 
@@ -42,7 +42,7 @@ pub const KIND: OperatorKind = OperatorKind {
     name: "Generate",
     inputs: &[InputPort::one(PortType::Hits).or(PortType::Prompts)],
     output: PortType::Answers,
-    summary: "an answer from passages by a language model, with checked citations",
+    summary: "an answer from a language model, with checked citations",
     parse: |tree, sources| Ok(Box::new(from_tree::<GenerateConfig>(tree, sources)?)),
 };
 
@@ -68,7 +68,7 @@ pub struct GenerateConfig {
     /// Maximum number of passages in the prompt, best first. Default 5.
     #[serde(default = "prompting::default_passages")]
     pub passages: usize,
-    /// Maximum length of each passage, in characters. Default: unlimited, as far as the model's context allows.
+    /// Maximum length of each passage, in characters. Default: limited only by the model's context.
     #[serde(default)]
     pub characters: Option<usize>,
     /// The question in the prompt, if the input is hits: `Searched` (default), the query as searched, which a rewriter
@@ -81,14 +81,13 @@ pub struct GenerateConfig {
     /// Maximum length of each history utterance, in characters. Default 600.
     #[serde(default = "prompting::default_history_characters")]
     pub history_characters: usize,
-    /// The answer to give if the passages do not answer the question.
+    /// The answer if the passages do not answer the question. Default `I do not know.`
     #[serde(default = "prompting::default_idk")]
     pub idk: String,
     /// How to treat a turn without passages: `Idk` (default) answers with `idk`; `Ask` calls the model.
     #[serde(default)]
     pub without_passages: WithoutPassages,
-    /// Maximum number of words of the answer's first line to keep, for answers that are spans. Default: the whole
-    /// answer.
+    /// Maximum number of words to keep from the answer's first line, for span answers. Default: the whole answer.
     #[serde(default)]
     pub words: Option<usize>,
     /// Sampling settings. Omitted fields use the model's own settings.
@@ -199,7 +198,7 @@ impl Operator for Generate {
             let given = hits.len().saturating_sub(generation.left_out);
             let cited = citations::check(text, given);
             for number in &cited.removed {
-                call.warnings.add(format!("the answer cited [{number}], and no such passage was given"));
+                call.warnings.add(format!("removed citation [{number}]: no such passage"));
             }
             let text = cited.text.trim();
             let status = if self.says_idk(text) { Status::Idk } else { Status::Answered };

@@ -2,7 +2,6 @@
 //! BENCHMARKS.md: `cargo nextest run -p turnflow-operators -p turnflow-examples --lib --no-capture hostile::` (nextest
 //! runs each test in its own process, whose peak memory the kernel reports). The assertions check sizes, and a time
 //! limit that only quadratic behaviour exceeds.
-//! and a time that only something quadratic takes.
 
 use std::time::{Duration, Instant};
 
@@ -59,7 +58,7 @@ fn a_long_heading_over_many_sections() {
     }));
 }
 
-/// The parser of Markdown took fifty times the size of such a file.
+/// The Markdown parser used fifty times the size of such a file.
 #[test]
 fn a_file_of_marks_in_headings() {
     let chunker = crate::chunk::headings::HeadingsConfig { max_words: 200 }.build(None);
@@ -181,7 +180,7 @@ fn brackets_in_citations() {
     measured("citations", text.len(), || crate::citations::check(&text, 5));
 }
 
-/// Each word was read to the end of the run that begins behind it.
+/// Regression: each word was read up to the end of the run that follows it.
 #[test]
 fn a_message_of_one_long_name_in_rule_rewrite() {
     let long = format!("user: {}", "Boss ".repeat(200_000));
@@ -194,14 +193,14 @@ fn a_message_of_one_long_name_in_rule_rewrite() {
     );
 }
 
-/// A mark that nothing closes was looked for up to the end of the line.
+/// Regression: an unclosed mark was searched for up to the end of the line.
 #[test]
 fn a_line_of_marks_in_clean() {
     let line = "  _x  __b__ ".repeat(40_000);
     on_turn::<crate::clean::CleanConfig>("Clean", r#"(input: "hits")"#, &[], "x", hits("x", &[&line]));
 }
 
-/// Each passage that goes was looked for among all those of its document.
+/// Regression: each removed passage was searched for among all passages of its document.
 #[test]
 fn a_document_of_many_passages_in_references() {
     use std::sync::Arc;

@@ -23,7 +23,7 @@ pub const KIND: OperatorKind = OperatorKind::function::<HybridConfig>(
     "Hybrid",
     &[InputPort::many(PortType::Hits)],
     PortType::Hits,
-    "lists fused by a weighted sum of their scores, each brought to 0 to 1",
+    "lists fused by a weighted sum of scaled scores",
 );
 
 /// Fields of `Hybrid`.
@@ -65,12 +65,12 @@ impl Function for HybridConfig {
         check.range("depth", self.depth, 1, 100_000);
         check.range("top", self.top, 1, 100_000);
         if self.inputs.is_empty() {
-            check.error("wrong-value", "inputs", "there is nothing to fuse");
+            check.error("wrong-value", "inputs", "at least one input is required");
         }
         if let Some(alpha) = self.alpha {
             check.range("alpha", alpha, 0.0, 1.0);
             if self.inputs.len() != 2 && self.weights.is_none() {
-                let message = format!("`alpha` weighs two inputs, and there are {}; use `weights`", self.inputs.len());
+                let message = format!("`alpha` requires two inputs, not {}; use `weights`", self.inputs.len());
                 check.error("wrong-value", "alpha", message);
             }
         }

@@ -13,7 +13,7 @@ pub const KIND: OperatorKind = OperatorKind::function::<LastTurnConfig>(
     "LastTurn",
     &[InputPort::one(PortType::Turns)],
     PortType::Queries,
-    "the user's last words, as they are",
+    "the last user turn, unchanged",
 );
 
 /// Fields of `LastTurn`.

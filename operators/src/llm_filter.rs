@@ -14,7 +14,7 @@
 //! Order and scores do not change. If a rating cannot be parsed or a call fails, the passage stays, because a relevant
 //! passage that is dropped cannot be recovered. A reply of `Ids` that names neither numbers nor "none" keeps all
 //! passages. Both add a warning. Prompt placeholders: `{question}` and `{passage}`, or `{question}` and `{passages}`.
-//! Cost: one model call for each passage, or one a turn.
+//! Cost: one model call for each passage (`Likert`) or turn (`Ids`).
 
 use std::sync::Arc;
 
@@ -40,11 +40,11 @@ pub const KIND: OperatorKind = OperatorKind {
     name: "LlmFilter",
     inputs: &[InputPort::one(PortType::Hits)],
     output: PortType::Hits,
-    summary: "only the passages that a language model finds relevant",
+    summary: "the passages that a language model judges relevant",
     parse: |tree, sources| Ok(Box::new(from_tree::<LlmFilterConfig>(tree, sources)?)),
 };
 
-/// What the model is asked for.
+/// What the model is asked to return.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 pub enum Scale {
     /// A rating from 1 to 5 for each passage.
@@ -70,12 +70,12 @@ pub struct LlmFilterConfig {
     /// Input node that produces hits.
     #[serde(rename = "input")]
     _input: String,
-    /// The model that judges.
+    /// The language model that judges passages.
     pub model: String,
-    /// What the model is asked for: `Likert` or `Ids`. Default `Likert`.
+    /// What the model is asked to return: `Likert` or `Ids`. Default `Likert`.
     #[serde(default)]
     pub scale: Scale,
-    /// Minimum rating of a passage that stays, 1 to 5; for `Likert`. Default 2.
+    /// Minimum rating of a kept passage, 1 to 5; for `Likert`. Default 2.
     #[serde(default = "default_two_u64")]
     pub keep_at_least: u64,
     /// Number of passages to draw if the model names none; for `Ids`. Default 2.
@@ -87,11 +87,10 @@ pub struct LlmFilterConfig {
     /// Number of passages to judge, best first; the rest are dropped. Default 10.
     #[serde(default = "default_passages")]
     pub passages: usize,
-    /// Maximum length of each passage in the prompt, in characters. Default: unlimited, as far as the model's context
-    /// allows.
+    /// Maximum length of each passage in the prompt, in characters. Default: limited only by the model's context.
     #[serde(default)]
     pub characters: Option<usize>,
-    /// Maximum number of concurrent calls of a turn; for `Likert`. Default 4.
+    /// Maximum number of concurrent model calls for a turn; for `Likert`. Default 4.
     #[serde(default = "default_concurrency")]
     pub concurrency: usize,
     /// Prompt file. Default: the built-in prompt of the scale.
@@ -199,7 +198,7 @@ impl LlmFilter {
         let keep = |(hit, reply): (&Hit, Result<String, InferenceError>)| {
             let reason = match reply.map(|reply| rating(&reply)) {
                 Ok(Some(rating)) => return (rating >= self.config.keep_at_least).then(|| hit.clone()),
-                Ok(None) => "its rating could not be read".to_owned(),
+                Ok(None) => "its rating could not be parsed".to_owned(),
                 Err(error) => format!("it was not rated ({error})"),
             };
             call.warnings.add(format!("passage `{}` was kept: {reason}", hit.chunk.id));
@@ -226,14 +225,15 @@ impl LlmFilter {
             Some(ids) if !ids.is_empty() => {
                 // The model has not judged passages that it did not see in full.
                 if seen < hits.len() {
-                    call.warnings.add(format!("the last {} passages were kept: they did not fit", hits.len() - seen));
+                    call.warnings
+                        .add(format!("the last {} passages were kept: they exceeded the context", hits.len() - seen));
                 }
                 let unseen = (seen..hits.len()).filter(|at| !ids.contains(at)).collect::<Vec<_>>();
                 ids.iter().chain(&unseen).map(|&at| hits[at].clone()).collect()
             }
             Some(_) => {
                 let drawn = draw(hits, self.config.random, self.config.seed, &call.turn);
-                call.warnings.add(format!("no passage was found relevant, so {} were drawn", drawn.len()));
+                call.warnings.add(format!("no passage was judged relevant; {} were drawn at random", drawn.len()));
                 drawn
             }
             None => {
@@ -326,7 +326,7 @@ mod tests {
             warnings,
             [
                 "passage `p1` was kept: it was not rated (inference failed: x)",
-                "passage `p2` was kept: its rating could not be read",
+                "passage `p2` was kept: its rating could not be parsed",
             ]
         );
     }
@@ -344,7 +344,7 @@ mod tests {
     fn where_none_is_named_some_are_drawn_and_the_draw_is_repeatable() {
         let model = Scripted::says("None");
         let (first, warnings) = run(IDS, &model, 1);
-        assert_eq!((first.len(), &*warnings[0]), (2, "no passage was found relevant, so 2 were drawn"));
+        assert_eq!((first.len(), &*warnings[0]), (2, "no passage was judged relevant; 2 were drawn at random"));
         assert_eq!(run(IDS, &model, 1).0, first);
         let others: Vec<_> = (2..20).map(|turn| run(IDS, &model, turn).0).collect();
         assert!(others.iter().any(|other| *other != first), "turns draw differently");

@@ -35,7 +35,7 @@ pub const KIND: OperatorKind = OperatorKind {
     name: "Nli",
     inputs: &[InputPort::one(PortType::Answers)],
     output: PortType::Answers,
-    summary: "how far passages entail or contradict an answer, by a model of inference",
+    summary: "how far passages entail or contradict an answer, by an NLI model",
     parse: |tree, sources| Ok(Box::new(from_tree::<NliConfig>(tree, sources)?)),
 };
 
@@ -71,7 +71,8 @@ pub struct NliConfig {
     /// Maximum contradiction of an answer, 0 to 1. Default: no maximum.
     #[serde(default)]
     pub max_contradiction: Option<f32>,
-    /// The sentence that replaces an answer outside these limits.
+    /// The sentence that replaces an answer outside these limits. Default `I do not know: the documents do not bear out
+    /// an answer.`
     #[serde(default = "default_sentence")]
     pub sentence: String,
 }
@@ -119,7 +120,7 @@ impl OperatorConfig for NliConfig {
         built_at_once(|| {
             let scorer = pairs(models, &self.model, "Nli")?;
             if scorer.classes() != self.labels.len() {
-                let message = format!("has {} classes, and `labels` names {}", scorer.classes(), self.labels.len());
+                let message = format!("has {} classes, but `labels` lists {}", scorer.classes(), self.labels.len());
                 return Err(BuildError::Model { model: self.model.clone(), source: InferenceError::Shape(message) });
             }
             let place = |label| self.labels.iter().position(|other| *other == label).unwrap_or_default();
@@ -288,6 +289,6 @@ mod tests {
             turnflow_engine::spec::from_str(r#"(input: "a", model: "nli", labels: [Entailment, Contradiction])"#)
                 .unwrap();
         let error = turnflow_engine::component::build_alone(&config, "test", &models()).err().unwrap().to_string();
-        assert!(error.contains("has 3 classes, and `labels` names 2"), "{error}");
+        assert!(error.contains("has 3 classes, but `labels` lists 2"), "{error}");
     }
 }

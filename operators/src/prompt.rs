@@ -33,7 +33,7 @@ pub const KIND: OperatorKind = OperatorKind {
     name: "Prompt",
     inputs: &[InputPort::one(PortType::Hits)],
     output: PortType::Prompts,
-    summary: "numbered passages of bounded length, an instruction and the question",
+    summary: "a prompt of numbered passages, an instruction and the question",
     parse: |tree, sources| Ok(Box::new(from_tree::<PromptConfig>(tree, sources)?)),
 };
 
@@ -73,7 +73,7 @@ pub struct PromptConfig {
     /// Maximum length of each history utterance, in characters. Default 600.
     #[serde(default = "prompting::default_history_characters")]
     pub history_characters: usize,
-    /// What the model is told to reply if the passages do not answer the question.
+    /// The reply that the model must give if the passages do not answer the question. Default `I do not know.`
     #[serde(default = "prompting::default_idk")]
     pub idk: String,
 }

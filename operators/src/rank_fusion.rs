@@ -28,7 +28,7 @@ pub const KIND: OperatorKind = OperatorKind {
     name: "RankFusion",
     inputs: &[InputPort::many(PortType::Hits)],
     output: PortType::Hits,
-    summary: "lists fused by how far above a depth each passage stands",
+    summary: "lists fused by weighted rank",
     parse: |tree, sources| Ok(Box::new(from_tree::<RankFusionConfig>(tree, sources)?)),
 };
 
@@ -65,7 +65,7 @@ impl OperatorConfig for RankFusionConfig {
         check.range("depth", self.depth, 1, 100_000);
         check.range("top", self.top, 1, 100_000);
         if self.inputs.is_empty() {
-            check.error("wrong-value", "inputs", "there is nothing to fuse");
+            check.error("wrong-value", "inputs", "at least one input is required");
         }
         if let Some(weights) = &self.weights {
             validate_weights(check, "weights", weights, self.inputs.len());

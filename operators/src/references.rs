@@ -5,10 +5,10 @@
 //! ```
 //!
 //! The turn's field `contexts` is a list of ids of passages or documents. Their passages are returned in that order
-//! with the score 1 / rank. Ids that the corpus lacks are warnings in the answer's provenance. A turn without the field
-//! gets no passages. This operator stands in for a perfect retriever: MTRAG's Reference setting (section 6.1), whose
-//! tasks name the passages that their answers were written from; `turnflow eval` puts these into each task's turn. In
-//! logs, the field can name passages that were selected elsewhere.
+//! with the score 1 / rank. Ids that are not in the corpus add warnings to the answer's provenance. A turn without the
+//! field gets no passages. This operator stands in for a perfect retriever: MTRAG's Reference setting (section 6.1),
+//! whose tasks name the passages that their answers were written from; `turnflow eval` puts these into each task's
+//! turn. In logs, the field can name passages that were selected elsewhere.
 //!
 //! An edited document is returned as it is in the epoch; a deleted one is not returned. Cost: one table lookup for each
 //! id.
@@ -36,7 +36,7 @@ pub const KIND: OperatorKind = OperatorKind {
     name: "References",
     inputs: &[InputPort::one(PortType::Queries)],
     output: PortType::Hits,
-    summary: "the passages that the turn's own record names",
+    summary: "the passages that the turn's record names",
     parse: |tree, sources| Ok(Box::new(from_tree::<ReferencesConfig>(tree, sources)?)),
 };
 
@@ -98,7 +98,7 @@ impl Operator for References {
             let (chunks, missing): (Vec<_>, Vec<_>) =
                 named.map(|id| (id, reader.find(id))).partition(|(_, found)| !found.is_empty());
             for (id, _) in missing {
-                call.warnings.add(format!("the corpus has no `{id}`"));
+                call.warnings.add(format!("`{id}` is not in the corpus"));
             }
             let mut hits: Vec<Hit> = Vec::new();
             let mut there: HashSet<Arc<str>> = HashSet::new();
@@ -184,7 +184,7 @@ impl Index for Reader {
         if delta.whole {
             table.shards = vec![Arc::default(); SHARDS];
         }
-        // One pass over a document, however many of its passages go.
+        // One pass over a document, however many of its passages are removed.
         let mut removed: HashMap<&Arc<str>, HashSet<&Arc<str>>> = HashMap::new();
         for chunk in &delta.removed {
             removed.entry(&chunk.document).or_default().insert(&chunk.id);

@@ -26,7 +26,7 @@ pub(crate) trait Search: Send + Sync + 'static {
     type Reader: Send + Sync + 'static;
     /// Cost of a search for these texts in the units of [`Operator::weight`], without the texts themselves.
     fn weight(&self, reader: &Self::Reader, texts: &[Arc<str>]) -> usize;
-    /// The best passages for each of the texts: one list a text, of at most `top` hits.
+    /// The best passages for each of the texts: one list per text, of at most `top` hits.
     fn search(
         &self,
         reader: &Arc<Self::Reader>,

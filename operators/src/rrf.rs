@@ -22,7 +22,7 @@ pub const KIND: OperatorKind = OperatorKind::function::<RrfConfig>(
     "Rrf",
     &[InputPort::many(PortType::Hits)],
     PortType::Hits,
-    "lists fused by reciprocal rank",
+    "lists fused by reciprocal rank (RRF)",
 );
 
 /// Fields of `Rrf`.
@@ -60,16 +60,19 @@ impl Function for RrfConfig {
         check.range("k", self.k, 0.001, 1_000_000.0);
         check.range("top", self.top, 1, 100_000);
         if self.inputs.is_empty() {
-            check.error("wrong-value", "inputs", "there is nothing to fuse");
+            check.error("wrong-value", "inputs", "at least one input is required");
         }
         if let Some(weights) = &self.weights {
             if weights.len() != self.inputs.len() {
-                let message =
-                    format!("there must be one weight for each input: {} and {}", weights.len(), self.inputs.len());
+                let message = format!(
+                    "one weight is required for each input: {} weights, {} inputs",
+                    weights.len(),
+                    self.inputs.len()
+                );
                 check.error("wrong-value", "weights", message);
             }
             if weights.iter().any(|weight| !(*weight >= 0.0 && weight.is_finite())) {
-                check.error("out-of-range", "weights", "weights are numbers of at least 0");
+                check.error("out-of-range", "weights", "weights must be finite and at least 0");
             }
         }
     }

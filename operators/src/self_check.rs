@@ -5,9 +5,9 @@
 //! ```
 //!
 //! PolyU's verifier (section 2.3.3) checks four things: relevance to the question, word overlap with the evidence, that
-//! numbers occur in the evidence, and that a span of the answer occurs in a passage. An answer that fails becomes a
-//! humble sentence with the status `idk`; with `on_failure: Flag` it stays. The findings are in `checks.self_check`
-//! either way. An answer that already says that it does not know passes unchanged.
+//! numbers occur in the evidence, and that a span of the answer occurs in a passage. An answer that fails is replaced
+//! by a humble sentence with the status `idk`; with `on_failure: Flag` it is kept. The findings are written to
+//! `checks.self_check` in both cases. An answer that already has the status `idk` passes unchanged.
 //!
 //! With a `model`, relevance is the cosine of question and answer; without one, it is the share of the question's words
 //! that occur in the passages. The same answer gives the same findings. Cost: two model inputs with a `model`,
@@ -38,7 +38,7 @@ pub const KIND: OperatorKind = OperatorKind {
     name: "SelfCheck",
     inputs: &[InputPort::one(PortType::Answers)],
     output: PortType::Answers,
-    summary: "answers that their passages do not bear out made humble, or marked",
+    summary: "answers that fail a check against their passages, replaced or flagged",
     parse: |tree, sources| Ok(Box::new(from_tree::<SelfCheckConfig>(tree, sources)?)),
 };
 
@@ -59,7 +59,7 @@ pub struct SelfCheckConfig {
     /// Input node that produces answers.
     #[serde(rename = "input")]
     _input: String,
-    /// The model that compares question and answer. Default: none; their words are compared.
+    /// The model that compares question and answer. Default: none; words are compared.
     #[serde(default)]
     pub model: Option<String>,
     /// Minimum relevance, 0 to 1: a cosine with a model, otherwise a share of words. Default 0.3.
@@ -77,7 +77,8 @@ pub struct SelfCheckConfig {
     /// How to treat an answer that fails: `Humble` or `Flag`. Default `Humble`.
     #[serde(default)]
     pub on_failure: OnFailure,
-    /// The sentence that replaces an answer that fails.
+    /// The sentence that replaces an answer that fails. Default `I am not confident of an answer: the documents do not
+    /// bear one out.`
     #[serde(default = "default_sentence")]
     pub sentence: String,
 }

@@ -40,7 +40,7 @@ pub const KIND: OperatorKind = OperatorKind {
     name: "Static",
     inputs: &[InputPort::one(PortType::Queries)],
     output: PortType::Hits,
-    summary: "passages whose words' vectors point where the query's do",
+    summary: "passages ranked by the cosine of averaged word vectors",
     parse: |tree, sources| Ok(Box::new(ByModel(from_tree::<StaticConfig>(tree, sources)?))),
 };
 
@@ -79,7 +79,7 @@ impl ModelRetriever for StaticConfig {
     }
 }
 
-/// The search needs no model of its own, because the index's reader holds the word vectors.
+/// The search does not need a separate model, because the index's reader holds the word vectors.
 pub(crate) struct Static;
 
 impl Search for Static {

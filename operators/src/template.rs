@@ -45,7 +45,7 @@ impl From<&str> for Filling {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum TemplateError {
     /// A placeholder that the operator does not fill.
-    #[error("`{{{place}}}` is no place of this prompt; there are: {}", .known.iter().map(|name| format!("`{{{name}}}`")).collect::<Vec<_>>().join(", "))]
+    #[error("`{{{place}}}` is not a placeholder of this prompt; placeholders: {}", .known.iter().map(|name| format!("`{{{name}}}`")).collect::<Vec<_>>().join(", "))]
     UnknownPlace {
         /// The placeholder as written.
         place: String,

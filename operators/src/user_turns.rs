@@ -14,7 +14,7 @@ pub const KIND: OperatorKind = OperatorKind::function::<UserTurnsConfig>(
     "UserTurns",
     &[InputPort::one(PortType::Turns)],
     PortType::Queries,
-    "all that the user said, joined by blanks",
+    "the user's turns, joined by spaces",
 );
 
 /// Fields of `UserTurns`.

@@ -1,4 +1,4 @@
-//! Splits texts into words and tells content words from function words.
+//! Splits texts into words and distinguishes content words from function words.
 
 use std::collections::HashSet;
 use std::sync::LazyLock;

@@ -1,17 +1,17 @@
-//! `Answers`: answers that a program reads, as a durable log.
+//! `Answers`: a durable log of answers for a program to read.
 //!
 //! ```ron
 //! Answers(input: "final")
 //! ```
 //!
-//! A program reads the log through [`AnswerLog`], which `Engine::answer_log` returns; `turnflow serve` does so for
-//! `GET /v1/answers`. Each answer has a number, and a reader goes on after the last one that it has seen, also after a
-//! restart. In a live pipeline, revisions and retractions are answers of their own.
+//! A program reads the log through [`AnswerLog`], which `Engine::answer_log` returns; `turnflow serve` serves it as
+//! `GET /v1/answers`. Answers are numbered. A reader continues after the last answer that it has seen, also after a
+//! restart. In a live pipeline, revisions and retractions are separate answers.
 //!
-//! The log is the file `answers.redb` in the sink's directory in the state directory. It has each answer exactly once,
-//! however often the process is killed, as long as it is kept: the oldest ones are removed beyond `keep` and `keep_mb`.
-//! A damaged file is an error of the start and stays as it is. Without a state directory, the log is in memory and is
-//! lost when the engine ends; a warning says so.
+//! The log is the file `answers.redb` in the sink's directory in the state directory. It contains each answer exactly
+//! once, however often the process is killed. The oldest answers beyond `keep` and `keep_mb` are removed. A damaged
+//! file is not modified, and the start fails. Without a state directory, the log is kept in memory and lost when the
+//! engine ends, with a warning.
 //!
 //! ```
 //! # use turnflow_connectors::answers::AnswersConfig;
@@ -46,20 +46,20 @@ use self::store::{Bounds, Encoded, Store};
 use crate::open_once::{Opened, Place};
 use crate::turns::failed;
 
-/// The file's name.
+/// Name of the file.
 const FILE: &str = "answers.redb";
-/// After so many bytes no further answers are read at once.
+/// Size of a page, in bytes; it ends with the answer that reaches it.
 const PAGE_BYTES: usize = 4 << 20;
 
-/// Fields of the node.
+/// Fields of `Answers`.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct AnswersConfig {
-    /// Node whose answers are kept.
+    /// Input node that produces answers.
     pub input: String,
-    /// Maximum number of answers in the log, at least 1000; the oldest ones are removed. A restart finds only what is
-    /// kept, so it must be more than what is answered between two checkpoints, which are a second apart. Default:
-    /// 100,000.
+    /// Maximum number of answers in the log, at least 1000; the oldest ones are removed. A restart finds only answers
+    /// in the log, so this must exceed the number of answers between two checkpoints, which are a second apart.
+    /// Default: 100,000.
     #[serde(default = "keep")]
     pub keep: u64,
     /// Maximum size of all answers in the log, in MiB. Default: 1024.
@@ -87,7 +87,7 @@ impl AnswersConfig {
 /// Entry in the connector table.
 pub const KIND: SinkKind = SinkKind {
     name: "Answers",
-    summary: "answers that a program reads, in a durable log",
+    summary: "a durable log of answers for a program to read",
     parse: |tree, sources| Ok(Box::new(from_tree::<AnswersConfig>(tree, sources)?)),
 };
 
@@ -112,7 +112,7 @@ impl SinkConfig for AnswersConfig {
     }
 }
 
-/// Keeps answers in a log.
+/// Appends answers to a log.
 pub struct Answers {
     store: Arc<Opened<Store>>,
     bounds: Bounds,
@@ -128,7 +128,7 @@ impl Answers {
 
 impl AnswerSink for Answers {
     fn deliver<'a>(&'a mut self, delivery: Delivery<'a>) -> BoxFuture<'a, Result<(), ConnectorError>> {
-        // One transaction, which waits for the disk: the sink has a thread of its own.
+        // One transaction, which waits for the disk: the sink has a separate thread.
         async move { self.put(delivery) }.boxed()
     }
 
@@ -162,7 +162,7 @@ impl KeptAnswers for Answers {
     }
 }
 
-/// Answers of earlier processes, which are looked up when they are asked for.
+/// Answers of earlier processes, read on demand.
 struct Earlier {
     store: Arc<Opened<Store>>,
     after: u64,
@@ -183,14 +183,14 @@ impl RecoveredAnswers for Earlier {
         match self.store.find(key, self.after, self.until) {
             Ok(json) => serde_json::from_slice(&json?).ok(),
             Err(error) => {
-                tracing::warn!(%error, "cannot look up an answer of an earlier process; it is written again");
+                tracing::warn!(%error, "cannot look up an answer of an earlier process; writing it again");
                 None
             }
         }
     }
 }
 
-/// The program's end of a log.
+/// A program's handle to a log.
 struct Log(Arc<Opened<Store>>);
 
 impl AnswerLog for Log {

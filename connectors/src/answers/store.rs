@@ -1,4 +1,4 @@
-//! The log's answers, in a database.
+//! The database of a log's answers.
 
 use std::sync::Arc;
 
@@ -10,15 +10,15 @@ use turnflow_engine::record::AnswerRecord;
 use crate::open_once::{OpenOnce, Opened, Place};
 use crate::turns::store::new_id;
 
-/// Answers in JSON, by number.
+/// Answers as JSON, by number.
 const ANSWERS: TableDefinition<'_, u64, &[u8]> = TableDefinition::new("answers");
-/// The number of the last answer of each delivery key.
+/// Number of the last answer with each delivery key.
 const KEYS: TableDefinition<'_, &str, u64> = TableDefinition::new("keys");
-/// The numbers of each conversation's answers.
+/// Numbers of each conversation's answers.
 const CONVERSATIONS: TableDefinition<'_, (&str, u64), ()> = TableDefinition::new("conversations");
-/// The number of the last answer under `last`, and the bytes of all answers under `bytes`.
+/// Number of the last answer under `last`, and size of all answers in bytes under `bytes`.
 const COUNTS: TableDefinition<'_, &str, u64> = TableDefinition::new("counts");
-/// The log's name under `id`. Another log, at the same path, has another one.
+/// The log's id, under `id`. A different log at the same path has a different id.
 const NAMES: TableDefinition<'_, &str, &str> = TableDefinition::new("names");
 
 /// The open logs of this process.
@@ -60,13 +60,13 @@ pub(super) struct Store {
 }
 
 impl Store {
-    /// The log at a place, opened if no one has it open.
+    /// Opens the log at a place, or returns the open one.
     pub fn open(place: Place) -> Result<Arc<Opened<Self>>, DatabaseError> {
         OPEN.open(place, |place| {
             let tables = match place {
                 Place::File(path) => Tables::open_kept(path)?,
                 Place::Memory { component: sink, .. } => {
-                    tracing::warn!(sink, "there is no state directory: the answers are lost when the engine ends");
+                    tracing::warn!(sink, "no state directory: the answers are lost when the engine ends");
                     Tables::in_memory()?
                 }
             };
@@ -96,18 +96,19 @@ impl Store {
         })
     }
 
-    /// Names the log.
+    /// The log's id.
     pub fn id(&self) -> &Arc<str> {
         &self.id
     }
 
-    /// The number of the last answer.
+    /// Number of the last answer.
     pub fn last(&self) -> watch::Receiver<u64> {
         self.last.subscribe()
     }
 
-    /// Adds all answers or none, and removes the oldest ones beyond the bounds; on disk when it returns. After an error
-    /// the call is repeated with the same answers first: those that reached the disk all the same are not added again.
+    /// Appends all answers or none, and removes the oldest ones beyond the bounds; on disk when it returns. After an
+    /// error, the call is repeated with the same answers first; those that reached the disk in spite of the error are
+    /// not added again.
     pub fn append(&self, answers: &[Encoded], bounds: Bounds) -> Result<(), DatabaseError> {
         let last = self.tables.change(|database| {
             let transaction = database.begin_write()?;
@@ -126,7 +127,7 @@ impl Store {
                     keys.insert(answer.key.as_str(), last)?;
                     conversations.insert((&*answer.conversation, last), ())?;
                 }
-                // The newest answer stays, however long it is.
+                // The newest answer is kept, whatever its size.
                 while table.len()? > 1 && (table.len()? > bounds.answers || bytes > bounds.bytes) {
                     let Some((number, json)) = table.pop_first()?.map(|(at, of)| (at.value(), of.value().to_vec()))
                     else {
@@ -152,8 +153,8 @@ impl Store {
         Ok(())
     }
 
-    /// At most `limit` answers after a number, of one conversation or of all, until they have `bytes`; at least one, if
-    /// there is one.
+    /// At most `limit` answers after a number, of one conversation or of all, until they reach `bytes` in total; at
+    /// least one, if any exists.
     pub fn page(
         &self,
         conversation: Option<&str>,
@@ -195,7 +196,7 @@ impl Store {
         })
     }
 
-    /// The number of answers with numbers in `(after, until]`.
+    /// Number of answers with numbers in `(after, until]`.
     pub fn count(&self, after: u64, until: u64) -> Result<usize, DatabaseError> {
         self.tables.read(|database| {
             let table = database.begin_read()?.open_table(ANSWERS)?;
@@ -217,7 +218,7 @@ impl Store {
         })
     }
 
-    /// As after an append that was stored and told of an error: the store has more than it knows.
+    /// Simulates an append that was stored but returned an error: the store has more answers than it knows.
     #[cfg(test)]
     pub fn forget(&self, answers: u64) {
         self.last.send_modify(|last| *last -= answers);

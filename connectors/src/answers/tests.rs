@@ -54,7 +54,7 @@ fn the_oldest_answers_are_removed_beyond_the_bounds() {
     put(&sink, &[record("x", "3")]);
     assert_eq!(keys(&log.read(None, 0, 10).unwrap()), [(2, "2"), (3, "3")]);
     assert_eq!(keys(&log.read(Some("x"), 0, 10).unwrap()), [(2, "2"), (3, "3")]);
-    // One that is longer than all that the log may hold stays until the next one comes.
+    // An answer larger than the limit of the log is kept until the next one arrives.
     let long = AnswerRecord { answer: "long ".repeat(1 << 18).into(), ..record("y", "4") };
     put(&sink, &[long]);
     assert_eq!(keys(&log.read(None, 0, 10).unwrap()), [(4, "4")]);
@@ -62,7 +62,7 @@ fn the_oldest_answers_are_removed_beyond_the_bounds() {
     assert_eq!(keys(&log.read(None, 0, 10).unwrap()), [(5, "5")]);
 }
 
-/// Why it exists: a disk may tell of an error after it has written.
+/// Reason: a disk may report an error after it has written.
 #[test]
 fn answers_that_reached_the_disk_in_spite_of_an_error_are_not_added_again() {
     let directory = tempfile::tempdir().unwrap();
@@ -73,7 +73,7 @@ fn answers_that_reached_the_disk_in_spite_of_an_error_are_not_added_again() {
     assert_eq!(keys(&sink.log().unwrap().read(None, 0, 10).unwrap()), [(1, "1"), (2, "2")]);
 }
 
-/// Why it exists: a restart asks for what earlier processes wrote, and not for what this one writes meanwhile.
+/// Reason: a restart looks for what earlier processes wrote, not for what this one writes meanwhile.
 #[test]
 fn a_restart_finds_what_was_there_at_its_start() {
     let directory = tempfile::tempdir().unwrap();

@@ -9,15 +9,16 @@
 //! Skips names that start with a dot, and all other extensions, which include those of editors' backups and temporary
 //! files.
 //!
-//! With `watch`, the source follows every change of the tree. Events only say where to look; the source compares what
-//! is there with what it has sent, so it does not matter how a change was made (an edit, a write-and-rename, a moved
+//! With `watch`, the source follows every change of the tree. Events only indicate where to look: the source compares
+//! the files with what it has sent, so it does not matter how a change was made (an edit, a write-and-rename, a moved
 //! directory). A burst of events becomes one commit. A file that is touched but unchanged sends nothing. A file that is
-//! still being written is read when it is closed, or after a second. If the directory itself disappears, its documents
-//! are deleted, and the source waits for the directory to return.
+//! being written is read when it is closed, or after a second. If the directory itself disappears, its documents are
+//! deleted, and the source waits for the directory to return.
 //!
 //! A file that cannot be read becomes a dead letter with its relative path as position, and its former documents are
-//! deleted. Links to files are followed (their targets are checked once a second, since no event reports them); links
-//! to directories are not.
+//! deleted. If the error may be temporary (too many open files, a drive that does not respond), they are kept, and the
+//! file is read again. Links to files are followed (their targets are checked once a second, since no event reports
+//! them); links to directories are not.
 //!
 //! ```
 //! # use turnflow_connectors::directory::DirectoryConfig;
@@ -48,10 +49,10 @@ use crate::watch::{Burst, TICK, Touch, WRITING, Watch, identity};
 use tree::Tree;
 pub(crate) use tree::{PASSING, may_pass};
 
-/// How often a start looks again at what cannot be read, before it goes on without.
+/// Number of times that a start retries what cannot be read, before it continues without it.
 const PASSING_TRIES: u32 = 5;
 
-/// Fields of the node.
+/// Fields of `Directory`.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct DirectoryConfig {
@@ -61,11 +62,11 @@ pub struct DirectoryConfig {
     /// `**/*`.
     #[serde(default)]
     pub pattern: Pattern,
-    /// Whether to follow changes. Default: true.
+    /// Whether to follow changes of the directory. Default: true.
     #[serde(default = "yes")]
     pub watch: bool,
-    /// Maximum size of a file, and of a line of a `.jsonl` file, in bytes. Larger ones become dead letters. Default: 64
-    /// MiB.
+    /// Maximum size of a file, and of a line of a `.jsonl` file, in bytes. A larger file or line becomes a dead letter.
+    /// Default: 64 MiB.
     #[serde(default = "max_bytes")]
     pub max_bytes: u64,
 }
@@ -104,7 +105,7 @@ impl Default for Pattern {
 }
 
 impl DirectoryConfig {
-    /// The source. It touches no file until it runs.
+    /// Builds the source. It accesses no file until it runs.
     pub fn source(&self, base: &Path) -> Directory {
         Directory {
             root: base.join(&self.path.path),
@@ -119,7 +120,7 @@ impl DirectoryConfig {
 /// Entry in the connector table.
 pub const KIND: CorpusSourceKind = CorpusSourceKind {
     name: "Directory",
-    summary: "the readable files of a directory, watched",
+    summary: "the readable files of a directory, watched for changes",
     parse: |tree, sources| Ok(Box::new(from_tree::<DirectoryConfig>(tree, sources)?)),
 };
 
@@ -174,7 +175,7 @@ impl CorpusSource for Directory {
             return Ok(());
         }
         self.start(&mut tree)?;
-        // What cannot be read now may have been served before.
+        // Documents that cannot be read now may have been served before.
         for _ in 0..PASSING_TRIES {
             if !tree.is_failing() {
                 break;
@@ -191,13 +192,13 @@ impl CorpusSource for Directory {
         output.ready()?;
         loop {
             self.follow(&mut tree, &output)?;
-            // The directory is gone or was replaced by another one.
+            // The directory was removed or replaced.
             loop {
                 match self.start(&mut tree) {
                     Ok(()) => break,
                     Err(ConnectorError::Stopped(stopped)) => return Err(stopped.into()),
                     Err(ConnectorError::Io { source, .. }) if may_pass(&source) => {}
-                    // It is there, and cannot be watched at the moment.
+                    // It exists, but cannot be watched at the moment.
                     Err(_) if self.canonical().is_ok() => {}
                     Err(error) => {
                         if tree.forget(Path::new(""))? > 0 {
@@ -256,7 +257,7 @@ impl Directory {
             if ticked {
                 look.extend(tree.moved_links().into_iter().map(|path| (path, false)));
             }
-            // Parents sort before their content, and looking at a directory covers all of its content.
+            // Parents sort before their content, and checking a directory covers all of its content.
             let mut looked: Option<PathBuf> = None;
             for (path, last) in look {
                 if looked.as_ref().is_some_and(|looked| path.starts_with(looked)) {
@@ -270,12 +271,12 @@ impl Directory {
     }
 }
 
-/// Paths to look at later, relative to the root.
+/// Paths to check later, relative to the root.
 #[derive(Default)]
 struct Waiting(BTreeMap<PathBuf, (Instant, bool)>);
 
 impl Waiting {
-    /// Schedules the next looks that the tree asks for.
+    /// Schedules the checks that the tree asks for.
     fn again(&mut self, tree: &mut Tree<'_>) {
         for (path, pause, last) in tree.take_again() {
             self.0.insert(path, (Instant::now() + pause, last));
@@ -286,7 +287,7 @@ impl Waiting {
         self.0.values().map(|(due, _)| *due).min().map_or(tick, |due| due.min(tick))
     }
 
-    /// The paths to look at now, each with whether this is the last look.
+    /// The paths to check now, each with whether this is the last check.
     fn sort(&mut self, burst: Burst, tree: &Tree<'_>) -> BTreeSet<(PathBuf, bool)> {
         let now = Instant::now();
         let mut look = BTreeSet::new();

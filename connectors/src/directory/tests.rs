@@ -318,7 +318,7 @@ fn any_history_tells_what_a_cold_start_reads() {
     assert_eq!(corpus.dead(), [""; 0]);
 }
 
-/// Sets how many files this process may open.
+/// Sets the maximum number of open files of this process.
 fn limit_files(most: u64) -> u64 {
     let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
     // SAFETY: the structure is valid, and lives as long as the calls.
@@ -330,7 +330,7 @@ fn limit_files(most: u64) -> u64 {
     }
 }
 
-/// Too many files are open, or a network drive does not answer: that says nothing about the documents.
+/// Too many open files, or a network drive that does not respond, say nothing about the documents.
 #[test]
 fn what_cannot_be_read_for_a_while_stays_and_is_read_later() {
     let (base, docs) = base();
@@ -343,7 +343,7 @@ fn what_cannot_be_read_for_a_while_stays_and_is_read_later() {
     let before = limit_files(3);
     fs::rename(base.path().join("changed.md"), docs.join("a.md")).unwrap();
     fs::rename(base.path().join("new"), docs.join("new")).unwrap();
-    // Time for a look. If the machine is slower, the test shows less.
+    // Time for a check. On a slower machine, the test verifies less.
     std::thread::sleep(Duration::from_millis(700));
     limit_files(before);
     corpus.until(&["a.md=two", "new/d.md=three"]);

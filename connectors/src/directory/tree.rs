@@ -43,7 +43,7 @@ pub(super) struct Tree<'a> {
     known: BTreeMap<PathBuf, Known>,
     /// Links to files, with the stamps of their targets.
     links: BTreeMap<PathBuf, Option<FileStamp>>,
-    /// Paths to look at again, after how long, and whether that is the last look at a file that seems unfinished.
+    /// Paths to check again, after how long, and whether that is the last check of a file that seems unfinished.
     again: Vec<(PathBuf, Duration, bool)>,
     /// Paths that cannot be read at the moment.
     failing: BTreeSet<PathBuf>,
@@ -77,7 +77,7 @@ impl<'a> Tree<'a> {
 
     /// Whether the path still leads to the watched directory.
     pub(super) fn root_stands(&self) -> bool {
-        // A drive that does not answer says nothing.
+        // A drive that does not respond proves nothing.
         let is_silent = || fs::metadata(&self.source.root).is_err_and(|error| may_pass(&error));
         self.watched.as_ref().is_some_and(|watched| identity(&self.source.root) == watched.identity || is_silent())
     }
@@ -118,7 +118,7 @@ impl<'a> Tree<'a> {
         if self.changes > 0 { self.publish() } else { Ok(()) }
     }
 
-    /// Compares what is at and below `path` with the known state. With `last`, files that look unfinished are taken as
+    /// Compares what is at and below `path` with the known state. With `last`, files that look unfinished are read as
     /// they are.
     pub(super) fn look(&mut self, path: &Path, last: bool) -> Result<(), Stopped> {
         let place = self.root().join(path);
@@ -158,7 +158,7 @@ impl<'a> Tree<'a> {
         Ok(())
     }
 
-    /// Deletes everything that is known at and below `path`. Returns the number of files.
+    /// Deletes all known files at and below `path`. Returns their number.
     pub(super) fn forget(&mut self, path: &Path) -> Result<usize, Stopped> {
         self.failing.retain(|failing| !failing.starts_with(path));
         let gone: Vec<PathBuf> = self.below(path).map(Path::to_owned).collect();
@@ -168,7 +168,7 @@ impl<'a> Tree<'a> {
         Ok(gone.len())
     }
 
-    /// Everything that is known at and below `path`, links included.
+    /// All known files at and below `path`, links included.
     fn below<'b>(&'b self, path: &'b Path) -> impl Iterator<Item = &'b Path> {
         let from = (Bound::Included(path), Bound::Unbounded);
         let known = self.known.range::<Path, _>(from).map(|(known, _)| known.as_path());
@@ -260,14 +260,14 @@ impl<'a> Tree<'a> {
         !self.failing.is_empty()
     }
 
-    /// Writes dead letters for what cannot be read at the moment. It is looked at again all the same.
+    /// Writes dead letters for paths that cannot be read at the moment. They are retried nevertheless.
     pub(super) fn tell_failing(&self) {
         for path in &self.failing {
-            self.output.dead_letter(&shown(path), "cannot be read at the moment; it is tried again", b"");
+            self.output.dead_letter(&shown(path), "cannot be read at the moment; will retry", b"");
         }
     }
 
-    /// Whether the error may pass by itself, and the path will be looked at again. What is known of it stays until then.
+    /// Whether the error may be temporary. If so, the path is checked again, and its known state is kept until then.
     fn passes(&mut self, path: &Path, error: &io::Error) -> bool {
         if self.watched.is_none() || !may_pass(error) {
             return false;
@@ -404,7 +404,7 @@ const DEAD_BYTES: usize = 4096;
 
 /// Why a file was not read.
 enum Fault {
-    /// An error of the file, with its bytes as far as they are known.
+    /// An error of the file, with the bytes that were read.
     Read(ReadError, Vec<u8>),
     /// The engine is stopping.
     Stopped(Stopped),
@@ -426,10 +426,10 @@ impl From<Stopped> for Fault {
 /// Files, and whether each is a link.
 type Files = Vec<(PathBuf, bool)>;
 
-/// The pause after an error that may pass.
+/// Pause after an error that may be temporary.
 pub(crate) const PASSING: Duration = Duration::from_secs(2);
 
-/// Whether an error says nothing about the file: too many files are open, or the disk or the network does not answer.
+/// Whether an error says nothing about the file: too many open files, or a disk or network that does not respond.
 pub(crate) fn may_pass(error: &io::Error) -> bool {
     const CODES: &[i32] = &[
         libc::EMFILE,
@@ -462,7 +462,7 @@ fn is_hidden(name: &OsStr) -> bool {
     name.as_encoded_bytes().starts_with(b".")
 }
 
-/// A relative path as an id: with `/` on every operating system.
+/// A relative path as an id: with `/` on all operating systems.
 fn shown(path: &Path) -> String {
     let parts = path.components().filter_map(|part| match part {
         Component::Normal(part) => Some(part.to_string_lossy()),

@@ -11,12 +11,12 @@ pub(super) fn encode(document: &StoredDocument) -> Result<Vec<u8>, serde_json::E
     Ok(bytes)
 }
 
-/// The document, or why the bytes are none.
+/// Decodes a document, or returns why the bytes are not one.
 pub(super) fn decode(bytes: &[u8]) -> Result<StoredDocument, String> {
     match bytes.split_first() {
         Some((&VERSION, json)) => serde_json::from_slice(json).map_err(|error| format!("not a document: {error}")),
         Some((version, _)) => {
-            Err(format!("it has the format {version}, and this version of turnflow reads only {VERSION}"))
+            Err(format!("format {version} is not supported; this version of turnflow reads only {VERSION}"))
         }
         None => Err("it is empty".to_owned()),
     }

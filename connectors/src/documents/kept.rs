@@ -1,4 +1,4 @@
-//! Where the documents of a store are: in a file, or in memory.
+//! Storage of documents: in a file, or in memory.
 
 use std::collections::BTreeMap;
 use std::ops::Bound;
@@ -22,7 +22,7 @@ pub(super) enum Kept {
 }
 
 impl Kept {
-    /// Opens the file; creates it if it does not exist.
+    /// Opens the file, or creates it.
     pub fn in_file(path: &Path) -> Result<Self, DatabaseError> {
         let tables = Tables::open_kept(path)?;
         // Reads expect the table.
@@ -34,7 +34,7 @@ impl Kept {
         Ok(Self::File(tables))
     }
 
-    /// Makes all changes, in one transaction; on disk when it returns. Returns how many documents were deleted.
+    /// Applies all changes in one transaction; on disk when it returns. Returns the number of deleted documents.
     pub fn apply(&self, changes: &[Change]) -> Result<usize, DatabaseError> {
         match self {
             Self::File(tables) => tables.change(|database| {
@@ -66,7 +66,7 @@ impl Kept {
         }
     }
 
-    /// The documents with these ids as they are now, from the first id on, until they have `bytes`. At least one.
+    /// The current documents with these ids, in order, until they reach `bytes` in total. At least one.
     pub fn now<'a>(&self, ids: impl Iterator<Item = &'a Arc<str>>, bytes: usize) -> Result<Vec<Change>, DatabaseError> {
         match self {
             Self::File(tables) => tables.read(|database| {
@@ -80,7 +80,8 @@ impl Kept {
         }
     }
 
-    /// At most `limit` documents in the order of their ids, until they have `bytes`. At least one, if there is one.
+    /// At most `limit` documents in the order of their ids, until they reach `bytes` in total. At least one, if any
+    /// exists.
     pub fn page(
         &self,
         after: Option<&str>,
@@ -125,7 +126,7 @@ impl Kept {
     }
 }
 
-/// What may still be read at once.
+/// Remaining capacity of a page.
 struct Room {
     limit: usize,
     bytes: usize,

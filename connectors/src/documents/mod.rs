@@ -1,20 +1,20 @@
-//! `Documents`: a corpus of documents that a program puts into the engine.
+//! `Documents`: a corpus of documents that a program adds to the engine.
 //!
 //! ```ron
 //! Documents()
 //! ```
 //!
 //! The corpus has no files. A program changes it through [`DocumentStore`], which `Engine::documents` returns. A change
-//! is on disk when its call returns, and it is published soon after. If several changes wait, one epoch publishes them
-//! together. The metadata of a document is stored, but pipelines do not read it.
+//! is on disk when its call returns, and it is published soon after. Several waiting changes are published in one
+//! epoch. The metadata of a document is stored, but pipelines do not read it.
 //!
 //! The documents are in the file `documents.redb` in the corpus's directory in the state directory. They exist nowhere
-//! else, so a damaged file is an error of the start and stays as it is. A document that cannot be decoded becomes a
-//! dead letter, and the others are read. Without a state directory, the documents are in memory and are lost when the
-//! engine ends; a warning says so.
+//! else, so a damaged file is not modified, and the start fails. A document that cannot be decoded becomes a dead
+//! letter, and the others are read. Without a state directory, the documents are kept in memory and lost when the
+//! engine ends, with a warning.
 //!
-//! The file is redb's and not Lance's, because each request is acknowledged when it is on disk. In redb, a request is
-//! one small transaction. In Lance, each request would make a new version and new files of the whole dataset.
+//! The store is redb rather than Lance, because each request is acknowledged when it is on disk. In redb, a request is
+//! one small transaction. In Lance, each request would create a new version and new files of the whole dataset.
 //!
 //! ```
 //! # use turnflow_connectors::documents::DocumentsConfig;
@@ -50,25 +50,25 @@ use self::kept::Change;
 use self::store::{Follower, SharedStore, Store};
 use crate::open_once::Place;
 
-/// The file's name.
+/// Name of the file.
 const FILE: &str = "documents.redb";
-/// Maximum documents that are read at once.
+/// Maximum number of documents in a page.
 const PAGE: usize = 256;
-/// The pause before another try to read the store.
+/// Pause before the store is read again.
 const PAUSE: Duration = Duration::from_secs(1);
-/// After so many bytes, a list of documents ends.
+/// Size of a list of documents, in bytes; it ends with the document that reaches it.
 const LIST_BYTES: usize = 8 << 20;
-/// Number of the last commits whose changes are known. A change before them is looked for in the oldest one.
+/// Number of recent commits whose changes are known. An older change is reported as part of the oldest of them.
 const COMMITS: usize = 1024;
-/// The highest limit of a document's size.
+/// Upper limit of `max_bytes`.
 const MAX_BYTES: usize = 256 << 20;
 
-/// Fields of the node.
+/// Fields of `Documents`.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct DocumentsConfig {
-    /// Maximum size of a document, in bytes: of its id, title, text and metadata together. A larger one is refused. At
-    /// most 256 MiB. Default: 16 MiB.
+    /// Maximum size of a document, in bytes: of its id, title, text and metadata together. A larger document is
+    /// rejected. At most 256 MiB. Default: 16 MiB.
     #[serde(default = "max_bytes")]
     pub max_bytes: usize,
 }
@@ -84,7 +84,7 @@ impl Default for DocumentsConfig {
 }
 
 impl DocumentsConfig {
-    /// The source of the documents in this directory.
+    /// Opens the source of the documents in this directory.
     ///
     /// # Errors
     ///
@@ -108,7 +108,7 @@ impl DocumentsConfig {
 /// Entry in the connector table.
 pub const KIND: CorpusSourceKind = CorpusSourceKind {
     name: "Documents",
-    summary: "documents that a program puts into the engine",
+    summary: "documents that a program adds",
     parse: |tree, sources| Ok(Box::new(from_tree::<DocumentsConfig>(tree, sources)?)),
 };
 
@@ -126,7 +126,7 @@ impl CorpusSourceConfig for DocumentsConfig {
     }
 }
 
-/// The last commits of a source, in their order: the number of the last change in it, and that of the commit.
+/// The recent commits of a source, in order: the number of the last change in each, and the number of the commit.
 type Commits = Arc<Mutex<VecDeque<(u64, u64)>>>;
 
 /// Reads the documents of a store and follows their changes.
@@ -141,7 +141,7 @@ impl CorpusSource for Documents {
         // Follows before it reads, so that no change is missed in between.
         let follower = Store::follow(&self.store);
         self.send_all(&output)?;
-        // Documents that changed meanwhile are sent again: what was read page by page is now as in one moment.
+        // Documents that changed meanwhile are sent again, so the pages now agree with one moment.
         let (_, last) = send_changes(&follower, &output)?;
         self.commit(last, &output)?;
         output.ready()?;
@@ -190,7 +190,7 @@ impl Documents {
         Handle { store: self.store.clone(), max_bytes: self.max_bytes, commits: self.commits.clone() }
     }
 
-    /// Ends a group that has all changes up to `last`.
+    /// Commits a group that contains all changes up to `last`.
     fn commit(&self, last: u64, output: &CorpusOutput) -> Result<(), Stopped> {
         let commit = output.commit()?;
         let mut commits = self.commits.lock();
@@ -201,14 +201,14 @@ impl Documents {
         Ok(())
     }
 
-    /// Notes that the last group already had all changes up to `last`.
+    /// Records that the last group already contained all changes up to `last`.
     fn covers(&self, last: u64) {
         if let Some((of, _)) = self.commits.lock().back_mut() {
             *of = last.max(*of);
         }
     }
 
-    /// Sends every document. Nothing is locked while the engine is behind.
+    /// Sends every document. Holds no lock while back-pressure pauses it.
     fn send_all(&self, output: &CorpusOutput) -> Result<(), ConnectorError> {
         let mut after: Option<String> = None;
         loop {
@@ -224,11 +224,11 @@ impl Documents {
     }
 }
 
-/// Sends what has changed until now, as it is now, in the order of the changes. Returns the number of documents, and
-/// that of the last change.
+/// Sends the documents that have changed until now, in their current state and in the order of the changes. Returns the
+/// number of documents and the number of the last change.
 ///
-/// If it is at most a page, it is read in one moment. Otherwise, a later change of a document that still waits is sent
-/// in this group already, and the rest of that later change in the next.
+/// Up to a page of changes is read at one moment. Otherwise, a later change of a waiting document is already sent in
+/// this group, and the rest of that later change in the next.
 fn send_changes(follower: &Follower, output: &CorpusOutput) -> Result<(usize, u64), ConnectorError> {
     let mut page = follower.next(PAGE).map_err(failed)?;
     let (mut left, last) = (page.left, page.last);
@@ -242,13 +242,13 @@ fn send_changes(follower: &Follower, output: &CorpusOutput) -> Result<(usize, u6
         if left == 0 {
             return Ok((sent, last));
         }
-        // Not what comes meanwhile, which may never end.
+        // Excludes later changes, which may never end.
         page = follower.next(left.min(PAGE)).map_err(failed)?;
         left = left.saturating_sub(page.changes.len());
     }
 }
 
-/// The document of a stored value. A value that cannot be decoded becomes a dead letter.
+/// Decodes a stored document. One that cannot be decoded becomes a dead letter.
 fn read(id: &str, stored: &[u8], output: &CorpusOutput) -> Option<Document> {
     match format::decode(stored) {
         Ok(StoredDocument { title, text, .. }) => {
@@ -262,7 +262,7 @@ fn read(id: &str, stored: &[u8], output: &CorpusOutput) -> Option<Document> {
     }
 }
 
-/// A damaged file stays damaged; any other error may pass.
+/// A damaged file stays damaged; any other error may be temporary.
 fn failed(error: DatabaseError) -> ConnectorError {
     match error.is_damage() {
         true => ComponentError::new(error).into(),
@@ -270,7 +270,7 @@ fn failed(error: DatabaseError) -> ConnectorError {
     }
 }
 
-/// The program's end of a store.
+/// A program's handle to a store.
 struct Handle {
     store: SharedStore,
     max_bytes: usize,
@@ -289,7 +289,7 @@ impl Handle {
         let bytes = id.len() + title.as_ref().map_or(0, String::len) + text.len() + noted;
         if bytes > self.max_bytes {
             let id: String = id.chars().take(100).collect();
-            let reason = format!("document `{id}` has {bytes} bytes, more than `max_bytes`, {}", self.max_bytes);
+            let reason = format!("document `{id}` has {bytes} bytes, more than `max_bytes` ({})", self.max_bytes);
             return Err(ConnectorError::Refused { reason });
         }
         format::encode(document).map_err(refused)

@@ -1,10 +1,10 @@
 //! The store of a corpus's documents, and the queues of the sources that follow it.
 //!
 //! Each running source has a queue of the ids that have changed. It is in memory, because a source reads everything
-//! when it starts. An id is in a queue once, and its document is read when its turn comes, so a queue is never longer
-//! than the documents that exist or have been deleted meanwhile. A change and its entries in the queues are made under
-//! one lock, and so are the removal of entries and the reading of their documents. So a source sees each change whole
-//! and in order. Nothing is locked while a source sends: a slow source delays no change.
+//! when it starts. An id occurs in a queue at most once, and its document is read when the id is taken, so a queue is
+//! never longer than the number of documents that exist or have been deleted meanwhile. A change and its entries in the
+//! queues are made under one lock, and so are the removal of entries and the reading of their documents. So a source
+//! sees each change whole and in order. No lock is held while a source sends: a slow source delays no change.
 
 use std::collections::{BTreeMap, HashSet, VecDeque};
 use std::sync::Arc;
@@ -17,7 +17,7 @@ use turnflow_engine::database::DatabaseError;
 use super::kept::{Change, Kept};
 use crate::open_once::{OpenOnce, Opened, Place};
 
-/// After so many bytes no further documents are read at once.
+/// Size of a page of documents, in bytes; it ends with the document that reaches it.
 pub(super) const PAGE_BYTES: usize = 4 << 20;
 
 /// The open stores of this process.
@@ -26,7 +26,7 @@ static OPEN: OpenOnce<Store> = OpenOnce::new();
 /// A store that connectors share.
 pub(super) type SharedStore = Arc<Opened<Store>>;
 
-/// Documents that change.
+/// Documents and their followers.
 pub(super) struct Store {
     kept: Kept,
     queues: Mutex<Queues>,
@@ -34,9 +34,9 @@ pub(super) struct Store {
 
 #[derive(Default)]
 struct Queues {
-    /// The number of the next follower.
+    /// Number of the next follower.
     next: u64,
-    /// The number of the last change.
+    /// Number of the last change.
     changes: u64,
     of: BTreeMap<u64, Queue>,
 }
@@ -44,20 +44,20 @@ struct Queues {
 /// The changes that a follower has not read.
 struct Queue {
     ids: VecDeque<Arc<str>>,
-    /// The same ids.
+    /// The same ids, as a set.
     waiting: HashSet<Arc<str>>,
     changed: Sender<()>,
 }
 
 impl Store {
-    /// The store at a place, opened if no one has it open.
+    /// Opens the store at a place, or returns the open one.
     pub fn open(place: Place) -> Result<SharedStore, DatabaseError> {
         OPEN.open(place, |place| {
             let kept = match place {
                 Place::File(path) => Kept::in_file(path)?,
                 Place::Memory { component, .. } => {
                     let corpus = component;
-                    tracing::warn!(corpus, "there is no state directory: the documents are lost when the engine ends");
+                    tracing::warn!(corpus, "no state directory: the documents are lost when the engine ends");
                     Kept::Memory(Mutex::default())
                 }
             };
@@ -65,7 +65,7 @@ impl Store {
         })
     }
 
-    /// Makes all changes or none. Returns how many documents were deleted, and the number of the change.
+    /// Applies all changes or none. Returns the number of deleted documents, and the number of the change.
     pub fn change(&self, changes: &[Change]) -> Result<Deleted, DatabaseError> {
         let mut queues = self.queues.lock();
         if changes.is_empty() {
@@ -74,14 +74,14 @@ impl Store {
         queues.changes += 1;
         let change = queues.changes;
         let changed = self.kept.apply(changes);
-        // Also after an error: the changes may have reached the disk. Followers read what is there.
+        // Also after an error: the changes may have reached the disk. Followers read the current state.
         for queue in queues.of.values_mut() {
             for (id, _) in changes {
                 if queue.waiting.insert(id.clone()) {
                     queue.ids.push_back(id.clone());
                 }
             }
-            // If it is full, the follower will look anyway.
+            // If it is full, the follower will read anyway.
             let _ = queue.changed.try_send(());
         }
         changed.map(|documents| Deleted { documents, change })
@@ -93,7 +93,7 @@ impl Store {
         Ok(found.into_iter().find_map(|(_, document)| document))
     }
 
-    /// At most `limit` encoded documents after an id, in the order of ids, until they have `bytes`.
+    /// At most `limit` encoded documents after an id, in the order of ids, until they reach `bytes` in total.
     pub fn page(
         &self,
         after: Option<&str>,
@@ -119,12 +119,12 @@ impl Store {
     }
 }
 
-/// Changed documents that a follower took.
+/// Changed documents that a follower has taken.
 pub(super) struct Page {
     pub changes: Vec<Change>,
-    /// Number of documents that wait after these.
+    /// Number of documents that still wait after these.
     pub left: usize,
-    /// The number of the last change. These documents and those that wait have it, and all before it.
+    /// Number of the last change. These documents and the waiting ones contain it, and all earlier ones.
     pub last: u64,
 }
 
@@ -136,13 +136,12 @@ pub(super) struct Follower {
 }
 
 impl Follower {
-    /// A message comes when there are changes.
+    /// Receives a message when there are changes.
     pub fn changed(&self) -> &Receiver<()> {
         &self.changed
     }
 
-    /// Takes at most `limit` changed documents, as they are now, and as many as make a page. After an error, nothing is
-    /// taken.
+    /// Takes at most `limit` changed documents in their current state, up to a page. After an error, nothing is taken.
     pub fn next(&self, limit: usize) -> Result<Page, DatabaseError> {
         let mut queues = self.store.queues.lock();
         let mut page = Page { changes: Vec::new(), left: 0, last: queues.changes };

@@ -148,7 +148,7 @@ fn a_put_during_the_first_reading_is_neither_lost_nor_held_up() {
         let CorpusEvent::Change(id, Some(document)) = events.recv_timeout(PATIENCE).unwrap() else { panic!() };
         documents.insert(id.to_string(), document.text.to_string());
     }
-    // Read already, not read yet, deleted before and after the place of the reader, and new before and after it.
+    // Already read, not yet read, deleted before and after the reader's position, and new before and after it.
     store.put(vec![document(&id(0), "newer"), document(&id(count - 1), "newer"), document("00", "first")]).unwrap();
     store.delete(&[id(1), id(count - 2)]).unwrap();
     store.put(vec![document(&id(0), "newest"), document("zz", "last")]).unwrap();
@@ -159,7 +159,7 @@ fn a_put_during_the_first_reading_is_neither_lost_nor_held_up() {
     let stored: BTreeMap<String, String> = stored.into_iter().map(|document| (document.id, document.text)).collect();
     assert_eq!(documents, stored);
     assert_eq!((stored.len(), &*stored["0000"], &*stored["00"]), (count, "newest", "first"));
-    // The queue is empty: the next change comes alone.
+    // The queue is empty: the next change is sent alone.
     store.put(vec![document("a", "after")]).unwrap();
     let CorpusEvent::Change(id, Some(_)) = events.recv_timeout(PATIENCE).unwrap() else { panic!() };
     assert_eq!(&*id, "a");
@@ -227,7 +227,7 @@ fn a_put_with_an_invalid_document_stores_none() {
     let error = store.put(vec![document("a", "short"), document("b", &"x".repeat(100))]).unwrap_err();
     assert!(matches!(error, ConnectorError::Refused { .. }), "{error}");
     // The id, the title, the text, and `{"from":"a test"}`.
-    assert_eq!(error.to_string(), "refused: document `b` has 119 bytes, more than `max_bytes`, 100");
+    assert_eq!(error.to_string(), "refused: document `b` has 119 bytes, more than `max_bytes` (100)");
     let error = store.put(vec![document("a", "short"), document("", "no id")]).unwrap_err();
     assert!(matches!(error, ConnectorError::Refused { .. }), "{error}");
     assert_eq!(store.count().unwrap(), 0);
@@ -256,7 +256,7 @@ fn a_document_of_an_unknown_format_is_a_dead_letter_until_it_is_replaced() {
     source.put_encoded("b", &[9, b'{', b'}']);
     let corpus = Corpus::run(source, Mode::Follow);
     assert_eq!(corpus.start(), ["a=one"]);
-    let reason = "it has the format 9, and this version of turnflow reads only 1";
+    let reason = "format 9 is not supported; this version of turnflow reads only 1";
     assert_eq!(corpus.dead(), [format!("{FILE}: b: {reason}")]);
     assert!(store.get("b").unwrap_err().to_string().contains(reason));
     assert!(store.list(None, 5).is_err() && store.list(Some("b"), 5).is_ok());

@@ -4,18 +4,18 @@
 //! JsonLinesSink(input: "final", path: "answers.jsonl", append: true)
 //! ```
 //!
-//! Each line is passed to the operating system in one write. If that fails halfway (a full disk), the file is truncated
-//! to its former length, so a retry leaves no torn line. If a file ends with an unfinished line, the next answer starts
-//! on a new line.
+//! Each line is passed to the operating system in one write. If the write fails halfway (a full disk), the file is
+//! truncated to its former length, so a retry leaves no torn line. If a file ends with an unfinished line, the next
+//! answer starts on a new line.
 //!
 //! If the file is renamed or deleted (log rotation), the next answer goes to a new file at the path. After a restart,
-//! answers that are already written are found by their keys and not written again, also those in files that were
-//! renamed or copied in the meantime, as long as these are still in the directory. This holds too if the sink has
-//! another path by now, unless another sink has the old one. If it is unknown which file was
-//! written last, all files that carry the path's name are read (`answers.jsonl.1`, `answers.jsonl-20260102.gz`,
-//! `answers.1.jsonl`). Otherwise only those are read that were written since: a log may begin with the same record every
-//! day. An answer that a crash has cut off is removed and written again. With `append: false`, each run
-//! starts with an empty file, and no answers are found; a reload that adds the sink continues the existing file.
+//! existing answers are found by their keys and not written again, also in files that were renamed or copied in the
+//! meantime, if these are still in the directory. The same holds if the sink's path has changed, unless another sink
+//! now has the old path. If it is unknown which file was written last, all files that carry the path's name are read
+//! (`answers.jsonl.1`, `answers.jsonl-20260102.gz`, `answers.1.jsonl`). Otherwise only files written since are read,
+//! because a log may begin with the same record every day. An answer that a crash has cut off is removed and written
+//! again. With `append: false`, each run starts with an empty file, and existing answers are not searched for; a reload
+//! that adds the sink continues the existing file.
 //!
 //! In a live pipeline, `mode: Once` passes only first answers to the sink; `mode: Live` also passes revisions, even if
 //! the pipeline's mode does not.
@@ -56,15 +56,15 @@ use self::rotated::{Marked, scan_one, scan_rotated, sync};
 use crate::known_file::{FileMark, MarkedFile, find, is_same};
 use crate::watch::identity_of;
 
-/// Fields of the node.
+/// Fields of `JsonLinesSink`.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct JsonLinesSinkConfig {
-    /// Node whose answers are written.
+    /// Input node that produces answers.
     pub input: String,
-    /// Path of the file, relative to the pipeline file. The file and its directory are created if necessary.
+    /// Path of the file, relative to the pipeline file. The file and its directory are created if they do not exist.
     pub path: FilePath,
-    /// Whether a run continues an existing file (true) or empties it (false). Default: true.
+    /// Whether a run appends to an existing file (true) or empties it (false). Default: true.
     #[serde(default = "yes")]
     pub append: bool,
     /// Whether the sink receives revisions: `Live` (yes) or `Once` (no). Default: the pipeline's `mode`.
@@ -88,7 +88,7 @@ impl JsonLinesSinkConfig {
 /// Entry in the connector table.
 pub const KIND: SinkKind = SinkKind {
     name: "JsonLinesSink",
-    summary: "one line an answer, in a file",
+    summary: "a file with one JSON line for each answer",
     parse: |tree, sources| Ok(Box::new(from_tree::<JsonLinesSinkConfig>(tree, sources)?)),
 };
 
@@ -130,7 +130,7 @@ pub struct JsonLinesSink {
 }
 
 impl JsonLinesSink {
-    /// Switches to the file that is at the path now, if the open one was renamed or deleted. One that was copied and
+    /// Switches to the file that is now at the path, if the open one was renamed or deleted. A file that was copied and
     /// truncated counts as a new one.
     fn follow(&mut self) -> Result<(), ConnectorError> {
         if !self.output.is_file {
@@ -148,7 +148,7 @@ impl JsonLinesSink {
         // Earlier answers must reach the disk before later ones. Otherwise a power loss could remove only the older of
         // two answers.
         self.output.unsynced().map_err(fault("keep open", &self.path))?.sync(&self.path)?;
-        // The new file is not emptied, whoever has created it.
+        // The new file is not emptied, whoever created it.
         self.output = Output::open(&self.path)?;
         tracing::info!(file = %self.path.display(), "{what}");
         Ok(())
@@ -222,7 +222,7 @@ impl KeptAnswers for JsonLinesSink {
         let mark = since.and_then(|since| Some((FileMark::parse(&since.log, since.length)?, since.length)));
         let marked = |is_found| mark.as_ref().map(|(mark, length)| Marked { mark, length: *length, is_found });
         let standing = mark.as_ref().map(|(mark, length)| (find(&self.path, mark, *length), *length));
-        // The sink's path was another one, and the file has not come to the present one.
+        // The sink's path has changed, and the file was not moved to the present one.
         let is_here = matches!(standing, Some((MarkedFile::Here(_), _)));
         let had_another =
             |since: &&SinkPosition| FileMark::path_of(&since.log).is_some_and(|path| !is_same(&path, &self.path));
@@ -268,7 +268,7 @@ impl KeptAnswers for JsonLinesSink {
             } else if torn.is_ours {
                 tracing::warn!(
                     file = %self.path.display(), bytes = torn.length,
-                    "removing the start of an answer that was not completely written"
+                    "removing an incomplete answer"
                 );
                 self.output.lines.cut(torn.start).map_err(fault("cut", &self.path))?;
                 self.output.length_seen = torn.start;

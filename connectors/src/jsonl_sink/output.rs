@@ -23,15 +23,15 @@ pub(super) struct Output {
     pub identity: (u64, u64),
     /// Whether it is a regular file, which keeps its content, and not a pipe or a device.
     pub is_file: bool,
-    /// Whether the file's name may not be on the disk yet, whoever has created the file.
+    /// Whether the file's name may not be on disk yet, whoever created the file.
     pub is_new: Arc<AtomicBool>,
     /// A read handle for the same file, if it may be read.
     pub reader: Option<File>,
-    /// The files that were rotated before this one was marked first.
+    /// The files that were rotated before this one was first marked.
     pub older: OnceLock<Older>,
     /// The file's mark, once all bytes that the mark covers are written.
     pub log: OnceLock<Arc<str>>,
-    /// The file's length when it was last looked at, in bytes.
+    /// The file's length at the last check, in bytes.
     pub length_seen: u64,
 }
 
@@ -84,14 +84,14 @@ impl Output {
     }
 }
 
-/// A file with lines that may not be on the disk yet.
+/// A file with lines that may not be on disk yet.
 pub(super) struct Unsynced {
     file: File,
     is_new: Arc<AtomicBool>,
 }
 
 impl Unsynced {
-    /// Returns once the lines are on the disk.
+    /// Returns when the lines are on disk.
     pub fn sync(&self, path: &Path) -> Result<(), ConnectorError> {
         self.file.sync_data().map_err(fault("write to the disk what was appended to", path))?;
         if self.is_new.load(Ordering::Acquire) {

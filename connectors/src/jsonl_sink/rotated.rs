@@ -12,8 +12,8 @@ use crate::known_file::{FileMark, MarkedFile, find, is_same, open_rotated};
 use crate::watch::{identity, identity_of};
 
 impl JsonLinesSink {
-    /// Collects the answers after a position in a file that this sink had before a reload, or an edit of its path, gave it
-    /// another one. Returns whether the file still has its contents.
+    /// Collects the answers after a position in a former file of this sink, from before a reload or an edit of its
+    /// path. Returns whether the file still has its contents.
     pub(super) fn scan_former(
         &self,
         found: &mut Found,
@@ -48,7 +48,7 @@ impl JsonLinesSink {
             let marked = marked.map(|mark| Marked { mark, length: at.length, is_found });
             match scan_rotated(&path, found, but, others, marked) {
                 Err(ConnectorError::Io { source, .. }) if is_gone(&source) => {
-                    tracing::warn!(file = %path.display(), "the directory of this sink's former file is gone");
+                    tracing::warn!(file = %path.display(), "the directory of this sink's former file no longer exists");
                     return Ok(is_found);
                 }
                 scanned => is_there |= scanned?,
@@ -65,13 +65,13 @@ impl JsonLinesSink {
     }
 }
 
-/// Opens a former file. `None` if it is gone, or if something else is at its path now.
+/// Opens a former file. `None` if it no longer exists, or if something else is now at its path.
 pub(super) fn former_file(path: &Path) -> Result<Option<File>, ConnectorError> {
     // Opening a pipe would wait for its writer, so the metadata is checked first.
     let file = match fs::metadata(path) {
         Ok(metadata) if metadata.is_file() => File::open(path),
         Ok(_) => {
-            tracing::warn!(file = %path.display(), "this sink's former file is not a file any more");
+            tracing::warn!(file = %path.display(), "this sink's former file is no longer a file");
             return Ok(None);
         }
         Err(error) => Err(error),
@@ -97,9 +97,9 @@ pub(super) struct Marked<'a> {
 }
 
 /// Collects the answers in the files rotated from `path`, except in the file `but`, which was already read. It does not
-/// matter which of them came after the mark, because an answer that is found twice is the same answer. Files that were
-/// complete before the marked one are left out if that exists: a later record may have the key of an answer in them.
-/// Returns whether the marked file exists: it may be one of these, compressed.
+/// matter which of them are newer than the mark, because an answer that is found twice is the same answer. Files that
+/// were complete before the marked one are left out if that exists: a later record may have the key of an answer in
+/// them. Returns whether the marked file exists: it may be one of these, compressed.
 pub(super) fn scan_rotated(
     path: &Path,
     found: &mut Found,
@@ -156,23 +156,23 @@ pub(super) fn scan_one(path: &Path, file: File, from: u64, found: &mut Found) ->
     Ok(())
 }
 
-/// Returns once the file's content is on the disk. The answers that are found in it count as written from now on.
+/// Returns when the file's content is on disk. From then on, the answers found in it count as written.
 pub(super) fn sync(file: &File, path: &Path) -> Result<(), ConnectorError> {
     file.sync_data().map_err(fault("write to the disk", path))
 }
 
-/// Removes the start of an answer that a power loss has left at the end of a rotated file. Leaves the file alone if it is
-/// not the one with this identity and length any more: it may have been rotated again meanwhile.
+/// Removes the start of an answer that a power loss has left at the end of a rotated file. Does nothing if the file no
+/// longer has this identity and length: it may have been rotated again.
 pub(super) fn cut(path: &Path, identity: (u64, u64), torn: &Torn) {
     let shorten = |file: File| {
         let metadata = file.metadata()?;
         if identity_of(&metadata) != identity || metadata.len() != torn.start + torn.length {
-            return Err(io::Error::other("it has been renamed or changed meanwhile"));
+            return Err(io::Error::other("the file has been renamed or changed"));
         }
         file.set_len(torn.start).and_then(|()| file.sync_data())
     };
     match OpenOptions::new().write(true).open(path).and_then(shorten) {
-        Ok(()) => tracing::warn!(file = %path.display(), "an answer that was not written to its end is taken away"),
-        Err(error) => tracing::warn!(%error, file = %path.display(), "an answer that was not written to its end stays"),
+        Ok(()) => tracing::warn!(file = %path.display(), "removed an incomplete answer"),
+        Err(error) => tracing::warn!(%error, file = %path.display(), "cannot remove an incomplete answer"),
     }
 }

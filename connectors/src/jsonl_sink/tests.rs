@@ -358,7 +358,7 @@ fn a_former_file_is_searched_unless_another_sink_has_it_or_it_is_gone() {
     };
     let search = Search { former: &former, ..Search::default() };
     assert_eq!(found(search), (true, [false, false, true]));
-    // A checkpoint that names it says what this sink has.
+    // A checkpoint that names it describes what this sink has written.
     assert_eq!(found(Search { since: Some(&former[0]), ..search }), (true, [false, false, true]));
     assert_eq!(found(Search { since: Some(&former[0]), ..Search::default() }), (true, [false, false, true]));
     let whole = [SinkPosition { length: 0, ..former[0].clone() }];
@@ -395,14 +395,14 @@ fn a_sink_with_another_path_finds_what_it_has_at_the_old_one() {
         };
         let search = Search { since: Some(&since), ..Search::default() };
         assert_eq!(found(search), (true, [false, true, true, false]), "{new} {is_rotated}");
-        // The new file has answers too when the next process begins.
+        // The new file also has answers when the next process starts.
         deliver(&mut sink_at(new), &["d"]);
         assert_eq!(found(search), (true, [false, true, true, true]), "{new} {is_rotated}");
-        // Another sink has the old file: it is there, but is not searched.
+        // Another sink has the old file: it exists, but is not searched.
         let others = [base.join("out.jsonl"), base.join(new)];
         let shared = Search { others: &others, ..search };
         assert_eq!(found(shared), (true, [false, false, false, true]), "{new} {is_rotated}");
-        // The old file has come to the new path, or is gone.
+        // The old file was moved to the new path, or no longer exists.
         fs::rename(base.join(if is_rotated { "out.jsonl.1" } else { "out.jsonl" }), base.join(new)).unwrap();
         let (is_there, [a, b, ..]) = found(search);
         assert_eq!((is_there, a, b), (true, false, true), "{new} {is_rotated}");
@@ -411,7 +411,7 @@ fn a_sink_with_another_path_finds_what_it_has_at_the_old_one() {
     }
 }
 
-/// The folder of all was moved, and the file was rotated in it.
+/// The directory that contains everything was moved, and the file was rotated in it.
 #[test]
 fn a_rotated_file_in_a_folder_that_was_moved_is_found() {
     let directory = tempfile::tempdir().unwrap();
@@ -426,7 +426,7 @@ fn a_rotated_file_in_a_folder_that_was_moved_is_found() {
     assert_eq!(recovered(&after, Some(&mark), &["a", "b"]), (true, vec!["b".into()]));
 }
 
-/// Other things may be at a former file's path by now; the start neither fails nor waits.
+/// Something else may be at a former file's path; the start neither fails nor blocks.
 #[cfg(unix)]
 #[test]
 fn a_former_path_with_something_else_is_passed_over() {
@@ -453,7 +453,7 @@ fn a_former_path_with_something_else_is_passed_over() {
     assert_eq!(count(), 0, "a path below a file");
 }
 
-/// A link that stays, to a file that is rotated in its own directory.
+/// A link that stays, to a file that is rotated in the file's directory.
 #[cfg(unix)]
 #[test]
 fn a_linked_file_that_was_rotated_is_found_beside_the_file() {
@@ -472,7 +472,7 @@ fn a_linked_file_that_was_rotated_is_found_beside_the_file() {
     let all = ["a", "b", "c"];
     assert_eq!(recovered(base, Some(&mark), &all), (true, vec!["c".into()]));
     assert_eq!(recovered(base, None, &all).1, all);
-    // The link has a new file now, which is rotated too.
+    // The link now leads to a new file, which is rotated too.
     deliver(&mut sink(base, true), &["d"]);
     fs::rename(base.join("data/real.jsonl.1"), base.join("data/real.jsonl.2")).unwrap();
     fs::rename(base.join("data/real.jsonl"), base.join("data/real.jsonl.1")).unwrap();
@@ -496,7 +496,7 @@ fn a_file_that_another_sink_had_is_not_a_rotation() {
     assert_eq!(sink(base, true).kept().unwrap().recover(search).unwrap().answers.count(), 0);
 }
 
-/// A crash may leave a mark of an empty file whose name did not reach the disk. It had nothing that is missing now.
+/// A crash may leave a mark of an empty file whose name did not reach the disk. No answers are lost with it.
 #[test]
 fn a_marked_empty_file_that_is_gone_lacks_nothing() {
     let directory = tempfile::tempdir().unwrap();
@@ -539,7 +539,7 @@ fn answers_are_found_while_files_are_rotated() {
             assert!(mark.is_none() || found.is_empty(), "{trial}: {found:?}");
         });
     }
-    // The marked file itself goes away meanwhile.
+    // The marked file itself disappears meanwhile.
     fs::rename(base.join("deep/er/out.jsonl"), at(1)).unwrap();
     deliver(&mut present, &["last"]);
     let (is_there, found) = recovered(base, Some(&oldest), &["last"]);

@@ -5,24 +5,24 @@
 //! ```
 //!
 //! Follows the file like `tail -F`, from its beginning: appended lines are read as they arrive, a line counts once its
-//! newline is there, and the source waits for a file that does not exist yet. If the file is renamed and a new one is
-//! created (rotation), the old one is first read to its end; an unfinished line at its end counts as a line. If the file
-//! was replaced (as `rsync` does it) or rewritten, and begins with what was read of it, the source reads on behind that;
-//! it waits a few seconds for a file that is still being written. If the file was copied and truncated, the rest of the
-//! copy is read first, if it is in the directory. Otherwise a new file, or one that is shorter than what was read of it,
-//! is read from its beginning. A truncated file that has grown past that length before the next look cannot be told from
-//! one that was appended to.
+//! newline exists, and the source waits for a file that does not exist yet. If the file is renamed and a new one is
+//! created (rotation), the old one is first read to its end; an unfinished line at its end counts as a line. If the
+//! file was replaced (as `rsync` does) or rewritten, and starts with what was already read, the source continues after
+//! that part; it waits a few seconds for a file that is still being written. If the file was copied and truncated, the
+//! rest of the copy is read first, if it is in the directory. Otherwise a new file, or one that is shorter than what
+//! was already read, is read from its beginning. A truncated file that has grown past that length before the next check
+//! cannot be distinguished from one that was appended to.
 //!
 //! Every turn carries its source offset: the file (see `known_file`) and the end of its line. After a restart, the
 //! source resumes after the given offset, if the file is still the same. If the file was renamed or copied in the
 //! meantime and is still in the directory, the rest of it is read first, and then the new file from its beginning. Logs
-//! that were created and rotated away between the two are read in order, if they have the log's name with a number
-//! (`turns.jsonl.1`, `turns.jsonl-20260102`) and are not compressed; other files that may be such logs are reported in
-//! a warning. If the file of the offset cannot be found, or was truncated or rewritten, the source logs a warning and
-//! reads the present file from its beginning.
+//! that were created and rotated away in between are read in order, if they have the log's name with a number
+//! (`turns.jsonl.1`, `turns.jsonl-20260102`) and are not compressed; a warning reports other files that may be such
+//! logs. If the file of the offset cannot be found, or was truncated or rewritten, the source logs a warning and reads
+//! the present file from its beginning.
 //!
-//! Positions are `path:line`. Lines that are not valid turns become dead letters, and so do lines longer than the
-//! limit, which are skipped without being kept in memory.
+//! Positions are `path:line`. Lines that are not valid turns become dead letters. So do lines longer than the limit,
+//! which are skipped without being kept in memory.
 //!
 //! ```
 //! # use turnflow_connectors::jsonl_turns::JsonLinesConfig;
@@ -53,7 +53,7 @@ use crate::watch::Watch;
 /// How often the file is checked without an event.
 const POLL: Duration = Duration::from_millis(250);
 
-/// Fields of the node.
+/// Fields of `JsonLines`.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct JsonLinesConfig {
@@ -75,7 +75,7 @@ fn max_line_bytes() -> usize {
 }
 
 impl JsonLinesConfig {
-    /// The source. It touches no file until it runs.
+    /// Builds the source. It accesses no file until it runs.
     pub fn source(&self, base: &Path) -> JsonLines {
         JsonLines { path: base.join(&self.path.path), follow: self.follow, max_line_bytes: self.max_line_bytes }
     }
@@ -84,7 +84,7 @@ impl JsonLinesConfig {
 /// Entry in the connector table.
 pub const KIND: TurnSourceKind = TurnSourceKind {
     name: "JsonLines",
-    summary: "a conversation log, followed as it grows and is rotated",
+    summary: "a conversation log, followed as it grows and across rotation",
     parse: |tree, sources| Ok(Box::new(from_tree::<JsonLinesConfig>(tree, sources)?)),
 };
 
@@ -135,7 +135,7 @@ impl TurnSource for JsonLines {
             tail.catch_up()?;
             crossbeam_channel::select! {
                 recv(watch.signals()) -> signal => match signal {
-                    // One look covers all that has happened until now.
+                    // One check covers everything that has happened until now.
                     Ok(()) => {}
                     // The watcher has died: wait as if there were no events.
                     Err(_) if output.stop().wait(POLL) => return Err(Stopped.into()),

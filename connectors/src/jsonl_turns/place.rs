@@ -22,9 +22,9 @@ pub(super) struct Log {
     pub(super) identity: (u64, u64),
     /// The log's name in positions.
     pub(super) name: String,
-    /// Whether the log has another name than the source's path: it was renamed or copied.
+    /// Whether the log has a different name than the source's path: it was renamed or copied.
     pub(super) is_away: bool,
-    /// The log's mark, once all bytes that the mark covers were read.
+    /// The log's mark, once all bytes that it covers were read.
     mark: Option<Arc<str>>,
     /// The end and the number of the last line that was delivered, and whether it was unfinished.
     last: (u64, u64, bool),
@@ -53,7 +53,7 @@ impl Log {
         })
     }
 
-    /// Opens a log that has another name by now.
+    /// Opens a log that has been renamed.
     pub(super) fn open_away(path: &Path, limit: usize) -> io::Result<Self> {
         Ok(Self { is_away: true, ..Self::open(path, limit)? })
     }
@@ -87,24 +87,24 @@ impl Log {
         }))
     }
 
-    /// The first bytes, as far as they are known.
+    /// The known first bytes.
     pub(super) fn head(&self) -> &[u8] {
         &self.lines.stream().head
     }
 
-    /// The data that later logs are recognised by.
+    /// The data for recognising later logs.
     pub(super) fn past(&self) -> Option<Past> {
         let Headed { file, head, .. } = self.lines.stream();
         if self.is_file { Past::of(file, head.clone()).ok() } else { None }
     }
 
-    /// The offset at the end of the present line, which is delivered now.
+    /// The offset at the end of the present line, which is being delivered.
     pub(super) fn place(&mut self, generation: u64, unfinished: bool) -> Option<SourceOffset> {
         self.last = (self.lines.position(), self.lines.number(), unfinished);
         self.last_place(generation)
     }
 
-    /// The offset at the end of the last line that was delivered. Before the first line, its mark covers what is there.
+    /// The offset at the end of the last delivered line. Before the first line, its mark covers the present content.
     pub(super) fn last_place(&mut self, generation: u64) -> Option<SourceOffset> {
         if !self.is_file {
             return None;
@@ -125,8 +125,8 @@ impl Log {
     }
 }
 
-/// The byte offset, and the number of lines before it, at which to resume after `place`. `None` if no line ends there,
-/// so that the file was rewritten.
+/// The byte offset, and the number of lines before it, at which to resume after `place`. `None` if no line ends there:
+/// the file was rewritten.
 fn behind(file: &mut File, place: &SourceOffset, unfinished: bool, limit: usize) -> io::Result<Option<(u64, u64)>> {
     if place.end == 0 {
         return Ok(Some((0, 0)));

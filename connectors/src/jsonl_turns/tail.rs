@@ -14,8 +14,8 @@ use crate::known_file::{Between, Past, between, head_of};
 use crate::lines::Line;
 use crate::watch::{WRITING, identity_of};
 
-/// How long to wait for a followed log that is shorter than what was read of it and is still being written. It may be a
-/// copy in progress.
+/// How long to wait for a followed log that is shorter than what was already read and is still being written. It may be
+/// a copy in progress.
 const RESTORING: Duration = Duration::from_secs(10);
 
 /// Maximum number of new searches for a log that was renamed after it was found.
@@ -36,12 +36,12 @@ pub(super) struct Tail<'a> {
     resume: Option<SourceOffset>,
     /// Whether the log is followed, so that missing data may still arrive.
     follows: bool,
-    /// Deadline of waiting for a file that is too short to be the log. Until then, the open log is not read on: its file
-    /// may have been rewritten.
+    /// Deadline of waiting for a file that is too short to be the log. Until then, the open log is not read further:
+    /// its file may have been rewritten.
     restoring: Option<Instant>,
     /// The log that was read to its end, if it is no longer at the path.
     past: Option<Past>,
-    /// Files beside the log that a warning was logged for.
+    /// Files beside the log that a warning has reported.
     warned: HashSet<PathBuf>,
     /// Why the file could not be opened at the last attempt.
     fault: Option<ErrorKind>,
@@ -140,15 +140,15 @@ impl<'a> Tail<'a> {
         *self.restoring.get_or_insert_with(|| Instant::now() + RESTORING)
     }
 
-    /// Whether what is in the file now begins the open log too.
+    /// Whether the open log starts with the present content of the file.
     fn begins_alike(&self) -> bool {
         let Some(log) = &self.open else { return true };
         let now = File::open(&self.source.path).and_then(|file| head_of(&file, log.head().len() as u64));
         now.is_ok_and(|now| log.head().starts_with(&now))
     }
 
-    /// The rest of the open log, if that was truncated or another file is at its path. Looks for it as a restart does:
-    /// the log may have been rewritten or replaced with the same lines and more, or copied and then truncated.
+    /// The rest of the open log, if it was truncated or another file is at its path. Searches like a restart: the log
+    /// may have been rewritten or replaced with the same lines and more, or copied and then truncated.
     fn rest(&mut self, has_gone: bool) -> io::Result<Option<Log>> {
         let generation = self.generation;
         let place = self.open.as_mut().filter(|log| !log.is_away).and_then(|log| log.last_place(generation));
@@ -163,7 +163,7 @@ impl<'a> Tail<'a> {
         }
     }
 
-    /// Logs once why there is nothing to read.
+    /// Logs once why nothing can be read.
     fn waits(&mut self, error: &io::Error) {
         if self.fault.replace(error.kind()) != Some(error.kind()) {
             tracing::info!(file = self.name, %error, "waiting for the file");
@@ -189,7 +189,7 @@ impl<'a> Tail<'a> {
                     "this file may be a part of the log, but is not read");
             }
         }
-        // A log that cannot be opened is gone; the next one is opened instead.
+        // A log that cannot be opened no longer exists; the next one is opened instead.
         let open = |(file, _): (PathBuf, _)| Log::open_away(&file, self.source.max_line_bytes).ok();
         logs.into_iter().find_map(open)
     }
@@ -219,7 +219,7 @@ impl<'a> Tail<'a> {
         }
     }
 
-    /// Reads everything that is there now.
+    /// Reads everything that is available.
     pub(super) fn catch_up(&mut self) -> Result<(), ConnectorError> {
         loop {
             if self.open.is_none() {
@@ -256,7 +256,7 @@ impl<'a> Tail<'a> {
                 Ok(Some(log)) => {
                     tracing::info!(
                         file = log.name,
-                        "the log was replaced, rewritten or copied; reading on in this file"
+                        "the log was replaced, rewritten or copied; continuing in this file"
                     );
                     (self.fault, self.restoring) = (None, None);
                     self.open = Some(log);
@@ -274,7 +274,7 @@ impl<'a> Tail<'a> {
         }
     }
 
-    /// Reports that the open log was truncated, and the unfinished line in which it was.
+    /// Reports that the open log was truncated, and the unfinished line that was cut.
     fn truncated(&self) {
         tracing::info!(file = self.name, "the file was truncated; reading it from its beginning");
         let Some(log) = self.open.as_ref().filter(|log| log.lines.is_inside()) else { return };

@@ -280,7 +280,7 @@ fn a_restored_copy_is_the_same_log_and_one_that_comes_later_too() {
     assert_eq!((&*next.record.text, next.place.unwrap().generation), ("b", 0));
     drop(turns);
 
-    // Only half of the file is there when it is looked for.
+    // Only half of the file exists when it is searched for.
     let whole = fs::read(&path).unwrap();
     fs::write(&path, &whole[..20]).unwrap();
     let turns = Turns::resume(source(directory.path()), Mode::Follow, taken[0].place.clone());
@@ -304,7 +304,7 @@ fn an_unfinished_line_that_was_taken_is_looked_at_again() {
         let (texts, last, dead) = rest(directory.path(), place.as_ref());
         assert_eq!(texts, expected, "{added:?}");
         assert_eq!(last.map(|place| place.line), (!expected.is_empty()).then_some(3));
-        // The line has become another one, which is not a turn; it is reported as a whole.
+        // The line has become a different one, which is not a turn; it is reported as a whole.
         assert_eq!(dead.len(), usize::from(added == " {}"), "{dead:?}");
         assert!(dead.iter().all(|dead| dead.contains("t.jsonl:2: not a turn record: trailing")), "{dead:?}");
     }
@@ -348,7 +348,7 @@ fn next_of(turns: &Turns, count: usize) -> (Vec<String>, u64) {
     (taken.iter().map(|turn| turn.record.text.to_string()).collect(), generation)
 }
 
-/// Long enough for a look at the file.
+/// Waits long enough for a check of the file.
 fn look() {
     std::thread::sleep(2 * POLL);
 }
@@ -375,7 +375,7 @@ fn a_log_that_is_replaced_by_a_longer_one_is_gone_on_with() {
     look();
     append(&path, &lines(&["c", "d", "e", "f"]));
     assert_eq!(turns.next(), ("f".to_owned(), format!("{}:6", path.display())));
-    // Another log in its place.
+    // A different log in its place.
     append(&new, &lines(&["a", "other", "c", "d", "e", "f", "g"]));
     fs::rename(&new, &path).unwrap();
     assert_eq!(next_of(&turns, 2), (vec!["a".into(), "other".into()], 1));
@@ -398,7 +398,7 @@ fn a_log_that_is_rewritten_in_place_is_gone_on_with() {
     append(&path, &lines(&["b", "c", "d"]));
     assert_eq!(turns.next(), ("c".to_owned(), format!("{}:3", path.display())));
     assert_eq!(next_of(&turns, 1), (vec!["d".into()], 0));
-    // Only an unfinished line is taken away.
+    // Only an unfinished line is removed.
     let length = fs::metadata(&path).unwrap().len();
     append(&path, &turn("wrong")[..20]);
     look();
@@ -407,7 +407,7 @@ fn a_log_that_is_rewritten_in_place_is_gone_on_with() {
     append(&path, &lines(&["e"]));
     assert_eq!(turns.next(), ("e".to_owned(), format!("{}:5", path.display())));
     assert_eq!(turns.dead(), [""; 0]);
-    // Other lines, of which the first is the same, and which come to more than there was.
+    // Different lines, of which the first is the same, and which are longer in total.
     fs::write(&path, "").unwrap();
     look();
     append(&path, &lines(&["a", "x", "c", "d", "e", "f"]));
@@ -430,7 +430,7 @@ fn a_new_log_that_begins_like_the_one_before_is_read_from_its_beginning() {
     assert_eq!(next_of(&turns, 1), (vec!["ping".into()], 2));
     append(&path, &lines(&["b"]));
     assert_eq!(turns.text(), "b");
-    // Truncated without a copy: nothing more comes.
+    // Truncated without a copy: nothing more arrives.
     fs::write(&path, lines(&["ping"])).unwrap();
     assert_eq!(next_of(&turns, 1), (vec!["ping".into()], 3));
     assert_eq!(turns.dead(), [""; 0]);
@@ -461,7 +461,7 @@ fn unread_lines_of_a_log_that_was_copied_and_truncated_are_read_in_the_copy() {
     assert!(thread.join().unwrap().is_err());
 }
 
-/// As a process leaves it that is killed before its first checkpoint.
+/// The state that a process leaves if it is killed before its first checkpoint.
 #[test]
 fn the_noted_beginning_finds_a_log_that_was_copied_and_truncated() {
     let directory = tempfile::tempdir().unwrap();
@@ -474,7 +474,7 @@ fn the_noted_beginning_finds_a_log_that_was_copied_and_truncated() {
     assert_eq!(texts(directory.path(), &place), ["a", "b", "c"]);
     fs::remove_file(&old).unwrap();
     assert_eq!(texts(directory.path(), &place), ["c"]);
-    // An earlier version has noted nothing but the file.
+    // An earlier version recorded nothing but the file.
     let identity = identity_of(&fs::metadata(&path).unwrap());
     let log = crate::known_file::FileMark::new("x", identity, &[], 0).to_log();
     assert_eq!(texts(directory.path(), &SourceOffset { log, ..SourceOffset::default() }), ["c"]);

@@ -107,7 +107,7 @@ fn listed(path: &Path, past: &Past) -> Option<Between> {
     (fs::metadata(path).ok().map(|metadata| identity_of(&metadata)) == present).then_some(between)
 }
 
-/// Whether a file came after `past`. The error says why this cannot be decided.
+/// Whether a file is newer than `past`. The error says why this cannot be decided.
 fn standing_of(
     sibling: &Path,
     metadata: &Metadata,
@@ -127,7 +127,7 @@ fn standing_of(
     if text.iter().find(|byte| !byte.is_ascii_whitespace()) != Some(&b'{') {
         return Err("it does not start like a log, or is compressed");
     }
-    // Files without a number are not rotations, but of editors or backups.
+    // Files without a number are not rotations, but come from editors or backups.
     if !suffix_of(sibling, path).is_some_and(|suffix| suffix.iter().any(u8::is_ascii_digit)) {
         return Err("its name has no number");
     }

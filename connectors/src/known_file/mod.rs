@@ -1,9 +1,9 @@
 //! Identifies a file after a restart, by device, inode and its first bytes.
 //!
-//! A mark describes a file up to some length, and [`find`] finds the file again. It trusts nothing that it has not
-//! compared: the inode or the name may belong to another file by now, and the mark may come from a state directory that
-//! somebody has edited. A renamed file is found under its new name; a copied one (a restored backup, or a rotation that
-//! copies and truncates) by its first bytes.
+//! A mark describes a file up to some length, and [`find`] finds the file again. Everything is compared, because the
+//! inode or the name may now belong to another file, and the mark may come from a state directory that was edited. A
+//! renamed file is found under its new name; a copied one (a restored backup, or a rotation that copies and truncates)
+//! by its first bytes.
 //!
 //! If a log was rotated more than once in the meantime, other logs lie between the one that was found and the one at
 //! the path; [`between`] finds these. If only a file's name is known, [`rotated`] finds all files that carry it.
@@ -32,7 +32,7 @@ use crate::watch::identity_of;
 /// Maximum number of times that a directory is listed again because files in it were renamed meanwhile.
 pub(crate) const LISTINGS: u32 = 20;
 
-/// The pause before the next try: renaming many files takes a few milliseconds.
+/// Pause before the next attempt: renaming many files takes a few milliseconds.
 pub(crate) fn pause(tries: u32) -> Duration {
     Duration::from_millis(u64::from(tries))
 }
@@ -146,13 +146,13 @@ pub(crate) enum MarkedFile {
     Gone,
 }
 
-/// Finds the file that a mark was taken of, up to `length`, when it was at `path`.
+/// Finds the file that a mark describes up to `length`, when it was at `path`.
 pub(crate) fn find(path: &Path, mark: &FileMark, length: u64) -> MarkedFile {
     let mut before = names(path);
     for again in 0..LISTINGS {
         let found = find_once(path, mark, length);
         let after = names(path);
-        // It may have been renamed while it was looked for.
+        // It may have been renamed during the search.
         if !matches!(found, MarkedFile::Gone) || before == after {
             return found;
         }
@@ -224,8 +224,8 @@ fn siblings(path: &Path) -> io::Result<Vec<(PathBuf, Metadata)>> {
     Ok(files)
 }
 
-/// The other regular files in the path's own directory. While files are renamed there, as in a rotation, one listing may
-/// lack a file, so it is repeated until two are the same.
+/// The other regular files in the path's own directory. While files are renamed there, as in a rotation, a listing may
+/// lack a file, so it is repeated until two are equal.
 fn beside(path: &Path) -> io::Result<Vec<(PathBuf, Metadata)>> {
     let mut files = listing(path)?;
     for tries in 0..LISTINGS {

@@ -1,7 +1,7 @@
 //! Remembers which rotated files were complete before a log's current file was marked.
 //!
 //! A record in a new log may have the same conversation, turn, text and position as one in an old log, and then has the
-//! same key. Its answer must not be looked for in files that were complete before.
+//! same key. Its answer must not be searched for in files that were complete before.
 
 use std::cmp::Reverse;
 use std::fs::File;
@@ -14,14 +14,13 @@ use super::rotated::rotated;
 use super::{HEAD_BYTES, head_of};
 use crate::watch::identity_of;
 
-/// Maximum number of files that are remembered, the newest first. Those beyond are read again when an answer is looked
-/// for.
+/// Maximum number of files that are remembered, newest first. Older ones are read again when an answer is searched for.
 const MOST: usize = 1024;
 
 /// The rotated files beside a log: of each, a hash of its length and its first bytes.
 ///
-/// A file that has grown is not one of them, whatever its name and inode are. One that was copied, renamed or compressed
-/// since still is.
+/// A file that has grown is not one of them, whatever its name and inode are. A file that was copied, renamed or
+/// compressed since is still one of them.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub(crate) struct Older(Vec<String>);
@@ -37,7 +36,7 @@ impl Older {
         Self(files.iter().take(MOST).filter_map(|(path, _)| hash(path)).collect())
     }
 
-    /// Whether the file was one of them, and is as it was then.
+    /// Whether the file was one of them, and is unchanged.
     pub(crate) fn has(&self, file: &File) -> bool {
         !self.0.is_empty() && hash_of(file).is_ok_and(|hash| self.0.contains(&hash))
     }

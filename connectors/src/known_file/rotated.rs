@@ -36,8 +36,8 @@ fn carries(sibling: &OsStr, log: &OsStr) -> Option<usize> {
     (is_rotation && b".-_".contains(middle.first()?)).then_some(log.len())
 }
 
-/// All regular files beside the log that carry its name, except those that rather carry the name of one of the `others`
-/// (other logs that are written).
+/// All regular files beside the log that carry its name, except those that match the name of one of the `others` (other
+/// logs that are written) more closely.
 ///
 /// # Errors
 ///
@@ -48,7 +48,7 @@ pub(super) fn rotated(path: &Path, others: &[PathBuf]) -> io::Result<Vec<(PathBu
     let mut named = rotated_beside(path, &others)?;
     if let Some(target) = target(path) {
         named.extend(rotated_beside(&target, &others)?);
-        // Neither the link's own file, nor one twice.
+        // Excludes the link's own file, and duplicates.
         let mut known: HashSet<_> =
             fs::metadata(path).ok().map(|metadata| identity_of(&metadata)).into_iter().collect();
         named.retain(|(_, metadata)| known.insert(identity_of(metadata)));
@@ -57,8 +57,8 @@ pub(super) fn rotated(path: &Path, others: &[PathBuf]) -> io::Result<Vec<(PathBu
     Ok(named)
 }
 
-/// Opens the files that [`rotated`] finds, but not the one with the identity `but`. If files are renamed meanwhile, all are
-/// looked for again, so that none is missed and none is taken for another.
+/// Opens the files that [`rotated`] finds, except the one with the identity `but`. If files are renamed meanwhile, the
+/// search is repeated, so that no file is missed or taken for another.
 ///
 /// # Errors
 ///

@@ -43,7 +43,7 @@ fn files_are_found_by_what_they_are() {
     fs::write(at("backup"), "one\ntwo\nthree\n").unwrap();
     fs::rename(at("backup"), &log).unwrap();
     assert_eq!(stands(&log, &mark), "here");
-    // The same inode, but with another start.
+    // The same inode, but with a different start.
     let mark = mark_of(&log);
     fs::write(&log, "One\ntwo\nthree\n").unwrap();
     assert_eq!(stands(&log, &mark), "gone");
@@ -58,7 +58,7 @@ fn marks_that_are_none_are_refused() {
     // The hash covers the length.
     assert_eq!(FileMark::parse(&mark.to_log(), 5), None);
     assert_eq!(FileMark::parse(&mark.to_log(), u64::MAX), None);
-    // A mark of a beginning covers what was there, but no more than is compared.
+    // A mark of a beginning covers the content at that time, but no more than is compared.
     assert_eq!(FileMark::parse_beginning(&mark.to_log()), Some(mark.clone()));
     assert_eq!(FileMark::parse_beginning(&mark.to_log().replace("_bytes\":4", "_bytes\":4097")), None);
     for log in ["", "null", "{}", "[1]", "\0", &"[".repeat(100_000), &mark.to_log().replace('1', "-1")] {

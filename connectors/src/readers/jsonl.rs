@@ -269,7 +269,7 @@ impl Rows {
         self.known.is_empty()
     }
 
-    /// Deletes every row, because the file is gone. Returns their number.
+    /// Deletes every row, because the file no longer exists. Returns their number.
     pub(crate) fn withdraw(&mut self, output: &CorpusOutput) -> Result<usize, Stopped> {
         self.told.clear();
         self.lines.clear();

@@ -56,17 +56,15 @@ pub enum ReadError {
         /// Offset in the file, in bytes.
         offset: usize,
     },
-    /// HTML with too many tags and texts deep in other elements. At each, parsing takes time for the elements that are
-    /// open.
-    #[error("elements are nested too deeply: those that are open at each tag and text add up to more than {limit}")]
+    /// HTML with too many tags and texts nested deeply. For each, parsing takes time proportional to the number of open
+    /// elements.
+    #[error("elements are nested too deeply: the sum of the depths is above {limit}")]
     TooDeep {
         /// Maximum sum of the depths.
         limit: usize,
     },
-    /// HTML with more elements than the limit, with those that the parser opens again.
-    #[error(
-        "more than {limit} elements and texts, with the elements that are opened again because nothing closes them"
-    )]
+    /// HTML with more elements than the limit, including those that the parser reopens.
+    #[error("more than {limit} elements and texts, including reopened elements that are never closed")]
     ManyElements {
         /// Maximum number of elements.
         limit: usize,
@@ -74,13 +72,13 @@ pub enum ReadError {
     /// HTML with more tags, character references and other uses of `<` than the limit.
     #[error("more than {limit} pieces of tags, character references and texts")]
     ManyPieces {
-        /// Maximum number of pieces that are given to the parser.
+        /// Maximum number of pieces that are passed to the parser.
         limit: u64,
     },
-    /// This build of turnflow leaves the format's reader out.
-    #[error("this build of turnflow cannot read {format}: it was made without the cargo feature `{feature}`")]
+    /// This build of turnflow does not include the format's reader.
+    #[error("this build of turnflow cannot read {format}: it was built without the cargo feature `{feature}`")]
     NotBuilt {
-        /// The format, in words.
+        /// The format's name.
         format: &'static str,
         /// The cargo feature with its reader.
         feature: &'static str,
@@ -93,7 +91,7 @@ pub enum ReadError {
     #[error("broken PDF: the reader failed on it")]
     PdfPanic,
     /// The PDF asks for more memory than any document needs.
-    #[error("broken PDF: its tables would take more memory than any document needs")]
+    #[error("broken PDF: its tables would need too much memory")]
     PdfTooLarge,
     /// The PDF cannot be opened without its password.
     #[error("the PDF is encrypted")]

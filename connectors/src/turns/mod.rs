@@ -1,17 +1,17 @@
-//! `Turns`: turns that a program gives to the engine, as a durable queue.
+//! `Turns`: a durable queue of turns that a program adds.
 //!
 //! ```ron
 //! Turns()
 //! ```
 //!
-//! A program adds records through [`TurnQueue`], which `Engine::turn_queue` returns; `turnflow serve` does so for
-//! `POST /v1/turns?durable=true`. A turn is on disk when the call returns. It keeps its place in its conversation, goes
-//! to the pipeline's sinks, and is answered exactly once in sinks that can be read back, however often the process is
-//! killed. A turn leaves the queue when a checkpoint covers its answer.
+//! A program adds records through [`TurnQueue`], which `Engine::turn_queue` returns; `turnflow serve` does so for `POST
+//! /v1/turns?durable=true`. A turn is on disk when the call returns. It keeps its place in its conversation, goes to
+//! the pipeline's sinks, and is answered exactly once in sinks that can be read back, however often the process is
+//! killed. A turn is removed from the queue when a checkpoint covers its answer.
 //!
-//! The queue is the file `turns.redb` in the source's directory in the state directory. Turns that wait exist nowhere
-//! else, so a damaged file is an error of the start and stays as it is. Without a state directory, the queue is in
-//! memory and is lost when the engine ends; a warning says so.
+//! The queue is the file `turns.redb` in the source's directory in the state directory. Waiting turns exist nowhere
+//! else, so a damaged file is not modified, and the start fails. Without a state directory, the queue is kept in memory
+//! and lost when the engine ends, with a warning.
 //!
 //! ```
 //! # use turnflow_connectors::turns::TurnsConfig;
@@ -43,20 +43,20 @@ use turnflow_engine::spec::from_tree;
 use self::store::{Appended, Bounds, Store};
 use crate::open_once::{Opened, Place};
 
-/// The file's name.
+/// Name of the file.
 const FILE: &str = "turns.redb";
-/// Maximum records that are read at once.
+/// Maximum number of records in a page.
 const PAGE: usize = 256;
-/// After so many bytes no further records are read at once.
+/// Size of a page of records, in bytes; it ends with the record that reaches it.
 const PAGE_BYTES: usize = 4 << 20;
-/// The pause before another try to read the store.
+/// Pause before the store is read again.
 const PAUSE: Duration = Duration::from_secs(1);
 
-/// Fields of the node.
+/// Fields of `Turns`.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct TurnsConfig {
-    /// Maximum number of turns in the queue. Further ones are refused until turns are answered. Default: 100,000.
+    /// Maximum number of turns in the queue. Further turns are rejected until turns are answered. Default: 100,000.
     #[serde(default = "max_waiting")]
     pub max_waiting: u64,
     /// Maximum size of all turns in the queue, in MiB. Default: 256.
@@ -87,7 +87,7 @@ impl TurnsConfig {
 /// Entry in the connector table.
 pub const KIND: TurnSourceKind = TurnSourceKind {
     name: "Turns",
-    summary: "turns that a program gives to the engine, in a durable queue",
+    summary: "a durable queue of turns that a program adds",
     parse: |tree, sources| Ok(Box::new(from_tree::<TurnsConfig>(tree, sources)?)),
 };
 
@@ -155,11 +155,11 @@ impl TurnSource for Turns {
     }
 }
 
-/// Reads a queue once, from where an earlier process has ended.
+/// Reads a queue once, from where an earlier process stopped.
 struct Reader<'a> {
     store: &'a Store,
     output: &'a TurnOutput,
-    /// Counts the queues that the source has read: one that was lost is followed by another, whose numbers begin anew.
+    /// Counts the queues that the source has read: a lost queue is followed by another, whose numbers start again at 1.
     generation: u64,
     /// The number of the last record that was sent.
     after: u64,
@@ -178,7 +178,7 @@ impl<'a> Reader<'a> {
                 (reader.after, reader.covered) = (offset.end, offset.end);
             }
             Some(offset) => {
-                tracing::warn!("the queue of turns is another one than before; it is read from its beginning");
+                tracing::warn!("the queue of turns was replaced; reading it from its beginning");
                 reader.generation = offset.generation + 1;
             }
             None => output.begins(reader.offset(0)),
@@ -211,7 +211,7 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// A damaged file stays damaged; any other error may pass.
+/// A damaged file stays damaged; any other error may be temporary.
 pub(crate) fn failed(error: DatabaseError) -> ConnectorError {
     match error.is_damage() {
         true => ComponentError::new(error).into(),
@@ -219,7 +219,7 @@ pub(crate) fn failed(error: DatabaseError) -> ConnectorError {
     }
 }
 
-/// The program's end of a queue.
+/// A program's handle to a queue.
 struct Handle {
     store: Arc<Opened<Store>>,
     bounds: Bounds,
@@ -233,7 +233,7 @@ impl TurnQueue for Handle {
             Appended::Last(number) => Ok(number),
             Appended::Full(waiting) => Err(QueueError::Full { waiting }),
             Appended::TooLarge => {
-                let reason = "more turns than the queue takes at all (`max_waiting`, `max_mb`)".to_owned();
+                let reason = "more turns than the queue can hold (`max_waiting`, `max_mb`)".to_owned();
                 Err(ConnectorError::Refused { reason }.into())
             }
         }

@@ -1,4 +1,4 @@
-//! The queue's records, in a database.
+//! The database of a queue's records.
 
 use std::sync::Arc;
 
@@ -8,11 +8,11 @@ use turnflow_engine::database::{DatabaseError, Tables};
 
 use crate::open_once::{OpenOnce, Opened, Place};
 
-/// Records in JSON, by number.
+/// Records as JSON, by number.
 const TURNS: TableDefinition<'_, u64, &[u8]> = TableDefinition::new("turns");
-/// The number of the last record under `last`, and the bytes of all records under `bytes`.
+/// Number of the last record under `last`, and size of all records in bytes under `bytes`.
 const COUNTS: TableDefinition<'_, &str, u64> = TableDefinition::new("counts");
-/// The queue's name under `id`. Another queue, at the same path, has another one.
+/// The queue's id, under `id`. A different queue at the same path has a different id.
 const NAMES: TableDefinition<'_, &str, &str> = TableDefinition::new("names");
 
 /// The open queues of this process.
@@ -25,13 +25,13 @@ pub(super) struct Bounds {
     pub bytes: u64,
 }
 
-/// What became of an append.
+/// Result of an append.
 pub(super) enum Appended {
     /// The number of the last record.
     Last(u64),
-    /// So many records are in the queue, which has no room for more.
+    /// The queue has this many records, and no room for more.
     Full(u64),
-    /// The queue never has room for so many records.
+    /// The queue can never hold this many records.
     TooLarge,
 }
 
@@ -43,13 +43,13 @@ pub(super) struct Store {
 }
 
 impl Store {
-    /// The queue at a place, opened if no one has it open.
+    /// Opens the queue at a place, or returns the open one.
     pub fn open(place: Place) -> Result<Arc<Opened<Self>>, DatabaseError> {
         OPEN.open(place, |place| {
             let tables = match place {
                 Place::File(path) => Tables::open_kept(path)?,
                 Place::Memory { component: source, .. } => {
-                    tracing::warn!(source, "there is no state directory: the queue is lost when the engine ends");
+                    tracing::warn!(source, "no state directory: the queue is lost when the engine ends");
                     Tables::in_memory()?
                 }
             };
@@ -76,17 +76,17 @@ impl Store {
         })
     }
 
-    /// Names the queue.
+    /// The queue's id.
     pub fn id(&self) -> &Arc<str> {
         &self.id
     }
 
-    /// A message comes when records are added.
+    /// Receives a message when records are added.
     pub fn changed(&self) -> &Receiver<()> {
         &self.changed.1
     }
 
-    /// Adds all records or none; on disk when it returns.
+    /// Appends all records or none; on disk when it returns.
     pub fn append(&self, records: &[Vec<u8>], bounds: Bounds) -> Result<Appended, DatabaseError> {
         let size: u64 = records.iter().map(|record| record.len() as u64).sum();
         if records.len() as u64 > bounds.records || size > bounds.bytes {
@@ -115,12 +115,12 @@ impl Store {
             transaction.commit()?;
             Ok(Appended::Last(last))
         });
-        // Also after an error: the records may have reached the disk. If it is full, the source will look anyway.
+        // Also after an error: the records may have reached the disk. If it is full, the source will read anyway.
         let _ = self.changed.0.try_send(());
         appended
     }
 
-    /// At most `limit` records after a number, until they have `bytes`; at least one, if there is one.
+    /// At most `limit` records after a number, until they reach `bytes` in total; at least one, if any exists.
     pub fn page(&self, after: u64, limit: usize, bytes: usize) -> Result<Vec<(u64, Vec<u8>)>, DatabaseError> {
         self.tables.read(|database| {
             let turns = database.begin_read()?.open_table(TURNS)?;
@@ -162,7 +162,7 @@ impl Store {
     }
 }
 
-/// A name that no other store has.
+/// An id that no other store has.
 pub(crate) fn new_id() -> Arc<str> {
     use std::hash::{BuildHasher, RandomState};
     let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();

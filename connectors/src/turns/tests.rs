@@ -4,7 +4,7 @@ use super::*;
 use crate::testing::Turns as Running;
 
 impl Turns {
-    /// Puts records into the queue as they are.
+    /// Puts unvalidated records into the queue.
     pub(crate) fn put_raw(&self, records: &[Vec<u8>]) {
         assert!(matches!(self.store.append(records, self.bounds).unwrap(), Appended::Last(_)));
     }
@@ -56,7 +56,7 @@ fn a_full_queue_refuses_all_of_a_call() {
     assert_eq!(queue.append(&[record("c")]).unwrap(), 3, "a number is given to what is stored only");
 }
 
-/// Why it exists: the queue is all that there is of a turn until its answer is written.
+/// Reason: the queue is the only copy of a turn until its answer is written.
 #[test]
 fn a_turn_stays_until_a_checkpoint_covers_it_and_its_number_is_never_given_out_again() {
     let directory = tempfile::tempdir().unwrap();
@@ -78,14 +78,14 @@ fn a_turn_stays_until_a_checkpoint_covers_it_and_its_number_is_never_given_out_a
     running.wait();
     assert_eq!(queue.waiting().unwrap(), 2);
     drop(queue);
-    // All are answered, and the file is opened again.
+    // All are answered, and the file is reopened.
     let source = open(&directory, &TurnsConfig::default());
     let running = Running::resume(source, Mode::Once, Some(SourceOffset { end: 4, ..places[1].clone() }));
     running.wait();
     assert_eq!(open(&directory, &TurnsConfig::default()).queue().unwrap().append(&[record("e")]).unwrap(), 5);
 }
 
-/// Why it exists: the numbers of a new queue begin at 1, and its turns must not pass for those of the lost one.
+/// Reason: a new queue is numbered from 1, and its turns must not be taken for those of the lost one.
 #[test]
 fn a_queue_that_was_lost_is_followed_by_another_generation() {
     let directory = tempfile::tempdir().unwrap();

@@ -55,8 +55,8 @@ impl Directory for Unsynced {
 
     fn delete(&self, path: &Path) -> Result<(), DeleteError> {
         self.mapped.delete(path)?;
-        // tantivy remembers every file that it has mapped, and drops deleted files only when it is asked for its cache
-        // info.
+        // tantivy remembers every file that it has mapped, and forgets deleted files only when its cache info is
+        // requested.
         self.mapped.get_cache_info();
         Ok(())
     }
@@ -120,7 +120,7 @@ mod tests {
         file.write_all(b"one").unwrap();
         file.terminate().unwrap();
         assert_eq!(&*directory.open_read(Path::new("a")).unwrap().read_bytes().unwrap(), b"one");
-        // As after a kill, the same name recurs.
+        // The same name recurs, as after a kill.
         let mut file = directory.open_write(Path::new("a")).unwrap();
         file.write_all(b"two").unwrap();
         file.terminate().unwrap();

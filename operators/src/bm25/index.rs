@@ -101,13 +101,13 @@ impl Bm25Index {
                         .is_ok_and(|metadata| metadata.is_file() && metadata.len() < FOOTER)
                     {
                         let damage = DataCorruption::new(file, "the file is too short".to_owned());
-                        return Err(during("read what is stored")(damage.into()));
+                        return Err(during("read the stored index")(damage.into()));
                     }
                 }
                 let damaged = index.validate_checksum().map_err(during("check its files"))?;
                 if let Some(file) = damaged.iter().next() {
                     let damage = DataCorruption::new(file.clone(), "the checksum does not match".to_owned());
-                    return Err(during("read what is stored")(damage.into()));
+                    return Err(during("read the stored index")(damage.into()));
                 }
                 index
             }
@@ -138,7 +138,7 @@ impl Bm25Index {
             segments: HashMap::new(),
             opstamp,
         };
-        this.remember().map_err(during("read what is stored"))?;
+        this.remember().map_err(during("read the stored index"))?;
         Ok(this)
     }
 

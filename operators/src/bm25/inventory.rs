@@ -131,7 +131,7 @@ fn read(directory: &Path, inventory: &mut Inventory) -> Result<(), TantivyError>
             if inventory.passages.insert(id.into(), passage).is_some() {
                 inventory
                     .flaws
-                    .push(IntegrityError { place: id.to_owned(), reason: "the index has the passage twice".into() });
+                    .push(IntegrityError { place: id.to_owned(), reason: "the passage is indexed twice".into() });
             }
         }
     }

@@ -45,7 +45,7 @@ pub const KIND: OperatorKind = OperatorKind {
     name: "Bm25",
     inputs: &[InputPort::one(PortType::Queries)],
     output: PortType::Hits,
-    summary: "passages that share words with the query, by BM25",
+    summary: "passages ranked by BM25",
     parse: |tree, sources| Ok(Box::new(from_tree::<Bm25Config>(tree, sources)?)),
 };
 

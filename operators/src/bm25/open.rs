@@ -66,8 +66,8 @@ impl From<OpenError> for IndexError {
 /// Whether the stored index is missing, damaged or of another schema. Any other error is temporary (too many open
 /// files, another process holds the lock) and must not discard the stored index.
 fn is_lost(error: &TantivyError) -> bool {
-    // An I/O error without a system error code was raised by the reader for what it read. A directory, or a link to
-    // itself, in place of a file does not go away either.
+    // An I/O error without a system error code comes from the reader itself. A directory, or a link to itself, in place
+    // of a file does not disappear either.
     let found = |error: &io::Error| error.raw_os_error().is_none_or(is_no_file);
     match error {
         TantivyError::DataCorruption(_)
@@ -124,7 +124,7 @@ fn put_aside(path: &Path) -> Result<PathBuf, IndexError> {
     let aside = path.with_added_extension("damaged");
     let cleared = if aside.is_file() { std::fs::remove_file(&aside) } else { std::fs::remove_dir_all(&aside) };
     let renamed = cleared.or_else(unless_gone).map_err(io("clear", &aside)).and_then(|()| {
-        // The directory itself may be gone.
+        // The directory itself may not exist.
         std::fs::rename(path, &aside).or_else(unless_gone).map_err(io("rename", path))
     });
     renamed?;
@@ -168,7 +168,7 @@ impl Reopening {
 impl Index for Reopening {
     fn apply<'a>(&'a mut self, delta: &'a Delta) -> BoxFuture<'a, Result<Arc<dyn Any + Send + Sync>, IndexError>> {
         async move {
-            // This call blocks, on a thread that may block.
+            // This call blocks, on a thread where blocking is allowed.
             tokio::task::block_in_place(|| Ok(Arc::new(self.change(delta)?) as Arc<dyn Any + Send + Sync>))
         }
         .boxed()
@@ -227,7 +227,7 @@ mod tests {
         let delta = Delta { added: vec![b.clone()], ..Delta::default() };
         assert!(index.apply(&delta).await.is_err());
         assert_eq!(index.version(), version);
-        // A directory that is gone is made again.
+        // A missing directory is created again.
         assert_eq!(found(&mut *index, whole(&[a.clone(), b.clone()]), "ferry").await, ["a", "b"]);
         let delta = Delta { added: vec![c.clone()], removed: vec![a], whole: false };
         assert_eq!(found(&mut *index, delta, "ferry").await, ["b", "c"]);

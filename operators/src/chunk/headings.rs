@@ -25,7 +25,7 @@ use super::{TITLE, beginning, numbered, shortened, title};
 /// Entry in the chunker table.
 pub const KIND: ChunkerKind = ChunkerKind {
     name: "Headings",
-    summary: "a passage for each section of Markdown, titled by its headings",
+    summary: "one passage for each Markdown section, titled by its headings",
     parse: |tree, sources| Ok(Box::new(from_tree::<HeadingsConfig>(tree, sources)?)),
 };
 
@@ -33,8 +33,8 @@ pub const KIND: ChunkerKind = ChunkerKind {
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct HeadingsConfig {
-    /// Maximum number of words in a chunk. Longer sections are cut between blocks (paragraphs, lists, code). A block of
-    /// more than 32 bytes for each of these words is itself cut. Default 200.
+    /// Maximum number of words in a passage. Longer sections are cut between blocks (paragraphs, lists, code). A block
+    /// of more than 32 bytes for each of these words is itself cut. Default 200.
     #[serde(default = "default_max_words")]
     pub max_words: usize,
 }
@@ -132,14 +132,14 @@ fn blocks<'a>(title: &Arc<str>, text: &'a str) -> Vec<Block<'a>> {
     let mut path = title.clone();
     let mut depth = 0_usize;
     let mut heading: Option<(HeadingLevel, String)> = None;
-    // The last heading, while nothing stands below it. Its section is the heading alone.
+    // The last heading, while nothing follows it. Its section is the heading alone.
     let mut bare: Option<(HeadingLevel, Block<'a>)> = None;
     for (event, range) in Parser::new_ext(text, Options::ENABLE_TABLES).into_offset_iter() {
         match event {
             Event::Start(Tag::Heading { level, .. }) if depth == 0 => heading = Some((level, String::new())),
             Event::End(TagEnd::Heading(_)) if heading.is_some() => {
                 if let Some((level, name)) = heading.take() {
-                    // What stands below a deeper heading has this one in its path.
+                    // Blocks below a deeper heading have this one in their path.
                     blocks.extend(bare.take().filter(|(other, _)| level <= *other).map(|(_, block)| block));
                     above.retain(|other| other.level < level);
                     let name = name.trim();
@@ -238,7 +238,7 @@ mod tests {
         );
     }
 
-    /// Why it exists: a page of headings had no passage at all.
+    /// Regression: a page of headings had no passages.
     #[test]
     fn a_heading_with_nothing_below_it_is_its_section() {
         let text = "# News\n\n## The ferry leaves at ten\n\n## Opening\n### Winter\n\nNine.\n\n### Summer\n\n\
@@ -268,7 +268,7 @@ mod tests {
         assert_eq!(&*last.text, "Text.");
         assert!(last.title.starts_with("… > 4 word") && last.title.ends_with("… > Innermost"), "{}", last.title);
         assert!(chunks.iter().all(|chunk| chunk.title.chars().count() <= TITLE));
-        // What the path leaves out of a heading is in its section's text.
+        // The part of a heading that the path omits is in its section's text.
         assert_eq!(chunks.iter().map(|chunk| chunk.text.matches("word").count()).sum::<usize>(), 500);
     }
 

@@ -22,7 +22,7 @@ use crate::sentences::sentence_ranges;
 /// Entry in the chunker table.
 pub const KIND: ChunkerKind = ChunkerKind {
     name: "Sentences",
-    summary: "passages of so many whole sentences, overlapping",
+    summary: "overlapping passages of a fixed number of sentences",
     parse: |tree, sources| Ok(Box::new(from_tree::<SentencesConfig>(tree, sources)?)),
 };
 
@@ -41,7 +41,7 @@ impl ChunkerConfig for SentencesConfig {
     fn validate(&self, check: &mut Check<'_>) {
         check.range("size", self.size, 1, 10_000);
         if self.overlap >= self.size {
-            let message = format!("`overlap` is {}, and must be less than `size`, {}", self.overlap, self.size);
+            let message = format!("`overlap` ({}) must be less than `size` ({})", self.overlap, self.size);
             check.error("out-of-range", "overlap", message);
         }
     }

@@ -25,7 +25,7 @@ use super::{numbered, squeezed, title, windows};
 /// Entry in the chunker table.
 pub const KIND: ChunkerKind = ChunkerKind {
     name: "Tokens",
-    summary: "passages of so many tokens of a model's tokenizer, overlapping",
+    summary: "overlapping passages of a fixed number of tokens",
     parse: |tree, sources| Ok(Box::new(from_tree::<TokensConfig>(tree, sources)?)),
 };
 
@@ -47,7 +47,7 @@ impl ChunkerConfig for TokensConfig {
     fn validate(&self, check: &mut Check<'_>) {
         check.range("size", self.size, 8, 100_000);
         if self.overlap >= self.size {
-            let message = format!("`overlap` is {}, and must be less than `size`, {}", self.overlap, self.size);
+            let message = format!("`overlap` ({}) must be less than `size` ({})", self.overlap, self.size);
             check.error("out-of-range", "overlap", message);
         }
     }

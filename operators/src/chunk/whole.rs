@@ -15,7 +15,7 @@ use turnflow_engine::spec::from_tree;
 /// Entry in the chunker table.
 pub const KIND: ChunkerKind = ChunkerKind {
     name: "Whole",
-    summary: "each document is one passage, under its own id",
+    summary: "one passage for each document, with the document's id",
     parse: |tree, sources| Ok(Box::new(from_tree::<WholeConfig>(tree, sources)?)),
 };
 

@@ -34,7 +34,7 @@ async fn serve(directory: &Path) -> (BTreeMap<ContentHash, Vector>, usize, Box<d
     (rows.map(|(vector, chunk)| (chunk.hash, vector.clone())).collect(), encoder.encoded(), index)
 }
 
-/// Creates a store of several commits, each with files of its own.
+/// Creates a store of several commits, each with separate files.
 async fn pristine(directory: &Path) {
     let encoder = Arc::new(Counting::default());
     let mut index = open::<Vector, ()>(Some(directory), encoder).await.unwrap();

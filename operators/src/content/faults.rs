@@ -44,7 +44,7 @@ impl From<Fault> for IndexError {
         let (action, reason) = match fault {
             Fault::Lance { action, error } => (action, error.to_string()),
             Fault::Panicked { action, panic } => (action, format!("it {panic}")),
-            Fault::Unfit(reason) => ("read what is stored", reason),
+            Fault::Unfit(reason) => ("read the stored data", reason),
         };
         IndexError::Store { store: "Lance", action, reason }
     }

@@ -182,7 +182,7 @@ impl<V: Stored, D: Derived<V>> BlockIndex<V, D> {
     async fn remove_unused(&mut self, times: usize) -> Result<usize, IndexError> {
         self.settle().await?;
         let spare = |used: usize| times * SPARE.max(used);
-        // There are at least as many passages as contents, so this check needs no look at each content.
+        // There are at least as many passages as contents, so this check does not visit each content.
         if self.contents.state.lock().by_content.len() <= self.places.len() + spare(self.places.len()) && times > 0 {
             return Ok(0);
         }

@@ -31,7 +31,7 @@ pub(crate) fn inventory<V: Stored>(rows: Vec<(V, &Arc<Chunk>)>) -> Inventory {
         if inventory.passages.insert(chunk.id.clone(), passage).is_some() {
             inventory
                 .flaws
-                .push(IntegrityError { place: chunk.id.to_string(), reason: "the index has the passage twice".into() });
+                .push(IntegrityError { place: chunk.id.to_string(), reason: "the passage is indexed twice".into() });
         }
         if inventory.encodings.insert(chunk.hash, digest).is_some_and(|other| other != digest) {
             let reason = "passages with equal content have different encodings".into();

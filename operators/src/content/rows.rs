@@ -1,6 +1,6 @@
 //! Rows of a dataset: a content's hash, its encoding, and a checksum of both.
 //!
-//! Lance has no checksums of its own, so a flipped bit on the disk would yield a different encoding. Datasets of
+//! Lance has no checksums, so a flipped bit on the disk would yield a different encoding. Datasets of
 //! earlier versions have no checksums; they get them when they are rewritten.
 
 use std::sync::Arc;
@@ -79,7 +79,8 @@ pub(super) fn read<V: Stored>(
     row: &mut impl FnMut(ContentHash, V),
 ) -> Result<usize, Fault> {
     let unfit = |reason: String| Fault::Unfit(reason);
-    let column = |name: &str| batch.column_by_name(name).ok_or_else(|| unfit(format!("there is no column `{name}`")));
+    let column =
+        |name: &str| batch.column_by_name(name).ok_or_else(|| unfit(format!("the column `{name}` is missing")));
     let (hashes, values) = (column("hash")?, column("vector")?);
     let hashes = hashes.as_fixed_size_binary_opt().ok_or_else(|| unfit("`hash` has another type".to_owned()))?;
     if *values.data_type() != V::data_type(dimension) {

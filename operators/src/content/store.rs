@@ -1,8 +1,8 @@
 //! Stores encodings in Lance by content hash: one commit for each epoch. Commits only append, so a changed passage
 //! requires no matching and no rewriting.
 //!
-//! A damaged dataset is moved aside under a name of its own, and rewritten with the rows that can be read. Stored data
-//! is never deleted for being damaged or unknown.
+//! A damaged dataset is moved aside under a separate name, and rewritten with the rows that can be read. Stored data is
+//! never deleted for being damaged or unknown.
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -24,7 +24,7 @@ const FEW_APPENDS: usize = 4;
 /// Minimum and maximum number of rows in a file, whatever the limit in bytes.
 const ROWS_A_FILE: std::ops::RangeInclusive<u64> = 1024..=1 << 20;
 
-/// Size of Lance's file caches, in bytes. Each edit is a version with files of its own that are never read again;
+/// Size of Lance's file caches, in bytes. Each edit is a version with separate files that are never read again;
 /// Lance's default would keep up to a gigabyte of them.
 const CACHE: usize = 8 << 20;
 static CACHES: LazyLock<Caches> = LazyLock::new(empty_caches);

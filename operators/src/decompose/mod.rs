@@ -11,8 +11,8 @@
 //! actor who played Iron Man"), which are asked first. The whole question is one of the parts if it is needed to find
 //! text that compares or joins them.
 //!
-//! Prompt placeholders: `{question}` and `{most}`. The same query gives the same parts if the model gives the same
-//! text. Cost: one model call a turn if a model is configured; retrievers then search once for each part.
+//! Prompt placeholders: `{question}` and `{most}`. The same query gives the same parts if the model returns the same
+//! text. Cost: one model call per turn if a model is configured; retrievers then search once for each part.
 
 mod rules;
 
@@ -38,7 +38,7 @@ pub const KIND: OperatorKind = OperatorKind {
     name: "Decompose",
     inputs: &[InputPort::one(PortType::Queries)],
     output: PortType::Queries,
-    summary: "a question with the simpler questions that it is made of",
+    summary: "a question split into simpler sub-questions",
     parse: |tree, sources| Ok(Box::new(from_tree::<DecomposeConfig>(tree, sources)?)),
 };
 
@@ -57,7 +57,7 @@ pub struct DecomposeConfig {
     /// The model that decomposes questions. Default: none; rules decompose them.
     #[serde(default)]
     pub model: Option<String>,
-    /// Maximum number of parts. Default 4.
+    /// Maximum number of sub-questions. Default 4.
     #[serde(default = "default_most")]
     pub most: usize,
     /// Prompt file. Default: `operators/prompts/decompose.txt`.
@@ -124,12 +124,10 @@ impl Operator for Decompose {
                     Ok(generation) => {
                         parts = read(&generation.text);
                         if parts.is_none() {
-                            call.warnings.add("the sub-questions could not be read, so rules decomposed the question");
+                            call.warnings.add("the sub-questions could not be parsed; rules were used");
                         }
                     }
-                    Err(error) => {
-                        call.warnings.add(format!("no sub-questions ({error}), so rules decomposed the question"))
-                    }
+                    Err(error) => call.warnings.add(format!("no sub-questions ({error}); rules were used")),
                 }
             }
             let mut parts = parts.unwrap_or_else(|| rules::parts(&query.text, self.config.most));

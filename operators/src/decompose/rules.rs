@@ -6,7 +6,7 @@ use regex::Regex;
 
 use crate::rule_rewrite::{Rewritten, Rules, Said, rewrite};
 
-/// A conjunction followed by a question of its own.
+/// A conjunction followed by another question.
 static AND_ASKS: LazyLock<Option<Regex>> = LazyLock::new(|| {
     let asks = r"(?:who|whom|whose|what|when|where|why|how|which|is|are|was|were|do|does|did|can|could|should|will)";
     Regex::new(&format!(r"(?i)(?:,\s*|\s+)(?:and|but|or)\s+(?P<next>(?:also\s+)?{asks}\s)")).ok()

@@ -33,7 +33,7 @@ pub const KIND: OperatorKind = OperatorKind {
     name: "Dense",
     inputs: &[InputPort::one(PortType::Queries)],
     output: PortType::Hits,
-    summary: "passages whose vectors are nearest to the query's, exactly",
+    summary: "passages whose vectors are nearest to the query's, by exact search",
     parse: |tree, sources| Ok(Box::new(ByModel(from_tree::<DenseConfig>(tree, sources)?))),
 };
 
@@ -79,7 +79,7 @@ pub(crate) struct Dense {
 impl Search for Dense {
     type Reader = DenseReader;
 
-    /// A long scan is run elsewhere, together with others.
+    /// A long scan runs elsewhere, together with others.
     fn weight(&self, _: &DenseReader, _: &[Arc<str>]) -> usize {
         0
     }

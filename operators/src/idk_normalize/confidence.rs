@@ -1,4 +1,4 @@
-//! Weighs evidence to the probability that a question can be answered.
+//! Combines evidence into the probability that a question can be answered.
 
 use std::collections::BTreeMap;
 

@@ -1,4 +1,4 @@
-//! Normalises answers that do not know: Answers → Answers.
+//! Normalises IDK answers: Answers → Answers.
 //!
 //! ```ron
 //! IdkNormalize(input: "answer", sentence: "I do not know.", min_support: Some(0.3))
@@ -12,11 +12,11 @@
 //! is written to `checks.confidence`. An answer below the threshold becomes the sentence too. `turnflow calibrate`
 //! learns the weights and the threshold from labelled tasks.
 //!
-//! With `judge`, a language model decides answers that the rules cannot: those that mention something missing without
-//! starting with a phrase, and those that start with a phrase but continue (MTRAG, appendix F.3: yes, partial or no).
-//! `yes` means the answer does not know; `partial` stays an answer; the verdict is written to `checks.idk`. If the call
-//! fails or the reply cannot be parsed, the answer stays, with a warning. The judge's prompt has the placeholders
-//! `{question}` and `{answer}`. Cost: one model call for each such answer.
+//! With `judge`, a language model judges answers that the rules cannot decide: those that mention something missing
+//! without starting with a phrase, and those that start with a phrase but continue (MTRAG, appendix F.3: yes, partial
+//! or no). `yes` means that the answer is IDK; `partial` remains an answer; the verdict is written to `checks.idk`. If
+//! the call fails or the reply cannot be parsed, the answer is kept, with a warning. The judge's prompt has the
+//! placeholders `{question}` and `{answer}`. Cost: one model call for each such answer.
 
 mod confidence;
 mod rules;
@@ -49,7 +49,7 @@ pub const KIND: OperatorKind = OperatorKind {
     name: "IdkNormalize",
     inputs: &[InputPort::one(PortType::Answers)],
     output: PortType::Answers,
-    summary: "prefixes taken off, and every way of not knowing brought to one sentence",
+    summary: "answers without prefixes, and with one sentence for IDK",
     parse: |tree, sources| Ok(Box::new(from_tree::<IdkNormalizeConfig>(tree, sources)?)),
 };
 
@@ -60,7 +60,7 @@ pub struct IdkNormalizeConfig {
     /// Input node that produces answers.
     #[serde(rename = "input")]
     _input: String,
-    /// The sentence that replaces an answer that does not know.
+    /// The sentence that replaces an IDK answer. Default `I do not know: the documents do not say.`
     #[serde(default = "default_sentence")]
     pub sentence: String,
     /// Prefixes to remove from the start of an answer, ignoring letter case. Default: `Answer:` and similar labels.
@@ -70,17 +70,17 @@ pub struct IdkNormalizeConfig {
     /// introductions.
     #[serde(default = "default_patterns")]
     pub patterns: Vec<String>,
-    /// Phrases for not knowing. An answer that starts with one of them, and does not continue with `but` or `however`,
-    /// does not know. Letter case and punctuation are ignored.
+    /// Phrases of IDK answers. An answer that starts with one of them, and does not continue with `but` or `however`,
+    /// is IDK. Letter case and punctuation are ignored.
     #[serde(default = "default_phrases")]
     pub phrases: Vec<String>,
-    /// Minimum support by the passages (a cosine, −1 to 1), where it is measured. Default: no minimum.
+    /// Minimum support by the passages, where it is measured (a cosine, −1 to 1). Default: no minimum.
     #[serde(default)]
     pub min_support: Option<f32>,
     /// Weights, bias and threshold for evidence, as `turnflow calibrate` writes them. Default: evidence is ignored.
     #[serde(default)]
     pub confidence: Option<Confidence>,
-    /// The model that decides answers that the rules cannot. Default: none; such answers stay.
+    /// The model that judges answers that the rules cannot decide. Default: none; such answers are kept.
     #[serde(default)]
     pub judge: Option<String>,
     /// File with the judge's prompt. Default: `operators/prompts/idk_judge.txt`.
@@ -180,7 +180,7 @@ impl Operator for IdkNormalize {
             if let Some(confidence) = &self.config.confidence {
                 let (probability, missing) = confidence.of(&answer);
                 if !missing.is_empty() {
-                    call.warnings.add(format!("no evidence of {}", missing.join(", ")));
+                    call.warnings.add(format!("missing evidence: {}", missing.join(", ")));
                 }
                 answer.checks.insert("confidence".into(), ((probability * 1e6).round() / 1e6).into());
                 if probability < confidence.threshold && answer.status != Status::Idk {
@@ -199,7 +199,7 @@ impl Operator for IdkNormalize {
                             answer = self.idk(answer);
                         }
                     }
-                    Ok(None) => call.warnings.add("the answer was not judged: the reply names no label"),
+                    Ok(None) => call.warnings.add("the answer was not judged: the reply has no label"),
                     Err(error) => call.warnings.add(format!("the answer was not judged ({error})")),
                 }
             }

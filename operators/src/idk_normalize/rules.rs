@@ -1,4 +1,4 @@
-//! Decides from an answer's text alone whether it does not know.
+//! Decides from an answer's text alone whether it is IDK.
 
 use regex::Regex;
 

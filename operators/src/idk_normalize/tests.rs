@@ -1,4 +1,4 @@
-//! Tests of answers that know and answers that do not.
+//! Tests of IDK answers and other answers.
 
 use super::*;
 use crate::test_generator::{Scripted, answer, call, operator};
@@ -82,7 +82,7 @@ fn evidence_is_weighed() {
             panic!()
         };
         assert_eq!((&*got.text, &got.checks["confidence"]), (want, &serde_json::json!(probability)));
-        assert_eq!(warnings, ["no evidence of support"]);
+        assert_eq!(warnings, ["missing evidence: support"]);
     }
 }
 

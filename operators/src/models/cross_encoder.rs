@@ -26,7 +26,7 @@ use super::text_encoder::{EncoderSettings, Loaded, Sizes};
 /// Entry in the model table.
 pub const KIND: ModelKind = ModelKind {
     name: "CrossEncoder",
-    summary: "a model of pairs in ONNX: a cross-encoder, or a classifier such as NLI",
+    summary: "a pair classifier in ONNX: a cross-encoder, or a classifier such as NLI",
     parse: |tree, sources| Ok(Box::new(from_tree::<CrossEncoderConfig>(tree, sources)?)),
 };
 
@@ -128,7 +128,9 @@ impl Encoder {
             [rows, classes] if *rows as usize == batch.len() => {
                 Ok(values.chunks_exact((*classes).max(1) as usize).map(<[f32]>::to_vec).collect())
             }
-            other => Err(InferenceError::Shape(format!("gives {other:?} for a batch of {} pairs", batch.len()))),
+            other => {
+                Err(InferenceError::Shape(format!("returned the shape {other:?} for a batch of {} pairs", batch.len())))
+            }
         })
     }
 }

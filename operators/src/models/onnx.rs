@@ -33,7 +33,7 @@ use super::text_encoder::{EncoderSettings, Loaded, Sizes};
 /// Entry in the model table.
 pub const KIND: ModelKind = ModelKind {
     name: "Onnx",
-    summary: "an encoder in ONNX: texts to vectors, and a tokenizer",
+    summary: "a text encoder in ONNX: vectors, token states and a tokenizer",
     parse: |tree, sources| Ok(Box::new(from_tree::<OnnxConfig>(tree, sources)?)),
 };
 
@@ -196,7 +196,7 @@ impl Encoder {
         let vectors = match shape.as_ref() {
             [rows, _] if *rows as usize == batch.len() && batch.iter().any(|text| text.states.is_some()) => {
                 return Ok(Err(InferenceError::Shape(
-                    "gives one vector for each text, but no token states".to_owned(),
+                    "returned one vector for each text, but no token states".to_owned(),
                 )));
             }
             [rows, width] if *rows as usize == batch.len() => values
@@ -209,7 +209,10 @@ impl Encoder {
                 texts.map(|(states, text)| vector(states, width, text, self.pooling, self.normalize)).collect()
             }
             other => {
-                return Ok(Err(InferenceError::Shape(format!("gives {other:?} for a batch of {}", batch.len()))));
+                return Ok(Err(InferenceError::Shape(format!(
+                    "returned the shape {other:?} for a batch of {}",
+                    batch.len()
+                ))));
             }
         };
         Ok(Ok(vectors))
@@ -268,7 +271,7 @@ impl Backend for Encoder {
     }
 }
 
-/// What the first run has determined.
+/// Properties that the first run determines.
 struct About {
     dimension: usize,
     /// Whether the model returns token states.

@@ -27,7 +27,7 @@ use super::text_encoder::{EncoderSettings, Loaded, Sizes};
 /// Entry in the model table.
 pub const KIND: ModelKind = ModelKind {
     name: "OnnxSparse",
-    summary: "a learned sparse encoder in ONNX: texts to weighted terms",
+    summary: "a learned sparse encoder in ONNX",
     parse: |tree, sources| Ok(Box::new(from_tree::<OnnxSparseConfig>(tree, sources)?)),
 };
 
@@ -138,7 +138,7 @@ impl Encoder {
                 let texts = values.chunks_exact((length * width).max(1)).zip(batch);
                 Ok(texts.map(|(logits, ids)| terms(pool(logits, width, ids.len()), self.terms)).collect())
             }
-            other => Err(InferenceError::Shape(format!("gives {other:?} for a batch of {}", batch.len()))),
+            other => Err(InferenceError::Shape(format!("returned the shape {other:?} for a batch of {}", batch.len()))),
         })
     }
 }

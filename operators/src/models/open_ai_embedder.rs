@@ -1,4 +1,4 @@
-//! An embedding model behind an OpenAI-compatible server: texts to vectors.
+//! An embedding model on an OpenAI-compatible server: texts to vectors.
 //!
 //! ```ron
 //! OpenAiEmbedder(
@@ -7,7 +7,7 @@
 //! )
 //! ```
 //!
-//! Sends `POST {url}/embeddings` with up to `batch` texts for each request. Transient errors are retried and the key is
+//! Sends `POST {url}/embeddings` with up to `batch` texts in each request. Transient errors are retried and the key is
 //! handled as for `OpenAi`. RAGTUM (section 4.2) and FusionRAG (section 2.1) embed with such a model. Deterministic as
 //! far as the server is. Vectors of passages are stored by content, and those of questions in the inference cache, so
 //! no text is embedded twice.
@@ -29,7 +29,7 @@ use super::open_ai::server::Server;
 /// Entry in the model table.
 pub const KIND: ModelKind = ModelKind {
     name: "OpenAiEmbedder",
-    summary: "an embedding model behind an OpenAI-compatible server",
+    summary: "an embedding model on an OpenAI-compatible server",
     parse: |tree, sources| Ok(Box::new(from_tree::<OpenAiEmbedderConfig>(tree, sources)?)),
 };
 
@@ -72,7 +72,7 @@ pub struct OpenAiEmbedderConfig {
     /// Maximum number of retries after the first attempt. Default 4.
     #[serde(default = "default_retries")]
     pub retries: usize,
-    /// Pause before the first retry, in seconds; doubled for each further one. Default 0.5.
+    /// Pause before the first retry, in seconds; doubled for each further retry. Default 0.5.
     #[serde(default = "default_pause")]
     pub pause_s: f64,
 }
@@ -227,14 +227,14 @@ impl OpenAiEmbedderConfig {
     /// Parses a response: the vectors in the order of the texts, and the number of tokens used.
     fn read(&self, text: &str, texts: usize) -> Result<(Vec<Vector>, u64), String> {
         let answer: Answer =
-            serde_json::from_str(text).map_err(|error| format!("its answer has no embeddings: {error}"))?;
+            serde_json::from_str(text).map_err(|error| format!("the response has no embeddings: {error}"))?;
         if answer.data.len() != texts {
-            return Err(format!("it gave {} vectors for {texts} texts", answer.data.len()));
+            return Err(format!("the response has {} vectors for {texts} texts", answer.data.len()));
         }
         let mut vectors: Vec<Option<Vector>> = vec![None; texts];
         for (at, mut one) in answer.data.into_iter().enumerate() {
             if one.embedding.len() != self.dimension {
-                return Err(format!("its vectors have {} numbers, not {}", one.embedding.len(), self.dimension));
+                return Err(format!("the vectors have {} dimensions, not {}", one.embedding.len(), self.dimension));
             }
             if one.embedding.iter().any(|value| !value.is_finite()) {
                 return Err("a vector has a value that is not a number".to_owned());
@@ -246,7 +246,7 @@ impl OpenAiEmbedderConfig {
             let place = one.index.unwrap_or(at);
             match vectors.get_mut(place) {
                 Some(empty @ None) => *empty = Some(one.embedding.into()),
-                _ => return Err(format!("its vectors have a wrong index ({place})")),
+                _ => return Err(format!("a vector has an invalid index ({place})")),
             }
         }
         Ok((vectors.into_iter().flatten().collect(), answer.usage.prompt_tokens))
@@ -295,9 +295,9 @@ mod tests {
     fn answers_that_cannot_be_used_are_told() {
         for (answer, told) in [
             (reply(&[(0, [1.0, 0.0])]), "1 vectors for 2 texts"),
-            (reply(&[(0, [1.0, 0.0]), (0, [1.0, 0.0])]), "have a wrong index"),
+            (reply(&[(0, [1.0, 0.0]), (0, [1.0, 0.0])]), "a vector has an invalid index"),
             (Reply::Whole(200, "", "{}".into()), "no embeddings"),
-            (Reply::Whole(200, "", r#"{"data":[{"embedding":[1]},{"embedding":[1]}]}"#.into()), "1 numbers, not 2"),
+            (Reply::Whole(200, "", r#"{"data":[{"embedding":[1]},{"embedding":[1]}]}"#.into()), "1 dimensions, not 2"),
             (Reply::Whole(401, "", r#"{"error":{"message":"wrong key"}}"#.into()), "wrong key"),
         ] {
             let (url, seen) = server(vec![answer], || ());

@@ -114,7 +114,7 @@ fn runtime_library(model: &Path) -> Result<PathBuf, InferenceError> {
     let candidates: Vec<PathBuf> = candidates.collect();
     candidates.iter().find(|path| path.exists()).cloned().ok_or_else(|| {
         InferenceError::Runtime(format!(
-            "there is no `{}`; `turnflow models fetch` brings it, or set $ORT_DYLIB_PATH",
+            "`{}` does not exist; run `turnflow models fetch`, or set $ORT_DYLIB_PATH",
             candidates.get(1).map_or("models/onnxruntime".into(), |path| path.display().to_string())
         ))
     })

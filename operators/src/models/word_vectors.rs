@@ -21,7 +21,7 @@ use super::runtime::read;
 /// Entry in the model table.
 pub const KIND: ModelKind = ModelKind {
     name: "WordVectors",
-    summary: "static vectors of words, such as GloVe's",
+    summary: "static word vectors, such as GloVe's",
     parse: |tree, sources| Ok(Box::new(from_tree::<WordVectorsConfig>(tree, sources)?)),
 };
 
@@ -67,7 +67,7 @@ impl WordVectorsConfig {
             text.lines().enumerate().map(|(at, word)| (word.into(), at as u32)).collect();
         let lines = text.lines().count();
         if lines != rows {
-            return Err(wrong(format!("has {rows} vectors, and there are {lines} words")));
+            return Err(wrong(format!("has {rows} vectors, but the word file has {lines} words")));
         }
         let mut hasher = blake3::Hasher::new();
         hasher.update(&vectors);

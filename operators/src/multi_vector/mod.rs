@@ -42,7 +42,7 @@ pub const KIND: OperatorKind = OperatorKind {
     name: "MultiVector",
     inputs: &[InputPort::one(PortType::Hits).or(PortType::Queries)],
     output: PortType::Hits,
-    summary: "passages, or candidates, whose tokens are nearest to the query's tokens",
+    summary: "passages or candidates ranked by late interaction",
     parse: |tree, sources| Ok(Box::new(from_tree::<MultiVectorConfig>(tree, sources)?)),
 };
 
@@ -154,15 +154,15 @@ impl Operator for MultiVector {
     fn weight(&self, call: &Call) -> usize {
         let passages = match call.inputs.first() {
             Some(Value::Hits(hits)) => hits.hits.len().min(self.config.depth),
-            // A long scan is run elsewhere, together with others.
+            // A long scan runs elsewhere, together with others.
             _ => 0,
         };
         call.weight() + passage_cost(passages, self.encoder.dimension())
     }
 }
 
-/// The cost of scoring passages, in the units of [`Operator::weight`]. A passage has about a hundred tokens, and a query
-/// about ten.
+/// The cost of scoring passages, in the units of [`Operator::weight`]. A passage has about a hundred tokens, and a
+/// query about ten.
 fn passage_cost(passages: usize, dimension: usize) -> usize {
     passages * 10 * dimension
 }

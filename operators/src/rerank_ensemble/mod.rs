@@ -25,7 +25,7 @@
 //! members fail. Ties are ordered by passage id. With `corpus`, the passage encodings for bi-encoders, late interaction
 //! and sparse encoders are kept in the corpus's indexes, by content; otherwise they are computed on first use.
 //!
-//! Cost: one model input for each candidate and member; members with an index need one a turn.
+//! Cost: one model input for each candidate and member; members with an index need one per turn.
 
 mod members;
 
@@ -50,7 +50,7 @@ pub const KIND: OperatorKind = OperatorKind {
     name: "RerankEnsemble",
     inputs: &[InputPort::one(PortType::Hits)],
     output: PortType::Hits,
-    summary: "candidates in the order of several models' weighted scores",
+    summary: "candidates reranked by weighted scores of several models",
     parse: |tree, sources| Ok(Box::new(from_tree::<RerankEnsembleConfig>(tree, sources)?)),
 };
 
@@ -154,13 +154,13 @@ impl OperatorConfig for RerankEnsembleConfig {
         check.range("depth", self.depth, 1, 100_000);
         check.range("top", self.top, 1, 100_000);
         if self.members.is_empty() {
-            check.error("wrong-value", "members", "an ensemble needs at least one member");
+            check.error("wrong-value", "members", "at least one member is required");
             return;
         }
         for member in &self.members {
             match (member.by.capability(), &member.model) {
                 (Some(_), None) => {
-                    check.error("missing-field", "members", format!("a member by {:?} needs a `model`", member.by));
+                    check.error("missing-field", "members", format!("a {:?} member needs a `model`", member.by));
                 }
                 (None, Some(model)) => {
                     let message = format!("`Score` is the input's own score and needs no model (`{model}`)");

@@ -1,4 +1,4 @@
-//! Rewrites a question to stand on its own with a language model: Turns → Queries.
+//! Rewrites a question to be standalone with a language model: Turns → Queries.
 //!
 //! ```ron
 //! Rewrite(input: "turns", model: "llm", form: Plain, history: 10)
@@ -14,7 +14,7 @@
 //! only if they leave a reference unresolved (PolyU, section 2.3.2), and the fallback is the rules' rewrite.
 //!
 //! Prompt placeholders: `{question}`, `{history}`, `{examples}`. The same conversation gives the same query if the
-//! model gives the same text. Cost: at most one model call a turn.
+//! model returns the same text. Cost: at most one model call per turn.
 
 mod reply;
 
@@ -41,7 +41,7 @@ pub const KIND: OperatorKind = OperatorKind {
     name: "Rewrite",
     inputs: &[InputPort::one(PortType::Turns)],
     output: PortType::Queries,
-    summary: "a question that stands on its own, written by a language model",
+    summary: "a standalone question, rewritten by a language model",
     parse: |tree, sources| Ok(Box::new(from_tree::<RewriteConfig>(tree, sources)?)),
 };
 
@@ -87,7 +87,7 @@ pub struct RewriteConfig {
     /// Maximum number of words in a rewritten question; a longer one is discarded. Default 80.
     #[serde(default = "default_words")]
     pub words: usize,
-    /// Whether rules run first and the model is called only if they do not suffice. Default false.
+    /// Whether rules run first and the model is called only for references that they leave unresolved. Default false.
     #[serde(default)]
     pub rules: bool,
     /// Sampling settings. Omitted fields use the model's own settings.
@@ -175,19 +175,19 @@ impl Operator for Rewrite {
             }
             let sampling = self.config.sampling.over(self.generator.sampling());
             let reply = self.generator.generate(self.prompt(turn), sampling).await;
-            let instead = if self.config.rules { "as rules rewrote it" } else { "as it was asked" };
+            let instead = if self.config.rules { "as rewritten by rules" } else { "as asked" };
             let text = match reply {
                 Ok(generation) => {
                     match reply::read(&generation.text, self.config.form, &turn.text, self.config.words) {
                         Ok(text) => text,
                         Err(problem) => {
-                            call.warnings.add(format!("{problem}, so the question is searched {instead}"));
+                            call.warnings.add(format!("{problem}; the question is searched {instead}"));
                             fallback
                         }
                     }
                 }
                 Err(error) => {
-                    call.warnings.add(format!("no rewrite ({error}), so the question is searched {instead}"));
+                    call.warnings.add(format!("no rewrite ({error}); the question is searched {instead}"));
                     fallback
                 }
             };
@@ -247,8 +247,8 @@ mod tests {
     fn what_cannot_be_used_falls_back_with_a_note() {
         let json = r#"(input: "turns", model: "llm", form: Json)"#;
         for (config, model, note) in [
-            (PLAIN, Scripted::fails(), "no rewrite (inference failed: out of order), so"),
-            (PLAIN, Scripted::says(" \n"), "the rewrite is empty, so the question is searched as it was asked"),
+            (PLAIN, Scripted::fails(), "no rewrite (inference failed: out of order); "),
+            (PLAIN, Scripted::says(" \n"), "the rewrite is empty; the question is searched as asked"),
             (PLAIN, Scripted::says(&"word ".repeat(81)), "the rewrite has 81 words"),
             (PLAIN, Scripted::says("I'm sorry, I cannot help with that."), "the model refused to rewrite"),
             (json, Scripted::says("When was Herbert born?"), "the rewrite is not a JSON object"),
@@ -269,7 +269,7 @@ mod tests {
         assert_eq!((model.calls(), warnings.len()), (0, 0));
         let (text, warnings) = run(config, &model, &["user: What is a savings bond?"], "And fees?");
         assert_eq!(text, "And fees? savings bond");
-        assert!(warnings[0].ends_with("so the question is searched as rules rewrote it"));
+        assert!(warnings[0].ends_with("the question is searched as rewritten by rules"));
     }
 
     #[test]

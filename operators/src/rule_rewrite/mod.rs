@@ -6,8 +6,8 @@
 //!
 //! PolyU (section 2.3.2): a memory of the conversation holds the entities mentioned with their kinds (person, place,
 //! organisation, thing) and relations ("his wife" → a name). A resolver rewrites pronouns ("it", "they", "his"),
-//! demonstratives ("that law") and ellipses ("what about X?", "and in 2020?"). Capitals, titles, endings and
-//! prepositions determine the kinds.
+//! demonstratives ("that law") and ellipses ("what about X?", "and in 2020?"). The kinds are derived from capitals,
+//! titles, endings and prepositions.
 //!
 //! A question is unchanged unless it refers back, continues an earlier one ("and …", "but …") or is short. Such
 //! questions depend on the conversation, and its most salient words are added to them. Each user turn and, with less
@@ -15,8 +15,8 @@
 //! This contributes most of the effect: rules often cannot tell what "it" is, but its words are among the salient ones.
 //! On 161 tasks of MTRAG, BM25's nDCG@5 is 0.740 for the last turn, 0.774 for the last two, 0.815 for this operator.
 //!
-//! The first turn passes unchanged. The same conversation gives the same query. Cost: one pass over the history, some
-//! microseconds an utterance. If the history is longer than one mebibyte, only its newest mebibyte is read.
+//! The first turn passes unchanged. The same conversation gives the same query. Cost: one pass over the history, a few
+//! microseconds per utterance. If the history is longer than one mebibyte, only its newest mebibyte is read.
 
 mod entities;
 mod memory;
@@ -42,7 +42,7 @@ pub const KIND: OperatorKind = OperatorKind {
     name: "RuleRewrite",
     inputs: &[InputPort::one(PortType::Turns)],
     output: PortType::Queries,
-    summary: "references resolved and words of the conversation added, by rules",
+    summary: "a standalone question, rewritten by rules",
     parse: |tree, sources| Ok(Box::new(from_tree::<RuleRewriteConfig>(tree, sources)?)),
 };
 
@@ -154,7 +154,7 @@ impl Operator for RuleRewrite {
     }
 }
 
-/// A turn's history in the form that the rules read.
+/// A turn's history, as the rules read it.
 pub(crate) fn said(turn: &Turn) -> Vec<Said<'_>> {
     let one = |utterance: &'_ turnflow_engine::record::Utterance| utterance.speaker == Speaker::User;
     turn.history.iter().map(|utterance| Said { user: one(utterance), text: &utterance.text }).collect()

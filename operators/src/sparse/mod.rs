@@ -9,7 +9,7 @@
 //! epoch rebuilds only the blocks that changed. Encodings are stored in Lance by content, so an edit encodes only the
 //! changed passages and a restart encodes none. The search is exact; ties are ordered by passage id.
 //!
-//! Cost: one model input a turn, and one pass over the postings of the query's terms.
+//! Cost: one model input per turn, and one pass over the postings of the query's terms.
 
 mod index;
 
@@ -33,7 +33,7 @@ pub const KIND: OperatorKind = OperatorKind {
     name: "Sparse",
     inputs: &[InputPort::one(PortType::Queries)],
     output: PortType::Hits,
-    summary: "passages whose learned term weights agree with the query's",
+    summary: "passages ranked by learned term weights",
     parse: |tree, sources| Ok(Box::new(ByModel(from_tree::<SparseConfig>(tree, sources)?))),
 };
 

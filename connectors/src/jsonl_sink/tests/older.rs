@@ -1,4 +1,4 @@
-//! Tests of files that were complete before the current one: a record of today may have the key of an answer of another
+//! Tests of files that were complete before the current one: today's record may have the key of an answer of another
 //! day, if both days' logs begin alike.
 
 use super::super::recover::Torn;
@@ -18,7 +18,7 @@ fn pack(path: &Path, to: &Path) {
     fs::remove_file(path).unwrap();
 }
 
-/// Two days, each in a file of its own and followed by a restart. Returns the mark of the second.
+/// Two days, each in a separate file and followed by a restart. Returns the mark of the second.
 fn two_days(base: &Path) -> SinkPosition {
     let mut first = sink(base, true);
     deliver(&mut first, &["every day", "first day"]);
@@ -71,7 +71,7 @@ fn an_older_file_that_has_grown_is_searched() {
     assert!(found.contains(&"third day".to_owned()), "{found:?}");
 }
 
-/// If the marked file is lost, a restart goes through all of the log again, and every answer counts.
+/// If the marked file is lost, a restart reads the whole log again, and every answer counts.
 #[test]
 fn all_are_searched_if_the_marked_file_is_gone() {
     let directory = tempfile::tempdir().unwrap();
@@ -103,7 +103,7 @@ fn a_file_that_was_truncated_is_a_new_one() {
     assert_eq!(recovered(base, Some(&mark), &KEYS), (true, vec!["third day".into()]));
 }
 
-/// The same after a single answer, which is longer than what a mark compares.
+/// The same after a single answer that is longer than the part that a mark compares.
 #[test]
 fn a_file_that_was_truncated_after_its_first_answer_is_a_new_one() {
     let directory = tempfile::tempdir().unwrap();

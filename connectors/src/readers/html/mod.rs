@@ -10,7 +10,7 @@ use turnflow_engine::document::Markup;
 
 use super::{Content, ReadError};
 
-/// Renders a page. HTML has no syntax errors, so the only errors are what would take the parser too long.
+/// Renders a page. HTML has no syntax errors, so the only errors are pages that would take the parser too long.
 pub fn read(html: &str) -> Result<Content, ReadError> {
     let page = parse::parse(html)?;
     let mut writer = Writer::default();
@@ -47,7 +47,7 @@ pub fn read(html: &str) -> Result<Content, ReadError> {
     Ok(writer.finish())
 }
 
-/// Whether an element and its content are dropped. `svg` has title elements of its own.
+/// Whether an element and its content are dropped. `svg` contains other title elements.
 fn is_dropped(name: &str) -> bool {
     const DROPPED: &[&str] = &[
         "audio", "canvas", "datalist", "iframe", "nav", "noembed", "noframes", "noscript", "object", "script", "style",
@@ -56,7 +56,7 @@ fn is_dropped(name: &str) -> bool {
     DROPPED.contains(&name)
 }
 
-/// Whether an element gives the text more form than a break.
+/// Whether an element affects the form of the text beyond a break.
 fn has_form(name: &str) -> bool {
     const FORMS: &[&str] = &[
         "caption", "dd", "dt", "li", "menu", "ol", "option", "p", "pre", "table", "tbody", "td", "tfoot", "th",
@@ -118,7 +118,7 @@ fn heading_level(name: &str) -> Option<usize> {
     }
 }
 
-/// Whether a character is of a script that sets zero-width spaces between words: Thai, Lao, Burmese or Khmer.
+/// Whether a character is of a script that puts zero-width spaces between words: Thai, Lao, Burmese or Khmer.
 fn is_unspaced(character: char) -> bool {
     matches!(
         character,
@@ -147,7 +147,7 @@ struct Writer {
     /// Whether a zero-width space came after the last character.
     zero_width: bool,
     last: Kind,
-    /// `Some` inside `<title>`: the block that goes on after it.
+    /// `Some` inside `<title>`: the block that continues after it.
     interrupted: Option<String>,
     title: Option<String>,
     first_h1: Option<String>,

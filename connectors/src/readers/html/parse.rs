@@ -1,10 +1,9 @@
 //! Parses a page in bounded time and memory.
 //!
-//! html5ever parses; it compares each attribute with all others of its tag, copies the attributes of formatting
-//! elements that it opens again, and looks through all open elements for many tags. So a hostile megabyte could take
-//! minutes and all memory. The reader needs no attributes, so they are cut out before the parser sees them, and tags
-//! that are too deep are left out. What is left is counted by the parser's own tokens, so that the text of a script
-//! does not count as elements.
+//! html5ever compares each attribute with all others of its tag, copies the attributes of formatting elements that it
+//! reopens, and searches all open elements for many tags. So a hostile megabyte could take minutes and all memory. The
+//! reader needs no attributes, so they are removed before parsing, and tags that are nested too deeply are left out.
+//! The limits count the parser's tokens, so the text of a script does not count as elements.
 
 mod feed;
 
@@ -23,19 +22,18 @@ use crate::readers::ReadError;
 
 type NodeId = <HtmlTreeSink as TreeSink>::Handle;
 
-/// Maximum number of elements that are open, or opened again in the next block. Browsers stop at 512; only pages whose
-/// elements are not closed come near it.
+/// Maximum number of elements that are open, or are reopened in the next block. Browsers stop at 512; only pages with
+/// unclosed elements come near it.
 pub(super) const DEEPEST: usize = 256;
-/// The last levels are kept for elements that give the text its form.
+/// Number of the deepest levels that are reserved for elements that affect the form of the text.
 const KEPT: usize = 64;
-/// Maximum number of nodes, with the elements that the parser opens again. The largest known pages have about a
-/// million.
+/// Maximum number of nodes, including elements that the parser reopens. The largest known pages have about a million.
 pub(super) const NODES: usize = 2_000_000;
-/// Maximum number of pieces in which a page is given to the parser, and of tokens that the parser makes of them.
+/// Maximum number of pieces in which a page is passed to the parser, and of the tokens made of them.
 pub(super) const PIECES: u64 = 16_000_000;
-/// Maximum sum of the depths at all tokens: the parser may look through all open elements at each.
+/// Maximum sum of the depths at all tokens: the parser may search all open elements at each.
 const DEPTHS: usize = 100_000_000;
-/// Maximum length of a text that is given to the parser at once, in bytes.
+/// Maximum length of a text that is passed to the parser at once, in bytes.
 const PIECE: usize = 1 << 20;
 
 /// Whether nothing can be nested in an element: it has no content, or only text.
@@ -78,7 +76,7 @@ fn is_flat(name: &str) -> bool {
 ///
 /// # Errors
 ///
-/// It has too many elements, or too many of them are deep in others.
+/// The page has too many elements, or too many of them are nested deeply.
 pub(super) fn parse(html: &str) -> Result<Html, ReadError> {
     // The tokenizer would discard each byte order mark at the start of a piece.
     let html = html.strip_prefix('\u{FEFF}').unwrap_or(html);
@@ -94,12 +92,12 @@ pub(super) fn parse(html: &str) -> Result<Html, ReadError> {
     counts.into_inner().error.map_or_else(|| Ok(tree.sink.finish()), Err)
 }
 
-/// Counts what the tokens lead to.
+/// Counts the effects of the tokens.
 struct Bounded {
     tree: TreeBuilder<NodeId, HtmlTreeSink>,
     /// Number of tokens so far.
     tokens: Cell<u64>,
-    /// Text that the parser was not given yet. It looks through the open elements for each piece of text, and the
+    /// Text that is not yet passed to the parser. The parser searches the open elements for each piece of text, and the
     /// tokenizer makes a piece of each `&`.
     text: RefCell<StrTendril>,
     counts: RefCell<Counts>,
@@ -107,19 +105,19 @@ struct Bounded {
 
 #[derive(Default)]
 struct Counts {
-    /// Number of elements that are open or in the list of those to open again.
+    /// Number of elements that are open or in the list of elements to reopen.
     depth: usize,
     depths: usize,
-    /// Number of marks in the list of elements to open again whose element may be closed, with those of open objects.
-    /// The parser sets a mark where a cell, an object or a template begins, and takes away only one where several of
-    /// them end at once. It looks through them too.
+    /// Number of marks in the list of elements to reopen whose element may be closed, including those of open objects.
+    /// The parser sets a mark where a cell, an object or a template begins, and removes only one where several of them
+    /// end at once. It searches the marks too.
     marks: usize,
-    /// Number of blocks by name whose start was left out, and whose end is to be left out.
+    /// Number of blocks by name whose start tag was left out, and whose end tag must be left out.
     left_out: HashMap<LocalName, usize>,
     error: Option<ReadError>,
 }
 
-/// Sees the elements that are open, or in the list of those to open again.
+/// Visits the elements that are open, or in the list of elements to reopen.
 struct Seen<F>(F);
 
 impl<F: Fn(&NodeId)> Tracer for Seen<F> {
@@ -131,7 +129,7 @@ impl<F: Fn(&NodeId)> Tracer for Seen<F> {
 }
 
 impl Bounded {
-    /// Gives the parser a token, and counts what it did.
+    /// Passes a token to the parser, and counts its effects.
     fn give(&self, token: Token) -> TokenSinkResult<NodeId> {
         let counts = &mut *self.counts.borrow_mut();
         if counts.error.is_some() {
@@ -141,7 +139,7 @@ impl Bounded {
             Token::TagToken(tag) => (tag.kind == TagKind::EndTag, tag.name.clone()),
             _ => (false, LocalName::default()),
         };
-        // So often the parser looks through the open elements.
+        // The parser searches the open elements this often.
         let looks = if matches!(&*name, "hr" | "option" | "optgroup") { 4 } else { 1 };
         let is_object = |name: &str| matches!(name, "applet" | "marquee" | "object");
         let objects = || {
@@ -166,8 +164,7 @@ impl Bounded {
         } else if is_object(&name) {
             counts.marks += 1;
         }
-        // The parser looks through its lists for each element that it opens, opens again or closes. It passes marks
-        // faster.
+        // The parser searches its lists for each element that it opens, reopens or closes. It skips marks faster.
         let depth = depth_before.max(counts.depth) + counts.marks / 4;
         counts.depths += depth * looks * (nodes - nodes_before + closed).max(1);
         if counts.depth < DEEPEST - KEPT {
@@ -181,7 +178,7 @@ impl Bounded {
         result
     }
 
-    /// Counts the elements that are open, or in the list of those to open again.
+    /// Counts the elements that are open, or in the list of elements to reopen.
     fn count(&self, is_one: impl Fn(&NodeId) -> bool) -> usize {
         let count = Cell::new(0);
         self.tree.trace_handles(&Seen(|node: &NodeId| count.set(count.get() + usize::from(is_one(node)))));
@@ -208,13 +205,13 @@ impl Bounded {
             }
         }
         if is_block {
-            // The parser takes an end tag of this name for a line break too.
+            // The parser also treats an end tag of this name as a line break.
             tag.name = "br".into();
         }
         !is_block
     }
 
-    /// Gives the parser the text before something else.
+    /// Passes the pending text to the parser before something else.
     fn flush(&self) {
         let text = self.text.take();
         if !text.is_empty() {
@@ -259,7 +256,7 @@ impl TokenSink for Bounded {
     }
 
     fn adjusted_current_node_present_but_not_in_html_namespace(&self) -> bool {
-        // Text may open elements again.
+        // Text may reopen elements.
         self.flush();
         self.tree.adjusted_current_node_present_but_not_in_html_namespace()
     }

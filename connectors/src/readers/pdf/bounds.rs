@@ -7,7 +7,7 @@ use std::io::Read;
 use flate2::read::{DeflateDecoder, ZlibDecoder};
 use pdf_extract::{Object, ObjectId, Stream};
 
-/// Maximum unpacked size of a stream, in bytes; larger ones are not unpacked. Streams of honest pages have a tenth of
+/// Maximum unpacked size of a stream, in bytes; larger ones are not unpacked. Streams of ordinary pages have a tenth of
 /// it.
 const MOST_UNPACKED: usize = 8 << 20;
 /// Maximum packed size of an LZW stream, in bytes. Such a stream unpacks to at most 2730 times its size.
@@ -64,7 +64,7 @@ fn inflates_too_far(packed: &[u8]) -> bool {
 /// Unpacked size of a stream in bytes, up to one more than is allowed.
 fn inflated(packed: &[u8]) -> usize {
     match length_of(ZlibDecoder::new(packed)) {
-        // Does what the reader does if the header or the checksum is wrong.
+        // Does the same as the reader if the header or the checksum is wrong.
         0 if packed.len() > 2 => length_of(DeflateDecoder::new(&packed[2..])),
         length => length,
     }

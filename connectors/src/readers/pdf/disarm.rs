@@ -7,7 +7,7 @@ use pdf_extract::{Dictionary, Document as Pdf, Object, ObjectId};
 
 use super::work::{self, Work};
 
-/// Maximum depth of nested forms, and maximum length of a chain of page nodes. What is deeper is dropped.
+/// Maximum depth of nested forms, and maximum length of a chain of page nodes. Anything deeper is dropped.
 const DEEPEST: usize = 32;
 
 /// Cuts what would make the reader recurse without end or fail: forms that contain themselves, page nodes that are

@@ -15,7 +15,7 @@ pub struct Direct {
 }
 
 impl Direct {
-    /// Opens a session of its own, with the same number of threads as the service's.
+    /// Opens a separate session, with the same number of threads as the service's.
     pub fn open(config: &OnnxConfig, settings: Settings) -> Result<Self, InferenceError> {
         let tokens = Tokens::read(&config.tokenizer.path)?;
         let session = encoder_session(&config.path.path, config.device, config.threads, settings)?;

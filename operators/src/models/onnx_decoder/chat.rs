@@ -58,8 +58,7 @@ impl Chat {
         Ok((chat, text))
     }
 
-    /// The texts in the form of control tokens that the template writes around messages. None if the template rejects
-    /// the chat.
+    /// The texts like control tokens that the template writes around messages. None if the template rejects the chat.
     fn written(&self) -> BTreeSet<String> {
         use ChatRole::{Assistant, System, User};
         let chats: [&[ChatRole]; 3] = [&[System, User, Assistant, User], &[User, Assistant, User], &[User]];
@@ -106,7 +105,7 @@ impl Chat {
 /// An environment like that of the transformers library, with one template.
 fn environment(source: String, file: &str) -> Result<Environment<'static>, InferenceError> {
     let wrong =
-        |error: Error| InferenceError::Shape(format!("has a chat template{file} that cannot be read: {error:#}"));
+        |error: Error| InferenceError::Shape(format!("has a chat template{file} that cannot be parsed: {error:#}"));
     let mut environment = Environment::new();
     environment.set_syntax(SyntaxConfig::builder().trim_blocks(true).lstrip_blocks(true).build().map_err(wrong)?);
     environment.set_unknown_method_callback(minijinja_contrib::pycompat::unknown_method_callback);
@@ -150,7 +149,7 @@ mod tests {
 
     #[test]
     fn templates_are_those_of_transformers() {
-        // Tests blocks on lines of their own, Python string methods, and rejections.
+        // Tests blocks on separate lines, Python string methods, and rejections.
         let source = "{{ bos_token }}\n{% for m in messages %}\n  {% if m.role == 'system' %}\n[{{ m.content.strip() | upper }}]\n  \
                       {% endif %}\n{% endfor %}\n{% if messages[0].content.startswith('No') %}{{ raise_exception('no') }}{% endif %}";
         let chat = Chat {
@@ -166,6 +165,6 @@ mod tests {
             "the template's own words"
         );
         let error = environment("{% for".into(), " `t.jinja`").unwrap_err().to_string();
-        assert!(error.contains("has a chat template `t.jinja` that cannot be read"), "{error}");
+        assert!(error.contains("has a chat template `t.jinja` that cannot be parsed"), "{error}");
     }
 }

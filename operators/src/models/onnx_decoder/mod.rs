@@ -14,8 +14,8 @@
 //! not needed.
 //!
 //! Prompts of different turns that wait at the same time are decoded together, and each leaves the batch when it has
-//! ended. Later prompts form batches of their own, which are stepped in turn. A prompt that is too long is cut where it
-//! allows it.
+//! ended. Later prompts form separate batches, which are stepped in turn. A prompt that is too long is cut in the parts
+//! that allow it.
 //!
 //! Messages are plain text: a control token in a message (`<|im_end|>`) has no effect. Only the template writes control
 //! tokens.
@@ -55,7 +55,7 @@ use super::runtime::{Device, Offsets, Settings, Tokens, hash_file, session};
 /// Entry in the model table.
 pub const KIND: ModelKind = ModelKind {
     name: "OnnxDecoder",
-    summary: "a language model in ONNX: prompts to texts, likelihoods, and a tokenizer",
+    summary: "a language model in ONNX: text generation, likelihoods and a tokenizer",
     parse: |tree, sources| Ok(Box::new(from_tree::<OnnxDecoderConfig>(tree, sources)?)),
 };
 
@@ -65,7 +65,7 @@ pub enum Template {
     /// The ChatML format.
     #[default]
     ChatMl,
-    /// A Jinja template, as model repositories have it (`chat_template.jinja`).
+    /// A Jinja template file, such as the `chat_template.jinja` of a model repository.
     File(FilePath),
     /// The messages' texts, separated by empty lines, for models without a chat format.
     Plain,
@@ -125,11 +125,7 @@ impl ModelConfig for OnnxDecoderConfig {
             check.text("template", file);
         }
         if self.eos.as_ref().is_some_and(Vec::is_empty) {
-            check.error(
-                "wrong-value",
-                "eos",
-                "needs at least one token that ends a text; omit `eos` for the default tokens",
-            );
+            check.error("wrong-value", "eos", "at least one end token is required; omit `eos` for the default tokens");
         }
         check.range("context", self.context, 16, 1_000_000);
         check.range("batch", self.batch, 1, 1024);
@@ -209,9 +205,7 @@ fn ends(tokenizer: &Tokenizer, given: Option<&[String]>) -> Result<Vec<u32>, Inf
     let Some(given) = given else {
         let ends: Vec<u32> = ENDS.iter().filter_map(|end| tokenizer.token_to_id(end)).collect();
         return if ends.is_empty() {
-            Err(InferenceError::Tokenizer(
-                "it has none of the tokens that usually end texts; name them as `eos`".into(),
-            ))
+            Err(InferenceError::Tokenizer("none of the usual end tokens exists; set `eos`".into()))
         } else {
             Ok(ends)
         };

@@ -94,7 +94,7 @@ impl Net {
         }
         if caches.is_empty() {
             return Err(InferenceError::Shape(
-                "has no cache (`past_key_values.N.key`); export it with its past".into(),
+                "has no cache (`past_key_values.N.key`); export it with past key values".into(),
             ));
         }
         let outputs: Vec<&str> = session.outputs().iter().map(|output| output.name()).collect();
@@ -151,11 +151,11 @@ impl Net {
         for entry in &self.caches {
             match outputs.remove(&entry.present) {
                 Some(value) => entries.push(value),
-                None => return Ok(Err(InferenceError::Shape(format!("gave no `{}`", entry.present)))),
+                None => return Ok(Err(InferenceError::Shape(format!("returned no `{}`", entry.present)))),
             }
         }
         let Some(value) = outputs.remove("logits") else {
-            return Ok(Err(InferenceError::Shape("gave no `logits`".into())));
+            return Ok(Err(InferenceError::Shape("returned no `logits`".into())));
         };
         let shape: Vec<i64> = value.try_extract_tensor::<f32>()?.0.to_vec();
         Ok(match shape[..] {
@@ -163,7 +163,9 @@ impl Net {
                 let logits = Logits { value, kept: kept as usize, vocabulary: vocabulary as usize };
                 Ok((Cache { entries, starts, length: total, blocked }, logits))
             }
-            _ => Err(InferenceError::Shape(format!("gives logits of shape {shape:?} for {rows} rows of {new} tokens"))),
+            _ => Err(InferenceError::Shape(format!(
+                "returned logits of shape {shape:?} for {rows} rows of {new} tokens"
+            ))),
         })
     }
 
@@ -171,7 +173,7 @@ impl Net {
     pub fn read(&mut self, texts: &[&[u32]], keep: usize) -> Result<(Cache, Logits), InferenceError> {
         let longest = texts.iter().map(|text| text.len()).max().unwrap_or(0);
         if longest < keep {
-            return Err(InferenceError::Failed("there are no tokens to read".into()));
+            return Err(InferenceError::Failed("the input has no tokens".into()));
         }
         let starts: Vec<usize> = texts.iter().map(|text| longest - text.len()).collect();
         let padded = |row: usize, at: usize| match at.checked_sub(starts[row]) {
@@ -194,7 +196,7 @@ impl Net {
             let (longer, logits) = self.run(cache, piece, wanted)?;
             (cache, last) = (longer, Some(logits));
         }
-        last.map(|logits| (cache, logits)).ok_or_else(|| InferenceError::Failed("there are no tokens to read".into()))
+        last.map(|logits| (cache, logits)).ok_or_else(|| InferenceError::Failed("the input has no tokens".into()))
     }
 
     /// Builds a cache of these rows, each given as its cache and index there. A row without padding is padded to whole

@@ -1,8 +1,8 @@
 //! The model's thread: texts that arrive together are decoded together, and each leaves when it has ended.
 //!
-//! Texts that arrive while others are decoded form a cohort of their own; cohorts are stepped in turn. Rows of one
-//! cohort have equal lengths except for whole blocks of padding, so that sums are rounded in the same way whatever else
-//! is in the batch (see [`super::net::BLOCK`]).
+//! Texts that arrive while others are decoded form a separate cohort; cohorts are stepped in turn. Rows of one cohort
+//! have equal lengths except for whole blocks of padding, so that sums are rounded in the same way whatever else is in
+//! the batch (see [`super::net::BLOCK`]).
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -42,7 +42,7 @@ impl Job {
         }
     }
 
-    /// Whether no caller waits for it any more.
+    /// Whether its caller no longer waits for it.
     fn is_abandoned(&self) -> bool {
         match self {
             Job::Generate { reply, .. } => reply.is_closed(),
@@ -201,7 +201,7 @@ impl Live {
     }
 
     fn finish(self) {
-        let found = self.search.found().ok_or_else(|| InferenceError::Failed("the search found nothing".into()));
+        let found = self.search.found().ok_or_else(|| InferenceError::Failed("decoding returned no text".into()));
         let _ = self.reply.send(found);
     }
 }
@@ -286,7 +286,7 @@ impl Loop<'_> {
         None
     }
 
-    /// Generates one more token for each text of a cohort. Returns what is left of the cohort.
+    /// Generates one more token for each text of a cohort. Returns the rest of the cohort.
     fn step(&mut self, cohort: Cohort) -> Option<Cohort> {
         let Cohort { mut live, cache } = cohort;
         match self.try_step(&mut live, cache) {

@@ -41,7 +41,7 @@ use super::streamed::Streamed;
 /// Entry in the model table.
 pub const KIND: ModelKind = ModelKind {
     name: "OnnxSeq2Seq",
-    summary: "an encoder-decoder in ONNX: prompts to texts, and a tokenizer",
+    summary: "an encoder-decoder in ONNX: text generation and a tokenizer",
     parse: |tree, sources| Ok(Box::new(from_tree::<OnnxSeq2SeqConfig>(tree, sources)?)),
 };
 
@@ -61,8 +61,8 @@ pub struct OnnxSeq2SeqConfig {
     /// Tokens that end a text. Default `["</s>"]`.
     #[serde(default = "default_eos")]
     pub eos: Vec<String>,
-    /// Maximum number of input tokens of the encoder, special ones included; longer prompts are cut where they allow
-    /// it. Default 512.
+    /// Maximum number of input tokens of the encoder, special ones included; longer prompts are cut in the parts that
+    /// allow it. Default 512.
     #[serde(default = "default_max_input")]
     pub max_input: usize,
     /// Minimum number of tokens before a text may end. Default 0.
@@ -101,7 +101,7 @@ impl ModelConfig for OnnxSeq2SeqConfig {
         check.exists("decoder", &self.decoder);
         check.exists("tokenizer", &self.tokenizer);
         if self.eos.is_empty() {
-            check.error("wrong-value", "eos", "needs at least one token that ends a text");
+            check.error("wrong-value", "eos", "at least one end token is required");
         }
         check.range("max_input", self.max_input, 8, 1_000_000);
         check.range("batch", self.batch, 1, 1024);
@@ -145,7 +145,7 @@ impl OnnxSeq2SeqConfig {
     fn open(&self, name: &str) -> Result<Model, InferenceError> {
         let Tokens { bytes, tokenizer, pad } = Tokens::read(&self.tokenizer.path)?;
         let id = |token: &String| {
-            let missing = || InferenceError::Tokenizer(format!("it has no token {token:?}"));
+            let missing = || InferenceError::Tokenizer(format!("no token {token:?}"));
             tokenizer.token_to_id(token).ok_or_else(missing)
         };
         let (start, ends) = (id(&self.start)?, self.eos.iter().map(id).collect::<Result<Vec<u32>, _>>()?);
@@ -238,7 +238,8 @@ impl Seq2Seq {
             .service
             .call(vec![Request { tokens, sampling, tell, abandoned: abandoned.0.clone() }], Priority::Turn)
             .await?;
-        let found = found.into_iter().next().ok_or_else(|| InferenceError::Failed("it returned nothing".into()))?;
+        let found =
+            found.into_iter().next().ok_or_else(|| InferenceError::Failed("the model returned nothing".into()))?;
         let mut text = self.encoder.decode(&found.tokens)?;
         let mut finish = found.finish;
         if let Some(end) = stop.iter().filter_map(|stop| text.find(stop.as_str())).min() {

@@ -72,9 +72,10 @@ impl Net {
         let outputs = self.encoder.run(inputs).map_err(failed)?;
         let output = outputs
             .get("last_hidden_state")
-            .ok_or_else(|| InferenceError::Shape("gives no `last_hidden_state`".into()))?;
+            .ok_or_else(|| InferenceError::Shape("returned no `last_hidden_state`".into()))?;
         let (shape, values) = output.try_extract_tensor::<f32>().map_err(failed)?;
-        let wrong = |_| InferenceError::Shape(format!("gives states of shape {shape:?} for {} prompts", batch.len()));
+        let wrong =
+            |_| InferenceError::Shape(format!("returned states of shape {shape:?} for {} prompts", batch.len()));
         let width = shape.last().map_or(0, |width| *width as usize);
         let states = Array3::from_shape_vec((batch.len(), longest, width), values.to_vec()).map_err(wrong)?;
         Ok((states, mask))
@@ -98,14 +99,14 @@ impl Net {
             ("encoder_hidden_states", Tensor::from_array(states.select(axis, &places)).map_err(failed)?.into_dyn()),
         ];
         let outputs = self.decoder.run(inputs).map_err(failed)?;
-        let output = outputs.get("logits").ok_or_else(|| InferenceError::Shape("gives no `logits`".into()))?;
+        let output = outputs.get("logits").ok_or_else(|| InferenceError::Shape("returned no `logits`".into()))?;
         let (shape, values) = output.try_extract_tensor::<f32>().map_err(failed)?;
         let [batch, tokens, vocabulary] = shape[..] else {
-            return Err(InferenceError::Shape(format!("gives logits of shape {shape:?}")));
+            return Err(InferenceError::Shape(format!("returned logits of shape {shape:?}")));
         };
         if batch as usize != rows.len() || tokens as usize != length || vocabulary == 0 {
             return Err(InferenceError::Shape(format!(
-                "gives logits of shape {shape:?} for {} rows of {length}",
+                "returned logits of shape {shape:?} for {} rows of {length}",
                 rows.len()
             )));
         }
@@ -163,7 +164,7 @@ impl Backend for Net {
             rows = next;
         }
         let found =
-            |search: Search| search.found().ok_or_else(|| InferenceError::Failed("the search found nothing".into()));
+            |search: Search| search.found().ok_or_else(|| InferenceError::Failed("decoding returned no text".into()));
         searches.into_iter().map(found).collect()
     }
 }

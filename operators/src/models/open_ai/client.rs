@@ -22,7 +22,7 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 pub(in crate::models) struct Limits {
     /// Time limit of one attempt.
     pub whole: Duration,
-    /// Time limit between two pieces of an answer.
+    /// Time limit between two pieces of a response.
     pub silence: Duration,
     /// Pause before the first retry.
     pub pause: Duration,
@@ -53,7 +53,7 @@ pub(in crate::models) struct Client {
     /// The URL in error texts.
     url: String,
     endpoint: reqwest::Url,
-    /// Kept only to remove it from texts of the server.
+    /// Kept only to remove it from the server's texts.
     key: Option<String>,
     limits: Limits,
     running: Semaphore,
@@ -98,8 +98,7 @@ impl Client {
         let refused =
             |reason: String| InferenceError::Server { url: url.to_owned(), status: None, reason, transient: false };
         let endpoint = format!("{}/{path}", url.trim_end_matches('/'));
-        let endpoint =
-            reqwest::Url::parse(&endpoint).map_err(|error| refused(format!("this is not a valid URL: {error}")))?;
+        let endpoint = reqwest::Url::parse(&endpoint).map_err(|error| refused(format!("not a valid URL: {error}")))?;
         let mut headers = HeaderMap::new();
         let mut secret = None;
         if let Some((variable, value)) = key {
@@ -116,7 +115,7 @@ impl Client {
         let mut builder = reqwest::Client::builder().default_headers(headers).connect_timeout(limits.whole);
         let host = endpoint.host_str().unwrap_or_default().trim_matches(['[', ']']).to_owned();
         if host == "localhost" || host.parse::<std::net::IpAddr>().is_ok_and(|address| address.is_loopback()) {
-            // A proxy for the outside does not lead back to this machine.
+            // A proxy for external servers does not lead back to this machine.
             builder = builder.no_proxy();
         }
         let http = builder.build().map_err(|error| refused(error.to_string()))?;
@@ -129,7 +128,7 @@ impl Client {
         self.error(None, reason)
     }
 
-    /// Removes the key from a text. Must run before the text is shortened, which could cut a key in two.
+    /// Removes the key from a text. Must run before the text is shortened, which could split the key.
     fn without_key(&self, text: String) -> String {
         match &self.key {
             Some(key) => text.replace(key.as_str(), "[key]"),
@@ -161,7 +160,7 @@ impl Client {
         self.tried(body, once, |generation| generation.prompt_tokens + generation.tokens).await
     }
 
-    /// Sends a request, with retries, and reads an answer that comes in one piece. `read` returns its value and the
+    /// Sends a request, with retries, and reads a response that is not streamed. `read` returns its value and the
     /// number of tokens used, or why it is unusable.
     pub async fn fetch<T>(
         &self,
@@ -255,7 +254,7 @@ impl Client {
             let event = event.map_err(|error| match error {
                 EventStreamError::Transport(error) => self.broken(error),
                 other => {
-                    let error = self.refused(format!("its stream of events cannot be read: {other}"));
+                    let error = self.refused(format!("the event stream cannot be parsed: {other}"));
                     Failure { error, passing: false, after: None }
                 }
             })?;
@@ -287,7 +286,7 @@ impl Client {
 
     fn broken(&self, error: reqwest::Error) -> Failure {
         let passing = !error.is_builder() && !error.is_redirect();
-        let what = if error.is_connect() { "cannot connect" } else { "the connection broke" };
+        let what = if error.is_connect() { "cannot connect" } else { "the connection was lost" };
         // Includes the causes, but not the URL, which the error already names.
         let error = error.without_url();
         let mut reason = format!("{what}: {error}");

@@ -1,4 +1,4 @@
-//! A language model behind an OpenAI-compatible server: prompts to texts.
+//! A language model on an OpenAI-compatible server: prompts to texts.
 //!
 //! ```ron
 //! OpenAi(
@@ -7,10 +7,11 @@
 //! )
 //! ```
 //!
-//! Sends `POST {url}/chat/completions` and reads the answer as a stream, so that a server that hangs is detected
-//! between two tokens. Answers in one piece are accepted too. Transient errors are retried: no connection, no answer in
-//! time, the statuses 408, 409, 425, 429 and 5xx, and streams that end early. The pause doubles each time, or follows
-//! `Retry-After`. Permanent errors (a wrong key, an unknown model, an answer that is not JSON) fail at once.
+//! Sends `POST {url}/chat/completions` and reads the response as a stream, so that a server that hangs is detected
+//! between two tokens. Responses that are not streamed are accepted too. Transient errors are retried: no connection,
+//! no response in time, the statuses 408, 409, 425, 429 and 5xx, and streams that end early. The pause doubles each
+//! time, or follows `Retry-After`. Permanent errors (a wrong key, an unknown model, a response that is not JSON) fail
+//! at once.
 //!
 //! The key is read from an environment variable and never occurs in an error, a log or a fingerprint.
 //!
@@ -40,7 +41,7 @@ use super::runtime::{Offsets, Tokens};
 /// Entry in the model table.
 pub const KIND: ModelKind = ModelKind {
     name: "OpenAi",
-    summary: "a language model behind an OpenAI-compatible server",
+    summary: "a language model on an OpenAI-compatible server",
     parse: |tree, sources| Ok(Box::new(from_tree::<OpenAiConfig>(tree, sources)?)),
 };
 
@@ -58,7 +59,7 @@ pub struct OpenAiConfig {
     /// Time limit of one attempt, in seconds. Default 60.
     #[serde(default = "default_timeout")]
     pub timeout_s: f64,
-    /// Time limit between two pieces of an answer, in seconds. Default 30.
+    /// Time limit between two pieces of a response, in seconds. Default 30.
     #[serde(default = "default_silence")]
     pub silence_s: f64,
     /// Maximum number of concurrent requests. Default 4.
@@ -67,7 +68,7 @@ pub struct OpenAiConfig {
     /// Maximum number of retries after the first attempt. Default 4.
     #[serde(default = "default_retries")]
     pub retries: usize,
-    /// Pause before the first retry, in seconds; doubled for each further one, less a jitter of up to a half that
+    /// Pause before the first retry, in seconds; doubled for each further retry, less a jitter of up to a half that
     /// depends on the prompt. Default 0.5.
     #[serde(default = "default_pause")]
     pub pause_s: f64,
@@ -78,8 +79,8 @@ pub struct OpenAiConfig {
     /// four bytes, and at least one for each word.
     #[serde(default)]
     pub tokenizer: Option<FilePath>,
-    /// Default sampling settings, for fields that operators omit. The protocol has `max_tokens`, `temperature`,
-    /// `top_p`, `seed` and `stop`; other fields are not supported.
+    /// Default sampling settings, for fields that operators omit. The protocol supports only `max_tokens`,
+    /// `temperature`, `top_p`, `seed` and `stop`.
     #[serde(default)]
     pub sampling: SamplingFields,
 }

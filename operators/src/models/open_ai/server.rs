@@ -32,13 +32,13 @@ impl Server<'_> {
                 check.error("wrong-value", "url", message);
             }
             Ok(_) => {}
-            Err(error) => check.error("wrong-value", "url", format!("this is not a valid URL: {error}")),
+            Err(error) => check.error("wrong-value", "url", format!("not a valid URL: {error}")),
         }
         if self.key_env.is_some_and(|name| !is_variable(name)) {
             check.error(
                 "wrong-value",
                 "key_env",
-                "this is the name of an environment variable in capitals, such as OPENAI_API_KEY",
+                "must be the name of an environment variable in capitals, such as OPENAI_API_KEY",
             );
         }
         check.range("timeout_s", self.timeout_s, 0.001, 86_400.0);

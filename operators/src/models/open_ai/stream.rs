@@ -1,20 +1,20 @@
-//! Parses answers: a stream of events, or one JSON object.
+//! Parses responses: a stream of events, or one JSON object.
 
 use serde::Deserialize;
 use turnflow_engine::language::{Finish, Generation};
 
-/// Why an answer has no text.
+/// Why a response has no text.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub(super) enum AnswerError {
-    #[error("its answer is not JSON ({error}): {text}")]
+    #[error("the response is not JSON ({error}): {text}")]
     NoJson { error: String, text: String },
-    #[error("it reports an error: {0}")]
+    #[error("the server reported an error: {0}")]
     Reported(String),
-    #[error("its answer has no choices")]
+    #[error("the response has no choices")]
     NoChoices,
-    #[error("it withheld the text (content filter)")]
+    #[error("the server withheld the text (content filter)")]
     Withheld,
-    #[error("its answer ended before the text did")]
+    #[error("the response ended before the text did")]
     Cut,
 }
 
@@ -33,7 +33,7 @@ struct Choice {
     /// Set in events of a stream.
     #[serde(default)]
     delta: Option<Text>,
-    /// Set in an answer in one piece.
+    /// Set in a response that is not streamed.
     #[serde(default)]
     message: Option<Text>,
     #[serde(default)]
@@ -54,7 +54,7 @@ struct Usage {
     completion_tokens: u64,
 }
 
-/// An answer that is being received.
+/// A response that is being received.
 #[derive(Debug, Default)]
 pub(super) struct Gathered {
     text: String,
@@ -65,7 +65,7 @@ pub(super) struct Gathered {
 }
 
 impl Gathered {
-    /// Takes the data of one event, or a whole answer. Returns true if the answer is complete.
+    /// Takes the data of one event, or a whole response. Returns true if the response is complete.
     pub fn take(&mut self, data: &str) -> Result<bool, AnswerError> {
         let data = data.trim();
         if data == "[DONE]" {
@@ -94,7 +94,7 @@ impl Gathered {
         &self.text
     }
 
-    /// The text of the finished answer.
+    /// The text of the finished response.
     pub fn end(self) -> Result<Generation, AnswerError> {
         let finish = match self.finish.as_deref() {
             Some("length") => Finish::Length,
@@ -114,7 +114,7 @@ impl Gathered {
         })
     }
 
-    /// Parses an answer in one piece.
+    /// Parses a response that is not streamed.
     pub fn whole(data: &str) -> Result<Generation, AnswerError> {
         let mut gathered = Self::default();
         gathered.take(data)?;

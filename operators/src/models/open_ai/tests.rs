@@ -227,10 +227,10 @@ fn what_cannot_pass_fails_at_once_and_says_why() {
     let cases = [
         (whole(401, &key), "Incorrect API key provided: [key]"),
         (whole(404, r#"{"error":{"message":"no such model"}}"#), "no such model"),
-        (whole(200, "<html>hello</html>"), "its answer is not JSON"),
+        (whole(200, "<html>hello</html>"), "the response is not JSON"),
         (whole(200, r#"{"choices":[]}"#), "no choices"),
-        (Reply::Stream(vec![error]), "it reports an error: context overflow"),
-        (Reply::Stream(vec!["{half".to_owned()]), "its answer is not JSON"),
+        (Reply::Stream(vec![error]), "the server reported an error: context overflow"),
+        (Reply::Stream(vec!["{half".to_owned()]), "the response is not JSON"),
         (Reply::Stream(vec!["[DONE]".to_owned()]), "no choices"),
     ];
     for (reply, said) in cases {

@@ -1,4 +1,4 @@
-//! Gives a page to the parser, without its attributes.
+//! Feeds a page to the parser, without attributes.
 
 use std::ops::Range;
 
@@ -15,17 +15,17 @@ fn is_gap(byte: u8) -> bool {
     matches!(byte, b'\t' | b'\n' | b'\r' | b'\x0C' | b' ' | b'/')
 }
 
-/// Whether an attribute with this name and value is the one.
+/// Whether an attribute with this name and value is the needed one.
 type IsNeeded = fn(&str, &str) -> bool;
 
-/// Gives the page to the tokenizer, without attributes.
+/// Feeds the page to the tokenizer, without attributes.
 ///
-/// Only the tokenizer knows whether a `<` is in a script or a comment. It shows it: within a tag it emits no token, and
-/// within text it emits what it gets.
+/// Only the tokenizer knows whether a `<` is in a script or a comment. Its output shows it: within a tag it emits no
+/// token, and within text it emits what it receives.
 pub(super) struct Feeder<'a> {
     pub html: &'a str,
     pub at: usize,
-    /// Where the name of the start tag is; empty in an end tag.
+    /// Range of the start tag's name; empty in an end tag.
     pub name: Range<usize>,
     pub pieces: u64,
     pub queue: BufferQueue,
@@ -67,7 +67,7 @@ impl Feeder<'_> {
         self.html.as_bytes().get(self.at).copied()
     }
 
-    /// Gives the tokenizer the next `length` bytes. Returns whether it emits a token.
+    /// Feeds the next `length` bytes to the tokenizer. Returns whether it emits a token.
     fn feed(&mut self, length: usize) -> bool {
         let end = self.at + length;
         let text = StrTendril::from_slice(&self.html[self.at..end]);
@@ -86,13 +86,13 @@ impl Feeder<'_> {
         self.tokenizer.sink.tokens.get() > before
     }
 
-    /// Gives the next character.
+    /// Feeds the next character.
     fn character(&mut self) -> bool {
         let length = self.rest().chars().next().map_or(0, char::len_utf8);
         self.feed(length)
     }
 
-    /// Goes on after a `<`. Returns whether another `<` was given, so that it must be called again.
+    /// Continues after a `<`. Returns whether another `<` was fed, so that it must be called again.
     fn opened(&mut self) -> bool {
         let Some(byte) = self.byte() else { return false };
         match byte {
@@ -117,7 +117,7 @@ impl Feeder<'_> {
         false
     }
 
-    /// Goes on after the `<` of `</`. Returns the same as [`Self::opened`].
+    /// Continues after the `<` of `</`. Returns the same as [`Self::opened`].
     fn closes(&mut self) -> bool {
         let letters = self.rest().bytes().skip(1).take_while(u8::is_ascii_alphabetic).count();
         self.feed(1 + letters);
@@ -127,7 +127,7 @@ impl Feeder<'_> {
             return false;
         }
         match (letters > 0, emits) {
-            // Text of a script or the like.
+            // Text of a script or similar.
             (_, true) => return byte == b'<',
             (false, false) => self.markup(false),
             (true, false) if is_gap(byte) => {
@@ -139,8 +139,8 @@ impl Feeder<'_> {
         false
     }
 
-    /// Goes on within a comment, or what is treated as one, which ends with the first `>`. Only a declaration can be a
-    /// section of foreign text or a real comment.
+    /// Continues within a comment, or what is treated as one, which ends with the first `>`. Only a declaration can be
+    /// a section of foreign text or a real comment.
     fn markup(&mut self, is_declaration: bool) {
         let is_foreign = self.tokenizer.sink.adjusted_current_node_present_but_not_in_html_namespace();
         if is_declaration && is_foreign && self.rest().starts_with("[CDATA[") {
@@ -164,7 +164,7 @@ impl Feeder<'_> {
         self.feed(self.rest().len());
     }
 
-    /// Goes on within the name of a tag; `start` is where that of a start tag begins.
+    /// Continues within the name of a tag; `start` is where the name of a start tag begins.
     fn name(&mut self, start: Option<usize>) {
         let length = self.rest().bytes().take_while(|byte| *byte != b'>' && !is_gap(*byte)).count();
         self.feed(length);
@@ -176,8 +176,8 @@ impl Feeder<'_> {
         }
     }
 
-    /// The attribute that the parser needs of a tag with this name: it tells whether `font` is one of SVG, whether a
-    /// hidden input may be in a table, and whether an annotation is HTML.
+    /// The attribute that the parser needs for a tag with this name: it determines whether `font` is one of SVG,
+    /// whether a hidden input may be in a table, and whether an annotation is HTML.
     fn needed(&self) -> Option<(&'static str, IsNeeded)> {
         let is = |name: &str| self.html[self.name.clone()].eq_ignore_ascii_case(name);
         if is("font") {
@@ -196,8 +196,8 @@ impl Feeder<'_> {
         is("annotation-xml").then_some((" encoding=text/html ", is_one))
     }
 
-    /// Cuts out the attributes after the name of a tag and this byte, and ends the tag. A tag that does not end is left
-    /// out, as the parser does it.
+    /// Removes the attributes after the name of a tag and this byte, and ends the tag. A tag that does not end is left
+    /// out, as the parser does.
     fn attributes(&mut self, after: u8) {
         if after == b'/' {
             if self.byte() == Some(b'>') {

@@ -1,4 +1,4 @@
-//! Tests of parsing: the tree is the parser's own, and no page takes long.
+//! Tests of parsing: the tree equals the parser's, and no page takes long.
 
 use html5ever::tendril::TendrilSink;
 use scraper::Node;
@@ -34,7 +34,7 @@ fn outline(page: &Html) -> Vec<(usize, String)> {
     outline
 }
 
-/// What the parser makes of the whole page. It discards byte order marks also after scripts, unless told not to.
+/// The parser's result for the whole page. It discards byte order marks also after scripts, unless told not to.
 fn whole(html: &str) -> Html {
     let tokenizer = TokenizerOpts { discard_bom: false, ..TokenizerOpts::default() };
     let options = html5ever::ParseOpts { tokenizer, ..html5ever::ParseOpts::default() };
@@ -42,7 +42,7 @@ fn whole(html: &str) -> Html {
     html5ever::parse_document(HtmlTreeSink::new(Html::new_document()), options).one(html)
 }
 
-/// Pieces of pages that change what a `<` means.
+/// Pieces of pages that change the meaning of a `<`.
 const PARTS: &[&str] = &[
     "<p>",
     "</p>",
@@ -134,7 +134,7 @@ const PARTS: &[&str] = &[
     "<col>",
 ];
 
-/// Whatever comes together, the tree is what the parser makes of the whole page, apart from attributes.
+/// For any combination, the tree equals the parser's for the whole page, apart from attributes.
 #[test]
 fn the_tree_is_that_of_the_whole_page() {
     let mut state = 7_u64;
@@ -182,7 +182,7 @@ fn only_elements_count_as_elements() {
     }
 }
 
-/// Beyond the deepest level a tag is left out, and its text is kept.
+/// Beyond the maximum depth a tag is left out, and its text is kept.
 #[test]
 fn deep_tags_are_left_out() {
     for html in [
@@ -204,22 +204,22 @@ fn deep_tags_are_left_out() {
         let page = parse(&html.repeat(3000)).unwrap();
         let outline = outline(&page);
         let deepest = outline.iter().map(|(depth, _)| *depth).max().unwrap();
-        // The content of a template is a level of its own.
+        // The content of a template is a separate level.
         assert!(deepest < 2 * DEEPEST, "{html} {deepest}");
         let texts = outline.iter().filter(|(_, name)| name.starts_with('"'));
         assert_eq!(texts.map(|(_, text)| text.matches('x').count()).sum::<usize>(), 3000, "{html}");
     }
-    // What follows still has its form, and what is in a script is no text.
+    // Later content still has its form, and the content of a script is not text.
     let deep = "<div>".repeat(3000);
     let page = parse(&format!("{deep}<h2>a</h2><table><td>b</table><script>c<d</script><title>e<f</title>")).unwrap();
     let names: Vec<String> = outline(&page).into_iter().map(|(_, name)| name).filter(|name| name != "div").collect();
     assert!(names.join(" ").contains("h2 \"a table tbody tr td \"b script \"c<d title \"e<f"), "{names:?}");
-    // The ends of those that were left out do not close others.
+    // The end tags of elements that were left out do not close others.
     let page = parse(&format!("<main>{deep}x{}y", "</div>".repeat(3000))).unwrap();
     assert!(outline(&page).ends_with(&[(4, "\"y".to_owned())]));
 }
 
-/// Large pages whose elements are not closed, as people wrote them.
+/// Large pages with unclosed elements, as people wrote them.
 #[test]
 fn pages_with_unclosed_elements_are_read() {
     for (open, html) in [
@@ -237,7 +237,7 @@ fn pages_with_unclosed_elements_are_read() {
 #[test]
 fn elements_that_are_opened_again_are_counted() {
     let formatting = ["b", "big", "code", "em", "font", "i", "s", "small", "strike", "strong", "tt", "u"];
-    // What is open within a paragraph is opened again in the next one.
+    // Elements that are open within a paragraph are reopened in the next one.
     let open = format!("<p>{}", formatting.map(|name| format!("<{name}>").repeat(10)).concat());
     assert!(error(&format!("{open}{}", "<p>x".repeat(100_000))).contains("nested"));
     assert!(parse(&format!("{open}{}", "<p>x".repeat(10_000))).is_ok());
@@ -246,7 +246,7 @@ fn elements_that_are_opened_again_are_counted() {
     assert!(parse(&format!("<b><font><table>{}", "<tr><td>x</td></tr>".repeat(100_000))).is_ok());
 }
 
-/// For each tag, the parser looks through the open elements.
+/// For each tag, the parser searches the open elements.
 #[test]
 fn elements_that_end_by_themselves_are_counted_where_they_do_not() {
     for (open, then) in [
@@ -268,11 +268,11 @@ fn every_node_is_counted() {
     for html in ["<p>", "<!>"] {
         assert!(error(&html.repeat(NODES + 1)).contains("2000000 elements"), "{html}");
     }
-    // Rows without a table make no elements.
+    // Rows outside a table create no elements.
     assert!(parse(&"<tr><td>ferry</td><td>b</td><td>c</td></tr>".repeat(60_000)).is_ok());
 }
 
-/// Cells, objects and templates leave marks in the list of elements to open again if they are not closed in order.
+/// Cells, objects and templates leave marks in the list of elements to reopen if they are not closed in order.
 #[test]
 fn marks_are_counted() {
     for (open, html) in [
@@ -285,7 +285,7 @@ fn marks_are_counted() {
     }
 }
 
-/// The tokenizer makes a piece of text of each `&`. The parser gets one.
+/// The tokenizer makes a piece of text of each `&`. The parser receives one piece.
 #[test]
 fn pieces_of_text_are_joined() {
     let many = "&".repeat(1_000_000);
