@@ -241,7 +241,10 @@ mod tests {
     #[test]
     fn mistakes_are_told() {
         for (text, want) in [
-            ("{question} {passage}", "`{passage}` is no place of this prompt; there are: `{question}`, `{passages}`"),
+            (
+                "{question} {passage}",
+                "`{passage}` is not a placeholder of this prompt; placeholders: `{question}`, `{passages}`",
+            ),
             ("{passages}", "the prompt lacks `{question}`"),
             ("### user\n \n", "the prompt is empty"),
         ] {

@@ -282,6 +282,6 @@ mod tests {
             .err()
             .unwrap()
             .to_string();
-        assert!(error.contains("`{passages}` is no place of this prompt"), "{error}");
+        assert!(error.contains("`{passages}` is not a placeholder of this prompt"), "{error}");
     }
 }
