@@ -5,7 +5,13 @@ cd "$(dirname "$0")/../.."
 out="target/package"
 tools="${CARGO_TARGET_DIR:-target}/tools"
 work="$(mktemp -d)"
-trap 'rm -rf "$work"' EXIT
+installed=""
+# Whatever fails, the package does not stay installed.
+finish() {
+    rm -rf "$work"
+    [ -z "$installed" ] || dpkg --purge turnflow >/dev/null
+}
+trap finish EXIT
 
 say() { printf '\n== %s\n' "$*"; }
 fail() {
@@ -16,6 +22,7 @@ fail() {
 say "Debian package"
 deb="$(ls "$out"/turnflow_*.deb)"
 if [ "$(id -u)" -eq 0 ] && ! dpkg -s turnflow >/dev/null 2>&1; then
+    installed=yes
     dpkg --install "$deb" >/dev/null
     root=""
     dpkg -L turnflow | while read -r path; do [ -d "$path" ] || printf '%s\n' "$path"; done >"$work/files"
@@ -47,6 +54,7 @@ printf '{"_id": "ferry", "text": "The ferry leaves at nine."}\n' >"$work/run/doc
     fail "the installed program indexed nothing"
 if [ -z "$root" ]; then
     dpkg --purge turnflow >/dev/null
+    installed=""
     while read -r path; do [ ! -e "$path" ] || fail "$path is left after the package was purged"; done <"$work/files"
 fi
 
