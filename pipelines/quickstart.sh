@@ -1,7 +1,7 @@
 #!/bin/sh
-# Asks turnflow's handbook questions, and edits the handbook meanwhile.
+# Asks questions about turnflow's handbook while editing it.
 #
-# Works on copies in target/quickstart; the repository's own files stay as they are.
+# Works on copies in target/quickstart; the repository's files do not change.
 set -eu
 cd "$(dirname "$0")/.."
 ./pipelines/setup.sh
@@ -28,7 +28,7 @@ trap stop EXIT
 trap 'exit 130' INT
 trap 'exit 143' TERM
 
-# wait_for SECONDS WHAT COMMAND…: until the command succeeds.
+# wait_for SECONDS WHAT COMMAND…: waits until the command succeeds.
 wait_for() {
     tries=$(($1 * 10))
     what="$2"

@@ -1,6 +1,6 @@
 #!/bin/sh
-# Makes ready what quickstart.sh and test.sh need: system packages, the binary
-# (dev profile), and the models. Whatever is there already is left alone.
+# Installs what quickstart.sh and test.sh need: system packages, the binary
+# (dev profile), and the models. Skips what is already installed.
 set -eu
 cd "$(dirname "$0")/.."
 
@@ -10,7 +10,7 @@ fail() {
     exit 1
 }
 
-# System packages, each by a sign that it is missing.
+# System packages, each with a check whether it is missing.
 missing=""
 command -v cc >/dev/null && command -v c++ >/dev/null && command -v make >/dev/null || missing="$missing build-essential"
 command -v pkg-config >/dev/null || missing="$missing pkg-config"
@@ -28,7 +28,7 @@ if [ -n "$missing" ]; then
     if [ "$(id -u)" -ne 0 ]; then
         command -v sudo >/dev/null || fail "as root, run: apt-get install$missing"
         as_root="sudo"
-        # Where nobody can be asked for a password, fail rather than wait.
+        # If no password prompt is possible, fail instead of waiting.
         [ -t 0 ] || as_root="sudo -n"
     fi
     $as_root apt-get update -q
@@ -39,7 +39,7 @@ fi
 
 # shellcheck disable=SC1091
 command -v cargo >/dev/null || [ ! -e "${HOME:-}/.cargo/env" ] || . "${HOME:-}/.cargo/env"
-command -v cargo >/dev/null || fail "cargo is not there; please install Rust 1.91 or newer, and run this again"
+command -v cargo >/dev/null || fail "cargo is missing; install Rust 1.91 or newer, and run this again"
 
 say "Building turnflow (dev profile; the first time takes a while)"
 cargo build --package turnflow --bin turnflow

@@ -1,6 +1,6 @@
 #!/bin/sh
-# Runs all tests, after making ready what they need. Tests that need benchmark
-# data which is not there say that they are skipped.
+# Installs what the tests need, and runs all tests. Tests that need missing benchmark
+# data report that they are skipped.
 set -eu
 cd "$(dirname "$0")/.."
 ./pipelines/setup.sh
@@ -10,7 +10,7 @@ say() { printf '\n== %s\n' "$*"; }
 say "Fetching the models that only tests use (what is there is only checked)"
 "${CARGO_TARGET_DIR:-target}/debug/turnflow" models fetch minilm e5-int8 splade glove smollm2
 
-# The tests of the page need a browser. Without one they say that they are skipped.
+# The tests of the page need a browser. Without one, they report that they are skipped.
 if ! command -v chromedriver >/dev/null && command -v apt-get >/dev/null; then
     say "Installing a browser for the tests of the page: chromium chromium-driver"
     as_root=""

@@ -20,11 +20,11 @@ pub const BOUNDS_S: [f64; 20] = [
 /// Durations in classes.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Durations {
-    /// How many there are.
+    /// Their number.
     pub count: u64,
     /// Their sum, in seconds.
     pub sum_s: f64,
-    /// How many are in each class of [`BOUNDS_S`], and beyond the last.
+    /// The number in each class of [`BOUNDS_S`], and beyond the last.
     pub classes: Vec<u64>,
 }
 
@@ -45,7 +45,7 @@ impl Durations {
         None
     }
 
-    /// Those since an earlier state.
+    /// The durations since an earlier state.
     pub fn since(&self, earlier: &Self) -> Self {
         let class = |(at, now): (usize, &u64)| now.saturating_sub(earlier.classes.get(at).copied().unwrap_or(0));
         Self {
@@ -56,7 +56,7 @@ impl Durations {
     }
 }
 
-/// Durations that several threads note.
+/// Durations recorded by several threads.
 #[derive(Debug, Default)]
 pub(crate) struct Clocked {
     classes: [AtomicU64; BOUNDS_S.len() + 1],
@@ -90,8 +90,8 @@ pub(crate) struct NodeActivity {
 impl NodeActivity {
     fn new(metrics: &Metrics, node: &str) -> Self {
         Self {
-            failures: metrics.counter(node, "node_failures", "Calls of the node that failed"),
-            running: metrics.gauge(node, "node_running", "Calls of the node that run"),
+            failures: metrics.counter(node, "node_failures", "Failed calls of the node"),
+            running: metrics.gauge(node, "node_running", "Running calls of the node"),
             seconds: metrics.histogram(node, "node_seconds", "Durations of the node's calls in seconds", &BOUNDS_S),
             clocked: Clocked::default(),
         }
@@ -114,20 +114,20 @@ impl NodeActivity {
 /// The calls of an operator since the engine's start.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Calls {
-    /// Calls that run.
+    /// Running calls.
     pub running: i64,
-    /// Calls that failed.
+    /// Failed calls.
     pub failures: u64,
-    /// Durations of the calls that are done.
+    /// Durations of the finished calls.
     pub durations: Durations,
 }
 
-/// Is told of every call of an operator and of every answer, for example to export them as spans. It
+/// Observes every operator call and every answer, for example to export them as spans. It
 /// is called on workers and must be quick.
 pub trait TurnWatcher: Send + Sync {
-    /// An operator has given a value; the call began this long ago.
+    /// An operator has returned a value; the call began this long ago.
     fn called(&self, turn: &Turn, node: &str, value: &Value, took: Duration);
-    /// A turn has its answer, which was asked this long ago.
+    /// A turn has its answer; it was asked this long ago.
     fn answered(&self, turn: &Turn, record: &AnswerRecord, took: Duration);
 }
 
@@ -157,14 +157,14 @@ impl Activity {
         nodes.entry(id.clone()).or_insert_with(|| Arc::new(NodeActivity::new(&self.metrics, id))).clone()
     }
 
-    /// Notes an answer to a turn of a source, or of a caller in its place.
+    /// Records an answer to a turn of a source, or of a caller in its place.
     pub(crate) fn answered(&self, source: &Arc<str>, took: Duration, has_failed: bool) {
         let of = self.sources.lock().get(source).cloned();
         let of = of.unwrap_or_else(|| {
             let seconds = "Times from reading a turn to its answer in seconds";
             let new = Arc::new(TurnActivity {
                 seconds: self.metrics.histogram(source, "turn_seconds", seconds, &BOUNDS_S),
-                failures: self.metrics.counter(source, "turn_failures", "Turns of the source that failed"),
+                failures: self.metrics.counter(source, "turn_failures", "Failed turns of the source"),
             });
             self.sources.lock().entry(source.clone()).or_insert(new).clone()
         });

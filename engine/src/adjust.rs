@@ -32,17 +32,17 @@ impl Adjustments {
             let node = find(id)?;
             let inputs = node.inputs.iter().filter_map(|&input| nodes.get(input)?.output);
             if node.output.is_none_or(|output| !can_skip(output, inputs)) {
-                return Err((id.clone(), "it cannot be skipped: no input could stand in for its output".to_owned()));
+                return Err((id.clone(), "it cannot be skipped: no input has the type of its output".to_owned()));
             }
         }
         for (id, weights) in &self.weights {
             match find(id)?.weights {
                 None => return Err((id.clone(), "it has no weights".to_owned())),
                 Some(count) if count != weights.len() => {
-                    return Err((id.clone(), format!("it has {count} weights, and {} are given", weights.len())));
+                    return Err((id.clone(), format!("it has {count} weights, but {} were given", weights.len())));
                 }
                 Some(_) if weights.iter().any(|weight| !(*weight >= 0.0 && weight.is_finite())) => {
-                    return Err((id.clone(), "weights are numbers of at least 0".to_owned()));
+                    return Err((id.clone(), "weights must be at least 0".to_owned()));
                 }
                 Some(_) if weights.iter().all(|weight| *weight == 0.0) => {
                     return Err((id.clone(), "at least one weight must be above 0".to_owned()));

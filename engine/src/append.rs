@@ -17,7 +17,7 @@ pub fn sync_directory(directory: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// Atomically replaces the file at `path`. After a power loss, either the old or the new file is there,
+/// Atomically replaces the file at `path`. After a power loss, either the old or the new file exists,
 /// complete; after this returns, the new one.
 ///
 /// # Errors

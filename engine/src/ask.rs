@@ -41,7 +41,7 @@ pub struct AskRequest {
     pub timestamp: Option<f64>,
     /// Further fields, as in a record of a log.
     pub extra: Map<String, Json>,
-    /// The turn source that the caller stands in for; by default the plan's first.
+    /// The turn source in whose place the caller asks; by default the plan's first.
     pub source: Option<Arc<str>>,
     /// Whether the events include the value of every node.
     pub trace: bool,
@@ -88,7 +88,7 @@ pub enum Event {
         warnings: Arc<[String]>,
     },
     /// A piece of the text that a model generates. The answer's text may differ from the joined
-    /// pieces: operators remove, for example, citations of passages that were not given.
+    /// pieces: operators remove, for example, citations of passages that were not in the prompt.
     Delta {
         /// The node that generates it.
         node: Arc<str>,
@@ -110,16 +110,16 @@ pub enum Event {
 /// Why a turn was not started.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum AskError {
-    /// As many turns wait as may wait. A later call may succeed.
-    #[error("{queued} turns are waiting already, the maximum of `conversations.max_queued`")]
+    /// The queue of waiting turns is full. A later call may succeed.
+    #[error("{queued} turns are already waiting, the maximum set by `conversations.max_queued`")]
     Full {
-        /// How many may wait.
+        /// The maximum number of waiting turns.
         queued: usize,
     },
     /// The run has ended.
     #[error("the run has ended")]
     Ended,
-    /// The pipeline has no source that the caller could stand in for.
+    /// The pipeline has no turn source in whose place the caller could ask.
     #[error("the pipeline has no turn source")]
     NoSource,
     /// The pipeline has no source of this name.
@@ -266,7 +266,7 @@ impl AskQueue {
         self.answered.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Number of answers that callers got.
+    /// Number of answers delivered to callers.
     pub fn count(&self) -> u64 {
         self.answered.load(Ordering::Relaxed)
     }

@@ -1,4 +1,4 @@
-//! Claims ensure that only one run writes a file. A claim is a lock on a hidden file beside it
+//! Claims ensure that only one run writes a file. A claim is a lock on a hidden file next to it
 //! (`.answers.jsonl.lock`), which stays in place when the file itself is rotated.
 
 use std::collections::HashMap;

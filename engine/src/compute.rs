@@ -55,7 +55,7 @@ where
         let (back, outcome) = match polled.await {
             Ok(polled) => polled,
             Err(error) if error.is_panic() => resume_unwind(error.into_panic()),
-            // The runtime is shutting down; nobody awaits the result.
+            // The runtime is shutting down; nothing awaits the result.
             Err(_) => std::future::pending().await,
         };
         drop(permit);
@@ -63,7 +63,7 @@ where
             Poll::Ready(value) => return value,
             Poll::Pending => future = back,
         }
-        // Returns at once if the future was woken meanwhile.
+        // Returns immediately if the future was woken meanwhile.
         woken.0.notified().await;
     }
 }

@@ -259,7 +259,7 @@ fn aside(path: &Path) -> PathBuf {
     path.with_extension("redb.damaged")
 }
 
-/// Creates an empty database at a path, whole or not at all. A process that is killed meanwhile leaves no
+/// Atomically creates an empty database at a path. A process that is killed meanwhile leaves no
 /// file that looks damaged.
 fn begin(path: &Path) -> Result<(), redb::DatabaseError> {
     let beside = path.with_extension("redb.new");
@@ -271,8 +271,8 @@ fn begin(path: &Path) -> Result<(), redb::DatabaseError> {
     Ok(std::fs::rename(&beside, path)?)
 }
 
-/// Fills up the last page of a file with zeros. redb takes a file with a part of a page for damaged, which a power loss may
-/// leave while the file grows; nothing refers to that page yet.
+/// Pads the last page of a file with zeros. redb treats a file with a partial page as damaged; a power loss may
+/// leave one while the file grows, and nothing refers to that page yet.
 fn whole_pages(path: &Path) -> Result<(), redb::StorageError> {
     let length = match std::fs::metadata(path) {
         Ok(metadata) if metadata.is_file() && metadata.len() > PAGE => metadata.len(),
@@ -310,7 +310,7 @@ fn create(path: &Path, on_damage: OnDamage) -> Result<Database, DatabaseError> {
             // whole file is verified once, at the start.
             let is_sound = database.check_integrity()?;
             if !is_sound && matches!(on_damage, OnDamage::Keep) {
-                tracing::warn!(path = %path.display(), "the file was damaged and is repaired; compare it with a copy");
+                tracing::warn!(path = %path.display(), "the damaged file was repaired; compare it with a copy");
             }
             Ok(database)
         });
@@ -358,7 +358,7 @@ mod tests {
         std::fs::write(&path, "not a store").unwrap();
         Tables::open(&path, "a test").unwrap().change(|database| Ok(database.begin_write()?.commit()?)).unwrap();
         assert_eq!(std::fs::read(directory.path().join("turns.redb.damaged")).unwrap(), b"not a store");
-        // A path that exists but cannot be used is left alone.
+        // A path that exists but cannot be used is not touched.
         let error = Tables::open(directory.path(), "a test").err().unwrap();
         assert!(matches!(error, DatabaseError::Open { .. }), "{error}");
     }

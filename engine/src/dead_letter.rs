@@ -25,7 +25,7 @@ use serde_json::{Map, Value as Json};
 use self::outbox::Outbox;
 use crate::append::sync_directory;
 
-/// A dead letter keeps at most this many bytes of the record.
+/// Maximum number of bytes of the record that a dead letter keeps.
 pub const KEPT_BYTES: usize = 1 << 20;
 /// Number of letters of earlier processes that are remembered: the last ones.
 const REMEMBERED: usize = 100_000;

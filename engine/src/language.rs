@@ -29,7 +29,7 @@ pub enum ChatRole {
 pub struct Part {
     /// Its text, line breaks included.
     pub text: String,
-    /// Whether it may be shortened or left out.
+    /// Whether it may be shortened or omitted.
     pub may_be_cut: bool,
 }
 
@@ -68,7 +68,7 @@ impl Prompt {
         self.messages.iter().map(Message::text).collect::<Vec<_>>().join("\n\n")
     }
 
-    /// The number of parts that are left out completely.
+    /// The number of parts that are omitted completely.
     pub fn left_out(&self) -> usize {
         let parts = self.messages.iter().flat_map(|message| &message.parts);
         parts.filter(|part| part.may_be_cut && part.text.is_empty()).count()
@@ -76,9 +76,9 @@ impl Prompt {
 
     /// Shortens the parts that may be cut, from the last to the first, until the whole prompt has at
     /// most `limit` tokens, counted by `tokens` as the model sees them. Returns the prompt and the
-    /// number of parts that were shortened or left out.
+    /// number of parts that were shortened or omitted.
     ///
-    /// Parts are cut at the end of a word. A part that does not fit at all is left out.
+    /// Parts are cut at the end of a word. A part that does not fit at all is omitted.
     ///
     /// # Errors
     ///
@@ -186,8 +186,8 @@ pub fn known_controls(text: &str) -> impl Iterator<Item = std::ops::Range<usize>
     })
 }
 
-/// Sampling parameters. A field that is not given takes the value from the model's configuration,
-/// or else the default given here.
+/// Sampling parameters. An omitted field takes the value from the model's configuration,
+/// or else the default stated here.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct SamplingFields {
@@ -274,25 +274,25 @@ impl SamplingFields {
         let mut problems = Vec::new();
         let mut wrong = |problem| problems.push(problem);
         if self.max_tokens == Some(0) {
-            wrong("`max_tokens` is at least 1");
+            wrong("`max_tokens` must be at least 1");
         }
         if self.temperature.is_some_and(|value| !(0.0..=10.0).contains(&value)) {
-            wrong("`temperature` is 0 to 10");
+            wrong("`temperature` must be 0 to 10");
         }
         if self.top_p.is_some_and(|value| !(value > 0.0 && value <= 1.0)) {
-            wrong("`top_p` is above 0 and at most 1");
+            wrong("`top_p` must be above 0 and at most 1");
         }
         if self.repetition_penalty.is_some_and(|value| !(value > 0.0 && value <= 10.0)) {
-            wrong("`repetition_penalty` is above 0 and at most 10");
+            wrong("`repetition_penalty` must be above 0 and at most 10");
         }
         if self.beams.is_some_and(|value| !(1..=64).contains(&value)) {
-            wrong("`beams` is 1 to 64");
+            wrong("`beams` must be 1 to 64");
         }
         if self.length_penalty.is_some_and(|value| !(-10.0..=10.0).contains(&value)) {
-            wrong("`length_penalty` is -10 to 10");
+            wrong("`length_penalty` must be -10 to 10");
         }
         if self.stop.as_ref().is_some_and(|stop| stop.iter().any(String::is_empty)) {
-            wrong("a stop string is not empty");
+            wrong("a stop string must not be empty");
         }
         problems
     }
@@ -319,10 +319,10 @@ pub struct Generation {
     pub prompt_tokens: u64,
     /// Number of generated tokens; 0 if the model does not report it.
     pub tokens: u64,
-    /// Number of prompt parts that were shortened or left out.
+    /// Number of prompt parts that were shortened or omitted.
     #[serde(default)]
     pub cut: usize,
-    /// Number of these parts that were left out completely.
+    /// Number of these parts that were omitted completely.
     #[serde(default)]
     pub left_out: usize,
 }

@@ -50,11 +50,11 @@ impl std::fmt::Debug for Metrics {
 impl Metrics {
     /// The counter with this name and component, registered on the first call. In the text it is
     /// called `turnflow_NAME_total`. `help` is one sentence without a full stop. A name that a gauge has
-    /// gives a counter that is not in the text.
+    /// returns a counter that is not in the text.
     pub fn counter(&self, component: &str, name: &str, help: &str) -> Counter {
         let State { registry, counters, gauges, histograms } = &mut *self.0.lock();
         if gauges.contains_key(name) || histograms.contains_key(name) {
-            tracing::error!(component, name, "another metric has this name: the counter is not shown");
+            tracing::error!(component, name, "another metric has this name; the counter is not shown");
             return Counter::default();
         }
         let family = counters.entry(name.to_owned()).or_insert_with(|| {
@@ -69,7 +69,7 @@ impl Metrics {
     pub fn gauge(&self, component: &str, name: &str, help: &str) -> Gauge {
         let State { registry, counters, gauges, histograms } = &mut *self.0.lock();
         if counters.contains_key(name) || histograms.contains_key(name) {
-            tracing::error!(component, name, "another metric has this name: the gauge is not shown");
+            tracing::error!(component, name, "another metric has this name; the gauge is not shown");
             return Gauge::default();
         }
         let family = gauges.entry(name.to_owned()).or_insert_with(|| {
@@ -85,7 +85,7 @@ impl Metrics {
     pub fn histogram(&self, component: &str, name: &str, help: &str, bounds: &[f64]) -> Histogram {
         let State { registry, counters, gauges, histograms } = &mut *self.0.lock();
         if counters.contains_key(name) || gauges.contains_key(name) {
-            tracing::error!(component, name, "another metric has this name: the histogram is not shown");
+            tracing::error!(component, name, "another metric has this name; the histogram is not shown");
             return Histogram::new(bounds.iter().copied());
         }
         let family = histograms.entry(name.to_owned()).or_insert_with(|| {

@@ -19,7 +19,7 @@ impl Panicked {
         Self(text.unwrap_or_else(|| "without a message".to_owned()))
     }
 
-    /// What the panic said.
+    /// The panic's message.
     pub fn message(&self) -> &str {
         &self.0
     }

@@ -104,7 +104,7 @@ pub struct Conversations {
     /// Megabytes of these records. Default: 64.
     pub max_queued_mb: u64,
     /// Idle conversations of a source that are held in memory. Past this limit, the least recently
-    /// used ones are kept only in the state directory; without one they are forgotten. Default: 10000.
+    /// used ones are kept only in the state directory; without one, they are forgotten. Default: 10000.
     pub max_held: usize,
     /// Megabytes of their histories. Default: 64.
     pub max_held_mb: u64,
@@ -306,7 +306,7 @@ pub fn plan(loaded: spec::Loaded, catalog: &Catalog) -> Planned {
 
 /// The result of planning a file that has models but is not a pipeline.
 pub struct PlannedModels<C> {
-    /// Its configuration, and its models by name, if there are no mistakes.
+    /// Its configuration, and its models by name, if there are no errors.
     pub plan: Option<(C, BTreeMap<String, PlannedModel>)>,
     /// Every mistake, in file order.
     pub diagnostics: Vec<Diagnostic>,

@@ -1,8 +1,8 @@
-//! Runs computations that are ready together in one go.
+//! Batches computations that are ready at the same time.
 //!
 //! Some computations of turns read much data, and read the same data for every turn: a scan over all vectors of a
 //! corpus. While all cores compute, further computations wait, and those that wait are then run in one call: one pass
-//! over the data serves them all. While a core is free, a computation starts at once and alone, so nothing waits in
+//! over the data serves them all. While a core is free, a computation starts immediately and alone, so nothing waits in
 //! order to be gathered.
 
 use std::collections::VecDeque;
@@ -50,7 +50,7 @@ impl<T: Clone + Send + 'static, R: Send + 'static> Together<T, R> {
         Self { shared: Arc::new(Shared { work: Box::new(work), most: most.max(1), waiting }) }
     }
 
-    /// The result for an item. If the caller drops this future before the computation begins, the item is left out.
+    /// The result for an item. If the caller drops this future before the computation begins, the item is skipped.
     /// Must be awaited in a tokio runtime.
     ///
     /// # Panics
@@ -59,19 +59,19 @@ impl<T: Clone + Send + 'static, R: Send + 'static> Together<T, R> {
     pub async fn run(&self, item: T) -> R {
         let (reply, result) = oneshot::channel();
         self.shared.waiting.lock().push_back(Waiting { item, reply });
-        // One task for each item, so that none is left behind. A task that finds nothing to do ends.
+        // One task for each item, so that none is missed. A task that finds nothing to do ends.
         tokio::spawn(self.shared.clone().step());
         match result.await {
             Ok(Ok(result)) => result,
             Ok(Err(panicked)) => resume_unwind(Box::new(panicked.message().to_owned())),
-            // The runtime is shutting down; nobody awaits the result.
+            // The runtime is shutting down; nothing awaits the result.
             Err(_) => std::future::pending().await,
         }
     }
 }
 
 impl<T: Clone + Send + 'static, R: Send + 'static> Shared<T, R> {
-    /// Waits for a core, and computes what waits then.
+    /// Waits for a core, then computes the waiting items.
     async fn step(self: Arc<Self>) {
         let core = core().await;
         if self.waiting.lock().is_empty() {
@@ -80,7 +80,7 @@ impl<T: Clone + Send + 'static, R: Send + 'static> Shared<T, R> {
         let computed = tokio::task::spawn_blocking(move || {
             let (items, replies) = self.take();
             for (reply, result) in replies.into_iter().zip(self.compute(items)) {
-                // Its caller may have left.
+                // Its caller may have dropped it.
                 let _ = reply.send(result);
             }
         });

@@ -4,7 +4,7 @@
 //! dataflow reads the source and exchanges its turns by conversation, so that one worker processes
 //! all turns of a conversation; it lives as long as the source. When a turn starts, it pins its
 //! epoch, and with it the generation that answers it; the turn is handed over within the worker. So
-//! a reload adds a generation beside the running one, turns in flight finish where they started, and
+//! a reload adds a generation next to the running one, turns in flight finish where they started, and
 //! conversations are not affected.
 //!
 //! Every port carries exactly one value per turn, so operators join their inputs by count: a slow
@@ -91,7 +91,7 @@ pub struct TurnsShared {
     pub epochs: Arc<Epochs>,
     /// State that outlives the process.
     pub durable: Arc<Durable>,
-    /// Where failed turns go, if the pipeline says so.
+    /// The destination of failed turns, if configured.
     pub dead: DeadLetters,
     /// Whether every corpus is published; turns wait until then.
     pub ready: AtomicBool,
@@ -119,7 +119,7 @@ pub struct TurnsShared {
     pub observer: Option<Observer>,
     /// The calls of operators.
     pub activity: Activity,
-    /// Told of calls and answers.
+    /// Observes calls and answers.
     pub watcher: Option<Arc<dyn TurnWatcher>>,
     /// When the engine started.
     pub started: Instant,
@@ -187,7 +187,7 @@ impl TurnsShared {
         }
     }
 
-    /// Wakes the sources, which may read on.
+    /// Wakes the sources, which may continue reading.
     pub fn wake_sources(&self) {
         self.sources.lock().iter().for_each(|source| source.wake.wake());
     }
@@ -218,7 +218,7 @@ struct TurnContext {
 }
 
 impl TurnContext {
-    /// For a turn that has just got its slot.
+    /// For a turn that has just received its slot.
     fn new(snapshot: SnapshotGuard, caller: Option<Caller>) -> Arc<Self> {
         Arc::new(Self { snapshot, caller, has_place: AtomicBool::new(true), reached: AtomicUsize::new(0) })
     }
@@ -245,7 +245,7 @@ struct Read {
     bytes: u64,
 }
 
-/// Tells a conversation that its turn is delivered.
+/// Notifies a conversation that its turn is delivered.
 struct Delivered {
     conversation_id: Arc<str>,
     sequence: u64,

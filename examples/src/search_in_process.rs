@@ -27,7 +27,7 @@ const PIPELINE: &str = r#"Pipeline(
 fn main() -> anyhow::Result<()> {
     let words = std::env::args().skip(1).collect::<Vec<_>>().join(" ");
     if words.is_empty() {
-        bail!("give the words to search for");
+        bail!("usage: give the words to search for");
     }
     let base = Path::new(env!("CARGO_MANIFEST_DIR"));
     let planned = plan(load_str("example", base, PIPELINE, &[]), &CATALOG);

@@ -3,23 +3,23 @@
 
     bert_to_onnx.py [--head splade] MODEL_DIRECTORY OUT.onnx
 
-MODEL_DIRECTORY holds `config.json` and `model.safetensors` as the transformers
+MODEL_DIRECTORY contains `config.json` and `model.safetensors` as the transformers
 library writes them for a BertModel. The graph's inputs are `input_ids`,
 `attention_mask` and `token_type_ids` (int64, [batch, sequence]), its output is
-`last_hidden_state` (float32, [batch, sequence, hidden]); pooling is the caller's.
+`last_hidden_state` (float32, [batch, sequence, hidden]); pooling is up to the caller.
 
 With `--head splade` the output is `term_weights` (float32, [batch, vocabulary]): the
-masked-language-model head's logits w become log(1 + max(w, 0)), and each term has the
-greatest of the tokens under the mask (Formal et al. 2021, SPLADE v2).
+masked-language-model head's logits w become log(1 + max(w, 0)), and each term gets the
+maximum over the tokens under the mask (Formal et al. 2021, SPLADE v2).
 
 The graph is written with the fused operators of ONNX Runtime (`com.microsoft`)
-rather than left to its pattern matching, which changes between releases. All of
+instead of relying on its pattern matching, which changes between releases. All of
 them compute BERT exactly, the GELU by the error function. Attention is
-MultiHeadAttention behind three plain MatMuls and not one Attention operator
-(equally fast), so that every large weight is a MatMul's and quantize.py has one
-kind of node to treat.
+MultiHeadAttention after three plain MatMuls, not one Attention operator
+(equally fast), so that every large weight belongs to a MatMul and quantize.py has one
+kind of node to handle.
 
-The same input gives the same bytes. Needs numpy and onnx.
+The same input produces the same bytes. Needs numpy and onnx.
 """
 
 import argparse

@@ -3,20 +3,20 @@
 
     gguf_to_onnx.py MODEL.gguf OUT.onnx [TOKENIZER.json [TEMPLATE.jinja]]
 
-Inputs and outputs have the names that optimum gives them: `input_ids`, `attention_mask`,
+Inputs and outputs have optimum's names: `input_ids`, `attention_mask`,
 `position_ids` and `past_key_values.N.key`/`.value` in; `logits` and `present.N.key`/`.value`
-out. One more input, `num_logits_to_keep` (a scalar, as in transformers.js's files), says
-after how many of the last tokens logits are wanted, 0 for all: a prompt needs one, and the
-vocabulary's matrix is the largest of all. Padding may stand anywhere; what a token attends
+out. One more input, `num_logits_to_keep` (a scalar, as in transformers.js's files), is the
+number of last tokens to compute logits for, 0 for all: a prompt needs one, and the
+vocabulary's matrix is the largest of all. Padding may be anywhere; what a token attends
 to follows from the mask and the positions.
 
-Weights are kept in blocks of 32 with one scale each (`MatMulNBits`, 8 bits, symmetric); the
+Weights are stored in blocks of 32 with one scale each (`MatMulNBits`, 8 bits, symmetric); the
 embedding is the same table as the output's when the model ties them. A block of GGUF's Q8_0
-keeps its values exactly; one of Q4_1 has 16 values, of which 8 bits keep the differences to
+keeps its values exactly; one of Q4_1 has 16 values, whose differences 8 bits keep to
 1/127 of the largest. Norms and rotations are the fused operators of ONNX Runtime; attention
-is plain products, since keys of one head serve several queries' heads.
+uses plain products, since keys of one head serve several query heads.
 
-The same input gives the same bytes. Needs numpy and onnx. Formats: the GGUF specification,
+The same input produces the same bytes. Needs numpy and onnx. Formats: the GGUF specification,
 and ggml's block layouts.
 """
 

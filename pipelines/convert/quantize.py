@@ -1,26 +1,26 @@
 #!/usr/bin/env python3
-"""Makes an 8-bit ONNX model of what bert_to_onnx.py wrote, for ONNX Runtime on CPUs.
+"""Converts a model from bert_to_onnx.py to 8 bits, for ONNX Runtime on CPUs.
 
     quantize.py IN.onnx OUT.onnx [--keep NODE]... [--weight-bits 8]
 
-Weights of MatMuls become int8, one scale a column. Activations are quantised to
-uint8 while the model runs, one scale a *token*:
+Weights of MatMuls become int8, one scale per column. Activations are quantised to
+uint8 while the model runs, one scale per *token*:
 
     scale = max |x| / 127 over the token's row    (see GELU below)
     y     = (round(x / scale) · W8) · scale · the column's scale
 
-One scale a token, where onnxruntime.quantization.quantize_dynamic takes one a
+One scale per token, where onnxruntime.quantization.quantize_dynamic uses one per
 tensor, because a tensor is a whole batch: its scale, and so every vector in the
-batch, would depend on which texts happen to be embedded together. An index kept
-up to date passage by passage could then not equal one built at once. It is
+batch, would depend on which texts are embedded together. An index kept
+up to date passage by passage could then differ from one built at once. It is
 also closer to 32-bit floats (the worst cosine, not only the mean), since one
-large value costs precision in its own token only. No calibration texts are needed.
+large value reduces precision only in its own token. No calibration texts are needed.
 
 --keep leaves the MatMul called NODE in 32-bit floats; it may be repeated.
 --weight-bits 7 halves the weights' range: for x86 processors without VNNI,
 whose 8-bit product otherwise overflows its 16-bit sums.
 
-The same input gives the same bytes. Needs numpy and onnx.
+The same input produces the same bytes. Needs numpy and onnx.
 """
 
 import argparse

@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
-"""Makes the encoder-decoder that OnnxSeq2Seq is tested on: a few kB, with T5's inputs and outputs.
+"""Creates the encoder-decoder for testing OnnxSeq2Seq: a few kB, with T5's inputs and outputs.
 
     tiny_seq2seq.py OUT_DIRECTORY
 
 It copies: the logits after the decoder's token number t are high for the encoder's token
-number t, so that a text comes out as it went in, with its end. To these a table of small
-numbers by the decoder's own last token is added, which decides where the encoder says
-nothing (beyond the end of what it read). `operators/tests-data/seq2seq` holds what this
-writes. The same bytes each time. Needs numpy and onnx.
+number t, so that the output equals the input, including its end. A table of small
+numbers by the decoder's last token is added, which decides where the encoder has
+no token (beyond the end of its input). `operators/tests-data/seq2seq` contains its
+output. The same bytes each time. Needs numpy and onnx.
 """
 
 import json

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Writes a column of words as text, a line each, in the order of the rows.
+"""Writes a column of words as text, one per line, in the order of the rows.
 
     words_from_parquet.py WORDS.parquet COLUMN OUT.txt
 

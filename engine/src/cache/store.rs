@@ -24,7 +24,7 @@ const COUNTS: TableDefinition<'_, &str, u64> = TableDefinition::new("counts");
 const FREED: &str = "freed";
 /// Entries removed or updated in one transaction.
 const AT_ONCE: usize = 5_000;
-/// Approximate bytes of an entry besides its output.
+/// Approximate bytes of an entry without its output.
 const OVERHEAD: u64 = 100;
 /// Minimum size in bytes of a file that is compacted.
 const COMPACTED: u64 = 16 << 20;

@@ -28,7 +28,7 @@ pub fn built_at_once<'a>(
     ready(build()).boxed()
 }
 
-/// Wraps a connector that is ready at once.
+/// Wraps a connector that is ready immediately.
 pub fn built<'a, T: ?Sized + Send + 'a>(connector: Result<Box<T>, ConnectorError>) -> Building<'a, T> {
     ready(connector).boxed()
 }
@@ -57,7 +57,7 @@ pub trait TurnSourceConfig: Debug + Send + Sync {
     fn file(&self) -> Option<&Path> {
         None
     }
-    /// Whether a program gives it its turns, so that it has a [`TurnQueue`](crate::connector::TurnQueue).
+    /// Whether a program supplies its turns, so that it has a [`TurnQueue`](crate::connector::TurnQueue).
     fn is_queue(&self) -> bool {
         false
     }

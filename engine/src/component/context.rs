@@ -1,4 +1,4 @@
-//! What the engine hands to a component that it builds.
+//! What the engine passes to a component that it builds.
 
 use std::io;
 use std::path::{Path, PathBuf};

@@ -109,7 +109,7 @@ pub enum BuildError {
         source: ComponentError,
     },
     /// A model lacks a capability. `check` finds this earlier.
-    #[error("`{by}` needs a model that can {}, and `{model}` cannot", capability.verb())]
+    #[error("`{by}` needs a model that can {}, but `{model}` cannot", capability.verb())]
     Capability {
         /// The component that needs it.
         by: String,
@@ -130,7 +130,7 @@ pub enum OperatorError {
     #[error("the turn has no `collection`, which this retriever needs")]
     NoCollection,
     /// `FromTurn`, and there is no such corpus.
-    #[error("there is no corpus `{name}`; there are: {known}")]
+    #[error("unknown corpus `{name}`; available: {known}")]
     UnknownCorpus {
         /// The turn's collection.
         name: String,

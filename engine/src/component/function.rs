@@ -68,7 +68,7 @@ pub trait Function: Debug + DeserializeOwned + Send + Sync + 'static {
         call.weight()
     }
 
-    /// Computes the value for a call. The same call must give the same value.
+    /// Computes the value for a call. The same call must return the same value.
     fn call(&self, call: &Call) -> Result<Value, OperatorError>;
 }
 

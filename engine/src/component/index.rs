@@ -67,7 +67,7 @@ pub trait Index: Send {
     /// Applies a delta and returns the reader of the new epoch: immutable, and of the type that this
     /// index's operators expect. After a failure, the next delta is `whole`.
     fn apply<'a>(&'a mut self, delta: &'a Delta) -> BoxFuture<'a, Result<Arc<dyn Any + Send + Sync>, IndexError>>;
-    /// Stores what was prepared and is not published yet, so that a restart need not prepare it again.
+    /// Stores prepared data that is not published yet, so that a restart need not prepare it again.
     /// It is called between two deltas.
     fn save(&mut self) -> BoxFuture<'_, Result<(), IndexError>> {
         Box::pin(async { Ok(()) })

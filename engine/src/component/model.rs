@@ -35,12 +35,12 @@ impl Capability {
         match self {
             Capability::Embed => "turn text into vectors",
             Capability::Tokenize => "cut text into tokens",
-            Capability::EmbedTokens => "turn text into a vector a token",
+            Capability::EmbedTokens => "turn text into one vector per token",
             Capability::EmbedSparse => "turn text into weighted terms",
-            Capability::Words => "give vectors of words",
+            Capability::Words => "provide word vectors",
             Capability::ScorePairs => "score pairs of texts",
             Capability::Generate => "generate text",
-            Capability::Likelihood => "tell how likely a text is",
+            Capability::Likelihood => "score how likely a text is",
         }
     }
 }
@@ -67,15 +67,15 @@ pub struct Model {
     pub embedder: Option<Arc<dyn Embedder>>,
     /// Present if it has a tokenizer.
     pub tokenizer: Option<Arc<dyn Tokenize>>,
-    /// Present if it gives token vectors.
+    /// Present if it computes token vectors.
     pub token_embedder: Option<Arc<dyn TokenEmbedder>>,
-    /// Present if it gives weighted terms.
+    /// Present if it computes weighted terms.
     pub sparse: Option<Arc<dyn SparseEmbedder>>,
-    /// Present if it has vectors of words.
+    /// Present if it has word vectors.
     pub words: Option<Arc<dyn WordVectors>>,
     /// Present if it scores pairs.
     pub pairs: Option<Arc<dyn PairScorer>>,
-    /// Present if it generates.
+    /// Present if it generates text.
     pub generator: Option<Arc<dyn Generator>>,
     /// Present if it computes likelihoods.
     pub likelihood: Option<Arc<dyn Likelihood>>,

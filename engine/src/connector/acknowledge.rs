@@ -7,7 +7,7 @@ use parking_lot::Mutex;
 
 use super::Offsets;
 
-/// Tells a source which of its records are safe: every record up to these offsets is answered, every
+/// Reports to a source which of its records are safe: every record up to these offsets is answered, every
 /// sink has the answer, and a checkpoint records it. A restart does not need the record again, so a
 /// broker may delete it. Cheap to clone.
 #[derive(Clone, Debug)]

@@ -21,14 +21,14 @@ pub struct LoggedAnswer {
 /// may call at the same time.
 pub trait AnswerLog: Send + Sync {
     /// At most `limit` answers with numbers above `after`, the oldest first; of one conversation, or of all.
-    /// There may be fewer, so that they take no more than a few megabytes, but none only if there is none.
+    /// May return fewer, to stay within a few megabytes, but returns none only if no more exist.
     ///
     /// # Errors
     ///
     /// The store or one of the answers cannot be read.
     fn read(&self, conversation: Option<&str>, after: u64, limit: usize) -> Result<Vec<LoggedAnswer>, ConnectorError>;
 
-    /// The number of the last answer, 0 if there is none. The receiver is told when it changes, and when the
-    /// sink is gone.
+    /// The number of the last answer, 0 if there is none. The receiver is notified when it changes, and when the
+    /// sink no longer exists.
     fn last(&self) -> watch::Receiver<u64>;
 }

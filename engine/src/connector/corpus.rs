@@ -14,7 +14,7 @@ use crate::document::Document;
 
 /// Maximum size of the documents in the channel, in bytes. A larger document goes through alone.
 const CHANNEL_BYTES: usize = 32 << 20;
-/// The interval between looks whether the channel has room.
+/// The interval between checks whether the channel has room.
 const LOOK: Duration = Duration::from_millis(2);
 
 /// A message of a corpus source.
@@ -50,7 +50,7 @@ struct Sent {
 }
 
 impl Sent {
-    /// Forgets the messages that have been received: `left` are still in the channel. Returns the bytes of these.
+    /// Forgets the received messages: `left` are still in the channel. Returns the bytes of those.
     fn bytes(&mut self, left: usize) -> usize {
         while self.sizes.len() > left {
             self.bytes -= self.sizes.pop_front().unwrap_or_default();
@@ -92,7 +92,7 @@ impl CorpusOutput {
         Ok(())
     }
 
-    /// Whether a document of so many bytes fits into the channel, beside those that are in it.
+    /// Whether a document of this size fits into the channel, next to those already in it.
     fn has_room(&self, bytes: usize) -> bool {
         let held = self.sent.lock().bytes(self.sender.len());
         held == 0 || held + bytes <= CHANNEL_BYTES
@@ -121,12 +121,12 @@ impl CorpusOutput {
         self.dead.write(&self.name, position, reason, record);
     }
 
-    /// Writes a dead letter for a record that is too long to read; `beginning` is its beginning.
+    /// Writes a dead letter for a record that is too long to read; `beginning` is its first part.
     pub fn dead_beginning(&self, position: &str, reason: &str, beginning: &[u8]) {
         self.dead.write_beginning(&self.name, position, reason, beginning);
     }
 
-    /// Tells the source when to stop.
+    /// Signals the source when to stop.
     pub fn stop(&self) -> &Stop {
         &self.stop
     }

@@ -15,14 +15,14 @@ pub struct StoredDocument {
     pub title: Option<String>,
     /// The readable text.
     pub text: String,
-    /// What the program notes about the document. Pipelines do not read it.
+    /// The program's metadata for the document. Pipelines do not read it.
     #[serde(default)]
     pub metadata: Map<String, Value>,
-    /// When the document was last changed, in milliseconds since the Unix epoch, as the program says.
+    /// When the document was last changed, in milliseconds since the Unix epoch, as set by the program.
     pub modified_ms: u64,
 }
 
-/// What a call of [`DocumentStore::delete`] did.
+/// The result of [`DocumentStore::delete`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Deleted {
     /// Number of documents that existed and are deleted.
@@ -36,14 +36,14 @@ pub struct Deleted {
 /// published soon after its call returns.
 pub trait DocumentStore: Send + Sync {
     /// Adds documents, or replaces those with the same ids: all of them, or none. They are on disk when it
-    /// returns. If an id is there twice, the last document counts. Returns the number of the change, which
+    /// returns. If an id occurs twice, the last document counts. Returns the number of the change, which
     /// [`Engine::has_published`](crate::run::Engine::has_published) takes.
     ///
     /// # Errors
     ///
     /// [`ConnectorError::Refused`] if a document is invalid, for example too large; nothing has changed.
-    /// Any other error means that the store cannot be written. The documents may have been stored all the
-    /// same, and the call may be repeated.
+    /// Any other error means that the store cannot be written. The documents may have been stored
+    /// nevertheless, and the call may be repeated.
     fn put(&self, documents: Vec<StoredDocument>) -> Result<u64, ConnectorError>;
 
     /// Deletes documents. The deletion is on disk when it returns.
@@ -65,8 +65,8 @@ pub trait DocumentStore: Send + Sync {
     fn get(&self, id: &str) -> Result<Option<StoredDocument>, ConnectorError>;
 
     /// At most `limit` documents in the order of the bytes of their ids, from the first id after `after`,
-    /// or from the first id of all. There may be fewer, so that they take no more than a few megabytes, but none
-    /// only if there is none.
+    /// or from the first id of all. May return fewer, to stay within a few megabytes, but returns none
+    /// only if no more exist.
     ///
     /// # Errors
     ///

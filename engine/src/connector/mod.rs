@@ -46,7 +46,7 @@ pub enum Mode {
 #[error("the engine is stopping")]
 pub struct Stopped;
 
-/// Tells sources that the engine is stopping; cheap to clone and to check.
+/// Signals sources that the engine is stopping; cheap to clone and to check.
 #[derive(Clone, Debug)]
 pub struct Stop {
     flag: Arc<AtomicBool>,
@@ -114,7 +114,7 @@ pub enum ConnectorError {
     },
     /// Another process writes to the same file.
     #[error(
-        "`{path}` is written by another run of turnflow: stop that one, or give this one a file of its own \
+        "`{path}` is written by another run of turnflow: stop that one, or give this one a separate file \
          (answers of two runs in one file could not be told apart after a restart)"
     )]
     InUse {

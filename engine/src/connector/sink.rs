@@ -88,11 +88,11 @@ pub struct SinkPosition {
 pub struct Search<'a> {
     /// The position in the sink's contents after which there may be answers that no checkpoint covers.
     pub since: Option<&'a SinkPosition>,
-    /// Such positions in the files that the sink had before a reload gave it another one.
+    /// Such positions in the files that the sink had before a reload switched it to another one.
     pub former: &'a [SinkPosition],
     /// The files of the pipeline's sinks: those of others are not searched.
     pub others: &'a [PathBuf],
-    /// Positions of other sinks in checkpoints: their files may not be sinks' any more, and are not searched either.
+    /// Positions of other sinks in checkpoints: their files may no longer belong to sinks, and are not searched.
     pub others_had: &'a [SinkPosition],
 }
 

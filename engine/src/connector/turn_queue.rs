@@ -1,4 +1,4 @@
-//! Turns that a program gives to the engine, and that survive until they are answered.
+//! Turns that a program submits to the engine, stored until they are answered.
 
 use super::ConnectorError;
 use crate::record::TurnRecord;
@@ -7,9 +7,9 @@ use crate::record::TurnRecord;
 #[derive(Debug, thiserror::Error)]
 pub enum QueueError {
     /// The queue is full. A later call may succeed.
-    #[error("{waiting} turns are waiting for their answers, and the queue takes no more")]
+    #[error("the queue is full: {waiting} turns are waiting for their answers")]
     Full {
-        /// How many wait.
+        /// The number of waiting turns.
         waiting: u64,
     },
     /// The store of the queue failed, or refused a record.
@@ -26,8 +26,8 @@ pub trait TurnQueue: Send + Sync {
     ///
     /// # Errors
     ///
-    /// The queue is full, or its store cannot be written. In the second case the turns may have been stored
-    /// all the same.
+    /// The queue is full, or its store cannot be written. In the second case, the turns may have been stored
+    /// nevertheless.
     fn append(&self, turns: &[TurnRecord]) -> Result<u64, QueueError>;
 
     /// Number of turns in the queue. A turn leaves it when a checkpoint covers its answer.

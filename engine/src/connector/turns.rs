@@ -150,12 +150,12 @@ impl TurnOutput {
         self.dead.write(&self.name, position, reason, record);
     }
 
-    /// Writes a dead letter for a record that is too long to read; `beginning` is its beginning.
+    /// Writes a dead letter for a record that is too long to read; `beginning` is its first part.
     pub fn dead_beginning(&self, position: &str, reason: &str, beginning: &[u8]) {
         self.dead.write_beginning(&self.name, position, reason, beginning);
     }
 
-    /// Tells the source when to stop.
+    /// Signals the source when to stop.
     pub fn stop(&self) -> &Stop {
         &self.stop
     }

@@ -160,7 +160,7 @@ fn chunks(shared: &CorpusShared, document: &Document) -> Vec<Arc<Chunk>> {
         Ok(chunks) => chunks.into_iter().map(Arc::new).collect(),
         Err(panic) => {
             shared.progress.failures.fetch_add(1, Ordering::Relaxed);
-            let reason = format!("the chunker {panic}; the document is left out");
+            let reason = format!("the chunker {panic}; the document is skipped");
             shared.preparing.dead.write(&shared.name, &document.id, &reason, document.text.as_bytes());
             Vec::new()
         }

@@ -3,7 +3,7 @@
 //! Chunks come from a *feed*: the dataflow of a source and a chunker. One feed is active; its changes
 //! are applied and published. Another feed may be staged: its chunks are only collected, until a
 //! switch applies the difference between the two feeds in one epoch. So when the chunker of a corpus
-//! changes, the old chunks are served until all new ones are there, and chunks that both feeds have
+//! changes, the old chunks are served until all new ones exist, and chunks that both feeds have
 //! are not indexed again.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -71,7 +71,7 @@ pub(super) enum Job {
     Forget(u64),
     /// Drop all indexes except these.
     Keep(BTreeSet<String>),
-    /// Store what was prepared and is not published.
+    /// Store prepared data that is not published.
     Save,
     /// Maintain an index.
     Maintain(MaintenanceRequest),
@@ -156,13 +156,13 @@ impl IndexWriter {
         }
     }
 
-    /// Stores what was prepared and is not published. Preparing a large corpus takes long, and nothing of it is published
-    /// before its end.
+    /// Stores prepared data that is not published. Preparing a large corpus takes long, and nothing of it is published
+    /// before the end.
     async fn save(&mut self) {
         for slot in &mut self.slots {
             let saved = caught_async(|| slot.index.save()).await.map_err(IndexError::from).flatten();
             if let Err(error) = saved {
-                tracing::warn!(corpus = %self.corpus, index = %slot.key, %error, "cannot store what was prepared");
+                tracing::warn!(corpus = %self.corpus, index = %slot.key, %error, "cannot store prepared data");
                 // A panic may have left the index in any state.
                 self.whole |= matches!(error, IndexError::Panicked(_));
             }
@@ -361,7 +361,6 @@ impl IndexWriter {
     }
 }
 
-/// The snapshot of these chunks and indexes for readers.
 /// Records the version on disk of a published index.
 fn note(epochs: &Epochs, corpus: &Arc<str>, slot: &Slot) {
     let version = slot.reader.as_ref().and_then(|_| slot.index.version());

@@ -2,7 +2,7 @@
 //!
 //! A panic is caused either by the index itself (then the change is an error and is retried) or by a
 //! passage. Such a passage must neither block the other passages nor fail every start. It is found by
-//! bisection, written as a dead letter, and left out of this index until it changes.
+//! bisection, written as a dead letter, and excluded from this index until it changes.
 
 use std::any::Any;
 use std::borrow::Cow;
@@ -16,7 +16,7 @@ use crate::component::{Delta, Index, IndexError, Prepare};
 use crate::document::Chunk;
 use crate::panics::{Panicked, caught_async};
 
-/// Maximum number of passages left out of one index. If there are more, the index itself is faulty.
+/// Maximum number of passages excluded from one index. If there are more, the index itself is faulty.
 const MOST_REFUSED: usize = 32;
 
 pub(super) struct Slot {
@@ -46,7 +46,7 @@ impl Slot {
         let IndexError::Panicked(panic) = error else { return Err(error) };
         preparing.progress.failures.fetch_add(1, Ordering::Relaxed);
         tracing::error!(corpus = %preparing.corpus, index = %self.key, "the index {panic}; will retry");
-        // If the second attempt succeeds, no passage is at fault.
+        // If the second attempt succeeds, no passage caused it.
         let whole = all.whole();
         let whole = self.without_refused(&whole);
         match self.attempt(&whole).await {
@@ -117,16 +117,16 @@ impl Slot {
         if complete { Ok(()) } else { self.attempt(&without(&everything, &out)).await }
     }
 
-    /// Leaves a passage out from now on and writes a dead letter.
+    /// Excludes a passage from now on and writes a dead letter.
     ///
     /// # Errors
     ///
-    /// Too many passages are left out already.
+    /// Too many passages are already excluded.
     fn refuse(&mut self, chunk: &Arc<Chunk>, panic: Panicked, preparing: &Preparing) -> Result<(), Panicked> {
         if self.refused.len() >= MOST_REFUSED {
             return Err(panic);
         }
-        let reason = format!("index `{}` {panic}; the passage is left out of it", self.key);
+        let reason = format!("index `{}` {panic}; it skips the passage", self.key);
         preparing.dead.write(&preparing.corpus, &chunk.id, &reason, chunk.text.as_bytes());
         self.refused.insert(chunk.id.clone(), chunk.clone());
         Ok(())

@@ -67,7 +67,7 @@ impl Durable {
         // Read after the offsets: the answers to applied records are written.
         let written: SinkPositions = sinks.iter().filter_map(|sink| Some((sink.id().clone(), sink.mark()?))).collect();
         let checkpoint = |(tracker, (offsets, mut marks)): (_, (_, SinkPositions))| {
-            // A reload has given a sink another file: its old position says nothing about the new one,
+            // A reload has switched a sink to another file: its old position is meaningless for the new one,
             // which is then searched as a whole.
             marks.retain(|sink, mark| now.get(sink).is_none_or(|now| now.log == mark.log));
             (tracker, SourceCheckpoint { offsets, marks, written: written.clone(), epoch })
@@ -98,7 +98,7 @@ impl Durable {
             return Ok(());
         }
         if pending.is_empty() && standing.is_empty() && new.is_empty() {
-            // A source that a reload has built anew is told as well.
+            // A source rebuilt by a reload is notified too.
             lows.iter().for_each(|(tracker, low)| tracker.acknowledgements().acknowledge(&low.offsets));
             return self.forget_former(store, &trackers);
         }
@@ -173,7 +173,7 @@ impl Durable {
                 Err(error) => tracing::debug!(%error, "cannot write a checkpoint"),
                 Ok(()) if failing => {
                     failing = false;
-                    tracing::warn!("checkpoints are written again");
+                    tracing::warn!("checkpoints can be written again");
                 }
                 Ok(()) => {}
             }
@@ -189,7 +189,7 @@ impl Durable {
     /// Whether a source is still to read records that existed at its start.
     fn is_replaying(&self, trackers: &[Arc<OffsetTracker>]) -> bool {
         let mut state = self.state.lock();
-        // A reload that builds a source anew ends its tracker first; until the new one is there, there is none.
+        // A reload that rebuilds a source ends its tracker first; until the new one exists, there is none.
         state.replaying.retain(|source| {
             let mut of = trackers.iter().filter(|tracker| tracker.source() == source).peekable();
             of.peek().is_none() || !of.all(|tracker| tracker.is_replayed())

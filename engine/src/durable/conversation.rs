@@ -68,7 +68,7 @@ pub struct ConversationChange {
 }
 
 impl ConversationChange {
-    /// Its size in memory, about.
+    /// Its approximate size in memory.
     pub(super) fn bytes(&self) -> u64 {
         const OVERHEAD: usize = 256;
         let said: usize = self.said.iter().map(|said| OVERHEAD / 4 + said.text.len()).sum();

@@ -24,7 +24,7 @@ const USED: TableDefinition<'_, &[u8], ()> = TableDefinition::new("used");
 /// The old format: whole conversations, by key.
 const WHOLE: TableDefinition<'_, &[u8], &[u8]> = TableDefinition::new("conversations");
 
-/// The stored fields of a conversation besides its utterances.
+/// The stored fields of a conversation except its utterances.
 #[derive(Debug, Serialize, Deserialize)]
 struct Head {
     first: u64,

@@ -1,4 +1,4 @@
-//! Removes conversations that nobody has used for long.
+//! Removes conversations that have long been unused.
 
 use std::path::Path;
 use std::time::Instant;

@@ -1,4 +1,4 @@
-//! The files that sinks had before reloads gave them others: after a crash, answers that no checkpoint
+//! The files of sinks before reloads switched them to others: after a crash, answers that no checkpoint
 //! covers may be in them.
 
 use std::sync::{Arc, Weak};
@@ -9,7 +9,7 @@ use crate::connector::SinkPosition;
 use crate::sinks::SinkHandle;
 
 impl Durable {
-    /// Called before a reload gives a sink another file: after a crash, answers that no checkpoint
+    /// Called before a reload switches a sink to another file: after a crash, answers that no checkpoint
     /// covers are searched in the old file too.
     ///
     /// # Errors

@@ -69,7 +69,7 @@ impl SourceCheckpoint {
     }
 }
 
-/// A standing turn, which is answered again when what it retrieves changes.
+/// A standing turn, which is answered again when its retrieved passages change.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct StoredTurn {
     /// The turn, as it was last answered.
@@ -109,13 +109,13 @@ struct State {
     standing: Standing,
     trackers: Vec<Weak<OffsetTracker>>,
     sinks: Vec<Weak<SinkHandle>>,
-    /// Sinks that lack restored answers. They are kept until they have them.
+    /// Sinks that lack restored answers, until they have them.
     repairing: Vec<Arc<SinkHandle>>,
     /// The sinks with former files in the store.
     former: BTreeSet<Arc<str>>,
     /// The sources that have not read all records that existed at their start.
     replaying: BTreeSet<Arc<str>>,
-    /// Those that a reload gives another file, until their new sinks are entered.
+    /// Those that a reload switches to another file, until their new sinks are entered.
     leaving: BTreeSet<Arc<str>>,
     committed: HashMap<Arc<str>, SourceCheckpoint>,
     ended: bool,
@@ -189,7 +189,7 @@ impl Durable {
         state.replaying.insert(tracker.source().clone());
     }
 
-    /// Excludes sources that a reload has removed: nothing of them is read again.
+    /// Excludes sources that a reload has removed: they are not read again.
     pub fn keep_sources(&self, keep: impl Fn(&str) -> bool) {
         self.state.lock().replaying.retain(|source| keep(source));
     }
@@ -240,7 +240,7 @@ impl Durable {
         self.loading.fetch_sub(1, Ordering::AcqRel);
     }
 
-    /// Tells the sinks that the answers of a standing turn are recorded.
+    /// Notifies the sinks that the answers of a standing turn are recorded.
     pub fn release(&self, key: &str) {
         self.sinks().iter().for_each(|sink| sink.release(key));
     }
@@ -289,7 +289,7 @@ impl Durable {
         }
     }
 
-    /// Counts anew what waits for a checkpoint, while none is being written.
+    /// Recounts what waits for a checkpoint, while none is being written.
     fn count_unwritten(&self, state: &State) {
         self.unwritten.store(state.pending.values().map(ConversationChange::bytes).sum(), Ordering::Release);
     }
@@ -299,14 +299,14 @@ impl Durable {
         self.unwritten.load(Ordering::Acquire)
     }
 
-    /// Whether sources may be read: not if very much waits for a checkpoint. A source that must wait is woken later.
+    /// Whether sources may be read: not if too much waits for a checkpoint. A source that must wait is woken later.
     pub fn has_room(&self) -> bool {
         let has_room = || self.unwritten.load(Ordering::Acquire) < UNWRITTEN;
         if has_room() {
             return true;
         }
         self.is_waited_for.store(true, Ordering::Release);
-        // A checkpoint may have been written meanwhile, and has woken nobody.
+        // A checkpoint may have been written meanwhile, without waking anything.
         has_room()
     }
 

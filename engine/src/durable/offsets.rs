@@ -46,7 +46,7 @@ impl OffsetTracker {
         &self.source
     }
 
-    /// Tells the source which of its records are safe.
+    /// Reports to the source which of its records are safe.
     pub fn acknowledgements(&self) -> &Acknowledgements {
         &self.acknowledgements
     }

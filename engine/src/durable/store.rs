@@ -13,7 +13,7 @@ use crate::connector::{Applied, ConnectorError, Offsets, SinkPosition};
 use crate::database::{DatabaseError, Tables};
 
 const SOURCES: TableDefinition<'_, &str, &[u8]> = TableDefinition::new("sources");
-/// By sink, positions in files that it had before a reload gave it another one.
+/// By sink, positions in files that it had before a reload switched it to another one.
 const FORMER: TableDefinition<'_, &str, &[u8]> = TableDefinition::new("former");
 /// Standing turns, by key.
 const STANDING: TableDefinition<'_, &str, &[u8]> = TableDefinition::new("standing");

@@ -41,7 +41,7 @@ pub enum InferenceError {
     #[error("inference failed: {0}")]
     Failed(String),
     /// The fixed parts of a prompt alone exceed the model's limit.
-    #[error("the prompt has {tokens} tokens without its passages, and the model's limit is {limit}")]
+    #[error("the prompt has {tokens} tokens without its passages, but the model's limit is {limit}")]
     TooLong {
         /// Tokens of the parts that must not be cut.
         tokens: usize,
@@ -131,7 +131,7 @@ pub trait Embedder: Send + Sync {
 pub struct TokenVectors {
     /// Length of a row.
     pub dimension: usize,
-    /// The rows, one after another.
+    /// The rows, concatenated.
     pub values: Vector,
 }
 

@@ -196,7 +196,7 @@ impl fmt::Display for PlanDiff {
             writeln!(f, "  ~ mode")?;
         }
         if !any && !self.conversations && !self.mode && self.hash {
-            writeln!(f, "  ~ the rest of the file")?;
+            writeln!(f, "  ~ other settings")?;
         }
         match kept.is_empty() {
             true => write!(f, "  kept: nothing"),

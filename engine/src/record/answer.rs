@@ -65,7 +65,7 @@ pub struct AnswerRecord {
     pub retracted: bool,
     /// The outcome of the turn.
     pub status: Status,
-    /// The query given to the retrievers.
+    /// The query passed to the retrievers.
     pub query: Arc<str>,
     /// The answer; empty if the turn failed.
     pub answer: Arc<str>,

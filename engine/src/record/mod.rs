@@ -36,7 +36,7 @@ pub struct Utterance {
 /// One line of a conversation log.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct TurnRecord {
-    /// The id of the conversation. The order of turns is kept within a conversation.
+    /// The id of the conversation. Turns keep their order within a conversation.
     pub conversation_id: Arc<str>,
     /// The number of the turn, from 1. An agent's reply has the number of its question.
     pub turn: u32,
@@ -214,7 +214,7 @@ pub enum Status {
 /// An answer with the passages that it is based on.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Answer {
-    /// The query given to the retrievers.
+    /// The query passed to the retrievers.
     pub query: Query,
     /// The text of the answer.
     pub text: Arc<str>,

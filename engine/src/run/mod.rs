@@ -146,8 +146,8 @@ impl Engine {
     }
 
     /// Whether a change of a corpus's documents is published, or a later one of the same documents: turns that
-    /// are asked from now on find what it changed. The number is what [`DocumentStore::put`] returns. Also true if
-    /// the change gives no passages or other ones. False if the corpus has no store of documents.
+    /// are asked after this returns see the change. The number is what [`DocumentStore::put`] returns. Also true if
+    /// the change does not alter the passages. False if the corpus has no document store.
     pub fn has_published(&self, corpus: &str, change: u64) -> bool {
         let running = self.inner.running.lock();
         let Some(of) = running.corpora.get(corpus) else { return false };
@@ -162,7 +162,7 @@ impl Engine {
         &self.inner.context.shared.epochs
     }
 
-    /// Bytes of changed conversations that wait for a checkpoint. If there are many, no more records are read.
+    /// Bytes of changed conversations that wait for a checkpoint. Above a limit, no more records are read.
     pub fn unwritten_bytes(&self) -> u64 {
         self.inner.context.shared.durable.unwritten_bytes()
     }
@@ -328,7 +328,7 @@ impl Engine {
         if errors.is_empty() { Ok(()) } else { Err(errors.remove(0)) }
     }
 
-    /// Ends the submission of turns. A run that stays ([`Options::stays`]) ends with its sources from now on.
+    /// Ends the submission of turns. From now on, a run that stays ([`Options::stays`]) ends with its sources.
     pub fn end_turns(&self) {
         if self.inner.stays.swap(false, Ordering::AcqRel) {
             self.inner.context.pool.release();

@@ -23,15 +23,15 @@ pub struct Options {
     pub corpora: Mode,
     /// Turns come from [`Engine::submit`] instead of the sources in the file.
     pub manual_turns: bool,
-    /// Whether the run goes on when its sources have ended: callers ask until [`Engine::stop`].
+    /// Whether the run continues when its sources have ended: callers ask until [`Engine::stop`].
     pub stays: bool,
     /// Whether answers go to the sinks in the file.
     pub sinks: bool,
-    /// Whether to answer turns. If not, only the corpora are brought up to date.
+    /// Whether to answer turns. If not, only the corpora are updated.
     pub answer: bool,
     /// Called with every value of a node.
     pub observer: Option<Observer>,
-    /// Told of every call of an operator and of every answer.
+    /// Observes every operator call and every answer.
     pub watcher: Option<Arc<dyn TurnWatcher>>,
 }
 

@@ -15,7 +15,7 @@ use crate::turns::Generation;
 ///
 /// A source resumes if the files of its sinks still have their contents of the checkpoint. Otherwise
 /// answers are missing, and the source is read from the beginning; turns whose answers are in every
-/// file are not answered again. A sink that the checkpoint does not know is new beside others, and
+/// file are not answered again. A sink that the checkpoint does not contain is new next to others, and
 /// gets only later answers. A source whose answers cannot be read back from any sink resumes only if
 /// it is followed: a run with `--once` answers the whole log.
 pub(super) fn resume(

@@ -128,12 +128,12 @@ impl Engine {
                 // Without checkpoints a restart would repeat ever more turns: end the run.
                 let wake = || shared.wake_sources();
                 if let Err(source) = caught(|| shared.durable.work(epoch, idle, wake)) {
-                    errors.lock().push(RunError::Panicked { what: "the thread of checkpoints", source });
+                    errors.lock().push(RunError::Panicked { what: "the checkpoint thread", source });
                     pool.abort();
                 }
             })
         });
-        let checkpoints = checkpoints.transpose().map_err(thread_error("the thread of checkpoints"))?;
+        let checkpoints = checkpoints.transpose().map_err(thread_error("the checkpoint thread"))?;
         Ok(Self { inner, workers: Mutex::new(Some(workers)), checkpoints, runtime: Some(runtime) })
     }
 }
@@ -202,7 +202,7 @@ fn first(context: &RuntimeContext, plan: &Plan) -> Result<Running, RunError> {
     Ok(Running { outline: PlanFingerprint::of(plan), models, corpora, sources, sinks, generation, manual })
 }
 
-/// Lets turns start when every corpus is published.
+/// Starts turns once every corpus is published.
 async fn announce_ready(feeds: Vec<CorpusShared>, context: RuntimeContext) {
     for feed in &feeds {
         let mut state = feed.state();

@@ -1,4 +1,4 @@
-//! What a run does at this moment, for people and for tools.
+//! The live status of a run, for people and for tools.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -33,9 +33,9 @@ pub struct EngineStatus {
     pub nodes: Vec<NodeStatus>,
     /// The corpora, sorted by name.
     pub corpora: Vec<CorpusStatus>,
-    /// The sinks that are written to.
+    /// The sinks of the running plan.
     pub sinks: Vec<SinkStatus>,
-    /// The sources that are read.
+    /// The turn sources that are read.
     pub sources: Vec<SourceStatus>,
 }
 
@@ -46,7 +46,7 @@ pub struct TurnsStatus {
     pub running: usize,
     /// Turns of callers that wait for a slot.
     pub waiting: usize,
-    /// Records of sources that are read and not started.
+    /// Records of sources that are read but not started.
     pub queued: usize,
     /// Turns answered since the start, failures included.
     pub answered: u64,
@@ -102,12 +102,12 @@ pub struct SourceStatus {
     pub id: Arc<str>,
     /// The name of its kind.
     pub kind: &'static str,
-    /// Records that are read and not started.
+    /// Records that are read but not started.
     pub queued: usize,
 }
 
 impl Engine {
-    /// What the run does at this moment.
+    /// The live status of the run.
     pub fn status(&self) -> EngineStatus {
         let shared = &self.inner.context.shared;
         let generation = self.inner.running.lock().generation.clone();

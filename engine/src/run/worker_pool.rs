@@ -49,7 +49,7 @@ pub(super) struct WorkerPool {
     holds: AtomicUsize,
     /// No more turns will arrive.
     finished: AtomicBool,
-    /// Workers first bring the standing turns of an earlier process up to date, and hold until then.
+    /// Workers first update the standing turns of an earlier process, and hold until then.
     catch_up: AtomicBool,
     /// Start no more turns of callers and no standing turns.
     stopping: AtomicBool,
@@ -117,7 +117,7 @@ impl WorkerPool {
         self.finished.load(Ordering::Acquire)
     }
 
-    /// Ends all workers at once.
+    /// Ends all workers immediately.
     pub fn abort(&self) {
         self.abort.store(true, Ordering::Release);
         self.wake();
@@ -207,7 +207,7 @@ impl WorkerPool {
             }
             if self.is_finished() && commands.is_empty() {
                 local.close(|_| true);
-                // A stop does not wait until all documents are indexed; a restart goes on with them.
+                // A stop does not wait until all documents are indexed; a restart continues with them.
                 let stopping = self.stopping.load(Ordering::Acquire);
                 let left = worker.installed_dataflows();
                 if left.iter().all(|dataflow| stopping && corpora.contains(dataflow)) {

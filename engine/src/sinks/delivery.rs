@@ -16,11 +16,11 @@ use crate::record::AnswerRecord;
 
 /// The pause between attempts to deliver to a failing sink.
 const RETRY: Duration = Duration::from_secs(1);
-/// A sink that is closed has this long to end its current delivery.
+/// A closed sink has this long to finish its current delivery.
 const PATIENCE: Duration = Duration::from_secs(3);
-/// The interval between looks for its end.
+/// The interval between checks for its end.
 const LOOK: Duration = Duration::from_millis(2);
-/// After this many panics of a sink on one answer, the answer is given up.
+/// After this many panics of a sink on one answer, the answer is abandoned.
 const PANICS: u32 = 3;
 
 /// Counts the turns whose answers a sink has acknowledged, for one worker, and wakes it.
@@ -63,7 +63,7 @@ struct Queue {
     changed: Condvar,
     /// Number of answers that the sink has not acknowledged.
     pending: AtomicUsize,
-    /// Acknowledged or given up.
+    /// Acknowledged or abandoned.
     delivered: AtomicU64,
     refused: AtomicU64,
     /// A conversation waits for room.
@@ -119,7 +119,7 @@ impl DeliveryThread {
         self.queue.pending.load(Ordering::SeqCst)
     }
 
-    /// Number of answers acknowledged, and of answers given up.
+    /// Number of answers acknowledged, and of answers abandoned.
     pub(super) fn delivered(&self) -> (u64, u64) {
         let (done, refused) = (&self.queue.delivered, &self.queue.refused);
         let refused = refused.load(Ordering::Acquire);
@@ -149,14 +149,14 @@ impl DeliveryThread {
         if let Some(thread) = self.thread.lock().take()
             && thread.thread().id() != std::thread::current().id()
         {
-            // A sink that blocks cannot be cancelled: its thread is left behind.
+            // A sink that blocks cannot be cancelled: its thread is abandoned.
             let until = Instant::now() + PATIENCE;
             while !thread.is_finished() && Instant::now() < until {
                 std::thread::park_timeout(LOOK);
             }
             match thread.is_finished() {
                 true => drop(thread.join()),
-                false => tracing::warn!(sink = %self.queue.id, "the sink blocks; it is not waited for"),
+                false => tracing::warn!(sink = %self.queue.id, "the sink blocks; stopping without it"),
             }
         }
     }
@@ -187,8 +187,8 @@ impl Batch {
 }
 
 impl Queue {
-    /// Delivers queued answers until the queue is closed. A panic outside of a delivery is a fault of
-    /// the sink like any other: the thread goes on.
+    /// Delivers queued answers until the queue is closed. A panic outside of a delivery is an error of
+    /// the sink like any other: the thread continues.
     fn run(&self) {
         let mut batch = Batch::default();
         while let Err(panicked) = caught(|| self.work(&mut batch)) {
@@ -272,7 +272,7 @@ impl Queue {
         (passed, None)
     }
 
-    /// Removes the first `count` answers of a batch, which are acknowledged or given up.
+    /// Removes the first `count` answers of a batch, which are acknowledged or abandoned.
     fn done(&self, batch: &mut Batch, count: usize) {
         if count == 0 {
             return;
@@ -303,7 +303,7 @@ impl Queue {
         }
     }
 
-    /// Gives up the first answer of a batch: it becomes a dead letter.
+    /// Abandons the first answer of a batch: it becomes a dead letter.
     fn give_up(&self, batch: &mut Batch, reason: &str) {
         let Some(first) = batch.records.front() else { return };
         let AnswerRecord { conversation_id, turn, revision, .. } = first;
@@ -311,7 +311,7 @@ impl Queue {
             "the sink refuses an answer; it becomes a dead letter");
         let position = format!("{conversation_id}, turn {turn}, revision {revision}");
         let record = serde_json::to_vec(first).unwrap_or_default();
-        self.dead.write(&self.id, &position, &format!("the sink does not take it: {reason}"), &record);
+        self.dead.write(&self.id, &position, &format!("the sink refuses it: {reason}"), &record);
         self.refused.fetch_add(1, Ordering::AcqRel);
         self.done(batch, 1);
     }

@@ -24,7 +24,7 @@ use crate::record::AnswerRecord;
 pub struct SinkContext {
     /// The runtime of asynchronous sinks.
     pub runtime: Handle,
-    /// Gets answers that the sink refuses for good.
+    /// Receives answers that the sink refuses permanently.
     pub dead: DeadLetters,
     /// Called when a sink that was behind ([`SinkHandle::is_behind`]) acknowledges answers.
     pub has_room: Box<dyn Fn() + Send + Sync>,
@@ -39,7 +39,7 @@ pub struct SinkStatus {
     pub pending: usize,
     /// Number of answers acknowledged since the start.
     pub delivered: u64,
-    /// Number of answers given up since the start, because the sink refused them.
+    /// Number of answers abandoned since the start, because the sink refused them.
     pub refused: u64,
     /// The current error, if the last delivery failed.
     pub fault: Option<String>,
@@ -155,7 +155,7 @@ impl SinkHandle {
         self.replay.lock().is_some()
     }
 
-    /// Ends the replay: answers of earlier processes are not looked up any more. A later record may have the
+    /// Ends the replay: answers of earlier processes are no longer looked up. A later record may have the
     /// key of an earlier one, if the log was rotated and begins with the same record again.
     pub fn replayed(&self) {
         if self.replay.lock().take().is_some() {
@@ -190,8 +190,8 @@ impl SinkHandle {
         self.deliveries.put(vec![record], &self.repaired);
     }
 
-    /// Whether answers are queued that an earlier process should have written. A checkpoint would let
-    /// the next process believe that they are there.
+    /// Whether answers are queued that an earlier process should have written. A checkpoint would make
+    /// the next process believe that they exist.
     pub fn is_repairing(&self) -> bool {
         let mut repairs = self.repairs.lock();
         *repairs = repairs.saturating_sub(self.repaired.take());

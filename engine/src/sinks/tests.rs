@@ -226,8 +226,8 @@ fn each_answer_is_taken_once_in_order_whatever_the_receiver_does() {
     assert_eq!(
         told,
         [
-            ("out", "c, turn 6, revision 0", "the sink does not take it: too long"),
-            ("out", "c, turn 8, revision 0", "the sink does not take it: panicked: on turn 8"),
+            ("out", "c, turn 6, revision 0", "the sink refuses it: too long"),
+            ("out", "c, turn 8, revision 0", "the sink refuses it: panicked: on turn 8"),
         ]
     );
     assert_eq!(letters[0].record, serde_json::to_string(&record(6)).unwrap());

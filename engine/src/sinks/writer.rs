@@ -13,7 +13,7 @@ use crate::connector::{
 use crate::panics::caught;
 use crate::record::AnswerRecord;
 
-/// A closed sink has this long to end its current delivery.
+/// A closed sink has this long to finish its current delivery.
 const PATIENCE: Duration = Duration::from_millis(100);
 
 pub(super) struct Writer {
@@ -81,7 +81,7 @@ impl Writer {
         Ok((is_there, count))
     }
 
-    /// Forgets what earlier processes wrote.
+    /// Forgets the answers of earlier processes.
     pub(super) fn forget_recovered(&self) {
         *self.recovered.lock() = Box::new(NoAnswers);
     }
@@ -130,13 +130,13 @@ impl Writer {
 
     /// Returns when all delivered answers are on disk.
     pub(super) fn sync(&self) -> Result<(), ConnectorError> {
-        // Do not wait for a sink whose contents cannot be read back: it may be busy for long.
+        // Do not wait for a sink whose contents cannot be read back: it may be busy for a long time.
         if !self.kept || !self.written.swap(false, Ordering::AcqRel) {
             return Ok(());
         }
         // The sink accepts answers while the disk syncs.
         let sink = match self.aborted.is_cancelled() {
-            // It may block for ever in its last delivery.
+            // It may block forever in its last delivery.
             true => self.sink.try_lock_for(PATIENCE),
             false => Some(self.sink.lock()),
         };

@@ -215,7 +215,7 @@ impl<'de> VariantAccess<'de> for Node<'_> {
             Kind::Struct(_, fields) if fields.is_empty() => Ok(()),
             _ => {
                 let name = self.tree.name().map_or("", |name| name.text.as_str());
-                let message = format!("`{name}` takes nothing in parentheses");
+                let message = format!("`{name}` takes no parentheses");
                 Err(SpecError::new(Problem::Other(message)).at(self.tree.span))
             }
         }

@@ -1,30 +1,30 @@
-//! Diagnostics: a mistake in a pipeline file, its position, and how to fix it.
+//! Diagnostics: an error in a pipeline file, its position, and how to fix it.
 
 use std::path::PathBuf;
 
 use super::Span;
 
-/// One mistake.
+/// One error.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Diagnostic {
     /// Stable, kebab-case: `unknown-operator`.
     pub code: &'static str,
     /// What is wrong, in one sentence.
     pub message: String,
-    /// Where; `None` if the mistake concerns the whole file.
+    /// Where; `None` if the error concerns the whole file.
     pub span: Option<Span>,
-    /// Printed beside the underlined source: what was expected.
+    /// Printed next to the underlined source: what was expected.
     pub label: String,
     /// A second relevant position with its label, such as the first definition of a duplicate.
     pub related: Option<(Span, String)>,
     /// How to fix it: a did-you-mean, or the list of choices.
     pub help: Vec<String>,
-    /// The path, if the mistake is a missing file or directory. It may be created later.
+    /// The path, if the error is a missing file or directory. It may be created later.
     pub missing: Option<PathBuf>,
 }
 
 impl Diagnostic {
-    /// A mistake at a span.
+    /// An error at a span.
     pub fn new(code: &'static str, span: impl Into<Option<Span>>, message: impl Into<String>) -> Self {
         Self {
             code,
@@ -37,7 +37,7 @@ impl Diagnostic {
         }
     }
 
-    /// Sets the label beside the source: what was expected.
+    /// Sets the label next to the source: what was expected.
     pub fn label(mut self, label: impl Into<String>) -> Self {
         self.label = label.into();
         self
@@ -58,7 +58,7 @@ impl Diagnostic {
     /// Adds a did-you-mean if one of the choices is similar, otherwise the list of choices.
     pub fn choices<'a>(self, given: &str, choices: impl IntoIterator<Item = &'a str>) -> Self {
         let choices: Vec<&str> = choices.into_iter().collect();
-        // Comparing against very many names for each mistake is too slow.
+        // Comparing against very many names for each error is too slow.
         if choices.len() > COMPARED {
             return self.help("`turnflow docs` lists the choices");
         }
@@ -68,7 +68,7 @@ impl Diagnostic {
         match choices.as_slice() {
             [] => self,
             many if many.len() > LISTED => self.help("`turnflow docs` lists the choices"),
-            choices => self.help(format!("there are: {}", quoted(choices))),
+            choices => self.help(format!("available: {}", quoted(choices))),
         }
     }
 }

@@ -51,7 +51,7 @@ pub struct Loaded {
     pub sources: Sources,
     /// The merged tree; `None` if it could not be read.
     pub tree: Option<Tree>,
-    /// The mistakes found so far.
+    /// The errors found so far.
     pub diagnostics: Vec<Diagnostic>,
 }
 
@@ -157,7 +157,7 @@ impl Loader {
             Err(error) => {
                 let before = &error.as_bytes()[..error.utf8_error().valid_up_to()];
                 let line = before.iter().filter(|byte| **byte == b'\n').count() + 1;
-                let message = format!("`{name}` is not UTF-8, first in line {line}");
+                let message = format!("`{name}` is not valid UTF-8, first in line {line}");
                 self.diagnostics.push(Diagnostic::new("not-utf8", include, message));
                 None
             }
@@ -212,9 +212,8 @@ impl Loader {
             for member in members.iter().filter(|member| is_remove(member)) {
                 let name = &member.key.text;
                 if !there.contains(&name.as_str()) {
-                    let message =
-                        format!("`Remove`: there is no `{name}` in the `{}` that are included", entry.key.text);
-                    let diagnostic = Diagnostic::new("unknown-path", member.key.span, message).label("not there");
+                    let message = format!("`Remove`: the included `{}` have no `{name}`", entry.key.text);
+                    let diagnostic = Diagnostic::new("unknown-path", member.key.span, message).label("not found");
                     self.diagnostics.push(diagnostic.choices(name, there.iter().copied()));
                 }
             }
@@ -226,15 +225,15 @@ impl Loader {
         let told = self.includes > MAX_INCLUDES;
         self.includes += 1;
         let message = if self.merged > MAX_MERGED {
-            format!("the files that are included come to more than {MAX_MERGED} values")
+            format!("the included files contain more than {MAX_MERGED} values")
         } else if self.includes > MAX_INCLUDES {
-            format!("the pipeline includes more than {MAX_INCLUDES} files, each counted as often as it is included")
+            format!("the pipeline includes more than {MAX_INCLUDES} files, counting repeated includes")
         } else {
             return true;
         };
         self.includes = MAX_INCLUDES + 1;
         if !told {
-            self.diagnostics.push(Diagnostic::new("too-many-includes", place, message).label("the first too many"));
+            self.diagnostics.push(Diagnostic::new("too-many-includes", place, message).label("exceeds the limit"));
         }
         false
     }
@@ -284,7 +283,7 @@ fn read(path: &Path) -> io::Result<Vec<u8>> {
     // Reading a named pipe would block. Pipes under /dev and /proc, such as standard input, are intended.
     let is_given = path.starts_with("/dev") || path.starts_with("/proc");
     if !is_given && std::fs::metadata(path).is_ok_and(|metadata| !metadata.is_file() && !metadata.is_dir()) {
-        return Err(io::Error::new(io::ErrorKind::InvalidInput, "it is no regular file"));
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, "it is not a regular file"));
     }
     let mut bytes = Vec::new();
     File::open(path)?.take(MAX_BYTES + 1).read_to_end(&mut bytes)?;
@@ -308,7 +307,7 @@ fn put(at: &mut Tree, key: &str, value: Tree, diagnostics: &mut Vec<Diagnostic>,
         Kind::Scalar(_) => diagnostics.push(Diagnostic::new(
             "unknown-path",
             span,
-            format!("--set {path}: `{key}` is asked of a plain value"),
+            format!("--set {path}: a plain value has no `{key}`"),
         )),
     }
 }
@@ -323,7 +322,7 @@ fn values(tree: &Tree) -> usize {
 }
 
 /// Merges two trees; `over` wins. Maps, and structs of the same name, are merged member by member.
-/// Anything else replaces the old value, also a node with a different operator.
+/// Anything else replaces the old value, including a node with a different operator.
 fn merge(base: Tree, over: Tree) -> Tree {
     let kind = match (base.kind, over.kind) {
         (Kind::Map(base), Kind::Map(over)) => Kind::Map(merge_entries(base, over)),

@@ -1,7 +1,7 @@
 //! Pipeline files: parses RON into a tree in which each value has a file and a span, merges
 //! includes and overrides of the command line, and deserializes values on demand.
 //!
-//! This module does not know what a pipeline is; `plan` does.
+//! This module knows only the syntax; `plan` knows pipelines.
 
 mod de;
 mod diagnostic;

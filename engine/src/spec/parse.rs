@@ -1,7 +1,7 @@
 //! Parses RON text into a tree of values with their spans.
 //!
 //! The `ron` crate does the parsing. Each level is read as borrowed raw values, whose
-//! slices of the source give the spans. Unlike RON's own dynamic value, the tree keeps
+//! slices of the source provide the spans. Unlike RON's own dynamic value, the tree keeps
 //! names (`Bm25(…)`), and duplicate keys are reported.
 
 use std::collections::HashMap;
@@ -60,7 +60,7 @@ impl<'a> Parser<'a> {
         if name == "Some" && body.starts_with('(') {
             return match self.group(body)? {
                 Group::Items(mut items) if items.len() == 1 => Ok(items.remove(0)),
-                _ => Err(Diagnostic::new("syntax", self.span(raw), "`Some` holds one value")),
+                _ => Err(Diagnostic::new("syntax", self.span(raw), "`Some` takes one value")),
             };
         }
         if name_len > 0 && !is_literal {

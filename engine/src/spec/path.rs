@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use serde::Deserialize;
 use serde::de::{self, Deserializer, SeqAccess, Visitor};
 
-/// The newtype name that tells the deserializer to resolve a [`FilePath`].
+/// The newtype name that makes the deserializer resolve a [`FilePath`].
 pub(super) const PATH_TOKEN: &str = "$turnflow::FilePath";
 
 /// A path in a pipeline file, relative to the directory of that file. On the command line,

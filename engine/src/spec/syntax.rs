@@ -1,6 +1,6 @@
 //! Turns RON syntax errors into plain diagnostics.
 //!
-//! The parser reports the position where it stopped, which is often far from the mistake.
+//! The parser reports the position where it stopped, which is often far from the error.
 //! So brackets and quotes are counted first.
 
 use ron::Error;
@@ -26,12 +26,12 @@ pub(super) fn diagnose(source: usize, text: &str, base: usize, error: &ron::erro
     let start = if start == text.len() { end } else { start };
     let span = Span { source, start, end: end.max(start + width(text, start)).min(text.len().max(start)) };
     if skip_blank(text).is_empty() {
-        return Diagnostic::new("syntax", span, "there is nothing here").label("expected a value");
+        return Diagnostic::new("syntax", span, "no value found").label("expected a value");
     }
     if matches!(error.code, Error::UnclosedBlockComment) {
         let start = text[..span.end].rfind("/*").unwrap_or(span.start);
         let span = Span { start, end: (start + 2).min(text.len()), ..span };
-        return Diagnostic::new("syntax", span, "a comment is not closed").label("no `*/` ends it");
+        return Diagnostic::new("syntax", span, "unterminated comment").label("no `*/` ends it");
     }
     unbalanced(source, text).unwrap_or_else(|| worded(text, span, &error.code))
 }
@@ -54,14 +54,14 @@ fn worded(text: &str, span: Span, error: &Error) -> Diagnostic {
             at("expected a comma, or the closing bracket").label("expected `,` before this")
         }
         Error::ExpectedMapColon => at("expected `:` and a value after the key").label("expected `:` before this"),
-        Error::TrailingCharacters => at("there is more after the end").label("expected nothing more"),
-        Error::Eof => at("the text ends too early").label("expected more"),
+        Error::TrailingCharacters => at("unexpected text after the end").label("expected the end of the file"),
+        Error::Eof => at("unexpected end of the file").label("expected more"),
         Error::ExpectedChar => {
             let rest = &text[span.start..];
             let length = rest.char_indices().skip(1).find(|(_, c)| "'\n".contains(*c)).map_or(1, |(at, _)| at);
             let closed = usize::from(rest[length..].starts_with('\''));
             let span = Span { end: span.start + length + closed, ..span };
-            Diagnostic::new("syntax", span, "text stands in double quotes").label("expected `\"` around this")
+            Diagnostic::new("syntax", span, "text must be in double quotes").label("expected `\"` around this")
         }
         Error::ExpectedIdentifier => at("expected a field's name").label("expected a name"),
         Error::InvalidEscape(_) => {
@@ -70,7 +70,7 @@ fn worded(text: &str, span: Span, error: &Error) -> Diagnostic {
             let span = Span { start: slash, end: after.min(text.len()), ..span };
             Diagnostic::new("syntax", span, "unknown escape in a string")
                 .label("no such escape")
-                .help("a `\\` is written `\\\\`; in a path, `/` serves on every system")
+                .help("a `\\` is written `\\\\`; in a path, `/` works on every system")
         }
         Error::UnexpectedChar(c) if ")]},:".contains(*c) => {
             at("expected a value").label("expected a value before this")
@@ -83,10 +83,10 @@ fn worded(text: &str, span: Span, error: &Error) -> Diagnostic {
                 0 => span,
                 length => Span { start: before.len() - length, end: before.len(), ..span },
             };
-            Diagnostic::new("syntax", span, "the keys of a map stand in quotes").label("expected a name in quotes")
+            Diagnostic::new("syntax", span, "map keys must be in quotes").label("expected a name in quotes")
         }
         Error::ExceededRecursionLimit => {
-            at("brackets are nested too deeply").label("deeper than any pipeline").help("128 levels are read")
+            at("brackets are nested too deeply").label("deeper than any pipeline").help("the limit is 128 levels")
         }
         other => {
             let words = other.to_string();
@@ -207,20 +207,20 @@ fn unbalanced(source: usize, text: &str) -> Option<Diagnostic> {
     if let Some(at) = found.string {
         let line = text[at..].find('\n').map_or(text.len(), |length| at + length);
         let span = Span { source, start: at, end: line };
-        return Some(Diagnostic::new("syntax", span, "a string is not closed").label("no `\"` ends it on this line"));
+        return Some(Diagnostic::new("syntax", span, "unterminated string").label("no `\"` ends it on this line"));
     }
     match (found.wrong, found.open.last().copied()) {
         (Some((close, at)), Some((open, opened))) => Some(
-            Diagnostic::new("syntax", span(at), format!("`{open}` is not closed"))
+            Diagnostic::new("syntax", span(at), format!("unclosed `{open}`"))
                 .label(format!("expected `{}` before this `{close}`", closing(open)))
                 .related(span(opened), "opened here"),
         ),
         (Some((close, at)), None) => {
-            Some(Diagnostic::new("syntax", span(at), format!("`{close}` closes nothing")).label("nothing is open here"))
+            Some(Diagnostic::new("syntax", span(at), format!("`{close}` has no opening bracket")).label("unmatched"))
         }
         (None, Some((open, opened))) => Some(
-            Diagnostic::new("syntax", span(opened), format!("`{open}` is not closed"))
-                .label(format!("opened here, and there is no `{}` for it", closing(open))),
+            Diagnostic::new("syntax", span(opened), format!("unclosed `{open}`"))
+                .label(format!("opened here, but never closed by `{}`", closing(open))),
         ),
         (None, None) => None,
     }
@@ -235,12 +235,12 @@ mod tests {
         for (text, want) in [
             ("P(a: \"(\", b: ')', c: [1, {\"}\": 2}]) // (", None),
             ("P(a: r#\"(\"\"#, b: '\\'', /* ( */ c: \"\\\"(\")", None),
-            ("P(a: [1, 2)", Some("`[` is not closed")),
-            ("P(a: 1", Some("`(` is not closed")),
-            ("P(a: 1))", Some("`)` closes nothing")),
-            ("P(a: \"x, b: 1)", Some("a string is not closed")),
-            ("P(a: \"x,\n b: \"y\")", Some("a string is not closed")),
-            ("P(a: r\"x)", Some("a string is not closed")),
+            ("P(a: [1, 2)", Some("unclosed `[`")),
+            ("P(a: 1", Some("unclosed `(`")),
+            ("P(a: 1))", Some("`)` has no opening bracket")),
+            ("P(a: \"x, b: 1)", Some("unterminated string")),
+            ("P(a: \"x,\n b: \"y\")", Some("unterminated string")),
+            ("P(a: r\"x)", Some("unterminated string")),
             ("P(a: 'é', b: 'xy')", None),
         ] {
             assert_eq!(unbalanced(0, text).map(|found| found.message), want.map(str::to_owned), "{text}");

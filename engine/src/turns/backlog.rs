@@ -12,7 +12,7 @@ pub struct TurnBacklog {
     bytes: AtomicU64,
 }
 
-/// The overhead of a record besides its text: ids, offset and queue entry.
+/// The overhead of a record in addition to its text: ids, offset and queue entry.
 const OVERHEAD: usize = 256;
 
 /// The size of a record in the backlog.

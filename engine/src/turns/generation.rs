@@ -95,7 +95,7 @@ impl Generation {
     }
 
     /// The answer of an earlier process to a turn, if every sink has it or can get it. A sink that
-    /// lacks it gets a copy from another sink with the same inputs: answering again might give a
+    /// lacks it gets a copy from another sink with the same inputs: answering again might produce a
     /// different answer, and the history can have only one.
     pub(super) fn answered(&self, source: &str, key: &str) -> Option<Earlier> {
         let sinks = self.sinks_of(source)?;

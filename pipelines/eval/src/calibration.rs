@@ -80,7 +80,7 @@ pub struct Decisions {
 }
 
 impl Decisions {
-    /// Counts decisions, given as pairs of answerable and answered.
+    /// Counts decisions: pairs of answerable and answered.
     pub fn count(decisions: impl IntoIterator<Item = (bool, bool)>) -> Self {
         let mut counted = Self::default();
         for (answerable, answered) in decisions {
@@ -129,7 +129,7 @@ pub struct Calibrated {
 /// Learns a calibration on all examples, and once per fold on the other folds. `None` if there are
 /// no answerable or no unanswerable examples.
 pub fn calibrate(examples: &[Example], aim: Aim, penalty: f64) -> Option<Calibrated> {
-    // Answers that already give up are declined in any case, so they are not used for learning.
+    // Answers that are already IDK are declined in any case, so they are not used for learning.
     let learn = |examples: &[&Example]| -> Option<Calibration> {
         let all = examples;
         let examples: Vec<&Example> = examples.iter().copied().filter(|example| !example.gives_up).collect();
@@ -168,7 +168,7 @@ fn threshold(examples: &[&Example], calibration: &Calibration, aim: Aim) -> f64 
             left.iter().filter(|example| example.answerable).count() as f64 / left.len().max(1) as f64
         }
         Aim::Over(share) => {
-            // Answers that already give up count towards the allowed share.
+            // Answers that are already IDK count towards the allowed share.
             let answerable: Vec<_> = examples.iter().filter(|example| example.answerable).collect();
             let left = answerable.iter().filter(|example| !example.gives_up);
             let mut probabilities: Vec<f64> = left.map(|example| calibration.probability(example)).collect();

@@ -17,7 +17,7 @@
 //! are undefined for them.
 //!
 //! The unit tests compare with values computed by pytrec_eval
-//! (`tests/data/metrics/golden.json`, written by `make_golden.py` beside it).
+//! (`tests/data/metrics/golden.json`, written by `make_golden.py` next to it).
 
 use std::cmp::Ordering;
 use std::collections::{BTreeMap, BTreeSet};
@@ -72,7 +72,7 @@ pub struct Figures([f64; METRICS.len()]);
 impl Figures {
     const ZERO: Figures = Figures([0.0; METRICS.len()]);
 
-    /// The value of the metric called `name`, or `None` if there is no such metric.
+    /// The value of the metric `name`; `None` if it does not exist.
     pub fn get(&self, name: &str) -> Option<f64> {
         let at = METRICS.iter().position(|metric| *metric == name)?;
         Some(self.0[at])

@@ -141,7 +141,7 @@ struct Line {
 }
 
 impl Line {
-    /// The task, or what is missing for one.
+    /// The task, or what it lacks.
     fn task(self) -> Result<Task, &'static str> {
         let id = self.task_id.filter(|id| !id.is_empty()).ok_or("`task_id` or `_id`")?;
         let input = match (self.input, self.text) {

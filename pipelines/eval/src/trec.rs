@@ -99,7 +99,7 @@ pub fn lines(text: &str) -> impl Iterator<Item = (usize, &str)> {
 /// Reads judgements.
 ///
 /// The first line is a header if its last column is not a whole number. A
-/// judgement given twice counts once.
+/// duplicate judgement counts once.
 ///
 /// # Errors
 ///

@@ -64,7 +64,7 @@ async function problem(response) {
     const { error } = await response.json();
     if (error?.message) return error.message;
   } catch { /* Not JSON: a proxy's page. */ }
-  return `The server answered with status ${response.status}.`;
+  return `The server responded with status ${response.status}.`;
 }
 
 async function send(path, { method = 'GET', body, signal, timeout_ms } = {}) {
@@ -80,13 +80,13 @@ async function send(path, { method = 'GET', body, signal, timeout_ms } = {}) {
       response = await fetch(path, { method, headers, body: body && JSON.stringify(body), signal: within, cache: 'no-store' });
     } catch (error) {
       if (signal?.aborted) throw error;
-      throw new ApiError(0, error.name === 'TimeoutError' ? 'The server does not answer in time.' : 'The server cannot be reached.');
+      throw new ApiError(0, error.name === 'TimeoutError' ? 'The server did not respond in time.' : 'The server cannot be reached.');
     }
     if (response.ok) return response;
     const message = await problem(response);
-    // Another call may have got a token meanwhile.
+    // Another call may have obtained a token meanwhile.
     if (response.status === 401 && stored() !== token) continue;
-    if (response.status === 401 && !declined && await ask(token ? `${message}.` : 'Ask the one who runs it for a token.')) continue;
+    if (response.status === 401 && !declined && await ask(token ? `${message}.` : 'Ask the administrator of the server for a token.')) continue;
     throw new ApiError(response.status, message);
   }
 }
@@ -97,7 +97,7 @@ export async function get(path, options) {
   try {
     return await response.json();
   } catch {
-    throw new ApiError(0, 'The server did not answer with JSON.');
+    throw new ApiError(0, 'The server did not respond with JSON.');
   }
 }
 

@@ -1,4 +1,4 @@
-// Turns that were asked, what came back, and the conversation that they make: a tree, since a question
+// Asked turns, their results, and the conversation that they form: a tree, since a question
 // can be edited and asked again.
 
 import { ApiError, events } from './api.js';
@@ -26,7 +26,7 @@ export class Turn extends EventTarget {
     super();
     Object.assign(this, { parent, text, pipeline, collection, adjust });
     this.number = parent.number + 1;
-    // A fork is a conversation of its own.
+    // A fork is a separate conversation.
     this.conversation = parent.conversation && !parent.children.length ? parent.conversation : identifier();
   }
 

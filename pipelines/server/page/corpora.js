@@ -22,7 +22,7 @@ export class Corpora {
     const pipeline = this.#live.pipeline;
     this.#rows.clear();
     if (!pipeline?.corpora.length) return this.#panel.replaceChildren(h('h2', {}, 'Corpora'), h('p', { class: 'hint' }, 'This pipeline has no corpora.'));
-    const titles = ['Corpus', 'State', 'Documents', 'Passages', 'Epoch', 'To prepare', 'Embedded', 'Publications', 'Failures'];
+    const titles = ['Corpus', 'State', 'Documents', 'Passages', 'Epoch', 'Pending', 'Embedded', 'Publications', 'Failures'];
     const rows = pipeline.corpora.map(corpus => {
       const cells = titles.slice(1).map(() => h('td', {}));
       this.#rows.set(corpus.name, { cells, epoch: null });
@@ -31,7 +31,7 @@ export class Corpora {
     });
     this.#table = h('table', { class: 'numbers' }, h('thead', {}, h('tr', {}, titles.map(title => h('th', { scope: 'col' }, title)))), h('tbody', {}, rows.flat()));
     this.#panel.replaceChildren(h('h2', {}, 'Corpora'),
-      h('p', { class: 'hint' }, 'A turn reads the newest epoch. A corpus flashes when an epoch with changes of it is published.'),
+      h('p', { class: 'hint' }, 'A turn reads the newest epoch. A corpus flashes when an epoch with its changes is published.'),
       h('div', { class: 'scroll', tabindex: '0', role: 'region', 'aria-label': 'Corpora, scrolls sideways' }, this.#table));
     return this.#update();
   }

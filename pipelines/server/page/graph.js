@@ -156,7 +156,7 @@ export class Graph {
     const failed = found.find(corpus => corpus.state === 'failed');
     const loading = found.some(corpus => corpus.state === 'loading');
     group.classList.toggle('bad', Boolean(failed));
-    numbers.textContent = failed ? 'failed' : loading ? `loading, ${count(sum('preparing'))} to do`
+    numbers.textContent = failed ? 'failed' : loading ? `loading, ${count(sum('preparing'))} pending`
       : found.length ? cut(`${several(sum('documents'), 'document')}, ${several(sum('passages'), 'passage')}`, 32) : '';
   }
 
@@ -203,7 +203,7 @@ export class Graph {
       turns.dead_letters ? `${several(turns.dead_letters, 'dead letter')}` : null,
     ].filter(Boolean).join(', ');
     this.#panel.querySelector('#graph-sum').replaceChildren(h('p', {}, words),
-      h('p', { class: 'hint' }, 'Each node: calls a second, then p50 · p95 of the last 10 seconds, or since the start. Choose a node for its settings.'));
+      h('p', { class: 'hint' }, 'Each node: calls per second, then p50 · p95 of the last 10 seconds, or since the start. Choose a node for its settings.'));
   }
 
   #showDetail(pipeline) {
@@ -225,7 +225,7 @@ export class Graph {
     ]);
     const parts = [rows, numbers && this.#spark(node.id)];
     if (old) {
-      // A text that stays is not replaced, since somebody may be selecting it.
+      // Unchanged text is not replaced, since the user may be selecting it.
       const shown = this.#detail.querySelector('.facts');
       if (shown.textContent !== rows.textContent) shown.replaceWith(rows);
       this.#detail.querySelector('figure')?.replaceWith(parts[1] ?? '');
@@ -240,8 +240,8 @@ export class Graph {
     const [most, width, height] = [Math.max(1, ...rates), 360, 44];
     const points = rates.map((rate, at) => `${((at + 1) * width) / rates.length},${height - 2 - (rate / most) * (height - 6)}`);
     return h('figure', { class: 'spark' },
-      svg('svg', { viewBox: `0 0 ${width} ${height}`, role: 'img', 'aria-label': `Calls a second, at most ${perSecond(Math.max(0, ...rates))}`, preserveAspectRatio: 'none' },
+      svg('svg', { viewBox: `0 0 ${width} ${height}`, role: 'img', 'aria-label': `Calls per second, at most ${perSecond(Math.max(0, ...rates))}`, preserveAspectRatio: 'none' },
         svg('polyline', { points: points.join(' ') || `0,${height}` })),
-      h('figcaption', {}, `Calls a second, last ${several(rates.length, 'poll')}, at most ${perSecond(Math.max(0, ...rates))}`));
+      h('figcaption', {}, `Calls per second, last ${several(rates.length, 'poll')}, at most ${perSecond(Math.max(0, ...rates))}`));
   }
 }

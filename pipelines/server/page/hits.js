@@ -1,4 +1,4 @@
-// Ranked lists, and how a node moves what it gets.
+// Ranked lists, and how a node reorders its inputs.
 
 import { button, clean, count, documentName, h, name, score, several } from './dom.js';
 
@@ -74,8 +74,8 @@ function reason(id, { node, output, warnings }, best) {
   const told = mentions(warnings, id);
   if (told) return told;
   const setting = field => Number(new RegExp(`\\b${field}: (\\d+)`).exec(node.settings)?.[1] ?? NaN);
-  if (best > setting('depth')) return `behind the first ${setting('depth')} (depth) of every input`;
-  if (output.length >= setting('top')) return `behind the first ${setting('top')} (top)`;
+  if (best > setting('depth')) return `below the first ${setting('depth')} (depth) of every input`;
+  if (output.length >= setting('top')) return `below the first ${setting('top')} (top)`;
   return null;
 }
 

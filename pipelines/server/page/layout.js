@@ -1,5 +1,5 @@
-// A layered layout of a plan: each node right of its inputs, edges bent around what is between. What is
-// too wide goes on in a row below.
+// A layered layout of a plan: each node is right of its inputs, and edges bend around the nodes between. A plan
+// that is too wide continues in a row below.
 
 const [WIDTH, HEIGHT, ACROSS, DOWN, ROOM] = [146, 80, 36, 18, 14];
 

@@ -1,4 +1,4 @@
-// What the pipelines do: their plans, and the status of the chosen one about once a second.
+// The live state of the pipelines: their plans, and the status of the chosen one about once per second.
 
 import { get } from './api.js';
 
@@ -91,7 +91,7 @@ export class Live extends EventTarget {
     const round = ++this.#round;
     try {
       if (this.problem || !this.pipelines.length) await this.#load();
-      if (!this.name) throw Object.assign(new Error('No pipeline is served to you.'), { status: 403 });
+      if (!this.name) throw Object.assign(new Error('You may not use any pipeline of this server.'), { status: 403 });
       const status = await get(`/v1/pipelines/${encodeURIComponent(this.name)}/status`);
       if (round !== this.#round) return;
       const before = this.status;

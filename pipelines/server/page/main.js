@@ -1,4 +1,4 @@
-// The page: what is chosen, what is shown, and what is told about the server.
+// The page: selections, views, and messages about the server.
 
 import { askAgain } from './api.js';
 import { button, byId, clean, clock, h, name } from './dom.js';
@@ -102,11 +102,11 @@ function health(css, words) {
 
 live.addEventListener('lost', () => {
   const { status, message } = live.problem;
-  const words = status === 401 ? 'A token is needed' : status === 0 ? 'No connection' : 'No status';
+  const words = status === 401 ? 'Token required' : status === 0 ? 'No connection' : 'No status';
   health('bad', words);
   if (banners.get('lost')?.dataset.message === message) return;
   if (status === 401) {
-    banner('lost', 'bad', h('p', {}, 'The server wants a token.'), button('Enter a token', () => { askAgain(); live.retry(); }));
+    banner('lost', 'bad', h('p', {}, 'The server requires a token.'), button('Enter a token', () => { askAgain(); live.retry(); }));
   } else {
     const next = status === 0 ? ' Is turnflow serve running? This page tries again every two seconds.' : ' This page tries again every two seconds.';
     banner('lost', 'bad', h('p', {}, clean(message), next));
@@ -126,12 +126,12 @@ live.addEventListener('status', () => {
   else health('good', `Ready, epoch ${epoch}`);
   const at = reload ? `${reload.at} ${reload.ok}` : null;
   if (at === seen) return;
-  // What was taken over before the page was opened is no news.
+  // A reload before the page was opened is not news.
   const isNews = seen !== undefined;
   seen = at;
   if (!reload) return banner('reload');
-  if (!reload.ok) return banner('reload', 'bad', h('p', {}, `The pipeline file was not taken over at ${clock(reload.at)}; the former plan runs on. Correct the file: with --watch it is read again by itself, otherwise send SIGHUP.`), h('pre', { tabindex: '0' }, clean(reload.problems)));
-  return isNews ? banner('reload', 'good', h('p', {}, `The pipeline file was taken over at ${clock(reload.at)}.`)) : banner('reload');
+  if (!reload.ok) return banner('reload', 'bad', h('p', {}, `The reload of the pipeline file failed at ${clock(reload.at)}; the previous plan continues. Correct the file: with --watch it is reloaded automatically, otherwise send SIGHUP.`), h('pre', { tabindex: '0' }, clean(reload.problems)));
+  return isNews ? banner('reload', 'good', h('p', {}, `The pipeline file was reloaded at ${clock(reload.at)}.`)) : banner('reload');
 });
 
 live.start();

@@ -85,7 +85,7 @@ export class Reports extends EventTarget {
       ...groups,
     ]);
     this.#panel.replaceChildren(h('h2', {}, 'Evaluation'),
-      h('p', { class: 'hint' }, 'Reports of turnflow eval, newest first. The best of each column is bold; for abstention, errors and times the least is best.'),
+      h('p', { class: 'hint' }, 'Reports of turnflow eval, newest first. The best of each column is bold; for abstention, errors and times, lower is better.'),
       h('div', { class: 'scroll', tabindex: '0', role: 'region', 'aria-label': 'Reports, scrolls sideways' },
         h('table', { class: 'numbers reports' },
           h('thead', {}, h('tr', {}, this.#head('name', 'Report'), this.#head('modified', 'Written'), this.#head('queries', 'Queries'), metrics.map(metric => this.#head(metric, metric)))),

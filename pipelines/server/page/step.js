@@ -1,4 +1,4 @@
-// One step of a turn: what a node got and gave.
+// One step of a turn: a node's inputs and output.
 
 import { clean, count, facts, h, name, score, several } from './dom.js';
 import { list, movement } from './hits.js';
@@ -36,7 +36,7 @@ export function gist(turn, node) {
   const value = step.value;
   switch (kind(step)) {
     case 'Query': {
-      const same = value.Query.text === turn.text ? 'the question as it is' : 'changed';
+      const same = value.Query.text === turn.text ? 'the question unchanged' : 'changed';
       return before ?? (value.Query.parts.length ? several(value.Query.parts.length, 'sub-question') : same);
     }
     case 'Hits': {
@@ -44,7 +44,7 @@ export function gist(turn, node) {
       const got = new Set(inputs(turn, node, 'Hits').flatMap(([, input]) => input.value.Hits.hits.map(hit => hit.chunk.id)));
       const kept = got.size && got.size !== hits.length ? `${count(hits.length)} of ${several(got.size, 'passage')}` : several(hits.length, 'passage');
       const as = asGiven(turn, node, hits);
-      return [before, kept, as && `as ${as} gave them`, changed(turn, node, hits)].filter(Boolean).join(', ');
+      return [before, kept, as && `as output by ${as}`, changed(turn, node, hits)].filter(Boolean).join(', ');
     }
     case 'Prompt': return before ?? `${count(characters(value.Prompt.prompt))} characters, ${several(value.Prompt.hits.length, 'passage')}`;
     case 'Answer': {
@@ -74,7 +74,7 @@ const characters = prompt => (prompt.messages ?? []).reduce((sum, message) => su
 function query(turn, { text: searched, parts }) {
   return [
     searched === turn.text ? text(searched, 'query') : marked(turn.text, searched),
-    searched === turn.text ? null : h('p', { class: 'hint' }, 'Marked: what was added to the question, and what was taken out of it.'),
+    searched === turn.text ? null : h('p', { class: 'hint' }, 'Marked: text added to and removed from the question.'),
     parts.length ? h('ol', { class: 'parts', 'aria-label': 'Sub-questions' }, parts.map(part => h('li', { dir: 'auto' }, clean(part)))) : null,
   ];
 }

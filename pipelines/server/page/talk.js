@@ -1,10 +1,10 @@
-// The conversation: questions, answers as they come, editing and versions.
+// The conversation: questions, streamed answers, editing and versions.
 
 import { Conversation, Turn } from './asked.js';
 import { announce, button, byId, clean, duration, h, isCalm, perFrame, several } from './dom.js';
 import { citations } from './text.js';
 
-const EMPTY = 'Ask a question. The answer, and what every step of the pipeline found for it, is shown as it comes.';
+const EMPTY = 'Ask a question. The answer and the results of every pipeline step appear as they arrive.';
 const STATES = { running: 'Answering', answered: 'Answered', idk: 'Answered: does not know', failed: 'Failed', stopped: 'Stopped' };
 
 export class Talk {
@@ -70,7 +70,7 @@ export class Talk {
     const held = document.activeElement;
     const [send, stop] = [byId('send'), byId('stop')];
     [send.hidden, stop.hidden] = [Boolean(this.#running), !this.#running];
-    // The focus stays where the next thing is done.
+    // Keep the focus on the next control to use.
     if (held === send && send.hidden) stop.focus();
     if (held === stop && stop.hidden) this.#question.focus();
   }
@@ -106,7 +106,7 @@ export class Talk {
     this.#said(turn, parts);
     parts.tools.append(
       button('Workflow', () => this.#context.show(turn, true), { class: 'quiet workflow', 'aria-label': `Workflow of turn ${turn.number}` }),
-      button('Ask again', () => this.#again(turn, turn.text), { class: 'quiet again', title: 'Ask the same question again, with the pipeline and the tuning chosen now' }),
+      button('Ask again', () => this.#again(turn, turn.text), { class: 'quiet again', title: 'Ask the same question again, with the current pipeline and tuning' }),
     );
     return parts;
   }

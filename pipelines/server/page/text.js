@@ -1,4 +1,4 @@
-// Texts compared: what a rewrite changed, what an answer cites, and where a passage says it.
+// Text comparison: the changes of a rewrite, the citations of an answer, and the cited part of a passage.
 
 import { clean, h } from './dom.js';
 

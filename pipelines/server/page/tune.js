@@ -1,10 +1,10 @@
-// What is changed in the pipeline for one's own conversation.
+// Adjustments of the pipeline for the current conversation.
 
 import { button, h, name } from './dom.js';
 
 const GROUPS = [
   ['Retrievers', node => node.output === 'Hits' && node.isRetriever, 'A retriever that is off finds nothing.'],
-  ['Query', node => node.output === 'Queries', 'Off: the question is searched as it is, or as the step before gave it.'],
+  ['Query', node => node.output === 'Queries', 'Off: the question is searched unchanged, or as output by the previous step.'],
   ['Fusion, reranking and filters', node => node.output === 'Hits', 'Off: the first input passes through.'],
   ['Prompt', node => node.output === 'Prompts', 'Off: the prompt passes through.'],
   ['Answer', node => node.output === 'Answers', 'Off: the answer passes through.'],
@@ -85,7 +85,7 @@ export class Tuning extends EventTarget {
     return this.#panel.replaceChildren(
       h('div', { class: 'row' }, h('h2', {}, 'Tuning'), button('Reset', () => this.reset(), { class: 'reset', disabled: true })),
       h('p', { class: 'hint' }, nothing ? 'This pipeline has nothing to tune.'
-        : 'For this conversation only: the next turns are asked with it, the pipeline itself stays as it is.'),
+        : 'For this conversation only: applies to the next turns; the pipeline itself does not change.'),
       ...[groups[0], ...weighed.map(node => this.#sliders(node)), ...groups.slice(1)].filter(Boolean));
   }
 

@@ -26,7 +26,7 @@ export class Workflow {
 
   clear() {
     this.#leave();
-    this.#panel.replaceChildren(h('p', { class: 'empty' }, 'Ask a question to see its workflow: the query, what each retriever found, how fusion and reranking moved it, the prompt and the answer.'));
+    this.#panel.replaceChildren(h('p', { class: 'empty' }, 'Ask a question to see its workflow: the query, what each retriever found, how fusion and reranking reordered it, the prompt and the answer.'));
   }
 
   #leave() {
@@ -80,7 +80,7 @@ export class Workflow {
       h('summary', {}, h('span', { class: 'mark', 'aria-hidden': 'true' }), h('span', { class: 'id' }, name(node.id)),
         h('span', { class: 'kind' }, node.kind), parts.gist, h('span', { class: 'time' }, parts.took, h('span', { class: 'bar', 'aria-hidden': 'true' }, parts.fill))),
       parts.body);
-    // Long lists are made when they are looked at.
+    // Long lists are rendered when opened.
     parts.details.addEventListener('toggle', () => this.#open(node, parts));
     this.#lines.set(node.id, parts);
     return h('li', {}, parts.details);
@@ -124,7 +124,7 @@ export class Workflow {
       if (step) {
         const share = step.took_ms === null ? 0 : step.took_ms / whole;
         parts.took.textContent = step.took_ms === null ? '–' : duration(step.took_ms);
-        // A step that took next to nothing is a line.
+        // A step that took almost no time is a line.
         parts.fill.style.width = share ? `max(1px, ${Math.min(100, share * 100).toFixed(1)}%)` : '0';
         parts.details.querySelector('.time').title = `${duration(step.took_ms)} of ${duration(whole)}`;
         continue;

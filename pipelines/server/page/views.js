@@ -1,4 +1,4 @@
-// The views beside the conversation: tabs, the full width, light and dark.
+// The views next to the conversation: tabs, full width, light and dark.
 
 import { byId, h } from './dom.js';
 

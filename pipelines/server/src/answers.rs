@@ -1,9 +1,9 @@
-//! `/v1/answers`: the answers of the pipeline's sink `Answers`, as a list, or as events that follow.
+//! `/v1/answers`: the answers of the pipeline's sink `Answers`, as a list or as a stream of events.
 //!
-//! Each answer has a number. A client goes on after the last one that it has seen, by `after` or by the header
-//! `Last-Event-ID`, also when the server was started again meanwhile. In a live pipeline, retractions and revisions
-//! come like answers. A caller with a token sees the answers of its own turns only, and its conversations are its own:
-//! in the pipeline, their ids have the token's name before them.
+//! Each answer has a number. A client continues after the last one that it has seen, with `after` or the header
+//! `Last-Event-ID`, even across a restart of the server. In a live pipeline, retractions and revisions
+//! arrive like answers. A caller with a token sees only answers to its own turns, and its conversations are private:
+//! in the pipeline, their ids are prefixed with the token's name.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -29,11 +29,11 @@ use crate::error::ApiError;
 use crate::sse;
 use crate::turns::without_principal;
 
-/// A list ends after so many bytes of answers.
+/// Maximum bytes of answers in a list.
 const LIST_BYTES: usize = 8 << 20;
-/// Answers that are read from the log at once.
+/// Number of answers read from the log at once.
 const PAGE: usize = 100;
-/// A list ends after so many answers of the log, also if few of them are the caller's.
+/// Maximum number of answers read for a list, even if few of them are the caller's.
 const MOST_READ: usize = 10_000;
 
 /// The parameters of the URL.
@@ -44,7 +44,7 @@ pub struct AnswerParams {
     pipeline: Option<String>,
     /// Only the answers of this conversation.
     conversation_id: Option<String>,
-    /// The number after which to begin. Default: 0, the oldest answer that is kept; for events, the last answer.
+    /// The number after which to start. Default: 0, the oldest stored answer; for events, the last answer.
     after: Option<u64>,
     /// For a list: number of answers. Default: 100.
     limit: Option<usize>,
@@ -55,7 +55,7 @@ pub struct AnswerParams {
 
 /// Lists answers, or sends them as events.
 #[utoipa::path(get, path = "/v1/answers", tag = "turnflow", params(AnswerParams), responses(
-    (status = 200, description = "The answers, and the number to go on after; or a stream of events", body = Value),
+    (status = 200, description = "The answers, and the number to continue after; or a stream of events", body = Value),
     (status = 404, description = "The pipeline has no sink `Answers`")
 ))]
 pub async fn list(
@@ -65,27 +65,27 @@ pub async fn list(
     headers: HeaderMap,
 ) -> Result<Response, ApiError> {
     if let Err(after) = principal.bucket.take(Instant::now()) {
-        return Err(ApiError::overload("too many requests a second for this token", after.as_secs().max(1)));
+        return Err(ApiError::overload("too many requests per second for this token", after.as_secs().max(1)));
     }
     let served = app.pipeline(params.pipeline.as_deref(), &principal)?;
     let log = log(&served)?;
     let last = log.last();
     let limit = params.limit.unwrap_or(PAGE);
     if !(1..=1000).contains(&limit) {
-        return Err(ApiError::bad("`limit` is 1 to 1000").param("limit"));
+        return Err(ApiError::bad("`limit` must be 1 to 1000").param("limit"));
     }
     let header = |name: &str| headers.get(name).and_then(|value| value.to_str().ok());
     let is_stream = params.stream || header("accept").is_some_and(|accept| accept.contains("text/event-stream"));
     let reader = Reader::new(log, params.conversation_id.as_deref(), principal);
     if is_stream {
         let place = app.streams().try_acquire_owned();
-        let place = place.map_err(|_| ApiError::overload("too many streams of answers are open", 5))?;
+        let place = place.map_err(|_| ApiError::overload("too many open answer streams", 5))?;
         let newest = *last.borrow();
         let seen = match header("last-event-id") {
             None => None,
             Some(id) => {
-                let id = id.parse::<u64>().map_err(|_| ApiError::bad("`Last-Event-ID` is the number of an answer"))?;
-                // The log was lost, and its numbers begin anew.
+                let id = id.parse::<u64>().map_err(|_| ApiError::bad("`Last-Event-ID` must be an answer's number"))?;
+                // The log was lost, and its numbers start again.
                 Some(if id > newest { 0 } else { id })
             }
         };
@@ -106,7 +106,7 @@ pub async fn list(
 /// 404: it has no sink whose answers can be read.
 pub fn log(served: &Served) -> Result<Arc<dyn AnswerLog>, ApiError> {
     served.engine().answer_log(None).ok_or_else(|| {
-        ApiError::not_found(format!("the pipeline `{}` has no sink `Answers`: its answers are not kept", served.name()))
+        ApiError::not_found(format!("the pipeline `{}` has no sink `Answers`: no answers are stored", served.name()))
     })
 }
 
@@ -115,7 +115,7 @@ pub fn log(served: &Served) -> Result<Arc<dyn AnswerLog>, ApiError> {
 pub struct Reader {
     /// The log.
     pub log: Arc<dyn AnswerLog>,
-    /// The conversation, as the pipeline knows it; `None` for all.
+    /// The conversation's id in the pipeline; `None` for all.
     conversation: Option<Arc<str>>,
     principal: Arc<Principal>,
 }
@@ -128,7 +128,7 @@ pub struct Page {
     pub range: Option<(u64, u64)>,
 }
 
-/// The id under which the pipeline has a caller's conversation. Callers do not share conversations.
+/// The pipeline's id of a caller's conversation. Callers do not share conversations.
 pub fn scoped(conversation: &str, principal: &Principal) -> Arc<str> {
     match &principal.extra {
         None => conversation.into(),
@@ -151,15 +151,14 @@ impl Reader {
     pub async fn page(&self, after: u64) -> Result<Page, ApiError> {
         let Self { log, conversation, .. } = self.clone();
         let read = move || log.read(conversation.as_deref(), after, PAGE);
-        let page =
-            tokio::task::spawn_blocking(read).await.map_err(|_| ApiError::server("the log of answers failed"))?;
-        let mut answers = page.map_err(|error| ApiError::failed("the log of answers", &error))?;
+        let page = tokio::task::spawn_blocking(read).await.map_err(|_| ApiError::server("the answer log failed"))?;
+        let mut answers = page.map_err(|error| ApiError::failed("the answer log", &error))?;
         let range = answers.first().zip(answers.last()).map(|(first, last)| (first.number, last.number));
         answers.retain(|answer| self.may_see(&answer.record));
         Ok(Page { answers, range })
     }
 
-    /// At most `limit` answers after a number, the number to go on after, and whether there may be more.
+    /// At most `limit` answers after a number, the number to continue after, and whether there may be more.
     async fn list(&self, after: u64, limit: usize) -> Result<(Vec<LoggedAnswer>, u64, bool), ApiError> {
         let (mut found, mut after, mut read, mut bytes) = (Vec::new(), after, 0, 0);
         while read < MOST_READ && bytes < LIST_BYTES {
@@ -179,7 +178,7 @@ impl Reader {
         Ok((found, after, true))
     }
 
-    /// The record as the caller sees it: without what the server knows of the caller.
+    /// The record as the caller sees it: without the server's data about the caller.
     pub fn shown(&self, record: &AnswerRecord) -> Value {
         let mut value = without_principal(record);
         if self.principal.extra.is_some() {
@@ -206,12 +205,12 @@ impl Reader {
     }
 }
 
-/// Answers as they come.
+/// A stream of answers.
 struct Following {
     reader: Reader,
     last: watch::Receiver<u64>,
     after: u64,
-    /// Cancelled when the server is about to end.
+    /// Cancelled when the server is about to stop.
     drained: CancellationToken,
     _place: OwnedSemaphorePermit,
 }
@@ -240,7 +239,7 @@ impl sse::Events for Following {
             }
             tokio::select! {
                 () = self.drained.cancelled() => return false,
-                // An error: the sink is gone.
+                // An error: the sink no longer exists.
                 changed = self.last.changed() => if changed.is_err() { return false },
             }
         }

@@ -28,7 +28,7 @@ use crate::{
     responses, search, turns,
 };
 
-/// A pipeline that is served.
+/// A served pipeline.
 pub struct Served {
     name: Arc<str>,
     engine: Arc<Engine>,
@@ -59,22 +59,22 @@ impl Served {
         &self.engine
     }
 
-    /// The outline of the plan that runs.
+    /// The outline of the running plan.
     pub fn outline(&self) -> Arc<Outline> {
         self.outline.read().clone()
     }
 
-    /// Takes over the outline of a plan after a reload.
+    /// Adopts the outline of a plan after a reload.
     pub fn adopt(&self, outline: Outline) {
         *self.outline.write() = Arc::new(outline);
     }
 
-    /// Notes how a reload ended.
+    /// Records the outcome of a reload.
     pub fn reloaded(&self, reload: LastReload) {
         *self.reload.write() = Some(reload);
     }
 
-    /// How the last reload ended; `None` if there was none.
+    /// The outcome of the last reload; `None` if there was none.
     pub fn last_reload(&self) -> Option<LastReload> {
         let mut last = self.reload.read().clone();
         if self.hides_problems.load(Ordering::Acquire) {
@@ -83,7 +83,7 @@ impl Served {
         last
     }
 
-    /// Leaves the problems of reloads out, which have lines of the pipeline's file.
+    /// Omits the problems of reloads, which contain lines of the pipeline file.
     pub fn hide_problems(&self) {
         self.hides_problems.store(true, Ordering::Release);
     }
@@ -108,7 +108,7 @@ struct Inner {
 impl App {
     /// The state of a server of these pipelines; the first is the default.
     pub fn new(config: ServeConfig, pipelines: Vec<Arc<Served>>, tokens: Tokens) -> Self {
-        // The configuration has been checked: a pattern that is no expression is not there.
+        // The configuration has been checked, so every pattern is valid.
         let task_prompts = RegexSet::new(&config.task_prompts).unwrap_or_else(|_| RegexSet::empty());
         Self(Arc::new(Inner {
             places: Places::new(&config.limits),
@@ -133,12 +133,12 @@ impl App {
         &self.0.pipelines
     }
 
-    /// Who may call.
+    /// The tokens of the callers.
     pub fn tokens(&self) -> &Tokens {
         &self.0.tokens
     }
 
-    /// The places for running requests.
+    /// The slots for running requests.
     pub fn places(&self) -> &Places {
         &self.0.places
     }
@@ -148,7 +148,7 @@ impl App {
         &self.0.metrics
     }
 
-    /// Whether a text is a prompt of a chat client that is no question.
+    /// Whether a text is a chat client's prompt and not a question.
     pub fn is_task(&self, text: &str) -> bool {
         self.0.task_prompts.is_match(text)
     }
@@ -158,22 +158,22 @@ impl App {
         self.0.started
     }
 
-    /// Whether the server is about to end.
+    /// Whether the server is shutting down.
     pub fn is_draining(&self) -> bool {
         self.0.drained.is_cancelled()
     }
 
-    /// Cancelled when the server is about to end.
+    /// Cancelled when the server shuts down.
     pub fn drained(&self) -> &CancellationToken {
         &self.0.drained
     }
 
-    /// The places for streams of answers, which stay open.
+    /// The slots for answer streams, which stay open.
     pub fn streams(&self) -> Arc<Semaphore> {
         self.0.streams.clone()
     }
 
-    /// Notes that the server is about to end.
+    /// Records that the server is shutting down.
     pub fn drain(&self) {
         self.0.drained.cancel();
     }
@@ -187,7 +187,7 @@ impl App {
     ///
     /// # Errors
     ///
-    /// 404: there is none, or the caller may not use it.
+    /// 404: it does not exist, or the caller may not use it.
     pub fn pipeline(&self, name: Option<&str>, principal: &Principal) -> Result<Arc<Served>, ApiError> {
         let mut pipelines = self.pipelines_of(principal);
         let found = match name {
@@ -203,7 +203,7 @@ pub fn now() -> u64 {
     std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default().as_secs()
 }
 
-/// A name that no other request has: the prefix, the time, and a number.
+/// A unique name for a request: the prefix, the time, and a number.
 pub fn unique(prefix: &str) -> String {
     use std::sync::atomic::AtomicU64;
     static NUMBER: AtomicU64 = AtomicU64::new(0);
@@ -237,7 +237,7 @@ pub fn router(app: App) -> Router {
         .route("/v1/reports", get(reports::list))
         .route_layer(middleware::from_fn_with_state(app.clone(), admit));
     let known = work
-        // A stream of answers stays open, so it takes no place of a request.
+        // An answer stream stays open, so it takes no request slot.
         .route("/v1/answers", get(answers::list))
         .route("/v1/pipelines", get(pipelines::list))
         .route("/v1/pipelines/{name}/status", get(pipelines::status))
@@ -250,7 +250,7 @@ pub fn router(app: App) -> Router {
         .route("/page/{name}", get(page::asset))
         .route("/healthz", get(health::alive))
         .route("/readyz", get(health::ready))
-        .fallback(|| async { ApiError::not_found("there is no such route") })
+        .fallback(|| async { ApiError::not_found("no such route") })
         .method_not_allowed_fallback(|| async { ApiError::method() })
         .layer(middleware::from_fn_with_state(app.clone(), from_here))
         .layer(middleware::from_fn_with_state(app.clone(), observe));
@@ -261,9 +261,9 @@ pub fn router(app: App) -> Router {
     router.with_state(app)
 }
 
-/// Middleware: refuses requests of web pages of other sites.
+/// Middleware: refuses requests from web pages of other sites.
 async fn from_here(State(app): State<App>, request: Request, next: middleware::Next) -> Response {
-    // A browser asks first whether it may; the answer is that of the configuration.
+    // A browser sends a preflight request first; the configuration determines the response.
     if request.method() == Method::OPTIONS {
         return next.run(request).await;
     }
@@ -283,13 +283,13 @@ pub fn observing(app: App) -> Router {
         .route_layer(middleware::from_fn_with_state(app.clone(), identify))
         .route("/healthz", get(health::alive))
         .route("/readyz", get(health::ready))
-        .fallback(|| async { ApiError::not_found("there is no such route") })
+        .fallback(|| async { ApiError::not_found("no such route") })
         .method_not_allowed_fallback(|| async { ApiError::method() })
         .layer(middleware::from_fn_with_state(app.clone(), observe))
         .with_state(app)
 }
 
-/// Lets web pages of these origins call.
+/// Allows calls from web pages of these origins.
 fn cors(origins: &[String]) -> Option<CorsLayer> {
     if origins.is_empty() {
         return None;

@@ -1,8 +1,8 @@
-//! A turn that is asked, as pieces of text and then the whole answer.
+//! A turn in progress: pieces of text, then the complete answer.
 //!
-//! Dropping it cancels the turn, and with it the model calls that run or wait. The engine's channel
-//! of events has no bound of its own; what waits in it for a client that reads slowly is at most one
-//! answer and the values of its nodes, and the connection is closed when the client does not read.
+//! Dropping it cancels the turn, including its running and waiting model calls. The engine's channel
+//! of events is unbounded; for a client that reads slowly, it holds at most one
+//! answer and the values of its nodes, and the connection is closed if the client does not read.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -18,12 +18,12 @@ use crate::limits::Deadline;
 use crate::outline::Outline;
 use crate::task::TaskRun;
 
-/// What comes next of an answer.
+/// The next part of an answer.
 #[derive(Debug)]
 pub enum Piece {
     /// A piece of its text.
     Text(Arc<str>),
-    /// It is complete.
+    /// The complete answer.
     End(Box<Finished>),
 }
 
@@ -32,28 +32,28 @@ pub enum Piece {
 pub struct Finished {
     /// The whole text.
     pub answer: String,
-    /// What is still to be sent after the pieces.
+    /// The text that remains to be sent after the pieces.
     pub rest: String,
-    /// What it is based on.
+    /// The hits that it is based on.
     pub citations: Vec<Citation>,
-    /// What distinguishes the pipeline that answered.
+    /// The fingerprint of the pipeline that answered.
     pub fingerprint: Option<String>,
 }
 
-/// What writes an answer.
+/// The writer of an answer.
 pub enum Writer {
     /// A pipeline.
     Turn(Box<Asking>),
-    /// A language model, or nobody.
+    /// A language model, or no model.
     Task(Box<TaskRun>),
 }
 
 impl Writer {
-    /// Waits for the next piece. Nothing is lost if this is given up and called again.
+    /// Waits for the next piece. Cancel-safe: nothing is lost if it is dropped and called again.
     ///
     /// # Errors
     ///
-    /// The answer cannot be given.
+    /// The turn failed.
     pub async fn next(&mut self) -> Result<Piece, ApiError> {
         match self {
             Self::Turn(asking) => asking.next().await,
@@ -61,11 +61,11 @@ impl Writer {
         }
     }
 
-    /// Waits for the whole answer.
+    /// Waits for the complete answer.
     ///
     /// # Errors
     ///
-    /// The answer cannot be given.
+    /// The turn failed.
     pub async fn finished(mut self) -> Result<Finished, ApiError> {
         loop {
             if let Piece::End(finished) = self.next().await? {
@@ -75,7 +75,7 @@ impl Writer {
     }
 }
 
-/// A turn that is asked.
+/// A turn in progress.
 pub struct Asking {
     events: AnswerStream,
     app: App,
@@ -94,7 +94,7 @@ impl Asking {
     ///
     /// # Errors
     ///
-    /// 400: there is no such collection.
+    /// 400: the collection does not exist.
     pub fn new(app: App, served: Arc<Served>, request: AskRequest, deadline: Deadline) -> Result<Self, ApiError> {
         let outline = served.outline();
         check_collection(&outline, request.collection.as_deref())?;
@@ -134,7 +134,7 @@ impl Asking {
                 }
                 Some(Event::Answer { record }) => return self.finish(*record).map(|done| Piece::End(Box::new(done))),
                 Some(Event::Failed { reason }) => return Err(reason.into()),
-                None => return Err(ApiError::unavailable("the pipeline has ended")),
+                None => return Err(ApiError::unavailable("the pipeline has stopped")),
             }
         }
     }
@@ -161,24 +161,24 @@ pub fn failed(record: &AnswerRecord) -> ApiError {
     ApiError::server(record.error.clone().unwrap_or_else(|| "the turn failed".to_owned())).code("turn_failed")
 }
 
-/// What of an answer is still to be sent: nothing, if what was sent is not its beginning.
+/// The part of an answer that remains to be sent; nothing if the sent text is not its prefix.
 pub fn rest_of<'a>(answer: &'a str, sent: &str) -> &'a str {
     answer.strip_prefix(sent).unwrap_or_default()
 }
 
-/// Checks the collection of a turn before it is asked: a wrong one is the caller's mistake.
+/// Checks the collection of a turn before it is asked: a wrong one is the caller's error.
 ///
 /// # Errors
 ///
-/// 400: the pipeline searches the turn's collection, and there is no such corpus.
+/// 400: the pipeline searches the turn's collection, but no such corpus exists.
 pub fn check_collection(outline: &Outline, collection: Option<&str>) -> Result<(), ApiError> {
     if !outline.routes || collection.is_some_and(|name| outline.corpora.iter().any(|corpus| **corpus == *name)) {
         return Ok(());
     }
     let known = outline.corpora.join(", ");
     let problem = match collection {
-        Some(name) => format!("there is no collection `{name}`; there are: {known}"),
-        None => format!("this pipeline searches the turn's `collection`; there are: {known}"),
+        Some(name) => format!("unknown collection `{name}`; available: {known}"),
+        None => format!("this pipeline needs the turn's `collection`; available: {known}"),
     };
     Err(ApiError::bad(problem).param("collection"))
 }
@@ -200,7 +200,7 @@ mod tests {
     fn a_collection_is_checked_where_it_counts() {
         let outline = Outline { routes: true, corpora: vec!["a".into(), "b".into()], ..Outline::default() };
         assert!(check_collection(&outline, Some("b")).is_ok());
-        assert!(check_collection(&outline, Some("c")).unwrap_err().message.ends_with("there are: a, b"));
+        assert!(check_collection(&outline, Some("c")).unwrap_err().message.ends_with("available: a, b"));
         assert!(check_collection(&outline, None).is_err());
         assert!(check_collection(&Outline { routes: false, ..outline }, Some("c")).is_ok());
     }

@@ -1,4 +1,4 @@
-//! Who calls: bearer tokens, compared as hashes in constant time.
+//! Authentication: bearer tokens, compared as hashes in constant time.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -49,8 +49,8 @@ pub enum TokenError {
         /// The token's name.
         name: String,
     },
-    /// The variable has another form.
-    #[error("`{VARIABLE}` has the form `name=secret,name=secret`")]
+    /// The variable has the wrong format.
+    #[error("`{VARIABLE}` must have the format `name=secret,name=secret`")]
     Form,
 }
 
@@ -58,15 +58,15 @@ pub enum TokenError {
 pub struct Principal {
     /// The token's name.
     pub name: Arc<str>,
-    /// What pipelines read as the turn's `principal`; `None` if nobody has to say who calls.
+    /// The turn's `principal` for pipelines; `None` if the server has no tokens.
     pub extra: Option<Map<String, Json>>,
     /// The pipelines that the caller may use; `None` for all.
     pub pipelines: Option<BTreeSet<String>>,
-    /// What the caller may do with documents.
+    /// The caller's rights to documents.
     pub documents: DocumentRights,
-    /// How often the caller may call.
+    /// The caller's rate limit.
     pub bucket: Bucket,
-    /// How much the caller may do at once.
+    /// The caller's concurrency limit.
     pub places: Arc<Semaphore>,
 }
 
@@ -97,7 +97,7 @@ impl fmt::Debug for Principal {
 /// All tokens, by the hashes of their secrets.
 pub struct Tokens {
     known: Vec<(blake3::Hash, Arc<Principal>)>,
-    /// Who calls if there are no tokens.
+    /// The caller if there are no tokens.
     anybody: Arc<Principal>,
 }
 
@@ -112,7 +112,7 @@ impl Tokens {
     ///
     /// # Errors
     ///
-    /// A secret cannot be read, or is there twice.
+    /// A secret cannot be read, or is a duplicate.
     pub fn new(config: &ServeConfig, variable: impl Fn(&str) -> Option<String>) -> Result<Self, TokenError> {
         let limits = &config.limits;
         let mut tokens = Self::none(config);
@@ -145,7 +145,7 @@ impl Tokens {
         Ok(tokens)
     }
 
-    /// No tokens: anybody may call.
+    /// No tokens: anyone may call.
     pub fn none(config: &ServeConfig) -> Self {
         let limits = &config.limits;
         let anybody = Principal::new("anybody", None, limits.rate, limits.token_concurrency, limits);
@@ -170,7 +170,7 @@ impl Tokens {
         self.known.is_empty()
     }
 
-    /// Who sends a request with these headers.
+    /// The caller of a request with these headers.
     ///
     /// # Errors
     ///
@@ -182,17 +182,17 @@ impl Tokens {
         let given = headers.get(header::AUTHORIZATION).and_then(|value| value.to_str().ok());
         let given = given.and_then(|value| value.split_once(' '));
         let Some((_, secret)) = given.filter(|(scheme, _)| scheme.eq_ignore_ascii_case("bearer")) else {
-            return Err(ApiError::unauthorized("this server wants a token: send `Authorization: Bearer TOKEN`"));
+            return Err(ApiError::unauthorized("this server requires a token: send `Authorization: Bearer TOKEN`"));
         };
         let hash = blake3::hash(secret.trim().as_bytes());
         let mut found = None;
-        // All are compared, each in constant time, whichever is the right one.
+        // All are compared, each in constant time, whichever matches.
         for (known, principal) in &self.known {
             if *known == hash {
                 found = Some(principal);
             }
         }
-        found.cloned().ok_or_else(|| ApiError::unauthorized("the token is not known"))
+        found.cloned().ok_or_else(|| ApiError::unauthorized("unknown token"))
     }
 }
 

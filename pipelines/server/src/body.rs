@@ -1,5 +1,5 @@
-//! Bodies: reading those of requests within their bounds, and holding on to something until that of a
-//! response is sent.
+//! Bodies: reads request bodies within their limits, and keeps a value alive until a
+//! response body is sent.
 
 use std::pin::Pin;
 use std::task::{Context, Poll};
@@ -19,13 +19,13 @@ use serde::de::DeserializeOwned;
 use crate::app::App;
 use crate::error::ApiError;
 
-/// Maximum number of JSON values in a body: objects, arrays, and what is in them.
+/// Maximum number of JSON values in a body: objects, arrays, and their elements.
 const VALUES: usize = 200_000;
 
-/// The time for which a body that is too long is read on.
+/// How long to keep reading a body that is too long.
 const DISCARD: Duration = Duration::from_secs(2);
 
-/// A body that drops something when it is dropped: at its end, or when the client goes away.
+/// A body that holds a value until it is dropped: at its end, or when the client disconnects.
 pub struct Held<T> {
     body: Body,
     _held: T,
@@ -73,7 +73,7 @@ impl FromRequest<App> for Content {
         let limit = app.config().limits.body_bytes();
         let mime = mime(request.headers());
         let length = request.headers().get(header::CONTENT_LENGTH).and_then(|value| value.to_str().ok()?.parse().ok());
-        // A client that waits for leave to send its body gets the error instead.
+        // A client that waits for `100 Continue` gets the error instead.
         let waits = request.headers().contains_key(header::EXPECT);
         let mut body = request.into_body();
         if length.is_some_and(|length: usize| length > limit) {
@@ -94,8 +94,8 @@ impl FromRequest<App> for Content {
     }
 }
 
-/// Reads on for a while: many clients read the response only when they have sent all of the body, and lose it if the
-/// connection is closed before.
+/// Keeps reading for a while: many clients read the response only after sending the whole body, and lose it if the
+/// connection is closed earlier.
 async fn discard(body: &mut Body) {
     let rest = async { while let Some(Ok(_)) = body.frame().await {} };
     let _ = tokio::time::timeout(DISCARD, rest).await;
@@ -108,12 +108,12 @@ fn mime(headers: &HeaderMap) -> String {
 }
 
 impl Content {
-    /// Whether the type is that of JSON.
+    /// Whether the type is JSON.
     pub fn is_json(&self) -> bool {
         self.mime == "application/json" || (self.mime.starts_with("application/") && self.mime.ends_with("+json"))
     }
 
-    /// Whether the type is that of JSON lines.
+    /// Whether the type is JSON Lines.
     pub fn is_lines(&self) -> bool {
         matches!(
             self.mime.as_str(),
@@ -135,7 +135,7 @@ impl Content {
     ///
     /// # Errors
     ///
-    /// 415: the body has another type. 400: it is not what the route takes, or has too many values.
+    /// 415: the body has another type. 400: it does not fit the route, or has too many values.
     pub fn json<T: DeserializeOwned>(&self) -> Result<T, ApiError> {
         if !self.is_json() {
             return Err(ApiError::media_type("`application/json`"));
@@ -144,7 +144,7 @@ impl Content {
         parse(&self.bytes)
     }
 
-    /// The values of a body that has one, an array of them, or one a line; and how they were given.
+    /// The values of a body with one value, an array, or one per line; and its form.
     ///
     /// # Errors
     ///
@@ -176,18 +176,18 @@ impl Content {
     }
 }
 
-/// How values were given.
+/// The form of a body's values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Many {
     /// One value.
     One,
     /// An array.
     Array,
-    /// One a line.
+    /// One per line.
     Lines,
 }
 
-/// Middleware: bounds the bodies of a service that reads them itself.
+/// Middleware: limits the bodies of a service that reads them itself.
 pub async fn bounded(State(app): State<App>, request: Request, next: Next) -> Result<Response, ApiError> {
     let (parts, body) = request.into_parts();
     let content = Content::from_request(Request::from_parts(parts.clone(), body), &app).await?;
@@ -195,7 +195,7 @@ pub async fn bounded(State(app): State<App>, request: Request, next: Next) -> Re
     Ok(next.run(Request::from_parts(parts, Body::from(content.bytes))).await)
 }
 
-/// Refuses JSON with very many values. Each of them takes many times its text in memory once it is parsed.
+/// Refuses JSON with too many values. Once parsed, each of them takes many times its text in memory.
 fn few_values(bytes: &[u8]) -> Result<(), ApiError> {
     let (mut values, mut is_in_string, mut is_escaped) = (0, false, false);
     for byte in bytes {
@@ -208,17 +208,16 @@ fn few_values(bytes: &[u8]) -> Result<(), ApiError> {
         }
     }
     match values > VALUES {
-        true => Err(ApiError::bad(format!("the body has more than {VALUES} JSON values: divide it"))),
+        true => Err(ApiError::bad(format!("the body has more than {VALUES} JSON values: split it"))),
         false => Ok(()),
     }
 }
 
 fn parse<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, ApiError> {
     if bytes.is_empty() {
-        return Err(ApiError::bad("the body is empty, and this route takes JSON"));
+        return Err(ApiError::bad("the body is empty, but this route expects JSON"));
     }
-    serde_json::from_slice(bytes)
-        .map_err(|error| ApiError::bad(format!("the body is not what this route takes: {error}")))
+    serde_json::from_slice(bytes).map_err(|error| ApiError::bad(format!("invalid body for this route: {error}")))
 }
 
 /// The parameters of a request's query.
@@ -229,7 +228,7 @@ impl<T: DeserializeOwned, S: Send + Sync> FromRequestParts<S> for Params<T> {
 
     async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, ApiError> {
         let query = Query::<T>::try_from_uri(&parts.uri);
-        query.map(|Query(value)| Self(value)).map_err(|error| ApiError::bad(format!("the query of the URL: {error}")))
+        query.map(|Query(value)| Self(value)).map_err(|error| ApiError::bad(format!("bad query: {error}")))
     }
 }
 
@@ -241,7 +240,7 @@ impl<T: DeserializeOwned + Send, S: Send + Sync> FromRequestParts<S> for InPath<
 
     async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, ApiError> {
         let path = Path::<T>::from_request_parts(parts, state).await;
-        path.map(|Path(value)| Self(value)).map_err(|error| ApiError::bad(format!("the path: {}", error.body_text())))
+        path.map(|Path(value)| Self(value)).map_err(|error| ApiError::bad(format!("bad path: {}", error.body_text())))
     }
 }
 

@@ -33,7 +33,7 @@ pub struct ChatRequest {
     pub model: Option<String>,
     /// The conversation; the last message is the user's.
     pub messages: Vec<Value>,
-    /// Whether to send the answer as it is written.
+    /// Whether to stream the answer.
     pub stream: Option<bool>,
     /// Options of a stream.
     pub stream_options: Option<StreamOptions>,
@@ -47,11 +47,11 @@ pub struct ChatRequest {
     pub logprobs: Option<bool>,
     /// The fields `conversation_id` and `collection` are read.
     pub metadata: Option<Value>,
-    /// Names the conversation if nothing else does.
+    /// Identifies the conversation if nothing else does.
     pub user: Option<String>,
-    /// The collection to search, for pipelines that search the turn's.
+    /// The collection to search, for pipelines that search the turn's collection.
     pub collection: Option<String>,
-    /// The most tokens, for prompts that are no questions.
+    /// The maximum number of tokens, for prompts that are not questions.
     pub max_tokens: Option<usize>,
     /// The same.
     pub max_completion_tokens: Option<usize>,
@@ -60,17 +60,17 @@ pub struct ChatRequest {
 /// Options of a stream.
 #[derive(Debug, Default, Deserialize, ToSchema)]
 pub struct StreamOptions {
-    /// Whether the last chunk has the usage.
+    /// Whether the last chunk contains the usage.
     pub include_usage: Option<bool>,
 }
 
 impl ChatRequest {
     fn check(&self) -> Result<(), ApiError> {
         if self.n.is_some_and(|n| n != 1) {
-            return Err(ApiError::unsupported("n", "this server gives one answer: `n` is 1"));
+            return Err(ApiError::unsupported("n", "this server returns one answer: `n` must be 1"));
         }
         if self.logprobs == Some(true) {
-            return Err(ApiError::unsupported("logprobs", "this server gives no `logprobs`"));
+            return Err(ApiError::unsupported("logprobs", "this server does not support `logprobs`"));
         }
         check_tools("tool_choice", self.tool_choice.as_ref())?;
         check_tools("function_call", self.function_call.as_ref())
@@ -82,16 +82,16 @@ pub fn check_tools(field: &str, choice: Option<&Value>) -> Result<(), ApiError> 
     match choice {
         None | Some(Value::Null) => Ok(()),
         Some(Value::String(choice)) if choice == "none" || choice == "auto" => Ok(()),
-        Some(_) => Err(ApiError::unsupported(field, format!("this server calls no tools: `{field}` is none or auto"))),
+        Some(_) => Err(ApiError::unsupported(field, format!("tools are unsupported: `{field}` must be none or auto"))),
     }
 }
 
 /// Answers a conversation.
 #[utoipa::path(post, path = "/v1/chat/completions", tag = "openai", request_body = ChatRequest, responses(
     (status = 200, description = "A chat completion, or a stream of its chunks", body = Value),
-    (status = 400, description = "The request is wrong"),
-    (status = 404, description = "There is no such model"),
-    (status = 429, description = "Too much at once"),
+    (status = 400, description = "The request is invalid"),
+    (status = 404, description = "The model does not exist"),
+    (status = 429, description = "Too many requests"),
     (status = 500, description = "The pipeline failed")
 ))]
 pub async fn create(
@@ -137,7 +137,7 @@ pub async fn create(
     Ok(sse::response(stream, keep_alive))
 }
 
-/// What answers a conversation: the pipeline, or its model alone if the question is a prompt of the client.
+/// Answers a conversation: by the pipeline, or by its model alone if the question is a prompt of the client.
 pub fn writer<'a>(
     app: &App,
     served: &Arc<Served>,
@@ -153,17 +153,17 @@ pub fn writer<'a>(
     Ok(Writer::Turn(Box::new(Asking::new(app.clone(), served.clone(), request, deadline)?)))
 }
 
-/// Waits a while for the first piece, so that a turn that fails at once is an error of the request, and
-/// not of a stream that has begun.
+/// Waits briefly for the first piece, so that a turn that fails immediately is an error of the request, and
+/// not of a started stream.
 ///
 /// # Errors
 ///
-/// The answer cannot be given.
+/// The turn failed.
 pub async fn first(writer: &mut Writer, patience: Duration) -> Result<Option<Piece>, ApiError> {
     tokio::time::timeout(patience, writer.next()).await.ok().transpose()
 }
 
-/// What all chunks of a reply have in common.
+/// The common parts of all chunks of a reply.
 struct Reply {
     id: String,
     created: u64,
@@ -178,12 +178,12 @@ impl Reply {
         Usage::new(self.prompt_tokens, self.counter.count(text))
     }
 
-    /// The list of sources for the end of the text, if it is wanted.
+    /// The list of sources for the end of the text, if requested.
     fn list(&self, citations: &[Citation]) -> String {
         if self.citations == Citations::Markdown { citations::markdown(citations) } else { String::new() }
     }
 
-    /// The annotations for a text with this end, if they are wanted.
+    /// The annotations for a text with this end, if requested.
     fn annotations(&self, citations: &[Citation], end: usize) -> Vec<Value> {
         match self.citations {
             Citations::None => Vec::new(),

@@ -10,23 +10,23 @@ use turnflow_engine::record::HitRecord;
 
 use crate::config::Citations;
 
-/// The request header that chooses how sources are named.
+/// The request header that selects the format of sources.
 const HEADER: &str = "x-turnflow-citations";
 
-/// What is encoded in the path of a document: all but what needs no encoding, and slashes.
+/// The characters to encode in the path of a document: all that need it, except slashes.
 const IN_PATH: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~').remove(b'/');
 
 /// A source of an answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Citation {
-    /// Where it can be read.
+    /// Its URL.
     pub url: String,
     /// Its title.
     pub title: String,
 }
 
 impl Citation {
-    /// The source that a hit is from; `titles` has the titles of passages.
+    /// The source of a hit; `titles` contains the titles of passages.
     pub fn of(hit: &HitRecord, pipeline: &str, titles: &HashMap<Arc<str>, Arc<str>>) -> Self {
         let record = serde_json::to_value(hit).unwrap_or_default();
         let field = |name: &str| record.get("metadata")?.get(name)?.as_str().filter(|text| !text.trim().is_empty());
@@ -52,13 +52,13 @@ impl Citation {
     }
 }
 
-/// Where the server gives a document.
+/// The server's URL of a document.
 pub fn path(document: &str, pipeline: &str) -> String {
     let (document, pipeline) = (utf8_percent_encode(document, IN_PATH), utf8_percent_encode(pipeline, IN_PATH));
     format!("/v1/documents/{document}?pipeline={pipeline}")
 }
 
-/// How a request wants its sources: by its header, or else as configured.
+/// The format of a request's sources: from its header, or else as configured.
 pub fn wanted(headers: &HeaderMap, configured: Citations) -> Citations {
     match headers.get(HEADER).and_then(|value| value.to_str().ok()).map(str::to_ascii_lowercase).as_deref() {
         Some("markdown") => Citations::Markdown,
@@ -68,7 +68,7 @@ pub fn wanted(headers: &HeaderMap, configured: Citations) -> Citations {
     }
 }
 
-/// A list of the sources, each once, to be put behind an answer; empty if there are none.
+/// A list of the distinct sources, to append to an answer; empty if there are none.
 pub fn markdown(citations: &[Citation]) -> String {
     let mut seen = BTreeSet::new();
     let mut list = String::new();

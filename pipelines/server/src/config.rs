@@ -39,7 +39,7 @@ pub enum ConfigError {
         /// What is wrong.
         problem: String,
     },
-    /// A value has no meaning.
+    /// A value is invalid.
     #[error("{file}: `{field}` {problem}")]
     Value {
         /// The file.
@@ -55,32 +55,32 @@ pub enum ConfigError {
 #[derive(Clone, Debug, Deserialize)]
 #[serde(rename = "Serve", deny_unknown_fields, default)]
 pub struct ServeConfig {
-    /// The address to listen on. The option `--listen` wins. Default: `127.0.0.1:8100`.
+    /// The address to listen on. The option `--listen` takes precedence. Default: `127.0.0.1:8100`.
     pub listen: Option<SocketAddr>,
-    /// Who may call. Without tokens the server listens on this machine only. Default: none.
+    /// The tokens of callers. Without tokens, the server listens on this machine only. Default: none.
     pub tokens: Vec<TokenConfig>,
-    /// Bounds on size, time and number.
+    /// Limits on size, time and number.
     pub limits: LimitsConfig,
-    /// Seconds that running requests may take after the first signal to stop. Default: 30.
+    /// Seconds that running requests may take after the first stop signal. Default: 30.
     pub drain_s: f64,
-    /// Seconds after which a silent stream gets a comment line. Default: 15.
+    /// Seconds after which an idle stream gets a comment line. Default: 15.
     pub keep_alive_s: f64,
-    /// How chat answers name their sources. Default: `Annotations`.
+    /// How chat answers cite their sources. Default: `Annotations`.
     pub citations: Citations,
-    /// Request headers that name a conversation; the first that is there counts. Default:
+    /// Request headers that identify a conversation; the first one present counts. Default:
     /// `X-OpenWebUI-Chat-Id` and `X-Conversation-Id`.
     pub conversation_headers: Vec<String>,
     /// Prompts of chat clients that are not questions, as regular expressions: titles, tags and
     /// follow-ups. They are answered without retrieval. Default: texts that begin with `### Task:`.
     pub task_prompts: Vec<String>,
-    /// Origins of web pages that may call, as in `https://chat.example.org`; `*` for all. Default: none.
+    /// Allowed origins of web pages, as in `https://chat.example.org`; `*` for all. Default: none.
     pub cors: Vec<String>,
-    /// Further names under which a server without tokens is called, for a proxy on the same machine.
+    /// Further host names of a server without tokens, for a proxy on the same machine.
     /// Default: none.
     pub hosts: Vec<String>,
     /// Serve HTTPS. Default: HTTP.
     pub tls: Option<TlsConfig>,
-    /// A directory with reports of `turnflow eval --output`, which the page shows. Default: none.
+    /// A directory with reports of `turnflow eval --output`, shown on the page. Default: none.
     pub reports: Option<PathBuf>,
 }
 
@@ -103,7 +103,7 @@ impl Default for ServeConfig {
     }
 }
 
-/// How chat answers name their sources.
+/// How chat answers cite their sources.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 pub enum Citations {
     /// As annotations of the message. The default.
@@ -121,47 +121,47 @@ pub enum Citations {
 pub struct TokenConfig {
     /// The caller's name, for logs and metrics.
     pub name: String,
-    /// Where the secret is.
+    /// The location of the secret.
     pub token: Secret,
-    /// Requests a second; instead of `limits.rate`.
+    /// Requests per second; overrides `limits.rate`.
     #[serde(default)]
     pub rate: Option<f64>,
-    /// Requests at once; instead of `limits.token_concurrency`.
+    /// Concurrent requests; overrides `limits.token_concurrency`.
     #[serde(default)]
     pub concurrency: Option<usize>,
-    /// Fields of the caller that pipelines read as the turn's `principal`, such as `groups`.
+    /// Fields of the turn's `principal` for pipelines, such as `groups`.
     #[serde(default)]
     pub extra: Map<String, Json>,
     /// The pipelines that the caller may use. Default: all.
     #[serde(default)]
     pub pipelines: Option<Vec<String>>,
-    /// What the caller may do with documents. Default: `Write`.
+    /// The caller's rights to documents. Default: `Write`.
     #[serde(default)]
     pub documents: DocumentRights,
 }
 
-/// What a caller may do with documents by `/v1/documents`.
+/// A caller's rights to documents at `/v1/documents`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
 pub enum DocumentRights {
-    /// Nothing.
+    /// No access.
     None,
-    /// Read all that were put there.
+    /// Read all documents stored there.
     Read,
     /// Read, add, replace and delete. The default.
     #[default]
     Write,
 }
 
-/// Where a secret is. The configuration never has the secret itself.
+/// The location of a secret. The configuration never contains the secret itself.
 #[derive(Clone, Debug, Deserialize)]
 pub enum Secret {
     /// In an environment variable.
     Env(String),
-    /// In a file; blanks around it do not count.
+    /// In a file; surrounding whitespace is ignored.
     File(PathBuf),
 }
 
-/// The files of TLS, in PEM.
+/// The TLS files, in PEM format.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct TlsConfig {
@@ -171,32 +171,32 @@ pub struct TlsConfig {
     pub key: PathBuf,
 }
 
-/// Bounds on size, time and number.
+/// Limits on size, time and number.
 #[derive(Clone, Copy, Debug, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct LimitsConfig {
-    /// Megabytes of a request's body. Default: 8.
+    /// Maximum size of a request's body, in megabytes. Default: 8.
     pub body_mb: f64,
-    /// Requests a second for each token; 0 for no bound. Default: 50.
+    /// Requests per second for each token; 0 for no limit. Default: 50.
     pub rate: f64,
-    /// Requests that a token may make at once after a pause. Default: 100.
+    /// Burst of requests of a token after a pause. Default: 100.
     pub burst: f64,
-    /// Requests that run at once for each token. Default: 64.
+    /// Concurrent requests for each token. Default: 64.
     pub token_concurrency: usize,
-    /// Requests that run at once in all. Default: 256.
+    /// Concurrent requests in total. Default: 256.
     pub concurrency: usize,
-    /// Requests that wait for a place among these. Default: 256.
+    /// Requests waiting for one of these slots. Default: 256.
     pub waiting: usize,
-    /// Streams of answers (`/v1/answers`) that are open at once. Default: 256.
+    /// Open answer streams (`/v1/answers`). Default: 256.
     pub streams: usize,
     /// Seconds that a request may take. Default: 300.
     pub request_s: f64,
-    /// Connections that are open at once. Default: 1024.
+    /// Open connections. Default: 1024.
     pub connections: usize,
-    /// Seconds that the headers of a request may take, and that an idle connection stays open.
+    /// Seconds to receive the headers of a request, and until an idle connection is closed.
     /// Default: 30.
     pub header_s: f64,
-    /// Seconds after which a connection is closed whose client does not read. Default: 60.
+    /// Seconds after which the connection of a client that does not read is closed. Default: 60.
     pub idle_s: f64,
     /// Turns, documents or texts in one request. Default: 2048.
     pub batch: usize,
@@ -233,7 +233,7 @@ impl ServeConfig {
     ///
     /// # Errors
     ///
-    /// The file cannot be read, or is no configuration.
+    /// The file cannot be read, or is not a configuration.
     pub fn read(path: &Path) -> Result<Self, ConfigError> {
         let text =
             std::fs::read_to_string(path).map_err(|source| ConfigError::Read { path: path.to_owned(), source })?;
@@ -258,7 +258,7 @@ impl ServeConfig {
     ///
     /// # Errors
     ///
-    /// The text is no configuration.
+    /// The text is not a configuration.
     pub fn parse(text: &str, file: &str) -> Result<Self, ConfigError> {
         let options = ron::Options::default().with_default_extension(Extensions::IMPLICIT_SOME);
         let config: Self = options.from_str(text).map_err(|error| ConfigError::Syntax {
@@ -285,12 +285,12 @@ impl ServeConfig {
             ("keep_alive_s", self.keep_alive_s),
         ] {
             if !(value > 0.0 && value <= 1e6) {
-                return wrong(field, "is above 0 and at most 1000000");
+                return wrong(field, "must be above 0 and at most 1000000");
             }
         }
         for (field, value) in [("limits.rate", limits.rate), ("drain_s", self.drain_s)] {
             if !(0.0..=1e6).contains(&value) {
-                return wrong(field, "is 0 to 1000000");
+                return wrong(field, "must be 0 to 1000000");
             }
         }
         for (field, value) in [
@@ -300,25 +300,25 @@ impl ServeConfig {
             ("limits.batch", limits.batch),
         ] {
             if !(1..=1_000_000).contains(&value) {
-                return wrong(field, "is 1 to 1000000");
+                return wrong(field, "must be 1 to 1000000");
             }
         }
         for token in &self.tokens {
             if token.rate.is_some_and(|rate| !(0.0..=1e6).contains(&rate)) {
-                return wrong("tokens.rate", "is 0 to 1000000");
+                return wrong("tokens.rate", "must be 0 to 1000000");
             }
             if token.concurrency.is_some_and(|most| !(1..=1_000_000).contains(&most)) {
-                return wrong("tokens.concurrency", "is 1 to 1000000");
+                return wrong("tokens.concurrency", "must be 1 to 1000000");
             }
         }
         if let Some(error) = self.task_prompts.iter().find_map(|pattern| regex::Regex::new(pattern).err()) {
-            return wrong("task_prompts", &format!("has a pattern that is no regular expression: {error}"));
+            return wrong("task_prompts", &format!("has an invalid regular expression: {error}"));
         }
         if self.conversation_headers.iter().any(|name| name.parse::<axum::http::HeaderName>().is_err()) {
-            return wrong("conversation_headers", "has a name that is no header");
+            return wrong("conversation_headers", "has an invalid header name");
         }
         if self.cors.iter().any(|origin| origin.parse::<axum::http::HeaderValue>().is_err()) {
-            return wrong("cors", "has a text that is no origin");
+            return wrong("cors", "has an invalid origin");
         }
         Ok(())
     }
@@ -333,8 +333,8 @@ mod tests {
         let error = |text| ServeConfig::parse(text, "s.ron").unwrap_err().to_string();
         let unknown = error("Serve(\n  drain: 3,\n)");
         assert!(unknown.starts_with("s.ron:2:") && unknown.contains("drain"), "{unknown}");
-        assert!(error("Serve(limits: (body_mb: 0))").contains("`limits.body_mb` is above 0"));
-        assert!(error("Serve(task_prompts: [\"(\"])").contains("no regular expression"));
+        assert!(error("Serve(limits: (body_mb: 0))").contains("`limits.body_mb` must be above 0"));
+        assert!(error("Serve(task_prompts: [\"(\"])").contains("invalid regular expression"));
         assert!(error("Serve(").starts_with("s.ron:1:"));
     }
 

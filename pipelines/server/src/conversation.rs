@@ -15,9 +15,9 @@ use crate::error::ApiError;
 /// A conversation whose last message is a question.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Conversation {
-    /// What system and developer messages say.
+    /// The texts of system and developer messages.
     pub instructions: Vec<String>,
-    /// What was said before, the oldest first.
+    /// The previous utterances, the oldest first.
     pub history: Vec<Utterance>,
     /// The question.
     pub question: Arc<str>,
@@ -28,7 +28,7 @@ impl Conversation {
     ///
     /// # Errors
     ///
-    /// 400: a message cannot be read, or the last one is not the user's.
+    /// 400: a message is invalid, or the last one is not the user's.
     pub fn of(messages: &[Json], field: &str) -> Result<Self, ApiError> {
         let mut conversation = Self::default();
         let mut last = None;
@@ -36,13 +36,13 @@ impl Conversation {
             let place = format!("{field}[{at}]");
             let wrong = |name: &str, problem: &str| ApiError::bad(problem).param(format!("{place}.{name}"));
             let Some(role) = message.get("role").and_then(Json::as_str) else {
-                return Err(wrong("role", "a message has a `role`"));
+                return Err(wrong("role", "a message must have a `role`"));
             };
             let speaker = match role {
                 "system" | "developer" => None,
                 "user" => Some(Speaker::User),
                 "assistant" => Some(Speaker::Agent),
-                // The results of tools are no part of what was said.
+                // The results of tools are not part of the conversation.
                 "tool" | "function" => continue,
                 _ => {
                     let problem =
@@ -53,7 +53,7 @@ impl Conversation {
             let text = match message.get("content") {
                 // A message that only calls tools has no content.
                 None | Some(Json::Null) if role == "assistant" => continue,
-                None | Some(Json::Null) => return Err(wrong("content", "a message has a `content`")),
+                None | Some(Json::Null) => return Err(wrong("content", "a message must have a `content`")),
                 Some(content) => text_of(content, &format!("{place}.content"))?,
             };
             match speaker {
@@ -71,11 +71,11 @@ impl Conversation {
             Some(Utterance { speaker: Speaker::User, .. }) => {
                 Err(ApiError::bad("the last message is empty").param(field))
             }
-            _ => Err(ApiError::bad("the last message is the user's").param(field)),
+            _ => Err(ApiError::bad("the last message must be the user's").param(field)),
         }
     }
 
-    /// All that was said and the instructions, for a language model.
+    /// The conversation and the instructions, for a language model.
     pub fn prompt(&self) -> Prompt {
         let instructions = self.instructions.iter().map(|text| Message::fixed(ChatRole::System, text.as_str()));
         let history = self.history.iter().map(|utterance| {
@@ -109,13 +109,13 @@ impl Conversation {
         if let Some(extra) = &principal.extra {
             request.extra.insert("principal".to_owned(), extra.clone().into());
         }
-        // The chunks' titles are in the nodes' values only.
+        // Only the nodes' values contain the chunks' titles.
         request.trace = true;
         request
     }
 }
 
-/// What a request says of its turn besides the messages.
+/// The parts of a request about its turn, apart from the messages.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Labels {
     /// The conversation, for the record.
@@ -148,7 +148,7 @@ fn text_of(content: &Json, place: &str) -> Result<String, ApiError> {
     let parts = match content {
         Json::String(text) => return Ok(text.clone()),
         Json::Array(parts) => parts,
-        _ => return Err(ApiError::bad("`content` is a text or a list of parts").param(place)),
+        _ => return Err(ApiError::bad("`content` must be a text or a list of parts").param(place)),
     };
     let mut text = String::new();
     for (at, part) in parts.iter().enumerate() {

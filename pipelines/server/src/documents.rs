@@ -1,4 +1,4 @@
-//! `/v1/documents`: the documents that callers put into a corpus.
+//! `/v1/documents`: the documents that callers add to a corpus.
 
 mod change;
 mod input;
@@ -20,27 +20,27 @@ use crate::config::DocumentRights;
 use crate::error::ApiError;
 use crate::limits::Deadline;
 
-/// A list of several corpora ends after so many bytes of texts.
+/// Maximum bytes of texts in a list of several corpora.
 const LIST_BYTES: usize = 8 << 20;
 
 /// The parameters of the URL.
 #[derive(Debug, Default, Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
 pub struct DocumentParams {
-    /// The pipeline, where several take documents.
+    /// The pipeline, if several accept documents.
     pipeline: Option<String>,
-    /// The corpus, where several take documents.
+    /// The corpus, if several accept documents.
     corpus: Option<String>,
     /// Whether to wait until an epoch with the change is published.
     #[serde(default)]
     wait: bool,
-    /// For a list: the document after which it begins.
+    /// For a list: the id of the document after which it starts.
     after: Option<String>,
     /// For a list: number of documents. Default: 100.
     limit: Option<usize>,
 }
 
-/// A corpus that callers write.
+/// A corpus that callers can write.
 struct Writable {
     served: Arc<Served>,
     corpus: Arc<str>,
@@ -69,26 +69,26 @@ fn writable(app: &App, principal: &Principal, params: &DocumentParams) -> Result
     match (found.is_empty(), &params.corpus) {
         (false, _) => Ok(found),
         (true, Some(corpus)) if !is_known => {
-            Err(ApiError::not_found(format!("there is no corpus `{corpus}`")).param("corpus"))
+            Err(ApiError::not_found(format!("unknown corpus `{corpus}`")).param("corpus"))
         }
         (true, Some(corpus)) => Err(ApiError::not_found(format!(
-            "the documents of the corpus `{corpus}` come from its own source: they are neither read nor written here"
+            "the documents of the corpus `{corpus}` come from its own source and cannot be read or written here"
         ))
         .param("corpus")),
         (true, None) => Err(ApiError::not_found(
-            "the documents of this server come from sources of their own: they are neither read nor written here",
+            "the documents of this server come from the corpora's own sources and cannot be read or written here",
         )),
     }
 }
 
-/// The one corpus that a request means.
+/// The corpus of a request.
 fn only(app: &App, principal: &Principal, params: &DocumentParams) -> Result<Writable, ApiError> {
     let mut found = writable(app, principal, params)?;
     let names: Vec<String> = found.iter().map(|one| format!("{}/{}", one.served.name(), one.corpus)).collect();
     match (found.pop(), found.is_empty()) {
         (Some(one), true) => Ok(one),
         _ => Err(ApiError::bad(format!(
-            "several corpora take documents ({}): say which by `?pipeline=` and `?corpus=`",
+            "several corpora accept documents ({}): choose one with `?pipeline=` and `?corpus=`",
             names.join(", ")
         ))
         .param("corpus")),
@@ -103,18 +103,18 @@ fn may(principal: &Principal, wanted: DocumentRights) -> Result<(), ApiError> {
     }
 }
 
-/// Runs a call of a store, which blocks, on a thread for that.
+/// Runs a blocking call of a store on a separate thread.
 async fn blocking<T: Send + 'static>(
     store: &Arc<dyn DocumentStore>,
     call: impl FnOnce(&dyn DocumentStore) -> Result<T, ConnectorError> + Send + 'static,
 ) -> Result<T, ApiError> {
     let store = store.clone();
     let done = tokio::task::spawn_blocking(move || call(&*store)).await;
-    let done = done.map_err(|_| ApiError::server("the store of documents failed"))?;
+    let done = done.map_err(|_| ApiError::server("the document store failed"))?;
     done.map_err(|error| match error {
         ConnectorError::Refused { reason } => ApiError::bad(reason),
-        ConnectorError::Stopped(_) => ApiError::unavailable("the pipeline is about to end"),
-        error => ApiError::failed("the store of documents", &error),
+        ConnectorError::Stopped(_) => ApiError::unavailable("the pipeline is stopping"),
+        error => ApiError::failed("the document store", &error),
     })
 }
 
@@ -131,7 +131,7 @@ fn told(document: &StoredDocument, of: &Writable) -> Value {
 }
 
 /// The documents of all corpora that the caller may read, in the order of pipelines, corpora and ids:
-/// at most `limit` after the one named by pipeline, corpus and id, and no more than a few megabytes. Also whether there
+/// at most `limit` after the one named by pipeline, corpus and id, and at most a few megabytes. Also whether there
 /// may be more.
 ///
 /// # Errors
@@ -155,7 +155,7 @@ pub async fn page(
             Some([pipeline, corpus, _]) if **pipeline != **of.served.name() || **corpus != *of.corpus => continue,
             _ => after.take().map(|[.., id]| id),
         };
-        // A store may give fewer than asked, but none only at its end.
+        // A store may return fewer than requested, but none only at its end.
         loop {
             if found.len() >= limit || bytes >= LIST_BYTES {
                 return Ok((found, true));
@@ -171,7 +171,7 @@ pub async fn page(
     Ok((found, false))
 }
 
-/// A document; `None` if there is none that the caller may read.
+/// A document; `None` if it does not exist or the caller may not read it.
 ///
 /// # Errors
 ///
@@ -194,10 +194,10 @@ pub async fn one(
     Ok(document.map(|document| told(&document, &of)))
 }
 
-/// Lists documents in the order of their ids. There may be fewer than `limit`, if they are long: `has_more` says
-/// whether there are more.
+/// Lists documents in the order of their ids. Returns fewer than `limit` if they are long: `has_more` tells
+/// whether more exist.
 #[utoipa::path(get, path = "/v1/documents", tag = "documents", params(DocumentParams), responses(
-    (status = 200, description = "The documents, and the id to go on after", body = Value)
+    (status = 200, description = "The documents, and the id to continue after", body = Value)
 ))]
 pub async fn list(
     State(app): State<App>,
@@ -208,13 +208,13 @@ pub async fn list(
     let of = only(&app, &principal, &params)?;
     let limit = params.limit.unwrap_or(100);
     if !(1..=1000).contains(&limit) {
-        return Err(ApiError::bad("`limit` is 1 to 1000").param("limit"));
+        return Err(ApiError::bad("`limit` must be 1 to 1000").param("limit"));
     }
     let after = params.after.clone();
     let read = move |store: &dyn DocumentStore| {
         let documents = store.list(after.as_deref(), limit)?;
         let last = documents.last().map(|last| last.id.as_str());
-        // There may be fewer than asked, although there are more.
+        // There may be fewer than requested, although more exist.
         let has_more = last.is_some() && !store.list(last, 1)?.is_empty();
         Ok((store.count()?, documents, has_more))
     };
@@ -227,11 +227,11 @@ pub async fn list(
     })))
 }
 
-/// Adds or replaces documents: all of them or none.
+/// Adds or replaces documents, all or none.
 #[utoipa::path(post, path = "/v1/documents", tag = "documents", params(DocumentParams), request_body = Value, responses(
-    (status = 200, description = "They are stored", body = Value),
-    (status = 202, description = "They are stored, and not published in time", body = Value),
-    (status = 400, description = "A document is wrong")
+    (status = 200, description = "The documents are stored", body = Value),
+    (status = 202, description = "The documents are stored, but not yet published", body = Value),
+    (status = 400, description = "A document is invalid")
 ))]
 pub async fn add(
     State(app): State<App>,
@@ -251,9 +251,9 @@ pub async fn add(
 
 /// Reads a document.
 #[utoipa::path(get, path = "/v1/documents/{id}", tag = "documents",
-    params(("id" = String, Path, description = "Its id, with slashes or without"), DocumentParams), responses(
+    params(("id" = String, Path, description = "The document's id; may contain slashes"), DocumentParams), responses(
         (status = 200, description = "The document", body = Value),
-        (status = 404, description = "There is no such document")
+        (status = 404, description = "The document does not exist")
     ))]
 pub async fn read(
     State(app): State<App>,
@@ -269,14 +269,14 @@ pub async fn read(
             return Ok(Json(told(&document, &of)));
         }
     }
-    Err(ApiError::not_found(format!("there is no document `{id}` that was put here")))
+    Err(ApiError::not_found(format!("unknown document `{id}`")))
 }
 
 /// Adds or replaces a document.
 #[utoipa::path(put, path = "/v1/documents/{id}", tag = "documents", request_body = Value,
-    params(("id" = String, Path, description = "Its id, with slashes or without"), DocumentParams), responses(
-        (status = 200, description = "It is stored", body = Value),
-        (status = 202, description = "It is stored, and not published in time", body = Value)
+    params(("id" = String, Path, description = "The document's id; may contain slashes"), DocumentParams), responses(
+        (status = 200, description = "The document is stored", body = Value),
+        (status = 202, description = "The document is stored, but not yet published", body = Value)
     ))]
 pub async fn write(
     State(app): State<App>,
@@ -295,9 +295,9 @@ pub async fn write(
 
 /// Deletes a document.
 #[utoipa::path(delete, path = "/v1/documents/{id}", tag = "documents",
-    params(("id" = String, Path, description = "Its id, with slashes or without"), DocumentParams), responses(
-        (status = 200, description = "It is deleted", body = Value),
-        (status = 404, description = "There is no such document")
+    params(("id" = String, Path, description = "The document's id; may contain slashes"), DocumentParams), responses(
+        (status = 200, description = "The document is deleted", body = Value),
+        (status = 404, description = "The document does not exist")
     ))]
 pub async fn remove(
     State(app): State<App>,

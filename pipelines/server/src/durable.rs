@@ -18,12 +18,12 @@ use crate::error::ApiError;
 use crate::limits::Deadline;
 use crate::turns::{Caller, respond};
 
-/// The field of a record, and of its answer, with the name that the server gives to a turn.
+/// The field of a record, and of its answer, with the server's id of the turn.
 const ID: &str = "turn_id";
-/// The response is sent this long before the limit of the request.
+/// The response is sent this long before the deadline of the request.
 const MARGIN: Duration = Duration::from_millis(200);
 
-/// Queues turns, and waits for their answers if that is wanted.
+/// Queues turns, and waits for their answers if requested.
 pub(crate) async fn create(
     caller: Caller,
     deadline: Deadline,
@@ -60,16 +60,16 @@ pub(crate) async fn create(
     let asked: Vec<String> =
         records.iter().filter(|record| record.speaker == Speaker::User).filter_map(id_of).collect();
     let queued = tokio::task::spawn_blocking(move || queue.append(&records)).await;
-    queued.map_err(|_| ApiError::server("the queue of turns failed"))?.map_err(|error| match error {
+    queued.map_err(|_| ApiError::server("the turn queue failed"))?.map_err(|error| match error {
         QueueError::Full { .. } => ApiError::overload(error.to_string(), 1),
         QueueError::Connector(ConnectorError::Refused { reason }) => ApiError::bad(reason),
-        QueueError::Connector(error) => ApiError::failed("the queue of turns", &error),
+        QueueError::Connector(error) => ApiError::failed("the turn queue", &error),
     })?;
     let mut told = json!({ "queued": turns.len(), "turns": turns, "pipeline": served.name(), "after": after });
     if let (true, Some(log), Some(after)) = (wait, log, after) {
         let reader = Reader::new(log, None, principal);
         let waited = wait_for(&reader, after, &asked, deadline);
-        // The turns are stored: that their answers cannot be read is no error of the request.
+        // The turns are stored: a failure to read their answers is not an error of the request.
         let mut found = drained.run_until_cancelled(waited).await.and_then(Result::ok).unwrap_or_default();
         let answers: Vec<Json> = asked.iter().filter_map(|id| found.remove(id)).collect();
         if answers.len() == asked.len() && !asked.is_empty() {
@@ -84,7 +84,7 @@ fn id_of(record: &TurnRecord) -> Option<String> {
     Some(record.extra.get(ID)?.as_str()?.to_owned())
 }
 
-/// The first answers of these turns, as far as they come before the deadline.
+/// The first answers to these turns that arrive before the deadline.
 async fn wait_for(
     reader: &Reader,
     mut after: u64,
@@ -104,7 +104,7 @@ async fn wait_for(
             }
         }
         if let Some((first, last)) = page.range {
-            // The log has removed answers that were not read yet.
+            // The log has removed unread answers.
             if first > after + 1 {
                 break;
             }
@@ -114,7 +114,7 @@ async fn wait_for(
         let until = deadline.at.checked_sub(MARGIN).unwrap_or_else(Instant::now);
         match tokio::time::timeout_at(until.into(), last.changed()).await {
             Ok(Ok(())) => {}
-            // The time is up, or the sink is gone.
+            // The deadline has passed, or the sink no longer exists.
             Ok(Err(_)) | Err(_) => break,
         }
     }

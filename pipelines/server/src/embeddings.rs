@@ -30,7 +30,7 @@ pub struct EmbeddingRequest {
     pub encoding_format: Option<String>,
     /// The model's number of dimensions.
     pub dimensions: Option<usize>,
-    /// `query` or `passage`, for models that tell them apart. Default: `passage`.
+    /// `query` or `passage`, for models that distinguish them. Default: `passage`.
     pub input_type: Option<String>,
 }
 
@@ -40,18 +40,18 @@ impl EmbeddingRequest {
         let texts = match &self.input {
             Value::String(text) => vec![text.clone()],
             Value::Array(texts) if texts.iter().any(|text| text.is_number() || text.is_array()) => {
-                return wrong("`input` is a text or a list of texts: this server does not take token ids");
+                return wrong("`input` must be a text or a list of texts: this server does not accept token ids");
             }
             Value::Array(texts) => texts.iter().filter_map(|text| text.as_str().map(str::to_owned)).collect(),
-            _ => return wrong("`input` is a text or a list of texts"),
+            _ => return wrong("`input` must be a text or a list of texts"),
         };
         if let Value::Array(given) = &self.input
             && given.len() != texts.len()
         {
-            return wrong("`input` is a text or a list of texts");
+            return wrong("`input` must be a text or a list of texts");
         }
         if texts.is_empty() || texts.iter().any(String::is_empty) {
-            return wrong("`input` has no text, or an empty one");
+            return wrong("`input` contains no text, or an empty one");
         }
         if texts.len() > most {
             return wrong(&format!("`input` has more than {most} texts, the limit of this server"));
@@ -63,7 +63,7 @@ impl EmbeddingRequest {
         match self.encoding_format.as_deref() {
             None | Some("float") => Ok(false),
             Some("base64") => Ok(true),
-            Some(_) => Err(ApiError::bad("`encoding_format` is float or base64").param("encoding_format")),
+            Some(_) => Err(ApiError::bad("`encoding_format` must be float or base64").param("encoding_format")),
         }
     }
 
@@ -71,12 +71,12 @@ impl EmbeddingRequest {
         match self.input_type.as_deref() {
             None | Some("passage" | "document") => Ok(Role::Passage),
             Some("query") => Ok(Role::Query),
-            Some(_) => Err(ApiError::bad("`input_type` is query or passage").param("input_type")),
+            Some(_) => Err(ApiError::bad("`input_type` must be query or passage").param("input_type")),
         }
     }
 }
 
-/// The embedder of this name.
+/// The embedder with this name.
 fn embedder(app: &App, principal: &Principal, name: &str) -> Result<Arc<Model>, ApiError> {
     let mut found = Vec::new();
     for served in app.pipelines_of(principal) {
@@ -98,11 +98,11 @@ fn embedder(app: &App, principal: &Principal, name: &str) -> Result<Arc<Model>, 
     }
 }
 
-/// Turns texts into vectors.
+/// Embeds texts.
 #[utoipa::path(post, path = "/v1/embeddings", tag = "openai", request_body = EmbeddingRequest, responses(
-    (status = 200, description = "A vector a text", body = Value),
-    (status = 400, description = "The request is wrong"),
-    (status = 404, description = "There is no such model")
+    (status = 200, description = "One vector per text", body = Value),
+    (status = 400, description = "The request is invalid"),
+    (status = 404, description = "The model does not exist")
 ))]
 pub async fn create(
     State(app): State<App>,
@@ -117,7 +117,7 @@ pub async fn create(
     let Some(embedder) = &model.embedder else { return Err(ApiError::no_model(&request.model)) };
     let dimension = embedder.dimension();
     if request.dimensions.is_some_and(|wanted| wanted != dimension) {
-        let problem = format!("the vectors of this model have {dimension} dimensions, and it cannot shorten them");
+        let problem = format!("the vectors of this model have {dimension} dimensions and cannot be shortened");
         return Err(ApiError::unsupported("dimensions", problem));
     }
     let (of, counted) = (model.clone(), texts.clone());

@@ -12,11 +12,11 @@ pub struct ApiError {
     pub status: StatusCode,
     /// The class of the error: `invalid_request_error`, `server_error`.
     pub kind: &'static str,
-    /// A name that programs read.
+    /// A machine-readable code.
     pub code: Option<&'static str>,
-    /// The field of the request that is wrong.
+    /// The invalid field of the request.
     pub param: Option<String>,
-    /// What people read.
+    /// The human-readable message.
     pub message: String,
     /// Seconds after which the caller may try again.
     pub retry_after: Option<u64>,
@@ -27,12 +27,12 @@ impl ApiError {
         Self { status, kind, code: None, param: None, message: message.into(), retry_after: None }
     }
 
-    /// 400: the request is wrong.
+    /// 400: the request is invalid.
     pub fn bad(message: impl Into<String>) -> Self {
         Self::new(StatusCode::BAD_REQUEST, "invalid_request_error", message)
     }
 
-    /// 400: the request asks for something that this server does not do.
+    /// 400: the request asks for something that this server does not support.
     pub fn unsupported(param: &str, message: impl Into<String>) -> Self {
         Self::bad(message).param(param).code("unsupported_parameter")
     }
@@ -47,19 +47,19 @@ impl ApiError {
         Self::new(StatusCode::FORBIDDEN, "invalid_request_error", message).code("forbidden")
     }
 
-    /// 404: there is no such thing.
+    /// 404: not found.
     pub fn not_found(message: impl Into<String>) -> Self {
         Self::new(StatusCode::NOT_FOUND, "invalid_request_error", message).code("not_found")
     }
 
-    /// 404: there is no such model.
+    /// 404: the model does not exist.
     pub fn no_model(model: &str) -> Self {
         Self::not_found(format!("the model `{model}` does not exist")).param("model").code("model_not_found")
     }
 
     /// 405: the route has no such method.
     pub fn method() -> Self {
-        Self::new(StatusCode::METHOD_NOT_ALLOWED, "invalid_request_error", "this route does not take this method")
+        Self::new(StatusCode::METHOD_NOT_ALLOWED, "invalid_request_error", "this route does not support this method")
             .code("method_not_allowed")
     }
 
@@ -73,17 +73,17 @@ impl ApiError {
         .code("body_too_large")
     }
 
-    /// 415: the body has another type than the route takes.
+    /// 415: the route does not accept the type of the body.
     pub fn media_type(expected: &str) -> Self {
         Self::new(
             StatusCode::UNSUPPORTED_MEDIA_TYPE,
             "invalid_request_error",
-            format!("this route takes {expected}: set the header `Content-Type`"),
+            format!("this route accepts {expected}: set the header `Content-Type`"),
         )
         .code("unsupported_media_type")
     }
 
-    /// 429: too much at once.
+    /// 429: too many requests.
     pub fn overload(message: impl Into<String>, retry_after: u64) -> Self {
         let mut error = Self::new(StatusCode::TOO_MANY_REQUESTS, "rate_limit_error", message);
         error.retry_after = Some(retry_after.max(1));
@@ -95,13 +95,13 @@ impl ApiError {
         Self::new(StatusCode::INTERNAL_SERVER_ERROR, "server_error", message)
     }
 
-    /// 500: something behind the server failed. The reason may have addresses and paths, so it goes to the log.
+    /// 500: a back end failed. The reason may contain addresses and paths, so it is only logged.
     pub fn failed(what: &str, reason: &dyn std::fmt::Display) -> Self {
         tracing::error!(%reason, "{what} failed");
-        Self::server(format!("{what} failed; the server's log has the reason"))
+        Self::server(format!("{what} failed; see the server's log for the reason"))
     }
 
-    /// 503: the server is not ready, or is about to end.
+    /// 503: the server is not ready, or is shutting down.
     pub fn unavailable(message: impl Into<String>) -> Self {
         let mut error = Self::new(StatusCode::SERVICE_UNAVAILABLE, "server_error", message);
         error.retry_after = Some(1);
@@ -118,7 +118,7 @@ impl ApiError {
         .code("timeout")
     }
 
-    /// Names the field that is wrong.
+    /// Names the invalid field.
     #[must_use]
     pub fn param(mut self, param: impl Into<String>) -> Self {
         self.param = Some(param.into());
@@ -144,7 +144,7 @@ impl From<AskError> for ApiError {
     fn from(error: AskError) -> Self {
         match error {
             AskError::Full { .. } => Self::overload(error.to_string(), 1),
-            AskError::Ended => Self::unavailable("the pipeline has ended"),
+            AskError::Ended => Self::unavailable("the pipeline has stopped"),
             AskError::NoSource => Self::server(error.to_string()),
             AskError::UnknownSource { .. } => Self::bad(error.to_string()).param("source"),
             AskError::Adjustment { .. } => Self::bad(error.to_string()).param("adjust"),

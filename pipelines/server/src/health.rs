@@ -8,19 +8,19 @@ use turnflow_engine::corpus::CorpusState;
 
 use crate::app::App;
 
-/// The process is alive.
+/// Reports that the process is alive.
 #[utoipa::path(get, path = "/healthz", tag = "server", responses((status = 200, description = "The process is alive")))]
 pub async fn alive() -> Json<Json_> {
     Json(json!({ "status": "ok" }))
 }
 
-/// Every corpus of every pipeline is published.
+/// Reports whether every corpus of every pipeline is published.
 #[utoipa::path(get, path = "/readyz", tag = "server", responses(
-    (status = 200, description = "Questions are answered at once"),
-    (status = 503, description = "A corpus is not published yet, or the server is about to end")
+    (status = 200, description = "The server is ready"),
+    (status = 503, description = "A corpus is not published yet, or the server is shutting down")
 ))]
 pub async fn ready(State(app): State<App>) -> (StatusCode, Json<Json_>) {
-    // Names of pipelines are not for everybody, so only their number is told.
+    // The names of pipelines are not public, so only their number is reported.
     let waiting = app.pipelines().iter().filter(|served| {
         let engine = served.engine();
         let is_ready = |state: &CorpusState| matches!(state, CorpusState::Ready { .. });

@@ -9,11 +9,11 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 use tokio::time::{Instant, Sleep};
 
-/// A connection with a bound on the time in which a write makes no progress.
+/// A connection that limits the time in which a write makes no progress.
 pub struct BoundedWrites {
     stream: TcpStream,
     limit: Duration,
-    /// When the write that waits is given up.
+    /// The deadline of the waiting write.
     stuck: Option<Pin<Box<Sleep>>>,
 }
 

@@ -1,7 +1,7 @@
 //! Pipelines over HTTP: OpenAI's API, turns, search, documents and metrics.
 //!
-//! [`Server::bind`] opens the address, and [`serve`] answers requests until it is told to stop. Each
-//! group of routes has a file of its own; `app.rs` lists them.
+//! [`Server::bind`] opens the address, and [`serve`] answers requests until it is stopped. Each
+//! group of routes has its own file; `app.rs` lists them.
 
 mod answers;
 mod app;

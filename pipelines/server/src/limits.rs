@@ -1,5 +1,5 @@
-//! How often, how much at once and how long: a bucket for each token, places for running requests, a
-//! bounded queue before them, and a time limit.
+//! Limits on rate, concurrency and time: a bucket for each token, slots for running requests, a
+//! bounded queue for them, and a time limit.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -17,7 +17,7 @@ use crate::body::Held;
 use crate::config::LimitsConfig;
 use crate::error::ApiError;
 
-/// A token bucket: `rate` requests a second, and `burst` after a pause.
+/// A token bucket: `rate` requests per second, and `burst` after a pause.
 #[derive(Debug)]
 pub struct Bucket {
     rate: f64,
@@ -26,13 +26,13 @@ pub struct Bucket {
 }
 
 impl Bucket {
-    /// A full bucket; a rate of 0 is no bound.
+    /// A full bucket; a rate of 0 means no limit.
     pub fn new(rate: f64, burst: f64) -> Self {
         let burst = burst.max(1.0);
         Self { rate, burst, state: Mutex::new((burst, Instant::now())) }
     }
 
-    /// Takes one; else the time after which there is one.
+    /// Takes one token, or returns the time until one is available.
     ///
     /// # Errors
     ///
@@ -53,7 +53,7 @@ impl Bucket {
     }
 }
 
-/// The places for running requests of all callers.
+/// The slots for running requests of all callers.
 pub struct Places {
     places: Arc<Semaphore>,
     most: usize,
@@ -61,13 +61,13 @@ pub struct Places {
     most_waiting: usize,
 }
 
-/// The places of a request; they are free again when it is dropped.
+/// The slots of a request; released when dropped.
 pub struct Place {
     _of_all: OwnedSemaphorePermit,
     _of_caller: OwnedSemaphorePermit,
 }
 
-/// Counts a request that waits, until it is dropped.
+/// Counts a waiting request until dropped.
 struct Waits<'a>(&'a AtomicUsize);
 
 impl Drop for Waits<'_> {
@@ -77,7 +77,7 @@ impl Drop for Waits<'_> {
 }
 
 impl Places {
-    /// As many as a configuration says.
+    /// As many as configured.
     pub fn new(limits: &LimitsConfig) -> Self {
         Self {
             places: Arc::new(Semaphore::new(limits.concurrency)),
@@ -87,43 +87,43 @@ impl Places {
         }
     }
 
-    /// Requests that run.
+    /// Number of running requests.
     pub fn running(&self) -> usize {
         self.most.saturating_sub(self.places.available_permits())
     }
 
-    /// Requests that wait for a place.
+    /// Number of requests waiting for a slot.
     pub fn waiting(&self) -> usize {
         self.waiting.load(Ordering::Acquire)
     }
 
-    /// Takes a place for a caller, and waits for it if not too many wait.
+    /// Takes a slot for a caller; waits for it unless too many requests wait.
     ///
     /// # Errors
     ///
-    /// 429: the caller calls too often, has too much under way, or too many wait.
+    /// 429: the caller exceeds its rate or concurrency, or too many requests wait.
     pub async fn take(&self, principal: &Principal) -> Result<Place, ApiError> {
         if let Err(after) = principal.bucket.take(Instant::now()) {
             let seconds = after.as_secs_f64().ceil() as u64;
-            return Err(ApiError::overload("too many requests a second for this token", seconds));
+            return Err(ApiError::overload("too many requests per second for this token", seconds));
         }
         let of_caller = principal.places.clone().try_acquire_owned();
-        let of_caller = of_caller.map_err(|_| ApiError::overload("too many requests at once for this token", 1))?;
+        let of_caller = of_caller.map_err(|_| ApiError::overload("too many concurrent requests for this token", 1))?;
         if let Ok(of_all) = self.places.clone().try_acquire_owned() {
             return Ok(Place { _of_all: of_all, _of_caller: of_caller });
         }
         let before = self.waiting.fetch_add(1, Ordering::AcqRel);
         let _waits = Waits(&self.waiting);
         if before >= self.most_waiting {
-            return Err(ApiError::overload("too many requests wait already", 1));
+            return Err(ApiError::overload("too many waiting requests", 1));
         }
         let of_all = self.places.clone().acquire_owned().await;
-        let of_all = of_all.map_err(|_| ApiError::unavailable("the server is about to end"))?;
+        let of_all = of_all.map_err(|_| ApiError::unavailable("the server is shutting down"))?;
         Ok(Place { _of_all: of_all, _of_caller: of_caller })
     }
 }
 
-/// When a request must be done.
+/// The deadline of a request.
 #[derive(Clone, Copy, Debug)]
 pub struct Deadline {
     /// The time.
@@ -133,18 +133,18 @@ pub struct Deadline {
 }
 
 impl Deadline {
-    /// Waits for a future until then.
+    /// Waits for a future until the deadline.
     ///
     /// # Errors
     ///
-    /// 504: it is not done.
+    /// 504: the deadline has passed.
     pub async fn within<T>(&self, future: impl Future<Output = T>) -> Result<T, ApiError> {
         let done = tokio::time::timeout_at(self.at.into(), future).await;
         done.map_err(|_| ApiError::timed_out(self.seconds))
     }
 }
 
-/// Middleware: finds out who calls; the request has the [`Principal`] as an extension.
+/// Middleware: authenticates the caller; the request has the [`Principal`] as an extension.
 pub async fn identify(State(app): State<App>, mut request: Request, next: Next) -> Response {
     match app.tokens().principal(request.headers()) {
         Ok(principal) => {
@@ -162,11 +162,11 @@ pub async fn identify(State(app): State<App>, mut request: Request, next: Next) 
 #[derive(Clone)]
 pub struct CallerName(pub Arc<str>);
 
-/// Middleware: lets a request run when there is a place for it. It has the place until its response
+/// Middleware: runs a request when a slot is free. It holds the slot until its response
 /// is sent or dropped.
 pub async fn admit(State(app): State<App>, mut request: Request, next: Next) -> Response {
     let Some(principal) = request.extensions().get::<Arc<Principal>>().cloned() else {
-        return ApiError::unauthorized("this server wants a token").into_response();
+        return ApiError::unauthorized("this server requires a token").into_response();
     };
     let seconds = app.config().limits.request_s;
     let deadline = Deadline { at: Instant::now() + Duration::from_secs_f64(seconds), seconds };

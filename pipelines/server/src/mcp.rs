@@ -1,5 +1,5 @@
 //! `/mcp`: the Model Context Protocol over streamable HTTP. Its tools are `search` and `ask`; the
-//! documents that callers have put into corpora are its resources. There are no sessions.
+//! documents that callers have added to corpora are its resources. It is stateless.
 
 use std::sync::Arc;
 
@@ -29,15 +29,15 @@ use crate::search::{SearchRequest, search};
 
 /// The scheme of the documents' addresses: `turnflow://PIPELINE/CORPUS/ID`.
 const SCHEME: &str = "turnflow://";
-/// What is encoded in an address: all but what needs no encoding.
+/// The characters to encode in an address.
 const IN_URI: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
-/// Documents in one page of a list.
+/// Number of documents per page of a list.
 const PAGE: usize = 100;
 
 /// The service of the route.
 pub type Service = StreamableHttpService<Mcp, NeverSessionManager>;
 
-/// The service. Who calls, and how much at once, is checked before it.
+/// The service. Authentication and limits are applied before it.
 pub fn service(app: &App) -> Service {
     let keep_alive = std::time::Duration::from_secs_f64(app.config().keep_alive_s);
     let config = StreamableHttpServerConfig::default()
@@ -119,7 +119,7 @@ fn tools() -> Vec<Tool> {
     ]
 }
 
-/// Who calls, and until when; the layers before the service have put it there.
+/// The caller and the deadline, set by the layers before the service.
 fn caller(context: &RequestContext<RoleServer>) -> Result<(Arc<Principal>, Deadline), ErrorData> {
     let parts = context.extensions.get::<Parts>();
     let found = parts.and_then(|parts| {
@@ -129,7 +129,7 @@ fn caller(context: &RequestContext<RoleServer>) -> Result<(Arc<Principal>, Deadl
     found.ok_or_else(|| ErrorData::internal_error("the request has no caller", None))
 }
 
-/// The error of a request that is no tool call.
+/// The error of a request that is not a tool call.
 fn protocol_error(error: ApiError) -> ErrorData {
     match error.status.as_u16() {
         404 => ErrorData::resource_not_found(error.message, None),
@@ -141,7 +141,7 @@ fn protocol_error(error: ApiError) -> ErrorData {
 impl Mcp {
     async fn call(&self, name: &str, arguments: Value, caller: (Arc<Principal>, Deadline)) -> Result<Value, ApiError> {
         let (principal, deadline) = caller;
-        let wrong = |error: serde_json::Error| ApiError::bad(format!("the arguments of `{name}`: {error}"));
+        let wrong = |error: serde_json::Error| ApiError::bad(format!("invalid arguments of `{name}`: {error}"));
         match name {
             "search" => {
                 let request: SearchRequest = serde_json::from_value(arguments).map_err(wrong)?;
@@ -166,7 +166,7 @@ impl Mcp {
                 let sources = citations.iter().map(|citation| json!({ "url": citation.url, "title": citation.title }));
                 Ok(json!({ "answer": answer, "sources": sources.collect::<Vec<_>>() }))
             }
-            _ => Err(ApiError::not_found(format!("there is no tool `{name}`; there are `search` and `ask`"))),
+            _ => Err(ApiError::not_found(format!("unknown tool `{name}`; available: `search`, `ask`"))),
         }
     }
 }
@@ -258,7 +258,7 @@ impl ServerHandler for Mcp {
         context: RequestContext<RoleServer>,
     ) -> Result<ReadResourceResponse, ErrorData> {
         let (principal, _) = caller(&context)?;
-        let none = || ErrorData::resource_not_found(format!("there is no document `{}`", request.uri), None);
+        let none = || ErrorData::resource_not_found(format!("unknown document `{}`", request.uri), None);
         let [pipeline, corpus, id] = parse(&request.uri).ok_or_else(none)?;
         let document = documents::one(&self.app, &principal, &pipeline, &corpus, id).await.map_err(protocol_error)?;
         let document = document.ok_or_else(none)?;

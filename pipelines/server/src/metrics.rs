@@ -77,7 +77,7 @@ impl Default for ServerMetrics {
             waiting: Gauge::default(),
         };
         let registry = &mut metrics.registry;
-        registry.register("turnflow_http_requests", "Requests that are done", metrics.requests.clone());
+        registry.register("turnflow_http_requests", "Completed requests", metrics.requests.clone());
         registry.register("turnflow_http_request_seconds", "Time until the response is sent", metrics.seconds.clone());
         registry.register(
             "turnflow_http_first_token_seconds",
@@ -86,15 +86,15 @@ impl Default for ServerMetrics {
         );
         registry.register("turnflow_epoch", "The newest epoch", metrics.epoch.clone());
         registry.register("turnflow_turns_running", "Turns that hold a slot", metrics.turns_running.clone());
-        registry.register("turnflow_turns_waiting", "Asked turns that wait for a slot", metrics.turns_waiting.clone());
-        registry.register("turnflow_http_running", "Requests that run", metrics.running.clone());
-        registry.register("turnflow_http_waiting", "Requests that wait for a place", metrics.waiting.clone());
+        registry.register("turnflow_turns_waiting", "Asked turns waiting for a slot", metrics.turns_waiting.clone());
+        registry.register("turnflow_http_running", "Running requests", metrics.running.clone());
+        registry.register("turnflow_http_waiting", "Requests waiting for a slot", metrics.waiting.clone());
         metrics
     }
 }
 
 impl ServerMetrics {
-    /// Notes the time until the first piece of an answer.
+    /// Records the time until the first piece of an answer.
     pub fn first_token(&self, pipeline: &str, after: Duration) {
         self.first_token.get_or_create(&Pipeline { pipeline: pipeline.to_owned() }).observe(after.as_secs_f64());
     }
@@ -132,7 +132,7 @@ pub async fn text(State(app): State<App>, Extension(principal): Extension<Arc<Pr
     ([(header::CONTENT_TYPE, HeaderValue::from_static(MIME))], merged(&texts)).into_response()
 }
 
-/// Joins OpenMetrics texts. Each sample gets the label `pipeline`; a family is described once.
+/// Merges OpenMetrics texts. Each sample gets the label `pipeline`; a family is described once.
 fn merged(texts: &[(Option<&str>, String)]) -> String {
     #[derive(Default)]
     struct Family {
@@ -206,13 +206,13 @@ impl Drop for Record {
     }
 }
 
-/// The status of a request whose client went away before the response, as nginx counts it.
+/// The status of a request whose client disconnected before the response, as in nginx.
 const CLIENT_CLOSED: u16 = 499;
 
 /// Middleware: counts and logs requests, turns panics into errors, and sets the headers of all responses.
 pub async fn observe(State(app): State<App>, request: Request, next: Next) -> Response {
     let route = request.extensions().get::<MatchedPath>().map_or("-", MatchedPath::as_str).to_owned();
-    // Methods are free text: those that are unknown share a name, so that the counters stay few.
+    // Methods are free text: unknown ones share a name, to bound the number of counters.
     let method = match request.method().as_str() {
         known @ ("GET" | "HEAD" | "POST" | "PUT" | "DELETE" | "OPTIONS" | "PATCH") => known.to_owned(),
         _ => "OTHER".to_owned(),
@@ -221,7 +221,7 @@ pub async fn observe(State(app): State<App>, request: Request, next: Next) -> Re
     let response = AssertUnwindSafe(next.run(request)).catch_unwind().await;
     let mut response = response.unwrap_or_else(|_| {
         tracing::error!(route = %record.route, "the handler panicked");
-        ApiError::server("the server failed on this request").into_response()
+        ApiError::server("internal server error").into_response()
     });
     record.status = response.status().as_u16();
     record.caller = response.extensions_mut().remove();

@@ -26,7 +26,7 @@ fn model(app: &App, name: &str) -> Value {
     json!({ "id": name, "object": "model", "created": app.started(), "owned_by": "turnflow" })
 }
 
-/// The models.
+/// Lists the models.
 #[utoipa::path(get, path = "/v1/models", tag = "openai", responses(
     (status = 200, description = "The pipelines and their embedders", body = Value)
 ))]
@@ -35,11 +35,11 @@ pub async fn list(State(app): State<App>, Extension(principal): Extension<Arc<Pr
     Json(json!({ "object": "list", "data": models }))
 }
 
-/// One model.
+/// Describes a model.
 #[utoipa::path(get, path = "/v1/models/{id}", tag = "openai", params(("id" = String, Path, description = "Its name")),
     responses(
         (status = 200, description = "The model", body = Value),
-        (status = 404, description = "There is no such model")
+        (status = 404, description = "The model does not exist")
     ))]
 pub async fn one(
     State(app): State<App>,

@@ -11,7 +11,7 @@ use crate::auth::Tokens;
 use crate::config::ServeConfig;
 use crate::server::{ServeError, Server, serve_routes};
 
-/// A server that runs on a thread of its own until it is dropped.
+/// A server that runs on its own thread until it is dropped.
 pub struct Observed {
     stop: CancellationToken,
     runtime: Option<tokio::runtime::Runtime>,
@@ -19,7 +19,7 @@ pub struct Observed {
 
 impl Observed {
     /// Serves `/metrics`, `/healthz`, `/readyz`, `/v1/pipelines` and the status of the pipeline at an
-    /// address, without tokens: none of it has texts of users or documents.
+    /// address, without tokens: none of it contains texts of users or documents.
     ///
     /// # Errors
     ///

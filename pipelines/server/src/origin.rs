@@ -1,17 +1,17 @@
-//! Guards a server without tokens against web pages that people happen to visit: anybody on the
-//! machine may call, but no page of another site.
+//! Guards a server without tokens against web pages in users' browsers: anyone on the
+//! machine may call, but not a page of another site.
 
 use axum::http::{HeaderMap, HeaderName, header};
 
 use crate::app::App;
 use crate::error::ApiError;
 
-/// What browsers say of the page that makes a request, and of what the request is for.
+/// The headers with which browsers describe the page that makes a request, and its purpose.
 const SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
 const MODE: HeaderName = HeaderName::from_static("sec-fetch-mode");
 
-/// Checks where a request comes from, if there are no tokens. A page of another site names its origin;
-/// one that has made its own name point to this machine names itself as the host.
+/// Checks the origin of a request, if there are no tokens. A page of another site names its origin;
+/// one that has made its own name point to this machine (DNS rebinding) names itself as the host.
 ///
 /// # Errors
 ///
@@ -26,13 +26,13 @@ pub fn check(app: &App, headers: &HeaderMap) -> Result<(), ApiError> {
         && !is_known(host, &app.config().hosts)
     {
         return Err(ApiError::forbidden(format!(
-            "this server has no tokens and answers only to names of this machine, not to `{}`: name it in `hosts` of \
+            "this server has no tokens and accepts only names of this machine, not `{}`: add it to `hosts` in \
              the configuration, or use tokens",
             host.escape_default()
         )));
     }
     let Some(origin) = text(header::ORIGIN) else {
-        // An image or a script of another page names no origin. A link to this server is followed.
+        // An image or a script of another page names no origin. Links to this server are allowed.
         let is_foreign = text(SITE).is_some_and(|site| site == "cross-site" || site == "same-site");
         return match is_foreign && text(MODE) != Some("navigate") {
             true => Err(foreign()),
@@ -48,7 +48,7 @@ pub fn check(app: &App, headers: &HeaderMap) -> Result<(), ApiError> {
 }
 
 fn foreign() -> ApiError {
-    ApiError::forbidden("web pages of other sites may not call this server: name them in `cors`")
+    ApiError::forbidden("web pages of other sites may not call this server: add them to `cors`")
 }
 
 /// Whether a `Host` is this machine, or among the configured names.

@@ -1,4 +1,4 @@
-//! What the server has to know of a plan: which nodes give hits and answers, and the corpora.
+//! The server's view of a plan: the nodes that output hits and answers, and the corpora.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -9,12 +9,12 @@ use turnflow_engine::component::{Capability, CorpusRef};
 use turnflow_engine::plan::{NodeKind, Plan, PlannedNode};
 use turnflow_engine::record::PortType;
 
-/// The parts of a plan that requests name.
+/// The parts of a plan that requests refer to.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Outline {
-    /// The nodes that give hits, each after its inputs.
+    /// The nodes that output hits, each after its inputs.
     pub hits: Vec<Arc<str>>,
-    /// The node of the answer, and the nodes that it takes its answer from: their text is streamed.
+    /// The node of the answer, and the nodes from which it takes its answer: their text is streamed.
     pub answering: BTreeSet<Arc<str>>,
     /// The language model that writes the answer.
     pub generator: Option<String>,
@@ -26,7 +26,7 @@ pub struct Outline {
     pub graph: Graph,
 }
 
-/// A plan as a graph, for people and pages.
+/// A plan as a graph, for people and the page.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, utoipa::ToSchema)]
 pub struct Graph {
     /// The nodes; each is after its inputs.

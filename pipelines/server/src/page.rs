@@ -1,4 +1,4 @@
-//! `/`: the page, and its scripts and styles. All of it is in the program.
+//! `/`: the page, and its scripts and styles, embedded in the program.
 
 use axum::http::{HeaderValue, header};
 use axum::response::{IntoResponse, Response};
@@ -6,7 +6,7 @@ use axum::response::{IntoResponse, Response};
 use crate::body::InPath;
 use crate::error::ApiError;
 
-/// The page may load scripts, styles and data from this server only, and nobody may frame it.
+/// The page may load scripts, styles and data from this server only, and may not be framed.
 const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self' data:; \
                       base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
 const JAVASCRIPT: &str = "text/javascript; charset=utf-8";

@@ -1,4 +1,4 @@
-//! `/v1/pipelines` and `/debug/state`: what is served, and what it does at this moment.
+//! `/v1/pipelines` and `/debug/state`: the served pipelines and their current state.
 
 use std::sync::Arc;
 
@@ -25,7 +25,7 @@ pub struct PipelineDescription {
     /// The nodes whose text is streamed as the answer.
     #[schema(value_type = Vec<String>)]
     answering: Vec<Arc<str>>,
-    /// Whether a turn has to name its `collection`.
+    /// Whether a turn must name its `collection`.
     needs_collection: bool,
 }
 
@@ -34,7 +34,7 @@ pub struct PipelineDescription {
 pub struct LastReload {
     /// When it ended, in seconds since the Unix epoch.
     pub at: u64,
-    /// Whether the file is running now.
+    /// Whether the new file is now running.
     pub ok: bool,
     /// The problems, with the source lines, as `turnflow check` prints them; empty after a success.
     pub problems: String,
@@ -47,7 +47,7 @@ impl LastReload {
     }
 }
 
-/// The description of a pipeline, as `/v1/pipelines` has it.
+/// The description of a pipeline, as in `/v1/pipelines`.
 pub fn describe(name: &Arc<str>, outline: &Outline) -> Value {
     let description = PipelineDescription {
         name: name.clone(),
@@ -75,10 +75,10 @@ fn status_of(served: &Served) -> Value {
     status
 }
 
-/// What a pipeline does: its epoch, turns, calls by node, corpora, sinks and the last reload.
+/// Reports a pipeline's status: its epoch, turns, calls by node, corpora, sinks and the last reload.
 #[utoipa::path(get, path = "/v1/pipelines/{name}/status", tag = "turnflow", params(("name" = String, Path)), responses(
     (status = 200, description = "The status; durations are counted in the classes of `bounds_s`", body = Value),
-    (status = 404, description = "There is no such pipeline")
+    (status = 404, description = "The pipeline does not exist")
 ))]
 pub async fn status(
     State(app): State<App>,
@@ -90,7 +90,7 @@ pub async fn status(
     Ok(Json(status))
 }
 
-/// The state of the server and of the pipelines that the caller may use. It has no texts of users or
+/// Reports the state of the server and of the caller's pipelines. It contains no texts of users or
 /// documents.
 #[utoipa::path(get, path = "/debug/state", tag = "server", responses(
     (status = 200, description = "The state", body = Value)

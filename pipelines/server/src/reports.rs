@@ -12,9 +12,9 @@ use serde_json::{Map, Value, json};
 use crate::app::App;
 use crate::error::ApiError;
 
-/// Larger files are no reports.
+/// Maximum size of a report file.
 const LARGEST: u64 = 1 << 20;
-/// So many reports are listed, the newest.
+/// Maximum number of listed reports; the newest are listed.
 const MOST: usize = 200;
 /// The files are read for one request at a time.
 static READING: Mutex<()> = Mutex::new(());
@@ -30,7 +30,7 @@ pub struct Report {
     queries: Option<u64>,
     /// The scores by metric.
     metrics: Map<String, Value>,
-    /// The scores by group, if it has some.
+    /// The scores by group, if any.
     by: Option<Value>,
 }
 
@@ -41,14 +41,14 @@ pub struct Report {
 pub async fn list(State(app): State<App>) -> Result<Json<Value>, ApiError> {
     let Some(directory) = app.config().reports.clone() else { return Ok(Json(json!({ "data": [] }))) };
     let reports = tokio::task::spawn_blocking(move || read(&directory)).await;
-    let reports = reports.map_err(|_| ApiError::server("the reports cannot be read"))?.map_err(|error| {
-        tracing::warn!(%error, "the directory of the reports cannot be read");
-        ApiError::server("the directory of the reports cannot be read")
+    let reports = reports.map_err(|_| ApiError::server("cannot read the reports"))?.map_err(|error| {
+        tracing::warn!(%error, "cannot read the directory of reports");
+        ApiError::server("cannot read the directory of reports")
     })?;
     Ok(Json(json!({ "data": reports })))
 }
 
-/// The part of a file that is shown.
+/// The shown part of a file.
 #[derive(Deserialize)]
 struct Shown {
     queries: Option<u64>,

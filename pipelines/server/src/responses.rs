@@ -36,7 +36,7 @@ pub struct ResponseRequest {
     pub input: Value,
     /// Instructions, as of a system message.
     pub instructions: Option<String>,
-    /// Whether to send the answer as it is written.
+    /// Whether to stream the answer.
     pub stream: Option<bool>,
     /// Not supported: responses are not stored.
     pub previous_response_id: Option<String>,
@@ -48,11 +48,11 @@ pub struct ResponseRequest {
     pub tool_choice: Option<Value>,
     /// The fields `conversation_id` and `collection` are read.
     pub metadata: Option<Value>,
-    /// Names the conversation if nothing else does.
+    /// Identifies the conversation if nothing else does.
     pub user: Option<String>,
-    /// The collection to search, for pipelines that search the turn's.
+    /// The collection to search, for pipelines that search the turn's collection.
     pub collection: Option<String>,
-    /// The most tokens, for prompts that are no questions.
+    /// The maximum number of tokens, for prompts that are not questions.
     pub max_output_tokens: Option<usize>,
 }
 
@@ -76,14 +76,14 @@ impl ResponseRequest {
         let items = match &self.input {
             Value::String(text) => vec![json!({ "role": "user", "content": text })],
             Value::Array(items) => items.clone(),
-            _ => return Err(ApiError::bad("`input` is a text or a list of messages").param("input")),
+            _ => return Err(ApiError::bad("`input` must be a text or a list of messages").param("input")),
         };
         let kind = |item: &Value| item.get("type").and_then(Value::as_str).unwrap_or("message").to_owned();
         if let Some(at) = items.iter().position(|item| kind(item) == "item_reference") {
             let problem = "this server stores no items: send the messages themselves";
             return Err(ApiError::unsupported(&format!("input[{at}]"), problem));
         }
-        // Calls of tools, their results, and reasoning are no part of what was said.
+        // Tool calls, their results, and reasoning are not part of the conversation.
         let messages: Vec<Value> = items.into_iter().filter(|item| kind(item) == "message").collect();
         let mut conversation = Conversation::of(&messages, "input")?;
         if let Some(instructions) = &self.instructions {
@@ -96,9 +96,9 @@ impl ResponseRequest {
 /// Answers a conversation.
 #[utoipa::path(post, path = "/v1/responses", tag = "openai", request_body = ResponseRequest, responses(
     (status = 200, description = "A response, or a stream of its events", body = Value),
-    (status = 400, description = "The request is wrong"),
-    (status = 404, description = "There is no such model"),
-    (status = 429, description = "Too much at once"),
+    (status = 400, description = "The request is invalid"),
+    (status = 404, description = "The model does not exist"),
+    (status = 429, description = "Too many requests"),
     (status = 500, description = "The pipeline failed")
 ))]
 pub async fn create(
@@ -148,7 +148,7 @@ pub async fn create(
     Ok(sse::response(stream, keep_alive))
 }
 
-/// What the events of a response have in common.
+/// The common parts of a response's events.
 struct Reply {
     id: String,
     item: String,
@@ -162,7 +162,7 @@ struct Reply {
 }
 
 impl Reply {
-    /// The list of sources for the end of the text, if it is wanted.
+    /// The list of sources for the end of the text, if requested.
     fn list(&self, citations: &[Citation]) -> String {
         if self.citations == Citations::Markdown { citations::markdown(citations) } else { String::new() }
     }

@@ -1,4 +1,4 @@
-//! `/v1/search`: the hits of a pipeline without its answer.
+//! `/v1/search`: the hits of a pipeline, without an answer.
 
 use std::sync::Arc;
 
@@ -24,24 +24,24 @@ use crate::limits::Deadline;
 pub struct SearchRequest {
     /// The question.
     pub query: String,
-    /// What was said before, as `{"speaker", "text"}`; in the body only.
+    /// The previous utterances, as `{"speaker", "text"}`; in the body only.
     #[serde(default)]
     #[param(ignore)]
     pub history: Vec<Json_>,
-    /// The collection to search, for pipelines that search the turn's.
+    /// The collection to search, for pipelines that search the turn's collection.
     pub collection: Option<String>,
-    /// Number of hits. Default: all that the node gives.
+    /// Number of hits. Default: all that the node outputs.
     pub top: Option<usize>,
-    /// The node whose hits are wanted. Default: the last one that gives hits.
+    /// The node whose hits to return. Default: the last one that outputs hits.
     pub node: Option<String>,
     /// The pipeline. Default: the first.
     pub pipeline: Option<String>,
 }
 
-/// Searches.
+/// Searches without a history.
 #[utoipa::path(get, path = "/v1/search", tag = "turnflow", params(SearchRequest), responses(
     (status = 200, description = "The hits, best first", body = Json_),
-    (status = 400, description = "The request is wrong")
+    (status = 400, description = "The request is invalid")
 ))]
 pub async fn find(
     State(app): State<App>,
@@ -52,10 +52,10 @@ pub async fn find(
     search(&app, &principal, deadline, request).await
 }
 
-/// Searches, with a history.
+/// Searches with a history.
 #[utoipa::path(post, path = "/v1/search", tag = "turnflow", request_body = SearchRequest, responses(
     (status = 200, description = "The hits, best first", body = Json_),
-    (status = 400, description = "The request is wrong")
+    (status = 400, description = "The request is invalid")
 ))]
 pub async fn find_by_body(
     State(app): State<App>,
@@ -70,7 +70,7 @@ pub async fn find_by_body(
 ///
 /// # Errors
 ///
-/// The request is wrong, or the pipeline fails.
+/// The request is invalid, or the pipeline fails.
 pub async fn search(
     app: &App,
     principal: &Principal,
@@ -81,7 +81,7 @@ pub async fn search(
         return Err(ApiError::bad("`query` is empty").param("query"));
     }
     if request.top == Some(0) {
-        return Err(ApiError::bad("`top` is at least 1").param("top"));
+        return Err(ApiError::bad("`top` must be at least 1").param("top"));
     }
     let served = app.pipeline(request.pipeline.as_deref(), principal)?;
     let outline = served.outline();
@@ -89,9 +89,9 @@ pub async fn search(
     let known = outline.hits.join(", ");
     let node = match &request.node {
         Some(name) => outline.hits.iter().find(|node| ***node == **name).ok_or_else(|| {
-            ApiError::bad(format!("no node `{name}` of this pipeline gives hits; these do: {known}")).param("node")
+            ApiError::bad(format!("no node `{name}` of this pipeline outputs hits; candidates: {known}")).param("node")
         })?,
-        None => outline.hits.last().ok_or_else(|| ApiError::bad("no node of this pipeline gives hits"))?,
+        None => outline.hits.last().ok_or_else(|| ApiError::bad("no node of this pipeline outputs hits"))?,
     };
     let history = serde_json::from_value::<Vec<Utterance>>(request.history.into());
     let mut asked = AskRequest::new(request.query);
@@ -104,7 +104,7 @@ pub async fn search(
     }
     let mut events = served.engine().ask(asked);
     let mut epoch = 0;
-    // When the hits are there, the stream is dropped, and nothing further runs.
+    // Once the hits arrive, the stream is dropped, and no further node runs.
     let hits = loop {
         match deadline.within(events.next()).await? {
             Some(Event::Started { epoch: of }) => epoch = of,
@@ -114,9 +114,9 @@ pub async fn search(
                 return Err(ApiError::server(problem).code("turn_failed"));
             }
             Some(Event::Node { .. } | Event::Delta { .. }) => {}
-            Some(Event::Answer { .. }) => return Err(ApiError::server(format!("the node `{node}` gave no hits"))),
+            Some(Event::Answer { .. }) => return Err(ApiError::server(format!("the node `{node}` returned no hits"))),
             Some(Event::Failed { reason }) => return Err(reason.into()),
-            None => return Err(ApiError::unavailable("the pipeline has ended")),
+            None => return Err(ApiError::unavailable("the pipeline has stopped")),
         }
     };
     drop(events);

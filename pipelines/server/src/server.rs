@@ -1,4 +1,4 @@
-//! The server: its address, its connections, and its end.
+//! The server: its address, its connections, and its shutdown.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
@@ -25,11 +25,11 @@ use crate::auth::{TokenError, Tokens, VARIABLE};
 use crate::config::{ServeConfig, TlsConfig};
 use crate::io::BoundedWrites;
 
-/// The address if nothing else is said.
+/// The default address.
 pub const DEFAULT_ADDRESS: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 8100);
 /// The interval between warnings that connections cannot be accepted.
 const WARN: Duration = Duration::from_secs(60);
-/// The pause after a connection that could not be accepted, as when too many files are open.
+/// The pause after a failed accept, for example when too many files are open.
 const PAUSE: Duration = Duration::from_millis(100);
 
 /// Why a server cannot start.
@@ -43,9 +43,9 @@ pub enum ServeError {
         /// The operating system's error.
         source: std::io::Error,
     },
-    /// Other machines could call, and anybody may.
+    /// Other machines could call without a token.
     #[error(
-        "{address} can be reached from other machines, and there are no tokens: name some in the configuration \
+        "{address} can be reached from other machines, but there are no tokens: add some in the configuration \
          (`tokens`) or in `{VARIABLE}`, or listen on 127.0.0.1"
     )]
     Open {
@@ -55,7 +55,7 @@ pub enum ServeError {
     /// The tokens cannot be used.
     #[error(transparent)]
     Tokens(#[from] TokenError),
-    /// A file of TLS cannot be used.
+    /// A TLS file cannot be used.
     #[error("cannot use `{}`: {reason}", path.display())]
     Tls {
         /// The file.
@@ -64,14 +64,14 @@ pub enum ServeError {
         reason: String,
     },
     /// A pipeline has the name of another one.
-    #[error("two pipelines are called `{name}`")]
+    #[error("two pipelines have the name `{name}`")]
     Twice {
         /// The name.
         name: String,
     },
 }
 
-/// A server whose address is open.
+/// A server bound to its address.
 pub struct Server {
     listener: TcpListener,
     address: SocketAddr,
@@ -80,12 +80,12 @@ pub struct Server {
 }
 
 impl Server {
-    /// Opens the address. `listen` goes before the configuration's address. The first pipeline is the
+    /// Binds the address. `listen` takes precedence over the configuration's address. The first pipeline is the
     /// default.
     ///
     /// # Errors
     ///
-    /// The address, the tokens or the files of TLS cannot be used.
+    /// The address, the tokens or the TLS files cannot be used.
     pub async fn bind(
         config: ServeConfig,
         listen: Option<SocketAddr>,
@@ -108,16 +108,16 @@ impl Server {
         Ok(Self { tls, ..server })
     }
 
-    /// A server at an open address, without TLS.
+    /// A server on a bound listener, without TLS.
     ///
     /// # Errors
     ///
-    /// The operating system does not tell the address.
+    /// The operating system does not report the address.
     pub(crate) fn of(listener: TcpListener, app: App) -> std::io::Result<Self> {
         Ok(Self { address: listener.local_addr()?, listener, app, tls: None })
     }
 
-    /// Where it is, as in `http://127.0.0.1:8100`.
+    /// Its URL, as in `http://127.0.0.1:8100`.
     pub fn url(&self) -> String {
         let scheme = if self.tls.is_some() { "https" } else { "http" };
         format!("{scheme}://{}", self.address)
@@ -138,8 +138,8 @@ fn acceptor(config: &TlsConfig) -> Result<TlsAcceptor, ServeError> {
     Ok(TlsAcceptor::from(Arc::new(tls)))
 }
 
-/// Answers requests until `stop` is cancelled. Then no connection is accepted, and requests that run
-/// have `drain_s` to end.
+/// Answers requests until `stop` is cancelled. Then no connection is accepted, and running requests
+/// have `drain_s` to finish.
 pub async fn serve(server: Server, stop: CancellationToken) {
     let routes = router(server.app.clone());
     serve_routes(server, routes, stop).await;
@@ -166,7 +166,7 @@ pub(crate) async fn serve_routes(server: Server, router: Router, stop: Cancellat
             Err(error) => {
                 if warned.is_none_or(|at: Instant| at.elapsed() >= WARN) {
                     warned = Some(Instant::now());
-                    tracing::warn!(%error, "connections cannot be accepted");
+                    tracing::warn!(%error, "cannot accept connections");
                 }
                 tokio::time::sleep(PAUSE).await;
                 continue;
@@ -183,7 +183,7 @@ pub(crate) async fn serve_routes(server: Server, router: Router, stop: Cancellat
                 .timer(TokioTimer::new())
                 .header_read_timeout(header)
                 .serve_connection(TokioIo::new(io), TowerToHyperService::new(router));
-            // Its error is that the client went away, or sent no HTTP.
+            // The error: the client disconnected, or did not send HTTP.
             if let Err(error) = watcher.watch(connection).await {
                 tracing::debug!(%error, "a connection ended");
             }
@@ -192,13 +192,13 @@ pub(crate) async fn serve_routes(server: Server, router: Router, stop: Cancellat
     drop(listener);
     app.drain();
     if tokio::time::timeout(drain, graceful.shutdown()).await.is_err() {
-        tracing::warn!(requests = app.places().running(), "requests that did not end in time are dropped");
+        tracing::warn!(requests = app.places().running(), "dropping requests that did not finish in time");
     }
-    // This drops the requests that are left, and cancels their turns.
+    // This drops the remaining requests, and cancels their turns.
     connections.shutdown().await;
 }
 
-/// What a connection is read from and written to.
+/// The byte stream of a connection.
 trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
 impl<T: AsyncRead + AsyncWrite + Send + Unpin> Stream for T {}
 

@@ -1,4 +1,4 @@
-//! Server-sent events: their text, and streams that say something while nothing is to be said.
+//! Server-sent events: their text, and streams with keep-alive comments.
 
 use std::collections::VecDeque;
 use std::convert::Infallible;
@@ -14,7 +14,7 @@ use futures::Stream;
 use serde::Serialize;
 use tokio::time::{Instant, Sleep};
 
-/// What a client skips, so that proxies see that the stream is alive.
+/// A comment that clients skip, so that proxies keep the stream open.
 const PING: &[u8] = b": ping\n\n";
 
 /// An event without a name.
@@ -27,7 +27,7 @@ pub fn event(name: &str, value: &impl Serialize) -> Bytes {
     encode(Some(name), value)
 }
 
-/// An event with a name and an id, after which a client that comes again goes on.
+/// An event with a name and an id, after which a reconnecting client continues.
 pub fn numbered_event(id: u64, name: &str, value: &impl Serialize) -> Bytes {
     [format!("id: {id}\n").as_bytes(), &event(name, value)].concat().into()
 }
@@ -38,7 +38,7 @@ pub fn done() -> Bytes {
 }
 
 fn encode(name: Option<&str>, value: &impl Serialize) -> Bytes {
-    // JSON has no line breaks of its own, so one line of data is enough.
+    // Serialized JSON has no line breaks, so one line of data is enough.
     let json = serde_json::to_string(value).unwrap_or_else(|_| "null".to_owned());
     match name {
         Some(name) => format!("event: {name}\ndata: {json}\n\n").into(),
@@ -46,9 +46,9 @@ fn encode(name: Option<&str>, value: &impl Serialize) -> Bytes {
     }
 }
 
-/// What gives the events of a stream.
+/// The source of a stream's events.
 pub trait Events: Send + 'static {
-    /// Waits for what comes next and adds its events; false after the last.
+    /// Waits for the next events and adds them; false after the last.
     fn next(&mut self, out: &mut VecDeque<Bytes>) -> impl Future<Output = bool> + Send;
 }
 
@@ -70,7 +70,7 @@ pub fn response(events: impl Events, keep_alive: Duration) -> Response {
     let headers = [
         (header::CONTENT_TYPE, HeaderValue::from_static("text/event-stream; charset=utf-8")),
         (header::CACHE_CONTROL, HeaderValue::from_static("no-cache")),
-        // Proxies that gather a response before they send it are asked not to.
+        // Asks buffering proxies not to buffer the response.
         (HeaderName::from_static("x-accel-buffering"), HeaderValue::from_static("no")),
     ];
     (headers, body).into_response()

@@ -1,5 +1,5 @@
-//! Prompts of chat clients that are no questions: titles, tags and follow-ups. The pipeline's language
-//! model answers them, without retrieval; if there is none, a plain text made of the conversation does.
+//! Prompts of chat clients that are not questions: titles, tags and follow-ups. The pipeline's language
+//! model answers them without retrieval; without a model, the answer is built from the conversation.
 
 use std::sync::Arc;
 
@@ -17,12 +17,12 @@ use crate::error::ApiError;
 use crate::limits::Deadline;
 use crate::usage::generator;
 
-/// The words of a title.
+/// Number of words of a title.
 const WORDS: usize = 6;
-/// The most tokens that a request may ask for.
+/// Maximum number of tokens that a request may ask for.
 const MOST_TOKENS: usize = 4096;
 
-/// A prompt that is answered.
+/// A prompt being answered.
 pub struct TaskRun {
     state: State,
     sent: String,
@@ -47,7 +47,7 @@ impl TaskRun {
                 });
                 let mut sampling = generator.sampling().clone();
                 if let Some(most) = most {
-                    // A caller may ask for less than the pipeline allows, and for no more.
+                    // A caller may ask for less than the pipeline allows, but not for more.
                     sampling.max_tokens = most.clamp(1, MOST_TOKENS).min(sampling.max_tokens);
                 }
                 State::Runs { text: generator.generate_streamed(conversation.prompt(), sampling, stream), pieces }
@@ -87,8 +87,8 @@ impl TaskRun {
     }
 }
 
-/// An answer without a model: the first words of the conversation for a title, and nothing for what
-/// needs thought, each in the form that the prompt asks for.
+/// An answer without a model: the first words of the conversation for a title, and nothing for tasks
+/// that need a model, each in the format that the prompt asks for.
 fn plain(conversation: &Conversation) -> String {
     let prompt = &*conversation.question;
     let asks = |field: &str| prompt.contains(&format!("\"{field}\""));
@@ -101,8 +101,8 @@ fn plain(conversation: &Conversation) -> String {
     }
 }
 
-/// The first words of the first message of the user: of the conversation that the prompt quotes, or of
-/// the conversation that the prompt is in.
+/// The first words of the user's first message: in the conversation that the prompt quotes, or in
+/// the conversation that contains the prompt.
 fn title(conversation: &Conversation) -> String {
     let quoted = conversation.question.split_once("<chat_history>").map_or("", |(_, rest)| rest);
     let quoted = quoted.lines().find_map(|line| line.trim().strip_prefix("USER:"));

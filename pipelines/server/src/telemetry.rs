@@ -1,6 +1,6 @@
 //! OpenTelemetry: a span for each turn and for each call of a node, and durations as metrics, sent by
-//! OTLP over HTTP. The names are those of the semantic conventions for generative AI, in development
-//! (schema `gen-ai/1.42.0`). Texts of users and documents are left out unless they are asked for.
+//! OTLP over HTTP. The names follow the semantic conventions for generative AI, in development
+//! (schema `gen-ai/1.42.0`). Texts of users and documents are omitted unless enabled.
 
 use std::collections::HashMap;
 use std::sync::{Arc, OnceLock, Weak};
@@ -37,15 +37,15 @@ mod name {
     pub const WORKFLOW_DURATION: &str = "gen_ai.workflow.duration";
 }
 
-/// The variables that switch it on, as in all of OpenTelemetry's libraries.
+/// The variables that enable it, as in all OpenTelemetry libraries.
 const ENDPOINTS: [&str; 3] =
     ["OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_METRICS_ENDPOINT"];
-/// The variable that lets texts into spans.
+/// The variable that enables texts in spans.
 const CONTENT: &str = "OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT";
-/// Turns whose calls are held at most: those that were cancelled never have an answer.
+/// Maximum number of turns whose calls are held: cancelled turns never have an answer.
 const HELD: usize = 10_000;
 
-/// Why nothing can be exported.
+/// Why the export cannot start.
 #[derive(Debug, thiserror::Error)]
 #[error("cannot export to OpenTelemetry: {0}")]
 pub struct TelemetryError(String);
@@ -58,7 +58,7 @@ pub struct Telemetry {
     with_content: bool,
 }
 
-/// Sends with the HTTP client that is there already, on threads of its own.
+/// Sends with the existing HTTP client, on separate threads.
 #[derive(Debug)]
 struct Client {
     client: reqwest::Client,
@@ -122,13 +122,13 @@ impl Telemetry {
         })))
     }
 
-    /// What watches a pipeline's turns.
+    /// The watcher of a pipeline's turns.
     pub fn watcher(&self) -> Arc<Watcher> {
         let meter = self.metrics.meter("turnflow");
         let seconds = |name, about| meter.f64_histogram(name).with_unit("s").with_description(about).build();
         Arc::new(Watcher {
             tracer: self.traces.tracer("turnflow"),
-            operations: seconds(name::OPERATION_DURATION, "Durations of retrievals and of calls of language models"),
+            operations: seconds(name::OPERATION_DURATION, "Durations of retrievals and language-model calls"),
             workflows: seconds(name::WORKFLOW_DURATION, "Durations of turns"),
             with_content: self.with_content,
             served: OnceLock::new(),
@@ -139,9 +139,9 @@ impl Telemetry {
 
 impl Drop for Telemetry {
     fn drop(&mut self) {
-        // Sends what waits.
+        // Sends the pending data.
         for problem in [self.traces.shutdown().err(), self.metrics.shutdown().err()].into_iter().flatten() {
-            tracing::warn!(error = %problem, "not all of the telemetry was sent");
+            tracing::warn!(error = %problem, "some telemetry was not sent");
         }
         if let Some(runtime) = self.runtime.take() {
             runtime.shutdown_background();
@@ -159,14 +159,14 @@ struct Called {
     documents: Vec<Arc<str>>,
 }
 
-/// Makes spans of a pipeline's turns.
+/// Creates spans for a pipeline's turns.
 pub struct Watcher {
     tracer: SdkTracer,
     operations: Histogram<f64>,
     workflows: Histogram<f64>,
     with_content: bool,
     served: OnceLock<Weak<Served>>,
-    /// The calls of turns that are not answered yet, by sequence.
+    /// The calls of unanswered turns, by sequence number.
     calls: Mutex<HashMap<u64, Vec<Called>>>,
 }
 
@@ -176,7 +176,7 @@ impl Watcher {
         let _ = self.served.set(Arc::downgrade(served));
     }
 
-    /// The attributes of a node's span: the operation, and what it works on.
+    /// The attributes of a node's span: the operation and its target.
     fn operation(node: Option<&GraphNode>, graph: &Graph) -> (String, Option<&'static str>, Vec<KeyValue>) {
         let Some(node) = node else { return ("call".to_owned(), None, Vec::new()) };
         let mut attributes =

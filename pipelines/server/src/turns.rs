@@ -1,8 +1,9 @@
 //! `/v1/turns`: turns as records, and their answers as records or as events.
 //!
 //! Records of one request are answered in order. Those of the same conversation are each other's
-//! history: an agent's record says what was answered, else the answer itself does. With `durable=true` they go into
-//! the pipeline's source `Turns` instead (`durable.rs`). The field `history` has what was said before, and the field `adjust` what is changed in the plan for this turn:
+//! history: the agent's record if there is one, or else the answer itself. With `durable=true` they go into
+//! the pipeline's source `Turns` instead (`durable.rs`). The field `history` contains the previous utterances, and the
+//! field `adjust` the changes to the plan for this turn:
 //! `{"skip": ["node"], "weights": {"node": [0.7, 0.3]}}`.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
@@ -50,20 +51,20 @@ pub struct TurnParams {
     wait: bool,
 }
 
-/// Who asks which pipeline, and how the records were given.
+/// The caller, the pipeline, and the form of the records.
 pub(crate) struct Caller {
     pub served: Arc<Served>,
     pub principal: Arc<Principal>,
     pub many: Many,
-    /// Cancelled when the server is about to end.
+    /// Cancelled when the server shuts down.
     pub drained: CancellationToken,
 }
 
 /// Answers turns.
 #[utoipa::path(post, path = "/v1/turns", tag = "turnflow", params(TurnParams), request_body = Json, responses(
     (status = 200, description = "The record of the answer, or of each answer; or a stream of events", body = Json),
-    (status = 202, description = "Durable turns: they are stored, and not all of them answered yet", body = Json),
-    (status = 400, description = "A record is wrong")
+    (status = 202, description = "Durable turns: they are stored, but not all of them are answered yet", body = Json),
+    (status = 400, description = "A record is invalid")
 ))]
 pub async fn create(
     State(app): State<App>,
@@ -83,7 +84,7 @@ pub async fn create(
     let is_stream = params.stream || accepts.contains("text/event-stream");
     if params.durable {
         if is_stream || params.trace {
-            return Err(ApiError::bad("durable turns have no events of their own: read `/v1/answers`").param("durable"));
+            return Err(ApiError::bad("durable turns do not stream events: read `/v1/answers`").param("durable"));
         }
         let records = records.into_iter().enumerate().map(|(at, turn)| turn.durable(at));
         let records = records.collect::<Result<Vec<_>, _>>()?;
@@ -96,7 +97,7 @@ pub async fn create(
         .await;
     }
     if params.wait {
-        return Err(ApiError::bad("`wait` is for durable turns").param("wait"));
+        return Err(ApiError::bad("`wait` needs `durable=true`").param("wait"));
     }
     let trace = params.trace && is_stream;
     let mut turns = Turns { served, principal, deadline, records, said: HashMap::new(), trace, running: None };
@@ -118,7 +119,7 @@ pub async fn create(
     Ok(respond(answers, many))
 }
 
-/// The answers, in the form in which the records were given.
+/// The answers, in the same form as the records.
 pub(crate) fn respond(mut answers: Vec<Json>, many: Many) -> Response {
     match many {
         Many::One => axum::Json(answers.pop().unwrap_or(Json::Null)).into_response(),
@@ -130,7 +131,7 @@ pub(crate) fn respond(mut answers: Vec<Json>, many: Many) -> Response {
     }
 }
 
-/// A record with what a request adds to it.
+/// A record with the additions of a request.
 struct AskedTurn {
     record: TurnRecord,
     history: Vec<Utterance>,
@@ -138,7 +139,7 @@ struct AskedTurn {
 }
 
 impl AskedTurn {
-    /// The record, if nothing is added to it.
+    /// The record, if the request adds nothing.
     fn durable(self, at: usize) -> Result<TurnRecord, ApiError> {
         let field = match self {
             Self { record, history, adjust } if history.is_empty() && adjust.is_empty() => return Ok(record),
@@ -146,12 +147,12 @@ impl AskedTurn {
             Self { .. } => "history",
         };
         let problem =
-            format!("record {}: a durable turn takes no `{field}`; the engine keeps its conversation", at + 1);
+            format!("record {}: a durable turn accepts no `{field}`; the engine keeps its conversation", at + 1);
         Err(ApiError::bad(problem).param(field))
     }
 }
 
-/// The field `adjust`: what is changed in the plan for one turn.
+/// The field `adjust`: the changes to the plan for one turn.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields, default)]
 #[derive(Default)]
@@ -184,7 +185,7 @@ fn record(mut value: Json, at: usize, served: &Served) -> Result<AskedTurn, ApiE
     Ok(AskedTurn { record, history, adjust: Adjustments { skip, weights } })
 }
 
-/// A record without what the server knows of the caller.
+/// A record without the server's data about the caller.
 pub(crate) fn without_principal(record: &AnswerRecord) -> Json {
     let mut value = serde_json::to_value(record).unwrap_or_default();
     if let Some(fields) = value.as_object_mut() {
@@ -193,13 +194,13 @@ pub(crate) fn without_principal(record: &AnswerRecord) -> Json {
     value
 }
 
-/// Turns that are answered one after another.
+/// Turns that are answered in sequence.
 struct Turns {
     served: Arc<Served>,
     principal: Arc<Principal>,
     deadline: Deadline,
     records: VecDeque<AskedTurn>,
-    /// What was said in each conversation.
+    /// The utterances of each conversation.
     said: HashMap<Arc<str>, Vec<Utterance>>,
     trace: bool,
     running: Option<RunningTurn>,
@@ -219,7 +220,7 @@ enum Told {
 }
 
 impl Turns {
-    /// Asks the next turn; false if there is none.
+    /// Asks the next turn; false after the last.
     fn begin(&mut self) -> bool {
         while let Some(AskedTurn { record, history, adjust }) = self.records.pop_front() {
             let said = self.said.entry(record.conversation_id.clone()).or_default();
@@ -227,7 +228,7 @@ impl Turns {
                 *said = history;
             }
             if record.speaker == Speaker::Agent {
-                // What the record says counts, not what was answered here.
+                // The agent's record counts, not the answer from here.
                 if said.last().is_some_and(|last| last.speaker == Speaker::Agent) {
                     said.pop();
                 }
@@ -242,7 +243,7 @@ impl Turns {
             request.collection = record.collection;
             request.timestamp = record.timestamp;
             request.extra = record.extra;
-            // Who asks is what the server knows, not what a record says.
+            // The server determines who asks, not the record.
             request.extra.shift_remove("principal");
             request.trace = self.trace;
             request.adjust = adjust;
@@ -256,9 +257,9 @@ impl Turns {
         false
     }
 
-    /// The next event of the turn that runs.
+    /// The next event of the running turn.
     async fn event(&mut self) -> Result<Told, ApiError> {
-        let ended = || ApiError::unavailable("the pipeline has ended");
+        let ended = || ApiError::unavailable("the pipeline has stopped");
         let running = self.running.as_mut().ok_or_else(ended)?;
         match self.deadline.within(running.events.next()).await? {
             Some(Event::Started { epoch }) => Ok(Told::Other("started", json!({ "epoch": epoch }))),
@@ -303,7 +304,7 @@ impl sse::Events for Turns {
             Err(error) => {
                 out.push_back(tell("failed", error.body()));
                 self.running = None;
-                // What follows in the conversation needs this answer.
+                // The next turns of the conversation need this answer.
                 return false;
             }
         }

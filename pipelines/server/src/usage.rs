@@ -1,4 +1,4 @@
-//! How many tokens a request and its answer have.
+//! Token counts of a request and its answer.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use crate::app::Served;
 /// Texts longer than this are counted in words: a tokenizer would take too long.
 const LONG: usize = 64 * 1024;
 
-/// Texts up to so many bytes are counted at once: it takes a millisecond or so.
+/// Texts up to this many bytes are counted immediately: it takes about a millisecond.
 const SHORT: usize = 4 * 1024;
 
 /// Runs a computation that may take longer than other requests should wait. Zero if it panics.
@@ -18,7 +18,7 @@ pub async fn off_thread<T: Default + Send + 'static>(compute: impl FnOnce() -> T
     tokio::task::spawn_blocking(compute).await.unwrap_or_default()
 }
 
-/// Counts tokens: those of the model that writes the answer, or words if there is no such model.
+/// Counts tokens of the model that writes the answer, or words without such a model.
 #[derive(Clone)]
 pub struct Counter(Option<Arc<dyn Generator>>);
 
@@ -37,7 +37,7 @@ impl Counter {
         count as u64
     }
 
-    /// The number of tokens of texts. Long texts are counted on a thread for that.
+    /// The number of tokens of texts. Long texts are counted on a separate thread.
     pub async fn count_all<'a>(&self, texts: impl Iterator<Item = &'a str>) -> u64 {
         let texts: Vec<&str> = texts.collect();
         if self.0.is_none() || texts.iter().map(|text| text.len()).sum::<usize>() <= SHORT {
@@ -63,12 +63,12 @@ pub struct Usage {
     pub prompt_tokens: u64,
     /// Tokens of the answer.
     pub completion_tokens: u64,
-    /// Both.
+    /// The sum of both.
     pub total_tokens: u64,
 }
 
 impl Usage {
-    /// Of a request and an answer with so many tokens.
+    /// The usage of a request and an answer with these token counts.
     pub fn new(prompt_tokens: u64, completion_tokens: u64) -> Self {
         Self { prompt_tokens, completion_tokens, total_tokens: prompt_tokens + completion_tokens }
     }

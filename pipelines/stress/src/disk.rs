@@ -9,7 +9,7 @@ use turnflow_eval::random::Random;
 
 /// Largest file system that is filled, in bytes: a full root disk would disturb the whole machine.
 const LARGEST: u64 = 256 << 20;
-/// Bytes that are left free at times, so that a write fails in its middle.
+/// Bytes that are sometimes left free, so that a write fails midway.
 const LEFT: usize = 20_000;
 
 /// A file that takes the free space of its file system.
@@ -39,12 +39,12 @@ impl Disk {
         self.full
     }
 
-    /// Now and then fills the disk, or frees it.
+    /// Occasionally fills or frees the disk.
     pub fn change(&mut self, random: &mut Random) -> anyhow::Result<()> {
         match (self.full, random.below(12)) {
             (false, 0) => self.fill(),
             (true, 0..2) => self.free(0),
-            // A few kilobytes are soon written: the next write fails in its middle.
+            // A few kilobytes are soon written: the next write fails midway.
             (true, 2) => self.free(self.size.saturating_sub(random.below(LEFT) as u64)),
             _ => Ok(()),
         }
@@ -61,7 +61,7 @@ impl Disk {
             }
             if self.size > LARGEST {
                 self.free(0)?;
-                anyhow::bail!("the file system is larger than {} MB: give one of its own", LARGEST >> 20);
+                anyhow::bail!("the file system is larger than {} MB: use a small, separate one", LARGEST >> 20);
             }
         }
         self.full = true;

@@ -34,7 +34,7 @@ pub(crate) struct KillArgs {
     /// `cc -shared -fPIC -o power.so pipelines/stress/power.c`); Linux only.
     #[arg(long, value_name = "SHIM")]
     power: Option<PathBuf>,
-    /// Keep the state and the answers in DIR, a small file system of its own, and fill it up and free
+    /// Keep the state and the answers in DIR, a separate small file system, and fill it up and free
     /// it at random (for example a tmpfs of 200 MB; answers need most of it).
     #[arg(long, value_name = "DIR", conflicts_with = "power")]
     full: Option<PathBuf>,

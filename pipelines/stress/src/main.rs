@@ -1,5 +1,5 @@
 //! `turnflow-stress`: runs its own pipeline in its own directory under kills, reloads and load, then
-//! checks turnflow's promises: each turn is answered exactly once, the indexes are correct, and
+//! checks turnflow's guarantees: each turn is answered exactly once, the indexes are correct, and
 //! nothing grows without bound.
 
 mod checks;
@@ -22,12 +22,12 @@ use turnflow_engine::run::{Engine, Options};
 
 use crate::world::World;
 
-/// Stress-test turnflow with a generated pipeline, and check its promises.
+/// Stress-test turnflow with a generated pipeline, and check its guarantees.
 #[derive(Parser)]
 #[command(
     name = "turnflow-stress",
     version,
-    after_help = "Exit codes: 0 every promise was kept, 2 wrong usage, 3 a promise was broken or the run failed."
+    after_help = "Exit codes: 0 every guarantee held, 2 wrong usage, 3 a guarantee was broken or the run failed."
 )]
 struct Cli {
     #[command(subcommand)]
@@ -140,13 +140,13 @@ fn start(world: &World, common: &Common) -> anyhow::Result<Engine> {
     Ok(engine)
 }
 
-/// The program under test: `$TURNFLOW_BIN`, or else `turnflow` beside this program.
+/// The program under test: `$TURNFLOW_BIN`, or else `turnflow` next to this program.
 fn turnflow() -> anyhow::Result<PathBuf> {
     if let Some(path) = std::env::var_os("TURNFLOW_BIN") {
         return Ok(path.into());
     }
     let path = std::env::current_exe()?.with_file_name("turnflow");
-    anyhow::ensure!(path.is_file(), "there is no `{}`; build it with `cargo build --workspace`", path.display());
+    anyhow::ensure!(path.is_file(), "`{}` does not exist; build it with `cargo build --workspace`", path.display());
     Ok(path)
 }
 

@@ -70,7 +70,7 @@ impl Power {
         for directory in roots.iter().chain([&shadow]) {
             fs::create_dir_all(directory)?;
         }
-        let shim = shim.canonicalize().with_context(|| format!("there is no `{}`", shim.display()))?;
+        let shim = shim.canonicalize().with_context(|| format!("cannot find `{}`", shim.display()))?;
         Ok(Self { shim, shadow, roots })
     }
 

@@ -1,5 +1,5 @@
 //! The world of a pipeline under stress: documents that are added, changed, moved and deleted, a
-//! growing log, and a pipeline file that is rewritten, sometimes with mistakes.
+//! growing log, and a pipeline file that is rewritten, sometimes with errors.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -86,7 +86,7 @@ impl World {
             turns: vec![0; CONVERSATIONS],
             files: 0,
         };
-        fs::create_dir_all(world.docs()).with_context(|| format!("cannot make `{}`", world.docs().display()))?;
+        fs::create_dir_all(world.docs()).with_context(|| format!("cannot create `{}`", world.docs().display()))?;
         for _ in 0..common.documents {
             world.add()?;
         }

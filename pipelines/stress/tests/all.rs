@@ -11,7 +11,7 @@ fn model(name: &str) -> Option<PathBuf> {
     if path.exists() {
         return Some(path);
     }
-    let why = format!("{} is not there; `turnflow models fetch` brings it", path.display());
+    let why = format!("{} is missing; `turnflow models fetch` downloads it", path.display());
     assert!(std::env::var_os("TURNFLOW_TESTS_MUST_RUN").is_none(), "{why}");
     println!("skipped: {why}");
     None

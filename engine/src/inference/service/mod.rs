@@ -123,7 +123,7 @@ impl<B: Backend> Service<B> {
                     let _ = loaded.send(Err(error));
                 }
             })
-            .map_err(|error| InferenceError::Failed(format!("no thread: {error}")))?;
+            .map_err(|error| InferenceError::Failed(format!("cannot start a thread: {error}")))?;
         let description = is_loaded.recv().map_err(|_| InferenceError::Ended(name.to_owned()))??;
         Ok((Self { name: name.to_owned(), room: Room::new(limits), shared, thread: Some(thread) }, description))
     }

@@ -93,7 +93,7 @@ impl Resolver<'_> {
         // An invalid model may be the intended one, so it is not reported as missing.
         let found = models.iter().find(|(_, model)| model.as_ref().is_none_or(able)).map(|(name, _)| name.clone());
         if found.is_none() {
-            let message = format!("{owner}: cutting by tokens needs a model with a tokenizer, and there is none");
+            let message = format!("{owner}: cutting by tokens needs a model with a tokenizer");
             self.diagnostics.push(Diagnostic::new("unknown-model", head(chunk), message).help("add one to `models`"));
         }
         found

@@ -18,9 +18,9 @@ impl Resolver<'_> {
                 let path = cycle.iter().map(|id| format!("`{id}`")).collect::<Vec<_>>().join(" ← ");
                 let message = match cycle.as_slice() {
                     [only, _] => format!("node `{only}` feeds itself"),
-                    _ => format!("these nodes feed each other in a circle: {path}"),
+                    _ => format!("these nodes form a cycle: {path}"),
                 };
-                self.diagnostics.push(Diagnostic::new("cycle", span, message).label("closes the circle"));
+                self.diagnostics.push(Diagnostic::new("cycle", span, message).label("closes the cycle"));
             }
         }
     }

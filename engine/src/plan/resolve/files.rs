@@ -11,7 +11,7 @@ use crate::plan::{NodeKind, PlannedNode};
 use crate::spec::{Diagnostic, Entry, FilePath, Span, Tree};
 
 impl Resolver<'_> {
-    /// Reports two sinks that append to one file: after a restart, their answers could not be told apart.
+    /// Reports two sinks that append to one file: after a restart, their answers could not be distinguished.
     /// Also reports a sink that writes a file that a source or a corpus reads: it would read answers.
     pub(super) fn sinks_files(&mut self, nodes: &[(&Entry, PlannedNode)], corpora: &PlannedCorpora) {
         let mut known: BTreeMap<PathBuf, (&str, &str)> = BTreeMap::new();
@@ -35,7 +35,7 @@ impl Resolver<'_> {
                     let message = format!("{owner}: `{other}` {verb} the same file");
                     let diagnostic =
                         Diagnostic::new("same-file", place, message).label(format!("{how} by another node"));
-                    self.diagnostics.push(diagnostic.help("give each sink a file of its own"));
+                    self.diagnostics.push(diagnostic.help("give each sink a separate file"));
                 }
             }
             self.read_by_a_corpus(&owner, file, place, corpora);
@@ -60,8 +60,8 @@ impl Resolver<'_> {
             };
             if file.is_some_and(|file| claims::real(file) == path) {
                 let message = format!("`dead_letters`: {} `{}` {verb} the same file", node.kind_name, node.id);
-                let diagnostic = Diagnostic::new("same-file", place, message).label("of a node");
-                self.diagnostics.push(diagnostic.help("give the dead letters a file of their own"));
+                let diagnostic = Diagnostic::new("same-file", place, message).label("used by a node");
+                self.diagnostics.push(diagnostic.help("give the dead letters a separate file"));
             }
         }
         self.read_by_a_corpus("`dead_letters`", &dead_letters.path, place, corpora);
@@ -71,9 +71,9 @@ impl Resolver<'_> {
         let file = claims::real(file);
         for (name, corpus) in corpora {
             if corpus.as_ref().is_some_and(|corpus| corpus.source.reads(&file)) {
-                let message = format!("{owner}: the corpus `{name}` reads this file, and would serve what is written");
+                let message = format!("{owner}: the corpus `{name}` reads this file, and would index its own answers");
                 let diagnostic = Diagnostic::new("same-file", place, message).label("read by a corpus");
-                self.diagnostics.push(diagnostic.help("write it to a place that no corpus reads"));
+                self.diagnostics.push(diagnostic.help("write to a path that no corpus reads"));
             }
         }
     }

@@ -1,4 +1,4 @@
-//! Resolves the names in a pipeline file and reports every mistake.
+//! Resolves the names in a pipeline file and reports every error.
 
 mod corpora;
 mod edges;
@@ -64,7 +64,7 @@ pub(super) fn resolve(
     match tree.name() {
         Some(name) if name.text == "Pipeline" && tree.entries().is_some() => {}
         _ => {
-            let message = format!("a pipeline file holds `Pipeline(…)`, not {}", tree.describe());
+            let message = format!("a pipeline file must contain `Pipeline(…)`, not {}", tree.describe());
             resolver
                 .diagnostics
                 .push(Diagnostic::new("not-a-pipeline", head(tree), message).label("expected `Pipeline(…)`"));
@@ -136,7 +136,7 @@ fn hash(tree: &Tree, texts: &Texts) -> Arc<str> {
 
 impl Resolver<'_> {
     /// Hash of a part of the file and of the text files that it names, used to compare the part
-    /// between two plans. Fields in `without` are left out.
+    /// between two plans. Fields in `without` are omitted.
     fn definition(&self, owner: &str, tree: &Tree, without: &[&str]) -> Arc<str> {
         let mut hasher = blake3::Hasher::new();
         hasher.update(tree.canonical_without(without).as_bytes());
@@ -152,7 +152,7 @@ impl Resolver<'_> {
             None => &[],
             Some((_, Kind::Map(entries))) => entries,
             Some((other, _)) => {
-                let message = format!("`{field}` is a map, not {}", other.describe());
+                let message = format!("`{field}` must be a map, not {}", other.describe());
                 let label = "expected {\"name\": Kind(…)}";
                 self.diagnostics.push(Diagnostic::new("wrong-type", other.span, message).label(label));
                 &[]
@@ -163,7 +163,7 @@ impl Resolver<'_> {
     /// The name of a value that must have one.
     fn kind<'t>(&mut self, what: &str, tree: &'t Tree, example: &str) -> Option<&'t Name> {
         if tree.name().is_none() {
-            let message = format!("{what} begins with the name of its kind, and this is {}", tree.describe());
+            let message = format!("{what} must start with the name of its kind, not {}", tree.describe());
             let label = format!("expected a name and `(…)`, as in `{example}(…)`");
             self.diagnostics.push(Diagnostic::new("wrong-type", tree.span, message).label(label));
         }

@@ -58,7 +58,7 @@ impl Resolver<'_> {
                 let mut diagnostic =
                     Diagnostic::new("wrong-model", place, message).label(format!("expected a model that can {what}"));
                 if !able.is_empty() {
-                    diagnostic = diagnostic.help(format!("these can: {able}"));
+                    diagnostic = diagnostic.help(format!("models that can: {able}"));
                 }
                 self.diagnostics.push(diagnostic);
                 false

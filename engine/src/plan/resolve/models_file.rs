@@ -27,7 +27,7 @@ pub(in crate::plan) fn resolve<C: ModelsFile>(
 ) -> Option<(C, BTreeMap<String, PlannedModel>)> {
     let mut resolver = Resolver { sources, catalog, diagnostics, texts: Texts::new() };
     if tree.name().is_none_or(|found| found.text != name) || tree.entries().is_none() {
-        let message = format!("this file holds `{name}(…)`, not {}", tree.describe());
+        let message = format!("this file must contain `{name}(…)`, not {}", tree.describe());
         let label = format!("expected `{name}(…)`");
         resolver.diagnostics.push(Diagnostic::new("wrong-type", head(tree), message).label(label));
         return None;

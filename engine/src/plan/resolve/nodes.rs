@@ -131,13 +131,13 @@ impl Resolver<'_> {
                         }));
                     }
                     Some(Some(output)) if !port.takes(*output) => {
-                        let message = format!("{owner} takes {port}, and `{name}` gives {output}");
+                        let message = format!("{owner} expects {port}, but `{name}` outputs {output}");
                         let diagnostic =
                             Diagnostic::new("port-type", tree.span, message).label(format!("expected {port}"));
                         self.diagnostics.push(diagnostic.help(given_by(port, &fitting)));
                     }
                     Some(None) if sinks.contains(&name.as_str()) => {
-                        let message = format!("{owner}: `{name}` is a sink and gives nothing");
+                        let message = format!("{owner}: `{name}` is a sink and has no output");
                         let diagnostic =
                             Diagnostic::new("port-type", tree.span, message).label(format!("expected {port}"));
                         self.diagnostics.push(diagnostic.help(given_by(port, &fitting)));
@@ -194,10 +194,10 @@ impl Resolver<'_> {
 
 fn given_by(port: &InputPort, nodes: &[&str]) -> String {
     match nodes {
-        [] => format!("no node gives {port}"),
+        [] => format!("no node outputs {port}"),
         nodes => {
             let nodes: Vec<String> = nodes.iter().map(|id| format!("`{id}`")).collect();
-            format!("{port} are given by: {}", nodes.join(", "))
+            format!("nodes that output {port}: {}", nodes.join(", "))
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Deserializes trees into configurations. Invalid fields are skipped, so that all mistakes of a
+//! Deserializes trees into configurations. Invalid fields are skipped, so that all errors of a
 //! configuration are reported at once.
 
 use super::Resolver;
@@ -6,7 +6,7 @@ use crate::component::{Check, Parse};
 use crate::spec::{Diagnostic, Entry, Name, Problem, Span, SpecError, Tree};
 
 /// A configuration with the names of its invalid and missing fields. It can be checked for further
-/// mistakes, but used only if both lists are empty.
+/// errors, but used only if both lists are empty.
 pub(super) struct Typed<C: ?Sized> {
     pub(super) config: Box<C>,
     wrong: Vec<String>,
@@ -48,7 +48,7 @@ pub(super) fn head(tree: &Tree) -> Span {
 
 impl Resolver<'_> {
     /// Deserializes a configuration. After each error it tries again, without the invalid field or
-    /// with a hole for the missing one, so that all mistakes are reported, not only the first.
+    /// with a hole for the missing one, so that all errors are reported, not only the first.
     pub(super) fn config<C: ?Sized>(&mut self, owner: &str, tree: &Tree, parse: Parse<C>) -> Option<Typed<C>> {
         let mut rest = tree.clone();
         let (mut wrong, mut missing): (Vec<String>, Vec<String>) = Default::default();
@@ -111,11 +111,11 @@ impl Resolver<'_> {
                 // Underline only the name of the struct that lacks the field.
                 let place = if span == tree.span { head(tree) } else { span };
                 Diagnostic::new("missing-field", place, format!("{owner}: missing field `{field}`"))
-                    .label(format!("`{field}` has no default and is not given"))
+                    .label(format!("`{field}` has no default and is missing"))
             }
             Problem::UnknownVariant { variant, expected } => {
                 Diagnostic::new("unknown-variant", span, format!("{owner}: unknown `{variant}`"))
-                    .label("none of the choices")
+                    .label("not a valid choice")
                     .choices(variant, expected.iter().copied())
             }
             Problem::Type { expected } => {

@@ -1,6 +1,6 @@
 //! Reload: replaces the running plan with another one, without losing a turn.
 //!
-//! Unchanged components are kept. New and changed components are built beside the running ones:
+//! Unchanged components are kept. New and changed components are built next to the running ones:
 //! models are loaded, a changed corpus is read and chunked, a new index is filled. When everything is
 //! ready, the workers build the new plan's dataflow, and one epoch switches over: turns that start
 //! from then on are answered by the new plan, with its corpora and indexes. Turns in flight finish on

@@ -1,4 +1,4 @@
-//! Before the switch: builds the new plan's components beside the running ones.
+//! Before the switch: builds the new plan's components next to the running ones.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -167,7 +167,7 @@ impl Reload<'_> {
         }
         let is_replaying = || old.values().flatten().any(|sink| sink.is_replaying());
         if is_replaying() {
-            tracing::info!("sinks change: the reload waits until turns answered before the start are read again");
+            tracing::info!("the sinks change: the reload waits until turns answered before the start are read again");
         }
         while is_replaying() {
             self.going_on()?;

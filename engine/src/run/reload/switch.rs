@@ -18,11 +18,11 @@ use crate::run::worker_pool::Command;
 use crate::run::{Inner, RunError, RunningCorpus};
 use crate::sinks::SinkStatus;
 
-/// After this time a reload logs the sinks that hold it up.
+/// After this time, a reload logs the sinks that delay it.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 impl Reload<'_> {
-    /// Notes the positions in files that sinks leave.
+    /// Records the positions in files that sinks no longer use.
     fn leave_sinks(&self, sinks: &Sinks) -> Result<(), ReloadError> {
         let old = self.inner.running.lock().sinks.clone();
         for (id, new) in sinks {
@@ -61,7 +61,7 @@ impl Reload<'_> {
                     told = Instant::now();
                     for SinkStatus { id, pending, fault, .. } in failing().filter(|status| status.fault.is_some()) {
                         tracing::warn!(source = %handle.id, sink = %id, pending, fault = fault.unwrap_or_default(),
-                            "the reload waits for turns of the old source, whose answers the sink does not take");
+                            "the reload waits for turns of the old source, whose answers the sink does not accept");
                     }
                 }
                 if self.context.pool.is_aborted() || self.inner.stopping.load(Ordering::Acquire) {
@@ -206,7 +206,7 @@ impl Reload<'_> {
         }
         self.context.shared.durable.keep_sources(|source| running.sources.contains_key(source));
         drop(running);
-        // After a crash, sinks of the new plan that no checkpoint knows would be taken for those that lack all answers.
+        // After a crash, sinks of the new plan that no checkpoint contains would seem to lack all answers.
         let shared = &self.context.shared;
         if let Err(error) = shared.durable.commit(shared.epochs.current().epoch) {
             tracing::warn!(%error, "cannot write a checkpoint after a reload");
@@ -233,7 +233,7 @@ impl Reload<'_> {
         Ok(known)
     }
 
-    /// The offsets after which new and changed sources resume; `known` has those of checkpoints.
+    /// The offsets after which new and changed sources resume; `known` contains those of checkpoints.
     fn resumes(
         &self,
         plan: &Plan,

@@ -34,7 +34,7 @@ fn a_document_that_the_chunker_panics_on_is_left_out_and_told_of() {
         assert_eq!(letters.len(), 1, "{letters:?}");
         let [source, position, reason] = &letters[0];
         assert_eq!((source.as_str(), position.as_str()), ("docs", "b"));
-        assert_eq!(reason, "the chunker panicked: as a fault in the chunker would; the document is left out");
+        assert_eq!(reason, "the chunker panicked: as a fault in the chunker would; the document is skipped");
     }
     // When the document is corrected, it is indexed.
     assert_eq!(index(state.path(), &[("b", "one")]).0, ["b#0"]);
@@ -73,7 +73,7 @@ fn passages_that_the_index_panics_on_are_found_among_many_and_left_out() {
             letters.iter().map(|[_, position, _]| position.as_str()).collect::<Vec<_>>(),
             ["d007#1", "d008#1", "d250#1"]
         );
-        let reason = "index `find` panicked: as a fault in the index would; the passage is left out of it";
+        let reason = "index `find` panicked: as a fault in the index would; it skips the passage";
         assert!(letters.iter().all(|[source, _, told]| source == "docs" && told == reason), "{letters:?}");
     }
 }

@@ -13,7 +13,7 @@ fn set_replaces_adds_and_reports() {
     let tree = loaded(text, &["nodes.a.top=5", "nodes.a.k1=0.9", "nodes.a.list.1=7"]).tree.unwrap();
     assert_eq!(tree.canonical(), "Pipeline{\"nodes\":{\"a\":Bm25{\"k1\":0.9,\"list\":[1,7,],\"top\":5,},},}");
     for (set, code, help) in [
-        ("nodes.zebra.top=5", "unknown-path", "there are: `a`"),
+        ("nodes.zebra.top=5", "unknown-path", "available: `a`"),
         ("node.a.top=5", "unknown-path", "did you mean `nodes`?"),
         ("nodes.a.top=x y", "syntax", "a string needs quotes"),
         ("nodes.a.list.9=1", "unknown-path", "it has 2 items"),
@@ -50,9 +50,9 @@ fn a_remove_of_what_is_not_there_is_told() {
     let told = load_str("t.ron", dir.path(), text, &[]).diagnostics;
     let told: Vec<_> = told.iter().map(|one| (one.code, &*one.message, one.help.join(" "))).collect();
     assert_eq!(told[0].0, "unknown-path");
-    assert_eq!(told[0].1, "`Remove`: there is no `dence` in the `nodes` that are included");
+    assert_eq!(told[0].1, "`Remove`: the included `nodes` have no `dence`");
     assert!(told[0].2.contains("did you mean `dense`?"), "{}", told[0].2);
-    assert_eq!(told[1].1, "`Remove`: there is no `m` in the `models` that are included");
+    assert_eq!(told[1].1, "`Remove`: the included `models` have no `m`");
 }
 
 #[test]
@@ -80,7 +80,7 @@ fn a_pipe_that_is_included_is_not_waited_for() {
     let path = dir.path().join("pipe.ron");
     assert!(std::process::Command::new("mkfifo").arg(&path).status().unwrap().success());
     let told = load_str("t.ron", dir.path(), "Pipeline(include: \"pipe.ron\")", &[]).diagnostics;
-    assert!(told[0].message.ends_with("it is no regular file"), "{}", told[0].message);
+    assert!(told[0].message.ends_with("it is not a regular file"), "{}", told[0].message);
 }
 
 #[cfg(target_os = "linux")]
@@ -136,7 +136,7 @@ fn too_many_includes_are_told_once() {
     std::fs::write(dir.path().join("b.ron"), format!("Pipeline(nodes: {{{large}}})")).unwrap();
     write(100);
     let diagnostics = load(&path, &[]).diagnostics;
-    assert_eq!(diagnostics[0].message, "the files that are included come to more than 2000000 values");
+    assert_eq!(diagnostics[0].message, "the included files contain more than 2000000 values");
 }
 
 /// A linear search for each key would take hours.

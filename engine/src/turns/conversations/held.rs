@@ -13,7 +13,7 @@ use crate::durable::{ConversationChange, StoredConversation};
 use crate::record::{Speaker, Utterance};
 use crate::turns::Read;
 
-/// The overhead of a conversation besides its utterances.
+/// The overhead of a conversation in addition to its utterances.
 const OVERHEAD: usize = 512;
 /// Maximum number of conversations to check per eviction.
 const LOOKED_AT: usize = 1000;

@@ -1,6 +1,6 @@
 //! Conversation state: the order within a conversation, and the history that a turn reads.
 //!
-//! A conversation's turns run one after another, and many conversations run at once; slots bound
+//! A conversation's turns run in sequence, and many conversations run concurrently; slots limit
 //! their number fairly (see `slots.rs`). If the log has the agent's own turns, they become the
 //! history; otherwise our answers do. This is decided when the next user turn arrives, so the
 //! outcome does not depend on timing.
@@ -54,7 +54,7 @@ struct TakenOver {
     /// In a live pipeline: the turn, and the records that the sinks have then.
     stands: Option<(Turn, BTreeMap<Arc<str>, AnswerRecord>)>,
     /// The sinks that have not acknowledged their copy. A reload may replace a sink meanwhile; it
-    /// goes on until then.
+    /// continues until then.
     copies: Vec<(Arc<SinkHandle>, Arc<Acknowledged>)>,
 }
 

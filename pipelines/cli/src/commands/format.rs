@@ -15,9 +15,9 @@ pub(super) struct FormatArgs {
 
 #[derive(Clone, Copy, PartialEq, ValueEnum)]
 enum Format {
-    /// For people.
+    /// Human-readable text.
     Text,
-    /// For programs.
+    /// JSON for programs.
     Json,
 }
 

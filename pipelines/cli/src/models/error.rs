@@ -13,7 +13,7 @@ pub enum ModelsError {
         source: ron::error::SpannedError,
     },
     /// A model is listed before the model that it is made from, or that model does not exist.
-    #[error("models.ron: `{name}` is made from `{needs}`, which does not come before it")]
+    #[error("models.ron: `{name}` is made from `{needs}`, which is not listed before it")]
     Order {
         /// The model.
         name: String,
@@ -29,7 +29,7 @@ pub enum ModelsError {
         script: String,
     },
     /// The manifest does not have the requested model.
-    #[error("there is no model `{name}`; there are {}", known.join(", "))]
+    #[error("unknown model `{name}`; available: {}", known.join(", "))]
     Unknown {
         /// The requested name.
         name: String,

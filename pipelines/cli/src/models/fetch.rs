@@ -186,7 +186,7 @@ impl Work<'_> {
         Ok(path)
     }
 
-    /// Copies files of the source to the paths given with them.
+    /// Copies files of the source to their paths.
     fn unpack(&mut self, entry: &Entry, source: &Source, needed: &[(&Item, PathBuf)]) -> Result<(), ModelsError> {
         if let Source::Model { .. } = source {
             for (item, to) in needed {

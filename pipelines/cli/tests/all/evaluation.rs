@@ -92,8 +92,8 @@ fn answers_are_scored_without_a_pipeline_and_without_judgements() {
     let output = eval(directory.path(), &["--answers", "answers.jsonl", "--output", "out.json"]);
     assert!(output.status.success(), "{output:?}");
     let out = text(&output.stdout);
-    assert!(out.starts_with("3 answers\n") && out.contains("left out, since no `encoder` is declared"), "{out}");
-    assert!(out.contains("not in the conditioned means: 1 tasks that are UNDERSPECIFIED"), "{out}");
+    assert!(out.starts_with("3 answers\n") && out.contains("not computed, since no `encoder` is declared"), "{out}");
+    assert!(out.contains("excluded from the conditioned means: 1 tasks that are UNDERSPECIFIED"), "{out}");
     assert!(out.contains("under-abstention         0.5000  (1 of 2)"), "{out}");
     let figures: Value = serde_json::from_slice(&fs::read(directory.path().join("out.json")).unwrap()).unwrap();
     near(&figures["tasks"]["a"]["metrics"]["rouge_l"], 0.8);
@@ -170,7 +170,7 @@ fn a_file_of_metrics_is_checked_as_pipelines_are() {
         ),
         ("Metrics(repass: (labels: [Entailment]))", vec!["error[wrong-value]", "`Contradiction` must be among"]),
         ("Metrics(rouge: (stemer: true))", vec!["unknown field `stemer`", "did you mean `stemmer`?"]),
-        ("Pipeline(nodes: {})", vec!["this file holds `Metrics(…)`"]),
+        ("Pipeline(nodes: {})", vec!["this file must contain `Metrics(…)`"]),
         ("Metrics(encoder: )", vec!["metrics.ron:1:"]),
     ] {
         fs::write(directory.path().join("metrics.ron"), metrics).unwrap();
@@ -203,7 +203,7 @@ fn what_cannot_be_scored_is_told() {
     fs::write(path.join("metrics.ron"), "Metrics()").unwrap();
     for (arguments, code, words) in [
         (vec!["lexical.ron"], 1, "there is nothing to score"),
-        (vec!["lexical.ron", "--metrics", "metrics.ron"], 1, "no node of this pipeline gives Answers to a sink"),
+        (vec!["lexical.ron", "--metrics", "metrics.ron"], 1, "no node of this pipeline outputs Answers to a sink"),
         (vec!["--answers", "qrels.tsv"], 1, "qrels.tsv:1: not a prediction"),
         (vec!["lexical.ron", "--answers", "answers.jsonl"], 2, "cannot be used with"),
         (vec![], 2, "required"),

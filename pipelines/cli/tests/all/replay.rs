@@ -109,10 +109,10 @@ fn answers_are_printed_and_compared_with_those_that_were_given() {
     let replay = |more: &[&str]| run(dir.path(), &[&["replay", "p.ron"], more].concat());
     fs::write(dir.path().join("answers.jsonl"), "{}\n").unwrap();
     let wrong = replay(&["--log", "log.jsonl", "--answers", "answers.jsonl"]);
-    assert!(wrong.code == Some(1) && wrong.err.contains("`answers.jsonl`, line 1: no answer's record"), "{wrong:?}");
+    assert!(wrong.code == Some(1) && wrong.err.contains("`answers.jsonl`, line 1: not an answer record"), "{wrong:?}");
     replay(&["--log", "gone.jsonl"]).one_line(1, &["cannot read `gone.jsonl`"]);
     fs::write(dir.path().join("empty.jsonl"), "").unwrap();
-    replay(&["--log", "empty.jsonl"]).one_line(1, &["`empty.jsonl` has no user's turn"]);
+    replay(&["--log", "empty.jsonl"]).one_line(1, &["`empty.jsonl` has no user turn"]);
 }
 
 #[test]
@@ -121,7 +121,7 @@ fn documents_of_two_times_are_compared() {
     let path = dir.path();
     let tag = |arguments: &[&str]| run(path, &[&["tag", "p.ron", "--state", "state"], arguments].concat());
     assert_eq!(tag(&["monday"]).good().out, "docs: 3 documents, 3 of them new or changed, 0 deleted\n");
-    tag(&["monday"]).one_line(1, &["a tag `monday` already"]);
+    tag(&["monday"]).one_line(1, &["already has a tag `monday`"]);
     tag(&["a/b"]).one_line(1, &["`a/b` cannot be a tag"]);
     fs::copy(path.join("new.jsonl"), path.join("docs.jsonl")).unwrap();
     assert_eq!(tag(&["tuesday"]).good().out, "docs: 3 documents, 1 of them new or changed, 0 deleted\n");

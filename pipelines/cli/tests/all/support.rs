@@ -57,7 +57,7 @@ pub fn model(name: &str) -> Option<PathBuf> {
     if path.exists() && runtime.exists() {
         return Some(path);
     }
-    skip(&format!("{} is not there; `turnflow models fetch` brings it", path.display()));
+    skip(&format!("{} is missing; `turnflow models fetch` downloads it", path.display()));
     None
 }
 

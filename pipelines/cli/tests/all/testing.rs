@@ -122,8 +122,8 @@ fn mistakes_are_told_at_their_place() {
         ("Test(name: \"x\", turns: [Agent(\"x\")], expect: [Expect()])", "1:25", "no turn is the user's"),
         ("Test(name: \"x\", turns: [Usr(\"x\")], expect: [Expect()])", "1:26", "did you mean `User`?"),
         ("Test(name: \"x\", turns: [User(\"x\")], expect: [])", "1:46", "nothing is expected"),
-        ("Test(name: \"x\", turns: [User(\"x\")], expect: [Expect(turn: 2)])", "1:60", "there is no turn 2"),
-        ("Test(name: \"x\", turns: [User(\"x\")], expect: [Expect(answer_matches: \"(\")])", "1:70", "no regular"),
+        ("Test(name: \"x\", turns: [User(\"x\")], expect: [Expect(turn: 2)])", "1:60", "the user has no turn 2"),
+        ("Test(name: \"x\", turns: [User(\"x\")], expect: [Expect(answer_matches: \"(\")])", "1:70", "valid regular"),
         ("Test(name: \"x\", turns: [User(\"x\")], expect: [Expect(anser: \"\")])", "1:54", "did you mean `answer`?"),
         (
             "Test(name: \"x\", turns: [User(\"x\")], expect: [Expect(hits_in: (node: \"lexcal\"))])",
@@ -155,8 +155,8 @@ fn mistakes_are_told_at_their_place() {
             "1:29",
             "did you mean `docs`?",
         ),
-        ("Test(name: \"x\", set: 5, turns: [User(\"x\")], expect: [Expect()])", "1:23", "`set` is a map"),
-        ("5", "1:1", "tests are a list of `Test(…)`"),
+        ("Test(name: \"x\", set: 5, turns: [User(\"x\")], expect: [Expect()])", "1:23", "`set` must be a map"),
+        ("5", "1:1", "tests must be a list of `Test(…)`"),
     ] {
         let text = if line == "5" { line.to_owned() } else { format!("[{line}]") };
         fs::write(dir.path().join("p.test.ron"), text).unwrap();

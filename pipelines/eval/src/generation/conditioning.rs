@@ -2,8 +2,8 @@
 //!
 //! From MTRAG (Katsis et al. 2025, section 6.3.3): if an answerable question is answered, the metric
 //! counts as it is; if not, it counts 0. An unanswerable question counts 1 if it is not answered and
-//! 0 if it is. `partial` on either side counts as an answer. Conversational turns are left out, as
-//! in the paper. MTRAG-UN's underspecified questions are also left out of the means, and reported
+//! 0 if it is. `partial` on either side counts as an answer. Conversational turns are excluded, as
+//! in the paper. MTRAG-UN's underspecified questions are also excluded from the means, and reported
 //! separately under abstention.
 
 use std::collections::BTreeMap;

@@ -22,7 +22,7 @@ const VERDICT_PLACES: &[&str] = &["statements", "passages"];
 ///
 /// # Errors
 ///
-/// The model failed, found no statement, or did not give a verdict on each statement.
+/// The model failed, found no statement, or did not return a verdict on each statement.
 pub async fn faithfulness(judge: &Arc<dyn Generator>, question: &str, response: &Response) -> Result<f64, Trouble> {
     let asked = template(STATEMENTS, STATEMENT_PLACES)?;
     let said = asked.quoted(response.text.trim());

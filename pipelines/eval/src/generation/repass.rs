@@ -123,7 +123,7 @@ fn fits(model: &Arc<dyn PairScorer>, field: &str, labels: &[Label]) -> Result<()
     if has == named {
         return Ok(());
     }
-    Err(InferenceError::Shape(format!("has {has} classes, and `{field}` names {named}")))
+    Err(InferenceError::Shape(format!("has {has} classes, but `{field}` names {named}")))
 }
 
 fn place(labels: &[Label], label: Label) -> usize {
@@ -318,6 +318,6 @@ mod tests {
     fn labels_must_fit_the_model() {
         let config = RepassConfig { labels: vec![Label::Entailment, Label::Contradiction], ..Default::default() };
         let error = RepassScorer::new(config, Arc::new(Contains), None, None).err().expect("3 classes").to_string();
-        assert!(error.contains("has 3 classes, and `repass.labels` names 2"), "{error}");
+        assert!(error.contains("has 3 classes, but `repass.labels` names 2"), "{error}");
     }
 }

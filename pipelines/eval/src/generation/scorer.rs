@@ -29,7 +29,7 @@ pub type Values = BTreeMap<&'static str, f64>;
 pub struct Scored {
     /// Its status.
     pub status: Status,
-    /// The IDK label; `None` if the task failed or the judge gave no label.
+    /// The IDK label; `None` if the task failed or the judge returned no label.
     pub idk: Option<Idk>,
     /// The raw metrics.
     pub raw: Values,

@@ -228,7 +228,7 @@ fn bert_score_equals_the_packages_formula() {
     let directory = models.join("minilm");
     if !directory.exists() || !models.join("onnxruntime").exists() {
         assert!(std::env::var_os("TURNFLOW_TESTS_MUST_RUN").is_none(), "there is no {}", directory.display());
-        println!("skipped: {} is not there; `turnflow models fetch` brings it", directory.display());
+        println!("skipped: {} is missing; `turnflow models fetch` downloads it", directory.display());
         return;
     }
     let golden: Golden =

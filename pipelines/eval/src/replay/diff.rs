@@ -44,7 +44,7 @@ pub fn difference(a: &Played, b: &Played, turn: usize) -> Option<Difference> {
         }
         if !lines.is_empty() {
             if another_history {
-                lines.push("(the answers before it differ too)".to_owned());
+                lines.push("(the preceding answers differ too)".to_owned());
             }
             let end = if *id == a.end && *id == b.end { Vec::new() } else { end };
             return Some(Difference { stage: id.to_string(), lines, end });
@@ -57,7 +57,7 @@ pub fn difference(a: &Played, b: &Played, turn: usize) -> Option<Difference> {
     };
     let stage = match only(a, b).or_else(|| only(b, a)) {
         Some(id) => format!("{id} (only in one)"),
-        None => format!("{} or {}, which are the ends", a.end, b.end),
+        None => format!("{} or {}, which are the end nodes", a.end, b.end),
     };
     Some(Difference { stage, lines: end, end: Vec::new() })
 }
@@ -249,7 +249,7 @@ mod tests {
         assert_eq!(stage(&a, &played("Yes.", "then", "found", &["x"])), None);
         assert_eq!(stage(&a, &played("No.", "then", "found", &["x"])), None, "the results are the same");
         let (at, lines) = stage(&a, &played("No.", "then", "found", &["y"])).unwrap();
-        assert_eq!((at.as_str(), lines.len(), lines[2].as_str()), ("found", 3, "(the answers before it differ too)"));
+        assert_eq!((at.as_str(), lines.len(), lines[2].as_str()), ("found", 3, "(the preceding answers differ too)"));
         assert_eq!(stage(&a, &played("Yes.", "what then", "found", &["y"])).unwrap().0, "query");
         assert_eq!(stage(&a, &played("Yes.", "then", "other", &["y"])).unwrap().0, "found (only in one)");
     }

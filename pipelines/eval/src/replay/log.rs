@@ -21,7 +21,7 @@ pub enum LogError {
         source: std::io::Error,
     },
     /// A line is not an answer record.
-    #[error("`{}`, line {line}: no answer's record: {reason}", path.display())]
+    #[error("`{}`, line {line}: not an answer record: {reason}", path.display())]
     Answer {
         /// The file.
         path: PathBuf,
@@ -31,7 +31,7 @@ pub enum LogError {
         reason: String,
     },
     /// The log has no user turn.
-    #[error("`{}` has no user's turn", .0.display())]
+    #[error("`{}` has no user turn", .0.display())]
     Empty(PathBuf),
 }
 
@@ -93,7 +93,7 @@ pub fn read_answers(path: &Path) -> Result<Recorded, LogError> {
         let wrong = |reason: String| LogError::Answer { path: path.to_owned(), line: at + 1, reason };
         let json: Json = serde_json::from_slice(&line).map_err(|error| wrong(error.to_string()))?;
         if json.get("retracted").and_then(Json::as_bool) == Some(true) {
-            let field = |name: &str| json.get(name).ok_or_else(|| wrong(format!("there is no field `{name}`")));
+            let field = |name: &str| json.get(name).ok_or_else(|| wrong(format!("missing field `{name}`")));
             let conversation = field("conversation_id")?.as_str().unwrap_or_default();
             let turn = field("turn")?.as_u64().unwrap_or_default() as u32;
             answers.remove(&(Arc::from(conversation), turn));

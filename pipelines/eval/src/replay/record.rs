@@ -9,7 +9,7 @@ use turnflow_engine::record::{Item, PortType, TurnRecord};
 use turnflow_engine::turns::Observer;
 
 /// The end node, whose value is the result of a turn: the input of the last sink, or else the last
-/// node that gives answers, or else the last one that gives hits.
+/// node that outputs answers, or else the last one that outputs hits.
 pub fn ends(plan: &Plan) -> Option<Arc<str>> {
     let sink = plan.nodes.iter().rev().find(|node| matches!(node.kind, NodeKind::Sink(_)));
     let fed = sink.and_then(|sink| sink.inputs.first()).map(|input| plan.nodes[*input].id.clone());

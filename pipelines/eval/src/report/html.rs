@@ -26,7 +26,7 @@ dl { display: grid; grid-template-columns: 9rem 1fr; gap: .2rem 1rem; } dt { col
 @media (max-width: 40rem) { dl { grid-template-columns: 1fr; } section { overflow-x: auto; } }
 ";
 
-/// The name of a run beside another one; with its hash if both have the same pipeline name.
+/// The name of a run next to another one; with its hash if both have the same pipeline name.
 pub(super) fn name(report: &Report, other: &Report) -> String {
     if report.title == other.title {
         format!("{} {}", report.title, report.pipeline.get(..8).unwrap_or_default())

@@ -1,4 +1,4 @@
-//! The report of an evaluation: one self-contained HTML page, and its data in a file beside it, used to
+//! The report of an evaluation: one self-contained HTML page, and its data in a file next to it, used to
 //! compare another run with this one.
 
 mod escape;
@@ -47,7 +47,7 @@ pub struct TaskReport {
     pub query: String,
     /// The answer; empty if there is none.
     pub answer: String,
-    /// `answered`, `idk`, or `failed`; empty if the pipeline gives no answers.
+    /// `answered`, `idk`, or `failed`; empty if the pipeline outputs no answers.
     pub status: String,
     /// The reference answer.
     pub target: Option<String>,

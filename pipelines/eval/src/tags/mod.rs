@@ -46,7 +46,7 @@ pub enum TagError {
         tags: Vec<String>,
     },
     /// The tag exists already.
-    #[error("corpus `{corpus}` has a tag `{tag}` already: choose another name, or --remove it first")]
+    #[error("corpus `{corpus}` already has a tag `{tag}`: choose another name, or --remove it first")]
     Taken {
         /// The corpus.
         corpus: String,
@@ -54,7 +54,7 @@ pub enum TagError {
         tag: String,
     },
     /// The name is invalid.
-    #[error("`{0}` cannot be a tag: a tag has letters, digits, `-`, `_` and, between them, `.`")]
+    #[error("`{0}` cannot be a tag: a tag consists of letters, digits, `-`, `_` and, between them, `.`")]
     Name(String),
     /// Another process changes tags.
     #[error("another `turnflow tag` is running on `{}`", .0.display())]

@@ -72,7 +72,7 @@ fn documents(batch: &RecordBatch) -> Option<Vec<Document>> {
     Some((0..batch.num_rows()).map(document).collect())
 }
 
-/// Reads all current documents of a source, by id. Documents that cannot be read are logged and left out.
+/// Reads all current documents of a source, by id. Unreadable documents are logged and skipped.
 ///
 /// # Errors
 ///

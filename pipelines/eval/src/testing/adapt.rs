@@ -16,7 +16,7 @@ use crate::replay::ends;
 
 /// An adapted pipeline.
 pub struct Adapted {
-    /// If there are no mistakes: the plan without sinks, and the node whose value is the result.
+    /// If there are no errors: the plan without sinks, and the node whose value is the result.
     pub plan: Option<(Plan, std::sync::Arc<str>)>,
     /// Every mistake.
     pub diagnostics: Vec<Diagnostic>,
@@ -39,7 +39,7 @@ pub fn adapt(
     let name = &test.config.name;
     for entry in test.tree.get("set").and_then(Tree::entries).unwrap_or_default() {
         if let Err(choices) = put(&mut tree, &entry.key.text, entry.value.clone()) {
-            let message = format!("Test {name:?}: `{}` leads nowhere in the pipeline", entry.key.text);
+            let message = format!("Test {name:?}: the pipeline has no `{}`", entry.key.text);
             let diagnostic = Diagnostic::new("unknown-path", entry.key.span, message);
             diagnostics.push(diagnostic.choices(choices.0.as_str(), choices.1.iter().map(String::as_str)));
         }
@@ -86,7 +86,7 @@ pub fn adapt(
 /// Reduces the plan to the nodes that the expectations need, without sinks.
 fn towards(mut plan: Plan, test: &Test) -> Adapted {
     let Some(end) = ends(&plan) else {
-        let message = format!("Test {:?}: no node of the pipeline gives hits or answers", test.config.name);
+        let message = format!("Test {:?}: no node of the pipeline outputs hits or answers", test.config.name);
         return Adapted { plan: None, diagnostics: vec![Diagnostic::new("no-source", test.tree.span, message)] };
     };
     let mut diagnostics = Vec::new();
@@ -98,7 +98,7 @@ fn towards(mut plan: Plan, test: &Test) -> Adapted {
                 wanted.push(&hits.node);
                 continue;
             }
-            let message = format!("Test {:?}: there is no node `{}` that gives hits", test.config.name, hits.node);
+            let message = format!("Test {:?}: no node `{}` outputs hits", test.config.name, hits.node);
             let diagnostic = Diagnostic::new("unknown-input", span(&test.tree, at, "hits_in"), message);
             diagnostics.push(diagnostic.choices(&hits.node, known.map(|node| &*node.id)));
         }
@@ -127,7 +127,7 @@ fn replace(tree: &mut Tree, section: &str, entry: &Entry, value: Tree, name: &st
     }
     let message = format!("Test {name:?}: the pipeline has no `{}` in its `{section}`", entry.key.text);
     let code = if section == "models" { "unknown-model" } else { "unknown-corpus" };
-    let diagnostic = Diagnostic::new(code, entry.key.span, message).label("nothing to take the place of");
+    let diagnostic = Diagnostic::new(code, entry.key.span, message).label("nothing to replace");
     diagnostics.push(diagnostic.choices(&entry.key.text, known.iter().map(String::as_str)));
 }
 

@@ -134,7 +134,7 @@ impl ModelsFile for TestConfig {
             check.error("wrong-value", "turns", "no turn is the user's, so nothing is asked");
         }
         if self.expect.is_empty() {
-            check.error("wrong-value", "expect", "nothing is expected, so it would always hold");
+            check.error("wrong-value", "expect", "nothing is expected, so the test would always pass");
         }
         for (name, docs) in &self.corpora {
             let mut ids: Vec<&str> = docs.iter().map(|doc| doc.id.as_str()).collect();

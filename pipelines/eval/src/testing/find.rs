@@ -46,7 +46,7 @@ pub fn find(file: &Path, catalog: &Catalog) -> Found {
     if let Some(own) = tree.as_ref().and_then(|tree| tree.get("tests")) {
         list(own, &mut trees, &mut diagnostics);
     }
-    // A named test file must exist; the default one beside a pipeline need not.
+    // A named test file must exist; the default one next to a pipeline need not.
     if beside.exists() || beside == file {
         match std::fs::read_to_string(&beside) {
             Ok(text) => {
@@ -78,7 +78,7 @@ fn list(tree: &Tree, into: &mut Vec<Tree>, diagnostics: &mut Vec<Diagnostic>) {
         Kind::Seq(items) => into.extend(items.iter().cloned()),
         Kind::Struct(Some(name), _) if name.text == "Test" => into.push(tree.clone()),
         _ => {
-            let message = format!("tests are a list of `Test(…)`, not {}", tree.describe());
+            let message = format!("tests must be a list of `Test(…)`, not {}", tree.describe());
             diagnostics.push(Diagnostic::new("wrong-type", tree.span, message).label("expected `[Test(…), …]`"));
         }
     }
@@ -98,7 +98,7 @@ fn read(tree: &Tree, sources: &Sources, catalog: &Catalog, diagnostics: &mut Vec
 /// Reports invalid values of settings and expectations.
 fn check(config: &TestConfig, tree: &Tree, diagnostics: &mut Vec<Diagnostic>) {
     if let Some(set) = tree.get("set").filter(|set| !matches!(set.kind, Kind::Map(_))) {
-        let message = format!("Test {:?}: `set` is a map, not {}", config.name, set.describe());
+        let message = format!("Test {:?}: `set` must be a map, not {}", config.name, set.describe());
         let label = "expected {\"nodes.fused.top\": 5}";
         diagnostics.push(Diagnostic::new("wrong-type", set.span, message).label(label));
     }
@@ -107,12 +107,12 @@ fn check(config: &TestConfig, tree: &Tree, diagnostics: &mut Vec<Diagnostic>) {
         if let Some(turn) = expect.turn
             && !(1..=config.asked()).contains(&turn)
         {
-            let message = format!("Test {:?}: there is no turn {turn} of the user's", config.name);
+            let message = format!("Test {:?}: the user has no turn {turn}", config.name);
             let label = format!("expected 1 to {}", config.asked());
             diagnostics.push(Diagnostic::new("out-of-range", place("turn"), message).label(label));
         }
         if let Some(Err(error)) = expect.answer_matches.as_deref().map(regex::Regex::new) {
-            let message = format!("Test {:?}: `answer_matches` is no regular expression", config.name);
+            let message = format!("Test {:?}: `answer_matches` is not a valid regular expression", config.name);
             let diagnostic = Diagnostic::new("wrong-value", place("answer_matches"), message);
             diagnostics.push(diagnostic.label(last_line(&error)));
         }

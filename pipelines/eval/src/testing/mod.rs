@@ -1,6 +1,6 @@
 //! Tests of pipelines: turns, the documents of the corpora, and the expected results.
 //!
-//! Tests are in the field `tests` of the pipeline file, or in a file beside it: those of
+//! Tests are in the field `tests` of the pipeline file, or in a file next to it: those of
 //! `hybrid.ron` in `hybrid.test.ron`.
 //!
 //! ```ron

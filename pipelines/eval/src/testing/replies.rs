@@ -5,7 +5,7 @@
 //! ```
 //!
 //! A prompt that matches a `when` always gets its reply. Any other prompt gets the next reply without
-//! a `when`. If none is left, the call fails and the test reports the prompt. As with any model, the
+//! a `when`. If none remains, the call fails and the test reports the prompt. As with any model, the
 //! same prompt gets the same reply within a test.
 
 use std::collections::VecDeque;
@@ -76,7 +76,7 @@ impl<'de> Deserialize<'de> for Reply {
             fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<Reply, A::Error> {
                 let Matched { when, reply } = Matched::deserialize(MapAccessDeserializer::new(map))?;
                 let when = Regex::new(&when).map_err(|error| {
-                    de::Error::custom(format!("`when` is no regular expression: {}", last_line(&error)))
+                    de::Error::custom(format!("`when` is not a valid regular expression: {}", last_line(&error)))
                 })?;
                 Ok(Reply { when: Some(when), text: reply })
             }

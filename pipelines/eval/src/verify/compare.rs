@@ -251,7 +251,7 @@ fn apart(expected: &Found, found: &Found, worst: &mut f32) -> Option<[String; 2]
                 continue;
             }
             let this = format!("`{id}` at {} with {score:.6}", rank + 1);
-            let that = there.map_or_else(|| format!("`{id}` is not there"), |there| format!("`{id}` with {there:.6}"));
+            let that = there.map_or_else(|| format!("`{id}` is missing"), |there| format!("`{id}` with {there:.6}"));
             return Some(if swapped { [that, this] } else { [this, that] });
         }
     }

@@ -1,4 +1,4 @@
-//! Collects what is stored on disk and what an engine serves.
+//! Collects the contents stored on disk and those served by an engine.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -26,7 +26,7 @@ use turnflow_engine::component::Inventory;
 /// An index: its corpus and its key.
 pub type IndexId = (Arc<str>, String);
 
-/// Compares what is stored and what is served with a cold rebuild.
+/// Compares the stored and the served contents with a cold rebuild.
 pub fn verify(stored: &BTreeMap<IndexId, Option<Inventory>>, served: &IndexContents, cold: &IndexContents) -> Report {
     let mut report = Report::default();
     for (corpus, counted) in &cold.corpora {

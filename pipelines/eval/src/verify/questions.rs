@@ -59,7 +59,7 @@ pub fn read_questions(path: &Path) -> Result<Vec<String>, QuestionsError> {
     Ok(questions)
 }
 
-/// Samples sentences of a corpus as questions that have results. The same seed and corpus give the same
+/// Samples sentences of a corpus as questions that have results. The same seed and corpus produce the same
 /// questions.
 pub fn sample_questions(contents: &IndexContents, corpus: &str, count: usize, seed: u64) -> Vec<String> {
     let mut chunks: BTreeMap<&str, &Arc<Chunk>> = BTreeMap::new();
@@ -91,7 +91,7 @@ pub struct Retriever {
     operator: Arc<dyn Operator>,
 }
 
-/// The nodes of a plan that take queries, search a corpus and give hits. Operators on hits need no
+/// The nodes of a plan that take queries, search a corpus and output hits. Operators on hits need no
 /// check: they depend only on these and on data that is compared already.
 ///
 /// # Errors

@@ -1,4 +1,4 @@
-//! A change of a store, and waiting until it is published.
+//! Changes of a store, and the wait until they are published.
 
 use std::time::{Duration, Instant};
 
@@ -11,13 +11,13 @@ use super::{Writable, blocking};
 use crate::error::ApiError;
 use crate::limits::Deadline;
 
-/// The interval between looks for the change.
+/// The interval between checks for the change.
 const LOOK: Duration = Duration::from_millis(10);
-/// The answer is sent this long before the limit of the request.
+/// The response is sent this long before the deadline of the request.
 const MARGIN: Duration = Duration::from_millis(200);
 
-/// Makes a change, and waits for its publication if that is wanted. `call` returns the number of the change; `None` if
-/// there was no such document.
+/// Makes a change, and waits for its publication if requested. `call` returns the number of the change; `None` if
+/// the document does not exist.
 pub(super) async fn change(
     of: &Writable,
     wait: bool,
@@ -26,7 +26,7 @@ pub(super) async fn change(
     call: impl FnOnce(&dyn DocumentStore) -> Result<Option<u64>, ConnectorError> + Send + 'static,
 ) -> Result<Response, ApiError> {
     let changed = blocking(&of.store, call).await?;
-    let change = changed.ok_or_else(|| ApiError::not_found("there is no such document that was put here"))?;
+    let change = changed.ok_or_else(|| ApiError::not_found("no such document"))?;
     let mut status = StatusCode::OK;
     if wait {
         let is_published = published(of, change, deadline).await;

@@ -6,20 +6,20 @@ use turnflow_engine::connector::StoredDocument;
 use crate::body::Content;
 use crate::error::ApiError;
 
-/// The most bytes of an id.
+/// Maximum bytes of an id.
 const LONGEST_ID: usize = 1024;
 
 /// Checks an id.
 pub(super) fn check_id(id: &str) -> Result<(), ApiError> {
     if id.is_empty() || id.len() > LONGEST_ID {
-        return Err(ApiError::bad(format!("a document's id has 1 to {LONGEST_ID} bytes")).param("id"));
+        return Err(ApiError::bad(format!("a document's id must have 1 to {LONGEST_ID} bytes")).param("id"));
     }
     if id.chars().any(char::is_control) {
-        return Err(ApiError::bad("a document's id has no control characters").param("id"));
+        return Err(ApiError::bad("a document's id must not contain control characters").param("id"));
     }
-    // Clients take such parts out of the path.
+    // Clients remove such parts from the path.
     match id.split('/').any(|part| part == "." || part == "..") {
-        true => Err(ApiError::bad("no part of a document's id between slashes is `.` or `..`").param("id")),
+        true => Err(ApiError::bad("a document's id must not contain `.` or `..` between slashes").param("id")),
         false => Ok(()),
     }
 }
@@ -36,7 +36,7 @@ pub(super) fn documents(values: Vec<Value>) -> Result<Vec<StoredDocument>, ApiEr
         documents.push(document);
     }
     match documents.is_empty() {
-        true => Err(ApiError::bad("the body has no document")),
+        true => Err(ApiError::bad("the body contains no document")),
         false => Ok(documents),
     }
 }
@@ -64,43 +64,43 @@ pub(super) fn document(id: String, content: &Content) -> Result<StoredDocument, 
     Ok(StoredDocument { id, title: None, text, metadata, modified_ms: now_ms() })
 }
 
-/// Reads a document's fields; those that are unknown are metadata.
+/// Reads a document's fields; unknown fields are metadata.
 fn fields(value: Value, id: Option<String>) -> Result<StoredDocument, ApiError> {
     let Value::Object(mut fields) = value else {
-        return Err(ApiError::bad("a document is an object with `id`, `text`, and maybe `title` and `metadata`"));
+        return Err(ApiError::bad("a document must be an object with `id`, `text`, optional `title` and `metadata`"));
     };
     let mut text = |names: &[&str]| {
         let found = names.iter().find_map(|name| Some((*name, fields.shift_remove(*name)?)));
         match found {
             None | Some((_, Value::Null)) => Ok(None),
             Some((_, Value::String(text))) => Ok(Some(text)),
-            Some((name, _)) => Err(ApiError::bad(format!("`{name}` is a text")).param(name)),
+            Some((name, _)) => Err(ApiError::bad(format!("`{name}` must be a text")).param(name)),
         }
     };
     let (own, title, body) = (text(&["id", "_id"])?, text(&["title"])?, text(&["text"])?);
     let id = match (id, own) {
         (Some(id), Some(own)) if id != own => {
-            return Err(ApiError::bad("the `id` of the body is not that of the path").param("id"));
+            return Err(ApiError::bad("the `id` in the body differs from the path").param("id"));
         }
         (Some(id), _) | (None, Some(id)) => id,
-        (None, None) => return Err(ApiError::bad("a document has an `id`").param("id")),
+        (None, None) => return Err(ApiError::bad("a document must have an `id`").param("id")),
     };
     check_id(&id)?;
-    let text = body.ok_or_else(|| ApiError::bad("a document has a `text`").param("text"))?;
+    let text = body.ok_or_else(|| ApiError::bad("a document must have a `text`").param("text"))?;
     let given = match fields.shift_remove("metadata") {
         None | Some(Value::Null) => Map::new(),
         Some(Value::Object(given)) => given,
-        Some(_) => return Err(ApiError::bad("`metadata` is an object").param("metadata")),
+        Some(_) => return Err(ApiError::bad("`metadata` must be an object").param("metadata")),
     };
     let mut metadata = fields;
     metadata.extend(given);
     if metadata.values().any(|value| is_deeper(value, DEEPEST)) {
-        return Err(ApiError::bad(format!("the metadata are nested more than {DEEPEST} deep")).param("metadata"));
+        return Err(ApiError::bad(format!("the metadata is nested more than {DEEPEST} levels deep")).param("metadata"));
     }
     Ok(StoredDocument { id, title, text, metadata, modified_ms: now_ms() })
 }
 
-/// How deep metadata may be nested: what is stored must be readable again.
+/// Maximum nesting depth of metadata: stored metadata must remain readable.
 const DEEPEST: usize = 32;
 
 fn is_deeper(value: &Value, most: usize) -> bool {

@@ -44,7 +44,7 @@ pub(super) fn run(args: &BenchArgs, texts: &Path) -> Outcome {
     let budgeted = within(&by_length, &tokens, config.batch, config.batch_tokens);
     let mut arms = [
         Arm::new("direct, batches of 32", 0, &of_32),
-        Arm::new("the same, threads spinning", 1, &of_32),
+        Arm::new("the same, spinning threads", 1, &of_32),
         Arm::new("direct, the service's budget", 0, &budgeted),
     ];
 
@@ -77,11 +77,11 @@ pub(super) fn run(args: &BenchArgs, texts: &Path) -> Outcome {
     bar.finish_and_clear();
     let used = since(model.usage(), before);
     let total: usize = tokens.iter().map(Vec::len).sum();
-    println!("{} texts, {:.1} tokens a text, {} rounds", texts.len(), mean(total, texts.len()), args.rounds);
-    println!("{:32}{:>14}{:>10}{:>14}{:>10}", "", "passages/s", "padding", "texts a batch", "ratio");
+    println!("{} texts, {:.1} tokens per text, {} rounds", texts.len(), mean(total, texts.len()), args.rounds);
+    println!("{:32}{:>14}{:>10}{:>14}{:>10}", "", "passages/s", "padding", "texts/batch", "ratio");
     let padding = padding(used.tokens as usize, used.padded as usize);
     let batch = mean(used.inputs as usize, used.batches as usize);
-    line("service, tokenizing included", texts.len(), &seconds, padding, batch, 1.0);
+    line("service, incl. tokenization", texts.len(), &seconds, padding, batch, 1.0);
     for arm in &arms {
         let (padding, batch) = (padding_of(arm.batches, &tokens), mean(texts.len(), arm.batches.len()));
         line(arm.name, texts.len(), &arm.seconds, padding, batch, ratio(&arm.seconds, &seconds, 0.0));
@@ -90,7 +90,7 @@ pub(super) fn run(args: &BenchArgs, texts: &Path) -> Outcome {
         .map(|round| arms.iter().map(|arm| arm.seconds[round]).fold(f64::INFINITY, f64::min))
         .collect();
     let (plain, fair) = (ratio(&best, &seconds, 0.0), ratio(&best, &seconds, tokenizing));
-    println!("service / the fastest direct arm of each round: {plain:.3}");
+    println!("service / fastest direct arm of each round: {plain:.3}");
     println!("the same, with {tokenizing:.2} s of tokenizing added to it: {fair:.3}");
     for arm in arms.iter().filter(|_| cpu > 0.0) {
         println!("processor time of `{}` / the service's: {:.3}", arm.name, arm.cpu / cpu);

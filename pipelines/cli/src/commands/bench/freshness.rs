@@ -57,7 +57,7 @@ pub(super) fn run(args: &BenchArgs, trials: usize) -> Outcome {
     let state = scratch.path("state");
     match &args.engine.state {
         Some(given) if given.is_dir() => copy(given, &state)?,
-        Some(given) => eprintln!("there is no state directory `{}`: everything is indexed first", given.display()),
+        Some(given) => eprintln!("no state directory `{}`: everything is indexed first", given.display()),
         None => {}
     }
     let mut set = args.pipeline.set.clone();
@@ -129,7 +129,7 @@ fn measure(
     let view = engine.epochs().current();
     let chunks = view.corpora.get(corpus).map_or(0, |view| view.chunks);
     if !args.format.is_json() {
-        println!("corpus `{corpus}`, {chunks} chunks; {} turns a second beside", args.rate);
+        println!("corpus `{corpus}`, {chunks} chunks; {} background turns per second", args.rate);
     }
     let published = publications(engine)?;
     let mut flow = Flow {
@@ -212,7 +212,7 @@ fn measure(
     );
     println!("epochs published: {}; questions asked: {}", epochs, flow.probes);
     for (when, turns, [p50, p95]) in beside {
-        println!("turns beside, {when}: {turns}, ms p50 {p50:.1}, p95 {p95:.1}");
+        println!("background turns, {when}: {turns}, ms p50 {p50:.1}, p95 {p95:.1}");
     }
     Ok(())
 }
@@ -370,7 +370,7 @@ struct Invented {
 }
 
 fn invented(number: usize) -> Invented {
-    // Odd multipliers: different numbers give different words.
+    // Odd multipliers: different numbers produce different words.
     let word = |salt: u32| {
         let mut rest = (number as u32 + 1).wrapping_mul(2_654_435_761).wrapping_add(salt.wrapping_mul(40_503));
         let mut word = String::new();

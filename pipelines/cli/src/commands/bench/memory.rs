@@ -88,7 +88,7 @@ pub(super) fn run(args: &BenchArgs, rounds: usize, texts: &Path) -> Outcome {
     }
     let (first, last) = (seen[0].1.now, seen[seen.len() - 1].1.now);
     println!(
-        "{texts} texts in {seconds:.1} s, {:.0} tokens a second busy",
+        "{texts} texts in {seconds:.1} s, {:.0} tokens per busy second",
         (tokens - before.0) / (busy - before.1).max(1e-9)
     );
     println!("resident memory at the end / after {warm_up} rounds of warm-up: {:.3}", last / first);

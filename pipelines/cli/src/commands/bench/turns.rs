@@ -131,12 +131,12 @@ pub(super) fn run(args: &BenchArgs) -> Outcome {
         println!("{report:#}");
         return Ok(());
     }
-    println!("turns: {} in {seconds:.2} s, {:.1} a second, {failed} failed", latencies.len(), turns / seconds);
+    println!("turns: {} in {seconds:.2} s, {:.1} per second, {failed} failed", latencies.len(), turns / seconds);
     println!("latency ms: p50 {p50:.1}, p95 {p95:.1}, p99 {p99:.1}");
     match used.padded - indexed.padded {
         0 => println!("models: no calls"),
         padded => println!(
-            "models: {:.2} inputs a turn, {:.1} inputs a batch, {:.0} tokens a second busy, {:.1} % padding",
+            "models: {:.2} inputs per turn, {:.1} inputs per batch, {:.0} tokens per busy second, {:.1} % padding",
             inputs as f64 / turns,
             inputs as f64 / batches.max(1) as f64,
             tokens as f64 / busy.max(1e-9),

@@ -1,4 +1,4 @@
-//! What answers: pipelines in this process, or a server.
+//! The backend of a chat: pipelines in this process, or a server.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -26,7 +26,7 @@ pub(super) struct PipelineInfo {
     pub needs_collection: bool,
 }
 
-/// A node of it.
+/// A node of the pipeline.
 #[derive(Clone, Debug, Deserialize)]
 pub(super) struct NodeInfo {
     pub id: String,
@@ -42,17 +42,17 @@ pub(super) struct Named {
     pub name: String,
 }
 
-/// What comes of a question: the name of an event of `/v1/turns`, and its fields.
+/// An event of a question: its name in `/v1/turns`, and its fields.
 pub(super) type Told = (String, Value);
 
-/// A question that is answered; dropping it cancels the turn.
+/// A question being answered; dropping it cancels the turn.
 pub(super) struct Asked {
     events: Receiver<Told>,
     task: tokio::task::AbortHandle,
 }
 
 impl Asked {
-    /// The next event, if there is one already.
+    /// The next event, if one has arrived.
     pub fn next(&self) -> Option<Told> {
         self.events.try_recv().ok()
     }
@@ -78,7 +78,7 @@ impl Backend {
     /// Starts pipelines in this process.
     pub fn local(files: &[PathBuf], set: &[Override], state: Option<&Path>) -> Result<Self, Fault> {
         if files.len() > 1 && !set.is_empty() {
-            return Err(Fault::Told(anyhow!("`--set` is for one pipeline file, and there are {}", files.len())));
+            return Err(Fault::Told(anyhow!("`--set` needs exactly one pipeline file, and {} are given", files.len())));
         }
         let mut plans = Vec::new();
         for file in files {
@@ -89,7 +89,7 @@ impl Backend {
         for plan in plans {
             let name: Arc<str> = plan.name.as_str().into();
             if engines.iter().any(|(other, ..)| *other == name) {
-                return Err(Fault::Told(anyhow!("two pipelines are called `{name}`")));
+                return Err(Fault::Told(anyhow!("two pipelines have the name `{name}`")));
             }
             let state = match state {
                 Some(state) if files.len() > 1 => state.join(turnflow_engine::state::file_name(&name)),
@@ -103,7 +103,7 @@ impl Backend {
         Ok(Self { kind: Kind::Local(engines), runtime: runtime()? })
     }
 
-    /// Talks to a server.
+    /// Connects to a server.
     pub fn remote(url: &str, token: Option<String>) -> Result<Self, Fault> {
         let kind = Kind::Remote { client: reqwest::Client::new(), url: url.trim_end_matches('/').to_owned(), token };
         Ok(Self { kind, runtime: runtime()? })
@@ -119,13 +119,14 @@ impl Backend {
             Kind::Remote { client, url, token } => self.runtime.block_on(async {
                 let response = authorized(client.get(format!("{url}/v1/pipelines")), token).send().await;
                 let response = response.with_context(|| format!("cannot reach {url}"))?;
-                let body = checked(response).await?.json::<Value>().await.context("the server's answer is no JSON")?;
+                let body =
+                    checked(response).await?.json::<Value>().await.context("the server's response is not JSON")?;
                 serde_json::from_value(body["data"].clone())
-                    .context("the server's list of pipelines is of another form")
+                    .context("the server's list of pipelines has an unexpected format")
             })?,
         };
         if found.is_empty() {
-            bail!("the server has no pipeline that this token may use");
+            bail!("this token may not use any pipeline of the server");
         }
         Ok(found)
     }
@@ -139,7 +140,7 @@ impl Backend {
                 self.runtime.spawn(async move {
                     match engine {
                         Some(engine) => answer(&engine, question, &sender).await,
-                        None => tell(&sender, "failed", json!({ "error": { "message": "there is no such pipeline" } })),
+                        None => tell(&sender, "failed", json!({ "error": { "message": "no such pipeline" } })),
                     }
                 })
             }
@@ -157,7 +158,7 @@ impl Backend {
         Asked { events, task: task.abort_handle() }
     }
 
-    /// Ends pipelines of this process.
+    /// Stops the pipelines of this process.
     pub fn end(self) {
         self.runtime.shutdown_timeout(std::time::Duration::from_secs(1));
         if let Kind::Local(engines) = self.kind {
@@ -183,7 +184,7 @@ fn authorized(request: reqwest::RequestBuilder, token: &Option<String>) -> reqwe
     }
 }
 
-/// The response, or the error that the server tells.
+/// The response, or the server's error.
 async fn checked(response: reqwest::Response) -> anyhow::Result<reqwest::Response> {
     let status = response.status();
     if status.is_success() {
@@ -193,11 +194,11 @@ async fn checked(response: reqwest::Response) -> anyhow::Result<reqwest::Respons
     let told = serde_json::from_str::<Value>(&text)
         .ok()
         .and_then(|body| Some(body.get("error")?.get("message")?.as_str()?.to_owned()));
-    bail!("the server answered {status}: {}", told.unwrap_or(text))
+    bail!("the server responded with {status}: {}", told.unwrap_or(text))
 }
 
 fn tell(sender: &Sender<Told>, name: &str, fields: Value) {
-    // Nobody listens to a question that was stopped.
+    // A stopped question has no receiver.
     let _ = sender.send((name.to_owned(), fields));
 }
 

@@ -1,4 +1,4 @@
-//! The line that is typed: its editing, and the earlier lines.
+//! The input line: editing and history.
 
 /// A line of text with a cursor.
 #[derive(Debug, Default)]
@@ -7,7 +7,7 @@ pub(super) struct Input {
     /// Bytes before the cursor, at the boundary of a character.
     at: usize,
     earlier: Vec<String>,
-    /// The earlier line that is shown.
+    /// The shown line of the history.
     shown: Option<usize>,
 }
 
@@ -21,7 +21,7 @@ impl Input {
         &self.text[..self.at]
     }
 
-    /// Inserts text; line breaks become blanks, and other control characters are left out.
+    /// Inserts text; line breaks become spaces, and other control characters are dropped.
     pub fn insert(&mut self, text: &str) {
         let text = text.replace("\r\n", " ").replace(['\n', '\r', '\t'], " ");
         let text: String = text.chars().filter(|letter| !letter.is_control()).collect();
@@ -38,7 +38,7 @@ impl Input {
         self.set("");
     }
 
-    /// The line, which is empty afterwards and among the earlier ones.
+    /// Takes the line and adds it to the history.
     pub fn take(&mut self) -> String {
         let text = std::mem::take(&mut self.text);
         (self.at, self.shown) = (0, None);
@@ -86,7 +86,7 @@ impl Input {
         self.at = self.text.len();
     }
 
-    /// Shows the line before.
+    /// Shows the previous line.
     pub fn before(&mut self) {
         let at = self.shown.unwrap_or(self.earlier.len()).checked_sub(1);
         if let Some(at) = at {
@@ -95,7 +95,7 @@ impl Input {
         }
     }
 
-    /// Shows the line after.
+    /// Shows the next line.
     pub fn after(&mut self) {
         let Some(at) = self.shown.map(|at| at + 1) else { return };
         self.shown = (at < self.earlier.len()).then_some(at);

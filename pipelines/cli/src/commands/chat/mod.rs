@@ -21,33 +21,33 @@ use self::backend::Backend;
 use self::state::{Chat, Effect};
 use super::{Fault, Outcome};
 
-/// The interval between looks for keys and for what the pipeline says.
+/// The interval between checks for keys and events.
 const TICK: Duration = Duration::from_millis(40);
 
-/// Hold a conversation in the terminal.
+/// Chat with a pipeline in the terminal.
 ///
-/// With several files, each is a mode: `/mode NAME` goes to another one, in the same conversation.
-/// Instead of files, the address of a running `turnflow serve` may be given.
+/// With several files, each is a mode: `/mode NAME` switches to another one in the same conversation.
+/// Instead of files, give the address of a running `turnflow serve`.
 #[derive(Args)]
 pub struct ChatArgs {
     /// Pipeline files, or the address of a server, such as http://127.0.0.1:8100.
     #[arg(required = true, value_name = "FILE|URL")]
     targets: Vec<String>,
-    /// Set one value in the file, if there is one file. The value is RON; paths are relative to the
+    /// Set one value in the file, if there is only one. The value is RON; paths are relative to the
     /// working directory. May be repeated.
     #[arg(long = "set", value_name = "PATH=RON")]
     set: Vec<Override>,
-    /// The state directory; with several files, that of each is in it [default: .turnflow/NAME].
+    /// The state directory; with several files, each has a subdirectory [default: .turnflow/NAME].
     #[arg(long, value_name = "DIR")]
     state: Option<PathBuf>,
-    /// The environment variable with the server's token.
+    /// The environment variable that contains the server's token.
     #[arg(long, value_name = "VARIABLE", default_value = "TURNFLOW_TOKEN")]
     token_env: String,
 }
 
 pub(super) fn run(args: &ChatArgs) -> Outcome {
     if !std::io::stdin().is_terminal() || !std::io::stdout().is_terminal() {
-        return Err(Fault::Told(anyhow!("chat needs a terminal; `turnflow ask` answers one question without")));
+        return Err(Fault::Told(anyhow!("chat needs a terminal; `turnflow ask` answers one question without one")));
     }
     let is_url = |target: &String| target.starts_with("http://") || target.starts_with("https://");
     let backend = match &args.targets[..] {
@@ -70,7 +70,7 @@ pub(super) fn run(args: &ChatArgs) -> Outcome {
     Ok(talked?)
 }
 
-/// Runs until the user leaves.
+/// Runs until the user quits.
 fn talk(terminal: &mut ratatui::DefaultTerminal, chat: &mut Chat, backend: &Backend) -> anyhow::Result<()> {
     let mut asked: Option<backend::Asked> = None;
     loop {

@@ -1,4 +1,4 @@
-//! The conversation: what was said, what is switched, and the commands.
+//! The conversation: its entries, its adjustments, and the commands.
 
 mod commands;
 
@@ -13,7 +13,7 @@ use self::commands::COMMANDS;
 use super::backend::{PipelineInfo, Told};
 use super::input::Input;
 
-/// A question with all that is asked with it.
+/// A question with its history and adjustments.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Question {
     pub pipeline: String,
@@ -36,7 +36,7 @@ impl Question {
     }
 }
 
-/// What follows from a key.
+/// The effect of a key.
 #[derive(Debug, PartialEq)]
 pub(super) enum Effect {
     None,
@@ -54,7 +54,7 @@ pub(super) enum Entry {
     Error(String),
 }
 
-/// What a node gave, in a few lines.
+/// A node's output, in a few lines.
 #[derive(Debug)]
 pub(super) struct Traced {
     pub node: String,
@@ -83,12 +83,12 @@ pub(super) struct Chat {
     pub traces: Vec<Traced>,
     pub shows_trace: bool,
     pub epoch: Option<u64>,
-    /// Lines above the end.
+    /// Lines scrolled up from the end.
     pub scrolled: usize,
 }
 
 impl Chat {
-    /// A conversation with the first of some pipelines.
+    /// A conversation with the first of these pipelines.
     pub fn new(pipelines: Vec<PipelineInfo>) -> Self {
         let mut chat = Self {
             pipelines,
@@ -117,7 +117,7 @@ impl Chat {
         self.collection.as_deref()
     }
 
-    /// How the conversation differs from the file, in a few words.
+    /// The conversation's adjustments, in a few words.
     pub fn adjusted(&self) -> Option<String> {
         if self.adjust.is_empty() {
             return None;
@@ -167,7 +167,7 @@ impl Chat {
         }
     }
 
-    /// Stops the answer that is given.
+    /// Stops the current answer.
     pub fn stop(&mut self) -> Effect {
         let Some(running) = self.running.take() else { return Effect::None };
         if !running.text.is_empty() {
@@ -179,7 +179,7 @@ impl Chat {
         Effect::Stop
     }
 
-    /// Takes the line: a command, or a question.
+    /// Handles the line: a command, or a question.
     pub fn entered(&mut self) -> Effect {
         if self.input.text().trim().is_empty() || (self.is_asking() && !self.input.text().starts_with('/')) {
             return Effect::None;
@@ -210,7 +210,7 @@ impl Chat {
         Effect::Ask(question)
     }
 
-    /// Takes an event of the turn; returns whether it is over.
+    /// Handles an event of the turn; returns whether the turn is over.
     pub fn told(&mut self, (name, fields): Told) -> bool {
         let Some(running) = &mut self.running else { return true };
         let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
@@ -226,7 +226,7 @@ impl Chat {
             "node" => {
                 let node = text(&fields["node"]);
                 let nodes = &self.pipelines[self.at].nodes;
-                // What a sink gets has been shown already.
+                // A sink's input has already been shown.
                 if nodes.iter().any(|of| of.id == node && of.role == "operator") {
                     let (took_ms, lines) = (fields["took_ms"].as_f64(), traced(&fields));
                     self.traces.push(Traced { node, took_ms, lines });
@@ -241,7 +241,7 @@ impl Chat {
                 let hits = fields["hits"].as_array().into_iter().flatten();
                 let sources = hits.map(|hit| text(&hit["document"])).filter(|of| seen.insert(of.clone())).collect();
                 let status = text(&fields["status"]);
-                let status = if status == "idk" { "the passages do not say, " } else { "" };
+                let status = if status == "idk" { "not in the passages, " } else { "" };
                 let note = format!("{status}{:.0} ms", fields["latency_ms"].as_f64().unwrap_or_default());
                 self.entries.push(Entry::Agent { text: answer, sources, note });
                 return true;
@@ -353,14 +353,14 @@ mod tests {
     fn commands_say_what_is_wrong() {
         let mut chat = chat();
         for (line, says) in [
-            ("/nope", "`/nope` is no command"),
-            ("/mode three", "there is no pipeline `three`"),
-            ("/retriever answer", "`answer` cannot be switched"),
+            ("/nope", "unknown command `/nope`"),
+            ("/mode three", "unknown pipeline `three`"),
+            ("/retriever answer", "`answer` cannot be switched off"),
             ("/weights lexical 1", "`lexical` has no weights"),
-            ("/weights fused 1 2 3", "fused has 2 weights, and 3 are given"),
-            ("/weights fused -1 2", "weights are numbers"),
-            ("/weights fused NaN 2", "weights are numbers"),
-            ("/collection moon", "there is no collection `moon`"),
+            ("/weights fused 1 2 3", "fused has 2 weights, but 3 were given"),
+            ("/weights fused -1 2", "weights must be numbers"),
+            ("/weights fused NaN 2", "weights must be numbers"),
+            ("/collection moon", "unknown collection `moon`"),
         ] {
             assert_eq!(enter(&mut chat, line), Effect::None);
             assert!(last(&chat).starts_with(says), "{line}: {}", last(&chat));

@@ -8,7 +8,7 @@ use ratatui::widgets::{Block, Borders, Paragraph, Wrap};
 
 use super::state::{Chat, Entry};
 
-/// From this width on, the trace is beside the conversation; else it is below.
+/// From this width on, the trace is next to the conversation; otherwise below it.
 const WIDE: u16 = 110;
 
 fn dim() -> Style {
@@ -41,7 +41,7 @@ pub(super) fn draw(frame: &mut Frame, chat: &mut Chat) {
     draw_input(frame, chat, input);
     let help = match chat.is_asking() {
         true => " Esc stops the answer",
-        false => " Enter asks · /help shows the commands · Ctrl-C leaves",
+        false => " Enter asks · /help shows the commands · Ctrl-C quits",
     };
     frame.render_widget(Line::styled(help, dim()), status);
 }
@@ -98,7 +98,7 @@ fn draw_talk(frame: &mut Frame, chat: &mut Chat, area: Rect) {
     frame.render_widget(talk.scroll((top, 0)), area);
 }
 
-/// The number of lines that a text takes at a width.
+/// The number of lines of a text at a width.
 fn wrapped(text: &Paragraph, width: u16) -> usize {
     text.line_count(width)
 }
@@ -126,7 +126,7 @@ fn draw_input(frame: &mut Frame, chat: &Chat, area: Rect) {
     let block = Block::new().borders(Borders::ALL);
     let inner = block.inner(area);
     let before = u16::try_from(Span::raw(chat.input.before_cursor()).width()).unwrap_or(u16::MAX);
-    // The part around the cursor is shown.
+    // Show the part around the cursor.
     let hidden = before.saturating_sub(inner.width.saturating_sub(1));
     frame.render_widget(block, area);
     frame.render_widget(Paragraph::new(chat.input.text()).scroll((0, hidden)), inner);

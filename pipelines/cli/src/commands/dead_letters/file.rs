@@ -12,7 +12,7 @@ use turnflow_engine::dead_letter::DeadLetter;
 pub(super) enum LetterState {
     /// It is removed.
     Gone,
-    /// It stays with a new reason.
+    /// It remains, with a new reason.
     Reason(String),
 }
 

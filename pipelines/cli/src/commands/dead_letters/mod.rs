@@ -21,15 +21,15 @@ pub struct DeadLettersArgs {
     pipeline: PipelineArgs,
     #[command(flatten)]
     engine: EngineArgs,
-    /// Retry the records of turn sources with the pipeline as it is now. Answered records are removed
-    /// from the file; the others stay, with their new reason. The history of a turn consists only of
+    /// Retry the records of turn sources with the current pipeline. Answered records are removed
+    /// from the file; the others remain, with their new reason. The history of a turn consists only of
     /// the retried turns of its conversation.
     #[arg(long)]
     retry: bool,
-    /// Only letters whose reason contains this text.
+    /// Include only letters whose reason contains this text.
     #[arg(long, value_name = "TEXT")]
     reason: Option<String>,
-    /// Only letters of this corpus or source node.
+    /// Include only letters of this corpus or source node.
     #[arg(long, value_name = "NAME")]
     source: Option<String>,
     #[command(flatten)]
@@ -75,7 +75,7 @@ fn list(args: &DeadLettersArgs) -> Outcome {
         None => unreadable += 1,
     })?;
     if unreadable > 0 {
-        eprintln!("{} in `{}` cannot be read as dead letters", count(unreadable, "line"), path.display());
+        eprintln!("{} in `{}`: not dead letters", count(unreadable, "line"), path.display());
     }
     if args.format.is_json() {
         for ((source, reason), Group { count, position }) in &groups {

@@ -77,9 +77,9 @@ pub(super) fn run(args: &DeadLettersArgs) -> Outcome {
     }
     let mut told = vec![format!("{} answered", count(answered, "turn")), format!("{failed} failed again")];
     for (letters, why) in [
-        (left.truncated, "kept only in part, not retried"),
-        (left.of_corpora, "of corpora, which are read again when the document changes"),
-        (left.of_others, "of sources that the pipeline does not have, not retried"),
+        (left.truncated, "truncated, not retried"),
+        (left.of_corpora, "of corpora, retried when the document changes"),
+        (left.of_others, "of unknown sources, not retried"),
     ] {
         if letters > 0 {
             told.push(format!("{letters} {why}"));
@@ -120,7 +120,7 @@ fn of_source(args: &DeadLettersArgs, source: &str, attempts: &[Attempt]) -> Resu
     let plan = args.pipeline.plan()?;
     let sinks = sinks_of(&plan, source);
     let Some(last) = sinks.last().cloned() else {
-        return Err(Fault::Told(anyhow!("`{source}` leads to no sink, so no sink can get its answers")));
+        return Err(Fault::Told(anyhow!("`{source}` leads to no sink, so its answers cannot be delivered")));
     };
     // The agent's own turns need no answer: they are history.
     let mut outcomes: Vec<Option<Became>> = parsed

@@ -127,7 +127,7 @@ impl Loaded {
 fn print(report: &Report) {
     let failed = if report.failed > 0 { format!(", {} of them failed", report.failed) } else { String::new() };
     println!("{} answers{failed}", report.all.tasks);
-    println!("{:22}{:>12}{:>7}{:>12}{:>7}", "", "conditioned", "n", "as it is", "n");
+    println!("{:22}{:>12}{:>7}{:>12}{:>7}", "", "conditioned", "n", "as is", "n");
     let cell = |mean: Option<&Mean>| match mean {
         Some(Mean { value, n }) => format!("{value:12.4}{n:7}"),
         None => format!("{:>12}{:7}", "", ""),
@@ -146,16 +146,16 @@ fn print(report: &Report) {
         reasons.dedup();
         for reason in reasons {
             let names = report.left_out.iter().filter(|(_, why)| *why == reason).map(|(name, _)| *name);
-            println!("left out, since {reason}: {}", names.collect::<Vec<_>>().join(", "));
+            println!("not computed, since {reason}: {}", names.collect::<Vec<_>>().join(", "));
         }
     }
     let names = |kind| Answerability::ALL.iter().find(|(other, _)| *other == kind).map_or("", |(_, name)| name);
     for (kind, tasks) in &report.not_counted {
-        println!("not in the conditioned means: {tasks} tasks that are {}", names(*kind));
+        println!("excluded from the conditioned means: {tasks} tasks that are {}", names(*kind));
     }
     for (figure, unjudged) in &report.unjudged {
         if unjudged.unread > 0 {
-            println!("{figure}: {} replies could not be read and do not count", unjudged.unread);
+            println!("{figure}: {} replies could not be parsed and do not count", unjudged.unread);
         }
         if let Some(reason) = &unjudged.reason {
             println!("{figure}: {} calls failed, the first with: {reason}", unjudged.failed);
@@ -167,7 +167,7 @@ fn print(report: &Report) {
 fn print_abstentions(report: &Report, name: impl Fn(Answerability) -> &'static str) {
     let abstention = &report.abstention;
     if abstention.is_empty() {
-        println!("no task says whether it can be answered, so nothing is conditioned");
+        println!("no task has an `answerability`, so nothing is conditioned");
         return;
     }
     println!("\n{:22}{:>9}{:>9}{:>9}", "does not know", "yes", "partial", "no");

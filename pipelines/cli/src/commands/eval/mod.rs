@@ -27,7 +27,7 @@ use turnflow_eval::metrics::{self, Level, Qrels, Run, Scores};
 use turnflow_eval::tasks::{Task, read_tasks};
 use turnflow_eval::trec::{read_qrels, read_run, write_run};
 
-/// The name for all nodes that give Hits.
+/// The name for all nodes that output Hits.
 const ALL: &str = "all";
 
 /// Run tasks and score the hits and the answers.
@@ -56,10 +56,10 @@ pub struct EvalArgs {
     #[arg(long, value_name = "METRICS.ron")]
     metrics: Option<PathBuf>,
     /// The nodes whose hits are scored side by side, separated by commas, or `all` for all nodes that
-    /// give Hits. Files have the hits of the last one [default: the last node that gives Hits].
+    /// output Hits. Files contain the hits of the last one [default: the last node that outputs Hits].
     #[arg(long, value_name = "NODE", value_delimiter = ',', conflicts_with = "answers")]
     hits: Vec<String>,
-    /// Run only the nodes that these hits need, and compute no answers.
+    /// Run only the nodes needed for these hits, and compute no answers.
     #[arg(long, conflicts_with = "answers")]
     only_hits: bool,
     /// Run a random sample of this many tasks.
@@ -77,7 +77,7 @@ pub struct EvalArgs {
     /// Write an HTML report and its data to this directory.
     #[arg(long, value_name = "DIR")]
     report: Option<PathBuf>,
-    /// The report of another run, to be shown side by side in this one.
+    /// The report of another run to show side by side with this one.
     #[arg(long, value_name = "DIR", requires = "report")]
     beside: Option<PathBuf>,
     /// Write the figures to this file as JSON.
@@ -140,13 +140,13 @@ pub(super) fn run(args: &EvalArgs) -> Outcome {
     let is_answer = |node: &PlannedNode| node.output == Some(PortType::Answers);
     let gives_answers = plan.as_ref().is_none_or(|plan| plan.nodes.iter().any(is_answer));
     if args.metrics.is_some() && !gives_answers {
-        let what = "no node of this pipeline gives Answers to a sink, so there is nothing for `--metrics` to score";
+        let what = "no node of this pipeline outputs Answers to a sink, so `--metrics` has nothing to score";
         return Err(told(anyhow!(what)));
     }
     let scores_answers = gives_answers && (args.metrics.is_some() || can_be_scored(&tasks));
     if qrels.is_none() && !scores_answers {
-        let what = "answers are scored where the pipeline gives them and tasks have a `target` or an `answerability`";
-        return Err(told(anyhow!("there is nothing to score: hits are with `--qrels`, and {what}")));
+        let what = "answers need a pipeline that outputs them and tasks with a `target` or an `answerability`";
+        return Err(told(anyhow!("there is nothing to score: hits need `--qrels`, and {what}")));
     }
     // Report errors of models before the pipeline runs, which may take an hour.
     let scorer = if scores_answers { Some(metrics.load()?) } else { None };
@@ -247,7 +247,7 @@ fn retrieval(
         let missing = scores.per_query.keys().filter(|query| !other.contains_key(*query)).count();
         if missing > 0 {
             eprintln!(
-                "warning: `{name}` has nothing for {missing} of {} queries, which count 0",
+                "warning: `{name}` has no hits for {missing} of {} queries, which count as 0",
                 scores.per_query.len()
             );
         }
@@ -304,11 +304,11 @@ fn hits_nodes(plan: &Plan, wanted: &[String], needed: bool) -> Result<Vec<String
         if !needed && wanted.is_empty() {
             return Ok(Vec::new());
         }
-        return Err(Fault::Told(anyhow!("no node of this pipeline gives Hits, so there is nothing to score")));
+        return Err(Fault::Told(anyhow!("no node of this pipeline outputs Hits, so there is nothing to score")));
     };
     if let Some(unknown) = wanted.iter().find(|name| *name != ALL && !giving.contains(name)) {
         let known = giving.iter().map(|id| format!("`{id}`")).collect::<Vec<_>>().join(", ");
-        return Err(Fault::Told(anyhow!("no node `{unknown}` gives Hits; these do: {known}")));
+        return Err(Fault::Told(anyhow!("no node `{unknown}` outputs Hits; candidates: {known}")));
     }
     Ok(match wanted {
         [] => vec![last.clone()],

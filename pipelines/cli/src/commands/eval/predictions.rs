@@ -30,10 +30,10 @@ pub(super) enum PredictionsError {
     #[error("{}:{line}: not a prediction", path.display())]
     Json { path: PathBuf, line: usize, source: serde_json::Error },
     /// Two lines have the same task.
-    #[error("{}:{line}: a prediction of the task `{id}` came before", path.display())]
+    #[error("{}:{line}: duplicate prediction for the task `{id}`", path.display())]
     Duplicate { path: PathBuf, line: usize, id: String },
     /// The file has no prediction for any of the tasks.
-    #[error("{}: none of its predictions is of one of the tasks", path.display())]
+    #[error("{}: it has no prediction for any of the tasks", path.display())]
     Foreign { path: PathBuf },
 }
 
@@ -191,9 +191,9 @@ mod tests {
             (
                 "twice.jsonl",
                 "{\"task_id\":\"a\"}\n{\"task_id\":\"a\"}",
-                "twice.jsonl:2: a prediction of the task `a` came before",
+                "twice.jsonl:2: duplicate prediction for the task `a`",
             ),
-            ("foreign.jsonl", "{\"task_id\":\"x\"}", "foreign.jsonl: none of its predictions is of one of the tasks"),
+            ("foreign.jsonl", "{\"task_id\":\"x\"}", "foreign.jsonl: it has no prediction for any of the tasks"),
         ] {
             let error = read(&file(name, text), &tasks).err().expect(name).to_string();
             assert!(error.ends_with(want), "{error}");

@@ -1,4 +1,4 @@
-//! `turnflow top`: what a running pipeline does at this moment.
+//! `turnflow top`: the live status of a running pipeline.
 
 mod numbers;
 mod view;
@@ -17,15 +17,15 @@ use self::numbers::Numbers;
 use super::{Fault, FormatArgs, Outcome, PipelineArgs};
 use crate::status_socket;
 
-/// The interval between looks for keys.
+/// The interval between checks for keys.
 const TICK: Duration = Duration::from_millis(100);
 
 /// Show rates, queues and latencies of a running pipeline.
 ///
-/// Without a terminal, it prints the numbers once and ends.
+/// Without a terminal, it prints the numbers once and exits.
 #[derive(Args)]
 pub struct TopArgs {
-    /// The file of a pipeline that runs on this machine, or the address of a server, such as
+    /// The file of a pipeline running on this machine, or the address of a server, such as
     /// http://127.0.0.1:8100.
     #[arg(value_name = "FILE|URL")]
     target: String,
@@ -35,12 +35,12 @@ pub struct TopArgs {
     /// The pipeline, if the server has several.
     #[arg(long, value_name = "NAME")]
     pipeline: Option<String>,
-    /// Seconds between two looks.
+    /// Refresh interval in seconds.
     #[arg(long, default_value_t = 1.0, value_parser = seconds)]
     every: f64,
     #[command(flatten)]
     format: FormatArgs,
-    /// The environment variable with the server's token.
+    /// The environment variable that contains the server's token.
     #[arg(long, value_name = "VARIABLE", default_value = "TURNFLOW_TOKEN")]
     token_env: String,
 }
@@ -48,11 +48,11 @@ pub struct TopArgs {
 fn seconds(text: &str) -> Result<f64, String> {
     match text.parse::<f64>() {
         Ok(seconds) if (0.1..=3600.0).contains(&seconds) => Ok(seconds),
-        _ => Err("it is a number of seconds from 0.1 to 3600".to_owned()),
+        _ => Err("must be 0.1 to 3600 seconds".to_owned()),
     }
 }
 
-/// Where the status is read.
+/// The source of the status.
 enum Target {
     State(PathBuf),
     Server { runtime: tokio::runtime::Runtime, client: reqwest::Client, url: String, token: Option<String> },
@@ -88,9 +88,9 @@ impl Target {
             }
             let response = request.send().await.with_context(|| format!("cannot reach {url}"))?;
             let status = response.status();
-            let body = response.json::<Value>().await.context("the server's answer is no JSON")?;
-            let reason = || body["error"]["message"].as_str().unwrap_or("no reason").to_owned();
-            anyhow::ensure!(status.is_success(), "the server answered {status}: {}", reason());
+            let body = response.json::<Value>().await.context("the server's response is not JSON")?;
+            let reason = || body["error"]["message"].as_str().unwrap_or("no reason given").to_owned();
+            anyhow::ensure!(status.is_success(), "the server responded with {status}: {}", reason());
             Ok(body)
         };
         runtime.block_on(async {
@@ -157,7 +157,7 @@ fn watch(
         }
         if at.elapsed() >= every {
             at = Instant::now();
-            // It may come back.
+            // It may become reachable again.
             match read() {
                 Ok(new) => {
                     numbers.update(new);

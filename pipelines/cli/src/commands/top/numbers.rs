@@ -1,11 +1,11 @@
-//! The numbers of a pipeline, from two looks at its status.
+//! The numbers of a pipeline, from two reads of its status.
 
 use std::time::Instant;
 
 use serde_json::Value;
 use turnflow_engine::activity::Durations;
 
-/// The numbers of a node, since the look before or else since the start.
+/// The numbers of a node, since the previous read or else since the start.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Node {
     pub id: String,
@@ -18,7 +18,7 @@ pub(super) struct Node {
     pub failures: u64,
 }
 
-/// The last two looks.
+/// The last two reads.
 pub(super) struct Numbers {
     now: Value,
     before: Option<Value>,
@@ -36,7 +36,7 @@ impl Numbers {
         self.between = self.at.elapsed().as_secs_f64();
         self.at = Instant::now();
         let uptime = |value: &Value| value["status"]["uptime_s"].as_f64().unwrap_or_default();
-        // After a restart the counts begin anew.
+        // After a restart, the counts start from 0.
         let is_same = uptime(&new) >= uptime(&self.now);
         let old = std::mem::replace(&mut self.now, new);
         self.before = is_same.then_some(old);
@@ -50,7 +50,7 @@ impl Numbers {
         self.now["pipeline"]["name"].as_str().unwrap_or_default()
     }
 
-    /// The seconds that rates are over.
+    /// The period of the rates, in seconds.
     fn seconds(&self) -> f64 {
         match &self.before {
             Some(_) => self.between,
@@ -59,7 +59,7 @@ impl Numbers {
         .max(0.001)
     }
 
-    /// How much a count grows in a second.
+    /// The increase of a count per second.
     pub fn rate(&self, of: impl Fn(&Value) -> Option<f64>) -> f64 {
         let before = self.before.as_ref().and_then(|before| of(&before["status"])).unwrap_or_default();
         (of(self.status()).unwrap_or_default() - before).max(0.0) / self.seconds()
@@ -74,7 +74,7 @@ impl Numbers {
             let all = durations(&value);
             let earlier = before.iter().find(|of| of["id"] == value["id"]).map(durations).unwrap_or_default();
             let since = all.since(&earlier);
-            // Where nothing happens, the numbers since the start say more than none.
+            // Without recent calls, show the numbers since the start.
             let shown = if since.count > 0 { &since } else { &all };
             let quantile = |share| shown.quantile(share).map(|seconds: f64| seconds * 1000.0);
             Node {
@@ -122,7 +122,7 @@ mod tests {
         numbers.update(status(11.0, [20, 5]));
         let node = &numbers.nodes()[0];
         assert!(node.rate > 0.0 && node.calls == 25);
-        // Only the new ones count: all of them are in the second class.
+        // Only the new calls count: all of them are in the second class.
         assert!(node.p50_ms.unwrap() > 0.1, "{node:?}");
         // A restart.
         numbers.update(status(1.0, [3, 0]));

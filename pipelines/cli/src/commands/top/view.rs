@@ -32,7 +32,7 @@ fn ms(value: Option<f64>) -> String {
     }
 }
 
-/// The lines over the tables.
+/// The lines above the tables.
 fn summary(numbers: &Numbers) -> [String; 2] {
     let status = numbers.status();
     let turns = &status["turns"];
@@ -170,7 +170,7 @@ pub(super) fn draw(frame: &mut Frame, numbers: &Numbers, problem: Option<&str>) 
     frame.render_widget(Table::new(rows, widths).header(head(ENDS)), of_ends);
     let told = match problem {
         Some(problem) => Span::styled(problem.to_owned(), Style::new().fg(Color::Red)),
-        None => Span::styled("q leaves", Style::new().add_modifier(Modifier::DIM)),
+        None => Span::styled("q quits", Style::new().add_modifier(Modifier::DIM)),
     };
     frame.render_widget(Line::from(told), bottom);
 }

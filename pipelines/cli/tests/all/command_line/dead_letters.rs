@@ -82,7 +82,7 @@ fn they_are_tried_again() {
     let told = retry(&[]);
     assert_eq!(told.code, Some(1), "{told:?}");
     assert!(told.out.starts_with("t:1  answered\nt:2  failed again: not a turn record: "), "{told:?}");
-    for word in ["2 turns answered; 1 failed again", "1 kept only in part", "1 of corpora", "1 of sources"] {
+    for word in ["2 turns answered; 1 failed again", "1 truncated", "1 of corpora", "1 of unknown sources"] {
         assert!(told.err.contains(word), "{word}: {told:?}");
     }
     let mut given: Vec<_> =

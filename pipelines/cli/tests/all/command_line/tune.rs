@@ -55,5 +55,5 @@ fn learned_weights_are_a_file_to_include() {
     run(path, &[&["tune", "fused.ron", "--node", "plain"], &labelled[..]].concat())
         .one_line(1, &["no node `plain` has weights to learn", "`fused`"]);
     run(path, &[&["eval", "fused.ron", "--hits", "nope"], &labelled[..]].concat())
-        .one_line(1, &["no node `nope` gives Hits"]);
+        .one_line(1, &["no node `nope` outputs Hits"]);
 }

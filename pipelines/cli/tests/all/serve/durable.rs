@@ -96,17 +96,17 @@ async fn what_a_durable_turn_cannot_have_is_refused() {
     let server = Server::start(directory.path(), &pipeline("Once"), &[], &[]);
     for (path, body, reason) in [
         ("/v1/turns?durable=true&stream=true", turn("a", 1, "?"), "read `/v1/answers`"),
-        ("/v1/turns?wait=true", turn("a", 1, "?"), "`wait` is for durable turns"),
+        ("/v1/turns?wait=true", turn("a", 1, "?"), "`wait` needs `durable=true`"),
         ("/v1/turns?durable=true", json!({ "text": "?" }), "not a turn record"),
         (
             "/v1/turns?durable=true",
             json!({ "conversation_id": "a", "turn": 1, "speaker": "user", "text": "?", "history": [{ "speaker": "user", "text": "!" }] }),
-            "a durable turn takes no `history`",
+            "a durable turn accepts no `history`",
         ),
         (
             "/v1/turns?durable=true",
             json!({ "conversation_id": "a", "turn": 1, "speaker": "user", "text": "?", "adjust": { "skip": ["found"] } }),
-            "a durable turn takes no `adjust`",
+            "a durable turn accepts no `adjust`",
         ),
     ] {
         let (status, told) = server.send("POST", path, Some(body)).await;

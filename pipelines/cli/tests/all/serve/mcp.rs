@@ -33,14 +33,14 @@ async fn what_is_wrong_is_told_and_ends_nothing() {
         (json!({ "name": "search", "arguments": { "query": "" } }), "is empty"),
         (json!({ "name": "ask", "arguments": { "question": "q", "pipeline": "moon" } }), "does not exist"),
         (json!({ "name": "ask", "arguments": { "question": "q", "colour": 1 } }), "unknown field"),
-        (json!({ "name": "delete", "arguments": {} }), "there is no tool"),
+        (json!({ "name": "delete", "arguments": {} }), "unknown tool"),
     ] {
         let (status, text) = call(&server, "tools/call", arguments.clone()).await;
         assert!(status == 200 && text.contains(says), "{arguments}: {status} {text}");
     }
     for uri in ["file:///etc/passwd", "turnflow://demo/docs/..%2F..%2Fetc", "turnflow://demo/docs/none"] {
         let (status, text) = call(&server, "resources/read", json!({ "uri": uri })).await;
-        assert!(status == 200 && text.contains("there is no document"), "{uri}: {status} {text}");
+        assert!(status == 200 && text.contains("unknown document"), "{uri}: {status} {text}");
     }
     let (status, text) =
         call(&server, "tools/call", json!({ "name": "search", "arguments": { "query": "noon" } })).await;

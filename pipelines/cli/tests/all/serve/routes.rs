@@ -356,7 +356,7 @@ async fn top_shows_what_runs() {
         assert!(out.starts_with("demo  epoch ") && out.contains("\nfound   Bm25 "), "{out}");
     }
     let (code, _, error) = top("pipeline.ron", &["--state", "elsewhere"]);
-    assert!(code == Some(1) && error.contains("no pipeline that runs with the state directory `elsewhere`"), "{error}");
+    assert!(code == Some(1) && error.contains("no running pipeline uses the state directory `elsewhere`"), "{error}");
 }
 
 /// Long documents are listed a few at a time; none is lost on the way.

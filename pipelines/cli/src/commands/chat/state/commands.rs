@@ -5,20 +5,20 @@ use turnflow_engine::adjust::Adjustments;
 use super::super::backend::NodeInfo;
 use super::{Chat, Effect};
 
-const HELP: &str = "/mode [NAME]            show the pipelines, or go to one
-/retriever [NODE]       show what can be switched, or switch it off or on
-/weights [NODE W W …]   show the weights, or set them; one number for two lists is the first's share
-/collection [NAME]      show the collections, or choose one
-/trace                  show or hide what every node gave
-/clear                  begin a new conversation
-/quit                   leave
-Enter asks, Esc stops the answer, the arrows up and down bring back earlier lines, PageUp and PageDown scroll, Tab \
+const HELP: &str = "/mode [NAME]            list the pipelines, or switch to one
+/retriever [NODE]       list the nodes that can be switched off, or toggle one
+/weights [NODE W W …]   show or set the weights; for two lists, one number is the first list's share
+/collection [NAME]      list the collections, or choose one
+/trace                  show or hide the output of every node
+/clear                  start a new conversation
+/quit                   quit
+Enter asks, Esc stops the answer, Up and Down recall earlier lines, PageUp and PageDown scroll, Tab \
 completes a command.";
 pub(super) const COMMANDS: [&str; 8] =
     ["/mode", "/retriever", "/weights", "/collection", "/trace", "/clear", "/help", "/quit"];
 
 impl Chat {
-    /// Runs a command, given without its `/`.
+    /// Runs a command; `command` has no `/`.
     pub(super) fn command(&mut self, command: &str) -> Effect {
         let mut words = command.split_whitespace();
         let (name, arguments) = (words.next().unwrap_or_default(), words.collect::<Vec<_>>());
@@ -37,9 +37,9 @@ impl Chat {
                     self.at = at;
                     self.adjust = Adjustments::default();
                     self.choose_collection();
-                    self.note(format!("{name} answers now"));
+                    self.note(format!("now answering with {name}"));
                 }
-                None => self.error(format!("there is no pipeline `{name}`; /mode shows them")),
+                None => self.error(format!("unknown pipeline `{name}`; /mode lists them")),
             },
             ("retriever", []) => self.note(self.switches()),
             ("retriever", nodes) => nodes.iter().for_each(|node| self.switch(node)),
@@ -47,14 +47,14 @@ impl Chat {
             ("weights", [node, weights @ ..]) => self.weigh(node, weights),
             ("collection", []) => {
                 let names: Vec<&str> = self.pipeline().corpora.iter().map(|corpus| &*corpus.name).collect();
-                self.note(format!("{}\nnow: {}", names.join("\n"), self.collection.as_deref().unwrap_or("none")));
+                self.note(format!("{}\ncurrent: {}", names.join("\n"), self.collection.as_deref().unwrap_or("none")));
             }
             ("collection", [name]) => {
                 if self.pipeline().corpora.iter().any(|corpus| corpus.name == *name) {
                     self.collection = Some((*name).to_owned());
-                    self.note(format!("turns search `{name}` now"));
+                    self.note(format!("now searching `{name}`"));
                 } else {
-                    self.error(format!("there is no collection `{name}`; /collection shows them"));
+                    self.error(format!("unknown collection `{name}`; /collection lists them"));
                 }
             }
             ("trace", []) => self.shows_trace = !self.shows_trace,
@@ -69,12 +69,12 @@ impl Chat {
             }
             ("help" | "", []) => self.note(HELP),
             ("quit" | "exit" | "q", []) => return Effect::Leave,
-            _ => self.error(format!("`/{command}` is no command; /help shows them")),
+            _ => self.error(format!("unknown command `/{command}`; /help lists them")),
         }
         Effect::None
     }
 
-    /// The nodes that can be switched: retrievers first.
+    /// The nodes that can be switched off: retrievers first.
     fn switchable(&self) -> Vec<&NodeInfo> {
         let mut nodes: Vec<&NodeInfo> = self.pipeline().nodes.iter().filter(|node| node.can_skip).collect();
         nodes.sort_by_key(|node| node.corpora.is_empty());
@@ -87,15 +87,15 @@ impl Chat {
             format!("{state} {} ({})", node.id, node.kind)
         };
         let lines: Vec<String> = self.switchable().iter().map(line).collect();
-        if lines.is_empty() { "nothing of this pipeline can be switched".to_owned() } else { lines.join("\n") }
+        if lines.is_empty() { "no node of this pipeline can be switched off".to_owned() } else { lines.join("\n") }
     }
 
     fn switch(&mut self, node: &str) {
         if !self.switchable().iter().any(|of| of.id == node) {
-            return self.error(format!("`{node}` cannot be switched; /retriever shows what can be"));
+            return self.error(format!("`{node}` cannot be switched off; /retriever lists the nodes that can"));
         }
         let is_off = self.adjust.skip.remove(node) || !self.adjust.skip.insert(node.into());
-        self.note(format!("{node} is {} now", if is_off { "on" } else { "off" }));
+        self.note(format!("{node} is now {}", if is_off { "on" } else { "off" }));
     }
 
     fn weights(&self) -> String {
@@ -110,12 +110,12 @@ impl Chat {
 
     fn weigh(&mut self, node: &str, weights: &[&str]) {
         let Some(own) = self.pipeline().nodes.iter().find(|of| of.id == node).and_then(|of| of.weights.clone()) else {
-            return self.error(format!("`{node}` has no weights; /weights shows which nodes have some"));
+            return self.error(format!("`{node}` has no weights; /weights lists the nodes that have"));
         };
         let parsed: Result<Vec<f32>, _> = weights.iter().map(|weight| weight.parse::<f32>()).collect();
         let mut parsed = match parsed {
             Ok(parsed) if parsed.iter().all(|weight| *weight >= 0.0 && weight.is_finite()) => parsed,
-            _ => return self.error("weights are numbers of at least 0"),
+            _ => return self.error("weights must be numbers of at least 0"),
         };
         if let ([share], 2) = (&parsed[..], own.len())
             && *share <= 1.0
@@ -124,12 +124,12 @@ impl Chat {
         }
         if parsed.is_empty() {
             self.adjust.weights.remove(node);
-            return self.note(format!("{node} has the weights of the file: {own:?}"));
+            return self.note(format!("{node}: weights from the file: {own:?}"));
         }
         if parsed.len() != own.len() {
-            return self.error(format!("{node} has {} weights, and {} are given", own.len(), parsed.len()));
+            return self.error(format!("{node} has {} weights, but {} were given", own.len(), parsed.len()));
         }
-        self.note(format!("{node} has the weights {parsed:?} now"));
+        self.note(format!("{node}: weights are now {parsed:?}"));
         self.adjust.weights.insert(node.into(), parsed.into());
     }
 }
