@@ -12,7 +12,7 @@ use turnflow::CATALOG;
 use turnflow_engine::ask::{AskRequest, Event};
 use turnflow_engine::connector::Mode;
 use turnflow_engine::plan::plan;
-use turnflow_engine::run::{Engine, Options};
+use turnflow_engine::run::{Engine, Options, TurnSources};
 use turnflow_engine::spec::load_str;
 
 const PIPELINE: &str = r#"Pipeline(
@@ -34,7 +34,7 @@ fn main() -> anyhow::Result<()> {
     let plan = planned.plan.with_context(|| format!("{:?}", planned.diagnostics))?;
 
     // The pipeline's own sources are not read; this program asks the turns.
-    let options = Options { corpora: Mode::Once, manual_turns: true, ..Options::default() };
+    let options = Options { corpora: Mode::Once, sources: TurnSources::None, ..Options::default() };
     let engine = Engine::start(plan, options)?;
     let mut events = engine.ask(AskRequest::new(words));
     loop {

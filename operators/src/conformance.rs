@@ -24,7 +24,7 @@ use turnflow_engine::inference::{
 use turnflow_engine::language::{Finish, Generation, Generator, Likelihood, Prompt, Sampling, TextStream};
 use turnflow_engine::plan::plan;
 use turnflow_engine::record::{Speaker, Utterance, Value};
-use turnflow_engine::run::{Engine, Options};
+use turnflow_engine::run::{Engine, Options, TurnSources};
 use turnflow_engine::spec::{from_tree, load_str};
 
 /// Each operator as a node with the id `op`. Nodes that it may read are `turns`, `query`, `hits`,
@@ -425,7 +425,7 @@ fn start(kind: &str, fields: &str, state: &std::path::Path, catalog: &Catalog) -
     let planned = plan(load_str("test.ron", std::path::Path::new(""), &text, &[]), catalog);
     assert!(planned.diagnostics.is_empty(), "{kind}: {:#?}", planned.diagnostics);
     let options = Options {
-        manual_turns: true,
+        sources: TurnSources::None,
         workers: 2,
         state: Some(state.to_owned()),
         corpora: Mode::Once,

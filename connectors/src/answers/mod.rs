@@ -26,7 +26,7 @@ mod store;
 #[cfg(test)]
 mod tests;
 
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 use futures::FutureExt;
 use futures::future::BoxFuture;
@@ -137,7 +137,7 @@ impl AnswerSink for Answers {
     }
 
     fn log(&self) -> Option<Arc<dyn AnswerLog>> {
-        Some(Arc::new(Log(self.store.clone())))
+        Some(Arc::new(Log { store: Arc::downgrade(&self.store), last: self.store.last() }))
     }
 }
 
@@ -190,12 +190,16 @@ impl RecoveredAnswers for Earlier {
     }
 }
 
-/// A program's handle to a log.
-struct Log(Arc<Opened<Store>>);
+/// A program's handle to a log. It does not keep the log open: readers notice when the sink is removed.
+struct Log {
+    store: Weak<Opened<Store>>,
+    last: watch::Receiver<u64>,
+}
 
 impl AnswerLog for Log {
     fn read(&self, conversation: Option<&str>, after: u64, limit: usize) -> Result<Vec<LoggedAnswer>, ConnectorError> {
-        let page = self.0.page(conversation, after, limit, PAGE_BYTES).map_err(failed)?;
+        let store = self.store.upgrade().ok_or_else(|| ComponentError::new("the sink no longer exists"))?;
+        let page = store.page(conversation, after, limit, PAGE_BYTES).map_err(failed)?;
         let decode = |(number, json): (u64, Vec<u8>)| {
             let damaged = |error| ComponentError::new(format!("cannot read answer {number} of the log: {error}"));
             let record = serde_json::from_slice(&json).map_err(damaged)?;
@@ -205,6 +209,6 @@ impl AnswerLog for Log {
     }
 
     fn last(&self) -> watch::Receiver<u64> {
-        self.0.last()
+        self.last.clone()
     }
 }

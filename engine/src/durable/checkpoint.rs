@@ -53,7 +53,7 @@ impl Durable {
     ///
     /// The checkpoint cannot be written, or a sink or the dead letters cannot be synced.
     pub fn commit(&self, epoch: u64) -> Result<(), StoreError> {
-        let Some(store) = &self.store else { return self.acknowledge() };
+        let Some(store) = self.store.get() else { return self.acknowledge() };
         let _one = self.committing.lock();
         let sinks = self.sinks();
         let trackers: Vec<_> = self.state.lock().trackers.iter().filter_map(Weak::upgrade).collect();
@@ -136,7 +136,7 @@ impl Durable {
     /// The checkpoint cannot be written.
     pub fn begin(&self, source: &Arc<str>, offsets: Offsets, epoch: u64) -> Result<(), StoreError> {
         self.commit(epoch)?;
-        let Some(store) = &self.store else { return Ok(()) };
+        let Some(store) = self.store.get() else { return Ok(()) };
         let _one = self.committing.lock();
         if store.source(source)?.is_some() {
             return Ok(());

@@ -16,7 +16,7 @@ impl Durable {
     ///
     /// The checkpoint database cannot be read or written.
     pub fn leaves(&self, sink: &SinkHandle) -> Result<(), StoreError> {
-        let (Some(store), Some(mark)) = (&self.store, sink.mark()) else { return Ok(()) };
+        let (Some(store), Some(mark)) = (self.store.get(), sink.mark()) else { return Ok(()) };
         // A commit in progress may replace the checkpoints that are read here.
         let _one = self.committing.lock();
         let mut positions = store.former(sink.id())?;
@@ -50,7 +50,7 @@ impl Durable {
     ///
     /// The checkpoint database cannot be read.
     pub fn former(&self, sink: &Arc<str>) -> Result<Vec<SinkPosition>, StoreError> {
-        let Some(store) = &self.store else { return Ok(Vec::new()) };
+        let Some(store) = self.store.get() else { return Ok(Vec::new()) };
         let former = store.former(sink)?;
         if !former.is_empty() {
             self.state.lock().former.insert(sink.clone());

@@ -21,7 +21,7 @@ mod store;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Weak};
+use std::sync::{Arc, OnceLock, Weak};
 
 use parking_lot::{Condvar, Mutex};
 use serde::{Deserialize, Serialize};
@@ -85,7 +85,8 @@ type Standing = HashMap<Arc<str>, Option<StoredTurn>>;
 
 /// Durable state in the state directory. Without one, nothing outlives the process.
 pub struct Durable {
-    store: Option<Store>,
+    /// Empty as long as nothing has to outlive the process.
+    store: OnceLock<Store>,
     dead: DeadLetters,
     state: Mutex<State>,
     work: Condvar,
@@ -129,9 +130,8 @@ impl Durable {
     ///
     /// The file cannot be written. A damaged file is no error: it is moved away and recreated.
     pub fn open(directory: Option<&Path>, dead: DeadLetters) -> Result<Arc<Self>, StoreError> {
-        let store = directory.map(|directory| Store::open(&directory.join("turns.redb"))).transpose()?;
-        Ok(Arc::new(Self {
-            store,
+        let durable = Self {
+            store: OnceLock::new(),
             dead,
             state: Mutex::default(),
             work: Condvar::new(),
@@ -139,12 +139,27 @@ impl Durable {
             loading: AtomicUsize::new(0),
             unwritten: AtomicU64::new(0),
             is_waited_for: AtomicBool::new(false),
-        }))
+        };
+        directory.map_or(Ok(()), |directory| durable.keep(directory))?;
+        Ok(Arc::new(durable))
+    }
+
+    /// Opens the state in a state directory, unless it is open: from now on, checkpoints are written.
+    ///
+    /// # Errors
+    ///
+    /// As for [`Durable::open`].
+    pub fn keep(&self, directory: &Path) -> Result<(), StoreError> {
+        let _one = self.committing.lock();
+        if !self.is_kept() {
+            let _ = self.store.set(Store::open(&directory.join("turns.redb"))?);
+        }
+        Ok(())
     }
 
     /// Whether there is a state directory.
     pub fn is_kept(&self) -> bool {
-        self.store.is_some()
+        self.store.get().is_some()
     }
 
     /// The checkpoint of a source; `None` if it has none.
@@ -153,7 +168,7 @@ impl Durable {
     ///
     /// The checkpoint cannot be read.
     pub fn checkpoint(&self, source: &str) -> Result<Option<SourceCheckpoint>, StoreError> {
-        Ok(self.store.as_ref().map_or(Ok(None), |store| store.source(source))?)
+        Ok(self.store.get().map_or(Ok(None), |store| store.source(source))?)
     }
 
     /// The newest epoch that a checkpoint names.
@@ -162,7 +177,7 @@ impl Durable {
     ///
     /// A checkpoint cannot be read.
     pub fn epoch(&self) -> Result<u64, StoreError> {
-        Ok(self.store.as_ref().map_or(Ok(None), Store::epoch)?.unwrap_or_default())
+        Ok(self.store.get().map_or(Ok(None), Store::epoch)?.unwrap_or_default())
     }
 
     /// Deletes all state of a source, which is then read from its beginning.
@@ -178,7 +193,7 @@ impl Durable {
             }
             is_kept
         });
-        Ok(self.store.as_ref().map_or(Ok(()), |store| store.forget(source))?)
+        Ok(self.store.get().map_or(Ok(()), |store| store.forget(source))?)
     }
 
     /// Includes this source in checkpoints.
@@ -251,7 +266,7 @@ impl Durable {
     ///
     /// It cannot be read. The caller must not store a new conversation, which would overwrite it.
     pub fn load(&self, source: &Arc<str>, conversation: &Arc<str>) -> Result<Option<StoredConversation>, StoreError> {
-        let Some(store) = &self.store else { return Ok(None) };
+        let Some(store) = self.store.get() else { return Ok(None) };
         let key = (source.clone(), conversation.clone());
         // Taken before the store is read, so that a change written meanwhile is not missed; `apply`
         // ignores changes that are already in the store.
@@ -271,7 +286,7 @@ impl Durable {
 
     /// Records a change of a conversation. Must be called before its record is ticked off.
     pub fn put(&self, source: &Arc<str>, conversation: &Arc<str>, change: ConversationChange) {
-        if self.store.is_none() {
+        if !self.is_kept() {
             return;
         }
         let key = (source.clone(), conversation.clone());
@@ -316,12 +331,12 @@ impl Durable {
     ///
     /// They cannot be read.
     pub fn standing(&self) -> Result<Vec<StoredTurn>, StoreError> {
-        Ok(self.store.as_ref().map_or(Ok(Vec::new()), Store::standing)?)
+        Ok(self.store.get().map_or(Ok(Vec::new()), Store::standing)?)
     }
 
     /// Records a standing turn; `None` if it no longer stands.
     pub fn put_standing(&self, key: &Arc<str>, turn: Option<StoredTurn>) {
-        if self.store.is_some() {
+        if self.is_kept() {
             self.state.lock().standing.insert(key.clone(), turn);
         }
     }
@@ -337,7 +352,7 @@ impl Durable {
 impl Durable {
     /// Simulates a disk that is gone after a failed write.
     pub(crate) fn hide(&self, path: &Path) {
-        self.store.iter().for_each(|store| store.hide(path));
+        self.store.get().into_iter().for_each(|store| store.hide(path));
     }
 
     /// Makes the disk available again.

@@ -357,14 +357,15 @@ impl RuntimeContext {
         Ok(SourceThread { stop: Some(stop), thread: Some(thread), serving, fault })
     }
 
-    /// Opens a sink, unless `is_cancelled`.
+    /// Opens a sink of a plan, unless `is_cancelled`.
     pub fn sink(
         &self,
+        plan: &Plan,
         node: &PlannedNode,
         is_cancelled: &dyn Fn() -> bool,
     ) -> Result<Option<Arc<SinkHandle>>, RunError> {
         let NodeKind::Sink(config) = &node.kind else { return Ok(None) };
-        if !self.options.sinks {
+        if !self.options.opens_sinks(plan) {
             return Ok(None);
         }
         let failed = |source| BuildError::Connector { of: "node", name: node.id.to_string(), source };
@@ -438,7 +439,7 @@ impl RuntimeContext {
         let keys = |indexes: &BTreeMap<String, _>| indexes.keys().cloned().collect::<BTreeSet<String>>();
         let indexes = definitions.iter().map(|(corpus, indexes)| (corpus.clone(), keys(indexes))).collect();
         // Without sinks, failed turns are not written to the dead letters.
-        let failed_turns = if self.options.sinks { plan.failed_turns } else { FailedTurns::Answer };
+        let failed_turns = if self.options.opens_sinks(plan) { plan.failed_turns } else { FailedTurns::Answer };
         let (mode, live, retries) = (plan.standing_mode(), plan.live_sinks(), plan.retries);
         let reach = Reach::of(&nodes);
         Ok(Arc::new(Generation { number, nodes, stamp, mode, live, retries, failed_turns, indexes, reach }))

@@ -23,7 +23,7 @@ use tokio::sync::watch;
 use self::build::{Feed, Manual, RuntimeContext, TurnFeed};
 pub use self::error::RunError;
 pub use self::maintain::MaintenanceReport;
-pub use self::options::Options;
+pub use self::options::{Options, TurnSources};
 pub use self::reload::ReloadError;
 pub use self::status::{CorpusStatus, EngineStatus, NodeStatus, SourceStatus, TurnsStatus};
 use crate::ask::{AnswerStream, AskRequest};
@@ -224,7 +224,7 @@ impl Engine {
     }
 
     /// Submits a turn; blocks while too many wait. Returns false if the run has ended or
-    /// `manual_turns` is not set.
+    /// the options read sources.
     pub fn submit(&self, turn: SourcedTurn) -> bool {
         let manual = self.inner.running.lock().manual.as_ref().map(|to| (to.sender.clone(), to.wake.clone()));
         let Some((sender, wake)) = manual else { return false };

@@ -4,8 +4,32 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use crate::activity::TurnWatcher;
+use crate::component::TurnSourceConfig;
 use crate::connector::Mode;
+use crate::plan::{NodeKind, Plan, PlannedNode};
 use crate::turns::Observer;
+
+/// Which turn sources a run reads.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TurnSources {
+    /// All of them.
+    All,
+    /// Those that a program fills, such as `Turns`. If there are none, no sink is opened.
+    Queues,
+    /// None. Turns come from `Engine::submit` instead.
+    None,
+}
+
+impl TurnSources {
+    /// Whether a source is read.
+    pub fn reads(self, source: &dyn TurnSourceConfig) -> bool {
+        match self {
+            Self::All => true,
+            Self::Queues => source.is_queue(),
+            Self::None => false,
+        }
+    }
+}
 
 /// Options of a run.
 #[derive(Clone)]
@@ -21,11 +45,11 @@ pub struct Options {
     pub turns: Mode,
     /// Whether corpus sources follow.
     pub corpora: Mode,
-    /// Turns come from [`Engine::submit`] instead of the sources in the file.
-    pub manual_turns: bool,
+    /// Which of the turn sources in the file are read.
+    pub sources: TurnSources,
     /// Whether the run continues when its sources have ended: callers ask until [`Engine::stop`].
     pub stays: bool,
-    /// Whether answers go to the sinks in the file.
+    /// Whether answers of the sources' turns go to the sinks in the file.
     pub sinks: bool,
     /// Whether to answer turns. If not, only the corpora are updated.
     pub answer: bool,
@@ -43,12 +67,26 @@ impl Default for Options {
             components: None,
             turns: Mode::Follow,
             corpora: Mode::Follow,
-            manual_turns: false,
+            sources: TurnSources::All,
             stays: false,
             sinks: true,
             answer: true,
             observer: None,
             watcher: None,
         }
+    }
+}
+
+impl Options {
+    /// Whether a plan has a source that is read.
+    pub(crate) fn reads_any(&self, plan: &Plan) -> bool {
+        let reads =
+            |node: &PlannedNode| matches!(&node.kind, NodeKind::Source(source) if self.sources.reads(&**source));
+        plan.nodes.iter().any(reads)
+    }
+
+    /// Whether the sinks of a plan are opened.
+    pub(crate) fn opens_sinks(&self, plan: &Plan) -> bool {
+        self.sinks && (self.sources != TurnSources::Queues || self.reads_any(plan))
     }
 }

@@ -43,7 +43,7 @@ impl Engine {
         let dead = DeadLetters::counted();
         let epochs = Arc::new(Epochs::open(directory)?);
         // Turns of a caller, and turns without sinks, leave no durable state.
-        let lasting = options.answer && options.sinks && !options.manual_turns;
+        let lasting = options.answer && options.sinks && options.reads_any(&plan);
         let durable = Durable::open(directory.filter(|_| lasting), dead.clone())?;
         // An epoch number that is stamped on answers must not be used again.
         epochs.count_from(durable.epoch()?);
@@ -162,7 +162,7 @@ fn first(context: &RuntimeContext, plan: &Plan) -> Result<Running, RunError> {
     let mut manual = None;
     if options.answer {
         for node in plan.nodes.iter().filter(|node| matches!(node.kind, NodeKind::Sink(_))) {
-            let sink = context.sink(node, &|| false)?;
+            let sink = context.sink(plan, node, &|| false)?;
             if let Some(sink) = &sink {
                 shared.durable.add_sink(sink);
             }
@@ -181,11 +181,15 @@ fn first(context: &RuntimeContext, plan: &Plan) -> Result<Running, RunError> {
         for node in &plan.nodes {
             let NodeKind::Source(config) = &node.kind else { continue };
             let (handle, to) = context.source(node);
-            shared.durable.add_source(&handle.tracker);
+            let reads = options.sources.reads(&**config);
+            // A source that is not read leaves its checkpoint as it is.
+            if reads || !shared.durable.is_kept() {
+                shared.durable.add_source(&handle.tracker);
+            }
             shared.sources.lock().push(handle.clone());
             pool.hold();
             pool.tell(&Command::Source(handle.clone()));
-            let feed = if !options.manual_turns {
+            let feed = if reads {
                 let checkpoint = places.remove(&node.id);
                 if let Some(SourceCheckpoint { offsets, marks, .. }) = checkpoint.clone() {
                     handle.tracker.resume(offsets, marks);

@@ -17,7 +17,7 @@ use turnflow_engine::connector::{Mode, SourcedTurn};
 use turnflow_engine::inference::{Embedder, InferenceError, Priority, Role, Vector};
 use turnflow_engine::plan::plan;
 use turnflow_engine::record::TurnRecord;
-use turnflow_engine::run::{Engine, Options};
+use turnflow_engine::run::{Engine, Options, TurnSources};
 use turnflow_engine::spec::load_str;
 
 const PIPELINE: &str = r#"Pipeline(
@@ -116,7 +116,7 @@ fn cost_of_a_scan(criterion: &mut Criterion) {
     });
     let planned = plan(load_str("bench", &base, PIPELINE, &[]), &catalog);
     let plan = planned.plan.unwrap_or_else(|| panic!("{:#?}", planned.diagnostics));
-    let options = Options { corpora: Mode::Once, manual_turns: true, sinks: false, ..Options::default() };
+    let options = Options { corpora: Mode::Once, sources: TurnSources::None, sinks: false, ..Options::default() };
     let engine = Engine::start(plan, options).expect("a pipeline that runs");
     engine.wait_ready().expect("a corpus");
     let mut asked = 0;

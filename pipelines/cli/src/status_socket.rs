@@ -17,6 +17,8 @@ use turnflow_server::Served;
 
 /// The name of the socket.
 const NAME: &str = "status.sock";
+/// Its name until its permissions are set.
+const UNREADY: &str = "status.new";
 /// The pause after a connection that could not be accepted.
 const PAUSE: Duration = Duration::from_millis(100);
 /// A slower reader is disconnected.
@@ -33,12 +35,14 @@ impl StatusSocket {
     /// Opens the socket of a state directory, which this process has locked. `None` if it cannot be
     /// opened, for example because its path is too long: the pipeline runs without it.
     pub fn open(state: &Path, served: Arc<Served>) -> Option<Self> {
-        let path = state.join(NAME);
+        let (path, unready) = (state.join(NAME), state.join(UNREADY));
         let open = || {
             // An earlier process was killed.
-            let _ = std::fs::remove_file(&path);
-            let listener = UnixListener::bind(&path)?;
-            std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o600))?;
+            let (_, _) = (std::fs::remove_file(&path), std::fs::remove_file(&unready));
+            // No one else can connect before the permissions are set.
+            let listener = UnixListener::bind(&unready)?;
+            std::fs::set_permissions(&unready, std::fs::Permissions::from_mode(0o600))?;
+            std::fs::rename(&unready, &path)?;
             let stop = Arc::new(AtomicBool::new(false));
             let stopped = stop.clone();
             let thread = std::thread::Builder::new().name("status".into()).spawn(move || {

@@ -217,8 +217,10 @@ struct Following {
 
 impl sse::Events for Following {
     async fn next(&mut self, out: &mut VecDeque<Bytes>) -> bool {
+        let ended = |reason: &str| sse::event("end", &json!({ "reason": reason }));
         loop {
             if self.drained.is_cancelled() {
+                out.push_back(ended("the server is stopping"));
                 return false;
             }
             // Before reading, so that no answer is missed in between.
@@ -238,9 +240,11 @@ impl sse::Events for Following {
                 }
             }
             tokio::select! {
-                () = self.drained.cancelled() => return false,
-                // An error: the sink no longer exists.
-                changed = self.last.changed() => if changed.is_err() { return false },
+                () = self.drained.cancelled() => {}
+                changed = self.last.changed() => if changed.is_err() {
+                    out.push_back(ended("the sink no longer exists"));
+                    return false;
+                },
             }
         }
     }

@@ -273,9 +273,10 @@ async fn from_here(State(app): State<App>, request: Request, next: middleware::N
     }
 }
 
-/// The routes of a server that only observes.
-pub fn observing(app: App) -> Router {
-    Router::new()
+/// The routes of a server that only observes. `is_local`: only this machine can reach it, so web pages of other
+/// sites are refused.
+pub fn observing(app: App, is_local: bool) -> Router {
+    let router = Router::new()
         .route("/v1/pipelines", get(pipelines::list))
         .route("/v1/pipelines/{name}/status", get(pipelines::status))
         .route("/debug/state", get(pipelines::debug))
@@ -284,9 +285,12 @@ pub fn observing(app: App) -> Router {
         .route("/healthz", get(health::alive))
         .route("/readyz", get(health::ready))
         .fallback(|| async { ApiError::not_found("no such route") })
-        .method_not_allowed_fallback(|| async { ApiError::method() })
-        .layer(middleware::from_fn_with_state(app.clone(), observe))
-        .with_state(app)
+        .method_not_allowed_fallback(|| async { ApiError::method() });
+    let router = match is_local {
+        true => router.layer(middleware::from_fn_with_state(app.clone(), from_here)),
+        false => router,
+    };
+    router.layer(middleware::from_fn_with_state(app.clone(), observe)).with_state(app)
 }
 
 /// Allows calls from web pages of these origins.

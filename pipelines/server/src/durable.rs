@@ -34,12 +34,13 @@ pub(crate) async fn create(
     let engine = served.engine();
     let queue = engine.turn_queue(None).ok_or_else(|| {
         let name = served.name();
-        let problem = format!(
-            "the pipeline `{name}` has no source `Turns`, which durable turns need; if a reload has added it, start the \
-             server again"
-        );
+        let problem = format!("the pipeline `{name}` has no source `Turns`, which durable turns need");
         ApiError::bad(problem).param("durable")
     })?;
+    if engine.sinks().is_empty() {
+        let problem = format!("the pipeline `{}` has no sink: the answers would go nowhere", served.name());
+        return Err(ApiError::bad(problem).param("durable"));
+    }
     // Before the turns are queued, so that their answers come after it.
     let log = match wait {
         true => Some(answers::log(&served)?),

@@ -35,7 +35,7 @@ impl Observed {
         let stop = CancellationToken::new();
         let server = Server::of(listener, app.clone()).map_err(listen)?;
         tracing::info!(address = %server.url(), "metrics");
-        runtime.spawn(serve_routes(server, observing(app), stop.clone()));
+        runtime.spawn(serve_routes(server, observing(app, address.ip().to_canonical().is_loopback()), stop.clone()));
         Ok(Self { stop, runtime: Some(runtime) })
     }
 }

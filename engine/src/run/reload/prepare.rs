@@ -27,13 +27,14 @@ impl Reload<'_> {
         self.wait_for_feeds()?;
         self.fill()?;
         self.wait_for_replay(plan, &old_sinks)?;
+        self.keep_state(plan)?;
         let mut sinks = BTreeMap::new();
         for node in plan.nodes.iter().filter(|node| matches!(node.kind, NodeKind::Sink(_))) {
             // A sink is kept if only its inputs have changed.
             let same = self.inner.running.lock().outline.same_settings(&node.id, &node.settings);
             let sink = match old_sinks.get(&node.id).filter(|_| same) {
-                Some(sink) => sink.clone(),
-                None => self.context.sink(node, &|| self.is_cancelled())?,
+                Some(Some(sink)) => Some(sink.clone()),
+                Some(None) | None => self.context.sink(plan, node, &|| self.is_cancelled())?,
             };
             sinks.insert(node.id.clone(), sink);
         }
@@ -46,7 +47,7 @@ impl Reload<'_> {
         let mut sources = BTreeMap::new();
         for node in plan.nodes.iter().filter(|node| !PlanDiff::keeps(&diff.nodes, &node.id)) {
             if let NodeKind::Source(config) = &node.kind
-                && !self.context.options.manual_turns
+                && self.context.options.sources.reads(&**config)
             {
                 let source =
                     self.context.turn_source(&node.id, &**config, &|| self.is_cancelled()).map_err(RunError::Build)?;
@@ -60,6 +61,16 @@ impl Reload<'_> {
             return Err(ReloadError::Ended);
         }
         Ok(Built { models, sinks, generation, sources, letters })
+    }
+
+    /// Opens the durable state, if the new plan is the first with a source that is read.
+    fn keep_state(&self, plan: &Plan) -> Result<(), ReloadError> {
+        let (options, shared) = (&self.context.options, &self.context.shared);
+        if let Some(state) = self.context.state.as_ref().filter(|_| options.sinks && options.reads_any(plan)) {
+            shared.durable.keep(state.path()).map_err(RunError::Store)?;
+            shared.epochs.count_from(shared.durable.epoch().map_err(RunError::Store)?);
+        }
+        Ok(())
     }
 
     /// Opens new indexes, and starts the feeds of new and changed corpora.

@@ -47,14 +47,14 @@ impl Reload<'_> {
                 .map(|(_, feed)| {
                     feed.source.iter_mut().for_each(|thread| thread.end());
                     feed.handle.wake.wake();
-                    feed.handle.clone()
+                    (feed.handle.clone(), feed.queue.clone())
                 })
                 .collect()
         };
         // The ended sources can only be started again, so from here on only the end of the run
         // cancels the reload.
         let mut told = Instant::now();
-        for handle in handles {
+        for (handle, queue) in handles {
             while !handle.ended.load(Ordering::Acquire) {
                 let failing = || self.context.shared.durable.sinks().into_iter().map(|sink| sink.status());
                 if told.elapsed() > PATIENCE {
@@ -68,6 +68,12 @@ impl Reload<'_> {
                     return Err(ReloadError::GivenUp);
                 }
                 std::thread::park_timeout(TICK);
+            }
+            let is_removed = matches!(diff.nodes.get(&handle.id), Some(ChangeKind::Removed) | None);
+            let waiting = queue.filter(|_| is_removed).and_then(|queue| queue.waiting().ok()).unwrap_or_default();
+            if waiting > 0 {
+                tracing::warn!(source = %handle.id, waiting,
+                    "the removed source has turns: those without an answer wait until it is added again");
             }
         }
         Ok(())
@@ -279,7 +285,9 @@ impl Reload<'_> {
             // sinks' current positions. For a source of an earlier process, the checkpoint says so.
             handle.tracker.resume(resume.clone(), durable.marks());
         }
-        durable.add_source(&handle.tracker);
+        if source.is_some() || !durable.is_kept() {
+            durable.add_source(&handle.tracker);
+        }
         self.context.shared.sources.lock().push(handle.clone());
         self.context.pool.hold();
         self.context.pool.tell(&Command::Source(handle.clone()));

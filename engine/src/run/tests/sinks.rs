@@ -166,7 +166,8 @@ fn a_reload_whose_sink_never_opens_can_be_cancelled_and_does_not_hold_up_the_end
             }})"#
         )
     };
-    let engine = Engine::start(planned(&text(false)), Options { manual_turns: true, ..Options::default() }).unwrap();
+    let engine =
+        Engine::start(planned(&text(false)), Options { sources: TurnSources::None, ..Options::default() }).unwrap();
     let begun = Instant::now();
     let cancelled = engine.reload(planned(&text(true)), &|| begun.elapsed() > Duration::from_millis(50));
     assert!(matches!(cancelled, Err(ReloadError::GivenUp)), "{cancelled:?}");

@@ -9,7 +9,7 @@ use serde_json::{Map, json};
 use turnflow_engine::connector::{Mode, SourcedTurn};
 use turnflow_engine::plan::Plan;
 use turnflow_engine::record::{Answer, Hit, Item, Speaker, TurnRecord, Value};
-use turnflow_engine::run::{Engine, Options};
+use turnflow_engine::run::{Engine, Options, TurnSources};
 
 use super::trace::describe;
 use super::{EngineArgs, Fault, progress, start};
@@ -92,7 +92,7 @@ pub(super) fn answer_tasks(
     };
     let options = Options {
         corpora: Mode::Once,
-        manual_turns: true,
+        sources: TurnSources::None,
         sinks: false,
         observer: Some(Arc::new(observer)),
         ..engine.options(&plan)

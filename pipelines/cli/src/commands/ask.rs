@@ -8,7 +8,7 @@ use turnflow_engine::ask::{AskRequest, Event};
 use turnflow_engine::connector::Mode;
 use turnflow_engine::plan::NodeKind;
 use turnflow_engine::record::{AnswerRecord, PortType, Status, Value};
-use turnflow_engine::run::Options;
+use turnflow_engine::run::{Options, TurnSources};
 
 use super::{EngineArgs, Fault, FormatArgs, Outcome, PipelineArgs, start};
 
@@ -45,7 +45,8 @@ pub(super) fn run(args: &AskArgs) -> Outcome {
         return Err(Fault::Told(anyhow!("no node of this pipeline outputs Answers, so it cannot answer questions")));
     };
     let plan = plan.towards(&[&*answering]);
-    let options = Options { corpora: Mode::Once, manual_turns: true, sinks: false, ..args.engine.options(&plan) };
+    let options =
+        Options { corpora: Mode::Once, sources: TurnSources::None, sinks: false, ..args.engine.options(&plan) };
     let engine = start(plan, options)?;
     let mut request = AskRequest::new(args.question.as_str());
     request.collection = args.collection.as_deref().map(Into::into);

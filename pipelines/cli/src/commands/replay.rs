@@ -9,7 +9,7 @@ use clap::Args;
 use turnflow_engine::connector::Mode;
 use turnflow_engine::plan::Plan;
 use turnflow_engine::record::AnswerRecord;
-use turnflow_engine::run::{Options, default_state};
+use turnflow_engine::run::{Options, TurnSources, default_state};
 use turnflow_engine::spec::Override;
 
 use super::answering::submit;
@@ -151,7 +151,7 @@ fn play(plan: Plan, args: &ReplayArgs, log: &Log, name: String) -> Result<(Playe
         workers: usize::from(args.workers),
         state: args.state.clone(),
         corpora: Mode::Once,
-        manual_turns: true,
+        sources: TurnSources::None,
         sinks: false,
         observer: Some(recorder.observer()),
         ..Options::default()

@@ -9,8 +9,8 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, anyhow};
 use clap::Args;
 use tokio_util::sync::CancellationToken;
-use turnflow_engine::plan::{NodeKind, Plan, PlannedNode};
-use turnflow_engine::run::{Engine, Options, default_state};
+use turnflow_engine::plan::Plan;
+use turnflow_engine::run::{Engine, Options, TurnSources, default_state};
 use turnflow_engine::spec::Override;
 use turnflow_server::{Outline, ServeConfig, ServeError, Served, Server, Telemetry};
 
@@ -56,8 +56,8 @@ pub struct ServeArgs {
     /// reloads all of them too, even without this option.
     #[arg(long)]
     watch: bool,
-    /// Also answer turns from the pipelines' own sources, and write to their sinks, as `run` does. A
-    /// pipeline with the source `Turns` always does so.
+    /// Also answer turns from the pipelines' own sources, and write to their sinks, as `run` does. Without it, the
+    /// only source that is read is `Turns`, and the sinks get only its answers.
     #[arg(long)]
     sources: bool,
 }
@@ -65,9 +65,6 @@ pub struct ServeArgs {
 impl ServeArgs {
     fn options(&self, plan: &Plan) -> Options {
         let name = &*plan.name;
-        // Durable turns enter through a source and go to sinks.
-        let is_queue = |node: &PlannedNode| matches!(&node.kind, NodeKind::Source(source) if source.is_queue());
-        let sources = self.sources || plan.nodes.iter().any(is_queue);
         let state = match &self.state {
             Some(state) if self.files.len() > 1 => state.join(turnflow_engine::state::file_name(name)),
             Some(state) => state.clone(),
@@ -76,9 +73,8 @@ impl ServeArgs {
         Options {
             workers: usize::from(self.workers),
             state: Some(state),
-            manual_turns: !sources,
+            sources: if self.sources { TurnSources::All } else { TurnSources::Queues },
             stays: true,
-            sinks: sources,
             ..Options::default()
         }
     }

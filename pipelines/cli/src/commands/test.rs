@@ -9,7 +9,7 @@ use clap::Args;
 use serde_json::{Map, Value as Json, json};
 use turnflow_engine::connector::{Mode, SourcedTurn};
 use turnflow_engine::record::{Speaker, TurnRecord, Value};
-use turnflow_engine::run::Options;
+use turnflow_engine::run::{Options, TurnSources};
 use turnflow_engine::spec::{Sources, Span};
 
 use super::answering::submit;
@@ -153,7 +153,7 @@ fn play(plan: turnflow_engine::plan::Plan, test: &Test) -> Result<Vec<Trace>, Fa
     let recorder = Recorder::default();
     let options = Options {
         corpora: Mode::Once,
-        manual_turns: true,
+        sources: TurnSources::None,
         sinks: false,
         observer: Some(recorder.observer()),
         ..Options::default()

@@ -10,7 +10,7 @@ use serde_json::json;
 use turnflow_engine::component::{Inventory, Models};
 use turnflow_engine::connector::Mode;
 use turnflow_engine::plan::{NodeKind, Plan};
-use turnflow_engine::run::Options;
+use turnflow_engine::run::{Options, TurnSources};
 use turnflow_engine::state::StateDirectory;
 
 use super::{Fault, FormatArgs, Outcome, PipelineArgs, start};
@@ -165,7 +165,7 @@ impl VerifyArgs {
             state,
             components: Some(self.state.join("components")),
             corpora: Mode::Once,
-            manual_turns: true,
+            sources: TurnSources::None,
             sinks: false,
             answer: false,
             ..Options::default()

@@ -16,7 +16,7 @@ use turnflow_engine::component::{
 use turnflow_engine::connector::Mode;
 use turnflow_engine::plan::plan;
 use turnflow_engine::record::{Answer, PortType, Query, Speaker, Status, Utterance, Value};
-use turnflow_engine::run::{Engine, Options};
+use turnflow_engine::run::{Engine, Options, TurnSources};
 use turnflow_engine::spec::{from_tree, load_str};
 
 use crate::support::{model, root, until};
@@ -171,7 +171,7 @@ fn a_language_models_text_is_streamed_and_remembered() {
         }
     }
     let planned = turnflow_engine::plan::plan_file(&root().join("pipelines/generate.ron"), &[], &turnflow::CATALOG);
-    let options = Options { corpora: Mode::Once, manual_turns: true, sinks: false, ..Options::default() };
+    let options = Options { corpora: Mode::Once, sources: TurnSources::None, sinks: false, ..Options::default() };
     let engine = Engine::start(planned.plan.unwrap(), options).unwrap();
     engine.wait_ready().unwrap();
     let asked = || {

@@ -14,7 +14,7 @@ use proptest::test_runner::{Config, RngAlgorithm, TestRng, TestRunner};
 use turnflow_engine::connector::SourcedTurn;
 use turnflow_engine::plan::{Plan, plan};
 use turnflow_engine::record::{AnswerRecord, Hit, Item, Speaker, TurnRecord, Value};
-use turnflow_engine::run::{Engine, Options};
+use turnflow_engine::run::{Engine, Options, TurnSources};
 use turnflow_engine::spec::load_str;
 
 /// What is waited for comes within this, however slow the machine.
@@ -159,7 +159,7 @@ impl Asked {
         let last = plan.nodes.iter().rev().find(|node| node.output.is_some()).unwrap().id.to_string();
         let (sender, ends) = channel();
         let observer = observer(last, Arc::default(), sender);
-        let options = Options { manual_turns: true, sinks: false, observer: Some(observer), ..options };
+        let options = Options { sources: TurnSources::None, sinks: false, observer: Some(observer), ..options };
         let engine = Engine::start(plan, options).unwrap();
         Self { engine, ends, asked: 0 }
     }

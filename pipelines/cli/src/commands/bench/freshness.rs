@@ -16,7 +16,7 @@ use turnflow_engine::connector::{Mode, SourcedTurn};
 use turnflow_engine::inference::{Embedder, InferenceError, Priority, Role};
 use turnflow_engine::plan::plan_file;
 use turnflow_engine::record::{Hit, Item, Speaker, TurnRecord, Value};
-use turnflow_engine::run::{Engine, Options};
+use turnflow_engine::run::{Engine, Options, TurnSources};
 use turnflow_engine::spec::load;
 
 use super::super::{catalog, progress, start};
@@ -81,7 +81,7 @@ pub(super) fn run(args: &BenchArgs, trials: usize) -> Outcome {
         }
     };
     let options = Options {
-        manual_turns: true,
+        sources: TurnSources::None,
         corpora: Mode::Follow,
         sinks: false,
         observer: Some(Arc::new(observer)),

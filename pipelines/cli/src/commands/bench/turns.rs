@@ -10,7 +10,7 @@ use serde_json::json;
 use turnflow_connectors::jsonl_turns::JsonLinesConfig;
 use turnflow_engine::connector::{Mode, SourcedTurn};
 use turnflow_engine::record::{Item, Speaker, TurnRecord, Value};
-use turnflow_engine::run::Options;
+use turnflow_engine::run::{Options, TurnSources};
 use turnflow_engine::spec::{from_tree, load};
 
 use super::super::{progress, start};
@@ -81,7 +81,7 @@ pub(super) fn run(args: &BenchArgs) -> Outcome {
     };
     let options = Options {
         corpora: Mode::Once,
-        manual_turns: true,
+        sources: TurnSources::None,
         sinks: false,
         observer: Some(Arc::new(observer)),
         ..args.engine.options(&plan)

@@ -9,7 +9,7 @@ use futures::StreamExt as _;
 use serde::Deserialize;
 use serde_json::{Value, json};
 use turnflow_engine::ask::{AskRequest, Event};
-use turnflow_engine::run::{Engine, Options, default_state};
+use turnflow_engine::run::{Engine, Options, TurnSources, default_state};
 use turnflow_engine::spec::Override;
 use turnflow_server::{Outline, describe};
 
@@ -96,7 +96,8 @@ impl Backend {
                 Some(state) => state.to_owned(),
                 None => default_state(&name),
             };
-            let options = Options { state: Some(state), manual_turns: true, sinks: false, ..Options::default() };
+            let options =
+                Options { state: Some(state), sources: TurnSources::None, sinks: false, ..Options::default() };
             let description = describe(&name, &Outline::of(&plan));
             engines.push((name, description, Arc::new(start(plan, options)?)));
         }

@@ -9,7 +9,7 @@ use turnflow_engine::connector::{Mode, SourcedTurn};
 use turnflow_engine::dead_letter::DeadLetter;
 use turnflow_engine::plan::{FailedTurns, NodeKind, Plan};
 use turnflow_engine::record::{Item, Speaker, TurnRecord, Value};
-use turnflow_engine::run::Options;
+use turnflow_engine::run::{Options, TurnSources};
 use turnflow_engine::state::StateDirectory;
 
 use super::file::{LetterFile, LetterState};
@@ -193,7 +193,7 @@ fn answer(
     };
     let options = Options {
         corpora: Mode::Once,
-        manual_turns: true,
+        sources: TurnSources::None,
         observer: Some(Arc::new(observer)),
         ..args.engine.options(&plan)
     };

@@ -188,14 +188,79 @@ async fn a_stop_ends_streams_of_answers() {
     let mut stream = server.client.get(format!("{}/v1/answers?stream=true", server.url)).send().await.unwrap();
     server.ok("POST", "/v1/turns?durable=true&wait=true", Some(turn("a", 1, "ferry?"))).await;
     assert!(stream.chunk().await.unwrap().is_some());
-    // SAFETY: the process is a child that was not waited for.
-    assert_eq!(unsafe { libc::kill(libc::pid_t::try_from(server.child.id()).unwrap(), libc::SIGTERM) }, 0);
-    let begun = Instant::now();
-    while stream.chunk().await.is_ok_and(|chunk| chunk.is_some()) {}
-    while server.child.try_wait().unwrap().is_none() {
-        assert!(begun.elapsed() < PATIENCE, "the server does not end");
-        tokio::time::sleep(Duration::from_millis(10)).await;
+    server.signal(libc::SIGTERM);
+    let mut rest = String::new();
+    while let Ok(Some(chunk)) = stream.chunk().await {
+        rest += std::str::from_utf8(&chunk).unwrap();
     }
+    assert!(rest.contains("event: end") && rest.contains("the server is stopping"), "{rest}");
+    server.ended().await;
+}
+
+/// Why it exists: a pipeline that got `Turns` by a reload could not use it before the next start.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_reload_adds_durable_turns_and_removes_them() {
+    let directory = tempfile::tempdir().unwrap();
+    let mut server = Server::start(directory.path(), PIPELINE, &[], &[]);
+    server.fill().await;
+    let durable = pipeline("Once");
+    let only_turns = PIPELINE.replace("Stdin()", "Turns()");
+    let post = "/v1/turns?durable=true&wait=true";
+    server
+        .reload(&only_turns, async || {
+            let (status, told) = server.send("POST", post, Some(turn("a", 1, "ferry?"))).await;
+            status == 400 && told.to_string().contains("has no sink")
+        })
+        .await;
+    server.reload(&durable, async || server.send("GET", "/v1/answers", None).await.0 == 200).await;
+    let one = server.ok("POST", post, Some(turn("a", 1, "When does the ferry leave?"))).await;
+    assert!(one["answer"].as_str().unwrap().contains("nine"), "{one}");
+    server.ok("POST", "/v1/turns?durable=true", Some(turn("a", 2, "And when does it return?"))).await;
+    server.child.kill().unwrap();
+    server.child.wait().unwrap();
+
+    let server = Server::start(directory.path(), &durable, &[], &[]);
+    let mut events = Events::open(&server, "/v1/answers?after=0", None).await;
+    for number in [1, 2] {
+        let (id, _, data) = events.next().await;
+        assert_eq!((id, &data["turn"]), (number, &json!(number)), "{data}");
+    }
+    assert_eq!(server.ok("GET", "/v1/answers", None).await["last"], 2, "each turn is answered once");
+    // The stream of a sink that goes away ends, and says so.
+    server.reload(PIPELINE, async || server.send("GET", "/v1/answers", None).await.0 == 404).await;
+    let mut rest = String::new();
+    while let Some(chunk) = tokio::time::timeout(PATIENCE, events.response.chunk()).await.unwrap().unwrap() {
+        rest += std::str::from_utf8(&chunk).unwrap();
+    }
+    assert!(rest.contains("event: end") && rest.contains("the sink no longer exists"), "{rest}");
+}
+
+/// A server leaves a log to `turnflow run` unless it is told to read it.
+#[tokio::test]
+async fn a_server_reads_the_queue_and_not_the_log_beside_it() {
+    let directory = tempfile::tempdir().unwrap();
+    std::fs::write(directory.path().join("log.jsonl"), format!("{}\n", turn("log", 1, "ferry?"))).unwrap();
+    let both = pipeline("Once").replace(
+        "        \"query\":",
+        "        \"log\": JsonLines(path: \"log.jsonl\"),\n        \"logged\": LastTurn(input: \"log\"),\n        \"kept\": \
+         Bm25(input: \"logged\", corpus: \"docs\"),\n        \"to\": Answers(input: \"kept\"),\n        \"query\":",
+    );
+    let server = Server::start(directory.path(), &both, &[], &[]);
+    server.fill().await;
+    server.ok("POST", "/v1/turns?durable=true&wait=true", Some(turn("a", 1, "ferry?"))).await;
+    let listed = server.ok("GET", "/v1/answers", None).await.to_string();
+    assert!(!listed.contains("\"log\""), "{listed}");
+    drop(server);
+    let server = Server::start(directory.path(), &both, &["--sources"], &[]);
+    let begun = Instant::now();
+    let status = loop {
+        let status = server.ok("GET", "/v1/pipelines/demo/status", None).await;
+        if status["turns"]["answered"].as_u64().is_some_and(|count| count > 0) || begun.elapsed() > PATIENCE {
+            break status;
+        }
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    };
+    assert!(begun.elapsed() < PATIENCE, "{status}");
 }
 
 /// Why it exists: what is acknowledged is answered, exactly once, however often the process is killed.

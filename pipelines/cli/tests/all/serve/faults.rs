@@ -25,16 +25,7 @@ async fn a_server_whose_status_socket_is_gone_ends_when_it_is_told_to() {
     let directory = tempfile::tempdir().unwrap();
     let mut server = Server::start(directory.path(), PIPELINE, &[], &[]);
     std::fs::remove_file(directory.path().join("state/status.sock")).unwrap();
-    let pid = libc::pid_t::try_from(server.child.id()).unwrap();
-    // SAFETY: the process is a child that was not waited for.
-    assert_eq!(unsafe { libc::kill(pid, libc::SIGTERM) }, 0);
-    let begun = Instant::now();
-    let status = loop {
-        if let Some(status) = server.child.try_wait().unwrap() {
-            break status;
-        }
-        assert!(begun.elapsed() < PATIENCE, "it does not end");
-        tokio::time::sleep(Duration::from_millis(10)).await;
-    };
+    server.signal(libc::SIGTERM);
+    let status = server.ended().await;
     assert!(status.success(), "{status}");
 }

@@ -5,10 +5,12 @@ mod durable;
 mod faults;
 mod load;
 mod mcp;
+mod observed;
 mod openai;
 mod page;
 mod python;
 mod routes;
+mod tls;
 
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
@@ -63,8 +65,8 @@ impl Server {
         let url = loop {
             let Some(line) = lines.next() else { panic!("the server ended: {told:?}") };
             let line = line.unwrap();
-            match line.split_once(" on http://") {
-                Some((what, address)) if what.starts_with("serving ") => break format!("http://{address}"),
+            match line.split_once(" on http") {
+                Some((what, url)) if what.starts_with("serving ") => break format!("http{url}"),
                 _ => told.push(line),
             }
         };
@@ -105,6 +107,35 @@ impl Server {
         for word in ["noon", "children"] {
             let found = self.ok("GET", &format!("/v1/search?query={word}"), None).await;
             assert_eq!(found["hits"].as_array().map(Vec::len), Some(1), "{word}: {found}");
+        }
+    }
+
+    /// Replaces the pipeline, and waits until the server runs it: until a request succeeds.
+    async fn reload(&self, pipeline: &str, mut holds: impl AsyncFnMut() -> bool) {
+        std::fs::write(self.directory.join("pipeline.ron"), pipeline).unwrap();
+        self.signal(libc::SIGHUP);
+        let begun = Instant::now();
+        while !holds().await {
+            assert!(begun.elapsed() < PATIENCE, "the pipeline is not reloaded");
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    }
+
+    /// Sends a signal to the process.
+    fn signal(&self, signal: libc::c_int) {
+        // SAFETY: the process is a child that was not waited for.
+        assert_eq!(unsafe { libc::kill(libc::pid_t::try_from(self.child.id()).unwrap(), signal) }, 0);
+    }
+
+    /// Waits until the process has ended.
+    async fn ended(&mut self) -> std::process::ExitStatus {
+        let begun = Instant::now();
+        loop {
+            if let Some(status) = self.child.try_wait().unwrap() {
+                return status;
+            }
+            assert!(begun.elapsed() < PATIENCE, "the server does not end");
+            tokio::time::sleep(Duration::from_millis(10)).await;
         }
     }
 
