@@ -55,7 +55,7 @@ pub struct AnswerParams {
 
 /// Lists answers, or sends them as events.
 #[utoipa::path(get, path = "/v1/answers", tag = "turnflow", params(AnswerParams), responses(
-    (status = 200, description = "The answers, and the number to continue after; or a stream of events", body = Value),
+    (status = 200, description = "The answers, and the number to continue after; or a stream of events", content((Value = "application/json"), (String = "text/event-stream"))),
     (status = 404, description = "The pipeline has no sink `Answers`")
 ))]
 pub async fn list(
@@ -73,6 +73,9 @@ pub async fn list(
     let limit = params.limit.unwrap_or(PAGE);
     if !(1..=1000).contains(&limit) {
         return Err(ApiError::bad("`limit` must be 1 to 1000").param("limit"));
+    }
+    if params.after.is_some_and(|after| i64::try_from(after).is_err()) {
+        return Err(ApiError::bad("`after` is not a number of an answer").param("after"));
     }
     let header = |name: &str| headers.get(name).and_then(|value| value.to_str().ok());
     let is_stream = params.stream || header("accept").is_some_and(|accept| accept.contains("text/event-stream"));

@@ -88,7 +88,7 @@ pub fn check_tools(field: &str, choice: Option<&Value>) -> Result<(), ApiError> 
 
 /// Answers a conversation.
 #[utoipa::path(post, path = "/v1/chat/completions", tag = "openai", request_body = ChatRequest, responses(
-    (status = 200, description = "A chat completion, or a stream of its chunks", body = Value),
+    (status = 200, description = "A chat completion, or a stream of its chunks", content((Value = "application/json"), (String = "text/event-stream"))),
     (status = 400, description = "The request is invalid"),
     (status = 404, description = "The model does not exist"),
     (status = 429, description = "Too many requests"),

@@ -228,7 +228,7 @@ pub async fn list(
 }
 
 /// Adds or replaces documents, all or none.
-#[utoipa::path(post, path = "/v1/documents", tag = "documents", params(DocumentParams), request_body = Value, responses(
+#[utoipa::path(post, path = "/v1/documents", tag = "documents", params(DocumentParams), request_body(content((Value = "application/json"), (Value = "application/x-ndjson"))), responses(
     (status = 200, description = "The documents are stored", body = Value),
     (status = 202, description = "The documents are stored, but not yet published", body = Value),
     (status = 400, description = "A document is invalid")
@@ -273,7 +273,8 @@ pub async fn read(
 }
 
 /// Adds or replaces a document.
-#[utoipa::path(put, path = "/v1/documents/{id}", tag = "documents", request_body = Value,
+#[utoipa::path(put, path = "/v1/documents/{id}", tag = "documents",
+    request_body(content((Value = "application/json"), (Value = "text/plain"), (Value = "text/markdown"))),
     params(("id" = String, Path, description = "The document's id; may contain slashes"), DocumentParams), responses(
         (status = 200, description = "The document is stored", body = Value),
         (status = 202, description = "The document is stored, but not yet published", body = Value)

@@ -1,7 +1,11 @@
 //! `/openapi.json`: the description of all routes.
 
+use std::sync::LazyLock;
+
 use axum::Json;
-use utoipa::OpenApi;
+use serde::Serialize;
+use serde_json::{Value, json};
+use utoipa::{OpenApi, ToSchema};
 
 use crate::{
     answers, chat, documents, embeddings, health, metrics, models, pipelines, reports, responses, search, turns,
@@ -37,9 +41,87 @@ use crate::{
 )]
 struct Description;
 
+/// A list in a response.
+#[derive(Serialize, ToSchema)]
+pub struct List<T: ToSchema> {
+    /// Its members.
+    pub data: Vec<T>,
+}
+
+/// The errors that any request may get.
+const ERRORS: [(&str, &str); 6] = [
+    ("401", "The token is missing or wrong"),
+    ("403", "The token does not allow this, or the request comes from a web page of another site"),
+    ("429", "Too many requests; `Retry-After` says when to try again"),
+    ("500", "The pipeline or the server failed"),
+    ("503", "The pipeline is not ready, or the server is stopping"),
+    ("504", "The request took too long"),
+];
+/// Those of requests with parameters.
+const INPUT: [(&str, &str); 2] =
+    [("400", "The request is invalid"), ("404", "The model, pipeline or object does not exist")];
+/// Those of requests with a body.
+const BODY: [(&str, &str); 2] = [("413", "The body is too large"), ("415", "The body has a type that is not accepted")];
+
+static DESCRIPTION: LazyLock<Value> = LazyLock::new(|| {
+    let mut description = serde_json::to_value(Description::openapi()).unwrap_or_default();
+    complete(&mut description);
+    description
+});
+
 /// The description as JSON.
-pub async fn document() -> Json<utoipa::openapi::OpenApi> {
-    Json(Description::openapi())
+pub async fn document() -> Json<&'static Value> {
+    Json(&DESCRIPTION)
+}
+
+/// Adds what all routes have in common: errors and tokens.
+fn complete(description: &mut Value) {
+    let text = |description: &str| json!({ "type": "string", "description": description });
+    let optional = |description: &str| json!({ "type": ["string", "null"], "description": description });
+    description["components"]["schemas"]["Error"] = json!({
+        "type": "object",
+        "description": "Why a request failed, in the form of OpenAI's API.",
+        "required": ["error"],
+        "properties": { "error": {
+            "type": "object",
+            "required": ["message", "type", "param", "code"],
+            "properties": {
+                "message": text("The message for people."),
+                "type": text("The class: `invalid_request_error`, `rate_limit_error` or `server_error`."),
+                "param": optional("The invalid field."),
+                "code": optional("The code for programs."),
+            },
+        } },
+    });
+    description["components"]["securitySchemes"]["token"] = json!({ "type": "http", "scheme": "bearer" });
+    // A server without tokens needs none.
+    description["security"] = json!([{}, { "token": [] }]);
+    let schema = json!({ "application/json": { "schema": { "$ref": "#/components/schemas/Error" } } });
+    let operations = description["paths"].as_object_mut().into_iter().flat_map(|paths| paths.iter_mut());
+    for (path, methods) in operations {
+        for operation in methods.as_object_mut().into_iter().flat_map(|methods| methods.values_mut()) {
+            let errors = |operation: &Value| -> Vec<(&str, &str)> {
+                let (has_body, has_input) = (operation["requestBody"].is_object(), operation["parameters"].is_array());
+                let input = INPUT.iter().filter(|_| has_input || has_body);
+                ERRORS.iter().chain(input).chain(BODY.iter().filter(|_| has_body)).copied().collect()
+            };
+            if matches!(path.as_str(), "/healthz" | "/readyz") {
+                operation["security"] = json!([]);
+                continue;
+            }
+            for (status, what) in errors(operation) {
+                let response = &mut operation["responses"][status];
+                if response.is_null() {
+                    *response = json!({ "description": what });
+                }
+                response["content"] = schema.clone();
+                if status == "429" || status == "503" {
+                    let seconds = json!({ "type": "integer", "minimum": 1 });
+                    response["headers"]["Retry-After"] = json!({ "description": "Seconds", "schema": seconds });
+                }
+            }
+        }
+    }
 }
 
 #[cfg(test)]
@@ -48,8 +130,7 @@ mod tests {
 
     #[test]
     fn every_route_is_described() {
-        let paths = Description::openapi().paths.paths;
-        let paths: Vec<&str> = paths.keys().map(String::as_str).collect();
+        let paths: Vec<&str> = DESCRIPTION["paths"].as_object().unwrap().keys().map(String::as_str).collect();
         for path in ["/v1/chat/completions", "/v1/documents/{id}", "/v1/search", "/v1/turns", "/v1/answers", "/readyz"]
         {
             assert!(paths.contains(&path), "{path} in {paths:?}");

@@ -11,6 +11,7 @@ use crate::app::{App, Served, now};
 use crate::auth::Principal;
 use crate::body::InPath;
 use crate::error::ApiError;
+use crate::openapi::List;
 use crate::outline::{Graph, Outline};
 
 /// A pipeline that the caller may use.
@@ -60,7 +61,7 @@ pub fn describe(name: &Arc<str>, outline: &Outline) -> Value {
 
 /// Lists the pipelines and their graphs.
 #[utoipa::path(get, path = "/v1/pipelines", tag = "turnflow", responses(
-    (status = 200, description = "`{\"data\": [...]}`: the pipelines that the caller may use", body = Vec<PipelineDescription>)
+    (status = 200, description = "The pipelines that the caller may use", body = List<PipelineDescription>)
 ))]
 pub async fn list(State(app): State<App>, Extension(principal): Extension<Arc<Principal>>) -> Json<Value> {
     let data: Vec<Value> =

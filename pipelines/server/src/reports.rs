@@ -7,10 +7,11 @@ use axum::Json;
 use axum::extract::State;
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
-use serde_json::{Map, Value, json};
+use serde_json::{Map, Value};
 
 use crate::app::App;
 use crate::error::ApiError;
+use crate::openapi::List;
 
 /// Maximum size of a report file.
 const LARGEST: u64 = 1 << 20;
@@ -36,16 +37,16 @@ pub struct Report {
 
 /// Lists the reports of the directory `reports` in the configuration, the newest first.
 #[utoipa::path(get, path = "/v1/reports", tag = "turnflow", responses(
-    (status = 200, description = "`{\"data\": [...]}`: the reports; none without the setting", body = Vec<Report>)
+    (status = 200, description = "The reports; none without the setting", body = List<Report>)
 ))]
-pub async fn list(State(app): State<App>) -> Result<Json<Value>, ApiError> {
-    let Some(directory) = app.config().reports.clone() else { return Ok(Json(json!({ "data": [] }))) };
+pub async fn list(State(app): State<App>) -> Result<Json<List<Report>>, ApiError> {
+    let Some(directory) = app.config().reports.clone() else { return Ok(Json(List { data: Vec::new() })) };
     let reports = tokio::task::spawn_blocking(move || read(&directory)).await;
     let reports = reports.map_err(|_| ApiError::server("cannot read the reports"))?.map_err(|error| {
         tracing::warn!(%error, "cannot read the directory of reports");
         ApiError::server("cannot read the directory of reports")
     })?;
-    Ok(Json(json!({ "data": reports })))
+    Ok(Json(List { data: reports }))
 }
 
 /// The shown part of a file.

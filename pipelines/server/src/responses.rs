@@ -95,7 +95,7 @@ impl ResponseRequest {
 
 /// Answers a conversation.
 #[utoipa::path(post, path = "/v1/responses", tag = "openai", request_body = ResponseRequest, responses(
-    (status = 200, description = "A response, or a stream of its events", body = Value),
+    (status = 200, description = "A response, or a stream of its events", content((Value = "application/json"), (String = "text/event-stream"))),
     (status = 400, description = "The request is invalid"),
     (status = 404, description = "The model does not exist"),
     (status = 429, description = "Too many requests"),

@@ -33,6 +33,7 @@ use crate::sse;
 
 /// The parameters of the URL.
 #[derive(Debug, Deserialize, utoipa::IntoParams)]
+#[into_params(parameter_in = Query)]
 pub struct TurnParams {
     /// The pipeline. Default: the first.
     pipeline: Option<String>,
@@ -61,8 +62,8 @@ pub(crate) struct Caller {
 }
 
 /// Answers turns.
-#[utoipa::path(post, path = "/v1/turns", tag = "turnflow", params(TurnParams), request_body = Json, responses(
-    (status = 200, description = "The record of the answer, or of each answer; or a stream of events", body = Json),
+#[utoipa::path(post, path = "/v1/turns", tag = "turnflow", params(TurnParams), request_body(content((Json = "application/json"), (Json = "application/x-ndjson"))), responses(
+    (status = 200, description = "The record of the answer, or of each answer; or a stream of events", content((Json = "application/json"), (Json = "application/x-ndjson"), (String = "text/event-stream"))),
     (status = 202, description = "Durable turns: they are stored, but not all of them are answered yet", body = Json),
     (status = 400, description = "A record is invalid")
 ))]

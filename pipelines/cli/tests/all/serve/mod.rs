@@ -10,6 +10,7 @@ mod openai;
 mod page;
 mod python;
 mod routes;
+mod schemathesis;
 mod tls;
 
 use std::io::{BufRead, BufReader};
