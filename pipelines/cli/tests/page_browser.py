@@ -286,6 +286,39 @@ def hostile(page):
     return state
 
 
+def reloading(page):
+    """The conversation survives a reload of the page, and a new one does not bring it back."""
+    page.click("#fresh")
+    page.ask(QUESTION)
+    answer = page.text(".turns .turn .answer")
+    page.driver.refresh()
+    page.wait("the server is ready", lambda: page.text("#health .words").startswith("Ready"))
+    page.need(page.text(".turns .turn .answer") == answer, f"the answer is lost: {page.text('.turns')!r}")
+    page.click(".turn .workflow")
+    page.wait("the steps are there", lambda: page.number("#panel-turn .steps .step.done"))
+    page.ask("And how is it read?")
+    page.need(page.number(".turns .turn") == 2, "the conversation does not go on")
+    page.click("#fresh")
+    page.driver.refresh()
+    page.wait("the server is ready", lambda: page.text("#health .words").startswith("Ready"))
+    page.need(not page.number(".turns .turn"), "a conversation that was ended came back")
+    return "two turns"
+
+
+def listed(page):
+    """Documents that were put over HTTP are listed, with their texts."""
+    page.tab("corpora")
+    if not page.number("details[data-documents]"):
+        return "skipped: no corpus has documents of its own"
+    page.click("details[data-documents] > summary")
+    page.wait("the documents are listed", lambda: page.number(".documents .card"))
+    page.click(".documents .card summary")
+    page.wait("the text is shown", lambda: page.shown(".documents .card .answer-text"))
+    page.need(page.driver.title == "turnflow" and not page.number(".documents img, .documents script"), "the text of a document became elements")
+    page.need("<img" in page.text(".documents"), "the hostile document is not listed")
+    return f"{page.number('.documents .card')} documents"
+
+
 def theme(page):
     page.click("#fresh")
     page.ask(QUESTION)
@@ -364,7 +397,7 @@ def quiet(page):
     return "no errors, no violations of the content security policy"
 
 
-CHECKS = [loads, answers, workflow, movement, citation, edits, skipping, alpha, stops, hostile, theme, graph, narrow, keyboard, names, quiet]
+CHECKS = [loads, answers, workflow, movement, citation, edits, skipping, alpha, stops, hostile, reloading, listed, theme, graph, narrow, keyboard, names, quiet]
 
 
 def main(arguments):

@@ -30,6 +30,15 @@ export class Turn extends EventTarget {
     this.conversation = parent.conversation && !parent.children.length ? parent.conversation : identifier();
   }
 
+  /** A turn of an earlier visit of the page. */
+  static ended(parent, packed) {
+    const turn = new Turn({ parent, ...packed });
+    const { conversation, state, answer, record, problem, took_ms, steps } = packed;
+    // A turn that was running when the page was left was cancelled.
+    Object.assign(turn, { conversation, answer, record, problem, took_ms, state: state === 'running' ? 'stopped' : state, steps: new Map(steps) });
+    return turn;
+  }
+
   /** What was said before. */
   get history() {
     const said = [];

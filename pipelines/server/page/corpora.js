@@ -1,5 +1,6 @@
 // The corpora of a pipeline.
 
+import { documents } from './documents.js';
 import { clean, count, h, name } from './dom.js';
 
 const STATES = { loading: 'loading', ready: 'ready', failed: 'failed' };
@@ -9,6 +10,7 @@ export class Corpora {
   #live;
   #panel;
   #rows = new Map();
+  #lists = new Map();
   #table = null;
 
   constructor(live, panel) {
@@ -21,13 +23,17 @@ export class Corpora {
   #draw() {
     const pipeline = this.#live.pipeline;
     this.#rows.clear();
+    this.#lists.clear();
     if (!pipeline?.corpora.length) return this.#panel.replaceChildren(h('h2', {}, 'Corpora'), h('p', { class: 'hint' }, 'This pipeline has no corpora.'));
     const titles = ['Corpus', 'State', 'Documents', 'Passages', 'Epoch', 'Pending', 'Embedded', 'Publications', 'Failures'];
     const rows = pipeline.corpora.map(corpus => {
       const cells = titles.slice(1).map(() => h('td', {}));
       this.#rows.set(corpus.name, { cells, epoch: null });
+      // Only these can be listed: other sources read their documents elsewhere.
+      const list = corpus.source.startsWith('Documents(') && documents(pipeline.name, corpus.name);
+      if (list) this.#lists.set(corpus.name, list);
       return [h('tr', {}, h('th', { scope: 'row' }, name(corpus.name)), cells),
-        h('tr', { class: 'about' }, h('td', { colspan: titles.length }, h('code', {}, clean(corpus.source)), h('br', {}), h('code', {}, clean(corpus.chunk))))];
+        h('tr', { class: 'about' }, h('td', { colspan: titles.length }, h('code', {}, clean(corpus.source)), h('br', {}), h('code', {}, clean(corpus.chunk)), list && list.details))];
     });
     this.#table = h('table', { class: 'numbers' }, h('thead', {}, h('tr', {}, titles.map(title => h('th', { scope: 'col' }, title)))), h('tbody', {}, rows.flat()));
     this.#panel.replaceChildren(h('h2', {}, 'Corpora'),
@@ -46,7 +52,10 @@ export class Corpora {
       row.cells[0].className = corpus.state;
       if (corpus.error) row.cells[0].append(h('p', { class: 'problem' }, clean(corpus.error)));
       row.cells[7].className = corpus.failures ? 'failed' : '';
-      if (row.epoch !== null && row.epoch !== corpus.epoch) this.#flash(row.cells[0].closest('tr'));
+      if (row.epoch !== null && row.epoch !== corpus.epoch) {
+        this.#flash(row.cells[0].closest('tr'));
+        this.#lists.get(corpus.name)?.stale();
+      }
       row.epoch = corpus.epoch;
     }
   }

@@ -2,6 +2,7 @@
 
 import { Conversation, Turn } from './asked.js';
 import { announce, button, byId, clean, duration, h, isCalm, perFrame, several } from './dom.js';
+import { forget, keep, kept } from './kept.js';
 import { citations } from './text.js';
 
 const EMPTY = 'Ask a question. The answer and the results of every pipeline step appear as they arrive.';
@@ -9,7 +10,7 @@ const STATES = { running: 'Answering', answered: 'Answered', idk: 'Answered: doe
 
 export class Talk {
   #context;
-  #conversation = new Conversation();
+  #conversation = kept();
   #drawn = new Map();
   #running = null;
   #turns = byId('turns');
@@ -27,6 +28,7 @@ export class Talk {
       if (event.key === 'Escape' && this.#running && !document.querySelector('dialog[open]')) this.#running.stop();
     });
     this.#draw();
+    if (this.#conversation.last.parent) context.show(this.#conversation.last);
   }
 
   #send() {
@@ -54,12 +56,14 @@ export class Talk {
     this.#busy();
     announce('Answering.');
     turn.run();
+    keep(this.#conversation);
     return true;
   }
 
   #ended(turn) {
     if (this.#running === turn) this.#running = null;
     this.#busy();
+    keep(this.#conversation);
     if (this.#drawn.has(turn)) {
       this.#update(turn);
       announce(turn.state === 'failed' ? `The turn failed: ${turn.problem}` : turn.state === 'stopped' ? 'Stopped.' : `Answer: ${turn.answer}`);
@@ -79,6 +83,7 @@ export class Talk {
     this.#running?.stop();
     this.#running = null;
     this.#conversation = new Conversation();
+    forget();
     this.#drawn.clear();
     this.#draw();
     this.#busy();
@@ -114,7 +119,7 @@ export class Talk {
   #said(turn, { said }) {
     const { children } = turn.parent;
     const at = children.indexOf(turn);
-    const step = (by, label, sign) => button(sign, () => { this.#conversation.pick(turn, by); this.#shown(turn.parent); },
+    const step = (by, label, sign) => button(sign, () => { this.#conversation.pick(turn, by); keep(this.#conversation); this.#shown(turn.parent); },
       { 'aria-label': label, class: 'quiet', disabled: at + by < 0 || at + by >= children.length });
     said.replaceChildren(
       h('p', { class: 'question', dir: 'auto' }, clean(turn.text)),

@@ -10,7 +10,10 @@ const PACKAGE: &str = "selenium==4.51.0";
 /// Two retrievers and a fusion, so that there is something to see and to switch.
 const PIPELINE: &str = r#"Pipeline(
     name: "demo",
-    corpora: { "docs": Corpus(source: Directory(path: "HANDBOOK", pattern: "**/*.md"), chunk: Headings(max_words: 200)) },
+    corpora: {
+        "put": Corpus(source: Documents(), chunk: Whole()),
+        "docs": Corpus(source: Directory(path: "HANDBOOK", pattern: "**/*.md"), chunk: Headings(max_words: 200)),
+    },
     nodes: {
         "turns": Stdin(),
         "question": LastTurn(input: "turns"),
@@ -20,8 +23,12 @@ const PIPELINE: &str = r#"Pipeline(
         "fused": Hybrid(inputs: ["words", "stems"], alpha: 0.5, top: 4),
         "answer": ExtractiveAnswer(input: "fused"),
         "final": IdkNormalize(input: "answer"),
+        "others": Bm25(input: "question", corpus: "put", top: 1),
     },
 )"#;
+
+/// A document that tries to be a part of the page.
+const HOSTILE: &str = "<img src=x onerror=\"document.title='owned'\"><script>document.title='owned'</script>";
 
 #[tokio::test]
 async fn the_page_works_in_chromium() {
@@ -34,5 +41,10 @@ async fn the_page_works_in_chromium() {
     let directory = tempfile::tempdir().unwrap();
     let pipeline = PIPELINE.replace("HANDBOOK", &root().join("examples/handbook").display().to_string());
     let server = Server::start(directory.path(), &pipeline, &[], &[("TURNFLOW_TOKENS", "web=secret")]);
+    for number in 0..3 {
+        let put = server.client.put(format!("{}/v1/documents/note {number}.md", server.url)).bearer_auth("secret");
+        let put = put.header("Content-Type", "text/markdown").body(HOSTILE).send().await.unwrap();
+        assert_eq!(put.status().as_u16(), 200);
+    }
     python::run(with, "page_browser.py", &server, &["secret"]).await;
 }
