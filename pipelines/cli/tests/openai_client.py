@@ -76,6 +76,27 @@ assert deltas == response.output_text == done.output_text, (deltas, done)
 with client.responses.stream(model="demo", input="When does the ferry leave?") as stream:
     assert stream.get_final_response().output_text == response.output_text
 
+# A conversation by the id of the response before.
+assert response.store and client.responses.retrieve(response.id).output_text == response.output_text, response
+with client.responses.stream(model="demo", input="And what does it cost?", previous_response_id=response.id) as stream:
+    later = stream.get_final_response()
+assert "four euros" in later.output_text and later.previous_response_id == response.id, later
+third = client.responses.create(model="demo", input="And who travels?", previous_response_id=later.id, store=False)
+assert not third.store, third
+for gone in (third.id, "resp_none"):
+    try:
+        client.responses.create(model="demo", input="?", previous_response_id=gone)
+        raise AssertionError(gone)
+    except openai.BadRequestError as error:
+        assert error.code == "previous_response_not_found", error
+client.responses.delete(response.id)
+try:
+    client.responses.retrieve(response.id)
+    raise AssertionError("it was deleted")
+except openai.NotFoundError:
+    pass
+assert client.responses.retrieve(later.id).output_text == later.output_text
+
 if len(sys.argv) > 3:
     vectors = client.embeddings.create(model=sys.argv[3], input=["a ferry", "a boat", "a tax form"])
     one, two, three = (item.embedding for item in vectors.data)

@@ -250,7 +250,8 @@ def stops(page):
     def stopped():
         """Clicks Stop, unless the turn is done already."""
         for button in page.shown("#stop"):
-            button.click()
+            # It may be gone by now.
+            page.driver.execute_script("arguments[0].click()", button)
         return not page.number(".turns .turn.running")
     page.wait("the turn ends", stopped)
     state = page.ended()

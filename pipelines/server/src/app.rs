@@ -1,7 +1,7 @@
 //! The state that all requests share, and the routes.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
 
 use axum::extract::{Request, State};
 use axum::http::{HeaderName, HeaderValue, Method, header};
@@ -23,6 +23,7 @@ use crate::limits::{Places, admit, identify};
 use crate::metrics::{ServerMetrics, observe};
 use crate::outline::Outline;
 use crate::pipelines::LastReload;
+use crate::stored::ResponseStore;
 use crate::{
     answers, chat, documents, embeddings, health, mcp, metrics, models, openapi, origin, page, pipelines, reports,
     responses, search, turns,
@@ -34,6 +35,7 @@ pub struct Served {
     engine: Arc<Engine>,
     outline: RwLock<Arc<Outline>>,
     reload: RwLock<Option<LastReload>>,
+    responses: OnceLock<Arc<ResponseStore>>,
     hides_problems: AtomicBool,
 }
 
@@ -45,6 +47,7 @@ impl Served {
             engine,
             outline: RwLock::new(Arc::new(outline)),
             reload: RwLock::default(),
+            responses: OnceLock::new(),
             hides_problems: AtomicBool::new(false),
         })
     }
@@ -57,6 +60,16 @@ impl Served {
     /// The engine.
     pub fn engine(&self) -> &Arc<Engine> {
         &self.engine
+    }
+
+    /// Stores its responses here.
+    pub fn keep_responses(&self, store: ResponseStore) {
+        let _ = self.responses.set(Arc::new(store));
+    }
+
+    /// The store of its responses, if they are stored.
+    pub fn responses(&self) -> Option<Arc<ResponseStore>> {
+        self.responses.get().cloned()
     }
 
     /// The outline of the running plan.
@@ -226,6 +239,7 @@ pub fn router(app: App) -> Router {
     let work = Router::new()
         .route("/v1/chat/completions", post(chat::create))
         .route("/v1/responses", post(responses::create))
+        .route("/v1/responses/{id}", get(responses::read).delete(responses::remove))
         .route("/v1/embeddings", post(embeddings::create))
         .route("/v1/turns", post(turns::create))
         .route("/v1/search", get(search::find).post(search::find_by_body))

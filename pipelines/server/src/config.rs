@@ -80,6 +80,8 @@ pub struct ServeConfig {
     pub hosts: Vec<String>,
     /// Serve HTTPS. Default: HTTP.
     pub tls: Option<TlsConfig>,
+    /// The stored responses of `/v1/responses`.
+    pub responses: ResponsesConfig,
     /// A directory with reports of `turnflow eval --output`, shown on the page. Default: none.
     pub reports: Option<PathBuf>,
 }
@@ -98,8 +100,25 @@ impl Default for ServeConfig {
             cors: Vec::new(),
             hosts: Vec::new(),
             tls: None,
+            responses: ResponsesConfig::default(),
             reports: None,
         }
+    }
+}
+
+/// Bounds of the stored responses of a pipeline. The oldest are removed.
+#[derive(Clone, Copy, Debug, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct ResponsesConfig {
+    /// Maximum number; 0 stores none. Default: 10,000.
+    pub keep: u64,
+    /// Maximum size in MiB, the conversations included. Default: 256.
+    pub mb: u64,
+}
+
+impl Default for ResponsesConfig {
+    fn default() -> Self {
+        Self { keep: 10_000, mb: 256 }
     }
 }
 

@@ -33,6 +33,7 @@ mod responses;
 mod search;
 mod server;
 mod sse;
+mod stored;
 mod task;
 mod telemetry;
 mod turns;
@@ -41,10 +42,11 @@ mod usage;
 pub use self::app::Served;
 pub use self::auth::{TokenError, VARIABLE};
 pub use self::config::{
-    Citations, ConfigError, DocumentRights, LimitsConfig, Secret, ServeConfig, TlsConfig, TokenConfig,
+    Citations, ConfigError, DocumentRights, LimitsConfig, ResponsesConfig, Secret, ServeConfig, TlsConfig, TokenConfig,
 };
 pub use self::observed::Observed;
 pub use self::outline::Outline;
 pub use self::pipelines::{LastReload, describe};
 pub use self::server::{DEFAULT_ADDRESS, ServeError, Server, serve};
+pub use self::stored::ResponseStore;
 pub use self::telemetry::{Telemetry, TelemetryError, Watcher};

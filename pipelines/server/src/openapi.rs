@@ -18,6 +18,8 @@ use crate::{
     paths(
         chat::create,
         responses::create,
+        responses::read,
+        responses::remove,
         embeddings::create,
         models::list,
         models::one,

@@ -16,7 +16,7 @@ use utoipa::ToSchema;
 use crate::app::{App, now, unique};
 use crate::asking::{Finished, Piece, Writer};
 use crate::auth::Principal;
-use crate::body::Content;
+use crate::body::{Content, InPath};
 use crate::chat::{check_tools, first, writer};
 use crate::citations::{self, Citation};
 use crate::config::Citations;
@@ -24,6 +24,7 @@ use crate::conversation::{Conversation, Labels};
 use crate::error::ApiError;
 use crate::limits::Deadline;
 use crate::sse;
+use crate::stored::{self, ResponseStore, StoredResponse};
 use crate::usage::Counter;
 
 /// A request for a response. Further fields are accepted and have no effect.
@@ -38,8 +39,10 @@ pub struct ResponseRequest {
     pub instructions: Option<String>,
     /// Whether to stream the answer.
     pub stream: Option<bool>,
-    /// Not supported: responses are not stored.
+    /// A stored response, whose conversation the input continues.
     pub previous_response_id: Option<String>,
+    /// Whether to store the response. Default: true, unless the server stores none.
+    pub store: Option<bool>,
     /// Not supported: conversations are not stored.
     pub conversation: Option<Value>,
     /// Not supported.
@@ -58,12 +61,8 @@ pub struct ResponseRequest {
 
 impl ResponseRequest {
     fn check(&self) -> Result<(), ApiError> {
-        if self.previous_response_id.is_some() {
-            let problem = "this server stores no responses: send the conversation as `input`";
-            return Err(ApiError::unsupported("previous_response_id", problem));
-        }
         if self.conversation.as_ref().is_some_and(|conversation| !conversation.is_null()) {
-            let problem = "this server stores no conversations: send the conversation as `input`";
+            let problem = "this server stores no conversations: use `previous_response_id`, or send them as `input`";
             return Err(ApiError::unsupported("conversation", problem));
         }
         if self.background == Some(true) {
@@ -72,7 +71,8 @@ impl ResponseRequest {
         check_tools("tool_choice", self.tool_choice.as_ref())
     }
 
-    fn messages(&self) -> Result<Conversation, ApiError> {
+    /// The messages of the input.
+    fn messages(&self) -> Result<Vec<Value>, ApiError> {
         let items = match &self.input {
             Value::String(text) => vec![json!({ "role": "user", "content": text })],
             Value::Array(items) => items.clone(),
@@ -84,8 +84,12 @@ impl ResponseRequest {
             return Err(ApiError::unsupported(&format!("input[{at}]"), problem));
         }
         // Tool calls, their results, and reasoning are not part of the conversation.
-        let messages: Vec<Value> = items.into_iter().filter(|item| kind(item) == "message").collect();
-        let mut conversation = Conversation::of(&messages, "input")?;
+        Ok(items.into_iter().filter(|item| kind(item) == "message").collect())
+    }
+
+    /// The conversation of these messages.
+    fn conversation(&self, messages: &[Value]) -> Result<Conversation, ApiError> {
+        let mut conversation = Conversation::of(messages, "input")?;
         if let Some(instructions) = &self.instructions {
             conversation.instructions.insert(0, instructions.clone());
         }
@@ -111,8 +115,22 @@ pub async fn create(
     let request: ResponseRequest = content.json()?;
     request.check()?;
     let served = app.pipeline(request.model.as_deref(), &principal)?;
-    let conversation = request.messages()?;
+    let mut messages = request.messages()?;
     let id = unique("resp_");
+    let mut conversation_id = id.clone();
+    if let Some(previous) = &request.previous_response_id {
+        let Some((_, stored)) = stored::find(&app, &principal, previous).await? else {
+            return Err(ApiError::bad(format!("there is no stored response `{previous}`"))
+                .param("previous_response_id")
+                .code("previous_response_not_found"));
+        };
+        messages = [stored.messages, messages].concat();
+        conversation_id = stored.conversation_id;
+        if Value::from(messages.clone()).to_string().len() > app.config().limits.body_bytes() {
+            return Err(ApiError::bad("the conversation is longer than a request may be").param("previous_response_id"));
+        }
+    }
+    let conversation = request.conversation(&messages)?;
     let counter = Counter::of(&served);
     let input_tokens = counter.count_all(conversation.texts()).await;
     let mut writer = writer(&app, &served, &conversation, deadline, || {
@@ -122,8 +140,9 @@ pub async fn create(
             request.metadata.as_ref(),
             request.user.as_deref(),
             request.collection.as_deref(),
-            &id,
+            &conversation_id,
         );
+        conversation_id.clone_from(&labels.conversation);
         (labels, request.max_output_tokens, &*principal)
     })?;
     let reply = Reply {
@@ -136,16 +155,73 @@ pub async fn create(
         counter,
         input_tokens,
         citations: citations::wanted(&headers, app.config().citations),
+        previous: request.previous_response_id,
+        storing: served.responses().filter(|_| request.store.unwrap_or(true)).map(|store| Storing {
+            store,
+            caller: principal.name.clone(),
+            conversation_id,
+            messages,
+        }),
     };
     if !request.stream.unwrap_or(false) {
         let finished = writer.finished().await?;
         let (text, annotations) = reply.text_of(&finished);
-        return Ok(Json(reply.completed(&text, &annotations)).into_response());
+        let response = reply.completed(&text, &annotations);
+        return Ok(Json(reply.kept(response, &text).await).into_response());
     }
     let keep_alive = Duration::from_secs_f64(app.config().keep_alive_s);
     let first = first(&mut writer, keep_alive).await?;
     let stream = ResponseStream { writer, first, reply, number: 0, has_begun: false, text: String::new() };
     Ok(sse::response(stream, keep_alive))
+}
+
+/// Reads a stored response.
+#[utoipa::path(get, path = "/v1/responses/{id}", tag = "openai", params(("id" = String, Path, description = "Its id")),
+    responses(
+        (status = 200, description = "The response", body = Value),
+        (status = 404, description = "It does not exist, or is another caller's")
+    ))]
+pub async fn read(
+    State(app): State<App>,
+    Extension(principal): Extension<Arc<Principal>>,
+    InPath(id): InPath<String>,
+) -> Result<Json<Value>, ApiError> {
+    match stored::find(&app, &principal, &id).await? {
+        Some((_, stored)) => Ok(Json(stored.response)),
+        None => Err(missing(&id)),
+    }
+}
+
+/// Deletes a stored response.
+#[utoipa::path(delete, path = "/v1/responses/{id}", tag = "openai", params(("id" = String, Path, description = "Its id")),
+    responses(
+        (status = 200, description = "The response is deleted", body = Value),
+        (status = 404, description = "It does not exist, or is another caller's")
+    ))]
+pub async fn remove(
+    State(app): State<App>,
+    Extension(principal): Extension<Arc<Principal>>,
+    InPath(id): InPath<String>,
+) -> Result<Json<Value>, ApiError> {
+    let Some((store, _)) = stored::find(&app, &principal, &id).await? else { return Err(missing(&id)) };
+    let (wanted, caller) = (id.clone(), principal.name.clone());
+    match stored::call(&store, move |store| store.remove(&wanted, &caller)).await? {
+        true => Ok(Json(json!({ "id": id, "object": "response", "deleted": true }))),
+        false => Err(missing(&id)),
+    }
+}
+
+fn missing(id: &str) -> ApiError {
+    ApiError::not_found(format!("there is no stored response `{id}`")).param("id")
+}
+
+/// Where a response is stored, and what is stored with it.
+struct Storing {
+    store: Arc<ResponseStore>,
+    caller: Arc<str>,
+    conversation_id: String,
+    /// The conversation up to the question.
+    messages: Vec<Value>,
 }
 
 /// The common parts of a response's events.
@@ -159,6 +235,8 @@ struct Reply {
     counter: Counter,
     input_tokens: u64,
     citations: Citations,
+    previous: Option<String>,
+    storing: Option<Storing>,
 }
 
 impl Reply {
@@ -203,8 +281,8 @@ impl Reply {
             "model": self.model,
             "output": output,
             "parallel_tool_calls": false,
-            "previous_response_id": null,
-            "store": false,
+            "previous_response_id": self.previous,
+            "store": self.storing.is_some(),
             "temperature": null,
             "text": { "format": { "type": "text" } },
             "tool_choice": "auto",
@@ -226,6 +304,20 @@ impl Reply {
         });
         let message = self.message("completed", &[Self::part(text, annotations)]);
         self.response("completed", &[message], &usage, &Value::Null)
+    }
+
+    /// Stores a completed response, and returns it as it is sent. A failure is logged and shown in `store`: the answer
+    /// is there.
+    async fn kept(&self, mut response: Value, text: &str) -> Value {
+        let Some(Storing { store, caller, conversation_id, messages }) = &self.storing else { return response };
+        let mut messages = messages.clone();
+        messages.push(json!({ "role": "assistant", "content": text }));
+        let stored = StoredResponse::new(caller, conversation_id, messages, response.clone());
+        let id = self.id.clone();
+        if stored::call(store, move |store| store.put(&id, &stored)).await.is_err() {
+            response["store"] = json!(false);
+        }
+        response
     }
 }
 
@@ -274,7 +366,7 @@ impl ResponseStream {
         }
     }
 
-    fn end(&mut self, finished: &Finished, out: &mut VecDeque<Bytes>) {
+    async fn end(&mut self, finished: &Finished, out: &mut VecDeque<Bytes>) {
         self.say(&finished.rest, out);
         let end = self.text.chars().count();
         self.say(&self.reply.list(&finished.citations), out);
@@ -292,6 +384,7 @@ impl ResponseStream {
         let item = self.reply.message("completed", &[part]);
         self.tell("response.output_item.done", json!({ "output_index": 0, "item": item }), out);
         let response = self.reply.completed(&text, &annotations);
+        let response = self.reply.kept(response, &text).await;
         self.tell("response.completed", json!({ "response": response }), out);
     }
 }
@@ -312,7 +405,7 @@ impl sse::Events for ResponseStream {
                 self.say(&text, out);
                 return true;
             }
-            Ok(Piece::End(finished)) => self.end(&finished, out),
+            Ok(Piece::End(finished)) => self.end(&finished, out).await,
             Err(error) => {
                 let told = json!({ "code": error.code.unwrap_or("server_error"), "message": error.message });
                 let response = self.reply.response("failed", &[], &Value::Null, &told);
@@ -330,7 +423,7 @@ mod tests {
     fn read(value: Value) -> Result<Conversation, ApiError> {
         let request: ResponseRequest = serde_json::from_value(value).unwrap();
         request.check()?;
-        request.messages()
+        request.conversation(&request.messages()?)
     }
 
     #[test]
@@ -345,7 +438,7 @@ mod tests {
         ] }));
         assert_eq!(conversation.unwrap().history.len(), 2);
         for (request, param) in [
-            (json!({ "input": "a", "previous_response_id": "resp_1" }), "previous_response_id"),
+            (json!({ "input": "a", "conversation": "conv_1" }), "conversation"),
             (json!({ "input": "a", "background": true }), "background"),
             (json!({ "input": "a", "tool_choice": "required" }), "tool_choice"),
             (json!({ "input": [{"type": "item_reference", "id": "x"}] }), "input[0]"),

@@ -12,7 +12,7 @@ use tokio_util::sync::CancellationToken;
 use turnflow_engine::plan::Plan;
 use turnflow_engine::run::{Engine, Options, TurnSources, default_state};
 use turnflow_engine::spec::Override;
-use turnflow_server::{Outline, ServeConfig, ServeError, Served, Server, Telemetry};
+use turnflow_server::{Outline, ResponseStore, ServeConfig, ServeError, Served, Server, Telemetry};
 
 use super::reload::{self, Reloads};
 use super::signals::Signals;
@@ -120,6 +120,10 @@ pub(super) fn run(args: &ServeArgs) -> Outcome {
         let state = options.state.clone();
         let engine = Engine::start(plan, options).with_context(|| format!("pipeline `{name}`"))?;
         let of = Served::new(name, Arc::new(engine), outline);
+        if let Some(state) = state.as_deref().filter(|_| config.responses.keep > 0) {
+            let store = ResponseStore::open(state, config.responses);
+            of.keep_responses(store.with_context(|| format!("pipeline `{}`", of.name()))?);
+        }
         watcher.iter().for_each(|watcher| watcher.watch(&of));
         sockets.extend(state.and_then(|state| StatusSocket::open(&state, of.clone())));
         served.push(of);

@@ -9,6 +9,7 @@ mod observed;
 mod openai;
 mod page;
 mod python;
+mod responses;
 mod routes;
 mod schemathesis;
 mod tls;
