@@ -14,6 +14,8 @@ pub enum Tokenizer {
     /// Letters and digits, lower-cased, without Lucene's English stop words, with Snowball stemming.
     #[default]
     English,
+    /// The same without stemming.
+    EnglishUnstemmed,
     /// Split at white space and lower-cased; punctuation stays attached to the words.
     Whitespace,
 }
@@ -23,6 +25,7 @@ impl Tokenizer {
     pub(super) fn name(self) -> &'static str {
         match self {
             Tokenizer::English => "english",
+            Tokenizer::EnglishUnstemmed => "english-unstemmed",
             Tokenizer::Whitespace => "whitespace",
         }
     }
@@ -35,9 +38,9 @@ impl Tokenizer {
                 .map(str::to_lowercase)
                 .filter(|word| word.len() < tantivy::tokenizer::MAX_TOKEN_LEN)
                 .collect(),
-            Tokenizer::English => {
+            Tokenizer::English | Tokenizer::EnglishUnstemmed => {
                 let mut terms = Vec::new();
-                let mut analyzer = english();
+                let mut analyzer = english(self == Tokenizer::English);
                 analyzer.token_stream(text).process(&mut |token| terms.push(token.text.clone()));
                 terms
             }
@@ -45,7 +48,7 @@ impl Tokenizer {
     }
 }
 
-fn english() -> TextAnalyzer {
+fn english(stems: bool) -> TextAnalyzer {
     let words = TextAnalyzer::builder(SimpleTokenizer::default())
         .filter_dynamic(RemoveLongFilter::limit(LONGEST))
         .filter_dynamic(LowerCaser);
@@ -53,7 +56,10 @@ fn english() -> TextAnalyzer {
         Some(stop_words) => words.filter_dynamic(stop_words),
         None => words,
     };
-    words.filter_dynamic(Stemmer::new(Language::English)).build()
+    match stems {
+        true => words.filter_dynamic(Stemmer::new(Language::English)).build(),
+        false => words.build(),
+    }
 }
 
 #[cfg(test)]
@@ -64,6 +70,11 @@ mod tests {
     fn texts_become_terms() {
         for (tokenizer, text, want) in [
             (Tokenizer::English, "The Obligations of licensed firms!", vec!["oblig", "licens", "firm"]),
+            (
+                Tokenizer::EnglishUnstemmed,
+                "The Obligations of licensed firms!",
+                vec!["obligations", "licensed", "firms"],
+            ),
             (Tokenizer::Whitespace, "The Firms, (licensed)", vec!["the", "firms,", "(licensed)"]),
             (Tokenizer::English, "AND OR NOT \"Legislation: \"", vec!["legisl"]),
             (Tokenizer::English, "\u{0}\u{202e}🙂", vec![]),

@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, HashMap};
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use tantivy::error::DataCorruption;
 use tantivy::index::SegmentId;
@@ -24,7 +24,7 @@ use turnflow_engine::record::{Hit, rank};
 use super::analyzer::Tokenizer;
 use super::directory::Unsynced;
 use super::open::{OpenError, during};
-use super::score::{Statistics, idf, term_score};
+use super::score::{Idf, Statistics, okapi, term_score};
 use super::writer::Writer;
 
 /// Size of tantivy's write buffer, in bytes. This is close to its minimum, because each commit builds new tables whose
@@ -259,7 +259,7 @@ impl Bm25Index {
         }
         self.segments = known;
         let statistics = Statistics { passages: self.entries.len() as u64, terms: self.terms };
-        Ok(Bm25Reader { field: self.fields.terms, segments, statistics })
+        Ok(Bm25Reader { field: self.fields.terms, segments, statistics, mean_okapi: OnceLock::new() })
     }
 
     fn passages(&self, reader: &SegmentReader) -> Result<Vec<Passage>, tantivy::TantivyError> {
@@ -288,6 +288,8 @@ pub(super) struct Bm25Reader {
     field: Field,
     segments: Vec<Segment>,
     statistics: Statistics,
+    /// The mean of [`okapi`] over all terms, computed when it is first needed.
+    mean_okapi: OnceLock<f32>,
 }
 
 impl Bm25Reader {
@@ -307,18 +309,22 @@ impl Bm25Reader {
     }
 
     /// The best passages for these terms. A repeated term counts as often as it occurs.
-    pub fn search(&self, terms: &[String], k1: f32, b: f32, top: usize) -> Result<Vec<Hit>, IndexError> {
+    pub fn search(&self, terms: &[String], idf: Idf, k1: f32, b: f32, top: usize) -> Result<Vec<Hit>, IndexError> {
         let mut counts: BTreeMap<&str, f32> = BTreeMap::new();
         for term in terms {
             *counts.entry(term).or_default() += 1.0;
         }
+        let mean = match idf {
+            Idf::Okapi => self.mean_okapi().map_err(store("read terms"))?,
+            Idf::Lucene => 0.0,
+        };
         let average = self.statistics.terms as f32 / (self.statistics.passages.max(1)) as f32;
         let mut scores: Vec<Vec<f32>> = self.segments.iter().map(|segment| vec![0.0; segment.passages.len()]).collect();
         // Sums in the order of the terms, so that a score depends neither on the question's word order nor on the
         // segments.
         for (term, count) in counts {
             let postings = self.postings(term).map_err(store("read postings"))?;
-            let idf = idf(self.statistics, postings.len() as u64) * count;
+            let idf = idf.of(self.statistics, postings.len() as u64, mean) * count;
             for (segment, number, tf) in postings {
                 if let Some((_, length)) = &self.segments[segment].passages[number as usize] {
                     scores[segment][number as usize] += term_score(idf, tf, *length, average, k1, b);
@@ -326,6 +332,42 @@ impl Bm25Reader {
             }
         }
         Ok(self.best(&scores, top))
+    }
+
+    /// The mean weight of all terms of the live passages. Cost: all terms, and the postings of segments with deleted
+    /// passages.
+    fn mean_okapi(&self) -> Result<f32, tantivy::TantivyError> {
+        use tantivy::postings::Postings;
+        if let Some(mean) = self.mean_okapi.get() {
+            return Ok(*mean);
+        }
+        let mut counts: BTreeMap<Vec<u8>, u64> = BTreeMap::new();
+        for segment in &self.segments {
+            let index = segment.reader.inverted_index(self.field)?;
+            let alive = segment.reader.alive_bitset();
+            let mut terms = index.terms().stream()?;
+            while terms.advance() {
+                let count = match alive {
+                    None => u64::from(terms.value().doc_freq),
+                    Some(alive) => {
+                        let postings = index.read_postings_from_terminfo(terms.value(), IndexRecordOption::Basic)?;
+                        let mut postings: Box<dyn Postings> = Box::new(postings);
+                        let mut count = 0;
+                        while postings.doc() != TERMINATED {
+                            count += u64::from(alive.is_alive(postings.doc()));
+                            postings.advance();
+                        }
+                        count
+                    }
+                };
+                if count > 0 {
+                    *counts.entry(terms.key().to_vec()).or_default() += count;
+                }
+            }
+        }
+        // Summed in the order of the terms, so that it does not depend on the segments.
+        let sum: f64 = counts.values().map(|df| okapi(self.statistics, *df)).sum();
+        Ok(*self.mean_okapi.get_or_init(|| (sum / counts.len().max(1) as f64) as f32))
     }
 
     /// Live passages that contain a term: segment, document number, term frequency.

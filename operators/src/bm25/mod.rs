@@ -5,14 +5,15 @@
 //! ```
 //!
 //! The score is that of Robertson and Zaragoza (2009, section 3) with Lucene's idf, ln(1 + (N − df + ½) / (df + ½)),
-//! which is never negative. N, df and the average length are computed over the live passages of the epoch at search
+//! which is never negative, or with `idf: Okapi` that of the library rank-bm25. N, df and the average length are computed over the live passages of the epoch at search
 //! time, and lengths are exact, so a score depends only on the current corpus and not on its history. Ties are ordered
 //! by passage id. A question is only split into tokens: it has no query syntax.
 //!
 //! If a question has more than `max_terms` distinct terms, only the first ones are searched, with a warning in the
 //! answer's provenance.
 //!
-//! Cost: proportional to the number of postings of the question's terms.
+//! Cost: proportional to the number of postings of the question's terms. With `idf: Okapi`, the first question of an
+//! epoch also reads all terms of the corpus.
 
 mod analyzer;
 mod directory;
@@ -39,6 +40,7 @@ pub use analyzer::Tokenizer;
 use index::Bm25Reader;
 use open::Bm25Definition;
 pub(crate) use open::is_no_file;
+pub use score::Idf;
 
 /// Entry in the operator table.
 pub const KIND: OperatorKind = OperatorKind {
@@ -58,10 +60,14 @@ pub struct Bm25Config {
     _input: String,
     /// Corpus to search, or `FromTurn`.
     pub corpus: CorpusRef,
-    /// How text is split into terms: `English` (default: words, lower-cased, without stop words as in FusionRAG,
-    /// stemmed) or `Whitespace` (split at white space, lower-cased, as in TechSSN).
+    /// How text is split into terms: `English` (default: words, lower-cased, without stop words, stemmed),
+    /// `EnglishUnstemmed` (the same without stemming, as in FusionRAG) or `Whitespace` (split at white space,
+    /// lower-cased, as in TechSSN).
     #[serde(default)]
     pub tokenizer: Tokenizer,
+    /// The weight of rare terms: `Lucene` (default) or `Okapi` (as rank-bm25 computes it).
+    #[serde(default)]
+    pub idf: Idf,
     /// Term-frequency saturation, ≥ 0: the smaller it is, the less further occurrences of a term add. Default 1.2.
     #[serde(default = "default_k1")]
     pub k1: f32,
@@ -104,15 +110,16 @@ impl OperatorConfig for Bm25Config {
 
     fn explain(&self) -> String {
         format!(
-            "corpus: {}, tokenizer: {:?}, k1: {}, b: {}, top: {}, max_terms: {}",
-            self.corpus, self.tokenizer, self.k1, self.b, self.top, self.max_terms
+            "corpus: {}, tokenizer: {:?}, idf: {:?}, k1: {}, b: {}, top: {}, max_terms: {}",
+            self.corpus, self.tokenizer, self.idf, self.k1, self.b, self.top, self.max_terms
         )
     }
 
     fn build<'a>(&'a self, _: &'a ComponentContext, _: &'a Models) -> BuildFuture<'a, Arc<dyn Operator>> {
         built_at_once(|| {
             let key = Bm25Definition { tokenizer: self.tokenizer }.key();
-            let search = Bm25 { tokenizer: self.tokenizer, k1: self.k1, b: self.b, max_terms: self.max_terms };
+            let Self { tokenizer, idf, k1, b, max_terms, .. } = *self;
+            let search = Bm25 { tokenizer, idf, k1, b, max_terms };
             Ok(Arc::new(Retriever { corpus: self.corpus.clone(), key, top: self.top, search }))
         })
     }
@@ -120,6 +127,7 @@ impl OperatorConfig for Bm25Config {
 
 struct Bm25 {
     tokenizer: Tokenizer,
+    idf: Idf,
     k1: f32,
     b: f32,
     max_terms: usize,
@@ -168,7 +176,7 @@ impl Search for Bm25 {
                 let most = self.max_terms;
                 warnings.add(format!("the query has {different} terms, and only the first {most} were searched"));
             }
-            Ok(reader.search(&terms, self.k1, self.b, top)?)
+            Ok(reader.search(&terms, self.idf, self.k1, self.b, top)?)
         };
         texts.iter().map(search).collect()
     }
@@ -190,6 +198,42 @@ mod tests {
         assert_eq!(first_terms(&mut terms, 2), 2);
     }
 
+    /// The scores are those of rank-bm25 0.2.2 (`BM25Okapi` with its defaults), to six decimals. A passage that is removed
+    /// again leaves no trace.
+    #[tokio::test(flavor = "multi_thread")]
+    async fn okapi_scores_are_those_of_rank_bm25() {
+        let chunk = |(id, text): (&str, &str)| Arc::new(Chunk::new(id.into(), "d".into(), "".into(), text.into()));
+        let texts = [
+            ("a", "the ferry leaves at noon"),
+            ("b", "the island has a ferry"),
+            ("c", "the harbour at the island"),
+            ("d", "the the the end"),
+        ];
+        let added: Vec<_> = texts.into_iter().map(chunk).collect();
+        let gone = chunk(("e", "a word that only this passage has, and the ferry"));
+        let definition = Bm25Definition { tokenizer: Tokenizer::Whitespace };
+        let mut index = definition.open(None).await.unwrap();
+        let first = Delta { added: vec![gone.clone(), added[0].clone()], removed: Vec::new(), whole: true };
+        index.apply(&first).await.unwrap();
+        let second = Delta { added: added[1..].to_vec(), removed: vec![gone], whole: false };
+        let reader = index.apply(&second).await.unwrap().downcast::<Bm25Reader>().unwrap();
+        for (query, expected) in [
+            ("ferry noon", &[("a", 0.827_695)][..]),
+            ("the ferry", &[("d", 0.125_216), ("c", 0.101_377), ("a", 0.070_494), ("b", 0.070_494)]),
+            ("the the island at", &[("d", 0.250_432), ("c", 0.202_753), ("a", 0.140_989), ("b", 0.140_989)]),
+        ] {
+            let terms = Tokenizer::Whitespace.terms(query);
+            let hits = reader.search(&terms, Idf::Okapi, 1.5, 0.75, 10).unwrap();
+            assert_eq!(hits.len(), expected.len(), "{query}: {hits:?}");
+            for (hit, (id, score)) in hits.iter().zip(expected) {
+                assert!(
+                    *hit.chunk.id == **id && (hit.score - score).abs() < 2e-6,
+                    "{query}: {hit:?} is not {id} {score}"
+                );
+            }
+        }
+    }
+
     /// A question of 145,000 distinct terms. Set `TURNFLOW_HOSTILE_PASSAGES` for a larger corpus.
     #[tokio::test(flavor = "multi_thread")]
     async fn a_question_of_many_terms_is_bounded() {
@@ -201,7 +245,8 @@ mod tests {
         let mut index = Bm25Definition { tokenizer: Tokenizer::Whitespace }.open(None).await.unwrap();
         let delta = Delta { added, removed: Vec::new(), whole: true };
         let reader = index.apply(&delta).await.unwrap().downcast::<Bm25Reader>().unwrap();
-        let search = Bm25 { tokenizer: Tokenizer::Whitespace, k1: 1.2, b: 0.75, max_terms: 1024 };
+        let (tokenizer, idf) = (Tokenizer::Whitespace, Idf::Lucene);
+        let search = Bm25 { tokenizer, idf, k1: 1.2, b: 0.75, max_terms: 1024 };
         let query = (0..145_000).map(word).collect::<Vec<_>>().join(" ");
         assert!(search.weight(&reader, &[query.as_str().into()]) > 1024 * 300 / 8);
         let (warnings, begun) = (Warnings::default(), std::time::Instant::now());

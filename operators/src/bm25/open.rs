@@ -193,6 +193,7 @@ impl Index for Reopening {
 mod tests {
     use turnflow_engine::document::Chunk;
 
+    use super::super::score::Idf;
     use super::*;
 
     const DEFINITION: Bm25Definition = Bm25Definition { tokenizer: Tokenizer::Whitespace };
@@ -203,7 +204,7 @@ mod tests {
 
     async fn found(index: &mut dyn Index, delta: Delta, term: &str) -> Vec<String> {
         let reader = index.apply(&delta).await.unwrap().downcast::<Bm25Reader>().unwrap();
-        let hits = reader.search(&[term.to_owned()], 1.2, 0.75, 10).unwrap();
+        let hits = reader.search(&[term.to_owned()], Idf::Lucene, 1.2, 0.75, 10).unwrap();
         let mut ids: Vec<String> = hits.iter().map(|hit| hit.chunk.id.to_string()).collect();
         ids.sort();
         ids

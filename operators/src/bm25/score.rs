@@ -1,5 +1,7 @@
 //! The BM25 formula.
 
+use serde::Deserialize;
+
 /// Corpus statistics that the formula needs.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Statistics {
@@ -9,10 +11,38 @@ pub(super) struct Statistics {
     pub terms: u64,
 }
 
-/// BM25's weight of a term with document frequency `df` (Lucene's idf).
-pub(super) fn idf(statistics: Statistics, df: u64) -> f32 {
+/// The weight of a term by its document frequency.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+pub enum Idf {
+    /// Lucene's, ln(1 + (N − df + ½) / (df + ½)), which is never negative.
+    #[default]
+    Lucene,
+    /// That of Robertson and Zaragoza (2009, section 3), ln((N − df + ½) / (df + ½)), as in the library rank-bm25: a
+    /// term in more than half of the passages gets a quarter of the mean over all terms of the corpus.
+    Okapi,
+}
+
+impl Idf {
+    /// The weight of a term with document frequency `df`. `mean` is the mean of [`okapi`] over all terms.
+    pub(super) fn of(self, statistics: Statistics, df: u64, mean: f32) -> f32 {
+        let (n, of) = (statistics.passages as f64, df as f64);
+        match self {
+            Self::Lucene => ((n - of + 0.5) / (of + 0.5)).ln_1p() as f32,
+            Self::Okapi => match okapi(statistics, df) {
+                negative if negative < 0.0 => EPSILON * mean,
+                idf => idf as f32,
+            },
+        }
+    }
+}
+
+/// The part of the mean that terms with a negative weight get in rank-bm25.
+const EPSILON: f32 = 0.25;
+
+/// The logarithm of the odds that a passage does not contain a term.
+pub(super) fn okapi(statistics: Statistics, df: u64) -> f64 {
     let (n, df) = (statistics.passages as f64, df as f64);
-    ((n - df + 0.5) / (df + 0.5)).ln_1p() as f32
+    ((n - df + 0.5) / (df + 0.5)).ln()
 }
 
 /// Contribution of one term to the score of a passage of `length` terms that contains it `tf` times.
@@ -30,7 +60,7 @@ mod tests {
     /// 1.2).
     #[test]
     fn agrees_with_the_formula_worked_by_hand() {
-        let idf = idf(Statistics { passages: 10, terms: 100 }, 2);
+        let idf = Idf::Lucene.of(Statistics { passages: 10, terms: 100 }, 2, 0.0);
         assert!((idf - 4.4_f32.ln()).abs() < 1e-6);
         assert!((term_score(idf, 3, 10, 10.0, 1.2, 0.75) - idf * 6.6 / 4.2).abs() < 1e-5);
         assert_eq!(term_score(1.0, 1, 99, 10.0, 0.0, 0.75), 1.0);
