@@ -83,12 +83,14 @@ impl SinkConfig for StdoutConfig {
 pub struct Stdout {
     format: Format,
     out: Box<dyn Write + Send>,
+    /// The delivery key of an answer of which only a part is printed, and the rest of it.
+    unfinished: Option<(String, Vec<u8>)>,
 }
 
 impl Stdout {
     /// Prints to another output instead.
     pub fn new(format: Format, out: Box<dyn Write + Send>) -> Self {
-        Self { format, out }
+        Self { format, out, unfinished: None }
     }
 }
 
@@ -112,8 +114,35 @@ impl Stdout {
                 line
             }),
         };
-        let written = line.and_then(|line| self.out.write_all(&line).and_then(|()| self.out.flush()));
+        let key = AnswerRecord::delivery_key(&answer.key, answer.revision.into(), answer.retracted);
+        let written = line.and_then(|line| self.write(&key, line));
         written.map_err(|source| ConnectorError::Io { action: "write to", path: "stdout".to_owned(), source })
+    }
+
+    /// Prints an answer, or the rest of it after an error.
+    fn write(&mut self, key: &str, line: Vec<u8>) -> io::Result<()> {
+        let mut rest = match self.unfinished.take() {
+            Some((of, rest)) if of == key => rest,
+            Some((_, mut rest)) => {
+                rest.extend(line);
+                rest
+            }
+            None => line,
+        };
+        while !rest.is_empty() {
+            match self.out.write(&rest) {
+                Ok(count @ 1..) => drop(rest.drain(..count)),
+                Ok(0) => return self.unfinished_at(key, rest, io::ErrorKind::WriteZero.into()),
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return self.unfinished_at(key, rest, error),
+            }
+        }
+        self.out.flush()
+    }
+
+    fn unfinished_at(&mut self, key: &str, rest: Vec<u8>, error: io::Error) -> io::Result<()> {
+        self.unfinished = Some((key.to_owned(), rest));
+        Err(error)
     }
 }
 
@@ -147,8 +176,8 @@ fn text(answer: &AnswerRecord) -> String {
     out
 }
 
-/// Removes control characters except line ends and tabs.
-fn plain(text: &str) -> String {
+/// Removes control characters except line ends and tabs, which a terminal would interpret.
+pub fn plain(text: &str) -> String {
     text.chars().filter(|character| !character.is_control() || matches!(character, '\n' | '\t')).collect()
 }
 
@@ -240,6 +269,40 @@ mod tests {
         let error = Stdout::new(Format::Json, Box::new(writer)).print(&answer()).unwrap_err();
         let ConnectorError::Io { source, path, .. } = error else { panic!("{error}") };
         assert_eq!((source.kind(), path.as_str()), (io::ErrorKind::BrokenPipe, "stdout"));
+    }
+
+    /// Writes so many bytes, and then fails once.
+    struct Full(Shared, Option<usize>);
+    impl Write for Full {
+        fn write(&mut self, buffer: &[u8]) -> io::Result<usize> {
+            match self.1.as_mut() {
+                Some(0) => {
+                    self.1 = None;
+                    Err(io::ErrorKind::StorageFull.into())
+                }
+                Some(left) => {
+                    let count = buffer.len().min(*left);
+                    *left -= count;
+                    self.0.write(&buffer[..count])
+                }
+                None => self.0.write(buffer),
+            }
+        }
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn an_answer_that_was_cut_off_is_continued() {
+        let out = Shared::default();
+        let mut sink = Stdout::new(Format::Json, Box::new(Full(out.clone(), Some(20))));
+        assert!(sink.print(&answer()).is_err());
+        sink.print(&answer()).unwrap();
+        sink.print(&AnswerRecord { revision: 1, ..answer() }).unwrap();
+        let text = String::from_utf8(out.0.lock().unwrap().clone()).unwrap();
+        let lines: Vec<AnswerRecord> = text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+        assert_eq!(lines, [answer(), AnswerRecord { revision: 1, ..answer() }]);
     }
 
     #[test]

@@ -181,6 +181,7 @@ impl Default for Maintenance {
 
 /// Whether an answer is revised when its corpora change.
 #[derive(Clone, Debug, Default, PartialEq, Eq, serde::Deserialize)]
+#[serde(deny_unknown_fields)]
 pub enum AnswerMode {
     /// A turn is answered once, from the epoch that it reads. The default.
     #[default]

@@ -27,6 +27,14 @@ pub enum StateError {
     /// Another process uses it.
     #[error("the state directory `{0}` is in use by another turnflow process")]
     InUse(PathBuf),
+    /// A corpus reads the dead letters in it, and would index them for ever.
+    #[error("the corpus `{corpus}` reads `{}`, where this run writes its dead letters: choose a state directory that no corpus reads (`--state`), or another file (`dead_letters`)", path.display())]
+    Indexed {
+        /// The file.
+        path: PathBuf,
+        /// The corpus.
+        corpus: String,
+    },
     /// It was written in a format that this version does not support.
     #[error("the state directory `{path}` has the format `{}`, and this version reads only `{}`; if its file `format` is damaged, delete that file", found.trim().escape_debug(), FORMAT.trim())]
     Format {

@@ -1,10 +1,10 @@
-//! The files of sinks before reloads switched them to others: after a crash, answers that no checkpoint
-//! covers may be in them.
+//! The files of sinks before reloads or restarts switched them to others: after a crash, answers that no
+//! checkpoint covers may be in them.
 
 use std::sync::{Arc, Weak};
 
 use super::store::Store;
-use super::{Durable, OffsetTracker, StoreError};
+use super::{Durable, OffsetTracker, SourceCheckpoint, StoreError};
 use crate::connector::SinkPosition;
 use crate::sinks::SinkHandle;
 
@@ -44,7 +44,30 @@ impl Durable {
         Ok(())
     }
 
-    /// The positions in files that a sink had before reloads.
+    /// Called at a start, before a sink gets its first answer: if no checkpoint names its file, as after a restart with
+    /// another path, the file is remembered. A later restart may have yet another path, before a checkpoint is written.
+    ///
+    /// # Errors
+    ///
+    /// The checkpoint database cannot be read or written.
+    pub fn enters(&self, sink: &SinkHandle) -> Result<(), StoreError> {
+        let (Some(store), Some(mark)) = (self.store.get(), sink.mark()) else { return Ok(()) };
+        let _one = self.committing.lock();
+        let checkpoints = store.sources()?;
+        let knows = |checkpoint: &SourceCheckpoint| {
+            checkpoint.written.get(sink.id()).is_some_and(|written| written.log == mark.log)
+        };
+        let mut positions = store.former(sink.id())?;
+        if checkpoints.iter().all(knows) || positions.iter().any(|position| position.log == mark.log) {
+            return Ok(());
+        }
+        positions.push(SinkPosition { length: 0, ..mark });
+        store.set_former(sink.id(), &positions)?;
+        self.state.lock().former.insert(sink.id().clone());
+        Ok(())
+    }
+
+    /// The positions in files that a sink had before.
     ///
     /// # Errors
     ///

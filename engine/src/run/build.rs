@@ -13,7 +13,7 @@ use tokio_util::sync::CancellationToken;
 use super::worker_pool::WorkerPool;
 use super::{Options, RunError};
 use crate::cache::InferenceCache;
-use crate::claims::{Claim, ClaimError, Claims};
+use crate::claims::{Claim, ClaimError, Claims, real};
 use crate::component::{
     BuildError, BuildFuture, Building, ComponentContext, Index, IndexDefinition, IndexError, Models, TurnSourceConfig,
 };
@@ -214,6 +214,13 @@ impl RuntimeContext {
     /// Opens the destination of dead letters.
     pub fn letters(&self, plan: &Plan) -> Result<Onward, RunError> {
         let path = dead_letters_of(plan, self.state.as_deref());
+        if let Some(path) = &path {
+            let file = real(path);
+            if let Some(corpus) = plan.corpora.iter().find(|corpus| corpus.source.reads(&file)) {
+                let (path, corpus) = (path.clone(), corpus.name.to_string());
+                return Err(RunError::State(StateError::Indexed { path, corpus }));
+            }
+        }
         self.dead.toward(path.as_deref()).map_err(|source| {
             let path = path.unwrap_or_default();
             RunError::State(StateError::Io { action: "append to", path, source })

@@ -177,6 +177,7 @@ fn first(context: &RuntimeContext, plan: &Plan) -> Result<Running, RunError> {
         // Late, when little else can fail: a sink may truncate its file here.
         for sink in sinks.values().flatten() {
             sink.begin().map_err(|source| RunError::Source { name: format!("node {}", sink.id()), source })?;
+            shared.durable.enters(sink)?;
         }
         for node in &plan.nodes {
             let NodeKind::Source(config) = &node.kind else { continue };

@@ -1,6 +1,7 @@
 //! The thread that delivers answers to a sink, and the queue in front of it.
 
 use std::collections::VecDeque;
+use std::io::ErrorKind;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::thread::JoinHandle;
@@ -53,6 +54,8 @@ struct State {
     is_closed: bool,
     /// The current error of the sink.
     fault: Option<String>,
+    /// The error is that of a closed pipe.
+    is_unread: bool,
 }
 
 struct Queue {
@@ -129,6 +132,11 @@ impl DeliveryThread {
     /// The current error of the sink.
     pub(super) fn fault(&self) -> Option<String> {
         self.queue.state.lock().fault.clone()
+    }
+
+    /// Whether nothing reads the sink's output any more.
+    pub(super) fn is_unread(&self) -> bool {
+        self.queue.state.lock().is_unread
     }
 
     /// Whether `most` or more answers wait. If so, `has_room` is called after the next acknowledgement.
@@ -234,7 +242,12 @@ impl Queue {
                     }
                     self.fails(&panicked.to_string());
                 }
-                reason => self.fails(&reason.to_string()),
+                reason => {
+                    let is_closed_pipe =
+                        matches!(&reason, ConnectorError::Io { source, .. } if source.kind() == ErrorKind::BrokenPipe);
+                    self.state.lock().is_unread = is_closed_pipe;
+                    self.fails(&reason.to_string());
+                }
             }
             if self.pause() {
                 return;

@@ -43,6 +43,8 @@ pub struct SinkStatus {
     pub refused: u64,
     /// The current error, if the last delivery failed.
     pub fault: Option<String>,
+    /// Whether the error is that nothing reads its output any more, as of a closed pipe.
+    pub is_unread: bool,
 }
 
 /// A sink and its position.
@@ -121,7 +123,14 @@ impl SinkHandle {
     pub fn status(&self) -> SinkStatus {
         let Self { id, deliveries, .. } = self;
         let (pending, (delivered, refused)) = (deliveries.pending(), deliveries.delivered());
-        SinkStatus { id: id.clone(), pending, delivered, refused, fault: deliveries.fault() }
+        SinkStatus {
+            id: id.clone(),
+            pending,
+            delivered,
+            refused,
+            fault: deliveries.fault(),
+            is_unread: deliveries.is_unread(),
+        }
     }
 
     /// Queues the answers of a turn (at least one) for delivery, except for those that an earlier

@@ -232,7 +232,10 @@ fn each_answer_is_taken_once_in_order_whatever_the_receiver_does() {
     );
     assert_eq!(letters[0].record, serde_json::to_string(&record(6)).unwrap());
     assert!(woken.load(Ordering::Acquire) > 0);
-    assert_eq!(sink.status(), SinkStatus { id: "out".into(), pending: 0, delivered: 9, refused: 2, fault: None });
+    assert_eq!(
+        sink.status(),
+        SinkStatus { id: "out".into(), pending: 0, delivered: 9, refused: 2, fault: None, is_unread: false }
+    );
 }
 
 #[test]

@@ -60,7 +60,11 @@ pub struct Sources(Vec<Source>);
 
 impl Sources {
     /// Adds a text and returns its index.
-    pub fn add(&mut self, source: Source) -> usize {
+    pub fn add(&mut self, mut source: Source) -> usize {
+        // RON accepts no comment that ends with the text.
+        if !source.text.ends_with('\n') {
+            source.text = format!("{}\n", source.text).into();
+        }
         self.0.push(source);
         self.0.len() - 1
     }

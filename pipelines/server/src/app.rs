@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use axum::extract::{Request, State};
-use axum::http::{HeaderName, HeaderValue, Method, header};
+use axum::http::{HeaderValue, Method, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use axum::{Router, middleware};
@@ -12,7 +12,7 @@ use parking_lot::RwLock;
 use regex::RegexSet;
 use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
-use tower_http::cors::{AllowOrigin, CorsLayer};
+use tower_http::cors::{AllowHeaders, AllowOrigin, CorsLayer};
 use turnflow_engine::run::Engine;
 
 use crate::auth::{Principal, Tokens};
@@ -316,12 +316,12 @@ fn cors(origins: &[String]) -> Option<CorsLayer> {
         true => AllowOrigin::any(),
         false => AllowOrigin::list(origins.iter().filter_map(|origin| HeaderValue::from_str(origin).ok())),
     };
-    let headers = [header::AUTHORIZATION, header::CONTENT_TYPE, header::ACCEPT];
-    let own = ["x-conversation-id", "x-openwebui-chat-id", "x-turnflow-citations"].map(HeaderName::from_static);
     Some(
         CorsLayer::new()
             .allow_origin(allowed)
             .allow_methods([Method::GET, Method::POST, Method::PUT, Method::DELETE])
-            .allow_headers(headers.into_iter().chain(own).collect::<Vec<_>>()),
+            // OpenAI's package for browsers sends a dozen of its own.
+            .allow_headers(AllowHeaders::mirror_request())
+            .expose_headers([header::RETRY_AFTER]),
     )
 }

@@ -141,14 +141,14 @@ impl Asking {
 
     fn finish(&self, record: AnswerRecord) -> Result<Finished, ApiError> {
         if record.status == Status::Failed {
-            return Err(failed(&record));
+            return Err(failed(&self.app, &record));
         }
         if self.sent.is_empty() {
             self.app.metrics().first_token(self.served.name(), self.asked.elapsed());
         }
         let citations = record.hits.iter().map(|hit| Citation::of(hit, self.served.name(), &self.titles)).collect();
         Ok(Finished {
-            rest: rest_of(&record.answer, &self.sent).to_owned(),
+            rest: rest_of(&record.answer, &self.sent),
             answer: record.answer.to_string(),
             citations,
             fingerprint: record.stamp.pipeline.get(..16).map(|hash| format!("fp_{hash}")),
@@ -157,13 +157,58 @@ impl Asking {
 }
 
 /// The error of a turn that failed.
-pub fn failed(record: &AnswerRecord) -> ApiError {
-    ApiError::server(record.error.clone().unwrap_or_else(|| "the turn failed".to_owned())).code("turn_failed")
+pub fn failed(app: &App, record: &AnswerRecord) -> ApiError {
+    ApiError::server(reason(app, record.error.as_deref().unwrap_or("the turn failed"))).code("turn_failed")
 }
 
-/// The part of an answer that remains to be sent; nothing if the sent text is not its prefix.
-pub fn rest_of<'a>(answer: &'a str, sent: &str) -> &'a str {
-    answer.strip_prefix(sent).unwrap_or_default()
+/// Why a turn failed, as its caller may read it. Callers with tokens do not read addresses and paths: they get the
+/// name of the node, and the log gets the rest.
+pub fn reason(app: &App, reason: &str) -> String {
+    if app.tokens().is_empty() {
+        return reason.to_owned();
+    }
+    hidden(reason)
+}
+
+/// Logs why a turn failed, and returns what may be told of it.
+pub fn hidden(reason: &str) -> String {
+    if !reason.is_empty() {
+        tracing::warn!(reason, "a turn failed");
+    }
+    let node = reason.split_once(": ").map(|(node, _)| node).filter(|node| node.starts_with("node "));
+    format!("{} failed; see the server's log for the reason", node.unwrap_or("the turn"))
+}
+
+/// What remains to be sent of an answer. An operator may have replaced the text that was sent, for example because the
+/// passages do not support it: then the answer follows it, in a paragraph of its own. Citations that an operator has
+/// removed change nothing.
+pub fn rest_of(answer: &str, sent: &str) -> String {
+    match answer.strip_prefix(sent) {
+        Some(rest) => rest.to_owned(),
+        None if words(answer) == words(sent) => String::new(),
+        None => format!("\n\n{answer}"),
+    }
+}
+
+/// A text without citations such as `[2]`, and without white space.
+fn words(text: &str) -> String {
+    let mut out = String::new();
+    let mut rest = text;
+    while let Some((before, after)) = rest.split_once('[') {
+        out.push_str(before);
+        match after.split_once(']') {
+            Some((inside, end)) if inside.bytes().all(|byte| byte.is_ascii_digit() || b", ".contains(&byte)) => {
+                rest = end
+            }
+            _ => {
+                out.push('[');
+                rest = after;
+            }
+        }
+    }
+    out.push_str(rest);
+    out.retain(|letter| !letter.is_whitespace());
+    out
 }
 
 /// Checks the collection of a turn before it is asked: a wrong one is the caller's error.
@@ -192,8 +237,9 @@ mod tests {
         assert_eq!(rest_of("abc", ""), "abc");
         assert_eq!(rest_of("abc", "ab"), "c");
         assert_eq!(rest_of("abc", "abc"), "");
-        assert_eq!(rest_of("abc", "abcd"), "");
-        assert_eq!(rest_of("abc", "x"), "");
+        assert_eq!(rest_of("a b [1].", "a b [1, 9][2]."), "");
+        assert_eq!(rest_of("I do not know.", "The ferry"), "\n\nI do not know.");
+        assert_eq!(rest_of("a [x]", "a [y]"), "\n\na [x]");
     }
 
     #[test]

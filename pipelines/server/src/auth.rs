@@ -43,6 +43,12 @@ pub enum TokenError {
         /// The token's name.
         name: String,
     },
+    /// The name has a colon.
+    #[error("token `{name}`: a name must not contain `:`")]
+    Colon {
+        /// The token's name.
+        name: String,
+    },
     /// Two tokens have the same name or the same secret.
     #[error("token `{name}`: another token has the same name or secret")]
     Twice {
@@ -156,6 +162,10 @@ impl Tokens {
         let name = principal.name.to_string();
         if secret.is_empty() || name.is_empty() {
             return Err(TokenError::Empty { name });
+        }
+        // It separates the name from a conversation's id.
+        if name.contains(':') {
+            return Err(TokenError::Colon { name });
         }
         let hash = blake3::hash(secret.as_bytes());
         if self.known.iter().any(|(other, of)| *other == hash || of.name == principal.name) {

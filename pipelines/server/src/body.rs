@@ -141,6 +141,10 @@ impl Content {
             return Err(ApiError::media_type("`application/json`"));
         }
         few_values(&self.bytes)?;
+        let first = self.bytes.iter().find(|byte| !byte.is_ascii_whitespace());
+        if first.is_some_and(|first| *first != b'{') {
+            return Err(ApiError::bad("the body must be a JSON object"));
+        }
         parse(&self.bytes)
     }
 

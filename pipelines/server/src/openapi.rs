@@ -3,10 +3,12 @@
 use std::sync::LazyLock;
 
 use axum::Json;
+use axum::extract::State;
 use serde::Serialize;
 use serde_json::{Value, json};
 use utoipa::{OpenApi, ToSchema};
 
+use crate::app::App;
 use crate::{
     answers, chat, documents, embeddings, health, metrics, models, pipelines, reports, responses, search, turns,
 };
@@ -72,8 +74,12 @@ static DESCRIPTION: LazyLock<Value> = LazyLock::new(|| {
 });
 
 /// The description as JSON.
-pub async fn document() -> Json<&'static Value> {
-    Json(&DESCRIPTION)
+pub async fn document(State(app): State<App>) -> Json<Value> {
+    let mut description = DESCRIPTION.clone();
+    if !app.tokens().is_empty() {
+        description["security"] = json!([{ "token": [] }]);
+    }
+    Json(description)
 }
 
 /// Adds what all routes have in common: errors and tokens.
@@ -96,8 +102,6 @@ fn complete(description: &mut Value) {
         } },
     });
     description["components"]["securitySchemes"]["token"] = json!({ "type": "http", "scheme": "bearer" });
-    // A server without tokens needs none.
-    description["security"] = json!([{}, { "token": [] }]);
     let schema = json!({ "application/json": { "schema": { "$ref": "#/components/schemas/Error" } } });
     let operations = description["paths"].as_object_mut().into_iter().flat_map(|paths| paths.iter_mut());
     for (path, methods) in operations {

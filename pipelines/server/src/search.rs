@@ -11,7 +11,7 @@ use turnflow_engine::record::{Hit, HitRecord, Hits, Utterance, Value};
 use utoipa::{IntoParams, ToSchema};
 
 use crate::app::App;
-use crate::asking::check_collection;
+use crate::asking::{check_collection, reason as why};
 use crate::auth::Principal;
 use crate::body::{Content, Params};
 use crate::citations::path;
@@ -111,7 +111,7 @@ pub async fn search(
             Some(Event::Node { node: of, value: Value::Hits(hits), .. }) if of == *node => break hits,
             Some(Event::Node { node: of, value: Value::Failed(failure), .. }) if of == *node => {
                 let problem = format!("node `{}`: {}", failure.node, failure.reason);
-                return Err(ApiError::server(problem).code("turn_failed"));
+                return Err(ApiError::server(why(app, &problem)).code("turn_failed"));
             }
             Some(Event::Node { .. } | Event::Delta { .. }) => {}
             Some(Event::Answer { .. }) => return Err(ApiError::server(format!("the node `{node}` returned no hits"))),

@@ -23,7 +23,7 @@ use turnflow_engine::ask::{AnswerStream, AskRequest, Event};
 use turnflow_engine::record::{AnswerRecord, Speaker, Status, TurnRecord, Utterance};
 
 use crate::app::{App, Served};
-use crate::asking::check_collection;
+use crate::asking::{check_collection, hidden};
 use crate::auth::Principal;
 use crate::body::{Content, Many, Params};
 use crate::durable;
@@ -186,11 +186,13 @@ fn record(mut value: Json, at: usize, served: &Served) -> Result<AskedTurn, ApiE
     Ok(AskedTurn { record, history, adjust: Adjustments { skip, weights } })
 }
 
-/// A record without the server's data about the caller.
+/// A record without the server's data about the caller, and without addresses and paths in its error if the caller has
+/// a token.
 pub(crate) fn without_principal(record: &AnswerRecord) -> Json {
     let mut value = serde_json::to_value(record).unwrap_or_default();
-    if let Some(fields) = value.as_object_mut() {
-        fields.shift_remove("principal");
+    let has_token = value.as_object_mut().is_some_and(|fields| fields.shift_remove("principal").is_some());
+    if let Some(error) = record.error.as_deref().filter(|_| has_token) {
+        value["error"] = hidden(error).into();
     }
     value
 }
@@ -266,7 +268,10 @@ impl Turns {
             Some(Event::Started { epoch }) => Ok(Told::Other("started", json!({ "epoch": epoch }))),
             Some(Event::Node { node, value, took, warnings }) => {
                 let took_ms = took.map(|took| took.as_secs_f64() * 1000.0);
-                let fields = json!({ "node": node, "value": value, "took_ms": took_ms, "warnings": warnings });
+                let mut fields = json!({ "node": node, "value": value, "took_ms": took_ms, "warnings": warnings });
+                if let (Some(_), Some(failure)) = (&self.principal.extra, fields["value"].get_mut("Failed")) {
+                    failure["reason"] = hidden("").into();
+                }
                 Ok(Told::Other("node", fields))
             }
             Some(Event::Delta { node, text }) => Ok(Told::Other("delta", json!({ "node": node, "text": text }))),

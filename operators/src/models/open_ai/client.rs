@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant, SystemTime};
 
+use bytes::Bytes;
 use eventsource_stream::{EventStreamError, Eventsource};
 use futures::{Stream, StreamExt};
 use reqwest::header::{AUTHORIZATION, CONTENT_TYPE, HeaderMap, HeaderValue, RETRY_AFTER};
@@ -16,6 +17,65 @@ use super::stream::{AnswerError, Gathered, said};
 
 /// Maximum pause between two attempts, unless the server asks for a longer one.
 const LONGEST_PAUSE: Duration = Duration::from_secs(30);
+
+/// Maximum size of a response, in bytes.
+const MOST: usize = 64 << 20;
+/// Maximum size of the body of a failed request that is read; more than an error message needs.
+const MOST_OF_AN_ERROR: usize = 64 << 10;
+/// Maximum length of a line of an event stream, in bytes.
+const LONGEST_LINE: usize = 1 << 20;
+
+/// Why the bytes of an event stream end.
+#[derive(Debug, thiserror::Error)]
+enum Broken {
+    #[error(transparent)]
+    Connection(reqwest::Error),
+    #[error("{0}")]
+    TooLong(String),
+}
+
+/// The bytes of an event stream, within limits and without a byte order mark, which the parser does not accept.
+fn bounded(pieces: impl Stream<Item = reqwest::Result<Bytes>>) -> impl Stream<Item = Result<Bytes, Broken>> {
+    let (mut all, mut line, mut start) = (0_usize, 0_usize, Some(Vec::new()));
+    pieces
+        .then(|piece| async {
+            // The parser takes all pieces that are there in one call: others get their turn, and time limits hold.
+            tokio::task::yield_now().await;
+            piece
+        })
+        .map(move |piece| {
+            let mut piece = piece.map_err(Broken::Connection)?;
+            all += piece.len();
+            line = match piece.iter().rposition(|byte| matches!(byte, b'\n' | b'\r')) {
+                Some(at) => piece.len() - at - 1,
+                None => line + piece.len(),
+            };
+            if all > MOST {
+                return Err(Broken::TooLong(format!("the response is longer than {} MiB", MOST >> 20)));
+            }
+            if line > LONGEST_LINE {
+                let problem = format!("a line of the event stream is longer than {} KiB", LONGEST_LINE >> 10);
+                return Err(Broken::TooLong(problem));
+            }
+            if let Some(mut first) = start.take() {
+                first.extend_from_slice(&piece);
+                match BYTE_ORDER_MARK.starts_with(&first) && first.len() < BYTE_ORDER_MARK.len() {
+                    // Not known yet.
+                    true => {
+                        start = Some(first);
+                        piece = Bytes::new();
+                    }
+                    false => {
+                        let from = if first.starts_with(BYTE_ORDER_MARK) { BYTE_ORDER_MARK.len() } else { 0 };
+                        piece = Bytes::from(first).slice(from..);
+                    }
+                }
+            }
+            Ok(piece)
+        })
+}
+
+const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
 
 /// Limits of a client.
 #[derive(Clone, Copy, Debug)]
@@ -150,7 +210,7 @@ impl Client {
                 kind.to_str().is_ok_and(|kind| kind.to_ascii_lowercase().starts_with("text/event-stream"))
             });
             if answer.status().is_success() && events {
-                return self.gather(answer.bytes_stream().eventsource(), stream).await;
+                return self.gather(bounded(answer.bytes_stream()).eventsource(), stream).await;
             }
             let text = self.whole(answer, after).await?;
             let generation = Gathered::whole(&text).map_err(|error| self.wrong(&error))?;
@@ -228,6 +288,11 @@ impl Client {
         let mut pieces = answer.bytes_stream();
         while let Some(piece) = self.in_time(pieces.next()).await? {
             match piece {
+                Ok(_) if !status.is_success() && text.len() > MOST_OF_AN_ERROR => break,
+                Ok(piece) if text.len() + piece.len() > MOST => {
+                    let error = self.refused(format!("the response is longer than {} MiB", MOST >> 20));
+                    return Err(Failure { error, passing: false, after: None });
+                }
                 Ok(piece) => text.extend_from_slice(&piece),
                 // The status of a failed request matters more than its body.
                 Err(_) if !status.is_success() => break,
@@ -238,21 +303,31 @@ impl Client {
         if status.is_success() {
             return Ok(text);
         }
-        let error = self.error(Some(status.as_u16()), format!("status {status}: {}", said(&text)));
+        let mut reason = format!("status {status}: {}", said(&text));
+        if status == reqwest::StatusCode::NOT_FOUND {
+            reason = format!(
+                "{reason} (the request was to {}; `url` ends with the path before that, often `/v1`)",
+                self.endpoint.path()
+            );
+        }
+        let error = self.error(Some(status.as_u16()), reason);
         let passing = status.is_server_error() || matches!(status.as_u16(), 408 | 409 | 425 | 429);
         Err(Failure { error, passing, after })
     }
 
-    async fn gather<B: AsRef<[u8]>>(
+    async fn gather(
         &self,
-        events: eventsource_stream::EventStream<impl Stream<Item = reqwest::Result<B>>>,
+        events: eventsource_stream::EventStream<impl Stream<Item = Result<Bytes, Broken>>>,
         stream: &TextStream,
     ) -> Result<Generation, Failure> {
         let mut events = std::pin::pin!(events);
         let mut gathered = Gathered::default();
         while let Some(event) = self.in_time(events.next()).await? {
             let event = event.map_err(|error| match error {
-                EventStreamError::Transport(error) => self.broken(error),
+                EventStreamError::Transport(Broken::Connection(error)) => self.broken(error),
+                EventStreamError::Transport(Broken::TooLong(reason)) => {
+                    Failure { error: self.refused(reason), passing: false, after: None }
+                }
                 other => {
                     let error = self.refused(format!("the event stream cannot be parsed: {other}"));
                     Failure { error, passing: false, after: None }
@@ -281,7 +356,11 @@ impl Client {
     }
 
     fn wrong(&self, error: &AnswerError) -> Failure {
-        Failure { error: self.refused(error.to_string()), passing: *error == AnswerError::Cut, after: None }
+        Failure {
+            error: self.refused(error.to_string()),
+            passing: matches!(error, AnswerError::Cut | AnswerError::Nothing),
+            after: None,
+        }
     }
 
     fn broken(&self, error: reqwest::Error) -> Failure {

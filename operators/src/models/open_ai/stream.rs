@@ -16,6 +16,8 @@ pub(super) enum AnswerError {
     Withheld,
     #[error("the response ended before the text did")]
     Cut,
+    #[error("the response ended without a text; is the prompt longer than the server's context? Set `context`")]
+    Nothing,
 }
 
 #[derive(Debug, Deserialize)]
@@ -36,8 +38,13 @@ struct Choice {
     /// Set in a response that is not streamed.
     #[serde(default)]
     message: Option<Text>,
-    #[serde(default)]
-    finish_reason: Option<String>,
+    /// `None`: the server never says why a text ends. `Some(None)`: the text has not ended.
+    #[serde(default, deserialize_with = "present")]
+    finish_reason: Option<Option<String>>,
+}
+
+fn present<'de, D: serde::Deserializer<'de>>(value: D) -> Result<Option<Option<String>>, D::Error> {
+    Option::deserialize(value).map(Some)
 }
 
 #[derive(Debug, Deserialize)]
@@ -61,6 +68,8 @@ pub(super) struct Gathered {
     finish: Option<String>,
     tokens: (u64, u64),
     any_choice: bool,
+    /// The server says that the text goes on.
+    goes_on: bool,
     done: bool,
 }
 
@@ -84,7 +93,8 @@ impl Gathered {
             self.any_choice = true;
             let text = choice.delta.or(choice.message).and_then(|text| text.content);
             self.text.push_str(text.as_deref().unwrap_or_default());
-            self.finish = choice.finish_reason.or(self.finish.take());
+            self.goes_on |= choice.finish_reason == Some(None);
+            self.finish = choice.finish_reason.flatten().or(self.finish.take());
         }
         Ok(false)
     }
@@ -100,8 +110,11 @@ impl Gathered {
             Some("length") => Finish::Length,
             Some("content_filter") => return Err(AnswerError::Withheld),
             Some(_) => Finish::Stop,
+            // A server that says when a text ends, and has not said it, was interrupted.
+            None if self.done && self.goes_on => return Err(AnswerError::Cut),
             None if self.done && self.any_choice => Finish::Stop,
             None if self.done => return Err(AnswerError::NoChoices),
+            None if !self.any_choice => return Err(AnswerError::Nothing),
             None => return Err(AnswerError::Cut),
         };
         Ok(Generation {
@@ -118,7 +131,7 @@ impl Gathered {
     pub fn whole(data: &str) -> Result<Generation, AnswerError> {
         let mut gathered = Self::default();
         gathered.take(data)?;
-        gathered.done = true;
+        (gathered.done, gathered.goes_on) = (true, false);
         gathered.end()
     }
 }
@@ -166,6 +179,8 @@ mod tests {
         assert_eq!((all.text.as_str(), all.finish, all.prompt_tokens, all.tokens), ("YesYes", Finish::Length, 5, 2));
         assert_eq!(gather(&[piece, "[DONE]"]).unwrap().finish, Finish::Stop);
         assert_eq!(gather(&[first, piece]), Err(AnswerError::Cut));
+        assert_eq!(gather(&[first, piece, "[DONE]"]), Err(AnswerError::Cut), "interrupted by another request");
+        assert_eq!(gather(&[]), Err(AnswerError::Nothing));
         assert_eq!(gather(&[usage, "[DONE]"]), Err(AnswerError::NoChoices));
         assert_eq!(Gathered::whole(r#"{"choices":[]}"#), Err(AnswerError::NoChoices));
         let filtered = r#"{"choices":[{"delta":{},"finish_reason":"content_filter"}]}"#;

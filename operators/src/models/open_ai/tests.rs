@@ -23,6 +23,8 @@ pub(in crate::models) enum Reply {
     Cut(Vec<String>),
     /// A status, additional headers, and a body.
     Whole(u16, &'static str, String),
+    /// The bytes of an event stream as they are, in pieces of this size, and a complete end.
+    Raw(Vec<u8>, usize),
     /// No answer until the client gives up.
     Hang,
 }
@@ -64,6 +66,15 @@ fn respond(mut stream: TcpStream, reply: &Reply) -> std::io::Result<()> {
     match reply {
         Reply::Stream(pieces) => {
             events(&mut stream, pieces)?;
+            stream.write_all(b"0\r\n\r\n")
+        }
+        Reply::Raw(bytes, size) => {
+            events(&mut stream, &[])?;
+            for piece in bytes.chunks(*size) {
+                stream.write_all(format!("{:x}\r\n", piece.len()).as_bytes())?;
+                stream.write_all(piece)?;
+                stream.write_all(b"\r\n")?;
+            }
             stream.write_all(b"0\r\n\r\n")
         }
         Reply::Cut(pieces) => events(&mut stream, pieces),
@@ -298,4 +309,36 @@ fn what_the_protocol_lacks_is_refused_and_so_is_a_key_that_is_not_set() {
     }
     let error = Client::new("http://a/v1", "x", Some(("MY_KEY", Some(format!("{KEY}\n\u{1}")))), limits()).unwrap_err();
     assert!(!error.to_string().contains(KEY), "{error}");
+}
+
+#[test]
+fn a_byte_order_mark_is_skipped() {
+    let text: String = streamed().iter().map(|event| format!("data: {event}\n\n")).collect();
+    for size in [1, 2, 7, 1000] {
+        let bytes = [b"\xef\xbb\xbf", text.as_bytes()].concat();
+        let (result, _) = outcome(vec![Reply::Raw(bytes, size)], limits());
+        assert_eq!(result.unwrap().text, "Because it is.");
+    }
+}
+
+/// A server that never ends its line, or its response, is an error, and no memory.
+#[test]
+fn responses_are_bounded() {
+    let line = [b"data: ", vec![b'y'; 3 << 20].as_slice()].concat();
+    let (result, requests) = outcome(vec![Reply::Raw(line, 8192)], limits());
+    assert!(result.unwrap_err().to_string().contains("a line of the event stream is longer than 1024 KiB"));
+    assert_eq!(requests, 1, "it is not tried again");
+    let whole = Reply::Whole(200, "Content-Type: application/json\r\n", " ".repeat(65 << 20));
+    assert!(outcome(vec![whole], limits()).0.unwrap_err().to_string().contains("longer than 64 MiB"));
+    let failed = Reply::Whole(500, "", "z".repeat(1 << 20));
+    assert!(outcome(vec![failed], Limits { retries: 0, ..limits() }).0.unwrap_err().to_string().contains("status 500"));
+}
+
+/// A server that is interrupted by another request ends the stream without a reason.
+#[test]
+fn an_interrupted_text_is_requested_again() {
+    let half =
+        vec![r#"{"choices":[{"delta":{"content":"Bec"},"finish_reason":null}]}"#.to_owned(), "[DONE]".to_owned()];
+    let (result, requests) = outcome(vec![Reply::Stream(half), Reply::Stream(streamed())], limits());
+    assert_eq!((result.unwrap().text.as_str(), requests), ("Because it is.", 2));
 }

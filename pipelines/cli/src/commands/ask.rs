@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use anyhow::anyhow;
 use clap::Args;
+use turnflow_connectors::stdout::plain;
 use turnflow_engine::ask::{AskRequest, Event};
 use turnflow_engine::connector::Mode;
 use turnflow_engine::plan::NodeKind;
@@ -59,7 +60,7 @@ pub(super) fn run(args: &AskArgs) -> Outcome {
             Some(Event::Node { node, value, .. }) => trace.push((node, value)),
             Some(Event::Delta { text, .. }) if args.stream && !args.format.is_json() => {
                 streamed = true;
-                print!("{text}");
+                print!("{}", plain(&text));
             }
             Some(Event::Started { .. } | Event::Delta { .. }) => {}
             Some(Event::Answer { record }) => break *record,
@@ -75,10 +76,13 @@ pub(super) fn run(args: &AskArgs) -> Outcome {
         println!("\n");
     }
     if args.trace {
-        for (node, value) in trace {
-            println!("{node}: {}", super::trace::describe(&value));
+        let lines: String =
+            trace.iter().map(|(node, value)| format!("{node}: {}\n", super::trace::describe(value))).collect();
+        // Standard output is one JSON object.
+        match args.format.is_json() {
+            true => eprintln!("{lines}"),
+            false => println!("{lines}"),
         }
-        println!();
     }
     if args.format.is_json() {
         println!("{}", serde_json::to_string_pretty(&answer)?);
@@ -93,14 +97,14 @@ pub(super) fn run(args: &AskArgs) -> Outcome {
 
 fn print(answer: &AnswerRecord) {
     if let Some(error) = &answer.error {
-        println!("failed: {error}");
+        println!("failed: {}", plain(error));
         return;
     }
-    println!("{}", answer.answer);
+    println!("{}", plain(&answer.answer));
     for (at, hit) in answer.hits.iter().enumerate() {
-        let text: String = hit.text.split_whitespace().collect::<Vec<_>>().join(" ");
+        let text: String = plain(&hit.text).split_whitespace().collect::<Vec<_>>().join(" ");
         let text: String =
             if text.chars().count() > 100 { text.chars().take(99).chain(['…']).collect() } else { text };
-        println!("  [{}] {} ({:.4})  {text}", at + 1, hit.passage, hit.score);
+        println!("  [{}] {} ({:.4})  {text}", at + 1, plain(&hit.passage), hit.score);
     }
 }

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::{Context, anyhow};
+use anyhow::Context;
 use clap::Args;
 use serde_json::json;
 use turnflow_engine::cache::{CacheLimits, InferenceCache};
@@ -17,7 +17,7 @@ use turnflow_engine::maintenance::{MaintenanceError, StoreName};
 use turnflow_engine::run::{MaintenanceReport, Options};
 use turnflow_engine::state::StateDirectory;
 
-use super::{EngineArgs, Fault, FormatArgs, Outcome, PipelineArgs, start};
+use super::{EngineArgs, Fault, FormatArgs, Outcome, PipelineArgs, check_state, start};
 
 /// Merge, compact and clean up all stores in the state directory.
 ///
@@ -52,11 +52,7 @@ pub(super) fn run(args: &MaintainArgs) -> Outcome {
     let plan = args.pipeline.plan()?.running();
     let options = Options { corpora: Mode::Once, answer: false, ..args.engine.options(&plan) };
     let directory: PathBuf = options.state.clone().unwrap_or_default();
-    if !directory.join("format").is_file() {
-        let path = directory.display();
-        let told = anyhow!("`{path}` is not a state directory: `turnflow index` or `turnflow run` creates one");
-        return Err(Fault::Told(told));
-    }
+    check_state(&directory)?;
     let (memo, idle_s) = (CacheLimits::of(&plan.maintenance), plan.conversations.idle_s);
     let before = DiskUsage::of(&directory);
     let engine = start(plan, options)?;

@@ -49,7 +49,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::OnceLock;
 
-use anyhow::Context;
+use anyhow::{Context, anyhow};
 use clap::{Args, Parser, Subcommand};
 use turnflow_engine::component::Catalog;
 use turnflow_engine::plan::{Plan, Planned, plan_file};
@@ -251,6 +251,15 @@ fn start(plan: Plan, options: Options) -> Result<Engine, Fault> {
     Ok(engine)
 }
 
+/// Checks that a directory is a state directory.
+fn check_state(directory: &Path) -> Result<(), Fault> {
+    if directory.join("format").is_file() {
+        return Ok(());
+    }
+    let path = directory.display();
+    Err(Fault::Told(anyhow!("`{path}` is not a state directory: `turnflow index` or `turnflow run` creates one")))
+}
+
 fn write(path: &Path, text: &str) -> anyhow::Result<()> {
     std::fs::write(path, text).with_context(|| format!("cannot write `{}`", path.display()))
 }
@@ -274,7 +283,7 @@ pub(crate) fn main(catalog: Catalog) -> ExitCode {
         // rmcp logs callers' texts with each refused request.
         0 => "warn,lance=error,tantivy=error,rmcp=off",
         1 => "info,lance=warn,tantivy=warn,rmcp=off",
-        _ => "debug",
+        _ => "debug,rmcp=off",
     };
     let filter = tracing_subscriber::EnvFilter::try_from_env("TURNFLOW_LOG")
         .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new(level));

@@ -6,8 +6,8 @@ use std::path::PathBuf;
 use clap::{Args, Subcommand};
 use turnflow_engine::spec::Diagnostic;
 
-use super::{FormatArgs, Outcome};
-use crate::models::{self, State};
+use super::{Fault, FormatArgs, Outcome};
+use crate::models::{self, ModelsError, State};
 
 /// Fetch or list the models of the shipped pipelines.
 #[derive(Args)]
@@ -37,7 +37,10 @@ pub(super) fn run(args: &ModelsArgs) -> Outcome {
     match &args.command {
         ModelsCommand::Fetch { names } => {
             let only = (!names.is_empty()).then_some(names.as_slice());
-            models::fetch(&args.root, only, &mut |line| eprintln!("{line}"))?;
+            models::fetch(&args.root, only, &mut |line| eprintln!("{line}")).map_err(|error| match error {
+                ModelsError::Unknown { .. } => Fault::Told(error.into()),
+                error => Fault::Run(error.into()),
+            })?;
         }
         ModelsCommand::List { format } => {
             let list = models::list(&args.root)?;

@@ -75,7 +75,7 @@ pub(super) fn run(args: &RunArgs) -> Outcome {
     let served = Served::new(name, engine.clone(), outline);
     watcher.iter().for_each(|watcher| watcher.watch(&served));
     let observed = args.metrics.map(|address| Observed::start(address, served.clone())).transpose();
-    let observed = observed.map_err(|error| Fault::Told(error.into()))?;
+    let observed = observed.map_err(|error| Fault::Run(error.into()))?;
     let status = state.as_deref().and_then(|state| StatusSocket::open(state, served.clone()));
     let is_ready = progress::wait_ready(&engine, || signals.stop.load(Ordering::Acquire))?;
     for (name, progress, state) in engine.corpora().into_iter().filter(|_| is_ready) {
@@ -86,6 +86,7 @@ pub(super) fn run(args: &RunArgs) -> Outcome {
     let mut reloads = Reloads::new(&args.pipeline, engine.clone(), files, args.watch).of(&served);
     let mut stopped: Option<(Instant, Vec<SinkStatus>)> = None;
     let mut abandoned: Option<String> = None;
+    let mut unread = false;
     while !engine.has_ended() {
         engine.check()?;
         if signals.stop.load(Ordering::Acquire) && stopped.is_none() {
@@ -103,6 +104,14 @@ pub(super) fn run(args: &RunArgs) -> Outcome {
                 engine.abort();
             }
             (*at, *before) = (Instant::now(), engine.undelivered());
+        }
+        // Nothing that is printed from now on arrives. The answers are not lost: a restart prints them.
+        if abandoned.is_none()
+            && let Some(sink) = engine.sinks().into_iter().find(|sink| sink.is_unread)
+        {
+            unread = true;
+            abandoned = Some(format!("nothing reads the output of the sink `{}` any more", sink.id));
+            engine.abort();
         }
         if stopped.is_none() {
             reloads.tick(signals.reload.swap(false, Ordering::AcqRel));
@@ -124,6 +133,10 @@ pub(super) fn run(args: &RunArgs) -> Outcome {
     if let Some(abandoned) = abandoned {
         let resumes =
             if state.is_some() { "a restart with this state directory delivers them" } else { "they are lost" };
+        if unread {
+            eprintln!("stopped: {abandoned}");
+            return Ok(());
+        }
         return Err(anyhow::anyhow!("stopped with undelivered answers ({abandoned}): {resumes}").into());
     }
     let count = |count: u64, one: &str| format!("{count} {one}{}", if count == 1 { "" } else { "s" });
@@ -136,7 +149,7 @@ pub(super) fn run(args: &RunArgs) -> Outcome {
         begun.elapsed().as_secs_f64()
     );
     if args.once && delivered == 0 && recovered == 0 {
-        eprintln!("no new turns: an earlier run answered all of them, and its answers still exist");
+        eprintln!("no new turns: earlier runs answered all of them");
     }
     Ok(())
 }

@@ -5,7 +5,7 @@ use clap::Args;
 use serde_json::json;
 use turnflow_engine::run::default_state;
 
-use super::{Fault, FormatArgs, Outcome, PipelineArgs};
+use super::{Fault, FormatArgs, Outcome, PipelineArgs, check_state};
 use turnflow_eval::tags::{TagError, Tags, hold, read};
 
 /// Store the current documents of the corpora under a name, for `turnflow replay`.
@@ -47,14 +47,20 @@ pub(super) fn run(args: &TagArgs) -> Outcome {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build()?;
     let tags: Vec<Tags> = plan.corpora.iter().map(|corpus| Tags::of(&state, &corpus.name)).collect();
     let Some(name) = &args.name else {
+        args.state.as_deref().map_or(Ok(()), check_state)?;
+        let mut any = false;
         for (corpus, tags) in plan.corpora.iter().zip(&tags) {
             for tag in runtime.block_on(tags.list()).map_err(fault)? {
+                any = true;
                 let (corpus, name, version, made) = (&*corpus.name, &tag.name, tag.version, &tag.made);
                 match args.format.is_json() {
                     true => println!("{}", json!({"corpus": corpus, "tag": name, "version": version, "made": made})),
                     false => println!("{corpus}: {name}, made {made}, version {version}"),
                 }
             }
+        }
+        if !any {
+            eprintln!("no tags");
         }
         return Ok(());
     };

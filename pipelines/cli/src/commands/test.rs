@@ -41,7 +41,7 @@ use turnflow_eval::testing::{Missed, Said, Test, adapt, find, missed};
 /// is stored, and no sink is written. `Expect` has `turn` (number of the user turn; default the
 /// last), `status` (Answered, Idk, Failed), `answer` (a part of it), `answer_matches` (a regular
 /// expression), `query` (a part of it), `hits` and `not_hits` (passages or documents), `hits_in:
-/// (node: "fused", top: 5, contains: […], not: […])`, and `notes`. `Replies` returns its replies
+/// (node: "fused", top: 5, contains: […], not: […])`, and `warnings`. `Replies` returns its replies
 /// one after another; a reply `(when: "regular expression", reply: "…")` is only for prompts that
 /// match.
 ///

@@ -83,7 +83,11 @@ pub fn missed(test: &Test, end: &str, traces: &[Trace]) -> Vec<Missed> {
         of_hits(expect, &came, trace, &mut miss);
         for note in &expect.warnings {
             if !came.warnings.iter().any(|found| found.contains(note.as_str())) {
-                miss("warnings", format!("a note with {note:?}"), format!("{:?}", came.warnings));
+                miss(
+                    "warnings",
+                    format!("a warning that contains {note:?}"),
+                    if came.warnings.is_empty() { "no warnings".to_owned() } else { came.warnings.join("; ") },
+                );
             }
         }
     }

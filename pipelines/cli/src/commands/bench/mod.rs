@@ -57,8 +57,13 @@ pub struct BenchArgs {
     #[arg(long, value_name = "NAME", requires = "freshness")]
     corpus: Option<String>,
     /// The rate of the other turns during --freshness, in turns per second.
-    #[arg(long, default_value_t = 4.0, value_name = "N", requires = "freshness")]
+    #[arg(long, default_value_t = 4.0, value_name = "N", requires = "freshness", value_parser = rate)]
     rate: f64,
+}
+
+fn rate(text: &str) -> Result<f64, String> {
+    let rate: f64 = text.parse().map_err(|_| "not a number".to_owned())?;
+    if (0.01..=10_000.0).contains(&rate) { Ok(rate) } else { Err("must be 0.01 to 10000".to_owned()) }
 }
 
 pub(super) fn run(args: &BenchArgs) -> Outcome {

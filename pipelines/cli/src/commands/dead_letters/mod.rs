@@ -12,7 +12,7 @@ use turnflow_engine::dead_letter::DeadLetter;
 use turnflow_engine::plan::Plan;
 
 use self::file::LetterFile;
-use super::{EngineArgs, FormatArgs, Outcome, PipelineArgs};
+use super::{EngineArgs, FormatArgs, Outcome, PipelineArgs, check_state};
 
 /// List dead letters by source and reason, or retry those of turn sources.
 #[derive(Args)]
@@ -52,6 +52,8 @@ impl DeadLettersArgs {
 }
 
 pub(super) fn run(args: &DeadLettersArgs) -> Outcome {
+    // A mistyped directory has no dead letters.
+    args.engine.state.as_deref().filter(|state| !state.is_dir()).map_or(Ok(()), check_state)?;
     if args.retry { retry::run(args) } else { list(args) }
 }
 

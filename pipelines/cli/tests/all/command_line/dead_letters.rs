@@ -34,7 +34,6 @@ fn they_are_listed_by_source_and_reason() {
         let arguments = ["dead-letters", "lexical.ron", "--state", "state"];
         run(path, &[&arguments[..], more].concat()).good().out
     };
-    assert_eq!(list(&[]), "no dead letters\n");
     run(path, &["run", "lexical.ron", "--once", "--state", "state"]).good();
     // A restart does not repeat them.
     run(path, &["run", "lexical.ron", "--once", "--state", "state"]).good();

@@ -47,3 +47,92 @@ fn the_reference_is_at_hand() {
     assert!(one.out.contains("`k1`") && !one.out.contains("`lambda`"), "{one:?}");
     run(directory.path(), &["docs", "Bm52"]).one_line(1, &["did you mean `Bm25`?"]);
 }
+
+/// A pipeline over standard input and output, in a directory of its own.
+const PRINTING: &str = r#"Pipeline(
+    name: "printing",
+    corpora: { "docs": Corpus(source: Directory(path: ".", pattern: "**/*.jsonl"), chunk: Whole()) },
+    nodes: {
+        "turns": JsonLines(path: "other/turns.txt"),
+        "query": LastTurn(input: "turns"),
+        "hits": Bm25(input: "query", corpus: "docs"),
+        "answer": ExtractiveAnswer(input: "hits"),
+        "out": Stdout(input: "answer"),
+    },
+) // A comment may be the end of a file."#;
+
+fn printing() -> tempfile::TempDir {
+    let directory = tempfile::tempdir().unwrap();
+    std::fs::create_dir(directory.path().join("other")).unwrap();
+    std::fs::write(directory.path().join("p.ron"), PRINTING).unwrap();
+    let document = r#"{"_id": "a", "text": "The ferry \u001b[2J leaves at nine."}"#;
+    std::fs::write(directory.path().join("docs.jsonl"), format!("{document}\n")).unwrap();
+    let turn = |n: u32| {
+        format!("{{\"conversation_id\": \"c{n}\", \"turn\": 1, \"speaker\": \"user\", \"text\": \"ferry\"}}\n")
+    };
+    std::fs::write(directory.path().join("other/turns.txt"), (0..5).map(turn).collect::<String>()).unwrap();
+    directory
+}
+
+/// Why it exists: the run tried to print for ever.
+#[test]
+fn a_run_ends_when_nothing_reads_its_output_and_loses_nothing() {
+    let directory = printing();
+    let state = tempfile::tempdir().unwrap();
+    let arguments = ["run", "p.ron", "--once", "--state", state.path().to_str().unwrap()];
+    let (reader, writer) = std::io::pipe().unwrap();
+    drop(reader);
+    let ended: Ended =
+        turnflow(directory.path(), &arguments).stdout(writer).stderr(Stdio::piped()).output().unwrap().into();
+    assert!(ended.code == Some(0) && ended.err.contains("nothing reads the output of the sink `out`"), "{ended:?}");
+    let again = run(directory.path(), &arguments).good();
+    assert_eq!(again.out.matches(", turn 1").count(), 5, "{again:?}");
+}
+
+/// Why it exists: each dead letter became a document, and that a dead letter.
+#[test]
+fn a_corpus_that_would_index_the_dead_letters_is_refused() {
+    let directory = printing();
+    let refused = run(directory.path(), &["run", "p.ron", "--once", "--state", "state"]);
+    assert!(
+        refused.code == Some(3) && refused.err.contains("the corpus `docs` reads `state/dead-letters.jsonl`"),
+        "{refused:?}"
+    );
+}
+
+/// A document may try to control the terminal.
+#[test]
+fn an_answer_is_printed_without_control_characters() {
+    let directory = printing();
+    let state = tempfile::tempdir().unwrap();
+    let state = state.path().to_str().unwrap();
+    for more in [&[][..], &["--trace"], &["--stream"]] {
+        let answer = run(directory.path(), &[&["ask", "p.ron", "ferry", "--state", state][..], more].concat()).good();
+        assert!(answer.out.contains("[2J leaves at nine") && !answer.out.contains('\u{1b}'), "{answer:?}");
+    }
+    // The trace is not a part of the JSON.
+    let json = run(directory.path(), &["ask", "p.ron", "ferry", "--state", state, "--trace", "--json"]).good();
+    assert!(
+        serde_json::from_str::<serde_json::Value>(&json.out).is_ok() && json.err.contains("hits: 1 hit"),
+        "{json:?}"
+    );
+}
+
+#[test]
+fn a_directory_that_is_no_state_directory_is_an_error() {
+    let directory = printing();
+    for command in
+        [&["dead-letters", "p.ron"][..], &["dead-letters", "p.ron", "--retry"], &["tag", "p.ron"], &["verify", "p.ron"]]
+    {
+        let ended = run(directory.path(), &[command, &["--state", "typo"]].concat());
+        assert!(
+            ended.code == Some(1) && ended.err.contains("`typo` is not a state directory"),
+            "{command:?}: {ended:?}"
+        );
+    }
+    for rate in ["NaN", "0", "1e9"] {
+        let ended = run(directory.path(), &["bench", "p.ron", "--freshness", "1", "--rate", rate]);
+        assert!(ended.code == Some(2) && ended.err.contains("--rate"), "{ended:?}");
+    }
+    run(directory.path(), &["models", "fetch", "nope"]).one_line(1, &["unknown model `nope`"]);
+}

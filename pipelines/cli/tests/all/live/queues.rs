@@ -384,6 +384,39 @@ fn an_answer_in_the_former_file_is_not_written_to_the_new_one() {
     }
 }
 
+/// Each restart after a kill gives the sink another file, and each process is killed before its first checkpoint.
+#[test]
+fn restarts_that_change_the_file_again_and_again_answer_nothing_twice() {
+    let dir = tempfile::tempdir().unwrap();
+    let dir = dir.path();
+    let (state, saved) = (dir.join("state"), dir.join("saved"));
+    let name = "again and again";
+    gate(name).add_permits(1000);
+    let log: String = (0..3).map(|id| line(&format!("c{id}"), 1, "user", "q")).collect();
+    fs::write(dir.join("turns.jsonl"), log).unwrap();
+    let plan = |file: &str| plan_to(dir, name, "max_in_flight: 4", file, "");
+    end(Engine::start(plan("0.jsonl"), options(Some(&state), 1)).unwrap());
+    let files = ["1.jsonl", "2.jsonl", "3.jsonl", "0.jsonl", "4.jsonl"];
+    for (at, file) in files.iter().enumerate() {
+        let engine = Engine::start(plan(file), Options { turns: Mode::Follow, ..options(Some(&state), 1) }).unwrap();
+        copy_files(&state, &saved);
+        let asked = format!("c{}", at + 10);
+        add(dir, &line(&asked, 1, "user", "q"));
+        until("the new turn", || answers(&dir.join(file)).iter().any(|answer| *answer.conversation_id == *asked));
+        engine.abort();
+        drop(engine);
+        fs::remove_dir_all(&state).unwrap();
+        fs::rename(&saved, &state).unwrap();
+    }
+    end(Engine::start(plan("5.jsonl"), options(Some(&state), 1)).unwrap());
+    let mut all: Vec<String> = Vec::new();
+    for file in files.iter().chain(&["5.jsonl"]) {
+        all.extend(answers(&dir.join(file)).iter().map(|answer| answer.conversation_id.to_string()));
+    }
+    all.sort();
+    assert_eq!(all, ["c0", "c1", "c10", "c11", "c12", "c13", "c14", "c2"]);
+}
+
 /// All turns are answered when a reload sends the answers to another file, or puts a sink with another name and file
 /// in the place of the old one; the process is killed at once.
 #[test]

@@ -29,3 +29,77 @@ async fn a_server_whose_status_socket_is_gone_ends_when_it_is_told_to() {
     let status = server.ended().await;
     assert!(status.success(), "{status}");
 }
+
+/// A pipeline whose answers a language model at this address writes.
+fn written_by(url: &str) -> String {
+    let model = format!("models: {{ \"llm\": OpenAi(url: {url:?}, model: \"m\", retries: 0) }},\n    corpora:");
+    PIPELINE
+        .replace("corpora:", &model)
+        .replace("ExtractiveAnswer(input: \"found\")", "Generate(input: \"found\", model: \"llm\")")
+}
+
+/// Callers with tokens do not learn where the model server is.
+#[tokio::test]
+async fn why_a_turn_failed_is_in_the_log_and_not_in_the_response() {
+    for (tokens, is_told) in [(&[][..], true), (&[("TURNFLOW_TOKENS", "web=secret")], false)] {
+        let directory = tempfile::tempdir().unwrap();
+        let server = Server::start(directory.path(), &written_by("http://127.0.0.1:9/v1"), &[], tokens);
+        let send = async |method: &str, path: &str, body: Value| {
+            let request = server.client.request(method.parse().unwrap(), format!("{}{path}", server.url));
+            let response = request.bearer_auth("secret").json(&body).send().await.unwrap();
+            (response.status().as_u16(), response.text().await.unwrap())
+        };
+        send("PUT", "/v1/documents/ferry.md?wait=true", json!({ "text": "The ferry leaves at nine." })).await;
+        let turn = json!({ "conversation_id": "a", "turn": 1, "speaker": "user", "text": "ferry?" });
+        let chat = json!({ "messages": [{ "role": "user", "content": "ferry?" }] });
+        for (path, body) in [
+            ("/v1/chat/completions", chat),
+            ("/v1/responses", json!({ "input": "ferry?" })),
+            ("/v1/turns", turn.clone()),
+            ("/v1/turns?stream=true&trace=true", turn),
+        ] {
+            let (_, told) = send("POST", path, body).await;
+            assert_eq!(told.contains("127.0.0.1:9"), is_told, "{path}: {told}");
+            assert!(is_told || told.contains("see the server's log"), "{path}: {told}");
+        }
+    }
+}
+
+/// A later operator replaces what a language model has written.
+#[tokio::test]
+async fn a_streamed_text_that_is_replaced_is_followed_by_the_answer() {
+    let directory = tempfile::tempdir().unwrap();
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("http://{}/v1", listener.local_addr().unwrap());
+    std::thread::spawn(move || {
+        use std::io::{Read, Write};
+        for mut stream in listener.incoming().map_while(Result::ok) {
+            let mut request = [0; 1 << 16];
+            let _ = stream.read(&mut request);
+            let event = |text: &str, end: &str| {
+                format!("data: {{\"choices\":[{{\"delta\":{{\"content\":\"{text}\"}},\"finish_reason\":{end}}}]}}\n\n")
+            };
+            let body = format!("{}{}data: [DONE]\n\n", event("Bananas are ", "null"), event("yellow.", "\"stop\""));
+            let head = "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nConnection: close\r\n\r\n";
+            let _ = stream.write_all(format!("{head}{body}").as_bytes());
+        }
+    });
+    let pipeline = written_by(&url);
+    let checked = "IdkNormalize(input: \"checked\"),\n        \"checked\": SelfCheck(input: \"answer\")";
+    let pipeline = pipeline.replace("IdkNormalize(input: \"answer\")", checked);
+    let server = Server::start(directory.path(), &pipeline, &[], &[]);
+    server.fill().await;
+    let ask = json!({ "messages": [{ "role": "user", "content": "When does the ferry leave?" }] });
+    let whole = server.ok("POST", "/v1/chat/completions", Some(ask.clone())).await;
+    let answer = text(&whole).to_owned();
+    assert!(!answer.contains("yellow"), "{answer}");
+    let mut streamed = ask;
+    streamed["stream"] = json!(true);
+    let events = server.ok("POST", "/v1/chat/completions", Some(streamed)).await;
+    let mut said = String::new();
+    for line in events.as_str().unwrap().lines().filter_map(|line| line.strip_prefix("data: {")) {
+        let event: Value = serde_json::from_str(&format!("{{{line}")).unwrap();
+        said += event["choices"][0]["delta"]["content"].as_str().unwrap_or_default();
+    }
+    assert_eq!(said, format!("Bananas are yellow.\n\n{answer}"));
+}
