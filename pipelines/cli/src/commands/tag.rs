@@ -47,7 +47,7 @@ pub(super) fn run(args: &TagArgs) -> Outcome {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build()?;
     let tags: Vec<Tags> = plan.corpora.iter().map(|corpus| Tags::of(&state, &corpus.name)).collect();
     let Some(name) = &args.name else {
-        args.state.as_deref().map_or(Ok(()), check_state)?;
+        args.state.as_deref().filter(|state| !state.is_dir()).map_or(Ok(()), check_state)?;
         let mut any = false;
         for (corpus, tags) in plan.corpora.iter().zip(&tags) {
             for tag in runtime.block_on(tags.list()).map_err(fault)? {
