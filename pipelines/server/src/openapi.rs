@@ -70,6 +70,7 @@ const BODY: [(&str, &str); 2] = [("413", "The body is too large"), ("415", "The 
 static DESCRIPTION: LazyLock<Value> = LazyLock::new(|| {
     let mut description = serde_json::to_value(Description::openapi()).unwrap_or_default();
     complete(&mut description);
+    describe_bodies(&mut description);
     description
 });
 
@@ -127,6 +128,75 @@ fn complete(description: &mut Value) {
                 }
             }
         }
+    }
+}
+
+/// Describes the bodies that are read as JSON values.
+fn describe_bodies(description: &mut Value) {
+    let nullable = |of: &str| json!({ "type": [of, "null"] });
+    let reference = |name: &str| json!({ "$ref": format!("#/components/schemas/{name}") });
+    let one_or_many = |name: &str| json!({ "oneOf": [reference(name), { "type": "array", "minItems": 1, "items": reference(name) }] });
+    let part = json!({
+        "type": "object",
+        "required": ["type", "text"],
+        "properties": {
+            "type": { "type": "string", "enum": ["text", "input_text", "output_text"] },
+            "text": { "type": "string" },
+        },
+    });
+    let content = json!({ "type": ["string", "array", "null"], "items": part });
+    let schemas = &mut description["components"]["schemas"];
+    schemas["Message"] = json!({
+        "type": "object",
+        "description": "A message. Results of tools are accepted, and are not part of the conversation.",
+        "required": ["role"],
+        "properties": {
+            "role": { "type": "string", "enum": ["system", "developer", "user", "assistant"] },
+            "content": content,
+        },
+    });
+    let messages = json!({ "type": "array", "minItems": 1, "items": reference("Message") });
+    schemas["ChatRequest"]["properties"]["messages"] = messages.clone();
+    let texts = |items: Value| json!({ "oneOf": [{ "type": "string" }, items] });
+    schemas["ResponseRequest"]["properties"]["input"] = texts(messages);
+    schemas["ResponseRequest"]["required"] = json!(["input"]);
+    schemas["EmbeddingRequest"]["properties"]["input"] =
+        texts(json!({ "type": "array", "minItems": 1, "items": { "type": "string" } }));
+    let document = |required: &[&str]| {
+        json!({
+            "type": "object",
+            "description": "A document. Further fields are metadata.",
+            "required": required,
+            "properties": {
+                "id": { "type": "string", "minLength": 1, "maxLength": 1024 },
+                "title": nullable("string"),
+                "text": { "type": "string" },
+                "metadata": { "type": ["object", "null"] },
+            },
+        })
+    };
+    schemas["Document"] = document(&["id", "text"]);
+    schemas["DocumentText"] = document(&["text"]);
+    schemas["TurnRecord"] = json!({
+        "type": "object",
+        "description": "A turn. Further fields are kept and passed through.",
+        "required": ["conversation_id", "turn", "speaker", "text"],
+        "properties": {
+            "conversation_id": { "type": "string" },
+            "turn": { "type": "integer", "minimum": 1, "maximum": u32::MAX },
+            "speaker": { "type": "string", "enum": ["user", "agent"] },
+            "text": { "type": "string" },
+            "collection": nullable("string"),
+            "timestamp": nullable("number"),
+        },
+    });
+    for (path, method, schema) in [
+        ("/v1/documents", "post", one_or_many("Document")),
+        ("/v1/documents/{id}", "put", reference("DocumentText")),
+        ("/v1/turns", "post", one_or_many("TurnRecord")),
+    ] {
+        let content = &mut description["paths"][path][method]["requestBody"]["content"];
+        content["application/json"]["schema"] = schema;
     }
 }
 
