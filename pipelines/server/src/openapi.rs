@@ -116,6 +116,11 @@ fn complete(description: &mut Value) {
                 operation["security"] = json!([]);
                 continue;
             }
+            // A stream of events; each is described in the handbook.
+            let ok = &mut operation["responses"]["200"]["content"];
+            if let Some(events) = ok.get_mut("text/event-stream") {
+                events["schema"] = json!({});
+            }
             for (status, what) in errors(operation) {
                 let response = &mut operation["responses"][status];
                 if response.is_null() {

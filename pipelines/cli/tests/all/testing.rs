@@ -94,7 +94,7 @@ fn failures_say_what_was_expected_and_what_nodes_gave() {
         "p.test.ron:8:52: turn 1, status\n    expected: Idk\n    found:    Answered: \"Green.\"",
         "p.test.ron:8:37: turn 1, answer\n    expected: \"Red\" in it\n    found:    \"Green.\"",
         "turn 2, hits\n    expected: `elsewhere`\n    found:    `own`",
-        "turn 2, warnings\n    expected: a note with \"without it\"",
+        "turn 2, warnings\n    expected: a warning that contains \"without it\"",
         "turn 2, hits_in\n    expected: no `own` among those of `lexical`",
         "node outputs for turn 2:\n    query: query \"And the ferry or the lamp?\"\n    lexical: 1 hits",
         "`Replies` has no reply left for the prompt … \"",
