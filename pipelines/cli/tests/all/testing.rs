@@ -96,7 +96,7 @@ fn failures_say_what_was_expected_and_what_nodes_gave() {
         "turn 2, hits\n    expected: `elsewhere`\n    found:    `own`",
         "turn 2, warnings\n    expected: a warning that contains \"without it\"",
         "turn 2, hits_in\n    expected: no `own` among those of `lexical`",
-        "node outputs for turn 2:\n    query: query \"And the ferry or the lamp?\"\n    lexical: 1 hits",
+        "node outputs for turn 2:\n    query: query \"And the ferry or the lamp?\"\n    lexical: 1 hit",
         "`Replies` has no reply left for the prompt … \"",
         "Question: And the lamp?",
         "\n3 tests: 1 ok, 2 failed\n",
