@@ -121,6 +121,12 @@ pub enum ConnectorError {
         /// The file.
         path: String,
     },
+    /// Nothing reads the output any more, as when a pipe is closed. The run ends; a restart delivers the rest.
+    #[error("nothing reads {output} any more")]
+    Unread {
+        /// The output, as in `the standard output`.
+        output: &'static str,
+    },
     /// The receiver refuses this record for good: a retry does not help.
     #[error("refused: {reason}")]
     Refused {

@@ -1,7 +1,6 @@
 //! The thread that delivers answers to a sink, and the queue in front of it.
 
 use std::collections::VecDeque;
-use std::io::ErrorKind;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::thread::JoinHandle;
@@ -54,7 +53,7 @@ struct State {
     is_closed: bool,
     /// The current error of the sink.
     fault: Option<String>,
-    /// The error is that of a closed pipe.
+    /// The error is that nothing reads the output.
     is_unread: bool,
 }
 
@@ -243,9 +242,7 @@ impl Queue {
                     self.fails(&panicked.to_string());
                 }
                 reason => {
-                    let is_closed_pipe =
-                        matches!(&reason, ConnectorError::Io { source, .. } if source.kind() == ErrorKind::BrokenPipe);
-                    self.state.lock().is_unread = is_closed_pipe;
+                    self.state.lock().is_unread = matches!(reason, ConnectorError::Unread { .. });
                     self.fails(&reason.to_string());
                 }
             }

@@ -334,6 +334,11 @@ impl Bm25Reader {
         Ok(self.best(&scores, top))
     }
 
+    /// Whether the mean weight of all terms is known.
+    pub fn has_mean(&self) -> bool {
+        self.mean_okapi.get().is_some()
+    }
+
     /// The mean weight of all terms of the live passages. Cost: all terms, and the postings of segments with deleted
     /// passages.
     fn mean_okapi(&self) -> Result<f32, tantivy::TantivyError> {

@@ -154,12 +154,13 @@ impl Search for Bm25 {
     type Reader = Bm25Reader;
 
     /// Estimates that a term occurs in an eighth of the passages and that a posting costs as much as a byte of text. In
-    /// addition, every passage has a score to check.
+    /// addition, every passage has a score to check. The first question with `Okapi` in an epoch reads all terms.
     fn weight(&self, reader: &Bm25Reader, texts: &[Arc<str>]) -> usize {
-        let (passages, _) = reader.counted();
+        let (passages, all) = reader.counted();
         let terms = |text: &Arc<str>| (text.len() / 6 + 1).min(self.max_terms);
         let terms: usize = texts.iter().map(terms).sum();
-        (passages as usize / 8).saturating_mul(terms + texts.len())
+        let all = if self.idf == Idf::Okapi && !reader.has_mean() { all as usize } else { 0 };
+        (passages as usize / 8).saturating_mul(terms + texts.len()).saturating_add(all)
     }
 
     async fn search(

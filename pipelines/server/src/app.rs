@@ -26,7 +26,7 @@ use crate::pipelines::LastReload;
 use crate::stored::ResponseStore;
 use crate::{
     answers, chat, documents, embeddings, health, mcp, metrics, models, openapi, origin, page, pipelines, reports,
-    responses, search, turns,
+    responses, search, stored, turns,
 };
 
 /// A served pipeline.
@@ -239,7 +239,7 @@ pub fn router(app: App) -> Router {
     let work = Router::new()
         .route("/v1/chat/completions", post(chat::create))
         .route("/v1/responses", post(responses::create))
-        .route("/v1/responses/{id}", get(responses::read).delete(responses::remove))
+        .route("/v1/responses/{id}", get(stored::read).delete(stored::remove))
         .route("/v1/embeddings", post(embeddings::create))
         .route("/v1/turns", post(turns::create))
         .route("/v1/search", get(search::find).post(search::find_by_body))

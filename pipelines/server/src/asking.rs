@@ -167,14 +167,12 @@ pub fn reason(app: &App, reason: &str) -> String {
     if app.tokens().is_empty() {
         return reason.to_owned();
     }
+    tracing::warn!(reason, "a turn failed");
     hidden(reason)
 }
 
-/// Logs why a turn failed, and returns what may be told of it.
+/// The part of a reason that names no addresses and paths.
 pub fn hidden(reason: &str) -> String {
-    if !reason.is_empty() {
-        tracing::warn!(reason, "a turn failed");
-    }
     let node = reason.split_once(": ").map(|(node, _)| node).filter(|node| node.starts_with("node "));
     format!("{} failed; see the server's log for the reason", node.unwrap_or("the turn"))
 }

@@ -10,7 +10,7 @@ use utoipa::{OpenApi, ToSchema};
 
 use crate::app::App;
 use crate::{
-    answers, chat, documents, embeddings, health, metrics, models, pipelines, reports, responses, search, turns,
+    answers, chat, documents, embeddings, health, metrics, models, pipelines, reports, responses, search, stored, turns,
 };
 
 /// The description of the server.
@@ -20,8 +20,8 @@ use crate::{
     paths(
         chat::create,
         responses::create,
-        responses::read,
-        responses::remove,
+        stored::read,
+        stored::remove,
         embeddings::create,
         models::list,
         models::one,

@@ -16,7 +16,7 @@ use utoipa::ToSchema;
 use crate::app::{App, now, unique};
 use crate::asking::{Finished, Piece, Writer};
 use crate::auth::Principal;
-use crate::body::{Content, InPath};
+use crate::body::Content;
 use crate::chat::{check_tools, first, writer};
 use crate::citations::{self, Citation};
 use crate::config::Citations;
@@ -173,46 +173,6 @@ pub async fn create(
     let first = first(&mut writer, keep_alive).await?;
     let stream = ResponseStream { writer, first, reply, number: 0, has_begun: false, text: String::new() };
     Ok(sse::response(stream, keep_alive))
-}
-
-/// Reads a stored response.
-#[utoipa::path(get, path = "/v1/responses/{id}", tag = "openai", params(("id" = String, Path, description = "Its id")),
-    responses(
-        (status = 200, description = "The response", body = Value),
-        (status = 404, description = "It does not exist, or is another caller's")
-    ))]
-pub async fn read(
-    State(app): State<App>,
-    Extension(principal): Extension<Arc<Principal>>,
-    InPath(id): InPath<String>,
-) -> Result<Json<Value>, ApiError> {
-    match stored::find(&app, &principal, &id).await? {
-        Some((_, stored)) => Ok(Json(stored.response)),
-        None => Err(missing(&id)),
-    }
-}
-
-/// Deletes a stored response.
-#[utoipa::path(delete, path = "/v1/responses/{id}", tag = "openai", params(("id" = String, Path, description = "Its id")),
-    responses(
-        (status = 200, description = "The response is deleted", body = Value),
-        (status = 404, description = "It does not exist, or is another caller's")
-    ))]
-pub async fn remove(
-    State(app): State<App>,
-    Extension(principal): Extension<Arc<Principal>>,
-    InPath(id): InPath<String>,
-) -> Result<Json<Value>, ApiError> {
-    let Some((store, _)) = stored::find(&app, &principal, &id).await? else { return Err(missing(&id)) };
-    let (wanted, caller) = (id.clone(), principal.name.clone());
-    match stored::call(&store, move |store| store.remove(&wanted, &caller)).await? {
-        true => Ok(Json(json!({ "id": id, "object": "response", "deleted": true }))),
-        false => Err(missing(&id)),
-    }
-}
-
-fn missing(id: &str) -> ApiError {
-    ApiError::not_found(format!("there is no stored response `{id}`")).param("id")
 }
 
 /// Where a response is stored, and what is stored with it.

@@ -4,13 +4,16 @@
 use std::path::Path;
 use std::sync::Arc;
 
+use axum::extract::State;
+use axum::{Extension, Json};
 use redb::{ReadableDatabase, ReadableTable, TableDefinition};
 use serde::{Deserialize, Serialize};
-use serde_json::Value as Json;
+use serde_json::{Value as Json_, json};
 use turnflow_engine::database::{DatabaseError, Tables};
 
 use crate::app::App;
 use crate::auth::Principal;
+use crate::body::InPath;
 use crate::config::ResponsesConfig;
 use crate::error::ApiError;
 
@@ -29,9 +32,9 @@ pub struct StoredResponse {
     /// The conversation's id, which the next response continues.
     pub conversation_id: String,
     /// The messages of the conversation, the answer included.
-    pub messages: Vec<Json>,
+    pub messages: Vec<Json_>,
     /// The response as it was sent.
-    pub response: Json,
+    pub response: Json_,
     /// Its place in the order.
     #[serde(default)]
     number: u64,
@@ -39,7 +42,7 @@ pub struct StoredResponse {
 
 impl StoredResponse {
     /// A response that is not stored yet.
-    pub fn new(caller: &str, conversation_id: &str, messages: Vec<Json>, response: Json) -> Self {
+    pub fn new(caller: &str, conversation_id: &str, messages: Vec<Json_>, response: Json_) -> Self {
         let (caller, conversation_id) = (caller.to_owned(), conversation_id.to_owned());
         Self { caller, conversation_id, messages, response, number: 0 }
     }
@@ -181,10 +184,48 @@ pub async fn find(
     Ok(None)
 }
 
+/// Reads a stored response.
+#[utoipa::path(get, path = "/v1/responses/{id}", tag = "openai", params(("id" = String, Path, description = "Its id")),
+    responses(
+        (status = 200, description = "The response", body = Json_),
+        (status = 404, description = "It does not exist, or is another caller's")
+    ))]
+pub async fn read(
+    State(app): State<App>,
+    Extension(principal): Extension<Arc<Principal>>,
+    InPath(id): InPath<String>,
+) -> Result<Json<Json_>, ApiError> {
+    match find(&app, &principal, &id).await? {
+        Some((_, stored)) => Ok(Json(stored.response)),
+        None => Err(missing(&id)),
+    }
+}
+
+/// Deletes a stored response.
+#[utoipa::path(delete, path = "/v1/responses/{id}", tag = "openai", params(("id" = String, Path, description = "Its id")),
+    responses(
+        (status = 200, description = "The response is deleted", body = Json_),
+        (status = 404, description = "It does not exist, or is another caller's")
+    ))]
+pub async fn remove(
+    State(app): State<App>,
+    Extension(principal): Extension<Arc<Principal>>,
+    InPath(id): InPath<String>,
+) -> Result<Json<Json_>, ApiError> {
+    let Some((store, _)) = find(&app, &principal, &id).await? else { return Err(missing(&id)) };
+    let (wanted, caller) = (id.clone(), principal.name.clone());
+    match call(&store, move |store| store.remove(&wanted, &caller)).await? {
+        true => Ok(Json(json!({ "id": id, "object": "response", "deleted": true }))),
+        false => Err(missing(&id)),
+    }
+}
+
+fn missing(id: &str) -> ApiError {
+    ApiError::not_found(format!("there is no stored response `{id}`")).param("id")
+}
+
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
-
     use super::*;
 
     fn response(caller: &str, text: &str) -> StoredResponse {

@@ -270,7 +270,9 @@ impl Turns {
                 let took_ms = took.map(|took| took.as_secs_f64() * 1000.0);
                 let mut fields = json!({ "node": node, "value": value, "took_ms": took_ms, "warnings": warnings });
                 if let (Some(_), Some(failure)) = (&self.principal.extra, fields["value"].get_mut("Failed")) {
-                    failure["reason"] = hidden("").into();
+                    let reason = failure["reason"].as_str().unwrap_or_default();
+                    tracing::warn!(%node, reason, "a node failed");
+                    failure["reason"] = hidden(reason).into();
                 }
                 Ok(Told::Other("node", fields))
             }

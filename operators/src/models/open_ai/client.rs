@@ -13,70 +13,14 @@ use tokio::sync::Semaphore;
 use turnflow_engine::inference::{InferenceError, Usage};
 use turnflow_engine::language::{Generation, TextStream};
 
+use super::bounded::{Broken, MOST, bounded};
 use super::stream::{AnswerError, Gathered, said};
 
 /// Maximum pause between two attempts, unless the server asks for a longer one.
 const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 
-/// Maximum size of a response, in bytes.
-const MOST: usize = 64 << 20;
 /// Maximum size of the body of a failed request that is read; more than an error message needs.
 const MOST_OF_AN_ERROR: usize = 64 << 10;
-/// Maximum length of a line of an event stream, in bytes.
-const LONGEST_LINE: usize = 1 << 20;
-
-/// Why the bytes of an event stream end.
-#[derive(Debug, thiserror::Error)]
-enum Broken {
-    #[error(transparent)]
-    Connection(reqwest::Error),
-    #[error("{0}")]
-    TooLong(String),
-}
-
-/// The bytes of an event stream, within limits and without a byte order mark, which the parser does not accept.
-fn bounded(pieces: impl Stream<Item = reqwest::Result<Bytes>>) -> impl Stream<Item = Result<Bytes, Broken>> {
-    let (mut all, mut line, mut start) = (0_usize, 0_usize, Some(Vec::new()));
-    pieces
-        .then(|piece| async {
-            // The parser takes all pieces that are there in one call: others get their turn, and time limits hold.
-            tokio::task::yield_now().await;
-            piece
-        })
-        .map(move |piece| {
-            let mut piece = piece.map_err(Broken::Connection)?;
-            all += piece.len();
-            line = match piece.iter().rposition(|byte| matches!(byte, b'\n' | b'\r')) {
-                Some(at) => piece.len() - at - 1,
-                None => line + piece.len(),
-            };
-            if all > MOST {
-                return Err(Broken::TooLong(format!("the response is longer than {} MiB", MOST >> 20)));
-            }
-            if line > LONGEST_LINE {
-                let problem = format!("a line of the event stream is longer than {} KiB", LONGEST_LINE >> 10);
-                return Err(Broken::TooLong(problem));
-            }
-            if let Some(mut first) = start.take() {
-                first.extend_from_slice(&piece);
-                match BYTE_ORDER_MARK.starts_with(&first) && first.len() < BYTE_ORDER_MARK.len() {
-                    // Not known yet.
-                    true => {
-                        start = Some(first);
-                        piece = Bytes::new();
-                    }
-                    false => {
-                        let from = if first.starts_with(BYTE_ORDER_MARK) { BYTE_ORDER_MARK.len() } else { 0 };
-                        piece = Bytes::from(first).slice(from..);
-                    }
-                }
-            }
-            Ok(piece)
-        })
-}
-
-const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
-
 /// Limits of a client.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::models) struct Limits {

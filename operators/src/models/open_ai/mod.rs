@@ -18,6 +18,7 @@
 //! Deterministic as far as the server is: the temperature is 0 unless the pipeline sets another. Cost: one request for
 //! each prompt, at most `concurrency` at a time.
 
+mod bounded;
 pub(super) mod client;
 mod request;
 pub(super) mod server;

@@ -110,7 +110,7 @@ pub(super) fn run(args: &RunArgs) -> Outcome {
             && let Some(sink) = engine.sinks().into_iter().find(|sink| sink.is_unread)
         {
             unread = true;
-            abandoned = Some(format!("nothing reads the output of the sink `{}` any more", sink.id));
+            abandoned = Some(format!("sink `{}`: {}", sink.id, sink.fault.unwrap_or_default()));
             engine.abort();
         }
         if stopped.is_none() {

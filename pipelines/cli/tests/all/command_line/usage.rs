@@ -84,7 +84,10 @@ fn a_run_ends_when_nothing_reads_its_output_and_loses_nothing() {
     drop(reader);
     let ended: Ended =
         turnflow(directory.path(), &arguments).stdout(writer).stderr(Stdio::piped()).output().unwrap().into();
-    assert!(ended.code == Some(0) && ended.err.contains("nothing reads the output of the sink `out`"), "{ended:?}");
+    assert!(
+        ended.code == Some(0) && ended.err.contains("sink `out`: nothing reads the standard output any more"),
+        "{ended:?}"
+    );
     let again = run(directory.path(), &arguments).good();
     assert_eq!(again.out.matches(", turn 1").count(), 5, "{again:?}");
 }

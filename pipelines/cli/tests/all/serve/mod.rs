@@ -116,11 +116,7 @@ impl Server {
     async fn reload(&self, pipeline: &str, mut holds: impl AsyncFnMut() -> bool) {
         std::fs::write(self.directory.join("pipeline.ron"), pipeline).unwrap();
         self.signal(libc::SIGHUP);
-        let begun = Instant::now();
-        while !holds().await {
-            assert!(begun.elapsed() < PATIENCE, "the pipeline is not reloaded");
-            tokio::time::sleep(Duration::from_millis(10)).await;
-        }
+        until(async || holds().await).await;
     }
 
     /// Sends a signal to the process.
@@ -131,24 +127,19 @@ impl Server {
 
     /// Waits until the process has ended.
     async fn ended(&mut self) -> std::process::ExitStatus {
-        let begun = Instant::now();
-        loop {
-            if let Some(status) = self.child.try_wait().unwrap() {
-                return status;
-            }
-            assert!(begun.elapsed() < PATIENCE, "the server does not end");
-            tokio::time::sleep(Duration::from_millis(10)).await;
-        }
+        let mut ended = None;
+        until(async || {
+            ended = self.child.try_wait().unwrap();
+            ended.is_some()
+        })
+        .await;
+        ended.unwrap()
     }
 
     /// Waits until a search for a word has so many hits.
     async fn until_found(&self, word: &str, hits: usize) {
-        let begun = Instant::now();
         let path = format!("/v1/search?query={word}");
-        while self.ok("GET", &path, None).await["hits"].as_array().map(Vec::len) != Some(hits) {
-            assert!(begun.elapsed() < PATIENCE, "{word} is not found {hits} times");
-            tokio::time::sleep(Duration::from_millis(10)).await;
-        }
+        until(async || self.ok("GET", &path, None).await["hits"].as_array().map(Vec::len) == Some(hits)).await;
     }
 
     /// The answer to one question.
@@ -160,4 +151,12 @@ impl Server {
 
 fn text(answer: &Value) -> &str {
     answer["choices"][0]["message"]["content"].as_str().unwrap()
+}
+
+async fn until(mut holds: impl AsyncFnMut() -> bool) {
+    let begun = Instant::now();
+    while !holds().await {
+        assert!(begun.elapsed() < PATIENCE, "the condition never held");
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
 }

@@ -74,11 +74,7 @@ async fn a_run_shows_its_metrics() {
     std::thread::spawn(move || lines.for_each(|line| println!("run: {line}")));
     let url = format!("http://{}", address.expect("an address"));
     let server = Server { child, url, client: reqwest::Client::new(), directory: directory.path().to_owned() };
-    let begun = Instant::now();
-    while server.send("GET", "/readyz", None).await.0 != 200 {
-        assert!(begun.elapsed() < PATIENCE, "it is not ready");
-        tokio::time::sleep(Duration::from_millis(10)).await;
-    }
+    until(async || server.send("GET", "/readyz", None).await.0 == 200).await;
     let metrics = server.ok("GET", "/metrics", None).await;
     for name in ["turnflow_epoch", "turnflow_turns_running", "turnflow_turns_waiting"] {
         assert!(names(metrics.as_str().unwrap()).contains(&name), "{name}: {metrics}");

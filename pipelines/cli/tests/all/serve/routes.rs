@@ -2,11 +2,10 @@
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
-use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
-use super::{PIPELINE, Server, text};
+use super::{PIPELINE, Server, text, until};
 use crate::support::PATIENCE;
 
 #[tokio::test]
@@ -50,14 +49,6 @@ async fn documents_are_put_found_and_survive_a_kill() {
         .output()
         .unwrap();
     assert!(verified.status.success(), "{}", String::from_utf8_lossy(&verified.stdout));
-}
-
-async fn until(mut holds: impl AsyncFnMut() -> bool) {
-    let begun = Instant::now();
-    while !holds().await {
-        assert!(begun.elapsed() < PATIENCE, "the condition never held");
-        tokio::time::sleep(Duration::from_millis(10)).await;
-    }
 }
 
 #[tokio::test]
