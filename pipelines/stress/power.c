@@ -2,7 +2,8 @@
  * the place of fsync and fdatasync. What a file holds when it is synchronised is copied to
  * POWER_SHADOW/data-IDENTITY, and the names in a directory are listed in
  * POWER_SHADOW/names-IDENTITY, for what is below one of POWER_ROOTS (separated by colons). An
- * identity is an inode with its time of birth. The disk itself is not waited for.
+ * identity is an inode with its time of birth. The disk itself is not waited for. One note is made at a
+ * time, also by the process that renames files: an older one must not replace a newer one.
  *
  * cc -shared -fPIC -O1 -o power.so power.c
  */
@@ -15,6 +16,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -83,9 +85,17 @@ static int note(int fd) {
 static int synchronise(int fd) {
     if (fcntl(fd, F_GETFD) < 0) return -1;
     int before = errno;
-    if (is_watched(fd) && note(fd)) {
-        perror("power.c: cannot note what is synchronised");
-        abort();
+    if (is_watched(fd)) {
+        char path[PATH_MAX];
+        snprintf(path, sizeof path, "%s/lock", getenv("POWER_SHADOW"));
+        /* Also for the threads of one process: each has a description of its own. */
+        int lock = open(path, O_WRONLY | O_CREAT | O_CLOEXEC, 0600);
+        int failed = lock < 0 || flock(lock, LOCK_EX) || note(fd);
+        if (failed) {
+            perror("power.c: cannot note what is synchronised");
+            abort();
+        }
+        close(lock);
     }
     errno = before;
     return 0;

@@ -256,6 +256,11 @@ impl KeptAnswers for JsonLinesSink {
                 (is_there || since.is_none(), 0)
             }
         };
+        if let Some(since) = since.filter(|_| !is_there) {
+            let bytes = fs::metadata(&self.path).map_or(0, |metadata| metadata.len());
+            tracing::warn!(file = %self.path.display(), bytes, marked = since.length, mark = %since.log,
+                "this file does not have the answers that a checkpoint names, and neither has a rotated one");
+        }
         // Uses the open handle, because the file may have been rotated since it was opened.
         let reader = self.output.reader.as_ref().map(File::try_clone);
         let file = reader.unwrap_or_else(|| File::open(&self.path)).map_err(fault("read", &self.path))?;

@@ -85,6 +85,9 @@ impl Power {
 
     /// Records a directory as synced, after another process has renamed files in it.
     pub fn note(&self, directory: &Path) -> anyhow::Result<()> {
+        // A note that the watched process has begun must not replace this one.
+        let lock = fs::File::create(self.shadow.join("lock"))?;
+        lock.lock()?;
         let mut bytes = Vec::new();
         for (name, identity) in names(directory)? {
             bytes.extend([identity.as_bytes(), b" ", &name, b"\0"].concat());
