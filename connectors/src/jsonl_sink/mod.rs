@@ -60,7 +60,7 @@ use crate::watch::identity_of;
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct JsonLinesSinkConfig {
-    /// Input node that produces answers.
+    /// Input node, which outputs Answers, Hits or Queries. The records of Hits and Queries have no answer text.
     pub input: String,
     /// Path of the file, relative to the pipeline file. The file and its directory are created if they do not exist.
     pub path: FilePath,
@@ -275,8 +275,7 @@ impl KeptAnswers for JsonLinesSink {
                     file = %self.path.display(), bytes = torn.length,
                     "removing an incomplete answer"
                 );
-                self.output.lines.cut(torn.start).map_err(fault("cut", &self.path))?;
-                self.output.length_seen = torn.start;
+                self.output.cut(torn.start).map_err(fault("cut", &self.path))?;
                 // The truncation must reach the disk before anything is appended. Otherwise a power loss could restore
                 // the removed part.
                 self.output.lines.target.sync_data().map_err(fault("write to the disk", &self.path))?;

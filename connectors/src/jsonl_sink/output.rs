@@ -64,6 +64,15 @@ impl Output {
         Ok(self.lines.target.metadata()?.len())
     }
 
+    /// Removes the unfinished last line, which begins at `start`.
+    pub fn cut(&mut self, start: u64) -> io::Result<()> {
+        self.lines.cut(start)?;
+        self.length_seen = start;
+        // A mark from before may cover bytes that are gone now.
+        self.log = OnceLock::new();
+        Ok(())
+    }
+
     pub fn unsynced(&self) -> io::Result<Unsynced> {
         Ok(Unsynced { file: self.lines.target.try_clone()?, is_new: self.is_new.clone() })
     }

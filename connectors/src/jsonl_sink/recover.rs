@@ -104,9 +104,11 @@ impl Found {
                 self.answers.insert(hash_of(&key), At { file: self.files.len(), start, length });
             }
             if !finished {
-                // A power loss may leave zeros in place of the rest of the line.
+                // A power loss may leave zeros in place of the rest of the line. After one while a torn line was being
+                // removed, they may be in place of its start: up to the end of its first block.
                 let end = bytes.iter().rposition(|byte| *byte != 0).map_or(0, |last| last + 1);
-                let is_ours = BEGINNING.starts_with(&bytes[..end]) || bytes.starts_with(BEGINNING);
+                let is_ours =
+                    bytes.first() == Some(&0) || BEGINNING.starts_with(&bytes[..end]) || bytes.starts_with(BEGINNING);
                 break Some(Torn { start, length, is_whole, is_ours });
             }
             start = lines.position();

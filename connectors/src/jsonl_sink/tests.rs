@@ -169,6 +169,15 @@ fn an_answer_that_was_cut_off_is_taken_away() {
             recover(&mut second, since);
             assert_eq!(fs::read_to_string(&path).unwrap(), whole);
         }
+        // The power failed while such a line was being removed: its first block had been cleared, its length was the old
+        // one.
+        for cleared in [1, 28, line.len() - 1] {
+            let rest = &line.as_bytes()[cleared..];
+            fs::write(&path, [whole.as_bytes(), &vec![0; cleared], rest].concat()).unwrap();
+            let mut second = sink(directory.path(), true);
+            recover(&mut second, since);
+            assert_eq!(fs::read_to_string(&path).unwrap(), whole);
+        }
         // Only the newline is missing.
         fs::write(&path, format!("{whole}{line}")).unwrap();
         let mut second = sink(directory.path(), true);
@@ -185,6 +194,15 @@ fn an_answer_that_was_cut_off_is_taken_away() {
             assert_eq!(keys(&path), ["a", foreign, "c"]);
         }
     }
+    // A mark that was taken before the line was removed says nothing about the file from then on.
+    fs::write(&path, [whole.as_bytes(), &[0; 5000]].concat()).unwrap();
+    let mut second = sink(directory.path(), true);
+    second.mark();
+    recover(&mut second, None);
+    deliver(&mut second, &["b", "c", "d", "e", "f", "g", "h", "i", "j", "k", "l", "m", "n", "o", "p", "q"]);
+    let after = second.mark();
+    assert!(after.length > 4096, "{after:?}");
+    assert!(recover(&mut sink(directory.path(), true), Some(&after)).0);
     // The mark was taken after the line was torn, so it includes the torn line.
     fs::write(&path, format!("{whole}{}", &line[..50])).unwrap();
     let torn = sink(directory.path(), true).mark();
