@@ -13,7 +13,8 @@
 //! Without passages it calls no model and answers with the sentence `idk` (RAGTUM, section 4.4), unless
 //! `without_passages: Ask` is set. If the model replies with that sentence, the status is `idk` too. Citations `[n]`
 //! are checked: a citation of a passage that does not exist is removed with a warning, and the cited passages are
-//! listed in `checks.citations`. The answer's hits are the prompt's passages. If the model fails, the turn fails. Cost:
+//! listed in `checks.citations`. An answer that reached the model's limit of tokens is marked in `checks.finish`. The
+//! answer's hits are the prompt's passages that fit the model. If the model fails, the turn fails. Cost:
 //! one model call per turn.
 
 use std::sync::Arc;
@@ -168,7 +169,7 @@ struct Generate {
 impl Operator for Generate {
     fn call(self: Arc<Self>, call: Call) -> BoxFuture<'static, Result<Value, OperatorError>> {
         async move {
-            let (query, hits, prompt) = match call.inputs.first() {
+            let (query, mut hits, prompt) = match call.inputs.first() {
                 Some(Value::Prompt(made)) => (made.query.clone(), made.hits.clone(), made.prompt.clone()),
                 _ => {
                     let hits = call.hits(0)?;
@@ -183,7 +184,9 @@ impl Operator for Generate {
             let sampling = self.config.sampling.over(self.generator.sampling());
             let most = sampling.max_tokens;
             let generation = self.generator.generate_streamed(prompt, sampling, call.stream.clone()).await?;
+            let mut checks = Map::new();
             if generation.finish == Finish::Length && self.config.words.is_none() {
+                checks.insert("finish".into(), json!(generation.finish));
                 call.warnings.add(format!("the answer was cut at {most} tokens"));
             }
             if generation.cut > 0 {
@@ -195,14 +198,13 @@ impl Operator for Generate {
                 text = span(text, most);
             }
             // The model did not see the passages that did not fit.
-            let given = hits.len().saturating_sub(generation.left_out);
-            let cited = citations::check(text, given);
+            hits.truncate(hits.len().saturating_sub(generation.left_out));
+            let cited = citations::check(text, hits.len());
             for number in &cited.removed {
                 call.warnings.add(format!("removed citation [{number}]: no such passage"));
             }
             let text = cited.text.trim();
             let status = if self.says_idk(text) { Status::Idk } else { Status::Answered };
-            let mut checks = Map::new();
             if !cited.passages.is_empty() {
                 checks.insert("citations".into(), json!(cited.passages));
             }
@@ -292,6 +294,14 @@ mod tests {
     }
 
     #[test]
+    fn the_hits_are_those_that_the_model_saw() {
+        let mut model = Scripted::says("In Paris [1]. Or not [2].");
+        Arc::get_mut(&mut model).unwrap().left_out = 1;
+        let (answer, _) = run(CONFIG, &model, hits("Where?", &["Paris it is.", "Rome"]));
+        assert_eq!((&*answer.text, answer.hits.len()), ("In Paris [1]. Or not.", 1));
+    }
+
+    #[test]
     fn without_passages_no_model_is_asked() {
         let model = Scripted::fails();
         let (answer, _) = run(CONFIG, &model, hits("Where?", &[]));
@@ -316,7 +326,8 @@ mod tests {
         assert_eq!(&*answer.text, "in  Paris,");
         assert!(model.asked.lock()[0].0.plain().contains("Conversation so far:\nAssistant: second\n\nQuestion"));
         let config = r#"(input: "hits", model: "llm", style: Anchor, sampling: (max_tokens: 1))"#;
-        let (_, warnings) = run(config, &Scripted::says("Based on the sources, in"), hits("Where?", &["Paris"]));
+        let (answer, warnings) = run(config, &Scripted::says("Based on the sources, in"), hits("Where?", &["Paris"]));
+        assert_eq!(answer.checks["finish"], "length");
         assert_eq!(warnings, ["the answer was cut at 1 tokens"]);
     }
 

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use turnflow_engine::ask::{AnswerStream, AskRequest, Event};
+use turnflow_engine::language::Finish;
 use turnflow_engine::record::{AnswerRecord, Status, Value};
 
 use crate::app::{App, Served};
@@ -34,6 +35,8 @@ pub struct Finished {
     pub answer: String,
     /// The text that remains to be sent after the pieces.
     pub rest: String,
+    /// Why the model stopped writing.
+    pub finish: Finish,
     /// The hits that it is based on.
     pub citations: Vec<Citation>,
     /// The fingerprint of the pipeline that answered.
@@ -149,11 +152,18 @@ impl Asking {
         let citations = record.hits.iter().map(|hit| Citation::of(hit, self.served.name(), &self.titles)).collect();
         Ok(Finished {
             rest: rest_of(&record.answer, &self.sent),
+            finish: finish_of(&record),
             answer: record.answer.to_string(),
             citations,
             fingerprint: record.stamp.pipeline.get(..16).map(|hash| format!("fp_{hash}")),
         })
     }
+}
+
+/// Why the text of an answer ended. An answer that replaced the model's text is complete.
+fn finish_of(record: &AnswerRecord) -> Finish {
+    let is_cut = record.status == Status::Answered && record.checks.get("finish").is_some_and(|why| why == "length");
+    if is_cut { Finish::Length } else { Finish::Stop }
 }
 
 /// The error of a turn that failed.
@@ -215,7 +225,9 @@ fn words(text: &str) -> String {
 ///
 /// 400: the pipeline searches the turn's collection, but no such corpus exists.
 pub fn check_collection(outline: &Outline, collection: Option<&str>) -> Result<(), ApiError> {
-    if !outline.routes || collection.is_some_and(|name| outline.corpora.iter().any(|corpus| **corpus == *name)) {
+    let is_known =
+        |name: &str| outline.corpora.iter().any(|corpus| **corpus == *name) || outline.aliases.corpus(name).is_some();
+    if !outline.routes || collection.is_some_and(is_known) {
         return Ok(());
     }
     let known = outline.corpora.join(", ");
@@ -228,6 +240,8 @@ pub fn check_collection(outline: &Outline, collection: Option<&str>) -> Result<(
 
 #[cfg(test)]
 mod tests {
+    use turnflow_engine::component::{Alias, Aliases};
+
     use super::*;
 
     #[test]
@@ -246,6 +260,8 @@ mod tests {
         assert!(check_collection(&outline, Some("b")).is_ok());
         assert!(check_collection(&outline, Some("c")).unwrap_err().message.ends_with("available: a, b"));
         assert!(check_collection(&outline, None).is_err());
+        let aliases = Aliases::new([(Alias::parse("mt-a-*").unwrap(), "a".into())]);
+        assert!(check_collection(&Outline { aliases, ..outline.clone() }, Some("mt-a-2024")).is_ok());
         assert!(check_collection(&Outline { routes: false, ..outline }, Some("c")).is_ok());
     }
 }

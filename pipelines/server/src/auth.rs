@@ -139,6 +139,9 @@ impl Tokens {
             let mut principal = Principal::new(&name, Some(named(&name, &token.extra)), rate, most, limits);
             principal.pipelines = token.pipelines.as_ref().map(|names| names.iter().cloned().collect());
             principal.documents = token.documents;
+            if let Some(burst) = token.burst {
+                principal.bucket = Bucket::new(rate, burst);
+            }
             tokens.add(secret.trim(), principal)?;
         }
         for entry in variable(VARIABLE).iter().flat_map(|all| all.split(',')).filter(|entry| !entry.trim().is_empty()) {

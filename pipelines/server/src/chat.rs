@@ -11,6 +11,7 @@ use axum::{Extension, Json};
 use bytes::Bytes;
 use serde::Deserialize;
 use serde_json::{Value, json};
+use turnflow_engine::language::Finish;
 use utoipa::ToSchema;
 
 use crate::app::{App, Served, now, unique};
@@ -206,7 +207,7 @@ impl Reply {
                 "index": 0,
                 "message": { "role": "assistant", "content": text, "refusal": null, "annotations": annotations },
                 "logprobs": null,
-                "finish_reason": "stop",
+                "finish_reason": finished.finish,
             }],
             "usage": self.usage(&text),
         })
@@ -238,7 +239,7 @@ struct ChatStream {
 }
 
 impl ChatStream {
-    fn delta(&self, delta: &Value, finish: Option<&str>) -> Bytes {
+    fn delta(&self, delta: &Value, finish: Option<Finish>) -> Bytes {
         let choices = json!([{ "index": 0, "delta": delta, "logprobs": null, "finish_reason": finish }]);
         self.reply.chunk(&choices, None, self.include_usage)
     }
@@ -274,7 +275,7 @@ impl sse::Events for ChatStream {
                 if !annotations.is_empty() {
                     out.push_back(self.delta(&json!({ "annotations": annotations }), None));
                 }
-                out.push_back(self.delta(&json!({}), Some("stop")));
+                out.push_back(self.delta(&json!({}), Some(finished.finish)));
                 if self.include_usage {
                     let usage = self.reply.usage(&self.text);
                     out.push_back(self.reply.chunk(&json!([]), Some(&usage), true));

@@ -145,6 +145,9 @@ pub struct TokenConfig {
     /// Requests per second; overrides `limits.rate`.
     #[serde(default)]
     pub rate: Option<f64>,
+    /// Burst of requests after a pause; overrides `limits.burst`.
+    #[serde(default)]
+    pub burst: Option<f64>,
     /// Concurrent requests; overrides `limits.token_concurrency`.
     #[serde(default)]
     pub concurrency: Option<usize>,
@@ -210,7 +213,8 @@ pub struct LimitsConfig {
     pub streams: usize,
     /// Seconds that a request may take. Default: 300.
     pub request_s: f64,
-    /// Open connections. Default: 1024.
+    /// Open connections. At the maximum, a new one takes the place of the one that has been idle the longest. Default:
+    /// 1024.
     pub connections: usize,
     /// Seconds to receive the headers of a request, and until an idle connection is closed.
     /// Default: 30.
@@ -326,6 +330,9 @@ impl ServeConfig {
             if token.rate.is_some_and(|rate| !(0.0..=1e6).contains(&rate)) {
                 return wrong("tokens.rate", "must be 0 to 1000000");
             }
+            if token.burst.is_some_and(|burst| !(burst > 0.0 && burst <= 1e6)) {
+                return wrong("tokens.burst", "must be above 0 and at most 1000000");
+            }
             if token.concurrency.is_some_and(|most| !(1..=1_000_000).contains(&most)) {
                 return wrong("tokens.concurrency", "must be 1 to 1000000");
             }
@@ -349,12 +356,14 @@ mod tests {
 
     #[test]
     fn mistakes_have_their_place() {
-        let error = |text| ServeConfig::parse(text, "s.ron").unwrap_err().to_string();
+        let error = |text: &str| ServeConfig::parse(text, "s.ron").unwrap_err().to_string();
         let unknown = error("Serve(\n  drain: 3,\n)");
         assert!(unknown.starts_with("s.ron:2:") && unknown.contains("drain"), "{unknown}");
         assert!(error("Serve(limits: (body_mb: 0))").contains("`limits.body_mb` must be above 0"));
         assert!(error("Serve(task_prompts: [\"(\"])").contains("invalid regular expression"));
         assert!(error("Serve(").starts_with("s.ron:1:"));
+        let token = |field| error(&format!("Serve(tokens: [(name: \"a\", token: Env(\"T\"), {field})])"));
+        assert!(token("burst: 0").contains("`tokens.burst` must be above 0"));
     }
 
     #[test]

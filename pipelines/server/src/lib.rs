@@ -11,6 +11,7 @@ mod body;
 mod chat;
 mod citations;
 mod config;
+mod connections;
 mod conversation;
 mod documents;
 mod durable;

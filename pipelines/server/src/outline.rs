@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use serde::Serialize;
 use turnflow_engine::adjust::can_skip;
-use turnflow_engine::component::{Capability, CorpusRef};
+use turnflow_engine::component::{Aliases, Capability, CorpusRef};
 use turnflow_engine::plan::{NodeKind, Plan, PlannedNode};
 use turnflow_engine::record::PortType;
 
@@ -20,6 +20,8 @@ pub struct Outline {
     pub generator: Option<String>,
     /// The corpora, sorted by name.
     pub corpora: Vec<Arc<str>>,
+    /// The corpora's aliases, which a turn's `collection` may use too.
+    pub aliases: Aliases,
     /// Whether a retriever reads the corpus that the turn's `collection` names.
     pub routes: bool,
     /// The plan as a graph.
@@ -161,6 +163,7 @@ impl Outline {
             answering,
             generator,
             corpora: plan.corpora.iter().map(|corpus| corpus.name.clone()).collect(),
+            aliases: plan.aliases(),
             graph: Graph::of(plan),
             routes: operators.iter().any(|(.., config)| matches!(config.corpus(), Some(CorpusRef::FromTurn))),
         }

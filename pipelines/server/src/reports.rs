@@ -1,15 +1,17 @@
 //! `/v1/reports`: the reports of evaluations in a directory, as `turnflow eval --output` writes them.
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::UNIX_EPOCH;
 
-use axum::Json;
 use axum::extract::State;
+use axum::{Extension, Json};
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use crate::app::App;
+use crate::auth::Principal;
 use crate::error::ApiError;
 use crate::openapi::List;
 
@@ -35,12 +37,17 @@ pub struct Report {
     by: Option<Value>,
 }
 
-/// Lists the reports of the directory `reports` in the configuration, the newest first.
+/// Lists the reports of the directory `reports` in the configuration, the newest first. A caller that may use only some
+/// of the pipelines gets none, because a report does not say which pipeline it is about.
 #[utoipa::path(get, path = "/v1/reports", tag = "turnflow", responses(
     (status = 200, description = "The reports; none without the setting", body = List<Report>)
 ))]
-pub async fn list(State(app): State<App>) -> Result<Json<List<Report>>, ApiError> {
-    let Some(directory) = app.config().reports.clone() else { return Ok(Json(List { data: Vec::new() })) };
+pub async fn list(
+    State(app): State<App>,
+    Extension(principal): Extension<Arc<Principal>>,
+) -> Result<Json<List<Report>>, ApiError> {
+    let directory = app.config().reports.clone().filter(|_| principal.pipelines.is_none());
+    let Some(directory) = directory else { return Ok(Json(List { data: Vec::new() })) };
     let reports = tokio::task::spawn_blocking(move || read(&directory)).await;
     let reports = reports.map_err(|_| ApiError::server("cannot read the reports"))?.map_err(|error| {
         tracing::warn!(%error, "cannot read the directory of reports");

@@ -1,6 +1,7 @@
 //! `/v1/responses`: OpenAI's Responses API.
 
-use std::collections::VecDeque;
+mod events;
+
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -8,24 +9,23 @@ use axum::extract::State;
 use axum::http::HeaderMap;
 use axum::response::{IntoResponse, Response};
 use axum::{Extension, Json};
-use bytes::Bytes;
 use serde::Deserialize;
 use serde_json::{Value, json};
 use utoipa::ToSchema;
 
 use crate::app::{App, now, unique};
-use crate::asking::{Finished, Piece, Writer};
 use crate::auth::Principal;
 use crate::body::Content;
 use crate::chat::{check_tools, first, writer};
-use crate::citations::{self, Citation};
-use crate::config::Citations;
+use crate::citations;
 use crate::conversation::{Conversation, Labels};
 use crate::error::ApiError;
 use crate::limits::Deadline;
 use crate::sse;
-use crate::stored::{self, ResponseStore, StoredResponse};
+use crate::stored;
 use crate::usage::Counter;
+
+use self::events::{Reply, ResponseStream, Storing, status_of};
 
 /// A request for a response. Further fields are accepted and have no effect.
 #[derive(Debug, Default, Deserialize, ToSchema)]
@@ -166,214 +166,13 @@ pub async fn create(
     if !request.stream.unwrap_or(false) {
         let finished = writer.finished().await?;
         let (text, annotations) = reply.text_of(&finished);
-        let response = reply.completed(&text, &annotations);
+        let response = reply.ended(status_of(&finished), &text, &annotations);
         return Ok(Json(reply.kept(response, &text).await).into_response());
     }
     let keep_alive = Duration::from_secs_f64(app.config().keep_alive_s);
     let first = first(&mut writer, keep_alive).await?;
     let stream = ResponseStream { writer, first, reply, number: 0, has_begun: false, text: String::new() };
     Ok(sse::response(stream, keep_alive))
-}
-
-/// Where a response is stored, and what is stored with it.
-struct Storing {
-    store: Arc<ResponseStore>,
-    caller: Arc<str>,
-    conversation_id: String,
-    /// The conversation up to the question.
-    messages: Vec<Value>,
-}
-
-/// The common parts of a response's events.
-struct Reply {
-    id: String,
-    item: String,
-    created: u64,
-    model: Arc<str>,
-    instructions: Option<String>,
-    metadata: Value,
-    counter: Counter,
-    input_tokens: u64,
-    citations: Citations,
-    previous: Option<String>,
-    storing: Option<Storing>,
-}
-
-impl Reply {
-    /// The list of sources for the end of the text, if requested.
-    fn list(&self, citations: &[Citation]) -> String {
-        if self.citations == Citations::Markdown { citations::markdown(citations) } else { String::new() }
-    }
-
-    fn annotations(&self, citations: &[Citation], end: usize) -> Vec<Value> {
-        match self.citations {
-            Citations::None => Vec::new(),
-            Citations::Annotations | Citations::Markdown => {
-                citations.iter().map(|citation| citation.output_annotation(end)).collect()
-            }
-        }
-    }
-
-    fn text_of(&self, finished: &Finished) -> (String, Vec<Value>) {
-        let annotations = self.annotations(&finished.citations, finished.answer.chars().count());
-        (format!("{}{}", finished.answer, self.list(&finished.citations)), annotations)
-    }
-
-    fn part(text: &str, annotations: &[Value]) -> Value {
-        json!({ "type": "output_text", "text": text, "annotations": annotations, "logprobs": [] })
-    }
-
-    fn message(&self, status: &str, content: &[Value]) -> Value {
-        json!({ "type": "message", "id": self.item, "status": status, "role": "assistant", "content": content })
-    }
-
-    fn response(&self, status: &str, output: &[Value], usage: &Value, error: &Value) -> Value {
-        json!({
-            "id": self.id,
-            "object": "response",
-            "created_at": self.created,
-            "status": status,
-            "background": false,
-            "error": error,
-            "incomplete_details": null,
-            "instructions": self.instructions,
-            "metadata": self.metadata,
-            "model": self.model,
-            "output": output,
-            "parallel_tool_calls": false,
-            "previous_response_id": self.previous,
-            "store": self.storing.is_some(),
-            "temperature": null,
-            "text": { "format": { "type": "text" } },
-            "tool_choice": "auto",
-            "tools": [],
-            "top_p": null,
-            "truncation": "disabled",
-            "usage": usage,
-        })
-    }
-
-    fn completed(&self, text: &str, annotations: &[Value]) -> Value {
-        let output_tokens = self.counter.count(text);
-        let usage = json!({
-            "input_tokens": self.input_tokens,
-            "input_tokens_details": { "cached_tokens": 0 },
-            "output_tokens": output_tokens,
-            "output_tokens_details": { "reasoning_tokens": 0 },
-            "total_tokens": self.input_tokens + output_tokens,
-        });
-        let message = self.message("completed", &[Self::part(text, annotations)]);
-        self.response("completed", &[message], &usage, &Value::Null)
-    }
-
-    /// Stores a completed response, and returns it as it is sent. A failure is logged and shown in `store`: the answer
-    /// is there.
-    async fn kept(&self, mut response: Value, text: &str) -> Value {
-        let Some(Storing { store, caller, conversation_id, messages }) = &self.storing else { return response };
-        let mut messages = messages.clone();
-        messages.push(json!({ "role": "assistant", "content": text }));
-        let stored = StoredResponse::new(caller, conversation_id, messages, response.clone());
-        let id = self.id.clone();
-        if stored::call(store, move |store| store.put(&id, &stored)).await.is_err() {
-            response["store"] = json!(false);
-        }
-        response
-    }
-}
-
-struct ResponseStream {
-    writer: Writer,
-    first: Option<Piece>,
-    reply: Reply,
-    /// The number of the next event.
-    number: u64,
-    has_begun: bool,
-    text: String,
-}
-
-impl ResponseStream {
-    /// Adds an event with its name and number.
-    fn tell(&mut self, name: &str, mut fields: Value, out: &mut VecDeque<Bytes>) {
-        fields["type"] = json!(name);
-        fields["sequence_number"] = json!(self.number);
-        self.number += 1;
-        out.push_back(sse::event(name, &fields));
-    }
-
-    /// The fields of an event about the text.
-    fn at_text(&self, mut fields: Value) -> Value {
-        fields["item_id"] = json!(self.reply.item);
-        fields["output_index"] = json!(0);
-        fields["content_index"] = json!(0);
-        fields
-    }
-
-    fn begin(&mut self, out: &mut VecDeque<Bytes>) {
-        let response = self.reply.response("in_progress", &[], &Value::Null, &Value::Null);
-        self.tell("response.created", json!({ "response": response }), out);
-        self.tell("response.in_progress", json!({ "response": response }), out);
-        let item = self.reply.message("in_progress", &[]);
-        self.tell("response.output_item.added", json!({ "output_index": 0, "item": item }), out);
-        let part = self.at_text(json!({ "part": Reply::part("", &[]) }));
-        self.tell("response.content_part.added", part, out);
-    }
-
-    fn say(&mut self, text: &str, out: &mut VecDeque<Bytes>) {
-        if !text.is_empty() {
-            self.text.push_str(text);
-            let delta = self.at_text(json!({ "delta": text, "logprobs": [] }));
-            self.tell("response.output_text.delta", delta, out);
-        }
-    }
-
-    async fn end(&mut self, finished: &Finished, out: &mut VecDeque<Bytes>) {
-        self.say(&finished.rest, out);
-        let end = self.text.chars().count();
-        self.say(&self.reply.list(&finished.citations), out);
-        let annotations = self.reply.annotations(&finished.citations, end);
-        for (at, annotation) in annotations.iter().enumerate() {
-            let added = self.at_text(json!({ "annotation_index": at, "annotation": annotation }));
-            self.tell("response.output_text.annotation.added", added, out);
-        }
-        let text = std::mem::take(&mut self.text);
-        let done = self.at_text(json!({ "text": text, "logprobs": [] }));
-        self.tell("response.output_text.done", done, out);
-        let part = Reply::part(&text, &annotations);
-        let done = self.at_text(json!({ "part": part }));
-        self.tell("response.content_part.done", done, out);
-        let item = self.reply.message("completed", &[part]);
-        self.tell("response.output_item.done", json!({ "output_index": 0, "item": item }), out);
-        let response = self.reply.completed(&text, &annotations);
-        let response = self.reply.kept(response, &text).await;
-        self.tell("response.completed", json!({ "response": response }), out);
-    }
-}
-
-impl sse::Events for ResponseStream {
-    async fn next(&mut self, out: &mut VecDeque<Bytes>) -> bool {
-        if !self.has_begun {
-            self.has_begun = true;
-            self.begin(out);
-            return true;
-        }
-        let piece = match self.first.take() {
-            Some(piece) => Ok(piece),
-            None => self.writer.next().await,
-        };
-        match piece {
-            Ok(Piece::Text(text)) => {
-                self.say(&text, out);
-                return true;
-            }
-            Ok(Piece::End(finished)) => self.end(&finished, out).await,
-            Err(error) => {
-                let told = json!({ "code": error.code.unwrap_or("server_error"), "message": error.message });
-                let response = self.reply.response("failed", &[], &Value::Null, &told);
-                self.tell("response.failed", json!({ "response": response }), out);
-            }
-        }
-        false
-    }
 }
 
 #[cfg(test)]

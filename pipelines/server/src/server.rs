@@ -12,7 +12,6 @@ use hyper_util::server::graceful::GracefulShutdown;
 use hyper_util::service::TowerToHyperService;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::rustls;
@@ -23,6 +22,7 @@ use tokio_util::sync::CancellationToken;
 use crate::app::{App, Served, router};
 use crate::auth::{TokenError, Tokens, VARIABLE};
 use crate::config::{ServeConfig, TlsConfig};
+use crate::connections::Connections;
 use crate::io::BoundedWrites;
 
 /// The default address.
@@ -52,6 +52,12 @@ pub enum ServeError {
         /// The address.
         address: SocketAddr,
     },
+    /// Any web page could call without a token.
+    #[error(
+        "`cors: [\"*\"]` lets every web page that a user of this machine opens use this server, but there are no \
+         tokens: add some (`tokens`, `{VARIABLE}`), or name the origins"
+    )]
+    OpenToPages,
     /// The tokens cannot be used.
     #[error(transparent)]
     Tokens(#[from] TokenError),
@@ -100,6 +106,9 @@ impl Server {
         let address = listen.or(config.listen).unwrap_or(DEFAULT_ADDRESS);
         if tokens.is_empty() && !address.ip().to_canonical().is_loopback() {
             return Err(ServeError::Open { address });
+        }
+        if tokens.is_empty() && config.cors.iter().any(|origin| origin == "*") {
+            return Err(ServeError::OpenToPages);
         }
         let tls = config.tls.as_ref().map(acceptor).transpose()?;
         let listen_error = |source| ServeError::Listen { address, source };
@@ -150,17 +159,18 @@ pub(crate) async fn serve_routes(server: Server, router: Router, stop: Cancellat
     let Server { listener, app, tls, .. } = server;
     let limits = app.config().limits;
     let drain = Duration::from_secs_f64(app.config().drain_s);
-    let places = Arc::new(Semaphore::new(limits.connections));
+    let places = Connections::new(limits.connections);
     let graceful = GracefulShutdown::new();
     let mut connections = JoinSet::new();
     let mut warned = None;
     loop {
         while connections.try_join_next().is_some() {}
         let accepted = async {
-            let place = places.clone().acquire_owned().await;
-            (place, listener.accept().await)
+            let accepted = listener.accept().await;
+            // Waiting connections are closed only for one that is there.
+            (places.place().await, accepted)
         };
-        let Some((place, accepted)) = stop.run_until_cancelled(accepted).await else { break };
+        let Some((Some(place), accepted)) = stop.run_until_cancelled(accepted).await else { break };
         let stream = match accepted {
             Ok((stream, _)) => stream,
             Err(error) => {
@@ -172,20 +182,26 @@ pub(crate) async fn serve_routes(server: Server, router: Router, stop: Cancellat
                 continue;
             }
         };
+        let open = places.add(place);
         let (router, tls, watcher) = (router.clone(), tls.clone(), graceful.watcher());
         let header = Duration::from_secs_f64(limits.header_s);
         let idle = Duration::from_secs_f64(limits.idle_s);
         connections.spawn(async move {
-            let _place = place;
             let _ = stream.set_nodelay(true);
-            let Some(io) = secured(stream, tls, header, idle).await else { return };
-            let connection = http1::Builder::new()
-                .timer(TokioTimer::new())
-                .header_read_timeout(header)
-                .serve_connection(TokioIo::new(io), TowerToHyperService::new(router));
-            // The error: the client disconnected, or did not send HTTP.
-            if let Err(error) = watcher.watch(connection).await {
-                tracing::debug!(%error, "a connection ended");
+            let served = async {
+                let Some(io) = secured(stream, tls, header, idle).await else { return };
+                let connection = http1::Builder::new()
+                    .timer(TokioTimer::new())
+                    .header_read_timeout(header)
+                    .serve_connection(TokioIo::new(io), open.counted(TowerToHyperService::new(router)));
+                // The error: the client disconnected, or did not send HTTP.
+                if let Err(error) = watcher.watch(connection).await {
+                    tracing::debug!(%error, "a connection ended");
+                }
+            };
+            tokio::select! {
+                () = served => {}
+                () = open.closed() => tracing::debug!("closed an idle connection for a new one"),
             }
         });
     }

@@ -7,7 +7,7 @@ use futures::future::BoxFuture;
 use serde_json::json;
 use tokio::sync::mpsc;
 use turnflow_engine::inference::InferenceError;
-use turnflow_engine::language::{Generation, TextStream};
+use turnflow_engine::language::{Finish, Generation, TextStream};
 use turnflow_engine::record::Speaker;
 
 use crate::app::Served;
@@ -63,8 +63,8 @@ impl TaskRun {
     ///
     /// The model failed, or it took too long.
     pub async fn next(&mut self) -> Result<Piece, ApiError> {
-        let answer = match &mut self.state {
-            State::Known(text) => std::mem::take(text),
+        let (answer, finish) = match &mut self.state {
+            State::Known(text) => (std::mem::take(text), Finish::Stop),
             State::Runs { text, pieces } => {
                 let step = async {
                     tokio::select! {
@@ -78,12 +78,16 @@ impl TaskRun {
                         self.sent.push_str(&piece);
                         return Ok(Piece::Text(piece));
                     }
-                    Err(done) => done.map_err(|error| ApiError::failed("the model", &error))?.text,
+                    Err(done) => {
+                        let Generation { text, finish, .. } =
+                            done.map_err(|error| ApiError::failed("the model", &error))?;
+                        (text, finish)
+                    }
                 }
             }
         };
         let rest = rest_of(&answer, &self.sent).to_owned();
-        Ok(Piece::End(Box::new(Finished { answer, rest, citations: Vec::new(), fingerprint: None })))
+        Ok(Piece::End(Box::new(Finished { answer, rest, finish, citations: Vec::new(), fingerprint: None })))
     }
 }
 

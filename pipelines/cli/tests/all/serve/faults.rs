@@ -65,10 +65,8 @@ async fn why_a_turn_failed_is_in_the_log_and_not_in_the_response() {
     }
 }
 
-/// A later operator replaces what a language model has written.
-#[tokio::test]
-async fn a_streamed_text_that_is_replaced_is_followed_by_the_answer() {
-    let directory = tempfile::tempdir().unwrap();
+/// The address of a model server that streams this text to everyone, with this reason for its end.
+fn model_server(pieces: [&'static str; 2], finish: &'static str) -> String {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let url = format!("http://{}/v1", listener.local_addr().unwrap());
     std::thread::spawn(move || {
@@ -79,12 +77,43 @@ async fn a_streamed_text_that_is_replaced_is_followed_by_the_answer() {
             let event = |text: &str, end: &str| {
                 format!("data: {{\"choices\":[{{\"delta\":{{\"content\":\"{text}\"}},\"finish_reason\":{end}}}]}}\n\n")
             };
-            let body = format!("{}{}data: [DONE]\n\n", event("Bananas are ", "null"), event("yellow.", "\"stop\""));
+            let (first, last) = (event(pieces[0], "null"), event(pieces[1], &format!("\"{finish}\"")));
+            let body = format!("{first}{last}data: [DONE]\n\n");
             let head = "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nConnection: close\r\n\r\n";
             let _ = stream.write_all(format!("{head}{body}").as_bytes());
         }
     });
-    let pipeline = written_by(&url);
+    url
+}
+
+/// A text that the model's limit cut says so.
+#[tokio::test]
+async fn a_text_that_was_cut_says_so() {
+    let directory = tempfile::tempdir().unwrap();
+    let pipeline = written_by(&model_server(["The ferry leaves ", "at"], "length"));
+    let server = Server::start(directory.path(), &pipeline, &[], &[]);
+    server.fill().await;
+    let mut ask = json!({ "messages": [{ "role": "user", "content": "When does the ferry leave?" }] });
+    let whole = server.ok("POST", "/v1/chat/completions", Some(ask.clone())).await;
+    assert_eq!((text(&whole), &whole["choices"][0]["finish_reason"]), ("The ferry leaves at", &json!("length")));
+    ask["stream"] = json!(true);
+    let events = server.ok("POST", "/v1/chat/completions", Some(ask)).await;
+    assert_eq!(events.as_str().unwrap().matches("\"finish_reason\":\"length\"").count(), 1, "{events}");
+    let mut ask = json!({ "input": "When does the ferry leave?" });
+    let response = server.ok("POST", "/v1/responses", Some(ask.clone())).await;
+    assert_eq!((&response["status"], &response["output"][0]["status"]), (&json!("incomplete"), &json!("incomplete")));
+    assert_eq!(response["incomplete_details"], json!({ "reason": "max_output_tokens" }));
+    ask["stream"] = json!(true);
+    let events = server.ok("POST", "/v1/responses", Some(ask)).await;
+    let events = events.as_str().unwrap();
+    assert!(events.contains("event: response.incomplete\n") && !events.contains("response.completed"), "{events}");
+}
+
+/// A later operator replaces what a language model has written.
+#[tokio::test]
+async fn a_streamed_text_that_is_replaced_is_followed_by_the_answer() {
+    let directory = tempfile::tempdir().unwrap();
+    let pipeline = written_by(&model_server(["Bananas are ", "yellow."], "stop"));
     let checked = "IdkNormalize(input: \"checked\"),\n        \"checked\": SelfCheck(input: \"answer\")";
     let pipeline = pipeline.replace("IdkNormalize(input: \"answer\")", checked);
     let server = Server::start(directory.path(), &pipeline, &[], &[]);

@@ -2,6 +2,7 @@
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
+use std::time::Duration;
 
 use serde_json::{Value, json};
 
@@ -130,6 +131,25 @@ async fn what_is_wrong_is_refused_with_a_reason() {
     }
     let metrics = server.ok("GET", "/metrics", None).await;
     assert!(metrics.as_str().unwrap().ends_with("# EOF\n"), "{metrics}");
+}
+
+#[tokio::test]
+async fn silent_connections_keep_nobody_out() {
+    let directory = tempfile::tempdir().unwrap();
+    std::fs::write(directory.path().join("serve.ron"), "Serve(limits: (connections: 4))").unwrap();
+    let server = Server::start(directory.path(), PIPELINE, &["--config", "serve.ron"], &[]);
+    server.fill().await;
+    let address = server.url.trim_start_matches("http://").to_owned();
+    let silent: Vec<TcpStream> = (0..20).map(|_| TcpStream::connect(&address).unwrap()).collect();
+    // A part of a request is not a request.
+    for mut stream in &silent {
+        let _ = stream.write_all(b"GET /healthz HTTP/1.1\r\n");
+    }
+    let asked = std::time::Instant::now();
+    assert!(text(&server.chat("ferry").await).contains("ferry"));
+    // Otherwise the answer would have to wait until the first silent connection is closed, after 30 seconds.
+    assert!(asked.elapsed() < Duration::from_secs(30));
+    drop(silent);
 }
 
 #[tokio::test]
