@@ -4,7 +4,13 @@
 //!   line, or TREC's four columns (`query iteration document grade`).
 //! - Runs are TREC's six columns (`query Q0 document rank score tag`), as
 //!   trec_eval reads them.
+//!
+//! trec_eval splits lines at white space, so TREC's formats cannot contain it in an id. There, white
+//! space in an id is percent-encoded ([`encoded`]), and decoded when such a file is read: the passage
+//! `9-Part 1` is written as `9-Part%201`. BEIR's tab-separated columns contain ids as they are.
 
+use std::borrow::Cow;
+use std::fmt::Write as _;
 use std::io::{self, Write};
 use std::num::ParseIntError;
 use std::path::{Path, PathBuf};
@@ -76,12 +82,9 @@ pub enum TrecError {
         /// The document's id.
         document: String,
     },
-    /// An id cannot be written in a TREC run.
-    #[error("a TREC run cannot contain the id {id:?}: it is empty, or has a tab or a line break")]
-    Identifier {
-        /// The id.
-        id: String,
-    },
+    /// An id is empty, so a run cannot contain it.
+    #[error("a TREC run cannot contain an empty id")]
+    EmptyId,
     /// The run cannot be written.
     #[error("cannot write the run")]
     Write {
@@ -96,10 +99,64 @@ pub fn lines(text: &str) -> impl Iterator<Item = (usize, &str)> {
     (1..).zip(text.lines()).filter(|(_, line)| !line.trim().is_empty())
 }
 
+/// An id as TREC's formats contain it: white space is percent-encoded as in URLs (`%20` for a
+/// blank), and so is a `%` that would otherwise be read as an encoded byte. Other ids are unchanged.
+pub fn encoded(id: &str) -> Cow<'_, str> {
+    let mut out = String::new();
+    let mut done = 0;
+    for (at, letter) in id.char_indices() {
+        let rest = &id[at..];
+        if letter.is_whitespace() || (letter == '%' && hex(rest.as_bytes()).is_some()) {
+            out.push_str(&id[done..at]);
+            done = at + letter.len_utf8();
+            for byte in rest.as_bytes().iter().take(letter.len_utf8()) {
+                let _ = write!(out, "%{byte:02X}");
+            }
+        }
+    }
+    if done == 0 {
+        return Cow::Borrowed(id);
+    }
+    out.push_str(&id[done..]);
+    Cow::Owned(out)
+}
+
+/// The id that [`encoded`] gives as `text`. Text that is not valid UTF-8 after decoding is returned
+/// as it is.
+pub fn decoded(text: &str) -> Cow<'_, str> {
+    if !text.contains('%') {
+        return Cow::Borrowed(text);
+    }
+    let (bytes, mut out) = (text.as_bytes(), Vec::with_capacity(text.len()));
+    let mut at = 0;
+    while at < bytes.len() {
+        match hex(&bytes[at..]) {
+            Some(byte) => {
+                out.push(byte);
+                at += 3;
+            }
+            None => {
+                out.push(bytes[at]);
+                at += 1;
+            }
+        }
+    }
+    String::from_utf8(out).map_or(Cow::Borrowed(text), Cow::Owned)
+}
+
+/// The byte that a text begins with, if it is percent-encoded.
+fn hex(text: &[u8]) -> Option<u8> {
+    let digit = |byte: u8| char::from(byte).to_digit(16);
+    match text {
+        [b'%', high, low, ..] => u8::try_from(digit(*high)? * 16 + digit(*low)?).ok(),
+        _ => None,
+    }
+}
+
 /// Reads judgements.
 ///
 /// The first line is a header if its last column is not a whole number. A
-/// duplicate judgement counts once.
+/// duplicate judgement counts once. Ids are decoded unless the columns are BEIR's three, separated by tabs.
 ///
 /// # Errors
 ///
@@ -115,7 +172,8 @@ pub fn read_qrels(path: &Path) -> Result<Qrels, TrecError> {
             false => row.split_whitespace().collect(),
         };
         let (query, document, grade) = match columns[..] {
-            [query, document, grade] | [query, _, document, grade] => (query, document, grade),
+            [query, document, grade] if row.contains('\t') => (query.into(), document.into(), grade),
+            [query, document, grade] | [query, _, document, grade] => (decoded(query), decoded(document), grade),
             _ => {
                 return Err(TrecError::Columns { path: path.into(), line, found: columns.len() });
             }
@@ -127,16 +185,17 @@ pub fn read_qrels(path: &Path) -> Result<Qrels, TrecError> {
                 return Err(TrecError::Grade { path: path.into(), line, text: grade.into(), source });
             }
         };
-        let judged = qrels.entry(query.to_owned()).or_default();
-        if judged.insert(document.to_owned(), grade).is_some_and(|before| before != grade) {
-            let (query, document) = (query.to_owned(), document.to_owned());
+        let judged = qrels.entry(query.clone().into_owned()).or_default();
+        if judged.insert(document.clone().into_owned(), grade).is_some_and(|before| before != grade) {
+            let (query, document) = (query.into_owned(), document.into_owned());
             return Err(TrecError::Conflict { path: path.into(), line, query, document });
         }
     }
     Ok(qrels)
 }
 
-/// Reads a run: TREC's six columns, separated by tabs, or by spaces if there are no tabs.
+/// Reads a run: TREC's six columns, separated by tabs, or by spaces if there are no tabs. Ids are
+/// decoded.
 ///
 /// # Errors
 ///
@@ -155,34 +214,28 @@ pub fn read_run(path: &Path) -> Result<Run, TrecError> {
         };
         let score: f64 =
             score.parse().map_err(|_| TrecError::Score { path: path.into(), line, text: score.to_owned() })?;
-        run.entry(query.to_owned()).or_default().push((document.to_owned(), score));
+        run.entry(decoded(query).into_owned()).or_default().push((decoded(document).into_owned(), score));
     }
     Ok(run)
 }
 
 /// Writes a run as `query Q0 document rank score tag`, ranked as trec_eval ranks it.
 ///
-/// Columns are separated by spaces, or by tabs if any id contains a space: a
-/// reader that splits at tabs then still finds six.
+/// Columns are separated by spaces, and white space in ids is encoded.
 ///
 /// # Errors
 ///
-/// An id is empty or contains a tab or a line break, or writing fails.
+/// An id is empty, or writing fails.
 pub fn write_run(to: &mut dyn Write, run: &Run, tag: &str) -> Result<(), TrecError> {
     let documents = run.values().flatten().map(|(document, _)| document);
-    let mut gap = ' ';
-    for id in run.keys().chain(documents) {
-        if id.is_empty() || id.contains(['\t', '\n', '\r']) {
-            return Err(TrecError::Identifier { id: id.clone() });
-        }
-        if id.contains(char::is_whitespace) {
-            gap = '\t';
-        }
+    if run.keys().chain(documents).any(String::is_empty) {
+        return Err(TrecError::EmptyId);
     }
     let fault = |source| TrecError::Write { source };
     for (query, results) in run {
+        let query = encoded(query);
         for (rank, (document, score)) in (1..).zip(ranked(results)) {
-            writeln!(to, "{query}{gap}Q0{gap}{document}{gap}{rank}{gap}{score}{gap}{tag}").map_err(fault)?;
+            writeln!(to, "{query} Q0 {} {rank} {score} {tag}", encoded(document)).map_err(fault)?;
         }
     }
     to.flush().map_err(fault)
@@ -190,6 +243,10 @@ pub fn write_run(to: &mut dyn Write, run: &Run, tag: &str) -> Result<(), TrecErr
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::prop_assert;
+    use proptest::prop_assert_eq;
+    use proptest::test_runner::{Config, RngAlgorithm, TestRng, TestRunner};
+
     use super::*;
 
     /// Reads `text` from a temporary file.
@@ -209,6 +266,50 @@ mod tests {
         assert_eq!(qrels("bare", "q\td\t2\n").expect("no header")["q"]["d"], 2);
         assert_eq!(qrels("trec", "q 0 d  3\nr\t0\te\t1\n").expect("TREC")["q"]["d"], 3);
         assert!(qrels("empty", "query-id\tcorpus-id\tscore\n").expect("a header").is_empty());
+    }
+
+    #[test]
+    fn ids_with_blanks_are_encoded_in_trec_files_only() {
+        for (id, text) in [
+            ("9-Part 1.(a)", "9-Part%201.(a)"),
+            ("100%", "100%"),
+            ("a%20b", "a%2520b"),
+            ("% 20", "%%2020"),
+            ("a\u{a0}b", "a%C2%A0b"),
+            ("2f67<::>1", "2f67<::>1"),
+        ] {
+            assert_eq!((encoded(id), decoded(text)), (text.into(), id.into()));
+        }
+        // Latin-1 is no UTF-8.
+        assert_eq!(decoded("%E9t%E9"), "%E9t%E9");
+        assert_eq!(qrels("four", "q%201 0 9-Part%201 1\n").expect("TREC")["q 1"]["9-Part 1"], 1);
+        assert_eq!(qrels("three", "q\ta%20b\t1\n").expect("BEIR")["q"]["a%20b"], 1);
+    }
+
+    /// Any run is read back as it was written, and trec_eval finds six columns.
+    #[test]
+    fn runs_are_read_back() {
+        let path = std::env::temp_dir().join(format!("turnflow-{}-back.trec", std::process::id()));
+        let id = "[ -~\t\n\r\u{a0}\u{2003}é%]{1,8}";
+        let rows = proptest::collection::btree_map(id, 0.0..1.0_f64, 1..4);
+        let config = Config { failure_persistence: None, ..Config::with_cases(200) };
+        TestRunner::new_with_rng(config, TestRng::from_seed(RngAlgorithm::ChaCha, &[7; 32]))
+            .run(&(id, rows), |(query, rows)| {
+                let run = Run::from([(query, rows.into_iter().collect())]);
+                let mut out = Vec::new();
+                write_run(&mut out, &run, "t").expect("a run");
+                let text = String::from_utf8(out.clone()).expect("UTF-8");
+                prop_assert!(text.lines().all(|line| line.split_whitespace().count() == 6), "{text}");
+                std::fs::write(&path, out).expect("a temporary file");
+                let read = read_run(&path).expect("a run");
+                prop_assert_eq!(read.keys().collect::<Vec<_>>(), run.keys().collect::<Vec<_>>());
+                for (query, results) in &run {
+                    prop_assert_eq!(ranked(&read[query]), ranked(results));
+                }
+                Ok(())
+            })
+            .expect("every run is read back");
+        std::fs::remove_file(&path).expect("the temporary file");
     }
 
     #[test]
@@ -241,7 +342,7 @@ mod tests {
             assert!(error.contains(told), "{error}");
         }
         std::fs::remove_file(&path).expect("the temporary file");
-        assert_eq!(written(&[("a b", 2.0)]).expect("a run"), "q\tQ0\ta b\t1\t2\tt\n");
-        assert!(matches!(written(&[("a\tb", 2.0)]), Err(TrecError::Identifier { id }) if id == "a\tb"));
+        assert_eq!(written(&[("a b\tc", 2.0)]).expect("a run"), "q Q0 a%20b%09c 1 2 t\n");
+        assert!(matches!(written(&[("", 2.0)]), Err(TrecError::EmptyId)));
     }
 }
