@@ -1,5 +1,6 @@
 //! Inference back ends, one module each.
 
+pub mod adapter;
 mod control;
 pub mod cross_encoder;
 pub mod onnx;
@@ -53,9 +54,10 @@ pub(crate) fn embedder(models: &Models, model: &str, by: &str) -> Result<Arc<dyn
     able(models, model, by, Capability::Embed, |model| model.embedder.clone())
 }
 
-/// The fingerprint of a model, shortened for a directory name.
+/// The fingerprint of a model's passages, shortened for a directory name.
 pub(crate) fn short_fingerprint(models: &Models, model: &str) -> String {
-    models.get(model).map(|model| model.fingerprint.chars().take(16).collect()).unwrap_or_default()
+    let fingerprint = |model: &Arc<Model>| model.passages.as_ref().unwrap_or(&model.fingerprint).clone();
+    models.get(model).map(|model| fingerprint(model).chars().take(16).collect()).unwrap_or_default()
 }
 
 /// The text generator of a model, for an operator of the kind `by`.

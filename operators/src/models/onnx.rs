@@ -24,11 +24,11 @@ use turnflow_engine::inference::{
 };
 use turnflow_engine::spec::{FilePath, from_tree};
 
-use super::load_model;
 pub use super::runtime::Device;
 use super::runtime::Tokens;
 use super::text::{Padding, Row, Texts, inputs};
 use super::text_encoder::{EncoderSettings, Loaded, Sizes};
+use super::{adapter, load_model};
 
 /// Entry in the model table.
 pub const KIND: ModelKind = ModelKind {
@@ -73,6 +73,10 @@ pub struct OnnxConfig {
     /// Prefix of each passage text (E5: `"passage: "`). Default empty.
     #[serde(default)]
     pub passage_prefix: String,
+    /// Query adapter, a file that `turnflow tune` writes: a linear map on the vectors of queries. Passages are not
+    /// embedded again. Token vectors have none. Default: none.
+    #[serde(default)]
+    pub adapter: Option<FilePath>,
     /// Device: `Cpu` (default) or `Cuda(n)`, the NVIDIA GPU with index n.
     #[serde(default)]
     pub device: Device,
@@ -104,6 +108,7 @@ fn default_batch_tokens() -> usize {
 impl ModelConfig for OnnxConfig {
     fn validate(&self, check: &mut Check<'_>) {
         self.settings().validate(check);
+        adapter::validate(check, self.adapter.as_ref());
     }
 
     fn capabilities(&self) -> &'static [Capability] {
@@ -111,8 +116,9 @@ impl ModelConfig for OnnxConfig {
     }
 
     fn explain(&self) -> String {
+        let adapter = self.adapter.as_ref().map(|file| format!(", adapter: {:?}", file.written)).unwrap_or_default();
         format!(
-            "path: {:?}, pooling: {:?}, max_tokens: {}, normalize: {}, prefixes: {:?} {:?}, device: {:?}",
+            "path: {:?}, pooling: {:?}, max_tokens: {}, normalize: {}, prefixes: {:?} {:?}, device: {:?}{adapter}",
             self.path.written,
             self.pooling,
             self.max_tokens,
@@ -159,11 +165,12 @@ impl OnnxConfig {
             Ok((encoder, About { dimension, has_states }))
         })?;
         let has_states = embedder.about.has_states;
-        Ok(Model {
+        let model = Model {
             embedder: Some(Arc::new(Shared(embedder.clone()))),
             token_embedder: has_states.then(|| Arc::new(Shared(embedder)) as _),
             ..model
-        })
+        };
+        adapter::adapted(model, self.adapter.as_ref())
     }
 }
 

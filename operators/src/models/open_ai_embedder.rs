@@ -20,11 +20,12 @@ use serde::Deserialize;
 use serde_json::json;
 use turnflow_engine::component::{BuildFuture, Capability, Check, ComponentContext, Model, ModelConfig, ModelKind};
 use turnflow_engine::inference::{Embedder, InferenceError, Priority, Role, Vector};
-use turnflow_engine::spec::from_tree;
+use turnflow_engine::spec::{FilePath, from_tree};
+use turnflow_engine::wording::JsonError;
 
-use super::load_model;
 use super::open_ai::client::Client;
 use super::open_ai::server::Server;
+use super::{adapter, load_model};
 
 /// Entry in the model table.
 pub const KIND: ModelKind = ModelKind {
@@ -56,6 +57,10 @@ pub struct OpenAiEmbedderConfig {
     /// Prefix of each passage text. Default empty.
     #[serde(default)]
     pub passage_prefix: String,
+    /// Query adapter, a file that `turnflow tune` writes: a linear map on the vectors of queries. Passages are not
+    /// embedded again. Default: none.
+    #[serde(default)]
+    pub adapter: Option<FilePath>,
     /// Maximum length of a text, in characters; longer texts are cut. Default 20000, which for English is within the
     /// 8191 tokens that OpenAI's models accept.
     #[serde(default = "default_characters")]
@@ -124,19 +129,21 @@ impl OpenAiEmbedderConfig {
         }
         let client = self.server().client("embeddings")?;
         let meter = client.meter.clone();
-        Ok(Model {
+        let model = Model {
             name: name.to_owned(),
             fingerprint: hasher.finalize().to_hex().to_string(),
             embedder: Some(Arc::new(OpenAiEmbedder(Arc::new(Remote { client, config: self.clone() })))),
             meter: Some(Arc::new(move || meter.usage())),
             ..Model::default()
-        })
+        };
+        adapter::adapted(model, self.adapter.as_ref())
     }
 }
 
 impl ModelConfig for OpenAiEmbedderConfig {
     fn validate(&self, check: &mut Check<'_>) {
         self.server().validate(check);
+        adapter::validate(check, self.adapter.as_ref());
         check.range("dimension", self.dimension, 1, 100_000);
         check.range("characters", self.characters, 1, 10_000_000);
         check.range("batch", self.batch, 1, 2048);
@@ -147,8 +154,9 @@ impl ModelConfig for OpenAiEmbedderConfig {
     }
 
     fn explain(&self) -> String {
+        let adapter = self.adapter.as_ref().map(|file| format!(", adapter: {:?}", file.written)).unwrap_or_default();
         format!(
-            "url: {}, model: {:?}, key: {}, dimension: {}, normalize: {}, batch: {}, concurrency: {}, retries: {}",
+            "url: {}, model: {:?}, key: {}, dimension: {}, normalize: {}, batch: {}, concurrency: {}, retries: {}{adapter}",
             self.url,
             self.model,
             self.server().key(),
@@ -226,8 +234,8 @@ impl OpenAiEmbedderConfig {
 
     /// Parses a response: the vectors in the order of the texts, and the number of tokens used.
     fn read(&self, text: &str, texts: usize) -> Result<(Vec<Vector>, u64), String> {
-        let answer: Answer =
-            serde_json::from_str(text).map_err(|error| format!("the response has no embeddings: {error}"))?;
+        let answer: Answer = serde_json::from_str(text)
+            .map_err(|error| format!("the response has no embeddings: {}", JsonError::from(error)))?;
         if answer.data.len() != texts {
             return Err(format!("the response has {} vectors for {texts} texts", answer.data.len()));
         }

@@ -61,6 +61,7 @@ mod tests {
             return None;
         };
         let config = OnnxConfig {
+            adapter: None,
             path,
             tokenizer,
             pooling: Pooling::Mean,

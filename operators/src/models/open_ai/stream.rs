@@ -2,6 +2,7 @@
 
 use serde::Deserialize;
 use turnflow_engine::language::{Finish, Generation};
+use turnflow_engine::wording::JsonError;
 
 /// Why a response has no text.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
@@ -81,8 +82,10 @@ impl Gathered {
             self.done = true;
             return Ok(true);
         }
-        let piece: Piece = serde_json::from_str(data)
-            .map_err(|error| AnswerError::NoJson { error: error.to_string(), text: shortened(data) })?;
+        let piece: Piece = serde_json::from_str(data).map_err(|error| AnswerError::NoJson {
+            error: JsonError::from(error).to_string(),
+            text: shortened(data),
+        })?;
         if let Some(error) = piece.error.filter(|error| !error.is_null()) {
             return Err(AnswerError::Reported(message(&error)));
         }
