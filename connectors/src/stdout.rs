@@ -30,7 +30,7 @@ const FIRST_WORDS: usize = 80;
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct StdoutConfig {
-    /// Input node that produces answers.
+    /// Input node, which outputs Answers, Hits or Queries. The records of Hits and Queries have no answer text.
     pub input: String,
     /// Format of the output: `Text` for people, or `Json` for programs. Default: `Text`.
     #[serde(default)]

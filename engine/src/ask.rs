@@ -111,7 +111,7 @@ pub enum Event {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum AskError {
     /// The queue of waiting turns is full. A later call may succeed.
-    #[error("{queued} turns are already waiting, the maximum set by `conversations.max_queued`")]
+    #[error("the queue of turns is full: the maximum is {queued}, set by `conversations.max_queued`")]
     Full {
         /// The maximum number of waiting turns.
         queued: usize,

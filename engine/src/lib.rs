@@ -34,3 +34,4 @@ pub mod state;
 pub mod together;
 pub mod turns;
 pub mod wake;
+pub mod wording;

@@ -12,8 +12,8 @@ use std::sync::Arc;
 pub use self::diff::{ChangeKind, PlanDiff, PlanFingerprint};
 pub use self::resolve::models_file::ModelsFile;
 use crate::component::{
-    BuildError, Catalog, ChunkerConfig, CorpusRef, CorpusSourceConfig, IndexDefinition, InputPort, ModelConfig, Models,
-    OperatorConfig, Parse, SinkConfig, SinkMode, TurnSourceConfig,
+    Alias, Aliases, BuildError, Catalog, ChunkerConfig, CorpusRef, CorpusSourceConfig, IndexDefinition, InputPort,
+    ModelConfig, Models, OperatorConfig, Parse, SinkConfig, SinkMode, TurnSourceConfig,
 };
 use crate::record::PortType;
 use crate::spec::{self, Diagnostic, FilePath, Override, Sources};
@@ -75,6 +75,8 @@ pub struct PlannedCorpus {
     pub chunker: Box<dyn ChunkerConfig>,
     /// The model whose tokenizer the chunker uses.
     pub tokenizer: Option<String>,
+    /// Other names by which a turn's `collection` may name it.
+    pub aliases: Vec<Alias>,
 }
 
 /// A model.
@@ -258,6 +260,21 @@ impl Plan {
         Ok(all)
     }
 
+    /// The aliases of its corpora.
+    pub fn aliases(&self) -> Aliases {
+        let of = |corpus: &PlannedCorpus| {
+            let name = corpus.name.clone();
+            corpus.aliases.clone().into_iter().map(move |alias| (alias, name.clone()))
+        };
+        Aliases::new(self.corpora.iter().flat_map(of))
+    }
+
+    /// The name of the corpus that a turn with this `collection` means, if there is one.
+    pub fn corpus_of(&self, collection: &str) -> Option<Arc<str>> {
+        let named = self.corpora.iter().find(|corpus| *corpus.name == *collection);
+        named.map(|corpus| corpus.name.clone()).or_else(|| self.aliases().corpus(collection).cloned())
+    }
+
     /// The sinks that receive revisions.
     pub fn live_sinks(&self) -> BTreeSet<Arc<str>> {
         let is_live = |node: &&PlannedNode| match &node.kind {
@@ -395,7 +412,9 @@ impl Plan {
                 chunk = format!("{chunk}, tokenizer of {model:?}");
             }
             let source = format!("{}({})", corpus.source_name, corpus.source.explain());
-            let _ = writeln!(out, "corpus  {:?} {source} → {}({chunk})", corpus.name, corpus.chunker_name);
+            let aliases: Vec<String> = corpus.aliases.iter().map(|alias| format!("{:?}", alias.to_string())).collect();
+            let also = if aliases.is_empty() { String::new() } else { format!("  aliases: {}", aliases.join(", ")) };
+            let _ = writeln!(out, "corpus  {:?} {source} → {}({chunk}){also}", corpus.name, corpus.chunker_name);
         }
         let all_run = self.sinks().next().is_none();
         let needed = self.needed(|node| all_run || node.output.is_none());

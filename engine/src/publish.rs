@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 use tokio::sync::watch;
 
 use crate::append;
-use crate::component::{CorpusSnapshot, IndexError, Snapshot};
+use crate::component::{Aliases, CorpusSnapshot, IndexError, Snapshot};
 
 /// The published epochs that are still read.
 pub struct Epochs {
@@ -65,7 +65,7 @@ impl Epochs {
             }
         }
         let EpochFile { epoch, indexes: versions } = known;
-        let current = Arc::new(Snapshot { epoch, plan: 1, corpora: BTreeMap::new() });
+        let current = Arc::new(Snapshot { epoch, plan: 1, ..Snapshot::default() });
         Ok(Self {
             changing: Mutex::default(),
             state: Mutex::new(State { current, gone: BTreeSet::new(), pinned: BTreeMap::new(), versions }),
@@ -88,6 +88,13 @@ impl Epochs {
             drop(state);
             self.current.send_replace(epoch);
         }
+    }
+
+    /// Sets the aliases of the first plan. This is not a new epoch, since no turn has started.
+    pub fn set_aliases(&self, aliases: Arc<Aliases>) {
+        let _one = self.changing.lock();
+        let mut state = self.state.lock();
+        state.current = Arc::new(Snapshot { aliases, ..Snapshot::clone(&state.current) });
     }
 
     /// The on-disk version of an index as of the last epoch.
@@ -143,8 +150,8 @@ impl Epochs {
         };
     }
 
-    /// Switches to another plan in one epoch: adds the views that it needs and removes the corpora
-    /// that it does not name.
+    /// Switches to another plan in one epoch: adds the views that it needs, removes the corpora that
+    /// it does not name, and sets its aliases.
     ///
     /// # Errors
     ///
@@ -152,12 +159,14 @@ impl Epochs {
     pub fn switch(
         &self,
         plan: u64,
+        aliases: Arc<Aliases>,
         views: Vec<(Arc<str>, CorpusSnapshot)>,
         kept: impl Fn(&str) -> bool,
     ) -> Result<u64, IndexError> {
         self.change(|next, gone| {
             gone.extend(next.corpora.keys().filter(|name| !kept(name)).cloned());
             next.plan = plan;
+            next.aliases = aliases;
             next.corpora.extend(views.into_iter().map(|(name, view)| (name, Arc::new(view))));
             next.corpora.retain(|name, _| kept(name));
             true

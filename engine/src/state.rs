@@ -25,8 +25,13 @@ pub enum StateError {
         source: io::Error,
     },
     /// Another process uses it.
-    #[error("the state directory `{0}` is in use by another turnflow process")]
-    InUse(PathBuf),
+    #[error("the state directory `{}` is in use by another turnflow process{}: stop it, or choose another directory with `--state`", path.display(), holder.map(|id| format!(" (id {id})")).unwrap_or_default())]
+    InUse {
+        /// The directory.
+        path: PathBuf,
+        /// The id of the process, if it is known.
+        holder: Option<u32>,
+    },
     /// A corpus reads the dead letters in it, and would index them for ever.
     #[error("the corpus `{corpus}` reads `{}`, where this run writes its dead letters: choose a state directory that no corpus reads (`--state`), or another file (`dead_letters`)", path.display())]
     Indexed {
@@ -76,7 +81,9 @@ impl StateDirectory {
             .map_err(io("write", &lock_path))?;
         match lock.try_lock() {
             Ok(()) => {}
-            Err(std::fs::TryLockError::WouldBlock) => return Err(StateError::InUse(path.to_owned())),
+            Err(std::fs::TryLockError::WouldBlock) => {
+                return Err(StateError::InUse { path: path.to_owned(), holder: holder(&lock) });
+            }
             Err(std::fs::TryLockError::Error(error)) => return Err(io("lock", &lock_path)(error)),
         }
         let format_path = path.join("format");
@@ -122,6 +129,28 @@ impl StateDirectory {
     }
 }
 
+/// The id of the process that holds the lock. Only Linux lists it; nothing is written to the directory for it.
+fn holder(lock: &File) -> Option<u32> {
+    #[cfg(target_os = "linux")]
+    {
+        use std::os::unix::fs::MetadataExt as _;
+        let found = lock.metadata().ok()?;
+        let device = found.dev();
+        let (major, minor) = ((device >> 8) & 0xfff | (device >> 32) & !0xfff, device & 0xff | (device >> 12) & !0xff);
+        let file = format!("{major:02x}:{minor:02x}:{}", found.ino());
+        // A line: number, kind, mode, access, process, file, range.
+        let locks = std::fs::read_to_string("/proc/locks").ok()?;
+        let fields = locks.lines().map(|line| line.split_whitespace().collect::<Vec<_>>());
+        let held = fields.filter(|fields| fields.get(1) == Some(&"FLOCK") && fields.get(5) == Some(&&*file));
+        held.filter_map(|fields| fields.get(4)?.parse().ok()).find(|id| *id != 0)
+    }
+    #[cfg(not(target_os = "linux"))]
+    {
+        let _ = lock;
+        None
+    }
+}
+
 /// Turns any name into a valid file name.
 pub fn file_name(name: &str) -> String {
     let safe: String =
@@ -141,7 +170,12 @@ mod tests {
     fn one_process_at_a_time_and_known_formats_only() {
         let dir = tempfile::tempdir().unwrap();
         let held = StateDirectory::open(dir.path()).unwrap();
-        assert!(matches!(StateDirectory::open(dir.path()), Err(StateError::InUse(_))));
+        let refused = StateDirectory::open(dir.path()).unwrap_err();
+        let StateError::InUse { holder, .. } = refused else { panic!("{refused}") };
+        // Not every file system and container lists it.
+        assert!(holder.is_none_or(|id| id == std::process::id()), "{holder:?}");
+        let refused = StateDirectory::open(dir.path()).unwrap_err();
+        assert!(refused.to_string().contains("--state"), "{refused}");
         drop(held);
         std::fs::write(dir.path().join("format"), "turnflow state 99\n").unwrap();
         assert!(matches!(StateDirectory::open(dir.path()), Err(StateError::Format { .. })));

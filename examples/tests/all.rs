@@ -5,7 +5,10 @@
 use std::fs;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
+use std::sync::mpsc;
 use std::time::{Duration, Instant};
+
+use notify::{RecursiveMode, Watcher};
 
 #[test]
 fn search_in_process_finds_sections_of_the_handbook() {
@@ -75,6 +78,14 @@ fn own_components_are_checked_documented_and_run() {
 fn an_own_source_is_told_what_is_safe() {
     let world = world();
     let world = world.path();
+    let (told, changed) = mpsc::channel();
+    let tell = move |event: notify::Result<notify::Event>| {
+        if event.is_ok_and(|event| event.kind.is_remove()) {
+            let _ = told.send(());
+        }
+    };
+    let mut watcher = notify::recommended_watcher(tell).unwrap();
+    watcher.watch(&world.join("inbox"), RecursiveMode::NonRecursive).unwrap();
     for number in [1, 2] {
         ask(world, number, "What is an epoch?");
         let program = env!("CARGO_BIN_EXE_own_components");
@@ -89,7 +100,8 @@ fn an_own_source_is_told_what_is_safe() {
         while fs::read_dir(world.join("inbox")).unwrap().count() > 0 {
             assert!(Instant::now() < until, "the file is still there: {:?}", answers(world));
             assert!(run.try_wait().unwrap().is_none(), "the run ended early");
-            std::thread::sleep(Duration::from_millis(20));
+            // The timeout is for a run that ends early.
+            let _ = changed.recv_timeout(Duration::from_secs(1));
         }
         run.kill().unwrap();
         run.wait().unwrap();

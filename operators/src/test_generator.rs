@@ -17,6 +17,8 @@ type Reply = dyn Fn(&str) -> Result<String, InferenceError> + Send + Sync;
 pub(crate) struct Scripted {
     reply: Box<Reply>,
     sampling: Sampling,
+    /// Number of passages that it says did not fit.
+    pub left_out: usize,
     /// The prompts, each with its sampling settings.
     pub asked: Mutex<Vec<(Prompt, Sampling)>>,
 }
@@ -24,7 +26,8 @@ pub(crate) struct Scripted {
 impl Scripted {
     /// A model that replies with this function.
     pub fn new(reply: impl Fn(&str) -> Result<String, InferenceError> + Send + Sync + 'static) -> Arc<Self> {
-        Arc::new(Self { reply: Box::new(reply), sampling: Sampling::default(), asked: Mutex::default() })
+        let sampling = Sampling::default();
+        Arc::new(Self { reply: Box::new(reply), sampling, left_out: 0, asked: Mutex::default() })
     }
 
     /// A model that always gives this reply.
@@ -64,9 +67,10 @@ impl Generator for Scripted {
         let finish = if sampling.max_tokens == 1 { Finish::Length } else { Finish::Stop };
         let reply = (self.reply)(&prompt.plain());
         self.asked.lock().push((prompt, sampling));
+        let left_out = self.left_out;
         let whole = move |text: String| {
             stream.send(&text);
-            Generation { text, finish, prompt_tokens: 0, tokens: 0, cut: 0, left_out: 0 }
+            Generation { text, finish, prompt_tokens: 0, tokens: 0, cut: left_out, left_out }
         };
         async move { reply.map(whole) }.boxed()
     }

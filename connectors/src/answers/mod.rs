@@ -55,7 +55,7 @@ const PAGE_BYTES: usize = 4 << 20;
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct AnswersConfig {
-    /// Input node that produces answers.
+    /// Input node, which outputs Answers, Hits or Queries. The records of Hits and Queries have no answer text.
     pub input: String,
     /// Maximum number of answers in the log, at least 1000; the oldest ones are removed. A restart finds only answers
     /// in the log, so this must exceed the number of answers between two checkpoints, which are a second apart.

@@ -1,21 +1,21 @@
 //! The known state of a directory's files, and how it is synchronised with the disk.
 
+mod read;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsStr;
-use std::fs::{self, File};
-use std::io::{self, ErrorKind, Read};
+use std::fs;
+use std::io::{self, ErrorKind};
 use std::ops::Bound;
 use std::path::{Component, Path, PathBuf};
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use turnflow_engine::connector::{CorpusOutput, Stop, Stopped};
-use turnflow_engine::document::Document;
 
 use super::Directory;
-use crate::readers::jsonl::{Fields, Reading, Rows};
+use crate::readers::jsonl::{Fields, Rows};
 use crate::readers::{Format, ReadError};
-use crate::watch::{Burst, FileStamp, WRITING, Watch, identity};
+use crate::watch::{Burst, FileStamp, Watch, identity};
 
 /// What was last sent for a file.
 enum Known {
@@ -279,150 +279,11 @@ impl<'a> Tree<'a> {
         true
     }
 
-    /// Whether emptying the file would change its known state.
-    fn has_content(&self, path: &Path) -> bool {
-        match self.known.get(path) {
-            Some(Known::Document(hash)) => *hash != blake3::hash(b""),
-            Some(Known::Rows(rows)) => !rows.is_empty(),
-            Some(Known::Broken(_)) => true,
-            None => false,
-        }
-    }
-
     fn wants(&self, path: &Path) -> Option<Format> {
         Format::of(path).filter(|_| self.source.pattern.matches(path))
     }
-
-    fn look_at_file(&mut self, path: &Path, is_link: bool, last: bool) -> Result<(), Stopped> {
-        let Some(format) = self.wants(path) else { return Ok(()) };
-        let place = self.root().join(path);
-        // Taken before reading, so that a change during the read is detected next time.
-        if is_link {
-            self.links.insert(path.to_owned(), FileStamp::of(&place));
-        } else {
-            self.links.remove(path);
-        }
-        let read = match fs::metadata(&place) {
-            // Skips directories behind links, and pipes, which could block.
-            Ok(metadata) if !metadata.is_file() => Err(io::Error::from(ErrorKind::NotFound).into()),
-            Ok(_) if path.to_str().is_none() => {
-                Err(io::Error::new(ErrorKind::InvalidData, "its name is not UTF-8 and cannot be an id").into())
-            }
-            // Most likely the file was truncated to be rewritten.
-            Ok(metadata) if !last && metadata.len() == 0 && self.has_content(path) => {
-                self.again.push((path.to_owned(), WRITING, true));
-                Ok(())
-            }
-            Ok(_) if format == Format::JsonLines => self.read_rows(path, &place, last),
-            Ok(_) => self.read_document(path, &place, format),
-            Err(error) => Err(error.into()),
-        };
-        match read {
-            Ok(()) => {
-                self.failing.remove(path);
-                Ok(())
-            }
-            Err(Fault::Read(ReadError::Io(error), _)) if self.passes(path, &error) => Ok(()),
-            Err(Fault::Read(ReadError::Io(error), _)) if is_gone(&error) => {
-                // The link stays known, because its target may appear or return.
-                let link = self.links.remove_entry(path);
-                self.forget_one(path)?;
-                self.links.extend(link);
-                Ok(())
-            }
-            Err(Fault::Read(error, bytes)) => self.broken(path, &error, &bytes),
-            Err(Fault::Stopped(stopped)) => Err(stopped),
-        }
-    }
-
-    fn read_document(&mut self, path: &Path, place: &Path, format: Format) -> Result<(), Fault> {
-        let limit = self.source.max_bytes;
-        let mut bytes = Vec::new();
-        // Reading one byte over the limit detects a larger file without trusting its reported size.
-        File::open(place)?.take(limit.saturating_add(1)).read_to_end(&mut bytes)?;
-        if bytes.len() as u64 > limit {
-            bytes.truncate(DEAD_BYTES);
-            return Err(Fault::Read(ReadError::TooLarge { limit }, bytes));
-        }
-        let hash = blake3::hash(&bytes);
-        if matches!(self.known.get(path), Some(Known::Document(known)) if *known == hash) {
-            return Ok(());
-        }
-        match format.read(shown(path).into(), &bytes) {
-            Ok(document) => Ok(self.send(path, hash, document)?),
-            Err(error) => Err(Fault::Read(error, bytes)),
-        }
-    }
-
-    fn send(&mut self, path: &Path, hash: blake3::Hash, document: Document) -> Result<(), Stopped> {
-        self.known.insert(path.to_owned(), Known::Document(hash));
-        self.changes += 1;
-        self.output.change(Arc::clone(&document.id), Some(document))
-    }
-
-    fn read_rows(&mut self, path: &Path, place: &Path, last: bool) -> Result<(), Fault> {
-        let stream = File::open(place)?;
-        let file = shown(path);
-        let how = Reading {
-            fields: &self.fields,
-            prefix: &format!("{file}#"),
-            file: &file,
-            limit: usize::try_from(self.source.max_bytes).unwrap_or(usize::MAX),
-            last,
-        };
-        let known = self.known.entry(path.to_owned()).or_insert_with(|| Known::Rows(Rows::default()));
-        if matches!(known, Known::Broken(_)) {
-            *known = Known::Rows(Rows::default());
-        }
-        let Known::Rows(rows) = known else { return Ok(()) };
-        let outcome = rows.update(stream, &how, self.output)?;
-        self.changes += outcome.changes;
-        if outcome.torn {
-            self.again.push((path.to_owned(), self.source.torn, true));
-        }
-        outcome.error.map_or(Ok(()), |error| Err(error.into()))
-    }
-
-    /// Deletes the file's former documents, and reports the error once.
-    fn broken(&mut self, path: &Path, error: &ReadError, bytes: &[u8]) -> Result<(), Stopped> {
-        let reason = error.to_string();
-        let fault = blake3::Hasher::new().update(reason.as_bytes()).update(b"\0").update(bytes).finalize();
-        if matches!(self.known.get(path), Some(Known::Broken(known)) if *known == fault) {
-            return Ok(());
-        }
-        let link = self.links.remove_entry(path);
-        self.forget_one(path)?;
-        self.links.extend(link);
-        self.output.dead_letter(&shown(path), &reason, bytes);
-        self.known.insert(path.to_owned(), Known::Broken(fault));
-        Ok(())
-    }
 }
 
-/// Maximum number of bytes of an oversized file that are kept in its dead letter.
-const DEAD_BYTES: usize = 4096;
-
-/// Why a file was not read.
-enum Fault {
-    /// An error of the file, with the bytes that were read.
-    Read(ReadError, Vec<u8>),
-    /// The engine is stopping.
-    Stopped(Stopped),
-}
-
-impl From<io::Error> for Fault {
-    fn from(error: io::Error) -> Self {
-        Self::Read(error.into(), Vec::new())
-    }
-}
-
-impl From<Stopped> for Fault {
-    fn from(stopped: Stopped) -> Self {
-        Self::Stopped(stopped)
-    }
-}
-
-/// Whether the error says that nothing is there, rather than something unreadable.
 /// Files, and whether each is a link.
 type Files = Vec<(PathBuf, bool)>;
 
@@ -454,6 +315,7 @@ pub(crate) fn may_pass(error: &io::Error) -> bool {
     error.raw_os_error().is_some_and(|code| CODES.contains(&code))
 }
 
+/// Whether the error says that nothing is there, rather than something unreadable.
 fn is_gone(error: &io::Error) -> bool {
     matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory)
 }

@@ -25,6 +25,7 @@ use self::store::{Store, today};
 use crate::component::{DiskUsage, Maintained};
 use crate::database::DatabaseError;
 use crate::inference::InferenceError;
+use crate::wording::count;
 
 /// The key of an entry.
 pub type Key = [u8; 32];
@@ -172,7 +173,7 @@ impl InferenceCache {
                 state.young.remove(key);
                 state.old.remove(key);
             }
-            did.push(format!("{} outputs expired, {} left", expired.gone.len(), expired.left));
+            did.push(format!("{} expired, {} left", count(expired.gone.len(), "output"), expired.left));
         }
         Ok(Some(Maintained { before, after: DiskUsage::of(store.path()), took: begun.elapsed(), did }))
     }
@@ -195,7 +196,7 @@ impl InferenceCache {
         drop(store);
         let mut did = Vec::new();
         if !expired.gone.is_empty() {
-            did.push(format!("{} outputs expired, {} left", expired.gone.len(), expired.left));
+            did.push(format!("{} expired, {} left", count(expired.gone.len(), "output"), expired.left));
         }
         let after = DiskUsage::of(&path);
         if after.bytes < before.bytes {

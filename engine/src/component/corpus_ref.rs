@@ -13,7 +13,7 @@ use crate::record::Turn;
 pub enum CorpusRef {
     /// The corpus of this name.
     Named(String),
-    /// The corpus that the turn's `collection` names.
+    /// The corpus that the turn's `collection` names, by its name or an alias.
     FromTurn,
 }
 
@@ -45,11 +45,14 @@ impl std::fmt::Display for CorpusRef {
 impl CorpusRef {
     /// The corpus for this turn.
     pub fn resolve<'a>(&self, turn: &Turn, snapshot: &'a Snapshot) -> Result<&'a Arc<CorpusSnapshot>, OperatorError> {
-        let name = match self {
-            CorpusRef::Named(name) => name.as_str(),
-            CorpusRef::FromTurn => turn.collection.as_deref().ok_or(OperatorError::NoCollection)?,
+        let (name, found) = match self {
+            CorpusRef::Named(name) => (name.as_str(), snapshot.corpora.get(name.as_str())),
+            CorpusRef::FromTurn => {
+                let name = turn.collection.as_deref().ok_or(OperatorError::NoCollection)?;
+                (name, snapshot.corpus(name))
+            }
         };
-        snapshot.corpora.get(name).ok_or_else(|| OperatorError::UnknownCorpus {
+        found.ok_or_else(|| OperatorError::UnknownCorpus {
             name: name.to_owned(),
             known: snapshot.corpora.keys().map(|name| name.to_string()).collect::<Vec<_>>().join(", "),
         })

@@ -3,6 +3,7 @@
 //!
 //! The engine itself has no operator and no connector: it gets a [`Catalog`].
 
+mod alias;
 mod alone;
 mod catalog;
 mod check;
@@ -19,6 +20,7 @@ mod model;
 mod operator;
 mod snapshot;
 
+pub use alias::{Alias, Aliases};
 pub use alone::{build_alone, load_alone};
 pub use catalog::{
     Catalog, ChunkerKind, CorpusSourceKind, DuplicateName, InputPort, ModelKind, OperatorKind, Parse, SinkKind,

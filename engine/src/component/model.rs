@@ -63,6 +63,8 @@ pub struct Model {
     pub name: String,
     /// Hash of its files and of all settings that change its outputs.
     pub fingerprint: String,
+    /// Hash of what changes its outputs for passages, if that is less than `fingerprint`. Indexes depend on it alone.
+    pub passages: Option<String>,
     /// Present if it can embed.
     pub embedder: Option<Arc<dyn Embedder>>,
     /// Present if it has a tokenizer.

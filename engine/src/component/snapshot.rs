@@ -4,7 +4,7 @@ use std::any::Any;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use super::OperatorError;
+use super::{Aliases, OperatorError};
 
 /// A corpus at an epoch.
 #[derive(Clone, Default)]
@@ -38,4 +38,13 @@ pub struct Snapshot {
     pub plan: u64,
     /// Corpora by name.
     pub corpora: BTreeMap<Arc<str>, Arc<CorpusSnapshot>>,
+    /// Other names of the corpora.
+    pub aliases: Arc<Aliases>,
+}
+
+impl Snapshot {
+    /// The corpus of this name, else the one with such an alias.
+    pub fn corpus(&self, name: &str) -> Option<&Arc<CorpusSnapshot>> {
+        self.corpora.get(name).or_else(|| self.corpora.get(self.aliases.corpus(name)?))
+    }
 }

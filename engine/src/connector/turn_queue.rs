@@ -7,7 +7,7 @@ use crate::record::TurnRecord;
 #[derive(Debug, thiserror::Error)]
 pub enum QueueError {
     /// The queue is full. A later call may succeed.
-    #[error("the queue is full: {waiting} turns are waiting for their answers")]
+    #[error("the queue is full: {} without an answer", crate::wording::count(*waiting, "turn"))]
     Full {
         /// The number of waiting turns.
         waiting: u64,

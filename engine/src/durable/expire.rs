@@ -6,6 +6,7 @@ use std::time::Instant;
 use super::store::Store;
 use super::{Durable, StoreError, StoredConversation};
 use crate::component::{DiskUsage, Maintained};
+use crate::wording::count;
 
 impl Durable {
     /// Removes conversations that have not been used for this many seconds, and logs their number.
@@ -57,7 +58,7 @@ impl Durable {
         let after = DiskUsage::of(&path);
         let mut did = Vec::new();
         if gone > 0 {
-            did.push(format!("{gone} conversations expired"));
+            did.push(format!("{} expired", count(gone, "conversation")));
         }
         if after.bytes < before.bytes {
             did.push("compacted".to_owned());

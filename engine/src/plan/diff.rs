@@ -5,7 +5,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use super::{AnswerMode, Conversations, NodeKind, Plan};
-use crate::component::CorpusRef;
+use crate::component::{Aliases, CorpusRef};
 
 /// The comparable part of a plan: names and hashes of definitions.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -15,6 +15,7 @@ pub struct PlanFingerprint {
     models: BTreeMap<Arc<str>, Part>,
     corpora: BTreeMap<Arc<str>, Part>,
     nodes: BTreeMap<Arc<str>, Part>,
+    aliases: Aliases,
     conversations: Option<Conversations>,
     mode: AnswerMode,
 }
@@ -59,6 +60,7 @@ impl PlanFingerprint {
             models: models.collect(),
             corpora: corpora.collect(),
             nodes: nodes.collect(),
+            aliases: plan.aliases(),
             conversations: Some(plan.conversations.clone()),
             mode: plan.mode.clone(),
         }
@@ -111,7 +113,10 @@ impl PlanDiff {
             let mut reasons = changed(&part.models, &models, "model");
             match &part.corpora {
                 Some(Some(corpus)) => reasons.extend(changed(&BTreeSet::from([corpus.clone()]), &corpora, "corpus")),
-                Some(None) => reasons.extend(changed(&corpora.keys().cloned().collect(), &corpora, "corpus")),
+                Some(None) => {
+                    reasons.extend(changed(&corpora.keys().cloned().collect(), &corpora, "corpus"));
+                    reasons.extend((old.aliases != new.aliases).then(|| "aliases of corpora".to_owned()));
+                }
                 None => {}
             }
             reasons
@@ -227,6 +232,7 @@ mod tests {
             models: simple(models),
             corpora: simple(corpora),
             nodes: nodes.iter().map(|(id, part)| ((*id).into(), part.clone())).collect(),
+            aliases: Aliases::default(),
             conversations: None,
             mode: AnswerMode::Once,
         }
@@ -248,6 +254,12 @@ mod tests {
         assert_eq!(diff.nodes["routed"], ChangeKind::Changed(vec!["corpus `more`".into(), "corpus `old`".into()]));
         assert_eq!((&diff.corpora["old"], &diff.corpora["more"]), (&ChangeKind::Removed, &ChangeKind::Added));
         assert_eq!(diff.nodes["fused"], ChangeKind::Kept);
+        let alias = crate::component::Alias::parse("d*").unwrap();
+        let aliased = PlanFingerprint { aliases: Aliases::new([(alias, "docs".into())]), ..old.clone() };
+        let diff = PlanDiff::between(&old, &aliased);
+        assert_eq!(diff.nodes["routed"], ChangeKind::Changed(vec!["aliases of corpora".into()]));
+        assert_eq!((&diff.nodes["dense"], &diff.corpora["docs"]), (&ChangeKind::Kept, &ChangeKind::Kept));
+        let diff = PlanDiff::between(&old, &new);
         let told = diff.to_string();
         assert!(
             told.contains("  ~ node `dense`: model `minilm`\n") && told.ends_with("kept: 1 corpus, 1 node"),

@@ -13,6 +13,7 @@ use serde_json::{Map, Value as Json};
 pub use self::answer::{AnswerRecord, HitRecord, Provenance};
 use crate::document::Chunk;
 use crate::language::Prompt;
+use crate::wording::JsonError;
 
 /// The speaker of an utterance.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -63,7 +64,7 @@ pub enum TurnError {
     Utf8(usize),
     /// Not a JSON object with the fields of a turn.
     #[error("not a turn record: {0}")]
-    Json(#[from] serde_json::Error),
+    Json(#[from] JsonError),
     /// A field has an invalid value.
     #[error("not a turn record: `{field}` {problem}")]
     Value {
@@ -92,7 +93,7 @@ impl TurnRecord {
     /// The line is not UTF-8 or not a valid turn record.
     pub fn parse(line: &[u8]) -> Result<Self, TurnError> {
         let text = std::str::from_utf8(line).map_err(|error| TurnError::Utf8(error.valid_up_to()))?;
-        let record: Self = serde_json::from_str(text.trim())?;
+        let record: Self = serde_json::from_str(text.trim()).map_err(JsonError::from)?;
         if record.turn == 0 {
             return Err(TurnError::Value { field: "turn", problem: "counts from 1" });
         }
@@ -161,12 +162,16 @@ pub struct Query {
     /// Its sub-questions, if it was decomposed. Retrievers then search for each of them instead of
     /// `text`.
     pub parts: Vec<Arc<str>>,
+    /// Whether the user's question can be understood without the conversation, as the model that
+    /// rewrote it says (MTRAG, appendix C.1); `None` if no model said so.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub standalone: Option<bool>,
 }
 
 impl Query {
     /// A query that is not decomposed.
     pub fn new(text: impl Into<Arc<str>>) -> Self {
-        Self { text: text.into(), parts: Vec::new() }
+        Self { text: text.into(), parts: Vec::new(), standalone: None }
     }
 
     /// The texts to search for: the parts, or the text if there are none.

@@ -187,6 +187,17 @@ impl Engine {
         self.inner.context.shared.outstanding.load(Ordering::Acquire)
     }
 
+    /// Number of turns that a stop answers before the run ends: those that run, and those that wait and that
+    /// no restart reads again.
+    pub fn finishing(&self) -> usize {
+        let shared = &self.inner.context.shared;
+        let dropped = match shared.durable.is_kept() {
+            true => shared.sources.lock().iter().map(|source| source.backlog.restartable()).sum(),
+            false => 0,
+        };
+        self.outstanding().saturating_sub(dropped)
+    }
+
     /// Number of records read but not started.
     pub fn queued(&self) -> usize {
         self.inner.context.shared.sources.lock().iter().map(|source| source.backlog.records()).sum()

@@ -42,6 +42,7 @@ impl Engine {
             .map_err(thread_error("the I/O threads"))?;
         let dead = DeadLetters::counted();
         let epochs = Arc::new(Epochs::open(directory)?);
+        epochs.set_aliases(Arc::new(plan.aliases()));
         // Turns of a caller, and turns without sinks, leave no durable state.
         let lasting = options.answer && options.sinks && options.reads_any(&plan);
         let durable = Durable::open(directory.filter(|_| lasting), dead.clone())?;

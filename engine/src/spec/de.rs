@@ -1,5 +1,7 @@
 //! A serde deserializer over [`Tree`]. Its errors carry a structured [`Problem`] and a span.
 
+use std::hash::{DefaultHasher, Hash as _, Hasher as _};
+
 use serde::de::value::StrDeserializer;
 use serde::de::{
     self, DeserializeOwned, DeserializeSeed, Deserializer, EnumAccess, MapAccess, SeqAccess, VariantAccess, Visitor,
@@ -26,7 +28,8 @@ impl<'a> Node<'a> {
     }
 
     fn fields<'de, V: Visitor<'de>>(self, entries: &'a [Entry], visitor: V) -> Result<V::Value, SpecError> {
-        visitor.visit_map(Fields { node: self, entries: entries.iter(), value: None })
+        let mut fields = Fields { node: self, entries, read: Vec::new() };
+        visitor.visit_map(&mut fields).map_err(|error| fields.named(error))
     }
 
     fn items<'de, V: Visitor<'de>>(self, items: &'a [Tree], visitor: V) -> Result<V::Value, SpecError> {
@@ -82,6 +85,9 @@ impl<'de> Deserializer<'de> for Node<'_> {
             return visitor.visit_newtype_struct(self);
         }
         let written = match &self.tree.kind {
+            Kind::Scalar(ron::Value::String(written)) if written.trim().is_empty() => {
+                return Err(SpecError::new(Problem::EmptyPath).at(self.tree.span));
+            }
             Kind::Scalar(ron::Value::String(written)) => written,
             Kind::Scalar(ron::Value::Unit) => return visitor.visit_str(""),
             _ => return Err(self.wrong_type(&visitor)),
@@ -156,23 +162,40 @@ impl<'de> Deserializer<'de> for Node<'_> {
 
 struct Fields<'a> {
     node: Node<'a>,
-    entries: std::slice::Iter<'a, Entry>,
-    value: Option<&'a Tree>,
+    entries: &'a [Entry],
+    /// For each entry read so far, the field that its name means, as a hash: an earlier name of a
+    /// field means the same field.
+    read: Vec<u64>,
+}
+
+impl Fields<'_> {
+    /// Names the entry with the old name, if the error is that a field has two.
+    fn named(&self, error: SpecError) -> SpecError {
+        let Problem::Twice(field) = error.problem else { return error };
+        let Some((last, before)) = self.read.split_last() else { return error };
+        let Some(first) = before.iter().position(|one| one == last) else { return error };
+        let (first, second) = (&self.entries[first].key, &self.entries[before.len()].key);
+        let (old, new) = if first.text == field { (second, first) } else { (first, second) };
+        SpecError::new(Problem::OldName { old: old.text.clone(), new: new.text.clone(), other: new.span }).at(old.span)
+    }
 }
 
 impl<'de> MapAccess<'de> for Fields<'_> {
     type Error = SpecError;
 
     fn next_key_seed<K: DeserializeSeed<'de>>(&mut self, seed: K) -> Result<Option<K::Value>, SpecError> {
-        let Some(entry) = self.entries.next() else { return Ok(None) };
-        self.value = Some(&entry.value);
+        let Some(entry) = self.entries.get(self.read.len()) else { return Ok(None) };
         let key: StrDeserializer<'_, SpecError> = StrDeserializer::new(&entry.key.text);
-        seed.deserialize(key).map(Some).map_err(|error| error.at(entry.key.span))
+        let key = seed.deserialize(key).map_err(|error| error.at(entry.key.span))?;
+        let mut field = DefaultHasher::new();
+        std::mem::discriminant(&key).hash(&mut field);
+        self.read.push(field.finish());
+        Ok(Some(key))
     }
 
     fn next_value_seed<S: DeserializeSeed<'de>>(&mut self, seed: S) -> Result<S::Value, SpecError> {
-        match self.value.take() {
-            Some(value) => seed.deserialize(self.node.child(value)).map_err(|error| error.at(value.span)),
+        match self.read.len().checked_sub(1).and_then(|at| self.entries.get(at)) {
+            Some(Entry { value, .. }) => seed.deserialize(self.node.child(value)).map_err(|error| error.at(value.span)),
             None => Err(de::Error::custom("a value without a key")),
         }
     }
@@ -248,6 +271,35 @@ impl<'de> VariantAccess<'de> for Node<'_> {
         match &self.tree.kind {
             Kind::Struct(_, entries) => self.fields(entries, visitor),
             _ => Err(self.wrong_type(&visitor)),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde::Deserialize;
+
+    use super::*;
+    use crate::spec::{Span, from_str};
+
+    #[derive(Debug, Default, Deserialize)]
+    #[serde(deny_unknown_fields, default)]
+    struct Renamed {
+        #[serde(rename = "top")]
+        _top: usize,
+        #[serde(rename = "warnings", alias = "notes")]
+        _warnings: Vec<String>,
+    }
+
+    #[test]
+    fn an_old_name_beside_the_current_one_is_told() {
+        assert!(from_str::<Renamed>("(notes: [], top: 1)").is_ok());
+        for text in ["(top: 1, notes: [], warnings: [])", "(warnings: [], top: 1, notes: [])"] {
+            let error = from_str::<Renamed>(text).unwrap_err();
+            let Problem::OldName { old, new, other } = &error.problem else { panic!("{error:?}") };
+            assert_eq!((&**old, &**new), ("notes", "warnings"));
+            let at = |span: Span| &text[span.start..span.end];
+            assert_eq!((at(error.span.unwrap()), at(*other)), ("notes", "warnings"));
         }
     }
 }

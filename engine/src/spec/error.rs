@@ -5,6 +5,7 @@ use std::fmt;
 use serde::de;
 
 use super::Span;
+use crate::wording;
 
 /// What is wrong with a value.
 #[derive(Clone, Debug, PartialEq)]
@@ -30,6 +31,19 @@ pub enum Problem {
         /// The expected type.
         expected: String,
     },
+    /// A path is empty.
+    EmptyPath,
+    /// A field is given twice; its name here is the current one.
+    Twice(&'static str),
+    /// A field is given under its current name and under an earlier one.
+    OldName {
+        /// The earlier name.
+        old: String,
+        /// The current name.
+        new: String,
+        /// Where the current name is.
+        other: Span,
+    },
     /// Any other error, in the words of the type that reports it.
     Other(String),
 }
@@ -50,13 +64,11 @@ impl SpecError {
 
     pub(super) fn expected(what: &str) -> Self {
         let expected = match what {
-            "f32" | "f64" => "a number",
-            "u8" | "u16" | "u32" | "u64" | "u128" | "usize" => "a whole number, 0 or more",
-            "i8" | "i16" | "i32" | "i64" | "i128" | "isize" => "a whole number",
             "a string" | "a borrowed string" => "text in quotes",
             "a boolean" => "true or false",
             "a sequence" => "a list",
-            other => other,
+            _ if what.starts_with("struct ") => "fields with their names",
+            other => wording::expected(other),
         };
         Self::new(Problem::Type { expected: expected.to_owned() })
     }
@@ -74,6 +86,9 @@ impl fmt::Display for SpecError {
             Problem::MissingField(field) => write!(f, "missing field `{field}`"),
             Problem::UnknownVariant { variant, .. } => write!(f, "unknown `{variant}`"),
             Problem::Type { expected } => write!(f, "expected {expected}"),
+            Problem::EmptyPath => f.write_str("the path is empty"),
+            Problem::Twice(field) => write!(f, "the field `{field}` is given twice"),
+            Problem::OldName { old, new, .. } => write!(f, "`{old}` is the old name of `{new}`, which is given too"),
             Problem::Other(message) => f.write_str(message),
         }
     }
@@ -102,5 +117,8 @@ impl de::Error for SpecError {
     }
     fn missing_field(field: &'static str) -> Self {
         Self::new(Problem::MissingField(field))
+    }
+    fn duplicate_field(field: &'static str) -> Self {
+        Self::new(Problem::Twice(field))
     }
 }

@@ -180,6 +180,11 @@ impl Loader {
                 self.diagnostics.push(Diagnostic::new("wrong-type", file.span, found).label("expected a path"));
                 continue;
             };
+            if name.trim().is_empty() {
+                let diagnostic = Diagnostic::new("wrong-value", file.span, "`include`: the path is empty");
+                self.diagnostics.push(diagnostic.label("expected the path of a file"));
+                continue;
+            }
             if !self.may_include(file.span) {
                 self.incomplete = true;
                 break;

@@ -10,6 +10,8 @@ use crate::record::TurnRecord;
 pub struct TurnBacklog {
     records: AtomicUsize,
     bytes: AtomicU64,
+    /// Those that are a user's turns and that a restart reads again.
+    restartable: AtomicUsize,
 }
 
 /// The overhead of a record in addition to its text: ids, offset and queue entry.
@@ -41,14 +43,16 @@ impl TurnBacklog {
         records == 0 || (records < limits.max_queued && bytes < limits.max_queued_mb << 20)
     }
 
-    /// Adds a record.
-    pub fn add(&self, bytes: u64) {
+    /// Adds a record. `restarts`: it is a user's turn that a restart reads again.
+    pub fn add(&self, bytes: u64, restarts: bool) {
+        self.restartable.fetch_add(usize::from(restarts), Ordering::AcqRel);
         self.records.fetch_add(1, Ordering::AcqRel);
         self.bytes.fetch_add(bytes, Ordering::AcqRel);
     }
 
     /// Removes a record. Returns whether the backlog was full, so that the source may be waiting.
-    pub fn remove(&self, bytes: u64, limits: &Conversations) -> bool {
+    pub fn remove(&self, bytes: u64, restarts: bool, limits: &Conversations) -> bool {
+        self.restartable.fetch_sub(usize::from(restarts), Ordering::AcqRel);
         let records = self.records.fetch_sub(1, Ordering::AcqRel);
         let before = self.bytes.fetch_sub(bytes, Ordering::AcqRel);
         records >= limits.max_queued || before >= limits.max_queued_mb << 20
@@ -57,6 +61,11 @@ impl TurnBacklog {
     /// Number of waiting records.
     pub fn records(&self) -> usize {
         self.records.load(Ordering::Acquire)
+    }
+
+    /// Number of waiting user's turns that a restart reads again.
+    pub fn restartable(&self) -> usize {
+        self.restartable.load(Ordering::Acquire)
     }
 }
 
@@ -68,12 +77,14 @@ mod tests {
     fn both_bounds_hold_and_one_record_always_fits() {
         let limits = Conversations { max_queued: 3, max_queued_mb: 1, ..Conversations::default() };
         let backlog = TurnBacklog::default();
-        backlog.add(5 << 20);
+        backlog.add(5 << 20, false);
         assert!(!backlog.has_room(&limits));
-        assert!(backlog.remove(5 << 20, &limits) && backlog.has_room(&limits));
-        (0..3).for_each(|_| backlog.add(1));
+        assert!(backlog.remove(5 << 20, false, &limits) && backlog.has_room(&limits));
+        (0..3).for_each(|number| backlog.add(1, number > 0));
         assert!(!backlog.has_room(&limits));
-        assert!(backlog.remove(1, &limits) && !backlog.remove(1, &limits));
+        assert_eq!(backlog.restartable(), 2);
+        assert!(backlog.remove(1, true, &limits) && !backlog.remove(1, false, &limits));
+        assert_eq!((backlog.records(), backlog.restartable()), (1, 1));
         let text = r#"{"conversation_id": "c", "turn": 1, "speaker": "user", "text": "hm", "more": {"a": ["long"]}}"#;
         let long = TurnRecord::parse(text.replace("long", &"x".repeat(1000)).as_bytes()).unwrap();
         assert!(bytes_of(&long) > bytes_of(&TurnRecord::parse(text.as_bytes()).unwrap()) + 900);

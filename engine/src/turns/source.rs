@@ -60,8 +60,9 @@ pub(super) fn build<'s>(
                             continue;
                         }
                         let bytes = bytes_of(&record);
-                        source.backlog.add(bytes);
-                        if record.speaker == Speaker::User {
+                        let asks = record.speaker == Speaker::User;
+                        source.backlog.add(bytes, asks && place.is_some());
+                        if asks {
                             shared.outstanding.fetch_add(1, Ordering::AcqRel);
                         }
                         // Take the sinks' positions before any answer of the batch can reach them.

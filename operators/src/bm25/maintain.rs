@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use tantivy::TantivyError;
 use tantivy::index::SegmentId;
 use turnflow_engine::component::{DiskUsage, IndexError, Maintained, MaintenanceLimits};
+use turnflow_engine::wording::count;
 
 use super::index::{Bm25Index, store};
 
@@ -44,7 +45,7 @@ impl Bm25Index {
             }
             match self.writer.merge(&chosen).await {
                 Ok(_) => {
-                    did.push(format!("{} segments merged", chosen.len()));
+                    did.push(format!("{} merged", count(chosen.len(), "segment")));
                     break;
                 }
                 // One of tantivy's own merges was faster. The next maintenance sees its result.
@@ -60,7 +61,7 @@ impl Bm25Index {
         }
         let removed = self.writer.garbage_collect_files().await.map_err(store("remove files"))?;
         if !removed.deleted_files.is_empty() {
-            did.push(format!("{} files removed", removed.deleted_files.len()));
+            did.push(format!("{} removed", count(removed.deleted_files.len(), "file")));
         }
         Ok(Maintained { before, after: disk_usage(&self.directory), took: begun.elapsed(), did })
     }

@@ -9,6 +9,7 @@ use futures::FutureExt;
 use futures::future::BoxFuture;
 use turnflow_engine::component::{Delta, Index, IndexError, Maintained, MaintenanceLimits, Prepare};
 use turnflow_engine::document::{Chunk, ContentHash};
+use turnflow_engine::wording::count;
 
 use super::contents::{Contents, Encode};
 use super::rows::Stored;
@@ -240,7 +241,7 @@ impl<V: Stored, D: Derived<V>> BlockIndex<V, D> {
         let gone = self.remove_unused(if limits.is_whole() { 0 } else { 1 }).await?;
         let mut did = Vec::new();
         if gone > 0 {
-            did.push(format!("{gone} encodings without a passage removed"));
+            did.push(format!("{} without a passage removed", count(gone, "encoding")));
         }
         did.extend(self.store.maintain(limits).await?);
         Ok(did)

@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use turnflow_engine::component::{Encoding, Encodings, IndexError, IntegrityError, Inventory, Passage, digest};
 use turnflow_engine::document::{Chunk, ContentHash};
+use turnflow_engine::wording::count;
 
 use super::index::{BlockReader, Derived};
 use super::rows::Stored;
@@ -68,7 +69,7 @@ pub(crate) async fn stored<V: Stored>(directory: &Path, dimension: usize) -> Opt
     };
     let reason = match read(&path.to_string_lossy(), &empty_caches(), dimension, row).await {
         Ok((_, 0)) => None,
-        Ok((_, wrong)) => Some(format!("{wrong} rows are invalid")),
+        Ok((_, wrong)) => Some(format!("{} invalid", count(wrong, "row"))),
         Err(fault) => Some(IndexError::from(fault).to_string()),
     };
     flaws.extend(reason.map(|reason| IntegrityError { place: "vectors.lance".to_owned(), reason }));

@@ -11,6 +11,7 @@ use std::sync::{Arc, LazyLock};
 use futures::TryStreamExt;
 use turnflow_engine::component::{DiskUsage, IndexError, MaintenanceLimits};
 use turnflow_engine::document::ContentHash;
+use turnflow_engine::wording::count;
 use turnflow_tables::{Caches, Mode, Table};
 
 use super::faults::{Fault, call, is_conflict};
@@ -238,7 +239,7 @@ impl<V: Stored> Store<V> {
         }
         let appends = self.appends;
         self.compact(limits).await?;
-        Ok(Some(format!("{appends} appends compacted")))
+        Ok(Some(format!("{} compacted", count(appends, "append"))))
     }
 
     fn measure(&mut self, value: Option<&V>) {

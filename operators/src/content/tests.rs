@@ -130,7 +130,7 @@ async fn a_content_that_is_prepared_again_before_it_goes_is_kept() {
     assert_eq!(publish(&mut *index, added(vec![a.clone()], Vec::new())).await, 1);
     assert_eq!(encoder.encoded(), 1);
     assert_eq!(publish(&mut *index, added(Vec::new(), vec![a])).await, 0);
-    assert!(index.maintain(MaintenanceLimits::NONE).await.unwrap().did[0].starts_with("1 encodings"));
+    assert!(index.maintain(MaintenanceLimits::NONE).await.unwrap().did[0].starts_with("1 encoding"));
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -142,7 +142,7 @@ async fn what_is_prepared_and_never_published_is_let_go() {
     for _ in 0..100 {
         publish(&mut *index, Delta::default()).await;
     }
-    assert!(index.maintain(MaintenanceLimits::NONE).await.unwrap().did[0].starts_with("1 encodings"));
+    assert!(index.maintain(MaintenanceLimits::NONE).await.unwrap().did[0].starts_with("1 encoding"));
 }
 
 #[tokio::test(flavor = "multi_thread")]

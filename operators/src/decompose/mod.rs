@@ -136,7 +136,7 @@ impl Operator for Decompose {
                 parts.clear();
             }
             let parts = parts.into_iter().map(Into::into).collect();
-            Ok(Value::Query(Query { text: query.text.clone(), parts }))
+            Ok(Value::Query(Query { parts, ..query.clone() }))
         }
         .boxed()
     }

@@ -6,8 +6,9 @@
 //!
 //! With `Plain` the model replies with the query alone, after two examples (RAGTUM, section 4.1 and appendix A.1;
 //! TechSSN, section 3.1). With `Json` it replies with an object that holds the question's class and its rewording; a
-//! question classified as standalone stays as asked (MTRAG, appendix C.1). The first turn passes unchanged, without a
-//! model call.
+//! question classified as standalone stays as asked (MTRAG, appendix C.1). The query keeps the class
+//! (`Query::standalone`), by which `turnflow eval` breaks its figures down. The first turn passes unchanged, without a
+//! model call and without a class.
 //!
 //! An unusable reply (not JSON, empty, too long, a refusal) or a failed model call never fails the turn: the question
 //! is searched as asked, with a warning. With `rules: true`, the rules of `RuleRewrite` run first, the model is called
@@ -31,6 +32,7 @@ use turnflow_engine::language::{Generator, Prompt, SamplingFields};
 use turnflow_engine::record::{PortType, Query, Turn, Value};
 use turnflow_engine::spec::{FilePath, from_tree};
 
+use self::reply::Reply;
 use crate::models::generator;
 use crate::passages::conversation;
 use crate::rule_rewrite::{Rewritten, Rules, rewrite, said};
@@ -176,22 +178,22 @@ impl Operator for Rewrite {
             let sampling = self.config.sampling.over(self.generator.sampling());
             let reply = self.generator.generate(self.prompt(turn), sampling).await;
             let instead = if self.config.rules { "as rewritten by rules" } else { "as asked" };
-            let text = match reply {
+            let query = match reply {
                 Ok(generation) => {
                     match reply::read(&generation.text, self.config.form, &turn.text, self.config.words) {
-                        Ok(text) => text,
+                        Ok(Reply { text, standalone }) => Query { standalone, ..Query::new(text) },
                         Err(problem) => {
                             call.warnings.add(format!("{problem}; the question is searched {instead}"));
-                            fallback
+                            Query::new(fallback)
                         }
                     }
                 }
                 Err(error) => {
                     call.warnings.add(format!("no rewrite ({error}); the question is searched {instead}"));
-                    fallback
+                    Query::new(fallback)
                 }
             };
-            Ok(Value::Query(Query::new(text)))
+            Ok(Value::Query(query))
         }
         .boxed()
     }
@@ -234,6 +236,24 @@ mod tests {
             asked.contains("Example 2")
                 && asked.contains("User: Who wrote Dune?\nAssistant: Frank Herbert.\nUser: When")
         );
+    }
+
+    #[test]
+    fn the_query_keeps_the_class_of_a_reply() {
+        let class = |config: &str, reply: &str, history: &[&str]| {
+            let operator = operator::<RewriteConfig>(config, &Scripted::says(reply).models());
+            let (Value::Query(query), _) = call(&operator, turn(history, "And he?"), Value::Turn) else { panic!() };
+            query.standalone
+        };
+        let json = r#"(input: "turns", model: "llm", form: Json)"#;
+        let (yes, no) =
+            (r#"{"class": "standalone"}"#, r#"{"class": "non-standalone", "reworded version": "And Ada?"}"#);
+        assert_eq!(class(json, yes, &["user: a"]), Some(true));
+        assert_eq!(class(json, no, &["user: a"]), Some(false));
+        // No class: the first turn, an unusable reply, and a reply in the other form.
+        assert_eq!(class(json, yes, &[]), None);
+        assert_eq!(class(json, r#"{"class": "non-standalone"}"#, &["user: a"]), None);
+        assert_eq!(class(PLAIN, "And Ada?", &["user: a"]), None);
     }
 
     #[test]

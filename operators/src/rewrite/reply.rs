@@ -38,14 +38,23 @@ pub(super) enum Unusable {
     Refusal,
 }
 
-/// The rewritten question in a reply.
-pub(super) fn read(reply: &str, form: Form, question: &str, most: usize) -> Result<String, Unusable> {
+/// What a reply says.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Reply {
+    /// The rewritten question.
+    pub text: String,
+    /// Whether the question is standalone; `None` without a class.
+    pub standalone: Option<bool>,
+}
+
+/// The rewritten question in a reply, with the class of the question.
+pub(super) fn read(reply: &str, form: Form, question: &str, most: usize) -> Result<Reply, Unusable> {
     let reply = clean(reply);
-    let text = match form {
-        Form::Plain => plain(&reply).to_owned(),
+    let (text, standalone) = match form {
+        Form::Plain => (plain(&reply).to_owned(), None),
         Form::Json => match json(&reply)? {
-            Some(text) => text,
-            None => return Ok(question.to_owned()),
+            (Some(text), standalone) => (text, standalone),
+            (None, standalone) => return Ok(Reply { text: question.to_owned(), standalone }),
         },
     };
     let text = text.split_whitespace().collect::<Vec<_>>().join(" ");
@@ -58,7 +67,7 @@ pub(super) fn read(reply: &str, form: Form, question: &str, most: usize) -> Resu
         () if REFUSALS.iter().any(|start| begins(&text, start) && !begins(question.trim(), start)) => {
             Err(Unusable::Refusal)
         }
-        () => Ok(text),
+        () => Ok(Reply { text, standalone }),
     }
 }
 
@@ -76,19 +85,27 @@ fn label(line: &str) -> &str {
     strip(strip(line.trim_start_matches('*'), LABELS).trim_start_matches('*'), LABELS)
 }
 
-/// The rewording, or `None` if the question stands on its own.
-fn json(reply: &str) -> Result<Option<String>, Unusable> {
+/// The rewording, or `None` if the question stands on its own; and whether it does, if the reply says so.
+fn json(reply: &str) -> Result<(Option<String>, Option<bool>), Unusable> {
     let object = object(reply).ok_or(Unusable::NoJson)?;
     let field = |names: &[&str]| {
         let named = |key: &str| names.contains(&key.to_lowercase().replace(['_', '-'], " ").as_str());
         object.iter().find(|(key, _)| named(key)).and_then(|(_, value)| value.as_str())
     };
-    let class = field(&["class", "type"]).unwrap_or_default().to_lowercase();
-    if class.contains("standalone") && !class.contains("non") && !class.contains("not ") {
-        return Ok(None);
+    let standalone = field(&["class", "type"]).and_then(standalone);
+    if standalone == Some(true) {
+        return Ok((None, standalone));
     }
     let version = field(&["reworded version", "reworded", "rewritten", "rewritten question", "rewrite", "question"]);
-    version.map(|text| Some(text.to_owned())).ok_or(Unusable::NoVersion)
+    version.map(|text| (Some(text.to_owned()), standalone)).ok_or(Unusable::NoVersion)
+}
+
+/// Whether a class is `standalone` (true) or `non-standalone` (false); `None` if it names neither, or both.
+fn standalone(class: &str) -> Option<bool> {
+    let class = class.to_lowercase();
+    let (before, after) = class.split_once("standalone")?;
+    let before = before.trim_end_matches(|c: char| !c.is_alphanumeric());
+    (!after.contains("standalone")).then(|| !before.ends_with("non") && !before.ends_with("not"))
 }
 
 #[cfg(test)]
@@ -116,7 +133,26 @@ mod tests {
             (Form::Json, r#"{"class": "non-standalone", "reworded version": 3}"#, Err(Unusable::NoVersion)),
             (Form::Json, "{", Err(Unusable::NoJson)),
         ] {
-            assert_eq!(read(reply, form, "asked", 6), want.map(String::from), "{reply}");
+            assert_eq!(read(reply, form, "asked", 6).map(|reply| reply.text), want.map(String::from), "{reply}");
+        }
+    }
+
+    #[test]
+    fn the_class_is_kept_where_the_reply_has_one() {
+        let class = |class: &str| {
+            let reply = format!(r#"{{"class": "{class}", "reworded version": "Else?"}}"#);
+            read(&reply, Form::Json, "asked", 6).unwrap().standalone
+        };
+        assert_eq!(class("standalone"), Some(true));
+        for other in ["non-standalone", "Nonstandalone", "not standalone"] {
+            assert_eq!(class(other), Some(false), "{other}");
+        }
+        // Another class, both, or none, says nothing.
+        for neither in ["follow-up", "standalone or non-standalone"] {
+            assert_eq!(class(neither), None, "{neither}");
+        }
+        for (form, reply) in [(Form::Json, r#"{"reworded version": "Else?"}"#), (Form::Plain, "standalone: Else?")] {
+            assert_eq!(read(reply, form, "asked", 6).unwrap().standalone, None, "{reply}");
         }
     }
 

@@ -20,13 +20,17 @@ pub struct Group {
 /// The groups of a task: pairs of dimension and value.
 ///
 /// The dimensions are `turn` (`first`, `later`), `collection`, `answerability`,
-/// `question_type` and `multi_turn`; those that the task does not set are omitted.
+/// `question_type`, `multi_turn` and `standalone` (`yes`, `no`); those that the
+/// task does not set are omitted. As in MTRAG's table 4 (section 5.3), only later
+/// turns have the dimension `standalone`.
 pub fn kinds(task: &Task) -> Vec<(&'static str, &str)> {
     let mut kinds = vec![("turn", if task.turn <= 1 { "first" } else { "later" })];
     kinds.extend(task.collection.iter().map(|name| ("collection", name.as_str())));
     kinds.extend(task.answerability.iter().map(|kind| ("answerability", kind.as_str())));
     kinds.extend(task.question_types.iter().map(|kind| ("question_type", kind.as_str())));
     kinds.extend(task.multi_turn.iter().map(|kind| ("multi_turn", kind.as_str())));
+    let standalone = task.standalone.filter(|_| task.turn > 1);
+    kinds.extend(standalone.map(|standalone| ("standalone", if standalone { "yes" } else { "no" })));
     kinds
 }
 
@@ -67,8 +71,10 @@ mod tests {
             answerability: None,
             question_types: question_types.iter().map(|kind| (*kind).to_owned()).collect(),
             multi_turn: Vec::new(),
+            standalone: None,
             contexts: Vec::new(),
             target: None,
+            other_targets: Vec::new(),
         }
     }
 
@@ -88,5 +94,18 @@ mod tests {
         assert_eq!(json["collection"]["x"]["queries"], 2);
         assert_eq!(by["question_type"]["P"], by["question_type"]["Q"]);
         assert!(!by.contains_key("answerability"));
+    }
+
+    #[test]
+    fn later_turns_are_standalone_or_not() {
+        for (turn, standalone, want) in [
+            (2, Some(true), ("standalone", "yes")),
+            (2, Some(false), ("standalone", "no")),
+            (2, None, ("collection", "x")),
+            (1, Some(true), ("collection", "x")),
+        ] {
+            let task = Task { standalone, ..task("a", turn, "x", &[]) };
+            assert_eq!(kinds(&task).last(), Some(&want));
+        }
     }
 }

@@ -1,9 +1,11 @@
-//! Evaluation of pipelines: tasks and judgements, metrics and their significance, tuning,
+//! Evaluation of pipelines: import of benchmarks, tasks and judgements, metrics and their significance, tuning,
 //! calibration, replays and their differences, tests in pipeline files, and verification.
 
+pub mod adapting;
 pub mod breakdown;
 pub mod calibration;
 pub mod generation;
+pub mod import;
 pub mod memory;
 pub mod metrics;
 pub mod random;

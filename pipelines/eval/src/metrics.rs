@@ -30,32 +30,38 @@ pub type Qrels = BTreeMap<String, BTreeMap<String, i64>>;
 /// Results: query id → (document id, score), in any order.
 pub type Run = BTreeMap<String, Vec<(String, f64)>>;
 
-/// The cut-off ranks of the metrics.
-pub const CUTOFFS: [usize; 4] = [1, 3, 5, 10];
+/// The cut-off ranks of the metrics: those of MTRAG (section 5.3), and PolyU's 2 (table 2): a question of
+/// HotpotQA has two supporting passages.
+pub const CUTOFFS: [usize; 5] = [1, 2, 3, 5, 10];
 
 /// The names of all metrics, in the order in which they are reported.
 ///
 /// `recall`, `ndcg`, `map`, `precision` and `hit` are trec_eval's `recall`,
 /// `ndcg_cut`, `map_cut`, `P` and `success`; `mrr` is its `recip_rank` over the
 /// whole list, and `mrr@10` is 0 if the first hit is below rank 10.
-pub const METRICS: [&str; 22] = [
+pub const METRICS: [&str; 27] = [
     "recall@1",
+    "recall@2",
     "recall@3",
     "recall@5",
     "recall@10",
     "ndcg@1",
+    "ndcg@2",
     "ndcg@3",
     "ndcg@5",
     "ndcg@10",
     "map@1",
+    "map@2",
     "map@3",
     "map@5",
     "map@10",
     "precision@1",
+    "precision@2",
     "precision@3",
     "precision@5",
     "precision@10",
     "hit@1",
+    "hit@2",
     "hit@3",
     "hit@5",
     "hit@10",

@@ -2,12 +2,16 @@
 //!
 //! Tasks are JSON Lines, either MTRAG's tasks (`task_id`, `input`, …) or BEIR
 //! queries (`_id`, `text`), recognised by their fields. Both turnflow's field
-//! names and those of MTRAG's own files (`Answerability`, `Question Type`, …)
-//! are accepted.
+//! names and those of MTRAG's own files (`Answerability`, `Question Type`,
+//! `Standalone Type`, …) are accepted, and the annotations of the last utterance (`enrichments`) if the
+//! task has none. Some of these files contain `NaN`, which is not JSON; it is
+//! read as `null`.
 
+use std::borrow::Cow;
 use std::collections::BTreeSet;
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
@@ -25,7 +29,7 @@ pub struct Task {
     pub conversation_id: String,
     /// The user's turn that asks it, counted from 1.
     pub turn: u32,
-    /// The corpus to search, if the task names one.
+    /// The corpus to search, if the task names one, by its name or an alias.
     pub collection: Option<String>,
     /// The conversation, oldest first; the last utterance is the question.
     pub input: Vec<Utterance>,
@@ -35,10 +39,22 @@ pub struct Task {
     pub question_types: Vec<String>,
     /// MTRAG: its relation to the earlier turns (`Follow-up`, `Clarification`, `N/A`).
     pub multi_turn: Vec<String>,
+    /// MTRAG: whether the question can be understood without the conversation; `None` if neither the
+    /// task nor a rewriter says so.
+    pub standalone: Option<bool>,
     /// Ids of the passages the reference answer was written from.
     pub contexts: Vec<String>,
     /// The reference answer.
     pub target: Option<String>,
+    /// Further reference answers, each as good as `target`.
+    pub other_targets: Vec<String>,
+}
+
+impl Task {
+    /// All reference answers: none, if it has no `target`.
+    pub fn targets(&self) -> impl Iterator<Item = &str> {
+        self.target.iter().chain(&self.other_targets).map(String::as_str)
+    }
 }
 
 /// Why a task file cannot be used.
@@ -84,6 +100,17 @@ pub enum TasksError {
     },
 }
 
+/// Why a line is not a task.
+#[derive(Debug, thiserror::Error)]
+pub enum LineError {
+    /// It is not the JSON of a task.
+    #[error("not a task")]
+    Json(#[source] serde_json::Error),
+    /// It lacks a required field.
+    #[error("a task needs {0}")]
+    Missing(&'static str),
+}
+
 /// A list, which some files write as a single value.
 #[derive(Deserialize)]
 #[serde(untagged)]
@@ -118,14 +145,68 @@ enum Context {
     Passage { document_id: String },
 }
 
+/// Whether a question is standalone, as a value or as the name of its class.
+#[derive(Deserialize)]
+#[serde(untagged)]
+enum Class {
+    Is(bool),
+    Name(String),
+}
+
+impl Class {
+    /// `None` if the name is not that of a class.
+    fn standalone(self) -> Option<bool> {
+        let name = match self {
+            Class::Is(standalone) => return Some(standalone),
+            Class::Name(name) => name,
+        };
+        let letters: String = name.to_lowercase().chars().filter(|c| c.is_alphanumeric()).collect();
+        match letters.as_str() {
+            "standalone" | "yes" => Some(true),
+            "nonstandalone" | "notstandalone" | "no" => Some(false),
+            _ => None,
+        }
+    }
+}
+
+/// A reference answer: its text, or the utterance.
+#[derive(Deserialize)]
+#[serde(untagged)]
+enum Reference {
+    Text(String),
+    Said { text: String },
+}
+
+/// An utterance with its annotations, which MTRAG's conversations have.
+#[derive(Deserialize)]
+struct Said {
+    speaker: Speaker,
+    text: Arc<str>,
+    enrichments: Option<Annotations>,
+}
+
+/// The annotations of a question.
+#[derive(Default, Deserialize)]
+struct Annotations {
+    #[serde(alias = "Answerability")]
+    answerability: Option<Many<String>>,
+    #[serde(alias = "Question Type")]
+    question_type: Option<Many<String>>,
+    #[serde(alias = "Multi-Turn")]
+    multi_turn: Option<Many<String>>,
+    #[serde(alias = "Standalone Type", alias = "standalone_type")]
+    standalone: Option<Many<Class>>,
+}
+
 /// Any line of a task file.
 #[derive(Deserialize)]
 struct Line {
     #[serde(alias = "_id")]
     task_id: Option<String>,
     text: Option<String>,
-    input: Option<Vec<Utterance>>,
+    input: Option<Vec<Said>>,
     conversation_id: Option<String>,
+    #[serde(alias = "Turn")]
     turn: Option<Number>,
     #[serde(alias = "Collection")]
     collection: Option<String>,
@@ -135,17 +216,23 @@ struct Line {
     question_type: Option<Many<String>>,
     #[serde(alias = "Multi-Turn")]
     multi_turn: Option<Many<String>>,
+    #[serde(alias = "Standalone Type", alias = "standalone_type")]
+    standalone: Option<Many<Class>>,
     contexts: Option<Vec<Context>>,
-    target: Option<String>,
-    targets: Option<Vec<Utterance>>,
+    target: Option<Many<String>>,
+    targets: Option<Vec<Reference>>,
 }
 
 impl Line {
     /// The task, or what it lacks.
     fn task(self) -> Result<Task, &'static str> {
         let id = self.task_id.filter(|id| !id.is_empty()).ok_or("`task_id` or `_id`")?;
+        let mut also = Annotations::default();
         let input = match (self.input, self.text) {
-            (Some(input), _) => input,
+            (Some(mut input), _) => {
+                also = input.last_mut().and_then(|last| last.enrichments.take()).unwrap_or_default();
+                input.into_iter().map(|said| Utterance { speaker: said.speaker, text: said.text }).collect()
+            }
             (None, Some(text)) => utterances(&text),
             (None, None) => return Err("`input` or `text`"),
         };
@@ -160,16 +247,24 @@ impl Line {
             Some(Number::Text(text)) => text.trim().parse().ok(),
             None => turn.parse().ok(),
         };
+        let standalone = Many::list(self.standalone.or(also.standalone)).into_iter().next();
+        let mut targets: Vec<String> = match self.target {
+            Some(targets) => Many::list(Some(targets)),
+            None => self.targets.into_iter().flatten().map(Reference::text).collect(),
+        };
+        let other_targets = targets.split_off(targets.len().min(1));
         Ok(Task {
             conversation_id: self.conversation_id.unwrap_or_else(|| conversation.to_owned()),
             turn: turn.or(u32::try_from(asked).ok()).unwrap_or(1).max(1),
             collection: self.collection,
             input,
-            answerability: Many::list(self.answerability).into_iter().next(),
-            question_types: Many::list(self.question_type),
-            multi_turn: Many::list(self.multi_turn),
+            answerability: Many::list(self.answerability.or(also.answerability)).into_iter().next(),
+            question_types: Many::list(self.question_type.or(also.question_type)),
+            multi_turn: Many::list(self.multi_turn.or(also.multi_turn)),
+            standalone: standalone.and_then(Class::standalone),
             contexts: self.contexts.unwrap_or_default().into_iter().map(Context::id).collect(),
-            target: self.target.or_else(|| Some(self.targets?.into_iter().next()?.text.to_string())),
+            target: targets.pop(),
+            other_targets,
             id,
         })
     }
@@ -181,6 +276,52 @@ impl Context {
             Context::Id(id) | Context::Passage { document_id: id } => id,
         }
     }
+}
+
+impl Reference {
+    fn text(self) -> String {
+        match self {
+            Reference::Text(text) | Reference::Said { text } => text,
+        }
+    }
+}
+
+/// The JSON of a line without `NaN` and infinities, which Python's writers leave in it.
+pub(crate) fn without_nan(json: &str) -> Cow<'_, str> {
+    if !["NaN", "Infinity"].iter().any(|word| json.contains(word)) {
+        return Cow::Borrowed(json);
+    }
+    let mut out = String::with_capacity(json.len());
+    let (mut rest, mut quoted) = (json, false);
+    while let Some(letter) = rest.chars().next() {
+        let word = ["NaN", "-Infinity", "Infinity"].into_iter().find(|word| !quoted && rest.starts_with(word));
+        // An escaped quotation mark does not end the text.
+        let length = match word {
+            Some(word) => word.len(),
+            None if quoted && letter == '\\' => 1 + rest[1..].chars().next().map_or(0, char::len_utf8),
+            None => letter.len_utf8(),
+        };
+        quoted ^= letter == '"';
+        out.push_str(if word.is_some() { "null" } else { &rest[..length] });
+        rest = &rest[length..];
+    }
+    Cow::Owned(out)
+}
+
+/// Reads one line of a task file.
+///
+/// # Errors
+///
+/// The line is not the JSON of a task, or lacks a field.
+pub fn read_task(json: &str) -> Result<Task, LineError> {
+    let line: Line = match serde_json::from_str(json) {
+        Ok(line) => line,
+        Err(error) => match without_nan(json) {
+            Cow::Borrowed(_) => return Err(LineError::Json(error)),
+            Cow::Owned(json) => serde_json::from_str(&json).map_err(LineError::Json)?,
+        },
+    };
+    line.task().map_err(LineError::Missing)
 }
 
 /// A query's text as utterances: one by the user, or several if its lines begin
@@ -217,10 +358,10 @@ pub fn read_tasks(path: &Path) -> Result<Vec<Task>, TasksError> {
     let text = std::fs::read_to_string(path).map_err(unread)?;
     let (mut tasks, mut seen) = (Vec::new(), BTreeSet::new());
     for (line, json) in lines(&text) {
-        let fault = |source| TasksError::Json { path: path.into(), line, source };
-        let parsed: Line = serde_json::from_str(json).map_err(fault)?;
-        let missing = |field| TasksError::Missing { path: path.into(), line, field };
-        let task = parsed.task().map_err(missing)?;
+        let task = read_task(json).map_err(|error| match error {
+            LineError::Json(source) => TasksError::Json { path: path.into(), line, source },
+            LineError::Missing(field) => TasksError::Missing { path: path.into(), line, field },
+        })?;
         if !seen.insert(task.id.clone()) {
             return Err(TasksError::Duplicate { path: path.into(), line, id: task.id });
         }
@@ -273,6 +414,66 @@ mod tests {
         assert_eq!((published.turn, published.target.as_deref()), (4, Some("t")));
         assert_eq!((published.answerability.as_deref(), published.contexts[0].as_str()), (Some("ANSWERABLE"), "d"));
         assert_eq!(published.question_types, ["Opinion", "How-To"]);
+    }
+
+    /// Lines in the shapes that MTRAG publishes: a task as the shared task's organisers send it, one of
+    /// MTRAG-UN, and one whose annotations are those of its last utterance.
+    #[test]
+    fn published_tasks_are_read_as_they_are() {
+        let text = concat!(
+            r#"{"conversation_id":"c0","task_id":"c0::1","task_type":"rag","turn":1,"#,
+            r#""Collection":"mt-rag-clapnq-elser-512-100-20240503","dataset":"D","contexts":[],"#,
+            r#""input":[{"speaker":"user","text":"NaN \"NaN\" Infinity?","metadata":{"created_at":5}}],"#,
+            r#""Question Type":["Factoid"],"answerability":["UNANSWERABLE"],"Multi-Turn":NaN,"Validity":-Infinity}"#,
+            "\n",
+            r#"{"conversation_id":"c1","task_id":"c1<::>2","turn":"2","Collection":"ibmcloud","#,
+            r#""contexts":[{"document_id":"ibmcld_1-0-9","text":"…","title":"T"}],"input":[{"speaker":"user","text":"a"},"#,
+            r#"{"speaker":"agent","text":"b"},{"speaker":"user","text":"c"}],"targets":[{"speaker":"agent","text":"t"}],"#,
+            r#""answerability":["PARTIAL"],"Question Type":["How-To","Keyword"],"Multi-Turn":["Follow-up"]}"#,
+            "\n",
+            r#"{"task_id":"c2<::>1","collection":"govt","input":[{"speaker":"user","text":"a","#,
+            r#""enrichments":{"answerability":["ANSWERABLE"],"Question Type":["Opinion"],"Multi-Turn":["N/A"]}}]}"#,
+        );
+        let read = tasks("published", text).expect("three tasks");
+        let kinds =
+            |task: &Task| (task.answerability.clone(), task.question_types.join("+"), task.multi_turn.join("+"));
+        assert_eq!(kinds(&read[0]), (Some("UNANSWERABLE".into()), "Factoid".into(), String::new()));
+        assert_eq!(&*read[0].input[0].text, "NaN \"NaN\" Infinity?");
+        assert_eq!((read[0].conversation_id.as_str(), read[0].turn), ("c0", 1));
+        assert_eq!(kinds(&read[1]), (Some("PARTIAL".into()), "How-To+Keyword".into(), "Follow-up".into()));
+        assert_eq!(
+            (read[1].turn, read[1].collection.as_deref(), read[1].target.as_deref()),
+            (2, Some("ibmcloud"), Some("t"))
+        );
+        assert_eq!(kinds(&read[2]), (Some("ANSWERABLE".into()), "Opinion".into(), "N/A".into()));
+    }
+
+    #[test]
+    fn a_task_says_whether_its_question_is_standalone() {
+        let read = |fields: &str| read_task(&format!(r#"{{"_id":"q","text":"t",{fields}}}"#)).expect(fields).standalone;
+        for (fields, want) in [
+            (r#""standalone":true"#, Some(true)),
+            (r#""standalone":"no""#, Some(false)),
+            (r#""Standalone Type":["Non-Standalone"]"#, Some(false)),
+            (r#""Standalone Type":"standalone""#, Some(true)),
+            (r#""Standalone Type":NaN"#, None),
+            (r#""Standalone Type":["Validity"]"#, None),
+            (r#""Multi-Turn":["Clarification"]"#, None),
+        ] {
+            assert_eq!(read(fields), want, "{fields}");
+        }
+    }
+
+    #[test]
+    fn a_task_may_have_several_reference_answers() {
+        for fields in
+            [r#""target":["a","b"]"#, r#""targets":["a","b"]"#, r#""targets":[{"speaker":"agent","text":"a"},"b"]"#]
+        {
+            let task = read_task(&format!(r#"{{"_id":"q","text":"t",{fields}}}"#)).expect(fields);
+            assert_eq!((task.target.as_deref(), &task.other_targets[..]), (Some("a"), &["b".to_owned()][..]));
+            assert_eq!(task.targets().collect::<Vec<_>>(), ["a", "b"]);
+        }
+        assert_eq!(read_task(r#"{"_id":"q","text":"t"}"#).expect("a task").targets().count(), 0);
     }
 
     #[test]

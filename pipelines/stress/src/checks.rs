@@ -6,6 +6,7 @@ use std::process::Command;
 
 use anyhow::Context;
 use serde_json::Value;
+use turnflow_engine::wording::count;
 
 use crate::world::World;
 
@@ -114,7 +115,7 @@ fn of_sink(world: &World, lines: &[String]) -> Vec<String> {
     let withdrawn = stands.iter().filter(|(_, (_, stands))| !stands);
     wrong.extend(withdrawn.map(|((conversation, turn), _)| format!("turn {turn} of {conversation} is retracted")));
     if world.live {
-        println!("{revised} answers were revised");
+        println!("{} revised", count(revised, "answer"));
     }
     wrong.extend(times.keys().map(|(conversation, turn)| format!("turn {turn} of {conversation} was never asked")));
     wrong
@@ -164,6 +165,6 @@ pub(crate) fn verdict(wrong: &[String]) -> anyhow::Result<()> {
     }
     match wrong.len() {
         0 => Ok(()),
-        count => anyhow::bail!("{count} promises were broken"),
+        broken => anyhow::bail!(count(broken, "broken promise")),
     }
 }

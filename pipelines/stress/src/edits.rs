@@ -3,6 +3,7 @@
 use std::time::{Duration, Instant};
 
 use turnflow_engine::component::DiskUsage;
+use turnflow_engine::wording::count;
 
 use crate::{Common, checks, start};
 
@@ -56,8 +57,8 @@ pub(crate) fn run(common: &Common, times: u32) -> anyhow::Result<()> {
     engine.stop();
     engine.join()?;
     println!(
-        "at most {} files and {:.0} kB; the slowest epoch took {slowest:.1?}",
-        most.files,
+        "at most {} and {:.0} kB; the slowest epoch took {slowest:.1?}",
+        count(most.files, "file"),
         most.bytes as f64 / 1e3
     );
     println!("maintenance: {counts:?}");
@@ -67,7 +68,7 @@ pub(crate) fn run(common: &Common, times: u32) -> anyhow::Result<()> {
         wrong.push(format!("the state directory exceeds {bound:?}: {most:?}"));
     }
     if counts.failures > 0 {
-        wrong.push(format!("maintenance failed {} times", counts.failures));
+        wrong.push(format!("maintenance failed {}", count(counts.failures, "time")));
     }
     let (told, well) = checks::turnflow(&world, &state, &["maintain"])?;
     print!("{told}");
@@ -75,6 +76,6 @@ pub(crate) fn run(common: &Common, times: u32) -> anyhow::Result<()> {
         wrong.push("`turnflow maintain` failed".to_owned());
     }
     wrong.extend(checks::indexes(&world, &state)?);
-    println!("{} broken promises", wrong.len());
+    println!("{}", count(wrong.len(), "broken promise"));
     checks::verdict(&wrong)
 }

@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::Context;
 use clap::Args;
+use turnflow_engine::wording::count;
 
 use crate::disk::Disk;
 use crate::power::Power;
@@ -126,16 +127,21 @@ pub(crate) fn run(args: &KillArgs) -> anyhow::Result<()> {
     }
     wrong.extend(checks::indexes(&world, &state)?);
     println!(
-        "{times} kills ({short} of them early) in {killed:.0} s, {} workers: {} turns, {edits} edits, {reshapes} \
-         changes of the pipeline, {rotations} rotations, {jumps} jumps of the clock{}; {} broken promises",
-        common.workers,
-        world.count(),
+        "{} ({short} of them early) in {killed:.0} s, {}: {}, {}, {} of the pipeline, {}, {} of the clock{}; {}",
+        count(*times, "kill"),
+        count(common.workers, "worker"),
+        count(world.count(), "turn"),
+        count(edits, "edit"),
+        count(reshapes, "change"),
+        count(rotations, "rotation"),
+        count(jumps, "jump"),
         match (&power, &disk) {
             (Some(_), _) => ", each kill a loss of power".to_owned(),
-            (_, Some(disk)) => format!(", the disk full {} times ({ended} processes ended by it)", disk.times),
+            (_, Some(disk)) =>
+                format!(", the disk full {} ({} ended by it)", count(disk.times, "time"), count(ended, "run")),
             _ => String::new(),
         },
-        wrong.len()
+        count(wrong.len(), "broken promise")
     );
     checks::verdict(&wrong)
 }

@@ -4,6 +4,7 @@ use std::fmt::Write as _;
 use std::time::Instant;
 
 use anyhow::Context;
+use turnflow_engine::wording::count;
 
 use crate::checks::turnflow;
 use crate::world::World;
@@ -46,6 +47,6 @@ pub(crate) fn run(common: &Common, chunks: u32) -> anyhow::Result<()> {
         }
     }
     wrong.extend(checks::restart(&world, &state)?);
-    println!("{} broken promises", wrong.len());
+    println!("{}", count(wrong.len(), "broken promise"));
     checks::verdict(&wrong)
 }

@@ -4,6 +4,7 @@ use std::time::{Duration, Instant};
 
 use turnflow_engine::plan::plan_file;
 use turnflow_engine::run::Engine;
+use turnflow_engine::wording::count;
 
 use crate::world::World;
 use crate::{Common, checks, start};
@@ -92,10 +93,12 @@ pub(crate) fn run(common: &Common, times: u32) -> anyhow::Result<()> {
     wrong.extend(checks::indexes(&world, &world.state())?);
     let (mut before, mut during) = latencies(&world, quiet as usize)?;
     println!(
-        "{applied} reloads, {nothing} without a difference, {refused} invalid files refused, in {:.0} s, {} workers, {} turns",
+        "{}, {nothing} without a difference, {} refused, in {:.0} s, {}, {}",
+        count(applied, "reload"),
+        count(refused, "invalid file"),
         begun.elapsed().as_secs_f64(),
-        common.workers,
-        world.count()
+        count(common.workers, "worker"),
+        count(world.count(), "turn")
     );
     println!(
         "a reload: median {:.1} ms, 95 % {:.1} ms, longest {:.1} ms",
@@ -112,7 +115,7 @@ pub(crate) fn run(common: &Common, times: u32) -> anyhow::Result<()> {
     );
     let memory: Vec<String> = memory.iter().map(|mb| format!("{mb:.0}")).collect();
     println!("resident memory during the run, MB: {}", memory.join(" "));
-    println!("{} broken promises", wrong.len());
+    println!("{}", count(wrong.len(), "broken promise"));
     checks::verdict(&wrong)
 }
 

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::json;
 use turnflow_engine::component::DiskUsage;
+use turnflow_engine::wording::count;
 
 use crate::world::World;
 use crate::{Common, checks, start};
@@ -63,7 +64,13 @@ pub(crate) fn run(common: &Common, load: &Load) -> anyhow::Result<()> {
     engine.join()?;
     let mut wrong = checks::answers(&world)?;
     wrong.extend(checks::indexes(&world, &state)?);
-    println!("{said} turns and {edited} edits in {} s, {} workers", load.seconds, common.workers);
+    println!(
+        "{} and {} in {} s, {}",
+        count(said, "turn"),
+        count(edited, "edit"),
+        load.seconds,
+        count(common.workers, "worker")
+    );
     println!(
         "{:>8} {:>10} {:>8} {:>10} {:>10} {:>10}",
         "seconds", "memory MB", "files", "state MB", "median ms", "99 % ms"
@@ -77,7 +84,7 @@ pub(crate) fn run(common: &Common, load: &Load) -> anyhow::Result<()> {
     }
     let plots = world.dir.join("soak.svg");
     std::fs::write(&plots, svg(&samples))?;
-    println!("plotted in {}; {} broken promises", plots.display(), wrong.len());
+    println!("plotted in {}; {}", plots.display(), count(wrong.len(), "broken promise"));
     checks::verdict(&wrong)
 }
 

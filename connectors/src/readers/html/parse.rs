@@ -188,14 +188,14 @@ impl Bounded {
     /// Whether a tag is left out because it is too deep. The tag of a block becomes a line break.
     fn is_left_out(&self, tag: &mut Tag) -> bool {
         let counts = &mut *self.counts.borrow_mut();
-        let is_block = super::is_block(&tag.name) || super::has_form(&tag.name);
+        let is_block = super::writer::is_block(&tag.name) || super::writer::has_form(&tag.name);
         if tag.kind == TagKind::EndTag {
             let Some(left_out) = counts.left_out.get_mut(&tag.name).filter(|left_out| **left_out > 0) else {
                 return false;
             };
             *left_out -= 1;
         } else {
-            let limit = if super::has_form(&tag.name) { DEEPEST } else { DEEPEST - KEPT };
+            let limit = if super::writer::has_form(&tag.name) { DEEPEST } else { DEEPEST - KEPT };
             let is_foreign = self.tree.adjusted_current_node_present_but_not_in_html_namespace();
             if counts.depth < limit || (is_flat(&tag.name) && !is_foreign) {
                 return false;

@@ -62,7 +62,7 @@ fn what_fails_keeps_nobody_waiting() {
         jobs.send(Job::Switch { feed: None, added: Vec::new(), reply, published: switched }).unwrap();
         let view = view.await.unwrap().unwrap();
         assert_eq!((view.chunks, view.indexes.len()), (3, 2));
-        epochs.switch(2, vec![("docs".into(), view)], |_| true).unwrap();
+        epochs.switch(2, Arc::default(), vec![("docs".into(), view)], |_| true).unwrap();
         published.send(true).unwrap();
         barrier().await;
         assert_eq!(*told.borrow_and_update(), CorpusState::Ready { commits: 3, epoch: 3 });

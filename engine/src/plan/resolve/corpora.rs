@@ -7,9 +7,9 @@ use serde::Deserialize;
 use super::Resolver;
 use super::models::PlannedModels;
 use super::typed::{Typed, head};
-use crate::component::Capability;
+use crate::component::{Alias, Capability};
 use crate::plan::{PlannedCorpus, PlannedModel};
-use crate::spec::{Diagnostic, Entry, Sources, SpecError, Tree, from_tree};
+use crate::spec::{Diagnostic, Entry, Kind, Sources, Span, SpecError, Tree, from_tree};
 
 /// The corpora by name; `None` for an invalid one.
 pub(super) type PlannedCorpora = BTreeMap<String, Option<PlannedCorpus>>;
@@ -21,7 +21,39 @@ impl Resolver<'_> {
             let planned = self.corpus(entry, models);
             corpora.insert(entry.key.text.clone(), planned);
         }
+        self.aliases(tree, &corpora);
         corpora
+    }
+
+    /// Reports aliases that are the name of another corpus, or that clash with an alias of another one.
+    fn aliases(&mut self, tree: &Tree, corpora: &PlannedCorpora) {
+        let entries = tree.get("corpora").and_then(Tree::entries).unwrap_or_default();
+        let mut seen: Vec<(&str, &Alias, Span)> = Vec::new();
+        for entry in entries {
+            let name = entry.key.text.as_str();
+            let Some(Some(corpus)) = corpora.get(name) else { continue };
+            let Some(Kind::Seq(items)) = entry.value.get("aliases").map(|list| &list.kind) else { continue };
+            for (alias, item) in corpus.aliases.iter().zip(items) {
+                let named = entries
+                    .iter()
+                    .find(|other| other.key.text != *name && !alias.is_pattern() && alias.matches(&other.key.text));
+                let clash = seen.iter().find(|(other, earlier, _)| *other != name && earlier.clashes(alias));
+                let first = match (named, clash) {
+                    (Some(other), _) => (other.key.span, "the name of this corpus".to_owned()),
+                    (None, Some((other, earlier, place))) => (*place, format!("`{earlier}` is an alias of `{other}`")),
+                    (None, None) => {
+                        seen.push((name, alias, item.span));
+                        continue;
+                    }
+                };
+                let message = format!("corpus `{name}`: the alias `{alias}` is ambiguous");
+                self.diagnostics.push(
+                    Diagnostic::new("ambiguous-alias", item.span, message)
+                        .label("a turn's `collection` could mean two corpora")
+                        .related(first.0, first.1),
+                );
+            }
+        }
     }
 
     fn corpus(&mut self, entry: &Entry, models: &PlannedModels) -> Option<PlannedCorpus> {
@@ -32,6 +64,8 @@ impl Resolver<'_> {
             _source: serde::de::IgnoredAny,
             #[serde(rename = "chunk")]
             _chunk: serde::de::IgnoredAny,
+            #[serde(default)]
+            aliases: Vec<Alias>,
         }
         let (name, tree) = (&entry.key.text, &entry.value);
         let owner = format!("corpus `{name}`");
@@ -77,11 +111,12 @@ impl Resolver<'_> {
             };
             Some((kind.name, typed.whole()?, tokenizer))
         });
-        shape?;
+        let aliases = shape?.aliases;
         let ((source_name, source), (chunker_name, chunker, tokenizer)) = (source?, chunker?);
-        let definition = self.definition(&owner, tree, &[]);
+        // A new alias does not change what is indexed.
+        let definition = self.definition(&owner, tree, &["aliases"]);
         let name = name.as_str().into();
-        Some(PlannedCorpus { name, definition, source_name, source, chunker_name, chunker, tokenizer })
+        Some(PlannedCorpus { name, definition, source_name, source, chunker_name, chunker, tokenizer, aliases })
     }
 
     fn tokenizer(&mut self, owner: &str, chunk: &Tree, wanted: Option<&str>, models: &PlannedModels) -> Option<String> {

@@ -38,7 +38,7 @@ impl Resolver<'_> {
                     self.diagnostics.push(diagnostic.help("give each sink a separate file"));
                 }
             }
-            self.read_by_a_corpus(&owner, file, place, corpora);
+            self.read_by_a_corpus(&owner, "its own answers", file, place, corpora);
         }
     }
 
@@ -64,14 +64,14 @@ impl Resolver<'_> {
                 self.diagnostics.push(diagnostic.help("give the dead letters a separate file"));
             }
         }
-        self.read_by_a_corpus("`dead_letters`", &dead_letters.path, place, corpora);
+        self.read_by_a_corpus("`dead_letters`", "its own dead letters", &dead_letters.path, place, corpora);
     }
 
-    fn read_by_a_corpus(&mut self, owner: &str, file: &Path, place: Span, corpora: &PlannedCorpora) {
+    fn read_by_a_corpus(&mut self, owner: &str, what: &str, file: &Path, place: Span, corpora: &PlannedCorpora) {
         let file = claims::real(file);
         for (name, corpus) in corpora {
             if corpus.as_ref().is_some_and(|corpus| corpus.source.reads(&file)) {
-                let message = format!("{owner}: the corpus `{name}` reads this file, and would index its own answers");
+                let message = format!("{owner}: the corpus `{name}` reads this file, and would index {what}");
                 let diagnostic = Diagnostic::new("same-file", place, message).label("read by a corpus");
                 self.diagnostics.push(diagnostic.help("write to a path that no corpus reads"));
             }

@@ -131,6 +131,21 @@ impl Resolver<'_> {
                 };
                 Diagnostic::new("wrong-type", span, message).label(format!("expected {expected}"))
             }
+            Problem::EmptyPath => {
+                let message = match field_at(tree, span) {
+                    Some(field) => format!("{owner}: `{field}` is empty"),
+                    None => format!("{owner}: the path is empty"),
+                };
+                Diagnostic::new("wrong-value", span, message).label("expected the path of a file or a directory")
+            }
+            Problem::OldName { old, new, other } => {
+                let message = format!("{owner}: `{old}` is the old name of `{new}`, and both are given");
+                Diagnostic::new("duplicate", span, message)
+                    .label("the old name")
+                    .related(*other, "the same field")
+                    .help(format!("remove `{old}`"))
+            }
+            Problem::Twice(field) => Diagnostic::new("duplicate", span, format!("{owner}: `{field}` is given twice")),
             Problem::Other(message) => Diagnostic::new("wrong-value", span, format!("{owner}: {message}")),
         }
     }

@@ -171,7 +171,9 @@ impl<'a> Reload<'a> {
         let current = self.context.shared.epochs.current();
         if current.corpora.keys().any(|name| !running.corpora.contains_key(name)) {
             let kept = |name: &str| running.corpora.contains_key(name);
-            if let Err(error) = self.context.shared.epochs.switch(current.plan, Vec::new(), kept) {
+            if let Err(error) =
+                self.context.shared.epochs.switch(current.plan, current.aliases.clone(), Vec::new(), kept)
+            {
                 tracing::warn!(%error, "cannot remove a corpus of the cancelled plan; it stays published");
             }
         }

@@ -80,7 +80,8 @@ impl Reload<'_> {
     }
 
     /// Publishes the changes of all corpora in one epoch.
-    fn publish(&mut self, generation: u64, names: &BTreeSet<Arc<str>>) -> Result<(), ReloadError> {
+    fn publish(&mut self, generation: u64, plan: &Plan) -> Result<(), ReloadError> {
+        let names: BTreeSet<Arc<str>> = plan.corpora.iter().map(|corpus| corpus.name.clone()).collect();
         let mut views: Vec<(Arc<str>, CorpusSnapshot)> = Vec::new();
         let mut waiting = Vec::new();
         let mut failed = None;
@@ -107,7 +108,9 @@ impl Reload<'_> {
             Some(error) => Err(error),
             None => {
                 let kept = |name: &str| names.contains(name);
-                self.context.shared.epochs.switch(generation, views, kept).map(drop).map_err(RunError::Epochs)
+                let aliases = Arc::new(plan.aliases());
+                let switched = self.context.shared.epochs.switch(generation, aliases, views, kept);
+                switched.map(drop).map_err(RunError::Epochs)
             }
         };
         for published in waiting {
@@ -138,7 +141,7 @@ impl Reload<'_> {
         // Before any turn can reach them.
         sinks.values().flatten().for_each(|sink| self.context.shared.durable.enter_sink(sink));
         let names: BTreeSet<Arc<str>> = plan.corpora.iter().map(|corpus| corpus.name.clone()).collect();
-        if let Err(error) = self.publish(generation.number, &names) {
+        if let Err(error) = self.publish(generation.number, plan) {
             // Resuming the ended sources would need the old plan's file, which is not available. So
             // the run ends, and a restart resumes.
             let changed = diff.nodes.iter().filter(|(_, fate)| !matches!(fate, ChangeKind::Kept | ChangeKind::Added));

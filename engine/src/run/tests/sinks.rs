@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::LazyLock;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use futures::FutureExt;
 use futures::future::BoxFuture;
@@ -19,6 +20,9 @@ use crate::spec::from_tree;
 static PERMITS: Semaphore = Semaphore::const_new(0);
 /// The answers that each sink has accepted.
 static TAKEN: Mutex<BTreeMap<String, Vec<String>>> = Mutex::new(BTreeMap::new());
+
+/// Number of builds of a sink that hangs.
+static HUNG: AtomicUsize = AtomicUsize::new(0);
 
 static SINKS: LazyLock<Catalog> = LazyLock::new(|| Catalog {
     operators: vec![OperatorKind {
@@ -114,6 +118,7 @@ impl SinkConfig for Taking {
     fn build(&self, _: &ComponentContext) -> Building<'_, dyn AnswerSink> {
         async move {
             if self.hangs {
+                HUNG.fetch_add(1, Ordering::AcqRel);
                 std::future::pending::<()>().await;
             }
             Ok(Box::new(self.clone()) as Box<dyn AnswerSink>)
@@ -168,12 +173,12 @@ fn a_reload_whose_sink_never_opens_can_be_cancelled_and_does_not_hold_up_the_end
     };
     let engine =
         Engine::start(planned(&text(false)), Options { sources: TurnSources::None, ..Options::default() }).unwrap();
-    let begun = Instant::now();
-    let cancelled = engine.reload(planned(&text(true)), &|| begun.elapsed() > Duration::from_millis(50));
+    let hung = || HUNG.load(Ordering::Acquire);
+    let cancelled = engine.reload(planned(&text(true)), &|| hung() == 1);
     assert!(matches!(cancelled, Err(ReloadError::GivenUp)), "{cancelled:?}");
     std::thread::scope(|scope| {
         let reload = scope.spawn(|| engine.reload(planned(&text(true)), &|| false));
-        std::thread::sleep(Duration::from_millis(20));
+        until("the sink to be built again", || hung() == 2);
         engine.stop();
         assert!(matches!(reload.join().unwrap(), Err(ReloadError::GivenUp)));
     });

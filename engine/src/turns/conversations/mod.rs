@@ -11,10 +11,11 @@
 //! read, its records wait.
 
 mod held;
+mod taken_over;
 #[cfg(test)]
 mod tests;
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::VecDeque;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -27,14 +28,11 @@ use timely::dataflow::operators::generic::builder_rc::OperatorBuilder;
 use timely::dataflow::{Scope, StreamVec};
 
 use self::held::Held;
+use self::taken_over::TakenOver;
 use super::slots::Waiter;
-use super::{
-    Delivered, Earlier, Feedback, Flow, Generation, Read, SourceHandle, TurnContext, TurnsShared, WorkerState,
-};
+use super::{Delivered, Feedback, Flow, Read, SourceHandle, TurnContext, TurnsShared, WorkerState};
 use crate::connector::SourceOffset;
-use crate::plan::AnswerMode;
-use crate::record::{AnswerRecord, Item, Speaker, Turn, Utterance, Value};
-use crate::sinks::{Acknowledged, SinkHandle};
+use crate::record::{Item, Speaker, Turn, Utterance, Value};
 use crate::wake::WakeSlot;
 
 /// The pause between attempts to load conversations.
@@ -45,17 +43,6 @@ struct InFlight {
     sequence: u64,
     read: RecordOffset,
     _capability: Capability<u64>,
-}
-
-/// A turn that an earlier process answered, while sinks that lack the answer get a copy.
-struct TakenOver {
-    id: Arc<str>,
-    sequence: u64,
-    /// In a live pipeline: the turn, and the records that the sinks have then.
-    stands: Option<(Turn, BTreeMap<Arc<str>, AnswerRecord>)>,
-    /// The sinks that have not acknowledged their copy. A reload may replace a sink meanwhile; it
-    /// continues until then.
-    copies: Vec<(Arc<SinkHandle>, Arc<Acknowledged>)>,
 }
 
 /// The offset and batch to mark when a record is applied.
@@ -104,7 +91,8 @@ impl Conversations {
     /// Removes a record from the backlog.
     fn left(&self, read: &Read) {
         let limits = self.shared.limits.read();
-        if self.source.backlog.remove(read.bytes, &limits) {
+        let restarts = read.record.speaker == Speaker::User && read.place.is_some();
+        if self.source.backlog.remove(read.bytes, restarts, &limits) {
             self.source.wake.wake();
         }
     }
@@ -243,83 +231,6 @@ impl Conversations {
             *has_place = !self.start(id, read, capability, key, limit);
             return;
         }
-    }
-
-    /// The answer of an earlier process to the turn, if every sink has it or can get it.
-    fn answered(&self, read: &Read, key: &Arc<str>) -> Option<(Arc<Generation>, Earlier)> {
-        read.place.as_ref()?;
-        let plan = self.shared.epochs.current().plan;
-        let by = self.shared.generations.read().get(&plan).cloned()?;
-        let earlier = by.answered(&self.source.id, key)?;
-        Some((by, earlier))
-    }
-
-    /// Applies the answer of an earlier process to the conversation, and copies it to the sinks that
-    /// lack it. Returns whether the turn is done; else it runs until these sinks have it.
-    fn take_over(
-        &mut self,
-        id: &Arc<str>,
-        read: Read,
-        capability: Capability<u64>,
-        key: Arc<str>,
-        by: &Generation,
-        earlier: Earlier,
-    ) -> bool {
-        let Earlier { text, copies } = earlier;
-        let limit = self.shared.limits.read().max_utterances;
-        self.sequence += 1;
-        let sequence = self.sequence;
-        let Some(conversation) = self.held.get(id) else { return false };
-        let history = read.history.clone().unwrap_or_else(|| conversation.seen(usize::MAX));
-        conversation.ask(read.record.text.clone(), limit);
-        conversation.reply = Some(text).filter(|reply| !reply.is_empty());
-        let running = InFlight { sequence, read: RecordOffset::of(&read), _capability: capability };
-        conversation.running = Some(running);
-        self.left(&read);
-        let stands = (by.mode != AnswerMode::Once).then(|| {
-            let mut records = by.records(&self.source.id, &key);
-            records.extend(copies.iter().map(|(sink, record)| (sink.id().clone(), record.clone())));
-            (self.turn(&read, history, key, 0, 0), records)
-        });
-        let copies = copies.into_iter().map(|(sink, record)| {
-            let wake = self.wake.clone();
-            let acknowledged = Acknowledged::new(move || wake.wake());
-            sink.deliver(vec![record], &acknowledged);
-            (sink, acknowledged)
-        });
-        let taken = TakenOver { id: id.clone(), sequence, stands, copies: copies.collect() };
-        if taken.copies.is_empty() {
-            self.taken_over(taken);
-            return true;
-        }
-        self.taking_over.push(taken);
-        false
-    }
-
-    /// Applies a turn whose earlier answer every sink has.
-    fn taken_over(&mut self, taken: TakenOver) {
-        let TakenOver { id, sequence, stands, .. } = taken;
-        let running = self.held.get(&id).and_then(|of| of.running.take_if(|running| running.sequence == sequence));
-        let Some(running) = running else { return };
-        self.shared.recovered.fetch_add(1, Ordering::AcqRel);
-        if let Some((turn, records)) = stands {
-            self.local.standing.adopt(turn, records, &self.shared);
-        }
-        self.applied(&id, &running.read);
-        self.shared.outstanding.fetch_sub(1, Ordering::AcqRel);
-    }
-
-    /// Applies the turns whose copies are acknowledged; returns their conversations.
-    fn copied(&mut self) -> Vec<Arc<str>> {
-        let mut copied = Vec::new();
-        for taken in &mut self.taking_over {
-            taken.copies.retain(|(_, acknowledged)| acknowledged.take() == 0);
-        }
-        for taken in self.taking_over.extract_if(.., |taken| taken.copies.is_empty()).collect::<Vec<_>>() {
-            copied.push(taken.id.clone());
-            self.taken_over(taken);
-        }
-        copied
     }
 
     fn turn(&self, read: &Read, history: Vec<Utterance>, key: Arc<str>, epoch: u64, sequence: u64) -> Turn {

@@ -19,8 +19,14 @@ use turnflow_eval::tasks::Task;
 #[derive(Default)]
 pub(super) struct Answered {
     hits: BTreeMap<String, Vec<Hit>>,
+    /// The text that each of these nodes searched for.
+    queries: BTreeMap<String, Arc<str>>,
+    /// Whether the question is standalone, as the rewriter of the node's query says.
+    classes: BTreeMap<String, bool>,
     /// The last answer of a node.
     pub answer: Option<Arc<Answer>>,
+    /// The answers that each end of the graph got.
+    pub answers: BTreeMap<String, Arc<Answer>>,
     /// The answer's warnings, each as `node: warning`.
     pub warnings: Arc<[String]>,
     /// Why a node failed.
@@ -38,6 +44,18 @@ impl Answered {
     /// The hits of a node.
     pub fn hits(&self, node: &str) -> &[Hit] {
         self.hits.get(node).map(Vec::as_slice).unwrap_or_default()
+    }
+
+    /// The text that a node searched for: the first part, if the query was decomposed.
+    pub fn query(&self, node: &str) -> Option<&str> {
+        self.queries.get(node).map(|text| &**text)
+    }
+
+    /// Whether the question is standalone, as the model says that rewrote the node's query, or else that
+    /// of the answer; `None` if no model says so.
+    pub fn standalone(&self, node: &str) -> Option<bool> {
+        let of_answer = || self.answer.as_ref().and_then(|answer| answer.query.standalone);
+        self.classes.get(node).copied().or_else(of_answer)
     }
 
     /// The answer's text; empty without an answer.
@@ -77,9 +95,12 @@ pub(super) fn answer_tasks(
         match &item.value {
             Value::Hits(hits) if nodes.iter().any(|node| node == id) => {
                 result.hits.insert(id.to_owned(), hits.hits.clone());
+                result.classes.extend(hits.query.standalone.map(|standalone| (id.to_owned(), standalone)));
+                result.queries.extend(hits.query.searches().first().map(|text| (id.to_owned(), text.clone())));
             }
             _ if !counting.iter().any(|node| **node == *id) => {}
             Value::Answer(answer) => {
+                result.answers.insert(id.to_owned(), answer.clone());
                 result.answer = Some(answer.clone());
                 result.warnings = item.warnings.clone();
             }

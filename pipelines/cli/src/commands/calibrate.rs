@@ -10,6 +10,7 @@ use serde_json::json;
 use turnflow_engine::plan::Plan;
 use turnflow_engine::record::Status;
 use turnflow_engine::spec::Override;
+use turnflow_engine::wording::count;
 
 use super::answering::{Answered, answer_tasks};
 use super::tune::fold;
@@ -100,7 +101,7 @@ pub(super) fn run(args: &CalibrateArgs) -> Outcome {
         return Err(Fault::Run(anyhow!("every task failed, so there is nothing to learn from")));
     }
     if labelled.len() < tasks {
-        println!("{} tasks failed and are excluded", tasks - labelled.len());
+        println!("excluded: {} that failed", count(tasks - labelled.len(), "task"));
     }
 
     let names = signals(args, &after)?;
@@ -145,8 +146,8 @@ pub(super) fn run(args: &CalibrateArgs) -> Outcome {
     let area = auc(&examples, &learned.held_out);
 
     println!(
-        "{} tasks, {} of them answerable; {} folds by conversation",
-        examples.len(),
+        "{}, {} of them answerable; {} folds by conversation",
+        count(examples.len(), "task"),
         always.answerable,
         args.folds
     );
@@ -263,7 +264,7 @@ fn signals(args: &CalibrateArgs, answers: &HashMap<Arc<str>, Answered>) -> Resul
 fn warn_of_failures(answers: &HashMap<Arc<str>, Answered>) {
     let failures: Vec<&String> = answers.values().filter_map(|found| found.failure.as_ref()).collect();
     if let Some(first) = failures.first() {
-        eprintln!("warning: {} of {} tasks failed, the first with: {first}", failures.len(), answers.len());
+        eprintln!("warning: {} of {} failed, the first with: {first}", failures.len(), count(answers.len(), "task"));
     }
 }
 

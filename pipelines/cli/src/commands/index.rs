@@ -7,6 +7,7 @@ use serde_json::json;
 use turnflow_engine::connector::Mode;
 use turnflow_engine::publish::CorpusProgress;
 use turnflow_engine::run::Options;
+use turnflow_engine::wording::count;
 
 use super::{EngineArgs, FormatArgs, Outcome, PipelineArgs, start};
 
@@ -37,7 +38,10 @@ pub(super) fn run(args: &IndexArgs) -> Outcome {
                 "corpus": name, "documents": documents, "chunks": chunks, "embedded": embedded, "seconds": seconds,
             })),
             false => println!(
-                "{name}: {documents} documents, {chunks} chunks, {embedded} chunks embedded, {seconds:.1} seconds"
+                "{name}: {}, {}, {} embedded, {seconds:.1} seconds",
+                count(documents, "document"),
+                count(chunks, "chunk"),
+                count(embedded, "chunk"),
             ),
         }
     }
@@ -46,7 +50,7 @@ pub(super) fn run(args: &IndexArgs) -> Outcome {
     if args.format.is_json() {
         println!("{:#}", json!({ "corpora": corpora, "dead_letters": dead }));
     } else if dead > 0 {
-        println!("{dead} dead letters");
+        println!("{}", count(dead, "dead letter"));
     }
     Ok(())
 }

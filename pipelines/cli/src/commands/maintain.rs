@@ -16,6 +16,7 @@ use turnflow_engine::durable::Durable;
 use turnflow_engine::maintenance::{MaintenanceError, StoreName};
 use turnflow_engine::run::{MaintenanceReport, Options};
 use turnflow_engine::state::StateDirectory;
+use turnflow_engine::wording::count;
 
 use super::{EngineArgs, Fault, FormatArgs, Outcome, PipelineArgs, check_state, start};
 
@@ -129,9 +130,9 @@ fn tell(report: &MaintenanceReport, unused: &[Unused], before: DiskUsage, after:
 
 fn change(before: DiskUsage, after: DiskUsage) -> String {
     if before == after {
-        return format!("{} files, {}", after.files, bytes(after.bytes));
+        return format!("{}, {}", count(after.files, "file"), bytes(after.bytes));
     }
-    format!("{} → {} files, {} → {}", before.files, after.files, bytes(before.bytes), bytes(after.bytes))
+    format!("{} → {}, {} → {}", before.files, count(after.files, "file"), bytes(before.bytes), bytes(after.bytes))
 }
 
 fn bytes(bytes: u64) -> String {

@@ -26,6 +26,7 @@ mod eval;
 mod explain;
 mod format;
 mod graph;
+mod import;
 mod index;
 mod maintain;
 mod models;
@@ -112,6 +113,7 @@ enum Command {
     Ask(ask::AskArgs),
     Chat(chat::ChatArgs),
     Top(top::TopArgs),
+    Import(import::ImportArgs),
     Eval(eval::EvalArgs),
     Tune(tune::TuneArgs),
     Calibrate(calibrate::CalibrateArgs),
@@ -234,7 +236,7 @@ fn told(diagnostics: &[Diagnostic], sources: &Sources) -> Fault {
 }
 
 fn mistakes(count: usize) -> String {
-    format!("{count} {}", if count == 1 { "error" } else { "errors" })
+    turnflow_engine::wording::count(count, "error")
 }
 
 impl EngineArgs {
@@ -310,6 +312,7 @@ pub(crate) fn main(catalog: Catalog) -> ExitCode {
         Command::Man(args) => completions::man(&args),
         Command::Index(args) => index::run(&args),
         Command::Ask(args) => ask::run(&args),
+        Command::Import(args) => import::run(&args),
         Command::Eval(args) => eval::run(&args),
         Command::Tune(args) => tune::run(&args),
         Command::Calibrate(args) => calibrate::run(&args),

@@ -13,6 +13,7 @@ use turnflow_engine::run::{Options, TurnSources, default_state};
 use turnflow_engine::spec::Override;
 
 use super::answering::submit;
+use super::output::check_file;
 use super::{Fault, Outcome, PipelineArgs, start, write};
 use turnflow_eval::replay::{
     Comparison, Log, Played, Recorded, Recorder, Sides, Turned, difference, ends, read_answers, read_log, recorded,
@@ -77,6 +78,7 @@ pub struct ReplayArgs {
 }
 
 pub(super) fn run(args: &ReplayArgs) -> Outcome {
+    check_file("--output", args.output.as_deref())?;
     let plan = args.pipeline.plan()?.running();
     let state = args.tags.clone().unwrap_or_else(|| default_state(&plan.name));
     let plan = tagged(plan, &state, args.tag.as_deref())?;

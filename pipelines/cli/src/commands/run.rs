@@ -9,6 +9,7 @@ use clap::Args;
 use turnflow_engine::connector::Mode;
 use turnflow_engine::run::{Engine, Options};
 use turnflow_engine::sinks::SinkStatus;
+use turnflow_engine::wording::count;
 use turnflow_server::{Observed, Outline, Served, Telemetry};
 
 use super::reload::{self, Reloads};
@@ -90,7 +91,11 @@ pub(super) fn run(args: &RunArgs) -> Outcome {
     while !engine.has_ended() {
         engine.check()?;
         if signals.stop.load(Ordering::Acquire) && stopped.is_none() {
-            eprintln!("finishing {} turns in flight; interrupt again to stop immediately", engine.outstanding());
+            let what = match engine.finishing() {
+                0 => "stopping".to_owned(),
+                turns => format!("finishing {} in flight", count(turns, "turn")),
+            };
+            eprintln!("{what}; interrupt again to stop immediately");
             stopped = Some((Instant::now(), engine.undelivered()));
             engine.stop();
             reloads.end();
@@ -139,7 +144,6 @@ pub(super) fn run(args: &RunArgs) -> Outcome {
         }
         return Err(anyhow::anyhow!("stopped with undelivered answers ({abandoned}): {resumes}").into());
     }
-    let count = |count: u64, one: &str| format!("{count} {one}{}", if count == 1 { "" } else { "s" });
     let revised = if revised == 0 { String::new() } else { format!(", {} revised", count(revised, "answer")) };
     let before = if recovered == 0 { String::new() } else { format!(", {recovered} answered by an earlier run") };
     let letters = if dead == 0 { String::new() } else { format!(", {}", count(dead, "dead letter")) };

@@ -4,6 +4,7 @@ use anyhow::anyhow;
 use clap::Args;
 use serde_json::json;
 use turnflow_engine::run::default_state;
+use turnflow_engine::wording::count;
 
 use super::{Fault, FormatArgs, Outcome, PipelineArgs, check_state};
 use turnflow_eval::tags::{TagError, Tags, hold, read};
@@ -88,7 +89,9 @@ pub(super) fn run(args: &TagArgs) -> Outcome {
                 "{}",
                 json!({"corpus": corpus, "tag": name, "documents": documents, "written": written, "gone": gone})
             ),
-            false => println!("{corpus}: {documents} documents, {written} of them new or changed, {gone} deleted"),
+            false => {
+                println!("{corpus}: {}, {written} of them new or changed, {gone} deleted", count(documents, "document"))
+            }
         }
     }
     Ok(())

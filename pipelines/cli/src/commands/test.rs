@@ -11,6 +11,7 @@ use turnflow_engine::connector::{Mode, SourcedTurn};
 use turnflow_engine::record::{Speaker, TurnRecord, Value};
 use turnflow_engine::run::{Options, TurnSources};
 use turnflow_engine::spec::{Sources, Span};
+use turnflow_engine::wording::count;
 
 use super::answering::submit;
 use super::trace::describe;
@@ -122,7 +123,7 @@ pub(super) fn run(args: &TestArgs) -> Outcome {
         let ok = ran.len() - failed;
         let others = if others > 0 { format!(", {others} skipped") } else { String::new() };
         let wrong = if wrong > 0 { format!(", {}", mistakes(wrong)) } else { String::new() };
-        println!("{} tests: {ok} ok, {failed} failed{others}{wrong}", ran.len());
+        println!("{}: {ok} ok, {failed} failed{others}{wrong}", count(ran.len(), "test"));
     }
     if failed > 0 || wrong > 0 { Err(Fault::Input) } else { Ok(()) }
 }

@@ -108,8 +108,8 @@ fn literals<'t>(text: &'t str, function: &str) -> Vec<&'t str> {
     calls.filter_map(|rest| rest.trim_start().strip_prefix('"')?.split('"').next()).collect()
 }
 
-#[test]
-fn every_code_has_a_bad_file() {
+/// The codes of all errors, as the source has them.
+fn codes() -> BTreeSet<String> {
     let mut found = Vec::new();
     for package in ["engine", "operators", "connectors", "pipelines/eval", "pipelines/server", "pipelines/cli"] {
         sources(&root().join(package).join("src"), &mut found);
@@ -121,10 +121,31 @@ fn every_code_has_a_bad_file() {
         codes.extend(calls.into_iter().map(str::to_owned));
     }
     assert!(codes.len() > 20, "{codes:?}");
-    let told: BTreeSet<String> =
-        files().iter().flat_map(|file| planned(file).diagnostics).map(|told| told.code.to_owned()).collect();
+    codes
+}
+
+/// The codes of the errors in the bad files, among them those that the source passes on in a variable.
+fn told() -> BTreeSet<String> {
+    files().iter().flat_map(|file| planned(file).diagnostics).map(|told| told.code.to_owned()).collect()
+}
+
+#[test]
+fn every_code_has_a_bad_file() {
+    let (codes, told) = (codes(), told());
     let missing: Vec<_> = codes.difference(&told).collect();
     assert!(missing.is_empty(), "no file of {DIRECTORY} shows {missing:?}");
+}
+
+#[test]
+fn the_handbook_lists_every_code() {
+    let page = fs::read_to_string(root().join("examples/handbook/troubleshooting.md")).unwrap();
+    let (_, list) = page.split_once("## Codes of errors\n").unwrap();
+    let (list, _) = list.split_once("\n## ").unwrap();
+    // A line has codes, then a colon and the explanation.
+    let heads = list.lines().filter_map(|line| line.strip_prefix("- ")?.split_once(": "));
+    let listed: BTreeSet<String> =
+        heads.flat_map(|(codes, _)| codes.split(", ")).map(|code| code.trim_matches('`').to_owned()).collect();
+    assert_eq!(listed, &codes() | &told());
 }
 
 /// Why it exists: editors and scripts jump to where `--format json` points.

@@ -93,7 +93,7 @@ fn answers_are_scored_without_a_pipeline_and_without_judgements() {
     assert!(output.status.success(), "{output:?}");
     let out = text(&output.stdout);
     assert!(out.starts_with("3 answers\n") && out.contains("not computed, since no `encoder` is declared"), "{out}");
-    assert!(out.contains("excluded from the conditioned means: 1 tasks that are UNDERSPECIFIED"), "{out}");
+    assert!(out.contains("excluded from the conditioned means: 1 UNDERSPECIFIED task"), "{out}");
     assert!(out.contains("under-abstention         0.5000  (1 of 2)"), "{out}");
     let figures: Value = serde_json::from_slice(&fs::read(directory.path().join("out.json")).unwrap()).unwrap();
     near(&figures["tasks"]["a"]["metrics"]["rouge_l"], 0.8);
@@ -215,6 +215,160 @@ fn what_cannot_be_scored_is_told() {
     // Hits alone are scored as before.
     let hits = eval(path, &["lexical.ron", "--qrels", "qrels.tsv"]);
     assert!(hits.status.success() && !text(&hits.stdout).contains("answers"), "{hits:?}");
+}
+
+/// The lines of a file of JSON Lines.
+fn rows(path: &Path) -> Vec<Value> {
+    fs::read_to_string(path).unwrap().lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+}
+
+/// Two tasks, passages, and a pipeline with answers from the tasks' own passages and from retrieved ones.
+fn subtask_files(directory: &Path) {
+    let task = |id: &str, asked: &str, contexts: &[&str]| {
+        json!({"task_id": id, "conversation_id": "c", "turn": 1, "collection": "govt", "contexts": contexts,
+               "target": "At noon.", "input": [{"speaker": "user", "text": asked}]})
+    };
+    let lines = |values: &[Value]| values.iter().map(|value| format!("{value}\n")).collect::<String>();
+    let tasks = [task("c<::>1", "When does the ferry leave?", &["ferry"]), task("c<::>2", "Is it dark?", &[])];
+    fs::write(directory.join("tasks.jsonl"), lines(&tasks)).unwrap();
+    let mut passages = vec![json!({"_id": "ferry", "title": "Ferries", "text": "The ferry leaves at noon."})];
+    passages.extend((0..12).map(|n| json!({"_id": format!("ferry-{n:02}"), "text": "Another ferry leaves."})));
+    fs::write(directory.join("docs.jsonl"), lines(&passages)).unwrap();
+    fs::write(directory.join("turns.jsonl"), "").unwrap();
+    fs::write(directory.join("qrels.tsv"), "query-id\tcorpus-id\tscore\nc<::>1\tferry\t1\n").unwrap();
+    fs::write(
+        directory.join("both.ron"),
+        r#"Pipeline(
+    corpora: { "govt": Corpus(source: JsonLines(path: "docs.jsonl"), chunk: Whole()) },
+    nodes: {
+        "turns": JsonLines(path: "turns.jsonl"),
+        "query": LastTurn(input: "turns"),
+        "references": References(input: "query", corpus: FromTurn),
+        "found": Bm25(input: "query", corpus: FromTurn),
+        "both": Append(inputs: ["references", "found"]),
+        "b": ExtractiveAnswer(input: "references", passages: 9),
+        "c": ExtractiveAnswer(input: "found", passages: 2),
+        "out-b": JsonLinesSink(input: "b", path: "b.jsonl"),
+        "out-c": JsonLinesSink(input: "c", path: "c.jsonl"),
+    },
+)"#,
+    )
+    .unwrap();
+}
+
+#[test]
+fn subtasks_are_written_in_mtrags_format() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path();
+    subtask_files(path);
+    let arguments = ["both.ron", "--qrels", "qrels.tsv", "--hits", "found", "--subtasks", "out"];
+    let output = eval(path, &arguments);
+    assert!(output.status.success(), "{output:?}");
+    assert!(text(&output.stdout).contains("subtask C: out/taskc.jsonl"), "{output:?}");
+    let [a, b, c] = ["a", "b", "c"].map(|name| rows(&path.join(format!("out/task{name}.jsonl"))));
+
+    let keys = |row: &Value| row.as_object().unwrap().keys().map(String::as_str).collect::<Vec<_>>().join(" ");
+    assert_eq!(keys(&a[0]), "conversation_id task_id Collection input contexts");
+    assert_eq!(keys(&b[0]), "conversation_id task_id Collection input contexts predictions");
+    assert_eq!(keys(&c[0]), keys(&b[0]));
+    assert_eq!((&a[0]["task_id"], &a[1]["task_id"]), (&json!("c<::>1"), &json!("c<::>2")));
+    // The name by which the benchmark finds the qrels.
+    assert_eq!(a[0]["Collection"], "mt-rag-govt-elser-512-100-20240611");
+    let ids = |row: &Value| {
+        let contexts = row["contexts"].as_array().unwrap();
+        contexts.iter().map(|context| context["document_id"].as_str().unwrap().to_owned()).collect::<Vec<_>>()
+    };
+    // Ten of thirteen passages; of those with the same score, the last by id, as trec_eval ranks them.
+    let found = ids(&a[0]);
+    assert_eq!((found.len(), &*found[0], &*found[1], &*found[9]), (10, "ferry", "ferry-11", "ferry-03"));
+    assert!(a[0]["contexts"][0]["score"].as_f64().unwrap() > a[0]["contexts"][1]["score"].as_f64().unwrap());
+    assert_eq!((ids(&b[0]), ids(&b[1])), (vec!["ferry".to_owned()], vec![]));
+    assert_eq!(
+        b[0]["contexts"][0],
+        json!({"document_id": "ferry", "title": "Ferries", "text": "The ferry leaves at noon.", "score": 1.0})
+    );
+    assert_eq!(ids(&c[0]).len(), 2, "the passages of the answer, not all hits");
+    assert_eq!(b[0]["predictions"], json!([{"text": "The ferry leaves at noon."}]));
+    assert_eq!(b[1]["predictions"], json!([{"text": ""}]));
+
+    // Hits that mix references and retrieved passages are not a retrieval run.
+    let output =
+        eval(path, &["both.ron", "--qrels", "qrels.tsv", "--hits", "both", "--only-hits", "--subtasks", "none"]);
+    let told = text(&output.stderr);
+    assert!(output.status.success() && told.contains("subtask A is not written: the scored hits"), "{output:?}");
+    assert!(told.contains("subtask C is not written: no answer is generated from retrieved"), "{told}");
+    assert_eq!(fs::read_dir(path.join("none")).unwrap().count(), 0);
+    // More contexts than the format permits.
+    let more =
+        ["both.ron", "--qrels", "qrels.tsv", "--hits", "found", "--subtasks", "more", "--set", "nodes.c.passages=11"];
+    let output = eval(path, &more);
+    assert!(
+        text(&output.stderr).contains("subtask C is not written: the answer to `c<::>1` has 11 passages"),
+        "{output:?}"
+    );
+    assert!(path.join("more/taskb.jsonl").exists() && !path.join("more/taskc.jsonl").exists());
+
+    fs::write(path.join("tasks.jsonl"), "{\"_id\": \"q\", \"text\": \"When?\"}\n").unwrap();
+    fs::write(path.join("qrels.tsv"), "query-id\tcorpus-id\tscore\nq\tferry\t1\n").unwrap();
+    let output = eval(path, &arguments);
+    assert_eq!(output.status.code(), Some(1), "{output:?}");
+    assert!(
+        text(&output.stderr).contains("`--subtasks` needs a `collection` for each task: `q` has none"),
+        "{output:?}"
+    );
+}
+
+/// The rewriter's class counts before the task's own; a question without either is in neither group.
+#[test]
+fn figures_are_by_standalone_and_non_standalone_questions() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path();
+    let (url, _) = server(|asked| match () {
+        () if asked.contains("User: And at dusk?") => r#"{"class": "non-standalone", "reworded version": "ferry"}"#,
+        () if asked.contains("User: Where is the ferry?") => r#"{"class": "standalone"}"#,
+        () => "no class",
+    });
+    let task = |id: &str, turn: u32, asked: &str, own: Option<bool>| {
+        let said = |speaker: &str, text: &str| json!({"speaker": speaker, "text": text});
+        let before = [said("user", "Hello?"), said("agent", "Hello.")];
+        let input: Vec<Value> = before.into_iter().filter(|_| turn > 1).chain([said("user", asked)]).collect();
+        json!({"task_id": id, "turn": turn, "input": input, "standalone": own, "target": "At noon."})
+    };
+    let tasks = [
+        task("first", 1, "Where is the ferry?", Some(true)),
+        task("no", 2, "And at dusk?", None),
+        task("yes", 3, "Where is the ferry?", Some(false)),
+        task("own", 4, "Which ferry?", Some(true)),
+        task("unknown", 5, "Which one?", None),
+    ];
+    fs::write(path.join("tasks.jsonl"), tasks.map(|task| format!("{task}\n")).concat()).unwrap();
+    let judged = ["first", "no", "yes", "own", "unknown"].map(|id| format!("{id}\tferry\t1\n")).concat();
+    fs::write(path.join("qrels.tsv"), format!("query-id\tcorpus-id\tscore\n{judged}")).unwrap();
+    fs::write(path.join("docs.jsonl"), "{\"_id\": \"ferry\", \"text\": \"The ferry leaves at noon.\"}\n").unwrap();
+    fs::write(path.join("turns.jsonl"), "").unwrap();
+    let pipeline = r#"Pipeline(
+    models: { "llm": OpenAi(url: "URL", model: "m", retries: 0) },
+    corpora: { "docs": Corpus(source: JsonLines(path: "docs.jsonl"), chunk: Whole()) },
+    nodes: {
+        "turns": JsonLines(path: "turns.jsonl"),
+        "query": Rewrite(input: "turns", model: "llm", form: Json),
+        "parts": Decompose(input: "query"),
+        "found": Bm25(input: "parts", corpus: "docs"),
+        "answer": ExtractiveAnswer(input: "found"),
+        "out": JsonLinesSink(input: "answer", path: "out.jsonl"),
+    },
+)"#;
+    fs::write(path.join("rewrite.ron"), pipeline.replace("URL", &url)).unwrap();
+    let output = eval(path, &["rewrite.ron", "--qrels", "qrels.tsv", "--output", "out.json"]);
+    assert!(output.status.success(), "{output:?}");
+    let figures: Value = serde_json::from_slice(&fs::read(path.join("out.json")).unwrap()).unwrap();
+    assert_eq!(figures["standalone"], json!({"rewriter": 2, "task": 1, "unknown": 1}));
+    let by = &figures["by"]["standalone"];
+    assert_eq!((&by["yes"]["queries"], &by["no"]["queries"]), (&json!(2), &json!(1)), "{by:#}");
+    // "And at dusk?" finds the ferry only as it is reworded.
+    assert_eq!(by["no"]["metrics"]["recall@2"], 1.0);
+    let answers = &figures["generation"]["by"]["standalone"];
+    assert_eq!((&answers["yes"]["tasks"], &answers["no"]["tasks"]), (&json!(2), &json!(1)), "{answers:#}");
 }
 
 /// Why it exists: nothing else reads these files where their models are not fetched.

@@ -214,7 +214,8 @@ fn generate() -> String {
         known.extend(definitions(text));
     }
     let plain = |name, summary| Kind { name, summary, inputs: &[], output: None };
-    const ANSWERS: &[InputPort] = &[InputPort::one(PortType::Answers)];
+    // As `SINK_PORTS` in `engine/src/plan/resolve/nodes.rs`.
+    const RECORDED: &[InputPort] = &[InputPort::one(PortType::Answers).or(PortType::Hits).or(PortType::Queries)];
     let groups: [(&str, Vec<Kind>); 6] = [
         (
             "Operators",
@@ -240,7 +241,7 @@ fn generate() -> String {
             CATALOG
                 .sinks
                 .iter()
-                .map(|k| Kind { name: k.name, summary: k.summary, inputs: ANSWERS, output: None })
+                .map(|k| Kind { name: k.name, summary: k.summary, inputs: RECORDED, output: None })
                 .collect(),
         ),
     ];

@@ -51,7 +51,7 @@ fn tests_in_the_file_run_and_change_nothing() {
     let dir = directory("");
     let ended = test(dir.path(), &[]).good();
     assert!(ended.out.starts_with("ok      p.ron: the reply is the answer ("), "{ended:?}");
-    assert!(ended.out.ends_with("\n1 tests: 1 ok, 0 failed\n"), "{ended:?}");
+    assert!(ended.out.ends_with("\n1 test: 1 ok, 0 failed\n"), "{ended:?}");
     let left: Vec<_> = fs::read_dir(dir.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
     assert_eq!(left.len(), 2, "{left:?}");
 
@@ -106,7 +106,7 @@ fn failures_say_what_was_expected_and_what_nodes_gave() {
     assert!(!ended.out.contains("turn 2, answer"), "{}", ended.out);
 
     let filtered = test(dir.path(), &["--filter", "the reply"]).good();
-    assert!(filtered.out.ends_with("1 tests: 1 ok, 0 failed, 2 skipped\n"), "{filtered:?}");
+    assert!(filtered.out.ends_with("1 test: 1 ok, 0 failed, 2 skipped\n"), "{filtered:?}");
     let json = run(dir.path(), &["test", "p.test.ron", "--json"]);
     let told: Json = serde_json::from_str(&json.out).unwrap();
     assert_eq!((json.code, &told["ok"], &told["failed"]), (Some(1), &1.into(), &2.into()), "{told}");
@@ -156,6 +156,11 @@ fn mistakes_are_told_at_their_place() {
             "did you mean `docs`?",
         ),
         ("Test(name: \"x\", set: 5, turns: [User(\"x\")], expect: [Expect()])", "1:23", "`set` must be a map"),
+        (
+            "Test(name: \"x\", turns: [User(\"x\")], expect: [Expect(notes: [\"a\"], warnings: [\"b\"])])",
+            "1:54",
+            "`notes` is the old name of `warnings`, and both are given",
+        ),
         ("5", "1:1", "tests must be a list of `Test(…)`"),
     ] {
         let text = if line == "5" { line.to_owned() } else { format!("[{line}]") };

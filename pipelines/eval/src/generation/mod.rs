@@ -4,6 +4,7 @@
 //! | metric | computed by | requires |
 //! |---|---|---|
 //! | `rouge_l`, `rouge_l_precision`, `rouge_l_recall` | [`rouge`] | a reference |
+//! | `exact_match`, `token_f1` | [`span`] | one or more references |
 //! | `bert_recall` | [`bert_score`] | a reference, an encoder |
 //! | `bert_k_precision` | [`bert_score`] | an encoder |
 //! | `rb_alg` | [`reference_based`] | a reference, an encoder |
@@ -23,6 +24,7 @@ pub mod repass;
 pub mod report;
 pub mod rouge;
 pub mod scorer;
+pub mod span;
 #[cfg(test)]
 mod tests;
 
@@ -76,7 +78,7 @@ const fn raw(name: &'static str) -> Metric {
 }
 
 /// All metrics, in report order.
-pub const METRICS: [Metric; 12] = [
+pub const METRICS: [Metric; 14] = [
     conditioned("rouge_l"),
     conditioned("rouge_l_precision"),
     conditioned("rouge_l_recall"),
@@ -89,9 +91,11 @@ pub const METRICS: [Metric; 12] = [
     raw("repass_entailment"),
     raw("repass_contradiction"),
     raw("repass_obligations"),
+    conditioned("exact_match"),
+    conditioned("token_f1"),
 ];
 
-/// Whether any task can be scored without models: with a reference (ROUGE-L) or answerability (IDK rules).
+/// Whether any task can be scored without models: with a reference (ROUGE-L, exact match, token F1) or answerability (IDK rules).
 pub fn can_be_scored(tasks: &[crate::tasks::Task]) -> bool {
     tasks.iter().any(|task| task.target.is_some() || task.answerability.is_some())
 }

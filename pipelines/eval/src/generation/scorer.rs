@@ -18,6 +18,7 @@ use super::judge::{Trouble, median, rate};
 use super::reference_based::rb_alg;
 use super::repass::RepassScorer;
 use super::rouge::rouge_l;
+use super::span::span;
 use super::{METRICS, Response, Status};
 use crate::tasks::Task;
 
@@ -128,8 +129,10 @@ impl Scorer {
     /// The metrics that are not computed, with the reasons.
     pub fn left_out(&self, tasks: &[Task]) -> Vec<(&'static str, &'static str)> {
         let has_target = tasks.iter().any(|task| task.target.is_some());
-        let needs_target =
-            |name: &str| matches!(name, "bert_recall" | "rb_alg" | "rb_llm") || name.starts_with("rouge");
+        let needs_target = |name: &str| {
+            matches!(name, "bert_recall" | "rb_alg" | "rb_llm" | "exact_match" | "token_f1")
+                || name.starts_with("rouge")
+        };
         let why = |name: &'static str| match name {
             _ if needs_target(name) && !has_target => Some("no task has a `target`"),
             "bert_recall" | "bert_k_precision" | "rb_alg" if self.bert.is_none() => Some("no `encoder` is declared"),
@@ -185,6 +188,8 @@ impl Scorer {
                 ("rouge_l_precision", rouge.precision),
                 ("rouge_l_recall", rouge.recall),
             ]);
+            let span = span(&response.text, task.targets());
+            raw.extend([("exact_match", span.exact_match), ("token_f1", span.f1)]);
         }
         if let Some(bert) = &self.bert {
             match self.bert_figures(bert, target, response).await {

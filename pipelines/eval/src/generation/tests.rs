@@ -74,8 +74,10 @@ fn task(id: &str, answerability: &str, target: &str) -> Task {
         answerability: Some(answerability.to_owned()),
         question_types: Vec::new(),
         multi_turn: Vec::new(),
+        standalone: None,
         contexts: Vec::new(),
         target: Some(target.to_owned()),
+        other_targets: Vec::new(),
     }
 }
 
@@ -127,6 +129,8 @@ fn without_models_there_are_rouge_and_abstentions() {
     assert_eq!(json["abstention"]["under_abstention_underspecified"]["rate"], 1.0);
     assert_eq!(json["by"]["answerability"]["UNANSWERABLE"]["metrics"]["rouge_l"], 0.5);
     assert_eq!(json["not_counted"]["CONVERSATIONAL"], 1);
+    let spans = ["exact_match", "token_f1"].map(|name| json["metrics"][name].as_f64());
+    assert_eq!(spans, [Some(0.4), Some(0.4)], "{json:#}");
     assert_eq!(json["left_out"]["rb_alg"], "no `encoder` is declared");
     assert!(json["metrics"].get("rb_llm").is_none() && json["left_out"].get("rouge_l").is_none(), "{json:#}");
 }

@@ -41,6 +41,9 @@ pub struct TaskReport {
     pub collection: Option<String>,
     /// The answerability of the task.
     pub answerability: Option<String>,
+    /// Whether the question of a later turn can be understood without the conversation.
+    #[serde(default)]
+    pub standalone: Option<bool>,
     /// The conversation: speaker and text, the question last.
     pub said: Vec<(String, String)>,
     /// The retrieval query.
@@ -143,6 +146,7 @@ mod tests {
             turn,
             collection: Some("govt".into()),
             answerability: Some(answerability.into()),
+            standalone: (turn > 1).then_some(turn == 2),
             said: vec![("user".into(), "<script>alert(1)</script> & \"why\"?".into())],
             answer: "because".into(),
             status: "answered".into(),
@@ -173,7 +177,12 @@ mod tests {
         assert!(text.starts_with("<!doctype html>") && text.trim_end().ends_with("</html>"));
         assert!(!text.contains("<script") && !text.contains("http"), "the page is self-contained");
         assert!(text.contains("&lt;script&gt;") && text.contains("t&lt;/details&gt;"));
-        assert!(text.contains("by turn") && text.contains("Reliability") && text.contains("Worst turns"));
+        assert!(
+            text.contains("by turn")
+                && text.contains("by standalone")
+                && text.contains("Reliability")
+                && text.contains("Worst turns")
+        );
         for tag in ["table", "details", "svg", "section"] {
             let opened = text.matches(&format!("<{tag}")).count();
             assert_eq!(opened, text.matches(&format!("</{tag}>")).count(), "{tag}");

@@ -134,10 +134,11 @@ pub(super) fn plots(report: &Report, beside: Option<&Report>) -> String {
     let mut out = String::from("<section><h2>By kind of task</h2><div class=\"plots\">");
     for metric in chosen {
         type Label = fn(&TaskReport) -> Option<String>;
-        let kinds: [(&str, Label); 3] = [
+        let kinds: [(&str, Label); 4] = [
             ("turn", turn),
             ("collection", |task| task.collection.clone()),
             ("answerability", |task| task.answerability.as_ref().map(|kind| kind.to_lowercase())),
+            ("standalone", |task| task.standalone.map(|yes| if yes { "yes" } else { "no" }.to_owned())),
         ];
         for (kind, label) in kinds {
             let first = bars(report, metric, label);

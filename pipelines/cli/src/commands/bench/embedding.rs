@@ -11,6 +11,7 @@ use std::time::Instant;
 
 use turnflow_engine::inference::{Embedder, InferenceError, Priority, Role, Usage, Vector};
 use turnflow_engine::spec::{from_tree, load};
+use turnflow_engine::wording::count;
 use turnflow_operators::models::onnx::OnnxConfig;
 use turnflow_operators::models::onnx::direct::{Direct, Settings};
 
@@ -77,7 +78,12 @@ pub(super) fn run(args: &BenchArgs, texts: &Path) -> Outcome {
     bar.finish_and_clear();
     let used = since(model.usage(), before);
     let total: usize = tokens.iter().map(Vec::len).sum();
-    println!("{} texts, {:.1} tokens per text, {} rounds", texts.len(), mean(total, texts.len()), args.rounds);
+    println!(
+        "{}, {:.1} tokens per text, {}",
+        count(texts.len(), "text"),
+        mean(total, texts.len()),
+        count(args.rounds, "round")
+    );
     println!("{:32}{:>14}{:>10}{:>14}{:>10}", "", "passages/s", "padding", "texts/batch", "ratio");
     let padding = padding(used.tokens as usize, used.padded as usize);
     let batch = mean(used.inputs as usize, used.batches as usize);

@@ -18,6 +18,7 @@ use turnflow_engine::plan::plan_file;
 use turnflow_engine::record::{Hit, Item, Speaker, TurnRecord, Value};
 use turnflow_engine::run::{Engine, Options, TurnSources};
 use turnflow_engine::spec::load;
+use turnflow_engine::wording::count;
 
 use super::super::{catalog, progress, start};
 use super::live::{Live, Scratch, copy};
@@ -129,7 +130,7 @@ fn measure(
     let view = engine.epochs().current();
     let chunks = view.corpora.get(corpus).map_or(0, |view| view.chunks);
     if !args.format.is_json() {
-        println!("corpus `{corpus}`, {chunks} chunks; {} background turns per second", args.rate);
+        println!("corpus `{corpus}`, {}; background turns per second: {}", count(chunks, "chunk"), args.rate);
     }
     let published = publications(engine)?;
     let mut flow = Flow {

@@ -9,6 +9,7 @@ use futures::future::BoxFuture;
 use turnflow_engine::component::{Capability, Model};
 use turnflow_engine::inference::{InferenceError, Priority, Role};
 use turnflow_engine::plan::PlannedModel;
+use turnflow_engine::wording::count;
 
 use super::super::progress;
 use super::embedding::read_texts;
@@ -88,10 +89,11 @@ pub(super) fn run(args: &BenchArgs, rounds: usize, texts: &Path) -> Outcome {
     }
     let (first, last) = (seen[0].1.now, seen[seen.len() - 1].1.now);
     println!(
-        "{texts} texts in {seconds:.1} s, {:.0} tokens per busy second",
+        "{} in {seconds:.1} s, {:.0} tokens per busy second",
+        count(texts, "text"),
         (tokens - before.0) / (busy - before.1).max(1e-9)
     );
-    println!("resident memory at the end / after {warm_up} rounds of warm-up: {:.3}", last / first);
+    println!("resident memory at the end / after {} of warm-up: {:.3}", count(warm_up, "round"), last / first);
     Ok(())
 }
 

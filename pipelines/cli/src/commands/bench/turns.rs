@@ -12,6 +12,7 @@ use turnflow_engine::connector::{Mode, SourcedTurn};
 use turnflow_engine::record::{Item, Speaker, TurnRecord, Value};
 use turnflow_engine::run::{Options, TurnSources};
 use turnflow_engine::spec::{from_tree, load};
+use turnflow_engine::wording::count;
 
 use super::super::{progress, start};
 use super::{BenchArgs, Fault, Outcome, percentile, told, usage};
@@ -91,7 +92,11 @@ pub(super) fn run(args: &BenchArgs) -> Outcome {
     let index_s = indexing.elapsed().as_secs_f64();
     let indexed = usage(&engine);
     if !args.format.is_json() {
-        println!("index: {index_s:.1} s, {} texts embedded in {} batches", indexed.inputs, indexed.batches);
+        println!(
+            "index: {index_s:.1} s, {} embedded in {}",
+            count(indexed.inputs, "text"),
+            count(indexed.batches, "batch")
+        );
     }
     let begun = Instant::now();
     let bar = progress::bar(asked as u64, "answering");

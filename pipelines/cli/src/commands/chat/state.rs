@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use serde_json::{Value, json};
 use turnflow_engine::adjust::Adjustments;
 use turnflow_engine::record::{Speaker, Utterance};
+use turnflow_engine::wording::count;
 
 use self::commands::COMMANDS;
 use super::backend::{PipelineInfo, Told};
@@ -267,7 +268,7 @@ fn traced(fields: &Value) -> Vec<String> {
         lines.push(text(&query["text"]));
         lines.extend(query["parts"].as_array().into_iter().flatten().map(|part| format!("- {}", text(part))));
     } else if let Some(hits) = value.get("Hits").and_then(|hits| hits["hits"].as_array()) {
-        lines.push(format!("{} passages", hits.len()));
+        lines.push(count(hits.len(), "passage"));
         lines.extend(
             hits.iter()
                 .take(5)
@@ -276,8 +277,9 @@ fn traced(fields: &Value) -> Vec<String> {
     } else if let Some(prompt) = value.get("Prompt") {
         let messages = prompt["prompt"]["messages"].as_array().map_or(0, Vec::len);
         lines.push(format!(
-            "a prompt of {messages} messages, {} passages",
-            prompt["hits"].as_array().map_or(0, Vec::len)
+            "a prompt of {}, {}",
+            count(messages, "message"),
+            count(prompt["hits"].as_array().map_or(0, Vec::len), "passage")
         ));
     } else if let Some(answer) = value.get("Answer") {
         lines.push(format!("{}: {}", text(&answer["status"]), text(&answer["text"])));

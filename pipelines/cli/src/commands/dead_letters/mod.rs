@@ -10,6 +10,7 @@ use clap::Args;
 use serde_json::json;
 use turnflow_engine::dead_letter::DeadLetter;
 use turnflow_engine::plan::Plan;
+use turnflow_engine::wording::count;
 
 use self::file::LetterFile;
 use super::{EngineArgs, FormatArgs, Outcome, PipelineArgs, check_state};
@@ -99,8 +100,4 @@ fn list(args: &DeadLettersArgs) -> Outcome {
         println!("{:>6}  {}  {}", group.count, group.position, reason.join(" "));
     }
     Ok(())
-}
-
-fn count(count: u64, one: &str) -> String {
-    format!("{count} {one}{}", if count == 1 { "" } else { "s" })
 }

@@ -11,6 +11,7 @@ use turnflow_engine::component::{Model, Models};
 use turnflow_engine::plan::{ModelsFile as _, PlannedModel};
 use turnflow_engine::record;
 use turnflow_engine::state::StateDirectory;
+use turnflow_engine::wording::count;
 
 use crate::commands::answering::Answered;
 use crate::commands::{Fault, catalog, progress, say_what_fetches, told};
@@ -126,7 +127,7 @@ impl Loaded {
 
 fn print(report: &Report) {
     let failed = if report.failed > 0 { format!(", {} of them failed", report.failed) } else { String::new() };
-    println!("{} answers{failed}", report.all.tasks);
+    println!("{}{failed}", count(report.all.tasks, "answer"));
     println!("{:22}{:>12}{:>7}{:>12}{:>7}", "", "conditioned", "n", "as is", "n");
     let cell = |mean: Option<&Mean>| match mean {
         Some(Mean { value, n }) => format!("{value:12.4}{n:7}"),
@@ -151,14 +152,15 @@ fn print(report: &Report) {
     }
     let names = |kind| Answerability::ALL.iter().find(|(other, _)| *other == kind).map_or("", |(_, name)| name);
     for (kind, tasks) in &report.not_counted {
-        println!("excluded from the conditioned means: {tasks} tasks that are {}", names(*kind));
+        let those = count(*tasks, &format!("{} task", names(*kind)));
+        println!("excluded from the conditioned means: {those}");
     }
     for (figure, unjudged) in &report.unjudged {
         if unjudged.unread > 0 {
-            println!("{figure}: {} replies could not be parsed and do not count", unjudged.unread);
+            println!("{figure}: {} could not be parsed, and not counted", count(unjudged.unread, "reply"));
         }
         if let Some(reason) = &unjudged.reason {
-            println!("{figure}: {} calls failed, the first with: {reason}", unjudged.failed);
+            println!("{figure}: {} failed, the first with: {reason}", count(unjudged.failed, "call"));
         }
     }
     print_abstentions(report, names);

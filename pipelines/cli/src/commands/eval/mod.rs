@@ -4,6 +4,7 @@
 mod generation;
 mod predictions;
 mod report;
+mod subtasks;
 mod table;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -18,8 +19,10 @@ use serde_json::{Map, Value as Json, json};
 use turnflow_engine::plan::{Plan, PlannedNode};
 use turnflow_engine::record::PortType;
 use turnflow_engine::spec::Override;
+use turnflow_engine::wording::count;
 
 use super::answering::{Answered, Answers, answer_tasks};
+use super::output::{check_directory, check_file};
 use super::{EngineArgs, Fault, Outcome, PipelineArgs, write};
 use turnflow_eval::breakdown::by_kind;
 use turnflow_eval::generation::can_be_scored;
@@ -51,8 +54,8 @@ pub struct EvalArgs {
     /// are scored.
     #[arg(long)]
     qrels: Option<PathBuf>,
-    /// The file of metrics for answers, with their models [default: ROUGE-L and abstentions, which
-    /// need no model].
+    /// The file of metrics for answers, with their models [default: ROUGE-L, exact match,
+    /// token F1 and abstentions, which need no model].
     #[arg(long, value_name = "METRICS.ron")]
     metrics: Option<PathBuf>,
     /// The nodes whose hits are scored side by side, separated by commas, or `all` for all nodes that
@@ -83,12 +86,18 @@ pub struct EvalArgs {
     /// Write the figures to this file as JSON.
     #[arg(short, long, visible_alias = "json", value_name = "OUT.json")]
     output: Option<PathBuf>,
-    /// Write the hits to this file as a TREC run.
+    /// Write the hits to this file as a TREC run. White space in ids is percent-encoded, such as
+    /// `9-Part%201` for `9-Part 1`, because trec_eval splits lines at white space.
     #[arg(long, value_name = "OUT.trec")]
     run: Option<PathBuf>,
     /// Write contexts and answers to this file in MTRAG's format of predictions.
     #[arg(long, value_name = "OUT.jsonl", conflicts_with = "answers")]
     predictions: Option<PathBuf>,
+    /// Write the prediction files of MTRAG's subtasks to this directory, as far as the pipeline has
+    /// them: `taska.jsonl` (retrieved passages), `taskb.jsonl` (answers from the reference passages
+    /// alone) and `taskc.jsonl` (answers from retrieved passages alone).
+    #[arg(long, value_name = "DIR", conflicts_with = "answers")]
+    subtasks: Option<PathBuf>,
     #[command(flatten)]
     engine: EngineArgs,
 }
@@ -118,6 +127,11 @@ struct Found {
 
 pub(super) fn run(args: &EvalArgs) -> Outcome {
     let told = |error: anyhow::Error| Fault::Told(error);
+    for (option, path) in [("--output", &args.output), ("--run", &args.run), ("--predictions", &args.predictions)] {
+        check_file(option, path.as_deref())?;
+    }
+    check_directory("--report", args.report.as_deref(), &["report.json", "index.html"])?;
+    check_directory("--subtasks", args.subtasks.as_deref(), &subtasks::files())?;
     let metrics = generation::Metrics::read(args.metrics.as_deref())?;
     let tasks = read_tasks(&args.tasks).map_err(|error| told(error.into()))?;
     if tasks.is_empty() {
@@ -137,6 +151,12 @@ pub(super) fn run(args: &EvalArgs) -> Outcome {
         }
         None => (None, vec![predictions::NODE.to_owned()]),
     };
+    // Figures are grouped by the corpora's names; predictions keep the names of the tasks.
+    let mut named = plan.as_ref().map_or_else(|| tasks.clone(), |plan| by_corpus(&tasks, plan));
+    let origins = plan.as_ref().filter(|_| args.subtasks.is_some()).map(subtasks::Origins::of);
+    if origins.is_some() {
+        subtasks::check(&tasks)?;
+    }
     let is_answer = |node: &PlannedNode| node.output == Some(PortType::Answers);
     let gives_answers = plan.as_ref().is_none_or(|plan| plan.nodes.iter().any(is_answer));
     if args.metrics.is_some() && !gives_answers {
@@ -169,12 +189,15 @@ pub(super) fn run(args: &EvalArgs) -> Outcome {
     };
     let failures: Vec<&String> = found.results.values().filter_map(|result| result.failure.as_ref()).collect();
     if let Some(first) = failures.first() {
-        eprintln!("warning: {} of {} tasks failed, the first with: {first}", failures.len(), tasks.len());
+        eprintln!("warning: {} of {} failed, the first with: {first}", failures.len(), count(tasks.len(), "task"));
     }
     let mut figures = Map::from_iter([("failed".to_owned(), json!(failures.len()))]);
     figures.extend(found.seconds.map(|seconds| ("seconds".to_owned(), json!(seconds))));
+    if let Some(standalone) = classify(&mut named, &found) {
+        figures.insert("standalone".to_owned(), standalone);
+    }
     let scores = match &qrels {
-        Some(qrels) => retrieval(&found, &tasks, qrels, against.as_ref(), args, &mut figures)?,
+        Some(qrels) => retrieval(&found, &named, qrels, against.as_ref(), args, &mut figures)?,
         None => None,
     };
     if let Some(scorer) = scorer {
@@ -183,7 +206,7 @@ pub(super) fn run(args: &EvalArgs) -> Outcome {
         }
         let node = found.nodes.last().map_or("", String::as_str);
         let responses = generation::responses(&tasks, &found.results, node);
-        scorer.score(&tasks, &responses, state.as_deref(), &mut figures)?;
+        scorer.score(&named, &responses, state.as_deref(), &mut figures)?;
     }
     if let Some(path) = &args.output {
         write(path, &format!("{:#}\n", Json::Object(figures.clone())))?;
@@ -192,14 +215,46 @@ pub(super) fn run(args: &EvalArgs) -> Outcome {
         let node = found.nodes.last().map_or("", String::as_str);
         write(path, &predictions::text(node, &tasks, &found.results))?;
     }
+    if let (Some(directory), Some(origins)) = (&args.subtasks, &origins) {
+        subtasks::write_files(directory, &tasks, &found, origins)?;
+    }
     if let Some(directory) = &args.report {
         let tasks_file = args.tasks.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
         let head = turnflow_eval::report::Report { title, pipeline: hash, tasks_file, ..Default::default() };
-        let report = report::make(head, &tasks, &found, qrels.as_ref(), scores.as_ref(), &figures);
+        let report = report::make(head, &named, &found, qrels.as_ref(), scores.as_ref(), &figures);
         let page = turnflow_eval::report::write(directory, &report, beside.as_ref())?;
         println!("report: {}", page.display());
     }
     Ok(())
+}
+
+/// The tasks with the names of the corpora in place of their aliases.
+fn by_corpus(tasks: &[Task], plan: &Plan) -> Vec<Task> {
+    let mut tasks = tasks.to_vec();
+    for collection in tasks.iter_mut().filter_map(|task| task.collection.as_mut()) {
+        if let Some(corpus) = plan.corpus_of(collection) {
+            *collection = corpus.to_string();
+        }
+    }
+    tasks
+}
+
+/// Completes which questions are standalone: the class that the rewriter of the query gave counts
+/// before that of the task. Returns how many later turns have each, and how many have none; `None` if
+/// none has one.
+fn classify(tasks: &mut [Task], found: &Found) -> Option<Json> {
+    let node = found.nodes.last().map_or("", String::as_str);
+    let (mut rewriter, mut own, mut unknown) = (0, 0, 0);
+    for task in tasks.iter_mut().filter(|task| task.turn > 1) {
+        let said = found.results.get(task.id.as_str()).and_then(|result| result.standalone(node));
+        match (said, task.standalone) {
+            (Some(_), _) => rewriter += 1,
+            (None, Some(_)) => own += 1,
+            (None, None) => unknown += 1,
+        }
+        task.standalone = said.or(task.standalone);
+    }
+    (rewriter + own > 0).then(|| json!({"rewriter": rewriter, "task": own, "unknown": unknown}))
 }
 
 /// The part of the plan that leads to sinks and to the scored nodes, or only to the scored nodes.

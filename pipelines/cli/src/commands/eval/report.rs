@@ -62,6 +62,7 @@ pub(super) fn make(
             turn: task.turn,
             collection: task.collection.clone(),
             answerability: task.answerability.clone(),
+            standalone: task.standalone.filter(|_| task.turn > 1),
             said: task.input.iter().map(|one| (speaker(one.speaker).to_owned(), one.text.to_string())).collect(),
             query: answer.map(|answer| answer.query.text.to_string()).unwrap_or_default(),
             answer: result.text().to_owned(),

@@ -1,6 +1,7 @@
 //! Tables of retrieval figures for the terminal.
 
 use serde_json::{Map, Value as Json, json};
+use turnflow_engine::wording::count;
 
 use super::Scored;
 use turnflow_eval::metrics::{self, Level, Scores};
@@ -14,11 +15,12 @@ pub(super) fn print(node: &str, scores: &Scores, tasks: usize, seconds: Option<f
         None => "passages (none of them is judged)",
     };
     println!(
-        "{} queries with judgements, {tasks} tasks{}; hits of `{node}`, as {what}",
-        scores.per_query.len(),
+        "{} with judgements, {}{}; hits of `{node}`, as {what}",
+        count(scores.per_query.len(), "query"),
+        count(tasks, "task"),
         took(seconds)
     );
-    println!("{:10}{:>9}{:>9}{:>9}{:>9}", "", "@1", "@3", "@5", "@10");
+    println!("{:10}{}", "", metrics::CUTOFFS.map(|cutoff| format!("{:>9}", format!("@{cutoff}"))).concat());
     for metric in ["recall", "ndcg", "map", "precision", "hit"] {
         print!("{metric:10}");
         for cutoff in metrics::CUTOFFS {
@@ -82,7 +84,7 @@ fn plain(value: f64) -> f64 {
 /// Prints the figures, one line per node.
 pub(super) fn print_side_by_side(scored: &[(&String, Scored)], tasks: usize, seconds: Option<f64>) {
     let queries = scored.first().map_or(0, |(_, scored)| scored.scores.per_query.len());
-    println!("{queries} queries with judgements, {tasks} tasks{}", took(seconds));
+    println!("{} with judgements, {}{}", count(queries, "query"), count(tasks, "task"), took(seconds));
     let width = scored.iter().map(|(node, _)| node.chars().count()).max().unwrap_or(0);
     println!("{:width$}{}", "", SHOWN.map(|metric| format!("{metric:>11}")).concat());
     for (node, Scored { scores, .. }) in scored {

@@ -8,6 +8,7 @@ use ratatui::style::{Color, Modifier, Style};
 use ratatui::text::{Line, Span};
 use ratatui::widgets::{Cell, Row, Table};
 use serde_json::Value;
+use turnflow_engine::wording::count;
 
 use super::numbers::{Node, Numbers};
 
@@ -40,11 +41,11 @@ fn summary(numbers: &Numbers) -> [String; 2] {
     let state = if status["ready"] == true { "" } else { "  loading" };
     [
         format!(
-            "{}  epoch {}  up {:.0} s  {} workers{state}",
+            "{}  epoch {}  up {:.0} s  {}{state}",
             numbers.name(),
             status["epoch"],
             number(&status["uptime_s"]),
-            status["workers"]
+            count(status["workers"].as_u64().unwrap_or_default(), "worker")
         ),
         format!(
             "turns: {rate:.1}/s  running {}  waiting {}  queued {}  answered {}  revised {}  dead letters {}",

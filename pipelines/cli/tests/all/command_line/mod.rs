@@ -4,6 +4,7 @@
 mod bench;
 mod dead_letters;
 mod files;
+mod import;
 mod maintain;
 mod models;
 mod reload;

@@ -3,6 +3,7 @@
 use std::fs;
 
 use super::{directory, run};
+use crate::support::model;
 
 /// Two lists of which one is better: what is learned says so, and can be included.
 #[test]
@@ -32,6 +33,13 @@ fn learned_weights_are_a_file_to_include() {
     fs::write(path.join("qrels.tsv"), format!("query-id\tcorpus-id\tscore\n{qrels}")).unwrap();
 
     let labelled = ["--tasks", "tasks.jsonl", "--qrels", "qrels.tsv"];
+    // Files that cannot be written are told before the tasks run.
+    let tune = ["tune", "fused.ron", "--node", "fused", "--output", "missing/learned.ron"];
+    run(path, &[&tune, &labelled[..]].concat()).one_line(1, &["`--output`", "`missing/learned.ron`"]);
+    for option in ["--output", "--run", "--predictions", "--report"] {
+        let eval = ["eval", "fused.ron", option, "tasks.jsonl/out"];
+        run(path, &[&eval, &labelled[..]].concat()).one_line(1, &[&format!("`{option}`: cannot write"), "out`"]);
+    }
     let tuned =
         run(path, &[&["tune", "fused.ron", "--node", "fused", "--output", "learned.ron"], &labelled[..]].concat());
     assert_eq!((tuned.code, tuned.err.as_str()), (Some(0), ""), "{tuned:?}");
@@ -56,4 +64,74 @@ fn learned_weights_are_a_file_to_include() {
         .one_line(1, &["no node `plain` has weights to learn", "`fused`"]);
     run(path, &[&["eval", "fused.ron", "--hits", "nope"], &labelled[..]].concat())
         .one_line(1, &["no node `nope` outputs Hits"]);
+}
+
+fn json(text: &str) -> serde_json::Value {
+    serde_json::from_str(text).unwrap()
+}
+
+/// All questions begin with words that lead to the wrong passages. An adapter learns to ignore them. Passages are not
+/// embedded again, and a file for another model is refused.
+#[test]
+fn a_query_adapter_is_learned_and_used() {
+    let Some(minilm) = model("minilm-int8") else { return };
+    let directory = directory();
+    let path = directory.path();
+    let (file, tokenizer) = (minilm.join("model.onnx"), minilm.join("tokenizer.json"));
+    let pipeline = format!(
+        r#"Pipeline(
+    models: {{ "minilm": Onnx(path: {file:?}, tokenizer: {tokenizer:?}) }},
+    corpora: {{ "docs": Corpus(source: JsonLines(path: "places.jsonl"), chunk: Whole()) }},
+    nodes: {{
+        "turns": JsonLines(path: "turns.jsonl"),
+        "query": LastTurn(input: "turns"),
+        "dense": Dense(input: "query", corpus: "docs", model: "minilm", top: 20),
+    }},
+)"#
+    );
+    fs::write(path.join("dense.ron"), pipeline).unwrap();
+    let things = [
+        "ferry", "museum", "bakery", "library", "castle", "harbour", "school", "bridge", "market", "hospital",
+        "prison", "station", "theatre", "garden", "factory", "cinema", "airport", "church", "brewery", "zoo",
+    ];
+    let mut passages = String::new();
+    for (at, thing) in things.iter().enumerate() {
+        passages += &format!("{{\"_id\": \"{thing}\", \"text\": \"The {thing} is in street {at}.\"}}\n");
+        let festival = "is a day of fruit and music for everyone who likes bananas.";
+        passages += &format!("{{\"_id\": \"f{at}\", \"text\": \"Banana festival {at} {festival}\"}}\n");
+    }
+    fs::write(path.join("places.jsonl"), passages).unwrap();
+    let asked = |thing: &&str| {
+        let text = format!("At the banana festival, with fruit and music, someone wants to see the {thing}.");
+        format!("{{\"_id\": \"q-{thing}\", \"text\": \"{text}\"}}\n")
+    };
+    fs::write(path.join("tasks.jsonl"), things.iter().map(asked).collect::<String>()).unwrap();
+    let judged: String = things.iter().map(|thing| format!("q-{thing}\t{thing}\t1\n")).collect();
+    fs::write(path.join("qrels.tsv"), format!("query-id\tcorpus-id\tscore\n{judged}")).unwrap();
+
+    let labelled = ["--tasks", "tasks.jsonl", "--qrels", "qrels.tsv", "--state", "state"];
+    let output = ["tune", "dense.ron", "--node", "dense", "--output", "learned.safetensors"];
+    let tuned = run(path, &[&output, &labelled[..]].concat());
+    assert_eq!((tuned.code, tuned.err.as_str()), (Some(0), ""), "{tuned:?}");
+    assert!(tuned.out.contains("20 questions, 40 passages, model `minilm`"), "{tuned:?}");
+    assert!(tuned.out.contains("written to learned.safetensors"), "{tuned:?}");
+
+    let set = ["--set", "models.minilm.adapter=\"learned.safetensors\"", "--state", "state"];
+    let index = run(path, &[&["index", "dense.ron", "--json"], &set[..]].concat());
+    assert_eq!((index.code, json(&index.out)["corpora"][0]["embedded"].as_u64()), (Some(0), Some(0)), "{index:?}");
+    let scored = |set: &[&str]| {
+        let eval = ["eval", "dense.ron", "--tasks", "tasks.jsonl", "--qrels", "qrels.tsv", "--output", "scored.json"];
+        let scored = run(path, &[&eval, set].concat());
+        assert_eq!(scored.code, Some(0), "{scored:?}");
+        json(&fs::read_to_string(path.join("scored.json")).unwrap())["metrics"]["map@10"].as_f64().unwrap()
+    };
+    let (before, after) = (scored(&["--state", "state"]), scored(&set));
+    assert!(after > before, "{before} {after}");
+
+    // The same file for a model with other settings.
+    let other = [&set[..], &["--set", "models.minilm.max_tokens=64"]].concat();
+    let refused = run(path, &[&["index", "dense.ron"], &other[..]].concat());
+    refused.one_line(3, &["model `minilm`", "learned.safetensors", "learned for another model"]);
+    let missing = run(path, &["check", "dense.ron", "--set", "models.minilm.adapter=\"none\""]);
+    assert_eq!(missing.code, Some(1), "{missing:?}");
 }

@@ -3,6 +3,8 @@
 mod disks;
 mod documents;
 mod embedding;
+mod former;
+mod gates;
 mod late;
 mod maintain;
 mod queues;

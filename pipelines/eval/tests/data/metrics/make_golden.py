@@ -17,7 +17,7 @@ import random
 
 import pytrec_eval
 
-CUTOFFS = (1, 3, 5, 10)
+CUTOFFS = (1, 2, 3, 5, 10)
 FAMILIES = {"recall": "recall", "ndcg_cut": "ndcg", "map_cut": "map", "P": "precision", "success": "hit"}
 
 
