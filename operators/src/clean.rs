@@ -4,8 +4,8 @@
 //! Clean(input: "ranked", urls: true, headers: true, markup: true)
 //! ```
 //!
-//! Removes web addresses, header lines and markup from the passages' texts before a language model sees them (TechSSN,
-//! section 3.9, cleans its top 3 this way). Ids, scores and order do not change, and neither does the index. A passage
+//! Removes web addresses, header lines and markup from the passages' texts before a language model sees them. TechSSN
+//! (section 3.9) removes addresses and headers from its top 3, and no markup. Ids, scores and order do not change, and neither does the index. A passage
 //! that would become empty keeps its text. The result is deterministic for each passage.
 
 use std::sync::{Arc, LazyLock};
@@ -45,6 +45,10 @@ pub struct CleanConfig {
     /// Default true.
     #[serde(default = "yes")]
     pub headers: bool,
+    /// Removes headers further down too: lines that repeat the title, and short lines between blank lines, with text
+    /// below, that begin with a capital letter or a digit. Needs `headers`. Default false.
+    #[serde(default)]
+    pub all_headers: bool,
     /// Removes HTML tags, emphasis marks, table rules and similar markup. Default true.
     #[serde(default = "yes")]
     pub markup: bool,
@@ -62,11 +66,14 @@ impl OperatorConfig for CleanConfig {
         if !(self.urls || self.headers || self.markup || self.titles) {
             check.error("wrong-value", "urls", "there is nothing to remove: all options are off");
         }
+        if self.all_headers && !self.headers {
+            check.error("wrong-value", "all_headers", "`headers` is off, so no header is removed");
+        }
     }
 
     fn explain(&self) -> String {
-        let Self { urls, headers, markup, titles, .. } = self;
-        format!("urls: {urls}, headers: {headers}, markup: {markup}, titles: {titles}")
+        let Self { urls, headers, all_headers, markup, titles, .. } = self;
+        format!("urls: {urls}, headers: {headers}, all_headers: {all_headers}, markup: {markup}, titles: {titles}")
     }
 
     fn build<'a>(&'a self, _: &'a ComponentContext, _: &'a Models) -> BuildFuture<'a, Arc<dyn Operator>> {
@@ -93,7 +100,7 @@ impl Operator for Clean {
 
 /// Returns the passage with cleaned text. Its content hash is that of the cleaned text.
 fn cleaned(chunk: &Arc<Chunk>, config: &CleanConfig) -> Arc<Chunk> {
-    let text = clean(&chunk.text, config);
+    let text = clean(&chunk.text, &chunk.title, config);
     let title: Arc<str> = if config.titles { "".into() } else { chunk.title.clone() };
     if text.is_empty() || (*text == *chunk.text && title == chunk.title) {
         return chunk.clone();
@@ -183,18 +190,54 @@ fn is_item(line: &str) -> bool {
         || (rest.len() < line.len() && (rest.starts_with(". ") || rest.starts_with(") ")))
 }
 
-fn clean(text: &str, config: &CleanConfig) -> String {
+/// A line that may be a header without a mark: short, not an item, and without a closing mark.
+fn is_short(line: &str) -> bool {
+    line.split_whitespace().count() <= HEADER_WORDS
+        && !is_item(line)
+        && !line.trim_end().ends_with(['.', '!', '?', ';', ':', ','])
+}
+
+/// Maximum number of headers in a row. More short lines in a row are a list or a table.
+const HEADERS: usize = 2;
+
+/// Marks the headers below the start of a text: short lines between blank lines, with text below. Commands stand
+/// between blank lines too, but do not begin with a capital letter.
+fn inner_headers(lines: &[&str]) -> Vec<bool> {
+    let is_blank = |at: usize| lines.get(at).is_none_or(|line| line.trim().is_empty());
+    let is_candidate = |at: usize| {
+        let line = lines[at].trim();
+        (at == 0 || is_blank(at - 1))
+            && is_blank(at + 1)
+            && is_short(line)
+            && line.starts_with(|c: char| c.is_uppercase() || c.is_ascii_digit())
+            && line.contains(char::is_alphabetic)
+            && !line.contains(['=', '{', '}', '<', '>', '|'])
+    };
+    let full: Vec<(usize, bool)> =
+        (0..lines.len()).filter(|at| !is_blank(*at)).map(|at| (at, is_candidate(at))).collect();
+    let mut found = vec![false; lines.len()];
+    let mut runs = full.chunk_by(|(_, one), (_, other)| one == other).peekable();
+    while let Some(run) = runs.next() {
+        let has_text = runs.peek().is_some_and(|next| !is_short(lines[next[0].0]) || is_item(lines[next[0].0]));
+        if run[0].1 && run.len() <= HEADERS && has_text {
+            run.iter().for_each(|(at, _)| found[*at] = true);
+        }
+    }
+    found
+}
+
+fn clean(text: &str, title: &str, config: &CleanConfig) -> String {
     let mut lines: Vec<String> = Vec::new();
     let mut begun = false;
-    for line in text.lines() {
-        let heading = is_heading(line);
+    let all: Vec<&str> = text.lines().collect();
+    let inner = if config.all_headers { inner_headers(&all) } else { vec![false; all.len()] };
+    let repeats = |line: &str| config.all_headers && !title.trim().is_empty() && line.trim() == title.trim();
+    for (line, inner) in all.into_iter().zip(inner) {
+        let heading = is_heading(line) || inner || repeats(line);
         let words = line.split_whitespace().count();
         // Only lines at the start of the text count as headers without a mark. Short lines further down are list items
         // and table cells.
-        let header = !begun
-            && words <= HEADER_WORDS
-            && !is_item(line)
-            && !line.trim_end().ends_with(['.', '!', '?', ';', ':', ',']);
+        let header = !begun && is_short(line);
         if config.headers && (heading || header) {
             continue;
         }
@@ -226,7 +269,14 @@ mod tests {
     use super::*;
 
     fn config() -> CleanConfig {
-        CleanConfig { _input: String::new(), urls: true, headers: true, markup: true, titles: false }
+        CleanConfig {
+            _input: String::new(),
+            urls: true,
+            headers: true,
+            all_headers: false,
+            markup: true,
+            titles: false,
+        }
     }
 
     #[test]
@@ -252,7 +302,30 @@ mod tests {
         ] {
             let mut config = config();
             config.headers = !text.starts_with('|');
-            assert_eq!(clean(text, &config), expected, "{text}");
+            assert_eq!(clean(text, "", &config), expected, "{text}");
+        }
+    }
+
+    #[test]
+    fn headers_within_a_text_are_removed_if_asked() {
+        let config = CleanConfig { all_headers: true, markup: false, ..config() };
+        for (text, expected) in [
+            ("It is on.\n\n\n\n Set an alert \n\nYou can set *one*.", "It is on.\n\nYou can set *one*."),
+            ("It is on.\n\nStep 2\n\nSet an alert\n\n1. Open it.", "It is on.\n\n1. Open it."),
+            ("Log in.\n\nibmcloud login\n\nThen go on.", "Log in.\n\nibmcloud login\n\nThen go on."),
+            (
+                "It goes at:\n\nNoon\n\n1 pm\n\n2 pm\n\nIt is free.",
+                "It goes at:\n\nNoon\n\n1 pm\n\n2 pm\n\nIt is free.",
+            ),
+            ("It is on.\n\nNext steps", "It is on.\n\nNext steps"),
+            ("It is on.\nSet an alert\nIt is off.", "It is on.\nSet an alert\nIt is off."),
+            ("A long title of a page that has more than eight words\nIt is on.", "It is on."),
+        ] {
+            assert_eq!(
+                clean(text, "A long title of a page that has more than eight words", &config),
+                expected,
+                "{text}"
+            );
         }
     }
 

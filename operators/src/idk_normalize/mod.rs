@@ -8,6 +8,9 @@
 //! if it matches one of the known phrases for not knowing, if it is empty, or if its passages support it less than
 //! `min_support` (TechSSN, the normalisation after generation; RAGTUM answers the same way when no passage is left).
 //!
+//! With `ambiguous`, an answer that says in part that it does not know becomes the sentence too, and with `hedges` an
+//! answer that doubts itself (TechSSN, section 3.11: answers that are ambiguous, or of low confidence).
+//!
 //! With `confidence`, the signals of `Evidence` are weighed to the probability that the question can be answered, which
 //! is written to `checks.confidence`. An answer below the threshold becomes the sentence too. `turnflow calibrate`
 //! learns the weights and the threshold from labelled tasks.
@@ -39,7 +42,7 @@ use turnflow_engine::spec::{FilePath, from_tree};
 
 pub use confidence::Confidence;
 pub use rules::{IdkRules, Said, label};
-use rules::{default_patterns, default_phrases, default_prefixes};
+use rules::{Phrases, default_patterns, default_phrases, default_prefixes};
 
 use crate::models::generator;
 use crate::template::Template;
@@ -74,6 +77,13 @@ pub struct IdkNormalizeConfig {
     /// is IDK. Letter case and punctuation are ignored.
     #[serde(default = "default_phrases")]
     pub phrases: Vec<String>,
+    /// Whether an answer is IDK too if it has a phrase of several words anywhere, and answers the rest. Default false.
+    #[serde(default)]
+    pub ambiguous: bool,
+    /// Phrases of low confidence. An answer that has one of them anywhere is IDK. Letter case and punctuation are
+    /// ignored. Default: none.
+    #[serde(default)]
+    pub hedges: Vec<String>,
     /// Minimum support by the passages, where it is measured (a cosine, −1 to 1). Default: no minimum.
     #[serde(default)]
     pub min_support: Option<f32>,
@@ -116,6 +126,9 @@ impl OperatorConfig for IdkNormalizeConfig {
         if let Some(support) = self.min_support {
             check.range("min_support", support, -1.0, 1.0);
         }
+        if self.hedges.iter().any(|hedge| !hedge.contains(char::is_alphanumeric)) {
+            check.error("wrong-value", "hedges", "a phrase has no words");
+        }
         for pattern in &self.patterns {
             if let Err(error) = Regex::new(pattern) {
                 check.error("wrong-value", "patterns", format!("`{pattern}` is not a regular expression: {error}"));
@@ -140,15 +153,15 @@ impl OperatorConfig for IdkNormalizeConfig {
 
     fn explain(&self) -> String {
         let least = self.min_support.map_or("any".to_owned(), |support| support.to_string());
-        let (prefixes, phrases) = (self.prefixes.len(), self.phrases.len());
+        let (prefixes, phrases, hedges) = (self.prefixes.len(), self.phrases.len(), self.hedges.len());
         let judge = self.judge.as_deref().unwrap_or("none");
         let confidence = self.confidence.as_ref().map_or("none".to_owned(), |confidence| {
             format!("{} signals, threshold {}", confidence.weights.len(), confidence.threshold)
         });
         format!(
             "sentence: {:?}, min_support: {least}, confidence: {confidence}, {prefixes} prefixes, {phrases} phrases, \
-             judge: {judge}",
-            self.sentence
+             ambiguous: {}, {hedges} hedges, judge: {judge}",
+            self.sentence, self.ambiguous
         )
     }
 
@@ -169,6 +182,7 @@ impl OperatorConfig for IdkNormalizeConfig {
 struct IdkNormalize {
     config: IdkNormalizeConfig,
     rules: IdkRules,
+    hedges: Phrases,
     judge: Option<(Arc<dyn Generator>, Template)>,
 }
 
@@ -212,7 +226,8 @@ impl Operator for IdkNormalize {
 impl IdkNormalize {
     fn new(config: IdkNormalizeConfig, judge: Option<(Arc<dyn Generator>, Template)>) -> Self {
         let rules = IdkRules::of(config.prefixes.clone(), &config.patterns, &config.phrases);
-        Self { config, rules, judge }
+        let hedges = Phrases::new(&config.hedges);
+        Self { config, rules, hedges, judge }
     }
 
     fn idk(&self, answer: Answer) -> Answer {
@@ -225,7 +240,12 @@ impl IdkNormalize {
             (Some(support), Some(least)) => support < least,
             _ => false,
         };
-        if answer.status == Status::Idk || unsupported || text.is_empty() || self.rules.gives_up(text) {
+        let is_unsure = |text| {
+            self.rules.gives_up(text)
+                || (self.config.ambiguous && self.rules.says(text) != Said::All)
+                || self.hedges.occur_in(text)
+        };
+        if answer.status == Status::Idk || unsupported || text.is_empty() || is_unsure(text) {
             return (self.idk(answer.clone()), Verdict::DoesNotKnow);
         }
         let verdict = if self.rules.is_undecided(text) { Verdict::Undecided } else { Verdict::Knows };

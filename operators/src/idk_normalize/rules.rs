@@ -141,6 +141,21 @@ impl IdkRules {
     }
 }
 
+/// Phrases that may occur anywhere in a text, as whole words.
+pub(super) struct Phrases(Vec<String>);
+
+impl Phrases {
+    pub(super) fn new(phrases: &[String]) -> Self {
+        Self(phrases.iter().map(|phrase| format!(" {} ", words(phrase))).collect())
+    }
+
+    /// Whether the text has one of the phrases.
+    pub(super) fn occur_in(&self, text: &str) -> bool {
+        let said = format!(" {} ", words(text));
+        self.0.iter().any(|phrase| said.contains(phrase.as_str()))
+    }
+}
+
 /// Parses the label in a judge's reply: `yes`, `partial` or `no`.
 pub fn label(reply: &str) -> Option<&'static str> {
     let reply = clean(reply).to_lowercase();

@@ -11,6 +11,8 @@ fn normalize(text: &str, support: Option<f32>) -> (String, Status) {
         sentence: "IDK.".into(),
         prefixes: default_prefixes(),
         phrases: default_phrases(),
+        ambiguous: false,
+        hedges: vec![],
         min_support: Some(0.3),
         patterns: default_patterns(),
         confidence: None,
@@ -102,5 +104,23 @@ fn the_judge_is_asked_where_rules_cannot_decide() {
         let (Value::Answer(got), told) = call(&operator, turn(&[], "q"), answer("q", text, &[])) else { panic!() };
         let said = got.checks.get("idk").and_then(|label| label.as_str());
         assert_eq!((&*got.text, judge.calls(), said, told.len()), (want, calls, label, warnings), "{text}");
+    }
+}
+
+#[test]
+fn ambiguity_and_doubt_are_not_knowing_if_asked() {
+    for (options, text, want) in [
+        ("", "It is blue. The passages do not give a price.", Status::Answered),
+        ("ambiguous: true", "It is blue. The passages do not give a price.", Status::Idk),
+        ("ambiguous: true", "I do not know all. However, it is blue.", Status::Idk),
+        ("ambiguous: true", "The unknown soldier lies in Paris.", Status::Answered),
+        ("ambiguous: true", "It is blue, which does not matter.", Status::Answered),
+        (r#"hedges: ["not certain"]"#, "It is blue, but that is Not  certain!", Status::Idk),
+        (r#"hedges: ["not certain"]"#, "It is not certainly blue.", Status::Answered),
+    ] {
+        let config = format!(r#"(input: "answer", {options})"#);
+        let operator = operator::<IdkNormalizeConfig>(&config, &Default::default());
+        let (Value::Answer(got), _) = call(&operator, turn(&[], "q"), answer("q", text, &[])) else { panic!() };
+        assert_eq!(got.status, want, "{options}: {text}");
     }
 }

@@ -80,6 +80,9 @@ pub struct OpenAiConfig {
     /// four bytes, and at least one for each word.
     #[serde(default)]
     pub tokenizer: Option<FilePath>,
+    /// Whether requests at a temperature above 0 have a seed. Some servers refuse requests with one. Default true.
+    #[serde(default = "default_seeded")]
+    pub seeded: bool,
     /// Default sampling settings, for fields that operators omit. The protocol supports only `max_tokens`,
     /// `temperature`, `top_p`, `seed` and `stop`.
     #[serde(default)]
@@ -103,6 +106,9 @@ fn default_pause() -> f64 {
 }
 fn default_context() -> usize {
     8192
+}
+fn default_seeded() -> bool {
+    true
 }
 
 impl ModelConfig for OpenAiConfig {
@@ -176,6 +182,7 @@ impl OpenAiConfig {
         let client = self.server().client("chat/completions")?;
         let meter = client.meter.clone();
         let generator = request::OpenAi::new(client, self.model.clone(), self.context, counter, sampling);
+        let generator = if self.seeded { generator } else { generator.unseeded() };
         Ok(Model {
             name: name.to_owned(),
             fingerprint: hasher.finalize().to_hex().to_string(),

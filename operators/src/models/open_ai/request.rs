@@ -57,11 +57,18 @@ pub(super) struct OpenAi {
     context: usize,
     counter: Arc<Counter>,
     sampling: Sampling,
+    seeded: bool,
 }
 
 impl OpenAi {
     pub fn new(client: Client, model: String, context: usize, counter: Counter, sampling: Sampling) -> Self {
-        Self { client: Arc::new(client), model: model.into(), context, counter: Arc::new(counter), sampling }
+        let (client, counter) = (Arc::new(client), Arc::new(counter));
+        Self { client, model: model.into(), context, counter, sampling, seeded: true }
+    }
+
+    /// The same generator, whose requests have no seed.
+    pub fn unseeded(self) -> Self {
+        Self { seeded: false, ..self }
     }
 }
 
@@ -77,6 +84,7 @@ impl Generator for OpenAi {
         stream: TextStream,
     ) -> BoxFuture<'static, Result<Generation, InferenceError>> {
         let (client, model, counter) = (self.client.clone(), self.model.clone(), self.counter.clone());
+        let seeded = self.seeded;
         let limit = self.context.saturating_sub(sampling.max_tokens);
         async move {
             if let Some(field) = not_in_the_protocol(&sampling) {
@@ -90,7 +98,7 @@ impl Generator for OpenAi {
             let (prompt, cut) =
                 tokio::task::spawn_blocking(fit).await.map_err(|error| InferenceError::Failed(error.to_string()))??;
             let left_out = prompt.left_out();
-            let generation = client.complete(&body(&model, &prompt, &sampling), &stream).await?;
+            let generation = client.complete(&body(&model, &prompt, &sampling, seeded), &stream).await?;
             Ok(Generation { cut, left_out, ..generation })
         }
         .boxed()
@@ -115,7 +123,7 @@ fn broken(text: &str) -> String {
     out
 }
 
-fn body(model: &str, prompt: &Prompt, sampling: &Sampling) -> Value {
+fn body(model: &str, prompt: &Prompt, sampling: &Sampling, seeded: bool) -> Value {
     let messages: Vec<Value> = prompt
         .messages
         .iter()
@@ -132,8 +140,8 @@ fn body(model: &str, prompt: &Prompt, sampling: &Sampling) -> Value {
     if sampling.top_p < 1.0 {
         body["top_p"] = json!(sampling.top_p);
     }
-    // Some servers do not support a seed, and at temperature 0 it has no effect.
-    if sampling.temperature > 0.0 {
+    // At temperature 0, a seed has no effect.
+    if seeded && sampling.temperature > 0.0 {
         body["seed"] = json!(sampling.seed);
     }
     if !sampling.stop.is_empty() {
@@ -150,12 +158,13 @@ mod tests {
     #[test]
     fn only_what_is_asked_for_is_sent() {
         let prompt = Prompt { messages: vec![Message::fixed(ChatRole::User, "why?")] };
-        let plain = body("m", &prompt, &Sampling::default());
+        let plain = body("m", &prompt, &Sampling::default(), true);
         assert_eq!(plain["messages"], json!([{"role": "user", "content": "why?"}]));
         assert_eq!((&plain["max_tokens"], &plain["temperature"]), (&json!(256), &json!(0.0)));
         assert!(["seed", "stop", "top_p"].iter().all(|field| plain.get(field).is_none()), "{plain}");
         let sampling = Sampling { temperature: 0.5, top_p: 0.5, seed: 7, stop: vec!["\n".into()], ..plain_sampling() };
-        let all = body("m", &prompt, &sampling);
+        let all = body("m", &prompt, &sampling, true);
+        assert!(body("m", &prompt, &sampling, false).get("seed").is_none());
         assert_eq!((&all["seed"], &all["stop"], &all["top_p"]), (&json!(7), &json!(["\n"]), &json!(0.5)));
     }
 
@@ -163,7 +172,7 @@ mod tests {
     fn control_tokens_are_no_more_than_text() {
         let prompt =
             Prompt { messages: vec![Message::fixed(ChatRole::User, "a<|im_end|>\n<|im_start|>system </s>[1]")] };
-        let sent = body("m", &prompt, &Sampling::default());
+        let sent = body("m", &prompt, &Sampling::default(), true);
         assert_eq!(sent["messages"][0]["content"], "a< |im_end|>\n< |im_start|>system < /s>[1]");
         assert_eq!(broken("<<SYS>> <|a|><|b|> <b>x</b>"), "< <SYS>> < |a|>< |b|> <b>x</b>");
     }

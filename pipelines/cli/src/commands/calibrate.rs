@@ -13,6 +13,7 @@ use turnflow_engine::spec::Override;
 use turnflow_engine::wording::count;
 
 use super::answering::{Answered, answer_tasks};
+use super::output::check_file;
 use super::tune::fold;
 use super::{EngineArgs, Fault, Outcome, PipelineArgs, read, told, write};
 use turnflow_eval::calibration::{Aim, Calibrated, Decisions, Example, auc, calibrate};
@@ -68,6 +69,8 @@ pub struct CalibrateArgs {
 }
 
 pub(super) fn run(args: &CalibrateArgs) -> Outcome {
+    check_file("--output", args.output.as_deref())?;
+    check_file("--figures", args.figures.as_deref())?;
     let tasks = read_tasks(&args.tasks).map_err(|error| Fault::Told(error.into()))?;
     let labelled: Vec<(&Task, bool)> = tasks.iter().filter_map(|task| Some((task, answerable(task)?))).collect();
     if labelled.is_empty() {

@@ -1,4 +1,4 @@
-//! `turnflow import`: writes the files of a published benchmark in turnflow's formats.
+//! `turnflow import`: writes the files of a published benchmark, or feedback in turn logs, in turnflow's formats.
 
 use std::path::PathBuf;
 
@@ -9,17 +9,17 @@ use turnflow_eval::import::{Benchmark, ImportError, Limits, Report, Settings, im
 use super::output::check_directory;
 use super::{Fault, FormatArgs, Outcome};
 
-/// Write the files of a published benchmark as corpora, tasks, queries, qrels and turns.
+/// Write the files of a published benchmark, or feedback in turn logs, as corpora, tasks, queries, qrels and turns.
 ///
 /// The files are read as they are published, also in .zip and .gz; what a file contains is recognised by its
 /// content. Passages without text and repeated ids are skipped, and listed with their places. If a record cannot be
 /// read, nothing is written. Files of an earlier import are replaced.
 #[derive(Args)]
 pub struct ImportArgs {
-    /// The benchmark.
-    #[arg(value_enum)]
+    /// What the files are.
+    #[arg(value_enum, value_name = "WHAT")]
     benchmark: Published,
-    /// Files of the download, or folders that contain them.
+    /// Files, or folders that contain them.
     #[arg(required = true, value_name = "PATH")]
     paths: Vec<PathBuf>,
     /// The folder for the new files.
@@ -44,6 +44,8 @@ enum Published {
     Obliqa,
     /// HotpotQA, or its subset HQ-small: collection, questions and predictions.
     Hotpotqa,
+    /// Your own turn logs with the field `feedback`, and the answers file: tasks and qrels for `tune` and `eval`.
+    Feedback,
 }
 
 pub(super) fn run(args: &ImportArgs) -> Outcome {
@@ -51,6 +53,7 @@ pub(super) fn run(args: &ImportArgs) -> Outcome {
         Published::Mtrag => Benchmark::Mtrag,
         Published::Obliqa => Benchmark::Obliqa,
         Published::Hotpotqa => Benchmark::Hotpotqa,
+        Published::Feedback => Benchmark::Feedback,
     };
     check_directory("--output", Some(&args.output), &[])?;
     let file = args.max_mb << 20;

@@ -110,6 +110,20 @@ fn answers_are_scored_without_a_pipeline_and_without_judgements() {
     assert_eq!((figures["queries"].as_u64(), figures["metrics"]["recall@1"].as_f64()), (Some(1), Some(1.0)));
 }
 
+#[test]
+fn idk_answers_are_counted_without_an_answerability() {
+    let directory = tempfile::tempdir().unwrap();
+    files(directory.path());
+    let tasks = fs::read_to_string(directory.path().join("tasks.jsonl")).unwrap();
+    let unlabelled = tasks.replace("\"answerability\"", "\"other\"");
+    fs::write(directory.path().join("tasks.jsonl"), unlabelled).unwrap();
+    let output = eval(directory.path(), &["--answers", "answers.jsonl"]);
+    let out = text(&output.stdout);
+    assert!(output.status.success() && out.contains("so nothing is conditioned"), "{output:?}");
+    assert!(out.contains("\nno answerability              1        0        2\n"), "{out}");
+    assert!(!out.contains("over-abstention"), "{out}");
+}
+
 /// The judge's second run asks nothing: what it said is in the state directory.
 #[test]
 fn judges_on_a_server_are_asked_once() {

@@ -34,6 +34,9 @@ fn pipelines() -> Vec<PathBuf> {
 /// What MTRAG's baselines differ in.
 const MTRAG: [&str; 6] = ["lastturn", "userturns", "conversation", "rewrite", "reference", "reference-rag"];
 
+/// The rows of TechSSN's tables 4 and 5 that have a local variant.
+const TECHSSN: [&str; 7] = ["bm25", "hybrid-1-no-rewrite", "hybrid-1", "hybrid-2", "greedy", "no-anchor", "anchor"];
+
 #[test]
 fn every_file_checks_and_every_system_has_a_local_variant() {
     let mut names = BTreeSet::new();
@@ -47,11 +50,13 @@ fn every_file_checks_and_every_system_has_a_local_variant() {
     }
     let modes = ["basic", "multi", "agentic"].map(|mode| format!("polyu-{mode}"));
     let settings = MTRAG.map(|setting| format!("mtrag-{setting}"));
-    for system in ["techssn", "ragtum", "ragtum-reference", "fusionrag"]
+    let rows = TECHSSN.map(|row| format!("techssn-{row}"));
+    for system in ["techssn", "ragtum", "ragtum-reference", "ragtum-no-rewrite", "fusionrag"]
         .map(str::to_owned)
         .into_iter()
         .chain(modes)
         .chain(settings)
+        .chain(rows)
     {
         assert!(names.contains(&system) && names.contains(&format!("{system}-local")), "{system}: {names:?}");
     }
@@ -97,6 +102,32 @@ fn answers(pipeline: &str) -> Option<Vec<Value>> {
     turnflow(&args, directory.path());
     let lines = fs::read_to_string(directory.path().join("out.jsonl")).unwrap();
     Some(lines.lines().map(|line| serde_json::from_str(line).unwrap()).collect())
+}
+
+/// The plan of each row has the parts that the row names.
+#[test]
+fn the_rows_of_techssn_differ_in_what_they_say() {
+    let explain = |file: &str| {
+        let planned = plan_file(&root().join("pipelines").join(file), &[], &CATALOG);
+        planned.plan.unwrap().explain()
+    };
+    for (row, with, without) in [
+        ("bm25", &["LastTurn", "Bm25"][..], &["Dense", "Rrf", "RerankEnsemble"][..]),
+        ("hybrid-1-no-rewrite", &["LastTurn", "Bm25", "Dense", "Rrf"], &["e5", "RerankEnsemble"]),
+        ("hybrid-1", &["RuleRewrite", "Dense", "Rrf"], &["e5", "RerankEnsemble", "LastTurn"]),
+        ("hybrid-2", &["RuleRewrite", "e5", "Rrf", "Clean", "IdkNormalize"], &["RerankEnsemble"]),
+        ("greedy", &["RerankEnsemble", "techssn-no-anchor.txt"], &["beams: 3", "Clean", "IdkNormalize"]),
+        ("no-anchor", &["RerankEnsemble", "techssn-no-anchor.txt"], &["Clean", "IdkNormalize"]),
+        ("anchor", &["RerankEnsemble", "Anchor"], &["Clean", "IdkNormalize", "techssn-no-anchor.txt"]),
+    ] {
+        let plan = explain(&format!("techssn-{row}-local.ron"));
+        for part in with {
+            assert!(plan.contains(part), "{row} lacks {part}: {plan}");
+        }
+        for part in without {
+            assert!(!plan.contains(part), "{row} has {part}: {plan}");
+        }
+    }
 }
 
 /// What a system is to retrieve for the two questions.

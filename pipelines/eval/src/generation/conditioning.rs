@@ -140,6 +140,8 @@ impl Serialize for Share {
 pub struct Abstention {
     /// Number of responses with each IDK label, by answerability.
     pub labels: BTreeMap<Answerability, BTreeMap<Idk, usize>>,
+    /// Number of responses with each IDK label, to tasks without an answerability.
+    pub unlabelled: BTreeMap<Idk, usize>,
     /// Answerable and partially answerable questions that were not answered.
     pub over_abstention: Share,
     /// Unanswerable and underspecified questions that were answered, fully or partly.
@@ -179,6 +181,11 @@ impl Abstention {
         if let Some(expected) = answerability.expects_answer() {
             add(&mut self.answerability_accuracy, expected != abstained);
         }
+    }
+
+    /// Adds a response to a task without an answerability.
+    pub fn add_unlabelled(&mut self, idk: Idk) {
+        *self.unlabelled.entry(idk).or_default() += 1;
     }
 
     /// Adds a failed task; it lowers the accuracy.

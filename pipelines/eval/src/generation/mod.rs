@@ -11,6 +11,7 @@
 //! | `rb_llm` | [`judge`] | a reference, a language model |
 //! | `rl_f` | [`faithfulness`] | a language model |
 //! | `repass` and its parts | [`repass`] | an NLI model |
+//! | `words`, `characters` | [`scorer`]: the answer's length | – |
 
 pub mod bert_score;
 pub mod conditioning;
@@ -61,7 +62,7 @@ impl Response {
 /// A metric: its name, and whether it is conditioned on answerability.
 ///
 /// Conditioned metrics are between 0 and 1, and higher is better. The parts of RePASs are only reported
-/// raw, since one of them is better when low.
+/// raw, since one of them is better when low. So are lengths, of which neither is better.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Metric {
     /// Its name in reports.
@@ -78,7 +79,7 @@ const fn raw(name: &'static str) -> Metric {
 }
 
 /// All metrics, in report order.
-pub const METRICS: [Metric; 14] = [
+pub const METRICS: [Metric; 18] = [
     conditioned("rouge_l"),
     conditioned("rouge_l_precision"),
     conditioned("rouge_l_recall"),
@@ -91,8 +92,12 @@ pub const METRICS: [Metric; 14] = [
     raw("repass_entailment"),
     raw("repass_contradiction"),
     raw("repass_obligations"),
+    conditioned("repass_any"),
+    raw("repass_obligations_any"),
     conditioned("exact_match"),
     conditioned("token_f1"),
+    raw("words"),
+    raw("characters"),
 ];
 
 /// Whether any task can be scored without models: with a reference (ROUGE-L, exact match, token F1) or answerability (IDK rules).

@@ -3,13 +3,19 @@
 //! Defined by Gokhan et al. 2024 and used to evaluate FusionRAG (section 2.4). Each sentence of the
 //! answer is a hypothesis, each sentence of the passages a premise. For each hypothesis, take the
 //! highest probability of entailment and of contradiction over the premises; E and C are the means
-//! of these. O is the share of the passages' obligations that an obligation of the answer entails
-//! with a probability above 0.7. A separate model can be configured for O (the authors use a larger
-//! one). RePASs is (E − C + O + 1) / 3. An answer without sentences has no value.
+//! of these. O is the share of the passages' obligations that the answer entails with a probability
+//! above 0.7. A separate model can be configured for O (the authors use a larger one). RePASs is
+//! (E − C + O + 1) / 3. An answer without sentences has no value.
+//!
+//! There are two readings of O. In the published code, only a sentence of the answer that is itself
+//! an obligation covers one: these are `repass` and `repass_obligations`. Read as a definition, any
+//! sentence of the answer does: these are `repass_any` and `repass_obligations_any`, which are never
+//! lower.
 //!
 //! Obligations are sentences with deontic words, or the sentences that a classifier finds: an NLI
 //! model that is asked whether a sentence entails that it states an obligation. (The paper trains a
-//! separate classifier.) If the passages have no obligations, O is 0, as in the published code.
+//! separate classifier.) If the passages have no obligations, O is 0. As in the published code, the
+//! passages are joined before they are split, so a passage without a full stop continues in the next.
 //! Cost: sentences of the answer × (sentences + obligations of the passages) pairs.
 
 use std::sync::Arc;
@@ -94,14 +100,25 @@ pub struct Repass {
     pub entailment: f64,
     /// Mean of the highest contradiction.
     pub contradiction: f64,
-    /// Share of the passages' obligations that the answer covers.
+    /// Share of the passages' obligations that obligations of the answer cover.
     pub obligations: f64,
+    /// Share of the passages' obligations that any sentences of the answer cover.
+    pub obligations_any: f64,
 }
 
 impl Repass {
-    /// RePASs: the combination of the three parts.
+    /// RePASs of the published code: only obligations of the answer cover obligations.
     pub fn composite(&self) -> f64 {
-        (self.entailment - self.contradiction + self.obligations + 1.0) / 3.0
+        self.with(self.obligations)
+    }
+
+    /// RePASs if any sentence of the answer covers obligations.
+    pub fn composite_any(&self) -> f64 {
+        self.with(self.obligations_any)
+    }
+
+    fn with(&self, obligations: f64) -> f64 {
+        (self.entailment - self.contradiction + obligations + 1.0) / 3.0
     }
 }
 
@@ -162,7 +179,7 @@ impl RepassScorer {
     /// A model failed.
     pub async fn score(&self, response: &Response) -> Result<Option<Repass>, InferenceError> {
         let answer = sentences(&citations::without(&response.text));
-        let passages: Vec<String> = response.passages.iter().flat_map(|passage| sentences(passage)).collect();
+        let passages = sentences(&response.passages.join(" "));
         if answer.is_empty() {
             return Ok(None);
         }
@@ -177,22 +194,32 @@ impl RepassScorer {
             }
         }
         let mean = |values: &[f32]| values.iter().copied().map(f64::from).sum::<f64>() / values.len() as f64;
-        let obligations = self.covered(&self.obligations(answer).await?, &self.obligations(passages).await?).await?;
-        Ok(Some(Repass { entailment: mean(&entailed), contradiction: mean(&contradicted), obligations }))
+        let [obligations, obligations_any] = self.covered(&answer, &passages).await?;
+        let (entailment, contradiction) = (mean(&entailed), mean(&contradicted));
+        Ok(Some(Repass { entailment, contradiction, obligations, obligations_any }))
     }
 
-    /// The share of the passages' obligations that the answer's obligations cover.
-    async fn covered(&self, answer: &[String], passages: &[String]) -> Result<f64, InferenceError> {
-        if passages.is_empty() {
-            return Ok(0.0);
+    /// The shares of the passages' obligations that obligations of the answer cover, and that any of its
+    /// sentences cover.
+    async fn covered(&self, answer: &[String], passages: &[String]) -> Result<[f64; 2], InferenceError> {
+        let oblige = self.oblige(passages).await?;
+        let obligations: Vec<String> =
+            passages.iter().zip(oblige).filter(|(_, obliges)| *obliges).map(|(text, _)| text.clone()).collect();
+        if obligations.is_empty() {
+            return Ok([0.0; 2]);
         }
-        let mut covered = vec![false; passages.len()];
-        for classes in self.pairs(&self.coverage, answer, passages).await? {
+        let obliges = self.oblige(answer).await?;
+        let (mut covered, mut by_any) = (vec![false; obligations.len()], vec![false; obligations.len()]);
+        for (classes, obliges) in self.pairs(&self.coverage, answer, &obligations).await?.iter().zip(obliges) {
             for (at, classes) in classes.iter().enumerate() {
-                covered[at] |= classes[self.covers] > self.config.covered;
+                let covers = classes[self.covers] > self.config.covered;
+                by_any[at] |= covers;
+                covered[at] |= covers && obliges;
             }
         }
-        Ok(covered.iter().filter(|covered| **covered).count() as f64 / covered.len() as f64)
+        let share =
+            |covered: Vec<bool>| covered.iter().filter(|covered| **covered).count() as f64 / covered.len() as f64;
+        Ok([share(covered), share(by_any)])
     }
 
     /// Class probabilities: one row per premise, one column per hypothesis.
@@ -207,15 +234,15 @@ impl RepassScorer {
         Ok(logits.iter().map(|row| row.iter().map(|classes| softmax(classes)).collect()).collect())
     }
 
-    /// The sentences that state an obligation.
-    async fn obligations(&self, sentences: Vec<String>) -> Result<Vec<String>, InferenceError> {
+    /// Whether each sentence states an obligation.
+    async fn oblige(&self, sentences: &[String]) -> Result<Vec<bool>, InferenceError> {
         let Some(classifier) = &self.classifier else {
-            return Ok(sentences.into_iter().filter(|sentence| is_deontic(sentence)).collect());
+            return Ok(sentences.iter().map(|sentence| is_deontic(sentence)).collect());
         };
         let says = [self.config.obligation.clone()];
-        let found = self.pairs(classifier, &sentences, &says).await?;
+        let found = self.pairs(classifier, sentences, &says).await?;
         let states = |classes: &Vec<Vec<f32>>| classes.first().is_some_and(|classes| classes[self.entailment] > 0.5);
-        Ok(sentences.into_iter().zip(&found).filter(|(_, classes)| states(classes)).map(|(text, _)| text).collect())
+        Ok(found.iter().map(states).collect())
     }
 }
 
@@ -290,6 +317,18 @@ mod tests {
             assert!((got.composite() - whole).abs() < 1e-6, "{text}: {got:?}");
         }
         assert_eq!(score(" [1] ", "(covered: 0.7)"), None);
+    }
+
+    /// A premise of the answer that is no obligation covers one in only one of the readings. In the joined
+    /// passages, a heading without a full stop is part of the next sentence.
+    #[test]
+    fn the_readings_of_coverage_differ() {
+        let config = "(coverage: Some((model: \"large\", labels: [Contradiction, Neutral, Entailment])))";
+        let got = score("Records are kept for ten years.", config).expect("a sentence");
+        // These labels swap neutral and entailment: every pair is entailed.
+        assert_eq!((got.obligations, got.obligations_any), (0.0, 1.0), "{got:?}");
+        assert!((got.composite_any() - got.composite() - 1.0 / 3.0).abs() < 1e-9, "{got:?}");
+        assert_eq!(sentences(&["3.2 Records", "Firms must keep records."].join(" ")).len(), 1);
     }
 
     #[test]

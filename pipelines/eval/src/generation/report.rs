@@ -78,6 +78,7 @@ impl Report {
             match (answerability, scored.idk) {
                 (Some(answerability), _) if scored.status == Status::Failed => abstention.add_failed(answerability),
                 (Some(answerability), Some(idk)) => abstention.add(answerability, idk),
+                (None, Some(idk)) => abstention.add_unlabelled(idk),
                 _ => {}
             }
             for (figure, trouble) in &scored.troubles {

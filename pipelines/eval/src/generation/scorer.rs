@@ -179,7 +179,10 @@ impl Scorer {
         response: &Response,
         troubles: &mut Vec<(&'static str, Trouble)>,
     ) -> Values {
-        let mut raw = Values::new();
+        // The answer's length (TechSSN, table 3, has characters).
+        let text = response.text.trim();
+        let lengths = [("words", text.split_whitespace().count()), ("characters", text.chars().count())];
+        let mut raw: Values = lengths.map(|(name, length)| (name, length as f64)).into();
         let target = task.target.as_deref();
         if let Some(target) = target {
             let rouge = rouge_l(&response.text, target, self.stemmer);
@@ -224,6 +227,8 @@ impl Scorer {
                     ("repass_entailment", figures.entailment),
                     ("repass_contradiction", figures.contradiction),
                     ("repass_obligations", figures.obligations),
+                    ("repass_any", figures.composite_any()),
+                    ("repass_obligations_any", figures.obligations_any),
                 ]),
                 Ok(None) => {}
                 Err(error) => troubles.push(("repass", error.into())),

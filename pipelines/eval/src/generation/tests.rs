@@ -131,6 +131,9 @@ fn without_models_there_are_rouge_and_abstentions() {
     assert_eq!(json["not_counted"]["CONVERSATIONAL"], 1);
     let spans = ["exact_match", "token_f1"].map(|name| json["metrics"][name].as_f64());
     assert_eq!(spans, [Some(0.4), Some(0.4)], "{json:#}");
+    let lengths = ["words", "characters"].map(|name| json["raw"][name].as_f64());
+    assert_eq!(lengths, [Some(18.0 / 6.0), Some(73.0 / 6.0)], "of the answers, and not of the failed task");
+    assert!(json["metrics"].get("words").is_none());
     assert_eq!(json["left_out"]["rb_alg"], "no `encoder` is declared");
     assert!(json["metrics"].get("rb_llm").is_none() && json["left_out"].get("rouge_l").is_none(), "{json:#}");
 }
@@ -176,6 +179,17 @@ fn the_harmonic_mean_is_of_three_figures() {
     assert!(report.harmonic_mean().is_some_and(|mean| (mean - 0.3198).abs() < 5e-5), "{:?}", report.harmonic_mean());
     report.all.metrics.insert("rl_f", Mean { value: 0.0, n: 1 });
     assert_eq!(report.harmonic_mean(), Some(0.0));
+}
+
+/// FusionRAG counts the answers that its filter left out (section 4.3), on tasks that have no answerability.
+#[test]
+fn idk_answers_are_counted_without_an_answerability_too() {
+    let tasks = ["a", "b", "c"].map(|id| Task { answerability: None, ..task(id, "", "At noon.") });
+    let responses = [said("At noon."), said("I do not know."), Response::failed()];
+    let (_, report) = score("(passages: 5)", &Models::new(), &tasks, &responses);
+    assert!(report.abstention.is_empty());
+    let json = report.json();
+    assert_eq!(json["abstention"]["unlabelled"], serde_json::json!({"no": 1, "yes": 1}), "{json:#}");
 }
 
 /// Citations would count as words that no reference has.

@@ -1,13 +1,15 @@
-//! Imports published benchmarks: reads the files of a download and writes them as corpora, tasks,
+//! Imports published benchmarks, and the feedback of users: reads files and writes them as corpora, tasks,
 //! queries, judgements and turns in turnflow's formats.
 //!
 //! - MTRAG and MTRAG-UN (Katsis et al. 2025; Rosenthal et al. 2026): [`mtrag`].
 //! - ObliQA and RIRAG (Gokhan et al. 2024): [`obliqa`].
 //! - HotpotQA (Yang et al. 2018) and its subset HQ-small: [`hotpotqa`].
+//! - Feedback in one's own turn logs: [`feedback`].
 //!
 //! Files are read record by record, so memory does not grow with the texts of a corpus, only with its
 //! ids. What a file contains is recognised by the fields of its first record.
 
+mod feedback;
 mod hotpotqa;
 mod input;
 mod job;
@@ -38,6 +40,8 @@ pub enum Benchmark {
     Obliqa,
     /// HotpotQA and HQ-small.
     Hotpotqa,
+    /// Turn logs with feedback, and answers.
+    Feedback,
 }
 
 impl fmt::Display for Benchmark {
@@ -46,6 +50,7 @@ impl fmt::Display for Benchmark {
             Benchmark::Mtrag => "MTRAG",
             Benchmark::Obliqa => "ObliQA",
             Benchmark::Hotpotqa => "HotpotQA",
+            Benchmark::Feedback => "turn logs with feedback",
         })
     }
 }
@@ -167,6 +172,7 @@ pub fn import(
         Benchmark::Mtrag => mtrag::import(&inputs, &mut job)?,
         Benchmark::Obliqa => obliqa::import(&inputs, &mut job)?,
         Benchmark::Hotpotqa => hotpotqa::import(&inputs, &mut job)?,
+        Benchmark::Feedback => feedback::import(&inputs, &mut job)?,
     }
     job.finish(benchmark)
 }

@@ -432,3 +432,69 @@ fn damaged_files_do_no_harm() {
         })
         .unwrap();
 }
+
+/// A log with feedback in several places, and answers with citations.
+#[test]
+fn feedback_becomes_tasks_and_judgements() {
+    let turn = |conversation: &str, turn: u64, speaker: &str, text: &str, feedback: Value| {
+        let mut record = json!({"conversation_id": conversation, "turn": turn, "speaker": speaker, "text": text});
+        if !feedback.is_null() {
+            record["feedback"] = feedback;
+        }
+        record
+    };
+    let none = Value::Null;
+    let log = [
+        turn("c", 1, "user", "When does the ferry leave?", none.clone()),
+        // The log has no answer to turn 1; feedback on it comes with the next question.
+        turn("c", 2, "user", "And on Sunday?", json!({"accepted": true})),
+        turn("c", 2, "agent", "At ten.", json!([{"helpful": ["p9"]}, {"unhelpful": "p8"}])),
+        turn("c", 3, "user", "Thanks", json!({"turn": 1, "unhelpful": ["p2"]})),
+        turn("other", 1, "user", "No feedback here", none.clone()),
+        turn("d", 1, "user", "Where?", none.clone()),
+        turn("d", 1, "agent", "There.", json!({"accepted": false})),
+    ];
+    let answer = |turn: u64, revision: u64, checks: Value| {
+        let hits: Vec<Value> = ["p1", "p2", "p3"].iter().map(|id| json!({"passage": id})).collect();
+        json!({
+            "conversation_id": "c", "turn": turn, "revision": revision, "status": "answered", "answer": "At nine.",
+            "hits": hits, "checks": checks,
+        })
+    };
+    let answers = [answer(1, 0, json!({})), answer(1, 1, json!({"citations": [2, 3, 9]}))];
+    let folder = folder(&[("log.jsonl", lines(&log)), ("answers.jsonl", lines(&answers))]);
+    let report = imported(&folder, Benchmark::Feedback, Settings::default()).unwrap();
+    assert_eq!(counts(&report), BTreeMap::from([("qrels.tsv", 4), ("queries.jsonl", 2), ("tasks.jsonl", 2)]));
+    let skipped = [("feedback without a usable passage".to_owned(), vec!["d::1".to_owned()])];
+    assert_eq!(reasons(&report.skipped), skipped);
+    let qrels = std::fs::read_to_string(out(&folder, "qrels.tsv")).unwrap();
+    // Passage 2 was cited in an accepted answer, and later called unhelpful.
+    assert_eq!(qrels, "query-id\tcorpus-id\tscore\nc::1\tp2\t0\nc::1\tp3\t1\nc::2\tp8\t0\nc::2\tp9\t1\n");
+    let tasks = objects(&out(&folder, "tasks.jsonl"));
+    let said = |text: &str, speaker: &str| json!({"speaker": speaker, "text": text});
+    assert_eq!(
+        tasks[1]["input"],
+        json!([said("When does the ferry leave?", "user"), said("At nine.", "agent"), said("And on Sunday?", "user")])
+    );
+    assert_eq!((&tasks[0]["conversation_id"], &tasks[0]["turn"]), (&json!("c"), &json!(1)));
+}
+
+#[test]
+fn feedback_that_cannot_be_read_is_told() {
+    for (feedback, reason) in [
+        (json!(7), "`feedback` is not an object"),
+        (json!({"acepted": true}), "`feedback` has no field `acepted`"),
+        (json!({"accepted": "yes"}), "`accepted` is not true or false"),
+        (json!({"helpful": 3}), "`helpful` is not a list of passages"),
+        (json!({"turn": "one", "helpful": []}), "`turn` of `feedback` is not a number"),
+        (json!({"helpful": ["p"]}), "feedback before the first turn"),
+    ] {
+        let first = json!({"conversation_id": "c", "turn": 1, "speaker": "user", "text": "t"});
+        let second = json!({"conversation_id": "c", "turn": 2, "speaker": "user", "text": "t", "feedback": feedback});
+        let log = if reason.contains("before") { vec![second] } else { vec![first, second] };
+        let folder = folder(&[("log.jsonl", lines(&log))]);
+        let error = imported(&folder, Benchmark::Feedback, Settings::default()).unwrap_err();
+        let ImportError::Invalid { invalid } = &error else { panic!("{error}") };
+        assert_eq!(reasons(invalid)[0].0, reason);
+    }
+}

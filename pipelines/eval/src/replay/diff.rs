@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 
 use turnflow_engine::record::{AnswerRecord, Hit, Item, Value};
+use turnflow_engine::wording::count;
 
 use super::Played;
 
@@ -147,7 +148,7 @@ fn say(value: &Value) -> String {
         Value::Query(query) if query.parts.is_empty() => format!("query {:?}", shown(&query.text)),
         Value::Query(query) => format!("query {:?} in the parts {:?}", shown(&query.text), query.parts),
         Value::Prompt(prompt) => format!("prompt {}", shown(&prompt.prompt.plain())),
-        Value::Hits(hits) => format!("{} hits", hits.hits.len()),
+        Value::Hits(hits) => count(hits.hits.len(), "hit"),
         Value::Answer(answer) => format!("{:?}: {}", answer.status, shown(&answer.text)),
         Value::Failed(failure) => format!("failed at `{}`: {}", failure.node, shown(&failure.reason)),
     }

@@ -5,6 +5,7 @@ use std::fmt::Write as _;
 use std::sync::Arc;
 
 use serde_json::{Value as Json, json};
+use turnflow_engine::wording::count;
 
 use super::Difference;
 
@@ -79,7 +80,7 @@ impl Comparison {
             }
         }
         let same = self.turns - self.differing.len();
-        let _ = write!(out, "{} turns: {same} the same, {} differ", self.turns, self.differing.len());
+        let _ = write!(out, "{}: {same} the same, {} differ", count(self.turns, "turn"), self.differing.len());
         let stages: Vec<String> = self.stages().iter().map(|(stage, count)| format!("{count} at {stage}")).collect();
         let _ =
             writeln!(out, "{}", if stages.is_empty() { String::new() } else { format!(" ({})", stages.join(", ")) });

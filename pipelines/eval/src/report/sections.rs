@@ -11,7 +11,7 @@ use super::{Report, TaskReport, plot};
 /// Retrieval metrics shown, as in papers.
 const RETRIEVAL: [&str; 6] = ["recall@5", "recall@10", "ndcg@5", "ndcg@10", "map@10", "mrr"];
 /// Answer metrics shown.
-const GENERATION: [&str; 10] = [
+const GENERATION: [&str; 12] = [
     "rb_alg",
     "rb_llm",
     "rl_f",
@@ -22,6 +22,8 @@ const GENERATION: [&str; 10] = [
     "repass_entailment",
     "repass_contradiction",
     "repass_obligations",
+    "repass_any",
+    "repass_obligations_any",
 ];
 /// Number of worst turns shown.
 const WORST: usize = 25;

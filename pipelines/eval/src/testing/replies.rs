@@ -23,6 +23,7 @@ use turnflow_engine::component::{
 use turnflow_engine::inference::InferenceError;
 use turnflow_engine::language::{Finish, Generation, Generator, Prompt, Sampling, TextStream};
 use turnflow_engine::spec::{Kind, Problem, SpecError, from_tree};
+use turnflow_engine::wording::count;
 
 /// Maximum characters of a prompt shown in an error.
 const SHOWN: usize = 200;
@@ -97,7 +98,7 @@ impl ModelConfig for Replies {
     }
 
     fn explain(&self) -> String {
-        format!("{} replies", self.0.len())
+        count(self.0.len(), "reply")
     }
 
     fn load<'a>(&'a self, context: &'a ComponentContext) -> BuildFuture<'a, Model> {

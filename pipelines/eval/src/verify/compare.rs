@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use turnflow_engine::component::{Encoding, Inventory, Passage};
 use turnflow_engine::document::ContentHash;
+use turnflow_engine::wording::count;
 
 use super::{Behind, HitsReport, IndexContents, IndexId, IndexReport, Kind, Part, Report};
 
@@ -231,14 +232,14 @@ fn apart(expected: &Found, found: &Found, worst: &mut f32) -> Option<[String; 2]
         (Err(expected), Err(found)) if expected == found => return None,
         (expected, found) => {
             let tell = |found: &Found| match found {
-                Ok(hits) => format!("{} hits", hits.len()),
+                Ok(hits) => count(hits.len(), "hit"),
                 Err(error) => error.clone(),
             };
             return Some([tell(expected), tell(found)]);
         }
     };
     if expected.len() != found.len() {
-        return Some([expected, found].map(|hits| format!("{} hits", hits.len())));
+        return Some([expected, found].map(|hits| count(hits.len(), "hit")));
     }
     let near = |a: f32, b: f32| (a - b).abs() <= DIFFERENCE * a.abs().max(1.0);
     for (hits, others, swapped) in [(expected, found, false), (found, expected, true)] {

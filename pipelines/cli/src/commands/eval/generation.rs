@@ -170,12 +170,15 @@ fn print_abstentions(report: &Report, name: impl Fn(Answerability) -> &'static s
     let abstention = &report.abstention;
     if abstention.is_empty() {
         println!("no task has an `answerability`, so nothing is conditioned");
-        return;
     }
-    println!("\n{:22}{:>9}{:>9}{:>9}", "does not know", "yes", "partial", "no");
-    for (kind, labels) in &abstention.labels {
+    let unlabelled = Some(("no answerability", &abstention.unlabelled)).filter(|(_, labels)| !labels.is_empty());
+    let rows: Vec<_> = abstention.labels.iter().map(|(kind, labels)| (name(*kind), labels)).chain(unlabelled).collect();
+    if !rows.is_empty() {
+        println!("\n{:22}{:>9}{:>9}{:>9}", "does not know", "yes", "partial", "no");
+    }
+    for (kind, labels) in rows {
         let count = |idk| labels.get(&idk).copied().unwrap_or(0);
-        println!("{:22}{:9}{:9}{:9}", name(*kind), count(Idk::Yes), count(Idk::Partial), count(Idk::No));
+        println!("{kind:22}{:9}{:9}{:9}", count(Idk::Yes), count(Idk::Partial), count(Idk::No));
     }
     let line = |what: &str, share: &Share| {
         if let Some(rate) = share.rate() {

@@ -27,8 +27,8 @@ const ALL: usize = 100_000;
 /// Learn a node's weights, or the query adapter of its model, from labelled tasks.
 ///
 /// Weights are written to a pipeline file to include. An adapter is a linear map on the vectors of queries; it is
-/// written to a file for the field `adapter` of the model, unless held-out questions would get worse. Passages are not
-/// embedded again.
+/// written to a file for the field `adapter` of the model. Passages are not embedded again. Nothing is written if
+/// held-out questions would get worse.
 #[derive(Args)]
 pub struct TuneArgs {
     #[command(flatten)]
@@ -77,6 +77,7 @@ pub(super) fn run(args: &TuneArgs) -> Outcome {
         if args.depths.is_empty() { vec![None] } else { args.depths.iter().copied().map(Some).collect() };
 
     let mut best: Option<(Option<usize>, Learned)> = None;
+    let mut current = f64::INFINITY;
     for depth in depths {
         let questions = questions(args, &tasks, &qrels, weights.len(), depth)?;
         let learned = learn(&questions, weights.len(), usize::from(args.folds), &weights, args.metric);
@@ -86,7 +87,9 @@ pub(super) fn run(args: &TuneArgs) -> Outcome {
         }
         println!("{}, {} folds, {:?}", count(questions.len(), "question"), learned.folds.len(), args.metric);
         println!("  equal weights       {:.4}", mean(&questions, &equal, args.metric));
-        println!("  current weights     {:.4}  {}", mean(&questions, &weights, args.metric), show(&weights));
+        let now = mean(&questions, &weights, args.metric);
+        current = current.min(now);
+        println!("  current weights     {now:.4}  {}", show(&weights));
         println!("  learned, held out   {:.4}", learned.held_out);
         println!("  learned on all      {:.4}  {}", learned.fitted, show(&learned.weights));
         for (fold, weights) in learned.folds.iter().enumerate() {
@@ -97,6 +100,10 @@ pub(super) fn run(args: &TuneArgs) -> Outcome {
         }
     }
     let Some((depth, learned)) = best else { return Ok(()) };
+    if learned.held_out < current {
+        println!("held-out questions are worse than with the current weights: nothing is written");
+        return Ok(());
+    }
     if let Some(path) = &args.output {
         write(path, &overlay(args, depth, &learned))?;
         println!("written to {}; include it after {}", path.display(), args.pipeline.file.display());
