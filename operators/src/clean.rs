@@ -5,7 +5,8 @@
 //! ```
 //!
 //! Removes web addresses, header lines and markup from the passages' texts before a language model sees them. TechSSN
-//! (section 3.9) removes addresses and headers from its top 3, and no markup. Ids, scores and order do not change, and neither does the index. A passage
+//! (section 3.9) removes addresses and headers from its top 3, and no markup. Ids, scores and order do not change, and
+//! neither does the index. A passage
 //! that would become empty keeps its text. The result is deterministic for each passage.
 
 use std::sync::{Arc, LazyLock};

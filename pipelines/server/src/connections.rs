@@ -14,7 +14,7 @@ use hyper::body::Incoming;
 use hyper::service::Service;
 use hyper_util::service::TowerToHyperService;
 use parking_lot::Mutex;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
 use tokio_util::sync::CancellationToken;
 
 use crate::body::Held;
@@ -24,6 +24,8 @@ pub(crate) struct Connections {
     places: Arc<Semaphore>,
     open: Arc<Mutex<HashMap<u64, Open>>>,
     next: AtomicU64,
+    /// Told when a connection becomes idle.
+    idle: Arc<Notify>,
 }
 
 struct Open {
@@ -38,17 +40,35 @@ struct Open {
 
 impl Connections {
     pub(crate) fn new(most: usize) -> Self {
-        Self { places: Arc::new(Semaphore::new(most)), open: Arc::default(), next: AtomicU64::new(0) }
+        Self {
+            places: Arc::new(Semaphore::new(most)),
+            open: Arc::default(),
+            next: AtomicU64::new(0),
+            idle: Arc::default(),
+        }
     }
 
     /// Waits until a connection may be added. If there are too many, the longest idle one is closed for it; if all have
-    /// running requests, this waits for the end of one.
+    /// running requests, the first one that becomes idle.
     pub(crate) async fn place(&self) -> Option<OwnedSemaphorePermit> {
         if let Ok(place) = self.places.clone().try_acquire_owned() {
             return Some(place);
         }
-        self.close_idle();
-        self.places.clone().acquire_owned().await.ok()
+        let place = self.places.clone().acquire_owned();
+        tokio::pin!(place);
+        loop {
+            let idle = self.idle.notified();
+            tokio::pin!(idle);
+            // From here on, it is told of every end of a request.
+            idle.as_mut().enable();
+            if self.close_idle() {
+                return place.await.ok();
+            }
+            tokio::select! {
+                place = place.as_mut() => return place.ok(),
+                () = idle => {}
+            }
+        }
     }
 
     /// Adds a connection.
@@ -56,15 +76,15 @@ impl Connections {
         let id = self.next.fetch_add(1, Ordering::Relaxed);
         let close = CancellationToken::new();
         self.open.lock().insert(id, Open { running: 0, was_used: false, since: Instant::now(), close: close.clone() });
-        Connection { id, close, open: self.open.clone(), _place: place }
+        Connection { id, close, open: self.open.clone(), idle: self.idle.clone(), _place: place }
     }
 
-    fn close_idle(&self) {
+    /// Closes the longest idle connection, if there is an idle one.
+    fn close_idle(&self) -> bool {
         let open = self.open.lock();
         let idle = open.values().filter(|open| open.running == 0 && !open.close.is_cancelled());
-        if let Some(longest) = idle.min_by_key(|open| (open.was_used, open.since)) {
-            longest.close.cancel();
-        }
+        let longest = idle.min_by_key(|open| (open.was_used, open.since));
+        longest.inspect(|longest| longest.close.cancel()).is_some()
     }
 }
 
@@ -73,6 +93,7 @@ pub(crate) struct Connection {
     id: u64,
     close: CancellationToken,
     open: Arc<Mutex<HashMap<u64, Open>>>,
+    idle: Arc<Notify>,
     _place: OwnedSemaphorePermit,
 }
 
@@ -82,9 +103,14 @@ impl Connection {
         self.close.cancelled().await;
     }
 
+    /// Whether it has had a request, whose response may still be on its way.
+    pub(crate) fn was_used(&self) -> bool {
+        self.open.lock().get(&self.id).is_some_and(|open| open.was_used)
+    }
+
     /// A service that counts the running requests of this connection.
     pub(crate) fn counted<S>(&self, service: TowerToHyperService<S>) -> Counted<S> {
-        Counted { service, id: self.id, open: self.open.clone() }
+        Counted { service, id: self.id, open: self.open.clone(), idle: self.idle.clone() }
     }
 }
 
@@ -99,12 +125,14 @@ pub(crate) struct Counted<S> {
     service: TowerToHyperService<S>,
     id: u64,
     open: Arc<Mutex<HashMap<u64, Open>>>,
+    idle: Arc<Notify>,
 }
 
 /// A running request, until its response is sent or dropped.
 struct Running {
     id: u64,
     open: Arc<Mutex<HashMap<u64, Open>>>,
+    idle: Arc<Notify>,
 }
 
 impl Drop for Running {
@@ -113,6 +141,7 @@ impl Drop for Running {
             open.running -= 1;
             open.since = Instant::now();
         }
+        self.idle.notify_waiters();
     }
 }
 
@@ -130,7 +159,7 @@ where
             open.running += 1;
             open.was_used = true;
         }
-        let running = Running { id: self.id, open: self.open.clone() };
+        let running = Running { id: self.id, open: self.open.clone(), idle: self.idle.clone() };
         let response = self.service.call(request);
         Box::pin(async move { Ok(response.await?.map(|body| Held::around(body, running))) })
     }
@@ -164,6 +193,10 @@ mod tests {
         futures::pin_mut!(next);
         assert!(futures::poll!(next.as_mut()).is_pending());
         assert!(!third.close.is_cancelled() && !open[0].close.is_cancelled());
+        // The first that becomes idle is closed.
+        drop(Running { id: third.id, open: third.open.clone(), idle: third.idle.clone() });
+        assert!(futures::poll!(next.as_mut()).is_pending());
+        assert!(third.close.is_cancelled() && !open[0].close.is_cancelled());
         drop(third);
         assert!(next.await.is_some());
     }
@@ -175,9 +208,10 @@ mod tests {
         connections.open.lock().get_mut(&used.id).unwrap().was_used = true;
         tokio::time::sleep(Duration::from_millis(2)).await;
         let silent = connections.add(connections.place().await.unwrap());
-        connections.close_idle();
+        assert!(connections.close_idle());
         assert!(silent.close.is_cancelled() && !used.close.is_cancelled());
-        connections.close_idle();
+        assert!(connections.close_idle());
         assert!(used.close.is_cancelled());
+        assert!(!connections.close_idle());
     }
 }

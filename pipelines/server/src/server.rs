@@ -8,7 +8,6 @@ use std::time::{Duration, Instant};
 use axum::Router;
 use hyper::server::conn::http1;
 use hyper_util::rt::{TokioIo, TokioTimer};
-use hyper_util::server::graceful::GracefulShutdown;
 use hyper_util::service::TowerToHyperService;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
@@ -31,6 +30,8 @@ pub const DEFAULT_ADDRESS: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv
 const WARN: Duration = Duration::from_secs(60);
 /// The pause after a failed accept, for example when too many files are open.
 const PAUSE: Duration = Duration::from_millis(100);
+/// What a connection that is closed for another one has to send the rest of its last response.
+const LAST: Duration = Duration::from_secs(2);
 
 /// Why a server cannot start.
 #[derive(Debug, thiserror::Error)]
@@ -160,7 +161,7 @@ pub(crate) async fn serve_routes(server: Server, router: Router, stop: Cancellat
     let limits = app.config().limits;
     let drain = Duration::from_secs_f64(app.config().drain_s);
     let places = Connections::new(limits.connections);
-    let graceful = GracefulShutdown::new();
+    let draining = CancellationToken::new();
     let mut connections = JoinSet::new();
     let mut warned = None;
     loop {
@@ -183,31 +184,49 @@ pub(crate) async fn serve_routes(server: Server, router: Router, stop: Cancellat
             }
         };
         let open = places.add(place);
-        let (router, tls, watcher) = (router.clone(), tls.clone(), graceful.watcher());
+        let (router, tls, draining) = (router.clone(), tls.clone(), draining.clone());
         let header = Duration::from_secs_f64(limits.header_s);
         let idle = Duration::from_secs_f64(limits.idle_s);
         connections.spawn(async move {
             let _ = stream.set_nodelay(true);
-            let served = async {
-                let Some(io) = secured(stream, tls, header, idle).await else { return };
-                let connection = http1::Builder::new()
-                    .timer(TokioTimer::new())
-                    .header_read_timeout(header)
-                    .serve_connection(TokioIo::new(io), open.counted(TowerToHyperService::new(router)));
-                // The error: the client disconnected, or did not send HTTP.
-                if let Err(error) = watcher.watch(connection).await {
-                    tracing::debug!(%error, "a connection ended");
+            let io = tokio::select! {
+                io = secured(stream, tls, header, idle) => io,
+                () = open.closed() => None,
+                () = draining.cancelled() => None,
+            };
+            let Some(io) = io else { return };
+            let connection = http1::Builder::new()
+                .timer(TokioTimer::new())
+                .header_read_timeout(header)
+                .serve_connection(TokioIo::new(io), open.counted(TowerToHyperService::new(router)));
+            tokio::pin!(connection);
+            let ended = tokio::select! {
+                ended = connection.as_mut() => ended,
+                () = draining.cancelled() => {
+                    connection.as_mut().graceful_shutdown();
+                    connection.await
+                }
+                () = open.closed() => {
+                    tracing::debug!("closing an idle connection for a new one");
+                    if !open.was_used() {
+                        return;
+                    }
+                    // The end of a response may still be in a buffer.
+                    connection.as_mut().graceful_shutdown();
+                    tokio::time::timeout(LAST, connection).await.unwrap_or(Ok(()))
                 }
             };
-            tokio::select! {
-                () = served => {}
-                () = open.closed() => tracing::debug!("closed an idle connection for a new one"),
+            // The error: the client disconnected, or did not send HTTP.
+            if let Err(error) = ended {
+                tracing::debug!(%error, "a connection ended");
             }
         });
     }
     drop(listener);
     app.drain();
-    if tokio::time::timeout(drain, graceful.shutdown()).await.is_err() {
+    draining.cancel();
+    let ended = async { while connections.join_next().await.is_some() {} };
+    if tokio::time::timeout(drain, ended).await.is_err() {
         tracing::warn!(requests = app.places().running(), "dropping requests that did not finish in time");
     }
     // This drops the remaining requests, and cancels their turns.

@@ -150,6 +150,29 @@ async fn silent_connections_keep_nobody_out() {
     // Otherwise the answer would have to wait until the first silent connection is closed, after 30 seconds.
     assert!(asked.elapsed() < Duration::from_secs(30));
     drop(silent);
+    // Nor do those that were answered and stay open; each gets its whole response.
+    let ask = |_| {
+        let mut stream = TcpStream::connect(&address).unwrap();
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        stream.write_all(b"GET /openapi.json HTTP/1.1\r\nHost: localhost\r\n\r\n").unwrap();
+        let (mut answer, mut part) = (Vec::new(), [0; 1 << 16]);
+        let whole = loop {
+            let read = stream.read(&mut part).unwrap();
+            assert!(read > 0, "{}", String::from_utf8_lossy(&answer));
+            answer.extend_from_slice(&part[..read]);
+            let text = String::from_utf8_lossy(&answer);
+            let Some((head, body)) = text.split_once("\r\n\r\n") else { continue };
+            let head = head.to_lowercase();
+            let length = head.lines().find_map(|line| line.strip_prefix("content-length: ")).unwrap();
+            if body.len() >= length.parse().unwrap() {
+                break body.ends_with('}');
+            }
+        };
+        (stream, whole)
+    };
+    let open: Vec<(TcpStream, bool)> = (0..20).map(ask).collect();
+    assert!(open.iter().all(|(_, whole)| *whole));
+    assert!(asked.elapsed() < Duration::from_secs(30));
 }
 
 #[tokio::test]
