@@ -68,6 +68,29 @@ where
     }
 }
 
+/// Like [`apart`], for a future that is awaited within another one that may itself run on the computation threads. It
+/// waits for a core in a task of its own: otherwise it could be given the core that the outer future needs to go on.
+/// Dropping it ends the task at its next await.
+pub(crate) async fn apart_within<F>(future: F) -> F::Output
+where
+    F: Future + Send + 'static,
+    F::Output: Send,
+{
+    struct Ended<T>(tokio::task::JoinHandle<T>);
+    impl<T> Drop for Ended<T> {
+        fn drop(&mut self) {
+            self.0.abort();
+        }
+    }
+    let mut task = Ended(tokio::spawn(apart(future)));
+    match (&mut task.0).await {
+        Ok(value) => value,
+        Err(error) if error.is_panic() => resume_unwind(error.into_panic()),
+        // The runtime is shutting down; nothing awaits the result.
+        Err(_) => std::future::pending().await,
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use std::panic::AssertUnwindSafe;
@@ -113,6 +136,24 @@ mod tests {
             .collect();
         let sum: u64 = runtime.block_on(futures::future::join_all(tasks)).into_iter().map(Result::unwrap).sum();
         assert_eq!(sum, (0..100).map(|n| n * n).sum::<u64>());
+    }
+
+    #[test]
+    fn those_within_others_end_all_the_same() {
+        let runtime = runtime();
+        let tasks: Vec<_> = (0..100_u64)
+            .map(|n| {
+                runtime.spawn(apart(async move {
+                    tokio::task::yield_now().await;
+                    apart_within(async move { n }).await + apart_within(async move { n }).await
+                }))
+            })
+            .collect();
+        let sum: u64 = runtime.block_on(futures::future::join_all(tasks)).into_iter().map(Result::unwrap).sum();
+        assert_eq!(sum, 2 * (0..100).sum::<u64>());
+        let caught =
+            runtime.block_on(AssertUnwindSafe(apart_within(async { panic!("as a fault would") })).catch_unwind());
+        assert!(caught.is_err());
     }
 
     #[test]

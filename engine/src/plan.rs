@@ -3,6 +3,7 @@
 
 mod diff;
 mod resolve;
+mod without;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
@@ -11,6 +12,7 @@ use std::sync::Arc;
 
 pub use self::diff::{ChangeKind, PlanDiff, PlanFingerprint};
 pub use self::resolve::models_file::ModelsFile;
+pub use self::without::Without;
 use crate::component::{
     Alias, Aliases, BuildError, Catalog, ChunkerConfig, CorpusRef, CorpusSourceConfig, IndexDefinition, InputPort,
     ModelConfig, Models, OperatorConfig, Parse, SinkConfig, SinkMode, TurnSourceConfig,
@@ -49,6 +51,12 @@ pub struct PlannedNode {
 }
 
 impl PlannedNode {
+    /// Its configuration and those of the operators inside it; none for sources and sinks.
+    pub fn operators(&self) -> Vec<&dyn OperatorConfig> {
+        let NodeKind::Operator(config) = &self.kind else { return Vec::new() };
+        std::iter::once(&**config).chain(config.inner().into_iter().map(|inner| inner.config)).collect()
+    }
+
     /// Its effective settings, in one line.
     pub fn explain(&self) -> String {
         match &self.kind {
@@ -87,6 +95,10 @@ pub struct PlannedModel {
     pub definition: Arc<str>,
     /// Its configuration.
     pub config: Box<dyn ModelConfig>,
+    /// Whether the pipeline runs without it if it cannot be loaded.
+    pub optional: bool,
+    /// The files that an optional model lacked when the plan was made.
+    pub missing: Vec<std::path::PathBuf>,
 }
 
 /// Limits of conversations: history, concurrency, queues and memory.
@@ -248,16 +260,26 @@ impl Plan {
     pub fn definitions(&self, models: &Models) -> Result<Definitions, BuildError> {
         let mut all: Definitions = self.corpora.iter().map(|corpus| (corpus.name.clone(), BTreeMap::new())).collect();
         for node in &self.nodes {
-            let NodeKind::Operator(config) = &node.kind else { continue };
-            let Some(corpus) = config.corpus() else { continue };
-            for definition in config.indexes(models)? {
-                let reads = |name: &str| !matches!(corpus, CorpusRef::Named(of) if *of != *name);
-                for (_, indexes) in all.iter_mut().filter(|(name, _)| reads(name)) {
-                    indexes.insert(definition.key(), definition.clone());
+            for config in node.operators() {
+                let Some(corpus) = config.corpus() else { continue };
+                // Without its model, an index can be neither read nor written. It stays on the disk as it is.
+                if config.models().iter().any(|used| self.lacks(used.name, models)) {
+                    continue;
+                }
+                for definition in config.indexes(models)? {
+                    let reads = |name: &str| !matches!(corpus, CorpusRef::Named(of) if *of != *name);
+                    for (_, indexes) in all.iter_mut().filter(|(name, _)| reads(name)) {
+                        indexes.insert(definition.key(), definition.clone());
+                    }
                 }
             }
         }
         Ok(all)
+    }
+
+    /// Whether this optional model is not among the loaded ones.
+    pub fn lacks(&self, name: &str, models: &Models) -> bool {
+        self.models.get(name).is_some_and(|model| model.optional) && !models.contains_key(name)
     }
 
     /// The aliases of its corpora.
@@ -359,9 +381,8 @@ impl Plan {
         }
         let mut used: BTreeSet<String> = self.corpora.iter().filter_map(|corpus| corpus.tokenizer.clone()).collect();
         for node in &kept {
-            if let NodeKind::Operator(config) = &node.kind {
-                used.extend(config.models().iter().map(|model| model.name.to_owned()));
-            }
+            let models = node.operators().into_iter().flat_map(|config| config.models());
+            used.extend(models.map(|model| model.name.to_owned()));
         }
         self.models.retain(|name, _| used.contains(name));
         self.nodes = kept;
@@ -393,6 +414,12 @@ impl Plan {
         needed
     }
 
+    /// The places of these nodes and of their direct and indirect inputs.
+    pub fn upstream(&self, ends: &[String]) -> Vec<usize> {
+        let needed = self.needed(|node| ends.iter().any(|end| **end == *node.id));
+        (0..self.nodes.len()).filter(|at| needed[*at]).collect()
+    }
+
     /// The node with this id.
     pub fn node(&self, id: &str) -> Option<&PlannedNode> {
         self.nodes.iter().find(|node| &*node.id == id)
@@ -404,7 +431,8 @@ impl Plan {
         let mut out = format!("pipeline {:?}  hash {}\n", self.name, &self.hash[..16]);
         let width = self.nodes.iter().map(|node| node.id.len() + node.kind_name.len()).max().unwrap_or(0) + 5;
         for (name, model) in &self.models {
-            let _ = writeln!(out, "model   {name:?} {}({})", model.kind_name, model.config.explain());
+            let optional = if model.optional { ", optional: true" } else { "" };
+            let _ = writeln!(out, "model   {name:?} {}({}{optional})", model.kind_name, model.config.explain());
         }
         for corpus in &self.corpora {
             let mut chunk = corpus.chunker.explain();

@@ -48,6 +48,10 @@ impl OperatorConfig for FallbackConfig {
         }
     }
 
+    fn falls_back(&self) -> bool {
+        true
+    }
+
     fn explain(&self) -> String {
         format!("on_empty: {}", self.on_empty)
     }

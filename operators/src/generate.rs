@@ -48,7 +48,7 @@ pub const KIND: OperatorKind = OperatorKind {
 };
 
 /// Labels at the end of prompts that models repeat at the start of a reply.
-const LABELS: &[&str] = &["short answer:", "answer:", "assistant:"];
+pub(crate) const LABELS: &[&str] = &["short answer:", "answer:", "assistant:"];
 
 /// Fields of `Generate`.
 #[derive(Clone, Debug, Deserialize)]
@@ -204,7 +204,7 @@ impl Operator for Generate {
                 call.warnings.add(format!("removed citation [{number}]: no such passage"));
             }
             let text = cited.text.trim();
-            let status = if self.says_idk(text) { Status::Idk } else { Status::Answered };
+            let status = if says_idk(text, &self.config.idk) { Status::Idk } else { Status::Answered };
             if !cited.passages.is_empty() {
                 checks.insert("citations".into(), json!(cited.passages));
             }
@@ -229,17 +229,17 @@ impl Generate {
     ) -> Value {
         Value::Answer(Arc::new(Answer { query, text: text.into(), status, hits, support: None, checks }))
     }
+}
 
-    /// Whether the answer is only the `idk` sentence, ignoring punctuation and letter case.
-    fn says_idk(&self, text: &str) -> bool {
-        let plain = |text: &str| words::words(text).iter().map(|word| words::lower(word.text)).collect::<Vec<_>>();
-        let text = plain(&citations::without(text));
-        text.is_empty() || text == plain(&self.config.idk)
-    }
+/// Whether the answer is only the `idk` sentence, ignoring punctuation and letter case.
+pub(crate) fn says_idk(text: &str, idk: &str) -> bool {
+    let plain = |text: &str| words::words(text).iter().map(|word| words::lower(word.text)).collect::<Vec<_>>();
+    let text = plain(&citations::without(text));
+    text.is_empty() || text == plain(idk)
 }
 
 /// The first `most` words of the first line.
-fn span(text: &str, most: usize) -> &str {
+pub(crate) fn span(text: &str, most: usize) -> &str {
     let line = text.lines().next().unwrap_or_default().trim();
     let ends = line.match_indices(char::is_whitespace).map(|(at, _)| at);
     // Consecutive spaces would count as words.

@@ -1,10 +1,14 @@
 //! turnflow's operators, chunkers and models, one file each. The tables in this file list all of them.
 
+pub mod agent;
 pub mod append;
+pub mod asked_before;
 pub mod bm25;
 pub mod chunk;
 pub mod citations;
 pub mod clean;
+pub mod cleaned;
+mod cleaning;
 #[cfg(test)]
 mod conformance;
 mod content;
@@ -17,6 +21,7 @@ pub mod fallback;
 pub mod full_conversation;
 mod fusion;
 pub mod generate;
+pub mod group_by_document;
 #[cfg(test)]
 mod hostile;
 pub mod hybrid;
@@ -49,6 +54,7 @@ pub mod template;
 mod test_generator;
 #[cfg(test)]
 mod test_turn;
+pub mod tree_rerank;
 pub mod user_turns;
 mod words;
 
@@ -68,18 +74,22 @@ pub static OPERATORS: &[OperatorKind] = &[
     r#static::KIND,
     multi_vector::KIND,
     references::KIND,
+    asked_before::KIND,
     fallback::KIND,
     append::KIND,
     rrf::KIND,
     rank_fusion::KIND,
     hybrid::KIND,
     rerank_ensemble::KIND,
+    tree_rerank::KIND,
+    group_by_document::KIND,
     diversify::KIND,
     clean::KIND,
     llm_filter::KIND,
     prompt::KIND,
     extractive_answer::KIND,
     generate::KIND,
+    agent::KIND,
     evidence::KIND,
     idk_normalize::KIND,
     self_check::KIND,
@@ -91,6 +101,7 @@ pub static MODELS: &[ModelKind] = &[
     models::onnx::KIND,
     models::onnx_sparse::KIND,
     models::cross_encoder::KIND,
+    models::onnx_trees::KIND,
     models::word_vectors::KIND,
     models::onnx_decoder::KIND,
     models::onnx_seq2_seq::KIND,
@@ -100,7 +111,7 @@ pub static MODELS: &[ModelKind] = &[
 
 /// Every chunker.
 pub static CHUNKERS: &[ChunkerKind] =
-    &[chunk::whole::KIND, chunk::tokens::KIND, chunk::sentences::KIND, chunk::headings::KIND];
+    &[chunk::whole::KIND, chunk::tokens::KIND, chunk::sentences::KIND, chunk::headings::KIND, cleaned::KIND];
 
 #[cfg(test)]
 mod tests {

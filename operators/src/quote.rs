@@ -13,7 +13,7 @@ const SPEAKERS: [&str; 4] = ["user", "assistant", "system", "conversation so far
 /// Maximum length of a label, in characters.
 const LONGEST: usize = 40;
 
-/// Labels at the start of the prompt's lines, in lower case: `question:`, `[evidence]`.
+/// Labels at the start of the prompt's lines, in lower case: `question:`, `[evidence]`, `search[`.
 pub(crate) fn labels<'t>(texts: impl Iterator<Item = &'t str>) -> Vec<String> {
     let mut labels: Vec<String> = SPEAKERS.iter().map(|speaker| format!("{speaker}:")).collect();
     for line in texts.flat_map(str::lines) {
@@ -22,6 +22,9 @@ pub(crate) fn labels<'t>(texts: impl Iterator<Item = &'t str>) -> Vec<String> {
             Some(rest) => rest.find(']').map(|end| end + 2),
             None => line.find(':').map(|end| end + 1),
         };
+        // A form such as `search[words]`.
+        let form = line.find('[').filter(|end| *end > 0 && line[..*end].chars().all(char::is_alphabetic));
+        let end = form.map(|end| end + 1).or(end);
         let label = end.map(|end| line[..end].to_lowercase()).filter(|label| label.chars().count() <= LONGEST);
         labels.extend(label.filter(|label| label.chars().any(char::is_alphabetic)));
     }
@@ -120,9 +123,10 @@ fn is_labelled(line: &str, labels: &[String]) -> bool {
     let seen: String = seen.filter(|c| !is_mark(*c) || *c == ' ').collect();
     let seen = seen.replace("[ ", "[").replace(" ]", "]");
     labels.iter().any(|label| {
-        // "Question :" matches "question:" too.
+        // "Question :" and "Question 2:" match "question:" too.
         let (words, end) = label.split_at(label.len() - 1);
-        seen.strip_prefix(words).is_some_and(|rest| rest.trim_start().starts_with(end))
+        let is_number = |c: char| c.is_whitespace() || end == ":" && c.is_numeric();
+        seen.strip_prefix(words).is_some_and(|rest| rest.trim_start_matches(is_number).starts_with(end))
     })
 }
 
@@ -223,5 +227,16 @@ mod tests {
         }
         let labels = labels(std::iter::empty());
         assert_eq!(quoted("User: a\nUser: b", &labels, false), "User: a\n> User: b");
+    }
+
+    #[test]
+    fn labels_with_numbers_and_forms_of_actions_are_escaped() {
+        let labels = labels(["Observation: what was found\nsearch[words] finds passages."].into_iter());
+        for line in ["Observation 3: d", "* Observation 3 : d", "search[x]", "- Search [x]", "observation:"] {
+            assert_ne!(quoted(line, &labels, true), line);
+        }
+        for line in ["Observations: 3", "The search [1] found it.", "Observation 3"] {
+            assert_eq!(quoted(line, &labels, true), line);
+        }
     }
 }

@@ -164,11 +164,11 @@ impl Table {
 }
 
 /// The table at an epoch.
-struct Reader(Arc<Table>);
+pub(crate) struct Reader(Arc<Table>);
 
 impl Reader {
     /// The passage with this id, or all passages of the document with this id.
-    fn find(&self, id: &str) -> Vec<Arc<Chunk>> {
+    pub(crate) fn find(&self, id: &str) -> Vec<Arc<Chunk>> {
         let of = |document: &str| self.0.shards[self.0.shard(document)].get(document);
         if let Some(chunks) = of(id) {
             return chunks.clone();

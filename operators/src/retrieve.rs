@@ -85,6 +85,12 @@ pub(crate) trait ModelRetriever: Debug + Send + Sync {
     type Search: Search;
 
     fn settings(&self) -> Settings<'_>;
+    /// Reports invalid values of its own fields.
+    fn validate(&self, _: &mut Check<'_>) {}
+    /// Its own fields, after a comma.
+    fn explain(&self) -> String {
+        String::new()
+    }
     fn definition(&self, models: &Models) -> Result<Self::Definition, BuildError>;
     fn search(&self, models: &Models) -> Result<Self::Search, BuildError>;
 }
@@ -96,6 +102,7 @@ pub(crate) struct ByModel<C>(pub C);
 impl<C: ModelRetriever> OperatorConfig for ByModel<C> {
     fn validate(&self, check: &mut Check<'_>) {
         check.range("top", self.0.settings().top, 1, 100_000);
+        self.0.validate(check);
     }
 
     fn models(&self) -> Vec<ModelUse<'_>> {
@@ -112,7 +119,7 @@ impl<C: ModelRetriever> OperatorConfig for ByModel<C> {
 
     fn explain(&self) -> String {
         let Settings { corpus, model, top } = self.0.settings();
-        format!("corpus: {corpus}, model: {model:?}, top: {top}")
+        format!("corpus: {corpus}, model: {model:?}, top: {top}{}", self.0.explain())
     }
 
     fn build<'a>(&'a self, _: &'a ComponentContext, models: &'a Models) -> BuildFuture<'a, Arc<dyn Operator>> {

@@ -220,6 +220,28 @@ fn inspect(question: &str, text: &str, passages: &[&str], cosine: Option<f32>, c
     Findings { relevance, overlap, unknown_numbers, span, failed }
 }
 
+/// The checks that an answer fails, with the default thresholds and without a model, each as a sentence part.
+pub(crate) fn problems(question: &str, text: &str, passages: &[&str]) -> Vec<String> {
+    let config = SelfCheckConfig {
+        _input: String::new(),
+        model: None,
+        min_relevance: default_relevance(),
+        min_overlap: default_overlap(),
+        numbers: default_numbers(),
+        span: default_span(),
+        on_failure: OnFailure::Flag,
+        sentence: String::new(),
+    };
+    let findings = inspect(question, &citations::without(text), passages, None, &config);
+    let told = |check: &&str| match *check {
+        "min_relevance" => "the passages have few words of the question".to_owned(),
+        "min_overlap" => "few words of the answer are in the passages".to_owned(),
+        "numbers" => format!("no passage has the numbers {}", findings.unknown_numbers.join(", ")),
+        _ => "no passage has a part of the answer word for word".to_owned(),
+    };
+    findings.failed.iter().map(told).collect()
+}
+
 /// Keys of the content words, which they share with their plurals, without duplicates.
 fn keys(text: &str) -> Vec<String> {
     let mut keys: Vec<String> =

@@ -35,6 +35,12 @@ impl Check<'_> {
         }
     }
 
+    /// Checks the configuration in a field; errors are reported at its own fields.
+    pub fn within(&mut self, field: &str, check: impl FnOnce(&mut Check<'_>)) {
+        let tree = self.tree.get(field).unwrap_or(self.tree);
+        check(&mut Check { tree, owner: self.owner, diagnostics: self.diagnostics, texts: self.texts });
+    }
+
     /// Reports invalid sampling settings.
     pub fn sampling(&mut self, field: &str, sampling: &SamplingFields) {
         for problem in sampling.problems() {

@@ -126,6 +126,14 @@ pub enum OperatorError {
     /// A model call failed.
     #[error(transparent)]
     Inference(#[from] InferenceError),
+    /// An optional model that it needs could not be loaded.
+    #[error("model `{model}` is not loaded: {reason}")]
+    NoModel {
+        /// Its name.
+        model: String,
+        /// Why.
+        reason: String,
+    },
     /// `FromTurn`, and the turn has no `collection`.
     #[error("the turn has no `collection`, which this retriever needs")]
     NoCollection,

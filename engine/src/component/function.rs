@@ -89,6 +89,10 @@ impl<F: Function> OperatorConfig for Of<F> {
         self.0.weights()
     }
 
+    fn falls_back(&self) -> bool {
+        self.0.takes_failures()
+    }
+
     fn build<'a>(&'a self, _: &'a ComponentContext, _: &'a Models) -> BuildFuture<'a, Arc<dyn Operator>> {
         built_at_once(|| Ok(Arc::new(Self(self.0.clone()))))
     }

@@ -42,5 +42,5 @@ pub use index::{Delta, Index, IndexDefinition, Prepare, Prepared};
 pub use inventory::{Encoding, Encodings, IntegrityError, Inventory, Passage, Words, digest};
 pub use maintain::{DiskUsage, Maintained, MaintenanceLimits};
 pub use model::{Capability, Model, ModelConfig, ModelUse, Models};
-pub use operator::{Call, Operator, OperatorConfig, Warnings};
+pub use operator::{Call, Inner, Operator, OperatorConfig, Warnings, call_inner};
 pub use snapshot::{CorpusSnapshot, Snapshot};

@@ -5,8 +5,9 @@ use std::fmt::Debug;
 use std::sync::Arc;
 
 use super::{BuildFuture, Check, ComponentContext};
-use crate::inference::{Embedder, PairScorer, SparseEmbedder, TokenEmbedder, Tokenize, Usage, WordVectors};
+use crate::inference::{Embedder, PairScorer, RowScorer, SparseEmbedder, TokenEmbedder, Tokenize, Usage, WordVectors};
 use crate::language::{Generator, Likelihood};
+use crate::spec::FilePath;
 
 /// A capability of a model.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -23,6 +24,8 @@ pub enum Capability {
     Words,
     /// Pairs of texts to scores.
     ScorePairs,
+    /// Rows of features to scores.
+    ScoreRows,
     /// Prompts to texts.
     Generate,
     /// The likelihood of a text after another.
@@ -39,6 +42,7 @@ impl Capability {
             Capability::EmbedSparse => "turn text into weighted terms",
             Capability::Words => "provide word vectors",
             Capability::ScorePairs => "score pairs of texts",
+            Capability::ScoreRows => "score rows of features",
             Capability::Generate => "generate text",
             Capability::Likelihood => "score how likely a text is",
         }
@@ -77,6 +81,8 @@ pub struct Model {
     pub words: Option<Arc<dyn WordVectors>>,
     /// Present if it scores pairs.
     pub pairs: Option<Arc<dyn PairScorer>>,
+    /// Present if it scores rows of features.
+    pub rows: Option<Arc<dyn RowScorer>>,
     /// Present if it generates text.
     pub generator: Option<Arc<dyn Generator>>,
     /// Present if it computes likelihoods.
@@ -103,6 +109,10 @@ pub trait ModelConfig: Debug + Send + Sync {
     fn capabilities(&self) -> &'static [Capability];
     /// Its effective settings, in one line.
     fn explain(&self) -> String;
+    /// The file of its query adapter, if it has one.
+    fn adapter(&self) -> Option<&FilePath> {
+        None
+    }
     /// Loads it and starts its service; its name is the context's id. The load may wait, for example for
     /// a server; a reload can cancel it.
     fn load<'a>(&'a self, context: &'a ComponentContext) -> BuildFuture<'a, Model>;

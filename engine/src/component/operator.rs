@@ -10,7 +10,7 @@ use super::Snapshot;
 use super::{
     BuildError, BuildFuture, Check, ComponentContext, CorpusRef, IndexDefinition, ModelUse, Models, OperatorError,
 };
-use crate::compute::MOST_ON_A_WORKER;
+use crate::compute::{MOST_ON_A_WORKER, apart_within};
 use crate::language::TextStream;
 use crate::record::{Query, Turn, Value};
 
@@ -147,6 +147,27 @@ pub trait Operator: Send + Sync {
     }
 }
 
+/// Calls an operator from the call of another one. An expensive call runs on the threads for computations, as a node's
+/// does; it must be awaited in a tokio runtime.
+///
+/// # Errors
+///
+/// The operator's own.
+pub async fn call_inner(operator: Arc<dyn Operator>, call: Call) -> Result<Value, OperatorError> {
+    match operator.weight(&call) > MOST_ON_A_WORKER {
+        true => apart_within(operator.call(call)).await,
+        false => operator.call(call).await,
+    }
+}
+
+/// An operator inside another one, whose calls call it.
+pub struct Inner<'a> {
+    /// The fields that lead to its configuration in the file.
+    pub path: Vec<&'a str>,
+    /// Its configuration.
+    pub config: &'a dyn OperatorConfig,
+}
+
 /// An operator's configuration.
 pub trait OperatorConfig: Debug + Send + Sync {
     /// Reports values that have the right type but are invalid.
@@ -163,9 +184,27 @@ pub trait OperatorConfig: Debug + Send + Sync {
     fn indexes(&self, _: &Models) -> Result<Vec<Arc<dyn IndexDefinition>>, BuildError> {
         Ok(Vec::new())
     }
+    /// The operators inside it. The engine checks them and plans their models, corpora and indexes like those of nodes.
+    fn inner(&self) -> Vec<Inner<'_>> {
+        Vec::new()
+    }
+    /// Whether it has a value although some of its inputs fail, as [`Operator::takes_failures`] says of the built
+    /// operator: one input that does not fail is enough.
+    fn falls_back(&self) -> bool {
+        false
+    }
+    /// Whether its calls fail without the models for which `lacks` is true.
+    fn fails_without(&self, lacks: &dyn Fn(&str) -> bool) -> bool {
+        self.models().iter().any(|used| lacks(used.name))
+    }
     /// The weights of its lists or members, if its scores are weighted sums and its field `weights`
     /// sets the weights: such weights can be learned.
     fn weights(&self) -> Option<Vec<f32>> {
+        None
+    }
+    /// The number of passages of each list that are candidates, if trees that score the candidates' features can be
+    /// learned for it.
+    fn candidates(&self) -> Option<usize> {
         None
     }
     /// Its effective settings, in one line.

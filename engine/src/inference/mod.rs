@@ -192,6 +192,15 @@ pub trait PairScorer: Send + Sync {
     ) -> BoxFuture<'static, Result<Vec<Vec<f32>>, InferenceError>>;
 }
 
+/// Scores rows of features, such as boosted trees.
+pub trait RowScorer: Send + Sync {
+    /// The names of the features, in the order of a row's values.
+    fn columns(&self) -> &[String];
+    /// One score per row; higher is better. `rows` has the shape `[rows, columns]`, in row-major order; a missing value
+    /// is NaN.
+    fn score(&self, rows: Vec<f32>, priority: Priority) -> BoxFuture<'static, Result<Vec<f32>, InferenceError>>;
+}
+
 /// Splits texts into tokens.
 pub trait Tokenize: Send + Sync {
     /// The byte range of each token, without special tokens.

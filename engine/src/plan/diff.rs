@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::sync::Arc;
 
-use super::{AnswerMode, Conversations, NodeKind, Plan};
+use super::{AnswerMode, Conversations, Plan};
 use crate::component::{Aliases, CorpusRef};
 
 /// The comparable part of a plan: names and hashes of definitions.
@@ -18,6 +18,8 @@ pub struct PlanFingerprint {
     aliases: Aliases,
     conversations: Option<Conversations>,
     mode: AnswerMode,
+    /// Optional models that are not loaded; in a plan that does not run yet, those that lack files.
+    lacking: BTreeSet<Arc<str>>,
 }
 
 /// A part of a plan.
@@ -26,8 +28,8 @@ struct Part {
     definition: Arc<str>,
     settings: Arc<str>,
     models: BTreeSet<Arc<str>>,
-    /// The corpus that it reads; `Some(None)` if the turn names the corpus.
-    corpora: Option<Option<Arc<str>>>,
+    /// The corpora that it reads; `None` if the turn names the corpus.
+    corpora: BTreeSet<Option<Arc<str>>>,
 }
 
 impl PlanFingerprint {
@@ -37,7 +39,7 @@ impl PlanFingerprint {
             definition: definition.clone(),
             settings: definition.clone(),
             models: BTreeSet::new(),
-            corpora: None,
+            corpora: BTreeSet::new(),
         };
         let models = plan.models.iter().map(|(name, model)| (name.as_str().into(), part(&model.definition)));
         let corpora = plan.corpora.iter().map(|corpus| {
@@ -46,15 +48,17 @@ impl PlanFingerprint {
         });
         let nodes = plan.nodes.iter().map(|node| {
             let mut this = Part { settings: node.settings.clone(), ..part(&node.definition) };
-            if let NodeKind::Operator(config) = &node.kind {
-                this.models = config.models().iter().map(|model| model.name.into()).collect();
-                this.corpora = config.corpus().map(|corpus| match corpus {
+            for config in node.operators() {
+                this.models.extend(config.models().iter().map(|model| Arc::from(model.name)));
+                this.corpora.extend(config.corpus().map(|corpus| match corpus {
                     CorpusRef::Named(name) => Some(name.as_str().into()),
                     CorpusRef::FromTurn => None,
-                });
+                }));
             }
             (node.id.clone(), this)
         });
+        let lacking = plan.models.iter().filter(|(_, model)| !model.missing.is_empty());
+        let lacking = lacking.map(|(name, _)| name.as_str().into()).collect();
         Self {
             hash: plan.hash.clone(),
             models: models.collect(),
@@ -63,7 +67,14 @@ impl PlanFingerprint {
             aliases: plan.aliases(),
             conversations: Some(plan.conversations.clone()),
             mode: plan.mode.clone(),
+            lacking,
         }
+    }
+
+    /// The fingerprint of a plan that runs without these models.
+    pub(crate) fn running_without(mut self, lacking: impl Iterator<Item = Arc<str>>) -> Self {
+        self.lacking = lacking.collect();
+        self
     }
 }
 
@@ -107,17 +118,18 @@ pub struct PlanDiff {
 impl PlanDiff {
     /// The changes from one plan to another.
     pub fn between(old: &PlanFingerprint, new: &PlanFingerprint) -> Self {
-        let models = changes(&old.models, &new.models, |_| Vec::new());
-        let corpora = changes(&old.corpora, &new.corpora, |part| changed(&part.models, &models, "model"));
-        let nodes = changes(&old.nodes, &new.nodes, |part| {
+        let models = changes(&old.models, &new.models, |name, _| {
+            let returns = old.lacking.contains(name) && !new.lacking.contains(name);
+            returns.then(|| "it was not loaded".to_owned()).into_iter().collect()
+        });
+        let corpora = changes(&old.corpora, &new.corpora, |_, part| changed(&part.models, &models, "model"));
+        let nodes = changes(&old.nodes, &new.nodes, |_, part| {
             let mut reasons = changed(&part.models, &models, "model");
-            match &part.corpora {
-                Some(Some(corpus)) => reasons.extend(changed(&BTreeSet::from([corpus.clone()]), &corpora, "corpus")),
-                Some(None) => {
-                    reasons.extend(changed(&corpora.keys().cloned().collect(), &corpora, "corpus"));
-                    reasons.extend((old.aliases != new.aliases).then(|| "aliases of corpora".to_owned()));
-                }
-                None => {}
+            if part.corpora.contains(&None) {
+                reasons.extend(changed(&corpora.keys().cloned().collect(), &corpora, "corpus"));
+                reasons.extend((old.aliases != new.aliases).then(|| "aliases of corpora".to_owned()));
+            } else {
+                reasons.extend(changed(&part.corpora.iter().flatten().cloned().collect(), &corpora, "corpus"));
             }
             reasons
         });
@@ -147,7 +159,7 @@ impl PlanDiff {
 fn changes(
     old: &BTreeMap<Arc<str>, Part>,
     new: &BTreeMap<Arc<str>, Part>,
-    through: impl Fn(&Part) -> Vec<String>,
+    through: impl Fn(&str, &Part) -> Vec<String>,
 ) -> BTreeMap<Arc<str>, ChangeKind> {
     let names: BTreeSet<&Arc<str>> = old.keys().chain(new.keys()).collect();
     let change = |name: &Arc<str>| match (old.get(name), new.get(name)) {
@@ -160,7 +172,7 @@ fn changes(
             } else if old.definition != new.definition {
                 reasons.push("inputs".to_owned());
             }
-            reasons.extend(through(new));
+            reasons.extend(through(name, new));
             if reasons.is_empty() { ChangeKind::Kept } else { ChangeKind::Changed(reasons) }
         }
     };
@@ -219,7 +231,7 @@ mod tests {
             definition: definition.into(),
             settings: settings.into(),
             models: models.iter().map(|name| (*name).into()).collect(),
-            corpora: corpus.map(|name| (name != "FromTurn").then(|| name.into())),
+            corpora: corpus.map(|name| (name != "FromTurn").then(|| name.into())).into_iter().collect(),
         }
     }
 
@@ -235,7 +247,24 @@ mod tests {
             aliases: Aliases::default(),
             conversations: None,
             mode: AnswerMode::Once,
+            lacking: BTreeSet::new(),
         }
+    }
+
+    #[test]
+    fn a_model_that_was_not_loaded_is_tried_again_when_its_files_are_there() {
+        let nodes = [("dense", part("d", "d", &["minilm"], Some("docs")))];
+        let new = outline(&[("minilm", "1")], &[("docs", "1")], &nodes);
+        let lacking = |outline: &PlanFingerprint| outline.clone().running_without(["minilm".into()].into_iter());
+        let diff = PlanDiff::between(&lacking(&new), &new);
+        assert_eq!(diff.models["minilm"], ChangeKind::Changed(vec!["it was not loaded".into()]));
+        assert_eq!(diff.nodes["dense"], ChangeKind::Changed(vec!["model `minilm`".into()]));
+        assert_eq!(diff.corpora["docs"], ChangeKind::Kept);
+        assert!(PlanDiff::between(&lacking(&new), &lacking(&new)).is_empty());
+        assert!(
+            PlanDiff::between(&new, &lacking(&new)).is_empty(),
+            "a loaded model stays, whatever becomes of its files"
+        );
     }
 
     #[test]

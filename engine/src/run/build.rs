@@ -12,12 +12,13 @@ use parking_lot::Mutex;
 use tokio_util::sync::CancellationToken;
 
 pub(super) use self::feeds::{Feed, Manual, TurnFeed};
+use super::lacking::{KeptModel, Loaded, WithoutModel, warn};
 use super::worker_pool::WorkerPool;
 use super::{Options, RunError};
 use crate::cache::InferenceCache;
 use crate::claims::{Claim, ClaimError, Claims, real};
 use crate::component::{
-    BuildError, BuildFuture, Building, ComponentContext, Index, IndexDefinition, IndexError, Models, TurnSourceConfig,
+    BuildError, BuildFuture, Building, ComponentContext, Index, IndexDefinition, IndexError, TurnSourceConfig,
 };
 use crate::connector::{ConnectorError, Stopped, TurnSource};
 use crate::dead_letter::{DeadLetters, Onward};
@@ -127,26 +128,36 @@ impl RuntimeContext {
         self.numbers.fetch_add(1, Ordering::AcqRel)
     }
 
-    /// Loads the models that `kept` does not have.
+    /// Loads the models that `kept` does not have. Optional models that cannot be loaded are left out.
     pub fn models(
         &self,
         plan: &Plan,
-        kept: impl Fn(&str) -> Option<Arc<crate::component::Model>>,
+        kept: impl Fn(&str) -> Option<KeptModel>,
         is_cancelled: &dyn Fn() -> bool,
-    ) -> Result<Models, RunError> {
-        let mut models = Models::new();
+    ) -> Result<Loaded, RunError> {
+        let mut loaded = Loaded::default();
         for (name, model) in &plan.models {
-            let model = match kept(name) {
-                Some(model) => model,
-                None => {
-                    let context = self.component(name);
-                    let model = self.made("model", name, || model.config.load(&context), is_cancelled)?;
-                    Arc::new(model.remembering(&self.cache))
-                }
+            let context = self.component(name);
+            let made = match kept(name) {
+                Some(KeptModel::Loaded(model)) => Ok(model),
+                Some(KeptModel::Lacking(reason)) => Err(reason),
+                None => match self.made("model", name, || model.config.load(&context), is_cancelled) {
+                    Ok(model) => Ok(Arc::new(model.remembering(&self.cache))),
+                    Err(error @ BuildError::Cancelled { .. }) => return Err(error.into()),
+                    Err(error) if model.optional => Err(error.to_string().into()),
+                    Err(error) => return Err(error.into()),
+                },
             };
-            models.insert(name.clone(), model);
+            if model.optional {
+                let lacks = context.gauge("model_lacking", "1 if the optional model is not loaded");
+                lacks.set(i64::from(made.is_err()));
+            }
+            match made {
+                Ok(model) => drop(loaded.models.insert(name.clone(), model)),
+                Err(reason) => drop(loaded.lacking.insert(name.as_str().into(), reason)),
+            }
         }
-        Ok(models)
+        Ok(loaded)
     }
 
     /// Opens the destination of dead letters.
@@ -231,23 +242,39 @@ impl RuntimeContext {
         &self,
         number: u64,
         plan: &Plan,
-        models: &Models,
+        loaded: &Loaded,
         definitions: &Definitions,
         sinks: &BTreeMap<Arc<str>, Option<Arc<SinkHandle>>>,
         kept: impl Fn(&str) -> Option<RunningKind>,
         is_cancelled: &dyn Fn() -> bool,
     ) -> Result<Arc<Generation>, RunError> {
+        let Loaded { models, lacking } = loaded;
+        let mut lacking = lacking.clone();
         let mut nodes = Vec::new();
         for node in plan.nodes.iter().filter(|_| self.options.answer) {
             let running = match &node.kind {
                 NodeKind::Source(_) => RunningKind::Source,
                 NodeKind::Operator(config) => match kept(&node.id) {
                     Some(running @ RunningKind::Operator(_)) => running,
-                    _ => {
-                        let context = self.component(&node.id);
-                        let build = || config.build(&context, models);
-                        RunningKind::Operator(self.made("node", &node.id, build, is_cancelled)?)
-                    }
+                    _ => RunningKind::Operator(match WithoutModel::of(&**config, &lacking) {
+                        Some(without) => Arc::new(without),
+                        None => {
+                            let context = self.component(&node.id);
+                            let build = || config.build(&context, models);
+                            match self.made("node", &node.id, build, is_cancelled) {
+                                Ok(operator) => operator,
+                                // The model is loaded, but this operator cannot use it.
+                                Err(BuildError::Model { model, source }) if is_optional(plan, &model) => {
+                                    let (model, reason) = (model.as_str().into(), source.to_string().into());
+                                    let without = WithoutModel { model, reason };
+                                    lacking.insert(without.model.clone(), without.reason.clone());
+                                    warn(plan, &lacking);
+                                    Arc::new(without)
+                                }
+                                Err(error) => return Err(error.into()),
+                            }
+                        }
+                    }),
                 },
                 NodeKind::Sink(_) => RunningKind::Sink(sinks.get(&node.id).cloned().flatten()),
             };
@@ -270,8 +297,12 @@ impl RuntimeContext {
         let failed_turns = if self.options.opens_sinks(plan) { plan.failed_turns } else { FailedTurns::Answer };
         let (mode, live, retries) = (plan.standing_mode(), plan.live_sinks(), plan.retries);
         let reach = Reach::of(&nodes);
-        Ok(Arc::new(Generation { number, nodes, stamp, mode, live, retries, failed_turns, indexes, reach }))
+        Ok(Arc::new(Generation { number, nodes, stamp, mode, live, retries, failed_turns, indexes, reach, lacking }))
     }
+}
+
+fn is_optional(plan: &Plan, model: &str) -> bool {
+    plan.models.get(model).is_some_and(|model| model.optional)
 }
 
 /// The dead letter file of a plan; `None` without a state directory or a configured file.

@@ -2,6 +2,7 @@
 
 mod build;
 mod error;
+mod lacking;
 mod maintain;
 mod options;
 mod reload;
@@ -22,6 +23,7 @@ use tokio::sync::watch;
 
 use self::build::{Feed, Manual, RuntimeContext, TurnFeed};
 pub use self::error::RunError;
+pub use self::lacking::LackingModel;
 pub use self::maintain::MaintenanceReport;
 pub use self::options::{Options, TurnSources};
 pub use self::reload::ReloadError;

@@ -9,6 +9,7 @@ use parking_lot::{Mutex, RwLock};
 use tokio_util::sync::CancellationToken;
 
 use super::build::{RuntimeContext, TurnFeed};
+use super::lacking::warn;
 use super::maintain::run_maintenance;
 use super::resume::resume;
 use super::worker_pool::{Command, WorkerPool};
@@ -142,8 +143,10 @@ impl Engine {
 /// Builds the first plan; the workers pick it up when they start.
 fn first(context: &RuntimeContext, plan: &Plan) -> Result<Running, RunError> {
     let (shared, pool, options) = (&context.shared, &context.pool, &context.options);
-    let models = context.models(plan, |_| None, &|| false)?;
-    let definitions = plan.definitions(&models)?;
+    let loaded = context.models(plan, |_| None, &|| false)?;
+    warn(plan, &loaded.lacking);
+    let models = &loaded.models;
+    let definitions = plan.definitions(models)?;
     let mut corpora = BTreeMap::new();
     for planned in &plan.corpora {
         let mut indexes = Vec::new();
@@ -154,7 +157,7 @@ fn first(context: &RuntimeContext, plan: &Plan) -> Result<Running, RunError> {
         let number = context.feed_number();
         let preparing = Preparing::new(planned.name.clone(), context.dead.clone());
         let indexes = CorpusIndexes::start(preparing, number, indexes, shared.epochs.clone(), context.handle.clone());
-        let feed = context.feed(number, planned, &models, &indexes, true, &|| false)?;
+        let feed = context.feed(number, planned, models, &indexes, true, &|| false)?;
         pool.tell(&Command::Corpus(feed.shared.clone()));
         corpora.insert(planned.name.clone(), RunningCorpus { indexes, feed, keys });
     }
@@ -170,7 +173,7 @@ fn first(context: &RuntimeContext, plan: &Plan) -> Result<Running, RunError> {
             sinks.insert(node.id.clone(), sink);
         }
     }
-    let generation = context.generation(1, plan, &models, &definitions, &sinks, |_| None, &|| false)?;
+    let generation = context.generation(1, plan, &loaded, &definitions, &sinks, |_| None, &|| false)?;
     shared.generations.write().insert(1, generation.clone());
     if options.answer {
         pool.tell(&Command::Generation(generation.clone()));
@@ -205,7 +208,8 @@ fn first(context: &RuntimeContext, plan: &Plan) -> Result<Running, RunError> {
             sources.insert(node.id.clone(), feed);
         }
     }
-    Ok(Running { outline: PlanFingerprint::of(plan), models, corpora, sources, sinks, generation, manual })
+    let outline = PlanFingerprint::of(plan).running_without(loaded.lacking.into_keys());
+    Ok(Running { outline, models: loaded.models, corpora, sources, sinks, generation, manual })
 }
 
 /// Starts turns once every corpus is published.

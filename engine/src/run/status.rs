@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 
 use serde::Serialize;
 
-use super::Engine;
+use super::{Engine, LackingModel};
 use crate::activity::{Calls, Durations};
 use crate::corpus::CorpusState;
 use crate::publish::CorpusProgress;
@@ -29,6 +29,8 @@ pub struct EngineStatus {
     pub workers: usize,
     /// Its turns.
     pub turns: TurnsStatus,
+    /// Optional models that are not loaded.
+    pub lacking: Vec<LackingModel>,
     /// The operators, each after its inputs.
     pub nodes: Vec<NodeStatus>,
     /// The corpora, sorted by name.
@@ -107,6 +109,13 @@ pub struct SourceStatus {
 }
 
 impl Engine {
+    /// The optional models that are not loaded.
+    pub fn lacking(&self) -> Vec<LackingModel> {
+        let running = self.inner.running.lock();
+        let lacking = running.generation.lacking.iter();
+        lacking.map(|(name, reason)| LackingModel { name: name.clone(), reason: reason.clone() }).collect()
+    }
+
     /// The live status of the run.
     pub fn status(&self) -> EngineStatus {
         let shared = &self.inner.context.shared;
@@ -163,6 +172,7 @@ impl Engine {
                 revised: self.revised(),
                 dead_letters: self.dead_letters(),
             },
+            lacking: self.lacking(),
             nodes: nodes.collect(),
             corpora: corpora.collect(),
             sinks: self.sinks(),

@@ -74,6 +74,14 @@ impl Tree {
         }
     }
 
+    /// The text, if this is one.
+    pub fn text(&self) -> Option<&str> {
+        match &self.kind {
+            Kind::Scalar(ron::Value::String(text)) => Some(text),
+            _ => None,
+        }
+    }
+
     /// A placeholder for a missing field, so that the rest of the struct can be checked. A type with
     /// an empty or zero value deserializes to that value. No source text parses to a hole.
     pub(crate) fn hole() -> Self {

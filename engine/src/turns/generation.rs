@@ -57,6 +57,8 @@ pub struct Generation {
     pub indexes: BTreeMap<Arc<str>, BTreeSet<String>>,
     /// The sources that reach each node.
     pub reach: Reach,
+    /// Why optional models are not loaded, by model.
+    pub lacking: BTreeMap<Arc<str>, Arc<str>>,
 }
 
 impl Generation {

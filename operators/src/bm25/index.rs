@@ -308,12 +308,15 @@ impl Bm25Reader {
         (self.statistics.passages, self.statistics.terms)
     }
 
-    /// The best passages for these terms. A repeated term counts as often as it occurs.
-    pub fn search(&self, terms: &[String], idf: Idf, k1: f32, b: f32, top: usize) -> Result<Vec<Hit>, IndexError> {
-        let mut counts: BTreeMap<&str, f32> = BTreeMap::new();
-        for term in terms {
-            *counts.entry(term).or_default() += 1.0;
-        }
+    /// The best passages for these terms, each with its weight: the number of times it occurs in a question.
+    pub fn search(
+        &self,
+        terms: &BTreeMap<String, f32>,
+        idf: Idf,
+        k1: f32,
+        b: f32,
+        top: usize,
+    ) -> Result<Vec<Hit>, IndexError> {
         let mean = match idf {
             Idf::Okapi => self.mean_okapi().map_err(store("read terms"))?,
             Idf::Lucene => 0.0,
@@ -322,7 +325,7 @@ impl Bm25Reader {
         let mut scores: Vec<Vec<f32>> = self.segments.iter().map(|segment| vec![0.0; segment.passages.len()]).collect();
         // Sums in the order of the terms, so that a score depends neither on the question's word order nor on the
         // segments.
-        for (term, count) in counts {
+        for (term, count) in terms {
             let postings = self.postings(term).map_err(store("read postings"))?;
             let idf = idf.of(self.statistics, postings.len() as u64, mean) * count;
             for (segment, number, tf) in postings {

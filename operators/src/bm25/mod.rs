@@ -9,6 +9,8 @@
 //! time, and lengths are exact, so a score depends only on the current corpus and not on its history. Ties are ordered
 //! by passage id. A question is only split into tokens: it has no query syntax.
 //!
+//! With `feedback`, the first passages are read for terms that join the question in a second search (RM3).
+//!
 //! If a question has more than `max_terms` distinct terms, only the first ones are searched, with a warning in the
 //! answer's provenance.
 //!
@@ -17,6 +19,7 @@
 
 mod analyzer;
 mod directory;
+mod feedback;
 mod index;
 mod inventory;
 mod maintain;
@@ -24,7 +27,7 @@ mod open;
 mod score;
 mod writer;
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use serde::Deserialize;
@@ -37,6 +40,7 @@ use turnflow_engine::spec::from_tree;
 
 use crate::retrieve::{self, Retriever, Search};
 pub use analyzer::Tokenizer;
+pub use feedback::TermFeedback;
 use index::Bm25Reader;
 use open::Bm25Definition;
 pub(crate) use open::is_no_file;
@@ -80,6 +84,10 @@ pub struct Bm25Config {
     /// Maximum number of distinct terms of a question to search for, taken from its start. Default 1024.
     #[serde(default = "default_max_terms")]
     pub max_terms: usize,
+    /// Pseudo-relevance feedback: a second search, with terms of the first passages, such as `(passages: 10, terms: 10,
+    /// weight: 0.5)`. Default: none.
+    #[serde(default)]
+    pub feedback: Option<TermFeedback>,
 }
 
 fn default_k1() -> f32 {
@@ -98,6 +106,9 @@ impl OperatorConfig for Bm25Config {
         check.range("b", self.b, 0.0, 1.0);
         check.range("top", self.top, 1, 100_000);
         check.range("max_terms", self.max_terms, 1, 1_000_000);
+        if let Some(feedback) = &self.feedback {
+            feedback.validate(check);
+        }
     }
 
     fn corpus(&self) -> Option<&CorpusRef> {
@@ -109,8 +120,12 @@ impl OperatorConfig for Bm25Config {
     }
 
     fn explain(&self) -> String {
+        let feedback = self.feedback.as_ref().map_or_else(String::new, |feedback| {
+            let TermFeedback { passages, terms, weight } = feedback;
+            format!(", feedback: {terms} terms of {passages} passages with weight {weight}")
+        });
         format!(
-            "corpus: {}, tokenizer: {:?}, idf: {:?}, k1: {}, b: {}, top: {}, max_terms: {}",
+            "corpus: {}, tokenizer: {:?}, idf: {:?}, k1: {}, b: {}, top: {}, max_terms: {}{feedback}",
             self.corpus, self.tokenizer, self.idf, self.k1, self.b, self.top, self.max_terms
         )
     }
@@ -118,8 +133,8 @@ impl OperatorConfig for Bm25Config {
     fn build<'a>(&'a self, _: &'a ComponentContext, _: &'a Models) -> BuildFuture<'a, Arc<dyn Operator>> {
         built_at_once(|| {
             let key = Bm25Definition { tokenizer: self.tokenizer }.key();
-            let Self { tokenizer, idf, k1, b, max_terms, .. } = *self;
-            let search = Bm25 { tokenizer, idf, k1, b, max_terms };
+            let Self { tokenizer, idf, k1, b, max_terms, feedback, .. } = *self;
+            let search = Bm25 { tokenizer, idf, k1, b, max_terms, feedback };
             Ok(Arc::new(Retriever { corpus: self.corpus.clone(), key, top: self.top, search }))
         })
     }
@@ -131,6 +146,7 @@ struct Bm25 {
     k1: f32,
     b: f32,
     max_terms: usize,
+    feedback: Option<TermFeedback>,
 }
 
 /// Keeps all occurrences of the first `most` distinct terms. Returns the number of distinct terms before that.
@@ -158,7 +174,8 @@ impl Search for Bm25 {
     fn weight(&self, reader: &Bm25Reader, texts: &[Arc<str>]) -> usize {
         let (passages, all) = reader.counted();
         let terms = |text: &Arc<str>| (text.len() / 6 + 1).min(self.max_terms);
-        let terms: usize = texts.iter().map(terms).sum();
+        let added = self.feedback.map_or(0, |feedback| feedback.terms);
+        let terms: usize = texts.iter().map(|text| terms(text) + added).sum();
         let all = if self.idf == Idf::Okapi && !reader.has_mean() { all as usize } else { 0 };
         (passages as usize / 8).saturating_mul(terms + texts.len()).saturating_add(all)
     }
@@ -177,7 +194,12 @@ impl Search for Bm25 {
                 let most = self.max_terms;
                 warnings.add(format!("the query has {different} terms, and only the first {most} were searched"));
             }
-            Ok(reader.search(&terms, self.idf, self.k1, self.b, top)?)
+            let mut counts: BTreeMap<String, f32> = BTreeMap::new();
+            terms.into_iter().for_each(|term| *counts.entry(term).or_default() += 1.0);
+            let search = |terms, top| reader.search(terms, self.idf, self.k1, self.b, top);
+            let Some(feedback) = self.feedback else { return Ok(search(&counts, top)?) };
+            let first = search(&counts, feedback.passages)?;
+            Ok(search(&feedback.expand(&counts, &first, self.tokenizer), top)?)
         };
         texts.iter().map(search).collect()
     }
@@ -223,7 +245,8 @@ mod tests {
             ("the ferry", &[("d", 0.125_216), ("c", 0.101_377), ("a", 0.070_494), ("b", 0.070_494)]),
             ("the the island at", &[("d", 0.250_432), ("c", 0.202_753), ("a", 0.140_989), ("b", 0.140_989)]),
         ] {
-            let terms = Tokenizer::Whitespace.terms(query);
+            let mut terms: BTreeMap<String, f32> = BTreeMap::new();
+            Tokenizer::Whitespace.terms(query).into_iter().for_each(|term| *terms.entry(term).or_default() += 1.0);
             let hits = reader.search(&terms, Idf::Okapi, 1.5, 0.75, 10).unwrap();
             assert_eq!(hits.len(), expected.len(), "{query}: {hits:?}");
             for (hit, (id, score)) in hits.iter().zip(expected) {
@@ -247,7 +270,7 @@ mod tests {
         let delta = Delta { added, removed: Vec::new(), whole: true };
         let reader = index.apply(&delta).await.unwrap().downcast::<Bm25Reader>().unwrap();
         let (tokenizer, idf) = (Tokenizer::Whitespace, Idf::Lucene);
-        let search = Bm25 { tokenizer, idf, k1: 1.2, b: 0.75, max_terms: 1024 };
+        let search = Bm25 { tokenizer, idf, k1: 1.2, b: 0.75, max_terms: 1024, feedback: None };
         let query = (0..145_000).map(word).collect::<Vec<_>>().join(" ");
         assert!(search.weight(&reader, &[query.as_str().into()]) > 1024 * 300 / 8);
         let (warnings, begun) = (Warnings::default(), std::time::Instant::now());

@@ -204,7 +204,9 @@ mod tests {
 
     async fn found(index: &mut dyn Index, delta: Delta, term: &str) -> Vec<String> {
         let reader = index.apply(&delta).await.unwrap().downcast::<Bm25Reader>().unwrap();
-        let hits = reader.search(&[term.to_owned()], Idf::Lucene, 1.2, 0.75, 10).unwrap();
+        let hits = reader
+            .search(&std::collections::BTreeMap::from([(term.to_owned(), 1.0)]), Idf::Lucene, 1.2, 0.75, 10)
+            .unwrap();
         let mut ids: Vec<String> = hits.iter().map(|hit| hit.chunk.id.to_string()).collect();
         ids.sort();
         ids

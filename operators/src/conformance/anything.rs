@@ -10,8 +10,8 @@ use futures::future::BoxFuture;
 use serde::Deserialize;
 use turnflow_engine::component::{BuildFuture, Capability, ComponentContext, Model, ModelConfig, loaded_at_once};
 use turnflow_engine::inference::{
-    Embedder, InferenceError, PairScorer, Priority, Role, SparseEmbedder, SparseVector, TokenEmbedder, TokenVectors,
-    Vector, WordVectors,
+    Embedder, InferenceError, PairScorer, Priority, Role, RowScorer, SparseEmbedder, SparseVector, TokenEmbedder,
+    TokenVectors, Vector, WordVectors,
 };
 use turnflow_engine::language::{Finish, Generation, Generator, Likelihood, Prompt, Sampling, TextStream};
 
@@ -79,6 +79,7 @@ impl ModelConfig for Anything {
             Capability::EmbedSparse,
             Capability::Words,
             Capability::ScorePairs,
+            Capability::ScoreRows,
             Capability::Generate,
             Capability::Likelihood,
         ]
@@ -87,7 +88,8 @@ impl ModelConfig for Anything {
         String::new()
     }
     fn load<'a>(&'a self, context: &'a ComponentContext) -> BuildFuture<'a, Model> {
-        let of = Arc::new(Everything { sampling: Sampling::default(), rows: vec![vec![0.5; 4]; 8] });
+        let columns = ["hits.rank", "more.score"].map(str::to_owned).into();
+        let of = Arc::new(Everything { sampling: Sampling::default(), rows: vec![vec![0.5; 4]; 8], columns });
         loaded_at_once(|| {
             Ok(Model {
                 name: context.id().to_owned(),
@@ -97,6 +99,7 @@ impl ModelConfig for Anything {
                 sparse: Some(of.clone()),
                 words: Some(of.clone()),
                 pairs: Some(of.clone()),
+                rows: Some(of.clone()),
                 generator: Some(of.clone()),
                 likelihood: Some(of),
                 ..Model::default()
@@ -108,6 +111,19 @@ impl ModelConfig for Anything {
 struct Everything {
     sampling: Sampling,
     rows: Vec<Vec<f32>>,
+    /// The features of rows to score.
+    columns: Vec<String>,
+}
+
+impl RowScorer for Everything {
+    fn columns(&self) -> &[String] {
+        &self.columns
+    }
+    fn score(&self, rows: Vec<f32>, _: Priority) -> BoxFuture<'static, Result<Vec<f32>, InferenceError>> {
+        let score = |row: &[f32]| row.iter().filter(|value| value.is_finite()).sum();
+        let scores = rows.chunks(self.columns.len()).map(score).collect();
+        after(&format!("{rows:?}"), || scores)
+    }
 }
 
 impl Embedder for Everything {

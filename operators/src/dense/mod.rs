@@ -8,6 +8,8 @@
 //! implementation does not approximate). Vectors are stored in Lance, by content hash, and served from memory. With
 //! unit-length vectors (the model's `normalize`), scores are cosines. Ties are ordered by passage id.
 //!
+//! With `feedback`, a second search uses the query's vector mixed with the mean vector of the first passages.
+//!
 //! Cost: passages × dimension multiplications for each query, and one pass over the vectors. While all cores are busy,
 //! turns whose scans wait share a pass.
 
@@ -17,13 +19,13 @@ use std::sync::Arc;
 
 use serde::Deserialize;
 use turnflow_engine::component::{
-    BuildError, Capability, CorpusRef, InputPort, Models, OperatorError, OperatorKind, Warnings,
+    BuildError, Capability, Check, CorpusRef, InputPort, Models, OperatorError, OperatorKind, Warnings,
 };
 use turnflow_engine::inference::{Embedder, Priority, Role, Vector};
 use turnflow_engine::record::{Hit, PortType};
 use turnflow_engine::spec::from_tree;
 
-use crate::content::Scans;
+use crate::content::{Scans, dot};
 use crate::models::embedder;
 use crate::retrieve::{self, ByModel, ModelRetriever, Search, Settings};
 use index::{DenseDefinition, DenseReader, search};
@@ -51,6 +53,42 @@ pub struct DenseConfig {
     /// Maximum number of passages to return. Default 100.
     #[serde(default = "retrieve::default_top")]
     pub top: usize,
+    /// Pseudo-relevance feedback: a second search, with the vectors of the first passages added to the query's, such as
+    /// `(passages: 3, weight: 0.3)`. Default: none.
+    #[serde(default)]
+    pub feedback: Option<VectorFeedback>,
+}
+
+/// How a query's vector moves towards the passages that it finds (Rocchio 1971; Li et al. 2023).
+#[derive(Clone, Copy, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct VectorFeedback {
+    /// Number of passages whose mean vector is added, best first. Default 3.
+    #[serde(default = "three")]
+    pub passages: usize,
+    /// Share of the mean vector, 0 to 1; the query's own has the rest. Default 0.3.
+    #[serde(default = "third")]
+    pub weight: f32,
+}
+
+fn three() -> usize {
+    3
+}
+fn third() -> f32 {
+    0.3
+}
+
+impl VectorFeedback {
+    /// The mixed vector, as long as the query's.
+    fn moved(&self, query: &Vector, passages: &[Vector]) -> Vector {
+        let mut sum: Vec<f32> = query.iter().map(|value| (1.0 - self.weight) * value).collect();
+        let part = self.weight / passages.len().max(1) as f32;
+        for passage in passages {
+            sum.iter_mut().zip(&**passage).for_each(|(sum, value)| *sum += part * value);
+        }
+        let (before, after) = (dot(query, query).sqrt(), dot(&sum, &sum).sqrt());
+        if after > 0.0 { sum.iter().map(|value| value * before / after).collect() } else { query.clone() }
+    }
 }
 
 impl ModelRetriever for DenseConfig {
@@ -62,18 +100,39 @@ impl ModelRetriever for DenseConfig {
         Settings { corpus: &self.corpus, model: &self.model, top: self.top }
     }
 
+    fn validate(&self, check: &mut Check<'_>) {
+        let Some(feedback) = &self.feedback else { return };
+        if feedback.passages == 0 || feedback.passages > self.top {
+            check.error("out-of-range", "feedback", "`passages` must be between 1 and the node's `top`");
+        }
+        if !(0.0..=1.0).contains(&feedback.weight) {
+            check.error("out-of-range", "feedback", "`weight` must be between 0 and 1");
+        }
+    }
+
+    fn explain(&self) -> String {
+        self.feedback.as_ref().map_or_else(String::new, |VectorFeedback { passages, weight }| {
+            format!(", feedback: {passages} passages with weight {weight}")
+        })
+    }
+
     fn definition(&self, models: &Models) -> Result<DenseDefinition, BuildError> {
         DenseDefinition::new(models, &self.model, "Dense")
     }
 
     fn search(&self, models: &Models) -> Result<Dense, BuildError> {
-        Ok(Dense { embedder: embedder(models, &self.model, "Dense")?, scans: Scans::new(search, self.top) })
+        Ok(Dense {
+            embedder: embedder(models, &self.model, "Dense")?,
+            scans: Scans::new(search, self.top),
+            feedback: self.feedback,
+        })
     }
 }
 
 pub(crate) struct Dense {
     embedder: Arc<dyn Embedder>,
     scans: Scans<DenseReader, Vector>,
+    feedback: Option<VectorFeedback>,
 }
 
 impl Search for Dense {
@@ -93,6 +152,30 @@ impl Search for Dense {
     ) -> Result<Vec<Vec<Hit>>, OperatorError> {
         let cost = reader.passages() * self.embedder.dimension() / 64 * texts.len();
         let vectors = self.embedder.embed(texts, Role::Query, Priority::Turn).await?;
-        Ok(self.scans.run(reader, vectors, cost).await)
+        let Some(feedback) = self.feedback else { return Ok(self.scans.run(reader, vectors, cost).await) };
+        let first = self.scans.run(reader, vectors.clone(), cost).await;
+        let moved = vectors.iter().zip(first).map(|(vector, hits)| {
+            let nearest = hits.iter().take(feedback.passages);
+            let nearest: Vec<Vector> = nearest.filter_map(|hit| reader.encoding(&hit.chunk)).collect();
+            if nearest.is_empty() { vector.clone() } else { feedback.moved(vector, &nearest) }
+        });
+        let moved = moved.collect();
+        Ok(self.scans.run(reader, moved, cost).await)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_query_moves_towards_its_passages_and_keeps_its_length() {
+        let feedback = VectorFeedback { passages: 2, weight: 0.5 };
+        let (query, passages) = (Vector::from([2.0, 0.0]), [Vector::from([0.0, 1.0]), Vector::from([0.0, 3.0])]);
+        // Half of (2, 0) and half of the mean (0, 2), scaled from √2 to 2.
+        let moved = feedback.moved(&query, &passages);
+        assert!(moved.iter().all(|value| (value - 2.0_f32.sqrt()).abs() < 1e-6), "{moved:?}");
+        let none = VectorFeedback { weight: 0.0, ..feedback };
+        assert_eq!(*none.moved(&query, &passages), *query);
     }
 }

@@ -106,7 +106,7 @@ pub(super) fn adapted(model: Model, file: Option<&FilePath>) -> Result<Model, In
     if own != needed {
         return Err(unfit(format!("the adapter is for vectors of {own} values, but the model's have {needed}")));
     }
-    if adapter.about.get(MODEL).is_some_and(|of| *of != model.fingerprint) {
+    if adapter.about.get(MODEL).is_none_or(|of| *of != model.fingerprint) {
         return Err(unfit(
             "the adapter was learned for another model, or for other settings of it: learn it again with `turnflow \
              tune`"

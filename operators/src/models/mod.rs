@@ -7,6 +7,7 @@ pub mod onnx;
 pub mod onnx_decoder;
 pub mod onnx_seq2_seq;
 pub mod onnx_sparse;
+pub mod onnx_trees;
 pub mod open_ai;
 pub mod open_ai_embedder;
 mod runtime;

@@ -115,6 +115,10 @@ impl ModelConfig for OnnxConfig {
         &[Capability::Embed, Capability::Tokenize, Capability::EmbedTokens]
     }
 
+    fn adapter(&self) -> Option<&FilePath> {
+        self.adapter.as_ref()
+    }
+
     fn explain(&self) -> String {
         let adapter = self.adapter.as_ref().map(|file| format!(", adapter: {:?}", file.written)).unwrap_or_default();
         format!(

@@ -153,6 +153,10 @@ impl ModelConfig for OpenAiEmbedderConfig {
         &[Capability::Embed]
     }
 
+    fn adapter(&self) -> Option<&FilePath> {
+        self.adapter.as_ref()
+    }
+
     fn explain(&self) -> String {
         let adapter = self.adapter.as_ref().map(|file| format!(", adapter: {:?}", file.written)).unwrap_or_default();
         format!(

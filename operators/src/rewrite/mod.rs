@@ -35,7 +35,7 @@ use turnflow_engine::spec::{FilePath, from_tree};
 use self::reply::Reply;
 use crate::models::generator;
 use crate::passages::conversation;
-use crate::rule_rewrite::{Rewritten, Rules, rewrite, said};
+use crate::rule_rewrite::{Rewritten, Rules, newest, rewrite, said};
 use crate::template::Template;
 
 /// Entry in the operator table.
@@ -83,6 +83,10 @@ pub struct RewriteConfig {
     /// Number of newest history utterances in the prompt. Default 10.
     #[serde(default = "default_history")]
     pub history: usize,
+    /// Number of newest turns that the rules and the prompt may use, each a question with its reply. Default: all for the
+    /// rules, and `history` utterances for the prompt.
+    #[serde(default)]
+    pub turns: Option<usize>,
     /// Maximum length of each history utterance, in characters. Default 600.
     #[serde(default = "default_characters")]
     pub characters: usize,
@@ -110,6 +114,9 @@ fn default_words() -> usize {
 impl OperatorConfig for RewriteConfig {
     fn validate(&self, check: &mut Check<'_>) {
         check.range("history", self.history, 1, 1000);
+        if let Some(turns) = self.turns {
+            check.range("turns", turns, 1, 10_000);
+        }
         check.range("characters", self.characters, 1, 1_000_000);
         check.range("words", self.words, 1, 10_000);
         check.sampling("sampling", &self.sampling);
@@ -128,7 +135,8 @@ impl OperatorConfig for RewriteConfig {
         let prompt = self.prompt.as_ref().map_or("built-in", |file| &file.written);
         format!(
             "model: {model:?}, form: {form:?}, prompt: {prompt}, history: {history}, characters: {characters}, \
-             words: {words}, rules: {rules}"
+             words: {words}, rules: {rules}, turns: {}",
+            self.turns.map_or("all".to_owned(), |turns| turns.to_string())
         )
     }
 
@@ -169,7 +177,7 @@ impl Operator for Rewrite {
             if self.config.rules {
                 // A question that the rules resolved is complete; words are added only to others.
                 let rules = Rules { expand_resolved: false, ..Rules::default() };
-                match rewrite(&said(turn), &turn.text, &rules) {
+                match rewrite(&said(newest(turn, self.config.turns)), &turn.text, &rules) {
                     Rewritten::Standalone => return Ok(Value::Query(Query::new(turn.text.clone()))),
                     Rewritten::Resolved(text) => return Ok(Value::Query(Query::new(text))),
                     Rewritten::Expanded(text) => fallback = text,
@@ -201,7 +209,8 @@ impl Operator for Rewrite {
 
 impl Rewrite {
     fn prompt(&self, turn: &Turn) -> Prompt {
-        let history = conversation(turn, self.config.history, self.config.characters).join("\n");
+        let utterances = self.config.history.min(newest(turn, self.config.turns).len());
+        let history = conversation(turn, utterances, self.config.characters).join("\n");
         self.template.fill(&[
             ("question", self.template.question(&turn.text)),
             ("history", history.as_str().into()),

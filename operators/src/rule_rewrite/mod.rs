@@ -31,7 +31,7 @@ use turnflow_engine::component::{
     BuildFuture, Call, Check, ComponentContext, InputPort, Models, Operator, OperatorConfig, OperatorError,
     OperatorKind, built_at_once,
 };
-use turnflow_engine::record::{PortType, Query, Speaker, Turn, Value};
+use turnflow_engine::record::{PortType, Query, Speaker, Turn, Utterance, Value};
 use turnflow_engine::spec::from_tree;
 
 pub(crate) use memory::{Said, Weights};
@@ -77,6 +77,9 @@ pub struct RuleRewriteConfig {
     /// Number of content words to read from the start of each agent reply. Default 30.
     #[serde(default = "default_agent_words")]
     pub agent_words: usize,
+    /// Number of newest turns to remember, each a question with its reply. Default: all.
+    #[serde(default)]
+    pub turns: Option<usize>,
 }
 
 fn default_references() -> bool {
@@ -119,13 +122,17 @@ impl OperatorConfig for RuleRewriteConfig {
         check.range("terms_short", self.terms_short, 0, 100);
         check.range("decay", self.decay, 0.0, 1.0);
         check.range("agent", self.agent, 0.0, 1.0);
+        if let Some(turns) = self.turns {
+            check.range("turns", turns, 1, 10_000);
+        }
     }
 
     fn explain(&self) -> String {
         let Self { references, short, terms, terms_short, expand_resolved, decay, agent, agent_words, .. } = self;
         format!(
             "references: {references}, short: {short}, terms: {terms}, terms_short: {terms_short}, \
-             expand_resolved: {expand_resolved}, decay: {decay}, agent: {agent}, agent_words: {agent_words}"
+             expand_resolved: {expand_resolved}, decay: {decay}, agent: {agent}, agent_words: {agent_words}, turns: {}",
+            self.turns.map_or("all".to_owned(), |turns| turns.to_string())
         )
     }
 
@@ -134,17 +141,20 @@ impl OperatorConfig for RuleRewriteConfig {
             let weights = Weights { decay: self.decay, agent: self.agent, agent_words: self.agent_words };
             let Self { references, short, terms, terms_short, expand_resolved, .. } = *self;
             let rules = Rules { resolve: references, short, few: terms, many: terms_short, expand_resolved, weights };
-            Ok(Arc::new(RuleRewrite(rules)))
+            Ok(Arc::new(RuleRewrite { rules, turns: self.turns }))
         })
     }
 }
 
-struct RuleRewrite(Rules);
+struct RuleRewrite {
+    rules: Rules,
+    turns: Option<usize>,
+}
 
 impl Operator for RuleRewrite {
     fn call(self: Arc<Self>, call: Call) -> BoxFuture<'static, Result<Value, OperatorError>> {
         async move {
-            let text = match rewrite(&said(&call.turn), &call.turn.text, &self.0) {
+            let text = match rewrite(&said(newest(&call.turn, self.turns)), &call.turn.text, &self.rules) {
                 Rewritten::Standalone => call.turn.text.clone(),
                 Rewritten::Resolved(text) | Rewritten::Expanded(text) => text.into(),
             };
@@ -154,10 +164,17 @@ impl Operator for RuleRewrite {
     }
 }
 
-/// A turn's history, as the rules read it.
-pub(crate) fn said(turn: &Turn) -> Vec<Said<'_>> {
-    let one = |utterance: &'_ turnflow_engine::record::Utterance| utterance.speaker == Speaker::User;
-    turn.history.iter().map(|utterance| Said { user: one(utterance), text: &utterance.text }).collect()
+/// The utterances of a turn's newest earlier turns: from the question of the first of these on.
+pub(crate) fn newest(turn: &Turn, turns: Option<usize>) -> &[Utterance] {
+    let questions = turn.history.iter().enumerate().rev().filter(|(_, utterance)| utterance.speaker == Speaker::User);
+    let first = turns.and_then(|turns| questions.map(|(at, _)| at).nth(turns.checked_sub(1)?));
+    &turn.history[first.unwrap_or(0)..]
+}
+
+/// A history, as the rules read it.
+pub(crate) fn said(history: &[Utterance]) -> Vec<Said<'_>> {
+    let is_user = |utterance: &Utterance| utterance.speaker == Speaker::User;
+    history.iter().map(|utterance| Said { user: is_user(utterance), text: &utterance.text }).collect()
 }
 
 #[cfg(test)]
@@ -170,7 +187,16 @@ mod tests {
     }
 
     fn run(history: &[&str], question: &str, terms: usize) -> Rewritten {
-        rewrite(&said(&turn(history, "")), question, &rules(terms))
+        rewrite(&said(&turn(history, "").history), question, &rules(terms))
+    }
+
+    #[test]
+    fn only_the_newest_turns_are_remembered() {
+        let turn = turn(&["user: Who is Ada?", "agent: A person.", "user: Who is Bob?", "agent: Also one."], "");
+        let first = |turns| newest(&turn, turns).first().map(|utterance| utterance.text.to_string());
+        assert_eq!(first(None).as_deref(), Some("Who is Ada?"));
+        assert_eq!([Some(1), Some(2), Some(9)].map(|turns| newest(&turn, turns).len()), [2, 4, 4]);
+        assert_eq!(first(Some(1)).as_deref(), Some("Who is Bob?"));
     }
 
     #[test]
@@ -239,7 +265,7 @@ mod tests {
     fn what_is_resolved_may_stay_as_it_is() {
         let turn = turn(&["user: Who directed Inception?", "agent: Christopher Nolan, of London"], "");
         let asked = |question: &str, expand_resolved| {
-            rewrite(&said(&turn), question, &Rules { expand_resolved, ..Rules::default() })
+            rewrite(&said(&turn.history), question, &Rules { expand_resolved, ..Rules::default() })
         };
         let resolved = "What other movies did Christopher Nolan direct?";
         let question = "What other movies did he direct?";

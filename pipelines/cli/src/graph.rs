@@ -5,6 +5,7 @@
 
 use std::fmt::Write as _;
 
+use turnflow_engine::component::CorpusRef;
 use turnflow_engine::plan::{NodeKind, Plan, PlannedNode};
 use turnflow_engine::record::PortType;
 
@@ -85,16 +86,9 @@ fn place(plan: &Plan) -> Vec<Placed<'_>> {
 
 /// The corpora that a node reads, from its settings.
 fn reads<'p>(plan: &'p Plan, node: &PlannedNode) -> Vec<&'p str> {
-    let NodeKind::Operator(config) = &node.kind else { return Vec::new() };
-    match config.corpus() {
-        None => Vec::new(),
-        Some(turnflow_engine::component::CorpusRef::FromTurn) => {
-            plan.corpora.iter().map(|corpus| &*corpus.name).collect()
-        }
-        Some(turnflow_engine::component::CorpusRef::Named(name)) => {
-            plan.corpora.iter().filter(|corpus| *corpus.name == **name).map(|corpus| &*corpus.name).collect()
-        }
-    }
+    let read: Vec<&CorpusRef> = node.operators().into_iter().filter_map(|config| config.corpus()).collect();
+    let is_read = |name: &str| read.iter().any(|of| !matches!(of, CorpusRef::Named(of) if of != name));
+    plan.corpora.iter().map(|corpus| &*corpus.name).filter(|name| is_read(name)).collect()
 }
 
 /// Places corpora side by side under their readers.

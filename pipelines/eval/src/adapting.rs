@@ -92,22 +92,11 @@ pub fn learn(
     folds: usize,
     settings: &Settings,
 ) -> Option<Learned> {
+    // The last map is learned on all questions; no question is in that fold.
+    let without: Vec<Vec<usize>> = (0..=folds).map(|fold| vec![fold]).collect();
+    let mut weights = learn_without(vectors, questions, passages, &without, settings);
     let all: Vec<usize> = (0..questions.len()).collect();
-    // The last fit is on all questions; no question is in that fold.
-    let rest_of = |fold: usize| -> Vec<usize> {
-        all.iter().copied().filter(|at| questions.get(*at).is_none_or(|question| question.fold != fold)).collect()
-    };
-    let fits: Vec<Vec<usize>> = (0..=folds).map(rest_of).collect();
     let problem = Problem { vectors, questions, passages, settings };
-    let negatives = problem.nearest();
-    let cores = thread::available_parallelism().map_or(1, usize::from);
-    let mut weights: Vec<Array2<f32>> = Vec::new();
-    for some in fits.chunks(cores.max(1)) {
-        weights.extend(thread::scope(|scope| {
-            let fits: Vec<_> = some.iter().map(|rows| scope.spawn(|| problem.fit(rows, &negatives))).collect();
-            fits.into_iter().filter_map(|fit| fit.join().ok()).collect::<Vec<_>>()
-        }));
-    }
     let weight = weights.pop()?;
     let mut adapted = vectors.clone();
     for (fold, weight) in weights.iter().enumerate() {
@@ -134,6 +123,33 @@ pub fn learn(
         held_out: after.mean,
         differences: COMPARED.into_iter().map(compared).collect(),
     })
+}
+
+/// For each set of folds, learns a map on the questions of the other folds.
+///
+/// `vectors` are the questions' vectors, of shape `[questions, dimension]`.
+pub fn learn_without(
+    vectors: &Array2<f32>,
+    questions: &[Question],
+    passages: &Passages,
+    without: &[Vec<usize>],
+    settings: &Settings,
+) -> Vec<Array2<f32>> {
+    let problem = Problem { vectors, questions, passages, settings };
+    let rest_of = |folds: &Vec<usize>| -> Vec<usize> {
+        (0..questions.len()).filter(|at| !folds.contains(&questions[*at].fold)).collect()
+    };
+    let fits: Vec<Vec<usize>> = without.iter().map(rest_of).collect();
+    let negatives = problem.nearest();
+    let cores = thread::available_parallelism().map_or(1, usize::from);
+    let mut weights = Vec::new();
+    for some in fits.chunks(cores.max(1)) {
+        weights.extend(thread::scope(|scope| {
+            let fits: Vec<_> = some.iter().map(|rows| scope.spawn(|| problem.fit(rows, &negatives))).collect();
+            fits.into_iter().filter_map(|fit| fit.join().ok()).collect::<Vec<_>>()
+        }));
+    }
+    weights
 }
 
 /// What all fits share.

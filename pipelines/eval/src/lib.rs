@@ -1,16 +1,18 @@
-//! Evaluation of pipelines: import of benchmarks, tasks and judgements, metrics and their significance, tuning,
-//! calibration, replays and their differences, tests in pipeline files, and verification.
+//! Evaluation of pipelines: import of benchmarks, tasks and judgements, metrics and their significance, matrices of
+//! rows to compare, tuning, calibration, replays and their differences, tests in pipeline files, and verification.
 
 pub mod adapting;
 pub mod breakdown;
 pub mod calibration;
 pub mod generation;
 pub mod import;
+pub mod matrix;
 pub mod memory;
 pub mod metrics;
 pub mod random;
 pub mod replay;
 pub mod report;
+mod setting;
 pub mod significance;
 pub mod tags;
 pub mod tasks;

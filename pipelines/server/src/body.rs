@@ -3,7 +3,7 @@
 
 use std::pin::Pin;
 use std::task::{Context, Poll};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use axum::body::Body;
 use axum::extract::{FromRequest, FromRequestParts, Path, Query, Request, State};
@@ -11,9 +11,9 @@ use axum::http::request::Parts;
 use axum::http::{HeaderMap, header};
 use axum::middleware::Next;
 use axum::response::Response;
-use bytes::Bytes;
+use bytes::{Bytes, BytesMut};
 use http_body::{Frame, SizeHint};
-use http_body_util::{BodyExt, Collected, LengthLimitError, Limited};
+use http_body_util::{BodyExt, LengthLimitError, Limited};
 use serde::de::DeserializeOwned;
 
 use crate::app::App;
@@ -21,6 +21,9 @@ use crate::error::ApiError;
 
 /// Maximum number of JSON values in a body: objects, arrays, and their elements.
 const VALUES: usize = 200_000;
+
+/// The least mean rate at which a body must arrive, after the time that headers may take, in bytes per second.
+const SLOWEST: f64 = 10_000.0;
 
 /// How long to keep reading a body that is too long.
 const DISCARD: Duration = Duration::from_secs(2);
@@ -82,14 +85,42 @@ impl FromRequest<App> for Content {
             }
             return Err(ApiError::too_large(limit));
         }
-        let bytes = Limited::new(&mut body, limit).collect().await.map(Collected::to_bytes);
-        match bytes {
+        let patience = Duration::from_secs_f64(app.config().limits.header_s);
+        match received(&mut body, limit, patience).await? {
             Ok(bytes) => Ok(Self { mime, bytes }),
             Err(error) if error.is::<LengthLimitError>() => {
                 discard(&mut body).await;
                 Err(ApiError::too_large(limit))
             }
             Err(_) => Err(ApiError::bad("the body cannot be read")),
+        }
+    }
+}
+
+/// The whole body, of at most `limit` bytes. A client that sends nothing for long, or that sends slowly, is given up.
+///
+/// # Errors
+///
+/// 408: the body did not arrive in time. The inner result: the body is too long, or the connection failed.
+async fn received(
+    body: &mut Body,
+    limit: usize,
+    patience: Duration,
+) -> Result<Result<Bytes, axum::BoxError>, ApiError> {
+    let mut body = Limited::new(body, limit);
+    let mut bytes = BytesMut::new();
+    let begun = Instant::now();
+    loop {
+        let by = begun + patience + Duration::from_secs_f64(bytes.len() as f64 / SLOWEST);
+        match tokio::time::timeout_at(by.into(), body.frame()).await {
+            Err(_) => return Err(ApiError::slow_body()),
+            Ok(None) => return Ok(Ok(bytes.freeze())),
+            Ok(Some(Err(error))) => return Ok(Err(error)),
+            Ok(Some(Ok(frame))) => {
+                if let Some(data) = frame.data_ref() {
+                    bytes.extend_from_slice(data);
+                }
+            }
         }
     }
 }

@@ -216,8 +216,8 @@ pub struct LimitsConfig {
     /// Open connections. At the maximum, a new one takes the place of the one that has been idle the longest. Default:
     /// 1024.
     pub connections: usize,
-    /// Seconds to receive the headers of a request, and until an idle connection is closed.
-    /// Default: 30.
+    /// Seconds to receive the headers of a request, and until an idle connection is closed. A body may take as long, and
+    /// one second more for every 10 kB. Default: 30.
     pub header_s: f64,
     /// Seconds after which the connection of a client that does not read is closed. Default: 60.
     pub idle_s: f64,

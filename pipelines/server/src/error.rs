@@ -108,6 +108,16 @@ impl ApiError {
         error.code("unavailable")
     }
 
+    /// 408: the body did not arrive in time.
+    pub fn slow_body() -> Self {
+        Self::new(
+            StatusCode::REQUEST_TIMEOUT,
+            "invalid_request_error",
+            "the body did not arrive in time; send it without long pauses",
+        )
+        .code("timeout")
+    }
+
     /// 504: the request took too long.
     pub fn timed_out(seconds: f64) -> Self {
         Self::new(

@@ -14,7 +14,7 @@ pub async fn alive() -> Json<Json_> {
     Json(json!({ "status": "ok" }))
 }
 
-/// Reports whether every corpus of every pipeline is published.
+/// Reports whether every corpus of every pipeline is published, and how many pipelines run without an optional model.
 #[utoipa::path(get, path = "/readyz", tag = "server", responses(
     (status = 200, description = "The server is ready"),
     (status = 503, description = "A corpus is not published yet, or the server is shutting down")
@@ -27,6 +27,7 @@ pub async fn ready(State(app): State<App>) -> (StatusCode, Json<Json_>) {
         engine.has_ended() || !engine.corpora().iter().all(|(.., state)| is_ready(&state.borrow()))
     });
     let waiting = waiting.count();
+    let lacking = app.pipelines().iter().filter(|served| !served.engine().lacking().is_empty()).count();
     let status = if app.is_draining() {
         "ending"
     } else if waiting > 0 {
@@ -35,5 +36,6 @@ pub async fn ready(State(app): State<App>) -> (StatusCode, Json<Json_>) {
         "ready"
     };
     let code = if status == "ready" { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
-    (code, Json(json!({ "status": status, "pipelines": app.pipelines().len(), "loading": waiting })))
+    let pipelines = app.pipelines().len();
+    (code, Json(json!({ "status": status, "pipelines": pipelines, "loading": waiting, "lacking_models": lacking })))
 }

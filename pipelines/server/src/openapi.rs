@@ -65,7 +65,11 @@ const ERRORS: [(&str, &str); 6] = [
 const INPUT: [(&str, &str); 2] =
     [("400", "The request is invalid"), ("404", "The model, pipeline or object does not exist")];
 /// Those of requests with a body.
-const BODY: [(&str, &str); 2] = [("413", "The body is too large"), ("415", "The body has a type that is not accepted")];
+const BODY: [(&str, &str); 3] = [
+    ("408", "The body did not arrive in time"),
+    ("413", "The body is too large"),
+    ("415", "The body has a type that is not accepted"),
+];
 
 static DESCRIPTION: LazyLock<Value> = LazyLock::new(|| {
     let mut description = serde_json::to_value(Description::openapi()).unwrap_or_default();

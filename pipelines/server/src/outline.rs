@@ -99,11 +99,22 @@ impl Graph {
                 NodeKind::Operator(config) => ("operator", Some(config)),
                 NodeKind::Sink(_) => ("sink", None),
             };
-            let corpora = match config.and_then(|config| config.corpus()) {
-                None => Vec::new(),
-                Some(CorpusRef::FromTurn) => every.clone(),
-                Some(CorpusRef::Named(name)) => vec![name.as_str().into()],
-            };
+            let mut corpora: Vec<Arc<str>> = Vec::new();
+            for corpus in node.operators().into_iter().filter_map(|config| config.corpus()) {
+                match corpus {
+                    CorpusRef::FromTurn => corpora.clone_from(&every),
+                    CorpusRef::Named(name) if !corpora.iter().any(|known| **known == *name) => {
+                        corpora.push(name.as_str().into());
+                    }
+                    CorpusRef::Named(_) => {}
+                }
+            }
+            let mut models: Vec<String> = Vec::new();
+            for used in node.operators().into_iter().flat_map(|config| config.models()) {
+                if !models.iter().any(|known| known == used.name) {
+                    models.push(used.name.to_owned());
+                }
+            }
             let inputs = node.inputs.iter().filter_map(|&input| plan.nodes.get(input));
             let types = inputs.clone().filter_map(|input| input.output);
             GraphNode {
@@ -114,8 +125,7 @@ impl Graph {
                 inputs: inputs.map(|input| input.id.clone()).collect(),
                 output: node.output.map(|output| output.to_string()),
                 corpora,
-                models: config
-                    .map_or(Vec::new(), |config| config.models().iter().map(|model| model.name.to_owned()).collect()),
+                models,
                 generator: config.and_then(|config| {
                     let models = config.models();
                     let writes = models.iter().find(|model| model.capability == Capability::Generate);
@@ -165,7 +175,9 @@ impl Outline {
             corpora: plan.corpora.iter().map(|corpus| corpus.name.clone()).collect(),
             aliases: plan.aliases(),
             graph: Graph::of(plan),
-            routes: operators.iter().any(|(.., config)| matches!(config.corpus(), Some(CorpusRef::FromTurn))),
+            routes: operators.iter().any(|(_, node, _)| {
+                node.operators().iter().any(|config| matches!(config.corpus(), Some(CorpusRef::FromTurn)))
+            }),
         }
     }
 }

@@ -121,15 +121,30 @@ impl Resolver<'_> {
 
     fn tokenizer(&mut self, owner: &str, chunk: &Tree, wanted: Option<&str>, models: &PlannedModels) -> Option<String> {
         if let Some(name) = wanted {
-            let place = chunk.get("model").map_or(chunk.span, |tree| tree.span);
+            // A chunker that contains another one takes its model from there.
+            let place = chunk.get("model").or_else(|| chunk.get("chunk")?.get("model"));
+            let place = place.map_or(chunk.span, |tree| tree.span);
+            if models.get(name).and_then(Option::as_ref).is_some_and(|model| model.optional) {
+                let message = format!("{owner}: model `{name}` is optional, but without it no document can be cut");
+                let diagnostic = Diagnostic::new("no-fallback", place, message).label("an optional model");
+                self.diagnostics.push(diagnostic.help("use the tokenizer of a model that is not optional"));
+                return None;
+            }
             return self.model(owner, place, name, Capability::Tokenize, models).then(|| name.to_owned());
         }
-        let able = |model: &PlannedModel| model.config.capabilities().contains(&Capability::Tokenize);
+        let able =
+            |model: &PlannedModel| model.config.capabilities().contains(&Capability::Tokenize) && !model.optional;
         // An invalid model may be the intended one, so it is not reported as missing.
         let found = models.iter().find(|(_, model)| model.as_ref().is_none_or(able)).map(|(name, _)| name.clone());
         if found.is_none() {
             let message = format!("{owner}: cutting by tokens needs a model with a tokenizer");
-            self.diagnostics.push(Diagnostic::new("unknown-model", head(chunk), message).help("add one to `models`"));
+            let is_optional = |model: &PlannedModel| model.config.capabilities().contains(&Capability::Tokenize);
+            let help = if models.values().flatten().any(is_optional) {
+                "the models with a tokenizer are optional, and without a model no document can be cut"
+            } else {
+                "add one to `models`"
+            };
+            self.diagnostics.push(Diagnostic::new("unknown-model", head(chunk), message).help(help));
         }
         found
     }

@@ -74,7 +74,7 @@ pub(super) fn resolve(
     let parse: fn(&Tree, &Sources) -> Result<Box<Top>, SpecError> =
         |tree, sources| from_tree(tree, sources).map(Box::new);
     let top = resolver.config("the pipeline", tree, parse);
-    let models = resolver.models(tree);
+    let models = resolver.models(tree, true);
     let corpora = resolver.corpora(tree, &models);
     let nodes = resolver.nodes(tree, &models, &corpora);
     let top = top?;
@@ -106,7 +106,7 @@ pub(super) fn resolve(
         let file = std::path::Path::new(&sources.get(tree.span.source).name);
         file.file_stem().map_or("pipeline".into(), |stem| stem.to_string_lossy().into_owned())
     });
-    Some(Plan {
+    let plan = Plan {
         name,
         hash: hash(tree, &resolver.texts),
         models: models.into_iter().filter_map(|(name, model)| Some((name, model?))).collect(),
@@ -118,8 +118,10 @@ pub(super) fn resolve(
         failed_turns: top.failed_turns,
         mode: top.mode,
         dead_letters: top.dead_letters,
-        texts: resolver.texts.into_values().map(|(_, path)| path).collect(),
-    })
+        texts: resolver.texts.values().map(|(_, path)| path.clone()).collect(),
+    };
+    resolver.optional_models(tree, &plan);
+    Some(plan)
 }
 
 /// Hash of the file's content and of the text files that it names, without its tests.

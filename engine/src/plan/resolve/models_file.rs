@@ -33,7 +33,7 @@ pub(in crate::plan) fn resolve<C: ModelsFile>(
         return None;
     }
     let typed = resolver.config(name, tree, parse);
-    let models = resolver.models(tree);
+    let models = resolver.models(tree, false);
     let typed = typed?;
     resolver.validate(name, tree, &typed, ModelsFile::validate);
     for used in typed.config.models() {

@@ -6,7 +6,7 @@ use super::Resolver;
 use super::corpora::PlannedCorpora;
 use super::edges::{Edges, order};
 use super::models::PlannedModels;
-use crate::component::{Catalog, CorpusRef, InputPort};
+use crate::component::{Catalog, CorpusRef, Inner, InputPort, OperatorConfig};
 use crate::plan::{NodeKind, PlannedNode};
 use crate::record::PortType;
 use crate::spec::{Diagnostic, Entry, Kind, Span, Tree, did_you_mean};
@@ -171,12 +171,34 @@ impl Resolver<'_> {
         let kind = catalog.operators.iter().find(|kind| kind.name == kind_name)?;
         let typed = self.config(owner, tree, kind.parse)?;
         self.validate(owner, tree, &typed, |config, check| config.validate(check));
-        for used in typed.config.models().iter().filter(|used| typed.has(used.field)) {
+        self.uses(owner, tree, &*typed.config, &|field| typed.has(field), models, corpora);
+        for Inner { path, config } in typed.config.inner() {
+            if path.first().is_some_and(|field| !typed.has(field)) {
+                continue;
+            }
+            let inside = path.iter().try_fold(tree, |tree, field| tree.get(field)).unwrap_or(tree);
+            self.validated(owner, inside, |check| config.validate(check));
+            self.uses(owner, inside, config, &|_| true, models, corpora);
+        }
+        Some(NodeKind::Operator(typed.whole()?))
+    }
+
+    /// Checks that the models and the corpus of an operator exist.
+    fn uses(
+        &mut self,
+        owner: &str,
+        tree: &Tree,
+        config: &dyn OperatorConfig,
+        has: &dyn Fn(&str) -> bool,
+        models: &PlannedModels,
+        corpora: &PlannedCorpora,
+    ) {
+        for used in config.models().iter().filter(|used| has(used.field)) {
             let place = tree.get(used.field).map_or(tree.span, |tree| tree.span);
             self.model(owner, place, used.name, used.capability, models);
         }
-        match typed.config.corpus() {
-            Some(CorpusRef::Named(name)) if typed.has("corpus") && !corpora.contains_key(name) => {
+        match config.corpus() {
+            Some(CorpusRef::Named(name)) if has("corpus") && !corpora.contains_key(name) => {
                 let place = tree.get("corpus").map_or(tree.span, |tree| tree.span);
                 let diagnostic = Diagnostic::new("unknown-corpus", place, format!("{owner}: unknown corpus `{name}`"));
                 let mut diagnostic = diagnostic.label("no such corpus");
@@ -188,7 +210,6 @@ impl Resolver<'_> {
             }
             _ => {}
         }
-        Some(NodeKind::Operator(typed.whole()?))
     }
 }
 

@@ -52,6 +52,7 @@ impl Resolver<'_> {
     pub(super) fn config<C: ?Sized>(&mut self, owner: &str, tree: &Tree, parse: Parse<C>) -> Option<Typed<C>> {
         let mut rest = tree.clone();
         let (mut wrong, mut missing): (Vec<String>, Vec<String>) = Default::default();
+        let mut places: Vec<Span> = Vec::new();
         loop {
             let error = match parse(&rest, self.sources) {
                 Ok(config) => return Some(Typed { config, wrong, missing }),
@@ -70,9 +71,15 @@ impl Resolver<'_> {
                     entries.push(Entry { key: Name { text: field.to_owned(), span: tree.span }, value: Tree::hole() });
                     missing.push(field.to_owned());
                 }
-                _ => {
-                    self.diagnostics.push(self.explain(owner, tree, &error));
-                    wrong.push(drop_at(&mut rest, error.span?)?);
+                problem => {
+                    let place = error.span?;
+                    // The same holds for a field of a configuration inside this one.
+                    let was_dropped = places.iter().any(|other| place.contains(other) && *other != place);
+                    if !(matches!(problem, Problem::MissingField(_)) && was_dropped) {
+                        self.diagnostics.push(self.explain(owner, tree, &SpecError { problem, span: error.span }));
+                    }
+                    places.push(place);
+                    wrong.push(drop_at(&mut rest, place)?);
                 }
             }
         }
@@ -97,6 +104,11 @@ impl Resolver<'_> {
             typed.wrong.iter().any(value)
         };
         self.diagnostics.extend(found.into_iter().filter(|found| !found.span.is_some_and(told)));
+    }
+
+    /// Runs a check on a part of a configuration that has been read without errors.
+    pub(super) fn validated(&mut self, owner: &str, tree: &Tree, validate: impl FnOnce(&mut Check<'_>)) {
+        validate(&mut Check { tree, owner, diagnostics: self.diagnostics, texts: &mut self.texts });
     }
 
     fn explain(&self, owner: &str, tree: &Tree, error: &SpecError) -> Diagnostic {

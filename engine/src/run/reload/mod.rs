@@ -17,9 +17,10 @@ use std::time::Duration;
 
 use self::switch::retire;
 use super::build::{Feed, RuntimeContext};
+use super::lacking::Loaded;
 use super::worker_pool::Command;
 use super::{Engine, Inner, RunError};
-use crate::component::{Index, Models};
+use crate::component::Index;
 use crate::connector::TurnSource;
 use crate::corpus::{AddedIndex, CorpusIndexes};
 use crate::dead_letter::Onward;
@@ -81,7 +82,7 @@ type Sinks = BTreeMap<Arc<str>, Option<Arc<SinkHandle>>>;
 
 /// The built components of a new plan.
 struct Built {
-    models: Models,
+    loaded: Loaded,
     sinks: Sinks,
     generation: Arc<Generation>,
     /// New and changed turn sources, by node.

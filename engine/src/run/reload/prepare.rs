@@ -9,6 +9,7 @@ use crate::component::{BuildError, Models};
 use crate::corpus::{AddedIndex, CorpusIndexes, CorpusState, Preparing};
 use crate::plan::{Definitions, NodeKind, Plan, PlanDiff, PlannedNode};
 use crate::run::RunError;
+use crate::run::lacking::{KeptModel, warn};
 use crate::run::worker_pool::Command;
 use crate::turns::Running as RunningKind;
 
@@ -19,11 +20,20 @@ impl Reload<'_> {
             let running = self.inner.running.lock();
             (running.generation.clone(), running.models.clone(), running.sinks.clone())
         };
-        let kept = |name: &str| old_models.get(name).filter(|_| PlanDiff::keeps(&diff.models, name)).cloned();
+        let kept = |name: &str| {
+            if !PlanDiff::keeps(&diff.models, name) {
+                return None;
+            }
+            let is_optional = plan.models.get(name).is_some_and(|model| model.optional);
+            let lacking = before.lacking.get(name).filter(|_| is_optional).cloned();
+            let loaded = old_models.get(name).cloned().map(KeptModel::Loaded);
+            loaded.or(lacking.map(KeptModel::Lacking))
+        };
         let letters = self.context.letters(plan)?;
-        let models = self.context.models(plan, kept, &|| self.is_cancelled())?;
-        let definitions = plan.definitions(&models).map_err(RunError::Build)?;
-        self.open(plan, diff, &models, &definitions)?;
+        let loaded = self.context.models(plan, kept, &|| self.is_cancelled())?;
+        warn(plan, &loaded.lacking);
+        let definitions = plan.definitions(&loaded.models).map_err(RunError::Build)?;
+        self.open(plan, diff, &loaded.models, &definitions)?;
         self.wait_for_feeds()?;
         self.fill()?;
         self.wait_for_replay(plan, &old_sinks)?;
@@ -43,7 +53,7 @@ impl Reload<'_> {
         let kept = |id: &str| operators.get(id).filter(|_| PlanDiff::keeps(&diff.nodes, id)).cloned();
         let number = before.number + 1;
         let is_cancelled = || self.is_cancelled();
-        let generation = self.context.generation(number, plan, &models, &definitions, &sinks, kept, &is_cancelled)?;
+        let generation = self.context.generation(number, plan, &loaded, &definitions, &sinks, kept, &is_cancelled)?;
         let mut sources = BTreeMap::new();
         for node in plan.nodes.iter().filter(|node| !PlanDiff::keeps(&diff.nodes, &node.id)) {
             if let NodeKind::Source(config) = &node.kind
@@ -60,7 +70,7 @@ impl Reload<'_> {
         if !self.context.pool.tell(&Command::Generation(generation.clone())).wait() {
             return Err(ReloadError::Ended);
         }
-        Ok(Built { models, sinks, generation, sources, letters })
+        Ok(Built { loaded, sinks, generation, sources, letters })
     }
 
     /// Opens the durable state, if the new plan is the first with a source that is read.

@@ -127,7 +127,7 @@ impl Reload<'_> {
         outline: PlanFingerprint,
         built: Built,
     ) -> Result<(), ReloadError> {
-        let Built { models, sinks, generation, mut sources, letters } = built;
+        let Built { loaded, sinks, generation, mut sources, letters } = built;
         for coming in &self.coming {
             if let Some(fault) = coming.feed.as_ref().and_then(|feed| feed.source.fault()) {
                 return Err(fault.into());
@@ -188,8 +188,8 @@ impl Reload<'_> {
             self.inner.leaving.lock().push(corpus.indexes.ended());
             ended.push(corpus.feed);
         }
-        running.outline = outline;
-        running.models = models;
+        running.outline = outline.running_without(loaded.lacking.into_keys());
+        running.models = loaded.models;
         running.sinks = sinks;
         running.generation = generation.clone();
         // Turns may wait for sinks, or for bounds, that the old plan had.

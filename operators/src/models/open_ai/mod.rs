@@ -136,14 +136,15 @@ impl ModelConfig for OpenAiConfig {
     fn explain(&self) -> String {
         let sampling = self.sampling.over(&Sampling::default());
         format!(
-            "url: {}, model: {:?}, key: {}, context: {}, max_tokens: {}, temperature: {}, timeout: {} s, \
-             concurrency: {}, retries: {}",
+            "url: {}, model: {:?}, key: {}, context: {}, max_tokens: {}, temperature: {}, seeded: {}, \
+             timeout: {} s, concurrency: {}, retries: {}",
             self.url,
             self.model,
             self.server().key(),
             self.context,
             sampling.max_tokens,
             sampling.temperature,
+            self.seeded,
             self.timeout_s,
             self.concurrency,
             self.retries,

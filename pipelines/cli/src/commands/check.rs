@@ -2,15 +2,19 @@
 
 use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use clap::Args;
+use turnflow_engine::plan::{Plan, PlannedModel};
 use turnflow_engine::spec::{Entry, Override, Tree, load};
 
+use super::eval::matrix;
 use super::models::not_fetched;
 use super::{Fault, FormatArgs, Outcome, catalog, mistakes, read, say_what_fetches};
 use crate::diagnostics;
 use crate::models::Manifest;
 use turnflow_eval::generation::config;
+use turnflow_eval::matrix::is_matrix;
 
 /// Check pipeline files: syntax, names, types, values and paths. Models that `turnflow models` can
 /// fetch may be missing.
@@ -19,7 +23,8 @@ use turnflow_eval::generation::config;
 /// `models.ron`, a file of tests (use `turnflow test`), and a fragment for inclusion. A fragment is
 /// checked with each pipeline that includes it. A file is a fragment if none of its nodes has a
 /// kind, as `tune` writes it; or if it has neither nodes nor a name, and only models, only corpora, or
-/// members without a kind. A file of metrics for `eval --metrics` is checked as such.
+/// members without a kind. A file of metrics for `eval --metrics` is checked as such, and so is a
+/// matrix for `eval`, with the pipelines of its rows.
 #[derive(Args)]
 pub struct CheckArgs {
     /// Pipeline files.
@@ -27,9 +32,9 @@ pub struct CheckArgs {
     files: Vec<PathBuf>,
     /// Set one value in each file. The value is RON. May be repeated.
     #[arg(long = "set", value_name = "PATH=RON")]
-    set: Vec<Override>,
+    pub(super) set: Vec<Override>,
     #[command(flatten)]
-    format: FormatArgs,
+    pub(super) format: FormatArgs,
 }
 
 pub(super) fn run(args: &CheckArgs) -> Outcome {
@@ -42,13 +47,18 @@ pub(super) fn run(args: &CheckArgs) -> Outcome {
             }
             continue;
         }
-        let (found, sources) = if is_metrics(file) {
+        if is_matrix(file) {
+            count += matrix::check(file, args, &mut all);
+            continue;
+        }
+        let (found, sources, lacking) = if is_metrics(file) {
             let mut planned = config::read(file, catalog());
             say_what_fetches(&mut planned.diagnostics);
-            (planned.diagnostics, planned.sources)
+            (planned.diagnostics, planned.sources, Vec::new())
         } else {
             let planned = read(file, &args.set);
-            (planned.diagnostics, planned.sources)
+            let lacking = planned.plan.as_ref().map(lacking).unwrap_or_default();
+            (planned.diagnostics, planned.sources, lacking)
         };
         let (missing, mistakes) = not_fetched(found);
         count += mistakes.len();
@@ -68,6 +78,7 @@ pub(super) fn run(args: &CheckArgs) -> Outcome {
                     let names = missing.into_iter().collect::<Vec<_>>().join(" ");
                     println!("  models not fetched yet; before a run: turnflow models fetch {names}");
                 }
+                lacking.iter().for_each(|line| println!("  {line}"));
             }
         }
     }
@@ -77,6 +88,31 @@ pub(super) fn run(args: &CheckArgs) -> Outcome {
         println!("{}", mistakes(count));
     }
     if count == 0 { Ok(()) } else { Err(Fault::Input) }
+}
+
+/// What a run of the plan would do without the optional models whose files are missing.
+fn lacking(plan: &Plan) -> Vec<String> {
+    let lacking = plan.models.iter().filter(|(_, model)| !model.missing.is_empty());
+    let line = |(name, model): (&String, &PlannedModel)| {
+        let without = plan.without(&|other| other == name);
+        let list = |ids: &[Arc<str>]| ids.iter().map(|id| format!("`{id}`")).collect::<Vec<_>>().join(", ");
+        let missing: Vec<String> = model.missing.iter().map(|path| path.display().to_string()).collect();
+        let fetches = model.missing.iter().find_map(|path| crate::models::fetches(path));
+        let fetch = fetches.map_or(String::new(), |model| format!("; `turnflow models fetch {model}` downloads it"));
+        let fails = match (without.failing.as_slice(), without.replacing.as_slice()) {
+            ([], _) => "no node that runs needs it".to_owned(),
+            (failing, []) => format!("nodes that fail without it: {}", list(failing)),
+            (failing, replacing) => {
+                format!(
+                    "nodes that fail without it: {}; nodes that use other inputs: {}",
+                    list(failing),
+                    list(replacing)
+                )
+            }
+        };
+        format!("optional model `{name}`: there is no {}; {fails}{fetch}", missing.join(" and no "))
+    };
+    lacking.map(line).collect()
 }
 
 /// Whether it is a file of metrics, for `eval --metrics`.

@@ -60,11 +60,20 @@ pub(super) fn run(args: &MaintainArgs) -> Outcome {
     let mut report = engine.maintain();
     // Keep only the names: readers hold the models, and models hold the inference cache.
     let published: Vec<(Arc<str>, Vec<String>)> = engine.epochs().current().corpora.iter().map(named).collect();
+    let lacking = engine.lacking();
     engine.join()?;
     let mut unused = Vec::new();
     {
         let held = StateDirectory::open(&directory)?;
-        for path in unnamed(&held, &published).with_context(|| format!("cannot read `{}`", directory.display()))? {
+        // The index of a model that is not loaded is in use, and its name is not known.
+        if let Some(model) = lacking.first() {
+            eprintln!(
+                "warning: model `{}` is not loaded, so unused indexes cannot be told from its own, and none is removed: {}",
+                model.name, model.reason
+            );
+        }
+        let found = if lacking.is_empty() { unnamed(&held, &published) } else { Ok(Vec::new()) };
+        for path in found.with_context(|| format!("cannot read `{}`", directory.display()))? {
             let disk_usage = DiskUsage::of(&path);
             if args.unused {
                 std::fs::remove_dir_all(&path).with_context(|| format!("cannot remove `{}`", path.display()))?;

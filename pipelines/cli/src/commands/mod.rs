@@ -114,7 +114,7 @@ enum Command {
     Chat(chat::ChatArgs),
     Top(top::TopArgs),
     Import(import::ImportArgs),
-    Eval(eval::EvalArgs),
+    Eval(Box<eval::EvalArgs>),
     Tune(tune::TuneArgs),
     Calibrate(calibrate::CalibrateArgs),
     Verify(verify::VerifyArgs),
@@ -175,6 +175,9 @@ impl PipelineArgs {
         let planned = read(&self.file, &self.set);
         let mut files: Vec<PathBuf> = planned.sources.files().map(PathBuf::from).collect();
         files.extend(planned.plan.iter().flat_map(|plan| plan.texts.iter().cloned()));
+        // The files that an optional model lacks: a run tries to load it when they come.
+        let models = planned.plan.iter().flat_map(|plan| plan.models.values());
+        files.extend(models.flat_map(|model| model.missing.iter().cloned()));
         // If the file does not exist yet, watch for it.
         if files.is_empty() {
             files.push(self.file.clone());
@@ -333,14 +336,17 @@ pub(crate) fn main(catalog: Catalog) -> ExitCode {
         Err(Fault::Told(error)) => (1, error),
         Err(Fault::Run(error)) => (3, error),
     };
-    // One line with the error and its causes, without causes that the message already contains.
+    eprintln!("error: {}", one_line(&error));
+    ExitCode::from(code)
+}
+
+/// The error and its causes in one line, without causes that the message already contains.
+fn one_line(error: &anyhow::Error) -> String {
     let mut line = error.to_string();
     for cause in error.chain().skip(1).map(ToString::to_string) {
         if !line.contains(&cause) {
             line = format!("{}: {cause}", line.trim_end_matches(['.', ':', ' ', '\n']));
         }
     }
-    let line: Vec<&str> = line.split_whitespace().collect();
-    eprintln!("error: {}", line.join(" "));
-    ExitCode::from(code)
+    line.split_whitespace().collect::<Vec<_>>().join(" ")
 }

@@ -103,7 +103,8 @@ impl<'a> Reloads<'a> {
         let (plan, files) = self.pipeline.checked();
         // A file that cannot be read includes no others: keep watching the previous ones.
         let mut files = stamped(files);
-        if plan.is_err() {
+        // A file of a model that could not be loaded may be written in parts, and is no longer missing then.
+        if plan.is_err() || !self.engine.lacking().is_empty() {
             files.extend(
                 self.files
                     .iter()
@@ -167,7 +168,12 @@ fn reload(engine: &Engine, plan: Plan, give_up: &AtomicBool) -> Result<(), Reloa
     eprintln!("reloading:\n{difference}");
     let reloaded = engine.reload(plan, &|| give_up.load(Ordering::Acquire));
     match &reloaded {
-        Ok(_) => eprintln!("reloaded in {:.2} s", begun.elapsed().as_secs_f64()),
+        Ok(_) => {
+            eprintln!("reloaded in {:.2} s", begun.elapsed().as_secs_f64());
+            for lacking in engine.lacking() {
+                eprintln!("model `{}` is still not loaded: {}", lacking.name, lacking.reason);
+            }
+        }
         Err(ReloadError::GivenUp) => eprintln!("the reload was cancelled"),
         Err(error) => eprintln!("not reloaded: {error}; the pipeline continues unchanged"),
     }

@@ -9,7 +9,7 @@ use clap::Args;
 use serde_json::json;
 use turnflow_engine::component::{Inventory, Models};
 use turnflow_engine::connector::Mode;
-use turnflow_engine::plan::{NodeKind, Plan};
+use turnflow_engine::plan::Plan;
 use turnflow_engine::run::{Options, TurnSources};
 use turnflow_engine::state::StateDirectory;
 
@@ -139,9 +139,7 @@ impl VerifyArgs {
         plan.dead_letters = None;
         let mut used: BTreeSet<String> = plan.corpora.iter().filter_map(|corpus| corpus.tokenizer.clone()).collect();
         for node in &plan.nodes {
-            if let NodeKind::Operator(config) = &node.kind
-                && config.corpus().is_some()
-            {
+            for config in node.operators().into_iter().filter(|config| config.corpus().is_some()) {
                 used.extend(config.models().iter().map(|model| model.name.to_owned()));
             }
         }
@@ -154,7 +152,11 @@ impl VerifyArgs {
     async fn stored(&self, state: &StateDirectory, plan: &Plan) -> Result<BTreeMap<IndexId, Option<Inventory>>, Fault> {
         let mut models = Models::new();
         for (name, model) in &plan.models {
-            models.insert(name.clone(), Arc::new(turnflow_engine::component::load_alone(&*model.config, name)?));
+            match turnflow_engine::component::load_alone(&*model.config, name) {
+                Ok(model) => drop(models.insert(name.clone(), Arc::new(model))),
+                Err(error) if model.optional => eprintln!("its indexes are not compared: optional {error}"),
+                Err(error) => return Err(error.into()),
+            }
         }
         Ok(stored(state, &definitions(plan, &models)?).await)
     }

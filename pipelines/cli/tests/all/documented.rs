@@ -39,6 +39,14 @@ fn pipelines_and_configurations_in_the_handbook_are_valid() {
                     .unwrap_or_else(|error| panic!("{at}\n{error}"));
                 continue;
             }
+            if block.starts_with("Matrix(") {
+                let directory = tempfile::tempdir().unwrap();
+                let file = directory.path().join("page.ron");
+                std::fs::write(&file, &block).unwrap();
+                let found = turnflow_eval::matrix::read(&file, &turnflow::catalog());
+                assert!(found.diagnostics.is_empty(), "{at}\n{:#?}", found.diagnostics);
+                continue;
+            }
             let planned = plan(load_str("page.ron", &root().join("pipelines"), &block, &[]), &turnflow::catalog());
             // The files of a reader are not here.
             let mistakes: Vec<_> =

@@ -3,6 +3,7 @@
 // A test's helpers fail as the test does.
 #![allow(clippy::unwrap_used)]
 
+mod agent;
 mod ask;
 mod command_line;
 mod diagnostics;
@@ -12,6 +13,7 @@ mod fuzzing;
 mod language;
 mod live;
 mod long_calls;
+mod matrix;
 mod models;
 mod reference;
 mod replay;

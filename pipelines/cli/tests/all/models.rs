@@ -54,10 +54,20 @@ async fn embeddings_equal_the_python_reference() {
             if name == "minilm" {
                 assert!(apart < 1e-5, "{name}, {text:?}: {apart} apart");
             } else {
-                assert!(cosine > 0.9999, "{name}, {text:?}: cosine {cosine}");
+                // Without instructions for sums of 8-bit products (VNNI), ONNX Runtime's sums saturate at 16 bits.
+                let least = if has_vnni() { 0.9999 } else { 0.98 };
+                assert!(cosine > least, "{name}, {text:?}: cosine {cosine}");
             }
         }
     }
+}
+
+/// Whether 8-bit models compute on this processor as they did for the reference.
+fn has_vnni() -> bool {
+    #[cfg(target_arch = "x86_64")]
+    return std::arch::is_x86_feature_detected!("avx512vnni") || std::arch::is_x86_feature_detected!("avxvnni");
+    #[cfg(not(target_arch = "x86_64"))]
+    false
 }
 
 #[tokio::test]

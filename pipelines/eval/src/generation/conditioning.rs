@@ -100,6 +100,18 @@ pub fn counts(answerability: Option<Answerability>, idk: Option<Idk>) -> Counts 
     }
 }
 
+/// Like [`counts`], as the scripts of MTRAG-UN count. `clarifies` tells whether the response asks for clarification.
+pub fn counts_clarified(answerability: Option<Answerability>, idk: Option<Idk>, clarifies: Option<bool>) -> Counts {
+    match answerability {
+        Some(Answerability::Underspecified) => match clarifies {
+            Some(clarifies) => Counts::Fixed(f64::from(u8::from(clarifies))),
+            None => Counts::Not,
+        },
+        Some(Answerability::Conversational) => counts(Some(Answerability::Unanswerable), idk),
+        _ => counts(answerability, idk),
+    }
+}
+
 /// Like [`counts`], for a failed task: without an answer, it counts 0.
 pub fn counts_failed(answerability: Option<Answerability>) -> Counts {
     match answerability.map(Answerability::expects_answer) {
@@ -221,6 +233,17 @@ mod tests {
         }
         let failed = [Some(Answerable), Some(Unanswerable), Some(Underspecified), None].map(counts_failed);
         assert_eq!(failed, [Fixed(0.0), Fixed(0.0), Not, Fixed(0.0)]);
+    }
+
+    #[test]
+    fn a_request_for_clarification_counts_for_underspecified_questions() {
+        let by = |answerability, idk, clarifies| counts_clarified(Some(answerability), Some(idk), clarifies);
+        assert_eq!(by(Underspecified, Idk::No, Some(true)), Counts::Fixed(1.0));
+        assert_eq!(by(Underspecified, Idk::Yes, Some(false)), Counts::Fixed(0.0));
+        assert_eq!(by(Underspecified, Idk::No, None), Counts::Not);
+        assert_eq!(by(Conversational, Idk::Yes, None), Counts::Fixed(1.0));
+        assert_eq!(by(Conversational, Idk::Partial, None), Counts::Fixed(0.0));
+        assert_eq!(by(Answerable, Idk::No, None), Counts::AsItIs);
     }
 
     #[test]

@@ -45,6 +45,8 @@ pub struct MetricsConfig {
     pub repass: RepassConfig,
     /// Settings of the IDK labels ("I do not know").
     pub idk: IdkConfig,
+    /// Settings of the labels of responses that ask for clarification.
+    pub clarification: ClarificationConfig,
 }
 
 /// A field that another component reads.
@@ -94,6 +96,14 @@ pub struct IdkConfig {
     /// An answer that begins with one of these phrases counts as IDK. Default: the phrases of `IdkNormalize`.
     pub phrases: Option<Vec<String>>,
     /// The language model that labels answers. Default: none; the phrases decide.
+    pub judge: Option<String>,
+}
+
+/// Fields of `clarification`.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct ClarificationConfig {
+    /// The language model that labels answers to underspecified questions. Default: none; rules decide.
     pub judge: Option<String>,
 }
 
@@ -167,6 +177,7 @@ impl ModelsFile for MetricsConfig {
             ),
             used("repass.classifier", self.repass.classifier.as_ref(), Capability::ScorePairs),
             used("idk.judge", self.idk.judge.as_ref(), Capability::Generate),
+            used("clarification.judge", self.clarification.judge.as_ref(), Capability::Generate),
         ];
         judges.chain(others.into_iter().flatten()).collect()
     }

@@ -4,7 +4,7 @@
 //! | metric | computed by | requires |
 //! |---|---|---|
 //! | `rouge_l`, `rouge_l_precision`, `rouge_l_recall` | [`rouge`] | a reference |
-//! | `exact_match`, `token_f1` | [`span`] | one or more references |
+//! | `exact_match`, `token_f1`, `hotpot_f1` | [`span`] | one or more references |
 //! | `bert_recall` | [`bert_score`] | a reference, an encoder |
 //! | `bert_k_precision` | [`bert_score`] | an encoder |
 //! | `rb_alg` | [`reference_based`] | a reference, an encoder |
@@ -14,6 +14,7 @@
 //! | `words`, `characters` | [`scorer`]: the answer's length | – |
 
 pub mod bert_score;
+pub mod clarification;
 pub mod conditioning;
 pub mod config;
 pub mod faithfulness;
@@ -79,7 +80,7 @@ const fn raw(name: &'static str) -> Metric {
 }
 
 /// All metrics, in report order.
-pub const METRICS: [Metric; 18] = [
+pub const METRICS: [Metric; 19] = [
     conditioned("rouge_l"),
     conditioned("rouge_l_precision"),
     conditioned("rouge_l_recall"),
@@ -96,6 +97,7 @@ pub const METRICS: [Metric; 18] = [
     raw("repass_obligations_any"),
     conditioned("exact_match"),
     conditioned("token_f1"),
+    conditioned("hotpot_f1"),
     raw("words"),
     raw("characters"),
 ];

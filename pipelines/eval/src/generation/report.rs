@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 use serde_json::{Map, Value as Json, json};
 
-use super::conditioning::{Abstention, Answerability};
+use super::conditioning::{Abstention, Answerability, Share};
 use super::judge::Trouble;
 use super::scorer::{Scored, Values};
 use super::{METRICS, Status};
@@ -33,6 +33,8 @@ pub struct Group {
     pub metrics: Means,
     /// Means of the raw metrics.
     pub raw: Means,
+    /// Means of the metrics as the scripts of MTRAG-UN condition them.
+    pub clarified: Means,
 }
 
 /// Judge calls without a result.
@@ -56,7 +58,9 @@ pub struct Report {
     pub by: BTreeMap<&'static str, BTreeMap<String, Group>>,
     /// Abstention on the tasks that have an answerability.
     pub abstention: Abstention,
-    /// Judge failures by metric; `idk` for the IDK label.
+    /// Underspecified questions whose response asks for clarification.
+    pub clarification: Share,
+    /// Judge failures by metric; `idk` and `clarification` for the labels.
     pub unjudged: BTreeMap<&'static str, Unjudged>,
     /// Metrics that are not computed, with the reasons.
     pub left_out: Vec<(&'static str, &'static str)>,
@@ -73,6 +77,7 @@ impl Report {
         let mut unjudged: BTreeMap<&'static str, Unjudged> = BTreeMap::new();
         let mut members: BTreeMap<&'static str, BTreeMap<String, Vec<&Scored>>> = BTreeMap::new();
         let mut not_counted = BTreeMap::new();
+        let mut clarification = Share::default();
         for (task, scored) in tasks.iter().zip(scored) {
             let answerability = Answerability::of(task);
             match (answerability, scored.idk) {
@@ -80,6 +85,10 @@ impl Report {
                 (Some(answerability), Some(idk)) => abstention.add(answerability, idk),
                 (None, Some(idk)) => abstention.add_unlabelled(idk),
                 _ => {}
+            }
+            if let Some(clarifies) = scored.clarifies {
+                clarification.of += 1;
+                clarification.count += usize::from(clarifies);
             }
             for (figure, trouble) in &scored.troubles {
                 let unjudged = unjudged.entry(figure).or_default();
@@ -106,6 +115,7 @@ impl Report {
             all: group(&scored.iter().collect::<Vec<_>>()),
             by: members.into_iter().map(groups).collect(),
             abstention,
+            clarification,
             unjudged,
             left_out,
             failed: scored.iter().filter(|scored| scored.status == Status::Failed).count(),
@@ -136,6 +146,11 @@ impl Report {
             "n": { "metrics": counts(&self.all.metrics), "raw": counts(&self.all.raw) },
             "harmonic_mean": self.harmonic_mean(),
             "abstention": self.abstention,
+            "clarification": {
+                "asked": self.clarification,
+                "metrics": values(&self.all.clarified),
+                "n": counts(&self.all.clarified),
+            },
             "by": self.by.iter().map(|(dimension, values)| ((*dimension).to_owned(), by(values))).collect::<Map<_, _>>(),
             "unjudged": self.unjudged,
             "left_out": self.left_out.iter().copied().collect::<BTreeMap<_, _>>(),
@@ -146,7 +161,13 @@ impl Report {
 
 /// The scores of one task as JSON.
 pub fn task_json(scored: &Scored) -> Json {
-    json!({ "status": scored.status, "idk": scored.idk, "metrics": scored.metrics, "raw": scored.raw })
+    json!({
+        "status": scored.status,
+        "idk": scored.idk,
+        "clarifies": scored.clarifies,
+        "metrics": scored.metrics,
+        "raw": scored.raw,
+    })
 }
 
 fn group(members: &[&Scored]) -> Group {
@@ -158,7 +179,12 @@ fn group(members: &[&Scored]) -> Group {
         };
         METRICS.iter().filter_map(|metric| mean(metric.name)).collect()
     };
-    Group { tasks: members.len(), metrics: means(|scored| &scored.metrics), raw: means(|scored| &scored.raw) }
+    Group {
+        tasks: members.len(),
+        metrics: means(|scored| &scored.metrics),
+        raw: means(|scored| &scored.raw),
+        clarified: means(|scored| &scored.clarified),
+    }
 }
 
 fn group_json(group: &Group) -> Json {

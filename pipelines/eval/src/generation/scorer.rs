@@ -10,7 +10,8 @@ use turnflow_engine::language::Generator;
 use turnflow_operators::citations::without;
 
 use super::bert_score::{Against, BertScore, EncoderError};
-use super::conditioning::{Answerability, Counts, Idk, counts, counts_failed};
+use super::clarification::ClarificationDetector;
+use super::conditioning::{Answerability, Counts, Idk, counts, counts_clarified, counts_failed};
 use super::config::{BertConfig, MetricsConfig};
 use super::faithfulness::faithfulness;
 use super::idk::IdkDetector;
@@ -34,9 +35,14 @@ pub struct Scored {
     pub idk: Option<Idk>,
     /// The raw metrics.
     pub raw: Values,
+    /// Whether the response asks for clarification; `None` if the question is not underspecified, if the task failed, or
+    /// if the judge returned no label.
+    pub clarifies: Option<bool>,
     /// The conditioned metrics.
     pub metrics: Values,
-    /// Judge failures: the metric (`idk` for the IDK label) and the error of each failed call.
+    /// The metrics as the scripts of MTRAG-UN condition them.
+    pub clarified: Values,
+    /// Judge failures: the metric (`idk` and `clarification` for the labels) and the error of each failed call.
     pub troubles: Vec<(&'static str, Trouble)>,
 }
 
@@ -73,6 +79,7 @@ pub struct Scorer {
     judges: Vec<Arc<dyn Generator>>,
     repass: Option<RepassScorer>,
     idk: IdkDetector,
+    clarification: ClarificationDetector,
 }
 
 impl Scorer {
@@ -123,6 +130,7 @@ impl Scorer {
             judges: config.judge.0.iter().map(generator).collect::<Result<_, _>>()?,
             repass,
             idk: IdkDetector::new(config.idk.phrases.clone(), idk_judge),
+            clarification: ClarificationDetector(config.clarification.judge.as_ref().map(generator).transpose()?),
         })
     }
 
@@ -130,7 +138,7 @@ impl Scorer {
     pub fn left_out(&self, tasks: &[Task]) -> Vec<(&'static str, &'static str)> {
         let has_target = tasks.iter().any(|task| task.target.is_some());
         let needs_target = |name: &str| {
-            matches!(name, "bert_recall" | "rb_alg" | "rb_llm" | "exact_match" | "token_f1")
+            matches!(name, "bert_recall" | "rb_alg" | "rb_llm" | "exact_match" | "token_f1" | "hotpot_f1")
                 || name.starts_with("rouge")
         };
         let why = |name: &'static str| match name {
@@ -149,10 +157,12 @@ impl Scorer {
         let mut troubles = Vec::new();
         let question = task.input.last().map_or("", |last| &*last.text);
         if response.status == Status::Failed {
-            let mut scored =
-                Scored { status: response.status, idk: None, raw: Values::new(), metrics: Values::new(), troubles };
-            scored.condition(counts_failed(answerability), left_out);
-            return scored;
+            let clarified = match answerability {
+                Some(Answerability::Underspecified | Answerability::Conversational) => Counts::Fixed(0.0),
+                _ => counts_failed(answerability),
+            };
+            let counts = [counts_failed(answerability), clarified];
+            return Scored::new(response.status, Values::new(), troubles, counts, left_out);
         }
         // Citations are removed: neither the references nor the judges' instructions have any.
         let mut response = Response { text: without(&response.text), ..response.clone() };
@@ -164,11 +174,16 @@ impl Scorer {
                 None
             }
         };
-        let counts = counts(answerability, idk);
+        let mut clarifies = None;
+        if answerability == Some(Answerability::Underspecified) {
+            match self.clarification.label(&response.text).await {
+                Ok(label) => clarifies = Some(label),
+                Err(trouble) => troubles.push(("clarification", trouble)),
+            }
+        }
+        let counts = [counts(answerability, idk), counts_clarified(answerability, idk, clarifies)];
         let raw = self.raw(task, question, &response, &mut troubles).await;
-        let mut scored = Scored { status: response.status, idk, raw, metrics: Values::new(), troubles };
-        scored.condition(counts, left_out);
-        scored
+        Scored { idk, clarifies, ..Scored::new(response.status, raw, troubles, counts, left_out) }
     }
 
     /// The raw metrics.
@@ -192,7 +207,7 @@ impl Scorer {
                 ("rouge_l_recall", rouge.recall),
             ]);
             let span = span(&response.text, task.targets());
-            raw.extend([("exact_match", span.exact_match), ("token_f1", span.f1)]);
+            raw.extend([("exact_match", span.exact_match), ("token_f1", span.f1), ("hotpot_f1", span.hotpot_f1)]);
         }
         if let Some(bert) = &self.bert {
             match self.bert_figures(bert, target, response).await {
@@ -264,15 +279,27 @@ impl Scorer {
 }
 
 impl Scored {
-    fn condition(&mut self, counts: Counts, left_out: &[(&'static str, &'static str)]) {
-        for metric in METRICS.iter().filter(|metric| metric.conditioned) {
-            let value = match counts {
-                _ if left_out.iter().any(|(name, _)| *name == metric.name) => None,
-                Counts::AsItIs => self.raw.get(metric.name).copied(),
-                Counts::Fixed(value) => Some(value),
-                Counts::Not => None,
-            };
-            self.metrics.extend(value.map(|value| (metric.name, value)));
-        }
+    /// The scores without labels. `counts` tells how the metrics count, by the paper and by the scripts of MTRAG-UN.
+    fn new(
+        status: Status,
+        raw: Values,
+        troubles: Vec<(&'static str, Trouble)>,
+        counts: [Counts; 2],
+        left_out: &[(&'static str, &'static str)],
+    ) -> Self {
+        let [metrics, clarified] = counts.map(|counts| conditioned(&raw, counts, left_out));
+        Self { status, idk: None, raw, clarifies: None, metrics, clarified, troubles }
     }
+}
+
+/// The conditioned metrics.
+fn conditioned(raw: &Values, counts: Counts, left_out: &[(&'static str, &'static str)]) -> Values {
+    let value = |name: &'static str| match counts {
+        _ if left_out.iter().any(|(other, _)| *other == name) => None,
+        Counts::AsItIs => raw.get(name).copied(),
+        Counts::Fixed(value) => Some(value),
+        Counts::Not => None,
+    };
+    let names = METRICS.iter().filter(|metric| metric.conditioned).map(|metric| metric.name);
+    names.filter_map(|name| Some((name, value(name)?))).collect()
 }

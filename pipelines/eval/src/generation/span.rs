@@ -5,8 +5,8 @@
 //! bags of words. Of several reference answers, the best one counts. PolyU's answers are such spans of one
 //! to five words (COMP5423, section 2.3.1).
 //!
-//! Equal to SQuAD's `evaluate-v2.0.py`. HotpotQA's script (Yang et al. 2018) also gives F1 0 where only one
-//! of the answers is `yes` or `no`; here, `yes` against `yes, it is` keeps the F1 of its words.
+//! Equal to SQuAD's `evaluate-v2.0.py`. HotpotQA's script (Yang et al. 2018) has one more rule: a `yes`, a `no` or a
+//! `noanswer` has the F1 0 with any other text, such as `yes` with `yes, it is`. Both figures are computed.
 
 use std::collections::BTreeMap;
 
@@ -17,6 +17,8 @@ pub struct Span {
     pub exact_match: f64,
     /// The highest harmonic mean of precision and recall of the answer's words, from 0 to 1.
     pub f1: f64,
+    /// The same with HotpotQA's rule for `yes`, `no` and `noanswer`.
+    pub hotpot_f1: f64,
 }
 
 /// Compares an answer with its reference answers.
@@ -33,8 +35,15 @@ pub fn span<'a>(answer: &str, references: impl IntoIterator<Item = &'a str>) -> 
     let best = |best: Span, reference: &Vec<String>| Span {
         exact_match: best.exact_match.max(if answer == *reference { 1.0 } else { 0.0 }),
         f1: best.f1.max(f1(&answer, reference)),
+        hotpot_f1: best.hotpot_f1.max(if are_closed(&answer, reference) { 0.0 } else { f1(&answer, reference) }),
     };
     references.iter().fold(Span::default(), best)
+}
+
+/// Whether the texts differ and one of them is a closed answer of HotpotQA.
+fn are_closed(answer: &[String], reference: &[String]) -> bool {
+    let is_closed = |words: &[String]| matches!(words, [only] if matches!(only.as_str(), "yes" | "no" | "noanswer"));
+    answer != reference && (is_closed(answer) || is_closed(reference))
 }
 
 /// The normalised words of a text.
@@ -101,8 +110,21 @@ mod tests {
     #[test]
     fn the_best_reference_counts() {
         let got = span("the Eiffel tower.", ["Eiffel Tower", "tower"]);
-        assert_eq!(got, Span { exact_match: 1.0, f1: 1.0 });
-        assert_eq!(span("tower in Paris", ["Eiffel Tower", "Paris"]), Span { exact_match: 0.0, f1: 0.5 });
-        assert_eq!(span("", []), Span { exact_match: 1.0, f1: 1.0 });
+        assert_eq!(got, Span { exact_match: 1.0, f1: 1.0, hotpot_f1: 1.0 });
+        assert_eq!(
+            span("tower in Paris", ["Eiffel Tower", "Paris"]),
+            Span { exact_match: 0.0, f1: 0.5, hotpot_f1: 0.5 }
+        );
+        assert_eq!(span("", []), Span { exact_match: 1.0, f1: 1.0, hotpot_f1: 1.0 });
+    }
+
+    #[test]
+    fn a_closed_answer_of_hotpotqa_agrees_only_with_itself() {
+        assert_eq!(span("Yes.", ["yes"]).hotpot_f1, 1.0);
+        for (answer, reference) in [("yes", "yes, it is"), ("yes, it is", "yes"), ("no", "yes"), ("noanswer", "Paris")]
+        {
+            assert_eq!(span(answer, [reference]).hotpot_f1, 0.0, "{answer}");
+        }
+        assert!(span("yes", ["yes, it is"]).f1 > 0.0);
     }
 }

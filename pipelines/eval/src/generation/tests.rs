@@ -128,6 +128,10 @@ fn without_models_there_are_rouge_and_abstentions() {
     assert_eq!(json["abstention"]["over_abstention"]["of"], 2);
     assert_eq!(json["abstention"]["under_abstention_underspecified"]["rate"], 1.0);
     assert_eq!(json["by"]["answerability"]["UNANSWERABLE"]["metrics"]["rouge_l"], 0.5);
+    // As MTRAG-UN's scripts count: nothing was asked back, and the greeting is no IDK answer.
+    assert_eq!(json["clarification"]["asked"]["of"], 1);
+    assert_eq!(json["clarification"]["asked"]["rate"], 0.0);
+    assert_eq!(json["clarification"]["metrics"]["rouge_l"].as_f64(), Some(2.0 / 7.0), "{json:#}");
     assert_eq!(json["not_counted"]["CONVERSATIONAL"], 1);
     let spans = ["exact_match", "token_f1"].map(|name| json["metrics"][name].as_f64());
     assert_eq!(spans, [Some(0.4), Some(0.4)], "{json:#}");

@@ -3,7 +3,7 @@
 use std::fmt;
 
 /// Displays text with all markup escaped.
-pub(super) struct Text<'t>(pub &'t str);
+pub(crate) struct Text<'t>(pub &'t str);
 
 impl fmt::Display for Text<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -3,7 +3,8 @@
 use super::escape::Text;
 use super::{Report, sections};
 
-const STYLE: &str = "
+/// The style of pages.
+pub(crate) const STYLE: &str = "
 :root { color-scheme: light dark; --ink: #1d2430; --soft: #5c6675; --paper: #fff; --line: #d9dee6; --a: #2f6fb0; --b: #d8852b; --good: #2e8b57; }
 @media (prefers-color-scheme: dark) { :root { --ink: #e4e8ee; --soft: #9aa5b4; --paper: #14181e; --line: #323a46; --a: #6aa7e6; --b: #e6a354; --good: #5dc48a; } }
 body { font: 15px/1.5 system-ui, sans-serif; color: var(--ink); background: var(--paper); margin: 0 auto; padding: 1.5rem; max-width: 72rem; }

@@ -1,8 +1,8 @@
 //! The report of an evaluation: one self-contained HTML page, and its data in a file next to it, used to
 //! compare another run with this one.
 
-mod escape;
-mod html;
+pub(crate) mod escape;
+pub(crate) mod html;
 mod plot;
 mod sections;
 mod series;

@@ -13,6 +13,7 @@ use super::config::Doc;
 use super::find::{Test, span};
 use super::replies::with_replies;
 use crate::replay::ends;
+use crate::setting::put;
 
 /// An adapted pipeline.
 pub struct Adapted {
@@ -129,34 +130,6 @@ fn replace(tree: &mut Tree, section: &str, entry: &Entry, value: Tree, name: &st
     let code = if section == "models" { "unknown-model" } else { "unknown-corpus" };
     let diagnostic = Diagnostic::new(code, entry.key.span, message).label("nothing to replace");
     diagnostics.push(diagnostic.choices(&entry.key.text, known.iter().map(String::as_str)));
-}
-
-/// Sets a value by its path, as `--set` does. If the path does not exist, returns the unknown part and
-/// the valid names in its place.
-fn put(tree: &mut Tree, path: &str, value: Tree) -> Result<(), (String, Vec<String>)> {
-    let mut at = tree;
-    let mut parts = path.split('.').peekable();
-    while let Some(part) = parts.next() {
-        let names = at.entries().unwrap_or_default().iter().map(|entry| entry.key.text.clone()).collect();
-        let last = parts.peek().is_none();
-        let next = match &mut at.kind {
-            Kind::Map(entries) | Kind::Struct(_, entries) => {
-                match entries.iter().position(|entry| entry.key.text == part) {
-                    Some(found) => Some(&mut entries[found].value),
-                    None if last => {
-                        entries.push(Entry { key: Name { text: part.to_owned(), span: value.span }, value });
-                        return Ok(());
-                    }
-                    None => None,
-                }
-            }
-            Kind::Seq(items) | Kind::Tuple(_, items) => part.parse().ok().and_then(|at: usize| items.get_mut(at)),
-            Kind::Scalar(_) => None,
-        };
-        at = next.ok_or_else(|| (part.to_owned(), names))?;
-    }
-    *at = value;
-    Ok(())
 }
 
 /// Writes a file with one row per document.

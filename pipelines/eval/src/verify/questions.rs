@@ -103,6 +103,9 @@ pub fn retrievers(plan: &Plan, models: &Models) -> Result<Vec<Retriever>, BuildE
         let NodeKind::Operator(config) = &node.kind else { continue };
         let takes_queries = node.ports.first().is_some_and(|port| port.takes(PortType::Queries));
         let Some(corpus) = config.corpus().filter(|_| takes_queries) else { continue };
+        if config.models().iter().any(|used| plan.lacks(used.name, models)) {
+            continue;
+        }
         let corpora = plan.corpora.iter().map(|planned| planned.name.clone());
         let corpora = corpora.filter(|name| !matches!(corpus, CorpusRef::Named(named) if **named != **name));
         let definitions: Vec<Arc<dyn IndexDefinition>> = config.indexes(models)?;

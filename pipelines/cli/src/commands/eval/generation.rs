@@ -40,9 +40,8 @@ pub(super) struct Loaded {
 }
 
 impl Metrics {
-    /// Reads a file of metrics, if there is one.
-    pub fn read(path: Option<&Path>) -> Result<Self, Fault> {
-        let Some(path) = path else { return Ok(Self::default()) };
+    /// Reads a file of metrics.
+    pub fn read(path: &Path) -> Result<Self, Fault> {
         let mut planned = config::read(path, catalog());
         say_what_fetches(&mut planned.diagnostics);
         let (config, models) = planned.plan.ok_or_else(|| told(&planned.diagnostics, &planned.sources))?;
@@ -84,15 +83,15 @@ pub(super) fn responses(tasks: &[Task], results: &HashMap<Arc<str>, Answered>, n
 }
 
 impl Loaded {
-    /// Scores every response, prints the results, and adds them to the figures. The outputs of judges
-    /// are cached in the state directory, like those of turns.
+    /// Scores every response, and adds the results to the figures. The outputs of judges are cached in the
+    /// state directory, like those of turns.
     pub fn score(
         self,
         tasks: &[Task],
         responses: &[Response],
         state: Option<&Path>,
         figures: &mut Map<String, Json>,
-    ) -> Result<(), Fault> {
+    ) -> Result<Report, Fault> {
         let state = state.map(StateDirectory::open).transpose()?;
         let cache = InferenceCache::open(state.as_ref().map(StateDirectory::path))?;
         let remembering = |(name, model): (String, Arc<Model>)| {
@@ -117,15 +116,15 @@ impl Loaded {
         })?;
         bar.finish_and_clear();
         let report = Report::new(tasks, &scored, left_out);
-        print(&report);
         figures.insert("generation".to_owned(), report.json());
         let each = tasks.iter().zip(&scored).map(|(task, scored)| (task.id.clone(), task_json(scored)));
         figures.insert("tasks".to_owned(), Json::Object(each.collect()));
-        Ok(())
+        Ok(report)
     }
 }
 
-fn print(report: &Report) {
+/// Prints the results.
+pub(super) fn print(report: &Report) {
     let failed = if report.failed > 0 { format!(", {} of them failed", report.failed) } else { String::new() };
     println!("{}{failed}", count(report.all.tasks, "answer"));
     println!("{:22}{:>12}{:>7}{:>12}{:>7}", "", "conditioned", "n", "as is", "n");
@@ -189,5 +188,6 @@ fn print_abstentions(report: &Report, name: impl Fn(Answerability) -> &'static s
     line("under-abstention", &abstention.under_abstention);
     line("  unanswerable", &abstention.under_abstention_unanswerable);
     line("  underspecified", &abstention.under_abstention_underspecified);
+    line("clarification asked", &report.clarification);
     line("answerability right", &abstention.answerability_accuracy);
 }

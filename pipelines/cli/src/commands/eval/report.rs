@@ -1,13 +1,11 @@
 //! The results of a run, task by task, for the report.
 
-use std::collections::BTreeMap;
-
 use serde_json::{Map, Value as Json};
 use turnflow_engine::record::{Hit, Status};
 
-use super::Found;
+use super::evaluation::Found;
 use crate::commands::answering::Answered;
-use turnflow_eval::generation::METRICS;
+use turnflow_eval::matrix::answer_figures;
 use turnflow_eval::metrics::{Qrels, Scores};
 use turnflow_eval::report::{HitReport, Report, TaskReport};
 use turnflow_eval::tasks::{Speaker, Task};
@@ -28,14 +26,7 @@ pub(super) fn make(
 ) -> Report {
     let node = found.nodes.last().cloned().unwrap_or_default();
     let empty = Answered::default();
-    let of_answer = |id: &str| {
-        let scored = figures.get("tasks")?.get(id)?;
-        // Metrics that are not conditioned are only in the raw figures.
-        let mut all = numbers(scored.get("raw")?.as_object()?);
-        all.retain(|name, _| METRICS.iter().any(|metric| metric.name == name && !metric.conditioned));
-        all.extend(numbers(scored.get("metrics")?.as_object()?));
-        Some(all)
-    };
+    let of_answer = |id: &str| Some(answer_figures(figures.get("tasks")?.get(id)?));
     let report = |task: &Task| {
         let result = found.results.get(task.id.as_str()).unwrap_or(&empty);
         let judged = qrels.and_then(|qrels| qrels.get(&task.id));
@@ -85,8 +76,4 @@ pub(super) fn make(
     // The tasks already have these figures.
     figures.remove("tasks");
     Report { hits: node, figures, tasks, ..head }
-}
-
-fn numbers(figures: &Map<String, Json>) -> BTreeMap<String, f64> {
-    figures.iter().filter_map(|(name, value)| Some((name.clone(), value.as_f64()?))).collect()
 }

@@ -18,7 +18,7 @@ use turnflow_engine::record::{Hit, PortType};
 use turnflow_engine::wording::count;
 use turnflow_operators::citations::without;
 
-use super::Found;
+use super::evaluation::Found;
 use crate::commands::{Fault, write};
 use turnflow_eval::metrics::ranked;
 use turnflow_eval::tasks::Task;

@@ -3,7 +3,7 @@
 use serde_json::{Map, Value as Json, json};
 use turnflow_engine::wording::count;
 
-use super::Scored;
+use super::evaluation::Scored;
 use turnflow_eval::metrics::{self, Level, Scores};
 use turnflow_eval::significance::{Difference, bootstrap, compare};
 
@@ -82,7 +82,7 @@ fn plain(value: f64) -> f64 {
 }
 
 /// Prints the figures, one line per node.
-pub(super) fn print_side_by_side(scored: &[(&String, Scored)], tasks: usize, seconds: Option<f64>) {
+pub(super) fn print_side_by_side(scored: &[(String, Scored)], tasks: usize, seconds: Option<f64>) {
     let queries = scored.first().map_or(0, |(_, scored)| scored.scores.per_query.len());
     println!("{} with judgements, {}{}", count(queries, "query"), count(tasks, "task"), took(seconds));
     let width = scored.iter().map(|(node, _)| node.chars().count()).max().unwrap_or(0);

@@ -9,7 +9,7 @@ use ndarray::Array2;
 use turnflow_engine::component::{Capability, Inventory, Model, Models};
 use turnflow_engine::connector::Mode;
 use turnflow_engine::inference::{Priority, Role};
-use turnflow_engine::plan::{NodeKind, Plan, PlannedNode, plan_file};
+use turnflow_engine::plan::{NodeKind, Plan, PlannedNode};
 use turnflow_engine::run::{Options, TurnSources};
 use turnflow_engine::spec::Override;
 use turnflow_engine::wording::count;
@@ -20,8 +20,8 @@ use turnflow_eval::verify::{definitions, index_contents};
 use turnflow_operators::models::adapter;
 
 use super::super::answering::{Answered, answer_tasks};
-use super::super::{Fault, Outcome, catalog, start};
-use super::{TuneArgs, fold, warn_of_failures};
+use super::super::{Fault, Outcome, start};
+use super::{TuneArgs, fold, planned, warn_of_failures};
 
 /// Number of texts per call of the model.
 const TEXTS: usize = 256;
@@ -39,7 +39,7 @@ pub(super) fn model_of(node: &PlannedNode) -> Option<String> {
 /// Learns an adapter and writes its file, unless it makes held-out questions worse.
 pub(super) fn run(args: &TuneArgs, model: &str, tasks: &[Task], qrels: &Qrels) -> Outcome {
     let folds = usize::from(args.folds);
-    let found = vectors(args, model, tasks, qrels)?;
+    let found = vectors(args, &args.node, model, tasks, qrels)?;
     let settings = Settings { seed: args.seed, ..Settings::default() };
     println!(
         "{}, {}, model `{model}`",
@@ -90,17 +90,19 @@ fn about(args: &TuneArgs, learned: &Learned, questions: usize) -> BTreeMap<Strin
 }
 
 /// The vectors of the labelled questions and of all passages.
-struct Found {
-    model: Arc<Model>,
-    vectors: Array2<f32>,
-    questions: Vec<Question>,
-    passages: Passages,
+pub(super) struct Found {
+    /// The model's fingerprints.
+    pub model: Model,
+    pub vectors: Array2<f32>,
+    pub questions: Vec<Question>,
+    pub passages: Passages,
 }
 
-fn vectors(args: &TuneArgs, model: &str, tasks: &[Task], qrels: &Qrels) -> Result<Found, Fault> {
+/// The vectors for the model of a dense retriever.
+pub(super) fn vectors(args: &TuneArgs, node: &str, model: &str, tasks: &[Task], qrels: &Qrels) -> Result<Found, Fault> {
     let plan = bare(args, model)?;
-    let node = &args.node;
-    let answers = answer_tasks(plan.towards(&[node]), &args.engine, tasks, std::slice::from_ref(node), false)?.by_task;
+    let nodes = [node.to_owned()];
+    let answers = answer_tasks(plan.towards(&[node]), &args.engine, tasks, &nodes, false)?.by_task;
     warn_of_failures(&answers);
 
     // The published vectors, without turns.
@@ -118,7 +120,7 @@ fn vectors(args: &TuneArgs, model: &str, tasks: &[Task], qrels: &Qrels) -> Resul
         index_contents(&engine.epochs().current(), &definitions(&bare(args, model)?.towards(&[node]), &models)?)?;
     let (passages, corpora) = passages(contents.indexes.into_values().flatten());
     let rows: HashMap<&str, usize> = passages.ids.iter().map(String::as_str).zip(0..).collect();
-    let labelled = labelled(args, tasks, qrels, &answers, &rows, &corpora);
+    let labelled = labelled(args, node, tasks, qrels, &answers, &rows, &corpora);
     if labelled.is_empty() {
         engine.join()?;
         let message = "no task has a judged passage in this corpus: an adapter is learned from judged passages";
@@ -127,16 +129,16 @@ fn vectors(args: &TuneArgs, model: &str, tasks: &[Task], qrels: &Qrels) -> Resul
     let (texts, questions): (Vec<String>, Vec<Question>) = labelled.into_iter().unzip();
     let (loaded, vectors) = embed(&models, model, &texts)?;
     engine.join()?;
-    Ok(Found { model: loaded, vectors, questions, passages })
+    // Without its parts: they keep the run's inference cache open.
+    let (fingerprint, of_passages) = (loaded.fingerprint.clone(), loaded.passages.clone());
+    let model = Model { fingerprint, passages: of_passages, ..Model::default() };
+    Ok(Found { model, vectors, questions, passages })
 }
 
 /// The plan without an adapter of this model.
 fn bare(args: &TuneArgs, model: &str) -> Result<Plan, Fault> {
-    let mut set = args.pipeline.set.clone();
-    set.push(Override { path: format!("models.{model}.adapter"), value: "None".to_owned() });
-    let planned = plan_file(&args.pipeline.file, &set, catalog());
-    planned.plan.filter(|_| planned.diagnostics.is_empty()).ok_or_else(|| {
-        let first = planned.diagnostics.first().map(|found| found.message.clone()).unwrap_or_default();
+    let without = Override { path: format!("models.{model}.adapter"), value: "None".to_owned() };
+    planned(args, &[without]).map_err(|first| {
         let kinds = KINDS.join("` and `");
         Fault::Told(anyhow!("model `{model}` without an adapter: {first} (models of the kinds `{kinds}` take one)"))
     })
@@ -164,6 +166,7 @@ fn passages(indexes: impl Iterator<Item = Inventory>) -> (Passages, Vec<Range<us
 /// The questions with a judged passage, with the texts that they were searched with.
 fn labelled(
     args: &TuneArgs,
+    node: &str,
     tasks: &[Task],
     qrels: &Qrels,
     answers: &HashMap<Arc<str>, Answered>,
@@ -174,8 +177,8 @@ fn labelled(
         let judged = qrels.get(&task.id)?.iter().filter(|(_, grade)| **grade > 0);
         let relevant: Vec<usize> = judged.filter_map(|(id, _)| rows.get(id.as_str()).copied()).collect();
         let answered = answers.get(&*task.id)?;
-        let text = answered.query(&args.node)?.to_string();
-        let searched = answered.hits(&args.node).first().and_then(|hit| rows.get(&*hit.chunk.id));
+        let text = answered.query(node)?.to_string();
+        let searched = answered.hits(node).first().and_then(|hit| rows.get(&*hit.chunk.id));
         let corpus = corpora.iter().find(|range| searched.is_some_and(|row| range.contains(row)))?;
         let fold = fold(args.seed, &task.conversation_id, u64::from(args.folds));
         let relevant: Vec<usize> = relevant.into_iter().filter(|row| corpus.contains(row)).collect();

@@ -1,7 +1,9 @@
-//! `turnflow tune`: learns the weights of a fusion or an ensemble, or the query adapter of a dense retriever, from
-//! labelled tasks.
+//! `turnflow tune`: learns the weights of a fusion or an ensemble, the query adapter of a dense retriever, the questions
+//! that were asked before, or the features of trees, from labelled tasks.
 
 mod adapter;
+mod asked;
+mod features;
 
 use std::collections::HashMap;
 use std::path::PathBuf;
@@ -15,7 +17,7 @@ use turnflow_engine::wording::count;
 
 use super::answering::{Answered, answer_tasks};
 use super::eval::{judgements, scored_run};
-use super::output::check_file;
+use super::output::{check_directory, check_file};
 use super::{EngineArgs, Fault, Outcome, PipelineArgs, catalog, write};
 use turnflow_eval::metrics::{Level, Qrels, Run};
 use turnflow_eval::tasks::{Task, read_tasks};
@@ -24,11 +26,13 @@ use turnflow_eval::tuning::{Learned, Objective, Question, learn, mean};
 /// A top-k that is large enough for all candidates.
 const ALL: usize = 100_000;
 
-/// Learn a node's weights, or the query adapter of its model, from labelled tasks.
+/// Learn a node's weights, the query adapter of its model, or the features of its trees, from labelled tasks.
 ///
 /// Weights are written to a pipeline file to include. An adapter is a linear map on the vectors of queries; it is
-/// written to a file for the field `adapter` of the model. Passages are not embedded again. Nothing is written if
-/// held-out questions would get worse.
+/// written to a file for the field `adapter` of the model. Passages are not embedded again. The labelled questions of
+/// an AskedBefore node are written to a file for its field `questions`. Weights and adapters are not written if
+/// held-out questions would get worse. For a TreeRerank node, the features of its candidates are written to a
+/// directory, from which `pipelines/convert/trees.py` learns the trees.
 #[derive(Args)]
 pub struct TuneArgs {
     #[command(flatten)]
@@ -39,8 +43,8 @@ pub struct TuneArgs {
     /// Judgements (qrels), tab-separated: query, passage or document, grade.
     #[arg(long)]
     qrels: PathBuf,
-    /// The node: a Hybrid, RankFusion, Rrf or RerankEnsemble, whose `weights` are learned, or a Dense, for the query
-    /// adapter of its model.
+    /// The node: a Hybrid, RankFusion, Rrf or RerankEnsemble, whose `weights` are learned; a Dense, for the query
+    /// adapter of its model; an AskedBefore, for its questions; or a TreeRerank, for the features of its candidates.
     #[arg(long, value_name = "NODE")]
     node: String,
     /// The metric that weights maximise: ndcg@K, map@K or recall@K.
@@ -57,20 +61,34 @@ pub struct TuneArgs {
     #[arg(long, default_value_t = 0)]
     seed: u64,
     /// Write the weights to this pipeline file, which is to be included after the pipeline's own file; or the adapter
-    /// to this file.
+    /// or the questions to this file.
     #[arg(short, long, visible_alias = "out", value_name = "OUT")]
     output: Option<PathBuf>,
+    /// Write the features of a TreeRerank's candidates to this directory.
+    #[arg(long, value_name = "DIR")]
+    features: Option<PathBuf>,
     #[command(flatten)]
     engine: EngineArgs,
 }
 
 pub(super) fn run(args: &TuneArgs) -> Outcome {
     check_file("--output", args.output.as_deref())?;
+    check_directory("--features", args.features.as_deref(), &["features.json"])?;
     let tasks = read_tasks(&args.tasks).map_err(|error| Fault::Told(error.into()))?;
     let qrels = judgements(&args.qrels, &tasks)?;
     let plan = args.pipeline.plan()?;
+    if args.features.is_some() && features::depth(&plan, &args.node).is_none() {
+        let message = format!("`--features` needs a TreeRerank node, and `{}` is none", args.node);
+        return Err(Fault::Told(anyhow!(message)));
+    }
     if let Some(model) = plan.nodes.iter().find(|node| *node.id == *args.node).and_then(adapter::model_of) {
         return adapter::run(args, &model, &tasks, &qrels);
+    }
+    if plan.node(&args.node).is_some_and(|node| node.kind_name == asked::KIND) {
+        return asked::run(args, &tasks, &qrels);
+    }
+    if let Some(depth) = features::depth(&plan, &args.node) {
+        return features::run(args, plan, depth, &tasks, &qrels);
     }
     let weights = members(&plan, &args.node)?;
     let depths: Vec<Option<usize>> =
@@ -143,18 +161,15 @@ fn questions(
     let mut runs: Vec<Run> = Vec::new();
     for list in 0..lists {
         let alone: Vec<String> = (0..lists).map(|at| if at == list { "1.0" } else { "0.0" }.to_owned()).collect();
-        let mut set = args.pipeline.set.clone();
+        let mut set = Vec::new();
         let mut field = |name: &str, value: String| {
             set.push(Override { path: format!("nodes.{}.{name}", args.node), value });
         };
         field("weights", format!("[{}]", alone.join(", ")));
         field("top", ALL.to_string());
         depth.into_iter().for_each(|depth| field("depth", depth.to_string()));
-        let planned = plan_file(&args.pipeline.file, &set, catalog());
-        let plan = planned.plan.filter(|_| planned.diagnostics.is_empty()).ok_or_else(|| {
-            let first = planned.diagnostics.first().map(|found| found.message.clone()).unwrap_or_default();
-            Fault::Told(anyhow!("with all weight on list {} of `{}`: {first}", list + 1, args.node))
-        })?;
+        let wrong = |first| Fault::Told(anyhow!("with all weight on list {} of `{}`: {first}", list + 1, args.node));
+        let plan = planned(args, &set).map_err(wrong)?;
         let answers =
             answer_tasks(plan.towards(&[&args.node]), &args.engine, tasks, std::slice::from_ref(&args.node), false)?;
         warn_of_failures(&answers.by_task);
@@ -176,6 +191,19 @@ fn questions(
         Question::new(qrels, &task.id, &lists, fold(args.seed, &task.conversation_id, folds))
     };
     Ok(tasks.iter().filter_map(question).collect())
+}
+
+/// The plan with these settings; otherwise its first error.
+fn planned(args: &TuneArgs, set: &[Override]) -> Result<Plan, String> {
+    let set: Vec<Override> = args.pipeline.set.iter().chain(set).cloned().collect();
+    let planned = plan_file(&args.pipeline.file, &set, catalog());
+    let first = planned.diagnostics.first().map(|found| found.message.clone());
+    planned.plan.filter(|_| first.is_none()).ok_or_else(|| first.unwrap_or_default())
+}
+
+/// The plan with these settings.
+fn with(args: &TuneArgs, set: &[Override]) -> Result<Plan, Fault> {
+    planned(args, set).map_err(|first| Fault::Told(anyhow!(first)))
 }
 
 fn warn_of_failures(results: &HashMap<Arc<str>, Answered>) {

@@ -86,6 +86,8 @@ fn a_query_adapter_is_learned_and_used() {
         "turns": JsonLines(path: "turns.jsonl"),
         "query": LastTurn(input: "turns"),
         "dense": Dense(input: "query", corpus: "docs", model: "minilm", top: 20),
+        "lexical": Bm25(input: "query", corpus: "docs", top: 20),
+        "trees": TreeRerank(inputs: ["dense", "lexical"]),
     }},
 )"#
     );
@@ -128,10 +130,97 @@ fn a_query_adapter_is_learned_and_used() {
     let (before, after) = (scored(&["--state", "state"]), scored(&set));
     assert!(after > before, "{before} {after}");
 
+    // Features of trees are computed with adapters that were learned without their questions.
+    let features = ["tune", "dense.ron", "--node", "trees", "--features", "features", "--folds", "2"];
+    let set_adapter = &set[..2];
+    let tuned = run(path, &[&features, &labelled[..], set_adapter].concat());
+    assert_eq!((tuned.code, tuned.err.as_str()), (Some(0), ""), "{tuned:?}");
+    assert!(tuned.out.contains("learned again for each fold: the adapter of `minilm`"), "{tuned:?}");
+
     // The same file for a model with other settings.
     let other = [&set[..], &["--set", "models.minilm.max_tokens=64"]].concat();
     let refused = run(path, &[&["index", "dense.ron"], &other[..]].concat());
     refused.one_line(3, &["model `minilm`", "learned.safetensors", "learned for another model"]);
     let missing = run(path, &["check", "dense.ron", "--set", "models.minilm.adapter=\"none\""]);
     assert_eq!(missing.code, Some(1), "{missing:?}");
+}
+
+/// The questions that were asked before, and the features of trees, are learned without the questions that they are
+/// measured on.
+#[test]
+fn questions_asked_before_and_features_leave_out_what_is_measured() {
+    let Some(minilm) = model("minilm-int8") else { return };
+    let directory = directory();
+    let path = directory.path();
+    let (file, tokenizer) = (minilm.join("model.onnx"), minilm.join("tokenizer.json"));
+    let pipeline = format!(
+        r#"Pipeline(
+    models: {{ "minilm": Onnx(path: {file:?}, tokenizer: {tokenizer:?}) }},
+    corpora: {{ "docs": Corpus(source: JsonLines(path: "places.jsonl"), chunk: Whole()) }},
+    nodes: {{
+        "turns": JsonLines(path: "turns.jsonl"),
+        "query": LastTurn(input: "turns"),
+        "lexical": Bm25(input: "query", corpus: "docs"),
+        "asked": AskedBefore(input: "query", corpus: "docs", model: "minilm", top: 5),
+        "ranked": TreeRerank(inputs: ["lexical", "asked"], depth: 10),
+        "answer": ExtractiveAnswer(input: "ranked"),
+    }},
+)"#
+    );
+    fs::write(path.join("trees.ron"), pipeline).unwrap();
+    // The passages say nothing of the questions' words, so only questions that were asked before find them.
+    let things = ["ferry", "museum", "bakery", "castle", "harbour", "bridge"];
+    let passage = |thing: &&str| format!("{{\"_id\": \"{thing}\", \"text\": \"Opens at nine, {}.\"}}\n", thing.len());
+    fs::write(path.join("places.jsonl"), things.iter().map(passage).collect::<String>()).unwrap();
+    let forms = ["Where is the THING?", "Please show me the THING.", "I want to see the THING.", "Is there a THING?"];
+    let mut tasks = String::new();
+    let mut judged = "query-id\tcorpus-id\tscore\n".to_owned();
+    for (at, form) in forms.iter().enumerate() {
+        for thing in things {
+            tasks += &format!("{{\"_id\": \"{thing}-{at}\", \"text\": \"{}\"}}\n", form.replace("THING", thing));
+            judged += &format!("{thing}-{at}\t{thing}\t1\n");
+        }
+    }
+    fs::write(path.join("tasks.jsonl"), tasks).unwrap();
+    fs::write(path.join("qrels.tsv"), judged).unwrap();
+
+    let labelled = ["--tasks", "tasks.jsonl", "--qrels", "qrels.tsv", "--state", "state", "--folds", "3"];
+    let asked = ["tune", "trees.ron", "--node", "asked", "--output", "asked.jsonl"];
+    let tuned = run(path, &[&asked, &labelled[..]].concat());
+    assert_eq!((tuned.code, tuned.err.as_str()), (Some(0), ""), "{tuned:?}");
+    assert!(tuned.out.contains("24 questions, held out in 3 folds"), "{tuned:?}");
+    let recall = tuned.out.lines().find_map(|line| line.trim().strip_prefix("recall@10")).unwrap();
+    assert!(recall.trim().parse::<f64>().unwrap() > 80.0, "{tuned:?}");
+    assert_eq!(fs::read_to_string(path.join("asked.jsonl")).unwrap().lines().count(), 24);
+
+    // A question that is known now: its passage is found, and the trees' node without trees orders by ranks.
+    let set = ["--set", "nodes.asked.questions=\"asked.jsonl\""];
+    let found =
+        run(path, &[&["ask", "trees.ron", "Where is the museum?", "--json", "--state", "state"], &set[..]].concat());
+    assert_eq!((found.code, &json(&found.out)["hits"][0]["passage"]), (Some(0), &"museum".into()), "{found:?}");
+    fs::write(path.join("bad.jsonl"), "{\"question\": 1}\n").unwrap();
+    let bad = run(path, &["check", "trees.ron", "--set", "nodes.asked.questions=\"bad.jsonl\""]);
+    assert!(bad.code == Some(1) && bad.out.contains("line 1"), "{bad:?}");
+
+    let tune = ["tune", "trees.ron", "--node", "ranked"];
+    run(path, &[&tune, &labelled[..]].concat()).one_line(1, &["`--features DIR`", "trees.py"]);
+    let tuned = run(path, &[&tune[..], &["--features", "features"], &labelled[..]].concat());
+    assert_eq!((tuned.code, tuned.err.as_str()), (Some(0), ""), "{tuned:?}");
+    assert!(tuned.out.contains("learned again for each fold: the questions of `asked`"), "{tuned:?}");
+    let about = json(&fs::read_to_string(path.join("features/features.json")).unwrap());
+    // Three folds, and three pairs of them.
+    assert_eq!(about["sets"].as_array().unwrap().len(), 6, "{about}");
+    let columns = about["columns"].as_array().unwrap();
+    let width = columns.len();
+    assert!(columns.contains(&"asked.score".into()) && columns.contains(&"rrf".into()), "{about}");
+    let mut questions = 0;
+    for set in ["without-0", "without-1", "without-2"] {
+        let read = |name: &str| fs::read(path.join("features").join(set).join(name)).unwrap();
+        let labels = (read("labels.npy").len() - 128) / 4;
+        assert_eq!(read("rows.npy").len(), 128 + 4 * labels * width);
+        questions += json(&String::from_utf8(read("questions.json")).unwrap()).as_array().unwrap().len();
+    }
+    assert_eq!(questions, 24);
+    let other = ["tune", "trees.ron", "--node", "lexical", "--features", "features"];
+    run(path, &[&other, &labelled[..]].concat()).one_line(1, &["`--features` needs a TreeRerank", "`lexical`"]);
 }

@@ -7,6 +7,7 @@ mod former;
 mod gates;
 mod late;
 mod maintain;
+mod optional;
 mod queues;
 pub(crate) mod rebuild;
 mod reload;
