@@ -248,22 +248,23 @@ impl RuntimeContext {
         kept: impl Fn(&str) -> Option<RunningKind>,
         is_cancelled: &dyn Fn() -> bool,
     ) -> Result<Arc<Generation>, RunError> {
-        let Loaded { models, lacking } = loaded;
-        let mut lacking = lacking.clone();
+        let models = &loaded.models;
+        // Those that are not loaded, and those that one of the nodes cannot use.
+        let mut lacking = loaded.lacking.clone();
         let mut nodes = Vec::new();
         for node in plan.nodes.iter().filter(|_| self.options.answer) {
             let running = match &node.kind {
                 NodeKind::Source(_) => RunningKind::Source,
                 NodeKind::Operator(config) => match kept(&node.id) {
                     Some(running @ RunningKind::Operator(_)) => running,
-                    _ => RunningKind::Operator(match WithoutModel::of(&**config, &lacking) {
+                    _ => RunningKind::Operator(match WithoutModel::of(&**config, &loaded.lacking) {
                         Some(without) => Arc::new(without),
                         None => {
                             let context = self.component(&node.id);
                             let build = || config.build(&context, models);
                             match self.made("node", &node.id, build, is_cancelled) {
                                 Ok(operator) => operator,
-                                // The model is loaded, but this operator cannot use it.
+                                // The model is loaded, but this operator cannot use it; others may.
                                 Err(BuildError::Model { model, source }) if is_optional(plan, &model) => {
                                     let (model, reason) = (model.as_str().into(), source.to_string().into());
                                     let without = WithoutModel { model, reason };

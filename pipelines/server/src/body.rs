@@ -301,6 +301,20 @@ mod tests {
         assert_eq!(error("application/jsonl", "1\n2\n3", 2).status.as_u16(), 400);
     }
 
+    /// One byte arrives, and then nothing more.
+    #[tokio::test]
+    async fn a_body_that_stops_is_given_up() {
+        use futures::StreamExt;
+        let first = futures::stream::once(async { Ok::<_, std::io::Error>(Bytes::from_static(b"{")) });
+        let mut body = Body::from_stream(first.chain(futures::stream::pending()));
+        let error = received(&mut body, 100, Duration::from_millis(50)).await.err().unwrap();
+        assert_eq!(error.status.as_u16(), 408);
+        let mut whole = Body::from("{}");
+        assert_eq!(received(&mut whole, 100, Duration::from_secs(60)).await.unwrap().unwrap(), "{}");
+        let mut long = Body::from("{}");
+        assert!(received(&mut long, 1, Duration::from_secs(60)).await.unwrap().unwrap_err().is::<LengthLimitError>());
+    }
+
     #[test]
     fn bodies_of_very_many_values_are_refused_unparsed() {
         let json = |text: &str| content("application/json", text).json::<serde_json::Value>().map(drop);

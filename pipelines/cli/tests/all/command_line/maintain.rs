@@ -50,3 +50,27 @@ fn what_models_gave_is_looked_after_too() {
     let told = with(&["maintain", "answering.ron", "--state", "state"]).good().out;
     assert!(told.contains("memo.redb: ") && told.contains("turns.redb: "), "{told}");
 }
+
+/// The index of an optional model that is missing belongs to the pipeline, and nobody knows its name without the model.
+#[test]
+fn indexes_stay_while_an_optional_model_is_missing() {
+    let directory = directory();
+    let path = directory.path();
+    let pipeline = LEXICAL.replace(
+        "Pipeline(",
+        r#"Pipeline(models: { "minilm": Onnx(path: "gone.onnx", tokenizer: "gone.json", optional: true) },"#,
+    );
+    let more = r#""dense": Dense(input: "query", corpus: "docs", model: "minilm"),
+        "found": Fallback(inputs: ["dense", "a<b & \"c\""]), },"#;
+    let end = pipeline.rfind("    },\n)").unwrap();
+    fs::write(path.join("optional.ron"), format!("{}{more}\n)", &pipeline[..end])).unwrap();
+    let indexed = run(path, &["index", "optional.ron", "--state", "state"]);
+    assert_eq!(indexed.code, Some(0), "{indexed:?}");
+    let index = path.join("state/corpora/docs/dense-0123456789abcdef");
+    fs::create_dir_all(&index).unwrap();
+    let kept = run(path, &["maintain", "optional.ron", "--state", "state", "--unused"]);
+    assert!(kept.code == Some(0) && kept.err.contains("model `minilm` is not loaded"), "{kept:?}");
+    assert!(index.exists());
+    let removed = run(path, &["maintain", "lexical.ron", "--state", "state", "--unused"]);
+    assert!(removed.code == Some(0) && !index.exists(), "{removed:?}");
+}

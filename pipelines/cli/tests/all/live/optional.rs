@@ -12,14 +12,14 @@ use turnflow_engine::component::{
     BuildError, BuildFuture, Capability, Catalog, Check, ComponentContext, ComponentError, Model, ModelConfig,
     ModelKind, loaded_at_once,
 };
-use turnflow_engine::inference::{Embedder, InferenceError, Priority, Role, Vector};
+use turnflow_engine::inference::{Embedder, InferenceError, Priority, Role, RowScorer, Vector};
 use turnflow_engine::plan::{ChangeKind, Plan, plan};
 use turnflow_engine::run::Options;
 use turnflow_engine::spec::{FilePath, from_tree, load_str};
 
 use crate::support::{Asked, Outcome};
 
-/// A model that counts letters; its file has to be there.
+/// A model that counts letters; its file has to be there. It also scores rows of one feature, which no node has.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Letters {
@@ -33,7 +33,7 @@ impl ModelConfig for Letters {
         check.exists("path", &self.path);
     }
     fn capabilities(&self) -> &'static [Capability] {
-        &[Capability::Embed]
+        &[Capability::Embed, Capability::ScoreRows]
     }
     fn explain(&self) -> String {
         String::new()
@@ -45,8 +45,10 @@ impl ModelConfig for Letters {
                 source: ComponentError::new(format!("cannot read {}: {error}", self.path.written)),
             };
             let fingerprint = fs::read_to_string(&self.path.path).map_err(failed)?;
-            let embedder: Arc<dyn Embedder> = Arc::new(Counts);
-            Ok(Model { name: context.id().to_owned(), fingerprint, embedder: Some(embedder), ..Model::default() })
+            let (embedder, rows): (Arc<dyn Embedder>, Arc<dyn RowScorer>) =
+                (Arc::new(Counts), Arc::new(Foreign(["elsewhere.score".to_owned()])));
+            let name = context.id().to_owned();
+            Ok(Model { name, fingerprint, embedder: Some(embedder), rows: Some(rows), ..Model::default() })
         })
     }
 }
@@ -70,6 +72,18 @@ impl Embedder for Counts {
             counts.iter().map(|count| count / length).collect::<Vector>()
         };
         ready(Ok(texts.iter().map(vector).collect())).boxed()
+    }
+}
+
+/// Scores rows of a feature that no node has.
+struct Foreign([String; 1]);
+
+impl RowScorer for Foreign {
+    fn columns(&self) -> &[String] {
+        &self.0
+    }
+    fn score(&self, rows: Vec<f32>, _: Priority) -> BoxFuture<'static, Result<Vec<f32>, InferenceError>> {
+        ready(Ok(rows)).boxed()
     }
 }
 
@@ -195,4 +209,28 @@ fn a_reload_loads_the_model_when_its_file_is_there() {
     fs::remove_file(dir.join("letters.model")).unwrap();
     assert!(asked.engine.reload(planned(dir), &|| false).unwrap().is_empty());
     assert_eq!(ids(&asked.ask("lamp")).len(), 2);
+}
+
+/// The trees do not fit their node, so it fails, with the reason; another node uses the same model.
+#[test]
+fn a_node_that_cannot_use_an_optional_model_fails_alone() {
+    let dir = tempfile::tempdir().unwrap();
+    let dir = dir.path();
+    fs::create_dir(dir.join("docs")).unwrap();
+    fs::write(dir.join("docs/a.md"), "The ferry leaves at noon.").unwrap();
+    fs::write(dir.join("letters.model"), "one").unwrap();
+    let found = r#""a-ranked": TreeRerank(inputs: ["lexical"], model: "letters"),
+        "found": Fallback(inputs: ["a-ranked", "dense"]),"#;
+    let text = PIPELINE.replace(r#""found": Fallback(inputs: ["dense", "lexical"]),"#, found);
+    let planned = plan(load_str("test.ron", dir, &text, &[]), &catalog());
+    assert!(planned.diagnostics.is_empty(), "{:#?}", planned.diagnostics);
+    let mut asked = Asked::start(planned.plan.unwrap(), options(dir));
+    let outcome = asked.ask("noon");
+    assert_eq!((ids(&outcome).as_slice(), outcome.of("dense").len()), (&["a.md".to_owned()][..], 1));
+    let told = warnings(&outcome);
+    assert!(
+        told.len() == 1 && told[0].contains("skipped `a-ranked`") && told[0].contains("elsewhere.score"),
+        "{told:?}"
+    );
+    assert_eq!(asked.engine.lacking().len(), 1);
 }
