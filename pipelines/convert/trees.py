@@ -104,7 +104,9 @@ def interval(differences, rounds=2000):
 
 def below(threshold):
     """The greatest 32-bit float that is not above a threshold: the same branch for every 32-bit value."""
-    single = numpy.float32(threshold)
+    # LightGBM has thresholds above all 32-bit floats.
+    with numpy.errstate(over="ignore"):
+        single = numpy.float32(threshold)
     return float(single if float(single) <= threshold else numpy.nextafter(single, numpy.float32(-numpy.inf)))
 
 
