@@ -85,7 +85,11 @@ const CORPORA: &[CorpusCase] = &[
         kind: "Directory",
         build: |base, texts| {
             for (number, text) in texts.iter().enumerate() {
-                fs::write(base.join(format!("{number}.md")), text).unwrap();
+                let path = base.join(format!("{number}.md"));
+                fs::write(&path, text).unwrap();
+                // Both runs of a test see the same time.
+                let file = fs::File::options().append(true).open(path).unwrap();
+                file.set_modified(std::time::UNIX_EPOCH).unwrap();
             }
             fs::write(base.join("bad.pdf"), "no PDF").unwrap();
             Box::new(from_str::<directory::DirectoryConfig>("(path: \".\")").unwrap().source(base))
@@ -179,6 +183,15 @@ const TAKES: &[SinkCase] = &[
             let printed = Printed(Arc::default());
             let sink = stdout::Stdout::new(stdout::Format::Json, Box::new(printed.clone()));
             (Box::new(sink), Box::new(move || printed.0.lock().unwrap().clone()))
+        },
+    },
+    #[cfg(feature = "webhook")]
+    SinkCase {
+        kind: "Webhook",
+        build: |_| {
+            let (url, bodies) = crate::webhook::tests::collecting();
+            let config: crate::webhook::WebhookConfig = from_str(&format!("(input: \"a\", url: {url:?})")).unwrap();
+            (Box::new(config.sink().unwrap()), Box::new(move || bodies.lock().unwrap().clone()))
         },
     },
 ];

@@ -5,6 +5,8 @@
 // The files are shared with a crate in which everything is public.
 #![allow(dead_code)]
 
+#[path = "../../fuzz/src/archives.rs"]
+mod archives;
 #[path = "../../fuzz/src/catalog.rs"]
 mod catalog;
 #[path = "../../fuzz/src/mutations.rs"]
@@ -139,6 +141,36 @@ fn html_files() {
 #[test]
 fn pdf_files() {
     run("pdf", readers::pdf);
+}
+
+#[test]
+fn text_documents() {
+    run("docx", archives::docx);
+}
+
+#[test]
+fn presentations() {
+    run("pptx", archives::pptx);
+}
+
+#[test]
+fn workbooks() {
+    run("xlsx", archives::xlsx);
+}
+
+#[test]
+fn books() {
+    run("epub", archives::epub);
+}
+
+#[test]
+fn tables() {
+    run("csv", readers::csv);
+}
+
+#[test]
+fn messages() {
+    run("eml", readers::eml);
 }
 
 #[test]

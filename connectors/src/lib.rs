@@ -14,6 +14,7 @@
 //! | [`turns`] | `Turns` | turns: a durable queue that a program fills |
 //! | [`answers`] | `Answers` | answers: a durable log that a program reads |
 //! | [`jsonl_sink`] | `JsonLinesSink` | answers: one JSON line each in a file |
+//! | `webhook` | `Webhook` | answers: sent to a URL (cargo feature `webhook`) |
 //! | [`stdout`] | `Stdout` | answers: printed for people, or as JSON |
 //!
 //! Support modules: [`readers`] convert the bytes of files to documents, `lines` splits streams into lines of bounded
@@ -38,6 +39,8 @@ pub mod stdin;
 pub mod stdout;
 pub mod turns;
 mod watch;
+#[cfg(feature = "webhook")]
+pub mod webhook;
 
 #[cfg(test)]
 mod conformance;
@@ -59,4 +62,10 @@ pub static CORPUS_SOURCES: &[CorpusSourceKind] = &[directory::KIND, documents::K
 pub static TURN_SOURCES: &[TurnSourceKind] = &[jsonl_turns::KIND, stdin::KIND, turns::KIND];
 
 /// Every sink.
-pub static SINKS: &[SinkKind] = &[answers::KIND, jsonl_sink::KIND, stdout::KIND];
+pub static SINKS: &[SinkKind] = &[
+    answers::KIND,
+    jsonl_sink::KIND,
+    stdout::KIND,
+    #[cfg(feature = "webhook")]
+    webhook::KIND,
+];

@@ -65,8 +65,13 @@ impl Corpus {
     /// The initial changes.
     pub(crate) fn start(&self) -> Vec<String> {
         let changes = self.changes();
-        assert!(matches!(self.events.recv_timeout(PATIENCE), Ok(CorpusEvent::Ready)));
+        self.started();
         changes
+    }
+
+    /// Waits until the source is ready.
+    pub(crate) fn started(&self) {
+        assert!(matches!(self.events.recv_timeout(PATIENCE), Ok(CorpusEvent::Ready)));
     }
 
     /// Asserts that no event is left.
@@ -174,6 +179,7 @@ pub(crate) fn answer() -> AnswerRecord {
             document: "a.md".into(),
             score: 0.5,
             text: "Records are kept.\nFor seven years.".into(),
+            metadata: Default::default(),
         }],
         stamp: Provenance { pipeline: "p".into(), epoch: 1, models: Arc::default(), warnings: Arc::default() },
         checks: serde_json::Map::new(),
@@ -243,4 +249,17 @@ pub(crate) fn pdf_of_pages(contents: &[&str]) -> Vec<u8> {
     }
     out.push_str(&format!("trailer\n<< /Size {} /Root 1 0 R >>\nstartxref\n{xref}\n%%EOF\n", objects.len() + 1));
     out.into_bytes()
+}
+
+/// A zip archive with these files.
+#[cfg(feature = "office")]
+pub(crate) fn zipped(files: &[(&str, &str)]) -> Vec<u8> {
+    use std::io::Write;
+
+    let mut archive = zip::ZipWriter::new(std::io::Cursor::new(Vec::new()));
+    for (name, text) in files {
+        archive.start_file(*name, zip::write::SimpleFileOptions::default()).unwrap();
+        archive.write_all(text.as_bytes()).unwrap();
+    }
+    archive.finish().unwrap().into_inner()
 }

@@ -5,8 +5,11 @@
 
 use std::fmt;
 use std::sync::Arc;
+use std::sync::OnceLock;
 
 use serde::{Deserialize, Serialize};
+
+use crate::metadata::{FieldValue, Metadata};
 
 /// How a document's text is marked up; read by chunkers that follow structure.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -29,6 +32,21 @@ pub struct Document {
     pub text: Arc<str>,
     /// How `text` is marked up.
     pub markup: Markup,
+    /// Its fields.
+    pub metadata: Metadata,
+}
+
+impl Document {
+    /// A document without a title, markup and metadata.
+    pub fn new(id: impl Into<Arc<str>>, text: impl Into<Arc<str>>) -> Self {
+        Self {
+            id: id.into(),
+            title: Arc::default(),
+            text: text.into(),
+            markup: Markup::Plain,
+            metadata: Metadata::default(),
+        }
+    }
 }
 
 /// The BLAKE3 hash of a chunk's title and text: 32 bytes.
@@ -71,13 +89,103 @@ pub struct Chunk {
     pub text: Arc<str>,
     /// Hash of `title` and `text`.
     pub hash: ContentHash,
+    /// The document's fields.
+    #[serde(default)]
+    pub metadata: Metadata,
+    /// Who may read it.
+    #[serde(default)]
+    pub readers: Readers,
+    /// Its place in its corpus.
+    #[serde(skip)]
+    pub place: Place,
+}
+
+/// Who may read a passage.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub enum Readers {
+    /// Everybody: its corpus has no `access`.
+    #[default]
+    All,
+    /// Turns whose principal is in one of these groups. The group `*` is everybody; no group is nobody.
+    Groups(Arc<[Arc<str>]>),
+}
+
+/// The group of a document's field that means everybody.
+pub const EVERYBODY: &str = "*";
+
+impl Readers {
+    /// The readers that a document's field names: a text or a list of texts. Without such a field, nobody.
+    pub fn named(metadata: &Metadata, field: &str) -> Self {
+        let text = |value: &FieldValue| match value {
+            FieldValue::Text(text) => Some(text.clone()),
+            _ => None,
+        };
+        Self::Groups(metadata.values(field).into_iter().filter_map(text).collect())
+    }
+
+    /// Whether a principal of these groups is among them.
+    pub fn include(&self, groups: &[Arc<str>]) -> bool {
+        match self {
+            Self::All => true,
+            Self::Groups(named) => named.iter().any(|group| **group == *EVERYBODY || groups.contains(group)),
+        }
+    }
+}
+
+/// The number of a passage in its corpus, which filters refer to. It is assigned once, when the passage enters the
+/// corpus, and passages of an epoch have different numbers. It is no part of the passage's value.
+#[derive(Clone, Debug, Default)]
+pub struct Place(OnceLock<u32>);
+
+impl Place {
+    /// The number; `None` if the passage is in no corpus yet.
+    pub fn get(&self) -> Option<u32> {
+        self.0.get().copied()
+    }
+
+    /// Assigns the number; returns the one that it has if there was one before.
+    pub(crate) fn assign(&self, number: u32) -> u32 {
+        *self.0.get_or_init(|| number)
+    }
+}
+
+impl PartialEq for Place {
+    fn eq(&self, _: &Self) -> bool {
+        true
+    }
+}
+impl Eq for Place {}
+impl PartialOrd for Place {
+    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
+        Some(self.cmp(other))
+    }
+}
+impl Ord for Place {
+    fn cmp(&self, _: &Self) -> std::cmp::Ordering {
+        std::cmp::Ordering::Equal
+    }
+}
+impl std::hash::Hash for Place {
+    fn hash<H: std::hash::Hasher>(&self, _: &mut H) {}
 }
 
 impl Chunk {
-    /// Builds a chunk and hashes its content.
+    /// Builds a chunk and hashes its content. The engine adds the document's metadata.
     pub fn new(id: Arc<str>, document: Arc<str>, title: Arc<str>, text: Arc<str>) -> Self {
         let hash = ContentHash::of(&title, &text);
-        Self { id, document, title, text, hash }
+        let (metadata, readers, place) = (Metadata::default(), Readers::All, Place::default());
+        Self { id, document, title, text, hash, metadata, readers, place }
+    }
+
+    /// Another text of the same document, with the same metadata and readers.
+    pub fn derived(&self, id: Arc<str>, title: Arc<str>, text: Arc<str>) -> Self {
+        let (metadata, readers) = (self.metadata.clone(), self.readers.clone());
+        Self { metadata, readers, ..Self::new(id, self.document.clone(), title, text) }
+    }
+
+    /// A copy that is in no corpus.
+    pub(crate) fn without_place(&self) -> Self {
+        Self { place: Place::default(), ..self.clone() }
     }
 
     /// The text that indexes read: title and text joined by a space, as in BEIR's evaluation

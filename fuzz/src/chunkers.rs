@@ -57,7 +57,7 @@ impl Tokenize for Tokens {
 }
 
 fn document(title: &str, text: &str, markup: Markup) -> Document {
-    Document { id: "d".into(), title: title.into(), text: text.into(), markup }
+    Document { id: "d".into(), title: title.into(), text: text.into(), markup, metadata: Default::default() }
 }
 
 /// The chunks, after checks that hold for every chunker.

@@ -7,6 +7,7 @@
 //! catalog is small, since building the operators with instrumentation would take an hour. The
 //! chunkers do not depend on the other operators, so their files are included.
 
+mod archives;
 mod catalog;
 #[allow(dead_code)]
 #[path = "../../operators/src/chunk/mod.rs"]
@@ -20,8 +21,9 @@ mod resume;
 mod sentences;
 mod spec;
 
+pub use archives::{docx, epub, pptx, xlsx};
 pub use chunkers::chunkers;
-pub use readers::{html, jsonl_rows, markdown, pdf};
+pub use readers::{csv, eml, html, jsonl_rows, markdown, pdf};
 pub use records::{answer_record, turn_record};
 pub use resume::resume;
 

@@ -12,7 +12,7 @@ use turnflow_engine::connector::{CorpusEvent, CorpusOutput, CorpusSource, Mode, 
 use turnflow_engine::dead_letter::DeadLetters;
 use turnflow_engine::document::Document;
 
-fn read(format: Format, data: &[u8]) -> Result<Document, ReadError> {
+pub(super) fn read(format: Format, data: &[u8]) -> Result<Document, ReadError> {
     let read = format.read("fuzz".into(), data);
     if let Err(error) = &read {
         assert!(!error.to_string().is_empty());
@@ -38,6 +38,21 @@ pub fn html(data: &[u8]) {
 /// PDF.
 pub fn pdf(data: &[u8]) {
     let _ = read(Format::Pdf, data);
+}
+
+/// A table with separators, and the same bytes with tabs.
+pub fn csv(data: &[u8]) {
+    for format in [Format::Csv, Format::Tsv] {
+        if let Ok(document) = read(format, data) {
+            // A cell is at least its separator, and a row its line break; the header is as wide as the widest row.
+            assert!(document.text.len() <= 32 * data.len() + 64, "{} bytes", document.text.len());
+        }
+    }
+}
+
+/// A mail message.
+pub fn eml(data: &[u8]) {
+    let _ = read(Format::Eml, data);
 }
 
 /// A corpus of rows, as a file and line by line: every id is sent once.

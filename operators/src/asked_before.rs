@@ -209,7 +209,7 @@ impl Operator for AskedBefore {
             for vector in &vectors {
                 let mut scores: Vec<_> = self.asked.scores(vector, known).into_iter().collect();
                 scores.sort_by(|a, b| b.1.total_cmp(&a.1).then_with(|| a.0.cmp(b.0)));
-                let passages = scores.into_iter().map(|(id, score)| (reader.find(id), score));
+                let passages = scores.into_iter().map(|(id, score)| (reader.find(id, &call.turn), score));
                 let passages = passages.filter(|(chunks, _)| !chunks.is_empty()).take(self.config.top);
                 for (chunk, score) in passages.flat_map(|(chunks, score)| chunks.into_iter().map(move |of| (of, score)))
                 {

@@ -108,7 +108,7 @@ fn cleaned(chunk: &Arc<Chunk>, config: &CleanConfig) -> Arc<Chunk> {
     if text.is_empty() || (*text == *chunk.text && title == chunk.title) {
         return chunk.clone();
     }
-    Arc::new(Chunk::new(chunk.id.clone(), chunk.document.clone(), title, text.into()))
+    Arc::new(chunk.derived(chunk.id.clone(), title, text.into()))
 }
 
 #[cfg(test)]

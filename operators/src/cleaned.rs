@@ -163,7 +163,13 @@ mod tests {
     const ALL: Cleaning = Cleaning { urls: true, headers: true, all_headers: true, markup: true };
 
     fn document(text: &str) -> Document {
-        Document { id: "d".into(), title: "Ferry".into(), text: text.into(), markup: Markup::Plain }
+        Document {
+            id: "d".into(),
+            title: "Ferry".into(),
+            text: text.into(),
+            markup: Markup::Plain,
+            metadata: Default::default(),
+        }
     }
 
     fn chunker(config: &str) -> Arc<dyn Chunker> {

@@ -93,8 +93,13 @@ impl CorpusSource for Texts {
     fn run(self: Box<Self>, _: Mode, output: CorpusOutput) -> Result<(), ConnectorError> {
         for (number, text) in texts().into_iter().enumerate() {
             let text = format!("The ferry and the fee, section {number}. {text}");
-            let document =
-                Document { id: number.to_string().into(), title: "".into(), text: text.into(), markup: Markup::Plain };
+            let document = Document {
+                id: number.to_string().into(),
+                title: "".into(),
+                text: text.into(),
+                markup: Markup::Plain,
+                metadata: Default::default(),
+            };
             output.change(document.id.clone(), Some(document))?;
         }
         output.commit()?;

@@ -72,6 +72,9 @@ pub struct GenerateConfig {
     /// Maximum length of each passage, in characters. Default: limited only by the model's context.
     #[serde(default)]
     pub characters: Option<usize>,
+    /// Fields of the passages' metadata to show before their texts, such as `["date", "source"]`. Default: none.
+    #[serde(default)]
+    pub metadata: Vec<String>,
     /// The question in the prompt, if the input is hits: `Searched` (default), the query as searched, which a rewriter
     /// may have changed, or `Asked`, the user's own words.
     #[serde(default)]
@@ -136,8 +139,9 @@ impl OperatorConfig for GenerateConfig {
         let prompt = self.prompt.as_ref().map_or_else(|| format!("{style:?}"), |file| file.written.clone());
         let characters = self.characters.map_or("all".to_owned(), |most| most.to_string());
         let words = self.words.map_or("all".to_owned(), |most| most.to_string());
+        let metadata = prompting::explained(&self.metadata);
         format!(
-            "model: {model:?}, prompt: {prompt}, passages: {passages}, characters: {characters}, question: \
+            "model: {model:?}, prompt: {prompt}, passages: {passages}, characters: {characters}{metadata}, question: \
              {question:?}, history: {history} of {history_characters} characters, words: {words}, without passages: {:?}, idk: {idk:?}",
             self.without_passages
         )
@@ -150,6 +154,7 @@ impl OperatorConfig for GenerateConfig {
                 template: self.style.template(self.prompt.as_ref())?,
                 passages: self.passages,
                 length: self.characters.map_or(Length::Whole, Length::Characters),
+                metadata: self.metadata.clone(),
                 question: self.question,
                 history: self.history,
                 history_characters: self.history_characters,

@@ -110,7 +110,7 @@ impl Operator for GroupByDocument {
             let mut documents = Vec::new();
             for Hit { chunk, score } in grouped(hits, self.0.score) {
                 let document = &chunk.document;
-                let whole = reader.as_ref().map(|reader| reader.find(document));
+                let whole = reader.as_ref().map(|reader| reader.find(document, &call.turn));
                 let chunk = match whole.as_deref() {
                     None => of_document(&chunk),
                     Some([whole]) => of_document(whole),
@@ -140,7 +140,7 @@ fn of_document(chunk: &Arc<Chunk>) -> Arc<Chunk> {
         return chunk.clone();
     }
     let Chunk { document, title, text, .. } = &**chunk;
-    Arc::new(Chunk::new(document.clone(), document.clone(), title.clone(), text.clone()))
+    Arc::new(chunk.derived(document.clone(), title.clone(), text.clone()))
 }
 
 /// One hit for each document: its best passage with the document's score.

@@ -34,7 +34,7 @@ fn measured<T>(name: &str, bytes: usize, body: impl FnOnce() -> T) -> T {
 }
 
 fn document(text: String, markup: Markup) -> Document {
-    Document { id: "d".into(), title: "T".into(), text: text.into(), markup }
+    Document { id: "d".into(), title: "T".into(), text: text.into(), markup, metadata: Default::default() }
 }
 
 fn size(chunks: &[Chunk]) -> usize {

@@ -208,7 +208,7 @@ impl LlmFilter {
     }
 
     async fn named(&self, call: &Call, question: &str, hits: &[Hit]) -> Result<Vec<Hit>, OperatorError> {
-        let passages = Filling::MayBeCut(numbered(hits, &self.length, &self.template)?);
+        let passages = Filling::MayBeCut(numbered(hits, &self.length, &self.template, &[])?);
         let prompt = self.template.fill(&[("question", self.template.question(question)), ("passages", passages)]);
         let sampling = self.config.sampling.over(self.generator.sampling());
         let (reply, given, seen) = match self.generator.generate(prompt, sampling).await {

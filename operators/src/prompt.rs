@@ -63,6 +63,9 @@ pub struct PromptConfig {
     /// The model whose tokenizer counts the tokens. Required with `tokens`.
     #[serde(default)]
     pub model: Option<String>,
+    /// Fields of the passages' metadata to show before their texts, such as `["date", "source"]`. Default: none.
+    #[serde(default)]
+    pub metadata: Vec<String>,
     /// The question in the prompt: `Searched` (default), the query as searched, which a rewriter may have changed, or
     /// `Asked`, the user's own words.
     #[serde(default)]
@@ -114,8 +117,9 @@ impl OperatorConfig for PromptConfig {
             (None, Some(characters)) => format!("characters: {characters}"),
             (None, None) => "uncut".to_owned(),
         };
+        let metadata = prompting::explained(&self.metadata);
         format!(
-            "prompt: {prompt}, passages: {passages}, {length}, question: {question:?}, history: {history} of {history_characters} characters"
+            "prompt: {prompt}, passages: {passages}, {length}{metadata}, question: {question:?}, history: {history} of {history_characters} characters"
         )
     }
 
@@ -130,6 +134,7 @@ impl OperatorConfig for PromptConfig {
                 template: self.style.template(self.prompt.as_ref())?,
                 passages: self.passages,
                 length,
+                metadata: self.metadata.clone(),
                 question: self.question,
                 history: self.history,
                 history_characters: self.history_characters,

@@ -56,12 +56,19 @@ pub(crate) fn default_idk() -> String {
     "I do not know.".into()
 }
 
+/// The fields of the metadata among the settings.
+pub(crate) fn explained(metadata: &[String]) -> String {
+    if metadata.is_empty() { String::new() } else { format!(", metadata: {metadata:?}") }
+}
+
 /// Builds prompts for answers.
 #[derive(Clone)]
 pub(crate) struct Builder {
     pub template: Template,
     pub passages: usize,
     pub length: Length,
+    /// Fields of the passages' metadata to show before their texts.
+    pub metadata: Vec<String>,
     pub question: Question,
     pub history: usize,
     /// Maximum length of each history utterance, in characters.
@@ -72,7 +79,7 @@ pub(crate) struct Builder {
 impl Builder {
     /// The prompt for a question with these passages. Only passages may be cut to fit a model.
     pub fn prompt(&self, turn: &Turn, searched: &str, hits: &[Hit]) -> Result<Prompt, InferenceError> {
-        let passages = numbered(&hits[..hits.len().min(self.passages)], &self.length, &self.template)?;
+        let passages = numbered(&hits[..hits.len().min(self.passages)], &self.length, &self.template, &self.metadata)?;
         let question = match self.question {
             Question::Searched => searched,
             Question::Asked => &turn.text,

@@ -27,8 +27,8 @@ use turnflow_engine::component::{
     BuildError, BuildFuture, Call, Check, ComponentContext, CorpusRef, Delta, Index, IndexDefinition, IndexError,
     InputPort, Inventory, Models, Operator, OperatorConfig, OperatorError, OperatorKind, Passage, built_at_once,
 };
-use turnflow_engine::document::Chunk;
-use turnflow_engine::record::{Hit, Hits, PortType, Value};
+use turnflow_engine::document::{Chunk, Readers};
+use turnflow_engine::record::{Hit, Hits, PortType, Turn, Value};
 use turnflow_engine::spec::from_tree;
 
 /// Entry in the operator table.
@@ -96,7 +96,7 @@ impl Operator for References {
             let reader = corpus.index::<Reader>(&Definition.key())?;
             let named = ids(call.turn.extra.get(&self.0.field));
             let (chunks, missing): (Vec<_>, Vec<_>) =
-                named.map(|id| (id, reader.find(id))).partition(|(_, found)| !found.is_empty());
+                named.map(|id| (id, reader.find(id, &call.turn))).partition(|(_, found)| !found.is_empty());
             for (id, _) in missing {
                 call.warnings.add(format!("`{id}` is not in the corpus"));
             }
@@ -167,8 +167,18 @@ impl Table {
 pub(crate) struct Reader(Arc<Table>);
 
 impl Reader {
-    /// The passage with this id, or all passages of the document with this id.
-    pub(crate) fn find(&self, id: &str) -> Vec<Arc<Chunk>> {
+    /// The passage with this id, or all passages of the document with this id, as far as the turn's principal may read
+    /// them.
+    pub(crate) fn find(&self, id: &str, turn: &Turn) -> Vec<Arc<Chunk>> {
+        let mut found = self.all(id);
+        if found.iter().any(|chunk| chunk.readers != Readers::All) {
+            let groups = turn.groups();
+            found.retain(|chunk| chunk.readers.include(&groups));
+        }
+        found
+    }
+
+    fn all(&self, id: &str) -> Vec<Arc<Chunk>> {
         let of = |document: &str| self.0.shards[self.0.shard(document)].get(document);
         if let Some(chunks) = of(id) {
             return chunks.clone();
@@ -222,7 +232,7 @@ mod tests {
 
     fn found(reader: &Arc<dyn Any + Send + Sync>, id: &str) -> Vec<String> {
         let reader = reader.downcast_ref::<Reader>().unwrap();
-        reader.find(id).iter().map(|chunk| chunk.text.to_string()).collect()
+        reader.all(id).iter().map(|chunk| chunk.text.to_string()).collect()
     }
 
     #[test]

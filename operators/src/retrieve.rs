@@ -9,8 +9,9 @@ use futures::FutureExt;
 use futures::future::BoxFuture;
 use turnflow_engine::component::{
     BuildError, BuildFuture, Call, Capability, Check, ComponentContext, CorpusRef, IndexDefinition, ModelUse, Models,
-    Operator, OperatorConfig, OperatorError, Warnings, built_at_once,
+    Operator, OperatorConfig, OperatorError, Permitted, Warnings, built_at_once,
 };
+use turnflow_engine::filter::Filter;
 use turnflow_engine::record::{Hit, Hits, Value};
 
 use crate::parts::merge;
@@ -20,18 +21,25 @@ pub(crate) fn default_top() -> usize {
     100
 }
 
+/// A filter among the settings of a retriever.
+pub(crate) fn explained(filter: Option<&Filter>) -> String {
+    filter.map_or_else(String::new, |filter| format!(", filter: {filter}"))
+}
+
 /// How an index is searched.
 pub(crate) trait Search: Send + Sync + 'static {
     /// The index at an epoch.
     type Reader: Send + Sync + 'static;
     /// Cost of a search for these texts in the units of [`Operator::weight`], without the texts themselves.
     fn weight(&self, reader: &Self::Reader, texts: &[Arc<str>]) -> usize;
-    /// The best passages for each of the texts: one list per text, of at most `top` hits.
+    /// The best of the permitted passages for each of the texts: one list per text, of at most `top` hits. Their scores
+    /// are those that they have without a restriction.
     fn search(
         &self,
         reader: &Arc<Self::Reader>,
         texts: Vec<String>,
         top: usize,
+        permitted: &Permitted,
         warnings: &Warnings,
     ) -> impl Future<Output = Result<Vec<Vec<Hit>>, OperatorError>> + Send;
 }
@@ -42,6 +50,7 @@ pub(crate) struct Retriever<S> {
     /// Key of the index in its corpus.
     pub key: String,
     pub top: usize,
+    pub filter: Option<Filter>,
     pub search: S,
 }
 
@@ -51,8 +60,9 @@ impl<S: Search> Operator for Retriever<S> {
             let query = call.query(0)?.clone();
             let corpus = self.corpus.resolve(&call.turn, &call.snapshot)?;
             let reader = corpus.index::<S::Reader>(&self.key)?;
+            let permitted = corpus.permitted(self.filter.as_ref(), &call.turn);
             let texts = query.searches().iter().map(ToString::to_string).collect();
-            let lists = self.search.search(&reader, texts, self.top, &call.warnings).await?;
+            let lists = self.search.search(&reader, texts, self.top, &permitted, &call.warnings).await?;
             Ok(Value::Hits(Arc::new(Hits { query, hits: merge(lists, self.top) })))
         }
         .boxed()
@@ -62,7 +72,8 @@ impl<S: Search> Operator for Retriever<S> {
         let of_index = || -> Result<usize, OperatorError> {
             let corpus = self.corpus.resolve(&call.turn, &call.snapshot)?;
             let reader = corpus.index::<S::Reader>(&self.key)?;
-            Ok(self.search.weight(&reader, call.query(0)?.searches()))
+            let filter = corpus.weight_of_filter(self.filter.as_ref());
+            Ok(self.search.weight(&reader, call.query(0)?.searches()).saturating_add(filter))
         };
         call.weight().saturating_add(of_index().unwrap_or(0))
     }
@@ -73,6 +84,7 @@ pub(crate) struct Settings<'a> {
     pub corpus: &'a CorpusRef,
     pub model: &'a str,
     pub top: usize,
+    pub filter: Option<&'a Filter>,
 }
 
 /// Configuration of a model-based retriever.
@@ -113,20 +125,25 @@ impl<C: ModelRetriever> OperatorConfig for ByModel<C> {
         Some(self.0.settings().corpus)
     }
 
+    fn filter(&self) -> Option<&Filter> {
+        self.0.settings().filter
+    }
+
     fn indexes(&self, models: &Models) -> Result<Vec<Arc<dyn IndexDefinition>>, BuildError> {
         Ok(vec![Arc::new(self.0.definition(models)?)])
     }
 
     fn explain(&self) -> String {
-        let Settings { corpus, model, top } = self.0.settings();
-        format!("corpus: {corpus}, model: {model:?}, top: {top}{}", self.0.explain())
+        let Settings { corpus, model, top, filter } = self.0.settings();
+        format!("corpus: {corpus}, model: {model:?}, top: {top}{}{}", explained(filter), self.0.explain())
     }
 
     fn build<'a>(&'a self, _: &'a ComponentContext, models: &'a Models) -> BuildFuture<'a, Arc<dyn Operator>> {
         built_at_once(|| {
-            let Settings { corpus, top, .. } = self.0.settings();
+            let Settings { corpus, top, filter, .. } = self.0.settings();
+            let filter = filter.cloned();
             let key = self.0.definition(models)?.key();
-            Ok(Arc::new(Retriever { corpus: corpus.clone(), key, top, search: self.0.search(models)? }))
+            Ok(Arc::new(Retriever { corpus: corpus.clone(), key, top, filter, search: self.0.search(models)? }))
         })
     }
 }

@@ -24,9 +24,10 @@ use futures::future::BoxFuture;
 use serde::Deserialize;
 use turnflow_engine::component::{
     BuildError, Capability, CorpusRef, Delta, Index, IndexDefinition, IndexError, InputPort, Inventory, Models,
-    OperatorError, OperatorKind, Warnings,
+    OperatorError, OperatorKind, Paged, Permitted, Warnings,
 };
 use turnflow_engine::document::Chunk;
+use turnflow_engine::filter::Filter;
 use turnflow_engine::inference::{Vector, WordVectors};
 use turnflow_engine::record::{Hit, PortType};
 use turnflow_engine::spec::from_tree;
@@ -58,6 +59,10 @@ pub struct StaticConfig {
     /// Maximum number of passages to return. Default 100.
     #[serde(default = "retrieve::default_top")]
     pub top: usize,
+    /// Condition that passages must meet, such as `Eq("lang", "en")` (see the handbook, "Metadata and filters").
+    /// Default: none.
+    #[serde(default)]
+    pub filter: Option<Filter>,
 }
 
 impl ModelRetriever for StaticConfig {
@@ -66,7 +71,7 @@ impl ModelRetriever for StaticConfig {
     type Search = Static;
 
     fn settings(&self) -> Settings<'_> {
-        Settings { corpus: &self.corpus, model: &self.model, top: self.top }
+        Settings { corpus: &self.corpus, model: &self.model, top: self.top, filter: self.filter.as_ref() }
     }
 
     fn definition(&self, models: &Models) -> Result<StaticDefinition, BuildError> {
@@ -94,9 +99,10 @@ impl Search for Static {
         reader: &Arc<StaticReader>,
         texts: Vec<String>,
         top: usize,
+        permitted: &Permitted,
         _: &Warnings,
     ) -> Result<Vec<Vec<Hit>>, OperatorError> {
-        Ok(texts.iter().map(|text| reader.search(text, top)).collect())
+        Ok(texts.iter().map(|text| reader.search(text, top, permitted)).collect())
     }
 }
 
@@ -166,7 +172,12 @@ impl StaticIndex {
     fn view(&self) -> StaticReader {
         let idf = Idf { passages: self.passages.len(), frequencies: self.frequencies.clone() };
         let row = |(chunk, bag): &(Arc<Chunk>, Bag)| Some((mean(bag, &idf, &*self.words)?, chunk.clone()));
-        StaticReader { rows: self.passages.values().filter_map(row).collect(), words: self.words.clone(), idf }
+        let rows: Vec<_> = self.passages.values().filter_map(row).collect();
+        let mut places = Paged::default();
+        for (at, (_, chunk)) in rows.iter().enumerate() {
+            chunk.place.get().into_iter().for_each(|number| places.set(number, Some(at)));
+        }
+        StaticReader { rows, places, words: self.words.clone(), idf }
     }
 }
 
@@ -197,15 +208,23 @@ impl Idf {
 /// The index at an epoch.
 pub(crate) struct StaticReader {
     rows: Vec<(Vec<f32>, Arc<Chunk>)>,
+    /// The row of each passage, by its number in the corpus.
+    places: Paged<usize>,
     words: Arc<dyn WordVectors>,
     idf: Idf,
 }
 
 impl StaticReader {
-    fn search(&self, query: &str, top: usize) -> Vec<Hit> {
+    fn search(&self, query: &str, top: usize, permitted: &Permitted) -> Vec<Hit> {
         let Some(query) = mean(&bag(query, &*self.words), &self.idf, &*self.words) else { return Vec::new() };
         let mut best = Best::new(top);
-        self.rows.iter().for_each(|(vector, chunk)| best.offer(dot(&query, vector), chunk));
+        match permitted.numbers() {
+            None => self.rows.iter().for_each(|(vector, chunk)| best.offer(dot(&query, vector), chunk)),
+            Some(numbers) => {
+                let rows = numbers.iter().filter_map(|number| self.rows.get(*self.places.get(number)?));
+                rows.for_each(|(vector, chunk)| best.offer(dot(&query, vector), chunk));
+            }
+        }
         best.into_sorted().map(|(score, chunk)| Hit { chunk: chunk.clone(), score }).collect()
     }
 }
@@ -261,7 +280,7 @@ mod tests {
     }
 
     fn hits(index: &StaticIndex, query: &str) -> Vec<(String, u32)> {
-        let hits = index.view().search(query, 10);
+        let hits = index.view().search(query, 10, &Permitted::All);
         hits.into_iter().map(|hit| (hit.chunk.id.to_string(), hit.score.to_bits())).collect()
     }
 
@@ -288,7 +307,7 @@ mod tests {
         // Computed by hand: N = 4; "cat" is in 2 passages: ln(5/3) + 1.
         assert!((view.idf.of("cat") - ((5.0_f32 / 3.0).ln() + 1.0)).abs() < 1e-6);
         assert_eq!(view.rows.len(), 3);
-        assert_eq!(view.search("tax", 1)[0].chunk.id.as_ref(), "c");
-        assert_eq!(view.search("zzz", 5), []);
+        assert_eq!(view.search("tax", 1, &Permitted::All)[0].chunk.id.as_ref(), "c");
+        assert_eq!(view.search("zzz", 5, &Permitted::All), []);
     }
 }

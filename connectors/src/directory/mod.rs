@@ -4,15 +4,30 @@
 //! Directory(path: "docs", pattern: "**/*.md", watch: true)
 //! ```
 //!
-//! Reads `.md`, `.txt`, `.html`, `.htm` and `.pdf` files (one document each; its id is the path relative to the
-//! directory, with `/`) and `.jsonl` files (one document for each row; its id is the path, `#` and the row's `_id`).
-//! Skips names that start with a dot, and all other extensions, which include those of editors' backups and temporary
-//! files.
+//! Reads these files:
+//!
+//! - `.md`, `.txt`, `.html` and `.htm`, `.pdf`
+//! - `.docx` and `.docm`, `.pptx` and `.pptm`, `.xlsx` and `.xlsm`
+//! - `.csv`, `.tsv`, `.epub`, `.eml`
+//! - `.jsonl`
+//!
+//! Each is one document, whose id is the path relative to the directory, with `/`. Only a `.jsonl` file has one document
+//! for each row, whose id is the path, `#` and the row's `_id`. Skips names that start with a dot or with `~$`, and all
+//! other extensions, which include those of editors' backups and temporary files.
+//!
+//! The metadata of a document is what the file says about itself, such as the front matter of Markdown or the author of
+//! an office file, and these fields, unless the file itself has a field of the name:
+//!
+//! - `path`: the path relative to the directory, as in the id
+//! - `mime`: the media type, such as `text/markdown`
+//! - `modified`: when the file was modified, in UTC, such as `2026-11-25T21:56:49Z`
+//!
+//! Rows of a `.jsonl` file do not get these fields.
 //!
 //! With `watch`, the source follows every change of the tree. Events only indicate where to look: the source compares
 //! the files with what it has sent, so it does not matter how a change was made (an edit, a write-and-rename, a moved
-//! directory). A burst of events becomes one commit. A file that is touched but unchanged sends nothing. A file that is
-//! being written is read when it is closed, or after a second. If the directory itself disappears, its documents are
+//! directory). A burst of events becomes one commit. A file that is touched but unchanged is sent again if `modified`
+//! differs. A file that is being written is read when it is closed, or after a second. If the directory itself disappears, its documents are
 //! deleted, and the source waits for the directory to return.
 //!
 //! A file that cannot be read becomes a dead letter with its relative path as position, and its former documents are

@@ -2,9 +2,12 @@
 
 use std::fs;
 use std::io::Write;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use serde_json::{Value, json};
 
 use super::*;
-use crate::testing::{Corpus, pdf};
+use crate::testing::{Change, Corpus, pdf};
 
 fn config(pattern: &str) -> DirectoryConfig {
     turnflow_engine::spec::from_str(&format!("(path: \"docs\", pattern: \"{pattern}\", max_bytes: 1000)")).unwrap()
@@ -26,6 +29,11 @@ fn put(root: &Path, path: &str, content: impl AsRef<[u8]>) {
     let path = root.join(path);
     fs::create_dir_all(path.parent().unwrap()).unwrap();
     fs::write(path, content).unwrap();
+}
+
+/// Sets when a file was modified.
+fn touch(path: &Path, modified: SystemTime) {
+    fs::File::options().append(true).open(path).unwrap().set_modified(modified).unwrap();
 }
 
 #[test]
@@ -76,8 +84,11 @@ fn files_come_change_move_and_go() {
     assert_eq!(corpus.changes(), ["b.txt=new"]);
     put(&docs, "a.md", "two");
     assert_eq!(corpus.changes(), ["a.md=two"]);
-    // The same content and an irrelevant file send nothing, as the next commit shows.
-    put(&docs, "a.md", "two");
+    // The same content at the same time and an irrelevant file send nothing, as the next commit shows.
+    let modified = fs::metadata(docs.join("a.md")).unwrap().modified().unwrap();
+    put(base.path(), "a.md", "two");
+    touch(&base.path().join("a.md"), modified);
+    fs::rename(base.path().join("a.md"), docs.join("a.md")).unwrap();
     put(&docs, "a.md~", "backup");
     fs::rename(docs.join("b.txt"), docs.join("c.txt")).unwrap();
     assert_eq!(corpus.changes(), ["-b.txt", "c.txt=new"]);
@@ -92,6 +103,32 @@ fn files_come_change_move_and_go() {
     corpus.nothing_more();
     assert_eq!(corpus.dead(), [""; 0]);
     assert!(matches!(corpus.end(true), Err(ConnectorError::Stopped(_))));
+}
+
+#[test]
+fn documents_carry_facts_about_their_files() {
+    let (base, docs) = base();
+    let at = |seconds| UNIX_EPOCH + Duration::from_secs(seconds);
+    put(&docs, "b/a.md", "---\nauthor: Ada\nmime: own\n---\nText");
+    put(&docs, "c.csv", "a,b\n1,2");
+    put(&docs, "r.jsonl", "{\"_id\": 1, \"text\": \"row\"}");
+    touch(&docs.join("b/a.md"), at(1_795_643_809));
+    touch(&docs.join("c.csv"), at(0));
+    let corpus = follow(&base);
+    let sent = corpus.commit();
+    let metadata = |(id, document): &Change| (id.clone(), Value::Object(document.as_ref().unwrap().metadata.to_json()));
+    let facts: BTreeMap<String, Value> = sent.iter().map(metadata).collect();
+    let expected = json!({"author": "Ada", "mime": "own", "modified": "2026-11-25T21:56:49Z", "path": "b/a.md"});
+    assert_eq!(facts["b/a.md"], expected);
+    let expected = json!({"mime": "text/csv", "modified": "1970-01-01T00:00:00Z", "path": "c.csv"});
+    assert_eq!(facts["c.csv"], expected);
+    assert!(facts["r.jsonl#1"].get("path").is_none());
+    corpus.started();
+    // Touched, without a change of its bytes.
+    touch(&docs.join("c.csv"), at(60));
+    let sent: Vec<_> = corpus.commit().iter().map(metadata).collect();
+    let expected = json!({"mime": "text/csv", "modified": "1970-01-01T00:01:00Z", "path": "c.csv"});
+    assert_eq!(sent, [("c.csv".to_owned(), expected)]);
 }
 
 #[test]

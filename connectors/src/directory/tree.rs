@@ -19,8 +19,8 @@ use crate::watch::{Burst, FileStamp, Watch, identity};
 
 /// What was last sent for a file.
 enum Known {
-    /// One document; the hash of the file's bytes.
-    Document(blake3::Hash),
+    /// One document; the hash of the file's bytes, and when the file was modified, as it was sent.
+    Document(blake3::Hash, Option<String>),
     /// Rows of a `.jsonl` file.
     Rows(Rows),
     /// A dead letter; the hash of its reason and the file's bytes.
@@ -182,7 +182,7 @@ impl<'a> Tree<'a> {
         self.links.remove(path);
         self.failing.remove(path);
         match self.known.remove(path) {
-            Some(Known::Document(_)) => {
+            Some(Known::Document(..)) => {
                 self.changes += 1;
                 self.output.change(shown(path), None)
             }

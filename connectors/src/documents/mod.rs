@@ -44,6 +44,7 @@ use turnflow_engine::connector::{
 };
 use turnflow_engine::database::DatabaseError;
 use turnflow_engine::document::{Document, Markup};
+use turnflow_engine::metadata::Metadata;
 use turnflow_engine::spec::from_tree;
 
 use self::kept::Change;
@@ -251,9 +252,13 @@ fn send_changes(follower: &Follower, output: &CorpusOutput) -> Result<(usize, u6
 /// Decodes a stored document. One that cannot be decoded becomes a dead letter.
 fn read(id: &str, stored: &[u8], output: &CorpusOutput) -> Option<Document> {
     match format::decode(stored) {
-        Ok(StoredDocument { title, text, .. }) => {
+        Ok(StoredDocument { title, text, metadata, .. }) => {
+            let (metadata, large) = Metadata::of(&metadata);
+            if !large.is_empty() {
+                tracing::warn!(id, fields = large.join(", "), "fields of the metadata are too large and left out");
+            }
             let title = title.unwrap_or_default().into();
-            Some(Document { id: id.into(), title, text: text.into(), markup: Markup::Plain })
+            Some(Document { id: id.into(), title, text: text.into(), markup: Markup::Plain, metadata })
         }
         Err(reason) => {
             output.dead_letter(&format!("{FILE}: {id}"), &reason, stored);

@@ -11,6 +11,7 @@ use std::sync::Arc;
 use serde_json::{Map, Value};
 use turnflow_engine::connector::{CorpusOutput, Stopped};
 use turnflow_engine::document::{ContentHash, Document, Markup};
+use turnflow_engine::metadata::Metadata;
 use turnflow_engine::panics::{Panicked, caught};
 
 use crate::lines::{Line, LineReader};
@@ -81,8 +82,9 @@ impl RowError {
     }
 }
 
-/// Parses one line. Fields other than the three are ignored.
-pub fn parse(line: &[u8], fields: &Fields) -> Result<Document, RowError> {
+/// Parses one line. Fields other than the three are metadata. Also returns the names of those that are too large and left
+/// out.
+pub fn parse(line: &[u8], fields: &Fields) -> Result<(Document, Vec<String>), RowError> {
     let line = std::str::from_utf8(line).map_err(|error| RowError::Utf8(error.valid_up_to()))?;
     let mut row: Map<String, Value> = serde_json::from_str(line)?;
     let wrong = |field: &String, problem| RowError::Value { field: field.clone(), problem };
@@ -99,12 +101,23 @@ pub fn parse(line: &[u8], fields: &Fields) -> Result<Document, RowError> {
         Some(Value::Null) | None => Arc::default(),
         Some(_) => return Err(wrong(&fields.title, "is not text")),
     };
-    let text = match row.remove(&fields.text) {
+    let text: Arc<str> = match row.remove(&fields.text) {
         Some(Value::String(text)) => text.into(),
         Some(_) => return Err(wrong(&fields.text, "is not text")),
         None => return Err(RowError::Missing(fields.text.clone())),
     };
-    Ok(Document { id: id.into(), title, text, markup: Markup::Plain })
+    row.remove(&fields.id);
+    row.remove(&fields.title);
+    // The fields of an object `metadata` count like those beside it, which take precedence.
+    if row.get("metadata").is_some_and(Value::is_object)
+        && let Some(Value::Object(inner)) = row.remove("metadata")
+    {
+        for (name, value) in inner {
+            row.entry(name).or_insert(value);
+        }
+    }
+    let (metadata, large) = Metadata::of(&row);
+    Ok((Document { id: id.into(), title, text, markup: Markup::Plain, metadata }, large))
 }
 
 /// Settings for reading a file of rows.
@@ -151,6 +164,20 @@ pub(crate) struct Rows {
     reading: u32,
     /// Bad lines that were reported, so that each is reported only once.
     told: HashSet<ContentHash>,
+    /// Fields that were left out of some row because they are too large.
+    large: HashSet<String>,
+}
+
+/// Maximum number of such fields that are told.
+const MOST_LARGE: usize = 16;
+
+/// The hash of a row's value.
+fn content(row: &Document) -> ContentHash {
+    if row.metadata.is_empty() {
+        return ContentHash::of(&row.title, &row.text);
+    }
+    let fields = Value::Object(row.metadata.to_json()).to_string();
+    ContentHash::of(&fields, &ContentHash::of(&row.title, &row.text).to_string())
 }
 
 impl Rows {
@@ -186,7 +213,7 @@ impl Rows {
                     }
                     let hash = hash.unwrap_or(ContentHash([0; 32]));
                     let row = caught(|| parse(line, how.fields)).map_err(RowError::from).flatten();
-                    (line, row.map(|row| (row, hash)))
+                    (line, row.map(|(row, large)| (self.without_large(row, large, how), hash)))
                 }
             };
             match row.and_then(|(row, line)| self.found(row, line, how)) {
@@ -227,6 +254,21 @@ impl Rows {
         Ok(outcome)
     }
 
+    /// Tells once about each field that is too large.
+    fn without_large(&mut self, row: Document, large: Vec<String>, how: &Reading<'_>) -> Document {
+        for field in large {
+            if self.large.len() < MOST_LARGE && self.large.insert(field.clone()) {
+                tracing::warn!(
+                    file = how.file,
+                    row = &*row.id,
+                    field,
+                    "a field is too large for metadata and left out"
+                );
+            }
+        }
+        row
+    }
+
     /// Whether a line is an unchanged row, found for the first time in this read.
     fn stands(&mut self, line: &ContentHash) -> bool {
         let known = self.lines.get(line).and_then(|id| self.known.get_mut(id));
@@ -242,7 +284,7 @@ impl Rows {
         if !how.prefix.is_empty() {
             row.id = format!("{}{}", how.prefix, row.id).into();
         }
-        let hash = ContentHash::of(&row.title, &row.text);
+        let hash = content(&row);
         match self.known.get_mut(&row.id) {
             Some(known) if known.found == self.reading => {
                 let id = row.id[how.prefix.len()..].to_owned();
@@ -292,9 +334,21 @@ mod tests {
             (r#"{"_id": 12, "text": ""}"#, ("12", "", "")),
             (r#"{"_id": -3, "title": null, "text": "x"}"#, ("-3", "", "x")),
         ] {
-            let document = parse(line.as_bytes(), &Fields::default()).unwrap();
+            let (document, _) = parse(line.as_bytes(), &Fields::default()).unwrap();
             assert_eq!((&*document.id, &*document.title, &*document.text), row);
         }
+    }
+
+    #[test]
+    fn other_fields_are_metadata() {
+        let line =
+            br#"{"_id": "a", "text": "x", "lang": "en", "n": null, "metadata": {"groups": ["g"], "lang": "de"}}"#;
+        let (document, large) = parse(line, &Fields::default()).unwrap();
+        let expected = serde_json::json!({"lang": "en", "groups": ["g"]});
+        assert_eq!((Value::Object(document.metadata.to_json()), large), (expected, vec![]));
+        let line = format!(r#"{{"_id": "a", "text": "x", "vector": {:?}}}"#, vec![0.5; 4000]);
+        let (document, large) = parse(line.as_bytes(), &Fields::default()).unwrap();
+        assert!(document.metadata.is_empty() && large == ["vector"]);
     }
 
     #[test]
@@ -320,7 +374,8 @@ mod tests {
     #[test]
     fn the_fields_names_are_free() {
         let fields = Fields { id: "key".to_owned(), title: "name".to_owned(), text: "body".to_owned() };
-        let row = parse(br#"{"key": "k", "name": "n", "body": "b", "text": 7}"#, &fields).unwrap();
+        let (row, _) = parse(br#"{"key": "k", "name": "n", "body": "b", "text": 7}"#, &fields).unwrap();
+        assert_eq!(row.metadata.to_json().get("text"), Some(&Value::from(7)));
         assert_eq!((&*row.id, &*row.title, &*row.text), ("k", "n", "b"));
     }
 }

@@ -1,15 +1,53 @@
 //! Reads Markdown files. The text is not changed. The title comes from the front matter, or else from the first
-//! top-level heading.
+//! top-level heading. The other fields of the front matter are the metadata, if it is valid YAML.
 
+use serde_json::{Map, Value as Json};
+use serde_saphyr::options::DuplicateKeyPolicy;
 use turnflow_engine::document::Markup;
+use turnflow_engine::metadata::Metadata;
 
 use super::Content;
 
-/// Removes the front matter and finds the title.
+/// Maximum length of a front matter whose fields are read, in bytes.
+const MOST_YAML: usize = 256 << 10;
+/// Maximum number of values in it, and of values that aliases repeat.
+const MOST_VALUES: usize = 10_000;
+const MOST_REPEATED: usize = 256;
+/// Maximum depth of the values.
+const DEEPEST: usize = 32;
+
+/// Removes the front matter and finds the title and the metadata.
 pub fn read(text: &str) -> Content {
     let (front, body) = split_front_matter(text);
     let title = front.and_then(front_title).or_else(|| first_heading(body)).unwrap_or_default();
-    Content { title, text: body.to_owned(), markup: Markup::Markdown }
+    let metadata = front.and_then(fields).unwrap_or_default();
+    Content { title, text: body.to_owned(), markup: Markup::Markdown, metadata }
+}
+
+/// The fields of a front matter, except the title; `None` if it is not a mapping in YAML, or asks for too much.
+fn fields(front: &str) -> Option<Metadata> {
+    if front.len() > MOST_YAML {
+        return None;
+    }
+    let options = serde_saphyr::options! {
+        budget: serde_saphyr::budget! {
+            max_events: 4 * MOST_VALUES,
+            max_nodes: MOST_VALUES,
+            max_depth: DEEPEST,
+            flow_nesting_limit: DEEPEST,
+            max_documents: 1,
+        },
+        alias_limits: serde_saphyr::alias_limits! { max_total_replayed_events: MOST_REPEATED },
+        duplicate_keys: DuplicateKeyPolicy::FirstWins,
+        // The name of a field may be `null`.
+        null_as_string: true,
+        // `no` is a text, as it is in YAML 1.2.
+        strict_booleans: true,
+        with_snippet: false,
+    };
+    let mut fields: Map<String, Json> = serde_saphyr::from_str_with_options(front, options).ok()?;
+    fields.remove("title");
+    Some(Metadata::of(&fields).0)
 }
 
 /// Splits off YAML between a first line `---` and a line `---` or `...`, if it is closed.
@@ -75,6 +113,8 @@ fn first_heading(body: &str) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
 
     #[test]
@@ -98,6 +138,50 @@ mod tests {
         ] {
             assert_eq!(read(text).title, title, "{text:?}");
         }
+    }
+
+    fn metadata(front: &str) -> Json {
+        Json::Object(read(&format!("---\n{front}\n---\ntext")).metadata.to_json())
+    }
+
+    #[test]
+    fn front_matter_is_metadata() {
+        let front = "title: T\nauthor: Ada # note\ntags: [ferry, 'boat']\ndate: 2026-11-25\nversion: 1.10\ndraft: false\n\
+                     empty:\nnone: ~\nnull: x\nplace:\n  port: Oban\n  berths: 3\nsummary: >\n  two\n  lines\n1: one\n\
+                     when: 2026-11-25 21:56:49\ncode: '007'\nanswer: yes";
+        let expected = json!({
+            "author": "Ada", "tags": ["ferry", "boat"], "date": "2026-11-25", "version": 1.1, "draft": false,
+            "place": {"port": "Oban", "berths": 3}, "summary": "two lines\n", "1": "one", "when": "2026-11-25 21:56:49",
+            "code": "007", "answer": "yes", "null": "x",
+        });
+        assert_eq!(metadata(front), expected);
+        assert_eq!(read("---\nb: 1\n---\n# H").metadata.get("b").unwrap().to_string(), "1");
+        assert_eq!(metadata("a: &x [1, 2]\nb: *x\na: 3"), json!({"a": [1, 2], "b": [1, 2]}));
+    }
+
+    #[test]
+    fn what_is_not_a_mapping_in_yaml_is_no_metadata() {
+        for front in ["", "just text", "- a\n- b", "a: [1", "a: b: c", "a: *unknown", "a: \"open"] {
+            assert_eq!(metadata(front), json!({}), "{front:?}");
+            assert_eq!(read(&format!("---\n{front}\n---\ntext")).text, "text");
+        }
+    }
+
+    #[test]
+    fn aliases_and_nesting_do_not_explode() {
+        let mut bomb = "a0: &a0 [lol, lol, lol, lol, lol, lol, lol, lol, lol]\n".to_owned();
+        for level in 1..12 {
+            let before = level - 1;
+            bomb += &format!("a{level}: &a{level} [{}]\n", vec![format!("*a{before}"); 9].join(", "));
+        }
+        assert_eq!(metadata(&bomb), json!({}));
+        let text = format!("a: &a {}\nb: [{}]", "x".repeat(10_000), vec!["*a"; 300].join(", "));
+        assert!(metadata(&text).get("b").is_none());
+        for deep in ["[".repeat(100_000), "{a: ".repeat(50_000), "- ".repeat(100_000), "? ".repeat(100_000)] {
+            assert_eq!(metadata(&format!("a: {deep}")), json!({}));
+            assert_eq!(metadata(&deep), json!({}));
+        }
+        assert_eq!(metadata(&"a: 1\n".repeat(100_000)), json!({}));
     }
 
     #[test]

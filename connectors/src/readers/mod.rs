@@ -2,20 +2,51 @@
 //!
 //! [`Format`] lists the readable formats, by file extension; [`Format::read`] builds the document. Rows of a `.jsonl`
 //! file are many documents and are read by [`jsonl`].
+//!
+//! The formats that are archives share `archive` (unpacks with a limit), `xml`, `package` (what office files have in
+//! common), `markup` (writes Markdown) and `fields` (collects metadata).
 
+#[cfg(feature = "office")]
+mod archive;
+#[cfg(feature = "office")]
+pub mod csv;
+#[cfg(feature = "office")]
+pub mod docx;
+#[cfg(feature = "office")]
+pub mod eml;
+#[cfg(feature = "office")]
+pub mod epub;
+mod error;
+#[cfg(any(feature = "html", feature = "pdf", feature = "office"))]
+mod fields;
 #[cfg(feature = "html")]
 pub mod html;
 pub mod jsonl;
 pub mod markdown;
+#[cfg(feature = "office")]
+mod markup;
+#[cfg(feature = "office")]
+mod package;
 #[cfg(feature = "pdf")]
 pub mod pdf;
+#[cfg(feature = "office")]
+pub mod pptx;
+#[cfg(all(test, feature = "office"))]
+mod programs;
 pub mod text;
+#[cfg(feature = "office")]
+pub mod xlsx;
+#[cfg(feature = "office")]
+mod xml;
 
 use std::path::Path;
 use std::sync::Arc;
 
 use turnflow_engine::document::{Document, Markup};
-use turnflow_engine::panics::{Panicked, caught};
+use turnflow_engine::metadata::Metadata;
+use turnflow_engine::panics::caught;
+
+pub use self::error::ReadError;
 
 /// Format of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -28,80 +59,22 @@ pub enum Format {
     Html,
     /// `.pdf`: PDF.
     Pdf,
+    /// `.docx`, `.docm`: a text of Word and others.
+    Docx,
+    /// `.pptx`, `.pptm`: a presentation of PowerPoint and others.
+    Pptx,
+    /// `.xlsx`, `.xlsm`: a workbook of Excel and others.
+    Xlsx,
+    /// `.csv`: a table with separators.
+    Csv,
+    /// `.tsv`: a table with tabs.
+    Tsv,
+    /// `.epub`: a book.
+    Epub,
+    /// `.eml`: a mail message.
+    Eml,
     /// `.jsonl`: one document on each line.
     JsonLines,
-}
-
-/// Why the bytes of a file are not a document.
-#[derive(Debug, thiserror::Error)]
-pub enum ReadError {
-    /// The operating system could not read the file.
-    #[error("cannot be read: {0}")]
-    Io(#[from] std::io::Error),
-    /// Larger than the limit.
-    #[error("larger than {limit} bytes")]
-    TooLarge {
-        /// The limit, in bytes.
-        limit: u64,
-    },
-    /// Not UTF-8, and without a byte order mark of another encoding.
-    #[error("not UTF-8: invalid byte at offset {offset}")]
-    Utf8 {
-        /// Offset in the file, in bytes.
-        offset: usize,
-    },
-    /// Has a byte order mark of UTF-16, but is not valid UTF-16.
-    #[error("not UTF-16, although marked as such: invalid at offset {offset}")]
-    Utf16 {
-        /// Offset in the file, in bytes.
-        offset: usize,
-    },
-    /// HTML with too many tags and texts nested deeply. For each, parsing takes time proportional to the number of open
-    /// elements.
-    #[error("elements are nested too deeply: the sum of the depths is above {limit}")]
-    TooDeep {
-        /// Maximum sum of the depths.
-        limit: usize,
-    },
-    /// HTML with more elements than the limit, including those that the parser reopens.
-    #[error("more than {limit} elements and texts, including reopened elements that are never closed")]
-    ManyElements {
-        /// Maximum number of elements.
-        limit: usize,
-    },
-    /// HTML with more tags, character references and other uses of `<` than the limit.
-    #[error("more than {limit} pieces of tags, character references and texts")]
-    ManyPieces {
-        /// Maximum number of pieces that are passed to the parser.
-        limit: u64,
-    },
-    /// This build of turnflow does not include the format's reader.
-    #[error("this build of turnflow cannot read {format}: it was built without the cargo feature `{feature}`")]
-    NotBuilt {
-        /// The format's name.
-        format: &'static str,
-        /// The cargo feature with its reader.
-        feature: &'static str,
-    },
-    /// The PDF reader returned an error.
-    #[cfg(feature = "pdf")]
-    #[error("broken PDF: {0}")]
-    Pdf(#[from] pdf_extract::OutputError),
-    /// The PDF reader panicked.
-    #[error("broken PDF: the reader failed on it")]
-    PdfPanic,
-    /// The PDF asks for more memory than any document needs.
-    #[error("broken PDF: its tables would need too much memory")]
-    PdfTooLarge,
-    /// The PDF cannot be opened without its password.
-    #[error("the PDF is encrypted")]
-    PdfEncrypted,
-    /// A reader panicked.
-    #[error("cannot be read: the reader {0}")]
-    Panicked(#[from] Panicked),
-    /// The PDF has pages, but no text on them.
-    #[error("no text in this PDF (scanned?)")]
-    PdfWithoutText,
 }
 
 /// The content of a file: title and text, and the markup of the text.
@@ -113,18 +86,49 @@ pub struct Content {
     pub text: String,
     /// The markup of `text`.
     pub markup: Markup,
+    /// Fields that the file itself has, such as the front matter of Markdown.
+    pub metadata: Metadata,
 }
 
 impl Format {
     /// The format of a file with this name, if there is a reader for it.
     pub fn of(path: &Path) -> Option<Self> {
+        // Office programs mark an open file with a small one of such a name.
+        if path.file_name()?.as_encoded_bytes().starts_with(b"~$") {
+            return None;
+        }
         match path.extension()?.to_str()?.to_ascii_lowercase().as_str() {
             "md" => Some(Self::Markdown),
             "txt" => Some(Self::Text),
             "html" | "htm" => Some(Self::Html),
             "pdf" => Some(Self::Pdf),
+            "docx" | "docm" => Some(Self::Docx),
+            "pptx" | "pptm" => Some(Self::Pptx),
+            "xlsx" | "xlsm" => Some(Self::Xlsx),
+            "csv" => Some(Self::Csv),
+            "tsv" => Some(Self::Tsv),
+            "epub" => Some(Self::Epub),
+            "eml" => Some(Self::Eml),
             "jsonl" => Some(Self::JsonLines),
             _ => None,
+        }
+    }
+
+    /// The media type.
+    pub fn mime(self) -> &'static str {
+        match self {
+            Self::Markdown => "text/markdown",
+            Self::Text => "text/plain",
+            Self::Html => "text/html",
+            Self::Pdf => "application/pdf",
+            Self::Docx => "application/vnd.openxmlformats-officedocument.wordprocessingml.document",
+            Self::Pptx => "application/vnd.openxmlformats-officedocument.presentationml.presentation",
+            Self::Xlsx => "application/vnd.openxmlformats-officedocument.spreadsheetml.sheet",
+            Self::Csv => "text/csv",
+            Self::Tsv => "text/tab-separated-values",
+            Self::Epub => "application/epub+zip",
+            Self::Eml => "message/rfc822",
+            Self::JsonLines => "application/jsonl",
         }
     }
 
@@ -139,13 +143,31 @@ impl Format {
                 Self::Html => html::read(&decode(bytes)?)?,
                 #[cfg(feature = "pdf")]
                 Self::Pdf => pdf::read(&id, bytes)?,
+                #[cfg(feature = "office")]
+                Self::Docx => docx::read(bytes)?,
+                #[cfg(feature = "office")]
+                Self::Pptx => pptx::read(bytes)?,
+                #[cfg(feature = "office")]
+                Self::Xlsx => xlsx::read(bytes)?,
+                #[cfg(feature = "office")]
+                Self::Csv => csv::read(&decode(bytes)?, None)?,
+                #[cfg(feature = "office")]
+                Self::Tsv => csv::read(&decode(bytes)?, Some(b'\t'))?,
+                #[cfg(feature = "office")]
+                Self::Epub => epub::read(bytes)?,
+                #[cfg(feature = "office")]
+                Self::Eml => eml::read(bytes)?,
                 #[cfg(not(feature = "html"))]
                 Self::Html => return Err(ReadError::NotBuilt { format: "HTML", feature: "html" }),
                 #[cfg(not(feature = "pdf"))]
                 Self::Pdf => return Err(ReadError::NotBuilt { format: "PDF", feature: "pdf" }),
+                #[cfg(not(feature = "office"))]
+                Self::Docx | Self::Pptx | Self::Xlsx | Self::Csv | Self::Tsv | Self::Epub | Self::Eml => {
+                    return Err(ReadError::NotBuilt { format: "files of office programs", feature: "office" });
+                }
             };
-            let Content { title, text, markup } = content;
-            Ok(Document { id, title: title.into(), text: text.into(), markup })
+            let Content { title, text, markup, metadata } = content;
+            Ok(Document { id, title: title.into(), text: text.into(), markup, metadata })
         })
     }
 }
@@ -199,6 +221,15 @@ mod tests {
             ("a.htm", Some(Format::Html)),
             ("a.tar.html", Some(Format::Html)),
             ("a.pdf", Some(Format::Pdf)),
+            ("a.docx", Some(Format::Docx)),
+            ("a.PPTX", Some(Format::Pptx)),
+            ("a.xlsm", Some(Format::Xlsx)),
+            ("a.csv", Some(Format::Csv)),
+            ("a.tsv", Some(Format::Tsv)),
+            ("a.epub", Some(Format::Epub)),
+            ("a.eml", Some(Format::Eml)),
+            ("~$a.docx", None),
+            ("a.doc", None),
             ("a.jsonl", Some(Format::JsonLines)),
             ("a.json", None),
             ("a.md~", None),

@@ -6,7 +6,7 @@ use super::Content;
 
 /// Content with the unchanged text.
 pub fn read(text: String) -> Content {
-    Content { title: String::new(), text, markup: Markup::Plain }
+    Content { title: String::new(), text, markup: Markup::Plain, metadata: Default::default() }
 }
 
 #[cfg(test)]

@@ -18,6 +18,7 @@ mod inventory;
 mod maintain;
 mod model;
 mod operator;
+mod passages;
 mod snapshot;
 
 pub use alias::{Alias, Aliases};
@@ -43,4 +44,5 @@ pub use inventory::{Encoding, Encodings, IntegrityError, Inventory, Passage, Wor
 pub use maintain::{DiskUsage, Maintained, MaintenanceLimits};
 pub use model::{Capability, Model, ModelConfig, ModelUse, Models};
 pub use operator::{Call, Inner, Operator, OperatorConfig, Warnings, call_inner};
+pub use passages::{Paged, Passages, Permitted};
 pub use snapshot::{CorpusSnapshot, Snapshot};

@@ -11,6 +11,7 @@ use super::{
     BuildError, BuildFuture, Check, ComponentContext, CorpusRef, IndexDefinition, ModelUse, Models, OperatorError,
 };
 use crate::compute::{MOST_ON_A_WORKER, apart_within};
+use crate::filter::Filter;
 use crate::language::TextStream;
 use crate::record::{Query, Turn, Value};
 
@@ -178,6 +179,10 @@ pub trait OperatorConfig: Debug + Send + Sync {
     }
     /// The corpus it reads (field `corpus`).
     fn corpus(&self) -> Option<&CorpusRef> {
+        None
+    }
+    /// The condition that the passages of its corpus must meet (field `filter`).
+    fn filter(&self) -> Option<&Filter> {
         None
     }
     /// The indexes it needs in its corpus.

@@ -4,7 +4,9 @@ use std::any::Any;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use super::{Aliases, OperatorError};
+use super::{Aliases, OperatorError, Passages, Permitted};
+use crate::filter::Filter;
+use crate::record::Turn;
 
 /// A corpus at an epoch.
 #[derive(Clone, Default)]
@@ -17,9 +19,22 @@ pub struct CorpusSnapshot {
     pub indexes: BTreeMap<String, Arc<dyn Any + Send + Sync>>,
     /// The version of each index on disk, by index key.
     pub versions: BTreeMap<String, u64>,
+    /// The passages by their metadata.
+    pub passages: Arc<Passages>,
 }
 
 impl CorpusSnapshot {
+    /// The passages that a turn may find: those for which the filter is true, and that its principal may read. Every
+    /// operator that reads passages from a corpus must keep to them.
+    pub fn permitted(&self, filter: Option<&Filter>, turn: &Turn) -> Permitted {
+        self.passages.permitted(filter, turn)
+    }
+
+    /// The cost of [`CorpusSnapshot::permitted`], for [`Operator::weight`](super::Operator::weight).
+    pub fn weight_of_filter(&self, filter: Option<&Filter>) -> usize {
+        self.passages.weight(filter)
+    }
+
     /// The reader of an index.
     pub fn index<T: Send + Sync + 'static>(&self, key: &str) -> Result<Arc<T>, OperatorError> {
         self.indexes

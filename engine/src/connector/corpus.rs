@@ -186,7 +186,13 @@ mod tests {
         let output = CorpusOutput::new(sender, Arc::new(|| {}), DeadLetters::counted(), "docs".into(), stopped);
         let text: Arc<str> = "x".repeat(CHANNEL_BYTES / 3).into();
         let document = |text: &Arc<str>| {
-            Some(Document { id: "a".into(), title: "".into(), text: text.clone(), markup: Markup::Plain })
+            Some(Document {
+                id: "a".into(),
+                title: "".into(),
+                text: text.clone(),
+                markup: Markup::Plain,
+                metadata: Default::default(),
+            })
         };
         let huge: Arc<str> = "x".repeat(2 * CHANNEL_BYTES).into();
         let all = [text.clone(), text.clone(), text.clone(), text, huge, "small".into()];

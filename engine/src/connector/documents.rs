@@ -15,7 +15,7 @@ pub struct StoredDocument {
     pub title: Option<String>,
     /// The readable text.
     pub text: String,
-    /// The program's metadata for the document. Pipelines do not read it.
+    /// The document's metadata, which filters and hits read.
     #[serde(default)]
     pub metadata: Map<String, Value>,
     /// When the document was last changed, in milliseconds since the Unix epoch, as set by the program.

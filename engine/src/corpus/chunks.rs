@@ -1,6 +1,6 @@
 //! The chunks of a feed, and the difference between two feeds.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use crate::component::Delta;
@@ -21,7 +21,10 @@ impl Chunks {
     /// Collects the given chunks.
     pub fn of(chunks: Vec<Arc<Chunk>>) -> Self {
         let mut all = Self::default();
-        all.absorb(chunks.into_iter().map(|chunk| (chunk, 1)).collect());
+        for chunk in chunks {
+            *all.documents.entry(chunk.document.clone()).or_default() += 1;
+            all.by_id.insert(chunk.id.clone(), chunk);
+        }
         all
     }
 
@@ -31,7 +34,8 @@ impl Chunks {
         let (removed, added): (Vec<_>, Vec<_>) = changes.into_iter().partition(|(_, diff)| *diff < 0);
         for (chunk, _) in removed {
             if self.by_id.get(&chunk.id).is_some_and(|old| *old == chunk) {
-                self.by_id.remove(&chunk.id);
+                // The dataflow may give another copy of the chunk, without its number.
+                let chunk = self.by_id.remove(&chunk.id).unwrap_or(chunk);
                 if let Some(count) = self.documents.get_mut(&chunk.document) {
                     *count -= 1;
                     if *count == 0 {
@@ -42,6 +46,8 @@ impl Chunks {
             }
         }
         for (chunk, _) in added {
+            // A copy that was in the corpus before has a number that may be another chunk's now.
+            let chunk = if chunk.place.get().is_none() { chunk } else { Arc::new(chunk.without_place()) };
             *self.documents.entry(chunk.document.clone()).or_default() += 1;
             self.by_id.insert(chunk.id.clone(), chunk.clone());
             delta.added.push(chunk);
@@ -58,6 +64,23 @@ impl Chunks {
         self.by_id.values().cloned().collect()
     }
 
+    /// Each chunk, by id.
+    pub fn each(&self) -> impl Iterator<Item = &Arc<Chunk>> {
+        self.by_id.values()
+    }
+
+    /// Assigns numbers to all chunks: a chunk that equals one of `other` gets its number, and any other a free one.
+    pub fn number_like(&mut self, other: &Self, numbers: &mut Numbers) {
+        for (id, chunk) in &mut self.by_id {
+            let known = other.by_id.get(id).filter(|known| *known == chunk).and_then(|known| known.place.get());
+            let number = known.unwrap_or_else(|| numbers.take());
+            if chunk.place.assign(number) != number {
+                *chunk = Arc::new(chunk.without_place());
+                chunk.place.assign(number);
+            }
+        }
+    }
+
     /// Whether there are none.
     pub fn is_empty(&self) -> bool {
         self.by_id.is_empty()
@@ -69,10 +92,48 @@ impl Chunks {
     }
 }
 
-/// The delta from `old` to `new`.
+/// The numbers of the chunks of a corpus.
+#[derive(Debug, Default)]
+pub(super) struct Numbers {
+    next: u32,
+    free: Vec<u32>,
+}
+
+impl Numbers {
+    /// The numbers that these chunks leave free.
+    pub fn besides(chunks: &Chunks) -> Self {
+        let taken: BTreeSet<u32> = chunks.each().filter_map(|chunk| chunk.place.get()).collect();
+        let next = taken.last().map_or(0, |last| last + 1);
+        Self { next, free: (0..next).filter(|number| !taken.contains(number)).collect() }
+    }
+
+    fn take(&mut self) -> u32 {
+        self.free.pop().unwrap_or_else(|| {
+            let number = self.next;
+            self.next += 1;
+            number
+        })
+    }
+
+    /// Assigns numbers to the chunks that a change adds. Those of removed chunks are free from now on: earlier epochs
+    /// have their own tables.
+    pub fn assign(&mut self, delta: &Delta) {
+        self.free.extend(delta.removed.iter().filter_map(|chunk| chunk.place.get()));
+        for chunk in &delta.added {
+            let number = self.take();
+            chunk.place.assign(number);
+        }
+    }
+}
+
+/// The delta from `old` to `new`. Equal chunks with different numbers are different, unless one has none.
 pub(super) fn difference(old: &Chunks, new: &Chunks) -> Delta {
+    let differ = |a: &Arc<Chunk>, b: &Arc<Chunk>| match (a.place.get(), b.place.get()) {
+        (Some(a), Some(b)) if a != b => true,
+        _ => a != b,
+    };
     let lacks = |one: &Chunks, chunk: &&Arc<Chunk>| {
-        one.by_id.get(&chunk.id).is_none_or(|other| !Arc::ptr_eq(other, chunk) && other != *chunk)
+        one.by_id.get(&chunk.id).is_none_or(|other| !Arc::ptr_eq(other, chunk) && differ(other, chunk))
     };
     Delta {
         added: new.by_id.values().filter(|chunk| lacks(old, chunk)).cloned().collect(),
@@ -89,13 +150,7 @@ pub(super) fn contents_of(chunks: &[Arc<Chunk>]) -> Vec<Content> {
 
 #[cfg(test)]
 pub(super) fn chunk(id: &str, text: &str) -> Arc<Chunk> {
-    Arc::new(Chunk {
-        id: id.into(),
-        document: id.into(),
-        title: "".into(),
-        text: text.into(),
-        hash: crate::document::ContentHash(*blake3::hash(text.as_bytes()).as_bytes()),
-    })
+    Arc::new(Chunk::new(id.into(), id.into(), "".into(), text.into()))
 }
 
 #[cfg(test)]

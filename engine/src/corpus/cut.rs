@@ -156,13 +156,24 @@ fn cut_all<'a>(shared: &CorpusShared, documents: impl Iterator<Item = &'a Arc<Do
 }
 
 fn chunks(shared: &CorpusShared, document: &Document) -> Vec<Arc<Chunk>> {
+    let dead = |reason: &str| {
+        shared.preparing.dead.write(&shared.name, &document.id, reason, document.text.as_bytes());
+        Vec::new()
+    };
+    if let Some(problem) = shared.schema.problem(&document.metadata) {
+        return dead(&format!("{problem}; the document is skipped"));
+    }
     match caught(|| shared.chunker.chunk(document)) {
-        Ok(chunks) => chunks.into_iter().map(Arc::new).collect(),
+        Ok(chunks) => {
+            let labelled = |mut chunk: Chunk| {
+                shared.schema.label(&mut chunk, &document.metadata);
+                Arc::new(chunk)
+            };
+            chunks.into_iter().map(labelled).collect()
+        }
         Err(panic) => {
             shared.progress.failures.fetch_add(1, Ordering::Relaxed);
-            let reason = format!("the chunker {panic}; the document is skipped");
-            shared.preparing.dead.write(&shared.name, &document.id, &reason, document.text.as_bytes());
-            Vec::new()
+            dead(&format!("the chunker {panic}; the document is skipped"))
         }
     }
 }

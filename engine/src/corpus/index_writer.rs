@@ -13,11 +13,11 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::{mpsc, oneshot, watch};
 
-use super::chunks::{Changes, Chunks, difference};
+use super::chunks::{Changes, Chunks, Numbers, difference};
 use super::prepare::Preparing;
 use super::slot::Slot;
 use super::{CorpusState, RETRY};
-use crate::component::{CorpusSnapshot, Delta, Index, IndexError, Maintained, MaintenanceLimits};
+use crate::component::{CorpusSnapshot, Delta, Index, IndexError, Maintained, MaintenanceLimits, Passages};
 use crate::document::Chunk;
 use crate::maintenance::MaintenanceError;
 use crate::panics::caught_async;
@@ -96,6 +96,10 @@ pub(super) struct IndexWriter {
     /// The feed whose chunks are indexed.
     active: u64,
     feeds: BTreeMap<u64, Chunks>,
+    /// Numbers of the active feed's chunks.
+    numbers: Numbers,
+    /// The passages as they were last published.
+    passages: Arc<Passages>,
     /// The next delta must contain all chunks: nothing has been applied yet, or an apply failed.
     whole: bool,
     epochs: Arc<Epochs>,
@@ -123,7 +127,8 @@ impl IndexWriter {
         let slot = |(key, index)| Slot::new(key, index, None);
         let slots = indexes.into_iter().map(slot).collect();
         let feeds = BTreeMap::from([(active, Chunks::default())]);
-        Self { corpus, slots, active, feeds, whole: true, epochs, preparing, retry: None }
+        let (numbers, passages) = (Numbers::default(), Arc::default());
+        Self { corpus, slots, active, feeds, numbers, passages, whole: true, epochs, preparing, retry: None }
     }
 
     /// Runs jobs until all senders are dropped.
@@ -205,6 +210,7 @@ impl IndexWriter {
             report.tell(commits, self.epochs.current().epoch);
             return;
         };
+        self.numbers.assign(&delta);
         match self.publish(delta).await {
             Ok(epoch) => {
                 tracing::debug!(corpus = %self.corpus, commits, epoch, "published");
@@ -256,13 +262,19 @@ impl IndexWriter {
     async fn publish(&mut self, delta: Delta) -> Result<u64, IndexError> {
         let chunks = self.feeds.entry(self.active).or_default();
         let delta = if self.whole { chunks.whole() } else { delta };
+        let passages = Arc::new(if delta.whole { Passages::of(chunks.each()) } else { self.passages.next(&delta) });
+        if delta.whole {
+            // A switch that failed may have taken some.
+            self.numbers = Numbers::besides(chunks);
+        }
         self.whole = true;
         for slot in &mut self.slots {
             let begun = Instant::now();
             slot.apply(&delta, chunks, &self.preparing).await?;
             tracing::debug!(corpus = %self.corpus, index = %slot.key, took = ?begun.elapsed(), "applied");
         }
-        let epoch = self.epochs.publish(&self.corpus, view(chunks, self.slots.iter()))?;
+        let epoch = self.epochs.publish(&self.corpus, view(chunks, passages.clone(), self.slots.iter()))?;
+        self.passages = passages;
         self.preparing.progress.publications.fetch_add(1, Ordering::Relaxed);
         self.whole = false;
         Ok(epoch)
@@ -310,13 +322,20 @@ impl IndexWriter {
         let mut joining = Vec::new();
         let view = self.prepare_switch(target, added, &mut joining).await;
         let good = view.is_ok();
+        let passages = view.as_ref().map(|view| view.passages.clone()).unwrap_or_default();
+        if good && target == self.active {
+            // The indexes are up to date now, whether or not the switch takes effect.
+            self.passages = passages.clone();
+        }
         let heard = reply.send(view).is_ok();
         if good && heard && published.await.unwrap_or(false) {
             self.slots.append(&mut joining);
             if target != self.active {
                 self.feeds.remove(&self.active);
                 self.active = target;
+                self.numbers = self.feeds.get(&target).map(Numbers::besides).unwrap_or_default();
             }
+            self.passages = passages;
             self.settle(self.epochs.current().epoch);
         } else if target != self.active || !good {
             // The indexes were changed for the switch and must be reverted.
@@ -337,8 +356,19 @@ impl IndexWriter {
         added: Vec<AddedIndex>,
         joining: &mut Vec<Slot>,
     ) -> Result<CorpusSnapshot, IndexError> {
+        if target != self.active
+            && let Some(mut chunks) = self.feeds.remove(&target)
+        {
+            let before = self.feeds.get(&self.active).ok_or(IndexError::Feed)?;
+            chunks.number_like(before, &mut self.numbers);
+            self.feeds.insert(target, chunks);
+        }
         let (Some(chunks), Some(before)) = (self.feeds.get(&target), self.feeds.get(&self.active)) else {
             return Err(IndexError::Feed);
+        };
+        let passages = match target == self.active && !self.whole {
+            true => self.passages.clone(),
+            false => Arc::new(Passages::of(chunks.each())),
         };
         let delta = if self.whole { chunks.whole() } else { difference(before, chunks) };
         let nothing = !delta.whole && delta.added.is_empty() && delta.removed.is_empty();
@@ -357,7 +387,7 @@ impl IndexWriter {
             slot.apply(&delta, chunks, &self.preparing).await?;
             joining.push(slot);
         }
-        Ok(view(chunks, self.slots.iter().chain(&*joining)))
+        Ok(view(chunks, passages, self.slots.iter().chain(&*joining)))
     }
 }
 
@@ -369,9 +399,9 @@ fn note(epochs: &Epochs, corpus: &Arc<str>, slot: &Slot) {
     }
 }
 
-fn view<'a>(chunks: &Chunks, slots: impl Iterator<Item = &'a Slot>) -> CorpusSnapshot {
+fn view<'a>(chunks: &Chunks, passages: Arc<Passages>, slots: impl Iterator<Item = &'a Slot>) -> CorpusSnapshot {
     let (documents, chunks) = chunks.counts();
-    let mut view = CorpusSnapshot { documents, chunks, ..CorpusSnapshot::default() };
+    let mut view = CorpusSnapshot { documents, chunks, passages, ..CorpusSnapshot::default() };
     for slot in slots {
         view.indexes.extend(slot.reader.clone().map(|reader| (slot.key.clone(), reader)));
         view.versions.extend(slot.index.version().map(|version| (slot.key.clone(), version)));

@@ -42,6 +42,7 @@ use crate::document::{Chunk, Content};
 use crate::maintenance::MaintenanceError;
 use crate::panics::caught_async;
 use crate::publish::{CorpusProgress, Epochs};
+use crate::schema::Schema;
 use crate::wake::WakeSlot;
 
 /// First and maximum delay before a failed preparation or publication is retried; the delay doubles.
@@ -202,6 +203,7 @@ pub struct CorpusShared {
     /// Counters.
     pub progress: Arc<CorpusProgress>,
     chunker: Arc<dyn Chunker>,
+    schema: Arc<Schema>,
     preparations: Preparations,
     preparing: Preparing,
     handle: tokio::runtime::Handle,
@@ -218,6 +220,7 @@ impl CorpusShared {
     pub fn new(
         feed: u64,
         chunker: Arc<dyn Chunker>,
+        schema: Arc<Schema>,
         indexes: &CorpusIndexes,
         events: Receiver<CorpusEvent>,
         source_wake: WakeSlot,
@@ -227,6 +230,7 @@ impl CorpusShared {
             feed,
             progress: indexes.preparing.progress.clone(),
             chunker,
+            schema,
             preparations: indexes.preparations.clone(),
             preparing: indexes.preparing.clone(),
             handle: indexes.handle.clone(),

@@ -16,6 +16,8 @@ pub struct StoredConversation {
     pub first: u64,
     /// The pipeline's answer to the last turn, while the log may still have another reply.
     pub reply: Option<Arc<str>>,
+    /// The groups of the principals whose turns the history has.
+    pub groups: Vec<Arc<str>>,
     /// The offsets of the last applied records.
     pub applied: Applied,
     /// Time of last use, in seconds since the Unix epoch.
@@ -46,7 +48,8 @@ impl StoredConversation {
             self.first += 1;
         }
         self.first = self.first.max(change.first);
-        (self.reply, self.applied, self.used) = (change.reply.clone(), change.applied.clone(), change.used);
+        (self.reply, self.groups) = (change.reply.clone(), change.groups.clone());
+        (self.applied, self.used) = (change.applied.clone(), change.used);
     }
 }
 
@@ -61,6 +64,8 @@ pub struct ConversationChange {
     pub first: u64,
     /// As in [`StoredConversation::reply`].
     pub reply: Option<Arc<str>>,
+    /// As in [`StoredConversation::groups`].
+    pub groups: Vec<Arc<str>>,
     /// As in [`StoredConversation::applied`].
     pub applied: Applied,
     /// As in [`StoredConversation::used`].
@@ -96,7 +101,7 @@ impl From<ConversationChange> for StoredConversation {
     fn from(change: ConversationChange) -> Self {
         let ConversationChange { from, used, .. } = change;
         let applied = change.applied.clone();
-        let mut known = Self { history: VecDeque::new(), first: from, reply: None, applied, used };
+        let mut known = Self { history: VecDeque::new(), first: from, reply: None, groups: Vec::new(), applied, used };
         known.apply(&change);
         known
     }
@@ -109,7 +114,7 @@ mod tests {
 
     fn change(from: u64, said: &[&str], first: u64) -> ConversationChange {
         let said = said.iter().map(|text| Utterance { speaker: Speaker::User, text: (*text).into() }).collect();
-        ConversationChange { from, said, first, reply: None, applied: (0, from).into(), used: from }
+        ConversationChange { from, said, first, reply: None, groups: Vec::new(), applied: (0, from).into(), used: from }
     }
 
     fn texts(known: &StoredConversation) -> (u64, Vec<&str>) {

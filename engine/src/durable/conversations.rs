@@ -30,6 +30,8 @@ struct Head {
     first: u64,
     next: u64,
     reply: Option<Arc<str>>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    groups: Vec<Arc<str>>,
     applied: Applied,
     used: u64,
 }
@@ -78,8 +80,15 @@ pub(super) fn load(transaction: &ReadTransaction, key: &[u8]) -> Result<Option<S
             }
         }
     }
-    let Head { next, reply, applied, used, .. } = head;
-    Ok(Some(StoredConversation { first: next - (history.len() as u64).min(next), history, reply, applied, used }))
+    let Head { next, reply, groups, applied, used, .. } = head;
+    Ok(Some(StoredConversation {
+        first: next - (history.len() as u64).min(next),
+        history,
+        reply,
+        groups,
+        applied,
+        used,
+    }))
 }
 
 /// The tables, opened for writing.
@@ -120,8 +129,8 @@ impl<'t> Tables<'t> {
         for (number, utterance) in (change.from..).zip(&change.said).filter(|(number, _)| *number >= change.first) {
             self.utterances.insert(&*utterance_key(key, number), &*json(utterance))?;
         }
-        let ConversationChange { first, reply, applied, used, .. } = change.clone();
-        self.put(key, &Head { first, next: change.next(), reply, applied, used })
+        let ConversationChange { first, reply, groups, applied, used, .. } = change.clone();
+        self.put(key, &Head { first, next: change.next(), reply, groups, applied, used })
     }
 
     /// Removes a conversation.
@@ -219,7 +228,10 @@ pub(super) fn migrate(database: &redb::Database, most: usize) -> Result<bool, re
         for (key, known) in old {
             whole.remove(&*key)?;
             if let Some(Whole { history, reply, applied, used }) = known {
-                tables.change(&key, &ConversationChange { from: 0, said: history, first: 0, reply, applied, used })?;
+                tables.change(
+                    &key,
+                    &ConversationChange { from: 0, said: history, first: 0, reply, groups: Vec::new(), applied, used },
+                )?;
             }
         }
     }
@@ -260,8 +272,15 @@ mod tests {
                 let (from, first) = (round * 2, (round * 2 + 2_u64).saturating_sub(5));
                 let texts = [said(&format!("{round} {}", key.len())), said("so")];
                 let said = texts.to_vec();
-                let change =
-                    ConversationChange { from, said, first, reply: None, applied: (0, round).into(), used: round };
+                let change = ConversationChange {
+                    from,
+                    said,
+                    first,
+                    reply: None,
+                    groups: vec!["g".into()],
+                    applied: (0, round).into(),
+                    used: round,
+                };
                 write(&database, |tables| tables.change(key, &change).unwrap());
             }
         }
@@ -275,6 +294,7 @@ mod tests {
             said: vec![said("x")],
             first: 45,
             reply: None,
+            groups: vec!["g".into()],
             applied: (0, 9).into(),
             used: 9,
         };
@@ -309,6 +329,9 @@ mod tests {
         let known = load(&database.begin_read().unwrap(), &[b's', 0, 4]).unwrap().unwrap();
         let reply = Some("so".into());
         let history = VecDeque::from([said("hm")]);
-        assert_eq!(known, StoredConversation { history, first: 0, reply, applied: (1, 2).into(), used: 3 });
+        assert_eq!(
+            known,
+            StoredConversation { history, first: 0, reply, groups: Vec::new(), applied: (1, 2).into(), used: 3 }
+        );
     }
 }

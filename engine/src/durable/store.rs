@@ -275,7 +275,15 @@ mod tests {
 
     fn knows(applied: u64, used: u64) -> ConversationChange {
         let said = vec![crate::record::Utterance { speaker: crate::record::Speaker::User, text: "hm".into() }];
-        ConversationChange { from: 0, said, first: 0, reply: Some("so".into()), applied: (1, applied).into(), used }
+        ConversationChange {
+            from: 0,
+            said,
+            first: 0,
+            reply: Some("so".into()),
+            groups: Vec::new(),
+            applied: (1, applied).into(),
+            used,
+        }
     }
 
     #[test]

@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value as Json};
 
 use super::{Hit, Status};
+use crate::metadata::Metadata;
 
 /// The provenance of an answer: everything needed to reproduce it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -34,6 +35,9 @@ pub struct HitRecord {
     pub score: f32,
     /// The text of the passage.
     pub text: Arc<str>,
+    /// Its document's fields.
+    #[serde(default, skip_serializing_if = "Metadata::is_empty")]
+    pub metadata: Metadata,
 }
 
 impl From<&Hit> for HitRecord {
@@ -43,6 +47,7 @@ impl From<&Hit> for HitRecord {
             document: hit.chunk.document.clone(),
             score: hit.score,
             text: hit.chunk.text.clone(),
+            metadata: hit.chunk.metadata.clone(),
         }
     }
 }
@@ -106,13 +111,13 @@ impl AnswerRecord {
 
     /// Whether another record has the same status, query, answer and passages, ignoring latency and scores.
     pub fn says_what(&self, other: &Self) -> bool {
-        let hits = |record: &Self| -> Vec<(Arc<str>, Arc<str>)> {
-            record.hits.iter().map(|hit| (hit.passage.clone(), hit.text.clone())).collect()
+        // A record of an earlier version has no metadata.
+        let is_same = |(a, b): (&HitRecord, &HitRecord)| {
+            let same_fields = a.metadata.is_empty() || b.metadata.is_empty() || a.metadata == b.metadata;
+            a.passage == b.passage && a.text == b.text && same_fields
         };
-        self.status == other.status
-            && self.query == other.query
-            && self.answer == other.answer
-            && hits(self) == hits(other)
+        let same_hits = self.hits.len() == other.hits.len() && self.hits.iter().zip(&other.hits).all(is_same);
+        self.status == other.status && self.query == other.query && self.answer == other.answer && same_hits
     }
 
     /// Whether this is the name of a field of the record. An extra field of a turn must not have such a name.

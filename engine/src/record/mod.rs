@@ -104,6 +104,18 @@ impl TurnRecord {
     }
 }
 
+/// The groups that `principal.groups` of a record's fields names, sorted.
+pub(crate) fn groups(fields: &Map<String, Json>) -> Vec<Arc<str>> {
+    let mut groups: Vec<Arc<str>> = match fields.get("principal").and_then(|principal| principal.get("groups")) {
+        Some(Json::String(group)) => vec![group.as_str().into()],
+        Some(Json::Array(groups)) => groups.iter().filter_map(Json::as_str).map(Into::into).collect(),
+        _ => Vec::new(),
+    };
+    groups.sort_unstable();
+    groups.dedup();
+    groups
+}
+
 /// A user's turn with everything that operators can read. It does not change after the turn starts.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct Turn {
@@ -140,6 +152,11 @@ pub struct Turn {
 }
 
 impl Turn {
+    /// The groups of the person who asks: `principal.groups` of the record, a text or a list of texts.
+    pub fn groups(&self) -> Vec<Arc<str>> {
+        groups(&self.extra)
+    }
+
     /// The record that the turn was read from.
     pub fn record(&self) -> TurnRecord {
         TurnRecord {

@@ -36,6 +36,14 @@ impl<'a> Node<'a> {
         visitor.visit_seq(Items { node: self, items: items.iter() })
     }
 
+    /// A list of values, with or without a name before its parentheses.
+    fn unnamed<'de, V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, SpecError> {
+        match &self.tree.kind {
+            Kind::Tuple(_, items) => self.items(items, visitor).map_err(|error| error.at(self.tree.span)),
+            _ => self.deserialize_any(visitor),
+        }
+    }
+
     fn wrong_type<'de, V: Visitor<'de>>(self, visitor: &V) -> SpecError {
         SpecError::expected(&(visitor as &dyn de::Expected).to_string()).at(self.tree.span)
     }
@@ -59,6 +67,7 @@ impl<'de> Deserializer<'de> for Node<'_> {
             _ if self.tree.is_hole() => visitor.visit_str(""),
             Kind::Struct(Some(name), fields) if fields.is_empty() => visitor.visit_str(&name.text),
             Kind::Map(entries) | Kind::Struct(_, entries) => self.fields(entries, visitor),
+            Kind::Tuple(Some(name), _) => visitor.visit_enum(Variant { node: self, name }),
             Kind::Seq(items) | Kind::Tuple(_, items) => self.items(items, visitor),
             Kind::Scalar(value) => value.clone().deserialize_any(visitor).map_err(|error| match error {
                 ron::Error::InvalidValueForType { expected, .. } => SpecError::expected(&expected),
@@ -140,6 +149,13 @@ impl<'de> Deserializer<'de> for Node<'_> {
         Err(SpecError::expected(&expected).at(self.tree.span))
     }
 
+    fn deserialize_seq<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, SpecError> {
+        if self.tree.is_hole() {
+            return visitor.visit_seq(de::value::SeqDeserializer::new(std::iter::empty::<u8>()));
+        }
+        self.unnamed(visitor)
+    }
+
     typed! {
         deserialize_bool => |visitor| visitor.visit_bool(false),
         deserialize_i8 => |visitor| visitor.visit_i64(0),
@@ -152,11 +168,27 @@ impl<'de> Deserializer<'de> for Node<'_> {
         deserialize_u64 => |visitor| visitor.visit_u64(0),
         deserialize_f32 => |visitor| visitor.visit_f64(0.0),
         deserialize_f64 => |visitor| visitor.visit_f64(0.0),
-        deserialize_seq => |visitor| visitor.visit_seq(de::value::SeqDeserializer::new(std::iter::empty::<u8>())),
+    }
+
+    fn deserialize_ignored_any<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, SpecError> {
+        visitor.visit_unit()
+    }
+
+    fn deserialize_tuple<V: Visitor<'de>>(self, _: usize, visitor: V) -> Result<V::Value, SpecError> {
+        self.unnamed(visitor)
+    }
+
+    fn deserialize_tuple_struct<V: Visitor<'de>>(
+        self,
+        _: &'static str,
+        _: usize,
+        visitor: V,
+    ) -> Result<V::Value, SpecError> {
+        self.unnamed(visitor)
     }
 
     forward_to_deserialize_any! {
-        i128 u128 char str string bytes byte_buf unit unit_struct tuple tuple_struct identifier ignored_any
+        i128 u128 char str string bytes byte_buf unit unit_struct identifier
     }
 }
 

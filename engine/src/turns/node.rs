@@ -26,8 +26,9 @@ use crate::adjust::skipped;
 use crate::ask::Caller;
 use crate::component::{Call, Operator, Warnings};
 use crate::compute::{MOST_ON_A_WORKER, apart};
+use crate::document::Readers;
 use crate::plan::Retries;
-use crate::record::{Failure, Item, Value};
+use crate::record::{Failure, Hits, Item, Turn, Value};
 use crate::wake::WakeSlot;
 
 /// A turn with missing inputs.
@@ -117,6 +118,7 @@ pub(super) fn build<'s>(
                 let cancelled = caller.map(|caller| caller.cancel().clone());
                 let left = cancelled.clone();
                 let turn = flow.item.turn.clone();
+                let asker = turn.clone();
                 let sequence = turn.sequence;
                 let call = Call { turn, inputs, snapshot, warnings: new.clone(), stream, weights };
                 let operator = operator.clone();
@@ -128,7 +130,9 @@ pub(super) fn build<'s>(
                 counted.begins();
                 let mut future = Box::pin(async move {
                     let value = match unless_cancelled(cancelled, retry::call(operator, call, retries)).await {
-                        Ok(value) => value,
+                        Ok(value) => {
+                            readable(value, &asker).unwrap_or_else(|reason| Value::Failed(failure(&node, reason)))
+                        }
                         Err(reason) => Value::Failed(failure(&node, &reason)),
                     };
                     // A turn whose caller has left is not the node's failure.
@@ -167,6 +171,31 @@ pub(super) fn build<'s>(
         }
     });
     stream
+}
+
+/// The value without hits that the turn's principal may not read. Operators keep to
+/// [`CorpusSnapshot::permitted`](crate::component::CorpusSnapshot::permitted); this holds for those that do not, too.
+fn readable(value: Value, turn: &Turn) -> Result<Value, &'static str> {
+    let hits = match &value {
+        Value::Hits(hits) => &hits.hits,
+        Value::Prompt(made) => &made.hits,
+        Value::Answer(answer) => &answer.hits,
+        Value::Turn | Value::Query(_) | Value::Failed(_) => return Ok(value),
+    };
+    if hits.iter().all(|hit| hit.chunk.readers == Readers::All) {
+        return Ok(value);
+    }
+    let groups = turn.groups();
+    if hits.iter().all(|hit| hit.chunk.readers.include(&groups)) {
+        return Ok(value);
+    }
+    match value {
+        Value::Hits(hits) => {
+            let permitted = hits.hits.iter().filter(|hit| hit.chunk.readers.include(&groups)).cloned().collect();
+            Ok(Value::Hits(Arc::new(Hits { query: hits.query.clone(), hits: permitted })))
+        }
+        _ => Err("it used a passage that the turn's principal may not read"),
+    }
 }
 
 fn failure(node: &Arc<str>, reason: &str) -> Failure {

@@ -49,7 +49,8 @@ mod tests {
     #[test]
     fn empty_lines_part_paragraphs() {
         let text = "One\nline.\n\n\n\nTwo.\n".into();
-        let document = Document { id: "d".into(), title: "T".into(), text, markup: Markup::Plain };
+        let document =
+            Document { id: "d".into(), title: "T".into(), text, markup: Markup::Plain, metadata: Default::default() };
         let chunks = ParagraphsConfig {}.chunk(&document);
         let chunks: Vec<(&str, &str)> = chunks.iter().map(|chunk| (&*chunk.id, &*chunk.text)).collect();
         assert_eq!(chunks, [("d#0", "One\nline."), ("d#1", "Two.")]);

@@ -257,6 +257,7 @@ impl OperatorConfig for Config {
                 template: this.style.template(this.answer_prompt.as_ref())?,
                 passages: usize::MAX,
                 length: Length::Characters(this.characters),
+                metadata: Vec::new(),
                 question: Question::Searched,
                 history: this.history,
                 history_characters: this.history_characters,

@@ -45,12 +45,12 @@ impl TermFeedback {
     ///
     /// A term's probability is the sum, over the passages, of its share of the passage's terms times the passage's share
     /// of the scores.
-    pub(super) fn expand(&self, terms: &BTreeMap<String, f32>, found: &[Hit], by: Tokenizer) -> BTreeMap<String, f32> {
+    pub(super) fn expand(&self, terms: &BTreeMap<String, f32>, found: &[Hit], by: &Tokenizer) -> BTreeMap<String, f32> {
         let found = &found[..found.len().min(self.passages)];
         let all: f32 = found.iter().map(|hit| hit.score).sum();
         let mut probabilities: BTreeMap<String, f32> = BTreeMap::new();
         for hit in found {
-            let words = by.terms(&hit.chunk.indexed_text());
+            let words = by.passage_terms(&hit.chunk);
             let share = hit.score / all / words.len() as f32;
             words.into_iter().for_each(|word| *probabilities.entry(word).or_default() += share);
         }
@@ -89,14 +89,14 @@ mod tests {
         let found = [hit("ferry harbour", 3.0), hit("ferry noon noon noon", 1.0), hit("never read", 0.5)];
         let feedback = TermFeedback { passages: 2, terms: 2, weight: 0.5 };
         // ferry: 3/4 · 1/2 + 1/4 · 1/4 = 7/16; harbour: 6/16; noon: 3/16, which is third.
-        let expanded = feedback.expand(&terms, &found, Tokenizer::Whitespace);
+        let expanded = feedback.expand(&terms, &found, &Tokenizer::Whitespace);
         let expected = [("ferry", 1.0 + 7.0 / 13.0), ("harbour", 6.0 / 13.0)];
         assert_eq!(expanded.len(), expected.len(), "{expanded:?}");
         for (term, weight) in expected {
             assert!((expanded[term] - weight).abs() < 1e-6, "{expanded:?}");
         }
         let none = TermFeedback { weight: 0.0, ..feedback };
-        assert_eq!(none.expand(&terms, &found, Tokenizer::Whitespace), terms);
-        assert_eq!(feedback.expand(&terms, &[], Tokenizer::Whitespace), terms);
+        assert_eq!(none.expand(&terms, &found, &Tokenizer::Whitespace), terms);
+        assert_eq!(feedback.expand(&terms, &[], &Tokenizer::Whitespace), terms);
     }
 }

@@ -6,6 +6,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 
+use roaring::RoaringBitmap;
 use tantivy::error::DataCorruption;
 use tantivy::index::SegmentId;
 use tantivy::merge_policy::LogMergePolicy;
@@ -17,7 +18,7 @@ use tantivy::{
     DocSet, Index as TantivyIndex, IndexReader, IndexWriter, ReloadPolicy, SegmentReader, TERMINATED, TantivyDocument,
     Term,
 };
-use turnflow_engine::component::{Delta, IndexError};
+use turnflow_engine::component::{Delta, IndexError, Permitted};
 use turnflow_engine::document::{Chunk, ContentHash};
 use turnflow_engine::record::{Hit, rank};
 
@@ -66,17 +67,49 @@ pub(super) struct Bm25Index {
     rows: HashMap<u64, Arc<str>>,
     next_row: u64,
     terms: u64,
-    segments: HashMap<SegmentId, Arc<Vec<Passage>>>,
+    segments: HashMap<SegmentId, Arc<SegmentPassages>>,
     /// Opstamp of the last commit.
     opstamp: u64,
+    /// Whether a known passage has become another copy of itself, with another metadata or number.
+    is_stale: bool,
 }
 
-/// A segment's passages, by tantivy's document number; `None` for deleted passages.
+/// A segment's passages, by tantivy's document number, with their lengths; `None` for deleted passages.
 pub(super) type Passage = Option<(Arc<Chunk>, u32)>;
+
+/// The passages of a segment.
+struct SegmentPassages {
+    by_number: Vec<Passage>,
+    /// The number in the corpus and tantivy's number of each passage, ordered by the former.
+    places: Vec<(u32, u32)>,
+}
+
+impl SegmentPassages {
+    fn new(by_number: Vec<Passage>) -> Self {
+        let place = |(number, passage): (usize, &Passage)| Some((passage.as_ref()?.0.place.get()?, number as u32));
+        let mut places: Vec<(u32, u32)> = by_number.iter().enumerate().filter_map(place).collect();
+        places.sort_unstable();
+        Self { by_number, places }
+    }
+
+    /// Tantivy's numbers of the permitted passages, ascending.
+    fn selected(&self, permitted: &RoaringBitmap) -> Vec<u32> {
+        let place = |number: u32| {
+            let at = self.places.binary_search_by_key(&number, |(number, _)| *number).ok()?;
+            Some(self.places[at].1)
+        };
+        let mut found: Vec<u32> = permitted.iter().filter_map(place).collect();
+        found.sort_unstable();
+        found
+    }
+}
+
+/// If at most one passage in this many is permitted, the others' postings are skipped.
+const FEW: u64 = 32;
 
 impl Bm25Index {
     /// Opens the committed index in `directory`, or an index in memory.
-    pub(super) fn open(tokenizer: Tokenizer, directory: Option<&Path>) -> Result<Self, OpenError> {
+    pub(super) fn open(tokenizer: &Tokenizer, directory: Option<&Path>) -> Result<Self, OpenError> {
         let mut schema = Schema::builder();
         let indexing = TextFieldIndexing::default()
             .set_tokenizer("raw")
@@ -126,7 +159,7 @@ impl Bm25Index {
         let reader =
             index.reader_builder().reload_policy(ReloadPolicy::Manual).try_into().map_err(during("open a reader"))?;
         let mut this = Self {
-            tokenizer,
+            tokenizer: tokenizer.clone(),
             fields,
             directory: directory.map(Path::to_owned),
             writer: Writer::new(writer),
@@ -137,6 +170,7 @@ impl Bm25Index {
             terms: 0,
             segments: HashMap::new(),
             opstamp,
+            is_stale: false,
         };
         this.remember().map_err(during("read the stored index"))?;
         Ok(this)
@@ -175,17 +209,19 @@ impl Bm25Index {
     }
 
     fn add(&mut self, chunk: &Arc<Chunk>) -> Result<(), tantivy::TantivyError> {
+        let hash = self.tokenizer.identity(chunk);
         if let Some(entry) = self.entries.get_mut(&chunk.id) {
-            if entry.hash == chunk.hash {
+            if entry.hash == hash {
                 // An earlier process or attempt has already stored this passage.
-                if entry.chunk.replace(chunk.clone()).is_none() {
-                    self.terms += u64::from(entry.length);
+                match entry.chunk.replace(chunk.clone()) {
+                    None => self.terms += u64::from(entry.length),
+                    Some(old) => self.is_stale |= !Arc::ptr_eq(&old, chunk),
                 }
                 return Ok(());
             }
             self.remove(&chunk.id);
         }
-        let terms = self.tokenizer.terms(&chunk.indexed_text());
+        let terms = self.tokenizer.passage_terms(chunk);
         let length = terms.len() as u32;
         let token = |(position, text): (usize, String)| Token { position, text, ..Token::default() };
         let tokens: Vec<Token> = terms.into_iter().enumerate().map(token).collect();
@@ -193,14 +229,14 @@ impl Bm25Index {
         self.next_row += 1;
         let mut document = TantivyDocument::default();
         document.add_text(self.fields.id, &*chunk.id);
-        document.add_bytes(self.fields.hash, &chunk.hash.0);
+        document.add_bytes(self.fields.hash, &hash.0);
         document.add_u64(self.fields.row, row);
         document.add_u64(self.fields.length, u64::from(length));
         document.add_pre_tokenized_text(self.fields.terms, PreTokenizedString { text: String::new(), tokens });
         self.writer.add_document(document)?;
         self.terms += u64::from(length);
         self.rows.insert(row, chunk.id.clone());
-        let entry = Entry { row, length, hash: chunk.hash, chunk: Some(chunk.clone()) };
+        let entry = Entry { row, length, hash, chunk: Some(chunk.clone()) };
         self.entries.insert(chunk.id.clone(), entry);
         Ok(())
     }
@@ -230,7 +266,8 @@ impl Bm25Index {
             self.remove(&chunk.id);
         }
         if delta.whole {
-            let named: HashMap<&str, ContentHash> = delta.added.iter().map(|chunk| (&*chunk.id, chunk.hash)).collect();
+            let named: HashMap<&str, ContentHash> =
+                delta.added.iter().map(|chunk| (&*chunk.id, self.tokenizer.identity(chunk))).collect();
             let gone = self.entries.iter().filter(|(id, entry)| named.get(&***id) != Some(&entry.hash));
             let gone: Vec<Arc<str>> = gone.map(|(id, _)| id.clone()).collect();
             gone.iter().for_each(|id| self.remove(id));
@@ -249,17 +286,21 @@ impl Bm25Index {
         let searcher = self.reader.searcher();
         let mut known = HashMap::new();
         let mut segments = Vec::new();
+        if std::mem::take(&mut self.is_stale) {
+            self.segments.clear();
+        }
         for reader in searcher.segment_readers() {
             let passages = match self.segments.get(&reader.segment_id()) {
                 Some(passages) => passages.clone(),
-                None => Arc::new(self.passages(reader)?),
+                None => Arc::new(SegmentPassages::new(self.passages(reader)?)),
             };
             known.insert(reader.segment_id(), passages.clone());
             segments.push(Segment { reader: reader.clone(), passages });
         }
         self.segments = known;
         let statistics = Statistics { passages: self.entries.len() as u64, terms: self.terms };
-        Ok(Bm25Reader { field: self.fields.terms, segments, statistics, mean_okapi: OnceLock::new() })
+        let (field, tokenizer) = (self.fields.terms, self.tokenizer.clone());
+        Ok(Bm25Reader { field, tokenizer, segments, statistics, mean_okapi: OnceLock::new() })
     }
 
     fn passages(&self, reader: &SegmentReader) -> Result<Vec<Passage>, tantivy::TantivyError> {
@@ -280,12 +321,20 @@ impl Bm25Index {
 
 struct Segment {
     reader: SegmentReader,
-    passages: Arc<Vec<Passage>>,
+    passages: Arc<SegmentPassages>,
+}
+
+impl Segment {
+    /// The passage with this number of tantivy's, and its length.
+    fn passage(&self, number: u32) -> Option<&(Arc<Chunk>, u32)> {
+        self.passages.by_number[number as usize].as_ref()
+    }
 }
 
 /// The index at an epoch.
 pub(super) struct Bm25Reader {
     field: Field,
+    tokenizer: Tokenizer,
     segments: Vec<Segment>,
     statistics: Statistics,
     /// The mean of [`okapi`] over all terms, computed when it is first needed.
@@ -295,7 +344,12 @@ pub(super) struct Bm25Reader {
 impl Bm25Reader {
     /// Each segment with its passages.
     pub fn segments(&self) -> impl Iterator<Item = (&SegmentReader, &[Passage])> {
-        self.segments.iter().map(|segment| (&segment.reader, segment.passages.as_slice()))
+        self.segments.iter().map(|segment| (&segment.reader, segment.passages.by_number.as_slice()))
+    }
+
+    /// What the stored terms of a passage depend on.
+    pub fn identity(&self, chunk: &Chunk) -> ContentHash {
+        self.tokenizer.identity(chunk)
     }
 
     /// The field that holds the terms.
@@ -308,7 +362,8 @@ impl Bm25Reader {
         (self.statistics.passages, self.statistics.terms)
     }
 
-    /// The best passages for these terms, each with its weight: the number of times it occurs in a question.
+    /// The best permitted passages for these terms, each with its weight: the number of times it occurs in a question.
+    /// Scores do not depend on what is permitted.
     pub fn search(
         &self,
         terms: &BTreeMap<String, f32>,
@@ -316,25 +371,93 @@ impl Bm25Reader {
         k1: f32,
         b: f32,
         top: usize,
+        permitted: &Permitted,
     ) -> Result<Vec<Hit>, IndexError> {
         let mean = match idf {
             Idf::Okapi => self.mean_okapi().map_err(store("read terms"))?,
             Idf::Lucene => 0.0,
         };
         let average = self.statistics.terms as f32 / (self.statistics.passages.max(1)) as f32;
-        let mut scores: Vec<Vec<f32>> = self.segments.iter().map(|segment| vec![0.0; segment.passages.len()]).collect();
+        if let Some(numbers) = permitted.numbers()
+            && numbers.len() <= self.statistics.passages / FEW
+        {
+            let selected: Vec<_> = self.segments.iter().map(|one| one.passages.selected(numbers)).collect();
+            let score = |idf, tf, length| term_score(idf, tf, length, average, k1, b);
+            let weigh = |df, count| idf.of(self.statistics, df, mean) * count;
+            return self.among(&selected, terms, weigh, score, top).map_err(store("read postings"));
+        }
+        let size = |segment: &Segment| segment.passages.by_number.len();
+        let mut scores: Vec<Vec<f32>> = self.segments.iter().map(|segment| vec![0.0; size(segment)]).collect();
         // Sums in the order of the terms, so that a score depends neither on the question's word order nor on the
         // segments.
         for (term, count) in terms {
             let postings = self.postings(term).map_err(store("read postings"))?;
             let idf = idf.of(self.statistics, postings.len() as u64, mean) * count;
             for (segment, number, tf) in postings {
-                if let Some((_, length)) = &self.segments[segment].passages[number as usize] {
+                if let Some((_, length)) = self.segments[segment].passage(number) {
                     scores[segment][number as usize] += term_score(idf, tf, *length, average, k1, b);
                 }
             }
         }
-        Ok(self.best(&scores, top))
+        Ok(self.best(&scores, top, permitted))
+    }
+
+    /// The best of a few passages, given for each segment in ascending order. Their scores are summed in the same order
+    /// as those of a whole search.
+    fn among(
+        &self,
+        selected: &[Vec<u32>],
+        terms: &BTreeMap<String, f32>,
+        weigh: impl Fn(u64, f32) -> f32,
+        score: impl Fn(f32, u32, u32) -> f32,
+        top: usize,
+    ) -> Result<Vec<Hit>, tantivy::TantivyError> {
+        use tantivy::postings::Postings;
+        let mut scores: Vec<Vec<f32>> = selected.iter().map(|numbers| vec![0.0; numbers.len()]).collect();
+        for (term, count) in terms {
+            let term = Term::from_field_text(self.field, term);
+            let weight = weigh(self.live_frequency(&term)?, *count);
+            for ((segment, numbers), scores) in self.segments.iter().zip(selected).zip(&mut scores) {
+                let index = segment.reader.inverted_index(self.field)?;
+                let Some(mut postings) = index.read_postings(&term, IndexRecordOption::WithFreqs)? else { continue };
+                // The number of a deleted passage may be that of another one by now.
+                let alive = segment.reader.alive_bitset();
+                for (number, sum) in numbers.iter().zip(scores) {
+                    if postings.doc() < *number {
+                        postings.seek(*number);
+                    }
+                    if postings.doc() == *number
+                        && alive.is_none_or(|alive| alive.is_alive(*number))
+                        && let Some((_, length)) = segment.passage(*number)
+                    {
+                        *sum += score(weight, postings.term_freq(), *length);
+                    }
+                }
+            }
+        }
+        let found = self.segments.iter().zip(selected).zip(&scores).flat_map(|((segment, numbers), scores)| {
+            let found = numbers.iter().zip(scores).filter(|(_, score)| **score > 0.0);
+            found.filter_map(|(number, score)| Some((*score, &segment.passage(*number)?.0)))
+        });
+        Ok(best_of(found.collect(), top))
+    }
+
+    /// Number of live passages that contain a term. Cost: its postings in segments with deleted passages.
+    fn live_frequency(&self, term: &Term) -> Result<u64, tantivy::TantivyError> {
+        let mut count = 0;
+        for segment in &self.segments {
+            let index = segment.reader.inverted_index(self.field)?;
+            let Some(alive) = segment.reader.alive_bitset() else {
+                count += u64::from(index.doc_freq(term)?);
+                continue;
+            };
+            let Some(mut postings) = index.read_postings(term, IndexRecordOption::Basic)? else { continue };
+            while postings.doc() != TERMINATED {
+                count += u64::from(alive.is_alive(postings.doc()));
+                postings.advance();
+            }
+        }
+        Ok(count)
     }
 
     /// Whether the mean weight of all terms is known.
@@ -398,20 +521,25 @@ impl Bm25Reader {
         Ok(found)
     }
 
-    fn best(&self, scores: &[Vec<f32>], top: usize) -> Vec<Hit> {
+    fn best(&self, scores: &[Vec<f32>], top: usize, permitted: &Permitted) -> Vec<Hit> {
         let mut found: Vec<(f32, &Arc<Chunk>)> = Vec::new();
         for (segment, scores) in self.segments.iter().zip(scores) {
-            let passages = segment.passages.iter().zip(scores).filter(|(_, score)| **score > 0.0);
-            found.extend(passages.filter_map(|(passage, score)| Some((*score, &passage.as_ref()?.0))));
+            let passages = segment.passages.by_number.iter().zip(scores).filter(|(_, score)| **score > 0.0);
+            let passages = passages.filter_map(|(passage, score)| Some((*score, &passage.as_ref()?.0)));
+            found.extend(passages.filter(|(_, chunk)| permitted.has(chunk)));
         }
-        let order =
-            |a: &(f32, &Arc<Chunk>), b: &(f32, &Arc<Chunk>)| b.0.total_cmp(&a.0).then_with(|| a.1.id.cmp(&b.1.id));
-        if found.len() > top {
-            found.select_nth_unstable_by(top, order);
-            found.truncate(top);
-        }
-        let mut hits = found.into_iter().map(|(score, chunk)| Hit { chunk: chunk.clone(), score }).collect();
-        rank(&mut hits, top);
-        hits
+        best_of(found, top)
     }
+}
+
+/// The best passages, best first.
+fn best_of(mut found: Vec<(f32, &Arc<Chunk>)>, top: usize) -> Vec<Hit> {
+    let order = |a: &(f32, &Arc<Chunk>), b: &(f32, &Arc<Chunk>)| b.0.total_cmp(&a.0).then_with(|| a.1.id.cmp(&b.1.id));
+    if found.len() > top {
+        found.select_nth_unstable_by(top, order);
+        found.truncate(top);
+    }
+    let mut hits = found.into_iter().map(|(score, chunk)| Hit { chunk: chunk.clone(), score }).collect();
+    rank(&mut hits, top);
+    hits
 }

@@ -154,7 +154,7 @@ pub(super) fn served(reader: &Arc<dyn Any + Send + Sync>) -> Result<Option<Inven
                 let reason = format!("the index has {} of its terms, but its length is {length}", words.length);
                 inventory.flaws.push(IntegrityError { place: chunk.id.to_string(), reason });
             }
-            let passage = Passage { hash: chunk.hash, words: Some(words), chunk: Some(chunk.clone()) };
+            let passage = Passage { hash: reader.identity(chunk), words: Some(words), chunk: Some(chunk.clone()) };
             inventory.passages.insert(chunk.id.clone(), passage);
         }
     }

@@ -18,6 +18,7 @@
 //! epoch also reads all terms of the corpus.
 
 mod analyzer;
+mod cjk;
 mod directory;
 mod feedback;
 mod index;
@@ -33,13 +34,14 @@ use std::sync::Arc;
 use serde::Deserialize;
 use turnflow_engine::component::{
     BuildError, BuildFuture, Check, ComponentContext, CorpusRef, IndexDefinition, InputPort, Models, Operator,
-    OperatorConfig, OperatorError, OperatorKind, Warnings, built_at_once,
+    OperatorConfig, OperatorError, OperatorKind, Permitted, Warnings, built_at_once,
 };
+use turnflow_engine::filter::Filter;
 use turnflow_engine::record::{Hit, PortType};
 use turnflow_engine::spec::from_tree;
 
 use crate::retrieve::{self, Retriever, Search};
-pub use analyzer::Tokenizer;
+pub use analyzer::{ByField, Language, Tokenizer, Words};
 pub use feedback::TermFeedback;
 use index::Bm25Reader;
 use open::Bm25Definition;
@@ -65,8 +67,10 @@ pub struct Bm25Config {
     /// Corpus to search, or `FromTurn`.
     pub corpus: CorpusRef,
     /// How text is split into terms: `English` (default: words, lower-cased, without stop words, stemmed),
-    /// `EnglishUnstemmed` (the same without stemming, as in FusionRAG) or `Whitespace` (split at white space,
-    /// lower-cased, as in TechSSN).
+    /// `EnglishUnstemmed` (the same without stemming, as in FusionRAG), `Whitespace` (split at white space, lower-cased,
+    /// as in TechSSN), `Words(language: German)` (21 languages; `stem: false` and `stop_words: false` leave a step out),
+    /// `Cjk` (pairs of characters for Chinese, Japanese and Korean), or `ByField(field: "lang", languages: [English,
+    /// German])` (each passage in the language that a field of its metadata names).
     #[serde(default)]
     pub tokenizer: Tokenizer,
     /// The weight of rare terms: `Lucene` (default) or `Okapi` (as rank-bm25 computes it).
@@ -81,6 +85,10 @@ pub struct Bm25Config {
     /// Maximum number of passages to return. Default 100.
     #[serde(default = "retrieve::default_top")]
     pub top: usize,
+    /// Condition that passages must meet, such as `Eq("lang", "en")` (see the handbook, "Metadata and filters").
+    /// Default: none.
+    #[serde(default)]
+    pub filter: Option<Filter>,
     /// Maximum number of distinct terms of a question to search for, taken from its start. Default 1024.
     #[serde(default = "default_max_terms")]
     pub max_terms: usize,
@@ -102,6 +110,7 @@ fn default_max_terms() -> usize {
 
 impl OperatorConfig for Bm25Config {
     fn validate(&self, check: &mut Check<'_>) {
+        self.tokenizer.validate(check);
         check.range("k1", self.k1, 0.0, 100.0);
         check.range("b", self.b, 0.0, 1.0);
         check.range("top", self.top, 1, 100_000);
@@ -115,8 +124,12 @@ impl OperatorConfig for Bm25Config {
         Some(&self.corpus)
     }
 
+    fn filter(&self) -> Option<&Filter> {
+        self.filter.as_ref()
+    }
+
     fn indexes(&self, _: &Models) -> Result<Vec<Arc<dyn IndexDefinition>>, BuildError> {
-        Ok(vec![Arc::new(Bm25Definition { tokenizer: self.tokenizer })])
+        Ok(vec![Arc::new(Bm25Definition { tokenizer: self.tokenizer.clone() })])
     }
 
     fn explain(&self) -> String {
@@ -125,17 +138,26 @@ impl OperatorConfig for Bm25Config {
             format!(", feedback: {terms} terms of {passages} passages with weight {weight}")
         });
         format!(
-            "corpus: {}, tokenizer: {:?}, idf: {:?}, k1: {}, b: {}, top: {}, max_terms: {}{feedback}",
-            self.corpus, self.tokenizer, self.idf, self.k1, self.b, self.top, self.max_terms
+            "corpus: {}, tokenizer: {:?}, idf: {:?}, k1: {}, b: {}, top: {}, max_terms: {}{}{feedback}",
+            self.corpus,
+            self.tokenizer,
+            self.idf,
+            self.k1,
+            self.b,
+            self.top,
+            self.max_terms,
+            retrieve::explained(self.filter.as_ref())
         )
     }
 
     fn build<'a>(&'a self, _: &'a ComponentContext, _: &'a Models) -> BuildFuture<'a, Arc<dyn Operator>> {
         built_at_once(|| {
-            let key = Bm25Definition { tokenizer: self.tokenizer }.key();
-            let Self { tokenizer, idf, k1, b, max_terms, feedback, .. } = *self;
+            let tokenizer = self.tokenizer.clone();
+            let key = Bm25Definition { tokenizer: tokenizer.clone() }.key();
+            let Self { idf, k1, b, max_terms, feedback, .. } = *self;
+            let filter = self.filter.clone();
             let search = Bm25 { tokenizer, idf, k1, b, max_terms, feedback };
-            Ok(Arc::new(Retriever { corpus: self.corpus.clone(), key, top: self.top, search }))
+            Ok(Arc::new(Retriever { corpus: self.corpus.clone(), key, top: self.top, filter, search }))
         })
     }
 }
@@ -185,6 +207,7 @@ impl Search for Bm25 {
         reader: &Arc<Bm25Reader>,
         texts: Vec<String>,
         top: usize,
+        permitted: &Permitted,
         warnings: &Warnings,
     ) -> Result<Vec<Vec<Hit>>, OperatorError> {
         let search = |text: &String| {
@@ -196,10 +219,10 @@ impl Search for Bm25 {
             }
             let mut counts: BTreeMap<String, f32> = BTreeMap::new();
             terms.into_iter().for_each(|term| *counts.entry(term).or_default() += 1.0);
-            let search = |terms, top| reader.search(terms, self.idf, self.k1, self.b, top);
+            let search = |terms, top| reader.search(terms, self.idf, self.k1, self.b, top, permitted);
             let Some(feedback) = self.feedback else { return Ok(search(&counts, top)?) };
             let first = search(&counts, feedback.passages)?;
-            Ok(search(&feedback.expand(&counts, &first, self.tokenizer), top)?)
+            Ok(search(&feedback.expand(&counts, &first, &self.tokenizer), top)?)
         };
         texts.iter().map(search).collect()
     }
@@ -247,7 +270,7 @@ mod tests {
         ] {
             let mut terms: BTreeMap<String, f32> = BTreeMap::new();
             Tokenizer::Whitespace.terms(query).into_iter().for_each(|term| *terms.entry(term).or_default() += 1.0);
-            let hits = reader.search(&terms, Idf::Okapi, 1.5, 0.75, 10).unwrap();
+            let hits = reader.search(&terms, Idf::Okapi, 1.5, 0.75, 10, &Permitted::All).unwrap();
             assert_eq!(hits.len(), expected.len(), "{query}: {hits:?}");
             for (hit, (id, score)) in hits.iter().zip(expected) {
                 assert!(
@@ -274,7 +297,7 @@ mod tests {
         let query = (0..145_000).map(word).collect::<Vec<_>>().join(" ");
         assert!(search.weight(&reader, &[query.as_str().into()]) > 1024 * 300 / 8);
         let (warnings, begun) = (Warnings::default(), std::time::Instant::now());
-        let hits = search.search(&reader, vec![query], 100, &warnings).await.unwrap();
+        let hits = search.search(&reader, vec![query], 100, &Permitted::All, &warnings).await.unwrap();
         println!("hostile Bm25: {:.3} s", begun.elapsed().as_secs_f64());
         assert!(!hits[0].is_empty());
         assert_eq!(warnings.take(), ["the query has 145000 terms, and only the first 1024 were searched"]);

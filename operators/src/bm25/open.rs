@@ -27,10 +27,10 @@ impl IndexDefinition for Bm25Definition {
 
     fn open<'a>(&'a self, directory: Option<&'a Path>) -> BoxFuture<'a, Result<Box<dyn Index>, IndexError>> {
         async move {
-            let index = open(self.tokenizer, directory)?;
+            let index = open(&self.tokenizer, directory)?;
             let version = index.version();
             let directory = directory.map(Path::to_owned);
-            let index = Reopening { tokenizer: self.tokenizer, directory, index: Some(index), version };
+            let index = Reopening { tokenizer: self.tokenizer.clone(), directory, index: Some(index), version };
             Ok(Box::new(index) as Box<dyn Index>)
         }
         .boxed()
@@ -93,7 +93,7 @@ pub(crate) fn is_no_file(code: i32) -> bool {
 
 /// Opens the stored index. One that is lost, or that tantivy panics on (as it may on damaged data), is moved aside and
 /// rebuilt, because the corpus has all passages.
-fn open(tokenizer: Tokenizer, directory: Option<&Path>) -> Result<Bm25Index, IndexError> {
+fn open(tokenizer: &Tokenizer, directory: Option<&Path>) -> Result<Bm25Index, IndexError> {
     let opened = caught(|| Bm25Index::open(tokenizer, directory));
     let lost = match opened {
         Ok(Ok(index)) => return Ok(index),
@@ -148,7 +148,7 @@ impl Reopening {
     fn change(&mut self, delta: &Delta) -> Result<Bm25Reader, IndexError> {
         let index = match &mut self.index {
             Some(index) => index,
-            none => none.insert(open(self.tokenizer, self.directory.as_deref())?),
+            none => none.insert(open(&self.tokenizer, self.directory.as_deref())?),
         };
         let view = caught(|| index.change(delta)).map_err(IndexError::from).flatten();
         match &view {
@@ -191,6 +191,7 @@ impl Index for Reopening {
 
 #[cfg(test)]
 mod tests {
+    use turnflow_engine::component::Permitted;
     use turnflow_engine::document::Chunk;
 
     use super::super::score::Idf;
@@ -205,7 +206,14 @@ mod tests {
     async fn found(index: &mut dyn Index, delta: Delta, term: &str) -> Vec<String> {
         let reader = index.apply(&delta).await.unwrap().downcast::<Bm25Reader>().unwrap();
         let hits = reader
-            .search(&std::collections::BTreeMap::from([(term.to_owned(), 1.0)]), Idf::Lucene, 1.2, 0.75, 10)
+            .search(
+                &std::collections::BTreeMap::from([(term.to_owned(), 1.0)]),
+                Idf::Lucene,
+                1.2,
+                0.75,
+                10,
+                &Permitted::All,
+            )
             .unwrap();
         let mut ids: Vec<String> = hits.iter().map(|hit| hit.chunk.id.to_string()).collect();
         ids.sort();

@@ -223,8 +223,13 @@ mod tests {
     #[test]
     fn sections_are_titled_by_their_path() {
         let text = "# Guide\n\nIntro.\n\n## Set up\n\nDo *this*.\n\n```\n# not a heading\n```\n\n### On Debian\n\nRun it.\n\n## Use\n\n- a\n- b\n";
-        let document =
-            Document { id: "g.md".into(), title: "Guide".into(), text: text.into(), markup: Markup::Markdown };
+        let document = Document {
+            id: "g.md".into(),
+            title: "Guide".into(),
+            text: text.into(),
+            markup: Markup::Markdown,
+            metadata: Default::default(),
+        };
         let chunks = HeadingsConfig { max_words: 200 }.build(None).chunk(&document);
         let got: Vec<_> = chunks.iter().map(|chunk| (&*chunk.title, &*chunk.text)).collect();
         assert_eq!(
@@ -255,7 +260,13 @@ mod tests {
     }
 
     fn chunks(text: &str) -> Vec<Chunk> {
-        let document = Document { id: "t".into(), title: "T".into(), text: text.into(), markup: Markup::Markdown };
+        let document = Document {
+            id: "t".into(),
+            title: "T".into(),
+            text: text.into(),
+            markup: Markup::Markdown,
+            metadata: Default::default(),
+        };
         HeadingsConfig { max_words: 200 }.build(None).chunk(&document)
     }
 
@@ -293,7 +304,13 @@ mod tests {
     #[test]
     fn long_sections_are_cut_between_blocks() {
         let text = format!("# T\n\n{}\n\n{}\n", "a ".repeat(30), "b ".repeat(30));
-        let document = Document { id: "t".into(), title: "T".into(), text: text.into(), markup: Markup::Markdown };
+        let document = Document {
+            id: "t".into(),
+            title: "T".into(),
+            text: text.into(),
+            markup: Markup::Markdown,
+            metadata: Default::default(),
+        };
         assert_eq!(HeadingsConfig { max_words: 40 }.build(None).chunk(&document).len(), 2);
         assert_eq!(HeadingsConfig { max_words: 60 }.build(None).chunk(&document).len(), 1);
     }

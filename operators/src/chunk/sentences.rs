@@ -88,8 +88,13 @@ mod tests {
     #[test]
     fn sentences_are_never_cut() {
         let chunker = SentencesConfig { size: 2, overlap: 1 }.build(None);
-        let document =
-            Document { id: "d".into(), title: "".into(), text: "A b. C d. E f.".into(), markup: Markup::Plain };
+        let document = Document {
+            id: "d".into(),
+            title: "".into(),
+            text: "A b. C d. E f.".into(),
+            markup: Markup::Plain,
+            metadata: Default::default(),
+        };
         let texts: Vec<_> = chunker.chunk(&document).into_iter().map(|chunk| chunk.text.to_string()).collect();
         assert_eq!(texts, ["A b. C d.", "C d. E f."]);
     }
@@ -98,7 +103,13 @@ mod tests {
     fn what_never_ends_is_cut() {
         let chunker = SentencesConfig { size: 2, overlap: 1 }.build(None);
         let text = "QUJD".repeat(10_000);
-        let document = Document { id: "d".into(), title: "".into(), text: text.into(), markup: Markup::Plain };
+        let document = Document {
+            id: "d".into(),
+            title: "".into(),
+            text: text.into(),
+            markup: Markup::Plain,
+            metadata: Default::default(),
+        };
         let lengths: Vec<usize> = chunker.chunk(&document).iter().map(|chunk| chunk.text.len()).collect();
         assert!(lengths.len() == 9 && lengths.iter().all(|length| *length <= 2 * LONGEST), "{lengths:?}");
     }

@@ -240,7 +240,13 @@ mod tests {
 
     fn texts(tokenizer: Arc<dyn Tokenize>, text: &str) -> Vec<String> {
         let chunker = TokensConfig { size: 8, overlap: 2, model: None }.build(Some(tokenizer));
-        let document = Document { id: "d".into(), title: "t".into(), text: text.into(), markup: Markup::Plain };
+        let document = Document {
+            id: "d".into(),
+            title: "t".into(),
+            text: text.into(),
+            markup: Markup::Plain,
+            metadata: Default::default(),
+        };
         chunker.chunk(&document).into_iter().map(|chunk| chunk.text.to_string()).collect()
     }
 
@@ -309,8 +315,13 @@ mod tests {
     #[test]
     fn cuts_fall_between_words() {
         let chunker = TokensConfig { size: 3, overlap: 1, model: None }.build(Some(Arc::new(Pairs)));
-        let document =
-            Document { id: "d".into(), title: "t".into(), text: "abcd efgh  ij".into(), markup: Markup::Plain };
+        let document = Document {
+            id: "d".into(),
+            title: "t".into(),
+            text: "abcd efgh  ij".into(),
+            markup: Markup::Plain,
+            metadata: Default::default(),
+        };
         let texts: Vec<_> = chunker.chunk(&document).into_iter().map(|chunk| (chunk.id, chunk.text)).collect();
         assert_eq!(texts, [("d#0".into(), "abcd efgh".into()), ("d#1".into(), "efgh  ij".into())]);
     }

@@ -7,7 +7,7 @@ use std::sync::{Arc, OnceLock};
 
 use futures::FutureExt;
 use futures::future::BoxFuture;
-use turnflow_engine::component::{Delta, Index, IndexError, Maintained, MaintenanceLimits, Prepare};
+use turnflow_engine::component::{Delta, Index, IndexError, Maintained, MaintenanceLimits, Paged, Permitted, Prepare};
 use turnflow_engine::document::{Chunk, ContentHash};
 use turnflow_engine::wording::count;
 
@@ -69,8 +69,13 @@ pub(crate) async fn open<V: Stored, D: Derived<V>>(
 ) -> Result<Box<dyn Index>, IndexError> {
     let (store, stored) = Store::open(directory, encoder.dimension()).await?;
     let contents = Arc::new(Contents::new(encoder, stored));
-    let (blocks, places) = (Vec::new(), HashMap::new());
-    Ok(Box::new(BlockIndex::<V, D> { contents, store, blocks, places, leaving: None }))
+    let (blocks, places, rows) = (Vec::new(), HashMap::new(), Paged::default());
+    Ok(Box::new(BlockIndex::<V, D> { contents, store, blocks, places, rows, leaving: None }))
+}
+
+/// A block and a row. There are fewer than 2³² passages.
+fn at(block: usize, row: usize) -> (u32, u32) {
+    (block as u32, row as u32)
 }
 
 /// Encodings that are being removed from the store.
@@ -86,6 +91,8 @@ struct BlockIndex<V, D> {
     blocks: Vec<Arc<Block<V, D>>>,
     /// Block and row of each passage, by passage id.
     places: HashMap<Arc<str>, (usize, usize)>,
+    /// Block and row of each passage, by its number in the corpus.
+    rows: Paged<(u32, u32)>,
     /// Set if a removal was cancelled or failed.
     leaving: Option<Leaving>,
 }
@@ -94,12 +101,18 @@ impl<V: Stored, D: Derived<V>> BlockIndex<V, D> {
     /// Removes a passage. The last row of the last block takes its place, so that blocks stay full.
     fn remove(&mut self, id: &str) {
         let Some((block, place)) = self.places.remove(id) else { return };
+        let number = self.blocks[block].rows[place].1.place.get();
+        // The number may already be that of another passage.
+        if let Some(number) = number.filter(|number| self.rows.get(*number) == Some(&at(block, place))) {
+            self.rows.set(number, None);
+        }
         let Some(last) = self.blocks.last_mut().and_then(|block| Arc::make_mut(block).rows_mut().pop()) else { return };
         if self.blocks.last().is_some_and(|block| block.rows.is_empty()) {
             self.blocks.pop();
         }
         if *last.1.id != *id {
             self.places.insert(last.1.id.clone(), (block, place));
+            self.number(&last.1, block, place);
             Arc::make_mut(&mut self.blocks[block]).rows_mut()[place] = last;
         }
     }
@@ -109,15 +122,24 @@ impl<V: Stored, D: Derived<V>> BlockIndex<V, D> {
             self.blocks.push(Arc::new(Block { rows: Vec::with_capacity(BLOCK), derived: OnceLock::new() }));
         }
         let block = self.blocks.len() - 1;
-        let rows = Arc::make_mut(&mut self.blocks[block]).rows_mut();
-        self.places.insert(chunk.id.clone(), (block, rows.len()));
-        rows.push((value, chunk));
+        let place = self.blocks[block].rows.len();
+        self.number(&chunk, block, place);
+        self.places.insert(chunk.id.clone(), (block, place));
+        Arc::make_mut(&mut self.blocks[block]).rows_mut().push((value, chunk));
+    }
+
+    /// Notes the row of a passage by its number.
+    fn number(&mut self, chunk: &Chunk, block: usize, place: usize) {
+        if let Some(number) = chunk.place.get() {
+            self.rows.set(number, Some(at(block, place)));
+        }
     }
 
     fn change(&mut self, delta: &Delta) {
         if delta.whole {
             self.blocks.clear();
             self.places.clear();
+            self.rows = Paged::default();
         }
         for chunk in &delta.removed {
             self.remove(&chunk.id);
@@ -267,7 +289,8 @@ impl<V: Stored, D: Derived<V>> Index for BlockIndex<V, D> {
             if !delta.removed.is_empty() {
                 self.remove_unused(MOST_SPARE).await?;
             }
-            let reader = BlockReader { blocks: self.blocks.clone(), contents: self.contents.clone() };
+            let reader =
+                BlockReader { blocks: self.blocks.clone(), rows: self.rows.clone(), contents: self.contents.clone() };
             Ok(Arc::new(reader) as Arc<dyn Any + Send + Sync>)
         }
         .boxed()
@@ -306,6 +329,7 @@ impl<V: Stored, D: Derived<V>> Index for BlockIndex<V, D> {
 pub(crate) struct BlockReader<V, D> {
     /// All passages, in no particular order.
     pub blocks: Vec<Arc<Block<V, D>>>,
+    rows: Paged<(u32, u32)>,
     contents: Arc<Contents<V>>,
 }
 
@@ -313,6 +337,20 @@ impl<V, D> BlockReader<V, D> {
     /// Number of passages.
     pub fn passages(&self) -> usize {
         self.blocks.iter().map(|block| block.rows.len()).sum()
+    }
+
+    /// Number of passages among the permitted ones, at most.
+    pub fn searched(&self, permitted: &Permitted) -> usize {
+        permitted.numbers().map_or_else(|| self.passages(), |numbers| numbers.len() as usize)
+    }
+
+    /// The rows of the permitted passages, if there is a restriction. Cost: proportional to them.
+    pub fn permitted<'a>(&'a self, permitted: &'a Permitted) -> Option<impl Iterator<Item = &'a (V, Arc<Chunk>)>> {
+        let row = |number| {
+            let (block, place) = self.rows.get(number)?;
+            self.blocks.get(*block as usize)?.rows.get(*place as usize)
+        };
+        Some(permitted.numbers()?.iter().filter_map(row))
     }
 }
 

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use turnflow_engine::component::Permitted;
 use turnflow_engine::compute::MOST_ON_A_WORKER;
 use turnflow_engine::record::Hit;
 use turnflow_engine::together::Together;
@@ -12,8 +13,8 @@ const MOST: usize = 32;
 /// cache.
 pub(crate) const ROWS: usize = 64;
 
-/// The best passages for each of the queries, at most the given number of each.
-pub(crate) type Search<R, Q> = fn(&R, &[&Q], usize) -> Vec<Vec<Hit>>;
+/// The best of the permitted passages for each of the queries, at most the given number of each.
+pub(crate) type Search<R, Q> = fn(&R, &[&Q], usize, &Permitted) -> Vec<Vec<Hit>>;
 
 /// Scans for `top` passages.
 pub(crate) struct Scans<R, Q> {
@@ -26,11 +27,12 @@ pub(crate) struct Scans<R, Q> {
 struct Scan<R, Q> {
     reader: Arc<R>,
     queries: Arc<Vec<Q>>,
+    permitted: Permitted,
 }
 
 impl<R, Q> Clone for Scan<R, Q> {
     fn clone(&self) -> Self {
-        Self { reader: self.reader.clone(), queries: self.queries.clone() }
+        Self { reader: self.reader.clone(), queries: self.queries.clone(), permitted: self.permitted.clone() }
     }
 }
 
@@ -41,23 +43,35 @@ impl<R: Send + Sync + 'static, Q: Send + Sync + 'static> Scans<R, Q> {
 
     /// The best passages for each of the queries, best first. `cost` is that of the scan in the units of
     /// `Operator::weight`: a small index is read at once.
-    pub async fn run(&self, reader: &Arc<R>, queries: Vec<Q>, cost: usize) -> Vec<Vec<Hit>> {
+    pub async fn run(&self, reader: &Arc<R>, queries: Vec<Q>, permitted: &Permitted, cost: usize) -> Vec<Vec<Hit>> {
         if cost <= MOST_ON_A_WORKER {
-            return (self.search)(reader, &queries.iter().collect::<Vec<_>>(), self.top);
+            return (self.search)(reader, &queries.iter().collect::<Vec<_>>(), self.top, permitted);
         }
-        self.together.run(Scan { reader: reader.clone(), queries: Arc::new(queries) }).await
+        let (reader, queries, permitted) = (reader.clone(), Arc::new(queries), permitted.clone());
+        self.together.run(Scan { reader, queries, permitted }).await
     }
 }
 
-/// Runs the scans: one pass over each index. Turns of different epochs read different indexes.
+/// Whether two scans read the same passages.
+fn read_the_same<R, Q>(a: &Scan<R, Q>, b: &Scan<R, Q>) -> bool {
+    let same_passages = match (a.permitted.numbers(), b.permitted.numbers()) {
+        (None, None) => true,
+        (Some(a), Some(b)) => Arc::ptr_eq(a, b),
+        _ => false,
+    };
+    same_passages && Arc::ptr_eq(&a.reader, &b.reader)
+}
+
+/// Runs the scans: one pass over each index and each selection of passages. Turns of different epochs read different
+/// indexes.
 fn pass<R, Q>(scans: &[Scan<R, Q>], search: Search<R, Q>, top: usize) -> Vec<Vec<Vec<Hit>>> {
     let mut results: Vec<Vec<Vec<Hit>>> = scans.iter().map(|_| Vec::new()).collect();
     let mut done = vec![false; scans.len()];
     while let Some(first) = done.iter().position(|done| !done) {
-        let reader = &scans[first].reader;
-        let same: Vec<usize> = (first..scans.len()).filter(|&at| Arc::ptr_eq(&scans[at].reader, reader)).collect();
+        let of_first = &scans[first];
+        let same: Vec<usize> = (first..scans.len()).filter(|&at| read_the_same(&scans[at], of_first)).collect();
         let queries: Vec<&Q> = same.iter().flat_map(|&at| scans[at].queries.iter()).collect();
-        let mut lists = search(reader, &queries, top).into_iter();
+        let mut lists = search(&of_first.reader, &queries, top, &of_first.permitted).into_iter();
         for at in same {
             results[at] = lists.by_ref().take(scans[at].queries.len()).collect();
             done[at] = true;
@@ -75,7 +89,7 @@ mod tests {
     struct Index(&'static str);
 
     /// One hit: its id is that of the index, and its score the query.
-    fn search(index: &Index, queries: &[&f32], _: usize) -> Vec<Vec<Hit>> {
+    fn search(index: &Index, queries: &[&f32], _: usize, _: &Permitted) -> Vec<Vec<Hit>> {
         let chunk = Arc::new(Chunk::new(index.0.into(), "".into(), "".into(), "".into()));
         queries.iter().map(|query| vec![Hit { chunk: chunk.clone(), score: **query }]).collect()
     }
@@ -86,6 +100,7 @@ mod tests {
         let scan = |index: usize, queries: &[f32]| Scan {
             reader: indexes[index].clone(),
             queries: Arc::new(queries.to_vec()),
+            permitted: Permitted::All,
         };
         let scans = [scan(0, &[1.0, 2.0]), scan(1, &[3.0]), scan(0, &[]), scan(0, &[4.0])];
         let found: Vec<Vec<(String, f32)>> = pass(&scans, search, 1)

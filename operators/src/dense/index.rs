@@ -11,7 +11,9 @@ use arrow_array::types::Float32Type;
 use arrow_schema::{DataType, Field};
 use futures::FutureExt;
 use futures::future::BoxFuture;
-use turnflow_engine::component::{BuildError, Encoding, Index, IndexDefinition, IndexError, Inventory, Models};
+use turnflow_engine::component::{
+    BuildError, Encoding, Index, IndexDefinition, IndexError, Inventory, Models, Permitted,
+};
 use turnflow_engine::document::ContentHash;
 use turnflow_engine::inference::{Embedder, InferenceError, Priority, Role, Vector};
 use turnflow_engine::record::Hit;
@@ -97,9 +99,15 @@ impl Stored for Vector {
 /// The index at an epoch.
 pub(crate) type DenseReader = BlockReader<Vector, ()>;
 
-/// For each query, the passages whose vectors have the greatest inner product with it.
-pub(super) fn search(reader: &DenseReader, queries: &[&Vector], top: usize) -> Vec<Vec<Hit>> {
+/// For each query, the permitted passages whose vectors have the greatest inner product with it.
+pub(super) fn search(reader: &DenseReader, queries: &[&Vector], top: usize, permitted: &Permitted) -> Vec<Vec<Hit>> {
     let mut all: Vec<Best<'_>> = queries.iter().map(|_| Best::new(top)).collect();
+    if let Some(rows) = reader.permitted(permitted) {
+        for (vector, chunk) in rows {
+            queries.iter().zip(&mut all).for_each(|(query, best)| best.offer(dot(query, vector), chunk));
+        }
+        return all.into_iter().map(Best::into_hits).collect();
+    }
     for rows in reader.blocks.iter().flat_map(|block| block.rows.chunks(ROWS)) {
         for (query, best) in queries.iter().zip(&mut all) {
             for (vector, chunk) in rows {

@@ -19,8 +19,9 @@ use std::sync::Arc;
 
 use serde::Deserialize;
 use turnflow_engine::component::{
-    BuildError, Capability, Check, CorpusRef, InputPort, Models, OperatorError, OperatorKind, Warnings,
+    BuildError, Capability, Check, CorpusRef, InputPort, Models, OperatorError, OperatorKind, Permitted, Warnings,
 };
+use turnflow_engine::filter::Filter;
 use turnflow_engine::inference::{Embedder, Priority, Role, Vector};
 use turnflow_engine::record::{Hit, PortType};
 use turnflow_engine::spec::from_tree;
@@ -53,6 +54,10 @@ pub struct DenseConfig {
     /// Maximum number of passages to return. Default 100.
     #[serde(default = "retrieve::default_top")]
     pub top: usize,
+    /// Condition that passages must meet, such as `Eq("lang", "en")` (see the handbook, "Metadata and filters").
+    /// Default: none.
+    #[serde(default)]
+    pub filter: Option<Filter>,
     /// Pseudo-relevance feedback: a second search, with the vectors of the first passages added to the query's, such as
     /// `(passages: 3, weight: 0.3)`. Default: none.
     #[serde(default)]
@@ -97,7 +102,7 @@ impl ModelRetriever for DenseConfig {
     type Search = Dense;
 
     fn settings(&self) -> Settings<'_> {
-        Settings { corpus: &self.corpus, model: &self.model, top: self.top }
+        Settings { corpus: &self.corpus, model: &self.model, top: self.top, filter: self.filter.as_ref() }
     }
 
     fn validate(&self, check: &mut Check<'_>) {
@@ -148,19 +153,20 @@ impl Search for Dense {
         reader: &Arc<DenseReader>,
         texts: Vec<String>,
         _: usize,
+        permitted: &Permitted,
         _: &Warnings,
     ) -> Result<Vec<Vec<Hit>>, OperatorError> {
-        let cost = reader.passages() * self.embedder.dimension() / 64 * texts.len();
+        let cost = reader.searched(permitted) * self.embedder.dimension() / 64 * texts.len();
         let vectors = self.embedder.embed(texts, Role::Query, Priority::Turn).await?;
-        let Some(feedback) = self.feedback else { return Ok(self.scans.run(reader, vectors, cost).await) };
-        let first = self.scans.run(reader, vectors.clone(), cost).await;
+        let Some(feedback) = self.feedback else { return Ok(self.scans.run(reader, vectors, permitted, cost).await) };
+        let first = self.scans.run(reader, vectors.clone(), permitted, cost).await;
         let moved = vectors.iter().zip(first).map(|(vector, hits)| {
             let nearest = hits.iter().take(feedback.passages);
             let nearest: Vec<Vector> = nearest.filter_map(|hit| reader.encoding(&hit.chunk)).collect();
             if nearest.is_empty() { vector.clone() } else { feedback.moved(vector, &nearest) }
         });
         let moved = moved.collect();
-        Ok(self.scans.run(reader, moved, cost).await)
+        Ok(self.scans.run(reader, moved, permitted, cost).await)
     }
 }
 

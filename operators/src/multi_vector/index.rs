@@ -11,7 +11,7 @@ use arrow_schema::DataType;
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use turnflow_engine::component::{
-    BuildError, Capability, Encoding, Index, IndexDefinition, IndexError, Inventory, Models,
+    BuildError, Capability, Encoding, Index, IndexDefinition, IndexError, Inventory, Models, Permitted,
 };
 use turnflow_engine::document::ContentHash;
 use turnflow_engine::inference::{InferenceError, Priority, Role, TokenEmbedder, TokenVectors};
@@ -122,11 +122,20 @@ impl Stored for Codes {
 /// The index at an epoch.
 pub(crate) type MultiVectorReader = BlockReader<Codes, ()>;
 
-/// Scores every passage for each query.
-pub(super) fn search(reader: &MultiVectorReader, queries: &[&TokenVectors], top: usize) -> Vec<Vec<Hit>> {
+/// Scores every permitted passage for each query.
+pub(super) fn search(
+    reader: &MultiVectorReader,
+    queries: &[&TokenVectors],
+    top: usize,
+    permitted: &Permitted,
+) -> Vec<Vec<Hit>> {
     let mut all: Vec<(Quantized, Best<'_>)> =
         queries.iter().map(|query| (Quantized::of(query), Best::new(top))).collect();
-    for (codes, chunk) in reader.blocks.iter().flat_map(|block| block.rows.iter()) {
+    let (some, every) = match reader.permitted(permitted) {
+        Some(rows) => (Some(rows), None),
+        None => (None, Some(reader.blocks.iter().flat_map(|block| block.rows.iter()))),
+    };
+    for (codes, chunk) in some.into_iter().flatten().chain(every.into_iter().flatten()) {
         for (query, best) in &mut all {
             best.offer(query.max_sim(codes), chunk);
         }

@@ -26,6 +26,7 @@ use turnflow_engine::component::{
     BuildError, BuildFuture, Call, Capability, Check, ComponentContext, CorpusRef, IndexDefinition, InputPort,
     ModelUse, Models, Operator, OperatorConfig, OperatorError, OperatorKind, built_at_once,
 };
+use turnflow_engine::filter::Filter;
 use turnflow_engine::inference::{Priority, Role, TokenEmbedder, TokenVectors};
 use turnflow_engine::record::{Hit, Hits, PortType, Value, rank};
 use turnflow_engine::spec::from_tree;
@@ -63,6 +64,10 @@ pub struct MultiVectorConfig {
     /// Maximum number of passages to return. Default 100.
     #[serde(default = "retrieve::default_top")]
     pub top: usize,
+    /// Condition that passages must meet, such as `Eq("lang", "en")` (see the handbook, "Metadata and filters").
+    /// Default: none.
+    #[serde(default)]
+    pub filter: Option<Filter>,
 }
 
 impl OperatorConfig for MultiVectorConfig {
@@ -79,13 +84,18 @@ impl OperatorConfig for MultiVectorConfig {
         Some(&self.corpus)
     }
 
+    fn filter(&self) -> Option<&Filter> {
+        self.filter.as_ref()
+    }
+
     fn indexes(&self, models: &Models) -> Result<Vec<Arc<dyn IndexDefinition>>, BuildError> {
         Ok(vec![Arc::new(MultiVectorDefinition::new(models, &self.model, "MultiVector")?)])
     }
 
     fn explain(&self) -> String {
-        let Self { corpus, model, depth, top, .. } = self;
-        format!("corpus: {corpus}, model: {model:?}, depth: {depth}, top: {top}")
+        let Self { corpus, model, depth, top, filter, .. } = self;
+        let filter = retrieve::explained(filter.as_ref());
+        format!("corpus: {corpus}, model: {model:?}, depth: {depth}, top: {top}{filter}")
     }
 
     fn build<'a>(&'a self, _: &'a ComponentContext, models: &'a Models) -> BuildFuture<'a, Arc<dyn Operator>> {
@@ -115,20 +125,24 @@ impl Operator for MultiVector {
             };
             let corpus = self.config.corpus.resolve(&call.turn, &call.snapshot)?;
             let reader = corpus.index::<MultiVectorReader>(&self.key)?;
+            let permitted = corpus.permitted(self.config.filter.as_ref(), &call.turn);
             let texts = query.searches().iter().map(ToString::to_string).collect();
             let asked = self.encoder.embed_tokens(texts, Role::Query, Priority::Turn).await?;
             let (depth, top) = (self.config.depth, self.config.top);
             let lists = match candidates {
                 None => {
-                    let cost = passage_cost(reader.passages(), self.encoder.dimension());
-                    self.scans.run(&reader, asked, cost).await
+                    let cost = passage_cost(reader.searched(&permitted), self.encoder.dimension());
+                    self.scans.run(&reader, asked, &permitted, cost).await
                 }
                 Some(candidates) => {
-                    let candidates = &candidates[..candidates.len().min(depth)];
+                    let meets = |hit: &&Hit| {
+                        self.config.filter.as_ref().is_none_or(|filter| filter.holds(&hit.chunk.metadata, &call.turn))
+                    };
+                    let candidates: Vec<&Hit> = candidates.iter().filter(meets).take(depth).collect();
                     let mut lists = Vec::new();
                     for asked in &asked {
                         let mut hits: Vec<Hit> = Vec::new();
-                        for hit in candidates {
+                        for hit in &candidates {
                             let codes = match reader.encoding(&hit.chunk) {
                                 Some(codes) => codes,
                                 // The passage is of an epoch whose encodings were removed.
@@ -157,7 +171,9 @@ impl Operator for MultiVector {
             // A long scan runs elsewhere, together with others.
             _ => 0,
         };
-        call.weight() + passage_cost(passages, self.encoder.dimension())
+        let corpus = self.config.corpus.resolve(&call.turn, &call.snapshot).ok();
+        let filter = corpus.map_or(0, |corpus| corpus.weight_of_filter(self.config.filter.as_ref()));
+        call.weight().saturating_add(passage_cost(passages, self.encoder.dimension())).saturating_add(filter)
     }
 }
 

@@ -12,7 +12,7 @@ use arrow_schema::DataType;
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use turnflow_engine::component::{
-    BuildError, Capability, Encoding, Index, IndexDefinition, IndexError, Inventory, Models,
+    BuildError, Capability, Encoding, Index, IndexDefinition, IndexError, Inventory, Models, Permitted,
 };
 use turnflow_engine::document::{Chunk, ContentHash};
 use turnflow_engine::inference::{InferenceError, Priority, Role, SparseEmbedder, SparseVector};
@@ -115,9 +115,20 @@ impl Derived<SparseVector> for Inverted {
 /// The index at an epoch.
 pub(crate) type SparseReader = BlockReader<SparseVector, Inverted>;
 
-/// The passages whose terms have the greatest inner product with those of `query`.
-pub(super) fn search(reader: &SparseReader, query: &SparseVector, top: usize) -> Vec<Hit> {
+/// One part in this many of the passages is permitted: below, they are scored one by one.
+const FEW: usize = 16;
+
+/// The permitted passages whose terms have the greatest inner product with those of `query`.
+pub(super) fn search(reader: &SparseReader, query: &SparseVector, top: usize, permitted: &Permitted) -> Vec<Hit> {
     let mut best = Best::new(top);
+    if reader.searched(permitted) < reader.passages() / FEW
+        && let Some(rows) = reader.permitted(permitted)
+    {
+        // Sums in the same order as below.
+        let scored = rows.map(|(vector, chunk)| (product(query, vector), chunk)).filter(|(score, _)| *score > 0.0);
+        scored.for_each(|(score, chunk)| best.offer(score, chunk));
+        return best.into_hits();
+    }
     for block in &reader.blocks {
         let inverted = &block.derived().0;
         let mut scores = vec![0.0_f32; block.rows.len()];
@@ -128,6 +139,9 @@ pub(super) fn search(reader: &SparseReader, query: &SparseVector, top: usize) ->
             }
         }
         for (score, (_, chunk)) in scores.into_iter().zip(&block.rows).filter(|(score, _)| *score > 0.0) {
+            if !permitted.has(chunk) {
+                continue;
+            }
             best.offer(score, chunk);
         }
     }

@@ -17,8 +17,9 @@ use std::sync::Arc;
 
 use serde::Deserialize;
 use turnflow_engine::component::{
-    BuildError, Capability, CorpusRef, InputPort, Models, OperatorError, OperatorKind, Warnings,
+    BuildError, Capability, CorpusRef, InputPort, Models, OperatorError, OperatorKind, Permitted, Warnings,
 };
+use turnflow_engine::filter::Filter;
 use turnflow_engine::inference::{Priority, Role, SparseEmbedder};
 use turnflow_engine::record::{Hit, PortType};
 use turnflow_engine::spec::from_tree;
@@ -51,6 +52,10 @@ pub struct SparseConfig {
     /// Maximum number of passages to return. Default 100.
     #[serde(default = "retrieve::default_top")]
     pub top: usize,
+    /// Condition that passages must meet, such as `Eq("lang", "en")` (see the handbook, "Metadata and filters").
+    /// Default: none.
+    #[serde(default)]
+    pub filter: Option<Filter>,
 }
 
 impl ModelRetriever for SparseConfig {
@@ -59,7 +64,7 @@ impl ModelRetriever for SparseConfig {
     type Search = Sparse;
 
     fn settings(&self) -> Settings<'_> {
-        Settings { corpus: &self.corpus, model: &self.model, top: self.top }
+        Settings { corpus: &self.corpus, model: &self.model, top: self.top, filter: self.filter.as_ref() }
     }
 
     fn definition(&self, models: &Models) -> Result<SparseDefinition, BuildError> {
@@ -86,9 +91,10 @@ impl Search for Sparse {
         reader: &Arc<SparseReader>,
         texts: Vec<String>,
         top: usize,
+        permitted: &Permitted,
         _: &Warnings,
     ) -> Result<Vec<Vec<Hit>>, OperatorError> {
         let vectors = self.0.embed_sparse(texts, Role::Query, Priority::Turn).await?;
-        Ok(vectors.iter().map(|vector| search(reader, vector, top)).collect())
+        Ok(vectors.iter().map(|vector| search(reader, vector, top, permitted)).collect())
     }
 }

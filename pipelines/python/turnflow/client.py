@@ -39,6 +39,7 @@ class Hit:
     document: str
     score: float
     text: str
+    metadata: dict[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -85,7 +86,10 @@ class Report:
 
 def _hits(values: Any) -> list[Hit]:
     names = ("passage", "document", "score", "text")
-    return [Hit(**{name: value[name] for name in names}) for value in values or []]
+    return [
+        Hit(**{name: value[name] for name in names}, metadata=value.get("metadata") or {})
+        for value in values or []
+    ]
 
 
 def _answer(record: dict[str, Any]) -> Answer:

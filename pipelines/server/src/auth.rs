@@ -11,6 +11,7 @@ use tokio::sync::Semaphore;
 
 use crate::config::{DocumentRights, LimitsConfig, Secret, ServeConfig};
 use crate::error::ApiError;
+use crate::jwt::{Jwt, KeyError, PREFIX};
 use crate::limits::Bucket;
 
 /// The environment variable with further tokens: `name=secret,name=secret`.
@@ -55,6 +56,15 @@ pub enum TokenError {
         /// The token's name.
         name: String,
     },
+    /// The name begins like those of JSON Web Tokens.
+    #[error("token `{name}`: a name must not begin with `{PREFIX}`, as those of JSON Web Tokens do")]
+    Prefix {
+        /// The token's name.
+        name: String,
+    },
+    /// The keys of JSON Web Tokens cannot be used.
+    #[error(transparent)]
+    Keys(#[from] KeyError),
     /// The variable has the wrong format.
     #[error("`{VARIABLE}` must have the format `name=secret,name=secret`")]
     Form,
@@ -71,7 +81,7 @@ pub struct Principal {
     /// The caller's rights to documents.
     pub documents: DocumentRights,
     /// The caller's rate limit.
-    pub bucket: Bucket,
+    pub bucket: Arc<Bucket>,
     /// The caller's concurrency limit.
     pub places: Arc<Semaphore>,
 }
@@ -83,8 +93,18 @@ impl Principal {
             extra,
             pipelines: None,
             documents: DocumentRights::Write,
-            bucket: Bucket::new(rate, limits.burst),
+            bucket: Arc::new(Bucket::new(rate, limits.burst)),
             places: Arc::new(Semaphore::new(most)),
+        }
+    }
+
+    /// The caller's groups.
+    pub fn groups(&self) -> Vec<Arc<str>> {
+        let groups = self.extra.as_ref().and_then(|extra| extra.get("groups"));
+        match groups {
+            Some(Json::String(group)) => vec![group.as_str().into()],
+            Some(Json::Array(groups)) => groups.iter().filter_map(Json::as_str).map(Into::into).collect(),
+            _ => Vec::new(),
         }
     }
 
@@ -103,6 +123,8 @@ impl fmt::Debug for Principal {
 /// All tokens, by the hashes of their secrets.
 pub struct Tokens {
     known: Vec<(blake3::Hash, Arc<Principal>)>,
+    /// Verifies JSON Web Tokens, if they are accepted.
+    jwt: Option<Jwt>,
     /// The caller if there are no tokens.
     anybody: Arc<Principal>,
 }
@@ -122,6 +144,7 @@ impl Tokens {
     pub fn new(config: &ServeConfig, variable: impl Fn(&str) -> Option<String>) -> Result<Self, TokenError> {
         let limits = &config.limits;
         let mut tokens = Self::none(config);
+        tokens.jwt = config.jwt.clone().map(|jwt| Jwt::new(jwt, limits, &variable)).transpose()?;
         for token in &config.tokens {
             let name = token.name.clone();
             let secret = match &token.token {
@@ -140,7 +163,7 @@ impl Tokens {
             principal.pipelines = token.pipelines.as_ref().map(|names| names.iter().cloned().collect());
             principal.documents = token.documents;
             if let Some(burst) = token.burst {
-                principal.bucket = Bucket::new(rate, burst);
+                principal.bucket = Arc::new(Bucket::new(rate, burst));
             }
             tokens.add(secret.trim(), principal)?;
         }
@@ -157,8 +180,9 @@ impl Tokens {
     /// No tokens: anyone may call.
     pub fn none(config: &ServeConfig) -> Self {
         let limits = &config.limits;
-        let anybody = Principal::new("anybody", None, limits.rate, limits.token_concurrency, limits);
-        Self { known: Vec::new(), anybody: Arc::new(anybody) }
+        let mut anybody = Principal::new("anybody", None, limits.rate, limits.token_concurrency, limits);
+        anybody.documents = DocumentRights::Manage;
+        Self { known: Vec::new(), jwt: None, anybody: Arc::new(anybody) }
     }
 
     fn add(&mut self, secret: &str, principal: Principal) -> Result<(), TokenError> {
@@ -170,6 +194,9 @@ impl Tokens {
         if name.contains(':') {
             return Err(TokenError::Colon { name });
         }
+        if name.starts_with(PREFIX) {
+            return Err(TokenError::Prefix { name });
+        }
         let hash = blake3::hash(secret.as_bytes());
         if self.known.iter().any(|(other, of)| *other == hash || of.name == principal.name) {
             return Err(TokenError::Twice { name });
@@ -180,16 +207,16 @@ impl Tokens {
 
     /// Whether there are no tokens.
     pub fn is_empty(&self) -> bool {
-        self.known.is_empty()
+        self.known.is_empty() && self.jwt.is_none()
     }
 
     /// The caller of a request with these headers.
     ///
     /// # Errors
     ///
-    /// 401, if there are tokens and the request has none of them.
-    pub fn principal(&self, headers: &HeaderMap) -> Result<Arc<Principal>, ApiError> {
-        if self.known.is_empty() {
+    /// 401, if there are tokens and the request has none of them; 503, if a token cannot be verified at the moment.
+    pub async fn principal(&self, headers: &HeaderMap) -> Result<Arc<Principal>, ApiError> {
+        if self.is_empty() {
             return Ok(self.anybody.clone());
         }
         let given = headers.get(header::AUTHORIZATION).and_then(|value| value.to_str().ok());
@@ -205,7 +232,11 @@ impl Tokens {
                 found = Some(principal);
             }
         }
-        found.cloned().ok_or_else(|| ApiError::unauthorized("unknown token"))
+        match (found, &self.jwt) {
+            (Some(principal), _) => Ok(principal.clone()),
+            (None, Some(jwt)) if Jwt::has_form(secret.trim()) => jwt.principal(secret.trim()).await,
+            (None, _) => Err(ApiError::unauthorized("unknown token")),
+        }
     }
 }
 
@@ -224,8 +255,8 @@ mod tests {
         HeaderMap::from_iter([(header::AUTHORIZATION, value.parse().unwrap())])
     }
 
-    #[test]
-    fn only_a_known_token_is_let_in() {
+    #[tokio::test]
+    async fn only_a_known_token_is_let_in() {
         let config = r#"(tokens: [(name: "a", token: Env("A"), extra: {"groups": ["x"]}, pipelines: ["p"])])"#;
         let config = ServeConfig::parse(config, "s.ron").unwrap();
         let variable = |name: &str| match name {
@@ -234,14 +265,14 @@ mod tests {
             _ => None,
         };
         let tokens = Tokens::new(&config, variable).unwrap();
-        let a = tokens.principal(&headers("Bearer first")).unwrap();
+        let a = tokens.principal(&headers("Bearer first")).await.unwrap();
         assert_eq!((&*a.name, a.may_use("p"), a.may_use("q")), ("a", true, false));
         assert_eq!(a.extra.as_ref().unwrap()["groups"][0], "x");
-        assert_eq!(&*tokens.principal(&headers("bearer third")).unwrap().name, "c");
+        assert_eq!(&*tokens.principal(&headers("bearer third")).await.unwrap().name, "c");
         for wrong in ["Bearer firs", "Bearer ", "Basic first", "first", "Bearer First"] {
-            assert!(tokens.principal(&headers(wrong)).is_err(), "{wrong}");
+            assert!(tokens.principal(&headers(wrong)).await.is_err(), "{wrong}");
         }
-        assert!(tokens.principal(&HeaderMap::new()).is_err());
+        assert!(tokens.principal(&HeaderMap::new()).await.is_err());
         assert!(!format!("{tokens:?} {a:?}").contains("first"));
         assert!(Tokens::new(&config, |_| None).is_err());
         assert!(matches!(
@@ -250,9 +281,9 @@ mod tests {
         ));
     }
 
-    #[test]
-    fn without_tokens_anybody_may_call() {
+    #[tokio::test]
+    async fn without_tokens_anybody_may_call() {
         let tokens = Tokens::new(&ServeConfig::default(), |_| None).unwrap();
-        assert!(tokens.is_empty() && tokens.principal(&HeaderMap::new()).unwrap().extra.is_none());
+        assert!(tokens.is_empty() && tokens.principal(&HeaderMap::new()).await.unwrap().extra.is_none());
     }
 }

@@ -87,7 +87,13 @@ mod tests {
     use super::*;
 
     fn hit(document: &str) -> HitRecord {
-        HitRecord { passage: format!("{document}#0").into(), document: document.into(), score: 1.0, text: "t".into() }
+        HitRecord {
+            passage: format!("{document}#0").into(),
+            document: document.into(),
+            score: 1.0,
+            text: "t".into(),
+            metadata: Default::default(),
+        }
     }
 
     #[test]

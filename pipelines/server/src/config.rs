@@ -16,6 +16,8 @@ use ron::extensions::Extensions;
 use serde::Deserialize;
 use serde_json::{Map, Value as Json};
 
+use crate::jwt::{JwtConfig, KeySource};
+
 /// Why a configuration cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum ConfigError {
@@ -59,6 +61,8 @@ pub struct ServeConfig {
     pub listen: Option<SocketAddr>,
     /// The tokens of callers. Without tokens, the server listens on this machine only. Default: none.
     pub tokens: Vec<TokenConfig>,
+    /// JSON Web Tokens of an identity provider, beside the tokens or instead of them. Default: none.
+    pub jwt: Option<JwtConfig>,
     /// Limits on size, time and number.
     pub limits: LimitsConfig,
     /// Seconds that running requests may take after the first stop signal. Default: 30.
@@ -91,6 +95,7 @@ impl Default for ServeConfig {
         Self {
             listen: None,
             tokens: Vec::new(),
+            jwt: None,
             limits: LimitsConfig::default(),
             drain_s: 30.0,
             keep_alive_s: 15.0,
@@ -167,11 +172,13 @@ pub struct TokenConfig {
 pub enum DocumentRights {
     /// No access.
     None,
-    /// Read all documents stored there.
+    /// Read the documents stored there; in a corpus with `access`, those that the caller may read.
     Read,
-    /// Read, add, replace and delete. The default.
+    /// Read, add, replace and delete. In a corpus with `access`, only documents that the caller may read. The default.
     #[default]
     Write,
+    /// The same for every document, whoever may read it.
+    Manage,
 }
 
 /// The location of a secret. The configuration never contains the secret itself.
@@ -267,6 +274,10 @@ impl ServeConfig {
                 *file = base.join(&*file);
             }
         }
+        match config.jwt.as_mut().map(|jwt| &mut jwt.keys) {
+            Some(KeySource::File(file) | KeySource::Secret(Secret::File(file))) => *file = base.join(&*file),
+            Some(KeySource::Url(_) | KeySource::Secret(Secret::Env(_))) | None => {}
+        }
         if let Some(tls) = &mut config.tls {
             tls.cert = base.join(&tls.cert);
             tls.key = base.join(&tls.key);
@@ -336,6 +347,9 @@ impl ServeConfig {
             if token.concurrency.is_some_and(|most| !(1..=1_000_000).contains(&most)) {
                 return wrong("tokens.concurrency", "must be 1 to 1000000");
             }
+        }
+        if self.jwt.as_ref().is_some_and(|jwt| jwt.audience.is_empty()) {
+            return wrong("jwt.audience", "is empty: name this service as the identity provider does");
         }
         if let Some(error) = self.task_prompts.iter().find_map(|pattern| regex::Regex::new(pattern).err()) {
             return wrong("task_prompts", &format!("has an invalid regular expression: {error}"));

@@ -10,6 +10,8 @@ use axum::{Extension, Json};
 use serde::Deserialize;
 use serde_json::{Value, json};
 use turnflow_engine::connector::{ConnectorError, DocumentStore, StoredDocument};
+use turnflow_engine::document::Readers;
+use turnflow_engine::metadata::Metadata;
 use utoipa::IntoParams;
 
 use self::change::change;
@@ -45,6 +47,35 @@ struct Writable {
     served: Arc<Served>,
     corpus: Arc<str>,
     store: Arc<dyn DocumentStore>,
+    /// The field that names the readers of a document, if not every caller may read every document.
+    access: Option<Arc<str>>,
+}
+
+impl Writable {
+    /// Whether a caller may read a document.
+    fn shows(&self, document: &StoredDocument, groups: &[Arc<str>]) -> bool {
+        shows(self.access.as_deref(), document, groups)
+    }
+
+    /// Whether a caller may change the documents with these ids.
+    async fn may_change(&self, principal: &Principal, ids: &[String]) -> Result<(), ApiError> {
+        if self.access.is_none() {
+            return Ok(());
+        }
+        for id in ids {
+            let wanted = id.clone();
+            let known = blocking(&self.store, move |store| store.get(&wanted)).await?;
+            if known.is_some_and(|known| !self.shows(&known, &principal.groups())) {
+                return Err(ApiError::forbidden("this token may not change a document that it may not read"));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Whether the field `access` of a document names one of the groups.
+fn shows(access: Option<&str>, document: &StoredDocument, groups: &[Arc<str>]) -> bool {
+    access.is_none_or(|field| Readers::named(&Metadata::of(&document.metadata).0, field).include(groups))
 }
 
 /// The corpora that a request may mean.
@@ -62,7 +93,9 @@ fn writable(app: &App, principal: &Principal, params: &DocumentParams) -> Result
             }
             is_known = true;
             if let Some(store) = served.engine().documents(&corpus) {
-                found.push(Writable { served: served.clone(), corpus, store });
+                let manages = principal.documents >= DocumentRights::Manage;
+                let access = served.outline().access.get(&corpus).filter(|_| !manages).cloned();
+                found.push(Writable { served: served.clone(), corpus, store, access });
             }
         }
     }
@@ -148,6 +181,7 @@ pub async fn page(
         return Ok((found, false));
     }
     let Ok(corpora) = writable(app, principal, &DocumentParams::default()) else { return Ok((found, false)) };
+    let groups = principal.groups();
     let mut after = after;
     let mut bytes = 0;
     for of in corpora {
@@ -164,8 +198,9 @@ pub async fn page(
             let documents = blocking(&of.store, move |store| store.list(next.as_deref(), room)).await?;
             let Some(last) = documents.last() else { break };
             from = Some(last.id.clone());
-            bytes += documents.iter().map(|document| document.text.len()).sum::<usize>();
-            found.extend(documents.iter().map(|document| told(document, &of)));
+            let shown = documents.iter().filter(|document| of.shows(document, &groups));
+            bytes += shown.clone().map(|document| document.text.len()).sum::<usize>();
+            found.extend(shown.map(|document| told(document, &of)));
         }
     }
     Ok((found, false))
@@ -191,6 +226,7 @@ pub async fn one(
     };
     let Ok(of) = only(app, principal, &params) else { return Ok(None) };
     let document = blocking(&of.store, move |store| store.get(&id)).await?;
+    let document = document.filter(|document| of.shows(document, &principal.groups()));
     Ok(document.map(|document| told(&document, &of)))
 }
 
@@ -210,17 +246,33 @@ pub async fn list(
     if !(1..=1000).contains(&limit) {
         return Err(ApiError::bad("`limit` must be 1 to 1000").param("limit"));
     }
-    let after = params.after.clone();
+    let (after, groups, access) = (params.after.clone(), principal.groups(), of.access.clone());
     let read = move |store: &dyn DocumentStore| {
-        let documents = store.list(after.as_deref(), limit)?;
-        let last = documents.last().map(|last| last.id.as_str());
-        // There may be fewer than requested, although more exist.
-        let has_more = last.is_some() && !store.list(last, 1)?.is_empty();
-        Ok((store.count()?, documents, has_more))
+        // One more than wanted tells whether there are more. A store may return fewer than requested, but none only at
+        // its end.
+        let (mut found, mut after) = (Vec::new(), after);
+        while found.len() <= limit {
+            let page = store.list(after.as_deref(), limit + 1)?;
+            let Some(last) = page.last() else { break };
+            after = Some(last.id.clone());
+            found.extend(page.into_iter().filter(|document| shows(access.as_deref(), document, &groups)));
+            if found.iter().map(|document| document.text.len()).sum::<usize>() >= LIST_BYTES {
+                break;
+            }
+        }
+        let has_more = found.len() > limit
+            || after.is_some() && {
+                let more = store.list(after.as_deref(), limit)?;
+                more.iter().any(|document| shows(access.as_deref(), document, &groups))
+            };
+        found.truncate(limit);
+        Ok((store.count()?, found, has_more))
     };
     let (count, documents, has_more) = blocking(&of.store, read).await?;
     let next = documents.last().filter(|_| has_more).map(|last| last.id.clone());
     let documents: Vec<Value> = documents.iter().map(|document| told(document, &of)).collect();
+    // The number of documents that the caller may not read is not told.
+    let count = of.access.is_none().then_some(count);
     Ok(Json(json!({
         "object": "list", "data": documents, "has_more": has_more, "next": next, "count": count,
         "corpus": of.corpus, "pipeline": of.served.name(),
@@ -245,6 +297,7 @@ pub async fn add(
     let (values, _) = content.values(app.config().limits.batch)?;
     let documents = input::documents(values)?;
     let ids: Vec<String> = documents.iter().map(|document| document.id.clone()).collect();
+    of.may_change(&principal, &ids).await?;
     let told = json!({ "stored": ids.len(), "ids": ids });
     change(&of, params.wait, deadline, told, move |store| store.put(documents).map(Some)).await
 }
@@ -265,7 +318,8 @@ pub async fn read(
     input::check_id(&id)?;
     for of in writable(&app, &principal, &params)? {
         let wanted = id.clone();
-        if let Some(document) = blocking(&of.store, move |store| store.get(&wanted)).await? {
+        let document = blocking(&of.store, move |store| store.get(&wanted)).await?;
+        if let Some(document) = document.filter(|document| of.shows(document, &principal.groups())) {
             return Ok(Json(told(&document, &of)));
         }
     }
@@ -290,6 +344,7 @@ pub async fn write(
     may(&principal, DocumentRights::Write)?;
     let document = input::document(id, &content)?;
     let of = only(&app, &principal, &params)?;
+    of.may_change(&principal, std::slice::from_ref(&document.id)).await?;
     let told = json!({ "stored": 1, "id": document.id });
     change(&of, params.wait, deadline, told, move |store| store.put(vec![document]).map(Some)).await
 }
@@ -310,6 +365,11 @@ pub async fn remove(
     may(&principal, DocumentRights::Write)?;
     input::check_id(&id)?;
     let of = only(&app, &principal, &params)?;
+    // As if it did not exist.
+    let hidden = of.may_change(&principal, std::slice::from_ref(&id)).await.is_err();
+    if hidden {
+        return Err(ApiError::not_found("no such document"));
+    }
     let told = json!({ "deleted": 1, "id": id });
     change(&of, params.wait, deadline, told, move |store| {
         store.delete(&[id]).map(|deleted| (deleted.documents > 0).then_some(deleted.change))

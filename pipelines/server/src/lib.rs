@@ -19,6 +19,7 @@ mod embeddings;
 mod error;
 mod health;
 mod io;
+pub mod jwt;
 mod limits;
 mod mcp;
 mod metrics;

@@ -146,7 +146,7 @@ impl Deadline {
 
 /// Middleware: authenticates the caller; the request has the [`Principal`] as an extension.
 pub async fn identify(State(app): State<App>, mut request: Request, next: Next) -> Response {
-    match app.tokens().principal(request.headers()) {
+    match app.tokens().principal(request.headers()).await {
         Ok(principal) => {
             let name = principal.name.clone();
             request.extensions_mut().insert(principal);
@@ -203,7 +203,7 @@ mod tests {
         let limits = LimitsConfig { concurrency: 1, waiting: 1, token_concurrency: 9, ..LimitsConfig::default() };
         let config = crate::ServeConfig { limits, ..Default::default() };
         let tokens = crate::auth::Tokens::new(&config, |_| None).unwrap();
-        let principal = tokens.principal(&Default::default()).unwrap();
+        let principal = tokens.principal(&Default::default()).await.unwrap();
         let places = Places::new(&limits);
         let first = places.take(&principal).await.unwrap();
         let second = places.take(&principal);

@@ -1,6 +1,6 @@
 //! The server's view of a plan: the nodes that output hits and answers, and the corpora.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use serde::Serialize;
@@ -20,6 +20,8 @@ pub struct Outline {
     pub generator: Option<String>,
     /// The corpora, sorted by name.
     pub corpora: Vec<Arc<str>>,
+    /// The corpora that not everyone may read: the field of a document that names its readers.
+    pub access: BTreeMap<Arc<str>, Arc<str>>,
     /// The corpora's aliases, which a turn's `collection` may use too.
     pub aliases: Aliases,
     /// Whether a retriever reads the corpus that the turn's `collection` names.
@@ -173,6 +175,11 @@ impl Outline {
             answering,
             generator,
             corpora: plan.corpora.iter().map(|corpus| corpus.name.clone()).collect(),
+            access: plan
+                .corpora
+                .iter()
+                .filter_map(|corpus| Some((corpus.name.clone(), corpus.schema.access.clone()?)))
+                .collect(),
             aliases: plan.aliases(),
             graph: Graph::of(plan),
             routes: operators.iter().any(|(_, node, _)| {

@@ -159,6 +159,7 @@ pub async fn create(
         storing: served.responses().filter(|_| request.store.unwrap_or(true)).map(|store| Storing {
             store,
             caller: principal.name.clone(),
+            groups: principal.groups(),
             conversation_id,
             messages,
         }),

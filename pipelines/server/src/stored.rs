@@ -29,6 +29,9 @@ const COUNTS: TableDefinition<'_, &str, u64> = TableDefinition::new("counts");
 pub struct StoredResponse {
     /// The name of the caller whose response it is.
     pub caller: String,
+    /// The groups that the caller had: without one of them, the response cannot be read or continued.
+    #[serde(default)]
+    pub groups: Vec<Arc<str>>,
     /// The conversation's id, which the next response continues.
     pub conversation_id: String,
     /// The messages of the conversation, the answer included.
@@ -42,9 +45,16 @@ pub struct StoredResponse {
 
 impl StoredResponse {
     /// A response that is not stored yet.
-    pub fn new(caller: &str, conversation_id: &str, messages: Vec<Json_>, response: Json_) -> Self {
+    pub fn new(
+        caller: &str,
+        groups: &[Arc<str>],
+        conversation_id: &str,
+        messages: Vec<Json_>,
+        response: Json_,
+    ) -> Self {
         let (caller, conversation_id) = (caller.to_owned(), conversation_id.to_owned());
-        Self { caller, conversation_id, messages, response, number: 0 }
+        let groups = groups.to_vec();
+        Self { caller, groups, conversation_id, messages, response, number: 0 }
     }
 }
 
@@ -178,7 +188,9 @@ pub async fn find(
     for store in stores {
         let (wanted, caller) = (id.to_owned(), principal.name.clone());
         if let Some(found) = call(&store, move |store| store.get(&wanted, &caller)).await? {
-            return Ok(Some((store, found)));
+            let groups = principal.groups();
+            let may_read = found.groups.iter().all(|group| groups.contains(group));
+            return Ok(Some((store, found)).filter(|_| may_read));
         }
     }
     Ok(None)
@@ -229,7 +241,7 @@ mod tests {
     use super::*;
 
     fn response(caller: &str, text: &str) -> StoredResponse {
-        StoredResponse::new(caller, "c", vec![json!({ "role": "user", "content": text })], json!({ "id": "x" }))
+        StoredResponse::new(caller, &[], "c", vec![json!({ "role": "user", "content": text })], json!({ "id": "x" }))
     }
 
     #[test]

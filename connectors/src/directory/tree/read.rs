@@ -4,9 +4,12 @@ use std::fs::{self, File};
 use std::io::{self, ErrorKind, Read};
 use std::path::Path;
 use std::sync::Arc;
+use std::time::{SystemTime, UNIX_EPOCH};
 
+use chrono::{DateTime, Datelike, SecondsFormat};
 use turnflow_engine::connector::Stopped;
 use turnflow_engine::document::Document;
+use turnflow_engine::metadata::Metadata;
 
 use super::{Known, Tree, is_gone, shown};
 use crate::readers::jsonl::{Reading, Rows};
@@ -36,11 +39,32 @@ impl From<Stopped> for Fault {
     }
 }
 
+/// The document's metadata with the path, the media type and the time of modification, where the file itself has no
+/// field of the name.
+fn with_facts(document: &Document, format: Format, modified: Option<&str>) -> Metadata {
+    let facts = [("path", Some(&*document.id)), ("mime", Some(format.mime())), ("modified", modified)];
+    facts.into_iter().fold(document.metadata.clone(), |metadata, (name, value)| match value {
+        Some(value) => metadata.with_default(name, value.into()),
+        None => metadata,
+    })
+}
+
+/// A time in UTC as RFC 3339, with seconds; `None` if it is outside of the years that have four digits.
+pub(super) fn written(time: SystemTime) -> Option<String> {
+    let seconds = match time.duration_since(UNIX_EPOCH) {
+        Ok(since) => i64::try_from(since.as_secs()).ok()?,
+        // Rounds down, as for later times.
+        Err(before) => -i64::try_from(before.duration().as_nanos().div_ceil(1_000_000_000)).ok()?,
+    };
+    let time = DateTime::from_timestamp(seconds, 0).filter(|time| (0..=9999).contains(&time.year()))?;
+    Some(time.to_rfc3339_opts(SecondsFormat::Secs, true))
+}
+
 impl Tree<'_> {
     /// Whether emptying the file would change its known state.
     fn has_content(&self, path: &Path) -> bool {
         match self.known.get(path) {
-            Some(Known::Document(hash)) => *hash != blake3::hash(b""),
+            Some(Known::Document(hash, _)) => *hash != blake3::hash(b""),
             Some(Known::Rows(rows)) => !rows.is_empty(),
             Some(Known::Broken(_)) => true,
             None => false,
@@ -92,24 +116,30 @@ impl Tree<'_> {
     fn read_document(&mut self, path: &Path, place: &Path, format: Format) -> Result<(), Fault> {
         let limit = self.source.max_bytes;
         let mut bytes = Vec::new();
+        let file = File::open(place)?;
+        // Taken before reading, so that a change during the read is detected next time.
+        let modified = file.metadata()?.modified().ok().and_then(written);
         // Reading one byte over the limit detects a larger file without trusting its reported size.
-        File::open(place)?.take(limit.saturating_add(1)).read_to_end(&mut bytes)?;
+        file.take(limit.saturating_add(1)).read_to_end(&mut bytes)?;
         if bytes.len() as u64 > limit {
             bytes.truncate(DEAD_BYTES);
             return Err(Fault::Read(ReadError::TooLarge { limit }, bytes));
         }
         let hash = blake3::hash(&bytes);
-        if matches!(self.known.get(path), Some(Known::Document(known)) if *known == hash) {
+        if matches!(self.known.get(path), Some(Known::Document(known, at)) if *known == hash && *at == modified) {
             return Ok(());
         }
         match format.read(shown(path).into(), &bytes) {
-            Ok(document) => Ok(self.send(path, hash, document)?),
+            Ok(mut document) => {
+                document.metadata = with_facts(&document, format, modified.as_deref());
+                self.known.insert(path.to_owned(), Known::Document(hash, modified));
+                Ok(self.send(document)?)
+            }
             Err(error) => Err(Fault::Read(error, bytes)),
         }
     }
 
-    fn send(&mut self, path: &Path, hash: blake3::Hash, document: Document) -> Result<(), Stopped> {
-        self.known.insert(path.to_owned(), Known::Document(hash));
+    fn send(&mut self, document: Document) -> Result<(), Stopped> {
         self.changes += 1;
         self.output.change(Arc::clone(&document.id), Some(document))
     }
@@ -150,5 +180,21 @@ impl Tree<'_> {
         self.output.dead_letter(&shown(path), &reason, bytes);
         self.known.insert(path.to_owned(), Known::Broken(fault));
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    #[test]
+    fn times_are_written_in_utc_with_seconds() {
+        let at = |seconds| written(UNIX_EPOCH + Duration::from_millis(seconds));
+        assert_eq!(at(1_795_643_809_999).as_deref(), Some("2026-11-25T21:56:49Z"));
+        assert_eq!(at(0).as_deref(), Some("1970-01-01T00:00:00Z"));
+        assert_eq!(written(UNIX_EPOCH - Duration::from_millis(1)).as_deref(), Some("1969-12-31T23:59:59Z"));
+        assert_eq!(written(UNIX_EPOCH + Duration::from_secs(1 << 40)), None);
     }
 }

@@ -1,5 +1,6 @@
 //! Converts HTML files to Markdown: headings, lists, tables and code keep their structure, and everything else becomes
-//! paragraphs. Scripts, styles, navigation and templates are dropped.
+//! paragraphs. Scripts, styles, navigation and templates are dropped. The metadata is what the page says about itself:
+//! its author, description, keywords, date and language.
 //!
 //! The tree is walked without recursion, so deep nesting needs no stack.
 
@@ -13,7 +14,7 @@ use super::{Content, ReadError};
 
 /// Renders a page. HTML has no syntax errors, so the only errors are pages that would take the parser too long.
 pub fn read(html: &str) -> Result<Content, ReadError> {
-    let page = parse::parse(html)?;
+    let (page, meta) = parse::parse_with_meta(html)?;
     let mut writer = Writer::default();
     let mut node = page.tree.root();
     'walk: loop {
@@ -45,7 +46,13 @@ pub fn read(html: &str) -> Result<Content, ReadError> {
             closes = true;
         }
     }
-    Ok(writer.finish())
+    Ok(Content { metadata: meta.finish(resolved), ..writer.finish() })
+}
+
+/// The text of an attribute, with its character references resolved.
+fn resolved(value: &str) -> String {
+    let Ok(page) = parse::parse(&value.replace('<', "&lt;")) else { return value.to_owned() };
+    page.tree.values().filter_map(|node| node.as_text()).map(|text| &**text).collect()
 }
 
 #[cfg(test)]
@@ -83,6 +90,27 @@ mod tests {
     fn the_first_top_heading_is_the_title_where_there_is_none() {
         assert_eq!(read("<title></title><h2>x</h2><h1>A <i>b</i></h1><h1>c</h1>").title, "A b");
         assert_eq!(read("<svg><title>icon</title></svg><p>x").title, "");
+    }
+
+    #[test]
+    fn a_page_says_who_wrote_it_and_when() {
+        let content = read(
+            "<!doctype html><html class=a lang=en-GB><head><meta charset=utf-8><META NAME='Author' content='Ada &amp; Co'>\
+             <!-- <meta name=author content=no> --><script>'<meta name=description content=no>'</script>\
+             <meta name=author content=Second /><meta content=\"Ferries &lt;b> and boats\" name=description>\
+             <meta property='article:published_time' content=2026-01-02><meta name=keywords content='a, b;c'>\
+             <meta name=viewport content=x><meta name=date></head><p>Text",
+        );
+        let expected = serde_json::json!({
+            "author": "Ada & Co", "date": "2026-01-02", "description": "Ferries <b> and boats",
+            "keywords": ["a", "b", "c"], "lang": "en-GB",
+        });
+        assert_eq!(serde_json::Value::Object(content.metadata.to_json()), expected);
+        assert_eq!(content.text, "Text");
+        let many = "<meta name=author content=''>".repeat(100_000) + "<meta name=date content=2026>";
+        assert!(read(&many).metadata.is_empty());
+        let long = format!("<meta name=author content='{}'>", "é".repeat(100_000));
+        assert_eq!(read(&long).metadata.values("author")[0].to_string().len(), 2048);
     }
 
     #[test]

@@ -2,10 +2,11 @@
 //!
 //! html5ever compares each attribute with all others of its tag, copies the attributes of formatting elements that it
 //! reopens, and searches all open elements for many tags. So a hostile megabyte could take minutes and all memory. The
-//! reader needs no attributes, so they are removed before parsing, and tags that are nested too deeply are left out.
+//! parser needs no attributes, so they are removed before parsing, and tags that are nested too deeply are left out.
 //! The limits count the parser's tokens, so the text of a script does not count as elements.
 
 mod feed;
+mod meta;
 
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
@@ -18,6 +19,7 @@ use html5ever::tree_builder::{Tracer, TreeBuilder, TreeBuilderOpts, TreeSink};
 use scraper::{Html, HtmlTreeSink};
 
 use self::feed::Feeder;
+use self::meta::Meta;
 use crate::readers::ReadError;
 
 type NodeId = <HtmlTreeSink as TreeSink>::Handle;
@@ -73,23 +75,29 @@ fn is_flat(name: &str) -> bool {
 }
 
 /// Parses a page.
+pub(super) fn parse(html: &str) -> Result<Html, ReadError> {
+    parse_with_meta(html).map(|(page, _)| page)
+}
+
+/// Parses a page. Also returns what its tags say about it.
 ///
 /// # Errors
 ///
 /// The page has too many elements, or too many of them are nested deeply.
-pub(super) fn parse(html: &str) -> Result<Html, ReadError> {
+pub(super) fn parse_with_meta(html: &str) -> Result<(Html, Meta), ReadError> {
     // The tokenizer would discard each byte order mark at the start of a piece.
     let html = html.strip_prefix('\u{FEFF}').unwrap_or(html);
     let options = TokenizerOpts { discard_bom: false, ..TokenizerOpts::default() };
     let tree = TreeBuilder::new(HtmlTreeSink::new(Html::new_document()), TreeBuilderOpts::default());
     let sink = Bounded { tree, tokens: Cell::default(), text: RefCell::default(), counts: RefCell::default() };
     let tokenizer = Tokenizer::new(sink, options);
-    let mut feeder = Feeder { html, at: 0, name: 0..0, pieces: 0, queue: BufferQueue::default(), tokenizer };
+    let (queue, meta) = (BufferQueue::default(), Meta::default());
+    let mut feeder = Feeder { html, at: 0, name: 0..0, pieces: 0, queue, tokenizer, meta };
     feeder.run();
-    let Feeder { tokenizer, .. } = feeder;
+    let Feeder { tokenizer, meta, .. } = feeder;
     tokenizer.end();
     let Bounded { tree, counts, .. } = tokenizer.sink;
-    counts.into_inner().error.map_or_else(|| Ok(tree.sink.finish()), Err)
+    counts.into_inner().error.map_or_else(|| Ok((tree.sink.finish(), meta)), Err)
 }
 
 /// Counts the effects of the tokens.

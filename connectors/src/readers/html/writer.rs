@@ -308,6 +308,11 @@ impl Writer {
     pub(super) fn finish(mut self) -> Content {
         self.flush();
         let title = self.title.map(|title| title.trim().to_owned()).filter(|title| !title.is_empty());
-        Content { title: title.or(self.first_h1).unwrap_or_default(), text: self.out, markup: Markup::Markdown }
+        Content {
+            title: title.or(self.first_h1).unwrap_or_default(),
+            text: self.out,
+            markup: Markup::Markdown,
+            metadata: Default::default(),
+        }
     }
 }

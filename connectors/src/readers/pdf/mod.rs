@@ -1,5 +1,5 @@
 //! Reads PDF files: the text of the pages in file order, without a title, because the title in a PDF's metadata is more
-//! often a file name.
+//! often a file name. Its author, subject, keywords and dates are metadata (see `info`).
 //!
 //! The underlying reader (`pdf-extract`) panics on many unusual files, and recurses without end or uses up all memory
 //! on hostile ones. Panics are caught: a page that makes the reader fail is left out, with a warning, if other pages
@@ -8,6 +8,7 @@
 
 mod bounds;
 mod disarm;
+mod info;
 mod work;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -29,16 +30,16 @@ pub fn read(id: &str, bytes: &[u8]) -> Result<Content, ReadError> {
         // Many files are encrypted with an empty password, only to forbid printing.
         guarded(|| Ok(pdf.decrypt("")?)).map_err(|_| ReadError::PdfEncrypted)?;
     }
-    guarded(|| {
+    let metadata = guarded(|| {
         disarm(&mut pdf);
-        Ok(())
+        Ok(info::info(&pdf))
     })?;
     let text = all_pages(&pdf).or_else(|error| page_by_page(id, &pdf).ok_or(error))?;
     let text = tidy(&text);
     if text.is_empty() {
         return Err(ReadError::PdfWithoutText);
     }
-    Ok(Content { title: String::new(), text, markup: Markup::Plain })
+    Ok(Content { title: String::new(), text, markup: Markup::Plain, metadata })
 }
 
 fn guarded<T>(read: impl FnOnce() -> Result<T, OutputError>) -> Result<T, ReadError> {

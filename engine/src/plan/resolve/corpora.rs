@@ -1,6 +1,7 @@
 //! Resolves the corpora of a pipeline: their sources and chunkers.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use serde::Deserialize;
 
@@ -9,6 +10,7 @@ use super::models::PlannedModels;
 use super::typed::{Typed, head};
 use crate::component::{Alias, Capability};
 use crate::plan::{PlannedCorpus, PlannedModel};
+use crate::schema::{FieldType, Schema};
 use crate::spec::{Diagnostic, Entry, Kind, Sources, Span, SpecError, Tree, from_tree};
 
 /// The corpora by name; `None` for an invalid one.
@@ -66,6 +68,10 @@ impl Resolver<'_> {
             _chunk: serde::de::IgnoredAny,
             #[serde(default)]
             aliases: Vec<Alias>,
+            #[serde(default)]
+            access: Option<String>,
+            #[serde(default)]
+            fields: BTreeMap<String, FieldType>,
         }
         let (name, tree) = (&entry.key.text, &entry.value);
         let owner = format!("corpus `{name}`");
@@ -111,12 +117,20 @@ impl Resolver<'_> {
             };
             Some((kind.name, typed.whole()?, tokenizer))
         });
-        let aliases = shape?.aliases;
+        let Corpus { aliases, access, fields, .. } = *shape?;
+        if access.as_deref().is_some_and(str::is_empty) {
+            let place = tree.get("access").map_or(tree.span, |access| access.span);
+            let message = format!("{owner}: `access` is empty");
+            self.diagnostics
+                .push(Diagnostic::new("out-of-range", place, message).label("expected the name of a field"));
+        }
+        let fields = fields.into_iter().map(|(name, of)| (name.into(), of)).collect();
+        let schema = Arc::new(Schema { access: access.map(Into::into), fields });
         let ((source_name, source), (chunker_name, chunker, tokenizer)) = (source?, chunker?);
         // A new alias does not change what is indexed.
         let definition = self.definition(&owner, tree, &["aliases"]);
         let name = name.as_str().into();
-        Some(PlannedCorpus { name, definition, source_name, source, chunker_name, chunker, tokenizer, aliases })
+        Some(PlannedCorpus { name, definition, source_name, source, chunker_name, chunker, tokenizer, aliases, schema })
     }
 
     fn tokenizer(&mut self, owner: &str, chunk: &Tree, wanted: Option<&str>, models: &PlannedModels) -> Option<String> {

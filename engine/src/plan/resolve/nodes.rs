@@ -7,7 +7,8 @@ use super::corpora::PlannedCorpora;
 use super::edges::{Edges, order};
 use super::models::PlannedModels;
 use crate::component::{Catalog, CorpusRef, Inner, InputPort, OperatorConfig};
-use crate::plan::{NodeKind, PlannedNode};
+use crate::filter::Filter;
+use crate::plan::{NodeKind, PlannedCorpus, PlannedNode};
 use crate::record::PortType;
 use crate::spec::{Diagnostic, Entry, Kind, Span, Tree, did_you_mean};
 
@@ -197,6 +198,9 @@ impl Resolver<'_> {
             let place = tree.get(used.field).map_or(tree.span, |tree| tree.span);
             self.model(owner, place, used.name, used.capability, models);
         }
+        if let (Some(filter), Some(corpus)) = (config.filter().filter(|_| has("filter")), config.corpus()) {
+            self.filter(owner, tree, filter, corpus, corpora);
+        }
         match config.corpus() {
             Some(CorpusRef::Named(name)) if has("corpus") && !corpora.contains_key(name) => {
                 let place = tree.get("corpus").map_or(tree.span, |tree| tree.span);
@@ -210,6 +214,47 @@ impl Resolver<'_> {
             }
             _ => {}
         }
+    }
+}
+
+impl Resolver<'_> {
+    /// Checks a filter against the fields that its corpora declare.
+    fn filter(&mut self, owner: &str, tree: &Tree, filter: &Filter, corpus: &CorpusRef, corpora: &PlannedCorpora) {
+        let place = tree.get("filter").unwrap_or(tree);
+        if let Some(problem) = filter.problem() {
+            let message = format!("{owner}: {problem}");
+            self.diagnostics.push(Diagnostic::new("bad-filter", place.span, message));
+        }
+        let read: Vec<&PlannedCorpus> = match corpus {
+            CorpusRef::Named(name) => corpora.get(name).into_iter().flatten().collect(),
+            CorpusRef::FromTurn => corpora.values().flatten().collect(),
+        };
+        let fields = filter.fields().into_iter().map(|field| (field, &[][..]));
+        let mut told = std::collections::BTreeSet::new();
+        for (field, values) in filter.literals().into_iter().chain(fields) {
+            for corpus in &read {
+                let Some(problem) = corpus.schema.misuse(field, values) else { continue };
+                if !told.insert((field, corpus.name.clone())) {
+                    continue;
+                }
+                let message = format!("{owner}: the field `{field}` of corpus `{}` {problem}", corpus.name);
+                let span = condition_on(place, field).unwrap_or(place).span;
+                let mut diagnostic = Diagnostic::new("bad-filter", span, message);
+                if values.is_empty() || !corpus.schema.fields.contains_key(field) {
+                    diagnostic = diagnostic.choices(field, corpus.schema.fields.keys().map(|name| &**name));
+                }
+                self.diagnostics.push(diagnostic);
+            }
+        }
+    }
+}
+
+/// The condition on a field in a filter.
+fn condition_on<'t>(tree: &'t Tree, field: &str) -> Option<&'t Tree> {
+    match &tree.kind {
+        Kind::Tuple(_, items) if items.first().and_then(Tree::text) == Some(field) => Some(tree),
+        Kind::Tuple(_, items) | Kind::Seq(items) => items.iter().find_map(|item| condition_on(item, field)),
+        _ => None,
     }
 }
 

@@ -97,7 +97,7 @@ impl RuntimeContext {
         let chunker = planned.chunker.build(tokenizer.and_then(|model| model.tokenizer.clone()));
         let (sender, events) = crossbeam_channel::bounded(CHANNEL);
         let source_wake = WakeSlot::default();
-        let shared = CorpusShared::new(number, chunker, indexes, events, source_wake.clone());
+        let shared = CorpusShared::new(number, chunker, planned.schema.clone(), indexes, events, source_wake.clone());
         let (stop_handle, stop) = Stop::new();
         let wake = Arc::new(move || source_wake.wake());
         let output = CorpusOutput::new(sender, wake, self.dead.clone(), planned.name.clone(), stop);

@@ -82,7 +82,7 @@ pub(super) static CATALOG: LazyLock<Catalog> = LazyLock::new(|| Catalog {
 });
 
 fn document(id: &str, text: &str) -> Document {
-    Document { id: id.into(), title: "".into(), text: text.into(), markup: Markup::Plain }
+    Document { id: id.into(), title: "".into(), text: text.into(), markup: Markup::Plain, metadata: Default::default() }
 }
 
 /// The documents that the file lists; panics before the one that is called `panic`.

@@ -36,6 +36,8 @@ pub(super) struct Conversation {
     pub waits: bool,
     /// Our answer to the last user turn, until the log has an agent turn or the next turn needs it.
     pub reply: Option<Arc<str>>,
+    /// The groups of the principals whose turns the history has.
+    groups: Vec<Arc<str>>,
     /// The last applied records.
     pub applied: Applied,
     /// The last use: the key in `Held::order`, and the time.
@@ -56,7 +58,20 @@ impl Conversation {
             self.bytes = known.history.iter().map(|said| said.text.len()).sum();
             self.history = known.history;
             self.reply = known.reply;
+            self.groups = known.groups;
         }
+    }
+
+    /// Continues for a principal of these groups, sorted. A history with turns of a principal who is in other groups is
+    /// dropped, because its answers may say what this principal may not read.
+    pub fn continue_for(&mut self, groups: Vec<Arc<str>>) {
+        if !self.groups.iter().all(|group| groups.binary_search(group).is_ok()) {
+            self.first += self.history.len() as u64;
+            self.history.clear();
+            self.bytes = 0;
+            self.reply = None;
+        }
+        self.groups = groups;
     }
 
     pub fn say(&mut self, speaker: Speaker, text: Arc<str>, limit: usize) {
@@ -95,6 +110,7 @@ impl Conversation {
             said: self.history.iter().skip((from - self.first) as usize).cloned().collect(),
             first: self.first,
             reply: self.reply.clone(),
+            groups: self.groups.clone(),
             applied: self.applied.clone(),
             used: StoredConversation::now(),
         }
@@ -199,6 +215,35 @@ mod tests {
         assert_eq!((left, held.bytes), (vec![0, 1], 2 * (OVERHEAD + 10)));
         held.bound(4, usize::MAX, Duration::ZERO);
         assert_eq!((held.by_id.len(), held.order.len()), (1, 1), "idle conversations are evicted");
+    }
+
+    #[test]
+    fn a_history_is_not_shown_to_other_groups() {
+        let mut conversation = Conversation::default();
+        let mut stored: Option<StoredConversation> = None;
+        let asked = [
+            (&["a"][..], &[][..]),
+            (&["a"], &["q0", "r0"]),
+            // A further group does not take away what the first one was told.
+            (&["a", "b"], &["q0", "r0", "q1", "r1"]),
+            (&["a"], &[]),
+            (&[], &[]),
+            (&["b"], &["q4", "r4"]),
+        ];
+        for (round, (groups, expected)) in asked.into_iter().enumerate() {
+            conversation.continue_for(groups.iter().map(|group| Arc::from(*group)).collect());
+            let seen = conversation.seen(9);
+            assert_eq!(seen.iter().map(|said| &*said.text).collect::<Vec<_>>(), expected, "{groups:?}");
+            conversation.ask(format!("q{round}").into(), 9);
+            conversation.reply = Some(format!("r{round}").into());
+            let change = conversation.change();
+            match &mut stored {
+                Some(stored) => stored.apply(&change),
+                None => stored = Some(change.into()),
+            }
+            conversation = Conversation::default();
+            conversation.remember(stored.clone().unwrap(), 60);
+        }
     }
 
     #[test]

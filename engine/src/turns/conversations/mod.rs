@@ -32,7 +32,7 @@ use self::taken_over::TakenOver;
 use super::slots::Waiter;
 use super::{Delivered, Feedback, Flow, Read, SourceHandle, TurnContext, TurnsShared, WorkerState};
 use crate::connector::SourceOffset;
-use crate::record::{Item, Speaker, Turn, Utterance, Value};
+use crate::record::{self, Item, Speaker, Turn, Utterance, Value};
 use crate::wake::WakeSlot;
 
 /// The pause between attempts to load conversations.
@@ -267,6 +267,7 @@ impl Conversations {
         self.sequence += 1;
         let sequence = self.sequence;
         let Some(conversation) = self.held.get(id) else { return false };
+        conversation.continue_for(record::groups(&read.record.extra));
         let history = read.history.clone().unwrap_or_else(|| conversation.seen(limit));
         conversation.ask(read.record.text.clone(), limit);
         conversation.running = Some(InFlight { sequence, read: RecordOffset::of(&read), _capability: capability });

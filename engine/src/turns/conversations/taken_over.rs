@@ -9,7 +9,7 @@ use timely::dataflow::operators::Capability;
 
 use super::{Conversations, InFlight, RecordOffset};
 use crate::plan::AnswerMode;
-use crate::record::{AnswerRecord, Turn};
+use crate::record::{self, AnswerRecord, Turn};
 use crate::sinks::{Acknowledged, SinkHandle};
 use crate::turns::{Earlier, Generation, Read};
 
@@ -50,6 +50,7 @@ impl Conversations {
         self.sequence += 1;
         let sequence = self.sequence;
         let Some(conversation) = self.held.get(id) else { return false };
+        conversation.continue_for(record::groups(&read.record.extra));
         let history = read.history.clone().unwrap_or_else(|| conversation.seen(usize::MAX));
         conversation.ask(read.record.text.clone(), limit);
         conversation.reply = Some(text).filter(|reply| !reply.is_empty());

@@ -79,7 +79,15 @@ fn a_history_that_cannot_be_read_is_waited_for() {
     let (of, id): (Arc<str>, Arc<str>) = ("turns".into(), "c".into());
     let used = StoredConversation::now();
     let said_before = vec![said("before")];
-    let change = ConversationChange { from: 0, said: said_before, first: 0, reply: None, applied: (0, 1).into(), used };
+    let change = ConversationChange {
+        from: 0,
+        said: said_before,
+        first: 0,
+        reply: None,
+        groups: Vec::new(),
+        applied: (0, 1).into(),
+        used,
+    };
     let known = StoredConversation::from(change.clone());
     durable.put(&of, &id, change);
     durable.commit(1).unwrap();

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use anyhow::anyhow;
 use clap::Args;
+use serde_json::Value as Json;
 use turnflow_connectors::stdout::plain;
 use turnflow_engine::ask::{AskRequest, Event};
 use turnflow_engine::connector::Mode;
@@ -25,6 +26,10 @@ pub struct AskArgs {
     /// The collection to search, for retrievers with `corpus: FromTurn`.
     #[arg(long)]
     collection: Option<String>,
+    /// A field of the turn's record, as NAME=JSON or NAME=TEXT, such as `lang=en` or `principal={"groups": ["staff"]}`;
+    /// several times for several fields.
+    #[arg(long, value_name = "NAME=VALUE", value_parser = field)]
+    field: Vec<(String, Json)>,
     /// Print the text while the model generates it, before the answer. Not with JSON.
     #[arg(long, conflicts_with = "json")]
     stream: bool,
@@ -51,6 +56,7 @@ pub(super) fn run(args: &AskArgs) -> Outcome {
     let engine = start(plan, options)?;
     let mut request = AskRequest::new(args.question.as_str());
     request.collection = args.collection.as_deref().map(Into::into);
+    request.extra.extend(args.field.iter().cloned());
     request.trace = args.trace;
     let mut events = engine.ask(request);
     let mut trace: Vec<(Arc<str>, Value)> = Vec::new();
@@ -95,6 +101,18 @@ pub(super) fn run(args: &AskArgs) -> Outcome {
     }
 }
 
+/// A field of the record. A value that is not JSON is a text.
+fn field(written: &str) -> Result<(String, Json), String> {
+    let (name, value) = written.split_once('=').ok_or("it must have the form NAME=VALUE")?;
+    match name {
+        "" => Err("the name is empty".to_owned()),
+        name if AnswerRecord::has(name) || ["speaker", "text", "collection", "timestamp"].contains(&name) => {
+            Err(format!("`{name}` is a field of its own"))
+        }
+        name => Ok((name.to_owned(), serde_json::from_str(value).unwrap_or_else(|_| value.into()))),
+    }
+}
+
 fn print(answer: &AnswerRecord) {
     if let Some(error) = &answer.error {
         println!("failed: {}", plain(error));
@@ -106,5 +124,8 @@ fn print(answer: &AnswerRecord) {
         let text: String =
             if text.chars().count() > 100 { text.chars().take(99).chain(['…']).collect() } else { text };
         println!("  [{}] {} ({:.4})  {text}", at + 1, plain(&hit.passage), hit.score);
+    }
+    for warning in answer.stamp.warnings.iter() {
+        eprintln!("warning: {}", plain(warning));
     }
 }

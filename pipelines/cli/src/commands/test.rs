@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use anyhow::{Context, anyhow};
 use clap::Args;
-use serde_json::{Map, Value as Json, json};
+use serde_json::{Value as Json, json};
 use turnflow_engine::connector::{Mode, SourcedTurn};
 use turnflow_engine::record::{Speaker, TurnRecord, Value};
 use turnflow_engine::run::{Options, TurnSources};
@@ -147,7 +147,7 @@ fn play(plan: turnflow_engine::plan::Plan, test: &Test) -> Result<Vec<Trace>, Fa
             text: text.as_str().into(),
             collection: test.config.collection.as_deref().map(Into::into),
             timestamp: None,
-            extra: Map::new(),
+            extra: test.config.fields.clone(),
         };
         log.turns.push(SourcedTurn { record, position: "test".into(), history: None, place: None });
     }

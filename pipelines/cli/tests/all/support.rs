@@ -98,6 +98,8 @@ pub struct Outcome {
     pub last: Option<Item>,
     /// The epoch it read.
     pub epoch: u64,
+    /// The value of each node.
+    pub values: Vec<(String, Value)>,
 }
 
 impl Outcome {
@@ -128,13 +130,19 @@ pub struct Asked {
 
 type Open = Arc<Mutex<HashMap<String, Outcome>>>;
 
+/// What an outcome is known by: conversations may have several turns.
+fn key_of(conversation: &str, turn: u32) -> String {
+    if turn == 1 { conversation.to_owned() } else { format!("{conversation}/{turn}") }
+}
+
 fn observer(last: String, open: Open, ends: Sender<(String, Outcome)>) -> turnflow_engine::turns::Observer {
     let ends = Mutex::new(ends);
     Arc::new(move |node: &str, item: &Item| {
         let mut open = open.lock().unwrap();
-        let id = item.turn.conversation_id.to_string();
+        let id = key_of(&item.turn.conversation_id, item.turn.turn);
         let outcome = open.entry(id.clone()).or_default();
         outcome.epoch = item.turn.epoch;
+        outcome.values.push((node.to_owned(), item.value.clone()));
         if let Value::Hits(hits) = &item.value {
             outcome.hits.insert(node.to_owned(), hits.hits.clone());
         }
@@ -167,9 +175,21 @@ impl Asked {
     /// Asks one question, in a conversation of its own, and waits for its outcome.
     pub fn ask(&mut self, text: &str) -> Outcome {
         let id = self.submit(text);
+        self.outcome(&key_of(&id, 1))
+    }
+
+    /// Asks with a record, and waits for its outcome.
+    pub fn ask_record(&mut self, record: TurnRecord) -> Outcome {
+        self.asked += 1;
+        let (id, position) = (key_of(&record.conversation_id, record.turn), self.asked.to_string());
+        assert!(self.engine.submit(SourcedTurn { record, position, history: None, place: None }));
+        self.outcome(&id)
+    }
+
+    fn outcome(&mut self, id: &str) -> Outcome {
         loop {
             let (of, outcome) = self.ends.recv_timeout(PATIENCE).unwrap();
-            if of == id {
+            if of == *id {
                 return outcome;
             }
         }

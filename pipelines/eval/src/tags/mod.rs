@@ -118,11 +118,19 @@ type Hash = [u8; 32];
 
 fn hash(document: &Document) -> Hash {
     let mut hasher = blake3::Hasher::new();
-    for part in [&*document.title, &*document.text, markup(document.markup)] {
+    // Without metadata, the hash is that of earlier versions of turnflow.
+    let fields = fields(document);
+    let parts = [&*document.title, &*document.text, markup(document.markup)];
+    for part in parts.into_iter().chain(fields.as_deref()) {
         hasher.update(&(part.len() as u64).to_le_bytes());
         hasher.update(part.as_bytes());
     }
     *hasher.finalize().as_bytes()
+}
+
+/// The metadata as JSON; `None` if there is none.
+fn fields(document: &Document) -> Option<String> {
+    (!document.metadata.is_empty()).then(|| serde_json::Value::Object(document.metadata.to_json()).to_string())
 }
 
 fn markup(markup: Markup) -> &'static str {
@@ -200,9 +208,11 @@ impl Tags {
     pub async fn keep(&self, name: &str, documents: &BTreeMap<Arc<str>, Document>) -> Result<Kept, TagError> {
         self.is_free(name).await?;
         let mut dataset = self.open().await?;
+        // An earlier version of turnflow wrote no metadata: the documents are written again. Its tags stay.
+        let is_old = dataset.as_ref().is_some_and(|dataset| !dataset.has_column("metadata"));
         let before = match &dataset {
-            Some(dataset) => self.hashes(dataset).await?,
-            None => BTreeMap::new(),
+            Some(dataset) if !is_old => self.hashes(dataset).await?,
+            _ => BTreeMap::new(),
         };
         let new: Vec<(&Arc<str>, &Document, Hash)> = documents
             .iter()
@@ -220,7 +230,7 @@ impl Tags {
                 dataset.delete(&predicate).await.map_err(self.failed("remove documents"))?;
             }
         }
-        if !new.is_empty() || dataset.is_none() {
+        if !new.is_empty() || dataset.is_none() || is_old {
             let schema = schema();
             let mut batches: Vec<_> = new.chunks(AT_ONCE).map(|part| batch(&schema, part)).collect();
             if batches.is_empty() {
@@ -228,12 +238,13 @@ impl Tags {
             }
             let batches = Box::new(RecordBatchIterator::new(batches, schema));
             match &mut dataset {
-                Some(dataset) => {
+                Some(dataset) if !is_old => {
                     dataset.append(batches).await.map_err(self.failed("add documents"))?;
                 }
-                None => {
+                known => {
                     let uri = self.path.to_string_lossy();
-                    let written = Table::write(&uri, batches, Mode::Create, None).await;
+                    let mode = if known.is_some() { Mode::Overwrite } else { Mode::Create };
+                    let written = Table::write(&uri, batches, mode, None).await;
                     dataset = Some(written.map_err(self.failed("write documents"))?);
                 }
             }
@@ -297,6 +308,7 @@ fn schema() -> Arc<Schema> {
         Field::new("title", DataType::Utf8, false),
         Field::new("text", DataType::LargeUtf8, false),
         Field::new("markup", DataType::Utf8, false),
+        Field::new("metadata", DataType::Utf8, true),
     ]))
 }
 
@@ -311,7 +323,11 @@ fn batch(
     let hashes = FixedSizeBinaryArray::try_from_iter(documents.iter().map(|(.., hash)| hash))?;
     let texts = LargeStringArray::from_iter_values(documents.iter().map(|(_, document, _)| &*document.text));
     let (titles, markups) = (column(|document| &document.title), column(|document| markup(document.markup)));
-    RecordBatch::try_new(schema.clone(), vec![Arc::new(ids), Arc::new(hashes), titles, Arc::new(texts), markups])
+    let metadata = StringArray::from_iter(documents.iter().map(|(_, document, _)| fields(document)));
+    let metadata: ArrayRef = Arc::new(metadata);
+    let (ids, hashes, texts): (ArrayRef, ArrayRef, ArrayRef) = (Arc::new(ids), Arc::new(hashes), Arc::new(texts));
+    let columns = vec![ids, hashes, titles, texts, markups, metadata];
+    RecordBatch::try_new(schema.clone(), columns)
 }
 
 /// Takes the lock that keeps other processes from changing tags.

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use arrow_array::Array;
 use arrow_array::RecordBatch;
 use arrow_array::cast::AsArray;
 use crossbeam_channel::bounded;
@@ -63,11 +64,18 @@ fn documents(batch: &RecordBatch) -> Option<Vec<Document>> {
     let text = |name: &str| batch.column_by_name(name)?.as_string_opt::<i32>();
     let (ids, titles, markups) = (text("id")?, text("title")?, text("markup")?);
     let texts = batch.column_by_name("text")?.as_string_opt::<i64>()?;
+    // Earlier versions of turnflow wrote none.
+    let fields = text("metadata");
+    let metadata = |at| {
+        let written = fields.filter(|column| column.is_valid(at)).map(|column| column.value(at))?;
+        serde_json::from_str(written).ok()
+    };
     let document = |at| Document {
         id: ids.value(at).into(),
         title: titles.value(at).into(),
         text: texts.value(at).into(),
         markup: if markups.value(at) == "markdown" { Markup::Markdown } else { Markup::Plain },
+        metadata: metadata(at).unwrap_or_default(),
     };
     Some((0..batch.num_rows()).map(document).collect())
 }

@@ -7,7 +7,10 @@ use super::*;
 fn documents(all: &[(&str, &str)]) -> BTreeMap<Arc<str>, Document> {
     let document = |(id, text): &(&str, &str)| {
         let (id, text): (Arc<str>, Arc<str>) = ((*id).into(), (*text).into());
-        (id.clone(), Document { id, title: "A title".into(), text, markup: Markup::Markdown })
+        (
+            id.clone(),
+            Document { id, title: "A title".into(), text, markup: Markup::Markdown, metadata: Default::default() },
+        )
     };
     all.iter().map(document).collect()
 }

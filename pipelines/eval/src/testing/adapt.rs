@@ -135,7 +135,9 @@ fn replace(tree: &mut Tree, section: &str, entry: &Entry, value: Tree, name: &st
 /// Writes a file with one row per document.
 fn rows(at: &Path, docs: &[Doc]) -> io::Result<PathBuf> {
     let path = at.with_extension("jsonl");
-    let row = |doc: &Doc| format!("{}\n", json!({"_id": doc.id, "title": doc.title, "text": doc.text}));
+    let row = |doc: &Doc| {
+        format!("{}\n", json!({"_id": doc.id, "title": doc.title, "text": doc.text, "metadata": doc.metadata}))
+    };
     fs::write(&path, docs.iter().map(row).collect::<String>())?;
     Ok(path)
 }
@@ -154,7 +156,10 @@ fn files(at: &Path, docs: &[Doc]) -> io::Result<PathBuf> {
             fs::create_dir_all(parent)?;
         }
         let title = if doc.title.is_empty() { String::new() } else { format!("# {}\n\n", doc.title) };
-        fs::write(path, format!("{title}{}\n", doc.text))?;
+        // JSON is YAML.
+        let fields = doc.metadata.iter().map(|(name, value)| format!("{}: {value}\n", json!(name))).collect::<String>();
+        let front = if fields.is_empty() { fields } else { format!("---\n{fields}---\n") };
+        fs::write(path, format!("{front}{title}{}\n", doc.text))?;
     }
     Ok(at.to_owned())
 }

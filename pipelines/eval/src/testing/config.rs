@@ -7,6 +7,7 @@ use std::marker::PhantomData;
 use serde::Deserialize;
 use serde::de::value::MapAccessDeserializer;
 use serde::de::{Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
+use serde_json::{Map, Value as Json};
 use turnflow_engine::component::{Check, ModelUse};
 use turnflow_engine::plan::ModelsFile;
 use turnflow_engine::record::Status;
@@ -26,6 +27,9 @@ pub struct TestConfig {
     /// The collection of the turns, for retrievers with `corpus: FromTurn`. Default: none.
     #[serde(default)]
     pub collection: Option<String>,
+    /// Further fields of the turns, such as `{"principal": {"groups": ["staff"]}}`. Default: none.
+    #[serde(default)]
+    pub fields: Map<String, Json>,
     // Values by path, as in `--set`; inserted into the pipeline unchanged.
     #[serde(default, rename = "set")]
     _set: IgnoredAny,
@@ -47,6 +51,9 @@ pub struct Doc {
     pub title: String,
     /// Its text.
     pub text: String,
+    /// Its metadata. In a directory: the front matter of its file. Default: none.
+    #[serde(default)]
+    pub metadata: Map<String, Json>,
 }
 
 /// An utterance.

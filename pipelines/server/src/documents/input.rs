@@ -93,7 +93,9 @@ fn fields(value: Value, id: Option<String>) -> Result<StoredDocument, ApiError> 
         Some(_) => return Err(ApiError::bad("`metadata` must be an object").param("metadata")),
     };
     let mut metadata = fields;
-    metadata.extend(given);
+    for (name, value) in given {
+        metadata.entry(name).or_insert(value);
+    }
     if metadata.values().any(|value| is_deeper(value, DEEPEST)) {
         return Err(ApiError::bad(format!("the metadata is nested more than {DEEPEST} levels deep")).param("metadata"));
     }

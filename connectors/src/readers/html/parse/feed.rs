@@ -7,7 +7,7 @@ use html5ever::buffer_queue::BufferQueue;
 use html5ever::tendril::StrTendril;
 use html5ever::tokenizer::{TokenSink, Tokenizer};
 
-use super::{Bounded, PIECE, PIECES};
+use super::{Bounded, Meta, PIECE, PIECES};
 use crate::readers::ReadError;
 
 /// Whether a tag's name ends before this byte, if it is not `>`.
@@ -30,6 +30,8 @@ pub(super) struct Feeder<'a> {
     pub pieces: u64,
     pub queue: BufferQueue,
     pub tokenizer: Tokenizer<Bounded>,
+    /// What the attributes say about the page.
+    pub meta: Meta,
 }
 
 impl Feeder<'_> {
@@ -213,17 +215,20 @@ impl Feeder<'_> {
         };
         let is_blank = |byte: u8| is_gap(byte) && byte != b'/';
         let mut needed = self.needed();
+        self.meta.start(&self.html[self.name.clone()]);
         let mut at = self.at;
         loop {
             skip(&mut at, &is_blank);
             match bytes.get(at) {
                 None => break,
                 Some(b'>') => {
+                    self.meta.end();
                     self.at = at;
                     self.feed(1);
                     return;
                 }
                 Some(b'/') if bytes.get(at + 1) == Some(&b'>') => {
+                    self.meta.end();
                     self.at = at;
                     self.feed(2);
                     return;
@@ -257,6 +262,7 @@ impl Feeder<'_> {
                 }
                 at += usize::from(quote.is_some());
             }
+            self.meta.attribute(&self.html[name.clone()], &self.html[value.clone()]);
             if let Some((attribute, is_one)) = needed
                 && is_one(&self.html[name], &self.html[value])
             {

@@ -36,7 +36,7 @@ impl CorpusSourceConfig for LateConfig {
 impl CorpusSource for Late {
     fn run(self: Box<Self>, _: Mode, output: CorpusOutput) -> Result<(), ConnectorError> {
         let (id, text) = ("a".into(), "the ferry leaves".into());
-        let document = Document { id, title: "".into(), text, markup: Markup::Plain };
+        let document = Document { id, title: "".into(), text, markup: Markup::Plain, metadata: Default::default() };
         let _ = output.change("a", Some(document)).and_then(|()| output.commit());
         let _ = PASSED.wait();
         let _ = output.ready();

@@ -1,0 +1,264 @@
+//! `Webhook`: sends each answer to a URL, as the body of a POST request.
+//!
+//! ```ron
+//! Webhook(input: "final", url: "https://chat.example.org/answers", secret: Some(Env("HOOK_SECRET")))
+//! ```
+//!
+//! Requests follow Standard Webhooks (standardwebhooks.com): the header `webhook-id` is the key of the delivery, the same
+//! each time it is sent, `webhook-timestamp` is the time in seconds since the Unix epoch, and `webhook-signature` is
+//! `v1,` and the HMAC-SHA256 of `ID.TIMESTAMP.BODY` in base64. `Idempotency-Key` has the key, too.
+//!
+//! An answer is acknowledged when the receiver answers with a status of 200 to 299. It is sent at least once, in the order
+//! of the answers; after a kill, it may be sent again with the same key. After a status that says that the request itself
+//! is wrong (400, 410, 413, 415, 422), the answer becomes a dead letter. Any other status, a redirect, and a receiver that
+//! cannot be reached are tried again until the answer is accepted; `Retry-After` is observed. Meanwhile the turns of the
+//! sink wait, and other sinks go on.
+//!
+//! ```
+//! # use turnflow_connectors::webhook::WebhookConfig;
+//! # let ron = r#"
+//! (input: "final", url: "https://chat.example.org/answers", headers: {"X-Team": "support"}, timeout_s: 5)
+//! # "#;
+//! # let config: WebhookConfig = turnflow_engine::spec::from_str(ron).unwrap();
+//! # assert_eq!(config.timeout_s, 5.0);
+//! ```
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use futures::FutureExt;
+use futures::future::BoxFuture;
+use hmac::{Hmac, Mac};
+use reqwest::header::{CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue, RETRY_AFTER};
+use reqwest::{Client, StatusCode, Url, redirect};
+use serde::Deserialize;
+use sha2::Sha256;
+use turnflow_engine::clock::now_s;
+use turnflow_engine::component::{
+    Building, Check, ComponentContext, ComponentError, SinkConfig, SinkKind, SinkMode, built,
+};
+use turnflow_engine::connector::{AnswerSink, ConnectorError, Delivery};
+use turnflow_engine::record::AnswerRecord;
+use turnflow_engine::spec::{FilePath, from_tree};
+
+/// The longest pause that a receiver can ask for.
+const LONGEST_PAUSE: Duration = Duration::from_secs(60);
+/// Characters of a receiver's reply that are shown in an error.
+const SHOWN: usize = 200;
+/// The beginning of a secret in the form of Standard Webhooks: base64 follows.
+const PREFIX: &str = "whsec_";
+
+/// Fields of `Webhook`.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct WebhookConfig {
+    /// Input node, which outputs Answers, Hits or Queries. The records of Hits and Queries have no answer text.
+    pub input: String,
+    /// The URL that gets the answers, with `http://` or `https://`.
+    pub url: String,
+    /// Where the secret is that signs requests: `Env("NAME")` or `File("path")`. A secret that begins with `whsec_` is
+    /// base64. Default: requests are not signed.
+    #[serde(default)]
+    pub secret: Option<HookSecret>,
+    /// Further headers of each request. Default: none.
+    #[serde(default)]
+    pub headers: BTreeMap<String, String>,
+    /// Seconds to wait for the receiver's reply. Default: 10.
+    #[serde(default = "timeout_s")]
+    pub timeout_s: f64,
+    /// Whether the sink receives revisions: `Live` (yes) or `Once` (no). Default: the pipeline's `mode`.
+    #[serde(default)]
+    pub mode: Option<SinkMode>,
+}
+
+/// Where a secret is. The pipeline file never contains it.
+#[derive(Debug, Clone, Deserialize)]
+pub enum HookSecret {
+    /// In an environment variable.
+    Env(String),
+    /// In a file; white space around it is ignored.
+    File(FilePath),
+}
+
+fn timeout_s() -> f64 {
+    10.0
+}
+
+/// Entry in the connector table.
+pub const KIND: SinkKind = SinkKind {
+    name: "Webhook",
+    summary: "answers sent to a URL, signed",
+    parse: |tree, sources| Ok(Box::new(from_tree::<WebhookConfig>(tree, sources)?)),
+};
+
+impl SinkConfig for WebhookConfig {
+    fn validate(&self, check: &mut Check<'_>) {
+        check.range("timeout_s", self.timeout_s, 0.1, 600.0);
+        if let Err(problem) = self.target() {
+            check.error("wrong-value", "url", problem);
+        }
+        if let Err(problem) = self.all_headers() {
+            check.error("wrong-value", "headers", problem);
+        }
+    }
+
+    fn explain(&self) -> String {
+        let mode = self.mode.map(|mode| format!(", mode: {mode:?}")).unwrap_or_default();
+        // The path and the query may have a token.
+        let host = self.target().ok().and_then(|url| url.host_str().map(str::to_owned)).unwrap_or_default();
+        let signed = if self.secret.is_some() { "signed" } else { "not signed" };
+        format!("host: {host:?}, {signed}, timeout_s: {}{mode}", self.timeout_s)
+    }
+
+    fn mode(&self) -> Option<SinkMode> {
+        self.mode
+    }
+
+    fn build(&self, _: &ComponentContext) -> Building<'_, dyn AnswerSink> {
+        built(self.sink().map(|sink| Box::new(sink) as Box<dyn AnswerSink>))
+    }
+}
+
+impl WebhookConfig {
+    fn target(&self) -> Result<Url, String> {
+        let url = Url::parse(&self.url).map_err(|error| format!("`url` is not a URL: {error}"))?;
+        match url.scheme() {
+            "http" | "https" => Ok(url),
+            other => Err(format!("`url` begins with `{other}:`, and only http and https are supported")),
+        }
+    }
+
+    fn all_headers(&self) -> Result<HeaderMap, String> {
+        let header = |(name, value): (&String, &String)| {
+            let known = name.parse::<HeaderName>().map_err(|_| format!("`{name}` is not the name of a header"))?;
+            let value = HeaderValue::from_str(value).map_err(|_| format!("the value of `{name}` is not valid"))?;
+            Ok((known, value))
+        };
+        self.headers.iter().map(header).collect()
+    }
+
+    /// Builds the sink.
+    ///
+    /// # Errors
+    ///
+    /// The secret cannot be read, or a field is not valid.
+    pub fn sink(&self) -> Result<Webhook, ConnectorError> {
+        let wrong = |problem: String| ConnectorError::from(ComponentError::new(std::io::Error::other(problem)));
+        let secret = match &self.secret {
+            None => None,
+            Some(HookSecret::Env(name)) => {
+                let value = std::env::var(name);
+                Some(value.map_err(|_| wrong(format!("the environment variable `{name}` is not set")))?)
+            }
+            Some(HookSecret::File(file)) => Some(std::fs::read_to_string(&file.path).map_err(|source| {
+                ConnectorError::Io { action: "read the secret", path: file.written.clone(), source }
+            })?),
+        };
+        let client = Client::builder()
+            .timeout(Duration::from_secs_f64(self.timeout_s))
+            .redirect(redirect::Policy::none())
+            .default_headers(self.all_headers().map_err(wrong)?)
+            .build();
+        Ok(Webhook {
+            client: client.map_err(|error| wrong(error.to_string()))?,
+            url: self.target().map_err(wrong)?,
+            key: secret.map(|secret| key(secret.trim())).transpose().map_err(wrong)?,
+        })
+    }
+}
+
+/// The bytes of a secret.
+fn key(secret: &str) -> Result<Vec<u8>, String> {
+    let key = match secret.strip_prefix(PREFIX) {
+        Some(encoded) => STANDARD.decode(encoded).map_err(|_| format!("a secret with `{PREFIX}` must be base64"))?,
+        None => secret.as_bytes().to_vec(),
+    };
+    if key.is_empty() { Err("the secret is empty".to_owned()) } else { Ok(key) }
+}
+
+/// Sends answers to a URL.
+pub struct Webhook {
+    client: Client,
+    url: Url,
+    key: Option<Vec<u8>>,
+}
+
+/// The signature of a request.
+fn signature(key: &[u8], id: &str, timestamp: u64, body: &[u8]) -> String {
+    // A key of any length is valid.
+    let Ok(mut mac) = Hmac::<Sha256>::new_from_slice(key) else { return String::new() };
+    mac.update(format!("{id}.{timestamp}.").as_bytes());
+    mac.update(body);
+    format!("v1,{}", STANDARD.encode(mac.finalize().into_bytes()))
+}
+
+/// A key as a header can hold it: a key with other characters is replaced by its hash.
+fn header_id(key: String) -> String {
+    let fits = !key.is_empty() && key.len() <= 256 && key.bytes().all(|byte| byte.is_ascii_graphic());
+    if fits { key } else { blake3::hash(key.as_bytes()).to_hex().to_string() }
+}
+
+impl AnswerSink for Webhook {
+    fn deliver<'a>(&'a mut self, delivery: Delivery<'a>) -> BoxFuture<'a, Result<(), ConnectorError>> {
+        async move {
+            for answer in delivery.answers() {
+                self.send(answer).await?;
+                delivery.took(1);
+            }
+            Ok(())
+        }
+        .boxed()
+    }
+
+    fn batch(&self) -> usize {
+        32
+    }
+}
+
+impl Webhook {
+    async fn send(&self, answer: &AnswerRecord) -> Result<(), ConnectorError> {
+        let refused = |reason: String| ConnectorError::Refused { reason };
+        let id = header_id(AnswerRecord::delivery_key(&answer.key, answer.revision.into(), answer.retracted));
+        let body = serde_json::to_vec(answer).map_err(|error| refused(error.to_string()))?;
+        let timestamp = now_s();
+        let mut request = self
+            .client
+            .post(self.url.clone())
+            .header(CONTENT_TYPE, "application/json")
+            .header("webhook-id", &id)
+            .header("webhook-timestamp", timestamp)
+            .header("idempotency-key", &id);
+        if let Some(key) = &self.key {
+            request = request.header("webhook-signature", signature(key, &id, timestamp, &body));
+        }
+        // The error names the URL, which may have a token.
+        let failed = |error: reqwest::Error| ConnectorError::from(ComponentError::transient(error.without_url()));
+        let response = request.body(body).send().await.map_err(failed)?;
+        let status = response.status();
+        if status.is_success() {
+            return Ok(());
+        }
+        let pause = response.headers().get(RETRY_AFTER).and_then(|value| value.to_str().ok()?.parse::<u64>().ok());
+        let text: String = response.text().await.unwrap_or_default().chars().take(SHOWN).collect();
+        let reason = format!("the receiver replied {status} {}", text.split_whitespace().collect::<Vec<_>>().join(" "));
+        let is_wrong = [
+            StatusCode::BAD_REQUEST,
+            StatusCode::GONE,
+            StatusCode::PAYLOAD_TOO_LARGE,
+            StatusCode::UNSUPPORTED_MEDIA_TYPE,
+            StatusCode::UNPROCESSABLE_ENTITY,
+        ];
+        if is_wrong.contains(&status) {
+            return Err(refused(reason.trim().to_owned()));
+        }
+        if let Some(seconds) = pause {
+            tokio::time::sleep(Duration::from_secs(seconds).min(LONGEST_PAUSE)).await;
+        }
+        Err(ComponentError::transient(std::io::Error::other(reason.trim().to_owned())).into())
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod tests;
