@@ -143,8 +143,24 @@ impl Chunker for Cleaned {
     }
 }
 
-/// The cleaned text. If nothing would be left, header lines stay, and then everything.
+/// Maximum number of passes of [`cleaned`].
+const PASSES: usize = 8;
+
+/// The cleaned text. If nothing would be left, header lines stay, and then everything. A header that stayed may be one
+/// beside a line that has more words without its markup, so this is repeated until nothing changes.
 fn cleaned(text: &str, title: &str, cleaning: Cleaning) -> String {
+    let mut text = cleaned_once(text, title, cleaning);
+    for _ in 1..PASSES {
+        let next = cleaned_once(&text, title, cleaning);
+        if next == text {
+            break;
+        }
+        text = next;
+    }
+    text
+}
+
+fn cleaned_once(text: &str, title: &str, cleaning: Cleaning) -> String {
     let all = cleaning.stable(text, title);
     if !all.is_empty() || text.trim().is_empty() {
         return all;
@@ -228,6 +244,13 @@ mod tests {
             "[ \t\u{3000}]{1,5}",
             "[\u{0}-\u{1f}\u{200b}\u{202e}\u{feff}]{1,3}",
         ]
+    }
+
+    /// The second line is longer without its markup, so the first one becomes a header only then.
+    #[test]
+    fn a_line_that_grows_makes_the_one_before_it_a_header() {
+        let cleaning = Cleaning { urls: false, headers: true, all_headers: false, markup: true };
+        assert_eq!(cleaned("a\nb <b>c =|d e -|f g h i j", "", cleaning), "b c = d e - f g h i j");
     }
 
     proptest! {
