@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use proptest::collection::vec;
 use proptest::prelude::{Just, any, prop_oneof};
@@ -46,19 +46,36 @@ fn may_read(row: &Row, groups: &[&str]) -> bool {
     row.1.iter().flatten().any(|group| *group == "*" || groups.contains(group))
 }
 
-fn pipeline(access: &str, filter: &str, model: Option<&Path>, k1: f32) -> String {
-    let (models, by_model, lists) = match model {
-        Some(model) => (
+/// The directories of MiniLM, SPLADE and GloVe.
+type Models = [PathBuf; 3];
+
+fn models() -> Option<Models> {
+    Some([model("minilm-int8")?, model("splade")?, model("glove")?])
+}
+
+fn pipeline(access: &str, filter: &str, models: Option<&Models>, k1: f32) -> String {
+    let (models, by_model, lists) = match models {
+        Some([minilm, splade, glove]) => (
             format!(
-                "models: {{ \"m\": Onnx(path: {:?}, tokenizer: {:?}) }},",
-                model.join("model.onnx"),
-                model.join("tokenizer.json")
+                "models: {{
+                    \"m\": Onnx(path: {:?}, tokenizer: {:?}),
+                    \"s\": OnnxSparse(path: {:?}, tokenizer: {:?}),
+                    \"w\": WordVectors(path: {:?}, words: {:?}),
+                }},",
+                minilm.join("model.onnx"),
+                minilm.join("tokenizer.json"),
+                splade.join("model.onnx"),
+                splade.join("tokenizer.json"),
+                glove.join("vectors.npy"),
+                glove.join("words.txt")
             ),
             format!(
                 "\"dense\": Dense(input: \"query\", corpus: \"docs\", model: \"m\", top: 6{filter}),
-                 \"tokens\": MultiVector(input: \"query\", corpus: \"docs\", model: \"m\", top: 6{filter}),"
+                 \"tokens\": MultiVector(input: \"query\", corpus: \"docs\", model: \"m\", top: 6{filter}),
+                 \"sparse\": Sparse(input: \"query\", corpus: \"docs\", model: \"s\", top: 6{filter}),
+                 \"static\": Static(input: \"query\", corpus: \"docs\", model: \"w\", top: 6{filter}),"
             ),
-            ", \"dense\", \"tokens\"",
+            ", \"dense\", \"tokens\", \"sparse\", \"static\"",
         ),
         None => (String::new(), String::new(), ""),
     };
@@ -114,7 +131,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
 
 /// Random documents, permissions, edits, reloads and restarts: what each principal finds is what brute force finds among
 /// what he may read, with the same scores; nothing of other documents is in a hit, a prompt, an answer or a trace.
-fn live_through(model: Option<&Path>, workers: usize, history: Vec<Step>) {
+fn live_through(model: Option<&Models>, workers: usize, history: Vec<Step>) {
     let dir = tempfile::tempdir().unwrap();
     let dir = dir.path();
     let mut rows: BTreeMap<usize, Row> =
@@ -159,22 +176,25 @@ fn live_through(model: Option<&Path>, workers: usize, history: Vec<Step>) {
             open.engine.reload(plan_of(dir, &text), &|| false).unwrap();
         }
         let conversation = format!("c{step}");
-        for (turn, groups) in [&[][..], &["ann"], &["bob"], &["ann", "bob"], &["*"], &["none"]].into_iter().enumerate()
+        for (turn, groups) in
+            [&[][..], &["ann"], &["bob"], &["ann", "bob"], &["*"], &["none"], &["far"]].into_iter().enumerate()
         {
             let text =
                 format!("{} {} {}", WORDS[(step * 3 + turn) % 20], WORDS[(step + 5) % 20], WORDS[(turn * 2) % 20]);
-            let contexts: Vec<usize> = (0..12).collect();
+            let contexts: Vec<usize> = (0..12).chain(100..180).collect();
             let found = asked.ask_record(record(&conversation, turn as u32 + 1, &text, groups, &contexts));
             let every = open.ask_record(record(&conversation, turn as u32 + 1, &text, groups, &contexts));
             let readable: BTreeSet<String> =
                 rows.iter().filter(|(_, row)| may_read(row, groups)).map(|(id, _)| id.to_string()).collect();
-            for node in ["lexical", "dense", "tokens"].iter().filter(|node| found.hits.contains_key(**node)) {
+            for node in
+                ["lexical", "dense", "tokens", "sparse", "static"].iter().filter(|node| found.hits.contains_key(**node))
+            {
                 let expected = every.exact(node).into_iter().filter(|(id, _)| readable.contains(id)).take(6);
                 assert_eq!(found.exact(node), expected.collect::<Vec<_>>(), "{node} for {groups:?}");
             }
             assert_eq!(found.documents("named").into_iter().collect::<BTreeSet<_>>(), readable, "{groups:?}");
             let shown = shown(&found);
-            for id in (0..12).filter(|id| !readable.contains(&id.to_string())) {
+            for id in (0..12).chain(100..180).filter(|id| !readable.contains(&id.to_string())) {
                 assert!(!shown.contains(&secret(id)), "{id} is shown to {groups:?}: {shown}");
             }
         }
@@ -183,13 +203,13 @@ fn live_through(model: Option<&Path>, workers: usize, history: Vec<Step>) {
 
 #[test]
 fn nobody_finds_what_he_may_not_read() {
-    holds(11, 3, steps(), |history| live_through(None, 2, history));
+    holds(11, 6, steps(), |history| live_through(None, 2, history));
 }
 
 #[test]
 fn nobody_finds_what_he_may_not_read_with_models() {
-    let Some(model) = model("minilm-int8") else { return };
-    holds(12, 1, steps(), |history| live_through(Some(&model), 2, history));
+    let Some(models) = models() else { return };
+    holds(12, 2, steps(), |history| live_through(Some(&models), 2, history));
 }
 
 /// A permission that is taken away holds from the next epoch on: standing answers are revised.
@@ -238,20 +258,20 @@ fn standing_answers_lose_what_may_no_longer_be_read() {
 /// A change of the metadata alone is a new epoch, and no passage is embedded again.
 #[test]
 fn a_change_of_metadata_embeds_nothing() {
-    let Some(model) = model("minilm-int8") else { return };
+    let Some(models) = models() else { return };
     let dir = tempfile::tempdir().unwrap();
     let dir = dir.path();
     fs::write(dir.join("turns.jsonl"), "").unwrap();
     let mut rows: BTreeMap<usize, Row> = (0..20).map(|id| (id, (vec![id % 20, 3], Some(vec!["ann"])))).collect();
     write(dir, &rows);
-    let plan = || plan_of(dir, &pipeline(", access: \"groups\"", "", Some(&model), 1.2));
+    let plan = || plan_of(dir, &pipeline(", access: \"groups\"", "", Some(&models), 1.2));
     let mut asked = Asked::start(plan(), Options { state: Some(dir.join("state")), ..Options::default() });
-    assert_eq!(asked.embedded(), 40);
+    assert_eq!(asked.embedded(), 60);
     let epoch = asked.engine.epochs().current().epoch;
     rows.values_mut().for_each(|row| row.1 = Some(vec!["bob"]));
     write(dir, &rows);
     until("the next epoch", || asked.engine.epochs().current().epoch > epoch);
-    assert_eq!(asked.embedded(), 40);
+    assert_eq!(asked.embedded(), 60);
     let found = asked.ask_record(record("c", 1, WORDS[3], &["bob"], &[]));
     assert_eq!((found.of("lexical").len(), found.of("dense").len()), (6, 6));
     assert_eq!(found.of("dense")[0].chunk.metadata.to_json()["groups"], json!(["bob"]));
