@@ -191,13 +191,14 @@ fn by_score(a: f64, b: f64) -> Ordering {
 /// Discounted cumulative gain of a list of grades.
 fn gain(grades: &[i64]) -> f64 {
     let discounted = |(i, grade): (usize, &i64)| *grade as f64 / ((i + 2) as f64).log2();
-    grades.iter().enumerate().map(discounted).sum()
+    // The sum of nothing is -0.0.
+    grades.iter().enumerate().map(discounted).sum::<f64>() + 0.0
 }
 
 /// The sum, over the relevant documents, of the precision at their rank.
 fn precision_sum(grades: &[i64]) -> f64 {
     let ranks = grades.iter().zip(1_u32..).filter(|(grade, _)| **grade > 0);
-    ranks.zip(1_u32..).map(|((_, rank), so_far)| f64::from(so_far) / f64::from(rank)).sum()
+    ranks.zip(1_u32..).map(|((_, rank), so_far)| f64::from(so_far) / f64::from(rank)).sum::<f64>() + 0.0
 }
 
 /// Whether the ids in a set of judgements are passages or documents.
@@ -268,6 +269,15 @@ mod tests {
             let expected = theirs[metric];
             assert!((value - expected).abs() < 1e-6, "{what} {metric}: {value}, not {expected}");
         }
+    }
+
+    #[test]
+    fn nothing_found_is_zero_and_not_minus_zero() {
+        assert!(
+            gain(&[]).is_sign_positive()
+                && precision_sum(&[]).is_sign_positive()
+                && precision_sum(&[0]).is_sign_positive()
+        );
     }
 
     #[test]

@@ -62,7 +62,7 @@ pub(super) fn print_against(name: &str, scores: &Scores, other: &Scores) -> Json
         let pairs = scores.per_query.keys().filter_map(|query| Some((of(scores, query)?, of(other, query)?)));
         let (first, second): (Vec<f64>, Vec<f64>) = pairs.unzip();
         let Difference { interval, p, better, worse } = compare(&first, &second);
-        let mean = |values: &[f64]| values.iter().sum::<f64>() / values.len().max(1) as f64;
+        let mean = |values: &[f64]| (values.iter().sum::<f64>() + 0.0) / values.len().max(1) as f64;
         println!(
             "{metric:12}{:9.4}{:9.4}{:+10.4}{:>20}{p:9.4}{:>14}",
             mean(&first),
