@@ -14,6 +14,7 @@ fail() {
 missing=""
 command -v cc >/dev/null && command -v c++ >/dev/null && command -v make >/dev/null || missing="$missing build-essential"
 command -v pkg-config >/dev/null || missing="$missing pkg-config"
+pkg-config --exists openssl 2>/dev/null || missing="$missing libssl-dev"
 command -v protoc >/dev/null || missing="$missing protobuf-compiler libprotobuf-dev"
 command -v python3 >/dev/null || missing="$missing python3"
 python3 -m pip --version >/dev/null 2>&1 || missing="$missing python3-pip"

@@ -20,11 +20,15 @@ use turnflow_engine::record::AnswerRecord;
 use turnflow_engine::spec::from_str;
 
 use crate::open_once::Place;
-use crate::testing::{PATIENCE, answer, turn};
+use crate::testing::{PATIENCE, answer, runtime, turn};
 use crate::{
     CORPUS_SOURCES, SINKS, TURN_SOURCES, answers, directory, documents, jsonl_corpus, jsonl_sink, jsonl_turns, stdin,
     stdout, turns,
 };
+
+fn always() -> bool {
+    true
+}
 
 /// Lines that are not turns in any source.
 const BAD_TURNS: [&[u8]; 6] = [
@@ -39,6 +43,8 @@ const BAD_TURNS: [&[u8]; 6] = [
 /// A source of turns: how to build it in a directory, with these lines.
 struct TurnCase {
     kind: &'static str,
+    /// Whether it can run here: a server's program may be missing.
+    is_there: fn() -> bool,
     build: fn(&Path, &[u8]) -> Box<dyn TurnSource>,
     /// Whether its turns have offsets.
     resumes: bool,
@@ -47,6 +53,7 @@ struct TurnCase {
 const TURNS: &[TurnCase] = &[
     TurnCase {
         kind: "JsonLines",
+        is_there: always,
         build: |base, lines| {
             fs::write(base.join("turns.jsonl"), lines).unwrap();
             Box::new(from_str::<jsonl_turns::JsonLinesConfig>("(path: \"turns.jsonl\")").unwrap().source(base))
@@ -55,11 +62,13 @@ const TURNS: &[TurnCase] = &[
     },
     TurnCase {
         kind: "Stdin",
+        is_there: always,
         build: |_, lines| Box::new(stdin::Stdin::reading(Cursor::new(lines.to_vec()))),
         resumes: false,
     },
     TurnCase {
         kind: "Turns",
+        is_there: always,
         build: |base, lines| {
             let path = base.join("turns.redb");
             let is_new = !path.exists();
@@ -72,17 +81,53 @@ const TURNS: &[TurnCase] = &[
         },
         resumes: true,
     },
+    #[cfg(feature = "nats")]
+    TurnCase {
+        kind: "Nats",
+        is_there: crate::nats::tests::is_there,
+        build: |base, lines| Box::new(crate::nats::tests::turns_of(base, lines)),
+        resumes: true,
+    },
+    #[cfg(feature = "postgres")]
+    TurnCase {
+        kind: "Postgres",
+        is_there: crate::postgres::tests::is_there,
+        build: |base, lines| Box::new(crate::postgres::tests::turns_of_lines(base, lines)),
+        resumes: true,
+    },
+    #[cfg(feature = "redis")]
+    TurnCase {
+        kind: "Redis",
+        is_there: crate::redis::tests::is_there,
+        build: |base, lines| Box::new(crate::redis::tests::turns_of(base, lines)),
+        resumes: true,
+    },
+    #[cfg(feature = "kafka")]
+    TurnCase {
+        kind: "Kafka",
+        is_there: always,
+        build: |base, lines| {
+            let lines = lines.split(|byte| *byte == b'\n').filter(|line| !line.is_empty());
+            let brokers = crate::kafka::tests::conforming(base, lines.map(|line| (None, line)));
+            let config = format!("(brokers: {brokers:?}, topic: \"t\")");
+            let config: crate::kafka::source::KafkaConfig = from_str(&config).unwrap();
+            Box::new(config.source(&crate::kafka::tests::context()))
+        },
+        resumes: true,
+    },
 ];
 
 /// A corpus source: how to build it in a directory, with documents of these texts, one of which is unreadable.
 struct CorpusCase {
     kind: &'static str,
+    is_there: fn() -> bool,
     build: fn(&Path, &[String]) -> Box<dyn CorpusSource>,
 }
 
 const CORPORA: &[CorpusCase] = &[
     CorpusCase {
         kind: "Directory",
+        is_there: always,
         build: |base, texts| {
             for (number, text) in texts.iter().enumerate() {
                 let path = base.join(format!("{number}.md"));
@@ -97,6 +142,7 @@ const CORPORA: &[CorpusCase] = &[
     },
     CorpusCase {
         kind: "Documents",
+        is_there: always,
         build: |base, texts| {
             let source = documents::DocumentsConfig::default().source(base).unwrap();
             let document = |(number, text): (usize, &String)| StoredDocument {
@@ -113,6 +159,7 @@ const CORPORA: &[CorpusCase] = &[
     },
     CorpusCase {
         kind: "JsonLines",
+        is_there: always,
         build: |base, texts| {
             let rows = texts
                 .iter()
@@ -121,6 +168,55 @@ const CORPORA: &[CorpusCase] = &[
             let rows: String = rows.map(|row| format!("{row}\n")).chain(["no row\n".to_owned()]).collect();
             fs::write(base.join("rows.jsonl"), rows).unwrap();
             Box::new(from_str::<jsonl_corpus::JsonLinesConfig>("(path: \"rows.jsonl\")").unwrap().source(base))
+        },
+    },
+    #[cfg(feature = "bucket")]
+    CorpusCase {
+        kind: "Bucket",
+        is_there: crate::bucket::tests::is_there,
+        build: |base, texts| Box::new(crate::bucket::tests::corpus_of(base, texts)),
+    },
+    #[cfg(feature = "git")]
+    CorpusCase {
+        kind: "Git",
+        is_there: crate::git::tests::is_there,
+        build: |base, texts| Box::new(crate::git::tests::corpus_of(base, texts)),
+    },
+    #[cfg(feature = "parquet")]
+    CorpusCase {
+        kind: "Parquet",
+        is_there: always,
+        build: |base, texts| {
+            let bytes = crate::readers::columnar::tests::of_texts(texts);
+            fs::write(base.join("t.parquet"), bytes).unwrap();
+            Box::new(from_str::<crate::parquet::ParquetConfig>("(path: \"t.parquet\")").unwrap().source(base))
+        },
+    },
+    #[cfg(feature = "postgres")]
+    CorpusCase {
+        kind: "Postgres",
+        is_there: crate::postgres::tests::is_there,
+        build: |base, texts| Box::new(crate::postgres::tests::corpus_of_texts(base, texts)),
+    },
+    #[cfg(feature = "web")]
+    CorpusCase { kind: "Web", is_there: always, build: |_, texts| Box::new(crate::web::tests::corpus_of(texts)) },
+    #[cfg(feature = "nats")]
+    CorpusCase {
+        kind: "Nats",
+        is_there: crate::nats::tests::is_there,
+        build: |base, texts| Box::new(crate::nats::tests::bucket_of(base, texts)),
+    },
+    #[cfg(feature = "kafka")]
+    CorpusCase {
+        kind: "Kafka",
+        is_there: always,
+        build: |base, texts| {
+            let texts = texts.iter().enumerate().map(|(number, text)| (Some(number.to_string()), text.as_bytes()));
+            let bad: &[u8] = b"\xff";
+            let brokers = crate::kafka::tests::conforming(base, texts.chain([(Some("bad".to_owned()), bad)]));
+            let config = format!("(brokers: {brokers:?}, topic: \"t\", format: Text)");
+            let config: crate::kafka::corpus::KafkaConfig = from_str(&config).unwrap();
+            Box::new(config.source(&crate::kafka::tests::context()))
         },
     },
 ];
@@ -144,12 +240,14 @@ type ReadBack = Box<dyn Fn() -> Vec<u8>>;
 /// A sink: how to build it in a directory.
 struct SinkCase {
     kind: &'static str,
+    is_there: fn() -> bool,
     build: fn(&Path) -> (Box<dyn AnswerSink>, ReadBack),
 }
 
 const TAKES: &[SinkCase] = &[
     SinkCase {
         kind: "Answers",
+        is_there: always,
         build: |base| {
             let config: answers::AnswersConfig = from_str("(input: \"a\")").unwrap();
             let sink = config.open(Place::File(base.join("answers.redb"))).unwrap();
@@ -171,6 +269,7 @@ const TAKES: &[SinkCase] = &[
     },
     SinkCase {
         kind: "JsonLinesSink",
+        is_there: always,
         build: |base| {
             let config: jsonl_sink::JsonLinesSinkConfig = from_str("(input: \"a\", path: \"out.jsonl\")").unwrap();
             let path = base.join("out.jsonl");
@@ -179,19 +278,49 @@ const TAKES: &[SinkCase] = &[
     },
     SinkCase {
         kind: "Stdout",
+        is_there: always,
         build: |_| {
             let printed = Printed(Arc::default());
             let sink = stdout::Stdout::new(stdout::Format::Json, Box::new(printed.clone()));
             (Box::new(sink), Box::new(move || printed.0.lock().unwrap().clone()))
         },
     },
+    #[cfg(feature = "nats")]
+    SinkCase { kind: "NatsSink", is_there: crate::nats::tests::is_there, build: crate::nats::tests::sink_of },
+    #[cfg(feature = "postgres")]
+    SinkCase {
+        kind: "PostgresSink",
+        is_there: crate::postgres::tests::is_there,
+        build: |base| {
+            let (sink, read_back) = crate::postgres::tests::sink_of(base);
+            (Box::new(sink), read_back)
+        },
+    },
+    #[cfg(feature = "redis")]
+    SinkCase { kind: "RedisSink", is_there: crate::redis::tests::is_there, build: crate::redis::tests::sink_of },
     #[cfg(feature = "webhook")]
     SinkCase {
         kind: "Webhook",
+        is_there: always,
         build: |_| {
             let (url, bodies) = crate::webhook::tests::collecting();
             let config: crate::webhook::WebhookConfig = from_str(&format!("(input: \"a\", url: {url:?})")).unwrap();
             (Box::new(config.sink().unwrap()), Box::new(move || bodies.lock().unwrap().clone()))
+        },
+    },
+    #[cfg(feature = "kafka")]
+    SinkCase {
+        kind: "KafkaSink",
+        is_there: always,
+        build: |base| {
+            let brokers = crate::kafka::tests::conforming(base, std::iter::empty());
+            let config = format!("(input: \"a\", brokers: {brokers:?}, topic: \"t\")");
+            let config: crate::kafka::sink::KafkaSinkConfig = from_str(&config).unwrap();
+            let read_back = move || {
+                let records = crate::kafka::tests::stored(&brokers, "t");
+                records.into_iter().flat_map(|record| [record.value, vec![b'\n']].concat()).collect()
+            };
+            (Box::new(config.sink()), Box::new(read_back))
         },
     },
 ];
@@ -265,7 +394,7 @@ fn texts(running: &Running<Arrived>) -> Vec<String> {
 
 #[test]
 fn turns_come_in_order_and_bad_ones_are_dead_letters() {
-    for case in TURNS {
+    for case in TURNS.iter().filter(|case| (case.is_there)()) {
         let directory = tempfile::tempdir().unwrap();
         let mut log = Vec::new();
         for (number, bad) in BAD_TURNS.iter().enumerate() {
@@ -282,7 +411,7 @@ fn turns_come_in_order_and_bad_ones_are_dead_letters() {
 
 #[test]
 fn a_source_of_turns_waits_for_room_and_stops_while_it_waits() {
-    for case in TURNS {
+    for case in TURNS.iter().filter(|case| (case.is_there)()) {
         let directory = tempfile::tempdir().unwrap();
         let running = run_turns((case.build)(directory.path(), &lines(1000)), Mode::Once, 1, Offsets::default());
         assert_eq!(texts(&running), all(1000), "{}", case.kind);
@@ -297,7 +426,7 @@ fn a_source_of_turns_waits_for_room_and_stops_while_it_waits() {
 
 #[test]
 fn a_source_of_turns_resumes_after_any_of_its_offsets() {
-    for case in TURNS {
+    for case in TURNS.iter().filter(|case| (case.is_there)()) {
         let directory = tempfile::tempdir().unwrap();
         let build = || (case.build)(directory.path(), &lines(20));
         let running = run_turns(build(), Mode::Once, 100, Offsets::default());
@@ -319,7 +448,7 @@ fn a_source_of_turns_resumes_after_any_of_its_offsets() {
 
 #[test]
 fn a_corpus_is_committed_before_it_is_ready_and_bad_documents_are_dead_letters() {
-    for case in CORPORA {
+    for case in CORPORA.iter().filter(|case| (case.is_there)()) {
         let directory = tempfile::tempdir().unwrap();
         let documents: Vec<String> = (0..50).map(|number| format!("Text {number}.")).collect();
         let mut runs = Vec::new();
@@ -354,7 +483,7 @@ fn a_corpus_is_committed_before_it_is_ready_and_bad_documents_are_dead_letters()
 
 #[test]
 fn a_corpus_source_stops_while_it_waits_for_room() {
-    for case in CORPORA {
+    for case in CORPORA.iter().filter(|case| (case.is_there)()) {
         let directory = tempfile::tempdir().unwrap();
         let documents: Vec<String> = (0..50).map(|number| format!("Text {number}.")).collect();
         for wait_for in [1, 0] {
@@ -389,14 +518,13 @@ fn hostile() -> Vec<AnswerRecord> {
 
 fn deliver(sink: &mut dyn AnswerSink, answers: &[AnswerRecord]) -> usize {
     let taken = AtomicUsize::new(0);
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-    runtime.block_on(sink.deliver(Delivery::new(answers, &taken))).unwrap();
+    runtime().block_on(sink.deliver(Delivery::new(answers, &taken))).unwrap();
     taken.into_inner()
 }
 
 #[test]
 fn a_sink_has_every_answer_whole_in_order_and_once() {
-    for case in TAKES {
+    for case in TAKES.iter().filter(|case| (case.is_there)()) {
         let directory = tempfile::tempdir().unwrap();
         let (mut sink, read_back) = (case.build)(directory.path());
         sink.begin().unwrap();
@@ -418,7 +546,7 @@ fn a_sink_has_every_answer_whole_in_order_and_once() {
 
 #[test]
 fn a_sink_that_can_be_read_back_knows_what_it_has_after_a_restart() {
-    for case in TAKES {
+    for case in TAKES.iter().filter(|case| (case.is_there)()) {
         let directory = tempfile::tempdir().unwrap();
         let (mut sink, _) = (case.build)(directory.path());
         let answers = hostile();

@@ -36,6 +36,7 @@ use turnflow_engine::connector::{ConnectorError, CorpusOutput, CorpusSource, Mod
 use turnflow_engine::spec::{FilePath, from_tree};
 
 use crate::directory::{PASSING, may_pass};
+use crate::readers::Format;
 use crate::readers::jsonl::{Fields, Reading, Rows};
 use crate::watch::{Burst, FileStamp, TICK, Touch, WRITING, Watch, identity};
 
@@ -90,6 +91,15 @@ impl JsonLinesConfig {
             fields: Fields { id: self.id.clone(), title: self.title.clone(), text: self.text.clone() },
             max_line_bytes: self.max_line_bytes,
             torn: TORN,
+            format: Format::JsonLines,
+        }
+    }
+
+    /// Reports a path that is not a file.
+    pub(crate) fn check_path(&self, check: &mut Check<'_>) {
+        check.exists("path", &self.path);
+        if self.path.path.is_dir() {
+            check.error("no-such-path", "path", format!("`{}` is a directory, not a file", self.path.written));
         }
     }
 }
@@ -103,10 +113,7 @@ pub const KIND: CorpusSourceKind = CorpusSourceKind {
 
 impl CorpusSourceConfig for JsonLinesConfig {
     fn validate(&self, check: &mut Check<'_>) {
-        check.exists("path", &self.path);
-        if self.path.path.is_dir() {
-            check.error("no-such-path", "path", format!("`{}` is a directory, not a file", self.path.written));
-        }
+        self.check_path(check);
         check.range("max_line_bytes", self.max_line_bytes, 1, usize::MAX);
     }
 
@@ -134,6 +141,8 @@ pub struct JsonLines {
     fields: Fields,
     max_line_bytes: usize,
     torn: Duration,
+    /// The format of the rows.
+    format: Format,
 }
 
 impl CorpusSource for JsonLines {
@@ -172,6 +181,12 @@ impl CorpusSource for JsonLines {
 }
 
 impl JsonLines {
+    /// The same, for rows in another format.
+    #[cfg(feature = "parquet")]
+    pub(crate) fn of(self, format: Format) -> Self {
+        Self { format, ..self }
+    }
+
     fn error(&self, source: io::Error) -> ConnectorError {
         ConnectorError::Io { action: "read", path: self.path.display().to_string(), source }
     }
@@ -307,7 +322,15 @@ impl<'a> Followed<'a> {
             limit: self.source.max_line_bytes,
             last,
         };
-        let outcome = self.rows.update(stream, &how, self.output)?;
+        let rows = match self.source.format.rows(stream) {
+            Ok(rows) => rows,
+            // As while it is being written.
+            Err(error) => {
+                self.fault(&io::Error::other(error));
+                return Ok(0);
+            }
+        };
+        let outcome = self.rows.update(rows, &how, self.output)?;
         if outcome.torn {
             self.wait(self.source.torn, true);
         }

@@ -1,11 +1,11 @@
 //! Shared test helpers: running sources, sample records, and small PDFs.
 
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
 use crossbeam_channel::Receiver;
 use turnflow_engine::connector::{
-    Arrived, ConnectorError, CorpusEvent, CorpusOutput, CorpusSource, Mode, SourceOffset, SourcedTurn, Stop,
+    Arrived, ConnectorError, CorpusEvent, CorpusOutput, CorpusSource, Mode, Offsets, SourceOffset, SourcedTurn, Stop,
     StopHandle, TurnOutput, TurnSource,
 };
 use turnflow_engine::dead_letter::DeadLetters;
@@ -14,6 +14,19 @@ use turnflow_engine::record::{AnswerRecord, HitRecord, Provenance, Status};
 
 /// Long enough for any machine; only a failing test waits that long.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
+
+/// The runtime of all tests of the process.
+pub(crate) fn runtime() -> &'static tokio::runtime::Handle {
+    static RUNTIME: LazyLock<tokio::runtime::Runtime> =
+        LazyLock::new(|| tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap());
+    RUNTIME.handle()
+}
+
+/// A component's context.
+#[cfg(feature = "remote")]
+pub(crate) fn context(id: &str) -> turnflow_engine::component::ComponentContext {
+    turnflow_engine::component::ComponentContext::alone(id, runtime().clone())
+}
 
 /// A running corpus source.
 pub(crate) struct Corpus {
@@ -56,9 +69,13 @@ impl Corpus {
 
     /// Collects commits until all of `wanted` have arrived, for changes that the system may split.
     pub(crate) fn until(&self, wanted: &[&str]) {
-        let mut seen = Vec::new();
+        let (mut seen, mut changes) = (Vec::new(), Vec::new());
         while !wanted.iter().all(|wanted| seen.iter().any(|seen| seen == wanted)) {
-            seen.extend(self.changes());
+            match self.events.recv_timeout(PATIENCE) {
+                Ok(CorpusEvent::Change(id, document)) => changes.push((id.to_string(), document)),
+                Ok(CorpusEvent::Commit) => seen.extend(told(std::mem::take(&mut changes))),
+                other => panic!("{other:?} after {seen:?}, of {wanted:?}; not committed: {changes:?}"),
+            }
         }
     }
 
@@ -108,12 +125,16 @@ impl Turns {
 
     /// Starts a source that resumes after the offset of an earlier process.
     pub(crate) fn resume(source: impl TurnSource + 'static, mode: Mode, place: Option<SourceOffset>) -> Self {
+        Self::resuming(source, mode, place.map(Into::into).unwrap_or_default())
+    }
+
+    /// The same for a source with partitions.
+    pub(crate) fn resuming(source: impl TurnSource + 'static, mode: Mode, offsets: Offsets) -> Self {
         let (sender, turns) = crossbeam_channel::unbounded();
         let (handle, stop) = Stop::new();
         let dead = tempfile::NamedTempFile::new().unwrap();
         let letters = DeadLetters::open(dead.path()).unwrap();
-        let output = TurnOutput::new(sender, Arc::new(|| {}), letters, "turns".into(), stop);
-        let output = output.resuming(place.map(Into::into).unwrap_or_default());
+        let output = TurnOutput::new(sender, Arc::new(|| {}), letters, "turns".into(), stop).resuming(offsets);
         let thread = std::thread::spawn(move || Box::new(source).run(mode, output));
         Self { turns, stop: Some(handle), thread: Some(thread), dead }
     }
@@ -130,6 +151,18 @@ impl Turns {
 
     pub(crate) fn text(&self) -> String {
         self.next().0
+    }
+
+    /// Number of turns that were sent and not taken.
+    #[cfg(feature = "kafka")]
+    pub(crate) fn waiting(&self) -> usize {
+        self.turns.len()
+    }
+
+    /// Asserts that no turn is left.
+    #[cfg(feature = "postgres")]
+    pub(crate) fn nothing(&self) {
+        assert!(self.turns.is_empty(), "{:?}", self.turns.try_iter().collect::<Vec<_>>());
     }
 
     pub(crate) fn dead(&self) -> Vec<String> {
@@ -155,6 +188,18 @@ impl Turns {
         }
         self.thread.take().unwrap().join().unwrap()
     }
+}
+
+/// A turn source whose turns are taken one by one: its channel has room for one.
+#[cfg(feature = "nats")]
+pub(crate) fn narrow(
+    source: impl TurnSource + 'static,
+) -> (Receiver<Arrived>, StopHandle, std::thread::JoinHandle<Result<(), ConnectorError>>) {
+    let (sender, turns) = crossbeam_channel::bounded(1);
+    let (handle, stop) = Stop::new();
+    let output = TurnOutput::new(sender, Arc::new(|| {}), DeadLetters::counted(), "turns".into(), stop);
+    let thread = std::thread::spawn(move || Box::new(source).run(Mode::Follow, output));
+    (turns, handle, thread)
 }
 
 /// A line with a turn of this text.

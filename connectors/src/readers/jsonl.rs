@@ -86,28 +86,44 @@ impl RowError {
 /// out.
 pub fn parse(line: &[u8], fields: &Fields) -> Result<(Document, Vec<String>), RowError> {
     let line = std::str::from_utf8(line).map_err(|error| RowError::Utf8(error.valid_up_to()))?;
-    let mut row: Map<String, Value> = serde_json::from_str(line)?;
-    let wrong = |field: &String, problem| RowError::Value { field: field.clone(), problem };
-    let id = match row.get(&fields.id) {
-        Some(Value::String(id)) if id.is_empty() => return Err(wrong(&fields.id, "is empty")),
-        Some(Value::String(id)) => id.clone(),
-        Some(Value::Number(id)) if id.is_f64() => return Err(wrong(&fields.id, "is not a whole number")),
+    of_row(serde_json::from_str(line)?, fields)
+}
+
+/// The document in a row. Also returns the names of the fields that are too large and left out.
+///
+/// # Errors
+///
+/// A field is missing or has a wrong type.
+pub fn of_row(mut row: Map<String, Value>, fields: &Fields) -> Result<(Document, Vec<String>), RowError> {
+    let wrong = |problem| RowError::Value { field: fields.id.clone(), problem };
+    let id = match row.remove(&fields.id) {
+        Some(Value::String(id)) if id.is_empty() => return Err(wrong("is empty")),
+        Some(Value::String(id)) => id,
+        Some(Value::Number(id)) if id.is_f64() => return Err(wrong("is not a whole number")),
         Some(Value::Number(id)) => id.to_string(),
-        Some(_) => return Err(wrong(&fields.id, "is neither text nor a number")),
+        Some(_) => return Err(wrong("is neither text nor a number")),
         None => return Err(RowError::Missing(fields.id.clone())),
     };
-    let title = match row.get(&fields.title) {
-        Some(Value::String(title)) => title.as_str().into(),
+    of_object(id.into(), row, fields)
+}
+
+/// The document with this id in an object: a title, a text, and metadata.
+pub(crate) fn of_object(
+    id: Arc<str>,
+    mut row: Map<String, Value>,
+    fields: &Fields,
+) -> Result<(Document, Vec<String>), RowError> {
+    let wrong = |field: &String| RowError::Value { field: field.clone(), problem: "is not text" };
+    let title = match row.remove(&fields.title) {
+        Some(Value::String(title)) => title.into(),
         Some(Value::Null) | None => Arc::default(),
-        Some(_) => return Err(wrong(&fields.title, "is not text")),
+        Some(_) => return Err(wrong(&fields.title)),
     };
     let text: Arc<str> = match row.remove(&fields.text) {
         Some(Value::String(text)) => text.into(),
-        Some(_) => return Err(wrong(&fields.text, "is not text")),
+        Some(_) => return Err(wrong(&fields.text)),
         None => return Err(RowError::Missing(fields.text.clone())),
     };
-    row.remove(&fields.id);
-    row.remove(&fields.title);
     // The fields of an object `metadata` count like those beside it, which take precedence.
     if row.get("metadata").is_some_and(Value::is_object)
         && let Some(Value::Object(inner)) = row.remove("metadata")
@@ -117,7 +133,7 @@ pub fn parse(line: &[u8], fields: &Fields) -> Result<(Document, Vec<String>), Ro
         }
     }
     let (metadata, large) = Metadata::of(&row);
-    Ok((Document { id: id.into(), title, text, markup: Markup::Plain, metadata }, large))
+    Ok((Document { id, title, text, markup: Markup::Plain, metadata }, large))
 }
 
 /// Settings for reading a file of rows.

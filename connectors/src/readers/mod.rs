@@ -1,13 +1,15 @@
 //! Readers turn the bytes of a file into a document.
 //!
 //! [`Format`] lists the readable formats, by file extension; [`Format::read`] builds the document. Rows of a `.jsonl`
-//! file are many documents and are read by [`jsonl`].
+//! file are many documents and are read by [`jsonl`]; `columnar` reads Parquet and Arrow files as such rows.
 //!
 //! The formats that are archives share `archive` (unpacks with a limit), `xml`, `package` (what office files have in
 //! common), `markup` (writes Markdown) and `fields` (collects metadata).
 
 #[cfg(feature = "office")]
 mod archive;
+#[cfg(feature = "parquet")]
+pub mod columnar;
 #[cfg(feature = "office")]
 pub mod csv;
 #[cfg(feature = "office")]
@@ -36,9 +38,11 @@ mod programs;
 pub mod text;
 #[cfg(feature = "office")]
 pub mod xlsx;
-#[cfg(feature = "office")]
-mod xml;
+#[cfg(any(feature = "office", feature = "web"))]
+pub(crate) mod xml;
 
+use std::fs::File;
+use std::io::Read;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -75,6 +79,10 @@ pub enum Format {
     Eml,
     /// `.jsonl`: one document on each line.
     JsonLines,
+    /// `.parquet`: one document for each row.
+    Parquet,
+    /// `.arrow`, `.feather`: the same in Arrow's file format.
+    Arrow,
 }
 
 /// The content of a file: title and text, and the markup of the text.
@@ -110,6 +118,8 @@ impl Format {
             "epub" => Some(Self::Epub),
             "eml" => Some(Self::Eml),
             "jsonl" => Some(Self::JsonLines),
+            "parquet" => Some(Self::Parquet),
+            "arrow" | "feather" => Some(Self::Arrow),
             _ => None,
         }
     }
@@ -129,6 +139,47 @@ impl Format {
             Self::Epub => "application/epub+zip",
             Self::Eml => "message/rfc822",
             Self::JsonLines => "application/jsonl",
+            Self::Parquet => "application/vnd.apache.parquet",
+            Self::Arrow => "application/vnd.apache.arrow.file",
+        }
+    }
+
+    /// Whether a file has rows, each of which is a document.
+    pub fn has_rows(self) -> bool {
+        matches!(self, Self::JsonLines | Self::Parquet | Self::Arrow)
+    }
+
+    /// The rows of a file as JSON Lines.
+    ///
+    /// # Errors
+    ///
+    /// The file is damaged, or this build cannot read the format.
+    pub fn rows(self, file: File) -> Result<Box<dyn Read>, ReadError> {
+        match self {
+            #[cfg(feature = "parquet")]
+            Self::Parquet => Ok(Box::new(columnar::parquet(file)?)),
+            #[cfg(feature = "parquet")]
+            Self::Arrow => Ok(Box::new(columnar::arrow(file)?)),
+            #[cfg(not(feature = "parquet"))]
+            Self::Parquet | Self::Arrow => Err(NO_COLUMNS),
+            _ => Ok(Box::new(file)),
+        }
+    }
+
+    /// The rows of a file with these bytes as JSON Lines.
+    ///
+    /// # Errors
+    ///
+    /// As for [`Format::rows`].
+    pub fn rows_of(self, bytes: &[u8]) -> Result<Box<dyn Read + '_>, ReadError> {
+        match self {
+            #[cfg(feature = "parquet")]
+            Self::Parquet => Ok(Box::new(columnar::parquet_bytes(bytes.to_vec().into())?)),
+            #[cfg(feature = "parquet")]
+            Self::Arrow => Ok(Box::new(columnar::arrow_bytes(bytes.to_vec().into())?)),
+            #[cfg(not(feature = "parquet"))]
+            Self::Parquet | Self::Arrow => Err(NO_COLUMNS),
+            _ => Ok(Box::new(bytes)),
         }
     }
 
@@ -139,6 +190,9 @@ impl Format {
             let content = match self {
                 Self::Markdown => markdown::read(&decode(bytes)?),
                 Self::Text | Self::JsonLines => text::read(decode(bytes)?),
+                Self::Parquet | Self::Arrow => {
+                    return Err(ReadError::Broken { format: "document", reason: "it is a table of rows".to_owned() });
+                }
                 #[cfg(feature = "html")]
                 Self::Html => html::read(&decode(bytes)?)?,
                 #[cfg(feature = "pdf")]
@@ -171,6 +225,9 @@ impl Format {
         })
     }
 }
+
+#[cfg(not(feature = "parquet"))]
+const NO_COLUMNS: ReadError = ReadError::NotBuilt { format: "Parquet and Arrow files", feature: "parquet" };
 
 fn guarded<T>(read: impl FnOnce() -> Result<T, ReadError>) -> Result<T, ReadError> {
     caught(read)?
@@ -231,6 +288,8 @@ mod tests {
             ("~$a.docx", None),
             ("a.doc", None),
             ("a.jsonl", Some(Format::JsonLines)),
+            ("a.parquet", Some(Format::Parquet)),
+            ("a.feather", Some(Format::Arrow)),
             ("a.json", None),
             ("a.md~", None),
             (".a.md.swp", None),

@@ -17,7 +17,7 @@ const DEEPEST: usize = 512;
 const MOST_ELEMENTS: usize = 16_000_000;
 
 /// A piece of XML.
-pub(super) enum Event<'a> {
+pub(crate) enum Event<'a> {
     /// A start tag. An empty element has a start and an end.
     Open(BytesStart<'a>),
     /// An end tag.
@@ -27,7 +27,7 @@ pub(super) enum Event<'a> {
 }
 
 /// Reads a part piece by piece.
-pub(super) struct Xml<'a> {
+pub(crate) struct Xml<'a> {
     reader: Reader<&'a [u8]>,
     format: &'static str,
     depth: usize,
@@ -36,7 +36,7 @@ pub(super) struct Xml<'a> {
 
 impl<'a> Xml<'a> {
     /// Starts to read a part of a file in this format.
-    pub(super) fn new(format: &'static str, text: &'a str) -> Self {
+    pub(crate) fn new(format: &'static str, text: &'a str) -> Self {
         let mut reader = Reader::from_str(text.strip_prefix('\u{FEFF}').unwrap_or(text));
         reader.config_mut().expand_empty_elements = true;
         Self { reader, format, depth: 0, elements: 0 }
@@ -47,7 +47,7 @@ impl<'a> Xml<'a> {
     /// # Errors
     ///
     /// The text is not XML, ends within an element, or has too many or too deeply nested elements.
-    pub(super) fn next(&mut self) -> Result<Option<Event<'a>>, ReadError> {
+    pub(crate) fn next(&mut self) -> Result<Option<Event<'a>>, ReadError> {
         loop {
             let event = match self.reader.read_event() {
                 Ok(event) => event,
@@ -92,12 +92,12 @@ impl<'a> Xml<'a> {
     }
 
     /// Skips the content and the end of the element whose start was read last.
-    pub(super) fn skip(&mut self) -> Result<(), ReadError> {
+    pub(crate) fn skip(&mut self) -> Result<(), ReadError> {
         self.text_inside().map(drop)
     }
 
     /// The text inside the element whose start was read last, up to its end.
-    pub(super) fn text_inside(&mut self) -> Result<String, ReadError> {
+    pub(crate) fn text_inside(&mut self) -> Result<String, ReadError> {
         let mut text = String::new();
         let outside = self.depth.saturating_sub(1);
         while self.depth > outside {
@@ -116,12 +116,12 @@ impl<'a> Xml<'a> {
 }
 
 /// The name without its prefix.
-pub(super) fn name<'e>(start: &'e BytesStart<'_>) -> &'e str {
+pub(crate) fn name<'e>(start: &'e BytesStart<'_>) -> &'e str {
     local(start.name().0)
 }
 
 /// The same, of an end tag.
-pub(super) fn end_name<'e>(end: &'e BytesEnd<'_>) -> &'e str {
+pub(crate) fn end_name<'e>(end: &'e BytesEnd<'_>) -> &'e str {
     local(end.name().0)
 }
 
@@ -130,12 +130,12 @@ fn local(name: &str) -> &str {
 }
 
 /// The value of the first attribute with this name, with any prefix.
-pub(super) fn attribute(start: &BytesStart<'_>, name: &str) -> Option<String> {
+pub(crate) fn attribute(start: &BytesStart<'_>, name: &str) -> Option<String> {
     find(start, |key| local(key) == name)
 }
 
 /// The value of the attribute with this name and some prefix, as in `r:id`.
-pub(super) fn prefixed(start: &BytesStart<'_>, name: &str) -> Option<String> {
+pub(crate) fn prefixed(start: &BytesStart<'_>, name: &str) -> Option<String> {
     find(start, |key| key.rsplit_once(':').is_some_and(|(_, local)| local == name))
 }
 
@@ -150,7 +150,7 @@ fn find(start: &BytesStart<'_>, is_one: impl Fn(&str) -> bool) -> Option<String>
 }
 
 /// Whether the value of an attribute means yes. Without a value, an element such as `<w:vanish/>` does.
-pub(super) fn is_on(value: Option<&str>) -> bool {
+pub(crate) fn is_on(value: Option<&str>) -> bool {
     matches!(value, Some("1" | "true" | "on"))
 }
 

@@ -41,7 +41,10 @@ use turnflow_engine::component::{
 };
 use turnflow_engine::connector::{AnswerSink, ConnectorError, Delivery};
 use turnflow_engine::record::AnswerRecord;
-use turnflow_engine::spec::{FilePath, from_tree};
+use turnflow_engine::spec::from_tree;
+
+use crate::remote::header_key;
+use crate::secret::Secret;
 
 /// The longest pause that a receiver can ask for.
 const LONGEST_PAUSE: Duration = Duration::from_secs(60);
@@ -61,7 +64,7 @@ pub struct WebhookConfig {
     /// Where the secret is that signs requests: `Env("NAME")` or `File("path")`. A secret that begins with `whsec_` is
     /// base64. Default: requests are not signed.
     #[serde(default)]
-    pub secret: Option<HookSecret>,
+    pub secret: Option<Secret>,
     /// Further headers of each request. Default: none.
     #[serde(default)]
     pub headers: BTreeMap<String, String>,
@@ -71,15 +74,6 @@ pub struct WebhookConfig {
     /// Whether the sink receives revisions: `Live` (yes) or `Once` (no). Default: the pipeline's `mode`.
     #[serde(default)]
     pub mode: Option<SinkMode>,
-}
-
-/// Where a secret is. The pipeline file never contains it.
-#[derive(Debug, Clone, Deserialize)]
-pub enum HookSecret {
-    /// In an environment variable.
-    Env(String),
-    /// In a file; white space around it is ignored.
-    File(FilePath),
 }
 
 fn timeout_s() -> f64 {
@@ -146,16 +140,7 @@ impl WebhookConfig {
     /// The secret cannot be read, or a field is not valid.
     pub fn sink(&self) -> Result<Webhook, ConnectorError> {
         let wrong = |problem: String| ConnectorError::from(ComponentError::new(std::io::Error::other(problem)));
-        let secret = match &self.secret {
-            None => None,
-            Some(HookSecret::Env(name)) => {
-                let value = std::env::var(name);
-                Some(value.map_err(|_| wrong(format!("the environment variable `{name}` is not set")))?)
-            }
-            Some(HookSecret::File(file)) => Some(std::fs::read_to_string(&file.path).map_err(|source| {
-                ConnectorError::Io { action: "read the secret", path: file.written.clone(), source }
-            })?),
-        };
+        let secret = self.secret.as_ref().map(Secret::read).transpose()?;
         let client = Client::builder()
             .timeout(Duration::from_secs_f64(self.timeout_s))
             .redirect(redirect::Policy::none())
@@ -164,7 +149,7 @@ impl WebhookConfig {
         Ok(Webhook {
             client: client.map_err(|error| wrong(error.to_string()))?,
             url: self.target().map_err(wrong)?,
-            key: secret.map(|secret| key(secret.trim())).transpose().map_err(wrong)?,
+            key: secret.map(|secret| key(&secret)).transpose().map_err(wrong)?,
         })
     }
 }
@@ -194,12 +179,6 @@ fn signature(key: &[u8], id: &str, timestamp: u64, body: &[u8]) -> String {
     format!("v1,{}", STANDARD.encode(mac.finalize().into_bytes()))
 }
 
-/// A key as a header can hold it: a key with other characters is replaced by its hash.
-fn header_id(key: String) -> String {
-    let fits = !key.is_empty() && key.len() <= 256 && key.bytes().all(|byte| byte.is_ascii_graphic());
-    if fits { key } else { blake3::hash(key.as_bytes()).to_hex().to_string() }
-}
-
 impl AnswerSink for Webhook {
     fn deliver<'a>(&'a mut self, delivery: Delivery<'a>) -> BoxFuture<'a, Result<(), ConnectorError>> {
         async move {
@@ -220,7 +199,7 @@ impl AnswerSink for Webhook {
 impl Webhook {
     async fn send(&self, answer: &AnswerRecord) -> Result<(), ConnectorError> {
         let refused = |reason: String| ConnectorError::Refused { reason };
-        let id = header_id(AnswerRecord::delivery_key(&answer.key, answer.revision.into(), answer.retracted));
+        let id = header_key(AnswerRecord::delivery_key(&answer.key, answer.revision.into(), answer.retracted));
         let body = serde_json::to_vec(answer).map_err(|error| refused(error.to_string()))?;
         let timestamp = now_s();
         let mut request = self

@@ -18,6 +18,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender};
+use tokio_util::sync::CancellationToken;
 
 pub use self::acknowledge::Acknowledgements;
 pub use self::answer_log::{AnswerLog, LoggedAnswer};
@@ -52,6 +53,7 @@ pub struct Stop {
     flag: Arc<AtomicBool>,
     // Nothing is ever sent: dropping the only sender wakes every waiting receiver.
     wake: Receiver<()>,
+    token: CancellationToken,
 }
 
 /// The engine's end of [`Stop`]; dropping it stops the sources.
@@ -59,11 +61,13 @@ pub struct Stop {
 pub struct StopHandle {
     flag: Arc<AtomicBool>,
     _wake: Sender<()>,
+    token: CancellationToken,
 }
 
 impl Drop for StopHandle {
     fn drop(&mut self) {
         self.flag.store(true, Ordering::Release);
+        self.token.cancel();
     }
 }
 
@@ -71,8 +75,8 @@ impl Stop {
     /// A connected pair.
     pub fn new() -> (StopHandle, Stop) {
         let (sender, wake) = crossbeam_channel::bounded(0);
-        let flag = Arc::new(AtomicBool::new(false));
-        (StopHandle { flag: flag.clone(), _wake: sender }, Stop { flag, wake })
+        let (flag, token) = (Arc::new(AtomicBool::new(false)), CancellationToken::new());
+        (StopHandle { flag: flag.clone(), _wake: sender, token: token.clone() }, Stop { flag, wake, token })
     }
 
     /// Whether the source must end.
@@ -83,6 +87,11 @@ impl Stop {
     /// A receiver that becomes ready (disconnected) when the source must end; for `select!`.
     pub fn receiver(&self) -> &Receiver<()> {
         &self.wake
+    }
+
+    /// Ends when the source must end, for a source that waits in futures.
+    pub async fn stopped(&self) {
+        self.token.cancelled().await;
     }
 
     /// Waits for at most `duration`; true if the source must end.

@@ -2,6 +2,7 @@
 //! checks turnflow's guarantees: each turn is answered exactly once, the indexes are correct, and
 //! nothing grows without bound.
 
+mod broker;
 mod checks;
 mod disk;
 mod edits;
@@ -9,6 +10,7 @@ mod kill;
 mod power;
 mod recover;
 mod reload;
+mod servers;
 mod soak;
 mod world;
 
@@ -40,6 +42,9 @@ enum How {
     /// reloaded, and the log and the answer files rotated. Then count the answers of each of three
     /// sinks, and compare the indexes with a rebuild.
     Kill(kill::KillArgs),
+    /// Kill the process, and a broker or a database, at random times while turns are published there. Then count
+    /// the answers in a file, and those that were sent back.
+    Broker(broker::BrokerArgs),
     /// Reload the pipeline with random changes, sometimes with an invalid file, under load.
     Reload {
         #[command(flatten)]
@@ -154,6 +159,7 @@ fn main() -> ExitCode {
     turnflow::allocator::bound_arenas();
     let done = match &Cli::parse().how {
         How::Kill(args) => kill::run(args),
+        How::Broker(args) => broker::run(args),
         How::Reload { common, times } => reload::run(common, *times),
         How::Edits { common, times } => edits::run(common, *times),
         How::Recover { common, chunks } => recover::run(common, *chunks),

@@ -65,6 +65,39 @@ fn losses_of_power_lose_nothing_and_double_nothing() {
     stress("kill", &["--times", "6", "--documents", "12", "--live", "--workers", "2", "--power", &path(&shim)]);
 }
 
+/// Without the server's program, a run says that it is skipped.
+fn broker(kind: &str, arguments: &[&str]) {
+    let dir = tempfile::tempdir().unwrap();
+    let world = dir.path().join("world");
+    let mut command = Command::new(env!("CARGO_BIN_EXE_turnflow-stress"));
+    command.args(["broker", kind, "--dir"]).arg(&world).args(arguments);
+    let output = command.output().unwrap();
+    let text = String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{kind}: {text}");
+    assert!(text.contains("0 broken promises") || text.contains("skipped"), "{text}");
+    println!("{text}");
+}
+
+#[test]
+fn kills_between_nats_and_its_sinks_lose_nothing() {
+    broker("nats", &["--times", "6"]);
+}
+
+#[test]
+fn kills_between_kafka_and_its_sinks_lose_nothing() {
+    broker("kafka", &["--times", "6", "--workers", "2"]);
+}
+
+#[test]
+fn kills_between_postgresql_and_its_sinks_lose_nothing() {
+    broker("postgres", &["--times", "6"]);
+}
+
+#[test]
+fn kills_between_redis_and_its_sinks_lose_nothing() {
+    broker("redis", &["--times", "6"]);
+}
+
 #[test]
 fn reloads_under_load_lose_nothing() {
     stress("reload", &["--times", "25", "--documents", "15"]);

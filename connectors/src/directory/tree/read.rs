@@ -91,7 +91,7 @@ impl Tree<'_> {
                 self.again.push((path.to_owned(), WRITING, true));
                 Ok(())
             }
-            Ok(_) if format == Format::JsonLines => self.read_rows(path, &place, last),
+            Ok(_) if format.has_rows() => self.read_rows(path, &place, format, last),
             Ok(_) => self.read_document(path, &place, format),
             Err(error) => Err(error.into()),
         };
@@ -144,8 +144,8 @@ impl Tree<'_> {
         self.output.change(Arc::clone(&document.id), Some(document))
     }
 
-    fn read_rows(&mut self, path: &Path, place: &Path, last: bool) -> Result<(), Fault> {
-        let stream = File::open(place)?;
+    fn read_rows(&mut self, path: &Path, place: &Path, format: Format, last: bool) -> Result<(), Fault> {
+        let stream = format.rows(File::open(place)?).map_err(|error| Fault::Read(error, Vec::new()))?;
         let file = shown(path);
         let how = Reading {
             fields: &self.fields,

@@ -87,7 +87,7 @@ fn they_are_tried_again() {
     let mut given: Vec<_> =
         answers(&path.join("answers.jsonl")).iter().map(|answer| answer.hits[0].document.clone()).collect();
     given.sort();
-    assert_eq!(given, ["ferry".into(), "lamp".into()]);
+    assert_eq!(given, [std::sync::Arc::<str>::from("ferry"), std::sync::Arc::<str>::from("lamp")]);
     let left = read(path);
     let positions: Vec<&str> = left.iter().map(|(position, _)| position.as_str()).collect();
     assert_eq!(positions, ["t:2", "docs.jsonl:9", "t:4", "t:5"]);

@@ -170,7 +170,7 @@ fn an_index_waits_for_its_model_and_catches_up() {
         told.len() == 1 && told[0].starts_with("found: skipped `dense`: model `letters` is not loaded: "),
         "{told:?}"
     );
-    assert_eq!(asked.engine.lacking()[0].name, "letters".into());
+    assert_eq!(asked.engine.lacking()[0].name, std::sync::Arc::<str>::from("letters"));
     assert_eq!(asked.engine.status().lacking.len(), 1);
     assert!(asked.engine.epochs().current().corpora["docs"].indexes.keys().all(|key| !is_dense(key)));
     assert!(indexes(dir).iter().any(|name| is_dense(name)), "the index stays");

@@ -1,0 +1,332 @@
+//! `Bucket`: a corpus of the objects in an object store: S3 and what speaks its protocol, Google Cloud Storage, Azure Blob
+//! Storage.
+//!
+//! ```ron
+//! Bucket(url: "s3://handbook/docs", options: {"region": "eu-central-1"})
+//! ```
+//!
+//! Each object that a reader knows is a document; its id is its key below the prefix in `url`. Every `every_s` seconds, the
+//! objects are listed. An object whose `ETag` has changed is read again, a new one is read, and one that is gone is deleted;
+//! a round is published in one epoch. A round without changes costs the listing, one request for each 1000 objects.
+//!
+//! Credentials come from the environment as the store's own tools read it (`AWS_ACCESS_KEY_ID` and others, the roles of
+//! machines and containers), or from `secrets`. They are read again for each round, so those that expire can be replaced.
+//! An object that cannot be read stays as it is, with a warning, and is tried again in the next round. A store that has a
+//! key with an empty part (`a//b`), a part `.` or `..`, or a control character cannot be listed: choose a prefix without
+//! such keys.
+//!
+//! ```
+//! # use turnflow_connectors::bucket::BucketConfig;
+//! # let ron = r#"
+//! (
+//!     url: "s3://handbook",
+//!     options: {"endpoint": "http://localhost:9000", "allow_http": "true", "access_key_id": "minio"},
+//!     secrets: {"secret_access_key": File("minio.key")},
+//! )
+//! # "#;
+//! # let config: BucketConfig = turnflow_engine::spec::from_str(ron).unwrap();
+//! # assert_eq!(config.options.len(), 3);
+//! ```
+
+mod http;
+mod store;
+#[cfg(test)]
+pub(crate) mod tests;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::{StreamExt, TryStreamExt, stream};
+use globset::{GlobBuilder, GlobMatcher};
+use object_store::path::Path as Key;
+use object_store::{ObjectMeta, ObjectStore, ObjectStoreExt};
+use serde::Deserialize;
+use turnflow_engine::component::{
+    Building, Check, ComponentContext, ComponentError, CorpusSourceConfig, CorpusSourceKind, built,
+};
+use turnflow_engine::connector::{ConnectorError, CorpusOutput, CorpusSource, Mode, Stopped};
+use turnflow_engine::spec::from_tree;
+
+use crate::fetched::{Fetched, File};
+use crate::readers::{Format, ReadError};
+use crate::remote::{Retry, may_pass, passing, wait};
+use crate::secret::Secret;
+
+/// Objects that are read at the same time.
+const AT_ONCE: usize = 8;
+
+/// How often the first round is tried again because of objects that cannot be read.
+const AGAIN: u32 = 4;
+
+/// Fields of `Bucket`.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct BucketConfig {
+    /// The bucket and a prefix of keys: `s3://BUCKET/PREFIX`, `gs://BUCKET/PREFIX` or `az://CONTAINER/PREFIX`.
+    pub url: String,
+    /// Settings of the store's client, such as `endpoint`, `region`, `allow_http`, `virtual_hosted_style_request`,
+    /// `skip_signature`; for Azure, `account_name`. Default: what the environment says.
+    #[serde(default)]
+    pub options: BTreeMap<String, String>,
+    /// Settings that are secret, such as `secret_access_key`, as `Env("NAME")` or `File("path")`. Default: none.
+    #[serde(default)]
+    pub secrets: BTreeMap<String, Secret>,
+    /// A glob that selects objects by their key below the prefix. `*` does not match `/`, but `**` does. Default: `**/*`.
+    #[serde(default = "pattern")]
+    pub pattern: String,
+    /// Seconds between two listings. Default: 60.
+    #[serde(default = "every_s")]
+    pub every_s: f64,
+    /// The address of an object for people, in which `{path}` stands for its key below the prefix; hits and citations get it
+    /// as `url`. Default: none.
+    #[serde(default)]
+    pub link: Option<String>,
+    /// Maximum size of an object, in bytes. A larger one becomes a dead letter. Default: 64 MiB.
+    #[serde(default = "max_bytes")]
+    pub max_bytes: u64,
+}
+
+fn pattern() -> String {
+    "**/*".to_owned()
+}
+fn every_s() -> f64 {
+    60.0
+}
+fn max_bytes() -> u64 {
+    64 << 20
+}
+
+/// Entry in the connector table.
+pub const KIND: CorpusSourceKind = CorpusSourceKind {
+    name: "Bucket",
+    summary: "the objects in S3, Google Cloud Storage or Azure Blob Storage",
+    parse: |tree, sources| Ok(Box::new(from_tree::<BucketConfig>(tree, sources)?)),
+};
+
+impl CorpusSourceConfig for BucketConfig {
+    fn validate(&self, check: &mut Check<'_>) {
+        check.range("every_s", self.every_s, 0.1, 1e9);
+        if let Err(error) = self.glob() {
+            check.error("wrong-value", "pattern", error.to_string());
+        }
+        match store::Place::of(&self.url) {
+            Err(problem) => check.error("wrong-value", "url", problem),
+            Ok(place) => {
+                for name in self.options.keys() {
+                    if let Some(problem) = place.problem(name, false) {
+                        check.error("wrong-value", "options", problem);
+                    }
+                }
+                for name in self.secrets.keys() {
+                    if let Some(problem) = place.problem(name, true) {
+                        check.error("wrong-value", "secrets", problem);
+                    }
+                }
+            }
+        }
+    }
+
+    fn explain(&self) -> String {
+        let options = match self.options.is_empty() {
+            true => String::new(),
+            false => format!(", options: {:?}", self.options),
+        };
+        let Self { url, pattern, every_s, max_bytes, .. } = self;
+        format!("url: {url:?}{options}, pattern: {pattern:?}, every_s: {every_s}, max_bytes: {max_bytes}")
+    }
+
+    fn build(&self, context: &ComponentContext) -> Building<'_, dyn CorpusSource> {
+        built(self.source(context).map(|source| Box::new(source) as Box<dyn CorpusSource>))
+    }
+}
+
+impl BucketConfig {
+    fn glob(&self) -> Result<GlobMatcher, globset::Error> {
+        Ok(GlobBuilder::new(&self.pattern).literal_separator(true).build()?.compile_matcher())
+    }
+
+    /// Builds the source. It connects when it runs.
+    ///
+    /// # Errors
+    ///
+    /// The pattern is not a glob.
+    pub fn source(&self, context: &ComponentContext) -> Result<Bucket, ConnectorError> {
+        let pattern = self.glob().map_err(ComponentError::new)?;
+        Ok(Bucket { config: self.clone(), pattern, context: context.clone() })
+    }
+}
+
+/// Reads the objects of a bucket and follows their changes.
+pub struct Bucket {
+    config: BucketConfig,
+    pattern: GlobMatcher,
+    context: ComponentContext,
+}
+
+impl CorpusSource for Bucket {
+    fn run(self: Box<Self>, mode: Mode, output: CorpusOutput) -> Result<(), ConnectorError> {
+        let mut retry = Retry::new(self.config.url.clone(), mode, &self.context);
+        let mut following = Following {
+            source: &self,
+            output: &output,
+            fetched: Fetched::default(),
+            failing: BTreeSet::new(),
+            again: AGAIN,
+            uncommitted: 0,
+        };
+        let mut is_ready = false;
+        loop {
+            match following.round(!is_ready) {
+                Ok(()) => retry.worked(),
+                Err(error) if may_pass(&error) => {
+                    retry.failed(&error, output.stop())?;
+                    continue;
+                }
+                Err(error) => return Err(error),
+            }
+            if !is_ready {
+                output.ready()?;
+                is_ready = true;
+            }
+            if mode == Mode::Once {
+                return Ok(());
+            }
+            if output.stop().wait(Duration::from_secs_f64(self.config.every_s)) {
+                return Err(Stopped.into());
+            }
+        }
+    }
+}
+
+/// An object to read.
+struct Wanted {
+    path: String,
+    version: String,
+    format: Format,
+    meta: ObjectMeta,
+}
+
+/// A source that runs.
+struct Following<'a> {
+    source: &'a Bucket,
+    output: &'a CorpusOutput,
+    fetched: Fetched,
+    /// Objects that could not be read in the last round.
+    failing: BTreeSet<String>,
+    /// How often the first round is tried again because of them.
+    again: u32,
+    /// Changes that were sent since the last commit.
+    uncommitted: usize,
+}
+
+impl Following<'_> {
+    fn wait<T>(&self, future: impl Future<Output = Result<T, ConnectorError>>) -> Result<T, ConnectorError> {
+        wait(self.source.context.runtime(), self.output.stop(), future)?
+    }
+
+    /// Lists the objects, reads those that have changed, and commits. `always` commits in any case.
+    fn round(&mut self, always: bool) -> Result<(), ConnectorError> {
+        let config = &self.source.config;
+        let (store, prefix) = store::open(&config.url, &config.options, &config.secrets)?;
+        let (wanted, there) = self.wait(self.list(&store, &prefix))?;
+        let gone: Vec<Arc<str>> = self.fetched.paths().filter(|path| !there.contains(&***path)).cloned().collect();
+        for path in gone {
+            self.uncommitted += self.fetched.remove(&path, self.output)?;
+        }
+        self.failing.retain(|path| there.contains(path));
+        let (files, runtime) = (wanted.len(), self.source.context.runtime());
+        let limit = config.max_bytes;
+        let mut reads = stream::iter(wanted)
+            .map(|object| {
+                let (store, location) = (store.clone(), object.meta.location.clone());
+                let size = object.meta.size;
+                // A task goes on while the engine makes the source wait.
+                let read = runtime.spawn(async move {
+                    if size > limit {
+                        return Ok(None);
+                    }
+                    let found = store.get(&location).await?;
+                    // It may have grown since it was listed.
+                    if found.meta.size > limit { Ok(None) } else { found.bytes().await.map(Some) }
+                });
+                async move { (object, read.await) }
+            })
+            .buffered(AT_ONCE);
+        while let Some((object, read)) = self.wait(async { Ok(reads.next().await) })? {
+            let read = read.map_err(|error| passing(error.to_string()))?;
+            self.uncommitted += self.take(&object, read)?;
+        }
+        drop(reads);
+        // The first documents should be complete. An object that stays unreadable does not hold them up for ever.
+        if always && !self.failing.is_empty() && self.again > 0 {
+            self.again -= 1;
+            let first = self.failing.first().map(String::as_str).unwrap_or_default();
+            return Err(passing(format!("{} objects cannot be read, the first is `{first}`", self.failing.len())));
+        }
+        let changes = std::mem::take(&mut self.uncommitted);
+        if changes > 0 || always {
+            tracing::info!(corpus = self.source.context.id(), files, changes, "read the bucket");
+            self.output.commit()?;
+        }
+        Ok(())
+    }
+
+    /// The objects to read, and the paths of all that belong to the corpus.
+    async fn list(
+        &self,
+        store: &Arc<dyn ObjectStore>,
+        prefix: &Key,
+    ) -> Result<(Vec<Wanted>, BTreeSet<String>), ConnectorError> {
+        let (mut wanted, mut there) = (Vec::new(), BTreeSet::new());
+        let mut objects = store.list(Some(prefix));
+        while let Some(meta) = objects.try_next().await.map_err(store::failed)? {
+            let Some(parts) = meta.location.prefix_match(prefix) else { continue };
+            let parts: Vec<String> = parts.map(|part| part.as_ref().to_owned()).collect();
+            let path = parts.join("/");
+            if parts.iter().any(|part| part.starts_with('.')) || !self.source.pattern.is_match(&path) {
+                continue;
+            }
+            let Some(format) = Format::of(Path::new(&path)) else { continue };
+            let tag = meta.e_tag.clone().or_else(|| meta.version.clone());
+            let version = tag.unwrap_or_else(|| format!("{} {}", meta.last_modified, meta.size));
+            there.insert(path.clone());
+            if !self.fetched.has(&path, &version) {
+                wanted.push(Wanted { path, version, format, meta });
+            }
+        }
+        Ok((wanted, there))
+    }
+
+    /// Sends an object that was read. Returns the number of changes.
+    fn take(
+        &mut self,
+        object: &Wanted,
+        read: Result<Option<bytes::Bytes>, object_store::Error>,
+    ) -> Result<usize, ConnectorError> {
+        let Wanted { path, version, format, meta } = object;
+        let bytes = match read {
+            Ok(Some(bytes)) => bytes,
+            Ok(None) => {
+                let error = ReadError::TooLarge { limit: self.source.config.max_bytes };
+                return Ok(self.fetched.fault(path, version, &error, b"", self.output)?);
+            }
+            // It was deleted after it was listed.
+            Err(object_store::Error::NotFound { .. }) => return Ok(self.fetched.remove(path, self.output)?),
+            Err(error) => {
+                if self.failing.insert(path.clone()) {
+                    let error = store::shown(&error);
+                    tracing::warn!(path, error, "cannot read an object; it is left as it was");
+                }
+                return Ok(0);
+            }
+        };
+        self.failing.remove(path);
+        let modified = meta.last_modified.to_rfc3339_opts(chrono::SecondsFormat::Secs, true);
+        let mut facts = vec![("path", path.clone()), ("modified", modified)];
+        let link = self.source.config.link.as_ref();
+        facts.extend(link.map(|link| ("url", link.replace("{path}", path))));
+        Ok(self.fetched.put(&File { path, version, format: *format, facts: &facts }, &bytes, self.output)?)
+    }
+}

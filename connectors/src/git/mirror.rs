@@ -1,0 +1,311 @@
+//! A bare repository with the objects of the branch that was fetched last, read through the program `git`.
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::os::unix::process::CommandExt as _;
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use tempfile::TempDir;
+use turnflow_engine::connector::{ConnectorError, Stop, Stopped};
+
+use super::GitConfig;
+use crate::remote::{lasting, passing};
+
+/// Where the fetched commit is.
+const REFERENCE: &str = "refs/turnflow/fetched";
+/// Number of commits after which the objects of earlier ones are removed.
+const TIDY: u32 = 50;
+/// The interval between checks whether a command has ended.
+const LOOK: Duration = Duration::from_millis(10);
+/// How long a command may take.
+const LONGEST: Duration = Duration::from_secs(3600);
+/// Characters of a command's complaint that are shown.
+const SHOWN: usize = 500;
+
+/// A file of a commit.
+pub(super) struct Entry {
+    pub(super) path: Vec<u8>,
+    /// The id of its content; `None` if no file is there now.
+    pub(super) blob: Option<String>,
+}
+
+/// The repository.
+pub(super) struct Mirror {
+    directory: PathBuf,
+    // Deletes the directory at the end, if the run has no state directory.
+    _temporary: Option<TempDir>,
+    reader: Option<Reader>,
+    /// Commits that were fetched since old objects were removed.
+    commits: u32,
+}
+
+/// A `git cat-file` that waits for the ids of contents.
+struct Reader {
+    child: Child,
+    input: ChildStdin,
+    output: BufReader<ChildStdout>,
+}
+
+impl Drop for Reader {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+impl Mirror {
+    /// Opens the repository in the state directory, or makes a new one.
+    pub(super) fn open(config: &GitConfig, state: Option<&Path>) -> Result<Self, ConnectorError> {
+        // A full disk may get room.
+        let io = |error: std::io::Error| passing(format!("cannot write the copy of the repository: {error}"));
+        let (directory, temporary) = match state {
+            Some(state) => {
+                // Another repository gets another directory.
+                let name = &blake3::hash(config.url.as_bytes()).to_hex()[..16];
+                (state.join(format!("{name}.git")), None)
+            }
+            None => {
+                let directory = TempDir::new().map_err(io)?;
+                (directory.path().join("mirror.git"), Some(directory))
+            }
+        };
+        let mut mirror = Self { directory, _temporary: temporary, reader: None, commits: 0 };
+        let (_handle, never) = Stop::new();
+        if mirror.is_sound() {
+            mirror.unlock();
+        } else {
+            if mirror.directory.exists() {
+                std::fs::remove_dir_all(&mirror.directory).map_err(io)?;
+            }
+            std::fs::create_dir_all(&mirror.directory).map_err(io)?;
+            mirror.run(mirror.git(&["init", "--quiet", "--bare"]), &never)?;
+        }
+        Ok(mirror)
+    }
+
+    /// Whether the repository is there and can be used.
+    pub(super) fn is_sound(&self) -> bool {
+        let (_handle, never) = Stop::new();
+        self.directory.is_dir() && self.run(self.git(&["rev-parse", "--git-dir"]), &never).is_ok()
+    }
+
+    /// Removes the locks of a process that was killed. Only this source uses the repository.
+    fn unlock(&mut self) {
+        let below = ["", "objects/pack", "refs/turnflow"].map(|below| self.directory.join(below));
+        for entry in below.iter().filter_map(|below| std::fs::read_dir(below).ok()).flatten().flatten() {
+            let name = entry.file_name();
+            let name = name.to_string_lossy();
+            if name.ends_with(".lock") || name.starts_with("tmp_") || name == "gc.pid" {
+                let _ = std::fs::remove_file(entry.path());
+            }
+        }
+    }
+
+    fn git(&self, arguments: &[&str]) -> Command {
+        let mut command = Command::new("git");
+        // Never asks, never runs what the repository says, and speaks English.
+        command.env("GIT_TERMINAL_PROMPT", "0").env("GIT_OPTIONAL_LOCKS", "0").env("LC_ALL", "C");
+        command.env("SSH_ASKPASS_REQUIRE", "never").env_remove("GIT_ASKPASS").env_remove("SSH_ASKPASS");
+        if std::env::var_os("GIT_SSH_COMMAND").is_none() {
+            command.env("GIT_SSH_COMMAND", "ssh -o BatchMode=yes -o ConnectTimeout=30 -o ServerAliveInterval=15");
+        }
+        command.env_remove("GIT_DIR").env_remove("GIT_WORK_TREE").env_remove("GIT_INDEX_FILE");
+        command.arg("--git-dir").arg(&self.directory).args(["-c", "core.hooksPath=/dev/null", "-c", "gc.auto=0"]);
+        // A server that is silent is left after a minute.
+        command.args(["-c", "http.lowSpeedLimit=100", "-c", "http.lowSpeedTime=60"]);
+        command.args(arguments).stdin(Stdio::null());
+        command
+    }
+
+    /// Runs a command and returns what it prints. A command that fails may work later.
+    fn run(&self, mut command: Command, stop: &Stop) -> Result<Vec<u8>, ConnectorError> {
+        let failed = |error: std::io::Error| match error.kind() {
+            std::io::ErrorKind::NotFound => lasting("the program `git` is missing; install it"),
+            _ => passing(format!("git: {error}")),
+        };
+        // A group of its own, which has the programs that git starts, too.
+        command.process_group(0);
+        let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().map_err(failed)?;
+        let until = Instant::now() + LONGEST;
+        // Both outputs are read while the command runs, since a full pipe would stop it.
+        let read = |stream: Option<Box<dyn Read + Send>>| {
+            std::thread::spawn(move || {
+                let mut bytes = Vec::new();
+                stream.map_or(Ok(0), |mut stream| stream.read_to_end(&mut bytes)).map(|_| bytes)
+            })
+        };
+        let output = read(child.stdout.take().map(|stream| Box::new(stream) as Box<dyn Read + Send>));
+        let complaint = read(child.stderr.take().map(|stream| Box::new(stream) as Box<dyn Read + Send>));
+        let status = loop {
+            if let Some(status) = child.try_wait().map_err(failed)? {
+                break status;
+            }
+            let is_stopped = stop.wait(LOOK);
+            if is_stopped || Instant::now() > until {
+                end(&mut child);
+                return Err(if is_stopped { Stopped.into() } else { passing("git: takes too long") });
+            }
+        };
+        let joined = |thread: std::thread::JoinHandle<std::io::Result<Vec<u8>>>| match thread.join() {
+            Ok(Ok(bytes)) => bytes,
+            _ => Vec::new(),
+        };
+        let (output, complaint) = (joined(output), joined(complaint));
+        if status.success() {
+            return Ok(output);
+        }
+        let text: String = String::from_utf8_lossy(&complaint).chars().take(SHOWN).collect();
+        Err(passing(format!("git: {}", text.split_whitespace().collect::<Vec<_>>().join(" "))))
+    }
+
+    /// Fetches the branch. Returns its commit.
+    pub(super) fn fetch(&mut self, config: &GitConfig, stop: &Stop) -> Result<String, ConnectorError> {
+        let branch = config.branch.as_deref().unwrap_or("HEAD");
+        let target = format!("+{branch}:{REFERENCE}");
+        let mut command = self.git(&[
+            "fetch",
+            "--quiet",
+            "--no-tags",
+            "--depth",
+            "1",
+            "--no-write-fetch-head",
+            "--",
+            &config.url,
+            &target,
+        ]);
+        if let Some(token) = &config.token {
+            // In the environment, where other users of the machine do not see it. Redirects would get it too.
+            let credentials = STANDARD.encode(format!("{}:{}", config.user, token.read()?));
+            let count = std::env::var("GIT_CONFIG_COUNT").ok().and_then(|count| count.parse().ok()).unwrap_or(0_usize);
+            let header = format!("Authorization: Basic {credentials}");
+            let settings = [("http.extraHeader", header.as_str()), ("http.followRedirects", "false")];
+            for (at, (name, value)) in settings.iter().enumerate() {
+                command.env(format!("GIT_CONFIG_KEY_{}", count + at), name);
+                command.env(format!("GIT_CONFIG_VALUE_{}", count + at), value);
+            }
+            command.env("GIT_CONFIG_COUNT", (count + settings.len()).to_string());
+        }
+        self.run(command, stop)?;
+        // The reader would not see new packs.
+        self.reader = None;
+        let commit = self.run(self.git(&["rev-parse", "--verify", &format!("{REFERENCE}^{{commit}}")]), stop)?;
+        Ok(String::from_utf8_lossy(&commit).trim().to_owned())
+    }
+
+    /// Whether the repository has a commit.
+    pub(super) fn has(&self, commit: &str) -> bool {
+        let (_handle, never) = Stop::new();
+        self.run(self.git(&["cat-file", "-e", &format!("{commit}^{{tree}}")]), &never).is_ok()
+    }
+
+    /// Removes the objects of earlier commits, after some commits.
+    pub(super) fn tidy(&mut self, stop: &Stop) -> Result<(), ConnectorError> {
+        self.commits += 1;
+        if self.commits >= TIDY {
+            self.commits = 0;
+            self.reader = None;
+            self.run(self.git(&["gc", "--quiet", "--prune=now"]), stop)?;
+        }
+        Ok(())
+    }
+
+    /// All files of a commit.
+    pub(super) fn files(&self, commit: &str, stop: &Stop) -> Result<Vec<Entry>, ConnectorError> {
+        let listed = self.run(self.git(&["ls-tree", "-r", "-z", "--full-tree", commit]), stop)?;
+        let entries = listed.split(|byte| *byte == 0).filter_map(|line| {
+            // `MODE TYPE ID<tab>PATH`
+            let tab = line.iter().position(|byte| *byte == b'\t')?;
+            let mut words = line[..tab].split(|byte| *byte == b' ');
+            let (mode, _, id) = (words.next()?, words.next()?, words.next()?);
+            Some(Entry { path: line[tab + 1..].to_vec(), blob: blob(mode, id) })
+        });
+        Ok(entries.collect())
+    }
+
+    /// The files that differ between two commits, as they are in the second.
+    pub(super) fn between(&self, old: &str, new: &str, stop: &Stop) -> Result<Vec<Entry>, ConnectorError> {
+        let listed = self.run(self.git(&["diff-tree", "-r", "-z", "--no-renames", old, new]), stop)?;
+        let mut entries = Vec::new();
+        let mut parts = listed.split(|byte| *byte == 0);
+        // `:OLDMODE NEWMODE OLDID NEWID STATUS`, then the path.
+        while let (Some(facts), Some(path)) = (parts.next(), parts.next()) {
+            let words: Vec<&[u8]> = facts.split(|byte| *byte == b' ').collect();
+            let [_, mode, _, id, _] = words[..] else { continue };
+            entries.push(Entry { path: path.to_vec(), blob: blob(mode, id) });
+        }
+        Ok(entries)
+    }
+
+    /// The content with this id; `None` if it is larger than the limit.
+    pub(super) fn content(&mut self, blob: &str, limit: u64) -> Result<Option<Vec<u8>>, ConnectorError> {
+        let result = self.ask(blob, limit);
+        if result.is_err() {
+            self.reader = None;
+        }
+        result.map_err(|error| passing(format!("cannot read {blob} from the copy of the repository: {error}")))
+    }
+
+    fn ask(&mut self, blob: &str, limit: u64) -> std::io::Result<Option<Vec<u8>>> {
+        let broken = || std::io::Error::other("git ended early");
+        let reader = match &mut self.reader {
+            Some(reader) => reader,
+            none => {
+                let mut command = Command::new("git");
+                command.arg("--git-dir").arg(&self.directory).args(["cat-file", "--batch-command"]);
+                command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
+                let mut child = command.spawn()?;
+                let (Some(input), Some(output)) = (child.stdin.take(), child.stdout.take()) else {
+                    return Err(broken());
+                };
+                none.insert(Reader { child, input, output: BufReader::new(output) })
+            }
+        };
+        let mut answer = |command: &str| -> std::io::Result<u64> {
+            writeln!(reader.input, "{command} {blob}")?;
+            let mut line = String::new();
+            reader.output.read_line(&mut line)?;
+            // `ID blob SIZE`
+            let size = line.trim_end().rsplit_once(" blob ").or_else(|| {
+                let (id, rest) = line.trim_end().split_once(' ')?;
+                rest.strip_prefix("blob ").map(|size| (id, size))
+            });
+            size.and_then(|(_, size)| size.parse().ok())
+                .ok_or_else(|| std::io::Error::other(line.trim_end().to_owned()))
+        };
+        if answer("info")? > limit {
+            return Ok(None);
+        }
+        let size = answer("contents")?;
+        let mut bytes = vec![0; usize::try_from(size).map_err(std::io::Error::other)?];
+        reader.output.read_exact(&mut bytes)?;
+        // A line end follows.
+        reader.output.read_exact(&mut [0])?;
+        Ok(Some(bytes))
+    }
+}
+
+/// Ends a command and the programs that it has started. It gets a moment to remove its locks.
+fn end(child: &mut Child) {
+    // A group has the number of its first process.
+    let group = -(child.id() as i32);
+    for (signal, looks) in [(libc::SIGTERM, 200), (libc::SIGKILL, 1)] {
+        // SAFETY: a signal to a group of processes that has not been waited for.
+        unsafe { libc::kill(group, signal) };
+        for _ in 0..looks {
+            if matches!(child.try_wait(), Ok(Some(_))) {
+                return;
+            }
+            std::thread::sleep(LOOK);
+        }
+    }
+    let _ = child.wait();
+}
+
+/// The content of an entry that is a file; links and submodules have other modes.
+fn blob(mode: &[u8], id: &[u8]) -> Option<String> {
+    let is_file = mode.starts_with(b"100") || mode.starts_with(b":100");
+    is_file.then(|| String::from_utf8_lossy(id).into_owned())
+}

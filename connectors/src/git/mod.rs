@@ -1,0 +1,291 @@
+//! `Git`: a corpus of the files of a branch of a Git repository.
+//!
+//! ```ron
+//! Git(url: "https://github.com/example/handbook.git", pattern: "docs/**/*.md")
+//! ```
+//!
+//! Each file that a reader knows is a document; its id is its path in the repository. The branch is fetched again every
+//! `every_s` seconds. When it has a new commit, only the files that differ between the two commits are read, and all of
+//! them are published in one epoch: an epoch is always one commit. A branch that was rewritten or replaced is compared in
+//! the same way.
+//!
+//! The program `git` does the work, so all that it can fetch from works: `https`, `ssh`, and local paths, with the
+//! credentials that it is configured with. It never asks for a password. The objects of the last commit are kept in the
+//! state directory, so a restart fetches only what is new. Symbolic links, submodules and the contents of Git LFS are not
+//! read.
+//!
+//! ```
+//! # use turnflow_connectors::git::GitConfig;
+//! # let ron = r#"
+//! (url: "https://git.example.org/team/docs.git", branch: Some("main"), token: Some(Env("GIT_TOKEN")), every_s: 30)
+//! # "#;
+//! # let config: GitConfig = turnflow_engine::spec::from_str(ron).unwrap();
+//! # assert_eq!(config.every_s, 30.0);
+//! ```
+
+mod mirror;
+#[cfg(test)]
+pub(crate) mod tests;
+
+use std::collections::HashSet;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use globset::{GlobBuilder, GlobMatcher};
+use serde::Deserialize;
+use turnflow_engine::component::{
+    Building, Check, ComponentContext, ComponentError, CorpusSourceConfig, CorpusSourceKind, built,
+};
+use turnflow_engine::connector::{ConnectorError, CorpusOutput, CorpusSource, Mode, Stopped};
+use turnflow_engine::spec::from_tree;
+
+use self::mirror::{Entry, Mirror};
+use crate::fetched::{Fetched, File};
+use crate::readers::{Format, ReadError};
+use crate::remote::{Retry, may_pass};
+use crate::secret::Secret;
+
+/// How a file of Git LFS begins: the repository has only this in the place of its content.
+const LFS: &[u8] = b"version https://git-lfs.github.com/spec/";
+
+/// Fields of `Git`.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct GitConfig {
+    /// Where `git` fetches from: an `https://` or `ssh://` URL, `user@host:path`, or the absolute path of a repository.
+    pub url: String,
+    /// The branch or tag. Default: the branch that the repository names as its default.
+    #[serde(default)]
+    pub branch: Option<String>,
+    /// A glob that selects files by their path. `*` does not match `/`, but `**` does. Default: `**/*`.
+    #[serde(default = "pattern")]
+    pub pattern: String,
+    /// Seconds between two fetches. Default: 60.
+    #[serde(default = "every_s")]
+    pub every_s: f64,
+    /// Where a token for `https` is: `Env("NAME")` or `File("path")`. Default: what `git` is configured with.
+    #[serde(default)]
+    pub token: Option<Secret>,
+    /// The user that the token belongs to. Default: `git`.
+    #[serde(default = "user")]
+    pub user: String,
+    /// The address of a file for people, in which `{path}` stands for its path; hits and citations get it as `url`. Default:
+    /// none.
+    #[serde(default)]
+    pub link: Option<String>,
+    /// Maximum size of a file, in bytes. A larger file becomes a dead letter. Default: 64 MiB.
+    #[serde(default = "max_bytes")]
+    pub max_bytes: u64,
+}
+
+fn pattern() -> String {
+    "**/*".to_owned()
+}
+fn every_s() -> f64 {
+    60.0
+}
+fn user() -> String {
+    "git".to_owned()
+}
+fn max_bytes() -> u64 {
+    64 << 20
+}
+
+/// Entry in the connector table.
+pub const KIND: CorpusSourceKind = CorpusSourceKind {
+    name: "Git",
+    summary: "the files of a branch of a Git repository",
+    parse: |tree, sources| Ok(Box::new(from_tree::<GitConfig>(tree, sources)?)),
+};
+
+impl CorpusSourceConfig for GitConfig {
+    fn validate(&self, check: &mut Check<'_>) {
+        check.range("every_s", self.every_s, 0.1, 1e9);
+        if self.url.is_empty() || self.url.starts_with('-') {
+            check.error("wrong-value", "url", format!("`{}` is not a repository", self.url));
+        }
+        let (scheme, rest) = self.url.split_once("://").unwrap_or_default();
+        let user = rest.split(['/', '?']).next().and_then(|host| host.rsplit_once('@')).map(|(user, _)| user);
+        if user.is_some_and(|user| user.contains(':') || scheme.starts_with("http")) {
+            let problem = "`url` contains a user or a password: use `user` and `token`, so that the file has no secret";
+            check.error("wrong-value", "url", problem.to_owned());
+        }
+        if self.token.is_some() && scheme != "https" {
+            check.error("wrong-value", "token", "a token is sent to an `https://` URL only".to_owned());
+        }
+        if let Some(branch) = &self.branch
+            && (branch.is_empty()
+                || branch.starts_with('-')
+                || branch.contains(|c: char| c.is_whitespace() || ":^~?*[\\".contains(c)))
+        {
+            check.error("wrong-value", "branch", format!("`{branch}` is not the name of a branch"));
+        }
+        if let Err(error) = self.glob() {
+            check.error("wrong-value", "pattern", error.to_string());
+        }
+    }
+
+    fn explain(&self) -> String {
+        let branch = self.branch.as_ref().map(|branch| format!(", branch: {branch:?}")).unwrap_or_default();
+        let Self { pattern, every_s, max_bytes, .. } = self;
+        format!("url: {:?}{branch}, pattern: {pattern:?}, every_s: {every_s}, max_bytes: {max_bytes}", self.shown())
+    }
+
+    fn build(&self, context: &ComponentContext) -> Building<'_, dyn CorpusSource> {
+        built(self.source(context).map(|source| Box::new(source) as Box<dyn CorpusSource>))
+    }
+}
+
+impl GitConfig {
+    fn glob(&self) -> Result<GlobMatcher, globset::Error> {
+        Ok(GlobBuilder::new(&self.pattern).literal_separator(true).build()?.compile_matcher())
+    }
+
+    /// The repository without what a log must not show.
+    fn shown(&self) -> String {
+        match self.url.split_once("://") {
+            Some((scheme, rest)) => format!("{scheme}://{}", rest.rsplit_once('@').map_or(rest, |(_, host)| host)),
+            None => self.url.clone(),
+        }
+    }
+
+    /// Builds the source. It fetches nothing until it runs.
+    ///
+    /// # Errors
+    ///
+    /// The pattern is not a glob, or the state directory cannot be used.
+    pub fn source(&self, context: &ComponentContext) -> Result<Git, ConnectorError> {
+        let pattern = self.glob().map_err(ComponentError::new)?;
+        let io = |source| ConnectorError::Io { action: "create the state directory of", path: self.shown(), source };
+        let state = context.state_directory().map_err(io)?;
+        Ok(Git { config: self.clone(), pattern, context: context.clone(), state })
+    }
+}
+
+/// Reads the files of a branch and follows its commits.
+pub struct Git {
+    config: GitConfig,
+    pattern: GlobMatcher,
+    context: ComponentContext,
+    state: Option<PathBuf>,
+}
+
+impl CorpusSource for Git {
+    fn run(self: Box<Self>, mode: Mode, output: CorpusOutput) -> Result<(), ConnectorError> {
+        let mut retry = Retry::new(self.config.shown(), mode, &self.context);
+        let mut following =
+            Following { source: &self, output: &output, fetched: Fetched::default(), commit: None, uncommitted: 0 };
+        let mut mirror = None;
+        let mut is_ready = false;
+        loop {
+            let done = (|| -> Result<(), ConnectorError> {
+                let mirror = match &mut mirror {
+                    Some(mirror) => mirror,
+                    none => none.insert(Mirror::open(&self.config, self.state.as_deref())?),
+                };
+                following.follow(mirror, !is_ready)
+            })();
+            match done {
+                Ok(()) => retry.worked(),
+                Err(error) if may_pass(&error) => {
+                    // The copy may be what is at fault.
+                    mirror = mirror.filter(Mirror::is_sound);
+                    retry.failed(&error, output.stop())?;
+                    continue;
+                }
+                Err(error) => return Err(error),
+            }
+            if !is_ready {
+                output.ready()?;
+                is_ready = true;
+            }
+            if mode == Mode::Once {
+                return Ok(());
+            }
+            if output.stop().wait(Duration::from_secs_f64(self.config.every_s)) {
+                return Err(Stopped.into());
+            }
+        }
+    }
+}
+
+/// A source that runs.
+struct Following<'a> {
+    source: &'a Git,
+    output: &'a CorpusOutput,
+    fetched: Fetched,
+    /// The commit that was last published.
+    commit: Option<String>,
+    /// Changes that were sent since the last commit.
+    uncommitted: usize,
+}
+
+impl Following<'_> {
+    /// Fetches the branch, and publishes its commit if it is another one. `always` publishes in any case.
+    fn follow(&mut self, mirror: &mut Mirror, always: bool) -> Result<(), ConnectorError> {
+        let stop = self.output.stop();
+        let commit = mirror.fetch(&self.source.config, stop)?;
+        if self.commit.as_ref() == Some(&commit) && !always {
+            return Ok(());
+        }
+        let changed = match &self.commit {
+            // The copy may have been made again, without the old commit.
+            Some(old) if mirror.has(old) => mirror.between(old, &commit, stop)?,
+            _ => self.all(mirror, &commit)?,
+        };
+        for entry in &changed {
+            self.uncommitted += self.take(mirror, entry)?;
+        }
+        let changes = std::mem::take(&mut self.uncommitted);
+        tracing::info!(corpus = self.source.context.id(), commit, files = changed.len(), changes, "read a commit");
+        if changes > 0 || always {
+            self.output.commit()?;
+        }
+        if self.commit.replace(commit).is_some() {
+            mirror.tidy(stop)?;
+        }
+        Ok(())
+    }
+
+    /// All files of a commit, and those that it no longer has.
+    fn all(&self, mirror: &Mirror, commit: &str) -> Result<Vec<Entry>, ConnectorError> {
+        let mut files = mirror.files(commit, self.output.stop())?;
+        let there: HashSet<Vec<u8>> = files.iter().map(|entry| entry.path.clone()).collect();
+        let gone = self.fetched.paths().filter(|path| !there.contains(path.as_bytes()));
+        let gone: Vec<Entry> = gone.map(|path| Entry { path: path.as_bytes().to_vec(), blob: None }).collect();
+        files.extend(gone);
+        Ok(files)
+    }
+
+    /// Sends what is now at a path. Returns the number of changes.
+    fn take(&mut self, mirror: &mut Mirror, entry: &Entry) -> Result<usize, ConnectorError> {
+        let path = match std::str::from_utf8(&entry.path) {
+            Ok(path) => path,
+            Err(_) if entry.blob.is_none() => return Ok(0),
+            Err(_) => {
+                let path = String::from_utf8_lossy(&entry.path);
+                self.output.dead_letter(&path, "its name is not UTF-8 and cannot be an id", b"");
+                return Ok(0);
+            }
+        };
+        let format = Format::of(Path::new(path)).filter(|_| self.source.pattern.is_match(path));
+        let (Some(format), Some(blob)) = (format, &entry.blob) else {
+            return Ok(self.fetched.remove(path, self.output)?);
+        };
+        if self.fetched.has(path, blob) {
+            return Ok(0);
+        }
+        let limit = self.source.config.max_bytes;
+        let Some(bytes) = mirror.content(blob, limit)? else {
+            return Ok(self.fetched.fault(path, blob, &ReadError::TooLarge { limit }, b"", self.output)?);
+        };
+        if bytes.starts_with(LFS) {
+            self.output.dead_letter(path, "its content is in Git LFS, which is not read", &bytes);
+            return Ok(self.fetched.remove(path, self.output)?);
+        }
+        let link = self.source.config.link.as_ref();
+        let mut facts = vec![("path", path.to_owned())];
+        facts.extend(link.map(|link| ("url", link.replace("{path}", path))));
+        Ok(self.fetched.put(&File { path, version: blob, format, facts: &facts }, &bytes, self.output)?)
+    }
+}

@@ -1,0 +1,311 @@
+//! `Kafka`: a corpus from a compacted topic of Kafka.
+//!
+//! ```ron
+//! Kafka(brokers: "kafka:9092", topic: "pages", format: Markdown)
+//! ```
+//!
+//! The key of a record is the id of a document, and the value the document. A later value replaces it, and a record without
+//! a value deletes it. The first epoch has everything up to the end that the topic had at the start. Changes that arrive
+//! together are published together. A restart reads the topic again; the engine drops unchanged documents.
+//!
+//! Records that cannot be read, or have no key, become dead letters, again after each restart; their documents are deleted.
+//! A topic that was created again is read, and then the documents that it does not have are deleted. So is a topic that was
+//! out of reach for more than an hour, because compaction may have removed deletions meanwhile.
+//!
+//! A key must stay in its partition: if partitions are added to a topic, an old value may win over a newer one. A topic must
+//! be compacted without other retention, since a restart does not find the documents of records that the brokers removed.
+//!
+//! ```
+//! # use turnflow_connectors::kafka::corpus::KafkaConfig;
+//! # use turnflow_connectors::keyed::ValueFormat;
+//! # let ron = r#"
+//! (brokers: "kafka:9092", topic: "pages", format: Markdown)
+//! # "#;
+//! # let config: KafkaConfig = turnflow_engine::spec::from_str(ron).unwrap();
+//! # assert_eq!((config.format, config.max_bytes), (ValueFormat::Markdown, 16 << 20));
+//! ```
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use rdkafka::message::{BorrowedMessage, Message};
+use serde::Deserialize;
+use turnflow_engine::component::{Building, Check, ComponentContext, CorpusSourceConfig, CorpusSourceKind, built};
+use turnflow_engine::connector::{ConnectorError, CorpusOutput, CorpusSource, Mode};
+use turnflow_engine::spec::from_tree;
+
+use super::client::{Connection, Consumer};
+use super::reader::{POLL, Reader, Records};
+use super::topic::{Watermarks, is_same};
+use crate::keyed::{self, ValueFormat};
+use crate::readers::jsonl::Fields;
+use crate::secret::Secret;
+
+/// A group of changes ends when no further one arrives within this time,
+const GAP: Duration = Duration::from_millis(10);
+/// or this time after its first change,
+const LONGEST: Duration = Duration::from_millis(50);
+/// or with this number of changes.
+const MOST: usize = 256;
+
+/// Fields of the corpus source `Kafka`.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct KafkaConfig {
+    /// The brokers to connect to first, as `host:port`, separated by commas.
+    pub brokers: String,
+    /// The compacted topic: the key of a record is the document's id, the value is the document, and an empty value deletes
+    /// it.
+    pub topic: String,
+    /// How a value is read: `Json`, `Text` or `Markdown`. Default: `Json`.
+    #[serde(default)]
+    pub format: ValueFormat,
+    /// The field of a JSON value with the title. Default: `title`.
+    #[serde(default = "title")]
+    pub title: String,
+    /// The field of a JSON value with the text. Default: `text`.
+    #[serde(default = "text")]
+    pub text: String,
+    /// Further properties of librdkafka, such as `"security.protocol": "SASL_SSL"`. Default: none.
+    #[serde(default)]
+    pub properties: BTreeMap<String, String>,
+    /// Properties of librdkafka that are secret, such as `"sasl.password": Env("KAFKA_PASSWORD")`. Default: none.
+    #[serde(default)]
+    pub secrets: BTreeMap<String, Secret>,
+    /// Maximum size of a record's value, in bytes. A larger one becomes a dead letter. Default: 16 MiB.
+    #[serde(default = "max_bytes")]
+    pub max_bytes: usize,
+}
+
+fn title() -> String {
+    Fields::default().title
+}
+fn text() -> String {
+    Fields::default().text
+}
+fn max_bytes() -> usize {
+    16 << 20
+}
+
+/// Entry in the connector table.
+pub const KIND: CorpusSourceKind = CorpusSourceKind {
+    name: "Kafka",
+    summary: "a compacted topic of Kafka, one document for each key",
+    parse: |tree, sources| Ok(Box::new(from_tree::<KafkaConfig>(tree, sources)?)),
+};
+
+impl KafkaConfig {
+    fn connection(&self) -> Connection {
+        Connection {
+            brokers: self.brokers.clone(),
+            topic: self.topic.clone(),
+            properties: self.properties.clone(),
+            secrets: self.secrets.clone(),
+        }
+    }
+
+    /// Builds the source. It connects when it runs.
+    pub fn source(&self, context: &ComponentContext) -> KafkaCorpus {
+        let reader = Reader {
+            connection: self.connection(),
+            group: None,
+            context: context.clone(),
+            #[cfg(test)]
+            visible: None,
+        };
+        let fields = Fields { title: self.title.clone(), text: self.text.clone(), ..Fields::default() };
+        KafkaCorpus { reader, format: self.format, fields, max_bytes: self.max_bytes }
+    }
+}
+
+impl CorpusSourceConfig for KafkaConfig {
+    fn validate(&self, check: &mut Check<'_>) {
+        self.connection().validate(check);
+        check.range("max_bytes", self.max_bytes, 1, 256 << 20);
+        if self.title == self.text {
+            check.error("wrong-value", "text", "`title` and `text` are the same field");
+        }
+    }
+
+    fn explain(&self) -> String {
+        format!("{}, format: {:?}, max_bytes: {}", self.connection().explain(), self.format, self.max_bytes)
+    }
+
+    fn build(&self, context: &ComponentContext) -> Building<'_, dyn CorpusSource> {
+        built(Ok(Box::new(self.source(context))))
+    }
+}
+
+/// Reads a compacted topic as documents.
+pub struct KafkaCorpus {
+    pub(super) reader: Reader,
+    format: ValueFormat,
+    fields: Fields,
+    max_bytes: usize,
+}
+
+impl CorpusSource for KafkaCorpus {
+    fn run(self: Box<Self>, mode: Mode, output: CorpusOutput) -> Result<(), ConnectorError> {
+        let mut documents = Documents {
+            source: &self,
+            output: &output,
+            log: None,
+            next: BTreeMap::new(),
+            known: HashMap::new(),
+            reading: 0,
+            is_ready: false,
+            is_whole: false,
+            changes: 0,
+            since: None,
+        };
+        self.reader.run(mode, output.stop(), &mut documents)
+    }
+}
+
+/// Sends the records of a topic as changes of documents.
+struct Documents<'a> {
+    source: &'a KafkaCorpus,
+    output: &'a CorpusOutput,
+    log: Option<Arc<str>>,
+    /// The offset of the next record of each partition.
+    next: BTreeMap<i32, i64>,
+    /// The documents that were sent, and in which reading of the topic they were last found.
+    known: HashMap<Arc<str>, u32>,
+    reading: u32,
+    is_ready: bool,
+    /// Whether the topic is read to the end that it had when the reading began. Before that, nothing is committed.
+    is_whole: bool,
+    /// Changes since the last commit.
+    changes: usize,
+    /// When the first of them was sent.
+    since: Option<Instant>,
+}
+
+impl Documents<'_> {
+    /// Reads the topic again from its beginning. Documents that are not found again are deleted then.
+    fn again(&mut self) {
+        self.reading = self.reading.wrapping_add(1);
+        self.next.clear();
+        self.is_whole = false;
+    }
+
+    fn change(
+        &mut self,
+        id: &str,
+        document: Option<turnflow_engine::document::Document>,
+    ) -> Result<(), ConnectorError> {
+        match document {
+            Some(document) => {
+                self.known.insert(id.into(), self.reading);
+                self.output.change(id, Some(document))?;
+            }
+            None if self.known.remove(id).is_some() => self.output.change(id, None)?,
+            None => return Ok(()),
+        }
+        self.changes += 1;
+        self.since.get_or_insert_with(Instant::now);
+        Ok(())
+    }
+
+    fn commit(&mut self) -> Result<(), ConnectorError> {
+        self.output.commit()?;
+        (self.changes, self.since) = (0, None);
+        Ok(())
+    }
+}
+
+impl Records for Documents<'_> {
+    fn begin(&mut self, log: &Arc<str>, found: &[Watermarks]) -> Result<Vec<i64>, ConnectorError> {
+        let is_other = self.log.as_deref().is_some_and(|known| !is_same(known, log));
+        let is_gone =
+            |now: &Watermarks| self.next.get(&now.partition).is_some_and(|next| *next > now.high || *next < now.low);
+        if is_other || found.iter().any(is_gone) {
+            let what = "the topic was created again or truncated, or records were removed; reading it again";
+            tracing::warn!(topic = self.source.reader.connection.topic, "{what}");
+            self.again();
+        }
+        self.log = Some(log.clone());
+        for now in found {
+            self.next.entry(now.partition).or_insert(now.low);
+        }
+        Ok(found.iter().map(|now| self.next.get(&now.partition).copied().unwrap_or(now.low)).collect())
+    }
+
+    fn record(&mut self, record: &BorrowedMessage<'_>) -> Result<(), ConnectorError> {
+        let (partition, offset) = (record.partition(), record.offset());
+        self.next.insert(partition, offset + 1);
+        let source = self.source;
+        let position = || format!("{}[{partition}]@{offset}", source.reader.connection.topic);
+        let value = record.payload().unwrap_or_default();
+        let key = record.key().map(std::str::from_utf8);
+        let key = match key {
+            Some(Ok(key)) if !key.is_empty() => key,
+            other => {
+                let reason = match other {
+                    Some(Err(_)) => "the key is not UTF-8",
+                    _ => "the record has no key",
+                };
+                self.output.dead_letter(&position(), reason, value);
+                return Ok(());
+            }
+        };
+        if value.is_empty() {
+            return self.change(key, None);
+        }
+        if value.len() > source.max_bytes {
+            let reason = format!("the record has {} bytes, more than {}", value.len(), source.max_bytes);
+            self.output.dead_beginning(&position(), &reason, &value[..source.max_bytes]);
+            return self.change(key, None);
+        }
+        match keyed::document(key, value, source.format, &source.fields) {
+            Ok((document, large)) => {
+                if !large.is_empty() {
+                    let fields = large.join(", ");
+                    tracing::warn!(id = key, fields, "fields of the metadata are too large and left out");
+                }
+                self.change(key, Some(document))
+            }
+            Err(error) => {
+                self.output.dead_letter(&position(), &error.to_string(), value);
+                // As after a restart, which finds no document with this id.
+                self.change(key, None)
+            }
+        }
+    }
+
+    fn polled(&mut self, _: &Consumer, is_quiet: bool) -> Result<Duration, ConnectorError> {
+        let Some(since) = self.since.filter(|_| self.is_whole) else { return Ok(POLL) };
+        if is_quiet || self.changes >= MOST || since.elapsed() >= LONGEST {
+            self.commit()?;
+            return Ok(POLL);
+        }
+        Ok(GAP)
+    }
+
+    fn caught_up(&mut self) -> Result<(), ConnectorError> {
+        if !self.is_whole {
+            let reading = self.reading;
+            let gone: Vec<Arc<str>> =
+                self.known.iter().filter(|(_, found)| **found != reading).map(|(id, _)| id.clone()).collect();
+            for id in gone {
+                self.change(&id, None)?;
+            }
+            self.is_whole = true;
+        }
+        if !self.is_ready || self.changes > 0 {
+            self.commit()?;
+        }
+        if !self.is_ready {
+            self.is_ready = true;
+            self.output.ready()?;
+        }
+        Ok(())
+    }
+
+    fn was_away(&mut self) {
+        let what = "the topic was out of reach for so long that deletions may be gone; reading it again";
+        tracing::warn!(topic = self.source.reader.connection.topic, "{what}");
+        self.again();
+    }
+}

@@ -1,0 +1,307 @@
+//! `Nats`: a corpus of documents in a NATS key-value bucket.
+//!
+//! ```ron
+//! Nats(url: "nats://localhost:4222", bucket: "docs")
+//! ```
+//!
+//! A key is a document's id, and its value the document. A change of a key changes that document only, and a deleted or
+//! purged key deletes it. At the start, the last value of each key is read; later changes are read as they come, also after
+//! the connection was lost. Changes that arrive together are published together.
+//!
+//! A value that expires in the bucket is removed without a message. Once in `compare_s` seconds, all keys are read again,
+//! and the documents whose keys are gone are deleted. A value that is not a document becomes a dead letter `BUCKET: KEY`.
+//!
+//! ```
+//! # use turnflow_connectors::nats::bucket::NatsConfig;
+//! # let ron = r#"
+//! (url: "nats://localhost:4222", bucket: "docs", format: Markdown)
+//! # "#;
+//! # let config: NatsConfig = turnflow_engine::spec::from_str(ron).unwrap();
+//! # assert_eq!(config.bucket, "docs");
+//! ```
+
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use async_nats::jetstream::Message;
+use serde::Deserialize;
+use turnflow_engine::component::{Building, Check, ComponentContext, CorpusSourceConfig, CorpusSourceKind, built};
+use turnflow_engine::connector::{ConnectorError, CorpusOutput, CorpusSource, Mode};
+use turnflow_engine::spec::from_tree;
+
+use super::reader::{First, Found, Reader, open};
+use super::{Connection, NatsAuth, check_name, check_url, shown};
+use crate::keyed::{self, ValueFormat};
+use crate::readers::jsonl::Fields;
+use crate::remote::{Retry, may_pass, wait};
+
+/// Changes in a commit, at most.
+const AT_ONCE: usize = 1000;
+/// How long a commit waits for more changes.
+const TOGETHER: Duration = Duration::from_millis(20);
+
+/// Fields of `Nats`, as a corpus.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct NatsConfig {
+    /// The server, as in `nats://localhost:4222` or `tls://nats.example.org:4222`; several servers of a cluster have commas
+    /// between them.
+    pub url: String,
+    /// How turnflow proves who it is. Default: `None`.
+    #[serde(default)]
+    pub auth: NatsAuth,
+    /// Name of the bucket.
+    pub bucket: String,
+    /// How a value is read: `Json`, `Text` or `Markdown`. Default: `Json`.
+    #[serde(default)]
+    pub format: ValueFormat,
+    /// Field that holds the title in JSON; may be missing. Default: `title`.
+    #[serde(default = "title")]
+    pub title: String,
+    /// Field that holds the text in JSON. Default: `text`.
+    #[serde(default = "text")]
+    pub text: String,
+    /// Seconds between two comparisons of all keys, which find values that have expired. 0: never. Default: 3600.
+    #[serde(default = "compare_s")]
+    pub compare_s: f64,
+}
+
+fn title() -> String {
+    Fields::default().title
+}
+fn text() -> String {
+    Fields::default().text
+}
+fn compare_s() -> f64 {
+    3600.0
+}
+
+/// Entry in the connector table.
+pub const KIND: CorpusSourceKind = CorpusSourceKind {
+    name: "Nats",
+    summary: "the keys of a NATS key-value bucket",
+    parse: |tree, sources| Ok(Box::new(from_tree::<NatsConfig>(tree, sources)?)),
+};
+
+impl CorpusSourceConfig for NatsConfig {
+    fn validate(&self, check: &mut Check<'_>) {
+        check_url(check, &self.url);
+        check_name(check, "bucket", &self.bucket);
+        check.range("compare_s", self.compare_s, 0.0, 1e9);
+    }
+
+    fn explain(&self) -> String {
+        let Self { bucket, format, auth, .. } = self;
+        format!("url: {:?}, bucket: {bucket:?}, format: {format:?}, {}", shown(&self.url), auth.shown())
+    }
+
+    fn build(&self, context: &ComponentContext) -> Building<'_, dyn CorpusSource> {
+        built(Ok(Box::new(self.source(context))))
+    }
+}
+
+impl NatsConfig {
+    /// Builds the source. It connects when it runs.
+    pub fn source(&self, context: &ComponentContext) -> NatsBucket {
+        NatsBucket { config: self.clone(), context: context.clone() }
+    }
+}
+
+/// Reads documents from a bucket.
+pub struct NatsBucket {
+    config: NatsConfig,
+    context: ComponentContext,
+}
+
+impl CorpusSource for NatsBucket {
+    fn run(self: Box<Self>, mode: Mode, output: CorpusOutput) -> Result<(), ConnectorError> {
+        let server = format!("bucket `{}` of {}", self.config.bucket, shown(&self.config.url));
+        let retry = Retry::new(server, mode, &self.context);
+        let fields = Fields { title: self.config.title.clone(), text: self.config.text.clone(), ..Fields::default() };
+        let mut following = Following {
+            source: *self,
+            mode,
+            output,
+            retry,
+            fields,
+            known: HashSet::new(),
+            last: None,
+            is_ready: false,
+            bad: HashMap::new(),
+            uncommitted: 0,
+        };
+        loop {
+            match following.connected() {
+                Ok(()) => return Ok(()),
+                Err(error) if may_pass(&error) => following.retry.failed(&error, following.output.stop())?,
+                Err(error) => return Err(error),
+            }
+        }
+    }
+}
+
+/// A source that runs.
+struct Following {
+    source: NatsBucket,
+    mode: Mode,
+    output: CorpusOutput,
+    retry: Retry,
+    fields: Fields,
+    /// The ids of the documents that were sent.
+    known: HashSet<Arc<str>>,
+    /// The bucket's identity, and the number of the last message that was read.
+    last: Option<(String, u64)>,
+    is_ready: bool,
+    /// Keys whose values are not documents, with the hash of each value.
+    bad: HashMap<Arc<str>, blake3::Hash>,
+    /// Changes since the last commit.
+    uncommitted: usize,
+}
+
+impl Following {
+    fn wait<T>(&self, future: impl Future<Output = Result<T, ConnectorError>>) -> Result<T, ConnectorError> {
+        wait(self.source.context.runtime(), self.output.stop(), future)?
+    }
+
+    /// Reads over one client, until everything is read or something fails.
+    fn connected(&mut self) -> Result<(), ConnectorError> {
+        let (config, id) = (self.source.config.clone(), self.source.context.id().to_owned());
+        let name = format!("KV_{}", config.bucket);
+        let (connection, opened) = self.wait(async {
+            let connection = Connection::open(&config.url, &config.auth, &id).await?;
+            let opened = open(&connection, &name).await?;
+            Ok((connection, opened))
+        })?;
+        let resumes = self
+            .last
+            .as_ref()
+            .filter(|(log, last)| *log == opened.log && *last + 1 >= opened.first && *last <= opened.last);
+        let mut reader = match resumes {
+            Some((_, last)) if self.is_ready => {
+                let first = First::After(*last);
+                Reader::new(connection.clone(), opened.stream.clone(), Some(self.subject()), None, first)
+            }
+            _ => self.read_all(&connection, &opened)?,
+        };
+        if !self.is_ready {
+            self.output.ready()?;
+            self.is_ready = true;
+        }
+        if self.mode == Mode::Once {
+            return Ok(());
+        }
+        let mut compared = Instant::now();
+        let mut since = Instant::now();
+        loop {
+            let compare = Duration::from_secs_f64(config.compare_s);
+            if self.uncommitted == 0 && !compare.is_zero() && compared.elapsed() >= compare {
+                // The bucket may have been made again meanwhile.
+                let opened = self.wait(open(&connection, &name))?;
+                reader = self.read_all(&connection, &opened)?;
+                compared = Instant::now();
+            }
+            let found = if self.uncommitted == 0 {
+                self.wait(reader.next())?
+            } else {
+                let left = TOGETHER.saturating_sub(since.elapsed());
+                let next = async { tokio::time::timeout(left, reader.next()).await.unwrap_or(Ok(Found::Nothing)) };
+                wait(self.source.context.runtime(), self.output.stop(), next)??
+            };
+            match found {
+                Found::Message(read) => {
+                    self.retry.worked();
+                    if self.uncommitted == 0 {
+                        since = Instant::now();
+                    }
+                    self.change(&read.message)?;
+                    self.last = Some((opened.log.clone(), read.sequence));
+                    self.uncommitted += 1;
+                }
+                Found::Nothing => self.retry.worked(),
+                Found::Away(reason) => self.retry.failed(&reason, self.output.stop())?,
+            }
+            if self.uncommitted > 0 && (self.uncommitted >= AT_ONCE || since.elapsed() >= TOGETHER) {
+                self.output.commit()?;
+                self.uncommitted = 0;
+            }
+        }
+    }
+
+    /// The subjects of all keys.
+    fn subject(&self) -> String {
+        format!("$KV.{}.>", self.source.config.bucket)
+    }
+
+    /// Reads the last value of each key, and deletes the documents whose keys are gone. Returns the reader, which reads
+    /// what comes later.
+    fn read_all(&mut self, connection: &Connection, opened: &super::reader::Opened) -> Result<Reader, ConnectorError> {
+        let mut reader =
+            Reader::new(connection.clone(), opened.stream.clone(), Some(self.subject()), None, First::LastOfEach);
+        self.wait(reader.begin())?;
+        let mut gone = self.known.clone();
+        let mut last = opened.last;
+        let mut is_behind = reader.pending > 0;
+        while is_behind {
+            match self.wait(reader.next())? {
+                Found::Message(read) => {
+                    is_behind = read.pending > 0;
+                    last = last.max(read.sequence);
+                    if let Some(id) = self.change(&read.message)? {
+                        gone.remove(&id);
+                    }
+                }
+                Found::Nothing => is_behind = !self.wait(reader.is_at_end())?,
+                Found::Away(reason) => self.retry.failed(&reason, self.output.stop())?,
+            }
+        }
+        for id in gone {
+            self.known.remove(&id);
+            self.output.change(id, None)?;
+        }
+        self.output.commit()?;
+        self.uncommitted = 0;
+        self.retry.worked();
+        self.last = Some((opened.log.clone(), last));
+        Ok(reader)
+    }
+
+    /// Sends a change. Returns the id if its document exists afterwards.
+    fn change(&mut self, message: &Message) -> Result<Option<Arc<str>>, ConnectorError> {
+        let prefix = format!("$KV.{}.", self.source.config.bucket);
+        let Some(key) = message.subject.strip_prefix(&*prefix) else { return Ok(None) };
+        let id: Arc<str> = key.into();
+        let header = |name: &str| message.headers.as_ref().and_then(|headers| headers.get(name));
+        let is_deleted = header("KV-Operation").is_some_and(|operation| matches!(operation.as_str(), "DEL" | "PURGE"))
+            || header("Nats-Marker-Reason").is_some();
+        let mut document = None;
+        if !is_deleted {
+            match keyed::document(key, &message.payload, self.source.config.format, &self.fields) {
+                Ok((read, large)) => {
+                    if !large.is_empty() {
+                        let fields = large.join(", ");
+                        tracing::warn!(key, fields, "fields of the metadata are too large and left out");
+                    }
+                    document = Some(read);
+                }
+                Err(error) => {
+                    let position = format!("{}: {key}", self.source.config.bucket);
+                    let hash = blake3::hash(&message.payload);
+                    // A comparison reads it again.
+                    if self.bad.insert(id.clone(), hash) != Some(hash) {
+                        self.output.dead_letter(&position, &error.to_string(), &message.payload);
+                    }
+                }
+            }
+        }
+        let exists = document.is_some();
+        if exists {
+            self.bad.remove(&id);
+            self.known.insert(id.clone());
+        } else if !self.known.remove(&id) {
+            return Ok(None);
+        }
+        self.output.change(id.clone(), document)?;
+        Ok(exists.then_some(id))
+    }
+}

@@ -1,0 +1,199 @@
+//! `NatsSink`: publishes each answer to a subject that a JetStream stream stores.
+//!
+//! ```ron
+//! NatsSink(input: "final", url: "nats://localhost:4222", subject: "answers")
+//! ```
+//!
+//! A message is the answer's record in JSON. Its header `Nats-Msg-Id` is made of the key of the delivery, so a stream
+//! drops a second message of this sink with the same key within its duplicate window (two minutes, unless the stream says otherwise); the header
+//! `turnflow-key` has the same key for readers. An answer is acknowledged when the stream has stored it: it is there at
+//! least once, in the order of the answers. While no stream stores the subject, or the server is away, the answers wait.
+//!
+//! ```
+//! # use turnflow_connectors::nats::sink::NatsSinkConfig;
+//! # let ron = r#"
+//! (input: "final", url: "nats://localhost:4222", subject: "answers.support", auth: Token(Env("NATS_TOKEN")))
+//! # "#;
+//! # let config: NatsSinkConfig = turnflow_engine::spec::from_str(ron).unwrap();
+//! # assert_eq!(config.subject, "answers.support");
+//! ```
+
+use std::collections::HashSet;
+
+use async_nats::HeaderMap;
+use async_nats::connection::State;
+use async_nats::jetstream;
+use async_nats::jetstream::context::{PublishAckFuture, PublishError, PublishErrorKind};
+use futures::FutureExt;
+use futures::future::BoxFuture;
+use serde::Deserialize;
+use turnflow_engine::component::{Building, Check, ComponentContext, SinkConfig, SinkKind, SinkMode, built};
+use turnflow_engine::connector::{AnswerSink, ConnectorError, Delivery};
+use turnflow_engine::record::AnswerRecord;
+use turnflow_engine::spec::from_tree;
+
+use super::{Connection, NatsAuth, REQUEST, check_url, shown};
+use crate::remote::{header_key, passing};
+
+/// The server's number of the error that a message is larger than the stream allows.
+const TOO_LARGE: &str = "10054";
+
+/// Fields of `NatsSink`.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct NatsSinkConfig {
+    /// Input node, which outputs Answers, Hits or Queries. The records of Hits and Queries have no answer text.
+    pub input: String,
+    /// The server, as in `nats://localhost:4222` or `tls://nats.example.org:4222`; several servers of a cluster have commas
+    /// between them.
+    pub url: String,
+    /// How turnflow proves who it is. Default: `None`.
+    #[serde(default)]
+    pub auth: NatsAuth,
+    /// The subject to publish to. A stream must store it.
+    pub subject: String,
+    /// Whether the sink receives revisions: `Live` (yes) or `Once` (no). Default: the pipeline's `mode`.
+    #[serde(default)]
+    pub mode: Option<SinkMode>,
+}
+
+/// Entry in the connector table.
+pub const KIND: SinkKind = SinkKind {
+    name: "NatsSink",
+    summary: "answers published to a NATS JetStream subject",
+    parse: |tree, sources| Ok(Box::new(from_tree::<NatsSinkConfig>(tree, sources)?)),
+};
+
+impl SinkConfig for NatsSinkConfig {
+    fn validate(&self, check: &mut Check<'_>) {
+        check_url(check, &self.url);
+        let is_fine =
+            |token: &str| !token.is_empty() && !token.contains(['*', '>']) && !token.contains(char::is_whitespace);
+        if !self.subject.split('.').all(is_fine) {
+            check.error("wrong-value", "subject", format!("`{}` is not a subject to publish to", self.subject));
+        }
+    }
+
+    fn explain(&self) -> String {
+        let mode = self.mode.map(|mode| format!(", mode: {mode:?}")).unwrap_or_default();
+        format!("url: {:?}, subject: {:?}, {}{mode}", shown(&self.url), self.subject, self.auth.shown())
+    }
+
+    fn mode(&self) -> Option<SinkMode> {
+        self.mode
+    }
+
+    fn build(&self, context: &ComponentContext) -> Building<'_, dyn AnswerSink> {
+        built(Ok(Box::new(self.sink(context.id()))))
+    }
+}
+
+impl NatsSinkConfig {
+    /// Builds the sink. It connects at the first delivery; `id` is its node.
+    pub fn sink(&self, id: &str) -> NatsSink {
+        NatsSink { config: self.clone(), id: id.to_owned(), connection: None }
+    }
+}
+
+/// Publishes answers.
+pub struct NatsSink {
+    config: NatsSinkConfig,
+    id: String,
+    connection: Option<Connection>,
+}
+
+impl AnswerSink for NatsSink {
+    fn deliver<'a>(&'a mut self, delivery: Delivery<'a>) -> BoxFuture<'a, Result<(), ConnectorError>> {
+        async move {
+            let connection = match &self.connection {
+                Some(connection) => connection.clone(),
+                None => {
+                    let NatsSinkConfig { url, auth, .. } = &self.config;
+                    let connection = Connection::open(url, auth, &self.id).await;
+                    self.connection.insert(connection.map_err(|error| passing(error.to_string()))?).clone()
+                }
+            };
+            self.publish(&connection, delivery).await
+        }
+        .boxed()
+    }
+
+    fn batch(&self) -> usize {
+        64
+    }
+}
+
+impl NatsSink {
+    /// Publishes all answers, then waits for the acknowledgements in order.
+    async fn publish(&self, connection: &Connection, delivery: Delivery<'_>) -> Result<(), ConnectorError> {
+        let mut context = jetstream::new(connection.client.clone());
+        context.set_timeout(REQUEST);
+        // Messages would wait in the client, and each further try would add to them.
+        if connection.client.connection_state() != State::Connected {
+            return Err(passing(format!("{}: the connection is lost", shown(&self.config.url))));
+        }
+        let mut sent = Vec::new();
+        let mut failure = None;
+        let mut conversations = HashSet::new();
+        for answer in delivery.answers() {
+            // What is lost on the way must not come after a later answer of its conversation.
+            if !conversations.insert(&answer.conversation_id) {
+                self.stored(std::mem::take(&mut sent), delivery).await?;
+                conversations = HashSet::from([&answer.conversation_id]);
+            }
+            let key = header_key(AnswerRecord::delivery_key(&answer.key, answer.revision.into(), answer.retracted));
+            // Two sinks may publish answers to one turn into one stream.
+            let id = blake3::hash(format!("{}\0{}\0{key}", self.id, self.config.subject).as_bytes());
+            let mut headers = HeaderMap::new();
+            headers.insert("Nats-Msg-Id", id.to_hex().as_str());
+            headers.insert("turnflow-key", key.as_str());
+            let body = serde_json::to_vec(answer).map_err(|error| refused(&error));
+            let published = match body {
+                Ok(body) => {
+                    let publish = context.publish_with_headers(self.config.subject.clone(), headers, body.into());
+                    match tokio::time::timeout(REQUEST, publish).await {
+                        Err(_) => Err(passing("the server does not take the message")),
+                        Ok(published) => published.map_err(|error| self.failed(&error)),
+                    }
+                }
+                Err(error) => Err(error),
+            };
+            match published {
+                Ok(published) => sent.push(published),
+                Err(error) => {
+                    failure = Some(error);
+                    break;
+                }
+            }
+        }
+        self.stored(sent, delivery).await?;
+        failure.map_or(Ok(()), Err)
+    }
+
+    /// Waits until the stream has stored these messages.
+    async fn stored(&self, sent: Vec<PublishAckFuture>, delivery: Delivery<'_>) -> Result<(), ConnectorError> {
+        for published in sent {
+            published.await.map_err(|error| self.failed(&error))?;
+            delivery.took(1);
+        }
+        Ok(())
+    }
+
+    fn failed(&self, error: &PublishError) -> ConnectorError {
+        match error.kind() {
+            PublishErrorKind::MaxPayloadExceeded => refused(error),
+            // The client has no name for this error: larger than the stream's messages may be.
+            _ if error.to_string().contains(TOO_LARGE) => refused(error),
+            PublishErrorKind::StreamNotFound => passing(format!(
+                "no stream stores the subject `{}` of {}",
+                self.config.subject,
+                shown(&self.config.url)
+            )),
+            _ => passing(format!("{}: {error}", shown(&self.config.url))),
+        }
+    }
+}
+
+fn refused(error: &dyn std::fmt::Display) -> ConnectorError {
+    ConnectorError::Refused { reason: error.to_string() }
+}

@@ -1,0 +1,357 @@
+//! `Redis`: turns from a Redis stream, one entry each.
+//!
+//! ```ron
+//! Redis(url: "redis://localhost:6379", stream: "turns")
+//! ```
+//!
+//! An entry has a field `record` with a turn record in JSON. Instead, it may have the record's fields: `conversation_id`,
+//! `turn`, `speaker`, `text` and others; their values are text, except `turn` and `timestamp`, which are numbers.
+//!
+//! Entries are read in the order of their ids. turnflow keeps in its own checkpoint how far it has answered, so it needs no
+//! consumer group: a restart resumes there, and an answer is in a file sink exactly once however often the process is
+//! killed. With `trim: true`, entries are removed when a checkpoint covers their answers. A server that has lost its last
+//! entries goes on with later ones. A stream whose last id is before all that were read was made again, and is read from
+//! its beginning.
+//!
+//! An entry that is not a turn becomes a dead letter `STREAM@ID`; so does one of more than a mebibyte.
+//!
+//! ```
+//! # use turnflow_connectors::redis::turns::RedisConfig;
+//! # let ron = r#"
+//! (url: "rediss://cache.example.org:6379/1", stream: "turns", password: Some(Env("REDIS_PASSWORD")), trim: true)
+//! # "#;
+//! # let config: RedisConfig = turnflow_engine::spec::from_str(ron).unwrap();
+//! # assert!(config.trim);
+//! ```
+
+use std::time::Duration;
+
+use redis::{Connection, Value, cmd};
+use serde::Deserialize;
+use serde_json::Map;
+use turnflow_engine::component::{Building, Check, ComponentContext, TurnSourceConfig, TurnSourceKind, built};
+use turnflow_engine::connector::{ConnectorError, Mode, SourceOffset, Stopped, TurnOutput, TurnSource};
+use turnflow_engine::spec::from_tree;
+
+use super::{Server, check_url, shown};
+use crate::remote::{Retry, may_pass, passing};
+use crate::secret::Secret;
+
+/// Entries in a request.
+const PAGE: usize = 64;
+/// How long a request waits for entries.
+const BLOCK: Duration = Duration::from_millis(200);
+/// Maximum size of an entry, in bytes.
+const MAX_BYTES: usize = 1 << 20;
+/// Bits of an offset for the second part of an entry's id, which counts the entries of a millisecond.
+const BITS: u32 = 20;
+
+/// Fields of `Redis`.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct RedisConfig {
+    /// The server, as in `redis://localhost:6379` or `rediss://host:6379/1` (TLS, database 1).
+    pub url: String,
+    /// The user. Default: the server's default user.
+    #[serde(default)]
+    pub user: Option<String>,
+    /// Where the password is: `Env("NAME")` or `File("path")`. Default: none.
+    #[serde(default)]
+    pub password: Option<Secret>,
+    /// The key of the stream. It need not exist yet.
+    pub stream: String,
+    /// Whether to remove entries when a checkpoint covers their answers. Default: false.
+    #[serde(default)]
+    pub trim: bool,
+}
+
+/// Entry in the connector table.
+pub const KIND: TurnSourceKind = TurnSourceKind {
+    name: "Redis",
+    summary: "entries of a Redis stream",
+    parse: |tree, sources| Ok(Box::new(from_tree::<RedisConfig>(tree, sources)?)),
+};
+
+impl TurnSourceConfig for RedisConfig {
+    fn validate(&self, check: &mut Check<'_>) {
+        check_url(check, &self.url);
+        if self.stream.is_empty() {
+            check.error("wrong-value", "stream", "`stream` is empty".to_owned());
+        }
+    }
+
+    fn explain(&self) -> String {
+        format!("url: {:?}, stream: {:?}, trim: {}", shown(&self.url), self.stream, self.trim)
+    }
+
+    fn build(&self, context: &ComponentContext) -> Building<'_, dyn TurnSource> {
+        built(Ok(Box::new(self.source(context))))
+    }
+}
+
+impl RedisConfig {
+    /// Builds the source. It connects when it runs.
+    pub fn source(&self, context: &ComponentContext) -> RedisTurns {
+        RedisTurns { config: self.clone(), context: context.clone() }
+    }
+
+    fn server(&self) -> Server {
+        Server { url: self.url.clone(), user: self.user.clone(), password: self.password.clone() }
+    }
+}
+
+/// Reads turns from a stream.
+pub struct RedisTurns {
+    config: RedisConfig,
+    context: ComponentContext,
+}
+
+/// An entry's id as an offset. `None` if it is too large.
+fn offset_of(id: &str) -> Option<u64> {
+    let (ms, number) = id.split_once('-')?;
+    let (ms, number): (u64, u64) = (ms.parse().ok()?, number.parse().ok()?);
+    (ms < 1 << (u64::BITS - BITS) && number < 1 << BITS).then_some((ms << BITS) | number)
+}
+
+/// The id of an offset.
+fn id_of(offset: u64) -> String {
+    format!("{}-{}", offset >> BITS, offset & ((1 << BITS) - 1))
+}
+
+impl TurnSource for RedisTurns {
+    fn run(self: Box<Self>, mode: Mode, output: TurnOutput) -> Result<(), ConnectorError> {
+        let server = format!("stream `{}` of {}", self.config.stream, shown(&self.config.url));
+        let mut retry = Retry::new(server, mode, &self.context);
+        let at = output.resume().cloned();
+        let mut following = Following { config: self.config, mode, output, at, cursor: String::new(), trimmed: 0 };
+        loop {
+            match following.connected(&mut retry) {
+                Ok(()) => return Ok(()),
+                Err(error) if may_pass(&error) => retry.failed(&error, following.output.stop())?,
+                Err(error) => return Err(error),
+            }
+        }
+    }
+}
+
+/// A source that runs.
+struct Following {
+    config: RedisConfig,
+    mode: Mode,
+    output: TurnOutput,
+    /// The offset of the last entry that was read; `None` before the first connection of a new source.
+    at: Option<SourceOffset>,
+    /// The id of the last entry that was read, which may have no offset.
+    cursor: String,
+    /// Entries up to this offset are removed.
+    trimmed: u64,
+}
+
+impl Following {
+    /// Reads over one connection, until everything is read or something fails.
+    fn connected(&mut self, retry: &mut Retry) -> Result<(), ConnectorError> {
+        let mut connection = self.config.server().connect()?;
+        let newest = last_id(&mut connection, &self.config.stream)?.as_deref().and_then(offset_of);
+        let mut at = self.begin(newest);
+        if self.cursor.is_empty() {
+            self.cursor = id_of(at.end);
+        }
+        retry.worked();
+        loop {
+            if self.output.stop().is_set() {
+                return Err(Stopped.into());
+            }
+            self.trim(&mut connection, &at)?;
+            let is_behind = newest.is_some_and(|newest| newest > at.end);
+            if !is_behind {
+                self.output.caught_up();
+                if self.mode == Mode::Once {
+                    return Ok(());
+                }
+            }
+            let mut ask = cmd("XREAD");
+            ask.arg("COUNT").arg(PAGE);
+            if !is_behind {
+                ask.arg("BLOCK").arg(BLOCK.as_millis() as u64);
+            }
+            ask.arg("STREAMS").arg(&self.config.stream).arg(&self.cursor);
+            let reply: Value = ask.query(&mut connection).map_err(passing)?;
+            retry.worked();
+            let entries = entries(reply);
+            let is_any = !entries.is_empty();
+            for entry in entries {
+                self.take(&entry, &mut at)?;
+            }
+            // Removed entries leave gaps, also at the end.
+            if !is_any && is_behind {
+                self.output.caught_up();
+                if self.mode == Mode::Once {
+                    return Ok(());
+                }
+                if self.output.stop().wait(BLOCK) {
+                    return Err(Stopped.into());
+                }
+            }
+        }
+    }
+
+    /// The offset after which to read. `newest` is the last id of the stream.
+    fn begin(&mut self, newest: Option<u64>) -> SourceOffset {
+        let stream = self.config.stream.as_str();
+        // A stream has no identity: what is known of it is the last id that it had at first.
+        let fresh = |generation| {
+            let log = format!("{stream}@{}", newest.unwrap_or_default()).into();
+            SourceOffset { log, generation, ..SourceOffset::default() }
+        };
+        let at = match self.at.take() {
+            None => {
+                let at = fresh(0);
+                self.output.begins(at.clone());
+                at
+            }
+            Some(at) => {
+                let first = at.log.rsplit_once('@').filter(|(name, _)| *name == stream);
+                let first = first.and_then(|(_, first)| first.parse::<u64>().ok());
+                match (first, newest) {
+                    (Some(first), Some(newest)) if newest < at.end && newest >= first => {
+                        tracing::warn!(stream, "the server has lost entries that were answered; reading later ones");
+                        at
+                    }
+                    (Some(_), newest) if newest.is_none_or(|newest| newest >= at.end) => at,
+                    _ => {
+                        tracing::warn!(stream, "the stream was made again; reading it from its beginning");
+                        (self.trimmed, self.cursor) = (0, String::new());
+                        fresh(at.generation + 1)
+                    }
+                }
+            }
+        };
+        self.at = Some(at.clone());
+        at
+    }
+
+    /// Passes an entry on.
+    fn take(&mut self, entry: &Entry, at: &mut SourceOffset) -> Result<(), ConnectorError> {
+        let position = format!("{}@{}", self.config.stream, entry.id);
+        self.cursor.clone_from(&entry.id);
+        let Some(end) = offset_of(&entry.id) else {
+            self.output.dead_letter(&position, "the id is too large for an offset", b"");
+            return Ok(());
+        };
+        let next = SourceOffset { end, line: at.line + 1, ..at.clone() };
+        match record(entry) {
+            Ok(record) => self.output.line(&record, &position, Some(next.clone()))?,
+            Err((reason, beginning)) => self.output.dead_letter(&position, &reason, &beginning),
+        }
+        *at = next.clone();
+        self.at = Some(next);
+        Ok(())
+    }
+
+    /// Removes the entries that a checkpoint covers.
+    fn trim(&mut self, connection: &mut Connection, at: &SourceOffset) -> Result<(), ConnectorError> {
+        if !self.config.trim {
+            return Ok(());
+        }
+        let safe = self.output.acknowledgements().offsets();
+        let order = |offset: &&SourceOffset| offset.generation == at.generation;
+        let acknowledged = safe.get("").filter(order).map_or(0, |offset| offset.end);
+        let resumed = self.output.resume().filter(order).map_or(0, |offset| offset.end);
+        let covered = acknowledged.max(resumed);
+        if covered > self.trimmed {
+            let mut trim = cmd("XTRIM");
+            trim.arg(&self.config.stream).arg("MINID").arg(id_of(covered + 1));
+            trim.query::<u64>(connection).map_err(passing)?;
+            self.trimmed = covered;
+        }
+        Ok(())
+    }
+}
+
+/// An entry of a stream: its id, and its fields.
+struct Entry {
+    id: String,
+    fields: Vec<(Vec<u8>, Vec<u8>)>,
+}
+
+fn bytes(value: Value) -> Vec<u8> {
+    match value {
+        Value::BulkString(bytes) => bytes,
+        Value::SimpleString(text) => text.into_bytes(),
+        Value::Int(number) => number.to_string().into_bytes(),
+        _ => Vec::new(),
+    }
+}
+
+fn items(value: Value) -> Vec<Value> {
+    match value {
+        Value::Array(items) => items,
+        Value::Map(pairs) => pairs.into_iter().flat_map(|(key, value)| [key, value]).collect(),
+        _ => Vec::new(),
+    }
+}
+
+/// The entries in the reply to `XREAD` of one stream: `[[NAME, [[ID, [FIELD, VALUE, …]], …]]]`.
+fn entries(reply: Value) -> Vec<Entry> {
+    let stream = items(reply).into_iter().flat_map(items).nth(1);
+    let entry = |entry: Value| {
+        let mut parts = items(entry).into_iter();
+        let id = String::from_utf8(bytes(parts.next()?)).ok()?;
+        let mut values = items(parts.next()?).into_iter().map(bytes);
+        let mut fields = Vec::new();
+        while let (Some(name), Some(value)) = (values.next(), values.next()) {
+            fields.push((name, value));
+        }
+        Some(Entry { id, fields })
+    };
+    stream.map(items).unwrap_or_default().into_iter().filter_map(entry).collect()
+}
+
+/// The last id that the stream has given; `None` if there is no stream.
+fn last_id(connection: &mut Connection, stream: &str) -> Result<Option<String>, ConnectorError> {
+    let exists: bool = cmd("EXISTS").arg(stream).query(connection).map_err(passing)?;
+    if !exists {
+        return Ok(None);
+    }
+    let info: redis::streams::StreamInfoStreamReply =
+        cmd("XINFO").arg("STREAM").arg(stream).query(connection).map_err(passing)?;
+    Ok(Some(info.last_generated_id))
+}
+
+/// The turn record of an entry, in JSON; or what is wrong with it, and its beginning.
+fn record(entry: &Entry) -> Result<Vec<u8>, (String, Vec<u8>)> {
+    let size: usize = entry.fields.iter().map(|(name, value)| name.len() + value.len()).sum();
+    if size > MAX_BYTES {
+        let beginning = entry.fields.first().map(|(_, value)| value.clone()).unwrap_or_default();
+        return Err((format!("the entry has {size} bytes, more than {MAX_BYTES}"), beginning));
+    }
+    if let Some((_, record)) = entry.fields.iter().find(|(name, _)| name == b"record") {
+        return Ok(record.clone());
+    }
+    let mut fields = Map::new();
+    for (name, value) in &entry.fields {
+        let name = String::from_utf8_lossy(name).into_owned();
+        let text =
+            std::str::from_utf8(value).map_err(|error| (format!("`{name}` is not UTF-8: {error}"), value.clone()))?;
+        let value = match name.as_str() {
+            "turn" | "timestamp" => serde_json::from_str(text).unwrap_or(text.into()),
+            _ => text.into(),
+        };
+        fields.insert(name, value);
+    }
+    serde_json::to_vec(&fields).map_err(|error| (error.to_string(), Vec::new()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_id_is_an_offset_in_the_same_order() {
+        let ids = ["0-1", "0-2", "1-0", "1700000000000-0", "1700000000000-7", "1700000000001-0"];
+        let offsets: Vec<u64> = ids.iter().map(|id| offset_of(id).unwrap()).collect();
+        assert!(offsets.is_sorted_by(|one, other| one < other));
+        assert_eq!(offsets.iter().map(|offset| id_of(*offset)).collect::<Vec<_>>(), ids);
+        assert_eq!((offset_of("1-1048576"), offset_of("99999999999999-0"), offset_of("x")), (None, None, None));
+    }
+}

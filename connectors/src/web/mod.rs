@@ -1,0 +1,216 @@
+//! `Web`: a corpus of the pages of a web site, from a sitemap or a list.
+//!
+//! ```ron
+//! Web(sitemap: Some("https://example.org/sitemap.xml"), prefix: Some("https://example.org/help/"))
+//! ```
+//!
+//! A page is a document; its id is its URL. Every `every_s` seconds, the sitemap is read again, and each page is asked for
+//! with the `ETag` and `Last-Modified` of the last time, so a page that has not changed is not sent again. With
+//! `trust_lastmod: true`, a page whose `lastmod` in the sitemap is unchanged is not even asked for. A page that is gone (404,
+//! 410), or no longer listed, is deleted. A page that cannot be had for another reason stays as it is.
+//!
+//! `robots.txt` is obeyed: what it forbids is not read, and its `Crawl-delay` counts if it is longer than `delay_s`. Requests
+//! to a site follow one another. Only pages on the hosts of `sitemap` and `urls` are read, and a redirect must stay on its
+//! host. Pages, sitemaps and their number are bounded. Scripts are not run.
+//!
+//! ```
+//! # use turnflow_connectors::web::WebConfig;
+//! # let ron = r#"
+//! (urls: ["https://example.org/terms.html", "https://example.org/prices.pdf"], every_s: 600)
+//! # "#;
+//! # let config: WebConfig = turnflow_engine::spec::from_str(ron).unwrap();
+//! # assert_eq!(config.urls.len(), 2);
+//! ```
+
+mod client;
+mod round;
+mod sitemap;
+#[cfg(test)]
+pub(crate) mod tests;
+
+use std::time::Duration;
+
+use reqwest::Url;
+use serde::Deserialize;
+use turnflow_engine::component::{Building, Check, ComponentContext, CorpusSourceConfig, CorpusSourceKind, built};
+use turnflow_engine::connector::{ConnectorError, CorpusOutput, CorpusSource, Mode, Stopped};
+use turnflow_engine::spec::from_tree;
+
+use self::round::Site;
+use crate::remote::{Retry, may_pass};
+
+/// The pause after a round that has failed, in seconds, at most.
+const AGAIN_S: f64 = 60.0;
+
+/// Fields of `Web`.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct WebConfig {
+    /// URL of a sitemap or of an index of sitemaps, also compressed (`.gz`). Default: none.
+    #[serde(default)]
+    pub sitemap: Option<String>,
+    /// URLs of pages. Default: none.
+    #[serde(default)]
+    pub urls: Vec<String>,
+    /// Only pages of the sitemap whose URLs begin with this are read. Default: all.
+    #[serde(default)]
+    pub prefix: Option<String>,
+    /// Seconds from the end of one round to the beginning of the next. Default: 3600.
+    #[serde(default = "every_s")]
+    pub every_s: f64,
+    /// Seconds between two requests to the site. Default: 1.
+    #[serde(default = "delay_s")]
+    pub delay_s: f64,
+    /// Whether a page whose `lastmod` in the sitemap is unchanged is left alone. Default: false.
+    #[serde(default)]
+    pub trust_lastmod: bool,
+    /// Maximum number of pages. Further ones are not read, with a warning. Default: 10,000.
+    #[serde(default = "max_pages")]
+    pub max_pages: usize,
+    /// Maximum size of a page, in bytes. A larger page becomes a dead letter. Default: 16 MiB.
+    #[serde(default = "max_bytes")]
+    pub max_bytes: u64,
+    /// Seconds that a request may take. Default: 30.
+    #[serde(default = "timeout_s")]
+    pub timeout_s: f64,
+    /// How turnflow names itself to the site and in `robots.txt`. Default: `turnflow`.
+    #[serde(default = "user_agent")]
+    pub user_agent: String,
+}
+
+fn every_s() -> f64 {
+    3600.0
+}
+fn delay_s() -> f64 {
+    1.0
+}
+fn max_pages() -> usize {
+    10_000
+}
+fn max_bytes() -> u64 {
+    16 << 20
+}
+fn timeout_s() -> f64 {
+    30.0
+}
+fn user_agent() -> String {
+    "turnflow".to_owned()
+}
+
+/// Entry in the connector table.
+pub const KIND: CorpusSourceKind = CorpusSourceKind {
+    name: "Web",
+    summary: "the pages of a web site",
+    parse: |tree, sources| Ok(Box::new(from_tree::<WebConfig>(tree, sources)?)),
+};
+
+/// A URL with `http` or `https`, without its fragment.
+fn page(url: &str) -> Result<Url, String> {
+    let mut parsed = Url::parse(url.trim()).map_err(|error| format!("`{url}` is not a URL: {error}"))?;
+    if !matches!(parsed.scheme(), "http" | "https") || parsed.host_str().is_none() {
+        return Err(format!("`{url}` is not a URL with http or https"));
+    }
+    if !parsed.username().is_empty() || parsed.password().is_some() {
+        return Err("a URL contains a user or a password".to_owned());
+    }
+    parsed.set_fragment(None);
+    Ok(parsed)
+}
+
+impl CorpusSourceConfig for WebConfig {
+    fn validate(&self, check: &mut Check<'_>) {
+        check.range("every_s", self.every_s, 0.1, 1e9);
+        check.range("delay_s", self.delay_s, 0.0, 3600.0);
+        check.range("timeout_s", self.timeout_s, 0.1, 3600.0);
+        check.range("max_pages", self.max_pages, 1, 10_000_000);
+        if self.sitemap.is_none() && self.urls.is_empty() {
+            check.error("wrong-value", "urls", "neither `sitemap` nor `urls` has a page".to_owned());
+        }
+        if let Some(Err(problem)) = self.sitemap.as_deref().map(page) {
+            check.error("wrong-value", "sitemap", problem);
+        }
+        for url in &self.urls {
+            if let Err(problem) = page(url) {
+                check.error("wrong-value", "urls", problem);
+            }
+        }
+        let agent = &self.user_agent;
+        if agent.is_empty() || !agent.bytes().all(|byte| byte.is_ascii_graphic() || byte == b' ') {
+            check.error("wrong-value", "user_agent", format!("`{agent}` is not a name that a request can have"));
+        }
+    }
+
+    fn explain(&self) -> String {
+        let from = self.sitemap.as_ref().map(|sitemap| format!("sitemap: {sitemap:?}, ")).unwrap_or_default();
+        let urls = match self.urls.len() {
+            0 => String::new(),
+            urls => format!("urls: {urls}, "),
+        };
+        let prefix = self.prefix.as_ref().map(|prefix| format!("prefix: {prefix:?}, ")).unwrap_or_default();
+        let Self { every_s, delay_s, trust_lastmod, max_pages, max_bytes, .. } = self;
+        format!(
+            "{from}{urls}{prefix}every_s: {every_s}, delay_s: {delay_s}, trust_lastmod: {trust_lastmod}, \
+             max_pages: {max_pages}, max_bytes: {max_bytes}"
+        )
+    }
+
+    fn build(&self, context: &ComponentContext) -> Building<'_, dyn CorpusSource> {
+        built(Ok(Box::new(self.source(context))))
+    }
+}
+
+impl WebConfig {
+    /// Builds the source. It requests nothing until it runs.
+    pub fn source(&self, context: &ComponentContext) -> Web {
+        Web { config: self.clone(), context: context.clone() }
+    }
+
+    /// How messages name the site.
+    fn shown(&self) -> String {
+        let first = self.sitemap.as_ref().or(self.urls.first());
+        first.and_then(|url| page(url).ok()).map(|url| url.origin().ascii_serialization()).unwrap_or_default()
+    }
+}
+
+/// Reads the pages of a site and follows their changes.
+pub struct Web {
+    config: WebConfig,
+    context: ComponentContext,
+}
+
+impl CorpusSource for Web {
+    fn run(self: Box<Self>, mode: Mode, output: CorpusOutput) -> Result<(), ConnectorError> {
+        let mut retry = Retry::new(self.config.shown(), mode, &self.context);
+        let mut site = Site::new(&self.config, self.context.runtime(), &output)?;
+        let mut is_ready = false;
+        loop {
+            let has_committed = match site.round() {
+                Ok(has_committed) => has_committed,
+                Err(error) if may_pass(&error) => {
+                    retry.failed(&error, output.stop())?;
+                    // A site that has trouble is not asked for everything again at once.
+                    let pause = if mode == Mode::Once { 0.0 } else { self.config.every_s.min(AGAIN_S) };
+                    if output.stop().wait(Duration::from_secs_f64(pause)) {
+                        return Err(Stopped.into());
+                    }
+                    continue;
+                }
+                Err(error) => return Err(error),
+            };
+            retry.worked();
+            if !is_ready {
+                if !has_committed {
+                    output.commit()?;
+                }
+                output.ready()?;
+                is_ready = true;
+            }
+            if mode == Mode::Once {
+                return Ok(());
+            }
+            if output.stop().wait(Duration::from_secs_f64(self.config.every_s)) {
+                return Err(Stopped.into());
+            }
+        }
+    }
+}

@@ -1,0 +1,403 @@
+//! One round over the pages of a site.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::path::Path;
+use std::time::Duration;
+
+use encoding_rs::Encoding;
+use reqwest::Url;
+use texting_robots::Robot;
+use tokio::runtime::Handle;
+use turnflow_engine::connector::{ConnectorError, CorpusOutput};
+
+use super::client::{Content, Reply, Requests, Validators};
+use super::{WebConfig, page, sitemap};
+use crate::fetched::{Fetched, File};
+use crate::readers::{Format, ReadError};
+use crate::remote::{lasting, passing, wait};
+
+/// Levels of indexes of sitemaps.
+const LEVELS: usize = 3;
+/// Maximum number of sitemaps.
+const MAX_SITEMAPS: usize = 1000;
+/// Maximum size of a `robots.txt`, in bytes: that of RFC 9309.
+const MAX_ROBOTS: u64 = 500 << 10;
+/// The longest `Crawl-delay` that is kept.
+const LONGEST_DELAY: f32 = 60.0;
+/// Maximum number of redirects.
+const REDIRECTS: usize = 5;
+/// Maximum length of a URL: that of the sitemaps' protocol.
+const MAX_URL: usize = 2048;
+/// How often the first round is tried again because of pages that cannot be read.
+const AGAIN: u32 = 4;
+/// Changes in a commit.
+const AT_ONCE: usize = 100;
+
+/// What is known of a page.
+#[derive(Default)]
+struct Known {
+    validators: Validators,
+    lastmod: Option<String>,
+}
+
+/// A site that is read again and again.
+pub(super) struct Site<'a> {
+    config: &'a WebConfig,
+    runtime: &'a Handle,
+    output: &'a CorpusOutput,
+    requests: Requests,
+    fetched: Fetched,
+    known: HashMap<String, Known>,
+    /// Pages that could not be read in the last round.
+    failing: BTreeSet<String>,
+    /// How often the first round is tried again because of them.
+    again: u32,
+    /// Changes that were sent since the last commit.
+    uncommitted: usize,
+}
+
+/// The pages of a round, by URL, with the `lastmod` of the sitemap.
+type Pages = BTreeMap<String, Option<String>>;
+
+/// The rules of each site, by its origin; `None` if they cannot be read for now.
+type Robots = HashMap<String, Option<Rules>>;
+
+/// What a site lets us read.
+enum Rules {
+    All,
+    Nothing,
+    Some(Box<Robot>),
+}
+
+impl<'a> Site<'a> {
+    pub(super) fn new(
+        config: &'a WebConfig,
+        runtime: &'a Handle,
+        output: &'a CorpusOutput,
+    ) -> Result<Self, ConnectorError> {
+        Ok(Self {
+            config,
+            runtime,
+            output,
+            requests: Requests::new(config)?,
+            fetched: Fetched::default(),
+            known: HashMap::new(),
+            failing: BTreeSet::new(),
+            again: AGAIN,
+            uncommitted: 0,
+        })
+    }
+
+    fn request(&mut self, url: &Url, known: &Validators, limit: u64) -> Result<Reply, ConnectorError> {
+        Ok(wait(self.runtime, self.output.stop(), self.requests.get(url, known, limit))?)
+    }
+
+    /// Asks for a URL, and where it has moved to on its host, if `robots.txt` lets us.
+    fn get(
+        &mut self,
+        url: &Url,
+        known: &Validators,
+        limit: u64,
+        mut robots: Option<&mut Robots>,
+    ) -> Result<Reply, ConnectorError> {
+        let mut at = url.clone();
+        for _ in 0..REDIRECTS {
+            let target = match self.request(&at, known, limit)? {
+                Reply::Moved(target) => target,
+                reply => return Ok(reply),
+            };
+            let is_same = target.host_str() == at.host_str()
+                && (target.port_or_known_default() == at.port_or_known_default() || target.scheme() != at.scheme());
+            let is_safe = target.scheme() == at.scheme() || target.scheme() == "https";
+            if !is_same || !is_safe {
+                return Ok(Reply::Failed(format!("{at} redirects to another site"), None));
+            }
+            if let Some(robots) = robots.as_deref_mut()
+                && self.may_read(&target, robots)? != Some(true)
+            {
+                return Ok(Reply::Failed(format!("{at} redirects to what `robots.txt` forbids"), None));
+            }
+            at = target;
+        }
+        Ok(Reply::Failed(format!("{url} redirects too often"), None))
+    }
+
+    /// Reads the sitemaps and all pages. Returns whether anything had changed, and was committed.
+    ///
+    /// # Errors
+    ///
+    /// The site does not give its `robots.txt` or its sitemap. Nothing is deleted then.
+    pub(super) fn round(&mut self) -> Result<bool, ConnectorError> {
+        let mut robots = Robots::new();
+        let pages = self.pages(&mut robots)?;
+        let mut has_committed = false;
+        let gone: Vec<String> =
+            self.fetched.paths().filter(|path| !pages.contains_key(&***path)).map(ToString::to_string).collect();
+        for url in gone {
+            self.uncommitted += self.fetched.remove(&url, self.output)?;
+            self.known.remove(&url);
+        }
+        self.failing.retain(|url| pages.contains_key(url));
+        for (url, lastmod) in pages {
+            let known = self.known.get(&url);
+            if self.config.trust_lastmod
+                && lastmod.is_some()
+                && known.is_some_and(|known| known.lastmod == lastmod)
+                && !self.failing.contains(&url)
+            {
+                continue;
+            }
+            let changes = self.read(&url, lastmod, &mut robots)?;
+            self.uncommitted += changes;
+            if self.uncommitted >= AT_ONCE {
+                has_committed = self.commit()?;
+            }
+        }
+        // The first pages should be complete. A page that stays unreadable does not hold them up for ever.
+        if self.again > 0 {
+            self.again -= 1;
+            if let Some(first) = self.failing.first() {
+                return Err(passing(format!("{} pages cannot be read, the first is {first}", self.failing.len())));
+            }
+            self.again = 0;
+        }
+        if self.uncommitted > 0 {
+            has_committed = self.commit()?;
+        }
+        Ok(has_committed)
+    }
+
+    fn commit(&mut self) -> Result<bool, ConnectorError> {
+        self.output.commit()?;
+        self.uncommitted = 0;
+        Ok(true)
+    }
+
+    /// The pages to read.
+    fn pages(&mut self, robots: &mut Robots) -> Result<Pages, ConnectorError> {
+        let mut pages: Pages = BTreeMap::new();
+        let mut hosts = BTreeSet::new();
+        for url in &self.config.urls {
+            let url = page(url).map_err(lasting)?;
+            hosts.extend(url.host_str().map(str::to_owned));
+            pages.insert(url.into(), None);
+        }
+        let mut sitemaps: Vec<(Url, usize)> = Vec::new();
+        if let Some(sitemap) = &self.config.sitemap {
+            let url = page(sitemap).map_err(lasting)?;
+            hosts.extend(url.host_str().map(str::to_owned));
+            sitemaps.push((url, LEVELS));
+        }
+        let (mut seen, mut foreign, mut is_cut) = (BTreeSet::new(), 0, false);
+        let most = self.config.max_pages;
+        while let Some((url, levels)) = sitemaps.pop() {
+            if !seen.insert(url.to_string()) {
+                continue;
+            }
+            if seen.len() + sitemaps.len() > MAX_SITEMAPS {
+                return Err(passing(format!("the site has more than {MAX_SITEMAPS} sitemaps")));
+            }
+            match self.may_read(&url, robots)? {
+                Some(true) => {}
+                Some(false) => {
+                    tracing::warn!(%url, "`robots.txt` forbids a sitemap; it is not read");
+                    continue;
+                }
+                None => return Err(passing(format!("`robots.txt` of {url} cannot be read"))),
+            }
+            let bytes = match self.get(&url, &Validators::default(), sitemap::MAX_BYTES, Some(robots))? {
+                Reply::Content(content) => content.bytes,
+                Reply::TooLarge(_) => return Err(passing(format!("{url}: larger than {} bytes", sitemap::MAX_BYTES))),
+                Reply::Gone if levels < LEVELS => {
+                    tracing::warn!(%url, "a sitemap that is listed does not exist");
+                    continue;
+                }
+                Reply::Gone => return Err(passing(format!("{url}: does not exist"))),
+                Reply::Unchanged | Reply::Moved(_) => return Err(passing(format!("{url}: an unexpected reply"))),
+                Reply::Failed(reason, _) => return Err(passing(format!("{url}: {reason}"))),
+            };
+            let entries = sitemap::read(&bytes).map_err(|error| passing(format!("{url}: {error}")))?;
+            for entry in entries {
+                let Ok(found) = page(&entry.url) else { continue };
+                if found.as_str().len() > MAX_URL {
+                    continue;
+                }
+                if !found.host_str().is_some_and(|host| hosts.contains(host)) {
+                    foreign += 1;
+                } else if entry.is_sitemap {
+                    if levels > 1 {
+                        sitemaps.push((found, levels - 1));
+                    }
+                } else if self.config.prefix.as_ref().is_none_or(|prefix| found.as_str().starts_with(prefix.as_str())) {
+                    pages.insert(found.into(), entry.lastmod);
+                    if pages.len() > most {
+                        pages.pop_last();
+                        is_cut = true;
+                    }
+                }
+            }
+        }
+        if foreign > 0 {
+            tracing::debug!(entries = foreign, "the sitemap has pages on other hosts, which are not read");
+        }
+        if is_cut {
+            tracing::warn!(max_pages = most, "the site has more pages than are read");
+        }
+        Ok(pages)
+    }
+
+    /// Whether `robots.txt` lets us read the URL; `None` if it cannot be read for now.
+    fn may_read(&mut self, url: &Url, robots: &mut Robots) -> Result<Option<bool>, ConnectorError> {
+        let origin = url.origin().ascii_serialization();
+        if !robots.contains_key(&origin) {
+            let rules = self.rules(&origin)?;
+            robots.insert(origin.clone(), rules);
+        }
+        Ok(robots.get(&origin).and_then(Option::as_ref).map(|rules| match rules {
+            Rules::All => true,
+            Rules::Nothing => false,
+            Rules::Some(robot) => robot.allowed(url.as_str()),
+        }))
+    }
+
+    /// The rules of a site, as RFC 9309 says.
+    fn rules(&mut self, origin: &str) -> Result<Option<Rules>, ConnectorError> {
+        let address = page(&format!("{origin}/robots.txt")).map_err(lasting)?;
+        let text = match self.get(&address, &Validators::default(), MAX_ROBOTS, None)? {
+            Reply::Content(content) => content.bytes,
+            // Only its beginning counts.
+            Reply::TooLarge(bytes) => bytes,
+            Reply::Failed(_, Some(status)) if status.is_client_error() && status.as_u16() != 429 => {
+                return Ok(Some(Rules::All));
+            }
+            Reply::Gone | Reply::Unchanged => return Ok(Some(Rules::All)),
+            Reply::Failed(reason, _) => {
+                tracing::warn!(%address, reason, "cannot read the rules of a site; its pages are left as they were");
+                return Ok(None);
+            }
+            Reply::Moved(_) => return Ok(None),
+        };
+        // The name in the rules has no version.
+        let agent = self.config.user_agent.split(['/', ' ']).next().unwrap_or_default();
+        let Ok(robot) = Robot::new(agent, &text) else { return Ok(Some(Rules::Nothing)) };
+        let asked = Duration::from_secs_f32(robot.delay.unwrap_or_default().clamp(0.0, LONGEST_DELAY));
+        self.requests.delay = self.requests.delay.max(asked);
+        Ok(Some(Rules::Some(Box::new(robot))))
+    }
+
+    /// Reads a page. Returns the number of changes.
+    fn read(&mut self, url: &str, lastmod: Option<String>, robots: &mut Robots) -> Result<usize, ConnectorError> {
+        let address = page(url).map_err(lasting)?;
+        match self.may_read(&address, robots)? {
+            Some(true) => {}
+            Some(false) => {
+                self.known.remove(url);
+                return Ok(self.fetched.remove(url, self.output)?);
+            }
+            None => {
+                self.failing.insert(url.to_owned());
+                return Ok(0);
+            }
+        }
+        let known = self.known.get(url).map(|known| known.validators.clone()).unwrap_or_default();
+        let limit = self.config.max_bytes;
+        let reply = self.get(&address, &known, limit, Some(robots))?;
+        if !matches!(reply, Reply::Failed(..)) {
+            self.failing.remove(url);
+        }
+        let (changes, validators) = match reply {
+            Reply::Unchanged | Reply::Moved(_) => (0, known),
+            Reply::Gone => {
+                self.known.remove(url);
+                return Ok(self.fetched.remove(url, self.output)?);
+            }
+            // The page stays as it is.
+            Reply::Failed(reason, _) => {
+                if self.failing.insert(url.to_owned()) {
+                    tracing::warn!(url, reason, "cannot read a page; it is left as it was");
+                }
+                return Ok(0);
+            }
+            Reply::TooLarge(bytes) => {
+                let changes = self.fetched.fault(url, "large", &ReadError::TooLarge { limit }, &bytes, self.output)?;
+                (changes, Validators::default())
+            }
+            Reply::Content(content) => self.take(url, &address, content)?,
+        };
+        self.known.insert(url.to_owned(), Known { validators, lastmod });
+        Ok(changes)
+    }
+
+    fn take(&mut self, url: &str, address: &Url, content: Content) -> Result<(usize, Validators), ConnectorError> {
+        let Content { bytes, kind, charset, validators } = content;
+        let version = blake3::hash(&bytes).to_hex();
+        if self.fetched.has(url, &version) {
+            return Ok((0, validators));
+        }
+        let format = format_of(&kind, address);
+        let changes = match format {
+            None => {
+                let reason = format!("there is no reader for `{kind}`");
+                let error = ReadError::Broken { format: "page", reason };
+                self.fetched.fault(url, &version, &error, b"", self.output)?
+            }
+            Some(format) => {
+                let bytes = if is_text(format) { in_utf8(bytes, charset.as_deref(), format) } else { bytes };
+                let facts = [("url", url.to_owned())];
+                self.fetched.put(&File { path: url, version: &version, format, facts: &facts }, &bytes, self.output)?
+            }
+        };
+        Ok((changes, validators))
+    }
+}
+
+/// The format of a page: by its media type, or else by the extension of its path.
+fn format_of(kind: &str, url: &Url) -> Option<Format> {
+    let known = [
+        Format::Html,
+        Format::Text,
+        Format::Markdown,
+        Format::Pdf,
+        Format::Docx,
+        Format::Pptx,
+        Format::Xlsx,
+        Format::Csv,
+        Format::Tsv,
+        Format::Epub,
+        Format::Eml,
+    ];
+    let by_path = || Format::of(Path::new(url.path())).filter(|format| !format.has_rows());
+    match kind {
+        "application/xhtml+xml" => Some(Format::Html),
+        // Some sites name every file so.
+        "" | "application/octet-stream" => by_path(),
+        "text/plain" => by_path().or(Some(Format::Text)),
+        kind => known.into_iter().find(|format| format.mime() == kind),
+    }
+}
+
+fn is_text(format: Format) -> bool {
+    matches!(format, Format::Html | Format::Text | Format::Markdown | Format::Csv | Format::Tsv)
+}
+
+/// A text in UTF-8, from the character set that the site or the page names. A text that is valid UTF-8 stays.
+fn in_utf8(bytes: Vec<u8>, charset: Option<&str>, format: Format) -> Vec<u8> {
+    /// Where a page names its character set, at the latest: that of the HTML standard.
+    const BEGINNING: usize = 1024;
+    let named = charset.map(str::to_owned).or_else(|| {
+        let beginning = String::from_utf8_lossy(&bytes[..bytes.len().min(BEGINNING)]).to_ascii_lowercase();
+        let (_, rest) = beginning.split_once("charset=").filter(|_| format == Format::Html)?;
+        let rest = rest.trim_start_matches(['"', '\'']);
+        Some(rest.chars().take_while(|c| c.is_ascii_alphanumeric() || "-_:".contains(*c)).collect())
+    });
+    match named.and_then(|name| Encoding::for_label(name.trim().as_bytes())) {
+        // Some sites name another character set than they use. Of the others, only ISO-2022-JP looks like UTF-8.
+        Some(encoding)
+            if Encoding::for_bom(&bytes).is_none()
+                && (std::str::from_utf8(&bytes).is_err() || encoding == encoding_rs::ISO_2022_JP) =>
+        {
+            encoding.decode(&bytes).0.into_owned().into_bytes()
+        }
+        _ => bytes,
+    }
+}

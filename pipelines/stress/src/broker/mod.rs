@@ -1,0 +1,336 @@
+//! `turnflow-stress broker`: kills turnflow, a broker or a database, or both, at random moments, while turns are
+//! published. Then counts the answers in a file, and in the broker's own sink.
+
+mod kafka;
+mod nats;
+mod postgres;
+mod redis;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs::OpenOptions;
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::time::{Duration, Instant};
+
+use anyhow::Context;
+use clap::{Args, ValueEnum};
+use serde_json::{Value, json};
+use turnflow_engine::wording::count;
+
+use crate::checks;
+use turnflow_eval::random::Random;
+
+/// Range of the lifetime of a process of turnflow, in milliseconds. One in four gets the short range.
+const LIFE: (usize, usize) = (50, 1500);
+const SHORT_LIFE: (usize, usize) = (1, 120);
+/// Range of how long the broker is away, in milliseconds.
+const AWAY: (usize, usize) = (20, 800);
+/// Number of conversations.
+const CONVERSATIONS: usize = 12;
+/// How long everything that was asked may take in the end.
+const PATIENCE: Duration = Duration::from_secs(300);
+
+/// Which broker or database.
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum Kind {
+    Nats,
+    Kafka,
+    Postgres,
+    Redis,
+}
+
+/// Arguments of `broker`.
+#[derive(Args)]
+pub(crate) struct BrokerArgs {
+    /// Which broker or database.
+    kind: Kind,
+    /// Working directory; its content is deleted.
+    #[arg(long, value_name = "DIR")]
+    dir: PathBuf,
+    /// Number of kills of turnflow.
+    #[arg(long, default_value_t = 200)]
+    times: u32,
+    /// Number of worker threads.
+    #[arg(long, default_value_t = 1)]
+    workers: u16,
+    /// Seed of the random turns and moments.
+    #[arg(long, default_value_t = 0)]
+    seed: u64,
+    /// In the end, the broker is away for so many seconds while turnflow runs.
+    #[arg(long, default_value_t = 0)]
+    away: u64,
+}
+
+/// A broker or a database under test.
+trait Broker {
+    /// The node of the pipeline that reads turns.
+    fn source(&self) -> String;
+    /// The node that sends the answers of `hits`.
+    fn sink(&self) -> String;
+    /// Publishes a turn. Returns when the broker has stored it; stores it once, however often it tries.
+    fn publish(&mut self, turn: &Value) -> anyhow::Result<()>;
+    /// Kills the broker. What it has acknowledged stays.
+    fn down(&mut self) -> anyhow::Result<()>;
+    /// Starts the broker again.
+    fn up(&mut self) -> anyhow::Result<()>;
+    /// What the sink has stored, in its order: the key of the delivery, and the record.
+    fn answers(&mut self) -> anyhow::Result<Vec<(String, Value)>>;
+}
+
+struct World {
+    dir: PathBuf,
+    random: Random,
+    /// The last turn of each conversation.
+    turns: [u32; CONVERSATIONS],
+    workers: u16,
+}
+
+impl World {
+    fn say(&mut self, broker: &mut dyn Broker) -> anyhow::Result<()> {
+        let conversation = self.random.below(CONVERSATIONS);
+        self.turns[conversation] += 1;
+        let turn = self.turns[conversation];
+        let text = format!("What does conversation {conversation} say about topic {}?", turn % 7);
+        broker.publish(&json!({
+            "conversation_id": format!("c{conversation}"), "turn": turn, "speaker": "user", "text": text,
+        }))
+    }
+
+    fn start(&self, how: &[&str]) -> anyhow::Result<Child> {
+        let mut log = OpenOptions::new().create(true).append(true).open(self.dir.join("log"))?;
+        writeln!(log, "-- a process starts")?;
+        Command::new(crate::turnflow()?)
+            .arg("run")
+            .arg(self.dir.join("pipeline.ron"))
+            .arg("--state")
+            .arg(self.dir.join("state"))
+            .args(["--workers", &self.workers.to_string()])
+            .args(how)
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(log)
+            .spawn()
+            .context("cannot run turnflow")
+    }
+
+    fn ended(&self, what: &str, status: ExitStatus) -> anyhow::Error {
+        let log = std::fs::read_to_string(self.dir.join("log")).unwrap_or_default();
+        let last = log.rsplit("-- a process starts\n").next().unwrap_or_default();
+        anyhow::anyhow!("{what}: the process exited early ({status}):\n{last}")
+    }
+
+    fn asked(&self) -> BTreeSet<(String, u64)> {
+        let turns = |(conversation, last): (usize, &u32)| {
+            (1..=u64::from(*last)).map(move |turn| (format!("c{conversation}"), turn))
+        };
+        self.turns.iter().enumerate().flat_map(turns).collect()
+    }
+}
+
+pub(crate) fn run(args: &BrokerArgs) -> anyhow::Result<()> {
+    let BrokerArgs { kind, dir, times, workers, seed, away } = args;
+    if dir.exists() {
+        let is_ours = dir.join("pipeline.ron").exists() || std::fs::read_dir(dir)?.next().is_none();
+        anyhow::ensure!(is_ours, "`{}` is not empty and was not created by this command", dir.display());
+        std::fs::remove_dir_all(dir)?;
+    }
+    std::fs::create_dir_all(dir)?;
+    let dir = dir.canonicalize()?;
+    let started: anyhow::Result<Option<Box<dyn Broker>>> = match kind {
+        Kind::Nats => nats::start(),
+        Kind::Kafka => kafka::start(),
+        Kind::Postgres => postgres::start(),
+        Kind::Redis => redis::start(),
+    };
+    let Some(mut broker) = started? else { return Ok(()) };
+    write_world(&dir, &*broker)?;
+    let mut world = World { dir, random: Random::new(*seed), turns: [0; CONVERSATIONS], workers: *workers };
+    let begun = Instant::now();
+    let (mut short, mut failures) = (0, 0);
+    // When the broker comes back, while it is away.
+    let mut back: Option<Instant> = None;
+    for kill in 0..*times {
+        let mut child = world.start(&[])?;
+        let (from, to) = if world.random.below(4) == 0 { SHORT_LIFE } else { LIFE };
+        short += usize::from(to == SHORT_LIFE.1);
+        let end = Instant::now() + millis(from + world.random.below(to - from));
+        while Instant::now() < end {
+            if back.is_some_and(|back| Instant::now() >= back) {
+                broker.up()?;
+                back = None;
+            }
+            match world.random.below(24) {
+                0..=11 if back.is_none() => {
+                    for _ in 0..1 + world.random.below(4) {
+                        world.say(&mut *broker)?;
+                    }
+                }
+                12 if back.is_none() => {
+                    broker.down()?;
+                    failures += 1;
+                    back = Some(Instant::now() + millis(AWAY.0 + world.random.below(AWAY.1 - AWAY.0)));
+                }
+                _ => {}
+            }
+            if let Some(status) = child.try_wait()? {
+                return Err(world.ended(&format!("kill {kill}"), status));
+            }
+            std::thread::sleep(millis(world.random.below(40)));
+        }
+        child.kill().and_then(|()| child.wait()).context("cannot kill the process")?;
+    }
+    let killed = begun.elapsed().as_secs_f64();
+    if back.is_some() {
+        broker.up()?;
+    }
+    if *away > 0 {
+        absence(&mut world, &mut *broker, Duration::from_secs(*away))?;
+    }
+    let mut child = world.start(&["--once"])?;
+    let status = wait(&mut child)?;
+    let mut wrong = Vec::new();
+    if !status.success() {
+        wrong.push(world.ended("the last run", status).to_string());
+    }
+    wrong.extend(of_file(&world)?);
+    let sent = broker.answers()?;
+    let (repeated, found) = of_sink(&world, &sent);
+    wrong.extend(found);
+    println!(
+        "{} ({short} of them early) and {} of {kind:?} in {killed:.0} s, {}: {}, {repeated} in the broker twice; {}",
+        count(*times, "kill"),
+        count(failures, "kill"),
+        count(*workers, "worker"),
+        count(world.asked().len(), "turn"),
+        count(wrong.len(), "broken promise")
+    );
+    checks::verdict(&wrong)
+}
+
+/// The broker is away while turnflow runs; then turns are answered again, without a restart.
+fn absence(world: &mut World, broker: &mut dyn Broker, away: Duration) -> anyhow::Result<()> {
+    let mut child = world.start(&[])?;
+    world.say(broker)?;
+    std::thread::sleep(Duration::from_secs(2));
+    broker.down()?;
+    std::thread::sleep(away);
+    broker.up()?;
+    let up = Instant::now();
+    for _ in 0..20 {
+        world.say(broker)?;
+    }
+    let expected = world.asked().len();
+    while answered(&world.dir)?.len() < expected {
+        if let Some(status) = child.try_wait()? {
+            return Err(world.ended("while the broker was away", status));
+        }
+        anyhow::ensure!(up.elapsed() < PATIENCE, "turns are not answered after the broker is back");
+        std::thread::sleep(millis(20));
+    }
+    println!("{} s away; all turns answered {:.1} s after the return", away.as_secs(), up.elapsed().as_secs_f64());
+    child.kill().and_then(|()| child.wait()).context("cannot kill the process")?;
+    Ok(())
+}
+
+fn wait(child: &mut Child) -> anyhow::Result<ExitStatus> {
+    let end = Instant::now() + PATIENCE;
+    loop {
+        if let Some(status) = child.try_wait()? {
+            return Ok(status);
+        }
+        if Instant::now() > end {
+            child.kill()?;
+            child.wait()?;
+            anyhow::bail!("the last run does not end");
+        }
+        std::thread::sleep(millis(20));
+    }
+}
+
+fn millis(millis: usize) -> Duration {
+    Duration::from_millis(millis as u64)
+}
+
+fn write_world(dir: &Path, broker: &dyn Broker) -> anyhow::Result<()> {
+    let row =
+        |topic: usize| json!({"_id": format!("d{topic}"), "text": format!("Document {topic} is about topic {topic}.")});
+    let rows: String = (0..7).map(|topic| format!("{}\n", row(topic))).collect();
+    std::fs::write(dir.join("docs.jsonl"), rows)?;
+    let (source, sink) = (broker.source(), broker.sink());
+    let pipeline = format!(
+        "Pipeline(\n    corpora: {{ \"docs\": Corpus(source: JsonLines(path: \"docs.jsonl\"), chunk: Whole()) }},\n    nodes: {{\n        \
+         \"turns\": {source},\n        \"query\": LastTurn(input: \"turns\"),\n        \
+         \"hits\": Bm25(input: \"query\", corpus: \"docs\"),\n        \
+         \"out\": JsonLinesSink(input: \"hits\", path: \"answers.jsonl\"),\n        \"sent\": {sink},\n    }},\n)\n"
+    );
+    Ok(std::fs::write(dir.join("pipeline.ron"), pipeline)?)
+}
+
+/// The answers in the file.
+fn answered(dir: &Path) -> anyhow::Result<Vec<Value>> {
+    let text = std::fs::read_to_string(dir.join("answers.jsonl")).unwrap_or_default();
+    // The last line may be incomplete while it is being written.
+    Ok(text.lines().filter_map(|line| serde_json::from_str(line).ok()).collect())
+}
+
+fn key_of(record: &Value) -> (String, u64) {
+    let conversation = record["conversation_id"].as_str().unwrap_or_default();
+    (conversation.to_owned(), record["turn"].as_u64().unwrap_or_default())
+}
+
+/// Each turn is in the file once, and in the order of its conversation.
+fn of_file(world: &World) -> anyhow::Result<Vec<String>> {
+    let mut times: BTreeMap<(String, u64), usize> = BTreeMap::new();
+    let mut last: BTreeMap<String, u64> = BTreeMap::new();
+    let mut wrong = Vec::new();
+    for answer in answered(&world.dir)? {
+        let key = key_of(&answer);
+        if answer["status"] == "failed" {
+            wrong.push(format!("turn {} of {} failed: {}", key.1, key.0, answer["error"]));
+        }
+        let before = last.insert(key.0.clone(), key.1).unwrap_or_default();
+        if before >= key.1 {
+            wrong.push(format!("turn {} of {} is answered after turn {before}", key.1, key.0));
+        }
+        *times.entry(key).or_default() += 1;
+    }
+    wrong.extend(differences(&world.asked(), &times, "in the file", true));
+    Ok(wrong)
+}
+
+/// Each turn is in the broker's sink at least once, each time with the same key. Returns how many are there again.
+fn of_sink(world: &World, sent: &[(String, Value)]) -> (usize, Vec<String>) {
+    let mut keys: BTreeMap<(String, u64), BTreeSet<&str>> = BTreeMap::new();
+    let mut times: BTreeMap<(String, u64), usize> = BTreeMap::new();
+    for (key, record) in sent {
+        keys.entry(key_of(record)).or_default().insert(key);
+        *times.entry(key_of(record)).or_default() += 1;
+    }
+    let several = keys.iter().filter(|(_, keys)| keys.len() > 1);
+    let mut wrong: Vec<String> =
+        several.map(|((conversation, turn), _)| format!("turn {turn} of {conversation} has several keys")).collect();
+    wrong.extend(differences(&world.asked(), &times, "in the broker", false));
+    (times.values().filter(|times| **times > 1).count(), wrong)
+}
+
+fn differences(
+    asked: &BTreeSet<(String, u64)>,
+    times: &BTreeMap<(String, u64), usize>,
+    place: &str,
+    is_once: bool,
+) -> Vec<String> {
+    let mut wrong = Vec::new();
+    for key in asked {
+        match times.get(key) {
+            None => wrong.push(format!("turn {} of {} is not answered {place}", key.1, key.0)),
+            Some(times) if *times > 1 && is_once => {
+                wrong.push(format!("turn {} of {} is answered {times} times {place}", key.1, key.0));
+            }
+            Some(_) => {}
+        }
+    }
+    let unknown = times.keys().filter(|key| !asked.contains(key));
+    wrong.extend(unknown.map(|(conversation, turn)| format!("turn {turn} of {conversation} was never asked")));
+    wrong
+}
