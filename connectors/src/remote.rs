@@ -68,7 +68,7 @@ impl Retry {
         self.connected.set(1);
         if let Some(failing) = self.failing.take() {
             let seconds = failing.since.elapsed().as_secs();
-            tracing::info!(server = self.server, seconds, "the server can be reached again");
+            tracing::info!(server = self.server, seconds, "the server can be read again");
         }
     }
 
@@ -90,7 +90,7 @@ impl Retry {
         }
         if is_new || failing.told.elapsed() >= REPEATED {
             failing.told = now;
-            tracing::warn!(server = server.as_str(), seconds = seconds.as_secs(), %error, "cannot reach the server; will retry");
+            tracing::warn!(server = server.as_str(), seconds = seconds.as_secs(), %error, "cannot read from the server; will retry");
         }
         let pause = failing.pause;
         failing.pause = (pause * 2).min(LONGEST_PAUSE);
