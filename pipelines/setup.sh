@@ -14,7 +14,7 @@ fail() {
 missing=""
 command -v cc >/dev/null && command -v c++ >/dev/null && command -v make >/dev/null || missing="$missing build-essential"
 command -v pkg-config >/dev/null || missing="$missing pkg-config"
-pkg-config --exists openssl 2>/dev/null || missing="$missing libssl-dev"
+pkg-config --exists openssl zlib 2>/dev/null || missing="$missing libssl-dev zlib1g-dev"
 command -v protoc >/dev/null || missing="$missing protobuf-compiler libprotobuf-dev"
 command -v python3 >/dev/null || missing="$missing python3"
 python3 -m pip --version >/dev/null 2>&1 || missing="$missing python3-pip"
@@ -40,7 +40,7 @@ fi
 
 # shellcheck disable=SC1091
 command -v cargo >/dev/null || [ ! -e "${HOME:-}/.cargo/env" ] || . "${HOME:-}/.cargo/env"
-command -v cargo >/dev/null || fail "cargo is missing; install Rust 1.91 or newer, and run this again"
+command -v cargo >/dev/null || fail "cargo is missing; install Rust 1.94 or newer, and run this again"
 
 say "Building turnflow (dev profile; the first time takes a while)"
 cargo build --package turnflow --bin turnflow

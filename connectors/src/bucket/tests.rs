@@ -83,7 +83,7 @@ fn objects_change_one_by_one() {
 }
 
 #[test]
-fn a_store_that_is_away_deletes_nothing_and_comes_back() {
+fn a_listing_of_several_pages_is_complete_also_when_the_store_pauses() {
     let Some(server) = Server::start(S3) else { return };
     let store = bucket(server.port, "docs");
     for number in 0..1200 {

@@ -16,8 +16,8 @@ use turnflow_engine::connector::ConnectorError;
 use crate::remote::{lasting, passing};
 use crate::secret::Secret;
 
-/// How long a connection or a command may take.
-const PATIENCE: Duration = Duration::from_secs(10);
+/// How long a connection or a command may take; in tests, not longer than they can wait for.
+const PATIENCE: Duration = Duration::from_secs(if cfg!(test) { 1 } else { 10 });
 
 /// Where the server is and how turnflow proves who it is.
 #[derive(Debug, Clone)]

@@ -87,17 +87,23 @@ fn turns_go_on_where_they_were_after_the_server_was_away() {
 }
 
 #[test]
-fn a_server_that_is_silent_is_left() {
+fn a_server_that_is_silent_is_left_and_asked_again() {
     let Some(server) = Server::start(REDIS) else { return };
     let mut client = client(server.port);
     add(&mut client, "t", &turn("one"));
     let running = Turns::run(turns(server.port, "t", ""), Mode::Follow);
     assert_eq!(running.text(), "one");
+    let mut sink = sink(server.port, "a");
+    let (answers, taken) = ([answer()], AtomicUsize::new(0));
+    let deliver = |sink: &mut RedisSink| runtime().block_on(sink.deliver(Delivery::new(&answers, &taken)));
+    deliver(&mut sink).unwrap();
+    // The connections stay open, and no reply comes.
     server.freeze(true);
-    std::thread::sleep(Duration::from_millis(500));
+    assert!(crate::remote::may_pass(&deliver(&mut sink).unwrap_err()));
     server.freeze(false);
     add(&mut client, "t", &turn("two"));
     assert_eq!(running.text(), "two");
+    deliver(&mut sink).unwrap();
     running.end(true).unwrap_err();
 }
 
