@@ -88,6 +88,16 @@ const TURNS: &[TurnCase] = &[
         build: |base, lines| Box::new(crate::nats::tests::turns_of(base, lines)),
         resumes: true,
     },
+    #[cfg(feature = "parquet")]
+    TurnCase {
+        kind: "Parquet",
+        is_there: always,
+        build: |base, lines| {
+            fs::write(base.join("t.parquet"), crate::parquet::source::tests::table_of(lines)).unwrap();
+            Box::new(from_str::<crate::parquet::source::ParquetConfig>("(path: \"t.parquet\")").unwrap().source(base))
+        },
+        resumes: true,
+    },
     #[cfg(feature = "postgres")]
     TurnCase {
         kind: "Postgres",
@@ -189,7 +199,7 @@ const CORPORA: &[CorpusCase] = &[
         build: |base, texts| {
             let bytes = crate::readers::columnar::tests::of_texts(texts);
             fs::write(base.join("t.parquet"), bytes).unwrap();
-            Box::new(from_str::<crate::parquet::ParquetConfig>("(path: \"t.parquet\")").unwrap().source(base))
+            Box::new(from_str::<crate::parquet::corpus::ParquetConfig>("(path: \"t.parquet\")").unwrap().source(base))
         },
     },
     #[cfg(feature = "postgres")]

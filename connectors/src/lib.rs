@@ -12,7 +12,7 @@
 //! | `git` | `Git` | corpus: the files of a branch of a Git repository (feature `git`) |
 //! | [`jsonl_corpus`] | `JsonLines` | corpus: a BEIR file, one document for each row |
 //! | [`jsonl_turns`] | `JsonLines` | turns: a conversation log, followed as it grows |
-//! | `parquet` | `Parquet` | corpus: a Parquet or Arrow file, one document for each row (feature `parquet`) |
+//! | `parquet` | `Parquet` | a Parquet or Arrow file as a corpus of rows, turns of such files (feature `parquet`) |
 //! | `web` | `Web` | corpus: the pages of a web site (feature `web`) |
 //! | [`stdin`] | `Stdin` | turns: lines typed or piped in |
 //! | [`turns`] | `Turns` | turns: a durable queue that a program fills |
@@ -104,7 +104,7 @@ pub static CORPUS_SOURCES: &[CorpusSourceKind] = &[
     #[cfg(feature = "nats")]
     nats::bucket::KIND,
     #[cfg(feature = "parquet")]
-    parquet::KIND,
+    parquet::corpus::KIND,
     #[cfg(feature = "postgres")]
     postgres::corpus::KIND,
     #[cfg(feature = "web")]
@@ -118,6 +118,8 @@ pub static TURN_SOURCES: &[TurnSourceKind] = &[
     kafka::source::KIND,
     #[cfg(feature = "nats")]
     nats::turns::KIND,
+    #[cfg(feature = "parquet")]
+    parquet::source::KIND,
     #[cfg(feature = "postgres")]
     postgres::turns::KIND,
     #[cfg(feature = "redis")]

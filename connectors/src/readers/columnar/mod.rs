@@ -36,7 +36,7 @@ type Batches = Box<dyn Iterator<Item = Result<RecordBatch, ArrowError>> + Send>;
 ///
 /// The file is not a Parquet file, or a group of its rows is too large.
 pub fn parquet(file: File) -> Result<Lines, ReadError> {
-    open_parquet(file)
+    open_parquet(file, 0)
 }
 
 /// Reads the bytes of a Parquet file as JSON Lines.
@@ -45,7 +45,27 @@ pub fn parquet(file: File) -> Result<Lines, ReadError> {
 ///
 /// As for [`parquet`].
 pub fn parquet_bytes(bytes: Bytes) -> Result<Lines, ReadError> {
-    open_parquet(bytes)
+    open_parquet(bytes, 0)
+}
+
+/// Reads a Parquet file as JSON Lines, from a row on; the first row has the number 0.
+///
+/// # Errors
+///
+/// As for [`parquet`].
+pub fn parquet_from(file: File, row: u64) -> Result<Lines, ReadError> {
+    open_parquet(file, row)
+}
+
+/// Reads an Arrow file as JSON Lines, from a row on; the first row has the number 0.
+///
+/// # Errors
+///
+/// As for [`arrow`].
+pub fn arrow_from(file: File, row: u64) -> Result<Lines, ReadError> {
+    let mut lines = arrow(file)?;
+    lines.skip(row)?;
+    Ok(lines)
 }
 
 /// Reads an Arrow file as JSON Lines.
@@ -70,7 +90,8 @@ fn broken(format: &'static str, reason: &dyn std::fmt::Display) -> ReadError {
     ReadError::Broken { format, reason: reason.to_string() }
 }
 
-fn open_parquet<T: ChunkReader + 'static>(input: T) -> Result<Lines, ReadError> {
+fn open_parquet<T: ChunkReader + 'static>(input: T, row: u64) -> Result<Lines, ReadError> {
+    let row = usize::try_from(row).unwrap_or(usize::MAX);
     let failed = |error: parquet::errors::ParquetError| broken("Parquet file", &error);
     caught(move || {
         let options = ArrowReaderOptions::new();
@@ -83,11 +104,11 @@ fn open_parquet<T: ChunkReader + 'static>(input: T) -> Result<Lines, ReadError> 
         }
         // Texts are read as views of the pages.
         let views = found.schema().fields().iter().map(|field| Arc::new(as_view(field)));
-        let schema = Schema::new(views.collect::<Vec<_>>());
-        let options = ArrowReaderOptions::new().with_schema(Arc::new(schema));
+        let schema = Arc::new(Schema::new(views.collect::<Vec<_>>()));
+        let options = ArrowReaderOptions::new().with_schema(schema.clone());
         let builder = ParquetRecordBatchReaderBuilder::try_new_with_options(input, options).map_err(failed)?;
-        let batches = builder.with_batch_size(BATCH).build().map_err(failed)?;
-        Ok(Lines::new(Box::new(batches)))
+        let batches = builder.with_batch_size(BATCH).with_offset(row).build().map_err(failed)?;
+        Ok(Lines::new(schema, Box::new(batches)))
     })?
 }
 
@@ -101,12 +122,13 @@ fn as_view(field: &Field) -> Field {
 
 fn open_arrow<T: io::Read + io::Seek + Send + 'static>(mut input: T) -> Result<Lines, ReadError> {
     caught(|| bounds::check(&mut input))??;
-    let reader = caught(move || FileReader::try_new(input, None))?;
-    Ok(Lines::new(Box::new(reader.map_err(|error| broken("Arrow file", &error))?)))
+    let reader = caught(move || FileReader::try_new(input, None))?.map_err(|error| broken("Arrow file", &error))?;
+    Ok(Lines::new(reader.schema(), Box::new(reader)))
 }
 
 /// JSON Lines of the rows of a table.
 pub struct Lines {
+    schema: Arc<Schema>,
     batches: Batches,
     /// The batch that is being written, and the row after the last one that was written.
     batch: Option<(RecordBatch, usize)>,
@@ -115,8 +137,25 @@ pub struct Lines {
 }
 
 impl Lines {
-    fn new(batches: Batches) -> Self {
-        Self { batches, batch: None, buffer: Vec::new(), at: 0 }
+    fn new(schema: Arc<Schema>, batches: Batches) -> Self {
+        Self { schema, batches, batch: None, buffer: Vec::new(), at: 0 }
+    }
+
+    /// The columns.
+    pub(crate) fn schema(&self) -> &Schema {
+        &self.schema
+    }
+
+    /// Leaves out the next rows.
+    fn skip(&mut self, mut rows: u64) -> Result<(), ReadError> {
+        while rows > 0 {
+            let Some(batch) = caught(|| self.batches.next())? else { break };
+            let batch = batch.map_err(|error| broken("Arrow file", &error))?;
+            let skipped = usize::try_from(rows).unwrap_or(usize::MAX).min(batch.num_rows());
+            rows -= skipped as u64;
+            self.batch = Some((batch, skipped));
+        }
+        Ok(())
     }
 
     /// Writes the next rows into the buffer; false if there are none.
@@ -201,7 +240,7 @@ pub(crate) mod tests {
         as_parquet(&RecordBatch::try_from_iter_with_nullable(columns).unwrap(), Compression::SNAPPY)
     }
 
-    fn as_arrow(table: &RecordBatch) -> Vec<u8> {
+    pub(crate) fn as_arrow(table: &RecordBatch) -> Vec<u8> {
         let mut bytes = Vec::new();
         let mut writer = FileWriter::try_new(&mut bytes, &table.schema()).unwrap();
         writer.write(table).unwrap();

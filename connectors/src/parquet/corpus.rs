@@ -10,7 +10,7 @@
 //! are kept. Rows that are not documents become dead letters `file:row`.
 //!
 //! ```
-//! # use turnflow_connectors::parquet::ParquetConfig;
+//! # use turnflow_connectors::parquet::corpus::ParquetConfig;
 //! # let ron = r#"
 //! (path: "articles.parquet", text: "body")
 //! # "#;
