@@ -297,6 +297,22 @@ const TAKES: &[SinkCase] = &[
     },
     #[cfg(feature = "nats")]
     SinkCase { kind: "NatsSink", is_there: crate::nats::tests::is_there, build: crate::nats::tests::sink_of },
+    #[cfg(feature = "parquet")]
+    SinkCase {
+        kind: "ParquetSink",
+        is_there: always,
+        build: |base| {
+            let directory = base.join("out");
+            let read_back = move || {
+                let answers = crate::parquet::sink::tests::stored(&directory);
+                answers
+                    .iter()
+                    .flat_map(|answer| serde_json::to_vec(answer).unwrap().into_iter().chain([b'\n']))
+                    .collect()
+            };
+            (Box::new(crate::parquet::sink::tests::sink(base, ", max_answers: 4")), Box::new(read_back))
+        },
+    },
     #[cfg(feature = "postgres")]
     SinkCase {
         kind: "PostgresSink",

@@ -12,7 +12,7 @@
 //! | `git` | `Git` | corpus: the files of a branch of a Git repository (feature `git`) |
 //! | [`jsonl_corpus`] | `JsonLines` | corpus: a BEIR file, one document for each row |
 //! | [`jsonl_turns`] | `JsonLines` | turns: a conversation log, followed as it grows |
-//! | `parquet` | `Parquet` | a Parquet or Arrow file as a corpus of rows, turns of such files (feature `parquet`) |
+//! | `parquet` | `Parquet`, `ParquetSink` | a Parquet or Arrow file as a corpus of rows, turns of such files, answers into Parquet files (feature `parquet`) |
 //! | `web` | `Web` | corpus: the pages of a web site (feature `web`) |
 //! | [`stdin`] | `Stdin` | turns: lines typed or piped in |
 //! | [`turns`] | `Turns` | turns: a durable queue that a program fills |
@@ -136,6 +136,8 @@ pub static SINKS: &[SinkKind] = &[
     kafka::sink::KIND,
     #[cfg(feature = "nats")]
     nats::sink::KIND,
+    #[cfg(feature = "parquet")]
+    parquet::sink::KIND,
     #[cfg(feature = "postgres")]
     postgres::sink::KIND,
     #[cfg(feature = "redis")]
