@@ -20,6 +20,7 @@ use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
 use crate::adjust::Adjustments;
+use crate::filter::Filter;
 use crate::language::TextStream;
 use crate::record::{AnswerRecord, Item, Utterance, Value};
 use crate::turns::{Slots, Waiter};
@@ -47,6 +48,9 @@ pub struct AskRequest {
     pub trace: bool,
     /// Nodes to skip for this turn, and other weights.
     pub adjust: Adjustments,
+    /// A condition on the metadata of passages. The turn finds only passages that meet it, in addition to the filters of
+    /// the pipeline and the permissions of the principal.
+    pub filter: Option<Arc<Filter>>,
 }
 
 impl AskRequest {
@@ -63,6 +67,7 @@ impl AskRequest {
             source: None,
             trace: false,
             adjust: Adjustments::default(),
+            filter: None,
         }
     }
 }

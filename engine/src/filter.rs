@@ -12,6 +12,8 @@
 //! found only if the whole filter is true, so a turn that leaves out what the filter asks for finds nothing.
 //! `TurnHas("lang")` tells whether the turn has a field: `Or([Not(TurnHas("lang")), Eq("lang", FromTurn("lang"))])`.
 
+mod json;
+
 use std::fmt;
 use std::ops::Bound;
 use std::sync::Arc;
@@ -19,6 +21,7 @@ use std::sync::Arc;
 use serde::{Deserialize, Deserializer};
 use serde_json::Value as Json;
 
+pub use self::json::FilterError;
 use crate::metadata::{FieldValue, Metadata, Numeric};
 use crate::record::Turn;
 

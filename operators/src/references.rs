@@ -27,7 +27,7 @@ use turnflow_engine::component::{
     BuildError, BuildFuture, Call, Check, ComponentContext, CorpusRef, Delta, Index, IndexDefinition, IndexError,
     InputPort, Inventory, Models, Operator, OperatorConfig, OperatorError, OperatorKind, Passage, built_at_once,
 };
-use turnflow_engine::document::{Chunk, Readers};
+use turnflow_engine::document::Chunk;
 use turnflow_engine::record::{Hit, Hits, PortType, Turn, Value};
 use turnflow_engine::spec::from_tree;
 
@@ -167,15 +167,11 @@ impl Table {
 pub(crate) struct Reader(Arc<Table>);
 
 impl Reader {
-    /// The passage with this id, or all passages of the document with this id, as far as the turn's principal may read
-    /// them.
+    /// The passage with this id, or all passages of the document with this id, as far as the turn may find them.
     pub(crate) fn find(&self, id: &str, turn: &Turn) -> Vec<Arc<Chunk>> {
-        let mut found = self.all(id);
-        if found.iter().any(|chunk| chunk.readers != Readers::All) {
-            let groups = turn.groups();
-            found.retain(|chunk| chunk.readers.include(&groups));
-        }
-        found
+        let found = self.all(id);
+        let may_find = turn.may_find(found.iter().map(|chunk| &**chunk));
+        found.into_iter().zip(may_find).filter(|(_, may_find)| *may_find).map(|(chunk, _)| chunk).collect()
     }
 
     fn all(&self, id: &str) -> Vec<Arc<Chunk>> {

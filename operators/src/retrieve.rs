@@ -72,7 +72,7 @@ impl<S: Search> Operator for Retriever<S> {
         let of_index = || -> Result<usize, OperatorError> {
             let corpus = self.corpus.resolve(&call.turn, &call.snapshot)?;
             let reader = corpus.index::<S::Reader>(&self.key)?;
-            let filter = corpus.weight_of_filter(self.filter.as_ref());
+            let filter = corpus.weight_of_filter(self.filter.as_ref(), &call.turn);
             Ok(self.search.weight(&reader, call.query(0)?.searches()).saturating_add(filter))
         };
         call.weight().saturating_add(of_index().unwrap_or(0))

@@ -20,6 +20,7 @@ pub(crate) fn turn(history: &[&str], text: &str) -> Turn {
         position: "".into(),
         epoch: 0,
         entered_us: 0,
+        filter: None,
         sequence: 0,
         source: "turns".into(),
         standing: None,

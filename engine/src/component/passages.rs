@@ -154,6 +154,8 @@ impl ByValue {
 /// The groups of a principal, and the condition of a filter.
 type Asked = (Option<Vec<Arc<str>>>, Option<Condition>);
 
+/// Number of fields from which on those that no passage has are not remembered.
+const MOST_FIELDS: usize = 256;
 /// Maximum number of groups and values of a result that is kept.
 const MOST_VALUES: usize = 256;
 
@@ -225,9 +227,15 @@ impl Passages {
         Self { chunks, live, restricted, fields, found: Mutex::default() }
     }
 
-    /// The passages that a turn may find: those for which the filter is true, and that its principal may read.
+    /// The passages that a turn may find: those for which the filter is true, that meet the caller's condition, and that
+    /// the principal may read.
     pub fn permitted(&self, filter: Option<&Filter>, turn: &Turn) -> Permitted {
-        let condition = filter.map(|filter| filter.resolve(turn));
+        let own = filter.map(|filter| filter.resolve(turn));
+        let of_caller = turn.filter.as_ref().map(|filter| filter.resolve(turn));
+        let condition = match (own, of_caller) {
+            (Some(own), Some(of_caller)) => Some(Condition::And(vec![own, of_caller])),
+            (own, of_caller) => own.or(of_caller),
+        };
         let groups = (self.restricted > 0).then(|| turn.groups());
         if condition.is_none() && groups.is_none() {
             return Permitted::All;
@@ -257,14 +265,15 @@ impl Passages {
 
     /// The cost of [`Passages::permitted`], in the units of [`Operator::weight`](super::Operator::weight): reading a field
     /// of every passage for the first time, or combining bitmaps.
-    pub(crate) fn weight(&self, filter: Option<&Filter>) -> usize {
-        if filter.is_none() && self.restricted == 0 {
+    pub(crate) fn weight(&self, filter: Option<&Filter>, turn: &Turn) -> usize {
+        let filters = [filter, turn.filter.as_deref()].into_iter().flatten();
+        if filters.clone().next().is_none() && self.restricted == 0 {
             return 0;
         }
         let live = self.live.len() as usize;
         let fields = self.fields.lock();
         let is_new = |about: &About| usize::from(!fields.contains_key(about));
-        let read = filter.map_or_else(Vec::new, Filter::fields).into_iter().cloned().map(About::Field);
+        let read = filters.flat_map(Filter::fields).cloned().map(About::Field);
         let read: Vec<About> = read.collect();
         let of_filter: usize = read.iter().map(is_new).sum();
         // A range may combine a bitmap for each value of its field.
@@ -335,7 +344,10 @@ impl Passages {
             }
         }
         let index = Arc::new(index);
-        fields.insert(about, index.clone());
+        // A caller may name any number of fields that no passage has.
+        if !index.values.is_empty() || fields.len() < MOST_FIELDS {
+            fields.insert(about, index.clone());
+        }
         index
     }
 }

@@ -24,15 +24,15 @@ pub struct CorpusSnapshot {
 }
 
 impl CorpusSnapshot {
-    /// The passages that a turn may find: those for which the filter is true, and that its principal may read. Every
-    /// operator that reads passages from a corpus must keep to them.
+    /// The passages that a turn may find: those for which the filter is true, that meet the caller's condition, and that
+    /// the principal may read. Every operator that reads passages from a corpus must keep to them.
     pub fn permitted(&self, filter: Option<&Filter>, turn: &Turn) -> Permitted {
         self.passages.permitted(filter, turn)
     }
 
     /// The cost of [`CorpusSnapshot::permitted`], for [`Operator::weight`](super::Operator::weight).
-    pub fn weight_of_filter(&self, filter: Option<&Filter>) -> usize {
-        self.passages.weight(filter)
+    pub fn weight_of_filter(&self, filter: Option<&Filter>, turn: &Turn) -> usize {
+        self.passages.weight(filter, turn)
     }
 
     /// The reader of an index.

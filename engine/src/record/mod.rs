@@ -11,7 +11,8 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value as Json};
 
 pub use self::answer::{AnswerRecord, HitRecord, Provenance};
-use crate::document::Chunk;
+use crate::document::{Chunk, Readers};
+use crate::filter::Filter;
 use crate::language::Prompt;
 use crate::wording::JsonError;
 
@@ -149,12 +150,25 @@ pub struct Turn {
     pub standing: Option<Arc<BTreeMap<Arc<str>, AnswerRecord>>>,
     /// A key that is the same each time the source record is read.
     pub key: Arc<str>,
+    /// A condition of the caller: the turn finds only passages that meet it, in addition to each operator's own filter.
+    #[serde(skip)]
+    pub filter: Option<Arc<Filter>>,
 }
 
 impl Turn {
     /// The groups of the person who asks: `principal.groups` of the record, a text or a list of texts.
     pub fn groups(&self) -> Vec<Arc<str>> {
         groups(&self.extra)
+    }
+
+    /// Which of these passages the turn may find: those that its principal may read and that meet the caller's condition.
+    pub fn may_find<'a>(&self, chunks: impl IntoIterator<Item = &'a Chunk>) -> Vec<bool> {
+        let mut groups = None;
+        let mut is_readable = |chunk: &Chunk| {
+            chunk.readers == Readers::All || chunk.readers.include(groups.get_or_insert_with(|| self.groups()))
+        };
+        let meets = |chunk: &Chunk| self.filter.as_ref().is_none_or(|filter| filter.holds(&chunk.metadata, self));
+        chunks.into_iter().map(|chunk| is_readable(chunk) && meets(chunk)).collect()
     }
 
     /// The record that the turn was read from.

@@ -173,7 +173,7 @@ pub(super) fn build<'s>(
     stream
 }
 
-/// The value without hits that the turn's principal may not read. Operators keep to
+/// The value without hits that the turn may not find. Operators keep to
 /// [`CorpusSnapshot::permitted`](crate::component::CorpusSnapshot::permitted); this holds for those that do not, too.
 fn readable(value: Value, turn: &Turn) -> Result<Value, &'static str> {
     let hits = match &value {
@@ -182,19 +182,20 @@ fn readable(value: Value, turn: &Turn) -> Result<Value, &'static str> {
         Value::Answer(answer) => &answer.hits,
         Value::Turn | Value::Query(_) | Value::Failed(_) => return Ok(value),
     };
-    if hits.iter().all(|hit| hit.chunk.readers == Readers::All) {
+    if turn.filter.is_none() && hits.iter().all(|hit| hit.chunk.readers == Readers::All) {
         return Ok(value);
     }
-    let groups = turn.groups();
-    if hits.iter().all(|hit| hit.chunk.readers.include(&groups)) {
+    let may_find = turn.may_find(hits.iter().map(|hit| &*hit.chunk));
+    if may_find.iter().all(|may_find| *may_find) {
         return Ok(value);
     }
     match value {
         Value::Hits(hits) => {
-            let permitted = hits.hits.iter().filter(|hit| hit.chunk.readers.include(&groups)).cloned().collect();
+            let permitted = hits.hits.iter().zip(may_find).filter(|(_, may_find)| *may_find);
+            let permitted = permitted.map(|(hit, _)| hit.clone()).collect();
             Ok(Value::Hits(Arc::new(Hits { query: hits.query.clone(), hits: permitted })))
         }
-        _ => Err("it used a passage that the turn's principal may not read"),
+        _ => Err("it used a passage that the turn's principal may not read, or that its filter leaves out"),
     }
 }
 

@@ -243,6 +243,7 @@ impl Standing {
             let turn = Arc::new(Turn {
                 epoch: snapshot.epoch,
                 entered_us: shared.now_us(),
+                filter: old.filter.clone(),
                 sequence,
                 standing: Some(Arc::new(entry.stored.records.clone())),
                 conversation_id: old.conversation_id.clone(),

@@ -172,7 +172,7 @@ impl Operator for MultiVector {
             _ => 0,
         };
         let corpus = self.config.corpus.resolve(&call.turn, &call.snapshot).ok();
-        let filter = corpus.map_or(0, |corpus| corpus.weight_of_filter(self.config.filter.as_ref()));
+        let filter = corpus.map_or(0, |corpus| corpus.weight_of_filter(self.config.filter.as_ref(), &call.turn));
         call.weight().saturating_add(passage_cost(passages, self.encoder.dimension())).saturating_add(filter)
     }
 }

@@ -248,10 +248,18 @@ class Client:
             yield from _events(response)
 
     def search(
-        self, query: str, *, top: int | None = None, collection: str | None = None, node: str | None = None
+        self,
+        query: str,
+        *,
+        top: int | None = None,
+        collection: str | None = None,
+        node: str | None = None,
+        filter: dict[str, Any] | None = None,
     ) -> list[Hit]:
-        """The passages for a question, best first."""
+        """The passages for a question, best first. `filter` is a condition on the metadata of the documents, such as
+        `{"eq": ["lang", "en"]}`."""
         asked = {"query": query, "top": top, "collection": collection, "node": node, "pipeline": self.pipeline}
+        asked["filter"] = None if filter is None else json.dumps(filter)
         return _hits(self._json("GET", "/v1/search", asked)["hits"])
 
     def conversation(self, conversation_id: str | None = None, collection: str | None = None) -> Conversation:

@@ -94,6 +94,12 @@ fn tools() -> Vec<Tool> {
             "history": history,
             "collection": collection,
             "pipeline": pipeline,
+            "filter": json!({
+                "type": "object",
+                "description": "A condition on the metadata of the documents, as in \
+                    {\"and\": [{\"eq\": [\"lang\", \"en\"]}, {\"ge\": [\"date\", \"2026-01-01\"]}]}; \
+                    conditions: eq, in, lt, le, gt, ge, prefix, exists, and, or, not",
+            }),
             "node": text("The node whose passages are wanted. Default: the last one that gives passages"),
         },
         "required": ["query"],

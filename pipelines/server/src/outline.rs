@@ -8,6 +8,7 @@ use turnflow_engine::adjust::can_skip;
 use turnflow_engine::component::{Aliases, Capability, CorpusRef};
 use turnflow_engine::plan::{NodeKind, Plan, PlannedNode};
 use turnflow_engine::record::PortType;
+use turnflow_engine::schema::Schema;
 
 /// The parts of a plan that requests refer to.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -22,12 +23,43 @@ pub struct Outline {
     pub corpora: Vec<Arc<str>>,
     /// The corpora that not everyone may read: the field of a document that names its readers.
     pub access: BTreeMap<Arc<str>, Arc<str>>,
+    /// What the corpora declare about the metadata of their documents.
+    pub schemas: BTreeMap<Arc<str>, Arc<Schema>>,
+    /// The corpora that the hits of a node come from.
+    pub searched: BTreeMap<Arc<str>, Searched>,
     /// The corpora's aliases, which a turn's `collection` may use too.
     pub aliases: Aliases,
     /// Whether a retriever reads the corpus that the turn's `collection` names.
     pub routes: bool,
     /// The plan as a graph.
     pub graph: Graph,
+}
+
+/// The corpora that the hits of a node come from.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Searched {
+    /// Their names.
+    pub named: BTreeSet<Arc<str>>,
+    /// Whether the turn's `collection` names one.
+    pub from_turn: bool,
+}
+
+impl Searched {
+    /// Of the node at this place in the plan.
+    fn of(plan: &Plan, at: usize) -> Self {
+        let (mut found, mut wanted) = (Self::default(), BTreeSet::from([at]));
+        // Every node comes after its inputs.
+        while let Some(node) = wanted.pop_last().and_then(|at| plan.nodes.get(at)) {
+            for corpus in node.operators().into_iter().filter_map(|config| config.corpus()) {
+                match corpus {
+                    CorpusRef::FromTurn => found.from_turn = true,
+                    CorpusRef::Named(name) => drop(found.named.insert(name.as_str().into())),
+                }
+            }
+            wanted.extend(node.inputs.iter().copied());
+        }
+        found
+    }
 }
 
 /// A plan as a graph, for people and the page.
@@ -179,6 +211,12 @@ impl Outline {
                 .corpora
                 .iter()
                 .filter_map(|corpus| Some((corpus.name.clone(), corpus.schema.access.clone()?)))
+                .collect(),
+            schemas: plan.corpora.iter().map(|corpus| (corpus.name.clone(), corpus.schema.clone())).collect(),
+            searched: operators
+                .iter()
+                .filter(|(_, node, _)| node.output == Some(PortType::Hits))
+                .map(|(at, node, _)| (node.id.clone(), Searched::of(plan, *at)))
                 .collect(),
             aliases: plan.aliases(),
             graph: Graph::of(plan),

@@ -7,6 +7,7 @@ use axum::{Extension, Json};
 use serde::Deserialize;
 use serde_json::{Value as Json_, json};
 use turnflow_engine::ask::{AskRequest, Event};
+use turnflow_engine::filter::Filter;
 use turnflow_engine::record::{Hit, HitRecord, Hits, Utterance, Value};
 use utoipa::{IntoParams, ToSchema};
 
@@ -17,6 +18,7 @@ use crate::body::{Content, Params};
 use crate::citations::path;
 use crate::error::ApiError;
 use crate::limits::Deadline;
+use crate::outline::Outline;
 
 /// A search.
 #[derive(Debug, Default, Deserialize, ToSchema, IntoParams)]
@@ -30,6 +32,11 @@ pub struct SearchRequest {
     pub history: Vec<Json_>,
     /// The collection to search, for pipelines that search the turn's collection.
     pub collection: Option<String>,
+    /// A condition on the metadata of passages, in addition to the filters of the pipeline:
+    /// `{"and": [{"eq": ["lang", "en"]}, {"ge": ["date", "2026-01-01"]}]}`. In a query string, the same as text.
+    #[schema(value_type = Option<Object>)]
+    #[param(value_type = Option<String>)]
+    pub filter: Option<Json_>,
     /// Number of hits. Default: all that the node outputs.
     pub top: Option<usize>,
     /// The node whose hits to return. Default: the last one that outputs hits.
@@ -93,12 +100,15 @@ pub async fn search(
         })?,
         None => outline.hits.last().ok_or_else(|| ApiError::bad("no node of this pipeline outputs hits"))?,
     };
+    let filter =
+        request.filter.map(|filter| checked(filter, &outline, node, request.collection.as_deref())).transpose()?;
     let history = serde_json::from_value::<Vec<Utterance>>(request.history.into());
     let mut asked = AskRequest::new(request.query);
     asked.history = history.map_err(|error| ApiError::bad(error.to_string()).param("history"))?;
     asked.conversation_id = "search".into();
     asked.collection = request.collection.map(Into::into);
     asked.trace = true;
+    asked.filter = filter.map(Arc::new);
     if let Some(extra) = &principal.extra {
         asked.extra.insert("principal".to_owned(), extra.clone().into());
     }
@@ -121,6 +131,28 @@ pub async fn search(
     };
     drop(events);
     Ok(Json(told(&hits, request.top, served.name(), node, epoch)))
+}
+
+/// The filter of a request, if it fits the corpora that the node searches.
+fn checked(json: Json_, outline: &Outline, node: &str, collection: Option<&str>) -> Result<Filter, ApiError> {
+    let wrong = |problem: String| ApiError::bad(problem).param("filter").code("bad_filter");
+    let json = match json {
+        Json_::String(text) => {
+            serde_json::from_str(&text).map_err(|error| wrong(format!("`filter` is not JSON: {error}")))?
+        }
+        json => json,
+    };
+    let filter = Filter::from_json(&json).map_err(|error| wrong(error.to_string()))?;
+    let searched = outline.searched.get(node).cloned().unwrap_or_default();
+    let named = |name: &str| outline.corpora.iter().find(|corpus| ***corpus == *name).cloned();
+    let routed = collection.filter(|_| searched.from_turn);
+    let routed = routed.and_then(|name| named(name).or_else(|| outline.aliases.corpus(name).cloned()));
+    for corpus in searched.named.into_iter().chain(routed) {
+        if let Some(problem) = outline.schemas.get(&corpus).and_then(|schema| filter.misuse(schema)) {
+            return Err(wrong(format!("`filter` does not fit the corpus `{corpus}`: {problem}")));
+        }
+    }
+    Ok(filter)
 }
 
 fn told(hits: &Hits, top: Option<usize>, pipeline: &str, node: &str, epoch: u64) -> Json_ {

@@ -134,3 +134,42 @@ fn a_turn_without_a_principal_finds_what_everybody_may_read() {
     assert_eq!(found(json!({"principal": {"groups": ["x", "y"]}})), [0, 1]);
     assert_eq!(found(json!({"principal": "x"})), [1]);
 }
+
+#[test]
+fn a_caller_narrows_a_filter_and_never_widens_it() {
+    let rows = [
+        json!({"p": 1, "q": "a", "groups": "x"}),
+        json!({"p": 1, "q": "b", "groups": "x"}),
+        json!({"p": 1, "q": "a", "groups": "y"}),
+        json!({"p": 2, "q": "a", "groups": "x"}),
+    ];
+    let chunks: Vec<_> = rows.iter().enumerate().map(|(at, row)| chunk(at, at as u32, row)).collect();
+    let passages = Passages::of(chunks.iter());
+    let own: Filter = from_str("Eq(\"p\", 1)").unwrap();
+    let found = |own: Option<&Filter>, asked: Option<Json>| {
+        let mut turn = turn(&json!({"principal": {"groups": "x"}}));
+        turn.filter = asked.map(|asked| Arc::new(Filter::from_json(&asked).unwrap()));
+        let may_find = turn.may_find(chunks.iter().map(|chunk| &**chunk));
+        let found: Vec<u32> = passages.permitted(own, &turn).numbers().unwrap().iter().collect();
+        assert!(found.iter().all(|number| may_find[*number as usize]));
+        found
+    };
+    assert_eq!(found(Some(&own), None), [0, 1]);
+    assert_eq!(found(None, Some(json!({"eq": ["q", "a"]}))), [0, 3]);
+    assert_eq!(found(Some(&own), Some(json!({"eq": ["q", "a"]}))), [0]);
+    let wide = json!({"or": [{"and": []}, {"eq": ["groups", "y"]}, {"eq": ["p", 2]}]});
+    assert_eq!(found(Some(&own), Some(wide.clone())), [0, 1]);
+    assert_eq!(found(None, Some(wide)), [0, 1, 3]);
+}
+
+#[test]
+fn fields_that_no_passage_has_are_not_remembered_without_end() {
+    let passages = Passages::of([chunk(0, 0, &json!({"p": 1}))].iter());
+    for number in 0..2 * MOST_FIELDS {
+        let filter: Filter = from_str(&format!("Exists(\"x{number}\")")).unwrap();
+        passages.permitted(Some(&filter), &turn(&json!({})));
+    }
+    assert_eq!(passages.fields.lock().len(), MOST_FIELDS);
+    passages.permitted(Some(&from_str("Exists(\"p\")").unwrap()), &turn(&json!({})));
+    assert_eq!(passages.fields.lock().len(), MOST_FIELDS + 1);
+}

@@ -246,6 +246,7 @@ impl Conversations {
             position: read.position.as_str().into(),
             epoch,
             entered_us: read.entered_us,
+            filter: None,
             sequence,
             source: self.source.id.clone(),
             standing: None,

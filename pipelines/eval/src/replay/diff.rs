@@ -222,6 +222,7 @@ mod tests {
             position: "".into(),
             epoch: 1,
             entered_us: 0,
+            filter: None,
             sequence: 1,
             source: "turns".into(),
             standing: None,

@@ -161,6 +161,7 @@ async fn ask(
         position: "".into(),
         epoch: snapshot.epoch,
         entered_us: 0,
+        filter: None,
         sequence: 0,
         source: "turns".into(),
         standing: None,

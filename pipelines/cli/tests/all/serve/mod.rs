@@ -3,6 +3,7 @@
 mod client;
 mod durable;
 mod faults;
+mod filter;
 mod load;
 mod mcp;
 mod observed;
