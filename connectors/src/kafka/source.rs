@@ -248,6 +248,7 @@ impl Turns<'_> {
 
 impl Records for Turns<'_> {
     fn begin(&mut self, log: &Arc<str>, found: &[Watermarks]) -> Result<Vec<i64>, ConnectorError> {
+        let mut begun = Offsets::default();
         for now in found {
             let (topic, partition) = (self.topic, now.partition);
             let place = match self.places.get(&partition) {
@@ -271,7 +272,7 @@ impl Records for Turns<'_> {
                     let next = unsigned(if self.start == Some(KafkaStart::End) { now.high } else { now.low });
                     let place = Place { log: log.clone(), generation: 0, next };
                     if self.start.is_some() {
-                        self.output.begins(self.offset(partition, &place));
+                        begun.set(self.offset(partition, &place));
                     }
                     place
                 }
@@ -279,6 +280,11 @@ impl Records for Turns<'_> {
             self.places.insert(partition, place);
         }
         self.start = None;
+        // All at once: a partition that is not known after a kill would count as a later one, and be read from its
+        // beginning.
+        if !begun.is_empty() {
+            self.output.begin_partitions(begun);
+        }
         let next = |now: &Watermarks| self.places.get(&now.partition).map_or(now.low, |place| place.next as i64);
         Ok(found.iter().map(next).collect())
     }
@@ -319,6 +325,32 @@ mod tests {
 
     use super::super::tests::{Cluster, context, until};
     use super::*;
+
+    /// Why it exists: after a kill in the first second, partitions that began at their end were read from their beginning.
+    #[test]
+    fn all_partitions_begin_together() {
+        let begun = Arc::new(parking_lot::Mutex::new(Vec::new()));
+        let (of_output, (sender, _turns), (_handle, stop)) =
+            (begun.clone(), crossbeam_channel::unbounded(), Stop::new());
+        let output = TurnOutput::new(sender, Arc::new(|| {}), DeadLetters::counted(), "turns".into(), stop)
+            .beginning(Arc::new(move |offsets| of_output.lock().push(offsets)));
+        let mut turns = Turns {
+            output: &output,
+            topic: "t",
+            commits: false,
+            max_bytes: 1000,
+            start: Some(KafkaStart::End),
+            places: BTreeMap::new(),
+            committed: BTreeMap::new(),
+        };
+        let found = |partition| Watermarks { partition, low: 0, high: 10 };
+        assert_eq!(turns.begin(&"id/a".into(), &[found(0), found(1), found(2)]).unwrap(), [10, 10, 10]);
+        // A partition that is added later has no records that the start could leave out.
+        assert_eq!(turns.begin(&"id/a".into(), &[found(3)]).unwrap(), [0]);
+        let begun = begun.lock();
+        let ends = begun[0].iter().map(|offset| (&*offset.partition, offset.end)).collect::<Vec<_>>();
+        assert_eq!((begun.len(), ends), (1, vec![("0", 10), ("1", 10), ("2", 10)]));
+    }
 
     #[test]
     fn what_is_safe_is_committed_to_the_group() {

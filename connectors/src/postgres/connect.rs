@@ -228,6 +228,18 @@ impl<'a> Calls<'a> {
         Ok(Self { session, runtime, stop })
     }
 
+    /// Reports a standby: it does not know which transactions are running on its primary.
+    pub(super) fn check_primary(&self) -> Result<(), ConnectorError> {
+        let row = self.get(self.client().query_one("SELECT pg_is_in_recovery()", &[]))?;
+        match row.get(0) {
+            true => Err(passing(
+                "the server is a standby, and a cursor needs the primary: a standby does not know which transactions may \
+                 still add rows (with several hosts in `url`, add target_session_attrs=read-write)",
+            )),
+            false => Ok(()),
+        }
+    }
+
     pub(super) fn client(&self) -> &Client {
         &self.session.client
     }

@@ -46,7 +46,7 @@ use turnflow_engine::spec::from_tree;
 
 use super::connect::{Server, Session, check_server, code};
 use super::names::{Table, check_table};
-use crate::remote::lasting;
+use crate::remote::{lasting, passing};
 use crate::secret::Secret;
 
 /// Answers in a delivery.
@@ -123,7 +123,8 @@ impl PostgresSinkConfig {
     pub fn sink(&self) -> Result<PostgresSink, ConnectorError> {
         let server = Server::new(&self.url, self.password.as_ref(), self.timeout_s).map_err(lasting)?;
         let table = Table::parse(&self.table).map_err(lasting)?;
-        Ok(PostgresSink { server, insert: insert(&table), create: self.create.then(|| create(&table)), session: None })
+        let create = self.create.then(|| create(&table));
+        Ok(PostgresSink { server, insert: insert(&table), table: table.sql(), create, session: None })
     }
 }
 
@@ -151,6 +152,7 @@ fn create(table: &Table) -> String {
 /// Inserts answers into a table.
 pub struct PostgresSink {
     server: Server,
+    table: String,
     insert: String,
     create: Option<String>,
     session: Option<Session>,
@@ -237,7 +239,13 @@ impl PostgresSink {
     async fn connect(&self) -> Result<Session, ConnectorError> {
         let session = self.server.connect().await?;
         if let Some(create) = &self.create {
-            session.call(session.client.batch_execute(create)).await?;
+            // The table may exist, and the role need not be one that creates tables.
+            let exists = "SELECT to_regclass($1::text) IS NOT NULL";
+            if !session.call(session.client.query_one(exists, &[&self.table])).await?.get::<_, bool>(0) {
+                let created = session.call(session.client.batch_execute(create)).await;
+                // Another one may create it at the same time. No answer is at fault.
+                created.map_err(|error| passing(format!("cannot create the table: {error}")))?;
+            }
         }
         Ok(session)
     }

@@ -37,9 +37,11 @@ impl Slot {
         let mut is_published: bool = calls.get(client.query_one(exists, &[&self.publication]))?.get(0);
         let had_publication = is_published;
         if !is_published {
+            self.check_identities(calls)?;
             let tables: Vec<String> = self.tables.iter().map(Table::sql).collect();
+            // A partitioned table is published under its own name.
             let create = format!(
-                "CREATE PUBLICATION {} FOR TABLE {} WITH (publish = '{}')",
+                "CREATE PUBLICATION {} FOR TABLE {} WITH (publish = '{}', publish_via_partition_root = true)",
                 quoted(&self.publication),
                 tables.join(", "),
                 self.publishes
@@ -48,6 +50,7 @@ impl Slot {
             tracing::info!(publication = self.publication, "created the publication");
             is_published = true;
         }
+        self.check_kinds(calls)?;
         let published = "SELECT schemaname::text, tablename::text FROM pg_publication_tables WHERE pubname = $1::text";
         let rows = calls.get(client.query(published, &[&self.publication]))?;
         let published: BTreeSet<Table> =
@@ -55,7 +58,8 @@ impl Slot {
         if let Some(missing) = self.tables.iter().find(|table| is_published && !published.contains(table)) {
             let publication = &self.publication;
             return Err(passing(format!(
-                "the publication `{publication}` does not have the table {missing} (ALTER PUBLICATION … ADD TABLE …)"
+                "the publication `{publication}` does not have the table {missing} (ALTER PUBLICATION … ADD TABLE …; for a \
+                 partitioned table also SET (publish_via_partition_root = true))"
             )));
         }
         let slot = "SELECT coalesce(plugin::text, ''), coalesce(database::text, '') = current_database(), \
@@ -83,6 +87,68 @@ impl Slot {
         let row = calls.get_late(client.query_one(create, &[&self.name]))?;
         tracing::info!(slot = self.name, "created the replication slot");
         Ok(Found { is_new: true, done: position(row.get(0))? })
+    }
+
+    /// Reports a table whose updates and deletes would fail once they are published: the server refuses them if nothing
+    /// identifies a row.
+    fn check_identities(&self, calls: &Calls<'_>) -> Result<(), ConnectorError> {
+        if !self.publishes.contains("update") {
+            return Ok(());
+        }
+        let query = "WITH RECURSIVE tables(oid) AS (SELECT to_regclass($1::text)::oid \
+                     UNION SELECT inhrelid FROM pg_inherits JOIN tables ON inhparent = oid) \
+                     SELECT c.oid::regclass::text FROM tables JOIN pg_class c USING (oid) \
+                     WHERE c.relkind = 'r' AND c.relreplident <> 'f' AND NOT EXISTS ( \
+                     SELECT FROM pg_index i WHERE i.indrelid = c.oid AND i.indisvalid AND CASE c.relreplident \
+                     WHEN 'd' THEN i.indisprimary WHEN 'i' THEN i.indisreplident ELSE false END) LIMIT 1";
+        for table in &self.tables {
+            let row = calls.get(calls.client().query_opt(query, &[&table.sql()]))?;
+            if let Some(row) = row {
+                let without: &str = row.get(0);
+                return Err(passing(format!(
+                    "the table {without} has no replica identity, so its updates and deletes would fail once they are \
+                     published: give it a primary key, or run ALTER TABLE … REPLICA IDENTITY FULL"
+                )));
+            }
+        }
+        Ok(())
+    }
+
+    /// Reports a publication that leaves out a kind of change.
+    fn check_kinds(&self, calls: &Calls<'_>) -> Result<(), ConnectorError> {
+        let query = "SELECT concat_ws(', ', CASE WHEN pubinsert THEN 'insert' END, CASE WHEN pubupdate THEN 'update' END, \
+                     CASE WHEN pubdelete THEN 'delete' END, CASE WHEN pubtruncate THEN 'truncate' END) \
+                     FROM pg_publication WHERE pubname = $1::text";
+        let row = calls.get(calls.client().query_opt(query, &[&self.publication]))?;
+        let published: String = row.map(|row| row.get(0)).unwrap_or_default();
+        let has = |kind: &str| published.split(", ").any(|published| published == kind);
+        match self.publishes.split(", ").find(|kind| !has(kind)) {
+            Some(missing) => Err(passing(format!(
+                "the publication `{0}` does not publish `{missing}` (ALTER PUBLICATION {0} SET (publish = '{1}'))",
+                self.publication, self.publishes
+            ))),
+            None => Ok(()),
+        }
+    }
+
+    /// The tables as they are now. Another value means that one of them was created again, or taken out of the
+    /// publication.
+    pub(super) fn tables_now(&self, calls: &Calls<'_>) -> Result<String, ConnectorError> {
+        let query = "SELECT coalesce(string_agg(c.oid::text, ' ' ORDER BY c.oid), '') FROM pg_publication_tables p \
+                     JOIN pg_namespace n ON n.nspname = p.schemaname \
+                     JOIN pg_class c ON c.relnamespace = n.oid AND c.relname = p.tablename \
+                     WHERE p.pubname = $1::text AND n.nspname || '.' || c.relname = ANY ($2::text[])";
+        let tables: Vec<String> = self.tables.iter().map(ToString::to_string).collect();
+        let row = calls.get(calls.client().query_one(query, &[&self.publication, &tables]))?;
+        Ok(row.get(0))
+    }
+
+    /// Reports that the tables are no longer those that they were.
+    pub(super) fn check_tables(&self, calls: &Calls<'_>, known: &str) -> Result<(), ConnectorError> {
+        match self.tables_now(calls)? == known {
+            true => Ok(()),
+            false => Err(passing("a table was created again, renamed, or taken out of the publication")),
+        }
     }
 
     /// The position up to which the server's log is on disk.

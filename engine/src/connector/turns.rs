@@ -22,7 +22,7 @@ pub struct TurnOutput {
     resume: Offsets,
     acknowledgements: Acknowledgements,
     caught_up: Arc<AtomicBool>,
-    begins: Option<Arc<dyn Fn(SourceOffset) + Send + Sync>>,
+    begins: Option<Arc<dyn Fn(Offsets) + Send + Sync>>,
 }
 
 /// A turn in the channel between its source and the worker.
@@ -78,9 +78,9 @@ impl TurnOutput {
         Self { caught_up, ..self }
     }
 
-    /// The same; calls this function with the offset where the source begins.
+    /// The same; calls this function with the offsets where the source begins.
     #[must_use]
-    pub(crate) fn beginning(self, begins: Arc<dyn Fn(SourceOffset) + Send + Sync>) -> Self {
+    pub fn beginning(self, begins: Arc<dyn Fn(Offsets) + Send + Sync>) -> Self {
         Self { begins: Some(begins), ..self }
     }
 
@@ -88,8 +88,13 @@ impl TurnOutput {
     /// before the first record is sent. After it returns, a restart finds the same log, even after
     /// rotation.
     pub fn begins(&self, place: SourceOffset) {
+        self.begin_partitions(place.into());
+    }
+
+    /// The same for a source with partitions. Call it once, with all of them: a later call is not on disk at once.
+    pub fn begin_partitions(&self, places: Offsets) {
         if let Some(begins) = &self.begins {
-            begins(place);
+            begins(places);
         }
     }
 

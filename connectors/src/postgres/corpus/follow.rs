@@ -42,6 +42,8 @@ pub struct PostgresCorpus {
     cursor: Cursor,
     /// Where the slot was advanced to.
     advanced: Option<u64>,
+    /// A table of the slot is no longer the one that was read.
+    is_table_lost: bool,
 }
 
 impl PostgresCorpus {
@@ -71,8 +73,8 @@ impl PostgresCorpus {
             }
         };
         let rows = Rows::new(fields, deleted, query.max_bytes, server.database());
-        let (is_ready, cursor, advanced) = Default::default();
-        Ok(Self { server, query, how, context: context.clone(), rows, is_ready, cursor, advanced })
+        let (is_ready, cursor, advanced, is_table_lost) = Default::default();
+        Ok(Self { server, query, how, context: context.clone(), rows, is_ready, cursor, advanced, is_table_lost })
     }
 }
 
@@ -108,10 +110,11 @@ impl PostgresCorpus {
                     let found = slot.ensure(&calls)?;
                     // Someone else may have advanced or replaced it.
                     let is_moved = self.advanced.is_some_and(|advanced| found.done > advanced);
-                    is_whole &= !found.is_new && !is_moved;
+                    is_whole &= !found.is_new && !is_moved && !std::mem::take(&mut self.is_table_lost);
                     self.advanced = Some(found.done);
                 }
-                How::Poll(_) | How::Cursor { .. } => {}
+                How::Cursor { .. } => calls.check_primary()?,
+                How::Poll(_) => {}
             }
         }
         if !is_whole {
@@ -238,8 +241,14 @@ impl PostgresCorpus {
     ) -> Result<(), ConnectorError> {
         let calls = reader.calls;
         let mut done = self.advanced.unwrap_or_default();
+        let tables_then = slot.tables_now(calls)?;
         loop {
             let written = Slot::written(calls)?;
+            if let Err(error) = slot.check_tables(calls, &tables_then) {
+                // The rows of the new table are not changes of the former one.
+                self.is_table_lost = true;
+                return Err(error);
+            }
             let mut is_all = true;
             if written > done {
                 let mut touched = Touched::new(keys);

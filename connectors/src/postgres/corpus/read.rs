@@ -120,6 +120,7 @@ impl<'a> Reader<'a> {
         for ids in ids.chunks(IDS) {
             // By the type of the column, so that the server can use an index.
             let typed = format!("WHERE turnflow_q.{id} = ANY ($1::text[]::{}[])", self.of_id);
+            let canonical = self.canonical(ids)?;
             let read = match self.read_ids(rows, ids, &typed) {
                 // Something that is not a value of the type is the id of no row.
                 Err(error) if code(&error).is_some_and(|code| code.starts_with("22")) => {
@@ -128,9 +129,21 @@ impl<'a> Reader<'a> {
                 read => read,
             };
             read?;
-            rows.delete_unfound(ids, self.output)?;
+            rows.delete_unfound(&canonical, self.output)?;
         }
         Ok(())
+    }
+
+    /// Ids as the query gives them: a `char(8)` comes from the log with blanks at its end, and a notification may have
+    /// `017` for 17.
+    fn canonical(&self, ids: &[String]) -> Result<Vec<String>, ConnectorError> {
+        let query = format!("SELECT (turnflow_i::{})::text FROM unnest($1::text[]) turnflow_i", self.of_id);
+        let client = self.calls.client();
+        match self.calls.get(client.query(&query, &[&ids])) {
+            Ok(rows) => Ok(rows.iter().filter_map(|row| row.get::<_, Option<String>>(0)).collect()),
+            Err(error) if code(&error).is_some_and(|code| code.starts_with("22")) => Ok(ids.to_vec()),
+            Err(error) => Err(error),
+        }
     }
 
     fn read_ids(&self, rows: &mut Rows, ids: &[String], condition: &str) -> Result<(), ConnectorError> {

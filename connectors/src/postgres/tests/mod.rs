@@ -1,6 +1,7 @@
 //! Tests with a server.
 
 mod corpus;
+mod faults;
 mod sink;
 mod slots;
 mod turns;

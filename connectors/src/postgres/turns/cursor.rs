@@ -15,7 +15,7 @@ use turnflow_engine::connector::{ConnectorError, Mode, SourceOffset};
 use super::Reading;
 use crate::postgres::connect::Calls;
 use crate::postgres::names::quoted;
-use crate::remote::Retry;
+use crate::remote::{Retry, passing};
 
 /// Pause while transactions that may insert smaller values are running.
 const PAUSE: Duration = Duration::from_millis(50);
@@ -56,18 +56,24 @@ impl Reading<'_> {
         retry: &mut Retry,
     ) -> Result<(), ConnectorError> {
         let calls = self.connect()?;
+        calls.check_primary()?;
         if let Some(channel) = channel {
             calls.get(calls.client().batch_execute(&format!("LISTEN {}", quoted(channel))))?;
         }
         self.resume(cursor, self.identity(&calls)?);
         let (table, column) = (self.source.table.sql(), quoted(column));
-        let largest = format!("SELECT max({column})::bigint FROM {table}");
+        let largest = format!("SELECT max({column})::bigint, $1::text::regclass::oid::text FROM {table}");
+        let mut oid: Option<String> = None;
         let mut waiting: Option<Waiting> = None;
         loop {
             calls.session.inbox.take();
             let Some(place) = &mut cursor.place else { return Ok(()) };
             if waiting.is_none() {
-                let largest: Option<i64> = calls.get(calls.client().query_one(&largest, &[]))?.get(0);
+                let row = calls.get(calls.client().query_one(&largest, &[&table]))?;
+                let (largest, now): (Option<i64>, String) = (row.get(0), row.get(1));
+                if *oid.get_or_insert_with(|| now.clone()) != now {
+                    return Err(passing("the table was created again"));
+                }
                 let at_start = *cursor.at_start.get_or_insert(largest.unwrap_or(0));
                 // With `Once`, rows that are inserted later do not count.
                 let largest = if self.mode == Mode::Once { Some(at_start) } else { largest };

@@ -75,6 +75,7 @@ impl Reading<'_> {
         let slot = Slot { name: name.to_owned(), publication: publication.to_owned(), tables, publishes: "insert" };
         let table = self.identity(&calls)?;
         let found = slot.ensure(&calls)?;
+        let tables_then = slot.tables_now(&calls)?;
         self.resume_log(inserts, format!("{table}/{name}"), found.is_new);
         if found.is_new {
             inserts.sent.clear();
@@ -85,6 +86,7 @@ impl Reading<'_> {
         loop {
             self.acknowledge(&calls, inserts, &slot, &mut done)?;
             let written = Slot::written(&calls)?;
+            slot.check_tables(&calls, &tables_then)?;
             let at_start = *inserts.at_start.get_or_insert(written);
             let up_to = if self.mode == Mode::Once { at_start } else { written };
             let waiting: u64 = inserts.sent.iter().map(|sent| sent.rows).sum();

@@ -153,8 +153,8 @@ impl RuntimeContext {
         output = output.acknowledged_by(handle.tracker.acknowledgements().clone());
         if begins_anew {
             let (tracker, shared) = (handle.tracker.clone(), self.shared.clone());
-            output = output.beginning(Arc::new(move |place| {
-                let (epoch, offsets) = (shared.epochs.current().epoch, Offsets::from(place));
+            output = output.beginning(Arc::new(move |offsets| {
+                let epoch = shared.epochs.current().epoch;
                 tracker.resume(offsets.clone(), shared.durable.marks());
                 if let Err(error) = shared.durable.begin(tracker.source(), offsets, epoch) {
                     tracing::warn!(%error, source = %tracker.source(), "cannot commit the beginning of the log");
