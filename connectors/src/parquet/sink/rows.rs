@@ -181,21 +181,31 @@ fn schema() -> Arc<Schema> {
     ]))
 }
 
-/// The next answer in a file of JSON Lines, with its size in bytes. A line that is no answer was cut off and is left out.
-fn next_of(lines: &mut LineReader<File>) -> io::Result<Option<(AnswerRecord, usize)>> {
-    loop {
-        let is_finished = lines.advance()?;
-        if !is_finished && !lines.is_inside() {
-            return Ok(None);
+/// The answers in a file of JSON Lines, each with its size in bytes. A line that is no answer was cut off and is left out.
+struct Staged {
+    lines: LineReader<File>,
+    is_read: bool,
+}
+
+impl Staged {
+    fn open(path: &Path) -> io::Result<Self> {
+        Ok(Self { lines: LineReader::new(File::open(path)?, usize::MAX), is_read: false })
+    }
+
+    fn next(&mut self) -> io::Result<Option<(AnswerRecord, usize)>> {
+        while !self.is_read {
+            // The last line may lack its end.
+            self.is_read = !self.lines.advance()?;
+            if self.is_read && !self.lines.is_inside() {
+                break;
+            }
+            let (Line::Whole(line) | Line::TooLong { start: line, .. }) = self.lines.line();
+            match serde_json::from_slice(line) {
+                Ok(answer) => return Ok(Some((answer, line.len()))),
+                Err(error) => tracing::warn!(bytes = line.len(), %error, "leaving out an incomplete answer"),
+            }
         }
-        let (Line::Whole(line) | Line::TooLong { start: line, .. }) = lines.line();
-        match serde_json::from_slice(line) {
-            Ok(answer) => return Ok(Some((answer, line.len()))),
-            Err(error) => tracing::warn!(bytes = line.len(), %error, "leaving out an incomplete answer"),
-        }
-        if !is_finished {
-            return Ok(None);
-        }
+        Ok(None)
     }
 }
 
@@ -206,7 +216,7 @@ fn next_of(lines: &mut LineReader<File>) -> io::Result<Option<(AnswerRecord, usi
 ///
 /// One of the files cannot be read or written.
 pub(super) fn write(staged: &Path, into: &Path) -> io::Result<u64> {
-    let mut lines = LineReader::new(File::open(staged)?, usize::MAX);
+    let mut staged = Staged::open(staged)?;
     let file = File::create(into)?;
     let compression = Compression::ZSTD(ZstdLevel::default());
     let properties = WriterProperties::builder().set_compression(compression).build();
@@ -214,7 +224,7 @@ pub(super) fn write(staged: &Path, into: &Path) -> io::Result<u64> {
     let builder = ReaderBuilder::new(schema()).with_batch_size(TOGETHER);
     let mut decoder = builder.build_decoder().map_err(io::Error::other)?;
     let (mut rows, mut waiting, mut bytes) = (0, 0, 0);
-    while let Some((answer, size)) = next_of(&mut lines)? {
+    while let Some((answer, size)) = staged.next()? {
         decoder.serialize(&[Row::of(&answer)?]).map_err(io::Error::other)?;
         (rows, waiting, bytes) = (rows + 1, waiting + 1, bytes + size);
         if waiting == TOGETHER || bytes > GROUP_BYTES / 8 {
