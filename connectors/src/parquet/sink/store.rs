@@ -111,6 +111,7 @@ struct Open {
     lines: Lines<File>,
     /// Size of the answers, in bytes.
     bytes: u64,
+    since: Instant,
     /// When to close it.
     until: Instant,
     /// Whether its name may not be on disk yet.
@@ -219,6 +220,12 @@ impl Store {
             }
         };
         open.cut_torn().map_err(fault("cut", &open.path))?;
+        // Another sink of a reload may have opened it, with a longer age.
+        let until = open.since + limits.age;
+        if until < open.until {
+            open.until = until;
+            self.shared.changed.notify_all();
+        }
         let bytes = line.len() as u64 + 1;
         open.lines.append(line).map_err(fault("append to", &open.path))?;
         open.bytes += bytes;
@@ -312,12 +319,14 @@ impl Open {
         let file = OpenOptions::new().append(true).create(true).open(&path)?;
         // Of a file that an attempt before has left.
         file.set_len(0)?;
+        let since = Instant::now();
         Ok(Self {
             first,
             path,
             lines: Lines { target: file, torn: false },
             bytes: 0,
-            until: Instant::now() + age,
+            since,
+            until: since + age,
             is_new: Arc::new(AtomicBool::new(true)),
         })
     }

@@ -123,13 +123,14 @@ fn files_are_closed_when_they_are_full_or_old() {
     let mut other = sink(directory.path(), ", max_seconds: 0.1");
     deliver(&mut other, &[numbered(6)]).unwrap();
     drop(counted);
-    deliver(&mut other, &[numbered(7)]).unwrap();
     let until = std::time::Instant::now() + PATIENCE;
-    while !out.join("answers-000000000007.parquet").exists() {
+    while !out.join("answers-000000000005.parquet").exists() {
         assert!(std::time::Instant::now() < until, "{:?}", names(&out));
         std::thread::sleep(Duration::from_millis(5));
     }
+    deliver(&mut other, &[numbered(7)]).unwrap();
     drop(other);
+    assert_eq!(names(&out).last().unwrap(), "answers-000000000007.parquet");
     assert_eq!(keys(&out), ["k1", "k2", "k3", "k4", "k5", "k6", "k7"]);
 }
 

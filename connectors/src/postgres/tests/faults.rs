@@ -177,8 +177,11 @@ fn a_table_that_cannot_be_created_refuses_no_answer() {
 
 #[test]
 fn a_cursor_does_not_follow_a_standby() {
-    let standby = |data: &std::path::Path| std::fs::write(data.join("cluster/standby.signal"), "").unwrap();
-    let Some(server) = Server::configured(POSTGRES, standby) else { return };
-    let error = connected(&Database { server }, |calls| calls.check_primary().unwrap_err());
+    let Some(mut database) = Database::start("") else { return };
+    connected(&database, |calls| calls.check_primary().unwrap());
+    database.server.down();
+    std::fs::write(database.server.data().join("cluster/standby.signal"), "").unwrap();
+    database.server.up();
+    let error = connected(&database, |calls| calls.check_primary().unwrap_err());
     assert!(may_pass(&error) && error.to_string().contains("is a standby"), "{error}");
 }

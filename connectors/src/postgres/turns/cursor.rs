@@ -60,7 +60,8 @@ impl Reading<'_> {
         if let Some(channel) = channel {
             calls.get(calls.client().batch_execute(&format!("LISTEN {}", quoted(channel))))?;
         }
-        self.resume(cursor, self.identity(&calls)?);
+        let (server, of_table) = self.identity(&calls)?;
+        self.resume(cursor, format!("{server}/{of_table}"));
         let (table, column) = (self.source.table.sql(), quoted(column));
         let largest = format!("SELECT max({column})::bigint, $1::text::regclass::oid::text FROM {table}");
         let mut oid: Option<String> = None;

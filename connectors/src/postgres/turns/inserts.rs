@@ -3,7 +3,7 @@
 //! The offset of a row must increase in the order of the commits, and must be the same each time the row is decoded. It is
 //! the pair of the position of its transaction's commit and the number of the row in the transaction, as `generation` and
 //! `end`. (The positions of the rows themselves do not increase: transactions overlap, so a row may be written long before
-//! the commit that precedes its own.) Another table or another slot may begin at smaller positions: its positions are
+//! the commit that precedes its own.) Another server or another slot may begin at smaller positions: its positions are
 //! counted from the last offset of the former one, and the identity of the log says from where.
 
 use std::collections::VecDeque;
@@ -35,7 +35,7 @@ pub(super) struct Inserts {
 /// The identity of what is read.
 #[derive(Clone)]
 struct Log {
-    /// Table, slot, and `base`.
+    /// Server, database, slot, and `base`.
     identity: String,
     /// Is added to each position.
     base: u64,
@@ -73,10 +73,11 @@ impl Reading<'_> {
         let calls = self.connect()?;
         let tables = [self.source.table.clone()].into();
         let slot = Slot { name: name.to_owned(), publication: publication.to_owned(), tables, publishes: "insert" };
-        let table = self.identity(&calls)?;
+        // The positions are those of the slot, whichever table has the name.
+        let (server, _) = self.identity(&calls)?;
         let found = slot.ensure(&calls)?;
         let tables_then = slot.tables_now(&calls)?;
-        self.resume_log(inserts, format!("{table}/{name}"), found.is_new);
+        self.resume_log(inserts, format!("{server}/{name}"), found.is_new);
         if found.is_new {
             inserts.sent.clear();
         }
@@ -146,7 +147,7 @@ impl Reading<'_> {
             }
             Some((_, _, generation, _)) => {
                 let table = &self.source.table;
-                tracing::warn!(%table, "the table or the slot was replaced; turns in between may be missing");
+                tracing::warn!(%table, "the server or the slot was replaced; turns in between may be missing");
                 inserts.last = (0, 0);
                 Log { identity, base: generation + 1 }
             }

@@ -17,11 +17,11 @@
 //!   stays open holds the later ones back. Rows that are updated are not read again.
 //! * `Slot(name: "turnflow_turns")` reads the inserts from a replication slot, in the order of the commits. The table needs
 //!   no such column. Rows that exist before the slot are not read. The server keeps its log until the turns are answered
-//!   and a checkpoint covers them.
+//!   and a checkpoint covers them. A table that is created again goes on in the same slot, once it is published.
 //!
-//! The source resumes after the last turn that a checkpoint covers, so that a kill loses no turn. If the table is dropped
-//! and created again, it is read from its beginning. The table is recognised by the server's identifier, the database and
-//! the number of the table (its OID). A `TRUNCATE … RESTART IDENTITY` is not recognised: do not restart the sequence.
+//! The source resumes after the last turn that a checkpoint covers, so that a kill loses no turn. With `Cursor`,
+//! a table that is dropped and created again is read from its beginning. It is recognised by the server's identifier, the
+//! database and the number of the table (its OID). A `TRUNCATE … RESTART IDENTITY` is not recognised: do not restart the sequence.
 //!
 //! ```
 //! # use turnflow_connectors::postgres::turns::PostgresConfig;
@@ -218,8 +218,8 @@ impl<'a> Reading<'a> {
         self.source.context.runtime()
     }
 
-    /// Identifies the table: another server, database or table has another identity.
-    fn identity(&self, calls: &Calls<'_>) -> Result<String, ConnectorError> {
+    /// Identifies the server with the database, and the table in it. A table that is created again is another one.
+    fn identity(&self, calls: &Calls<'_>) -> Result<(String, String), ConnectorError> {
         let (table, client) = (&self.source.table, calls.client());
         let query = "SELECT (SELECT oid::text FROM pg_database WHERE datname = current_database()), c.oid::text \
                      FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace \
@@ -233,7 +233,7 @@ impl<'a> Reading<'a> {
             Err(error) if super::connect::code(&error) == Some("42501") => "?".to_owned(),
             Err(error) => return Err(error),
         };
-        Ok(format!("{system}/{}/{}", row.get::<_, &str>(0), row.get::<_, &str>(1)))
+        Ok((format!("{system}/{}", row.get::<_, &str>(0)), row.get(1)))
     }
 }
 
