@@ -169,8 +169,7 @@ impl PairScorer for Shared {
                 ids: encoding.get_ids().to_vec(),
                 types: encoding.get_type_ids().to_vec(),
             };
-            let pairs = this.texts.encode_pairs(pairs, input).await?;
-            this.service.call(pairs, priority).await
+            this.call(this.texts.encode_pairs(pairs, input), priority).await
         }
         .boxed()
     }

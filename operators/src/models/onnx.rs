@@ -306,8 +306,7 @@ impl Embedder for Shared {
         let this = self.0.clone();
         async move {
             let input = |encoding: &Encoding| Text { ids: encoding.get_ids().to_vec(), states: None };
-            let inputs = this.texts.encode(texts, role, input).await?;
-            this.service.call(inputs, priority).await
+            this.call(this.texts.encode(texts, role, input), priority).await
         }
         .boxed()
     }
@@ -336,8 +335,7 @@ impl TokenEmbedder for Shared {
                     states: Some(encoding.get_special_tokens_mask().iter().map(|special| *special == 0).collect()),
                 },
             };
-            let inputs = this.texts.encode(texts, role, input).await?;
-            let vectors = this.service.call(inputs, priority).await?;
+            let vectors = this.call(this.texts.encode(texts, role, input), priority).await?;
             let dimension = this.about.dimension;
             Ok(vectors.into_iter().map(|values| TokenVectors { dimension, values }).collect())
         }

@@ -188,8 +188,8 @@ impl SparseEmbedder for Shared {
     ) -> BoxFuture<'static, Result<Vec<SparseVector>, InferenceError>> {
         let this = self.0.clone();
         async move {
-            let ids = this.texts.encode(texts, role, |encoding| encoding.get_ids().to_vec()).await?;
-            this.service.call(ids, priority).await
+            let ids = this.texts.encode(texts, role, |encoding| encoding.get_ids().to_vec());
+            this.call(ids, priority).await
         }
         .boxed()
     }

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use futures::channel::mpsc;
 use ndarray::Array2;
 use ort::session::{Session, SessionInputValue};
 use ort::value::Tensor;
@@ -13,6 +14,9 @@ use super::runtime::{Device, Tokens};
 
 /// Maximum number of texts to tokenize on the threads that turns run on.
 const FEW: usize = 8;
+
+/// Number of texts to tokenize before the model gets them. The model runs on them while the next are tokenized.
+const PART: usize = 32;
 
 /// Maximum number of bytes to read for each token that a model accepts. The text after that is cut in any case, so it
 /// is not tokenized.
@@ -48,33 +52,32 @@ impl Texts {
     }
 
     /// Tokenizes the texts, and turns each encoding into an input.
-    pub async fn encode<T: Send + 'static>(
-        &self,
-        texts: Vec<String>,
-        role: Role,
-        input: fn(&Encoding) -> T,
-    ) -> Result<Vec<T>, InferenceError> {
-        let prefix = match role {
-            Role::Query => self.query_prefix.clone(),
-            Role::Passage => self.passage_prefix.clone(),
-        };
+    pub fn encode<T: Send + 'static>(&self, texts: Vec<String>, role: Role, input: fn(&Encoding) -> T) -> Inputs<T> {
+        let prefix = self.prefix(role);
         let texts = texts.into_iter().map(|text| format!("{prefix}{}", self.read(&text)));
         let texts = texts.collect::<Vec<String>>();
         let bytes = texts.iter().map(String::len).sum();
-        self.run(texts, bytes, input).await
+        self.run(texts, bytes, input)
     }
 
     /// Tokenizes the pairs, and turns each encoding into an input.
-    pub async fn encode_pairs<T: Send + 'static>(
+    pub fn encode_pairs<T: Send + 'static>(
         &self,
         pairs: Vec<(String, String)>,
         input: fn(&Encoding) -> T,
-    ) -> Result<Vec<T>, InferenceError> {
+    ) -> Inputs<T> {
         let read = |text: String| if text.len() > self.most { self.read(&text).to_owned() } else { text };
         let pairs: Vec<(String, String)> =
             pairs.into_iter().map(|(first, second)| (read(first), read(second))).collect();
         let bytes = pairs.iter().map(|(first, second)| first.len() + second.len()).sum();
-        self.run(pairs, bytes, input).await
+        self.run(pairs, bytes, input)
+    }
+
+    fn prefix(&self, role: Role) -> &str {
+        match role {
+            Role::Query => &self.query_prefix,
+            Role::Passage => &self.passage_prefix,
+        }
     }
 
     /// The start of a text, as far as a model can accept it.
@@ -82,35 +85,53 @@ impl Texts {
         &text[..text.floor_char_boundary(self.most)]
     }
 
-    async fn run<S, T>(&self, texts: Vec<S>, bytes: usize, input: fn(&Encoding) -> T) -> Result<Vec<T>, InferenceError>
+    fn run<S, T>(&self, texts: Vec<S>, bytes: usize, input: fn(&Encoding) -> T) -> Inputs<T>
     where
         S: Into<EncodeInput<'static>> + Send + 'static,
         T: Send + 'static,
     {
         let tokenizer = self.tokenizer.clone();
-        let many = texts.len() > FEW || bytes > MOST_ON_A_WORKER;
-        let encode = move || -> Result<Vec<T>, InferenceError> {
+        let (send, parts) = mpsc::unbounded();
+        let count = texts.len();
+        let many = count > FEW || bytes > MOST_ON_A_WORKER;
+        let encode = move || {
             let each = |text: S| {
                 let encoding = tokenizer.encode_fast(text, true);
                 encoding.map(|encoding| input(&encoding)).map_err(|error| InferenceError::Tokenizer(error.to_string()))
             };
-            texts.into_iter().map(each).collect()
+            let mut texts = texts.into_iter();
+            while texts.len() > 0 {
+                let part = texts.by_ref().take(PART).map(each).collect::<Result<Vec<T>, InferenceError>>();
+                let failed = part.is_err();
+                // Nobody receives the inputs of a cancelled call.
+                if send.unbounded_send(part).is_err() || failed {
+                    break;
+                }
+            }
         };
         if many {
-            let encoded = tokio::task::spawn_blocking(encode).await;
-            encoded.map_err(|error| InferenceError::Tokenizer(error.to_string()))?
+            tokio::task::spawn_blocking(encode);
         } else {
-            encode()
+            encode();
         }
+        Inputs { count, parts }
     }
 
-    /// The tokens of one passage text.
-    pub fn passage(&self, text: &str) -> Result<Vec<u32>, InferenceError> {
-        let encoding = self.tokenizer.encode_fast(format!("{}{}", self.passage_prefix, self.read(text)), true);
+    /// The tokens of one text.
+    pub fn tokens(&self, text: &str, role: Role) -> Result<Vec<u32>, InferenceError> {
+        let encoding = self.tokenizer.encode_fast(format!("{}{}", self.prefix(role), self.read(text)), true);
         encoding
             .map(|encoding| encoding.get_ids().to_vec())
             .map_err(|error| InferenceError::Tokenizer(error.to_string()))
     }
+}
+
+/// The inputs of a call, in the order of its texts. They come in parts, as they are tokenized.
+pub(crate) struct Inputs<T> {
+    /// Number of inputs.
+    pub count: usize,
+    /// The parts; the last one may be an error.
+    pub parts: mpsc::UnboundedReceiver<Result<Vec<T>, InferenceError>>,
 }
 
 /// A row of a batch.

@@ -6,11 +6,11 @@ use std::sync::Arc;
 
 use ort::session::Session;
 use turnflow_engine::component::{Check, Model};
-use turnflow_engine::inference::{Backend, InferenceError, Limits, Service};
+use turnflow_engine::inference::{Backend, InferenceError, Limits, Priority, Service};
 use turnflow_engine::spec::FilePath;
 
 use super::runtime::{Device, Offsets, Settings, Tokens, hash_file, require_inputs, session};
-use super::text::{Padding, Texts};
+use super::text::{Inputs, Padding, Texts};
 
 /// The settings that every encoder has.
 pub(crate) struct EncoderSettings<'a> {
@@ -32,11 +32,27 @@ pub(crate) struct Sizes {
     pub batch_tokens: usize,
 }
 
+/// The cost of a batch besides its texts, in tokens. On the CPU, one more call of a small encoder costs as much as some
+/// tokens. On a GPU it costs as much as a thousand, since a small batch does not fill the GPU.
+fn batch_overhead(device: Device) -> usize {
+    match device {
+        Device::Cpu => 16,
+        Device::Cuda(_) => 1024,
+    }
+}
+
 /// A loaded encoder. `D` holds what a first run has determined.
 pub(crate) struct Loaded<B: Backend, D> {
     pub service: Service<B>,
     pub texts: Texts,
     pub about: D,
+}
+
+impl<B: Backend, D> Loaded<B, D> {
+    /// Runs the inputs of tokenized texts, in the order of the texts.
+    pub async fn call(&self, inputs: Inputs<B::Input>, priority: Priority) -> Result<Vec<B::Output>, InferenceError> {
+        self.service.call_parts(inputs.count, inputs.parts, priority).await
+    }
 }
 
 impl EncoderSettings<'_> {
@@ -68,8 +84,12 @@ impl EncoderSettings<'_> {
         hasher.update(&tokens.bytes);
         hasher.update(fingerprinted.as_bytes());
 
-        let limits =
-            Limits { batch_inputs: self.sizes.batch, batch_tokens: self.sizes.batch_tokens, ..Limits::default() };
+        let limits = Limits {
+            batch_inputs: self.sizes.batch,
+            batch_tokens: self.sizes.batch_tokens,
+            batch_overhead: batch_overhead(self.device),
+            ..Limits::default()
+        };
         let (path, device, threads) = (self.path.path.clone(), self.device, self.threads);
         let padding = Padding { token: tokens.pad.unwrap_or(0), device, most: self.sizes.max_tokens };
         let load = move || make(encoder_session(&path, device, threads, Settings::Service)?, padding);

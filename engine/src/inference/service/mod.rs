@@ -1,19 +1,22 @@
 //! The inference service: one per model, on a separate thread, off the workers.
 //!
 //! Requests of different turns, operators and workers share batches. All inputs of a batch are
-//! padded to the longest one, so a batch contains inputs of similar length, and its limit counts
-//! padding. Turns have priority over corpora. While turns are active, corpus batches are smaller, so
+//! padded to the longest one, so a batch contains inputs of similar length among all that wait, and its
+//! limit counts padding. An input that comes while nothing waits runs at once; those that come while a
+//! batch runs share the next ones. Turns have priority over corpora. While turns are active, corpus batches are smaller, so
 //! that a turn never waits for a large one. The queue is bounded, with separate halves for turns and
 //! corpora; callers wait until their half has room.
 
 mod queue;
 #[cfg(test)]
 mod tests;
+mod waiting;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
+use futures::{Stream, StreamExt, stream};
 use parking_lot::{Condvar, Mutex};
 use tokio::sync::{Semaphore, oneshot};
 
@@ -40,13 +43,16 @@ pub struct Limits {
     pub batch_inputs: usize,
     /// Maximum tokens of a batch, with padding. A longer input runs alone.
     pub batch_tokens: usize,
+    /// The cost of a batch besides its inputs, in tokens. A batch is divided where that saves more padding;
+    /// with `usize::MAX`, never.
+    pub batch_overhead: usize,
     /// Maximum waiting inputs, half for turns and half for corpora. Callers wait for room.
     pub queue: usize,
 }
 
 impl Default for Limits {
     fn default() -> Self {
-        Self { batch_inputs: 64, batch_tokens: 2048, queue: 32_768 }
+        Self { batch_inputs: 64, batch_tokens: 2048, batch_overhead: usize::MAX, queue: 32_768 }
     }
 }
 
@@ -135,26 +141,49 @@ impl<B: Backend> Service<B> {
     ///
     /// An input failed, or the service has stopped.
     pub async fn call(&self, inputs: Vec<B::Input>, priority: Priority) -> Result<Vec<B::Output>, InferenceError> {
-        if inputs.is_empty() {
+        let count = inputs.len();
+        self.call_parts(count, std::pin::pin!(stream::iter([Ok(inputs)])), priority).await
+    }
+
+    /// Like [`Service::call`], with `count` inputs that come in parts: the first run while later ones are
+    /// prepared.
+    ///
+    /// # Errors
+    ///
+    /// A part or an input failed, there are fewer inputs than `count`, or the service has stopped.
+    pub async fn call_parts(
+        &self,
+        count: usize,
+        mut parts: impl Stream<Item = Result<Vec<B::Input>, InferenceError>> + Unpin,
+        priority: Priority,
+    ) -> Result<Vec<B::Output>, InferenceError> {
+        if count == 0 {
             return Ok(Vec::new());
         }
+        let ended = || InferenceError::Ended(self.name.clone());
         let (reply, answer) = oneshot::channel();
-        let request = Arc::new(Request::new(inputs.len(), reply));
-        for (index, input) in inputs.into_iter().enumerate() {
-            let ended = |_| InferenceError::Ended(self.name.clone());
-            let permit = self.room.of(priority).acquire_owned().await.map_err(ended)?;
-            let job = Job { input, index, request: request.clone(), _room: permit };
-            let mut queue = self.shared.queue.lock();
-            if queue.ended {
-                return Err(InferenceError::Ended(self.name.clone()));
+        let request = Arc::new(Request::new(count, reply));
+        let mut indexes = 0..count;
+        while let Some(part) = parts.next().await {
+            // The inputs first: `zip` takes an index only for an input that is there.
+            for (input, index) in part?.into_iter().zip(indexes.by_ref()) {
+                let permit = self.room.of(priority).acquire_owned().await.map_err(|_| ended())?;
+                let job = Job { input, index, request: request.clone(), _room: permit };
+                let mut queue = self.shared.queue.lock();
+                if queue.ended {
+                    return Err(ended());
+                }
+                queue.push(job, priority);
+                drop(queue);
+                self.shared.work.notify_one();
             }
-            queue.push(job, priority);
-            drop(queue);
-            self.shared.work.notify_one();
+        }
+        if !indexes.is_empty() {
+            return Err(InferenceError::Failed(format!("{} of {count} inputs are missing", indexes.len())));
         }
         // From here only jobs hold the request. If they are dropped, the wait below ends with an error.
         drop(request);
-        answer.await.map_err(|_| InferenceError::Ended(self.name.clone()))?
+        answer.await.map_err(|_| ended())?
     }
 
     /// The counters so far.

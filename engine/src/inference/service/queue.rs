@@ -1,12 +1,12 @@
 //! The queue of inputs for a model, and the selection of the next batch.
 
-use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 use tokio::sync::oneshot;
 
+use super::waiting::{Bounds, Waiting};
 use super::{Backend, Limits};
 use crate::inference::{InferenceError, Priority};
 
@@ -15,8 +15,6 @@ const TURNS_ABOUT: Duration = Duration::from_secs(1);
 
 /// Maximum consecutive turn batches while corpus inputs wait.
 const TURN_BATCHES: usize = 3;
-/// The start of a sweep: above the key of every input.
-const SWEEP_START: (usize, u64) = (usize::MAX, u64::MAX);
 
 pub(super) struct Request<O> {
     outputs: Mutex<Gather<O>>,
@@ -57,7 +55,7 @@ impl<O> Request<O> {
     }
 
     /// Whether the caller no longer waits or has received an error.
-    fn abandoned(&self) -> bool {
+    pub(super) fn abandoned(&self) -> bool {
         self.outputs.lock().reply.as_ref().is_none_or(oneshot::Sender::is_closed)
     }
 }
@@ -70,12 +68,8 @@ pub(super) struct Job<B: Backend> {
 }
 
 pub(super) struct Queue<B: Backend> {
-    turns: VecDeque<Job<B>>,
-    /// Corpus inputs by cost, then arrival.
-    corpus: BTreeMap<(usize, u64), Job<B>>,
-    arrivals: u64,
-    /// The current key of the sweep over the corpus inputs.
-    sweep: (usize, u64),
+    turns: Waiting<B>,
+    corpus: Waiting<B>,
     last_turn: Option<Instant>,
     /// Turn batches since the last corpus batch.
     turn_batches: usize,
@@ -84,27 +78,16 @@ pub(super) struct Queue<B: Backend> {
 
 impl<B: Backend> Queue<B> {
     pub(super) fn new() -> Self {
-        Self {
-            turns: VecDeque::new(),
-            corpus: BTreeMap::new(),
-            arrivals: 0,
-            sweep: SWEEP_START,
-            last_turn: None,
-            turn_batches: 0,
-            ended: false,
-        }
+        Self { turns: Waiting::new(), corpus: Waiting::new(), last_turn: None, turn_batches: 0, ended: false }
     }
 
     pub(super) fn push(&mut self, job: Job<B>, priority: Priority) {
         match priority {
             Priority::Turn => {
                 self.last_turn = Some(Instant::now());
-                self.turns.push_back(job);
+                self.turns.push(job);
             }
-            Priority::Corpus => {
-                self.arrivals += 1;
-                self.corpus.insert((B::cost(&job.input), self.arrivals), job);
-            }
+            Priority::Corpus => self.corpus.push(job),
         }
     }
 
@@ -128,71 +111,24 @@ impl<B: Backend> Queue<B> {
     }
 }
 
-/// Takes the turn input that has waited longest, and the inputs closest to it in length.
-fn take_turns<B: Backend>(queue: &mut Queue<B>, limits: Limits) -> Vec<Job<B>> {
-    queue.turns.retain(|job| !job.request.abandoned());
-    let Some(first) = queue.turns.pop_front() else { return Vec::new() };
-    let cost = B::cost(&first.input);
-    let mut others: Vec<usize> = (0..queue.turns.len()).collect();
-    others.sort_by_key(|&at| (B::cost(&queue.turns[at].input).abs_diff(cost), at));
-    let (mut longest, mut chosen) = (cost, Vec::new());
-    for at in others {
-        let padded = longest.max(B::cost(&queue.turns[at].input));
-        if chosen.len() + 1 >= limits.batch_inputs || padded * (chosen.len() + 2) > limits.batch_tokens {
-            break;
-        }
-        longest = padded;
-        chosen.push(at);
-    }
-    chosen.sort_unstable();
-    let mut batch = vec![first];
-    // Removed from the back, so that smaller positions stay valid.
-    batch.extend(chosen.into_iter().rev().filter_map(|at| queue.turns.remove(at)));
-    batch
-}
-
-/// Takes the next batch: turns first, then corpus inputs of similar length. After [`TURN_BATCHES`]
-/// turn batches, one small corpus batch is due, so that a steady flow of turns does not starve the
-/// corpus.
+/// Takes the next batch: turns first, then corpus inputs. After [`TURN_BATCHES`] turn batches, one small
+/// corpus batch is due, so that a steady flow of turns does not starve the corpus.
 pub(super) fn take_batch<B: Backend>(queue: &mut Queue<B>, limits: Limits) -> Vec<Job<B>> {
+    let all = Bounds { inputs: limits.batch_inputs, tokens: limits.batch_tokens, overhead: limits.batch_overhead };
     let corpus_is_due = queue.turn_batches >= TURN_BATCHES && !queue.corpus.is_empty();
     if !corpus_is_due {
-        let batch = take_turns(queue, limits);
+        let batch = queue.turns.take_oldest(all);
         if !batch.is_empty() {
             queue.turn_batches += 1;
             return batch;
         }
     }
     queue.turn_batches = 0;
-    let mut batch: Vec<Job<B>> = Vec::new();
-    let mut longest = 0;
     let turns_about = queue.last_turn.is_some_and(|at| at.elapsed() < TURNS_ABOUT);
-    let (tokens, inputs) = if turns_about {
-        (limits.batch_tokens / 8, (limits.batch_inputs / 8).max(1))
+    let bounds = if turns_about {
+        Bounds { inputs: (limits.batch_inputs / 8).max(1), tokens: limits.batch_tokens / 8, ..all }
     } else {
-        (limits.batch_tokens, limits.batch_inputs)
+        all
     };
-    // Repeatedly sweeps lengths from long to short; an input that the sweep has passed waits for the
-    // next sweep. Always taking the longest inputs would batch new arrivals of any length together.
-    while batch.len() < inputs {
-        let next = queue.corpus.range(..queue.sweep).next_back().map(|(&key, _)| key);
-        let Some(key) = next else {
-            queue.sweep = SWEEP_START;
-            if batch.is_empty() && !queue.corpus.is_empty() {
-                continue;
-            }
-            break;
-        };
-        longest = longest.max(key.0);
-        if !batch.is_empty() && longest * (batch.len() + 1) > tokens {
-            break;
-        }
-        queue.sweep = key;
-        if let Some(job) = queue.corpus.remove(&key)
-            && !job.request.abandoned()
-        {
-            batch.push(job);
-        }
-    }
-    batch
+    queue.corpus.take_swept(bounds)
 }

@@ -1,6 +1,6 @@
 //! The encoder without the inference service, as a baseline for measuring the service.
 
-use turnflow_engine::inference::{Backend, InferenceError, Vector};
+use turnflow_engine::inference::{Backend, InferenceError, Role, Vector};
 
 pub use super::super::runtime::Settings;
 use super::super::runtime::Tokens;
@@ -25,9 +25,9 @@ impl Direct {
         Ok(Self { encoder, texts: config.texts(&tokens)? })
     }
 
-    /// The tokens of a passage, identical to those of the service.
-    pub fn tokenize(&self, text: &str) -> Result<Vec<u32>, InferenceError> {
-        self.texts.passage(text)
+    /// The tokens of a text, identical to those of the service.
+    pub fn tokenize(&self, text: &str, role: Role) -> Result<Vec<u32>, InferenceError> {
+        self.texts.tokens(text, role)
     }
 
     /// Runs one batch, padded to its longest text. Returns one vector for each text.
@@ -84,7 +84,8 @@ mod tests {
             let Some(mut direct) = open(name) else { continue };
             let long = "records are kept for six years after the end of the relationship ".repeat(12);
             let texts = ["lamp", "When does the ferry leave the north pier?", &long];
-            let tokens: Vec<Vec<u32>> = texts.iter().map(|text| direct.tokenize(text).unwrap()).collect();
+            let tokens: Vec<Vec<u32>> =
+                texts.iter().map(|text| direct.tokenize(text, Role::Passage).unwrap()).collect();
             for batch in [&tokens[..1], &tokens[1..2], &tokens[..2], &tokens[..]] {
                 let batch: Vec<&Vec<u32>> = batch.iter().collect();
                 direct.encoder.padding.device = Device::Cpu;

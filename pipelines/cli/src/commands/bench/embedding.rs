@@ -1,5 +1,5 @@
-//! `turnflow bench --embedding`: compares the inference service, as the corpus path uses it, with
-//! direct calls of ONNX Runtime with the same model, texts and threads.
+//! `turnflow bench --embedding` and `--questions`: compares the inference service, as the corpus path or
+//! a burst of turns uses it, with direct calls of ONNX Runtime with the same model, texts and threads.
 //!
 //! The direct calls have ideal conditions: texts are tokenized and sorted by length beforehand, there
 //! is no other load, and one arm uses the runtime's default settings, with spinning threads. The arms
@@ -18,19 +18,40 @@ use turnflow_operators::models::onnx::direct::{Direct, Settings};
 use super::super::progress;
 use super::{BenchArgs, Fault, Outcome, percentile, told};
 
-/// Default number of texts.
-const LIMIT: usize = 800;
-/// Number of texts per call, as in the corpus path.
-const TEXTS_A_CALL: usize = 256;
-/// Number of texts per direct batch.
+/// Number of texts per direct batch, if nothing else is compared.
 const BATCH: usize = 32;
 /// Number of texts that are embedded again in other batches.
 const COMPANY: usize = 256;
 
 type Batches = Vec<Vec<usize>>;
 
-pub(super) fn run(args: &BenchArgs, texts: &Path) -> Outcome {
-    let texts = read_texts(texts, args.limit.unwrap_or(LIMIT))?;
+/// How the service is called, and what it is compared with.
+pub(super) struct Load {
+    role: Role,
+    priority: Priority,
+    /// Number of texts per call. All calls are in flight at once.
+    texts_a_call: usize,
+    /// Default number of texts.
+    limit: usize,
+    /// Numbers of texts per direct batch.
+    batches: &'static [usize],
+}
+
+/// As the corpus path calls the service.
+pub(super) const PASSAGES: Load =
+    Load { role: Role::Passage, priority: Priority::Corpus, texts_a_call: 256, limit: 800, batches: &[BATCH] };
+
+/// A burst of turns: every question is one call.
+pub(super) const QUESTIONS: Load = Load {
+    role: Role::Query,
+    priority: Priority::Turn,
+    texts_a_call: 1,
+    limit: 500,
+    batches: &[1, 4, 8, 16, BATCH, 64],
+};
+
+pub(super) fn run(args: &BenchArgs, texts: &Path, load: &Load) -> Outcome {
+    let texts = read_texts(texts, args.limit.unwrap_or(load.limit))?;
     let (name, config) = model(args)?;
     let model = turnflow_engine::component::load_alone(&config, &name)?;
     let embedder = model.embedder.clone().ok_or_else(|| told(format!("model `{name}` cannot embed texts")))?;
@@ -38,21 +59,20 @@ pub(super) fn run(args: &BenchArgs, texts: &Path) -> Outcome {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).build()?;
 
     let begun = Instant::now();
-    let tokens = texts.iter().map(|text| sessions[0].tokenize(text)).collect::<Result<Vec<_>, _>>()?;
+    let tokens = texts.iter().map(|text| sessions[0].tokenize(text, load.role)).collect::<Result<Vec<_>, _>>()?;
     let tokenizing = begun.elapsed().as_secs_f64();
     let by_length = by_length(&tokens);
-    let of_32: Batches = by_length.chunks(BATCH).map(<[usize]>::to_vec).collect();
+    let of = |size| -> Batches { by_length.chunks(size).map(<[usize]>::to_vec).collect() };
+    let mut arms: Vec<Arm> =
+        load.batches.iter().map(|&size| Arm::new(format!("direct, batches of {size}"), 0, of(size))).collect();
+    arms.push(Arm::new(format!("batches of {BATCH}, spinning threads"), 1, of(BATCH)));
     let budgeted = within(&by_length, &tokens, config.batch, config.batch_tokens);
-    let mut arms = [
-        Arm::new("direct, batches of 32", 0, &of_32),
-        Arm::new("the same, spinning threads", 1, &of_32),
-        Arm::new("direct, the service's budget", 0, &budgeted),
-    ];
+    arms.push(Arm::new("direct, the service's budget".to_owned(), 0, budgeted));
 
     // One unmeasured round, to allocate memory and start threads.
-    service(&runtime, &embedder, &texts)?;
+    service(&runtime, &embedder, &texts, load)?;
     for arm in &arms {
-        call(&mut sessions[arm.session], arm.batches, &tokens)?;
+        call(&mut sessions[arm.session], &arm.batches, &tokens)?;
     }
     let before = model.usage();
     let mut vectors: Vec<Vector> = Vec::new();
@@ -62,14 +82,14 @@ pub(super) fn run(args: &BenchArgs, texts: &Path) -> Outcome {
     let bar = progress::bar(u64::from(args.rounds), "embedding");
     for _ in 0..args.rounds {
         let (begun, cpu_before) = (Instant::now(), cpu_seconds());
-        let embedded = service(&runtime, &embedder, &texts)?;
+        let embedded = service(&runtime, &embedder, &texts, load)?;
         seconds.push(begun.elapsed().as_secs_f64());
         cpu += cpu_seconds() - cpu_before;
         changed += embedded.iter().zip(&vectors).filter(|(a, b)| !same(a, b)).count();
         vectors = embedded;
         for arm in &mut arms {
             let (begun, cpu_before) = (Instant::now(), cpu_seconds());
-            arm.vectors = call(&mut sessions[arm.session], arm.batches, &tokens)?;
+            arm.vectors = call(&mut sessions[arm.session], &arm.batches, &tokens)?;
             arm.seconds.push(begun.elapsed().as_secs_f64());
             arm.cpu += cpu_seconds() - cpu_before;
         }
@@ -84,13 +104,13 @@ pub(super) fn run(args: &BenchArgs, texts: &Path) -> Outcome {
         mean(total, texts.len()),
         count(args.rounds, "round")
     );
-    println!("{:32}{:>14}{:>10}{:>14}{:>10}", "", "passages/s", "padding", "texts/batch", "ratio");
+    println!("{:32}{:>14}{:>10}{:>14}{:>10}", "", "texts/s", "padding", "texts/batch", "ratio");
     let padding = padding(used.tokens as usize, used.padded as usize);
     let batch = mean(used.inputs as usize, used.batches as usize);
     line("service, incl. tokenization", texts.len(), &seconds, padding, batch, 1.0);
     for arm in &arms {
-        let (padding, batch) = (padding_of(arm.batches, &tokens), mean(texts.len(), arm.batches.len()));
-        line(arm.name, texts.len(), &arm.seconds, padding, batch, ratio(&arm.seconds, &seconds, 0.0));
+        let (padding, batch) = (padding_of(&arm.batches, &tokens), mean(texts.len(), arm.batches.len()));
+        line(&arm.name, texts.len(), &arm.seconds, padding, batch, ratio(&arm.seconds, &seconds, 0.0));
     }
     let best: Vec<f64> = (0..seconds.len())
         .map(|round| arms.iter().map(|arm| arm.seconds[round]).fold(f64::INFINITY, f64::min))
@@ -113,17 +133,17 @@ pub(super) fn run(args: &BenchArgs, texts: &Path) -> Outcome {
 }
 
 /// A way of calling the session directly, and its results.
-struct Arm<'a> {
-    name: &'static str,
+struct Arm {
+    name: String,
     session: usize,
-    batches: &'a Batches,
+    batches: Batches,
     vectors: Vec<Vector>,
     seconds: Vec<f64>,
     cpu: f64,
 }
 
-impl<'a> Arm<'a> {
-    fn new(name: &'static str, session: usize, batches: &'a Batches) -> Self {
+impl Arm {
+    fn new(name: String, session: usize, batches: Batches) -> Self {
         Self { name, session, batches, vectors: Vec::new(), seconds: Vec::new(), cpu: 0.0 }
     }
 }
@@ -191,16 +211,17 @@ pub(super) fn read_texts(path: &Path, limit: usize) -> Result<Vec<String>, Fault
     if texts.is_empty() { Err(told(format!("`{name}` has no rows"))) } else { Ok(texts) }
 }
 
-/// Embeds the texts like the corpus path, with all calls at once.
+/// Embeds the texts, with all calls at once.
 fn service(
     runtime: &tokio::runtime::Runtime,
     embedder: &Arc<dyn Embedder>,
     texts: &[String],
+    load: &Load,
 ) -> Result<Vec<Vector>, Fault> {
     runtime.block_on(async {
         let calls: Vec<_> = texts
-            .chunks(TEXTS_A_CALL)
-            .map(|part| runtime.spawn(embedder.embed(part.to_vec(), Role::Passage, Priority::Corpus)))
+            .chunks(load.texts_a_call)
+            .map(|part| runtime.spawn(embedder.embed(part.to_vec(), load.role, load.priority)))
             .collect();
         let mut vectors = Vec::with_capacity(texts.len());
         for call in calls {

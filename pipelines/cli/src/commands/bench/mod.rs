@@ -17,8 +17,8 @@ use turnflow_engine::run::Engine;
 use super::format::FormatArgs;
 use super::{EngineArgs, Fault, Outcome, PipelineArgs};
 
-/// Measure a pipeline: throughput and latency of turns (--turns), or --embedding, --freshness or
-/// --memory.
+/// Measure a pipeline: throughput and latency of turns (--turns), or --embedding, --questions,
+/// --freshness or --memory.
 #[derive(Args)]
 pub struct BenchArgs {
     #[command(flatten)]
@@ -31,21 +31,25 @@ pub struct BenchArgs {
     /// that the pipeline's first `JsonLines` reads]. With --freshness, these are the other turns.
     #[arg(long)]
     turns: Option<PathBuf>,
-    /// Maximum number of turns to ask or texts to read [default: 1000 turns, 800 texts].
+    /// Maximum number of turns to ask or texts to read [default: 1000 turns, 800 texts, 500 questions].
     #[arg(long)]
     limit: Option<usize>,
     /// Compare the embedding of passages with direct calls of ONNX Runtime.
     #[arg(long, group = "of_models", requires = "texts", conflicts_with_all = ["turns", "freshness"])]
     embedding: bool,
+    /// Compare the embedding of a burst of questions, each in a call of its own, with direct calls of
+    /// ONNX Runtime.
+    #[arg(long, group = "of_models", requires = "texts", conflicts_with_all = ["turns", "freshness", "embedding"])]
+    questions: bool,
     /// Run this many rounds of calls to all models that take texts, with batches of random sizes and
     /// lengths, and report whether resident memory grows.
-    #[arg(long, value_name = "ROUNDS", group = "of_models", requires = "texts", conflicts_with_all = ["turns", "freshness", "embedding"])]
+    #[arg(long, value_name = "ROUNDS", group = "of_models", requires = "texts", conflicts_with_all = ["turns", "freshness", "embedding", "questions"])]
     #[arg(value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     memory: Option<u32>,
-    /// The passages to embed, as JSON Lines in BEIR's format. With --memory, the source of its words.
+    /// The passages or questions to embed, as JSON Lines in BEIR's format. With --memory, the source of its words.
     #[arg(long, value_name = "CORPUS.jsonl", requires = "of_models", conflicts_with_all = ["turns", "freshness"])]
     texts: Option<PathBuf>,
-    /// Number of rounds of --embedding.
+    /// Number of rounds of --embedding or --questions.
     #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u16).range(1..=1000))]
     rounds: u16,
     /// Measure the time from a change of the corpus to the first answer that reflects it, this many
@@ -73,7 +77,8 @@ pub(super) fn run(args: &BenchArgs) -> Outcome {
     match (&args.texts, args.freshness) {
         (Some(texts), None) => match args.memory {
             Some(rounds) => memory::run(args, rounds as usize, texts),
-            None => embedding::run(args, texts),
+            None if args.questions => embedding::run(args, texts, &embedding::QUESTIONS),
+            None => embedding::run(args, texts, &embedding::PASSAGES),
         },
         (_, Some(trials)) => freshness::run(args, usize::from(trials)),
         (None, None) => turns::run(args),
