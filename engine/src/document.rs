@@ -144,7 +144,7 @@ impl Place {
     }
 
     /// Assigns the number; returns the one that it has if there was one before.
-    pub(crate) fn assign(&self, number: u32) -> u32 {
+    pub fn assign(&self, number: u32) -> u32 {
         *self.0.get_or_init(|| number)
     }
 }

@@ -15,7 +15,7 @@ use tantivy::{DocSet, Index as TantivyIndex, ReloadPolicy, SegmentReader, TERMIN
 use turnflow_engine::component::{IntegrityError, Inventory, Passage, Words, digest};
 use turnflow_engine::document::{Chunk, ContentHash};
 
-use super::index::Bm25Reader;
+use super::reader::Bm25Reader;
 
 /// Statistics over all live passages.
 #[derive(Default)]
@@ -144,17 +144,18 @@ pub(super) fn served(reader: &Arc<dyn Any + Send + Sync>) -> Result<Option<Inven
     let Ok(reader) = reader.clone().downcast::<Bm25Reader>() else { return Ok(None) };
     let mut inventory = Inventory::default();
     let mut counts = Counts::default();
-    for (segment, passages) in reader.segments() {
-        let words = counts.segment(segment, reader.field())?;
-        for ((chunk, length), words) in
-            passages.iter().zip(words).filter_map(|(passage, words)| Some((passage.as_ref()?, words)))
+    for segment in &reader.segments {
+        let words = counts.segment(&segment.reader, reader.field)?;
+        for (chunk, length, words) in
+            segment.live().zip(words).filter_map(|((chunk, length), words)| Some((chunk?, length, words)))
         {
             let chunk: &Arc<Chunk> = chunk;
-            if u64::from(*length) != words.length {
+            if u64::from(length) != words.length {
                 let reason = format!("the index has {} of its terms, but its length is {length}", words.length);
                 inventory.flaws.push(IntegrityError { place: chunk.id.to_string(), reason });
             }
-            let passage = Passage { hash: reader.identity(chunk), words: Some(words), chunk: Some(chunk.clone()) };
+            let passage =
+                Passage { hash: reader.tokenizer.identity(chunk), words: Some(words), chunk: Some(chunk.clone()) };
             inventory.passages.insert(chunk.id.clone(), passage);
         }
     }

@@ -25,7 +25,11 @@ mod index;
 mod inventory;
 mod maintain;
 mod open;
+mod reader;
 mod score;
+mod search;
+mod separated;
+mod terms;
 mod writer;
 
 use std::collections::{BTreeMap, HashMap};
@@ -43,9 +47,9 @@ use turnflow_engine::spec::from_tree;
 use crate::retrieve::{self, Retriever, Search};
 pub use analyzer::{ByField, Language, Tokenizer, Words};
 pub use feedback::TermFeedback;
-use index::Bm25Reader;
 use open::Bm25Definition;
 pub(crate) use open::is_no_file;
+use reader::{Bm25Reader, Parameters};
 pub use score::Idf;
 
 /// Entry in the operator table.
@@ -191,15 +195,15 @@ fn first_terms(terms: &mut Vec<String>, most: usize) -> usize {
 impl Search for Bm25 {
     type Reader = Bm25Reader;
 
-    /// Estimates that a term occurs in an eighth of the passages and that a posting costs as much as a byte of text. In
-    /// addition, every passage has a score to check. The first question with `Okapi` in an epoch reads all terms.
+    /// Estimates that a term occurs in an eighth of the passages, that a quarter of the postings is read, and that a
+    /// posting costs as much as a byte of text. The first question with `Okapi` in an epoch reads all terms.
     fn weight(&self, reader: &Bm25Reader, texts: &[Arc<str>]) -> usize {
         let (passages, all) = reader.counted();
         let terms = |text: &Arc<str>| (text.len() / 6 + 1).min(self.max_terms);
         let added = self.feedback.map_or(0, |feedback| feedback.terms);
         let terms: usize = texts.iter().map(|text| terms(text) + added).sum();
         let all = if self.idf == Idf::Okapi && !reader.has_mean() { all as usize } else { 0 };
-        (passages as usize / 8).saturating_mul(terms + texts.len()).saturating_add(all)
+        (passages as usize / 32).saturating_mul(terms + texts.len()).saturating_add(all)
     }
 
     async fn search(
@@ -210,6 +214,7 @@ impl Search for Bm25 {
         permitted: &Permitted,
         warnings: &Warnings,
     ) -> Result<Vec<Vec<Hit>>, OperatorError> {
+        let parameters = Parameters { idf: self.idf, k1: self.k1, b: self.b };
         let search = |text: &String| {
             let mut terms = self.tokenizer.terms(text);
             let different = first_terms(&mut terms, self.max_terms);
@@ -219,7 +224,7 @@ impl Search for Bm25 {
             }
             let mut counts: BTreeMap<String, f32> = BTreeMap::new();
             terms.into_iter().for_each(|term| *counts.entry(term).or_default() += 1.0);
-            let search = |terms, top| reader.search(terms, self.idf, self.k1, self.b, top, permitted);
+            let search = |terms, top| reader.search(terms, parameters, top, permitted);
             let Some(feedback) = self.feedback else { return Ok(search(&counts, top)?) };
             let first = search(&counts, feedback.passages)?;
             Ok(search(&feedback.expand(&counts, &first, &self.tokenizer), top)?)
@@ -270,7 +275,8 @@ mod tests {
         ] {
             let mut terms: BTreeMap<String, f32> = BTreeMap::new();
             Tokenizer::Whitespace.terms(query).into_iter().for_each(|term| *terms.entry(term).or_default() += 1.0);
-            let hits = reader.search(&terms, Idf::Okapi, 1.5, 0.75, 10, &Permitted::All).unwrap();
+            let parameters = Parameters { idf: Idf::Okapi, k1: 1.5, b: 0.75 };
+            let hits = reader.search(&terms, parameters, 10, &Permitted::All).unwrap();
             assert_eq!(hits.len(), expected.len(), "{query}: {hits:?}");
             for (hit, (id, score)) in hits.iter().zip(expected) {
                 assert!(
@@ -295,7 +301,7 @@ mod tests {
         let (tokenizer, idf) = (Tokenizer::Whitespace, Idf::Lucene);
         let search = Bm25 { tokenizer, idf, k1: 1.2, b: 0.75, max_terms: 1024, feedback: None };
         let query = (0..145_000).map(word).collect::<Vec<_>>().join(" ");
-        assert!(search.weight(&reader, &[query.as_str().into()]) > 1024 * 300 / 8);
+        assert!(search.weight(&reader, &[query.as_str().into()]) > 1024 * 300 / 32);
         let (warnings, begun) = (Warnings::default(), std::time::Instant::now());
         let hits = search.search(&reader, vec![query], 100, &Permitted::All, &warnings).await.unwrap();
         println!("hostile Bm25: {:.3} s", begun.elapsed().as_secs_f64());

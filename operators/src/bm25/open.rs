@@ -13,8 +13,9 @@ use turnflow_engine::component::{Delta, Index, IndexDefinition, IndexError, Inve
 use turnflow_engine::panics::caught;
 
 use super::analyzer::Tokenizer;
-use super::index::{Bm25Index, Bm25Reader, store};
+use super::index::{Bm25Index, store};
 use super::inventory;
+use super::reader::Bm25Reader;
 
 pub(super) struct Bm25Definition {
     pub tokenizer: Tokenizer,
@@ -194,6 +195,7 @@ mod tests {
     use turnflow_engine::component::Permitted;
     use turnflow_engine::document::Chunk;
 
+    use super::super::reader::Parameters;
     use super::super::score::Idf;
     use super::*;
 
@@ -205,16 +207,9 @@ mod tests {
 
     async fn found(index: &mut dyn Index, delta: Delta, term: &str) -> Vec<String> {
         let reader = index.apply(&delta).await.unwrap().downcast::<Bm25Reader>().unwrap();
-        let hits = reader
-            .search(
-                &std::collections::BTreeMap::from([(term.to_owned(), 1.0)]),
-                Idf::Lucene,
-                1.2,
-                0.75,
-                10,
-                &Permitted::All,
-            )
-            .unwrap();
+        let terms = std::collections::BTreeMap::from([(term.to_owned(), 1.0)]);
+        let parameters = Parameters { idf: Idf::Lucene, k1: 1.2, b: 0.75 };
+        let hits = reader.search(&terms, parameters, 10, &Permitted::All).unwrap();
         let mut ids: Vec<String> = hits.iter().map(|hit| hit.chunk.id.to_string()).collect();
         ids.sort();
         ids

@@ -45,11 +45,42 @@ pub(super) fn okapi(statistics: Statistics, df: u64) -> f64 {
     ((n - df + 0.5) / (df + 0.5)).ln()
 }
 
-/// Contribution of one term to the score of a passage of `length` terms that contains it `tf` times.
-pub(super) fn term_score(idf: f32, tf: u32, length: u32, average: f32, k1: f32, b: f32) -> f32 {
-    let tf = tf as f32;
-    let norm = k1 * (1.0 - b + b * length as f32 / average);
-    idf * tf * (k1 + 1.0) / (tf + norm)
+/// Lengths whose normalisation is computed once for a question.
+const LENGTHS: u32 = 1024;
+
+/// The formula with all of its parameters.
+#[derive(Debug)]
+pub(super) struct Formula {
+    average: f32,
+    k1: f32,
+    b: f32,
+    norms: Vec<f32>,
+}
+
+impl Formula {
+    /// `average` is the mean length of the passages, in terms.
+    pub fn new(average: f32, k1: f32, b: f32) -> Self {
+        let mut formula = Self { average, k1, b, norms: Vec::new() };
+        formula.norms = (0..LENGTHS).map(|length| formula.norm_of(length)).collect();
+        formula
+    }
+
+    fn norm_of(&self, length: u32) -> f32 {
+        self.k1 * (1.0 - self.b + self.b * length as f32 / self.average)
+    }
+
+    /// Contribution of one term to the score of a passage of `length` terms that contains it `tf` times.
+    #[inline]
+    pub fn score(&self, weight: f32, tf: u32, length: u32) -> f32 {
+        let norm = self.norms.get(length as usize).copied().unwrap_or_else(|| self.norm_of(length));
+        let tf = tf as f32;
+        weight * tf * (self.k1 + 1.0) / (tf + norm)
+    }
+
+    /// The greatest score of these pairs of a frequency and a length.
+    pub fn bound(&self, weight: f32, pairs: &[(u32, u32)]) -> f32 {
+        pairs.iter().map(|(tf, length)| self.score(weight, *tf, *length)).fold(0.0, f32::max)
+    }
 }
 
 #[cfg(test)]
@@ -62,7 +93,7 @@ mod tests {
     fn agrees_with_the_formula_worked_by_hand() {
         let idf = Idf::Lucene.of(Statistics { passages: 10, terms: 100 }, 2, 0.0);
         assert!((idf - 4.4_f32.ln()).abs() < 1e-6);
-        assert!((term_score(idf, 3, 10, 10.0, 1.2, 0.75) - idf * 6.6 / 4.2).abs() < 1e-5);
-        assert_eq!(term_score(1.0, 1, 99, 10.0, 0.0, 0.75), 1.0);
+        assert!((Formula::new(10.0, 1.2, 0.75).score(idf, 3, 10) - idf * 6.6 / 4.2).abs() < 1e-5);
+        assert_eq!(Formula::new(10.0, 0.0, 0.75).score(1.0, 1, 99), 1.0);
     }
 }

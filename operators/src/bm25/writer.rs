@@ -10,6 +10,11 @@ impl Writer {
     pub fn new(writer: IndexWriter) -> Self {
         Self(Some(writer))
     }
+
+    /// Ends the writer after its merges.
+    pub fn end(&mut self) -> Result<(), tantivy::TantivyError> {
+        self.0.take().map_or(Ok(()), IndexWriter::wait_merging_threads)
+    }
 }
 
 impl std::ops::Deref for Writer {

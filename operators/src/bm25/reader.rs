@@ -1,0 +1,401 @@
+//! The index at an epoch: which passages the best ones are for a question's terms.
+
+use std::cmp::Ordering;
+use std::collections::BTreeMap;
+use std::sync::{Arc, OnceLock};
+
+use roaring::RoaringBitmap;
+use tantivy::fastfield::AliveBitSet;
+use tantivy::index::InvertedIndexReader;
+use tantivy::postings::TermInfo;
+use tantivy::schema::{Field, IndexRecordOption};
+use tantivy::{SegmentReader, Term};
+use turnflow_engine::component::{IndexError, Permitted};
+use turnflow_engine::document::Chunk;
+use turnflow_engine::record::Hit;
+
+use super::analyzer::Tokenizer;
+use super::index::store;
+use super::score::{Formula, Idf, Statistics, okapi};
+use super::search::{Cursor, Searched, search};
+use super::terms::{SegmentTerms, TermIn};
+use crate::content::Best;
+
+/// A segment's passages, by tantivy's document number; `None` for deleted passages.
+pub(super) type Passage = Option<Arc<Chunk>>;
+
+/// The passages of a segment.
+pub(super) struct SegmentPassages {
+    by_number: Vec<Passage>,
+    /// The number in the corpus and tantivy's number of each passage, ordered by the former.
+    places: Vec<(u32, u32)>,
+}
+
+impl SegmentPassages {
+    pub fn new(by_number: Vec<Passage>) -> Self {
+        let place = |(number, passage): (usize, &Passage)| Some((passage.as_ref()?.place.get()?, number as u32));
+        let mut places: Vec<(u32, u32)> = by_number.iter().enumerate().filter_map(place).collect();
+        places.sort_unstable();
+        Self { by_number, places }
+    }
+
+    /// Tantivy's numbers of the permitted passages, ascending.
+    fn selected(&self, permitted: &RoaringBitmap) -> Vec<u32> {
+        let place = |number: u32| {
+            let at = self.places.binary_search_by_key(&number, |(number, _)| *number).ok()?;
+            Some(self.places[at].1)
+        };
+        let mut found: Vec<u32> = permitted.iter().filter_map(place).collect();
+        found.sort_unstable();
+        found
+    }
+}
+
+/// If at most one passage in this many is permitted, the others' postings are skipped.
+const FEW: u64 = 32;
+
+/// A segment at an epoch.
+pub(super) struct Segment {
+    pub reader: SegmentReader,
+    passages: Arc<SegmentPassages>,
+    terms: Arc<SegmentTerms>,
+    /// Number of deleted passages.
+    deleted: usize,
+}
+
+impl Segment {
+    pub fn new(reader: SegmentReader, passages: Arc<SegmentPassages>, terms: Arc<SegmentTerms>) -> Self {
+        let deleted = terms.note_deleted(reader.alive_bitset());
+        Self { reader, passages, terms, deleted }
+    }
+
+    /// The passage with this number of tantivy's.
+    fn passage(&self, number: u32) -> Option<&Arc<Chunk>> {
+        self.passages.by_number[number as usize].as_ref()
+    }
+
+    /// Each live passage and its length, by tantivy's number; `None` for deleted passages.
+    pub fn live(&self) -> impl Iterator<Item = (Option<&Arc<Chunk>>, u32)> {
+        let alive = |number| self.alive().is_none_or(|alive| alive.is_alive(number));
+        let passages = (0..).zip(&self.passages.by_number).zip(&self.terms.lengths);
+        passages.map(move |((number, passage), length)| (passage.as_ref().filter(|_| alive(number)), *length))
+    }
+
+    fn alive(&self) -> Option<&AliveBitSet> {
+        self.reader.alive_bitset()
+    }
+}
+
+/// A term of a question, with its weight and its postings in each segment.
+struct Weighted<'a> {
+    term: &'a str,
+    weight: f32,
+    postings: Vec<Option<TermInfo>>,
+}
+
+/// The index at an epoch.
+pub(super) struct Bm25Reader {
+    /// The field that holds the terms.
+    pub field: Field,
+    pub tokenizer: Tokenizer,
+    pub segments: Vec<Segment>,
+    pub statistics: Statistics,
+    /// The mean of [`okapi`] over all terms, computed when it is first needed.
+    pub mean_okapi: OnceLock<f32>,
+}
+
+/// What a question is scored with.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Parameters {
+    pub idf: Idf,
+    pub k1: f32,
+    pub b: f32,
+}
+
+impl Bm25Reader {
+    /// Number of passages and of terms that scores are computed with.
+    pub fn counted(&self) -> (u64, u64) {
+        (self.statistics.passages, self.statistics.terms)
+    }
+
+    /// The best permitted passages for these terms, each with its weight: the number of times it occurs in a question.
+    /// Scores do not depend on what is permitted.
+    pub fn search(
+        &self,
+        terms: &BTreeMap<String, f32>,
+        parameters: Parameters,
+        top: usize,
+        permitted: &Permitted,
+    ) -> Result<Vec<Hit>, IndexError> {
+        self.find(terms, parameters, top, permitted, true).map_err(store("read postings"))
+    }
+
+    /// Like [`Self::search`]. Without `skip`, every passage that has one of the terms is scored.
+    fn find(
+        &self,
+        terms: &BTreeMap<String, f32>,
+        Parameters { idf, k1, b }: Parameters,
+        top: usize,
+        permitted: &Permitted,
+        skip: bool,
+    ) -> Result<Vec<Hit>, tantivy::TantivyError> {
+        let indexes: Vec<Arc<InvertedIndexReader>> =
+            self.segments.iter().map(|segment| segment.reader.inverted_index(self.field)).collect::<Result<_, _>>()?;
+        let weighted = self.weigh(terms, idf, &indexes)?;
+        let average = self.statistics.terms as f32 / (self.statistics.passages.max(1)) as f32;
+        let formula = Formula::new(average, k1, b);
+        let mut best = Best::new(top);
+        for (at, (segment, index)) in self.segments.iter().zip(&indexes).enumerate() {
+            let of_segment = weighted.iter().filter_map(|one| Some((one.weight, segment.term(index, one, at)?)));
+            if let Some(numbers) = permitted.numbers().filter(|_| skip)
+                && numbers.len() <= self.statistics.passages / FEW
+            {
+                among(segment, of_segment, &formula, &segment.passages.selected(numbers), &mut best)?;
+            } else if skip && weighted.iter().all(|one| one.weight > 0.0) {
+                let cursor = |(weight, term): (f32, TermIn<'_>)| {
+                    let bounds = segment.terms.bounds(&term)?;
+                    Ok(Cursor::new(term.postings(IndexRecordOption::WithFreqs)?, bounds, weight))
+                };
+                let cursors: Vec<Cursor> = of_segment.map(cursor).collect::<std::io::Result<_>>()?;
+                let searched = Searched { lengths: &segment.terms.lengths, alive: segment.alive(), permitted };
+                search(&searched, &formula, cursors, |number| segment.passage(number), &mut best)?;
+            } else {
+                exhaustive(segment, of_segment, &formula, permitted, &mut best)?;
+            }
+        }
+        Ok(best.into_hits())
+    }
+
+    /// The terms that occur, the greatest weight first: the order in which scores are summed. A score then depends
+    /// neither on the question's word order nor on the segments.
+    fn weigh<'a>(
+        &self,
+        terms: &'a BTreeMap<String, f32>,
+        idf: Idf,
+        indexes: &[Arc<InvertedIndexReader>],
+    ) -> Result<Vec<Weighted<'a>>, tantivy::TantivyError> {
+        let mean = if idf == Idf::Okapi { self.mean_okapi()? } else { 0.0 };
+        let mut weighted = Vec::with_capacity(terms.len());
+        for (term, count) in terms {
+            let found = Term::from_field_text(self.field, term);
+            let infos = indexes.iter().map(|index| index.get_term_info(&found)).collect::<Result<Vec<_>, _>>()?;
+            let mut one = Weighted { term, weight: 0.0, postings: infos };
+            let mut live = 0;
+            for (at, (segment, index)) in self.segments.iter().zip(indexes).enumerate() {
+                if let Some(term) = segment.term(index, &one, at) {
+                    live += u64::from(segment.terms.live(&term)?);
+                }
+            }
+            if live > 0 {
+                one.weight = idf.of(self.statistics, live, mean) * count;
+                weighted.push(one);
+            }
+        }
+        weighted.sort_by(|a, b| match b.weight.total_cmp(&a.weight) {
+            Ordering::Equal => a.term.cmp(b.term),
+            order => order,
+        });
+        Ok(weighted)
+    }
+
+    /// Whether the mean weight of all terms is known.
+    pub fn has_mean(&self) -> bool {
+        self.mean_okapi.get().is_some()
+    }
+
+    /// The mean weight of all terms of the live passages. Cost: all terms, and the postings of segments with deleted
+    /// passages.
+    fn mean_okapi(&self) -> Result<f32, tantivy::TantivyError> {
+        use tantivy::postings::Postings;
+        use tantivy::{DocSet as _, TERMINATED};
+        if let Some(mean) = self.mean_okapi.get() {
+            return Ok(*mean);
+        }
+        let mut counts: BTreeMap<Vec<u8>, u64> = BTreeMap::new();
+        for segment in &self.segments {
+            let index = segment.reader.inverted_index(self.field)?;
+            let alive = segment.reader.alive_bitset();
+            let mut terms = index.terms().stream()?;
+            while terms.advance() {
+                let count = match alive {
+                    None => u64::from(terms.value().doc_freq),
+                    Some(alive) => {
+                        let postings = index.read_postings_from_terminfo(terms.value(), IndexRecordOption::Basic)?;
+                        let mut postings: Box<dyn Postings> = Box::new(postings);
+                        let mut count = 0;
+                        while postings.doc() != TERMINATED {
+                            count += u64::from(alive.is_alive(postings.doc()));
+                            postings.advance();
+                        }
+                        count
+                    }
+                };
+                if count > 0 {
+                    *counts.entry(terms.key().to_vec()).or_default() += count;
+                }
+            }
+        }
+        // Summed in the order of the terms, so that it does not depend on the segments.
+        let sum: f64 = counts.values().map(|df| okapi(self.statistics, *df)).sum();
+        Ok(*self.mean_okapi.get_or_init(|| (sum / counts.len().max(1) as f64) as f32))
+    }
+}
+
+impl Segment {
+    /// A question's term in this segment, which is number `at` of the epoch.
+    fn term<'a>(&'a self, index: &'a InvertedIndexReader, of: &'a Weighted<'_>, at: usize) -> Option<TermIn<'a>> {
+        let info = of.postings[at].as_ref()?;
+        Some(TermIn { term: of.term.as_bytes(), info, index, alive: self.alive(), deleted: self.deleted })
+    }
+}
+
+/// Offers the best of a few passages, given in ascending order, without reading the postings of others.
+fn among<'a, 'b>(
+    segment: &'a Segment,
+    terms: impl Iterator<Item = (f32, TermIn<'b>)>,
+    formula: &Formula,
+    selected: &[u32],
+    best: &mut Best<'a>,
+) -> std::io::Result<()> {
+    let mut sums = vec![0.0_f32; selected.len()];
+    for (weight, term) in terms {
+        let mut postings = term.postings(IndexRecordOption::WithFreqs)?;
+        for (number, sum) in selected.iter().zip(&mut sums) {
+            let at = match postings.docs().last() {
+                None => break,
+                Some(last) if last < number => postings.seek(*number),
+                Some(_) => postings.docs().partition_point(|other| other < number),
+            };
+            if postings.docs().get(at) == Some(number) {
+                *sum += formula.score(weight, postings.freq(at), segment.terms.lengths[*number as usize]);
+            }
+        }
+    }
+    offer(segment, selected.iter().copied().zip(sums), &Permitted::All, best);
+    Ok(())
+}
+
+/// Offers the best passages of a segment after scoring each of them.
+fn exhaustive<'a, 'b>(
+    segment: &'a Segment,
+    terms: impl Iterator<Item = (f32, TermIn<'b>)>,
+    formula: &Formula,
+    permitted: &Permitted,
+    best: &mut Best<'a>,
+) -> std::io::Result<()> {
+    let mut sums = vec![0.0_f32; segment.terms.lengths.len()];
+    for (weight, term) in terms {
+        let mut postings = term.postings(IndexRecordOption::WithFreqs)?;
+        while !postings.docs().is_empty() {
+            for (number, tf) in postings.docs().iter().zip(postings.freqs()) {
+                sums[*number as usize] += formula.score(weight, *tf, segment.terms.lengths[*number as usize]);
+            }
+            postings.advance();
+        }
+    }
+    offer(segment, (0..).zip(sums), permitted, best);
+    Ok(())
+}
+
+/// Offers the passages that are alive and permitted and have a positive score.
+fn offer<'a>(
+    segment: &'a Segment,
+    scored: impl Iterator<Item = (u32, f32)>,
+    permitted: &Permitted,
+    best: &mut Best<'a>,
+) {
+    let alive = segment.alive();
+    for (number, score) in scored {
+        if score > 0.0
+            && score >= best.threshold()
+            // The number of a deleted passage may be that of another one by now.
+            && alive.is_none_or(|alive| alive.is_alive(number))
+            && let Some(chunk) = segment.passage(number).filter(|chunk| permitted.has(chunk))
+        {
+            best.offer(score, chunk);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use turnflow_engine::component::{Delta, IndexDefinition as _};
+
+    use super::super::Tokenizer;
+    use super::super::open::Bm25Definition;
+    use super::*;
+
+    struct Random(u64);
+
+    impl Random {
+        fn below(&mut self, end: usize) -> usize {
+            self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            (self.0 >> 33) as usize % end.max(1)
+        }
+
+        /// A word; the first ones are the most frequent.
+        fn word(&mut self) -> String {
+            let most = 1 + self.below(400);
+            format!("w{}", self.below(most).min(self.below(400)))
+        }
+
+        fn passage(&mut self, number: usize) -> Arc<Chunk> {
+            let length = 1 + self.below(80);
+            let text = (0..length).map(|_| self.word()).collect::<Vec<_>>().join(" ");
+            let chunk = Chunk::new(format!("p{number:05}").into(), "d".into(), "".into(), text.into());
+            chunk.place.assign(number as u32);
+            Arc::new(chunk)
+        }
+
+        fn question(&mut self) -> BTreeMap<String, f32> {
+            let words = 1 + self.below(12);
+            (0..words).map(|_| (self.word(), [1.0, 1.0, 2.0, 0.3][self.below(4)])).collect()
+        }
+
+        fn permitted(&mut self, passages: usize) -> Permitted {
+            let one_in = [1, 2, 8, 100][self.below(4)];
+            match self.below(2) {
+                0 => Permitted::All,
+                _ => Permitted::Only(Arc::new((0..passages as u32).filter(|_| self.below(one_in) == 0).collect())),
+            }
+        }
+    }
+
+    /// A search that skips finds the same passages with the same scores, to the bit, as one that scores every passage:
+    /// while the corpus changes, in old epochs too, and whatever the parameters and the permitted passages are.
+    #[tokio::test(flavor = "multi_thread")]
+    async fn a_search_that_skips_equals_one_that_scores_every_passage() {
+        let mut random = Random(7);
+        let mut index = Bm25Definition { tokenizer: Tokenizer::Whitespace }.open(None).await.unwrap();
+        let mut live: Vec<Arc<Chunk>> = Vec::new();
+        let mut made = 0;
+        let mut epochs: Vec<Arc<Bm25Reader>> = Vec::new();
+        let mut skipped = 0;
+        for (added, removed) in [(4000, 0), (1, 1), (600, 300), (0, 40), (30, 700), (1, 1), (300, 2)] {
+            let removed = (0..removed).map(|_| live.swap_remove(random.below(live.len()))).collect();
+            let added: Vec<_> = (made..made + added).map(|number| random.passage(number)).collect();
+            made += added.len();
+            live.extend(added.iter().cloned());
+            let reader = index.apply(&Delta { added, removed, whole: false }).await.unwrap();
+            epochs.push(reader.downcast::<Bm25Reader>().unwrap());
+            for _ in 0..60 {
+                let reader = &epochs[epochs.len() - 1 - random.below(epochs.len()).min(random.below(3))];
+                let (question, permitted) = (random.question(), random.permitted(made));
+                let parameters = Parameters {
+                    idf: [Idf::Lucene, Idf::Okapi][random.below(2)],
+                    k1: [0.0, 0.9, 1.2, 20.0][random.below(4)],
+                    b: [0.0, 0.4, 0.75, 1.0][random.below(4)],
+                };
+                let top = 1 + random.below(30);
+                let fast = reader.find(&question, parameters, top, &permitted, true).unwrap();
+                let whole = reader.find(&question, parameters, top, &permitted, false).unwrap();
+                let seen = |hits: &[Hit]| {
+                    hits.iter().map(|hit| (hit.chunk.id.clone(), hit.score.to_bits())).collect::<Vec<_>>()
+                };
+                assert_eq!(seen(&fast), seen(&whole), "{question:?}, {parameters:?}, top {top}, {permitted:?}");
+                skipped += usize::from(!fast.is_empty());
+            }
+        }
+        assert!(skipped > 300, "{skipped} questions found something");
+    }
+}
