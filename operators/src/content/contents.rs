@@ -1,5 +1,6 @@
 //! Encodings by content, and their computation: once for each content, shared by the workers.
 
+use std::any::Any;
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 
@@ -26,6 +27,8 @@ pub(crate) trait Encode<V>: Send + Sync {
 pub(super) struct Contents<V> {
     encoder: Arc<dyn Encode<V>>,
     pub state: Mutex<State<V>>,
+    /// What operators keep with the index, by key.
+    pub attached: Mutex<HashMap<String, Arc<dyn Any + Send + Sync>>>,
 }
 
 pub(super) struct State<V> {
@@ -63,7 +66,7 @@ impl<V: Stored> Contents<V> {
     pub fn new(encoder: Arc<dyn Encode<V>>, stored: HashMap<ContentHash, V>) -> Self {
         let state =
             State { by_content: stored, unsaved: Vec::new(), claims: Claims::default(), refused: HashSet::new() };
-        Self { encoder, state: Mutex::new(state) }
+        Self { encoder, state: Mutex::new(state), attached: Mutex::default() }
     }
 
     /// Encodes the contents that have no encoding yet, and claims all of them. Returns how many the model encoded.

@@ -334,6 +334,23 @@ pub(crate) struct BlockReader<V, D> {
 }
 
 impl<V, D> BlockReader<V, D> {
+    /// What an operator keeps with the index, for all epochs, under a key. `make` makes it the first time.
+    pub fn attached<T: Send + Sync + 'static>(&self, key: &str, make: impl FnOnce() -> T) -> Arc<T> {
+        let mut attached = self.contents.attached.lock();
+        if let Some(found) = attached.get(key).and_then(|found| found.clone().downcast::<T>().ok()) {
+            return found;
+        }
+        let made = Arc::new(make());
+        attached.insert(key.to_owned(), made.clone());
+        made
+    }
+
+    /// The row of the passage with this number in the corpus.
+    pub fn numbered(&self, number: u32) -> Option<&(V, Arc<Chunk>)> {
+        let (block, place) = self.rows.get(number)?;
+        self.blocks.get(*block as usize)?.rows.get(*place as usize)
+    }
+
     /// Number of passages.
     pub fn passages(&self) -> usize {
         self.blocks.iter().map(|block| block.rows.len()).sum()
@@ -346,11 +363,7 @@ impl<V, D> BlockReader<V, D> {
 
     /// The rows of the permitted passages, if there is a restriction. Cost: proportional to them.
     pub fn permitted<'a>(&'a self, permitted: &'a Permitted) -> Option<impl Iterator<Item = &'a (V, Arc<Chunk>)>> {
-        let row = |number| {
-            let (block, place) = self.rows.get(number)?;
-            self.blocks.get(*block as usize)?.rows.get(*place as usize)
-        };
-        Some(permitted.numbers()?.iter().filter_map(row))
+        Some(permitted.numbers()?.iter().filter_map(|number| self.numbered(number)))
     }
 }
 

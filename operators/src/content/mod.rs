@@ -17,8 +17,8 @@ mod store;
 mod tests;
 
 pub(crate) use contents::Encode;
-pub(crate) use index::{BlockReader, Derived, open};
+pub(crate) use index::{Block, BlockReader, Derived, open};
 pub(crate) use inventory::{inventory, served, stored};
 pub(crate) use rows::Stored;
 pub(crate) use scan::{Best, dot};
-pub(crate) use scans::{ROWS, Scans};
+pub(crate) use scans::Scans;

@@ -90,6 +90,11 @@ impl<'a> Best<'a> {
         }
     }
 
+    /// The score that a candidate needs at least: that of the worst of them, or 0 if there is still room.
+    pub fn threshold(&self) -> f32 {
+        if self.heap.len() < self.top { 0.0 } else { self.heap.peek().map_or(0.0, |worst| worst.score) }
+    }
+
     /// The kept candidates as hits, best first.
     pub fn into_hits(self) -> Vec<Hit> {
         self.into_sorted().map(|(score, chunk)| Hit { chunk: chunk.clone(), score }).collect()

@@ -8,17 +8,13 @@ use turnflow_engine::record::Hit;
 use turnflow_engine::together::Together;
 
 /// Maximum number of calls in a pass.
-const MOST: usize = 32;
-/// Rows that are compared with every query before the next ones are read, so that they are still in the processor's
-/// cache.
-pub(crate) const ROWS: usize = 64;
-
+const MOST: usize = 64;
 /// The best of the permitted passages for each of the queries, at most the given number of each.
-pub(crate) type Search<R, Q> = fn(&R, &[&Q], usize, &Permitted) -> Vec<Vec<Hit>>;
+type Search<R, Q> = dyn Fn(&Arc<R>, &[&Q], usize, &Permitted) -> Vec<Vec<Hit>> + Send + Sync;
 
 /// Scans for `top` passages.
 pub(crate) struct Scans<R, Q> {
-    search: Search<R, Q>,
+    search: Arc<Search<R, Q>>,
     top: usize,
     together: Together<Scan<R, Q>, Vec<Vec<Hit>>>,
 }
@@ -37,8 +33,13 @@ impl<R, Q> Clone for Scan<R, Q> {
 }
 
 impl<R: Send + Sync + 'static, Q: Send + Sync + 'static> Scans<R, Q> {
-    pub fn new(search: Search<R, Q>, top: usize) -> Self {
-        Self { search, top, together: Together::new(MOST, move |scans| pass(&scans, search, top)) }
+    pub fn new(
+        search: impl Fn(&Arc<R>, &[&Q], usize, &Permitted) -> Vec<Vec<Hit>> + Send + Sync + 'static,
+        top: usize,
+    ) -> Self {
+        let search: Arc<Search<R, Q>> = Arc::new(search);
+        let of_pass = search.clone();
+        Self { search, top, together: Together::new(MOST, move |scans| pass(&scans, &*of_pass, top)) }
     }
 
     /// The best passages for each of the queries, best first. `cost` is that of the scan in the units of
@@ -64,7 +65,7 @@ fn read_the_same<R, Q>(a: &Scan<R, Q>, b: &Scan<R, Q>) -> bool {
 
 /// Runs the scans: one pass over each index and each selection of passages. Turns of different epochs read different
 /// indexes.
-fn pass<R, Q>(scans: &[Scan<R, Q>], search: Search<R, Q>, top: usize) -> Vec<Vec<Vec<Hit>>> {
+fn pass<R, Q>(scans: &[Scan<R, Q>], search: &Search<R, Q>, top: usize) -> Vec<Vec<Vec<Hit>>> {
     let mut results: Vec<Vec<Vec<Hit>>> = scans.iter().map(|_| Vec::new()).collect();
     let mut done = vec![false; scans.len()];
     while let Some(first) = done.iter().position(|done| !done) {
@@ -89,7 +90,7 @@ mod tests {
     struct Index(&'static str);
 
     /// One hit: its id is that of the index, and its score the query.
-    fn search(index: &Index, queries: &[&f32], _: usize, _: &Permitted) -> Vec<Vec<Hit>> {
+    fn search(index: &Arc<Index>, queries: &[&f32], _: usize, _: &Permitted) -> Vec<Vec<Hit>> {
         let chunk = Arc::new(Chunk::new(index.0.into(), "".into(), "".into(), "".into()));
         queries.iter().map(|query| vec![Hit { chunk: chunk.clone(), score: **query }]).collect()
     }
@@ -103,7 +104,7 @@ mod tests {
             permitted: Permitted::All,
         };
         let scans = [scan(0, &[1.0, 2.0]), scan(1, &[3.0]), scan(0, &[]), scan(0, &[4.0])];
-        let found: Vec<Vec<(String, f32)>> = pass(&scans, search, 1)
+        let found: Vec<Vec<(String, f32)>> = pass(&scans, &search, 1)
             .into_iter()
             .map(|lists| lists.iter().map(|hits| (hits[0].chunk.id.to_string(), hits[0].score)).collect())
             .collect();

@@ -18,7 +18,8 @@ use turnflow_engine::document::ContentHash;
 use turnflow_engine::inference::{Embedder, InferenceError, Priority, Role, Vector};
 use turnflow_engine::record::Hit;
 
-use crate::content::{Best, BlockReader, Encode, ROWS, Stored, dot, open, served, stored};
+use super::codes::{self, Candidates, Codes, Queries};
+use crate::content::{Best, BlockReader, Encode, Stored, dot, open, served, stored};
 use crate::models::{embedder, short_fingerprint};
 
 /// Definition of the index.
@@ -39,7 +40,7 @@ impl IndexDefinition for DenseDefinition {
     }
 
     fn open<'a>(&'a self, directory: Option<&'a Path>) -> BoxFuture<'a, Result<Box<dyn Index>, IndexError>> {
-        open::<Vector, ()>(directory, Arc::new(Encoder(self.embedder.clone()))).boxed()
+        open::<Vector, Codes>(directory, Arc::new(Encoder(self.embedder.clone()))).boxed()
     }
 
     fn stored<'a>(&'a self, directory: &'a Path) -> BoxFuture<'a, Option<Inventory>> {
@@ -47,7 +48,7 @@ impl IndexDefinition for DenseDefinition {
     }
 
     fn served(&self, reader: &Arc<dyn Any + Send + Sync>) -> Result<Option<Inventory>, IndexError> {
-        Ok(served::<Vector, ()>(reader))
+        Ok(served::<Vector, Codes>(reader))
     }
 }
 
@@ -97,25 +98,49 @@ impl Stored for Vector {
 }
 
 /// The index at an epoch.
-pub(crate) type DenseReader = BlockReader<Vector, ()>;
+pub(crate) type DenseReader = BlockReader<Vector, Codes>;
 
-/// For each query, the permitted passages whose vectors have the greatest inner product with it.
+/// If at most one passage in this many is permitted, exact scores are computed at once.
+const FEW: usize = 16;
+/// Rows that are multiplied with every query before the next ones are read, so that they are still in the processor's
+/// cache.
+pub(super) const ROWS: usize = 64;
+
+/// For each query, the permitted passages whose vectors have the greatest inner product with it. The scores are exact.
 pub(super) fn search(reader: &DenseReader, queries: &[&Vector], top: usize, permitted: &Permitted) -> Vec<Vec<Hit>> {
-    let mut all: Vec<Best<'_>> = queries.iter().map(|_| Best::new(top)).collect();
-    if let Some(rows) = reader.permitted(permitted) {
+    if reader.searched(permitted) < reader.passages() / FEW
+        && let Some(rows) = reader.permitted(permitted)
+    {
+        let mut all: Vec<Best<'_>> = queries.iter().map(|_| Best::new(top)).collect();
         for (vector, chunk) in rows {
             queries.iter().zip(&mut all).for_each(|(query, best)| best.offer(dot(query, vector), chunk));
         }
         return all.into_iter().map(Best::into_hits).collect();
     }
-    for rows in reader.blocks.iter().flat_map(|block| block.rows.chunks(ROWS)) {
-        for (query, best) in queries.iter().zip(&mut all) {
-            for (vector, chunk) in rows {
-                best.offer(dot(query, vector), chunk);
+    let coded = Queries::new(queries);
+    let mut candidates: Vec<Candidates> = queries.iter().map(|_| Candidates::new(top)).collect();
+    let mut products = Vec::new();
+    for (at, block) in reader.blocks.iter().enumerate() {
+        let codes = block.derived();
+        let may = |row: usize| permitted.has(&block.rows[row].1);
+        for from in (0..block.rows.len()).step_by(ROWS) {
+            let count = (block.rows.len() - from).min(ROWS).next_multiple_of(codes::ROWS);
+            coded.products(codes, from, count, &mut products);
+            let of_queries = products.chunks_exact(count).zip(&coded.bounds);
+            for ((products, bound), candidates) in of_queries.zip(&mut candidates) {
+                candidates.look(*bound, codes, (at, from), products, may);
             }
         }
     }
-    all.into_iter().map(Best::into_hits).collect()
+    let exact = |(query, candidates): (&&Vector, Candidates)| {
+        let mut best = Best::new(top);
+        for (block, row) in candidates.into_rows() {
+            let (vector, chunk) = &reader.blocks[block].rows[row];
+            best.offer(dot(query, vector), chunk);
+        }
+        best.into_hits()
+    };
+    queries.iter().zip(candidates).map(exact).collect()
 }
 
 /// The vectors of some passages, from the index if it has them, else from the model.
@@ -132,4 +157,86 @@ pub(crate) async fn passage_vectors(
         vectors[at] = Some(vector);
     }
     Ok(vectors.into_iter().flatten().collect())
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    use turnflow_engine::component::Delta;
+    use turnflow_engine::document::Chunk;
+
+    use super::*;
+
+    /// A vector of a text: near to others with the same first letter, equal for every tenth text.
+    pub struct Hashed(pub usize);
+
+    impl Hashed {
+        pub fn vector(&self, text: &str) -> Vector {
+            let number: u64 = text[1..].parse().unwrap();
+            let value = |seed: u64, at: usize| {
+                let mixed =
+                    (seed + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ (at as u64).wrapping_mul(0xff51_afd7_ed55_8ccd);
+                (mixed.wrapping_mul(0xc4ce_b9fe_1a85_ec53) >> 40) as f32 / (1_u64 << 23) as f32 - 1.0
+            };
+            let seed = if number.is_multiple_of(10) { 0 } else { number + 1000 };
+            let topic = u64::from(text.as_bytes()[0]);
+            (0..self.0).map(|at| value(topic, at) + 0.3 * value(seed, at)).collect::<Vec<_>>().into()
+        }
+    }
+
+    impl Encode<Vector> for Hashed {
+        fn dimension(&self) -> usize {
+            self.0
+        }
+        fn encode(&self, texts: Vec<String>) -> BoxFuture<'static, Result<Vec<Vector>, InferenceError>> {
+            let vectors = texts.iter().map(|text| self.vector(text)).collect();
+            async move { Ok(vectors) }.boxed()
+        }
+    }
+
+    pub fn chunk(number: usize) -> Arc<Chunk> {
+        let text = format!("{}{number}", char::from(b'a' + (number % 5) as u8));
+        let chunk = Chunk::new(format!("p{number:05}").into(), "d".into(), "".into(), text.as_str().into());
+        chunk.place.assign(number as u32);
+        Arc::new(chunk)
+    }
+
+    pub fn seen(hits: &[Hit]) -> Vec<(Arc<str>, u32)> {
+        hits.iter().map(|hit| (hit.chunk.id.clone(), hit.score.to_bits())).collect()
+    }
+
+    /// The search by codes finds the passages with the greatest exact scores, to the bit, while the corpus changes.
+    #[tokio::test(flavor = "multi_thread")]
+    async fn a_search_by_codes_is_exact() {
+        for dimension in [1, 7, 64, 384] {
+            let encoder = Arc::new(Hashed(dimension));
+            let mut index = open::<Vector, Codes>(None, encoder.clone()).await.unwrap();
+            let all: Vec<_> = (0..1500).map(chunk).collect();
+            for (added, removed) in [(0..1200, 0..0), (1200..1201, 3..4), (1201..1500, 100..700)] {
+                let delta = Delta { added: all[added].to_vec(), removed: all[removed].to_vec(), whole: false };
+                let reader = index.apply(&delta).await.unwrap().downcast::<DenseReader>().unwrap();
+                let queries: Vec<Vector> =
+                    (0..11).map(|n| encoder.vector(&format!("{}{n}", char::from(b'a' + n % 5)))).collect();
+                let queries: Vec<&Vector> = queries.iter().collect();
+                for every in [1, 3, 40] {
+                    let permitted = match every {
+                        1 => Permitted::All,
+                        _ => Permitted::Only(Arc::new((0..1500).filter(|number| number % every == 0).collect())),
+                    };
+                    for top in [1, 10, 300, 2000] {
+                        let found = search(&reader, &queries, top, &permitted);
+                        let exact = queries.iter().map(|query| {
+                            let mut best = Best::new(top);
+                            let rows = reader.blocks.iter().flat_map(|block| &block.rows);
+                            let rows = rows.filter(|(_, chunk)| permitted.has(chunk));
+                            rows.for_each(|(vector, chunk)| best.offer(dot(query, vector), chunk));
+                            best.into_hits()
+                        });
+                        for (found, exact) in found.iter().zip(exact) {
+                            assert_eq!(seen(found), seen(&exact), "{dimension} values, top {top}, one in {every}");
+                        }
+                    }
+                }
+            }
+        }
+    }
 }

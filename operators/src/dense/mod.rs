@@ -13,7 +13,9 @@
 //! Cost: passages × dimension multiplications for each query, and one pass over the vectors. While all cores are busy,
 //! turns whose scans wait share a pass.
 
+mod codes;
 pub(crate) mod index;
+mod ivf;
 
 use std::sync::Arc;
 
@@ -30,6 +32,7 @@ use crate::content::{Scans, dot};
 use crate::models::embedder;
 use crate::retrieve::{self, ByModel, ModelRetriever, Search, Settings};
 use index::{DenseDefinition, DenseReader, search};
+use ivf::Approximate;
 
 /// Entry in the operator table.
 pub const KIND: OperatorKind = OperatorKind {
@@ -62,6 +65,59 @@ pub struct DenseConfig {
     /// `(passages: 3, weight: 0.3)`. Default: none.
     #[serde(default)]
     pub feedback: Option<VectorFeedback>,
+    /// How the nearest vectors are found: `Exact` (default) or, for large corpora, `Ivf(from: 200000, recall: 0.98)`.
+    #[serde(default)]
+    pub index: SearchIndex,
+}
+
+/// How the nearest vectors are found.
+#[derive(Clone, Copy, Debug, Default, Deserialize)]
+pub enum SearchIndex {
+    /// Every permitted passage is considered.
+    #[default]
+    Exact,
+    /// An inverted file, which is made in the background and reads only the passages near the query. It may miss some.
+    Ivf(IvfSettings),
+}
+
+/// The approximate index.
+#[derive(Clone, Copy, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct IvfSettings {
+    /// Number of passages from which on it is used; with fewer, the search is exact. Default 200,000.
+    #[serde(default = "two_hundred_thousand")]
+    pub from: usize,
+    /// Share of the ten nearest passages that it is to find, above 0 and up to 1. It is measured with the corpus's own
+    /// queries when the index is made. Default 0.98.
+    #[serde(default = "most")]
+    pub recall: f32,
+}
+
+fn two_hundred_thousand() -> usize {
+    200_000
+}
+fn most() -> f32 {
+    0.98
+}
+
+/// If at most one passage in this many is permitted, the search is exact.
+const SEARCHED_EXACTLY: usize = 32;
+
+impl IvfSettings {
+    fn search(
+        self,
+        reader: &Arc<DenseReader>,
+        queries: &[&Vector],
+        top: usize,
+        permitted: &Permitted,
+    ) -> Vec<Vec<Hit>> {
+        let passages = reader.passages();
+        if passages < self.from || reader.searched(permitted) < passages / SEARCHED_EXACTLY {
+            return search(reader, queries, top, permitted);
+        }
+        let approximate = reader.attached(&format!("ivf {}", self.recall), || Approximate::new(self.recall));
+        approximate.search(reader, queries, top, permitted)
+    }
 }
 
 /// How a query's vector moves towards the passages that it finds (Rocchio 1971; Li et al. 2023).
@@ -106,6 +162,11 @@ impl ModelRetriever for DenseConfig {
     }
 
     fn validate(&self, check: &mut Check<'_>) {
+        if let SearchIndex::Ivf(IvfSettings { recall, .. }) = self.index
+            && !(recall > 0.0 && recall <= 1.0)
+        {
+            check.error("out-of-range", "index", "`recall` must be above 0 and at most 1");
+        }
         let Some(feedback) = &self.feedback else { return };
         if feedback.passages == 0 || feedback.passages > self.top {
             check.error("out-of-range", "feedback", "`passages` must be between 1 and the node's `top`");
@@ -116,9 +177,14 @@ impl ModelRetriever for DenseConfig {
     }
 
     fn explain(&self) -> String {
-        self.feedback.as_ref().map_or_else(String::new, |VectorFeedback { passages, weight }| {
+        let feedback = self.feedback.as_ref().map_or_else(String::new, |VectorFeedback { passages, weight }| {
             format!(", feedback: {passages} passages with weight {weight}")
-        })
+        });
+        let index = match self.index {
+            SearchIndex::Exact => String::new(),
+            SearchIndex::Ivf(IvfSettings { from, recall }) => format!(", index: Ivf(from: {from}, recall: {recall})"),
+        };
+        feedback + &index
     }
 
     fn definition(&self, models: &Models) -> Result<DenseDefinition, BuildError> {
@@ -128,7 +194,17 @@ impl ModelRetriever for DenseConfig {
     fn search(&self, models: &Models) -> Result<Dense, BuildError> {
         Ok(Dense {
             embedder: embedder(models, &self.model, "Dense")?,
-            scans: Scans::new(search, self.top),
+            scans: match self.index {
+                SearchIndex::Exact => {
+                    Scans::new(|reader, queries, top, permitted| search(reader, queries, top, permitted), self.top)
+                }
+                SearchIndex::Ivf(settings) => Scans::new(
+                    move |reader: &Arc<DenseReader>, queries: &[&Vector], top, permitted: &Permitted| {
+                        settings.search(reader, queries, top, permitted)
+                    },
+                    self.top,
+                ),
+            },
             feedback: self.feedback,
         })
     }

@@ -103,7 +103,7 @@ impl OperatorConfig for MultiVectorConfig {
             let key = MultiVectorDefinition::new(models, &self.model, "MultiVector")?.key();
             let capability = Capability::EmbedTokens;
             let encoder = able(models, &self.model, "MultiVector", capability, |model| model.token_embedder.clone())?;
-            let scans = Scans::new(search, self.top);
+            let scans = Scans::new(|reader, queries, top, permitted| search(reader, queries, top, permitted), self.top);
             Ok(Arc::new(MultiVector { config: self.clone(), key, encoder, scans }))
         })
     }

@@ -1,0 +1,420 @@
+//! An approximate index: passages in lists by the nearest of some centroids; a search reads the lists whose centroids are
+//! nearest to the query (Sivic and Zisserman 2003; Jégou et al. 2011, section 4, with 8-bit codes and exact rescoring).
+//!
+//! It is made in the background from the passages of one epoch, and serves all epochs. A passage that is new or edited
+//! since then is compared exactly, beside the lists; one that is deleted is skipped. If more than a tenth is new, it is
+//! made again.
+//!
+//! How many lists a search reads is measured when it is made: as few as find the wanted share of the best ten passages,
+//! for the newest queries of the corpus, or for some of its passages while there are few queries.
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Weak};
+use std::time::Instant;
+
+use parking_lot::{Mutex, RwLock};
+use turnflow_engine::component::Permitted;
+use turnflow_engine::document::{Chunk, ContentHash};
+use turnflow_engine::inference::Vector;
+use turnflow_engine::record::Hit;
+
+use super::codes::{self, Candidates, Codes, Queries};
+use super::index::{DenseReader, ROWS, search};
+use crate::content::{Best, Block, dot};
+
+/// Queries that are kept to measure the recall with, and the fewest that count.
+const KEPT: usize = 256;
+const FEWEST: usize = 64;
+/// Passages that a centroid is learned from, and rounds of learning.
+const LEARNED_FROM: usize = 32;
+const ROUNDS: usize = 6;
+/// The recall is measured for this many passages.
+const MEASURED: usize = 10;
+
+/// Identifies a passage's content among those that had its number.
+fn content(hash: ContentHash) -> u64 {
+    u64::from_le_bytes(std::array::from_fn(|at| hash.0[at]))
+}
+
+/// Passages near a centroid.
+#[derive(Default)]
+struct List {
+    codes: Codes,
+    /// The number and the content of each.
+    members: Vec<(u32, u64)>,
+}
+
+/// The lists, made from one epoch.
+pub(super) struct Lists {
+    centroids: Codes,
+    /// Half of the square of each centroid's length.
+    halves: Vec<f32>,
+    lists: Vec<List>,
+    /// The content of each passage in a list, by its number in the corpus.
+    contents: Vec<Option<u64>>,
+    passages: usize,
+    /// Number of lists that a search reads.
+    pub probes: usize,
+    /// Share of the best ten passages that this finds.
+    pub recall: f32,
+    outside: Mutex<Outside>,
+}
+
+/// The passages that are in no list: by block, and of the newest reader that was searched.
+#[derive(Default)]
+struct Outside {
+    of_blocks: HashMap<*const Block<Vector, Codes>, (Weak<Block<Vector, Codes>>, Vec<u32>)>,
+    newest: Option<(Weak<DenseReader>, Arc<Vec<(u32, u32)>>)>,
+}
+
+// SAFETY: the pointers are only compared. The weak reference beside each keeps its address from being used again.
+unsafe impl Send for Outside {}
+
+impl Lists {
+    /// Makes the lists. `queries` are to measure the recall with. `None` if there are no passages with a number.
+    fn of(reader: &DenseReader, queries: &[Vector], wanted: f32) -> Option<Self> {
+        let rows: Vec<(&Vector, &Arc<Chunk>, u32)> = reader
+            .blocks
+            .iter()
+            .flat_map(|block| &block.rows)
+            .filter_map(|(vector, chunk)| Some((vector, chunk, chunk.place.get()?)))
+            .collect();
+        let count = (2.0 * (rows.len() as f64).sqrt()) as usize;
+        if count == 0 {
+            return None;
+        }
+        let vectors: Vec<&[f32]> = rows.iter().map(|(vector, ..)| &***vector).collect();
+        let centroids = learn(&vectors, count.min(rows.len()));
+        let halves = halves(&centroids);
+        let centroids = Codes::of(centroids.iter().map(|centroid| &**centroid));
+        let nearest = nearest(&vectors, &centroids, &halves);
+        let mut of_lists = vec![Vec::new(); halves.len()];
+        nearest.iter().zip(0_u32..).for_each(|(list, row)| of_lists[*list as usize].push(row));
+        let largest = rows.iter().map(|(_, _, number)| *number as usize + 1).max().unwrap_or_default();
+        let mut contents = vec![None; largest];
+        let list = |of_list: Vec<u32>| {
+            let of_list: Vec<_> = of_list.into_iter().map(|row| rows[row as usize]).collect();
+            let member = |(_, chunk, number): &(&Vector, &Arc<Chunk>, u32)| (*number, content(chunk.hash));
+            let members: Vec<(u32, u64)> = of_list.iter().map(member).collect();
+            members.iter().for_each(|(number, content)| contents[*number as usize] = Some(*content));
+            List { codes: Codes::of(of_list.iter().map(|(vector, ..)| &***vector)), members }
+        };
+        let lists: Vec<List> = of_lists.into_iter().map(list).collect();
+        let passages = rows.len();
+        let (probes, recall, outside) = (lists.len(), 1.0, Mutex::default());
+        let mut this = Self { centroids, halves, lists, contents, passages, probes, recall, outside };
+        this.choose_probes(reader, queries, wanted);
+        Some(this)
+    }
+
+    /// Chooses the fewest lists that find the wanted share of the best passages.
+    fn choose_probes(&mut self, reader: &DenseReader, queries: &[Vector], wanted: f32) {
+        let queries: Vec<&Vector> = queries.iter().collect();
+        let exact = search(reader, &queries, MEASURED, &Permitted::All);
+        let all: usize = exact.iter().map(Vec::len).sum();
+        let mut probes = 1;
+        loop {
+            let mut shared = 0;
+            for (query, exact) in queries.iter().zip(&exact) {
+                let found = self.search(reader, query, MEASURED, &Permitted::All, probes, &[]);
+                let is_found = |hit: &&Hit| found.iter().any(|other| Arc::ptr_eq(&other.chunk, &hit.chunk));
+                shared += exact.iter().filter(is_found).count();
+            }
+            self.recall = if all == 0 { 1.0 } else { shared as f32 / all as f32 };
+            self.probes = probes;
+            if self.recall >= wanted || probes >= self.lists.len() {
+                return;
+            }
+            probes = (probes + probes.div_ceil(4)).min(self.lists.len());
+        }
+    }
+
+    /// The passages of a reader that are in no list. Cost: the blocks, and the rows of those that have changed.
+    pub fn outside(&self, reader: &Arc<DenseReader>) -> Arc<Vec<(u32, u32)>> {
+        let mut outside = self.outside.lock();
+        if let Some((newest, rows)) = &outside.newest
+            && std::ptr::eq(newest.as_ptr(), Arc::as_ptr(reader))
+        {
+            return rows.clone();
+        }
+        let mut rows = Vec::new();
+        for (at, block) in (0_u32..).zip(&reader.blocks) {
+            let of_block = outside.of_blocks.entry(Arc::as_ptr(block)).or_insert_with(|| {
+                let is_outside = |(_, chunk): &(Vector, Arc<Chunk>)| {
+                    let number = chunk.place.get().and_then(|number| self.contents.get(number as usize));
+                    number.copied().flatten() != Some(content(chunk.hash))
+                };
+                let rows = (0_u32..).zip(&block.rows).filter(|(_, row)| is_outside(row)).map(|(row, _)| row);
+                (Arc::downgrade(block), rows.collect())
+            });
+            rows.extend(of_block.1.iter().map(|row| (at, *row)));
+        }
+        if outside.of_blocks.len() > 2 * reader.blocks.len() {
+            outside.of_blocks.retain(|_, (block, _)| block.strong_count() > 0);
+        }
+        let rows = Arc::new(rows);
+        outside.newest = Some((Arc::downgrade(reader), rows.clone()));
+        rows
+    }
+
+    /// Whether so much has changed that new lists are worth their cost.
+    fn is_old(&self, reader: &Arc<DenseReader>) -> bool {
+        let changed = self.outside(reader).len() + self.passages.saturating_sub(reader.passages());
+        changed > self.passages / 10 + 1000
+    }
+
+    /// The best of the passages in the lists nearest to the query, and of those in no list.
+    fn search(
+        &self,
+        reader: &DenseReader,
+        query: &Vector,
+        top: usize,
+        permitted: &Permitted,
+        probes: usize,
+        outside: &[(u32, u32)],
+    ) -> Vec<Hit> {
+        let coded = Queries::new(&[query]);
+        let bound = coded.bounds[0];
+        let mut products = Vec::new();
+        let count = self.halves.len();
+        coded.products(&self.centroids, 0, count.next_multiple_of(codes::ROWS), &mut products);
+        let near = |at: usize| bound.of(products[at], self.centroids.scales[at], 0.0, 0.0).0;
+        let mut order: Vec<usize> = (0..count).collect();
+        let probes = probes.min(count);
+        if probes < count {
+            order.select_nth_unstable_by(probes, |a, b| near(*b).total_cmp(&near(*a)).then(a.cmp(b)));
+            order.truncate(probes);
+        }
+        let mut candidates = Candidates::new(top);
+        let mut products = Vec::new();
+        for list in order {
+            let List { codes, members } = &self.lists[list];
+            let may = |row: usize| current(reader, members[row]).is_some_and(|(_, chunk)| permitted.has(chunk));
+            for from in (0..members.len()).step_by(ROWS) {
+                let count = (members.len() - from).min(ROWS).next_multiple_of(codes::ROWS);
+                coded.products(codes, from, count, &mut products);
+                candidates.look(bound, codes, (list, from), &products, may);
+            }
+        }
+        let mut best = Best::new(top);
+        for (list, row) in candidates.into_rows() {
+            if let Some((vector, chunk)) = current(reader, self.lists[list].members[row]) {
+                best.offer(dot(query, vector), chunk);
+            }
+        }
+        for (block, row) in outside {
+            let (vector, chunk) = &reader.blocks[*block as usize].rows[*row as usize];
+            if permitted.has(chunk) {
+                best.offer(dot(query, vector), chunk);
+            }
+        }
+        best.into_hits()
+    }
+}
+
+/// The passage of an epoch with this number, if it has this content.
+fn current(reader: &DenseReader, (number, of): (u32, u64)) -> Option<&(Vector, Arc<Chunk>)> {
+    reader.numbered(number).filter(|(_, chunk)| content(chunk.hash) == of)
+}
+
+fn halves(centroids: &[Vec<f32>]) -> Vec<f32> {
+    centroids.iter().map(|centroid| dot(centroid, centroid) / 2.0).collect()
+}
+
+/// The nearest centroid of each vector, by codes.
+fn nearest(vectors: &[&[f32]], centroids: &Codes, halves: &[f32]) -> Vec<u32> {
+    let mut found = Vec::with_capacity(vectors.len());
+    let mut products = Vec::new();
+    for part in vectors.chunks(ROWS) {
+        let coded = Queries::of(part);
+        let mut best = vec![(f32::NEG_INFINITY, 0_u32); part.len()];
+        for from in (0..halves.len()).step_by(ROWS) {
+            let count = (halves.len() - from).min(ROWS).next_multiple_of(codes::ROWS);
+            coded.products(centroids, from, count, &mut products);
+            let of_parts = products.chunks_exact(count).zip(&coded.bounds).zip(&mut best);
+            for ((products, bound), best) in of_parts {
+                let centroids = (from..).zip(products).zip(&centroids.scales[from..]).zip(&halves[from..]);
+                for (((at, product), scale), half) in centroids {
+                    let near = bound.of(*product, *scale, 0.0, 0.0).0 - half;
+                    if near > best.0 {
+                        *best = (near, at as u32);
+                    }
+                }
+            }
+        }
+        found.extend(best.into_iter().map(|(_, at)| at));
+    }
+    found
+}
+
+/// Learns centroids from some of the vectors, spread over all of them (k-means, Lloyd 1982).
+fn learn(vectors: &[&[f32]], count: usize) -> Vec<Vec<f32>> {
+    let step = (vectors.len() / (count * LEARNED_FROM).max(1)).max(1);
+    let sample: Vec<&[f32]> = vectors.iter().step_by(step).copied().collect();
+    let spread = |at: usize| sample[at * sample.len() / count].to_vec();
+    let mut centroids: Vec<Vec<f32>> = (0..count).map(spread).collect();
+    for _ in 0..ROUNDS {
+        let coded = Codes::of(centroids.iter().map(|centroid| &**centroid));
+        let nearest = nearest(&sample, &coded, &halves(&centroids));
+        let mut sums = vec![(vec![0.0_f32; sample[0].len()], 0_usize); count];
+        for (vector, at) in sample.iter().zip(nearest) {
+            let (sum, members) = &mut sums[at as usize];
+            sum.iter_mut().zip(*vector).for_each(|(sum, value)| *sum += value);
+            *members += 1;
+        }
+        for ((at, centroid), (sum, members)) in centroids.iter_mut().enumerate().zip(sums) {
+            // A centroid without members becomes one of the vectors.
+            *centroid = match members {
+                0 => sample[(at * 7919 + members) % sample.len()].to_vec(),
+                _ => sum.into_iter().map(|value| value / members as f32).collect(),
+            };
+        }
+    }
+    centroids
+}
+
+/// The approximate index of one dense index: its lists, when they are made, and the newest queries.
+pub(super) struct Approximate {
+    /// Wanted share of the best passages.
+    recall: f32,
+    lists: RwLock<Option<Arc<Lists>>>,
+    is_making: AtomicBool,
+    queries: Mutex<VecDeque<Vector>>,
+}
+
+impl Approximate {
+    pub fn new(recall: f32) -> Self {
+        let (lists, is_making, queries) = (RwLock::default(), AtomicBool::default(), Mutex::default());
+        Self { recall, lists, is_making, queries }
+    }
+
+    /// The lists, if they are made.
+    pub fn lists(&self) -> Option<Arc<Lists>> {
+        self.lists.read().clone()
+    }
+
+    /// The best permitted passages for each query. Exact until the lists are made.
+    pub fn search(
+        self: &Arc<Self>,
+        reader: &Arc<DenseReader>,
+        queries: &[&Vector],
+        top: usize,
+        permitted: &Permitted,
+    ) -> Vec<Vec<Hit>> {
+        {
+            let mut kept = self.queries.lock();
+            kept.extend(queries.iter().copied().cloned());
+            let surplus = kept.len().saturating_sub(KEPT);
+            kept.drain(..surplus);
+        }
+        let lists = self.lists();
+        if lists.as_ref().is_none_or(|lists| lists.is_old(reader)) {
+            self.make(reader);
+        }
+        let Some(lists) = lists else { return search(reader, queries, top, permitted) };
+        let outside = lists.outside(reader);
+        queries.iter().map(|query| lists.search(reader, query, top, permitted, lists.probes, &outside)).collect()
+    }
+
+    /// Makes the lists on a thread of its own, unless they are being made.
+    fn make(self: &Arc<Self>, reader: &Arc<DenseReader>) {
+        if self.is_making.swap(true, Ordering::AcqRel) {
+            return;
+        }
+        let (this, reader) = (self.clone(), reader.clone());
+        let made = std::thread::Builder::new().name("ivf".to_owned()).spawn(move || {
+            // Also after a panic, which leaves the search exact.
+            let _end = End(&this.is_making);
+            let begun = Instant::now();
+            let queries = this.measured_with(&reader);
+            let Some(lists) = Lists::of(&reader, &queries, this.recall) else { return };
+            tracing::info!(
+                passages = lists.passages,
+                lists = lists.lists.len(),
+                read = lists.probes,
+                recall = lists.recall,
+                queries = queries.len(),
+                seconds = begun.elapsed().as_secs_f64(),
+                "the approximate index is made"
+            );
+            *this.lists.write() = Some(Arc::new(lists));
+        });
+        if let Err(error) = made {
+            tracing::warn!(%error, "the approximate index cannot be made: the search is exact");
+            self.is_making.store(false, Ordering::Release);
+        }
+    }
+
+    /// The newest queries, or passages while there are few.
+    fn measured_with(&self, reader: &DenseReader) -> Vec<Vector> {
+        let queries: Vec<Vector> = self.queries.lock().iter().cloned().collect();
+        if queries.len() >= FEWEST {
+            return queries;
+        }
+        let step = (reader.blocks.len() / KEPT).max(1);
+        reader.blocks.iter().step_by(step).filter_map(|block| Some(block.rows.first()?.0.clone())).collect()
+    }
+}
+
+struct End<'a>(&'a AtomicBool);
+
+impl Drop for End<'_> {
+    fn drop(&mut self) {
+        self.0.store(false, Ordering::Release);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use turnflow_engine::component::Delta;
+
+    use super::super::index::tests::{Hashed, chunk, seen};
+    use super::*;
+    use crate::content::open;
+
+    /// Lists that are all read find what the exact search finds, while passages come and go after they were made.
+    #[tokio::test(flavor = "multi_thread")]
+    async fn all_lists_and_what_is_outside_are_all_passages() {
+        let encoder = Arc::new(Hashed(48));
+        let mut index = open::<Vector, Codes>(None, encoder.clone()).await.unwrap();
+        let all: Vec<_> = (0..2600).map(chunk).collect();
+        let queries: Vec<Vector> = (0..20).map(|n| encoder.vector(&all[n * 131].text)).collect();
+        let queries: Vec<&Vector> = queries.iter().collect();
+        let approximate = Arc::new(Approximate::new(0.9));
+        let first = Delta { added: all[..2400].to_vec(), removed: Vec::new(), whole: true };
+        let reader = index.apply(&first).await.unwrap().downcast::<DenseReader>().unwrap();
+        let exact = search(&reader, &queries, 10, &Permitted::All);
+        let before = approximate.search(&reader, &queries, 10, &Permitted::All);
+        assert!(
+            before.iter().zip(&exact).all(|(found, exact)| seen(found) == seen(exact)),
+            "exact until they are made"
+        );
+        while approximate.lists().is_none() {
+            tokio::task::yield_now().await;
+        }
+        let lists = approximate.lists().unwrap();
+        assert!(lists.recall >= 0.9 && lists.probes >= 1, "{} with {}", lists.recall, lists.probes);
+        let mut readers = vec![reader];
+        for (added, removed) in [(2400..2401, 7..8), (2401..2600, 100..300), (7..8, 2400..2401)] {
+            let delta = Delta { added: all[added].to_vec(), removed: all[removed].to_vec(), whole: false };
+            readers.push(index.apply(&delta).await.unwrap().downcast::<DenseReader>().unwrap());
+        }
+        for reader in readers.iter().chain(&readers) {
+            let outside = lists.outside(reader);
+            for every in [1, 3] {
+                let permitted = match every {
+                    1 => Permitted::All,
+                    _ => Permitted::Only(Arc::new((0..2600).filter(|number| number % every == 0).collect())),
+                };
+                let exact = search(reader, &queries, 30, &permitted);
+                for (query, exact) in queries.iter().zip(&exact) {
+                    let found = lists.search(reader, query, 30, &permitted, usize::MAX, &outside);
+                    assert_eq!(seen(&found), seen(exact));
+                }
+            }
+        }
+        assert_eq!(lists.outside(&readers[2]).len(), 200);
+        assert_eq!(lists.outside(&readers[3]).len(), 199);
+    }
+}
