@@ -10,6 +10,7 @@ mod kill;
 mod power;
 mod recover;
 mod reload;
+mod scale;
 mod servers;
 mod soak;
 mod world;
@@ -69,6 +70,8 @@ enum How {
         #[arg(long, default_value_t = 100_000)]
         chunks: u32,
     },
+    /// Measure indexing and retrieval at growing numbers of passages, beside other libraries in the same process.
+    Scale(scale::ScaleArgs),
     /// Run turns, edits and deletes at a steady rate; plot memory, files and latency.
     Soak {
         #[command(flatten)]
@@ -162,6 +165,7 @@ fn main() -> ExitCode {
         How::Broker(args) => broker::run(args),
         How::Reload { common, times } => reload::run(common, *times),
         How::Edits { common, times } => edits::run(common, *times),
+        How::Scale(args) => scale::run(args),
         How::Recover { common, chunks } => recover::run(common, *chunks),
         How::Soak { common, seconds, rate, edits } => {
             soak::run(common, &soak::Load { seconds: *seconds, rate: *rate, edits: *edits })
