@@ -239,7 +239,7 @@ fn the_former_directory_is_searched() {
     let mut other = config.sink(directory.path()).unwrap();
     let mut found = other.recover(Search { since: Some(&mark), ..Search::default() }).unwrap();
     assert!(found.is_there && found.answers.found("k1").is_some());
-    let mut found = other.recover(Search { former: &[mark.clone()], ..Search::default() }).unwrap();
+    let mut found = other.recover(Search { former: std::slice::from_ref(&mark), ..Search::default() }).unwrap();
     assert!(found.is_there && found.answers.found("k1").is_some());
     let others = [directory.path().join("out").join(ABOUT)];
     let found = other.recover(Search { since: Some(&mark), others: &others, ..Search::default() }).unwrap();
