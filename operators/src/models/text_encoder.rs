@@ -32,8 +32,9 @@ pub(crate) struct Sizes {
     pub batch_tokens: usize,
 }
 
-/// The cost of a batch besides its texts, in tokens. On the CPU, one more call of a small encoder costs as much as some
-/// tokens. On a GPU it costs as much as a thousand, since a small batch does not fill the GPU.
+/// The cost of a batch besides its texts, in tokens; a batch is divided where that saves more padding. On the CPU, a
+/// small encoder's call costs about as much as 16 tokens. A GPU is not filled by small batches, so only much padding
+/// divides one.
 fn batch_overhead(device: Device) -> usize {
     match device {
         Device::Cpu => 16,
