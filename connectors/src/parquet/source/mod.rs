@@ -144,7 +144,7 @@ impl TurnSourceConfig for ParquetConfig {
         for (at, (name, column)) in names.iter().zip(columns).enumerate() {
             if let Some(other) = columns[..at].iter().position(|other| *other == column) {
                 let message = format!("`{name}` and `{}` are both the column `{column}`", names[other]);
-                check.error("bad-value", name, message);
+                check.error("wrong-value", name, message);
             }
         }
         check.range("max_row_bytes", self.max_row_bytes, 1, usize::MAX);
