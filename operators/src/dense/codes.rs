@@ -112,7 +112,7 @@ impl Queries {
         // A sum of products fits into 32 bits.
         let most = (i32::MAX as f32 / (GREATEST * stride.max(1) as f32)).floor().min(f32::from(i16::MAX) - 1.0);
         let (mut codes, mut bounds) = (Vec::with_capacity(queries.len() * stride), Vec::new());
-        for query in queries.iter().copied() {
+        for query in queries {
             let greatest = query.iter().fold(0.0_f32, |greatest, value| greatest.max(value.abs()));
             let scale = greatest / most;
             let from = codes.len();

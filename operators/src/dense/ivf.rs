@@ -6,7 +6,7 @@
 //! made again.
 //!
 //! How many lists a search reads is measured when it is made: as few as find the wanted share of the best ten passages,
-//! for the newest queries of the corpus, or for some of its passages while there are few queries.
+//! for the newest queries of the corpus. While there have been few queries, the search is exact.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -23,7 +23,7 @@ use super::codes::{self, Candidates, Codes, Queries};
 use super::index::{DenseReader, ROWS, search};
 use crate::content::{Best, Block, dot};
 
-/// Queries that are kept to measure the recall with, and the fewest that count.
+/// Queries that are kept to measure the recall with, and the fewest to measure it with.
 const KEPT: usize = 256;
 const FEWEST: usize = 64;
 /// Passages that a centroid is learned from, and rounds of learning.
@@ -61,11 +61,15 @@ pub(super) struct Lists {
     outside: Mutex<Outside>,
 }
 
+type OneBlock = Block<Vector, Codes>;
+/// Block and row of some passages.
+type Rows = Arc<Vec<(u32, u32)>>;
+
 /// The passages that are in no list: by block, and of the newest reader that was searched.
 #[derive(Default)]
 struct Outside {
-    of_blocks: HashMap<*const Block<Vector, Codes>, (Weak<Block<Vector, Codes>>, Vec<u32>)>,
-    newest: Option<(Weak<DenseReader>, Arc<Vec<(u32, u32)>>)>,
+    of_blocks: HashMap<*const OneBlock, (Weak<OneBlock>, Vec<u32>)>,
+    newest: Option<(Weak<DenseReader>, Rows)>,
 }
 
 // SAFETY: the pointers are only compared. The weak reference beside each keeps its address from being used again.
@@ -131,7 +135,7 @@ impl Lists {
     }
 
     /// The passages of a reader that are in no list. Cost: the blocks, and the rows of those that have changed.
-    pub fn outside(&self, reader: &Arc<DenseReader>) -> Arc<Vec<(u32, u32)>> {
+    pub fn outside(&self, reader: &Arc<DenseReader>) -> Rows {
         let mut outside = self.outside.lock();
         if let Some((newest, rows)) = &outside.newest
             && std::ptr::eq(newest.as_ptr(), Arc::as_ptr(reader))
@@ -302,14 +306,15 @@ impl Approximate {
         top: usize,
         permitted: &Permitted,
     ) -> Vec<Vec<Hit>> {
-        {
+        let known = {
             let mut kept = self.queries.lock();
             kept.extend(queries.iter().copied().cloned());
             let surplus = kept.len().saturating_sub(KEPT);
             kept.drain(..surplus);
-        }
+            kept.len()
+        };
         let lists = self.lists();
-        if lists.as_ref().is_none_or(|lists| lists.is_old(reader)) {
+        if known >= FEWEST && lists.as_ref().is_none_or(|lists| lists.is_old(reader)) {
             self.make(reader);
         }
         let Some(lists) = lists else { return search(reader, queries, top, permitted) };
@@ -327,7 +332,7 @@ impl Approximate {
             // Also after a panic, which leaves the search exact.
             let _end = End(&this.is_making);
             let begun = Instant::now();
-            let queries = this.measured_with(&reader);
+            let queries: Vec<Vector> = this.queries.lock().iter().cloned().collect();
             let Some(lists) = Lists::of(&reader, &queries, this.recall) else { return };
             tracing::info!(
                 passages = lists.passages,
@@ -344,16 +349,6 @@ impl Approximate {
             tracing::warn!(%error, "the approximate index cannot be made: the search is exact");
             self.is_making.store(false, Ordering::Release);
         }
-    }
-
-    /// The newest queries, or passages while there are few.
-    fn measured_with(&self, reader: &DenseReader) -> Vec<Vector> {
-        let queries: Vec<Vector> = self.queries.lock().iter().cloned().collect();
-        if queries.len() >= FEWEST {
-            return queries;
-        }
-        let step = (reader.blocks.len() / KEPT).max(1);
-        reader.blocks.iter().step_by(step).filter_map(|block| Some(block.rows.first()?.0.clone())).collect()
     }
 }
 
@@ -391,6 +386,7 @@ mod tests {
             "exact until they are made"
         );
         while approximate.lists().is_none() {
+            approximate.search(&reader, &queries, 10, &Permitted::All);
             tokio::task::yield_now().await;
         }
         let lists = approximate.lists().unwrap();
