@@ -32,7 +32,7 @@ const BUFFER: usize = 16 << 20;
 const FOOTER: u64 = 8;
 
 /// A change that adds this many passages is written by several threads.
-const LARGE: usize = 20_000;
+const LARGE: usize = if cfg!(test) { 500 } else { 20_000 };
 /// Size of the write buffer of each of them, in bytes.
 const LARGE_BUFFER: usize = 64 << 20;
 /// Passages whose terms are computed before they are added.
@@ -308,6 +308,11 @@ impl Bm25Index {
     }
 
     fn commit(&mut self, delta: &Delta) -> Result<(), tantivy::TantivyError> {
+        let is_large = delta.added.len() >= LARGE;
+        if is_large {
+            // Before the first deletion, which would be lost with the other writer.
+            self.replace_writer(threads(), LARGE_BUFFER)?;
+        }
         for chunk in &delta.removed {
             self.remove(&chunk.id);
         }
@@ -317,10 +322,6 @@ impl Bm25Index {
             let gone = self.entries.iter().filter(|(id, entry)| named.get(&***id) != Some(&entry.hash));
             let gone: Vec<Arc<str>> = gone.map(|(id, _)| id.clone()).collect();
             gone.iter().for_each(|id| self.remove(id));
-        }
-        let is_large = delta.added.len() >= LARGE;
-        if is_large {
-            self.replace_writer(threads(), LARGE_BUFFER)?;
         }
         self.add_all(&delta.added)?;
         let begun = std::time::Instant::now();

@@ -378,6 +378,8 @@ mod tests {
             live.extend(added.iter().cloned());
             let reader = index.apply(&Delta { added, removed, whole: false }).await.unwrap();
             epochs.push(reader.downcast::<Bm25Reader>().unwrap());
+            let stored: u32 = epochs[epochs.len() - 1].segments.iter().map(|segment| segment.reader.num_docs()).sum();
+            assert_eq!(stored as usize, live.len(), "deleted passages are deleted in tantivy too");
             for _ in 0..60 {
                 let reader = &epochs[epochs.len() - 1 - random.below(epochs.len()).min(random.below(3))];
                 let (question, permitted) = (random.question(), random.permitted(made));
