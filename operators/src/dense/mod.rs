@@ -4,8 +4,8 @@
 //! Dense(input: "query", corpus: "docs", model: "minilm", top: 100)
 //! ```
 //!
-//! The search is exact: it compares every live passage (Karpukhin et al. 2020 describe the retriever; this
-//! implementation does not approximate). Vectors are stored in Lance, by content hash, and served from memory. With
+//! Unless `index` is `Ivf`, the search is exact: it compares every live passage (Karpukhin et al. 2020 describe the retriever; this
+//! implementation then does not approximate). Vectors are stored in Lance, by content hash, and served from memory. With
 //! unit-length vectors (the model's `normalize`), scores are cosines. Ties are ordered by passage id.
 //!
 //! With `feedback`, a second search uses the query's vector mixed with the mean vector of the first passages.
@@ -39,7 +39,7 @@ pub const KIND: OperatorKind = OperatorKind {
     name: "Dense",
     inputs: &[InputPort::one(PortType::Queries)],
     output: PortType::Hits,
-    summary: "passages whose vectors are nearest to the query's, by exact search",
+    summary: "passages whose vectors are nearest to the query's",
     parse: |tree, sources| Ok(Box::new(ByModel(from_tree::<DenseConfig>(tree, sources)?))),
 };
 
