@@ -31,13 +31,19 @@ pub struct HitRecord {
     pub passage: Arc<str>,
     /// Its document's id.
     pub document: Arc<str>,
-    /// The score that determines its rank.
+    /// The score that determines its rank. JSON has no number for one that is infinite or not a number: it is `null`
+    /// there, and not a number when it is read back.
+    #[serde(deserialize_with = "number_or_null")]
     pub score: f32,
     /// The text of the passage.
     pub text: Arc<str>,
     /// Its document's fields.
     #[serde(default, skip_serializing_if = "Metadata::is_empty")]
     pub metadata: Metadata,
+}
+
+fn number_or_null<'de, D: serde::Deserializer<'de>>(from: D) -> Result<f32, D::Error> {
+    Ok(Option::<f32>::deserialize(from)?.unwrap_or(f32::NAN))
 }
 
 impl From<&Hit> for HitRecord {

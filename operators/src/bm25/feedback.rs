@@ -24,6 +24,9 @@ pub struct TermFeedback {
     pub weight: f32,
 }
 
+/// Maximum number of passages and of terms.
+const MOST: usize = 10_000;
+
 fn ten() -> usize {
     10
 }
@@ -33,8 +36,8 @@ fn half() -> f32 {
 
 impl TermFeedback {
     pub(super) fn validate(&self, check: &mut Check<'_>) {
-        if self.passages == 0 || self.terms == 0 {
-            check.error("out-of-range", "feedback", "`passages` and `terms` must be at least 1");
+        if !(1..=MOST).contains(&self.passages) || !(1..=MOST).contains(&self.terms) {
+            check.error("out-of-range", "feedback", format!("`passages` and `terms` must be from 1 to {MOST}"));
         }
         if !(0.0..=1.0).contains(&self.weight) {
             check.error("out-of-range", "feedback", "`weight` must be between 0 and 1");

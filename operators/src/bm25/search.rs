@@ -177,7 +177,7 @@ impl Window<'_> {
     /// The smallest sum with which a passage may be among the best.
     fn cut(&self, best: &Best<'_>) -> f32 {
         let cut = f64::from(best.threshold()) / self.most - self.rest;
-        (cut as f32 * (1.0 - 1e-6)).max(f32::MIN_POSITIVE)
+        (cut as f32 * (1.0 - 1e-6)).max(f32::from_bits(1))
     }
 
     fn offer<'a>(

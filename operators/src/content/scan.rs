@@ -77,7 +77,7 @@ pub(crate) struct Best<'a> {
 
 impl<'a> Best<'a> {
     pub fn new(top: usize) -> Self {
-        Self { top, heap: BinaryHeap::with_capacity(top + 1) }
+        Self { top, heap: BinaryHeap::with_capacity(top.min(1024) + 1) }
     }
 
     pub fn offer(&mut self, score: f32, chunk: &'a Arc<Chunk>) {

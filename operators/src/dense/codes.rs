@@ -20,6 +20,8 @@ pub(super) const ROWS: usize = 4;
 const QUERIES: usize = 4;
 /// The greatest code of a passage's vector.
 const GREATEST: f32 = 127.0;
+/// Scores of longer vectors might not fit into a float, so no bound is known for them.
+const LONGEST: f32 = 1e15;
 /// More than rounding can change a score whose values are next to nothing.
 const NOTHING: f32 = 1e-35;
 /// More than the share by which rounding may enlarge an error.
@@ -64,12 +66,14 @@ impl Codes {
             let scale = greatest / GREATEST;
             let from = this.codes.len();
             // A value that is not finite has the code 0, and an error that rules nothing out.
-            this.codes.extend(vector.iter().map(|value| (value / scale).round() as i8));
+            this.codes.extend(vector.iter().map(|value| (value / scale).round().clamp(-GREATEST, GREATEST) as i8));
             let codes = &this.codes[from..];
-            this.errors.push(length(vector.iter().zip(codes).map(|(value, code)| value - scale * f32::from(*code))));
+            let whole = length(vector.iter().copied());
+            let error = length(vector.iter().zip(codes).map(|(value, code)| value - scale * f32::from(*code)));
+            this.errors.push(if whole > LONGEST { f32::INFINITY } else { error });
             this.codes.resize(from + stride, 0);
             this.scales.push(scale);
-            this.lengths.push(length(vector.iter().copied()));
+            this.lengths.push(whole);
         }
         this.codes.resize(rows.next_multiple_of(ROWS) * this.stride, 0);
         this
@@ -116,7 +120,7 @@ impl Queries {
             let greatest = query.iter().fold(0.0_f32, |greatest, value| greatest.max(value.abs()));
             let scale = greatest / most;
             let from = codes.len();
-            codes.extend(query.iter().map(|value| (value / scale).round() as i16));
+            codes.extend(query.iter().map(|value| (value / scale).round().clamp(-most, most) as i16));
             let coded = |(value, code): (&f32, &i16)| value - scale * f32::from(*code);
             let error = length(query.iter().zip(&codes[from..]).map(coded));
             codes.resize(from + stride, 0);
@@ -124,7 +128,7 @@ impl Queries {
             // The exact score is itself rounded: once in each sum of a lane, and once in the sum of the lanes. The score
             // by code is rounded four times.
             let rounding = (dimension as f32 / 32.0 + 48.0) * f32::EPSILON;
-            let by_length = (error + whole * rounding) * ROUNDING;
+            let by_length = if whole > LONGEST { f32::INFINITY } else { (error + whole * rounding) * ROUNDING };
             bounds.push(Bound { scale, by_error: (whole + error) * ROUNDING, by_length });
         }
         Self { stride, codes, bounds }
@@ -283,16 +287,18 @@ struct Candidate {
 pub(super) struct Candidates {
     top: usize,
     all: Vec<Candidate>,
+    /// Number of candidates before those that are ruled out are dropped.
+    limit: usize,
     /// A score that enough passages reach.
     reached: f32,
 }
 
-/// Candidates beyond twice the number of wanted passages before those that are ruled out are dropped.
+/// Candidates beyond twice the number of wanted passages before those that are ruled out are dropped first.
 const SPARE: usize = 256;
 
 impl Candidates {
     pub fn new(top: usize) -> Self {
-        Self { top, all: Vec::new(), reached: f32::NEG_INFINITY }
+        Self { top, all: Vec::new(), limit: 2 * top + SPARE, reached: f32::NEG_INFINITY }
     }
 
     /// Looks at the rows `from..` of a block, whose products with the query are given. `permitted` says whether a row's
@@ -330,8 +336,10 @@ impl Candidates {
                 let least = score - difference;
                 let least = if least.is_nan() { f32::NEG_INFINITY } else { least };
                 self.all.push(Candidate { least, most: *most, block: block as u32, row: (from + at) as u32 });
-                if self.all.len() >= 2 * self.top + SPARE {
+                if self.all.len() >= self.limit {
                     self.drop_ruled_out();
+                    // Where many passages are equally good, few can be ruled out, and each attempt reads them all.
+                    self.limit = self.limit.max(2 * self.all.len());
                 }
             }
         }
@@ -384,6 +392,24 @@ mod tests {
         }
 
         #[test]
+        fn nothing_is_ruled_out_if_products_may_overflow(
+            query in proptest::collection::vec(-1.0_f32..1.0, 4), others in proptest::collection::vec(-1.0_f32..1.0, 4),
+            by in prop_oneof![Just(1e18_f32), Just(1e19), Just(1e20), Just(1e38)],
+        ) {
+            let query: Vector = query.iter().map(|value| value * by).collect();
+            let vector: Vector = others.iter().map(|value| value * 1e20).collect();
+            let codes = Codes::of([&*vector].into_iter());
+            let queries = Queries::new(&[&query]);
+            let mut products = Vec::new();
+            queries.products(&codes, 0, ROWS, &mut products);
+            let mut candidates = Candidates::new(1);
+            candidates.look(queries.bounds[0], &codes, (0, 0), &products[..1], |_| true);
+            candidates.reached = f32::MAX;
+            candidates.drop_ruled_out();
+            prop_assert_eq!(candidates.into_rows().count(), 1);
+        }
+
+        #[test]
         fn wide_and_plain_products_agree(
             rows in 1_usize..20, queries in 1_usize..10, steps in 1_usize..6, seed in any::<u64>(),
         ) {
@@ -404,5 +430,25 @@ mod tests {
                 prop_assert_eq!(products.0, products.1);
             }
         }
+    }
+
+    /// Where all passages are equally good, an attempt to rule some out reads them all.
+    #[test]
+    fn equal_passages_are_read_few_times() {
+        let vector: Vector = vec![0.5; 16].into();
+        let rows = 40_000;
+        let codes = Codes::of((0..rows).map(|_| &*vector).collect::<Vec<_>>().into_iter());
+        let queries = Queries::new(&[&vector]);
+        let mut candidates = Candidates::new(10);
+        let (mut products, mut limits) = (Vec::new(), Vec::new());
+        for from in (0..rows).step_by(128) {
+            let count = (rows - from).min(128);
+            queries.products(&codes, from, count.next_multiple_of(ROWS), &mut products);
+            candidates.look(queries.bounds[0], &codes, (0, from), &products[..count], |_| true);
+            limits.push(candidates.limit);
+        }
+        limits.dedup();
+        assert!(limits.len() < 12, "{limits:?}");
+        assert_eq!(candidates.into_rows().count(), rows);
     }
 }

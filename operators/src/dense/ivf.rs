@@ -317,9 +317,28 @@ impl Approximate {
         if known >= FEWEST && lists.as_ref().is_none_or(|lists| lists.is_old(reader)) {
             self.make(reader);
         }
-        let Some(lists) = lists else { return search(reader, queries, top, permitted) };
-        let outside = lists.outside(reader);
-        queries.iter().map(|query| lists.search(reader, query, top, permitted, lists.probes, &outside)).collect()
+        // Where much is in no list, an exact search by codes is faster.
+        let Some(lists) = lists.filter(|lists| !lists.is_old(reader)) else {
+            return search(reader, queries, top, permitted);
+        };
+        // The fewer passages are permitted, the more lists it takes to find as many of them.
+        let (passages, permitted_ones) = (reader.passages(), reader.searched(permitted));
+        let probes = lists.probes.saturating_mul(passages.div_ceil(permitted_ones.max(1)).max(1));
+        if probes >= lists.lists.len() {
+            return search(reader, queries, top, permitted);
+        }
+        let (outside, wanted) = (lists.outside(reader), top.min(permitted_ones));
+        let one = |query: &&Vector| {
+            let mut probes = probes;
+            loop {
+                let found = lists.search(reader, query, top, permitted, probes, &outside);
+                if found.len() >= wanted || probes >= lists.lists.len() {
+                    return found;
+                }
+                probes = probes.saturating_mul(2);
+            }
+        };
+        queries.iter().map(one).collect()
     }
 
     /// Makes the lists on a thread of its own, unless they are being made.

@@ -208,6 +208,11 @@ impl KeptAnswers for ParquetSink {
         for position in former.chain(since).filter(|position| !is_own(position)) {
             let is_anothers = of_others.contains(&real(&position.directory.join(ABOUT)));
             if !is_anothers && store::is_at(&position) {
+                // After a kill, its last answers are in an open file, which only this run can close.
+                if let Err(error) = store::open(&position.directory).and_then(|former| former.close()) {
+                    let directory = position.directory.display();
+                    tracing::warn!(%error, %directory, "cannot close the last file of the directory before");
+                }
                 found.scan(&position.directory, position.answers)?;
                 is_there = true;
             }

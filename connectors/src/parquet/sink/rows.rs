@@ -181,7 +181,8 @@ fn schema() -> Arc<Schema> {
     ]))
 }
 
-/// The answers in a file of JSON Lines, each with its size in bytes. A line that is no answer was cut off and is left out.
+/// The answers in a file of JSON Lines, each with its size in bytes. A last line that is no answer was cut off and is left
+/// out.
 struct Staged {
     lines: LineReader<File>,
     is_read: bool,
@@ -202,7 +203,11 @@ impl Staged {
             let (Line::Whole(line) | Line::TooLong { start: line, .. }) = self.lines.line();
             match serde_json::from_slice(line) {
                 Ok(answer) => return Ok(Some((answer, line.len()))),
-                Err(error) => tracing::warn!(bytes = line.len(), %error, "leaving out an incomplete answer"),
+                Err(error) if self.is_read => {
+                    tracing::warn!(bytes = line.len(), %error, "leaving out an incomplete answer");
+                }
+                // Its number would be taken by the next answer, and the file is deleted when it is closed.
+                Err(error) => return Err(io::Error::other(format!("a line is no answer: {error}"))),
             }
         }
         Ok(None)

@@ -206,6 +206,31 @@ fn a_kill_while_a_file_is_closed_leaves_each_answer_once() {
 }
 
 #[test]
+fn an_answer_with_a_score_that_is_no_number_is_kept() {
+    let directory = tempfile::tempdir().unwrap();
+    let out = directory.path().join("out");
+    let mut one = sink(directory.path(), "");
+    let mark = one.mark();
+    let mut answer = numbered(1);
+    let hit = serde_json::json!({"passage": "p", "document": "d", "score": 1.0, "text": "t"});
+    answer.hits = vec![serde_json::from_value(hit).unwrap()];
+    let mut with = |score: f32, key: &str| {
+        answer.hits[0].score = score;
+        answer.key = key.into();
+        deliver(&mut one, std::slice::from_ref(&answer)).unwrap();
+    };
+    with(f32::NAN, "k1");
+    with(f32::INFINITY, "k2");
+    with(0.5, "k3");
+    drop(one);
+    assert_eq!(keys(&out), ["k1", "k2", "k3"]);
+    let mut one = sink(directory.path(), "");
+    let mut found = one.recover(Search { since: Some(&mark), ..Search::default() }).unwrap();
+    assert!(found.answers.record("k2").unwrap().hits[0].score.is_nan());
+    assert_eq!(found.answers.record("k3").unwrap().hits[0].score, 0.5);
+}
+
+#[test]
 fn closed_files_may_be_taken_away() {
     let directory = tempfile::tempdir().unwrap();
     let out = directory.path().join("out");
@@ -244,6 +269,16 @@ fn the_former_directory_is_searched() {
     let others = [directory.path().join("out").join(ABOUT)];
     let found = other.recover(Search { since: Some(&mark), others: &others, ..Search::default() }).unwrap();
     assert!(!found.is_there && found.answers.count() == 0);
+    // A kill leaves an open file there.
+    let closed = fs::read_dir(directory.path().join("out")).unwrap().map(|entry| entry.unwrap().path());
+    let closed = closed.filter(|path| path.extension().is_some_and(|end| end == "parquet")).max().unwrap();
+    fs::remove_file(closed).unwrap();
+    let line = serde_json::to_string(&numbered(1)).unwrap();
+    fs::write(directory.path().join("out/_open-000000000001.jsonl"), line + "\n").unwrap();
+    let about = directory.path().join("out").join(ABOUT);
+    fs::write(&about, fs::read_to_string(&about).unwrap().replace("\"next\":2", "\"next\":1")).unwrap();
+    let mut found = other.recover(Search { since: Some(&mark), ..Search::default() }).unwrap();
+    assert!(found.is_there && found.answers.found("k1").is_some());
     // A directory that was renamed is the same one.
     drop(other);
     fs::rename(directory.path().join("out"), directory.path().join("renamed")).unwrap();
