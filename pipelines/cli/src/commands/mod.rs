@@ -143,15 +143,29 @@ struct PipelineArgs {
     set: Vec<Override>,
 }
 
+/// The number of worker threads.
+#[derive(Args, Clone, Copy)]
+struct WorkerArgs {
+    /// Number of worker threads of a pipeline [default: the number of cores, at most 8].
+    #[arg(long, value_parser = clap::value_parser!(u16).range(1..=256))]
+    workers: Option<u16>,
+}
+
+impl WorkerArgs {
+    fn count(&self) -> usize {
+        let cores = || std::thread::available_parallelism().map_or(1, std::num::NonZero::get).min(8);
+        self.workers.map_or_else(cores, usize::from)
+    }
+}
+
 /// Options of the engine.
 #[derive(Args)]
 struct EngineArgs {
     /// The state directory: indexes, checkpoints, caches and dead letters [default: .turnflow/NAME].
     #[arg(long, value_name = "DIR")]
     state: Option<PathBuf>,
-    /// Number of worker threads.
-    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=256))]
-    workers: u16,
+    #[command(flatten)]
+    workers: WorkerArgs,
 }
 
 impl PipelineArgs {
@@ -245,7 +259,7 @@ fn mistakes(count: usize) -> String {
 impl EngineArgs {
     fn options(&self, plan: &Plan) -> Options {
         let state = self.state.clone().unwrap_or_else(|| default_state(&plan.name));
-        Options { workers: usize::from(self.workers), state: Some(state), ..Options::default() }
+        Options { workers: self.workers.count(), state: Some(state), ..Options::default() }
     }
 }
 

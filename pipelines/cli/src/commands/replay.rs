@@ -14,7 +14,7 @@ use turnflow_engine::spec::Override;
 
 use super::answering::submit;
 use super::output::check_file;
-use super::{Fault, Outcome, PipelineArgs, start, write};
+use super::{Fault, Outcome, PipelineArgs, WorkerArgs, start, write};
 use turnflow_eval::replay::{
     Comparison, Log, Played, Recorded, Recorder, Sides, Turned, difference, ends, read_answers, read_log, recorded,
 };
@@ -72,9 +72,8 @@ pub struct ReplayArgs {
     /// Exit with 1 if a turn differs.
     #[arg(long)]
     fail_on_difference: bool,
-    /// Number of worker threads.
-    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=256))]
-    workers: u16,
+    #[command(flatten)]
+    workers: WorkerArgs,
 }
 
 pub(super) fn run(args: &ReplayArgs) -> Outcome {
@@ -150,7 +149,7 @@ fn play(plan: Plan, args: &ReplayArgs, log: &Log, name: String) -> Result<(Playe
     let nodes = nodes.map(|node| (node.id.clone(), node.kind_name)).collect();
     let recorder = Recorder::default();
     let options = Options {
-        workers: usize::from(args.workers),
+        workers: args.workers.count(),
         state: args.state.clone(),
         corpora: Mode::Once,
         sources: TurnSources::None,

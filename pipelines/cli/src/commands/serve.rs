@@ -16,7 +16,7 @@ use turnflow_server::{Outline, ResponseStore, ServeConfig, ServeError, Served, S
 
 use super::reload::{self, Reloads};
 use super::signals::Signals;
-use super::{Fault, Outcome, PipelineArgs};
+use super::{Fault, Outcome, PipelineArgs, WorkerArgs};
 use crate::open_files::raise_limit;
 use crate::status_socket::StatusSocket;
 
@@ -49,9 +49,8 @@ pub struct ServeArgs {
     /// The state directory; with several pipelines, each has a subdirectory [default: .turnflow/NAME].
     #[arg(long, value_name = "DIR")]
     state: Option<PathBuf>,
-    /// Number of worker threads of each pipeline.
-    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=256))]
-    workers: u16,
+    #[command(flatten)]
+    workers: WorkerArgs,
     /// Reload a pipeline when its file, an included file or a prompt changes. The signal SIGHUP
     /// reloads all of them too, even without this option.
     #[arg(long)]
@@ -71,7 +70,7 @@ impl ServeArgs {
             None => default_state(name),
         };
         Options {
-            workers: usize::from(self.workers),
+            workers: self.workers.count(),
             state: Some(state),
             sources: if self.sources { TurnSources::All } else { TurnSources::Queues },
             stays: true,

@@ -13,7 +13,7 @@ use turnflow_engine::plan::Plan;
 use turnflow_engine::run::{Options, TurnSources};
 use turnflow_engine::state::StateDirectory;
 
-use super::{Fault, FormatArgs, Outcome, PipelineArgs, start};
+use super::{Fault, FormatArgs, Outcome, PipelineArgs, WorkerArgs, start};
 use turnflow_eval::verify::{
     IndexContents, IndexId, Report, Shadow, ask_all, definitions, index_contents, read_questions, retrievers,
     sample_questions, stored, verify,
@@ -52,9 +52,8 @@ pub struct VerifyArgs {
     repair: bool,
     #[command(flatten)]
     format: FormatArgs,
-    /// Number of worker threads.
-    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=256))]
-    workers: u16,
+    #[command(flatten)]
+    workers: WorkerArgs,
 }
 
 pub(super) fn run(args: &VerifyArgs) -> Outcome {
@@ -164,7 +163,7 @@ impl VerifyArgs {
     /// Starts the pipeline with a state directory, or cold, updates its corpora, and stops it.
     fn published(&self, state: Option<PathBuf>) -> Result<Live, Fault> {
         let options = Options {
-            workers: usize::from(self.workers),
+            workers: self.workers.count(),
             state,
             components: Some(self.state.join("components")),
             corpora: Mode::Once,
