@@ -40,6 +40,9 @@ pub enum InferenceError {
     /// The model failed on this input.
     #[error("inference failed: {0}")]
     Failed(String),
+    /// The device has too little free memory for this batch. A smaller one may fit.
+    #[error("the device has too little memory: {0}")]
+    Memory(String),
     /// The fixed parts of a prompt alone exceed the model's limit.
     #[error("the prompt has {tokens} tokens without its passages, but the model's limit is {limit}")]
     TooLong {
@@ -80,7 +83,7 @@ impl InferenceError {
     /// model, its files or the input cause the error.
     pub fn is_transient(&self) -> bool {
         match self {
-            Self::Failed(_) | Self::Ended(_) => true,
+            Self::Failed(_) | Self::Memory(_) | Self::Ended(_) => true,
             Self::TimedOut { transient, .. } | Self::Server { transient, .. } => *transient,
             Self::File { .. }
             | Self::Runtime(_)

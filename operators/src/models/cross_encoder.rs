@@ -19,6 +19,7 @@ use turnflow_engine::inference::{Backend, InferenceError, PairScorer, Priority};
 use turnflow_engine::spec::{FilePath, from_tree};
 
 use super::load_model;
+use super::runner::Runner;
 use super::runtime::Device;
 use super::text::{Padding, Row, Texts, inputs};
 use super::text_encoder::{EncoderSettings, Loaded, Sizes};
@@ -47,22 +48,17 @@ pub struct CrossEncoderConfig {
     /// Number of CPU threads for one batch. Default: the number of cores.
     #[serde(default)]
     pub threads: Option<usize>,
-    /// Maximum number of pairs in a batch. Default 32.
-    #[serde(default = "default_batch")]
-    pub batch: usize,
-    /// Maximum number of tokens in a batch, padding included. Default 4096.
-    #[serde(default = "default_batch_tokens")]
-    pub batch_tokens: usize,
+    /// Maximum number of pairs in a batch. Default 32, and 128 on a GPU.
+    #[serde(default)]
+    pub batch: Option<usize>,
+    /// Maximum number of tokens in a batch, padding included. Default 4096, and 32768 on
+    /// a GPU.
+    #[serde(default)]
+    pub batch_tokens: Option<usize>,
 }
 
 fn default_max_tokens() -> usize {
     512
-}
-fn default_batch() -> usize {
-    32
-}
-fn default_batch_tokens() -> usize {
-    4096
 }
 
 impl ModelConfig for CrossEncoderConfig {
@@ -85,7 +81,8 @@ impl ModelConfig for CrossEncoderConfig {
 
 impl CrossEncoderConfig {
     fn settings(&self) -> EncoderSettings<'_> {
-        let sizes = Sizes { max_tokens: self.max_tokens, batch: self.batch, batch_tokens: self.batch_tokens };
+        let sizes =
+            Sizes::new(self.max_tokens, (self.batch, self.batch_tokens), self.device, (32, 4096), (128, 32_768));
         EncoderSettings {
             path: &self.path,
             tokenizer: &self.tokenizer,
@@ -98,8 +95,8 @@ impl CrossEncoderConfig {
     fn open(&self, name: &str) -> Result<Model, InferenceError> {
         let texts = |tokens: &_| Texts::new(tokens, self.max_tokens, "", "");
         let fingerprinted = format!("pairs {}", self.max_tokens);
-        let (scorer, model) = self.settings().load(name, &fingerprinted, texts, |session, padding| {
-            let mut encoder = Encoder { session, padding };
+        let (scorer, model) = self.settings().load(name, &fingerprinted, texts, |runner, padding| {
+            let mut encoder = Encoder { runner, padding };
             let probe = encoder.run(&[&Pair { ids: vec![0, 0], types: vec![0, 1] }])?;
             Ok((encoder, probe.first().map_or(0, Vec::len)))
         })?;
@@ -114,25 +111,27 @@ struct Pair {
 }
 
 struct Encoder {
-    session: Session,
+    runner: Runner,
     padding: Padding,
 }
 
-impl Encoder {
-    fn infer(&mut self, batch: &[&Pair]) -> ort::Result<Result<Vec<Vec<f32>>, InferenceError>> {
-        let rows: Vec<Row<'_>> = batch.iter().map(|pair| Row { ids: &pair.ids, types: &pair.types }).collect();
-        let outputs = self.session.run(inputs(&self.session, self.padding, &rows)?)?;
-        let (shape, values) = outputs[0].try_extract_tensor::<f32>()?;
-        Ok(match shape.as_ref() {
-            [rows] if *rows as usize == batch.len() => Ok(values.iter().map(|score| vec![*score]).collect()),
-            [rows, classes] if *rows as usize == batch.len() => {
-                Ok(values.chunks_exact((*classes).max(1) as usize).map(<[f32]>::to_vec).collect())
-            }
-            other => {
-                Err(InferenceError::Shape(format!("returned the shape {other:?} for a batch of {} pairs", batch.len())))
-            }
-        })
-    }
+fn infer(
+    session: &mut Session,
+    padding: Padding,
+    batch: &[&Pair],
+) -> ort::Result<Result<Vec<Vec<f32>>, InferenceError>> {
+    let rows: Vec<Row<'_>> = batch.iter().map(|pair| Row { ids: &pair.ids, types: &pair.types }).collect();
+    let outputs = session.run(inputs(session, padding, &rows)?)?;
+    let (shape, values) = outputs[0].try_extract_tensor::<f32>()?;
+    Ok(match shape.as_ref() {
+        [rows] if *rows as usize == batch.len() => Ok(values.iter().map(|score| vec![*score]).collect()),
+        [rows, classes] if *rows as usize == batch.len() => {
+            Ok(values.chunks_exact((*classes).max(1) as usize).map(<[f32]>::to_vec).collect())
+        }
+        other => {
+            Err(InferenceError::Shape(format!("returned the shape {other:?} for a batch of {} pairs", batch.len())))
+        }
+    })
 }
 
 impl Backend for Encoder {
@@ -144,7 +143,8 @@ impl Backend for Encoder {
     }
 
     fn run(&mut self, batch: &[&Pair]) -> Result<Vec<Vec<f32>>, InferenceError> {
-        self.infer(batch).unwrap_or_else(|error| Err(InferenceError::Failed(error.to_string())))
+        let Self { runner, padding } = self;
+        runner.run(|session| infer(session, *padding, batch)).flatten()
     }
 }
 

@@ -10,6 +10,7 @@ pub mod onnx_sparse;
 pub mod onnx_trees;
 pub mod open_ai;
 pub mod open_ai_embedder;
+mod runner;
 mod runtime;
 mod search;
 mod streamed;

@@ -24,6 +24,7 @@ use turnflow_engine::inference::{
 };
 use turnflow_engine::spec::{FilePath, from_tree};
 
+use super::runner::Runner;
 pub use super::runtime::Device;
 use super::runtime::Tokens;
 use super::text::{Padding, Row, Texts, inputs};
@@ -83,13 +84,13 @@ pub struct OnnxConfig {
     /// Number of CPU threads for one batch. Default: the number of cores.
     #[serde(default)]
     pub threads: Option<usize>,
-    /// Maximum number of texts in a batch. Default 64.
-    #[serde(default = "default_batch")]
-    pub batch: usize,
-    /// Maximum number of tokens in a batch, padding included. Default 2048, which keeps a small encoder's states in a
-    /// CPU's cache; a GPU needs more.
-    #[serde(default = "default_batch_tokens")]
-    pub batch_tokens: usize,
+    /// Maximum number of texts in a batch. Default 64, and 256 on a GPU.
+    #[serde(default)]
+    pub batch: Option<usize>,
+    /// Maximum number of tokens in a batch, padding included. Default 2048, which keeps a small encoder's states in a CPU's cache, and 32768 on
+    /// a GPU.
+    #[serde(default)]
+    pub batch_tokens: Option<usize>,
 }
 
 fn default_max_tokens() -> usize {
@@ -97,12 +98,6 @@ fn default_max_tokens() -> usize {
 }
 fn default_normalize() -> bool {
     true
-}
-fn default_batch() -> usize {
-    64
-}
-fn default_batch_tokens() -> usize {
-    2048
 }
 
 impl ModelConfig for OnnxConfig {
@@ -139,8 +134,18 @@ impl ModelConfig for OnnxConfig {
 }
 
 impl OnnxConfig {
+    fn sizes(&self) -> Sizes {
+        Sizes::new(self.max_tokens, (self.batch, self.batch_tokens), self.device, (64, 2048), (256, 32_768))
+    }
+
+    /// The maximum texts and tokens of a batch.
+    pub fn batches(&self) -> (usize, usize) {
+        let sizes = self.sizes();
+        (sizes.batch, sizes.batch_tokens)
+    }
+
     fn settings(&self) -> EncoderSettings<'_> {
-        let sizes = Sizes { max_tokens: self.max_tokens, batch: self.batch, batch_tokens: self.batch_tokens };
+        let sizes = self.sizes();
         EncoderSettings {
             path: &self.path,
             tokenizer: &self.tokenizer,
@@ -161,8 +166,8 @@ impl OnnxConfig {
         );
         let (pooling, normalize) = (self.pooling, self.normalize);
         let texts = |tokens: &_| self.texts(tokens);
-        let (embedder, model) = self.settings().load(name, &fingerprinted, texts, move |session, padding| {
-            let mut encoder = Encoder::new(session, pooling, normalize, padding);
+        let (embedder, model) = self.settings().load(name, &fingerprinted, texts, move |runner, padding| {
+            let mut encoder = Encoder::new(runner, pooling, normalize, padding);
             let probe = encoder.run(&[&Text { ids: vec![0, 0], states: None }])?;
             let dimension = probe.first().map_or(0, |vector| vector.len());
             let has_states = encoder.run(&[&Text { ids: vec![0, 0], states: Some(vec![true, true]) }]).is_ok();
@@ -186,48 +191,59 @@ struct Text {
 }
 
 struct Encoder {
-    session: Session,
+    runner: Runner,
+    padding: Padding,
+    reading: Reading,
+}
+
+/// How a model's output becomes vectors.
+#[derive(Clone, Copy)]
+struct Reading {
     pooling: Pooling,
     normalize: bool,
-    padding: Padding,
     /// Index of the output to read.
     output: usize,
 }
 
 impl Encoder {
-    fn new(session: Session, pooling: Pooling, normalize: bool, padding: Padding) -> Self {
-        let output = session.outputs().iter().position(|output| output.name() == "last_hidden_state").unwrap_or(0);
-        Self { session, pooling, normalize, padding, output }
+    fn new(runner: Runner, pooling: Pooling, normalize: bool, padding: Padding) -> Self {
+        let outputs = runner.session().outputs();
+        let output = outputs.iter().position(|output| output.name() == "last_hidden_state").unwrap_or(0);
+        Self { runner, padding, reading: Reading { pooling, normalize, output } }
     }
+}
 
-    fn infer(&mut self, batch: &[&Text]) -> ort::Result<Result<Vec<Vector>, InferenceError>> {
-        let rows: Vec<Row<'_>> = batch.iter().map(|text| Row { ids: &text.ids, types: &[] }).collect();
-        let outputs = self.session.run(inputs(&self.session, self.padding, &rows)?)?;
-        let (shape, values) = outputs[self.output].try_extract_tensor::<f32>()?;
-        let vectors = match shape.as_ref() {
-            [rows, _] if *rows as usize == batch.len() && batch.iter().any(|text| text.states.is_some()) => {
-                return Ok(Err(InferenceError::Shape(
-                    "returned one vector for each text, but no token states".to_owned(),
-                )));
-            }
-            [rows, width] if *rows as usize == batch.len() => values
-                .chunks_exact((*width).max(1) as usize)
-                .map(|vector| finish(vector.to_vec(), self.normalize))
-                .collect(),
-            [rows, length, width] if *rows as usize == batch.len() => {
-                let (length, width) = (*length as usize, (*width).max(1) as usize);
-                let texts = values.chunks_exact((length * width).max(1)).zip(batch);
-                texts.map(|(states, text)| vector(states, width, text, self.pooling, self.normalize)).collect()
-            }
-            other => {
-                return Ok(Err(InferenceError::Shape(format!(
-                    "returned the shape {other:?} for a batch of {}",
-                    batch.len()
-                ))));
-            }
-        };
-        Ok(Ok(vectors))
-    }
+fn infer(
+    session: &mut Session,
+    padding: Padding,
+    reading: Reading,
+    batch: &[&Text],
+) -> ort::Result<Result<Vec<Vector>, InferenceError>> {
+    let Reading { pooling, normalize, output } = reading;
+    let rows: Vec<Row<'_>> = batch.iter().map(|text| Row { ids: &text.ids, types: &[] }).collect();
+    let outputs = session.run(inputs(session, padding, &rows)?)?;
+    let (shape, values) = outputs[output].try_extract_tensor::<f32>()?;
+    let vectors = match shape.as_ref() {
+        [rows, _] if *rows as usize == batch.len() && batch.iter().any(|text| text.states.is_some()) => {
+            return Ok(Err(InferenceError::Shape("returned one vector for each text, but no token states".to_owned())));
+        }
+        [rows, width] if *rows as usize == batch.len() => {
+            let vectors = values.chunks_exact((*width).max(1) as usize);
+            vectors.map(|vector| finish(vector.to_vec(), normalize)).collect()
+        }
+        [rows, length, width] if *rows as usize == batch.len() => {
+            let (length, width) = (*length as usize, (*width).max(1) as usize);
+            let texts = values.chunks_exact((length * width).max(1)).zip(batch);
+            texts.map(|(states, text)| vector(states, width, text, pooling, normalize)).collect()
+        }
+        other => {
+            return Ok(Err(InferenceError::Shape(format!(
+                "returned the shape {other:?} for a batch of {}",
+                batch.len()
+            ))));
+        }
+    };
+    Ok(Ok(vectors))
 }
 
 /// The pooled vector, or the concatenated token vectors.
@@ -278,7 +294,8 @@ impl Backend for Encoder {
     }
 
     fn run(&mut self, batch: &[&Text]) -> Result<Vec<Vector>, InferenceError> {
-        self.infer(batch).unwrap_or_else(|error| Err(InferenceError::Failed(error.to_string())))
+        let Self { runner, padding, reading } = self;
+        runner.run(|session| infer(session, *padding, *reading, batch)).flatten()
     }
 }
 

@@ -20,6 +20,7 @@ use turnflow_engine::inference::{Backend, InferenceError, Priority, Role, Sparse
 use turnflow_engine::spec::{FilePath, from_tree};
 
 use super::load_model;
+use super::runner::Runner;
 use super::runtime::Device;
 use super::text::{Padding, Row, Texts, inputs};
 use super::text_encoder::{EncoderSettings, Loaded, Sizes};
@@ -51,12 +52,13 @@ pub struct OnnxSparseConfig {
     /// Number of CPU threads for one batch. Default: the number of cores.
     #[serde(default)]
     pub threads: Option<usize>,
-    /// Maximum number of texts in a batch. Default 16, because the output has the whole vocabulary for each text.
-    #[serde(default = "default_batch")]
-    pub batch: usize,
-    /// Maximum number of tokens in a batch, padding included. Default 2048.
-    #[serde(default = "default_batch_tokens")]
-    pub batch_tokens: usize,
+    /// Maximum number of texts in a batch. Default 16, and 64 on a GPU: few, because the output has the whole vocabulary for each text.
+    #[serde(default)]
+    pub batch: Option<usize>,
+    /// Maximum number of tokens in a batch, padding included. Default 2048, and 8192 on
+    /// a GPU.
+    #[serde(default)]
+    pub batch_tokens: Option<usize>,
 }
 
 fn default_max_tokens() -> usize {
@@ -64,12 +66,6 @@ fn default_max_tokens() -> usize {
 }
 fn default_terms() -> usize {
     256
-}
-fn default_batch() -> usize {
-    16
-}
-fn default_batch_tokens() -> usize {
-    2048
 }
 
 impl ModelConfig for OnnxSparseConfig {
@@ -94,7 +90,7 @@ impl ModelConfig for OnnxSparseConfig {
 
 impl OnnxSparseConfig {
     fn settings(&self) -> EncoderSettings<'_> {
-        let sizes = Sizes { max_tokens: self.max_tokens, batch: self.batch, batch_tokens: self.batch_tokens };
+        let sizes = Sizes::new(self.max_tokens, (self.batch, self.batch_tokens), self.device, (16, 2048), (64, 8192));
         EncoderSettings {
             path: &self.path,
             tokenizer: &self.tokenizer,
@@ -108,8 +104,8 @@ impl OnnxSparseConfig {
         let texts = |tokens: &_| Texts::new(tokens, self.max_tokens, "", "");
         let fingerprinted = format!("sparse {} {}", self.max_tokens, self.terms);
         let terms = self.terms;
-        let (embedder, model) = self.settings().load(name, &fingerprinted, texts, move |session, padding| {
-            let mut encoder = Encoder { session, padding, terms };
+        let (embedder, model) = self.settings().load(name, &fingerprinted, texts, move |runner, padding| {
+            let mut encoder = Encoder { runner, padding, terms };
             encoder.run(&[&vec![0, 0]])?;
             Ok((encoder, ()))
         })?;
@@ -118,29 +114,32 @@ impl OnnxSparseConfig {
 }
 
 struct Encoder {
-    session: Session,
+    runner: Runner,
     padding: Padding,
     terms: usize,
 }
 
-impl Encoder {
-    fn infer(&mut self, batch: &[&Vec<u32>]) -> ort::Result<Result<Vec<SparseVector>, InferenceError>> {
-        let rows: Vec<Row<'_>> = batch.iter().map(|ids| Row { ids, types: &[] }).collect();
-        let outputs = self.session.run(inputs(&self.session, self.padding, &rows)?)?;
-        let (shape, values) = outputs[0].try_extract_tensor::<f32>()?;
-        Ok(match shape.as_ref() {
-            [rows, width] if *rows as usize == batch.len() => {
-                let rows = values.chunks_exact((*width).max(1) as usize);
-                Ok(rows.map(|weights| terms(weights.iter().copied().enumerate(), self.terms)).collect())
-            }
-            [rows, length, width] if *rows as usize == batch.len() => {
-                let (length, width) = (*length as usize, (*width).max(1) as usize);
-                let texts = values.chunks_exact((length * width).max(1)).zip(batch);
-                Ok(texts.map(|(logits, ids)| terms(pool(logits, width, ids.len()), self.terms)).collect())
-            }
-            other => Err(InferenceError::Shape(format!("returned the shape {other:?} for a batch of {}", batch.len()))),
-        })
-    }
+fn infer(
+    session: &mut Session,
+    padding: Padding,
+    most: usize,
+    batch: &[&Vec<u32>],
+) -> ort::Result<Result<Vec<SparseVector>, InferenceError>> {
+    let rows: Vec<Row<'_>> = batch.iter().map(|ids| Row { ids, types: &[] }).collect();
+    let outputs = session.run(inputs(session, padding, &rows)?)?;
+    let (shape, values) = outputs[0].try_extract_tensor::<f32>()?;
+    Ok(match shape.as_ref() {
+        [rows, width] if *rows as usize == batch.len() => {
+            let rows = values.chunks_exact((*width).max(1) as usize);
+            Ok(rows.map(|weights| terms(weights.iter().copied().enumerate(), most)).collect())
+        }
+        [rows, length, width] if *rows as usize == batch.len() => {
+            let (length, width) = (*length as usize, (*width).max(1) as usize);
+            let texts = values.chunks_exact((length * width).max(1)).zip(batch);
+            Ok(texts.map(|(logits, ids)| terms(pool(logits, width, ids.len()), most)).collect())
+        }
+        other => Err(InferenceError::Shape(format!("returned the shape {other:?} for a batch of {}", batch.len()))),
+    })
 }
 
 /// The weight of each term, from logits of shape `[tokens, vocabulary]`. Only the first `used` tokens count.
@@ -173,7 +172,8 @@ impl Backend for Encoder {
     }
 
     fn run(&mut self, batch: &[&Vec<u32>]) -> Result<Vec<SparseVector>, InferenceError> {
-        self.infer(batch).unwrap_or_else(|error| Err(InferenceError::Failed(error.to_string())))
+        let Self { runner, padding, terms } = self;
+        runner.run(|session| infer(session, *padding, *terms, batch)).flatten()
     }
 }
 

@@ -89,8 +89,11 @@ pub(crate) fn environment(model: &Path) -> Result<ort::environment::Environment,
         .clone()
 }
 
-/// Path of the runtime library: `$ORT_DYLIB_PATH`, or else the library in `onnxruntime/` in a directory above the
-/// model or in `models`, or the one that is installed with the program, in `../lib/turnflow`.
+/// Directories of the runtime library. The build for NVIDIA GPUs also runs models on the CPU, so it comes first.
+const DIRECTORIES: [&str; 2] = ["onnxruntime-cuda", "onnxruntime"];
+
+/// Path of the runtime library: `$ORT_DYLIB_PATH`, or else the library in `onnxruntime-cuda/` or `onnxruntime/` in a
+/// directory above the model or in `models`, or the one that is installed with the program, in `../lib/turnflow`.
 fn runtime_library(model: &Path) -> Result<PathBuf, InferenceError> {
     if let Some(given) = std::env::var_os("ORT_DYLIB_PATH").filter(|path| !path.is_empty()) {
         let path = PathBuf::from(given);
@@ -105,17 +108,16 @@ fn runtime_library(model: &Path) -> Result<PathBuf, InferenceError> {
         };
     }
     let absolute = std::path::absolute(model).unwrap_or_else(|_| model.to_owned());
-    let near = absolute.ancestors().skip(1).take(4).map(|directory| directory.join("onnxruntime"));
+    let near = absolute.ancestors().skip(1).take(4).map(Path::to_owned).chain([PathBuf::from("models")]);
+    let near = near.flat_map(|directory| DIRECTORIES.map(|name| directory.join(name)));
     let name = format!("libonnxruntime{}", std::env::consts::DLL_SUFFIX);
     let program = std::env::current_exe().and_then(|path| path.canonicalize()).ok();
     let installed = program.as_deref().and_then(|path| Some(path.parent()?.parent()?.join("lib/turnflow")));
-    let places = near.chain([PathBuf::from("models/onnxruntime")]).chain(installed);
-    let candidates = places.map(|directory| directory.join(&name));
-    let candidates: Vec<PathBuf> = candidates.collect();
+    let candidates: Vec<PathBuf> = near.chain(installed).map(|directory| directory.join(&name)).collect();
     candidates.iter().find(|path| path.exists()).cloned().ok_or_else(|| {
         InferenceError::Runtime(format!(
             "`{}` does not exist; run `turnflow models fetch`, or set $ORT_DYLIB_PATH",
-            candidates.get(1).map_or("models/onnxruntime".into(), |path| path.display().to_string())
+            candidates.get(3).map_or("models/onnxruntime".into(), |path| path.display().to_string())
         ))
     })
 }
@@ -153,20 +155,33 @@ pub(crate) fn session(
             // An arena never shrinks, and each session has its own. If arenas doubled, they would soon hold more GPU
             // memory than the models ever use together.
             .with_arena_extend_strategy(ep::ArenaExtendStrategy::SameAsRequested)
-            .build()
-            .error_on_failure();
-        builder = builder.with_execution_providers([provider]).map_err(|error| InferenceError::Device {
-            device: format!("Cuda({device})"),
-            reason: needs_cuda(&error.to_string()),
+            // TF32 keeps 10 bits of each factor. Vectors would differ from the CPU's in the third digit.
+            .with_tf32(settings == Settings::Defaults);
+        builder = builder.with_execution_providers([provider.build().error_on_failure()]).map_err(|error| {
+            InferenceError::Device { device: format!("Cuda({device})"), reason: needs_cuda(&error.to_string()) }
         })?;
     }
-    builder.commit_from_file(path).map_err(|error| failed(&error))
+    builder.commit_from_file(path).map_err(|error| match (device, cuda_failure(&error.to_string())) {
+        (Device::Cuda(number), Some(said)) => {
+            InferenceError::Device { device: format!("Cuda({number})"), reason: said.to_owned() }
+        }
+        _ => failed(&error),
+    })
+}
+
+/// What CUDA says in a message of ONNX Runtime, without the place in its source.
+fn cuda_failure(said: &str) -> Option<&str> {
+    let said = &said[said.find("CUDA failure")?..];
+    Some(said.split(" ;").next().unwrap_or(said).trim())
 }
 
 /// ONNX Runtime's message without its final punctuation, followed by the requirements of CUDA.
 fn needs_cuda(said: &str) -> String {
     let said = said.trim().trim_end_matches(['.', ':', ';']);
-    format!("{said}; it needs an NVIDIA driver and the GPU build of ONNX Runtime")
+    format!(
+        "{said}; it needs an NVIDIA driver, CUDA 13, cuDNN 9, and the GPU build of ONNX Runtime, which \
+         `turnflow models fetch onnxruntime-cuda` brings"
+    )
 }
 
 /// Fails unless a model has these inputs.
@@ -229,6 +244,14 @@ mod tests {
         // Not beyond the model's maximum.
         assert_eq!(Device::Cuda(0).padded(490, 500), 500);
         assert_eq!(Device::Cuda(0).padded(3, 8), 8);
+    }
+
+    #[test]
+    fn cuda_is_quoted_without_the_source() {
+        let said =
+            "cuda_call.cc:154 CudaCall CUDA failure 700: an illegal memory access was encountered ; GPU=0 ; line=91";
+        assert_eq!(cuda_failure(said), Some("CUDA failure 700: an illegal memory access was encountered"));
+        assert_eq!(cuda_failure("no such file"), None);
     }
 
     #[test]

@@ -9,6 +9,7 @@ use turnflow_engine::component::{Check, Model};
 use turnflow_engine::inference::{Backend, InferenceError, Limits, Priority, Service};
 use turnflow_engine::spec::FilePath;
 
+use super::runner::Runner;
 use super::runtime::{Device, Offsets, Settings, Tokens, hash_file, require_inputs, session};
 use super::text::{Inputs, Padding, Texts};
 
@@ -30,6 +31,21 @@ pub(crate) struct Sizes {
     pub batch: usize,
     /// Of a batch, in tokens.
     pub batch_tokens: usize,
+}
+
+impl Sizes {
+    /// The configured limits, or else those of the device: in texts, then in tokens.
+    pub fn new(
+        max_tokens: usize,
+        configured: (Option<usize>, Option<usize>),
+        device: Device,
+        cpu: (usize, usize),
+        gpu: (usize, usize),
+    ) -> Self {
+        let (batch, batch_tokens) = if device == Device::Cpu { cpu } else { gpu };
+        let (batch, batch_tokens) = (configured.0.unwrap_or(batch), configured.1.unwrap_or(batch_tokens));
+        Self { max_tokens, batch, batch_tokens }
+    }
 }
 
 /// The cost of a batch besides its texts, in tokens; a batch is divided where that saves more padding. On the CPU, a
@@ -76,7 +92,7 @@ impl EncoderSettings<'_> {
         name: &str,
         fingerprinted: &str,
         texts: impl FnOnce(&Tokens) -> Result<Texts, InferenceError>,
-        make: impl FnOnce(Session, Padding) -> Result<(B, D), InferenceError> + Send + 'static,
+        make: impl FnOnce(Runner, Padding) -> Result<(B, D), InferenceError> + Send + 'static,
     ) -> Result<(Arc<Loaded<B, D>>, Model), InferenceError> {
         let tokens = Tokens::read(&self.tokenizer.path)?;
         let texts = texts(&tokens)?;
@@ -93,7 +109,7 @@ impl EncoderSettings<'_> {
         };
         let (path, device, threads) = (self.path.path.clone(), self.device, self.threads);
         let padding = Padding { token: tokens.pad.unwrap_or(0), device, most: self.sizes.max_tokens };
-        let load = move || make(encoder_session(&path, device, threads, Settings::Service)?, padding);
+        let load = move || make(Runner::open(&path, device, threads, Settings::Service)?, padding);
         let (service, about) = Service::start(name, limits, load)?;
         let loaded = Arc::new(Loaded { service, texts, about });
         let counted = loaded.clone();

@@ -6,6 +6,7 @@ mod broker;
 mod checks;
 mod disk;
 mod edits;
+mod gpu;
 mod kill;
 mod power;
 mod recover;
@@ -72,6 +73,8 @@ enum How {
     },
     /// Measure indexing and retrieval at growing numbers of passages, beside other libraries in the same process.
     Scale(scale::ScaleArgs),
+    /// Measure models on an NVIDIA GPU beside the CPU and PyTorch, fill the GPU's memory, and make it fail.
+    Gpu(gpu::GpuArgs),
     /// Run turns, edits and deletes at a steady rate; plot memory, files and latency.
     Soak {
         #[command(flatten)]
@@ -166,6 +169,7 @@ fn main() -> ExitCode {
         How::Reload { common, times } => reload::run(common, *times),
         How::Edits { common, times } => edits::run(common, *times),
         How::Scale(args) => scale::run(args),
+        How::Gpu(args) => gpu::run(args),
         How::Recover { common, chunks } => recover::run(common, *chunks),
         How::Soak { common, seconds, rate, edits } => {
             soak::run(common, &soak::Load { seconds: *seconds, rate: *rate, edits: *edits })

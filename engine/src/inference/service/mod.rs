@@ -218,7 +218,7 @@ impl<B: Backend> Drop for End<'_, B> {
     }
 }
 
-fn serve<B: Backend>(mut backend: B, shared: &Shared<B>, limits: Limits) {
+fn serve<B: Backend>(mut backend: B, shared: &Shared<B>, mut limits: Limits) {
     let _end = End(shared);
     loop {
         let batch = {
@@ -234,38 +234,54 @@ fn serve<B: Backend>(mut backend: B, shared: &Shared<B>, limits: Limits) {
                 shared.work.wait(&mut queue);
             }
         };
-        run_batch(&mut backend, &batch, &shared.counters);
+        if let Some(tokens) = run_batch(&mut backend, &batch, &shared.counters) {
+            limits.batch_tokens = tokens;
+            tracing::warn!(batch_tokens = tokens, "the device has too little memory: batches are smaller from now on");
+        }
     }
 }
 
-fn run_batch<B: Backend>(backend: &mut B, batch: &[Job<B>], counters: &Counters) {
+/// Tokens of a batch, with padding.
+fn padded<B: Backend>(batch: &[Job<B>]) -> usize {
+    batch.iter().map(|job| B::cost(&job.input)).max().unwrap_or(0) * batch.len()
+}
+
+/// Runs a batch, and puts its outputs or errors. Returns a new limit of tokens if the batch took more memory than there
+/// is.
+fn run_batch<B: Backend>(backend: &mut B, batch: &[Job<B>], counters: &Counters) -> Option<usize> {
     let inputs: Vec<&B::Input> = batch.iter().map(|job| &job.input).collect();
     let begun = Instant::now();
     // A panic of the back end fails only the input that causes it; the thread continues.
     let result = caught(|| backend.run(&inputs));
     let result = result.map_err(|panic| InferenceError::Failed(format!("the back end {panic}"))).flatten();
-    let costs = || batch.iter().map(|job| B::cost(&job.input));
     counters.busy_us.fetch_add(begun.elapsed().as_micros() as u64, Ordering::Relaxed);
     counters.batches.fetch_add(1, Ordering::Relaxed);
     counters.inputs.fetch_add(batch.len() as u64, Ordering::Relaxed);
-    counters.tokens.fetch_add(costs().sum::<usize>() as u64, Ordering::Relaxed);
-    counters.padded.fetch_add((costs().max().unwrap_or(0) * batch.len()) as u64, Ordering::Relaxed);
+    let tokens = batch.iter().map(|job| B::cost(&job.input)).sum::<usize>();
+    counters.tokens.fetch_add(tokens as u64, Ordering::Relaxed);
+    counters.padded.fetch_add(padded(batch) as u64, Ordering::Relaxed);
     match result {
         Ok(outputs) if outputs.len() == batch.len() => {
             for (job, output) in batch.iter().zip(outputs) {
                 job.request.put(job.index, Ok(output));
             }
+            None
         }
         Ok(_) => {
             let error = InferenceError::Failed("the number of outputs differs from the number of inputs".into());
             batch.iter().for_each(|job| job.request.put(job.index, Err(error.clone())));
+            None
         }
-        // One bad input must not fail the others: run the inputs one by one.
-        Err(_) if batch.len() > 1 => {
-            for job in batch {
-                run_batch(backend, std::slice::from_ref(job), counters);
-            }
+        // One bad input must not fail the others, and half of a batch may fit where the whole does not.
+        Err(error) if batch.len() > 1 => {
+            let (first, second) = batch.split_at(batch.len() / 2);
+            let limit = matches!(error, InferenceError::Memory(_)).then(|| padded(batch) / 2);
+            let parts = [first, second].map(|part| run_batch(backend, part, counters));
+            parts.into_iter().chain([limit]).flatten().min()
         }
-        Err(error) => batch.iter().for_each(|job| job.request.put(job.index, Err(error.clone()))),
+        Err(error) => {
+            batch.iter().for_each(|job| job.request.put(job.index, Err(error.clone())));
+            None
+        }
     }
 }

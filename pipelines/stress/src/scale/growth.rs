@@ -27,7 +27,7 @@ impl Random {
 }
 
 /// The field `text` of each line.
-pub(super) fn texts(path: &Path) -> anyhow::Result<Vec<String>> {
+pub(crate) fn texts(path: &Path) -> anyhow::Result<Vec<String>> {
     let content = fs::read_to_string(path).with_context(|| format!("cannot read `{}`", path.display()))?;
     let text = |line: &str| -> anyhow::Result<String> {
         let row: Value = serde_json::from_str(line)?;

@@ -21,7 +21,8 @@ use turnflow_engine::spec::load_str;
 use turnflow_engine::turns::Observer;
 use turnflow_eval::memory::resident;
 
-use growth::{Grown, grow, texts, write};
+pub(crate) use growth::texts;
+use growth::{Grown, grow, write};
 use vectors::{Given, NumPy, Rates};
 use words::Peer;
 

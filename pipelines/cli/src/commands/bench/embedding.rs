@@ -66,7 +66,8 @@ pub(super) fn run(args: &BenchArgs, texts: &Path, load: &Load) -> Outcome {
     let mut arms: Vec<Arm> =
         load.batches.iter().map(|&size| Arm::new(format!("direct, batches of {size}"), 0, of(size))).collect();
     arms.push(Arm::new(format!("batches of {BATCH}, spinning threads"), 1, of(BATCH)));
-    let budgeted = within(&by_length, &tokens, config.batch, config.batch_tokens);
+    let (most, budget) = config.batches();
+    let budgeted = within(&by_length, &tokens, most, budget);
     arms.push(Arm::new("direct, the service's budget".to_owned(), 0, budgeted));
 
     // One unmeasured round, to allocate memory and start threads.
