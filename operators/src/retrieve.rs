@@ -104,7 +104,7 @@ pub(crate) trait ModelRetriever: Debug + Send + Sync {
         String::new()
     }
     fn definition(&self, models: &Models) -> Result<Self::Definition, BuildError>;
-    fn search(&self, models: &Models) -> Result<Self::Search, BuildError>;
+    fn search(&self, context: &ComponentContext, models: &Models) -> Result<Self::Search, BuildError>;
 }
 
 /// Adapts a [`ModelRetriever`] to an operator configuration.
@@ -138,12 +138,18 @@ impl<C: ModelRetriever> OperatorConfig for ByModel<C> {
         format!("corpus: {corpus}, model: {model:?}, top: {top}{}{}", explained(filter), self.0.explain())
     }
 
-    fn build<'a>(&'a self, _: &'a ComponentContext, models: &'a Models) -> BuildFuture<'a, Arc<dyn Operator>> {
+    fn build<'a>(&'a self, context: &'a ComponentContext, models: &'a Models) -> BuildFuture<'a, Arc<dyn Operator>> {
         built_at_once(|| {
             let Settings { corpus, top, filter, .. } = self.0.settings();
             let filter = filter.cloned();
             let key = self.0.definition(models)?.key();
-            Ok(Arc::new(Retriever { corpus: corpus.clone(), key, top, filter, search: self.0.search(models)? }))
+            Ok(Arc::new(Retriever {
+                corpus: corpus.clone(),
+                key,
+                top,
+                filter,
+                search: self.0.search(context, models)?,
+            }))
         })
     }
 }

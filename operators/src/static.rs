@@ -23,8 +23,8 @@ use futures::FutureExt;
 use futures::future::BoxFuture;
 use serde::Deserialize;
 use turnflow_engine::component::{
-    BuildError, Capability, CorpusRef, Delta, Index, IndexDefinition, IndexError, InputPort, Inventory, Models,
-    OperatorError, OperatorKind, Paged, Permitted, Warnings,
+    BuildError, Capability, ComponentContext, CorpusRef, Delta, Index, IndexDefinition, IndexError, InputPort,
+    Inventory, Models, OperatorError, OperatorKind, Paged, Permitted, Warnings,
 };
 use turnflow_engine::document::Chunk;
 use turnflow_engine::filter::Filter;
@@ -79,7 +79,7 @@ impl ModelRetriever for StaticConfig {
         Ok(StaticDefinition { fingerprint: short_fingerprint(models, &self.model), words })
     }
 
-    fn search(&self, _: &Models) -> Result<Static, BuildError> {
+    fn search(&self, _: &ComponentContext, _: &Models) -> Result<Static, BuildError> {
         Ok(Static)
     }
 }

@@ -162,6 +162,11 @@ impl Lists {
         rows
     }
 
+    /// The recall, the number of lists, and the number of lists that a search reads.
+    pub fn measured(&self) -> (f32, usize, usize) {
+        (self.recall, self.lists.len(), self.probes)
+    }
+
     /// Whether so much has changed that new lists are worth their cost.
     fn is_old(&self, reader: &Arc<DenseReader>) -> bool {
         let changed = self.outside(reader).len() + self.passages.saturating_sub(reader.passages());

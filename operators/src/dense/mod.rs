@@ -4,9 +4,9 @@
 //! Dense(input: "query", corpus: "docs", model: "minilm", top: 100)
 //! ```
 //!
-//! Unless `index` is `Ivf`, the search is exact: it compares every live passage (Karpukhin et al. 2020 describe the retriever; this
-//! implementation then does not approximate). Vectors are stored in Lance, by content hash, and served from memory. With
-//! unit-length vectors (the model's `normalize`), scores are cosines. Ties are ordered by passage id.
+//! Unless `index` is `Ivf`, the search is exact: it compares every live passage (Karpukhin et al. 2020 describe the
+//! retriever; this implementation then does not approximate). Vectors are stored in Lance, by content hash, and served
+//! from memory. With unit-length vectors (the model's `normalize`), scores are cosines. Ties are ordered by passage id.
 //!
 //! With `feedback`, a second search uses the query's vector mixed with the mean vector of the first passages.
 //!
@@ -21,10 +21,12 @@ use std::sync::Arc;
 
 use serde::Deserialize;
 use turnflow_engine::component::{
-    BuildError, Capability, Check, CorpusRef, InputPort, Models, OperatorError, OperatorKind, Permitted, Warnings,
+    BuildError, Capability, Check, ComponentContext, CorpusRef, InputPort, Models, OperatorError, OperatorKind,
+    Permitted, Warnings,
 };
 use turnflow_engine::filter::Filter;
 use turnflow_engine::inference::{Embedder, Priority, Role, Vector};
+use turnflow_engine::metrics::Gauge;
 use turnflow_engine::record::{Hit, PortType};
 use turnflow_engine::spec::from_tree;
 
@@ -110,13 +112,42 @@ impl IvfSettings {
         queries: &[&Vector],
         top: usize,
         permitted: &Permitted,
+        gauges: &Gauges,
     ) -> Vec<Vec<Hit>> {
         let passages = reader.passages();
         if passages < self.from || reader.searched(permitted) < passages / SEARCHED_EXACTLY {
             return search(reader, queries, top, permitted);
         }
         let approximate = reader.attached(&format!("ivf {}", self.recall), || Approximate::new(self.recall));
-        approximate.search(reader, queries, top, permitted)
+        let found = approximate.search(reader, queries, top, permitted);
+        if let Some(lists) = approximate.lists() {
+            gauges.show(lists.measured());
+        }
+        found
+    }
+}
+
+/// What is measured when an approximate index is made.
+struct Gauges {
+    recall: Gauge,
+    lists: Gauge,
+    read: Gauge,
+}
+
+impl Gauges {
+    fn new(context: &ComponentContext) -> Self {
+        let gauge = |name: &str, help| context.gauge(&format!("approximate_index_{name}"), help);
+        Self {
+            recall: gauge("recall_per_mille", "Share of the ten nearest passages that the approximate index finds"),
+            lists: gauge("lists", "Lists of the approximate index"),
+            read: gauge("lists_read", "Lists that a search reads if every passage is permitted"),
+        }
+    }
+
+    fn show(&self, (recall, count, read): (f32, usize, usize)) {
+        self.recall.set((f64::from(recall) * 1000.0).round() as i64);
+        self.lists.set(count as i64);
+        self.read.set(read as i64);
     }
 }
 
@@ -191,19 +222,22 @@ impl ModelRetriever for DenseConfig {
         DenseDefinition::new(models, &self.model, "Dense")
     }
 
-    fn search(&self, models: &Models) -> Result<Dense, BuildError> {
+    fn search(&self, context: &ComponentContext, models: &Models) -> Result<Dense, BuildError> {
         Ok(Dense {
             embedder: embedder(models, &self.model, "Dense")?,
             scans: match self.index {
                 SearchIndex::Exact => {
                     Scans::new(|reader, queries, top, permitted| search(reader, queries, top, permitted), self.top)
                 }
-                SearchIndex::Ivf(settings) => Scans::new(
-                    move |reader: &Arc<DenseReader>, queries: &[&Vector], top, permitted: &Permitted| {
-                        settings.search(reader, queries, top, permitted)
-                    },
-                    self.top,
-                ),
+                SearchIndex::Ivf(settings) => {
+                    let gauges = Gauges::new(context);
+                    Scans::new(
+                        move |reader: &Arc<DenseReader>, queries: &[&Vector], top, permitted: &Permitted| {
+                            settings.search(reader, queries, top, permitted, &gauges)
+                        },
+                        self.top,
+                    )
+                }
             },
             feedback: self.feedback,
         })

@@ -17,7 +17,8 @@ use std::sync::Arc;
 
 use serde::Deserialize;
 use turnflow_engine::component::{
-    BuildError, Capability, CorpusRef, InputPort, Models, OperatorError, OperatorKind, Permitted, Warnings,
+    BuildError, Capability, ComponentContext, CorpusRef, InputPort, Models, OperatorError, OperatorKind, Permitted,
+    Warnings,
 };
 use turnflow_engine::filter::Filter;
 use turnflow_engine::inference::{Priority, Role, SparseEmbedder};
@@ -71,7 +72,7 @@ impl ModelRetriever for SparseConfig {
         SparseDefinition::new(models, &self.model, "Sparse")
     }
 
-    fn search(&self, models: &Models) -> Result<Sparse, BuildError> {
+    fn search(&self, _: &ComponentContext, models: &Models) -> Result<Sparse, BuildError> {
         Ok(Sparse(able(models, &self.model, "Sparse", Capability::EmbedSparse, |model| model.sparse.clone())?))
     }
 }

@@ -114,6 +114,7 @@ pub(super) fn run(args: &BenchArgs) -> Outcome {
     bar.finish_and_clear();
     let seconds = begun.elapsed().as_secs_f64();
     let used = usage(&engine);
+    let approximate = approximate(&engine.metrics().to_text());
     engine.join()?;
     let (latencies, failed) = latencies.lock().map_err(|_| anyhow!("a worker panicked"))?.clone();
     let mut latencies: Vec<f64> = latencies.into_iter().map(|latency| latency as f64 / 1000.0).collect();
@@ -132,6 +133,7 @@ pub(super) fn run(args: &BenchArgs) -> Outcome {
             "latency_ms": {"p50": p50, "p95": p95, "p99": p99},
             "models": {"inputs": inputs, "batches": batches, "tokens": tokens, "padded_tokens": used.padded - indexed.padded, "busy_s": busy},
             "outside_models": outside,
+            "approximate_indexes": approximate.iter().map(Approximate::to_json).collect::<Vec<_>>(),
         });
         println!("{report:#}");
         return Ok(());
@@ -149,7 +151,54 @@ pub(super) fn run(args: &BenchArgs) -> Outcome {
         ),
     }
     println!("outside the models: {:.1} % of the time", 100.0 * outside);
+    for Approximate { node, recall_per_mille, lists, read } in &approximate {
+        println!(
+            "approximate index of `{node}`: {:.1} % of the ten nearest passages found, {read} of {} read",
+            *recall_per_mille as f64 / 10.0,
+            count(*lists, "list")
+        );
+    }
     Ok(())
+}
+
+/// What a node's approximate index measured when it was made.
+#[derive(Debug, PartialEq)]
+struct Approximate {
+    node: String,
+    recall_per_mille: u64,
+    lists: u64,
+    read: u64,
+}
+
+impl Approximate {
+    fn to_json(&self) -> serde_json::Value {
+        let recall = self.recall_per_mille as f64 / 1000.0;
+        json!({"node": self.node, "recall": recall, "lists": self.lists, "lists_read": self.read})
+    }
+}
+
+/// The approximate indexes in the text of the metrics. One that is not made yet is left out.
+fn approximate(metrics: &str) -> Vec<Approximate> {
+    let values = |name: &str| -> HashMap<String, u64> {
+        let start = format!("turnflow_approximate_index_{name}{{component=\"");
+        let of_node = |line: &str| {
+            let (node, value) = line.strip_prefix(&start)?.split_once("\"} ")?;
+            Some((node.to_owned(), value.parse().ok()?))
+        };
+        metrics.lines().filter_map(of_node).collect()
+    };
+    let (recalls, lists, read) = (values("recall_per_mille"), values("lists"), values("lists_read"));
+    let mut found: Vec<Approximate> = recalls
+        .into_iter()
+        .map(|(node, recall_per_mille)| {
+            let of = |values: &HashMap<String, u64>| values.get(&node).copied().unwrap_or_default();
+            let (lists, read) = (of(&lists), of(&read));
+            Approximate { node, recall_per_mille, lists, read }
+        })
+        .filter(|index| index.lists > 0)
+        .collect();
+    found.sort_by(|a, b| a.node.cmp(&b.node));
+    found
 }
 
 /// The log that the pipeline's first `JsonLines` source reads.
@@ -159,4 +208,23 @@ fn own_log(args: &BenchArgs) -> Option<PathBuf> {
     let node = nodes.iter().find(|node| node.value.name().is_some_and(|name| name.text == "JsonLines"))?;
     let config: JsonLinesConfig = from_tree(&node.value, &loaded.sources).ok()?;
     Some(AsRef::<Path>::as_ref(&config.path).to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use turnflow_engine::metrics::Metrics;
+
+    use super::*;
+
+    #[test]
+    fn approximate_indexes_are_read_from_the_metrics() {
+        let metrics = Metrics::default();
+        for (node, recall, lists, read) in [("dense", 981, 2000, 39), ("other", 0, 0, 0)] {
+            metrics.gauge(node, "approximate_index_recall_per_mille", "Recall").set(recall);
+            metrics.gauge(node, "approximate_index_lists", "Lists").set(lists);
+            metrics.gauge(node, "approximate_index_lists_read", "Lists read").set(read);
+        }
+        let index = Approximate { node: "dense".into(), recall_per_mille: 981, lists: 2000, read: 39 };
+        assert_eq!(approximate(&metrics.to_text()), [index]);
+    }
 }
