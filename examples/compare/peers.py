@@ -1,26 +1,28 @@
 """Compares turnflow with Pathway, LanceDB and tantivy on the same corpus, model, questions and edits.
 
     python examples/compare/peers.py TURNFLOW CORPUS.jsonl QUERIES.jsonl MODEL_DIR
-        [--passages N] [--questions N] [--only NAME,...] [--dir DIR] [--qrels QRELS.tsv]
+        [--passages N] [--questions N] [--only NAME,...] [--dir DIR] [--qrels QRELS.tsv] [--skip-middle]
 
 Needs Python 3.11 with the packages pathway, lancedb, tantivy, onnxruntime, tokenizers and numpy.
 CORPUS has rows of BEIR: `_id`, `title`, `text`. MODEL_DIR has `model.onnx` and `tokenizer.json`;
 ORT_DYLIB_PATH names the ONNX Runtime that turnflow loads.
 
-Each system runs in a process and a directory of its own. turnflow and Pathway follow one JSON
-Lines file and are asked over HTTP, which is how both are used; LanceDB and tantivy are libraries,
-so they are called in their own process, with the row instead of a file. All embed each question
-with the model (tantivy and turnflow-bm25 have no model). Each retriever gives 10 passages, and
-each hybrid fuses them to 10 by reciprocal rank fusion with k = 60.
+Each system runs in a process and a directory of its own. turnflow and Pathway follow a JSON Lines
+file and are asked over HTTP; LanceDB and tantivy are libraries, so they are called in their own
+process, and get the edited row itself. Every question is new and is embedded by the model (tantivy
+and turnflow-bm25 have none). Each retriever gives 10 passages, and each hybrid fuses them to 10 by
+reciprocal rank fusion with k = 60.
 """
 
 import argparse
+import asyncio
 import functools
 import hashlib
 import http.client
 import importlib.metadata
 import json
 import os
+import re
 import signal
 import socket
 import statistics
@@ -29,18 +31,21 @@ import sys
 import tempfile
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 TOP, EDITS, POLL, LIMIT = 10, 5, 0.005, 1800
-LAST = {"_id": "peers-last", "title": "", "text": "The lighthouse on Skagen reef was painted green by seven beekeepers."}
-LAST_QUESTION = "Who painted the lighthouse on Skagen reef green?"
+LAST = {"_id": "peers-last", "title": "", "text": "The lighthouse on Skagen reef was painted by seven beekeepers."}
+SENTINEL = ("Who painted the lighthouse on Skagen reef?", "seven beekeepers")
 WORDS = ["walnut", "copper", "glacier", "saffron", "mandolin"]
+NOT_READY = (OSError, http.client.HTTPException, ValueError)
 
 
 def marked(row, number):
     """The row after its edit, the question about it, and what its answer must contain."""
-    mark = f"The {WORDS[number]} ledger of clause {number} is kept in vault Q{number}x7."
-    return {**row, "text": mark + " " + row["text"]}, f"In which vault is the {WORDS[number]} ledger kept?", f"vault Q{number}x7"
+    mark, word = f"vault Q{number}x7", WORDS[number]
+    edited = {**row, "text": f"The {word} ledger of clause {number} is kept in {mark}. {row['text']}"}
+    return edited, f"In which vault is the {word} ledger kept?", mark
 
 
 def passage(row):
@@ -49,6 +54,11 @@ def passage(row):
 
 def digest(text):
     return hashlib.sha1(text.encode()).hexdigest()[:16]
+
+
+def plain(question):
+    """The question without tantivy's operators; to an uncased model it is the same but for punctuation."""
+    return re.sub(r"[^\w.,?%€$£&;]+", " ", question).strip().lower()
 
 
 def rows_of(path):
@@ -63,13 +73,12 @@ class Encoder:
         import onnxruntime
         import tokenizers
 
-        self.np = numpy
+        self.np, self.lock, self.count = numpy, threading.Lock(), open(count, "a", buffering=1)
         self.tokenizer = tokenizers.Tokenizer.from_file(f"{model}/tokenizer.json")
         self.tokenizer.enable_truncation(256)
         self.tokenizer.no_padding()
         self.session = onnxruntime.InferenceSession(f"{model}/model.onnx", providers=["CPUExecutionProvider"])
         self.inputs = {entry.name for entry in self.session.get_inputs()}
-        self.count = open(count, "a", buffering=1)
 
     def __call__(self, texts):
         np = self.np
@@ -77,17 +86,14 @@ class Encoder:
         order = sorted(range(len(codes)), key=lambda at: len(codes[at]))
         out = np.empty((len(codes), 384), dtype=np.float32)
         while order:
-            # At most 64 texts and 2048 tokens a batch, the longest first, as in turnflow.
-            size = max(1, min(64, 2048 // len(codes[order[-1]])))
+            longest = len(codes[order[-1]])
+            size = max(1, min(64, 2048 // longest))  # As in turnflow.
             batch, order = order[-size:], order[:-size]
-            longest = len(codes[batch[-1]])
-            ids = np.zeros((len(batch), longest), dtype=np.int64)
-            mask = np.zeros_like(ids)
-            for line, at in enumerate(batch):
-                ids[line, : len(codes[at])] = codes[at]
-                mask[line, : len(codes[at])] = 1
+            ids = np.array([codes[at] + [0] * (longest - len(codes[at])) for at in batch], dtype=np.int64)
+            mask = (np.arange(longest) < np.array([[len(codes[at])] for at in batch])).astype(np.int64)
             feed = {"input_ids": ids, "attention_mask": mask, "token_type_ids": np.zeros_like(ids)}
-            states = self.session.run(None, {name: feed[name] for name in self.inputs})[0]
+            with self.lock:
+                states = self.session.run(None, {name: feed[name] for name in self.inputs})[0]
             if states.ndim == 3:
                 states = (states * mask[..., None]).sum(1) / mask.sum(1, keepdims=True)
             out[batch] = states / np.linalg.norm(states, axis=1, keepdims=True)
@@ -95,99 +101,65 @@ class Encoder:
         return out
 
 
-# --- what is measured: `ask(question)` returns [(id, text)], `edit(number)` writes an edited row ---
-
-
 def until(ask, question, contains, process=None):
-    """Asks until an answer contains the text; returns the seconds that took."""
-    begun = time.perf_counter()
-    while time.perf_counter() - begun < LIMIT:
+    """Asks until an answer contains the text. `ask` returns pairs of id and text."""
+    end = time.perf_counter() + LIMIT
+    while time.perf_counter() < end and not (process and process.poll() is not None):
         try:
             if any(contains in text for _, text in ask(question)):
-                return time.perf_counter() - begun
-        except (OSError, http.client.HTTPException, ValueError):
-            pass  # Not ready yet.
-        if process and process.poll() is not None:
-            raise RuntimeError(f"the process ended with {process.returncode}")
+                return
+        except NOT_READY:
+            pass
         time.sleep(POLL)
-    raise RuntimeError(f"no answer with {contains!r} in {LIMIT} s")
+    raise RuntimeError(f"no answer with {contains!r}; the process has ended: {process and process.poll()}")
 
 
 def rate(ask, questions, threads):
-    """Questions per second, and the ids that were found."""
-    found, left, lock = {}, list(enumerate(questions)), threading.Lock()
+    """Questions per second, the errors, and the ids that were found."""
+    failed = []
 
-    def work():
-        while True:
-            with lock:
-                if not left:
-                    return
-                at, question = left.pop()
-            try:
-                found[at] = [name for name, _ in ask(question)]
-            except (OSError, http.client.HTTPException, ValueError) as error:
-                found[at] = error
+    def one(question):
+        try:
+            return [name for name, _ in ask(question)]
+        except Exception as error:  # noqa: BLE001: whatever a peer raises is counted.
+            failed.append(repr(error))
+            return []
 
     begun = time.perf_counter()
-    workers = [threading.Thread(target=work) for _ in range(threads)]
-    for worker in workers:
-        worker.start()
-    for worker in workers:
-        worker.join()
-    seconds = time.perf_counter() - begun
-    failed = sum(isinstance(ids, Exception) for ids in found.values())
-    ids = [found[at] if not isinstance(found[at], Exception) else [] for at in range(len(questions))]
-    return {"rate": len(questions) / seconds, "failed": failed, "ids": ids}
-
-
-def memory(pid, field):
-    """Megabytes of a field of /proc, of the process and its children."""
-    total, pids = 0, [str(pid)]
-    while pids:
-        one = pids.pop()
-        try:
-            text = Path(f"/proc/{one}/status").read_text()
-            total += next(int(line.split()[1]) for line in text.splitlines() if line.startswith(field + ":"))
-            for task in Path(f"/proc/{one}/task").iterdir():
-                pids += (task / "children").read_text().split()
-        except (OSError, StopIteration):
-            pass
-    return total / 1024
-
-
-# --- the systems: each class starts one process in `dir`, which holds `docs.jsonl` ---
+    with ThreadPoolExecutor(threads) as pool:
+        ids = list(pool.map(one, questions))
+    return {"rate": len(questions) / (time.perf_counter() - begun), "failed": failed, "ids": ids}
 
 
 class System:
-    files = True
+    """One process in a directory that holds `docs.jsonl`, asked over HTTP."""
+
+    extra = {}
 
     def __init__(self, setup, folder):
-        self.setup, self.dir = setup, Path(folder)
-        self.dir.mkdir(parents=True, exist_ok=True)
-        self.rows = [dict(row) for row in setup.rows]
-        self.write()
+        self.setup, self.dir, self.rows = setup, folder, list(setup.rows)
+        folder.mkdir(parents=True)
+        self.prepare()
+        self.publish()
 
-    def write(self):
-        text = "".join(json.dumps(row) + "\n" for row in self.rows)
-        (self.dir / "docs.next").write_text(text)
+    def prepare(self):
+        (self.dir / "docs.next").write_text("".join(json.dumps(row) + "\n" for row in self.rows))
+
+    def publish(self):
         os.replace(self.dir / "docs.next", self.dir / "docs.jsonl")
 
-    def spawn(self, command):
-        log = open(self.dir / "log", "a")
-        self.process = subprocess.Popen(command, cwd=self.dir, stdout=log, stderr=log, start_new_session=True)
-
-    def worker(self, name):
-        self.spawn([sys.executable, __file__, "--worker", name, self.dir, self.setup.model, str(self.port)])
-
-    def start(self):
+    def start(self, pipe=None):
         with socket.socket() as free:
             free.bind(("127.0.0.1", 0))
             self.port = free.getsockname()[1]
-        self.local = threading.local()
-        self.launch()
+        self.local, log = threading.local(), open(self.dir / "log", "a")
+        self.process = subprocess.Popen(
+            self.command(), cwd=self.dir, stdin=pipe, stdout=pipe or log, stderr=log, text=True, start_new_session=True
+        )
 
-    def first(self, question=LAST_QUESTION, contains="seven beekeepers"):
-        return until(self.ask, question, contains, self.process)
+    def command(self):
+        script = Path(__file__).resolve()
+        return [sys.executable, script, "--worker", self.name, self.dir, self.setup.model, str(self.port)]
 
     def post(self, path, body):
         if not hasattr(self.local, "line"):
@@ -196,20 +168,25 @@ class System:
             self.local.line.request("POST", path, json.dumps(body), {"Content-Type": "application/json"})
             answer = self.local.line.getresponse()
             text = answer.read()
-        except (OSError, http.client.HTTPException):
+        except NOT_READY:
             self.local.line.close()
             raise
         if answer.status != 200:
             raise ValueError(f"{answer.status}: {text[:200]}")
         return json.loads(text)
 
+    def first(self, question, contains):
+        until(self.ask, question, contains, self.process)
+
     def edit(self, number):
         at = number * (len(self.rows) // EDITS) + 3
         self.rows[at], question, contains = marked(self.rows[at], number)
-        text = "".join(json.dumps(row) + "\n" for row in self.rows)
-        (self.dir / "docs.next").write_text(text)
+        self.prepare()
+        return self.change(self.rows[at], question, contains)
+
+    def change(self, row, question, contains):
         begun = time.perf_counter()
-        os.replace(self.dir / "docs.next", self.dir / "docs.jsonl")
+        self.publish()
         self.first(question, contains)
         return {"seconds": time.perf_counter() - begun}
 
@@ -218,31 +195,29 @@ class System:
 
     def embedded(self):
         """Passages embedded so far in this directory, questions left out."""
-        try:
-            return sum(line not in self.setup.asked for line in (self.dir / "count").read_text().split())
-        except FileNotFoundError:
-            return 0
+        count = self.dir / "count"
+        return sum(line not in self.setup.asked for line in count.read_text().split()) if count.exists() else 0
+
+    def proc(self, field):
+        return int(re.search(rf"{field}:\s+(\d+)", Path(f"/proc/{self.process.pid}/status").read_text())[1]) / 1024
 
     def kill(self):
-        try:
+        if self.process.poll() is None:
             os.killpg(self.process.pid, signal.SIGKILL)
-        except ProcessLookupError:
-            pass
         self.process.wait()
 
 
 class Turnflow(System):
     node, earlier, now = "fused", 0, 0
     extra = {"turnflow, dense alone": "dense", "turnflow, BM25 alone": "lexical"}
-    models = """models: {{ "encoder": Onnx(path: "{model}/model.onnx", tokenizer: "{model}/tokenizer.json") }},"""
+    models = 'models: { "encoder": Onnx(path: "MODEL/model.onnx", tokenizer: "MODEL/tokenizer.json") },'
     nodes = """
         "dense": Dense(input: "query", corpus: "docs", model: "encoder", top: 10),
         "fused": Rrf(inputs: ["lexical", "dense"], top: 10),"""
 
-    def launch(self):
-        (self.dir / "turns.jsonl").touch()
+    def command(self):
         (self.dir / "peers.ron").write_text(f"""Pipeline(
-    {self.models.format(model=self.setup.model)}
+    {self.models.replace("MODEL", self.setup.model)}
     corpora: {{ "docs": Corpus(source: JsonLines(path: "docs.jsonl"), chunk: Whole()) }},
     nodes: {{
         "turns": JsonLines(path: "turns.jsonl"),
@@ -251,20 +226,22 @@ class Turnflow(System):
     }},
 )
 """)
-        self.earlier += self.now
-        self.now = 0
-        self.spawn([self.setup.turnflow, "serve", "peers.ron", "--state", "state", "--listen", f"127.0.0.1:{self.port}"])
+        # The default limit is 50 requests a second.
+        (self.dir / "serve.ron").write_text("Serve(limits: (rate: 0))")
+        self.earlier, self.now = self.earlier + self.now, 0
+        command = f"serve peers.ron --state state --config serve.ron --listen 127.0.0.1:{self.port}"
+        return [self.setup.turnflow, *command.split()]
 
     def ask(self, question, node=None):
-        body = {"query": question, "top": TOP, "node": node or self.node}
-        return [(hit["passage"], hit["text"]) for hit in self.post("/v1/search", body)["hits"]]
+        hits = self.post("/v1/search", {"query": question, "top": TOP, "node": node or self.node})["hits"]
+        return [(hit["passage"], hit["text"]) for hit in hits]
 
     def embedded(self):
         try:
             line = http.client.HTTPConnection("127.0.0.1", self.port, timeout=10)
             line.request("GET", "/v1/pipelines/peers/status")
             self.now = json.loads(line.getresponse().read())["corpora"][0]["embedded"]
-        except (OSError, http.client.HTTPException, ValueError, LookupError):
+        except (*NOT_READY, LookupError):
             pass
         return self.earlier + self.now
 
@@ -274,166 +251,165 @@ class TurnflowBm25(Turnflow):
 
 
 class Pathway(System):
-    def launch(self):
-        self.worker("pathway")
+    name = "pathway"
 
     def ask(self, question):
-        return [tuple(hit) for hit in self.post("/", {"query": question})]
+        # It reads the question as tantivy's query syntax, and ends at a mistake in it.
+        return [tuple(hit) for hit in self.post("/", {"query": plain(question)})]
 
 
-class Library(System):
+class LanceDb(System):
     """A library in a worker process, which measures itself: one JSON request and reply a line."""
 
-    files = False
+    name = "lancedb"
 
-    def launch(self):
-        log = open(self.dir / "log", "a")
-        command = [sys.executable, __file__, "--worker", self.name, self.dir, self.setup.model, "0"]
-        pipe = subprocess.PIPE
-        self.process = subprocess.Popen(command, cwd=self.dir, stdin=pipe, stdout=pipe, stderr=log, text=True, start_new_session=True)
+    def start(self):
+        super().start(subprocess.PIPE)
 
     def call(self, *request):
         self.process.stdin.write(json.dumps(request) + "\n")
         self.process.stdin.flush()
-        line = self.process.stdout.readline()
-        if not line:
-            raise RuntimeError("the worker ended: " + (self.dir / "log").read_text()[-400:])
-        return json.loads(line)
+        return json.loads(self.process.stdout.readline())
 
-    def first(self, question=LAST_QUESTION, contains="seven beekeepers"):
-        begun = time.perf_counter()
+    def first(self, question, contains):
         self.call("first", question, contains)
-        return time.perf_counter() - begun
 
-    def edit(self, number):
-        at = number * (len(self.rows) // EDITS) + 3
-        self.rows[at], question, contains = marked(self.rows[at], number)
-        result = self.call("edit", self.rows[at], question, contains)
-        self.write()
+    def change(self, row, question, contains):
+        result = self.call("edit", row, question, contains)
+        self.publish()
         return result
 
     def rate(self, questions, threads):
         return self.call("rate", questions, threads)
 
 
-class LanceDb(Library):
-    name = "lancedb"
-
-
-class Tantivy(Library):
+class Tantivy(LanceDb):
     name = "tantivy"
 
 
-SYSTEMS = {"turnflow": Turnflow, "pathway": Pathway, "lancedb": LanceDb, "turnflow-bm25": TurnflowBm25, "tantivy": Tantivy}
+SYSTEMS = {"turnflow": Turnflow, "pathway": Pathway, "lancedb": LanceDb}
+SYSTEMS |= {"turnflow-bm25": TurnflowBm25, "tantivy": Tantivy}
 
 
-# --- the workers of the peers ---
-
-
-def pathway_worker(folder, model, port):
-    import asyncio
-
+def serve_pathway(folder, model, port):
     import pathway as pw
     from pathway.stdlib.indexing import HybridIndexFactory, TantivyBM25Factory, UsearchKnnFactory
 
-    encoder = Encoder(model, folder / "count")
+    encoder, waiting, busy = Encoder(model, folder / "count"), [], []
 
-    class Embedder(pw.UDF):
-        """One text a call, so that Pathway caches each on disk; calls that wait are batched."""
+    async def work():
+        await asyncio.sleep(0)  # The other calls of the same minibatch come first.
+        while waiting:
+            batch, waiting[:] = waiting[:1024], waiting[1024:]
+            vectors = await asyncio.to_thread(encoder, [text for text, _ in batch])
+            for (_, future), vector in zip(batch, vectors):
+                future.set_result(vector)
+        busy.clear()
 
-        def __init__(self):
-            super().__init__(return_type=pw.internals.dtype.ANY_ARRAY, deterministic=True, cache_strategy=pw.udfs.DiskCache("encoder"))
-            self.waiting, self.task = [], None
-
-        async def __wrapped__(self, text: str):
-            future = asyncio.get_running_loop().create_future()
-            self.waiting.append((text, future))
-            if self.task is None or self.task.done():
-                self.task = asyncio.ensure_future(self.work())
-            return await future
-
-        async def work(self):
-            await asyncio.sleep(0)  # Calls of the same minibatch come first.
-            while self.waiting:
-                batch, self.waiting = self.waiting[:1024], self.waiting[1024:]
-                vectors = await asyncio.to_thread(encoder, [text for text, _ in batch])
-                for (_, future), vector in zip(batch, vectors):
-                    future.set_result(vector)
+    # One text a call, so that Pathway caches each text on disk; calls that wait are batched.
+    @pw.udf(deterministic=True, return_type=pw.internals.dtype.ANY_ARRAY, cache_strategy=pw.udfs.DiskCache("encoder"))
+    async def embed(text: str):
+        future = asyncio.get_running_loop().create_future()
+        waiting.append((text, future))
+        if not busy:
+            busy.append(asyncio.ensure_future(work()))
+        return await future
 
     class Row(pw.Schema):
         key: str = pw.column_definition(primary_key=True)
         title: str
         text: str
 
-    class Question(pw.Schema):
-        query: str
+    @pw.udf(deterministic=True)
+    def joined(title: str, text: str) -> str:
+        return passage({"title": title, "text": text})
 
-    rows = pw.io.jsonlines.read(folder / "docs.jsonl", schema=Row, mode="streaming", json_field_paths={"key": "/_id"}, autocommit_duration_ms=50)
-    rows = rows.select(rows.key, rows.text, passage=pw.apply_with_type(lambda title, text: (title + "\n" + text).strip(), str, rows.title, rows.text))
-    knn = UsearchKnnFactory(dimensions=384, reserved_space=20000, embedder=Embedder(), metric=pw.engine.USearchMetricKind.COS)
+    @pw.udf(deterministic=True)
+    def pairs(keys: tuple, texts: tuple) -> pw.Json:
+        return pw.Json([list(pair) for pair in zip(keys or (), texts or ())])
+
+    # Questions wait for commits of the rows too: with the default, 1500 ms, they take seconds.
+    often, fields = {"autocommit_duration_ms": 10}, {"key": "/_id"}
+    rows = pw.io.jsonlines.read(folder / "docs.jsonl", schema=Row, mode="streaming", json_field_paths=fields, **often)
+    rows = rows.select(rows.key, passage=joined(rows.title, rows.text))
+    cosine = pw.engine.USearchMetricKind.COS
+    knn = UsearchKnnFactory(dimensions=384, reserved_space=20000, embedder=embed, metric=cosine)
     index = HybridIndexFactory([knn, TantivyBM25Factory()]).build_index(rows.passage, rows)
     server = pw.io.http.PathwayWebserver(host="127.0.0.1", port=port)
-    questions, respond = pw.io.http.rest_connector(webserver=server, route="/", schema=Question, autocommit_duration_ms=1, delete_completed_queries=False)
+    # With `delete_completed_queries=True`, Pathway 0.33 ends with TryFromIntError(NegOverflow).
+    questions, respond = pw.io.http.rest_connector(
+        webserver=server, route="/", schema=pw.schema_from_types(query=str), delete_completed_queries=False, **often
+    )
     hits = index.query_as_of_now(questions.query, number_of_matches=TOP, collapse_rows=True)
-    join = pw.apply_with_type(lambda keys, texts: pw.Json(list(map(list, zip(keys or (), texts or ())))), pw.Json, pw.right.key, pw.right.text)
-    respond(hits.select(result=join))
-    store = pw.persistence.Backend.filesystem(folder / "state")
-    mode = pw.PersistenceMode.UDF_CACHING
-    pw.run(monitoring_level=pw.MonitoringLevel.NONE, persistence_config=pw.persistence.Config(store, persistence_mode=mode))
+    respond(hits.select(result=pairs(pw.right.key, pw.right.passage)))
+    store, mode = pw.persistence.Backend.filesystem(folder / "state"), pw.PersistenceMode.UDF_CACHING
+    persistence = pw.persistence.Config(store, persistence_mode=mode)
+    pw.run(monitoring_level=pw.MonitoringLevel.NONE, persistence_config=persistence)
+
+
+def missing(folder, have):
+    """The rows that a store with these digests by id does not have."""
+    return [row for row in rows_of(folder / "docs.jsonl") if have.get(row["_id"]) != digest(passage(row))]
 
 
 class LanceTable:
-    """A table with vectors and a full-text index. Rows are added in batches, so a kill loses one."""
+    """A table with vectors and a full-text index. Rows are added in batches, so a kill loses one.
+
+    The asynchronous calls are used, because those of hybrid search are twice as fast.
+    """
 
     def __init__(self, folder, model):
         import lancedb
         from lancedb.rerankers import RRFReranker
 
-        self.encoder = Encoder(model, folder / "count")
+        self.encoder, self.rrf, self.loop = Encoder(model, folder / "count"), RRFReranker(), asyncio.new_event_loop()
         self.vector = functools.lru_cache(64)(lambda question: self.encoder([question])[0])
-        self.rrf = RRFReranker()
-        base, rows = lancedb.connect(folder / "lance"), rows_of(folder / "docs.jsonl")
-        self.table = base.open_table("docs") if "docs" in base.list_tables().tables else None
-        have = {}
+        threading.Thread(target=self.loop.run_forever, daemon=True).start()
+        self.wait(self.open(lancedb, folder))
+
+    def wait(self, call):
+        return asyncio.run_coroutine_threadsafe(call, self.loop).result()
+
+    async def open(self, lancedb, folder):
+        base, have = await lancedb.connect_async(folder / "lance"), {}
+        self.table = await base.open_table("docs") if "docs" in (await base.list_tables()).tables else None
         if self.table:
-            stored = self.table.search().select(["id", "digest"]).limit(None).to_arrow()
+            stored = await self.table.query().select(["id", "digest"]).to_arrow()
             have = dict(zip(stored["id"].to_pylist(), stored["digest"].to_pylist()))
-        missing = [row for row in rows if have.get(row["_id"]) != digest(passage(row))]
-        for start in range(0, len(missing), 1024):
-            data = self.records(missing[start : start + 1024])
+        rows = missing(folder, have)
+        for start in range(0, len(rows), 1024):
             if self.table:
-                self.upsert(data)
+                await self.upsert(rows[start : start + 1024])
             else:
-                self.table = base.create_table("docs", data)
-        if not any(index.index_type == "FTS" for index in self.table.list_indices()):
-            self.table.create_fts_index("text", replace=True)
-        elif missing:
-            self.table.optimize()
+                self.table = await base.create_table("docs", self.records(rows[:1024]))
+        if not any(index.index_type == "FTS" for index in await self.table.list_indices()):
+            await self.table.create_index("text", config=lancedb.index.FTS())
+        elif rows:
+            await self.table.optimize()
 
     def records(self, rows):
         import pyarrow
 
-        vectors = self.encoder([passage(row) for row in rows])
-        return pyarrow.table({
-            "id": [row["_id"] for row in rows],
-            "text": [passage(row) for row in rows],
-            "digest": [digest(passage(row)) for row in rows],
-            "vector": pyarrow.FixedSizeListArray.from_arrays(vectors.reshape(-1), 384),
-        })
+        ids, texts = [row["_id"] for row in rows], [passage(row) for row in rows]
+        vectors = pyarrow.FixedSizeListArray.from_arrays(self.encoder(texts).reshape(-1), 384)
+        return pyarrow.table({"id": ids, "text": texts, "digest": list(map(digest, texts)), "vector": vectors})
 
-    def upsert(self, data):
-        self.table.merge_insert("id").when_matched_update_all().when_not_matched_insert_all().execute(data)
+    async def upsert(self, rows):
+        merge = self.table.merge_insert("id").when_matched_update_all().when_not_matched_insert_all()
+        await merge.execute(self.records(rows))
 
-    def edit(self, row):
-        self.upsert(self.records([row]))
+    async def search(self, question, vector):
+        query = self.table.query().nearest_to(vector).nearest_to_text(question).rerank(self.rrf)
+        return [(hit["id"], hit["text"]) for hit in await query.limit(TOP).select(["id", "text"]).to_list()]
+
+    def put(self, rows):
+        self.wait(self.upsert(rows))
 
     def tidy(self):
-        self.table.optimize()
+        self.wait(self.table.optimize())
 
     def ask(self, question):
-        query = self.table.search(query_type="hybrid").vector(self.vector(question)).text(question)
-        hits = query.rerank(self.rrf).limit(TOP).select(["id", "text"]).to_list()
-        return [(hit["id"], hit["text"]) for hit in hits]
+        return self.wait(self.search(question, self.vector(question)))
 
 
 class TantivyIndex:
@@ -442,46 +418,38 @@ class TantivyIndex:
     def __init__(self, folder, model):
         import tantivy
 
-        self.tantivy = tantivy
-        schema = tantivy.SchemaBuilder()
-        schema.add_text_field("id", stored=True, tokenizer_name="raw")
-        schema.add_text_field("digest", stored=True, tokenizer_name="raw")
-        schema.add_text_field("text", stored=True, tokenizer_name="en_stem")
+        self.tantivy, schema, have = tantivy, tantivy.SchemaBuilder(), {}
+        for name, tokenizer in (("id", "raw"), ("digest", "raw"), ("text", "en_stem")):
+            schema.add_text_field(name, stored=True, tokenizer_name=tokenizer)
         (folder / "tantivy").mkdir(exist_ok=True)
         self.index = tantivy.Index(schema.build(), path=str(folder / "tantivy"))
-        rows, have = rows_of(folder / "docs.jsonl"), {}
-        searcher = self.index.searcher()
-        if searcher.num_docs:
-            for _, at in searcher.search(tantivy.Query.all_query(), searcher.num_docs).hits:
-                row = searcher.doc(at)
-                have[row["id"][0]] = row["digest"][0]
+        for row in self.rows(tantivy.Query.all_query(), self.index.searcher().num_docs or 1):
+            have[row["id"][0]] = row["digest"][0]
         self.writer = self.index.writer(num_threads=1)
-        missing = [row for row in rows if have.get(row["_id"]) != digest(passage(row))]
-        if missing:
-            self.put(missing)
+        self.put(missing(folder, have))
+
+    def rows(self, query, top):
+        searcher = self.index.searcher()
+        return [searcher.doc(at) for _, at in searcher.search(query, top).hits]
 
     def put(self, rows):
         for row in rows:
             self.writer.delete_documents_by_term("id", row["_id"])
             text = passage(row)
             self.writer.add_document(self.tantivy.Document(id=row["_id"], text=text, digest=digest(text)))
-        self.writer.commit()
-        self.index.reload()
-
-    def edit(self, row):
-        self.put([row])
+        if rows:
+            self.writer.commit()
+            self.index.reload()
 
     def tidy(self):
         pass
 
     def ask(self, question):
         query, _ = self.index.parse_query_lenient(question, ["text"])
-        searcher = self.index.searcher()
-        rows = [searcher.doc(at) for _, at in searcher.search(query, TOP).hits]
-        return [(row["id"][0], row["text"][0]) for row in rows]
+        return [(row["id"][0], row["text"][0]) for row in self.rows(query, TOP)]
 
 
-def library_worker(store, folder, model):
+def serve_library(store, folder, model):
     system = store(folder, model)
     for line in sys.stdin:
         verb, *rest = json.loads(line)
@@ -490,176 +458,153 @@ def library_worker(store, folder, model):
         elif verb == "rate":
             reply = rate(system.ask, *rest)
         else:
-            row, question, contains = rest
             begun = time.perf_counter()
-            system.edit(row)
-            until(system.ask, question, contains)
+            system.put([rest[0]])
+            until(system.ask, *rest[1:])
             done = time.perf_counter()
             system.tidy()
             reply = {"seconds": done - begun, "tidy": time.perf_counter() - done}
         print(json.dumps(reply), flush=True)
 
 
-# --- the comparison ---
-
-
-def recall(ids, questions, qrels):
-    """Mean recall at 10 of the questions that have judgements."""
-    judged = [(found, qrels[name]) for found, (name, _) in zip(ids, questions) if name in qrels]
-    return sum(len(wanted & set(found)) / len(wanted) for found, wanted in judged) / len(judged) if judged else None
-
-
 def measure(kind, setup, folder):
     """All figures of one system. A part that fails has its error instead."""
-    out, count = {}, setup.count
-    texts = [text for _, text in setup.questions]
+    out, errors, count = {}, [], setup.count
 
-    def attempt(keys, part):
+    def attempt(name, part, *arguments):
         try:
-            part()
+            part(*arguments)
         except Exception as error:  # noqa: BLE001: whatever a peer raises is its result.
-            print(f"  {keys}: {error!r}", file=sys.stderr)
-            out.setdefault("errors", []).append(f"{keys}: {error!r}"[:300])
+            errors.append(f"{name}: {error!r}; {(system.dir / 'log').read_text()[-400:]!r}")
 
     def empty():
         begun = time.perf_counter()
         system.start()
-        system.first()
-        out["index_s"] = time.perf_counter() - begun
-        out["embedded"] = system.embedded()
-        out["rss"], out["peak"] = memory(system.process.pid, "VmRSS"), memory(system.process.pid, "VmHWM")
+        system.first(*SENTINEL)
+        out.update(index_s=time.perf_counter() - begun, embedded=system.embedded())
+        stat = Path(f"/proc/{system.process.pid}/stat").read_text().rsplit(")")[-1].split()
+        out["cpu_s"] = (int(stat[11]) + int(stat[12])) / os.sysconf("SC_CLK_TCK")
+        out.update(rss=system.proc("VmRSS"), peak=system.proc("VmHWM"))
 
     def rates():
-        for threads, batch in ((1, texts[:count]), (32, texts[count : 2 * count])):
-            result = system.rate(batch, threads)
-            out[f"rate{threads}"] = result["rate"]
-            out["failed"] = out.get("failed", 0) + result["failed"]
-            if threads == 1:
-                out["recall"] = recall(result["ids"], setup.questions, setup.qrels)
-        for name, node in getattr(kind, "extra", {}).items():
+        parts = [setup.questions[at * count : (at + 1) * count] for at in range(4)]
+        results = [system.rate(parts[0], 1), system.rate(parts[1], 32)]
+        pairs = [(set(ids), setup.qrels.get(name)) for ids, name in zip(results[0]["ids"], setup.names)]
+        judged = [len(ids & wanted) / len(wanted) for ids, wanted in pairs if wanted]
+        out["recall"] = statistics.mean(judged) if judged else None
+        for node in system.extra.values():
             ask = functools.partial(system.ask, node=node)
-            alone = [rate(ask, texts[at * count : at * count + count], n) for at, n in ((2, 1), (3, 32))]
-            out.setdefault("alone", {})[name] = [result["rate"] for result in alone]
+            results += [rate(ask, parts[2], 1), rate(ask, parts[3], 32)]
+        out["rate1"], out["rate32"], *out["alone"] = [result["rate"] for result in results]
+        failed = [error for result in results for error in result["failed"]]
+        out["failed"] = len(failed)
+        errors.extend(failed[:1])
 
     def edits():
         results, embedded = [], [system.embedded()]
         for number in range(EDITS):
-            time.sleep(0.5)
             results.append(system.edit(number))
             time.sleep(0.5)
             embedded.append(system.embedded())
         out["edits"] = [result["seconds"] for result in results]
         out["edit_s"] = statistics.median(out["edits"])
         out["edit_embedded"] = statistics.median(b - a for a, b in zip(embedded, embedded[1:]))
-        if "tidy" in results[0]:
-            out["tidy_s"] = statistics.median(result["tidy"] for result in results)
-        out["peak_all"] = memory(system.process.pid, "VmHWM")
+        out["tidy_s"] = statistics.median(result.get("tidy", 0) for result in results)
+        out["peak_all"] = system.proc("VmHWM")
 
-    def killed(name, question=LAST_QUESTION, contains="seven beekeepers"):
+    def killed(name, question, contains):
         system.kill()
-        before = system.embedded()
-        begun = time.perf_counter()
+        before, begun = system.embedded(), time.perf_counter()
         system.start()
         system.first(question, contains)
         out[f"{name}_s"] = time.perf_counter() - begun
         time.sleep(1)
-        out[f"{name}_embedded"] = system.embedded() - before
-        out[f"{name}_before"] = before
+        out.update({f"{name}_embedded": system.embedded() - before, f"{name}_before": before})
+
+    def middle():
+        # At half of the passages, or of the time if nothing is embedded.
+        system.start()
+        end = time.perf_counter() + out["index_s"] * (0.9 if out["embedded"] else 0.5)
+        while time.perf_counter() < end and not 0 < out["embedded"] <= 2 * system.embedded():
+            time.sleep(0.02)
+        killed("middle", *SENTINEL)
 
     system = kind(setup, folder / "whole")
-    try:
-        attempt("indexing", empty)
-        attempt("rates", rates)
-        attempt("edits", edits)
-        _, question, contains = marked(LAST, EDITS - 1)
-        attempt("kill after indexing", lambda: killed("after", question, contains))
-    finally:
+    for name, part in (("indexing", empty), ("questions", rates), ("edits", edits)):
+        attempt(name, part)
+    attempt("kill after indexing", killed, "after", *marked(LAST, EDITS - 1)[1:])
+    system.kill()
+    if not setup.skip_middle and "index_s" in out:
+        system = kind(setup, folder / "half")
+        attempt("kill in the middle", middle)
         system.kill()
-    system = kind(setup, folder / "half")
-    try:
-        system.start()
-        # Half of the passages, or half of the time if nothing is embedded.
-        end = time.perf_counter() + out.get("index_s", 60) * (0.9 if out.get("embedded") else 0.5)
-        while time.perf_counter() < end and not 0 < out.get("embedded", 0) <= 2 * system.embedded():
-            time.sleep(0.02)
-        attempt("kill in the middle", lambda: killed("middle"))
-    finally:
-        system.kill()
-    return out
+    return {**out, "errors": errors}
 
 
-def table(results):
-    def cell(figures, key, form):
-        return form.format(figures[key]) if figures.get(key) is not None else "–"
+LINES = [
+    ("first answer from empty, s", "index_s", 1), ("processor time of this, s", "cpu_s", 1),
+    ("passages embedded", "embedded", 0), ("edit until answered, s", "edit_s", 3),
+    ("embedded after an edit", "edit_embedded", 0), ("optimize after an edit, s", "tidy_s", 3),
+    ("questions/s, one at a time", "rate1", 1), ("questions/s, 32 at once", "rate32", 1),
+    ("questions failed", "failed", 0), ("recall@10", "recall", 3), ("resident after indexing, MB", "rss", 0),
+    ("peak while indexing, MB", "peak", 0), ("peak in all, MB", "peak_all", 0),
+    ("killed after indexing: first answer, s", "after_s", 1), ("embedded again", "after_embedded", 0),
+    ("killed in the middle: embedded before", "middle_before", 0), ("first answer, s", "middle_s", 1),
+    ("embedded after the kill", "middle_embedded", 0),
+]
 
-    lines = [
-        ("first answer from empty, s", "index_s", "{:.1f}"), ("passages embedded", "embedded", "{}"),
-        ("edit until answered, ms", "edit_s", "{:.3f}"), ("embedded after an edit", "edit_embedded", "{:.0f}"),
-        ("optimize after an edit, s", "tidy_s", "{:.3f}"),
-        ("questions/s, one at a time", "rate1", "{:.1f}"), ("questions/s, 32 at once", "rate32", "{:.1f}"),
-        ("questions failed", "failed", "{}"), ("recall@10", "recall", "{:.3f}"),
-        ("resident after indexing, MB", "rss", "{:.0f}"), ("peak while indexing, MB", "peak", "{:.0f}"), ("peak in all, MB", "peak_all", "{:.0f}"),
-        ("killed after indexing: first answer, s", "after_s", "{:.1f}"), ("embedded again", "after_embedded", "{}"),
-        ("killed in the middle: embedded before", "middle_before", "{}"), ("first answer, s", "middle_s", "{:.1f}"), ("embedded after the kill", "middle_embedded", "{}"),
-    ]
-    lines = [(title.replace("ms", "s") if key == "edit_s" else title, key, form) for title, key, form in lines]
-    names = list(results)
-    print("\n| | " + " | ".join(names) + " |\n|---|" + "---|" * len(names))
-    for title, key, form in lines:
-        print(f"| {title} | " + " | ".join(cell(results[name], key, form) for name in names) + " |")
+
+def show(results):
+    print("\n| | " + " | ".join(results) + " |\n|---|" + "---|" * len(results))
+    for title, key, places in LINES:
+        cells = [figures.get(key) for figures in results.values()]
+        print(f"| {title} | " + " | ".join("–" if cell is None else f"{cell:.{places}f}" for cell in cells) + " |")
     for name, figures in results.items():
-        for part, rates in figures.get("alone", {}).items():
-            print(f"\n{part}: {rates[0]:.1f} questions/s one at a time, {rates[1]:.1f} with 32 at once.")
-        for error in figures.get("errors", []):
+        for at, part in enumerate(SYSTEMS[name].extra if figures.get("alone") else ()):
+            one, many = figures["alone"][2 * at : 2 * at + 2]
+            print(f"\n{part}: {one:.1f} questions/s one at a time, {many:.1f} with 32 at once.")
+        for error in figures["errors"]:
             print(f"\n{name}: {error}")
-
-
-class Setup:
-    """What all systems share."""
-
-    def __init__(self, options):
-        self.turnflow, self.model = options.turnflow.resolve(), str(options.model.resolve())
-        self.rows = rows_of(options.corpus)[: options.passages]
-        # The last row is found by a question of its own: then all rows are indexed.
-        self.rows.append(LAST)
-        questions = [(row["_id"], row["text"]) for row in rows_of(options.queries)]
-        self.count = min(options.questions, len(questions) // 4)
-        self.questions = questions[: 4 * self.count]
-        asked = [text for _, text in questions] + [LAST_QUESTION] + [marked(LAST, at)[1] for at in range(EDITS)]
-        self.asked = {digest(text) for text in asked}
-        self.qrels = {}
-        if options.qrels:
-            for line in list(open(options.qrels))[1:]:
-                name, document, score = line.rstrip("\n").split("\t")
-                if float(score) > 0:
-                    self.qrels.setdefault(name, set()).add(document)
 
 
 def main():
     if sys.argv[1:2] == ["--worker"]:
         name, folder, model, port = sys.argv[2], Path(sys.argv[3]), sys.argv[4], int(sys.argv[5])
         if name == "pathway":
-            return pathway_worker(folder, model, port)
-        return library_worker({"lancedb": LanceTable, "tantivy": TantivyIndex}[name], folder, model)
+            return serve_pathway(folder, model, port)
+        return serve_library({"lancedb": LanceTable, "tantivy": TantivyIndex}[name], folder, model)
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     for name in ("turnflow", "corpus", "queries", "model"):
-        parser.add_argument(name, type=Path)
-    parser.add_argument("--passages", type=int)
-    parser.add_argument("--questions", type=int, default=500)
-    parser.add_argument("--only", default=",".join(SYSTEMS))
-    parser.add_argument("--dir", type=Path)
-    parser.add_argument("--qrels", type=Path)
-    options = parser.parse_args()
-    setup, results = Setup(options), {}
+        parser.add_argument(name, type=lambda text: str(Path(text).resolve()))
+    parser.add_argument("--passages", type=int, help="the first N passages (default: all)")
+    parser.add_argument("--questions", type=int, default=500, help="N questions for each rate (default: 500)")
+    parser.add_argument("--only", default=",".join(SYSTEMS), help="some of: %(default)s")
+    parser.add_argument("--dir", type=Path, help="where the directories of the systems are made, and removed")
+    parser.add_argument("--qrels", type=Path, help="judgements, for the recall of the first N questions")
+    parser.add_argument("--skip-middle", action="store_true", help="leave out the kill in the middle of indexing")
+    setup = parser.parse_args()
+    wanted = setup.questions
+    # The last row is found by a question of its own: then all rows are indexed.
+    setup.rows = rows_of(setup.corpus)[: setup.passages] + [LAST]
+    setup.names, setup.questions = zip(*((row["_id"], row["text"]) for row in rows_of(setup.queries)))
+    setup.count = min(wanted, len(setup.names) // 4)
+    asked = [*setup.questions, SENTINEL[0], *(marked(LAST, at)[1] for at in range(EDITS))]
+    setup.asked = {digest(form) for text in asked for form in (text, plain(text))}
+    table = [line.rstrip("\n").split("\t") for line in open(setup.qrels)][1:] if setup.qrels else []
+    setup.qrels = {}
+    for name, document, score in table:
+        if float(score) > 0:
+            setup.qrels.setdefault(name, set()).add(document)
     packages = ("pathway", "lancedb", "tantivy", "onnxruntime", "tokenizers", "numpy")
     print(", ".join(f"{name} {importlib.metadata.version(name)}" for name in packages))
-    with tempfile.TemporaryDirectory(prefix="peers-", dir=options.dir) as folder:
-        for name in options.only.split(","):
+    results = {}
+    with tempfile.TemporaryDirectory(prefix="peers-", dir=setup.dir) as folder:
+        for name in setup.only.split(","):
             load = os.getloadavg()[0]
-            results[name] = measure(SYSTEMS[name], setup, Path(folder) / name)
-            shown = {key: value for key, value in results[name].items()}
-            print(f"{name} (load {load:.1f} before, {os.getloadavg()[0]:.1f} after): {json.dumps(shown)}", flush=True)
-    table(results)
+            results[name] = measure(SYSTEMS[name], setup, Path(folder).resolve() / name)
+            loads = f"load {load:.1f} before and {os.getloadavg()[0]:.1f} after"
+            print(f"{name}, {loads}: {json.dumps(results[name])}", flush=True)
+    show(results)
 
 
 if __name__ == "__main__":
