@@ -108,3 +108,45 @@ fn reloads_under_load_lose_nothing() {
 fn a_steady_load() {
     stress("soak", &["--seconds", "4", "--rate", "20", "--edits", "5"]);
 }
+
+/// Runs the kit for GPUs on short texts; returns its report.
+fn gpu(encoder: &Path, half: &Path, arguments: &[&str]) -> String {
+    let dir = tempfile::tempdir().unwrap();
+    let texts = dir.path().join("texts.jsonl");
+    let row = |number: usize| {
+        let text = format!("Row {number} tells of a ferry at pier {}. ", number * 7919 % 10_007);
+        serde_json::json!({"text": text.repeat(1 + number % 4)}).to_string() + "\n"
+    };
+    std::fs::write(&texts, (0..72).map(row).collect::<String>()).unwrap();
+    let report = dir.path().join("report.md");
+    let mut command = Command::new(env!("CARGO_BIN_EXE_turnflow-stress"));
+    command.arg("gpu").arg("--encoder").arg(encoder).arg("--half").arg(half);
+    command.arg("--texts").arg(&texts).arg("--report").arg(&report).args(arguments);
+    let output = command.output().unwrap();
+    let report = std::fs::read_to_string(report).unwrap_or_default();
+    assert!(output.status.success(), "{report}\n{}", String::from_utf8_lossy(&output.stderr));
+    report
+}
+
+#[test]
+fn the_kit_for_gpus_can_be_tried_on_the_cpu() {
+    let (Some(encoder), Some(half)) = (model("minilm"), model("minilm-half")) else { return };
+    let report = gpu(&encoder, &half, &["--cpu", "--parts", "agreement,full,lost"]);
+    assert!(report.contains("holds: vectors in 16 bits"), "{report}");
+    assert_eq!(report.matches("Not run: it needs a GPU.").count(), 2, "{report}");
+}
+
+#[test]
+fn a_gpu_gives_the_vectors_of_the_cpu_and_may_fail() {
+    let (Some(encoder), Some(half)) = (model("minilm"), model("minilm-half")) else { return };
+    let has_gpu = Command::new("nvidia-smi").arg("-L").output().is_ok_and(|output| output.status.success());
+    let library = encoder.with_file_name("onnxruntime-cuda");
+    if !has_gpu || !library.exists() {
+        println!(
+            "skipped: there is no NVIDIA GPU, or no `onnxruntime-cuda`, which `turnflow models fetch` brings by name"
+        );
+        return;
+    }
+    let report = gpu(&encoder, &half, &["--parts", "agreement,full,lost"]);
+    assert!(report.contains("the encoder goes on, on the CPU"), "{report}");
+}
