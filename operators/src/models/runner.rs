@@ -6,8 +6,7 @@ use ort::session::{Session, SessionInputValue};
 use ort::value::Tensor;
 use turnflow_engine::inference::InferenceError;
 
-use super::runtime::{Device, Settings};
-use super::text_encoder::encoder_session;
+use super::runtime::{Device, Settings, require_inputs, session};
 
 /// The session of a text encoder.
 pub(crate) struct Runner {
@@ -25,7 +24,8 @@ impl Runner {
         threads: Option<usize>,
         settings: Settings,
     ) -> Result<Self, InferenceError> {
-        let session = encoder_session(path, device, threads, settings)?;
+        let session = session(path, device, threads, settings)?;
+        require_inputs(&session, &["input_ids", "attention_mask"])?;
         Ok(Self { session, path: path.to_owned(), device, threads })
     }
 
@@ -52,7 +52,7 @@ impl Runner {
         }
         tracing::error!(model = %self.path.display(), device = ?self.device, %error,
             "the GPU has failed: the model runs on the CPU until turnflow is started again");
-        let session = encoder_session(&self.path, Device::Cpu, self.threads, Settings::Service)?;
+        let session = session(&self.path, Device::Cpu, self.threads, Settings::Service)?;
         // A session cannot free the memory of a device that has failed; ONNX Runtime would end the process.
         std::mem::forget(std::mem::replace(&mut self.session, session));
         self.device = Device::Cpu;

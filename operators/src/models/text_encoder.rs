@@ -1,16 +1,14 @@
 //! Shared by all ONNX text encoders: their common settings, and loading. They differ in the inputs that they make of a
 //! text's tokens and in how they read the output.
 
-use std::path::Path;
 use std::sync::Arc;
 
-use ort::session::Session;
 use turnflow_engine::component::{Check, Model};
 use turnflow_engine::inference::{Backend, InferenceError, Limits, Priority, Service};
 use turnflow_engine::spec::FilePath;
 
 use super::runner::Runner;
-use super::runtime::{Device, Offsets, Settings, Tokens, hash_file, require_inputs, session};
+use super::runtime::{Device, Offsets, Settings, Tokens, hash_file};
 use super::text::{Inputs, Padding, Texts};
 
 /// The settings that every encoder has.
@@ -122,16 +120,4 @@ impl EncoderSettings<'_> {
         };
         Ok((loaded, model))
     }
-}
-
-/// A session of a model with BERT's inputs.
-pub(crate) fn encoder_session(
-    path: &Path,
-    device: Device,
-    threads: Option<usize>,
-    settings: Settings,
-) -> Result<Session, InferenceError> {
-    let session = session(path, device, threads, settings)?;
-    require_inputs(&session, &["input_ids", "attention_mask"])?;
-    Ok(session)
 }
