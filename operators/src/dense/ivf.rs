@@ -328,7 +328,7 @@ impl Approximate {
         };
         // The fewer passages are permitted, the more lists it takes to find as many of them.
         let (passages, permitted_ones) = (reader.passages(), reader.searched(permitted));
-        let probes = lists.probes.saturating_mul(passages.div_ceil(permitted_ones.max(1)).max(1));
+        let probes = lists.probes.saturating_mul(passages).div_ceil(permitted_ones.max(1));
         if probes >= lists.lists.len() {
             return search(reader, queries, top, permitted);
         }
@@ -433,6 +433,11 @@ mod tests {
                     assert_eq!(seen(&found), seen(exact));
                 }
             }
+        }
+        // The permitted passages are of one kind, and most queries are near to others.
+        let one_kind = Permitted::Only(Arc::new((0..2600).filter(|number| number % 5 == 0).collect()));
+        for found in approximate.search(&readers[0], &queries, 30, &one_kind) {
+            assert_eq!(found.len(), 30);
         }
         assert_eq!(lists.outside(&readers[2]).len(), 200);
         assert_eq!(lists.outside(&readers[3]).len(), 199);
