@@ -82,8 +82,9 @@ impl Output {
         if let Some(log) = self.log.get() {
             return Some(log.clone());
         }
-        let head = head_of(self.reader.as_ref()?, length).ok()?;
-        let mut mark = FileMark::new(&self.real.display().to_string(), self.identity, &head, length);
+        let reader = self.reader.as_ref()?;
+        let (head, metadata) = (head_of(reader, length).ok()?, reader.metadata().ok()?);
+        let mut mark = FileMark::new(&self.real.display().to_string(), &metadata, &head, length);
         mark.older = self.older.get_or_init(|| Older::of(&self.real, self.identity)).clone();
         let log = mark.to_log();
         if head.len() == HEAD_BYTES {

@@ -508,7 +508,7 @@ fn a_file_that_another_sink_had_is_not_a_rotation() {
     assert_eq!(recovered(base, None, &["a"]).1, ["a"]);
     let metadata = fs::metadata(&theirs).unwrap();
     let head = fs::read(&theirs).unwrap();
-    let log = FileMark::new(&theirs.display().to_string(), identity_of(&metadata), &head, metadata.len()).to_log();
+    let log = FileMark::new(&theirs.display().to_string(), &metadata, &head, metadata.len()).to_log();
     let had = [SinkPosition { log, length: metadata.len() }];
     let search = Search { others_had: &had, ..Search::default() };
     assert_eq!(sink(base, true).kept().unwrap().recover(search).unwrap().answers.count(), 0);

@@ -110,17 +110,20 @@ impl Log {
             return None;
         }
         let (end, line, unfinished) = self.last;
-        let known = self.mark.clone().filter(|_| !unfinished);
-        let log = known.unwrap_or_else(|| {
-            let length = if end == 0 { u64::MAX } else { end };
-            let mut mark = FileMark::new(&self.name, self.identity, self.head(), length);
-            mark.unfinished = unfinished;
-            let log = mark.to_log();
-            if !unfinished && end >= HEAD_BYTES as u64 {
-                self.mark = Some(log.clone());
+        let log = match self.mark.clone().filter(|_| !unfinished) {
+            Some(known) => known,
+            None => {
+                let length = if end == 0 { u64::MAX } else { end };
+                let metadata = self.lines.stream().file.metadata().ok()?;
+                let mut mark = FileMark::new(&self.name, &metadata, self.head(), length);
+                mark.unfinished = unfinished;
+                let log = mark.to_log();
+                if !unfinished && end >= HEAD_BYTES as u64 {
+                    self.mark = Some(log.clone());
+                }
+                log
             }
-            log
-        });
+        };
         Some(SourceOffset { log, generation, end, line, ..SourceOffset::default() })
     }
 }

@@ -8,7 +8,6 @@ use turnflow_engine::connector::SourceOffset;
 use super::*;
 use crate::known_file::HEAD_BYTES;
 use crate::testing::{Turns, turn};
-use crate::watch::identity_of;
 
 fn source(base: &Path) -> JsonLines {
     turnflow_engine::spec::from_str::<JsonLinesConfig>(r#"(path: "t.jsonl", max_line_bytes: 200)"#)
@@ -475,7 +474,7 @@ fn the_noted_beginning_finds_a_log_that_was_copied_and_truncated() {
     fs::remove_file(&old).unwrap();
     assert_eq!(texts(directory.path(), &place), ["c"]);
     // An earlier version recorded nothing but the file.
-    let identity = identity_of(&fs::metadata(&path).unwrap());
-    let log = crate::known_file::FileMark::new("x", identity, &[], 0).to_log();
+    let metadata = fs::metadata(&path).unwrap();
+    let log = crate::known_file::FileMark::new("x", &metadata, &[], 0).to_log();
     assert_eq!(texts(directory.path(), &SourceOffset { log, ..SourceOffset::default() }), ["c"]);
 }

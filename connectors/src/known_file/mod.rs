@@ -1,9 +1,12 @@
-//! Identifies a file after a restart, by device, inode and its first bytes.
+//! Identifies a file after a restart, by device, inode, time of creation and its first bytes.
 //!
 //! A mark describes a file up to some length, and [`find`] finds the file again. Everything is compared, because the
 //! inode or the name may now belong to another file, and the mark may come from a state directory that was edited. A
 //! renamed file is found under its new name; a copied one (a restored backup, or a rotation that copies and truncates)
 //! by its first bytes.
+//!
+//! File systems use the inode of a deleted file again at once. A file without content is therefore found under another
+//! name only if its time of creation is known and the same.
 //!
 //! If a log was rotated more than once in the meantime, other logs lie between the one that was found and the one at
 //! the path; [`between`] finds these. If only a file's name is known, [`rotated`] finds all files that carry it.
@@ -18,7 +21,7 @@ use std::fs::{self, File, Metadata};
 use std::io::{self, Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, UNIX_EPOCH};
 
 use serde::{Deserialize, Serialize};
 use turnflow_engine::claims::real;
@@ -48,6 +51,9 @@ pub(crate) struct FileMark {
     path: String,
     device: u64,
     inode: u64,
+    /// Time of creation in nanoseconds since the Unix epoch, if the file system records it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    created: Option<u64>,
     /// BLAKE3 hash of the file's start, in hexadecimal digits.
     head: String,
     /// Number of bytes that were hashed.
@@ -66,13 +72,15 @@ impl FileMark {
         serde_json::from_str::<Self>(log).ok().map(|mark| mark.path.into())
     }
 
-    /// A mark of the file with this identity, up to `length`; `head` is the start of the file.
-    pub(crate) fn new(path: &str, identity: (u64, u64), head: &[u8], length: u64) -> Self {
+    /// A mark of the file with this metadata, up to `length`; `head` is the start of the file.
+    pub(crate) fn new(path: &str, metadata: &Metadata, head: &[u8], length: u64) -> Self {
         let head = &head[..head_length(length).min(head.len())];
+        let (device, inode) = identity_of(metadata);
         Self {
             path: path.to_owned(),
-            device: identity.0,
-            inode: identity.1,
+            device,
+            inode,
+            created: created(metadata),
             head: blake3::hash(head).to_hex().to_string(),
             head_bytes: head.len() as u64,
             unfinished: false,
@@ -98,10 +106,16 @@ impl FileMark {
         serde_json::to_string(self).unwrap_or_default().into()
     }
 
+    /// Whether a file with this metadata has the marked one's inode and, as far as known, its time of creation.
+    fn is_same(&self, metadata: &Metadata) -> bool {
+        let differs = self.created.zip(created(metadata)).is_some_and(|(marked, now)| marked != now);
+        identity_of(metadata) == (self.device, self.inode) && !differs
+    }
+
     /// Opens the file at `path`, if it is a regular file, long enough, and starts like the marked one.
     fn open(&self, path: &Path, length: u64, same_inode: bool) -> Option<File> {
         let fits = |metadata: &Metadata| {
-            let same = identity_of(metadata) == (self.device, self.inode);
+            let same = self.is_same(metadata);
             metadata.is_file() && metadata.len() >= length && (same || (!same_inode && self.head_bytes > 0))
         };
         // Opening a pipe would wait for its writer, so the metadata is checked first.
@@ -120,6 +134,12 @@ impl FileMark {
         let begins_so = |head: Vec<u8>| blake3::hash(&head).to_hex().as_str() == self.head;
         self.head_bytes > 0 && is_long_enough && head_of(content, length).is_ok_and(begins_so)
     }
+}
+
+/// Time of a file's creation, in nanoseconds since the Unix epoch; `None` if the file system does not record it.
+fn created(metadata: &Metadata) -> Option<u64> {
+    let since = metadata.created().ok()?.duration_since(UNIX_EPOCH).ok()?;
+    since.as_nanos().try_into().ok()
 }
 
 /// Number of bytes at the start that a mark up to `length` covers.
@@ -181,8 +201,8 @@ fn find_once(path: &Path, mark: &FileMark, length: u64) -> MarkedFile {
     }
     let beside = siblings(path).unwrap_or_default();
     let renamed = beside.iter().find_map(|(sibling, metadata)| {
-        let same = identity_of(metadata) == (mark.device, mark.inode);
-        let file = if same { mark.open(sibling, length, true) } else { None };
+        let is_certain = mark.head_bytes > 0 || (mark.created.is_some() && mark.created == created(metadata));
+        let file = if is_certain && mark.is_same(metadata) { mark.open(sibling, length, true) } else { None };
         file.map(|file| MarkedFile::Away(file, sibling.clone()))
     });
     if let Some(renamed) = renamed {

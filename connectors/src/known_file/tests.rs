@@ -7,7 +7,7 @@ fn mark_of(path: &Path) -> (FileMark, u64) {
     let file = File::open(path).unwrap();
     let metadata = file.metadata().unwrap();
     let head = head_of(&file, metadata.len()).unwrap();
-    (FileMark::new("x", identity_of(&metadata), &head, metadata.len()), metadata.len())
+    (FileMark::new("x", &metadata, &head, metadata.len()), metadata.len())
 }
 
 fn stands(path: &Path, (mark, length): &(FileMark, u64)) -> String {
@@ -51,9 +51,34 @@ fn files_are_found_by_what_they_are() {
     assert_eq!(stands(&log, &mark), "gone");
 }
 
+/// A file system gives the inode of a deleted file to the next new one.
+#[test]
+fn another_file_with_the_inode_of_an_empty_one_is_not_it() {
+    let directory = tempfile::tempdir().unwrap();
+    let at = |name: &str| directory.path().join(name);
+    fs::write(at("t.jsonl"), "").unwrap();
+    let (mark, length) = mark_of(&at("t.jsonl"));
+    let has_created = mark.created.is_some();
+    fs::rename(at("t.jsonl"), at("kept")).unwrap();
+    let expected = if has_created { "kept" } else { "gone" };
+    assert_eq!(stands(&at("t.jsonl"), &(mark.clone(), length)), expected, "it was renamed");
+    // The inode, as if it had been given to a file that was created later.
+    let later = FileMark { created: mark.created.map(|created| created - 1), ..mark.clone() };
+    fs::write(at("kept"), "of another log\n").unwrap();
+    assert_eq!(stands(&at("t.jsonl"), &(later.clone(), length)), "gone");
+    fs::rename(at("kept"), at("t.jsonl")).unwrap();
+    assert_eq!(stands(&at("t.jsonl"), &(later, length)), if has_created { "gone" } else { "here" });
+    // A mark of an earlier version, or of a file system without times of creation.
+    let unknown = FileMark { created: None, ..mark };
+    assert_eq!(stands(&at("t.jsonl"), &(unknown.clone(), length)), "here");
+    fs::rename(at("t.jsonl"), at("kept")).unwrap();
+    assert_eq!(stands(&at("t.jsonl"), &(unknown, length)), "gone");
+}
+
 #[test]
 fn marks_that_are_none_are_refused() {
-    let mark = FileMark::new("a", (1, 2), b"0123456789", 4);
+    let metadata = tempfile::tempfile().unwrap().metadata().unwrap();
+    let mark = FileMark { device: 1, inode: 2, created: None, ..FileMark::new("a", &metadata, b"0123456789", 4) };
     assert_eq!(FileMark::parse(&mark.to_log(), 4), Some(mark.clone()));
     // The hash covers the length.
     assert_eq!(FileMark::parse(&mark.to_log(), 5), None);
