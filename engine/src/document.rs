@@ -3,12 +3,15 @@
 //! A chunk has two keys: its id (`document#n`), which answers cite and qrels name, and the hash of
 //! its content, which avoids repeated work: two chunks with equal content are embedded once.
 
+mod text;
+
 use std::fmt;
 use std::sync::Arc;
 use std::sync::OnceLock;
 
 use serde::{Deserialize, Serialize};
 
+pub use self::text::Text;
 use crate::metadata::{FieldValue, Metadata};
 
 /// How a document's text is marked up; read by chunkers that follow structure.
@@ -76,9 +79,12 @@ impl fmt::Debug for ContentHash {
     }
 }
 
-/// A passage: the unit that is indexed, retrieved and cited.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+/// A passage: the unit that is indexed, retrieved and cited. Two are equal if all but their places are; their texts are
+/// compared by hash.
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Chunk {
+    /// Hash of `title` and `text`.
+    pub hash: ContentHash,
     /// `document#n` with n from 0, or the document's id if the chunker never splits documents.
     pub id: Arc<str>,
     /// The id of the document it was cut from.
@@ -86,9 +92,7 @@ pub struct Chunk {
     /// The document's title, or the heading path of the section.
     pub title: Arc<str>,
     /// The passage itself.
-    pub text: Arc<str>,
-    /// Hash of `title` and `text`.
-    pub hash: ContentHash,
+    pub text: Text,
     /// The document's fields.
     #[serde(default)]
     pub metadata: Metadata,
@@ -170,15 +174,44 @@ impl std::hash::Hash for Place {
 }
 
 impl Chunk {
+    /// What is compared. The text may be on disk.
+    fn value(&self) -> (&ContentHash, &Arc<str>, &Arc<str>, &Metadata, &Readers) {
+        (&self.hash, &self.id, &self.document, &self.metadata, &self.readers)
+    }
+}
+
+impl PartialEq for Chunk {
+    fn eq(&self, other: &Self) -> bool {
+        self.value() == other.value()
+    }
+}
+impl Eq for Chunk {}
+impl PartialOrd for Chunk {
+    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
+        Some(self.cmp(other))
+    }
+}
+impl Ord for Chunk {
+    fn cmp(&self, other: &Self) -> std::cmp::Ordering {
+        self.value().cmp(&other.value())
+    }
+}
+impl std::hash::Hash for Chunk {
+    fn hash<H: std::hash::Hasher>(&self, state: &mut H) {
+        self.value().hash(state);
+    }
+}
+
+impl Chunk {
     /// Builds a chunk and hashes its content. The engine adds the document's metadata.
-    pub fn new(id: Arc<str>, document: Arc<str>, title: Arc<str>, text: Arc<str>) -> Self {
+    pub fn new(id: Arc<str>, document: Arc<str>, title: Arc<str>, text: Text) -> Self {
         let hash = ContentHash::of(&title, &text);
         let (metadata, readers, place) = (Metadata::default(), Readers::All, Place::default());
         Self { id, document, title, text, hash, metadata, readers, place }
     }
 
     /// Another text of the same document, with the same metadata and readers.
-    pub fn derived(&self, id: Arc<str>, title: Arc<str>, text: Arc<str>) -> Self {
+    pub fn derived(&self, id: Arc<str>, title: Arc<str>, text: Text) -> Self {
         let (metadata, readers) = (self.metadata.clone(), self.readers.clone());
         Self { metadata, readers, ..Self::new(id, self.document.clone(), title, text) }
     }
@@ -195,19 +228,24 @@ impl Chunk {
     }
 }
 
-/// A content with its hash. Equal hashes mean equal contents, so ordering and equality compare only
+/// A content: a title and a text. Equal hashes mean equal contents, so ordering and equality compare only
 /// the hash.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Content {
-    /// The hash of the content of `chunk`.
-    pub hash: ContentHash,
     /// One of the chunks with this content.
     pub chunk: Arc<Chunk>,
 }
 
+impl Content {
+    /// The content's hash.
+    pub fn hash(&self) -> ContentHash {
+        self.chunk.hash
+    }
+}
+
 impl PartialEq for Content {
     fn eq(&self, other: &Self) -> bool {
-        self.hash == other.hash
+        self.chunk.hash == other.chunk.hash
     }
 }
 impl Eq for Content {}
@@ -218,12 +256,12 @@ impl PartialOrd for Content {
 }
 impl Ord for Content {
     fn cmp(&self, other: &Self) -> std::cmp::Ordering {
-        self.hash.cmp(&other.hash)
+        self.chunk.hash.cmp(&other.chunk.hash)
     }
 }
 impl std::hash::Hash for Content {
     fn hash<H: std::hash::Hasher>(&self, state: &mut H) {
-        self.hash.hash(state);
+        self.chunk.hash.hash(state);
     }
 }
 

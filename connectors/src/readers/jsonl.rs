@@ -4,13 +4,14 @@
 //! The file is streamed. Only the id of a row and the hash of its title and text are kept in memory, so that an edit of
 //! one row is a change of one document.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashSet;
 use std::io::{self, Read};
 use std::sync::Arc;
 
 use serde_json::{Map, Value};
 use turnflow_engine::connector::{CorpusOutput, Stopped};
 use turnflow_engine::document::{ContentHash, Document, Markup};
+use turnflow_engine::keyed::{Table, TwoKeys, secret_key};
 use turnflow_engine::metadata::Metadata;
 use turnflow_engine::panics::{Panicked, caught};
 
@@ -164,19 +165,46 @@ pub(crate) struct Outcome {
 
 /// A row as it was last sent.
 struct Known {
-    content: ContentHash,
-    line: ContentHash,
+    id: Arc<str>,
+    /// The beginnings of the hashes, with a secret key, of its value and of its line.
+    content: [u8; 8],
+    line: LineHash,
     /// The number of the read in which it was last found.
     found: u32,
 }
 
+type LineHash = [u8; 12];
+
+/// The beginning of the hash of these parts. With the key, which is new in each process, nobody can make two rows whose
+/// hashes begin alike.
+fn beginning<const LENGTH: usize>(key: &[u8; 32], parts: &[&[u8]]) -> [u8; LENGTH] {
+    let mut hasher = blake3::Hasher::new_keyed(key);
+    for part in parts {
+        hasher.update(&(part.len() as u64).to_le_bytes()).update(part);
+    }
+    let mut beginning = [0; LENGTH];
+    hasher.finalize_xof().fill(&mut beginning);
+    beginning
+}
+
+impl TwoKeys for Known {
+    type Other = LineHash;
+
+    fn id(&self) -> &str {
+        &self.id
+    }
+
+    fn other(&self) -> LineHash {
+        self.line
+    }
+}
+
 /// The rows of one file as they were last sent.
-#[derive(Default)]
 pub(crate) struct Rows {
-    /// Rows by id.
-    known: HashMap<Arc<str>, Known>,
-    /// The id of each line, by the line's hash. An unchanged line is not parsed again.
-    lines: HashMap<ContentHash, Arc<str>>,
+    /// By id and by line: an unchanged line is not parsed again.
+    known: Box<Table<Known>>,
+    /// The key of the hashes.
+    key: [u8; 32],
     reading: u32,
     /// Bad lines that were reported, so that each is reported only once.
     told: HashSet<ContentHash>,
@@ -188,12 +216,19 @@ pub(crate) struct Rows {
 const MOST_LARGE: usize = 16;
 
 /// The hash of a row's value.
-fn content(row: &Document) -> ContentHash {
-    if row.metadata.is_empty() {
-        return ContentHash::of(&row.title, &row.text);
+fn content(key: &[u8; 32], row: &Document) -> [u8; 8] {
+    let fields = match row.metadata.is_empty() {
+        true => String::new(),
+        false => Value::Object(row.metadata.to_json()).to_string(),
+    };
+    beginning(key, &[row.title.as_bytes(), row.text.as_bytes(), fields.as_bytes()])
+}
+
+impl Default for Rows {
+    fn default() -> Self {
+        let (known, told, large) = (Box::default(), HashSet::new(), HashSet::new());
+        Self { known, key: secret_key(), reading: 0, told, large }
     }
-    let fields = Value::Object(row.metadata.to_json()).to_string();
-    ContentHash::of(&fields, &ContentHash::of(&row.title, &row.text).to_string())
 }
 
 impl Rows {
@@ -223,11 +258,10 @@ impl Rows {
                 Line::TooLong { start, bytes } => (start, Err(RowError::TooLong { bytes, limit: how.limit })),
                 Line::Whole(line) if line.iter().all(u8::is_ascii_whitespace) => continue,
                 Line::Whole(line) => {
-                    let hash = std::str::from_utf8(line).map(|line| ContentHash::of("", line)).ok();
-                    if hash.is_some_and(|hash| self.stands(&hash)) {
+                    let hash = beginning(&self.key, &[line]);
+                    if self.stands(&hash) {
                         if finished { continue } else { break }
                     }
-                    let hash = hash.unwrap_or(ContentHash([0; 32]));
                     let row = caught(|| parse(line, how.fields)).map_err(RowError::from).flatten();
                     (line, row.map(|(row, large)| (self.without_large(row, large, how), hash)))
                 }
@@ -262,10 +296,9 @@ impl Rows {
         }
         self.told = told;
         let reading = self.reading;
-        for (id, gone) in self.known.extract_if(|_, known| known.found != reading) {
-            self.lines.remove(&gone.line);
+        for gone in self.known.remove_if(|known| known.found != reading) {
             outcome.changes += 1;
-            output.change(id, None)?;
+            output.change(gone.id, None)?;
         }
         Ok(outcome)
     }
@@ -286,40 +319,30 @@ impl Rows {
     }
 
     /// Whether a line is an unchanged row, found for the first time in this read.
-    fn stands(&mut self, line: &ContentHash) -> bool {
-        let known = self.lines.get(line).and_then(|id| self.known.get_mut(id));
-        let Some(known) = known.filter(|known| known.line == *line && known.found != self.reading) else {
-            return false;
-        };
-        known.found = self.reading;
-        true
+    fn stands(&mut self, line: &LineHash) -> bool {
+        let reading = self.reading;
+        let Some(slot) = self.known.of_other(line) else { return false };
+        let was_found = self.known.update(slot, |known| std::mem::replace(&mut known.found, reading) == reading);
+        was_found == Some(false)
     }
 
     /// Records a row. Returns it with its full id if it is new or changed.
-    fn found(&mut self, mut row: Document, line: ContentHash, how: &Reading<'_>) -> Result<Option<Document>, RowError> {
+    fn found(&mut self, mut row: Document, line: LineHash, how: &Reading<'_>) -> Result<Option<Document>, RowError> {
         if !how.prefix.is_empty() {
             row.id = format!("{}{}", how.prefix, row.id).into();
         }
-        let hash = content(&row);
-        match self.known.get_mut(&row.id) {
-            Some(known) if known.found == self.reading => {
-                let id = row.id[how.prefix.len()..].to_owned();
-                return Err(RowError::Duplicate { field: how.fields.id.clone(), id });
-            }
-            Some(known) => {
-                self.lines.remove(&known.line);
-                self.lines.insert(line, row.id.clone());
-                let old = std::mem::replace(known, Known { content: hash, line, found: self.reading });
-                if old.content == hash {
-                    return Ok(None);
-                }
-            }
-            None => {
-                self.lines.insert(line, row.id.clone());
-                self.known.insert(row.id.clone(), Known { content: hash, line, found: self.reading });
-            }
+        let content = content(&self.key, &row);
+        let present = Known { id: row.id.clone(), content, line, found: self.reading };
+        let Some(slot) = self.known.of_id(&row.id) else {
+            self.known.insert(present);
+            return Ok(Some(row));
+        };
+        if self.known.get(slot).is_some_and(|known| known.found == self.reading) {
+            let id = row.id[how.prefix.len()..].to_owned();
+            return Err(RowError::Duplicate { field: how.fields.id.clone(), id });
         }
-        Ok(Some(row))
+        let old = self.known.update(slot, |known| std::mem::replace(known, present));
+        Ok(Some(row).filter(|_| old.is_none_or(|old| old.content != content)))
     }
 
     /// Whether there are no rows.
@@ -330,10 +353,10 @@ impl Rows {
     /// Deletes every row, because the file no longer exists. Returns their number.
     pub(crate) fn withdraw(&mut self, output: &CorpusOutput) -> Result<usize, Stopped> {
         self.told.clear();
-        self.lines.clear();
-        let rows = self.known.len();
-        for (id, _) in self.known.drain() {
-            output.change(id, None)?;
+        let gone = std::mem::take(&mut self.known);
+        let rows = gone.len();
+        for row in gone.into_values() {
+            output.change(row.id, None)?;
         }
         Ok(rows)
     }

@@ -1,10 +1,11 @@
 //! The chunks of a feed, and the difference between two feeds.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
 use crate::component::Delta;
 use crate::document::{Chunk, Content};
+use crate::keyed::Keyed;
 
 /// Net changes: chunks with their differences in count.
 pub(super) type Changes = Vec<(Arc<Chunk>, isize)>;
@@ -12,83 +13,101 @@ pub(super) type Changes = Vec<(Arc<Chunk>, isize)>;
 /// All chunks of a feed.
 #[derive(Default)]
 pub(super) struct Chunks {
-    by_id: BTreeMap<Arc<str>, Arc<Chunk>>,
-    /// Number of chunks of each document that has any.
-    documents: BTreeMap<Arc<str>, usize>,
+    by_id: Keyed<Arc<Chunk>>,
+    /// Number of chunks of each document that has any, except for whole documents.
+    documents: HashMap<Arc<str>, u32>,
+    /// Number of chunks that are whole documents, and have their ids.
+    whole: usize,
 }
 
 impl Chunks {
     /// Collects the given chunks.
     pub fn of(chunks: Vec<Arc<Chunk>>) -> Self {
         let mut all = Self::default();
-        for chunk in chunks {
-            *all.documents.entry(chunk.document.clone()).or_default() += 1;
-            all.by_id.insert(chunk.id.clone(), chunk);
-        }
+        chunks.into_iter().for_each(|chunk| all.add(chunk));
         all
     }
 
-    /// Applies net changes; returns the changes that had an effect.
+    fn add(&mut self, chunk: Arc<Chunk>) {
+        if chunk.id == chunk.document {
+            self.whole += 1;
+        } else {
+            *self.documents.entry(chunk.document.clone()).or_default() += 1;
+        }
+        self.by_id.insert(chunk);
+    }
+
+    fn remove(&mut self, id: &str) -> Option<Arc<Chunk>> {
+        let chunk = self.by_id.remove(id)?;
+        if chunk.id == chunk.document {
+            self.whole -= 1;
+        } else if let Some(count) = self.documents.get_mut(&chunk.document) {
+            *count -= 1;
+            if *count == 0 {
+                self.documents.remove(&chunk.document);
+            }
+        }
+        Some(chunk)
+    }
+
+    /// Applies net changes; returns the changes that had an effect, by id.
     pub fn absorb(&mut self, changes: Changes) -> Delta {
         let mut delta = Delta::default();
         let (removed, added): (Vec<_>, Vec<_>) = changes.into_iter().partition(|(_, diff)| *diff < 0);
         for (chunk, _) in removed {
             if self.by_id.get(&chunk.id).is_some_and(|old| *old == chunk) {
                 // The dataflow may give another copy of the chunk, without its number.
-                let chunk = self.by_id.remove(&chunk.id).unwrap_or(chunk);
-                if let Some(count) = self.documents.get_mut(&chunk.document) {
-                    *count -= 1;
-                    if *count == 0 {
-                        self.documents.remove(&chunk.document);
-                    }
-                }
-                delta.removed.push(chunk);
+                delta.removed.push(self.remove(&chunk.id).unwrap_or(chunk));
             }
         }
         for (chunk, _) in added {
             // A copy that was in the corpus before has a number that may be another chunk's now.
             let chunk = if chunk.place.get().is_none() { chunk } else { Arc::new(chunk.without_place()) };
-            *self.documents.entry(chunk.document.clone()).or_default() += 1;
-            self.by_id.insert(chunk.id.clone(), chunk.clone());
+            self.add(chunk.clone());
             delta.added.push(chunk);
+        }
+        // Neighbours in a document get neighbouring numbers.
+        for chunks in [&mut delta.added, &mut delta.removed] {
+            chunks.sort_unstable_by(|a, b| a.id.cmp(&b.id));
         }
         delta
     }
 
     pub fn whole(&self) -> Delta {
-        Delta { added: self.by_id.values().cloned().collect(), removed: Vec::new(), whole: true }
+        Delta { added: self.by_id.sorted(), removed: Vec::new(), whole: true }
     }
 
     /// Every chunk, by id.
     pub fn all(&self) -> Vec<Arc<Chunk>> {
-        self.by_id.values().cloned().collect()
+        self.by_id.sorted()
     }
 
-    /// Each chunk, by id.
+    /// Each chunk, in no order.
     pub fn each(&self) -> impl Iterator<Item = &Arc<Chunk>> {
-        self.by_id.values()
+        self.by_id.iter()
     }
 
     /// Assigns numbers to all chunks: a chunk that equals one of `other` gets its number, and any other a free one.
     pub fn number_like(&mut self, other: &Self, numbers: &mut Numbers) {
-        for (id, chunk) in &mut self.by_id {
-            let known = other.by_id.get(id).filter(|known| *known == chunk).and_then(|known| known.place.get());
+        for chunk in self.by_id.sorted() {
+            let known = other.by_id.get(&chunk.id).filter(|known| **known == chunk).and_then(|known| known.place.get());
             let number = known.unwrap_or_else(|| numbers.take());
             if chunk.place.assign(number) != number {
-                *chunk = Arc::new(chunk.without_place());
+                let chunk = Arc::new(chunk.without_place());
                 chunk.place.assign(number);
+                self.by_id.insert(chunk);
             }
         }
     }
 
     /// Whether there are none.
     pub fn is_empty(&self) -> bool {
-        self.by_id.is_empty()
+        self.by_id.len() == 0
     }
 
     /// The number of documents that have chunks, and the number of chunks.
     pub fn counts(&self) -> (usize, usize) {
-        (self.documents.len(), self.by_id.len())
+        (self.whole + self.documents.len(), self.by_id.len())
     }
 }
 
@@ -135,17 +154,18 @@ pub(super) fn difference(old: &Chunks, new: &Chunks) -> Delta {
     let lacks = |one: &Chunks, chunk: &&Arc<Chunk>| {
         one.by_id.get(&chunk.id).is_none_or(|other| !Arc::ptr_eq(other, chunk) && differ(other, chunk))
     };
-    Delta {
-        added: new.by_id.values().filter(|chunk| lacks(old, chunk)).cloned().collect(),
-        removed: old.by_id.values().filter(|chunk| lacks(new, chunk)).cloned().collect(),
-        whole: false,
-    }
+    let those = |of: &Chunks, other: &Chunks| {
+        let mut those: Vec<_> = of.each().filter(|chunk| lacks(other, chunk)).cloned().collect();
+        those.sort_unstable_by(|a, b| a.id.cmp(&b.id));
+        those
+    };
+    Delta { added: those(new, old), removed: those(old, new), whole: false }
 }
 
 /// The distinct contents of chunks.
 pub(super) fn contents_of(chunks: &[Arc<Chunk>]) -> Vec<Content> {
     let by_hash: BTreeMap<_, _> = chunks.iter().map(|chunk| (chunk.hash, chunk)).collect();
-    by_hash.into_iter().map(|(hash, chunk)| Content { hash, chunk: chunk.clone() }).collect()
+    by_hash.into_values().map(|chunk| Content { chunk: chunk.clone() }).collect()
 }
 
 #[cfg(test)]

@@ -7,7 +7,7 @@
 //! A few short documents are cut on the worker. More text is cut off the worker, in groups, since
 //! turns wait while a worker is busy. The output keeps the order of the documents.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::LazyLock;
 use std::sync::atomic::Ordering;
@@ -22,27 +22,62 @@ use timely::dataflow::operators::generic::builder_rc::OperatorBuilder;
 use timely::dataflow::{Scope, StreamVec};
 use tokio::sync::Semaphore;
 
-use super::CorpusShared;
+use super::documents::DocumentChange;
+use super::{CorpusShared, CorpusState};
 use crate::compute::MOST_ON_A_WORKER;
-use crate::document::{Chunk, Document};
+use crate::document::{Chunk, Document, Text};
+use crate::keyed::{Key, Keyed};
 use crate::panics::caught;
 use crate::wake::WakeSlot;
 
 /// Maximum bytes of text in a group; a single longer document is allowed.
 const GROUP_BYTES: usize = 1 << 20;
 
+/// Bytes of text from which on a change of a loaded corpus is kept in mapped files.
+const MAPPED_BYTES: usize = 64 << 10;
+
 /// Limits the groups cut at once, over all corpora, to half of the cores; the rest is for turns.
 static CUTTING: LazyLock<Semaphore> =
     LazyLock::new(|| Semaphore::new(std::thread::available_parallelism().map_or(1, |cores| cores.get().div_ceil(2))));
 
-type Change = (Arc<Document>, u64, isize);
-
 /// The chunks of several documents, a list for each.
 type Cut = Vec<Vec<Arc<Chunk>>>;
 
+/// The chunks of a document; at least one.
+enum OfDocument {
+    One(Arc<Chunk>),
+    Many(Box<[Arc<Chunk>]>),
+}
+
+impl OfDocument {
+    fn chunks(&self) -> &[Arc<Chunk>] {
+        match self {
+            Self::One(chunk) => std::slice::from_ref(chunk),
+            Self::Many(chunks) => chunks,
+        }
+    }
+
+    /// `None` if there are none.
+    fn of(mut chunks: Vec<Arc<Chunk>>) -> Option<Self> {
+        match chunks.len() {
+            0 => None,
+            1 => chunks.pop().map(Self::One),
+            _ => Some(Self::Many(chunks.into())),
+        }
+    }
+}
+
+impl Key for OfDocument {
+    type Of = str;
+
+    fn key(&self) -> &str {
+        self.chunks().first().map_or("", |chunk| &chunk.document)
+    }
+}
+
 /// Documents that are cut off the worker.
 struct Group {
-    changes: Vec<Change>,
+    changes: Vec<DocumentChange>,
     capability: Capability<u64>,
     /// When done: the chunks of each added document, in the order of the changes.
     cut: Arc<Mutex<Option<Cut>>>,
@@ -52,11 +87,11 @@ struct Group {
 /// chunks, and its former chunks are removed, as for a file that can no longer be read.
 pub(super) fn cut<'s>(
     scope: Scope<'s, u64>,
-    documents: StreamVec<'s, u64, Change>,
+    documents: StreamVec<'s, u64, DocumentChange>,
     shared: &CorpusShared,
 ) -> VecCollection<'s, u64, Arc<Chunk>> {
     let mut builder = OperatorBuilder::new(format!("Cut {:?}", shared.name), scope);
-    let by_id = Exchange::new(|(document, _, _): &Change| document.id.hashed());
+    let by_id = Exchange::new(|change: &DocumentChange| change.id.hashed());
     let mut input = builder.new_input(documents, by_id);
     let (output, stream) = builder.new_output::<Vec<(Arc<Chunk>, u64, isize)>>();
     let mut output = OutputBuilder::<_, CapacityContainerBuilder<_>>::from(output);
@@ -64,13 +99,13 @@ pub(super) fn cut<'s>(
     wake.set(scope.worker().sync_activator_for(builder.operator_info().address.to_vec()));
     let shared = shared.clone();
     builder.build(move |_| {
-        let mut made: HashMap<Arc<str>, Vec<Arc<Chunk>>> = HashMap::new();
+        let mut made = Keyed::<OfDocument>::default();
         let mut groups: VecDeque<Group> = VecDeque::new();
         move |_| {
             let mut room = if groups.is_empty() { MOST_ON_A_WORKER } else { 0 };
             input.for_each_stamp(|stamp, batches| {
                 let Some(capability) = stamp.retain_least(0) else { return };
-                let mut changes: Vec<Change> = batches.flat_map(|batch| batch.drain(..)).collect();
+                let mut changes: Vec<DocumentChange> = batches.flat_map(|batch| batch.drain(..)).collect();
                 while !changes.is_empty() {
                     let rest = changes.split_off(fitting(&changes));
                     let changes = std::mem::replace(&mut changes, rest);
@@ -78,7 +113,7 @@ pub(super) fn cut<'s>(
                     let group = Group { changes, capability: capability.clone(), cut: Arc::default() };
                     match room.checked_sub(bytes) {
                         Some(left) => {
-                            *group.cut.lock() = Some(group.chunks(&shared));
+                            *group.cut.lock() = Some(group.chunks(&shared, false));
                             room = left;
                         }
                         None => {
@@ -95,15 +130,14 @@ pub(super) fn cut<'s>(
                 && let Some(Group { changes, capability, .. }) = groups.pop_front()
             {
                 let (mut session, mut cut) = (output.session(&capability), cut.into_iter());
-                for (document, time, diff) in changes {
-                    if diff > 0 {
+                for DocumentChange { id, new, time } in changes {
+                    let old = made.remove(&id);
+                    session
+                        .give_iterator(old.iter().flat_map(OfDocument::chunks).map(|chunk| (chunk.clone(), time, -1)));
+                    if new.is_some() {
                         let chunks = cut.next().unwrap_or_default();
-                        session.give_iterator(chunks.iter().map(|chunk| (chunk.clone(), time, diff)));
-                        if !chunks.is_empty() {
-                            made.insert(document.id.clone(), chunks);
-                        }
-                    } else if let Some(chunks) = made.remove(&document.id) {
-                        session.give_iterator(chunks.into_iter().map(|chunk| (chunk, time, diff)));
+                        session.give_iterator(chunks.iter().map(|chunk| (chunk.clone(), time, 1)));
+                        OfDocument::of(chunks).into_iter().for_each(|chunks| drop(made.insert(chunks)));
                     }
                 }
             }
@@ -113,14 +147,14 @@ pub(super) fn cut<'s>(
 }
 
 /// Bytes of text to cut for a change.
-fn length((document, _, diff): &Change) -> usize {
-    if *diff > 0 { document.text.len() } else { 0 }
+fn length(change: &DocumentChange) -> usize {
+    change.new.as_ref().map_or(0, |document| document.text.len())
 }
 
 /// How many of the changes are one group.
-fn fitting(changes: &[Change]) -> usize {
+fn fitting(changes: &[DocumentChange]) -> usize {
     let mut bytes = 0;
-    let fits = |change: &&Change| {
+    let fits = |change: &&DocumentChange| {
         bytes += length(change);
         bytes <= GROUP_BYTES
     };
@@ -128,21 +162,20 @@ fn fitting(changes: &[Change]) -> usize {
 }
 
 impl Group {
-    /// Cuts the added documents.
-    fn chunks(&self, shared: &CorpusShared) -> Vec<Vec<Arc<Chunk>>> {
-        cut_all(shared, self.changes.iter().filter(|(_, _, diff)| *diff > 0).map(|(document, _, _)| document))
+    /// Cuts the added documents. `waits`: see [`Text::map_all`].
+    fn chunks(&self, shared: &CorpusShared, waits: bool) -> Vec<Vec<Arc<Chunk>>> {
+        cut_all(shared, self.changes.iter().filter_map(|change| change.new.as_ref()), waits)
     }
 
     /// Cuts the added documents off the worker, then wakes it.
     fn spawn(&self, shared: &CorpusShared, wake: &WakeSlot) {
-        let come = self.changes.iter().filter(|(_, _, diff)| *diff > 0);
-        let documents: Vec<Arc<Document>> = come.map(|(document, _, _)| document.clone()).collect();
+        let documents: Vec<Arc<Document>> = self.changes.iter().filter_map(|change| change.new.clone()).collect();
         let (cut, shared, wake) = (self.cut.clone(), shared.clone(), wake.clone());
         shared.handle.clone().spawn(async move {
             // The semaphore is never closed.
             let _permit = CUTTING.acquire().await;
             let cutting = tokio::task::spawn_blocking(move || {
-                *cut.lock() = Some(cut_all(&shared, documents.iter()));
+                *cut.lock() = Some(cut_all(&shared, documents.iter(), true));
                 wake.wake();
             });
             // Panics of the chunker are caught inside; the task fails otherwise only when the runtime shuts down.
@@ -151,11 +184,24 @@ impl Group {
     }
 }
 
-fn cut_all<'a>(shared: &CorpusShared, documents: impl Iterator<Item = &'a Arc<Document>>) -> Vec<Vec<Arc<Chunk>>> {
-    documents.map(|document| chunks(shared, document)).collect()
+fn cut_all<'a>(
+    shared: &CorpusShared,
+    documents: impl Iterator<Item = &'a Arc<Document>>,
+    waits: bool,
+) -> Vec<Vec<Arc<Chunk>>> {
+    let mut cut: Vec<Vec<Chunk>> = documents.map(|document| chunks(shared, document)).collect();
+    let bytes: usize = cut.iter().flatten().map(|chunk| chunk.text.len()).sum();
+    let texts = cut.iter_mut().flatten().map(|chunk| &mut chunk.text);
+    // Later, small changes stay on the heap: each could keep a file in which all other texts are gone.
+    if let Some(files) = &shared.preparing.files
+        && (*shared.state.borrow() == CorpusState::Loading || bytes >= MAPPED_BYTES)
+    {
+        Text::map_all(texts, files, waits);
+    }
+    cut.into_iter().map(|chunks| chunks.into_iter().map(Arc::new).collect()).collect()
 }
 
-fn chunks(shared: &CorpusShared, document: &Document) -> Vec<Arc<Chunk>> {
+fn chunks(shared: &CorpusShared, document: &Document) -> Vec<Chunk> {
     let dead = |reason: &str| {
         shared.preparing.dead.write(&shared.name, &document.id, reason, document.text.as_bytes());
         Vec::new()
@@ -166,8 +212,9 @@ fn chunks(shared: &CorpusShared, document: &Document) -> Vec<Arc<Chunk>> {
     match caught(|| shared.chunker.chunk(document)) {
         Ok(chunks) => {
             let labelled = |mut chunk: Chunk| {
+                chunk.document = document.id.clone();
                 shared.schema.label(&mut chunk, &document.metadata);
-                Arc::new(chunk)
+                chunk
             };
             chunks.into_iter().map(labelled).collect()
         }

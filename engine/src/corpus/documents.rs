@@ -1,4 +1,5 @@
-//! The operator that reads a source: it remembers each document and emits changes.
+//! The operator that reads a source. It remembers a hash of each document, and passes on those that are new, changed or
+//! deleted.
 
 use std::collections::HashMap;
 use std::rc::Rc;
@@ -6,6 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use crossbeam_channel::TryRecvError;
+use serde::{Deserialize, Serialize};
 use timely::container::CapacityContainerBuilder;
 use timely::dataflow::operators::generic::OutputBuilder;
 use timely::dataflow::operators::generic::builder_rc::OperatorBuilder;
@@ -14,19 +16,53 @@ use timely::dataflow::{Scope, StreamVec};
 use super::{CorpusShared, FeedProgress};
 use crate::connector::CorpusEvent;
 use crate::document::Document;
+use crate::keyed::secret_key;
 
 /// Maximum events processed before the operator yields to the rest of the worker.
 const EVENTS_A_STEP: usize = 2_000;
 
-/// Turns upserts and deletes into additions and retractions. Stops reading while the backlog is full,
-/// so that the source waits at its channel.
+/// A document that is new or changed, or deleted (`None`).
+#[derive(Clone, Serialize, Deserialize)]
+pub(super) struct DocumentChange {
+    pub id: Arc<str>,
+    pub new: Option<Arc<Document>>,
+    /// The number of the source's commit.
+    pub time: u64,
+}
+
+/// The beginnings of BLAKE3 hashes with a secret key: of ids, and of documents with equal ids.
+type Known = HashMap<[u8; 12], [u8; 8]>;
+
+fn beginning<const LENGTH: usize>(hasher: &blake3::Hasher) -> [u8; LENGTH] {
+    let mut beginning = [0; LENGTH];
+    hasher.finalize_xof().fill(&mut beginning);
+    beginning
+}
+
+fn hash_of_id(key: &[u8; 32], id: &str) -> [u8; 12] {
+    beginning(blake3::Hasher::new_keyed(key).update(id.as_bytes()))
+}
+
+fn hash_of(key: &[u8; 32], document: &Document) -> [u8; 8] {
+    let Document { id: _, title, text, markup, metadata } = document;
+    let mut hasher = blake3::Hasher::new_keyed(key);
+    hasher.update(&[*markup as u8]);
+    hasher.update(&(title.len() as u64).to_le_bytes()).update(title.as_bytes());
+    hasher.update(&(text.len() as u64).to_le_bytes()).update(text.as_bytes());
+    if !metadata.is_empty() {
+        hasher.update(serde_json::Value::Object(metadata.to_json()).to_string().as_bytes());
+    }
+    beginning(&hasher)
+}
+
+/// Passes on changes. Stops reading while the backlog is full, so that the source waits at its channel.
 pub(super) fn documents<'s>(
     scope: Scope<'s, u64>,
     shared: &CorpusShared,
     feed: Rc<FeedProgress>,
-) -> StreamVec<'s, u64, (Arc<Document>, u64, isize)> {
+) -> StreamVec<'s, u64, DocumentChange> {
     let mut builder = OperatorBuilder::new(format!("Documents {:?}", shared.name), scope);
-    let (output, stream) = builder.new_output::<Vec<(Arc<Document>, u64, isize)>>();
+    let (output, stream) = builder.new_output::<Vec<DocumentChange>>();
     let mut output = OutputBuilder::<_, CapacityContainerBuilder<_>>::from(output);
     let address = builder.operator_info().address;
     let activator = scope.activator_for(address.clone());
@@ -39,7 +75,7 @@ pub(super) fn documents<'s>(
     builder.build(move |mut capabilities| {
         let mut capability = events.as_ref().and(capabilities.pop());
         capabilities.clear();
-        let mut documents: HashMap<Arc<str>, Arc<Document>> = HashMap::new();
+        let (mut known, secret) = (Known::new(), secret_key());
         move |_| {
             let (Some(events), Some(held)) = (&events, &mut capability) else { return };
             let mut output = output.activate();
@@ -64,22 +100,22 @@ pub(super) fn documents<'s>(
                 let now = *held.time();
                 match event {
                     CorpusEvent::Change(id, new) => {
-                        let new = new.map(Arc::new);
-                        let old = match &new {
-                            Some(new) if documents.get(&id) == Some(new) => continue,
-                            Some(new) => documents.insert(id, new.clone()),
-                            None => documents.remove(&id),
+                        let key = hash_of_id(&secret, &id);
+                        let is_change = match &new {
+                            Some(new) => {
+                                let hash = hash_of(&secret, new);
+                                known.insert(key, hash) != Some(hash)
+                            }
+                            None => known.remove(&key).is_some(),
                         };
-                        let bytes = [&old, &new].into_iter().flatten().map(|document| document.text.len()).sum();
-                        feed.backlog.borrow_mut().add(bytes);
-                        let mut session = output.session(&*held);
-                        if let Some(old) = old {
-                            session.give((old, now, -1));
+                        if !is_change {
+                            continue;
                         }
-                        if let Some(new) = new {
-                            session.give((new, now, 1));
-                        }
-                        progress.documents.store(documents.len() as u64, Ordering::Relaxed);
+                        feed.backlog.borrow_mut().add(new.as_ref().map_or(0, |new| new.text.len()));
+                        // The chunks of a document are found by this id.
+                        let new = new.map(|new| Arc::new(Document { id: id.clone(), ..new }));
+                        output.session(&*held).give(DocumentChange { id, new, time: now });
+                        progress.documents.store(known.len() as u64, Ordering::Relaxed);
                     }
                     CorpusEvent::Commit => {
                         tracing::debug!(commit = now, "read");

@@ -20,6 +20,7 @@ use super::{CorpusState, RETRY};
 use crate::component::{CorpusSnapshot, Delta, Index, IndexError, Maintained, MaintenanceLimits, Passages};
 use crate::document::Chunk;
 use crate::maintenance::MaintenanceError;
+use crate::memory::{MANY, give_back_soon};
 use crate::panics::caught_async;
 use crate::publish::Epochs;
 use crate::wake::WakeSlot;
@@ -261,7 +262,12 @@ impl IndexWriter {
     /// the next delta contains all chunks.
     async fn publish(&mut self, delta: Delta) -> Result<u64, IndexError> {
         let chunks = self.feeds.entry(self.active).or_default();
-        let delta = if self.whole { chunks.whole() } else { delta };
+        let delta = match self.whole {
+            // The first change of a corpus.
+            true if delta.added.len() == chunks.counts().1 => Delta { removed: Vec::new(), whole: true, ..delta },
+            true => chunks.whole(),
+            false => delta,
+        };
         let passages = Arc::new(if delta.whole { Passages::of(chunks.each()) } else { self.passages.next(&delta) });
         if delta.whole {
             // A switch that failed may have taken some.
@@ -276,6 +282,9 @@ impl IndexWriter {
         let epoch = self.epochs.publish(&self.corpus, view(chunks, passages.clone(), self.slots.iter()))?;
         self.passages = passages;
         self.preparing.progress.publications.fetch_add(1, Ordering::Relaxed);
+        if delta.added.len() + delta.removed.len() >= MANY {
+            give_back_soon();
+        }
         self.whole = false;
         Ok(epoch)
     }

@@ -253,7 +253,7 @@ pub fn build(scope: Scope<'_, u64>, shared: &CorpusShared) -> ProbeHandle<u64> {
     let progress = Rc::new(FeedProgress::default());
     let documents = documents(scope, shared, progress.clone());
     let chunks = cut(scope, documents, shared).consolidate();
-    let contents = chunks.clone().map(|chunk| Content { hash: chunk.hash, chunk }).distinct();
+    let contents = chunks.clone().map(|chunk| Content { chunk }).distinct();
     let prepared = prepare(scope, contents, shared);
     publish(scope, chunks, prepared, shared, progress)
 }

@@ -19,6 +19,7 @@ use super::{CorpusShared, RETRY};
 use crate::component::{IndexError, Prepare, Prepared};
 use crate::dead_letter::DeadLetters;
 use crate::document::Content;
+use crate::mapped::MappedFiles;
 use crate::panics::caught_async;
 use crate::publish::CorpusProgress;
 use crate::wake::WakeSlot;
@@ -133,7 +134,7 @@ fn length(content: &Content) -> usize {
 /// Sorts contents by descending length. Contents of similar length share batches, so calls complete
 /// one after another rather than all at the end, and progress is visible.
 fn in_order(contents: &mut [Content]) {
-    contents.sort_by_key(|content| (Reverse(length(content)), content.hash));
+    contents.sort_by_key(|content| (Reverse(length(content)), content.hash()));
 }
 
 /// Splits contents into one part per call.
@@ -161,14 +162,16 @@ pub struct Preparing {
     pub dead: DeadLetters,
     /// Counters.
     pub progress: Arc<CorpusProgress>,
+    /// Where texts are kept; `None`: on the heap.
+    pub files: Option<Arc<MappedFiles>>,
     /// Limits the contents in preparation.
     room: Arc<Semaphore>,
 }
 
 impl Preparing {
-    /// Creates the state for a corpus.
-    pub fn new(corpus: Arc<str>, dead: DeadLetters) -> Self {
-        Self { corpus, dead, progress: Arc::default(), room: Arc::new(Semaphore::new(CONTENTS)) }
+    /// Creates the state for a corpus, whose texts are kept in `files`.
+    pub fn new(corpus: Arc<str>, dead: DeadLetters, files: Option<Arc<MappedFiles>>) -> Self {
+        Self { corpus, dead, progress: Arc::default(), files, room: Arc::new(Semaphore::new(CONTENTS)) }
     }
 
     /// Prepares the contents, one part after another.
@@ -240,7 +243,7 @@ mod tests {
                 5..7 => chunk(&format!("{n}"), &format!("{n}{longer}")),
                 _ => chunk(&format!("{n}"), &format!("{n}")),
             })
-            .map(|chunk| Content { hash: chunk.hash, chunk })
+            .map(|chunk| Content { chunk })
             .collect();
         in_order(&mut contents);
         let sizes: Vec<usize> = parts(&contents).map(<[Content]>::len).collect();

@@ -9,6 +9,8 @@ use std::sync::Arc;
 
 use futures::future::BoxFuture;
 
+use crate::mapped::Values;
+
 /// Why a model call failed.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum InferenceError {
@@ -114,7 +116,7 @@ pub enum Priority {
 }
 
 /// A vector of shape `[dimension]`; clones share it.
-pub type Vector = Arc<[f32]>;
+pub type Vector = Values<f32>;
 
 /// Embeds texts as vectors.
 pub trait Embedder: Send + Sync {

@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value as Json};
 
 use super::{Hit, Status};
+use crate::document::Text;
 use crate::metadata::Metadata;
 
 /// The provenance of an answer: everything needed to reproduce it.
@@ -36,7 +37,7 @@ pub struct HitRecord {
     #[serde(deserialize_with = "number_or_null")]
     pub score: f32,
     /// The text of the passage.
-    pub text: Arc<str>,
+    pub text: Text,
     /// Its document's fields.
     #[serde(default, skip_serializing_if = "Metadata::is_empty")]
     pub metadata: Metadata,
@@ -52,7 +53,7 @@ impl From<&Hit> for HitRecord {
             passage: hit.chunk.id.clone(),
             document: hit.chunk.document.clone(),
             score: hit.score,
-            text: hit.chunk.text.clone(),
+            text: hit.chunk.text.on_heap(),
             metadata: hit.chunk.metadata.clone(),
         }
     }

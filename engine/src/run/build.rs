@@ -23,6 +23,7 @@ use crate::component::{
 use crate::connector::{ConnectorError, Stopped, TurnSource};
 use crate::dead_letter::{DeadLetters, Onward};
 use crate::maintenance;
+use crate::mapped::MappedFiles;
 use crate::metrics::Metrics;
 use crate::panics::{Panicked, caught_async};
 use crate::plan::{Definitions, FailedTurns, NodeKind, Plan, PlannedNode};
@@ -174,6 +175,11 @@ impl RuntimeContext {
             let path = path.unwrap_or_default();
             RunError::State(StateError::Io { action: "append to", path, source })
         })
+    }
+
+    /// Where the texts of a corpus are kept: beside its indexes, on disk; `None` without a state directory.
+    pub fn files(&self) -> Option<Arc<MappedFiles>> {
+        self.state.as_ref().map(|state| MappedFiles::new(&state.path().join("corpora")))
     }
 
     /// Opens an index.

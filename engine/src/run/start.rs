@@ -155,7 +155,7 @@ fn first(context: &RuntimeContext, plan: &Plan) -> Result<Running, RunError> {
         }
         let keys = definitions[&planned.name].keys().cloned().collect();
         let number = context.feed_number();
-        let preparing = Preparing::new(planned.name.clone(), context.dead.clone());
+        let preparing = Preparing::new(planned.name.clone(), context.dead.clone(), context.files());
         let indexes = CorpusIndexes::start(preparing, number, indexes, shared.epochs.clone(), context.handle.clone());
         let feed = context.feed(number, planned, models, &indexes, true, &|| false)?;
         pool.tell(&Command::Corpus(feed.shared.clone()));

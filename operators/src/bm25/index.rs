@@ -15,9 +15,11 @@ use tantivy::schema::{
 use tantivy::{Index as TantivyIndex, IndexReader, IndexWriter, ReloadPolicy, SegmentReader, TantivyDocument, Term};
 use turnflow_engine::component::{Delta, IndexError};
 use turnflow_engine::document::{Chunk, ContentHash};
+use turnflow_engine::keyed::{Table, TwoKeys as _};
 
 use super::analyzer::Tokenizer;
 use super::directory::Unsynced;
+use super::entries::{Entry, Passage};
 use super::open::{OpenError, during};
 use super::reader::{Bm25Reader, Segment, SegmentPassages};
 use super::score::Statistics;
@@ -98,14 +100,6 @@ struct Fields {
     terms: Field,
 }
 
-struct Entry {
-    row: u64,
-    length: u32,
-    hash: ContentHash,
-    /// `None` for a stored passage that the corpus has not confirmed yet.
-    chunk: Option<Arc<Chunk>>,
-}
-
 /// What the epochs that have a segment share. The passages change when a passage becomes another copy of itself.
 #[derive(Clone)]
 struct KnownSegment {
@@ -119,9 +113,7 @@ pub(super) struct Bm25Index {
     pub(super) directory: Option<PathBuf>,
     pub(super) writer: Writer,
     pub(super) reader: IndexReader,
-    entries: HashMap<Arc<str>, Entry>,
-    /// The passage id of each live row.
-    rows: HashMap<u64, Arc<str>>,
+    entries: Table<Entry>,
     next_row: u64,
     terms: u64,
     segments: HashMap<SegmentId, KnownSegment>,
@@ -185,8 +177,7 @@ impl Bm25Index {
             directory: directory.map(Path::to_owned),
             writer: Writer::new(writer),
             reader,
-            entries: HashMap::new(),
-            rows: HashMap::new(),
+            entries: Table::default(),
             next_row: 0,
             terms: 0,
             segments: HashMap::new(),
@@ -218,21 +209,20 @@ impl Bm25Index {
                 let hash = document.get_first(self.fields.hash).and_then(|value| value.as_bytes());
                 let hash = hash.and_then(|bytes| <[u8; 32]>::try_from(bytes).ok());
                 let (Some(id), Some(row), Some(length), Some(hash)) = (id, row, length, hash) else { continue };
-                let id: Arc<str> = id.into();
-                let entry = Entry { row, length: length as u32, hash: ContentHash(hash), chunk: None };
                 self.next_row = self.next_row.max(row + 1);
-                self.rows.insert(row, id.clone());
-                self.entries.insert(id, entry);
+                // Ids and rows are unique in a sound index.
+                self.entries.of_id(id).map(|slot| self.entries.remove(slot));
+                self.entries.of_other(&row).map(|slot| self.entries.remove(slot));
+                self.entries.insert(Entry::new(row, length as u32, ContentHash(hash), Passage::Stored(id.into())));
             }
         }
         Ok(())
     }
 
     fn remove(&mut self, id: &str) {
-        if let Some(entry) = self.entries.remove(id) {
+        if let Some(entry) = self.entries.of_id(id).and_then(|slot| self.entries.remove(slot)) {
             self.writer.delete_term(Term::from_field_u64(self.fields.row, entry.row));
-            self.rows.remove(&entry.row);
-            if entry.chunk.is_some() {
+            if entry.passage.chunk().is_some() {
                 self.terms -= u64::from(entry.length);
             }
         }
@@ -240,19 +230,23 @@ impl Bm25Index {
 
     /// Whether a passage is stored already, by an earlier process or attempt. Removes another passage with its id.
     fn is_stored(&mut self, chunk: &Arc<Chunk>, hash: ContentHash) -> bool {
-        let Some(entry) = self.entries.get_mut(&chunk.id) else { return false };
-        if entry.hash != hash {
+        let Some(slot) = self.entries.of_id(&chunk.id) else { return false };
+        if !self.entries.get(slot).is_some_and(|entry| entry.has(hash)) {
             self.remove(&chunk.id);
             return false;
         }
-        match entry.chunk.replace(chunk.clone()) {
-            None => self.terms += u64::from(entry.length),
-            Some(old) => self.is_stale |= !Arc::ptr_eq(&old, chunk),
-        }
+        self.entries.update(slot, |entry| {
+            match std::mem::replace(&mut entry.passage, Passage::Confirmed(chunk.clone())) {
+                Passage::Stored(_) => self.terms += u64::from(entry.length),
+                Passage::Confirmed(old) => self.is_stale |= !Arc::ptr_eq(&old, chunk),
+            }
+        });
         true
     }
 
     fn add(&mut self, chunk: &Arc<Chunk>, hash: ContentHash, terms: &Terms) -> Result<(), tantivy::TantivyError> {
+        // A change may name an id twice: the last one counts.
+        self.remove(&chunk.id);
         let row = self.next_row;
         self.next_row += 1;
         let mut document = TantivyDocument::default();
@@ -263,9 +257,7 @@ impl Bm25Index {
         document.add_text(self.fields.terms, &terms.joined);
         self.writer.add_document(document)?;
         self.terms += u64::from(terms.length);
-        self.rows.insert(row, chunk.id.clone());
-        let entry = Entry { row, length: terms.length, hash, chunk: Some(chunk.clone()) };
-        self.entries.insert(chunk.id.clone(), entry);
+        self.entries.insert(Entry::new(row, terms.length, hash, Passage::Confirmed(chunk.clone())));
         Ok(())
     }
 
@@ -319,8 +311,9 @@ impl Bm25Index {
         if delta.whole {
             let named: HashMap<&str, ContentHash> =
                 delta.added.iter().map(|chunk| (&*chunk.id, self.tokenizer.identity(chunk))).collect();
-            let gone = self.entries.iter().filter(|(id, entry)| named.get(&***id) != Some(&entry.hash));
-            let gone: Vec<Arc<str>> = gone.map(|(id, _)| id.clone()).collect();
+            let stays = |entry: &Entry| named.get(entry.id()).is_some_and(|hash| entry.has(*hash));
+            let gone: Vec<Arc<str>> =
+                self.entries.iter().filter(|entry| !stays(entry)).map(|entry| entry.id().into()).collect();
             gone.iter().for_each(|id| self.remove(id));
         }
         self.add_all(&delta.added)?;
@@ -371,8 +364,8 @@ impl Bm25Index {
             if alive.is_some_and(|alive| !alive.is_alive(number)) {
                 return (None, UNKNOWN);
             }
-            let entry = rows.first(number).and_then(|row| self.entries.get(self.rows.get(&row)?));
-            entry.map_or((None, UNKNOWN), |entry| (entry.chunk.clone(), entry.length))
+            let entry = rows.first(number).and_then(|row| self.entries.get(self.entries.of_other(&row)?));
+            entry.map_or((None, UNKNOWN), |entry| (entry.passage.chunk().cloned(), entry.length))
         };
         let (passages, lengths) = (0..reader.max_doc()).map(passage).unzip();
         Ok((SegmentPassages::new(passages), lengths))

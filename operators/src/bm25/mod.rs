@@ -20,6 +20,7 @@
 mod analyzer;
 mod cjk;
 mod directory;
+mod entries;
 mod feedback;
 mod index;
 mod inventory;

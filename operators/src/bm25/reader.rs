@@ -27,23 +27,30 @@ pub(super) type Passage = Option<Arc<Chunk>>;
 /// The passages of a segment.
 pub(super) struct SegmentPassages {
     by_number: Vec<Passage>,
-    /// The number in the corpus and tantivy's number of each passage, ordered by the former.
-    places: Vec<(u32, u32)>,
+    /// The number in the corpus and tantivy's number of each passage, ordered by the former. Made for the first filter.
+    places: OnceLock<Vec<(u32, u32)>>,
 }
 
 impl SegmentPassages {
     pub fn new(by_number: Vec<Passage>) -> Self {
-        let place = |(number, passage): (usize, &Passage)| Some((passage.as_ref()?.place.get()?, number as u32));
-        let mut places: Vec<(u32, u32)> = by_number.iter().enumerate().filter_map(place).collect();
-        places.sort_unstable();
-        Self { by_number, places }
+        Self { by_number, places: OnceLock::new() }
+    }
+
+    fn places(&self) -> &[(u32, u32)] {
+        self.places.get_or_init(|| {
+            let place = |(number, passage): (usize, &Passage)| Some((passage.as_ref()?.place.get()?, number as u32));
+            let mut places: Vec<(u32, u32)> = self.by_number.iter().enumerate().filter_map(place).collect();
+            places.sort_unstable();
+            places
+        })
     }
 
     /// Tantivy's numbers of the permitted passages, ascending.
     fn selected(&self, permitted: &RoaringBitmap) -> Vec<u32> {
+        let places = self.places();
         let place = |number: u32| {
-            let at = self.places.binary_search_by_key(&number, |(number, _)| *number).ok()?;
-            Some(self.places[at].1)
+            let at = places.binary_search_by_key(&number, |(number, _)| *number).ok()?;
+            Some(places[at].1)
         };
         let mut found: Vec<u32> = permitted.iter().filter_map(place).collect();
         found.sort_unstable();

@@ -72,7 +72,9 @@ fn numbered(document: &Document, pieces: impl IntoIterator<Item = (Arc<str>, Arc
     pieces
         .into_iter()
         .enumerate()
-        .map(|(n, (title, text))| Chunk::new(format!("{}#{n}", document.id).into(), document.id.clone(), title, text))
+        .map(|(n, (title, text))| {
+            Chunk::new(format!("{}#{n}", document.id).into(), document.id.clone(), title, text.into())
+        })
         .collect()
 }
 

@@ -42,6 +42,6 @@ impl Chunker for Whole {
         if text.trim().is_empty() && title.trim().is_empty() {
             return Vec::new();
         }
-        vec![Chunk::new(id.clone(), id.clone(), title.clone(), text.clone())]
+        vec![Chunk::new(id.clone(), id.clone(), title.clone(), text.clone().into())]
     }
 }

@@ -10,10 +10,15 @@ use parking_lot::Mutex;
 use turnflow_engine::component::{IndexError, Prepare, Prepared};
 use turnflow_engine::document::{Chunk, Content, ContentHash};
 use turnflow_engine::inference::InferenceError;
+use turnflow_engine::keyed::{Key, Keyed};
+use turnflow_engine::mapped::MappedFiles;
 use turnflow_engine::panics::caught_async;
 
 use super::claims::Claims;
 use super::rows::Stored;
+
+/// Number of new encodings from which on they are kept in mapped files.
+const MANY: usize = 32;
 
 /// Encodes passage texts for a corpus's index.
 pub(crate) trait Encode<V>: Send + Sync {
@@ -26,13 +31,30 @@ pub(crate) trait Encode<V>: Send + Sync {
 /// Encodings by content. The workers share the part that computes them.
 pub(super) struct Contents<V> {
     encoder: Arc<dyn Encode<V>>,
+    /// Where encodings are kept; `None`: on the heap.
+    pub files: Option<Arc<MappedFiles>>,
     pub state: Mutex<State<V>>,
     /// What operators keep with the index, by key.
     pub attached: Mutex<HashMap<String, Arc<dyn Any + Send + Sync>>>,
 }
 
+/// The encoding of a content.
+#[derive(Clone)]
+pub(super) struct Encoded<V> {
+    pub hash: ContentHash,
+    pub value: V,
+}
+
+impl<V> Key for Encoded<V> {
+    type Of = ContentHash;
+
+    fn key(&self) -> &ContentHash {
+        &self.hash
+    }
+}
+
 pub(super) struct State<V> {
-    pub by_content: HashMap<ContentHash, V>,
+    pub by_content: Keyed<Encoded<V>>,
     pub unsaved: Vec<ContentHash>,
     /// Claimed encodings must not be removed.
     pub claims: Claims,
@@ -63,27 +85,34 @@ impl<V> Drop for Preparation<V> {
 
 impl<V: Stored> Contents<V> {
     /// Starts with the stored encodings.
-    pub fn new(encoder: Arc<dyn Encode<V>>, stored: HashMap<ContentHash, V>) -> Self {
-        let state =
-            State { by_content: stored, unsaved: Vec::new(), claims: Claims::default(), refused: HashSet::new() };
-        Self { encoder, state: Mutex::new(state), attached: Mutex::default() }
+    pub fn new(encoder: Arc<dyn Encode<V>>, stored: HashMap<ContentHash, V>, files: Option<Arc<MappedFiles>>) -> Self {
+        let mut by_content = Keyed::default();
+        stored.into_iter().for_each(|(hash, value)| drop(by_content.insert(Encoded { hash, value })));
+        let state = State { by_content, unsaved: Vec::new(), claims: Claims::default(), refused: HashSet::new() };
+        Self { encoder, files, state: Mutex::new(state), attached: Mutex::default() }
     }
 
     /// Encodes the contents that have no encoding yet, and claims all of them. Returns how many the model encoded.
     pub async fn encode(self: &Arc<Self>, contents: &[Content]) -> Result<usize, IndexError> {
-        let mut preparation = Preparation::begin(self, contents.iter().map(|content| content.hash).collect());
+        let mut preparation = Preparation::begin(self, contents.iter().map(Content::hash).collect());
         let new: BTreeMap<ContentHash, String> = {
             let state = self.state.lock();
-            let new = contents.iter().filter(|content| !state.by_content.contains_key(&content.hash));
-            new.map(|content| (content.hash, content.chunk.indexed_text())).collect()
+            let new = contents.iter().filter(|content| !state.by_content.has(&content.hash()));
+            new.map(|content| (content.hash(), content.chunk.indexed_text())).collect()
         };
         let (hashes, texts): (Vec<_>, Vec<_>) = new.into_iter().unzip();
         let embedded = texts.len();
-        let vectors = caught_async(|| self.encoder.encode(texts)).await??;
+        let mut vectors = caught_async(|| self.encoder.encode(texts)).await??;
+        // A few stay on the heap: each could keep a file in which all others are gone.
+        if let Some(files) = self.files.as_deref().filter(|_| vectors.len() >= MANY) {
+            V::map_all(vectors.iter_mut(), files);
+        }
+        let vectors = hashes.into_iter().zip(vectors).map(|(hash, value)| Encoded { hash, value });
         {
             let mut state = self.state.lock();
-            for (hash, vector) in hashes.into_iter().zip(vectors) {
-                if state.by_content.insert(hash, vector).is_none() {
+            for vector in vectors {
+                let hash = vector.hash;
+                if state.by_content.insert(vector).is_none() {
                     state.unsaved.push(hash);
                 }
             }
@@ -95,10 +124,10 @@ impl<V: Stored> Contents<V> {
     /// Contents of these passages that have no encoding and no dead letter.
     pub fn missing(&self, chunks: &[Arc<Chunk>]) -> Vec<Content> {
         let state = self.state.lock();
-        let known = |hash| state.by_content.contains_key(hash) || state.refused.contains(hash);
+        let known = |hash| state.by_content.has(hash) || state.refused.contains(hash);
         let missing: BTreeMap<_, _> =
             chunks.iter().filter(|chunk| !known(&chunk.hash)).map(|chunk| (chunk.hash, chunk)).collect();
-        missing.into_iter().map(|(hash, chunk)| Content { hash, chunk: chunk.clone() }).collect()
+        missing.into_values().map(|chunk| Content { chunk: chunk.clone() }).collect()
     }
 }
 
@@ -110,12 +139,12 @@ impl<V: Stored> Prepare for Contents<V> {
             match (&encoded, &contents[..]) {
                 (Ok(_), contents) => {
                     for content in contents {
-                        state.refused.remove(&content.hash);
+                        state.refused.remove(&content.hash());
                     }
                 }
                 // The last attempt at a content has only that content.
                 (Err(_), [content]) => {
-                    state.refused.insert(content.hash);
+                    state.refused.insert(content.hash());
                 }
                 (Err(_), _) => {}
             }

@@ -1,17 +1,20 @@
 //! An index by content: the encoding of each content, and the blocks of passages that a search reads.
 
 use std::any::Any;
-use std::collections::{HashMap, HashSet};
+use std::collections::HashSet;
+use std::hash::{BuildHasher, RandomState};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 
 use futures::FutureExt;
 use futures::future::BoxFuture;
+use hashbrown::HashTable;
 use turnflow_engine::component::{Delta, Index, IndexError, Maintained, MaintenanceLimits, Paged, Permitted, Prepare};
 use turnflow_engine::document::{Chunk, ContentHash};
+use turnflow_engine::mapped::MappedFiles;
 use turnflow_engine::wording::count;
 
-use super::contents::{Contents, Encode};
+use super::contents::{Contents, Encode, Encoded};
 use super::rows::Stored;
 use super::store::Store;
 
@@ -28,12 +31,12 @@ const CONTENTS_A_CALL: usize = 256;
 
 /// Data derived from a block's rows on its first search; dropped when the block changes.
 pub(crate) trait Derived<V>: Sized + Send + Sync + 'static {
-    /// Derives the data.
-    fn derive(rows: &[(V, Arc<Chunk>)]) -> Self;
+    /// Derives the data, and keeps large parts of it in `files`.
+    fn derive(rows: &[(V, Arc<Chunk>)], files: Option<&MappedFiles>) -> Self;
 }
 
 impl<V> Derived<V> for () {
-    fn derive(_: &[(V, Arc<Chunk>)]) -> Self {}
+    fn derive(_: &[(V, Arc<Chunk>)], _: Option<&MappedFiles>) -> Self {}
 }
 
 /// Passages with their encodings, and derived data.
@@ -41,19 +44,21 @@ pub(crate) struct Block<V, D> {
     /// Encoding and passage of each row.
     pub rows: Vec<(V, Arc<Chunk>)>,
     derived: OnceLock<D>,
+    /// Where the derived data is kept; `None`: on the heap, as in a block that has changed.
+    files: Option<Arc<MappedFiles>>,
 }
 
 impl<V: Clone, D> Clone for Block<V, D> {
     fn clone(&self) -> Self {
         // Blocks are cloned only to be changed, so the derived data is not kept.
-        Self { rows: self.rows.clone(), derived: OnceLock::new() }
+        Self { rows: self.rows.clone(), derived: OnceLock::new(), files: None }
     }
 }
 
 impl<V, D: Derived<V>> Block<V, D> {
     /// The data derived from the rows.
     pub fn derived(&self) -> &D {
-        self.derived.get_or_init(|| D::derive(&self.rows))
+        self.derived.get_or_init(|| D::derive(&self.rows, self.files.as_deref()))
     }
 
     fn rows_mut(&mut self) -> &mut Vec<(V, Arc<Chunk>)> {
@@ -67,10 +72,11 @@ pub(crate) async fn open<V: Stored, D: Derived<V>>(
     directory: Option<&Path>,
     encoder: Arc<dyn Encode<V>>,
 ) -> Result<Box<dyn Index>, IndexError> {
-    let (store, stored) = Store::open(directory, encoder.dimension()).await?;
-    let contents = Arc::new(Contents::new(encoder, stored));
-    let (blocks, places, rows) = (Vec::new(), HashMap::new(), Paged::default());
-    Ok(Box::new(BlockIndex::<V, D> { contents, store, blocks, places, rows, leaving: None }))
+    let files = directory.map(MappedFiles::new);
+    let (store, stored) = Store::open(directory, encoder.dimension(), files.as_deref()).await?;
+    let contents = Arc::new(Contents::new(encoder, stored, files));
+    let (blocks, places, rows) = (Vec::new(), Places::default(), Paged::default());
+    Ok(Box::new(BlockIndex::<V, D> { contents, store, blocks, places, is_large: false, rows, leaving: None }))
 }
 
 /// A block and a row. There are fewer than 2³² passages.
@@ -85,12 +91,39 @@ struct Leaving {
     hashes: Vec<ContentHash>,
 }
 
+/// Block and row of each passage, by its id, which is in that row.
+#[derive(Default)]
+struct Places {
+    table: HashTable<(u32, u32)>,
+    hasher: RandomState,
+}
+
+fn id_at<V, D>(blocks: &[Arc<Block<V, D>>], (block, row): (u32, u32)) -> &str {
+    let row = blocks.get(block as usize).and_then(|block| block.rows.get(row as usize));
+    row.map_or("", |(_, chunk)| &chunk.id)
+}
+
+impl Places {
+    /// Removes the place of a passage, which is still in its row.
+    fn remove<V, D>(&mut self, id: &str, blocks: &[Arc<Block<V, D>>]) -> Option<(u32, u32)> {
+        let found = self.table.find_entry(self.hasher.hash_one(id), |at| id_at(blocks, *at) == id);
+        found.ok().map(|entry| entry.remove().0)
+    }
+
+    /// Enters the place of a passage, which is in its row.
+    fn insert<V, D>(&mut self, at: (u32, u32), blocks: &[Arc<Block<V, D>>]) {
+        let hash = |at: &(u32, u32)| self.hasher.hash_one(id_at(blocks, *at));
+        self.table.insert_unique(hash(&at), at, hash);
+    }
+}
+
 struct BlockIndex<V, D> {
     contents: Arc<Contents<V>>,
     store: Store<V>,
     blocks: Vec<Arc<Block<V, D>>>,
-    /// Block and row of each passage, by passage id.
-    places: HashMap<Arc<str>, (usize, usize)>,
+    places: Places,
+    /// Whether the current change adds more passages than a block has.
+    is_large: bool,
     /// Block and row of each passage, by its number in the corpus.
     rows: Paged<(u32, u32)>,
     /// Set if a removal was cancelled or failed.
@@ -100,32 +133,39 @@ struct BlockIndex<V, D> {
 impl<V: Stored, D: Derived<V>> BlockIndex<V, D> {
     /// Removes a passage. The last row of the last block takes its place, so that blocks stay full.
     fn remove(&mut self, id: &str) {
-        let Some((block, place)) = self.places.remove(id) else { return };
+        let Some((block, row)) = self.places.remove(id, &self.blocks) else { return };
+        let (block, place) = (block as usize, row as usize);
         let number = self.blocks[block].rows[place].1.place.get();
         // The number may already be that of another passage.
         if let Some(number) = number.filter(|number| self.rows.get(*number) == Some(&at(block, place))) {
             self.rows.set(number, None);
         }
+        let last = self.blocks.last().and_then(|block| block.rows.last());
+        let moves = last.is_some_and(|(_, chunk)| *chunk.id != *id);
+        if moves && let Some((_, chunk)) = last {
+            self.places.remove(&chunk.id, &self.blocks);
+        }
         let Some(last) = self.blocks.last_mut().and_then(|block| Arc::make_mut(block).rows_mut().pop()) else { return };
         if self.blocks.last().is_some_and(|block| block.rows.is_empty()) {
             self.blocks.pop();
         }
-        if *last.1.id != *id {
-            self.places.insert(last.1.id.clone(), (block, place));
+        if moves {
             self.number(&last.1, block, place);
             Arc::make_mut(&mut self.blocks[block]).rows_mut()[place] = last;
+            self.places.insert(at(block, place), &self.blocks);
         }
     }
 
     fn add(&mut self, value: V, chunk: Arc<Chunk>) {
         if self.blocks.last().is_none_or(|block| block.rows.len() >= BLOCK) {
-            self.blocks.push(Arc::new(Block { rows: Vec::with_capacity(BLOCK), derived: OnceLock::new() }));
+            let files = self.contents.files.clone().filter(|_| self.is_large);
+            self.blocks.push(Arc::new(Block { rows: Vec::with_capacity(BLOCK), derived: OnceLock::new(), files }));
         }
         let block = self.blocks.len() - 1;
         let place = self.blocks[block].rows.len();
         self.number(&chunk, block, place);
-        self.places.insert(chunk.id.clone(), (block, place));
         Arc::make_mut(&mut self.blocks[block]).rows_mut().push((value, chunk));
+        self.places.insert(at(block, place), &self.blocks);
     }
 
     /// Notes the row of a passage by its number.
@@ -136,9 +176,10 @@ impl<V: Stored, D: Derived<V>> BlockIndex<V, D> {
     }
 
     fn change(&mut self, delta: &Delta) {
+        self.is_large = delta.added.len() > BLOCK;
         if delta.whole {
             self.blocks.clear();
-            self.places.clear();
+            self.places = Places::default();
             self.rows = Paged::default();
         }
         for chunk in &delta.removed {
@@ -148,8 +189,8 @@ impl<V: Stored, D: Derived<V>> BlockIndex<V, D> {
             self.remove(&chunk.id);
             // A content that could not be encoded has no vector, and is already a dead letter.
             let vector = self.contents.state.lock().by_content.get(&chunk.hash).cloned();
-            if let Some(vector) = vector {
-                self.add(vector, chunk.clone());
+            if let Some(Encoded { value, .. }) = vector {
+                self.add(value, chunk.clone());
             }
         }
         let named: HashSet<ContentHash> = delta.added.iter().map(|chunk| chunk.hash).collect();
@@ -174,7 +215,7 @@ impl<V: Stored, D: Derived<V>> BlockIndex<V, D> {
     async fn store_new(&mut self) -> Result<(), IndexError> {
         let (unsaved, count) = {
             let state = self.contents.state.lock();
-            let vector = |hash: &ContentHash| Some((*hash, state.by_content.get(hash)?.clone()));
+            let vector = |hash: &ContentHash| Some((*hash, state.by_content.get(hash)?.value.clone()));
             (state.unsaved.iter().filter_map(vector).collect::<Vec<_>>(), state.unsaved.len())
         };
         let appended = self.store.append(unsaved).await;
@@ -194,7 +235,7 @@ impl<V: Stored, D: Derived<V>> BlockIndex<V, D> {
         }
         // Encodings that were being removed may stay.
         self.leaving = None;
-        let all = self.contents.state.lock().by_content.iter().map(|(hash, value)| (*hash, value.clone())).collect();
+        let all = self.contents.state.lock().by_content.iter().map(|of| (of.hash, of.value.clone())).collect();
         let aside = self.store.rebuild(all).await?;
         let error = error.map(ToString::to_string);
         tracing::warn!(error, aside = %aside.display(), "stored vectors are damaged: moved aside and rewritten");
@@ -206,7 +247,9 @@ impl<V: Stored, D: Derived<V>> BlockIndex<V, D> {
         self.settle().await?;
         let spare = |used: usize| times * SPARE.max(used);
         // There are at least as many passages as contents, so this check does not visit each content.
-        if self.contents.state.lock().by_content.len() <= self.places.len() + spare(self.places.len()) && times > 0 {
+        if self.contents.state.lock().by_content.len() <= self.places.table.len() + spare(self.places.table.len())
+            && times > 0
+        {
             return Ok(0);
         }
         let used: HashSet<ContentHash> =
@@ -216,16 +259,16 @@ impl<V: Stored, D: Derived<V>> BlockIndex<V, D> {
             state.claims.expire();
             // Unsaved encodings belong to an upcoming epoch.
             let unsaved: HashSet<ContentHash> = state.unsaved.iter().copied().collect();
-            let stored = state.by_content.iter().filter(|(hash, _)| !unsaved.contains(*hash));
+            let stored = state.by_content.iter().filter(|of| !unsaved.contains(&of.hash));
             let stays = |hash: &ContentHash| used.contains(hash) || state.claims.has(hash);
-            let (kept, gone): (Vec<_>, Vec<_>) = stored.partition(|(hash, _)| stays(hash));
+            let (kept, gone): (Vec<_>, Vec<_>) = stored.partition(|of| stays(&of.hash));
             // Claimed encodings do not count as spare. Otherwise each run would rewrite the whole store to remove a
             // few.
             if gone.len() <= spare(used.len()) {
                 return Ok(0);
             }
-            let kept: Vec<_> = kept.into_iter().map(|(hash, vector)| (*hash, vector.clone())).collect();
-            (kept, gone.into_iter().map(|(hash, _)| *hash).collect::<Vec<_>>())
+            let kept: Vec<_> = kept.into_iter().map(|of| (of.hash, of.value.clone())).collect();
+            (kept, gone.into_iter().map(|of| of.hash).collect::<Vec<_>>())
         };
         let count = gone.len();
         self.leaving = Some(Leaving { version: self.store.version(), hashes: gone });
@@ -370,6 +413,6 @@ impl<V, D> BlockReader<V, D> {
 impl<V: Clone, D> BlockReader<V, D> {
     /// The encoding of a passage, looked up by its content, so it is valid for every epoch.
     pub fn encoding(&self, chunk: &Chunk) -> Option<V> {
-        self.contents.state.lock().by_content.get(&chunk.hash).cloned()
+        self.contents.state.lock().by_content.get(&chunk.hash).map(|of| of.value.clone())
     }
 }

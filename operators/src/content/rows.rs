@@ -12,6 +12,7 @@ use arrow_array::{Array, ArrayRef, RecordBatch, RecordBatchIterator, UInt64Array
 use arrow_schema::{DataType, Field, Schema};
 use turnflow_engine::component::{Encoding, digest};
 use turnflow_engine::document::ContentHash;
+use turnflow_engine::mapped::MappedFiles;
 use turnflow_tables::Batches;
 
 use super::faults::Fault;
@@ -27,6 +28,8 @@ pub(crate) trait Stored: Clone + Send + Sync + 'static {
     fn column(values: &[(ContentHash, Self)], dimension: usize) -> ArrayRef;
     /// One row of a column; `None` if it is not valid.
     fn row(column: &ArrayRef, row: usize, dimension: usize) -> Option<Self>;
+    /// Moves encodings to mapped files, if they can be kept there.
+    fn map_all<'a>(_: impl Iterator<Item = &'a mut Self>, _: &MappedFiles) {}
     /// All of the encoding's data, as bytes.
     fn bytes(&self) -> Vec<u8>;
     /// The encoding as numbers that can be compared.

@@ -11,6 +11,7 @@ use std::sync::{Arc, LazyLock};
 use futures::TryStreamExt;
 use turnflow_engine::component::{DiskUsage, IndexError, MaintenanceLimits};
 use turnflow_engine::document::ContentHash;
+use turnflow_engine::mapped::MappedFiles;
 use turnflow_engine::wording::count;
 use turnflow_tables::{Caches, Mode, Table};
 
@@ -34,6 +35,9 @@ static CACHES: LazyLock<Caches> = LazyLock::new(empty_caches);
 pub(super) fn empty_caches() -> Caches {
     Caches::new(CACHE)
 }
+
+/// Number of encodings that are moved to a mapped file together.
+const MAPPED_AT_ONCE: usize = 1024;
 
 /// Path of the dataset in an index's directory.
 pub(super) fn dataset_path(directory: &Path) -> PathBuf {
@@ -63,6 +67,14 @@ pub(super) async fn read<V: Stored>(
     Ok((dataset, wrong))
 }
 
+/// Moves encodings to mapped files, if there are any.
+fn mapped<V: Stored>(mut rows: Vec<(ContentHash, V)>, files: Option<&MappedFiles>) -> Vec<(ContentHash, V)> {
+    if let Some(files) = files {
+        V::map_all(rows.iter_mut().map(|(_, value)| value), files);
+    }
+    rows
+}
+
 /// A dataset of one model's encodings. It stores nothing if it has no path.
 pub(super) struct Store<V> {
     path: Option<PathBuf>,
@@ -85,6 +97,7 @@ impl<V: Stored> Store<V> {
     pub async fn open(
         directory: Option<&Path>,
         dimension: usize,
+        files: Option<&MappedFiles>,
     ) -> Result<(Self, HashMap<ContentHash, V>), IndexError> {
         let path = directory.map(dataset_path);
         let mut store = Self {
@@ -109,8 +122,16 @@ impl<V: Stored> Store<V> {
             return Ok((store, vectors));
         }
         let uri = path.to_string_lossy().into_owned();
-        let put = |hash, value| drop(vectors.insert(hash, value));
-        match read(&uri, &store.caches, dimension, put).await {
+        let mut waiting = Vec::new();
+        let put = |hash, value: V| {
+            waiting.push((hash, value));
+            if waiting.len() >= MAPPED_AT_ONCE {
+                vectors.extend(mapped(std::mem::take(&mut waiting), files));
+            }
+        };
+        let stored = read(&uri, &store.caches, dimension, put).await;
+        vectors.extend(mapped(waiting, files));
+        match stored {
             Ok((dataset, 0)) => {
                 // Appends of an earlier process that are not compacted yet.
                 store.appends = dataset.fragments().saturating_sub(1);
@@ -327,7 +348,7 @@ mod tests {
     }
 
     async fn open(directory: &Path) -> (Store<Vector>, HashMap<ContentHash, Vector>) {
-        Store::open(Some(directory), 2).await.unwrap()
+        Store::open(Some(directory), 2, None).await.unwrap()
     }
 
     #[tokio::test(flavor = "multi_thread")]
@@ -352,7 +373,7 @@ mod tests {
         std::fs::rename(&path, &away).unwrap();
         // The operating system refuses to follow this link.
         std::os::unix::fs::symlink(&path, &path).unwrap();
-        let refused = Store::<Vector>::open(Some(place.path()), 2).await;
+        let refused = Store::<Vector>::open(Some(place.path()), 2, None).await;
         assert!(matches!(refused, Err(IndexError::Io { action: "look for", .. })));
         std::fs::remove_file(&path).unwrap();
         std::fs::rename(&away, &path).unwrap();

@@ -46,7 +46,7 @@ pub(super) fn chunk(id: usize, text: &str) -> Arc<Chunk> {
 }
 
 pub(super) async fn prepare(index: &mut dyn Index, chunks: &[Arc<Chunk>]) -> Result<(), IndexError> {
-    let contents = chunks.iter().map(|chunk| Content { hash: chunk.hash, chunk: chunk.clone() });
+    let contents = chunks.iter().map(|chunk| Content { chunk: chunk.clone() });
     index.preparation().unwrap().prepare(contents.collect()).await.map(drop)
 }
 
@@ -104,7 +104,7 @@ async fn what_is_out_of_use_is_let_go_by_maintenance_and_comes_back_when_it_is_u
     let done = index.maintain(MaintenanceLimits::BETWEEN).await.unwrap();
     assert!(done.did[0].starts_with("4997 encodings"), "{done:?}");
     // A content that is claimed for an upcoming epoch stays.
-    index.preparation().unwrap().prepare(vec![Content { hash: many[9].hash, chunk: many[9].clone() }]).await.unwrap();
+    index.preparation().unwrap().prepare(vec![Content { chunk: many[9].clone() }]).await.unwrap();
     assert_eq!(apply(&mut *index, added(many[10..12].to_vec(), many[1..3].to_vec())).await, 4);
     assert_eq!(encoded(), 5004);
     assert!(index.maintain(MaintenanceLimits::NONE).await.unwrap().did[0].starts_with("2 encodings"));

@@ -9,6 +9,7 @@ use std::sync::Arc;
 
 use turnflow_engine::document::Chunk;
 use turnflow_engine::inference::Vector;
+use turnflow_engine::mapped::{MappedFiles, Values};
 
 use crate::content::Derived;
 
@@ -32,7 +33,7 @@ const ROUNDING: f32 = 1.001;
 pub(crate) struct Codes {
     /// Codes of a row, with padding.
     stride: usize,
-    codes: Vec<i8>,
+    codes: Values<i8>,
     /// What a code of each row counts.
     pub scales: Vec<f32>,
     /// The length of each vector's difference from its codes.
@@ -46,8 +47,12 @@ fn length(values: impl Iterator<Item = f32>) -> f32 {
 }
 
 impl Derived<Vector> for Codes {
-    fn derive(rows: &[(Vector, Arc<Chunk>)]) -> Self {
-        Self::of(rows.iter().map(|(vector, _)| &**vector))
+    fn derive(rows: &[(Vector, Arc<Chunk>)], files: Option<&MappedFiles>) -> Self {
+        let mut this = Self::of(rows.iter().map(|(vector, _)| &**vector));
+        if let Some(files) = files {
+            Values::map_all([&mut this.codes], files);
+        }
+        this
     }
 }
 
@@ -55,27 +60,28 @@ impl Codes {
     /// The codes of vectors of equal length.
     pub fn of<'a>(vectors: impl ExactSizeIterator<Item = &'a [f32]>) -> Self {
         let rows = vectors.len();
-        let mut this = Self::default();
+        let (mut this, mut all) = (Self::default(), Vec::new());
         for vector in vectors {
             let stride = vector.len().next_multiple_of(STEP);
-            if this.codes.is_empty() {
+            if all.is_empty() {
                 this.stride = stride;
-                this.codes.reserve_exact(rows.next_multiple_of(ROWS) * stride);
+                all.reserve_exact(rows.next_multiple_of(ROWS) * stride);
             }
             let greatest = vector.iter().fold(0.0_f32, |greatest, value| greatest.max(value.abs()));
             let scale = greatest / GREATEST;
-            let from = this.codes.len();
+            let from = all.len();
             // A value that is not finite has the code 0, and an error that rules nothing out.
-            this.codes.extend(vector.iter().map(|value| (value / scale).round().clamp(-GREATEST, GREATEST) as i8));
-            let codes = &this.codes[from..];
+            all.extend(vector.iter().map(|value| (value / scale).round().clamp(-GREATEST, GREATEST) as i8));
+            let codes = &all[from..];
             let whole = length(vector.iter().copied());
             let error = length(vector.iter().zip(codes).map(|(value, code)| value - scale * f32::from(*code)));
             this.errors.push(if whole > LONGEST { f32::INFINITY } else { error });
-            this.codes.resize(from + stride, 0);
+            all.resize(from + stride, 0);
             this.scales.push(scale);
             this.lengths.push(whole);
         }
-        this.codes.resize(rows.next_multiple_of(ROWS) * this.stride, 0);
+        all.resize(rows.next_multiple_of(ROWS) * this.stride, 0);
+        this.codes = all.into();
         this
     }
 }
@@ -366,7 +372,7 @@ impl Candidates {
 #[cfg(test)]
 fn holds(query: &Vector, vector: &Vector) -> bool {
     let chunk = Arc::new(Chunk::new("a".into(), "a".into(), "".into(), "".into()));
-    let codes = Codes::derive(&[(vector.clone(), chunk)]);
+    let codes = Codes::derive(&[(vector.clone(), chunk)], None);
     let queries = Queries::new(&[query]);
     let mut products = Vec::new();
     queries.products(&codes, 0, ROWS, &mut products);

@@ -16,6 +16,7 @@ use turnflow_engine::component::{
 };
 use turnflow_engine::document::ContentHash;
 use turnflow_engine::inference::{Embedder, InferenceError, Priority, Role, Vector};
+use turnflow_engine::mapped::MappedFiles;
 use turnflow_engine::record::Hit;
 
 use super::codes::{self, Candidates, Codes, Queries};
@@ -86,6 +87,10 @@ impl Stored for Vector {
         let lists = column.as_fixed_size_list_opt()?;
         let values = lists.values().as_primitive_opt::<Float32Type>()?.values();
         values.get(row * dimension..(row + 1) * dimension).map(Into::into)
+    }
+
+    fn map_all<'a>(vectors: impl Iterator<Item = &'a mut Self>, files: &MappedFiles) {
+        Self::map_all(vectors, files);
     }
 
     fn bytes(&self) -> Vec<u8> {

@@ -16,6 +16,7 @@ use turnflow_engine::component::{
 };
 use turnflow_engine::document::{Chunk, ContentHash};
 use turnflow_engine::inference::{InferenceError, Priority, Role, SparseEmbedder, SparseVector};
+use turnflow_engine::mapped::MappedFiles;
 use turnflow_engine::record::Hit;
 
 use crate::content::{Best, BlockReader, Derived, Encode, Stored, open, served, stored};
@@ -101,7 +102,7 @@ impl Stored for SparseVector {
 pub(crate) struct Inverted(HashMap<u32, Vec<(u16, f32)>>);
 
 impl Derived<SparseVector> for Inverted {
-    fn derive(rows: &[(SparseVector, Arc<Chunk>)]) -> Self {
+    fn derive(rows: &[(SparseVector, Arc<Chunk>)], _: Option<&MappedFiles>) -> Self {
         let mut terms: HashMap<u32, Vec<(u16, f32)>> = HashMap::new();
         for (place, (vector, _)) in rows.iter().enumerate() {
             for (term, weight) in vector.iter() {
@@ -191,7 +192,7 @@ mod tests {
     fn inverted_lists_hold_each_passages_weights() {
         let chunk = || Arc::new(Chunk::new("a".into(), "a".into(), "".into(), "".into()));
         let rows = [(vector(&[(1, 0.5), (2, 1.0)]), chunk()), (vector(&[(2, 2.0)]), chunk())];
-        let Inverted(terms) = Inverted::derive(&rows);
+        let Inverted(terms) = Inverted::derive(&rows, None);
         assert_eq!(terms[&2], [(0, 1.0), (1, 2.0)]);
         assert_eq!(terms[&1], [(0, 0.5)]);
     }

@@ -108,6 +108,13 @@ impl ApiError {
         error.code("unavailable")
     }
 
+    /// 503: the request waited for a corpus that is not published yet.
+    pub fn loading() -> Self {
+        let mut error = Self::unavailable("a corpus is still being indexed; /readyz tells when it is done");
+        error.retry_after = Some(10);
+        error.code("loading")
+    }
+
     /// 408: the body did not arrive in time.
     pub fn slow_body() -> Self {
         Self::new(

@@ -14,6 +14,16 @@ pub async fn alive() -> Json<Json_> {
     Json(json!({ "status": "ok" }))
 }
 
+/// Number of pipelines with a corpus that is not published yet, or that have ended.
+pub(crate) fn loading(app: &App) -> usize {
+    let waiting = app.pipelines().iter().filter(|served| {
+        let engine = served.engine();
+        let is_ready = |state: &CorpusState| matches!(state, CorpusState::Ready { .. });
+        engine.has_ended() || !engine.corpora().iter().all(|(.., state)| is_ready(&state.borrow()))
+    });
+    waiting.count()
+}
+
 /// Reports whether every corpus of every pipeline is published, and how many pipelines run without an optional model.
 #[utoipa::path(get, path = "/readyz", tag = "server", responses(
     (status = 200, description = "The server is ready"),
@@ -21,12 +31,7 @@ pub async fn alive() -> Json<Json_> {
 ))]
 pub async fn ready(State(app): State<App>) -> (StatusCode, Json<Json_>) {
     // The names of pipelines are not public, so only their number is reported.
-    let waiting = app.pipelines().iter().filter(|served| {
-        let engine = served.engine();
-        let is_ready = |state: &CorpusState| matches!(state, CorpusState::Ready { .. });
-        engine.has_ended() || !engine.corpora().iter().all(|(.., state)| is_ready(&state.borrow()))
-    });
-    let waiting = waiting.count();
+    let waiting = loading(&app);
     let lacking = app.pipelines().iter().filter(|served| !served.engine().lacking().is_empty()).count();
     let status = if app.is_draining() {
         "ending"

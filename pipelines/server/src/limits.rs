@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use axum::extract::{Request, State};
+use axum::http::StatusCode;
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use parking_lot::Mutex;
@@ -16,6 +17,7 @@ use crate::auth::Principal;
 use crate::body::Held;
 use crate::config::LimitsConfig;
 use crate::error::ApiError;
+use crate::health;
 
 /// A token bucket: `rate` requests per second, and `burst` after a pause.
 #[derive(Debug)]
@@ -175,10 +177,11 @@ pub async fn admit(State(app): State<App>, mut request: Request, next: Next) -> 
         Ok(Ok(place)) => place,
         Ok(Err(error)) | Err(error) => return error.into_response(),
     };
-    match deadline.within(next.run(request)).await {
-        Ok(response) => response.map(|body| Held::around(body, place)),
-        Err(error) => error.into_response(),
+    let response = deadline.within(next.run(request)).await.unwrap_or_else(IntoResponse::into_response);
+    if response.status() == StatusCode::GATEWAY_TIMEOUT && health::loading(&app) > 0 {
+        return ApiError::loading().into_response();
     }
+    response.map(|body| Held::around(body, place))
 }
 
 #[cfg(test)]

@@ -13,6 +13,7 @@ mod recover;
 mod reload;
 mod scale;
 mod servers;
+mod size;
 mod soak;
 mod world;
 
@@ -73,6 +74,8 @@ enum How {
     },
     /// Measure indexing and retrieval at growing numbers of passages, beside other libraries in the same process.
     Scale(scale::ScaleArgs),
+    /// Measure memory and starts at growing numbers of passages.
+    Size(size::SizeArgs),
     /// Measure models on an NVIDIA GPU beside the CPU and PyTorch, fill the GPU's memory, and make it fail.
     Gpu(gpu::GpuArgs),
     /// Run turns, edits and deletes at a steady rate; plot memory, files and latency.
@@ -169,6 +172,7 @@ fn main() -> ExitCode {
         How::Reload { common, times } => reload::run(common, *times),
         How::Edits { common, times } => edits::run(common, *times),
         How::Scale(args) => scale::run(args),
+        How::Size(args) => size::run(args),
         How::Gpu(args) => gpu::run(args),
         How::Recover { common, chunks } => recover::run(common, *chunks),
         How::Soak { common, seconds, rate, edits } => {

@@ -150,3 +150,20 @@ fn a_gpu_gives_the_vectors_of_the_cpu_and_may_fail() {
     let report = gpu(&encoder, &half, &["--parts", "agreement,full,lost"]);
     assert!(report.contains("the encoder goes on, on the CPU"), "{report}");
 }
+
+#[test]
+fn memory_and_starts_are_measured_in_processes_of_their_own() {
+    let dir = tempfile::tempdir().unwrap();
+    let corpus = dir.path().join("corpus.jsonl");
+    let row =
+        |n: usize| format!("{{\"_id\": \"r{n}\", \"text\": \"The ferry number {n} leaves. It returns at noon.\"}}\n");
+    std::fs::write(&corpus, (0..40).map(row).collect::<String>()).unwrap();
+    let mut command = Command::new(env!("CARGO_BIN_EXE_turnflow-stress"));
+    command.args(["size", "--passages", "300", "--dir"]).arg(dir.path().join("world")).arg("--corpus").arg(&corpus);
+    let output = command.output().unwrap();
+    let text = String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{text}");
+    for what in ["Bm25, indexed", "Bm25, started again", "Hybrid, indexed", "Hybrid, started again"] {
+        assert!(text.contains(what), "{text}");
+    }
+}

@@ -26,7 +26,7 @@ fn what_fails_keeps_nobody_waiting() {
         let full = Arc::new(std::sync::atomic::AtomicBool::new(false));
         let epochs = Arc::new(Epochs::open(None).unwrap());
         let dead = crate::dead_letter::DeadLetters::counted();
-        let preparing = Preparing::new("docs".into(), dead);
+        let preparing = Preparing::new("docs".into(), dead, None);
         let index = || Box::new(Full(full.clone())) as Box<dyn Index>;
         let indexes = vec![("a".to_owned(), index()), ("b".to_owned(), index())];
         let keeper = IndexWriter::new("docs".into(), 1, indexes, epochs.clone(), preparing);

@@ -118,7 +118,8 @@ impl Reload<'_> {
                 }
                 None => {
                     self.context.shared.epochs.admit(&planned.name, true);
-                    let preparing = Preparing::new(planned.name.clone(), self.context.dead.clone());
+                    let (dead, files) = (self.context.dead.clone(), self.context.files());
+                    let preparing = Preparing::new(planned.name.clone(), dead, files);
                     let epochs = self.context.shared.epochs.clone();
                     let opened = std::mem::take(&mut opened);
                     CorpusIndexes::start(preparing, number, opened, epochs, self.context.handle.clone())

@@ -314,7 +314,7 @@ impl Index for TextIndex {
             }
             for chunk in &delta.added {
                 assert!(!chunk.text.contains(BAD_FOR_INDEX), "as a fault in the index would");
-                self.texts.insert(chunk.id.clone(), chunk.text.clone());
+                self.texts.insert(chunk.id.clone(), chunk.text.to_string().into());
             }
             Ok(Arc::new(self.texts.clone()) as Arc<dyn Any + Send + Sync>)
         }

@@ -8,7 +8,7 @@ use anyhow::Context;
 use serde_json::Value;
 
 /// Numbers that look random, and are the same in every run.
-pub(super) struct Random(u64);
+pub(crate) struct Random(u64);
 
 impl Random {
     pub fn new(seed: u64) -> Self {
@@ -37,14 +37,14 @@ pub(crate) fn texts(path: &Path) -> anyhow::Result<Vec<String>> {
 }
 
 /// A passage, and the given passages that its sentences are from.
-pub(super) struct Grown {
+pub(crate) struct Grown {
     pub text: String,
     pub parents: Vec<u32>,
 }
 
 /// The given passages, then new ones. A new passage has as many sentences as some given passage, most of them from one
 /// other passage and its neighbours, as passages have a topic.
-pub(super) fn grow(given: &[String], passages: usize) -> impl Iterator<Item = Grown> + '_ {
+pub(crate) fn grow(given: &[String], passages: usize) -> impl Iterator<Item = Grown> + '_ {
     let sentences: Vec<Vec<&str>> = given.iter().map(|text| text.split_inclusive(". ").collect()).collect();
     let mut random = Random::new(11);
     (0..passages).map(move |number| {
@@ -70,7 +70,7 @@ pub(super) fn grow(given: &[String], passages: usize) -> impl Iterator<Item = Gr
 }
 
 /// Writes passages as rows of JSON Lines, numbered.
-pub(super) fn write(path: &Path, passages: impl Iterator<Item = Grown>) -> anyhow::Result<()> {
+pub(crate) fn write(path: &Path, passages: impl Iterator<Item = Grown>) -> anyhow::Result<()> {
     let mut file = BufWriter::new(fs::File::create(path)?);
     for (number, Grown { text, .. }) in passages.enumerate() {
         let row = serde_json::json!({"_id": format!("p{number}"), "text": text});

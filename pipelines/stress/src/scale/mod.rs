@@ -21,8 +21,8 @@ use turnflow_engine::spec::load_str;
 use turnflow_engine::turns::Observer;
 use turnflow_eval::memory::resident;
 
-pub(crate) use growth::texts;
-use growth::{Grown, grow, write};
+use growth::Grown;
+pub(crate) use growth::{Random, grow, texts, write};
 use vectors::{Given, NumPy, Rates};
 use words::Peer;
 

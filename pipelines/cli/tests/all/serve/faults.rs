@@ -132,3 +132,33 @@ async fn a_streamed_text_that_is_replaced_is_followed_by_the_answer() {
     }
     assert_eq!(said, format!("Bananas are yellow.\n\n{answer}"));
 }
+
+/// A question that waits for a corpus gets another status than one that takes too long.
+#[tokio::test]
+async fn a_question_during_the_first_indexing_is_to_come_again() {
+    let directory = tempfile::tempdir().unwrap();
+    // It accepts connections, and never answers.
+    let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let model = format!(
+        "models: {{ \"slow\": OpenAiEmbedder(url: \"http://{}/v1\", model: \"m\", dimension: 4) }},\n    corpora:",
+        silent.local_addr().unwrap()
+    );
+    let pipeline = PIPELINE.replace("corpora:", &model).replace("Documents()", "JsonLines(path: \"d.jsonl\")").replace(
+        "Bm25(input: \"query\", corpus: \"docs\",",
+        "Dense(input: \"query\", corpus: \"docs\", model: \"slow\",",
+    );
+    let row = "{\"_id\": \"a\", \"text\": \"The ferry leaves at nine.\"}\n";
+    std::fs::write(directory.path().join("d.jsonl"), row).unwrap();
+    std::fs::write(directory.path().join("serve.ron"), "Serve(limits: (request_s: 0.5))").unwrap();
+    let server = Server::start(directory.path(), &pipeline, &["--config", "serve.ron"], &[]);
+    for (path, body) in [
+        ("/v1/search", json!({ "query": "ferry" })),
+        ("/v1/responses", json!({ "input": "When does the ferry leave?" })),
+    ] {
+        let request = server.client.post(format!("{}{path}", server.url)).json(&body);
+        let response = request.send().await.unwrap();
+        assert_eq!((response.status().as_u16(), response.headers()["retry-after"].to_str().unwrap()), (503, "10"));
+        let error: Value = response.json().await.unwrap();
+        assert_eq!(error["error"]["code"], "loading", "{error}");
+    }
+}
