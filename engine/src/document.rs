@@ -137,7 +137,7 @@ impl Readers {
 }
 
 /// The number of a passage in its corpus, which filters refer to. It is assigned once, when the passage enters the
-/// corpus, and passages of an epoch have different numbers. It is no part of the passage's value.
+/// corpus, and passages of an epoch have different numbers. Passages are compared without it.
 #[derive(Clone, Debug, Default)]
 pub struct Place(OnceLock<u32>);
 
@@ -151,26 +151,6 @@ impl Place {
     pub fn assign(&self, number: u32) -> u32 {
         *self.0.get_or_init(|| number)
     }
-}
-
-impl PartialEq for Place {
-    fn eq(&self, _: &Self) -> bool {
-        true
-    }
-}
-impl Eq for Place {}
-impl PartialOrd for Place {
-    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
-        Some(self.cmp(other))
-    }
-}
-impl Ord for Place {
-    fn cmp(&self, _: &Self) -> std::cmp::Ordering {
-        std::cmp::Ordering::Equal
-    }
-}
-impl std::hash::Hash for Place {
-    fn hash<H: std::hash::Hasher>(&self, _: &mut H) {}
 }
 
 impl Chunk {
