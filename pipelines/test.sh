@@ -28,9 +28,10 @@ missing=""
 command -v git >/dev/null || missing="$missing git"
 [ -x /usr/sbin/nats-server ] || command -v nats-server >/dev/null || missing="$missing nats-server"
 command -v redis-server >/dev/null || missing="$missing redis-server"
+command -v ip >/dev/null || missing="$missing iproute2"
 ls /usr/lib/postgresql/*/bin/initdb >/dev/null 2>&1 || missing="$missing postgresql"
 if [ -n "$missing" ] && command -v apt-get >/dev/null; then
-    say "Installing programs for the tests of connectors; their services are not started:$missing"
+    say "Installing programs for the tests of connectors and clusters; services are not started:$missing"
     policy=/usr/sbin/policy-rc.d
     made=""
     # Whatever happens, services can be started afterwards.

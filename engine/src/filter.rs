@@ -18,7 +18,7 @@ use std::fmt;
 use std::ops::Bound;
 use std::sync::Arc;
 
-use serde::{Deserialize, Deserializer};
+use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::Value as Json;
 
 pub use self::json::FilterError;
@@ -116,7 +116,7 @@ impl<'de> Deserialize<'de> for Operand {
 type Bounds = (Bound<FieldValue>, Bound<FieldValue>);
 
 /// A filter with the values of a turn.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub(crate) enum Condition {
     /// A value of the field is among these.
     OneOf(Arc<str>, Vec<FieldValue>),

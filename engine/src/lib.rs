@@ -11,6 +11,7 @@ pub mod ask;
 pub mod cache;
 pub mod claims;
 pub mod clock;
+pub mod cluster;
 pub mod component;
 pub mod compute;
 pub mod connector;

@@ -15,6 +15,7 @@ use std::time::{Duration, Instant};
 
 use memmap2::Mmap;
 use parking_lot::{Mutex, MutexGuard};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 /// Minimum and maximum size of a file, in bytes. Small files are free sooner.
 const SIZES: (u64, u64) = (1 << 20, 64 << 20);
@@ -278,6 +279,18 @@ impl<T: Plain + PartialEq> PartialEq for Values<T> {
 impl<T: Plain + fmt::Debug> fmt::Debug for Values<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Debug::fmt(&**self, f)
+    }
+}
+
+impl<T: Plain + Serialize> Serialize for Values<T> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        (**self).serialize(serializer)
+    }
+}
+
+impl<'de, T: Deserialize<'de>> Deserialize<'de> for Values<T> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        Vec::deserialize(deserializer).map(Self::from)
     }
 }
 

@@ -22,7 +22,7 @@ pub const FIELD_BYTES: usize = 16 << 10;
 pub const ALL_BYTES: usize = 64 << 10;
 
 /// The value of a field.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum FieldValue {
     /// A boolean.
     Bool(bool),
@@ -37,7 +37,7 @@ pub enum FieldValue {
 }
 
 /// A number with a total order: integers exactly, and other finite numbers.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub enum Numeric {
     /// A whole number, also if it was written as `1.0`.
     Int(i64),
@@ -268,12 +268,11 @@ impl From<BTreeMap<Arc<str>, FieldValue>> for Metadata {
     }
 }
 
-/// As JSON in formats for people; otherwise as a text of JSON, since some formats cannot hold a value of any type.
+/// As JSON in formats for people; otherwise exactly as it is, since some formats cannot hold a value of any type.
 impl Serialize for Metadata {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         if !serializer.is_human_readable() {
-            let text = serde_json::to_string(&self.to_json()).map_err(serde::ser::Error::custom)?;
-            return serializer.serialize_str(&text);
+            return self.0.serialize(serializer);
         }
         let mut map = serializer.serialize_map(None)?;
         for (name, value) in self.fields() {
@@ -285,12 +284,10 @@ impl Serialize for Metadata {
 
 impl<'de> Deserialize<'de> for Metadata {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let fields: Map<String, Json> = if deserializer.is_human_readable() {
-            Map::deserialize(deserializer)?
-        } else {
-            serde_json::from_str(&String::deserialize(deserializer)?).map_err(serde::de::Error::custom)?
-        };
-        Ok(Self::of(&fields).0)
+        if !deserializer.is_human_readable() {
+            return Option::deserialize(deserializer).map(Self);
+        }
+        Ok(Self::of(&Map::deserialize(deserializer)?).0)
     }
 }
 

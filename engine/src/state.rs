@@ -113,6 +113,28 @@ impl StateDirectory {
         self.path.join("corpora").join(file_name(corpus)).join(file_name(key))
     }
 
+    /// The state directory of another process of a cluster on one machine, below that of process 0.
+    pub fn of_process(path: &Path, process: usize) -> PathBuf {
+        path.join("processes").join(process.to_string())
+    }
+
+    /// The state directories of the other processes of a cluster on this machine, by number, from this one on, as far as
+    /// they exist and no process uses them.
+    pub fn processes_from(&self, from: usize) -> Vec<(usize, Self)> {
+        let entries = std::fs::read_dir(self.path.join("processes")).into_iter().flatten().flatten();
+        let numbers = entries.filter_map(|entry| entry.file_name().to_str()?.parse::<usize>().ok());
+        let mut numbers: Vec<usize> = numbers.filter(|number| *number >= from).collect();
+        numbers.sort_unstable();
+        let open = |number| match Self::open(&Self::of_process(&self.path, number)) {
+            Ok(directory) => Some((number, directory)),
+            Err(error) => {
+                tracing::warn!(%error, "what this process of a cluster has stored is left out");
+                None
+            }
+        };
+        numbers.into_iter().filter_map(open).collect()
+    }
+
     /// The directory of one index of a corpus; creates it if it does not exist.
     ///
     /// # Errors

@@ -48,6 +48,7 @@ use self::ingress::Ingress;
 use self::standing::Standing;
 use crate::activity::{Activity, TurnWatcher};
 use crate::ask::{AskQueue, Caller};
+use crate::cluster::Shape;
 use crate::connector::{Arrived, SourceOffset};
 use crate::dead_letter::DeadLetters;
 use crate::durable::{Durable, OffsetTracker};
@@ -85,6 +86,8 @@ pub struct SourceHandle {
 
 /// The state of turns that all workers share.
 pub struct TurnsShared {
+    /// The processes and workers. The first process answers the turns.
+    pub shape: Shape,
     /// Limits of conversations.
     pub limits: RwLock<Conversations>,
     /// Epochs and their snapshots.
@@ -328,7 +331,7 @@ pub fn build_source(
     shared: &Arc<TurnsShared>,
     local: &Rc<WorkerState>,
 ) -> ProbeHandle<u64> {
-    let mine = handle.number % scope.peers() as u64 == scope.index() as u64;
+    let mine = shared.shape.turn_worker(handle.number) == scope.index() as u64;
     let receiver = if mine { handle.receiver.lock().take() } else { None };
     let read = source::build(scope, handle, receiver, shared.clone());
     let feedback = Feedback::default();

@@ -87,6 +87,10 @@ impl OperatorConfig for DiversifyConfig {
         self.corpus.as_ref()
     }
 
+    fn asks_other_parts(&self) -> bool {
+        true
+    }
+
     fn indexes(&self, models: &Models) -> Result<Vec<Arc<dyn IndexDefinition>>, BuildError> {
         Ok(vec![Arc::new(DenseDefinition::new(models, &self.model, "Diversify")?)])
     }
@@ -116,11 +120,11 @@ impl Operator for Diversify {
         async move {
             let Hits { query, hits } = &**call.hits(0)?;
             let candidates = &hits[..hits.len().min(self.config.depth)];
-            let reader = match &self.config.corpus {
-                Some(corpus) => Some(corpus.resolve(&call.turn, &call.snapshot)?.index(&self.key)?),
-                None => None,
-            };
-            let vectors = passage_vectors(reader.as_deref(), &self.embedder, candidates).await?;
+            let corpus =
+                self.config.corpus.as_ref().map(|corpus| corpus.resolve(&call.turn, &call.snapshot)).transpose()?;
+            let reader = corpus.map(|corpus| corpus.part(&self.key)).transpose()?;
+            let others = corpus.and_then(|corpus| corpus.other_parts(&self.key, None, &call.turn));
+            let vectors = passage_vectors(reader.as_deref(), others.as_ref(), &self.embedder, candidates).await?;
             let hits = choose(candidates, &vectors, self.config.lambda, self.config.top);
             Ok(Value::Hits(Arc::new(Hits { query: query.clone(), hits })))
         }

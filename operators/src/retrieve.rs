@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use futures::FutureExt;
 use futures::future::BoxFuture;
+use turnflow_engine::cluster::OtherParts;
 use turnflow_engine::component::{
     BuildError, BuildFuture, Call, Capability, Check, ComponentContext, CorpusRef, IndexDefinition, ModelUse, Models,
     Operator, OperatorConfig, OperatorError, Permitted, Warnings, built_at_once,
@@ -26,6 +27,29 @@ pub(crate) fn explained(filter: Option<&Filter>) -> String {
     filter.map_or_else(String::new, |filter| format!(", filter: {filter}"))
 }
 
+/// An index of which other processes may have parts.
+pub(crate) struct Divided<'a, R> {
+    /// The index, or the part of this process.
+    pub reader: &'a Arc<R>,
+    /// The parts of other processes.
+    pub others: Option<&'a OtherParts>,
+}
+
+impl<R> Clone for Divided<'_, R> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<R> Copy for Divided<'_, R> {}
+
+#[cfg(test)]
+impl<'a, R> Divided<'a, R> {
+    pub fn whole(reader: &'a Arc<R>) -> Self {
+        Self { reader, others: None }
+    }
+}
+
 /// How an index is searched.
 pub(crate) trait Search: Send + Sync + 'static {
     /// The index at an epoch.
@@ -33,10 +57,10 @@ pub(crate) trait Search: Send + Sync + 'static {
     /// Cost of a search for these texts in the units of [`Operator::weight`], without the texts themselves.
     fn weight(&self, reader: &Self::Reader, texts: &[Arc<str>]) -> usize;
     /// The best of the permitted passages for each of the texts: one list per text, of at most `top` hits. Their scores
-    /// are those that they have without a restriction.
+    /// are those that they have without a restriction. `permitted` is about the part of this process.
     fn search(
         &self,
-        reader: &Arc<Self::Reader>,
+        index: Divided<'_, Self::Reader>,
         texts: Vec<String>,
         top: usize,
         permitted: &Permitted,
@@ -59,10 +83,12 @@ impl<S: Search> Operator for Retriever<S> {
         async move {
             let query = call.query(0)?.clone();
             let corpus = self.corpus.resolve(&call.turn, &call.snapshot)?;
-            let reader = corpus.index::<S::Reader>(&self.key)?;
+            let reader = corpus.part::<S::Reader>(&self.key)?;
+            let others = corpus.other_parts(&self.key, self.filter.as_ref(), &call.turn);
+            let index = Divided { reader: &reader, others: others.as_ref() };
             let permitted = corpus.permitted(self.filter.as_ref(), &call.turn);
             let texts = query.searches().iter().map(ToString::to_string).collect();
-            let lists = self.search.search(&reader, texts, self.top, &permitted, &call.warnings).await?;
+            let lists = self.search.search(index, texts, self.top, &permitted, &call.warnings).await?;
             Ok(Value::Hits(Arc::new(Hits { query, hits: merge(lists, self.top) })))
         }
         .boxed()
@@ -71,7 +97,7 @@ impl<S: Search> Operator for Retriever<S> {
     fn weight(&self, call: &Call) -> usize {
         let of_index = || -> Result<usize, OperatorError> {
             let corpus = self.corpus.resolve(&call.turn, &call.snapshot)?;
-            let reader = corpus.index::<S::Reader>(&self.key)?;
+            let reader = corpus.part::<S::Reader>(&self.key)?;
             let filter = corpus.weight_of_filter(self.filter.as_ref(), &call.turn);
             Ok(self.search.weight(&reader, call.query(0)?.searches()).saturating_add(filter))
         };
@@ -95,6 +121,8 @@ pub(crate) trait ModelRetriever: Debug + Send + Sync {
     type Definition: IndexDefinition + 'static;
     /// How it searches the index.
     type Search: Search;
+    /// Whether its search asks the other processes of a cluster.
+    const ASKS_OTHER_PARTS: bool;
 
     fn settings(&self) -> Settings<'_>;
     /// Reports invalid values of its own fields.
@@ -127,6 +155,10 @@ impl<C: ModelRetriever> OperatorConfig for ByModel<C> {
 
     fn filter(&self) -> Option<&Filter> {
         self.0.settings().filter
+    }
+
+    fn asks_other_parts(&self) -> bool {
+        C::ASKS_OTHER_PARTS
     }
 
     fn indexes(&self, models: &Models) -> Result<Vec<Arc<dyn IndexDefinition>>, BuildError> {

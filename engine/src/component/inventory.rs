@@ -21,6 +21,28 @@ pub struct Inventory {
     pub flaws: Vec<IntegrityError>,
 }
 
+impl Inventory {
+    /// Adds another part of the same index, which a process of a cluster has. The statistics of parts say nothing about
+    /// the whole, so they are dropped.
+    pub fn join(&mut self, other: Self) {
+        self.passages.extend(other.passages);
+        self.encodings.extend(other.encodings);
+        self.flaws.extend(other.flaws);
+        self.statistics.clear();
+        let parts: Vec<_> = [self.values.take(), other.values].into_iter().flatten().collect();
+        self.values = Some(Arc::new(Joined(parts)));
+    }
+}
+
+/// The encodings of several parts.
+struct Joined(Vec<Arc<dyn Encodings>>);
+
+impl Encodings for Joined {
+    fn get(&self, hash: &ContentHash) -> Option<Encoding> {
+        self.0.iter().find_map(|part| part.get(hash))
+    }
+}
+
 /// A passage in an index.
 #[derive(Clone, Debug)]
 pub struct Passage {

@@ -189,6 +189,11 @@ pub trait OperatorConfig: Debug + Send + Sync {
     fn indexes(&self, _: &Models) -> Result<Vec<Arc<dyn IndexDefinition>>, BuildError> {
         Ok(Vec::new())
     }
+    /// Whether it asks the other processes of a cluster for their parts of its indexes. Otherwise it cannot be used in a
+    /// cluster, if it has indexes.
+    fn asks_other_parts(&self) -> bool {
+        false
+    }
     /// The operators inside it. The engine checks them and plans their models, corpora and indexes like those of nodes.
     fn inner(&self) -> Vec<Inner<'_>> {
         Vec::new()

@@ -12,6 +12,7 @@ use parking_lot::Mutex;
 use roaring::RoaringBitmap;
 
 use super::Delta;
+use crate::cluster::Restriction;
 use crate::document::{Chunk, EVERYBODY, Readers};
 use crate::filter::{Condition, Filter};
 use crate::metadata::FieldValue;
@@ -230,13 +231,18 @@ impl Passages {
     /// The passages that a turn may find: those for which the filter is true, that meet the caller's condition, and that
     /// the principal may read.
     pub fn permitted(&self, filter: Option<&Filter>, turn: &Turn) -> Permitted {
-        let own = filter.map(|filter| filter.resolve(turn));
-        let of_caller = turn.filter.as_ref().map(|filter| filter.resolve(turn));
-        let condition = match (own, of_caller) {
-            (Some(own), Some(of_caller)) => Some(Condition::And(vec![own, of_caller])),
-            (own, of_caller) => own.or(of_caller),
-        };
         let groups = (self.restricted > 0).then(|| turn.groups());
+        self.within(groups.as_deref(), Restriction::condition_of(filter, turn))
+    }
+
+    /// Whether there are passages that not everyone may read.
+    pub(crate) fn is_restricted(&self) -> bool {
+        self.restricted > 0
+    }
+
+    /// The passages that a principal of these groups may read, and for which the condition is true.
+    pub(crate) fn within(&self, groups: Option<&[Arc<str>]>, condition: Option<Condition>) -> Permitted {
+        let groups = groups.filter(|_| self.restricted > 0).map(<[_]>::to_vec);
         if condition.is_none() && groups.is_none() {
             return Permitted::All;
         }

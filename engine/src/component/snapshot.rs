@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::{Aliases, OperatorError, Passages, Permitted};
+use crate::cluster::{OtherParts, OtherShards, Restriction};
 use crate::filter::Filter;
 use crate::record::Turn;
 
@@ -21,6 +22,8 @@ pub struct CorpusSnapshot {
     pub versions: BTreeMap<String, u64>,
     /// The passages by their metadata.
     pub passages: Arc<Passages>,
+    /// The parts of the corpus that other processes have.
+    pub(crate) others: Option<Arc<OtherShards>>,
 }
 
 impl CorpusSnapshot {
@@ -36,11 +39,31 @@ impl CorpusSnapshot {
     }
 
     /// The reader of an index.
+    ///
+    /// # Errors
+    ///
+    /// There is no such index, or other processes have parts of it.
     pub fn index<T: Send + Sync + 'static>(&self, key: &str) -> Result<Arc<T>, OperatorError> {
+        if self.others.is_some() {
+            return Err(OperatorError::Divided(key.to_owned()));
+        }
+        self.part(key)
+    }
+
+    /// The reader of an index, or of the part that this process has. The caller also asks
+    /// [`CorpusSnapshot::other_parts`].
+    pub fn part<T: Send + Sync + 'static>(&self, key: &str) -> Result<Arc<T>, OperatorError> {
         self.indexes
             .get(key)
             .and_then(|index| index.clone().downcast::<T>().ok())
             .ok_or_else(|| OperatorError::NoIndex(key.to_owned()))
+    }
+
+    /// The parts of an index that other processes have, and what a turn may find in them. `None` if this process has
+    /// the whole index.
+    pub fn other_parts(&self, key: &str, filter: Option<&Filter>, turn: &Turn) -> Option<OtherParts> {
+        let (shards, index) = (self.others.clone()?, key.to_owned());
+        Some(OtherParts { shards, index, restriction: Restriction::of(filter, turn) })
     }
 }
 

@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::sync::LazyLock;
 use std::sync::atomic::Ordering;
 
-use differential_dataflow::{AsCollection, Hashable, VecCollection};
+use differential_dataflow::{AsCollection, VecCollection};
 use parking_lot::Mutex;
 use timely::container::CapacityContainerBuilder;
 use timely::dataflow::channels::pact::Exchange;
@@ -91,7 +91,8 @@ pub(super) fn cut<'s>(
     shared: &CorpusShared,
 ) -> VecCollection<'s, u64, Arc<Chunk>> {
     let mut builder = OperatorBuilder::new(format!("Cut {:?}", shared.name), scope);
-    let by_id = Exchange::new(|change: &DocumentChange| change.id.hashed());
+    let shape = shared.shape;
+    let by_id = Exchange::new(move |change: &DocumentChange| shape.worker_of(&change.id));
     let mut input = builder.new_input(documents, by_id);
     let (output, stream) = builder.new_output::<Vec<(Arc<Chunk>, u64, isize)>>();
     let mut output = OutputBuilder::<_, CapacityContainerBuilder<_>>::from(output);

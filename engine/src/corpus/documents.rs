@@ -66,6 +66,7 @@ pub(super) fn documents<'s>(
     let mut output = OutputBuilder::<_, CapacityContainerBuilder<_>>::from(output);
     let address = builder.operator_info().address;
     let activator = scope.activator_for(address.clone());
+    // The first worker of the cluster.
     let events = if scope.index() == 0 { shared.events.lock().take() } else { None };
     let progress = shared.progress.clone();
     let publish_wake = shared.publish_wake.clone();

@@ -16,7 +16,8 @@ use tokio::sync::{mpsc, oneshot, watch};
 use super::chunks::{Changes, Chunks, Numbers, difference};
 use super::prepare::Preparing;
 use super::slot::Slot;
-use super::{CorpusState, RETRY};
+use super::{CorpusState, Parts, RETRY};
+use crate::cluster::{Prepared, Target};
 use crate::component::{CorpusSnapshot, Delta, Index, IndexError, Maintained, MaintenanceLimits, Passages};
 use crate::document::Chunk;
 use crate::maintenance::MaintenanceError;
@@ -55,6 +56,8 @@ pub struct AddedIndex {
 pub(super) enum Job {
     /// Apply a feed's net changes; the last field is the number of commits after them.
     Changes(Report, Changes, u64),
+    /// Apply net changes for the first process.
+    Prepare(Report, Changes, Target),
     /// Reply with the chunks of the active feed.
     Chunks(oneshot::Sender<Vec<Arc<Chunk>>>),
     /// Reply with the view after a switch, then wait until `published` tells whether it takes effect.
@@ -104,6 +107,9 @@ pub(super) struct IndexWriter {
     /// The next delta must contain all chunks: nothing has been applied yet, or an apply failed.
     whole: bool,
     epochs: Arc<Epochs>,
+    parts: Parts,
+    /// All changes before this commit are in the feed.
+    commits: u64,
     preparing: Preparing,
     retry: Option<Retry>,
 }
@@ -123,13 +129,15 @@ impl IndexWriter {
         active: u64,
         indexes: Vec<(String, Box<dyn Index>)>,
         epochs: Arc<Epochs>,
+        parts: Parts,
         preparing: Preparing,
     ) -> Self {
         let slot = |(key, index)| Slot::new(key, index, None);
         let slots = indexes.into_iter().map(slot).collect();
         let feeds = BTreeMap::from([(active, Chunks::default())]);
         let (numbers, passages) = (Numbers::default(), Arc::default());
-        Self { corpus, slots, active, feeds, numbers, passages, whole: true, epochs, preparing, retry: None }
+        let (whole, commits, retry) = (true, 0, None);
+        Self { corpus, slots, active, feeds, numbers, passages, whole, epochs, parts, commits, preparing, retry }
     }
 
     /// Runs jobs until all senders are dropped.
@@ -181,6 +189,7 @@ impl IndexWriter {
         let Some(job) = job else { return self.try_again().await };
         match job {
             Job::Changes(report, changes, commits) => self.changes(report, changes, commits).await,
+            Job::Prepare(report, changes, target) => self.prepare(report, changes, target).await,
             Job::Chunks(reply) => {
                 let chunks = self.feeds.entry(self.active).or_default();
                 let _ = reply.send(chunks.all());
@@ -200,8 +209,32 @@ impl IndexWriter {
         }
     }
 
+    /// Applies changes for the first process, which tries again after an error.
+    async fn prepare(&mut self, report: Report, changes: Changes, Target { commits, version, reply }: Target) {
+        let changed = self.whole || !changes.is_empty();
+        if let Some(chunks) = self.feeds.get_mut(&report.feed) {
+            let delta = chunks.absorb(changes);
+            self.numbers.assign(&delta);
+            if changed && let Err(error) = self.publish(delta).await {
+                self.preparing.progress.failures.fetch_add(1, Ordering::Relaxed);
+                tracing::error!(corpus = %self.corpus, %error, "cannot prepare the epoch");
+                let _ = reply.send(Err(error.to_string()));
+                return;
+            }
+        }
+        let current = self.epochs.current();
+        let view = current.corpora.get(&self.corpus).cloned().unwrap_or_default();
+        let (documents, chunks) = (view.documents, view.chunks);
+        if let Parts::Served(served) = &self.parts {
+            served.keep(&self.corpus, version, view);
+        }
+        report.tell(commits, current.epoch);
+        let _ = reply.send(Ok(Prepared { documents, chunks, changed }));
+    }
+
     async fn changes(&mut self, report: Report, changes: Changes, commits: u64) {
-        if changes.is_empty() && !self.whole {
+        self.commits = commits;
+        if changes.is_empty() && !self.whole && !matches!(self.parts, Parts::Leading(_)) {
             // The commits change no passage, so the current epoch has them.
             report.tell(commits, self.epochs.current().epoch);
             return;
@@ -273,13 +306,33 @@ impl IndexWriter {
             // A switch that failed may have taken some.
             self.numbers = Numbers::besides(chunks);
         }
+        let changed = delta.whole || !delta.added.is_empty() || !delta.removed.is_empty();
+        // The other processes prepare their parts meanwhile.
+        let others = match &mut self.parts {
+            Parts::Leading(lead) => Some(tokio::spawn(lead.prepare(self.commits))),
+            Parts::Whole | Parts::Served(_) => None,
+        };
         self.whole = true;
-        for slot in &mut self.slots {
+        // In a cluster, a commit may change nothing here.
+        for slot in self.slots.iter_mut().filter(|_| changed) {
             let begun = Instant::now();
             slot.apply(&delta, chunks, &self.preparing).await?;
             tracing::debug!(corpus = %self.corpus, index = %slot.key, took = ?begun.elapsed(), "applied");
         }
-        let epoch = self.epochs.publish(&self.corpus, view(chunks, passages.clone(), self.slots.iter()))?;
+        let mut next = view(chunks, passages.clone(), self.slots.iter());
+        if let Some(others) = others {
+            let prepared = others.await.unwrap_or_else(|_| Err(IndexError::Feed));
+            let (others, others_changed) = prepared?;
+            if !changed && !others_changed {
+                // The current epoch has the same passages.
+                self.whole = false;
+                return Ok(self.epochs.current().epoch);
+            }
+            next.documents += others.documents;
+            next.chunks += others.chunks;
+            next.others = Some(Arc::new(others));
+        }
+        let epoch = self.epochs.publish(&self.corpus, next)?;
         self.passages = passages;
         self.preparing.progress.publications.fetch_add(1, Ordering::Relaxed);
         if delta.added.len() + delta.removed.len() >= MANY {

@@ -23,7 +23,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use crossbeam_channel::Receiver;
+use differential_dataflow::operators::arrange::arrangement::arrange_core;
+use differential_dataflow::trace::implementations::{KeyBatcher, KeyBuilder, KeySpine};
+use differential_dataflow::{Hashable, VecCollection};
 use parking_lot::Mutex;
+use timely::dataflow::channels::pact::{Exchange, Pipeline};
 use timely::dataflow::{ProbeHandle, Scope};
 use tokio::sync::{mpsc, oneshot, watch};
 
@@ -36,6 +40,7 @@ use self::index_writer::{IndexWriter, Job, MaintenanceRequest};
 use self::prepare::prepare;
 pub use self::prepare::{Preparations, Preparing};
 use self::publish::publish;
+use crate::cluster::{Lead, ServedParts, Shape, Targets};
 use crate::component::{Chunker, CorpusSnapshot, Delta, Index, IndexError, Maintained, MaintenanceLimits, Prepare};
 use crate::connector::CorpusEvent;
 use crate::document::{Chunk, Content};
@@ -64,6 +69,16 @@ pub enum CorpusState {
     Failed(String),
 }
 
+/// What a process has of its corpora.
+pub(crate) enum Parts {
+    /// All of them.
+    Whole,
+    /// A part, and it has the other processes prepare theirs.
+    Leading(Lead),
+    /// A part, which it serves to the first process.
+    Served(Arc<ServedParts>),
+}
+
 /// A handle to the indexes of a corpus and to the task that owns them.
 #[derive(Clone)]
 pub struct CorpusIndexes {
@@ -76,17 +91,18 @@ pub struct CorpusIndexes {
 
 impl CorpusIndexes {
     /// Starts the task for newly opened indexes; `feed` is the first feed.
-    pub fn start(
+    pub(crate) fn start(
         preparing: Preparing,
         feed: u64,
         indexes: Vec<(String, Box<dyn Index>)>,
         epochs: Arc<Epochs>,
+        parts: Parts,
         handle: tokio::runtime::Handle,
     ) -> Self {
         let (jobs, todo) = mpsc::unbounded_channel();
         let prepared = indexes.iter().filter_map(|(key, index)| Some((key.clone(), index.preparation()?)));
         let preparations = Preparations::new(prepared.collect::<Vec<_>>().into());
-        let keeper = IndexWriter::new(preparing.corpus.clone(), feed, indexes, epochs, preparing.clone());
+        let keeper = IndexWriter::new(preparing.corpus.clone(), feed, indexes, epochs, parts, preparing.clone());
         let ended = Arc::new(AtomicBool::new(false));
         let has_ended = ended.clone();
         handle.spawn(async move {
@@ -213,6 +229,9 @@ pub struct CorpusShared {
     state: Arc<watch::Sender<CorpusState>>,
     source_wake: WakeSlot,
     publish_wake: WakeSlot,
+    shape: Shape,
+    /// What the first process asks this one to prepare.
+    targets: Arc<Targets>,
 }
 
 impl CorpusShared {
@@ -224,7 +243,9 @@ impl CorpusShared {
         indexes: &CorpusIndexes,
         events: Receiver<CorpusEvent>,
         source_wake: WakeSlot,
+        shape: Shape,
     ) -> Self {
+        let publish_wake = WakeSlot::default();
         Self {
             name: indexes.preparing.corpus.clone(),
             feed,
@@ -238,8 +259,20 @@ impl CorpusShared {
             jobs: indexes.jobs.clone(),
             state: Arc::new(watch::channel(CorpusState::Loading).0),
             source_wake,
-            publish_wake: WakeSlot::default(),
+            targets: Arc::new(Targets::new(publish_wake.clone())),
+            publish_wake,
+            shape,
         }
+    }
+
+    /// What its indexes need in advance.
+    pub(crate) fn preparations(&self) -> &Preparations {
+        &self.preparations
+    }
+
+    /// The requests of the first process.
+    pub(crate) fn targets(&self) -> &Arc<Targets> {
+        &self.targets
     }
 
     /// The state of the feed.
@@ -252,10 +285,33 @@ impl CorpusShared {
 pub fn build(scope: Scope<'_, u64>, shared: &CorpusShared) -> ProbeHandle<u64> {
     let progress = Rc::new(FeedProgress::default());
     let documents = documents(scope, shared, progress.clone());
-    let chunks = cut(scope, documents, shared).consolidate();
-    let contents = chunks.clone().map(|chunk| Content { chunk }).distinct();
-    let prepared = prepare(scope, contents, shared);
+    let chunks = net(cut(scope, documents, shared));
+    let prepared = prepare(scope, contents(chunks.clone(), shared.shape), shared);
     publish(scope, chunks, prepared, shared, progress)
+}
+
+/// The net changes of each commit. All chunks of a document are on one worker.
+fn net<'s>(chunks: VecCollection<'s, u64, Arc<Chunk>>) -> VecCollection<'s, u64, Arc<Chunk>> {
+    let keyed = chunks.map(|chunk| (chunk, ()));
+    let net = arrange_core::<_, _, _, KeySpine<Arc<Chunk>, u64, isize>>(keyed.inner, Pipeline, "Net", KeyBatcher::new);
+    net.as_collection(|chunk, ()| chunk.clone())
+}
+
+/// The distinct contents of the chunks that this process has.
+fn contents<'s>(chunks: VecCollection<'s, u64, Arc<Chunk>>, shape: Shape) -> VecCollection<'s, u64, Content> {
+    let keyed = chunks.map(|chunk| (Content { chunk }, ()));
+    let own =
+        Exchange::new(move |((content, ()), _, _): &((Content, ()), u64, isize)| shape.own_worker(content.hashed()));
+    let all = arrange_core::<_, _, _, KeySpine<Content, u64, isize>>(keyed.inner, own, "Contents", KeyBatcher::new);
+    let distinct = all.reduce_abelian::<_, KeyBuilder<Content, u64, isize>, KeySpine<Content, u64, isize>, _, _>(
+        "Distinct",
+        |_, _, output| output.push(((), 1)),
+        |updates, content, new| {
+            updates.clear();
+            updates.extend(new.drain(..).map(|((), time, diff)| ((content.clone(), ()), time, diff)));
+        },
+    );
+    distinct.as_collection(|content, ()| content.clone())
 }
 
 /// State shared by the first and the last operator of a feed, which are on one worker.

@@ -11,6 +11,7 @@ use timely::dataflow::operators::probe;
 use timely::dataflow::{ProbeHandle, Scope, StreamVec};
 use timely::progress::Antichain;
 
+use super::chunks::Changes;
 use super::index_writer::{Job, Report};
 use super::{CorpusShared, CorpusState, FeedProgress};
 use crate::document::Chunk;
@@ -32,22 +33,24 @@ pub(super) fn publish<'s>(
     feed: Rc<FeedProgress>,
 ) -> ProbeHandle<u64> {
     let mut builder = OperatorBuilder::new(format!("Publish {:?}", shared.name), scope);
-    let mut chunks = builder.new_input(chunks.inner, Exchange::new(|_: &(Arc<Chunk>, u64, isize)| 0));
-    let mut prepared = builder.new_input(prepared, Exchange::new(|_: &()| 0));
+    let here = shared.shape.first_worker();
+    let mut chunks = builder.new_input(chunks.inner, Exchange::new(move |_: &(Arc<Chunk>, u64, isize)| here as u64));
+    let mut prepared = builder.new_input(prepared, Exchange::new(move |_: &()| here as u64));
     let (_output, stream) = builder.new_output::<Vec<()>>();
     let address = builder.operator_info().address.to_vec();
-    let first = scope.index() == 0;
+    let first = scope.index() == here;
     if first {
         shared.publish_wake.set(scope.worker().sync_activator_for(address));
     }
     let (progress, source_wake) = (shared.progress.clone(), shared.source_wake.clone());
     let (jobs, state) = (shared.jobs.clone(), shared.state.subscribe());
+    let (shape, targets) = (shared.shape, shared.targets.clone());
     let report = Report { feed: shared.feed, state: shared.state.clone(), wake: shared.publish_wake.clone() };
     builder.build(move |mut capabilities| {
         let mut pending: Vec<(Arc<Chunk>, u64, isize)> = Vec::new();
         let (mut bytes, mut bound) = (0, MOST_PENDING);
         // Held at the first unpublished commit, so that the probe shows which commits are published.
-        let mut capability = if first { capabilities.pop() } else { None };
+        let mut capability = if first && shape.is_first() { capabilities.pop() } else { None };
         capabilities.clear();
         let mut sent = None;
         move |frontiers| {
@@ -58,8 +61,17 @@ pub(super) fn publish<'s>(
                 }
             });
             prepared.for_each_stamp(|_, _| {});
-            let Some(held) = &mut capability else { return };
             let complete = complete_until(&frontiers[0].frontier().to_owned(), &frontiers[1].frontier().to_owned());
+            if first && !shape.is_first() {
+                progress.passed.store(complete, Ordering::Relaxed);
+                // The first process decides what an epoch has.
+                while let Some(target) = targets.take(complete) {
+                    let changes = before(&mut pending, target.commits);
+                    let _ = jobs.send(Job::Prepare(report.clone(), changes, target));
+                }
+                return;
+            }
+            let Some(held) = &mut capability else { return };
             progress.passed.store(complete, Ordering::Relaxed);
             if feed.backlog.borrow_mut().passed(complete) {
                 source_wake.wake();
@@ -94,14 +106,9 @@ pub(super) fn publish<'s>(
                 bound = MOST_PENDING.max(2 * bytes);
             }
             if sent == published && complete >= ready_at && sent.is_none_or(|sent| complete > sent) {
-                let (mut changes, rest): (Vec<_>, Vec<_>) =
-                    std::mem::take(&mut pending).into_iter().partition(|(_, time, _)| *time < complete);
-                pending = rest;
+                let changes = before(&mut pending, complete);
                 bytes = pending.iter().map(bytes_of).sum();
                 bound = MOST_PENDING.max(2 * bytes);
-                let mut changes: Vec<(Arc<Chunk>, isize)> =
-                    changes.drain(..).map(|(chunk, _, diff)| (chunk, diff)).collect();
-                differential_dataflow::consolidation::consolidate(&mut changes);
                 tracing::debug!(commits = complete, changes = changes.len(), "complete");
                 sent = Some(complete);
                 let _ = jobs.send(Job::Changes(report.clone(), changes, complete));
@@ -114,6 +121,15 @@ pub(super) fn publish<'s>(
     let probe = ProbeHandle::new();
     probe::Probe::probe_with(stream, &probe);
     probe
+}
+
+/// Takes the net changes before a time.
+fn before(pending: &mut Vec<(Arc<Chunk>, u64, isize)>, time: u64) -> Changes {
+    let (changes, rest): (Vec<_>, Vec<_>) = std::mem::take(pending).into_iter().partition(|(_, at, _)| *at < time);
+    *pending = rest;
+    let mut changes: Changes = changes.into_iter().map(|(chunk, _, diff)| (chunk, diff)).collect();
+    differential_dataflow::consolidation::consolidate(&mut changes);
+    changes
 }
 
 /// Times before this are complete on both inputs; `u64::MAX` when all are.

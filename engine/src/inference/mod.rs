@@ -8,6 +8,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use futures::future::BoxFuture;
+use serde::{Deserialize, Serialize};
 
 use crate::mapped::Values;
 
@@ -132,7 +133,7 @@ pub trait Embedder: Send + Sync {
 }
 
 /// The token vectors of a text: shape `[tokens, dimension]`, in row-major order.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct TokenVectors {
     /// Length of a row.
     pub dimension: usize,

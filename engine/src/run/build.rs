@@ -5,7 +5,7 @@ mod feeds;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use parking_lot::Mutex;
@@ -17,10 +17,12 @@ use super::worker_pool::WorkerPool;
 use super::{Options, RunError};
 use crate::cache::InferenceCache;
 use crate::claims::{Claim, ClaimError, Claims, real};
+use crate::cluster::{Lead, Peers, ServedParts};
 use crate::component::{
     BuildError, BuildFuture, Building, ComponentContext, Index, IndexDefinition, IndexError, TurnSourceConfig,
 };
 use crate::connector::{ConnectorError, Stopped, TurnSource};
+use crate::corpus::Parts;
 use crate::dead_letter::{DeadLetters, Onward};
 use crate::maintenance;
 use crate::mapped::MappedFiles;
@@ -56,6 +58,22 @@ pub(super) struct RuntimeContext {
     pub numbers: Arc<AtomicU64>,
     /// The number of the run, for components.
     pub run: u64,
+    /// The other processes, in a cluster.
+    pub peers: Option<Arc<Peers>>,
+    /// What this process serves to the first one.
+    pub parts: Arc<ServedParts>,
+    /// Set when another process was told to stop.
+    pub stop_asked: Arc<AtomicBool>,
+    /// Processes that are no longer in the cluster, until the corpora are published.
+    pub former: Arc<Mutex<Vec<Former>>>,
+}
+
+/// A process on this machine that is no longer in the cluster.
+pub(super) struct Former {
+    /// Its state directory.
+    pub directory: StateDirectory,
+    /// Its indexes that were taken over.
+    pub indexes: Vec<PathBuf>,
 }
 
 impl RuntimeContext {
@@ -161,9 +179,21 @@ impl RuntimeContext {
         Ok(loaded)
     }
 
-    /// Opens the destination of dead letters.
+    /// What this process has of a corpus.
+    pub fn parts_of(&self, corpus: &Arc<str>) -> Parts {
+        match &self.peers {
+            None => Parts::Whole,
+            Some(peers) if peers.shape.is_first() => Parts::Leading(Lead::new(peers.clone(), corpus.clone())),
+            Some(_) => Parts::Served(self.parts.clone()),
+        }
+    }
+
+    /// Opens the destination of dead letters. In a cluster, only the first process writes to the configured file.
     pub fn letters(&self, plan: &Plan) -> Result<Onward, RunError> {
-        let path = dead_letters_of(plan, self.state.as_deref());
+        let path = match self.options.shape().is_first() {
+            true => dead_letters_of(plan, self.state.as_deref()),
+            false => self.state.as_deref().map(own_dead_letters),
+        };
         if let Some(path) = &path {
             let file = real(path);
             if let Some(corpus) = plan.corpora.iter().find(|corpus| corpus.source.reads(&file)) {
@@ -200,6 +230,38 @@ impl RuntimeContext {
             _ => {}
         }
         Ok(opened)
+    }
+
+    /// Takes over what processes have stored for an index that are no longer in the cluster, on this machine. What cannot
+    /// be read is computed again.
+    pub fn take_over(&self, corpus: &str, key: &str, index: &mut dyn Index) {
+        for Former { directory, indexes } in &mut *self.former.lock() {
+            let from = directory.index_path(corpus, key);
+            if !from.is_dir() {
+                continue;
+            }
+            let taken = self.handle.block_on(caught_async(|| index.take_over(&from)));
+            match taken.map_err(IndexError::from).flatten() {
+                Ok(count) => {
+                    tracing::info!(%corpus, %key, count, from = %from.display(), "took over what a former process stored");
+                    indexes.push(from);
+                }
+                Err(error) => {
+                    tracing::warn!(%corpus, %key, %error, from = %from.display(), "cannot take over an index")
+                }
+            }
+        }
+    }
+
+    /// Removes the indexes that were taken over, which are stored here by now.
+    pub fn forget_former(&self) {
+        for Former { indexes, .. } in self.former.lock().drain(..) {
+            for index in indexes {
+                if let Err(error) = std::fs::remove_dir_all(&index) {
+                    tracing::warn!(%error, path = %index.display(), "cannot remove the index of a former process");
+                }
+            }
+        }
     }
 
     /// Opens a sink of a plan, unless `is_cancelled`.
@@ -316,6 +378,10 @@ fn is_optional(plan: &Plan, model: &str) -> bool {
 fn dead_letters_of(plan: &Plan, state: Option<&StateDirectory>) -> Option<PathBuf> {
     match &plan.dead_letters {
         Some(given) => Some(given.path.clone()),
-        None => state.map(|state| state.path().join("dead-letters.jsonl")),
+        None => state.map(own_dead_letters),
     }
+}
+
+fn own_dead_letters(state: &StateDirectory) -> PathBuf {
+    state.path().join("dead-letters.jsonl")
 }

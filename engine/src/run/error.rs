@@ -1,5 +1,6 @@
 //! Why a pipeline cannot run.
 
+use crate::cluster::connect::ConnectError;
 use crate::component::{BuildError, IndexError};
 use crate::connector::ConnectorError;
 use crate::database::DatabaseError;
@@ -25,6 +26,21 @@ pub enum RunError {
     /// The epoch counter cannot be read or written.
     #[error(transparent)]
     Epochs(#[from] IndexError),
+    /// The cluster could not be formed.
+    #[error(transparent)]
+    Cluster(#[from] ConnectError),
+    /// An operator cannot be used in a cluster.
+    #[error(
+        "node `{node}`: `{kind}` cannot be used in a cluster yet: it reads the whole index of the corpus `{corpus}`, of which each process has a part"
+    )]
+    Divided {
+        /// The node.
+        node: String,
+        /// The operator's kind.
+        kind: &'static str,
+        /// The corpus.
+        corpus: String,
+    },
     /// A source failed.
     #[error("{name}: {source}")]
     Source {

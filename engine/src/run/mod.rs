@@ -30,6 +30,7 @@ pub use self::reload::ReloadError;
 pub use self::status::{CorpusStatus, EngineStatus, NodeStatus, SourceStatus, TurnsStatus};
 use crate::ask::{AnswerStream, AskRequest};
 use crate::cache::InferenceCache;
+use crate::cluster::{Peers, Shape};
 use crate::component::Models;
 use crate::connector::{AnswerLog, Arrived, DocumentStore, SourcedTurn, TurnQueue};
 use crate::corpus::{CorpusIndexes, CorpusState};
@@ -86,6 +87,8 @@ pub struct Engine {
     workers: Mutex<Option<WorkerGuards<()>>>,
     checkpoints: Option<std::thread::JoinHandle<()>>,
     runtime: Option<tokio::runtime::Runtime>,
+    /// The other processes, in a cluster.
+    peers: Option<Arc<Peers>>,
 }
 
 impl Engine {
@@ -353,9 +356,24 @@ impl Engine {
         }
     }
 
+    /// Whether another process of the cluster was told to stop, and all are to stop with it.
+    pub fn is_asked_to_stop(&self) -> bool {
+        self.inner.context.stop_asked.load(Ordering::Acquire)
+    }
+
+    /// The processes and workers of the run.
+    pub fn shape(&self) -> Shape {
+        self.inner.context.pool.shape()
+    }
+
     /// Stops the sources. Running turns are answered first, and so are waiting turns, unless a restart
-    /// reads them again. A reload in progress is aborted.
+    /// reads them again. A reload in progress is aborted. In a cluster, all processes stop.
     pub fn stop(&self) {
+        // The first process ends the cluster.
+        if let Some(peers) = self.peers.as_ref().filter(|_| !self.shape().is_first()) {
+            peers.ask_to_stop();
+            return;
+        }
         self.inner.stopping.store(true, Ordering::Release);
         self.inner.context.shared.stopping.store(true, Ordering::Release);
         self.end_turns();
@@ -383,8 +401,7 @@ impl Engine {
     /// Waits for the end. If sources follow, call [`Engine::stop`] first.
     pub fn join(mut self) -> Result<(), RunError> {
         self.end_turns();
-        let joined = self.workers.get_mut().take().map(WorkerGuards::join).into_iter().flatten();
-        let panicked: Vec<String> = joined.filter_map(Result::err).collect();
+        let panicked = self.join_workers();
         self.stop();
         while !self.inner.context.pool.is_aborted() && self.is_repairing() {
             std::thread::park_timeout(TICK);
@@ -395,6 +412,25 @@ impl Engine {
             Some(panic) => Err(RunError::Worker(panic)),
             None => Ok(()),
         }
+    }
+
+    /// Waits for the workers; returns the messages of those that panicked.
+    fn join_workers(&mut self) -> Vec<String> {
+        let pool = self.inner.context.pool.clone();
+        let Some(workers) = self.workers.get_mut().take() else { return Vec::new() };
+        let Some(peers) = &self.peers else { return workers.join().into_iter().filter_map(Result::err).collect() };
+        while !pool.has_ended() {
+            std::thread::park_timeout(TICK);
+        }
+        if pool.is_aborted() {
+            // The other processes have not ended, and waiting for them could take for ever.
+            std::mem::forget(workers);
+            let panicked = pool.has_panicked().then(|| "its message is above".to_owned());
+            return panicked.into_iter().collect();
+        }
+        let panicked = workers.join().into_iter().filter_map(Result::err).collect();
+        peers.bond.has_ended();
+        panicked
     }
 
     /// Closes the sinks and writes the last checkpoint.
@@ -413,7 +449,15 @@ impl Drop for Engine {
         self.inner.stopping.store(true, Ordering::Release);
         self.inner.context.pool.abort();
         self.end_turns();
-        drop(self.workers.get_mut().take());
+        let workers = self.workers.get_mut().take();
+        match &self.peers {
+            // After an error, the other processes have not ended, and waiting for them could take for ever.
+            Some(peers) => {
+                peers.bond.leaves();
+                std::mem::forget(workers);
+            }
+            None => drop(workers),
+        }
         self.stop();
         self.end_sinks_and_checkpoints();
         if let Some(runtime) = self.runtime.take() {

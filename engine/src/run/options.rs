@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use crate::activity::TurnWatcher;
+use crate::cluster::{ClusterOptions, Shape};
 use crate::component::TurnSourceConfig;
 use crate::connector::Mode;
 use crate::plan::{NodeKind, Plan, PlannedNode};
@@ -57,6 +58,8 @@ pub struct Options {
     pub observer: Option<Observer>,
     /// Observes every operator call and every answer.
     pub watcher: Option<Arc<dyn TurnWatcher>>,
+    /// The place of this process in a cluster; `None` for a run of one process.
+    pub cluster: Option<ClusterOptions>,
 }
 
 impl Default for Options {
@@ -73,11 +76,21 @@ impl Default for Options {
             answer: true,
             observer: None,
             watcher: None,
+            cluster: None,
         }
     }
 }
 
 impl Options {
+    /// The processes and workers of the run.
+    pub(crate) fn shape(&self) -> Shape {
+        let workers = self.workers.max(1);
+        match &self.cluster {
+            Some(cluster) => Shape { process: cluster.process, processes: cluster.hosts.len(), workers },
+            None => Shape::alone(workers),
+        }
+    }
+
     /// Whether a plan has a source that is read.
     pub(crate) fn reads_any(&self, plan: &Plan) -> bool {
         let reads =
@@ -87,6 +100,6 @@ impl Options {
 
     /// Whether the sinks of a plan are opened.
     pub(crate) fn opens_sinks(&self, plan: &Plan) -> bool {
-        self.sinks && (self.sources != TurnSources::Queues || self.reads_any(plan))
+        self.sinks && self.shape().is_first() && (self.sources != TurnSources::Queues || self.reads_any(plan))
     }
 }

@@ -3,12 +3,13 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::time::Instant;
+use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
+use futures::FutureExt;
 use parking_lot::{Mutex, RwLock};
 use tokio_util::sync::CancellationToken;
 
-use super::build::{RuntimeContext, TurnFeed};
+use super::build::{Former, RuntimeContext, TurnFeed};
 use super::lacking::warn;
 use super::maintain::run_maintenance;
 use super::resume::resume;
@@ -17,7 +18,9 @@ use super::{Engine, Inner, Options, RunError, Running, RunningCorpus};
 use crate::activity::Activity;
 use crate::ask::AskQueue;
 use crate::cache::InferenceCache;
-use crate::component::new_run;
+use crate::cluster::connect::{ConnectError, Member, connect};
+use crate::cluster::{ClusterOptions, Link, Order, Peers, Shape};
+use crate::component::{Models, new_run};
 use crate::corpus::{CorpusIndexes, CorpusShared, CorpusState, Preparing};
 use crate::dead_letter::DeadLetters;
 use crate::durable::{Durable, SourceCheckpoint};
@@ -41,19 +44,25 @@ impl Engine {
             .enable_all()
             .build()
             .map_err(thread_error("the I/O threads"))?;
+        let shape = options.shape();
+        if let Some(cluster) = &options.cluster {
+            member(cluster, shape, &plan.hash).check().map_err(ConnectError::from)?;
+        }
+        let peers = shape.is_cluster().then(|| Peers::new(shape, runtime.handle().clone()));
         let dead = DeadLetters::counted();
         let epochs = Arc::new(Epochs::open(directory)?);
         epochs.set_aliases(Arc::new(plan.aliases()));
         // Turns of a caller, and turns without sinks, leave no durable state.
-        let lasting = options.answer && options.sinks && options.reads_any(&plan);
+        let lasting = shape.is_first() && options.answer && options.sinks && options.reads_any(&plan);
         let durable = Durable::open(directory.filter(|_| lasting), dead.clone())?;
         // An epoch number that is stamped on answers must not be used again.
         epochs.count_from(durable.epoch()?);
         let options = Arc::new(options);
-        let pool = WorkerPool::new(options.workers.max(1));
+        let pool = WorkerPool::new(shape);
         let woken = pool.clone();
         let metrics = Metrics::default();
         let shared = Arc::new(TurnsShared {
+            shape,
             limits: RwLock::new(plan.conversations.clone()),
             epochs,
             durable,
@@ -74,6 +83,9 @@ impl Engine {
             activity: Activity::new(metrics.clone()),
             started: Instant::now(),
         });
+        let others = state.as_ref().filter(|_| shape.is_first()).map(|state| state.processes_from(shape.processes));
+        let former = others.into_iter().flatten();
+        let former = former.map(|(_, directory)| Former { directory, indexes: Vec::new() }).collect();
         let context = RuntimeContext {
             options: options.clone(),
             handle: runtime.handle().clone(),
@@ -89,12 +101,18 @@ impl Engine {
             shutdown: CancellationToken::new(),
             numbers: Arc::default(),
             run: new_run(),
+            peers: peers.clone(),
+            parts: Arc::default(),
+            stop_asked: Arc::default(),
+            former: Arc::new(Mutex::new(former)),
         };
         context.dead.go_on(context.letters(&plan)?);
         // Released when all sources exist.
         pool.hold();
         *context.maintenance.settings.write() = plan.maintenance.clone();
         let running = first(&context, &plan)?;
+        // The others end with the first process.
+        let stays = options.stays && shape.is_first();
         let feeds = running.corpora.values().map(|corpus| corpus.feed.shared.clone()).collect();
         let inner = Arc::new(Inner {
             context,
@@ -102,17 +120,26 @@ impl Engine {
             reloading: Mutex::default(),
             leaving: Mutex::default(),
             stopping: AtomicBool::new(false),
-            stays: AtomicBool::new(options.stays),
+            stays: AtomicBool::new(stays),
         });
-        if options.stays {
+        if stays {
             pool.hold();
         }
         if shared.generation().is_some_and(|generation| generation.mode != AnswerMode::Once) {
             pool.catch_up();
         }
+        if let Some(peers) = &peers {
+            peers.observe(&shared.activity);
+            serve_peers(peers, &inner.context);
+        }
+        // As late as possible: what a process loads before takes its own time.
+        let links = match (&peers, &options.cluster) {
+            (Some(peers), Some(cluster)) => Some((peers.clone(), join_cluster(cluster, peers, &plan.hash)?)),
+            _ => None,
+        };
         pool.release();
-        shared.durable.begin_loading(options.workers.max(1));
-        let workers = pool.start(&shared)?;
+        shared.durable.begin_loading(shape.workers);
+        let workers = pool.start(&shared, links)?;
         // Epochs are published off the workers: wake the workers to check the standing turns.
         let (mut epochs, woken) = (shared.epochs.subscribe(), pool.clone());
         runtime.spawn(async move {
@@ -136,7 +163,7 @@ impl Engine {
             })
         });
         let checkpoints = checkpoints.transpose().map_err(thread_error("the checkpoint thread"))?;
-        Ok(Self { inner, workers: Mutex::new(Some(workers)), checkpoints, runtime: Some(runtime) })
+        Ok(Self { inner, workers: Mutex::new(Some(workers)), checkpoints, runtime: Some(runtime), peers })
     }
 }
 
@@ -146,18 +173,28 @@ fn first(context: &RuntimeContext, plan: &Plan) -> Result<Running, RunError> {
     let loaded = context.models(plan, |_| None, &|| false)?;
     warn(plan, &loaded.lacking);
     let models = &loaded.models;
+    if options.shape().is_cluster() {
+        check_divided(plan, models)?;
+    }
     let definitions = plan.definitions(models)?;
     let mut corpora = BTreeMap::new();
     for planned in &plan.corpora {
         let mut indexes = Vec::new();
         for (key, definition) in &definitions[&planned.name] {
-            indexes.push((key.clone(), context.index(&planned.name, key, &**definition)?));
+            let mut index = context.index(&planned.name, key, &**definition)?;
+            context.take_over(&planned.name, key, &mut *index);
+            indexes.push((key.clone(), index));
         }
         let keys = definitions[&planned.name].keys().cloned().collect();
         let number = context.feed_number();
         let preparing = Preparing::new(planned.name.clone(), context.dead.clone(), context.files());
-        let indexes = CorpusIndexes::start(preparing, number, indexes, shared.epochs.clone(), context.handle.clone());
+        let (epochs, parts) = (shared.epochs.clone(), context.parts_of(&planned.name));
+        let indexes = CorpusIndexes::start(preparing, number, indexes, epochs, parts, context.handle.clone());
         let feed = context.feed(number, planned, models, &indexes, true, &|| false)?;
+        if let Some(peers) = &context.peers {
+            let (targets, preparations) = (feed.shared.targets().clone(), feed.shared.preparations().clone());
+            context.parts.add(peers, &planned.name, targets, definitions[&planned.name].clone(), preparations);
+        }
         pool.tell(&Command::Corpus(feed.shared.clone()));
         corpora.insert(planned.name.clone(), RunningCorpus { indexes, feed, keys });
     }
@@ -186,7 +223,7 @@ fn first(context: &RuntimeContext, plan: &Plan) -> Result<Running, RunError> {
         for node in &plan.nodes {
             let NodeKind::Source(config) = &node.kind else { continue };
             let (handle, to) = context.source(node);
-            let reads = options.sources.reads(&**config);
+            let reads = options.sources.reads(&**config) && options.shape().is_first();
             // A source that is not read leaves its checkpoint as it is.
             if reads || !shared.durable.is_kept() {
                 shared.durable.add_source(&handle.tracker);
@@ -212,6 +249,71 @@ fn first(context: &RuntimeContext, plan: &Plan) -> Result<Running, RunError> {
     Ok(Running { outline, models: loaded.models, corpora, sources, sinks, generation, manual })
 }
 
+/// What this process says about itself.
+fn member(cluster: &ClusterOptions, shape: Shape, plan: &str) -> Member {
+    let (hosts, secret) = (cluster.hosts.clone(), cluster.secret.clone());
+    Member { process: shape.process, hosts, workers: shape.workers, secret, plan: plan.to_owned() }
+}
+
+/// Connects this process with the others of its cluster.
+fn join_cluster(cluster: &ClusterOptions, peers: &Peers, plan: &str) -> Result<Vec<Option<Link>>, RunError> {
+    // The first process gives each start another number, so that no process of an earlier one takes part.
+    let generation = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_nanos() as u64);
+    let connected = connect(&member(cluster, peers.shape, plan), generation, cluster.patience, &*cluster.is_cancelled)?;
+    let sockets = connected.sockets.into_iter().enumerate();
+    let links = sockets.map(|(process, socket)| {
+        let other = format!("process {process} ({})", cluster.hosts[process]).into();
+        Some(Link::new(socket?, other, peers.bond.clone(), cluster.on_lost.clone()))
+    });
+    let Shape { process, processes, .. } = peers.shape;
+    tracing::info!(process, processes, generation = connected.generation, "connected");
+    Ok(links.collect())
+}
+
+/// Answers the other processes and executes their orders.
+fn serve_peers(peers: &Arc<Peers>, context: &RuntimeContext) {
+    let parts = context.parts.clone();
+    let service = move |message| {
+        let parts = parts.clone();
+        async move { parts.answer(message).await }.boxed()
+    };
+    // Held until the first process says that no more turns come.
+    let waits = AtomicBool::new(!peers.shape.is_first());
+    if !peers.shape.is_first() {
+        context.pool.hold();
+    }
+    let (pool, stop_asked, of_commander) =
+        (Arc::downgrade(&context.pool), context.stop_asked.clone(), Arc::downgrade(peers));
+    let commander = move |order| match order {
+        Order::Finish { stopping } => {
+            let Some(pool) = pool.upgrade() else { return };
+            if stopping {
+                pool.stop();
+            }
+            if waits.swap(false, Ordering::AcqRel) {
+                pool.release();
+            }
+        }
+        Order::Close => of_commander.upgrade().iter().for_each(|peers| peers.close()),
+        Order::Stop => stop_asked.store(true, Ordering::Release),
+    };
+    peers.serve(Arc::new(service), Arc::new(commander));
+}
+
+/// Checks that every operator with an index can use it in a cluster.
+fn check_divided(plan: &Plan, models: &Models) -> Result<(), RunError> {
+    for node in &plan.nodes {
+        for config in node.operators() {
+            let Some(corpus) = config.corpus().filter(|_| !config.asks_other_parts()) else { continue };
+            if !config.indexes(models)?.is_empty() {
+                let (node, kind, corpus) = (node.id.to_string(), node.kind_name, corpus.to_string());
+                return Err(RunError::Divided { node, kind, corpus });
+            }
+        }
+    }
+    Ok(())
+}
+
 /// Starts turns once every corpus is published.
 async fn announce_ready(feeds: Vec<CorpusShared>, context: RuntimeContext) {
     for feed in &feeds {
@@ -228,4 +330,5 @@ async fn announce_ready(feeds: Vec<CorpusShared>, context: RuntimeContext) {
     }
     context.shared.ready.store(true, Ordering::Release);
     context.shared.wake_conversations();
+    context.forget_former();
 }

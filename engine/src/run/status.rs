@@ -7,6 +7,7 @@ use serde::Serialize;
 
 use super::{Engine, LackingModel};
 use crate::activity::{Calls, Durations};
+use crate::cluster::name_of;
 use crate::corpus::CorpusState;
 use crate::publish::CorpusProgress;
 use crate::sinks::SinkStatus;
@@ -27,11 +28,15 @@ pub struct EngineStatus {
     pub uptime_s: f64,
     /// Number of worker threads.
     pub workers: usize,
+    /// The number of this process in its cluster, from 0.
+    pub process: usize,
+    /// Number of processes.
+    pub processes: usize,
     /// Its turns.
     pub turns: TurnsStatus,
     /// Optional models that are not loaded.
     pub lacking: Vec<LackingModel>,
-    /// The operators, each after its inputs.
+    /// The operators, each after its inputs. In a cluster, the other processes follow, with the questions to them.
     pub nodes: Vec<NodeStatus>,
     /// The corpora, sorted by name.
     pub corpora: Vec<CorpusStatus>,
@@ -127,6 +132,12 @@ impl Engine {
             kind: node.kind_name,
             calls: shared.activity.calls(&node.id),
         });
+        let shape = self.shape();
+        let others = (1..shape.processes).filter(|_| shape.is_first()).map(|process| {
+            let id = name_of(process);
+            NodeStatus { calls: shared.activity.calls(&id), id, kind: "Process" }
+        });
+        let nodes = nodes.chain(others);
         let corpora = self.corpora().into_iter().map(|(name, progress, state)| {
             let (state, epoch, error) = match &*state.borrow() {
                 CorpusState::Loading => ("loading", None, None),
@@ -163,6 +174,8 @@ impl Engine {
             ready: shared.ready.load(Ordering::Acquire),
             uptime_s: shared.started.elapsed().as_secs_f64(),
             workers: self.inner.context.options.workers,
+            process: shape.process,
+            processes: shape.processes,
             turns: TurnsStatus {
                 running: self.in_flight(),
                 waiting: self.waiting_callers(),

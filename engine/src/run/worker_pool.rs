@@ -6,19 +6,23 @@
 
 use std::collections::BTreeSet;
 use std::rc::Rc;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::thread::Thread;
 use std::time::Duration;
 
 use crossbeam_channel::{Receiver, Sender};
 use parking_lot::Mutex;
+use timely::CommunicationConfig;
 use timely::WorkerConfig;
-use timely::communication::WorkerGuards;
+use timely::communication::allocator::zero_copy::initialize::initialize_networking_from_sockets;
+use timely::communication::allocator::{AllocatorBuilder, ProcessBuilder};
+use timely::communication::{Hooks, WorkerGuards};
 use timely::dataflow::ProbeHandle;
 use timely::worker::Worker;
 
 use super::{PARK, RunError};
+use crate::cluster::{Bond, Link, Order, Peers, Shape, build_messages};
 use crate::corpus::{self, CorpusShared};
 use crate::turns::{self, Generation, SourceHandle, TurnsShared, WorkerState};
 
@@ -40,6 +44,7 @@ type Told = (Command, Sender<()>);
 
 /// The handle of the workers.
 pub(super) struct WorkerPool {
+    shape: Shape,
     senders: Vec<Sender<Told>>,
     receivers: Mutex<Vec<Option<Receiver<Told>>>>,
     threads: Mutex<Vec<Option<Thread>>>,
@@ -54,12 +59,18 @@ pub(super) struct WorkerPool {
     /// Start no more turns of callers and no standing turns.
     stopping: AtomicBool,
     abort: AtomicBool,
+    /// Whether a worker has panicked.
+    panicked: AtomicBool,
+    /// How this process stands to the others of its cluster.
+    bond: OnceLock<Arc<Bond>>,
 }
 
 impl WorkerPool {
-    pub fn new(workers: usize) -> Arc<Self> {
+    pub fn new(shape: Shape) -> Arc<Self> {
+        let workers = shape.workers;
         let (senders, receivers): (Vec<_>, Vec<_>) = (0..workers).map(|_| crossbeam_channel::unbounded()).unzip();
         Arc::new(Self {
+            shape,
             senders,
             receivers: Mutex::new(receivers.into_iter().map(Some).collect()),
             threads: Mutex::new(vec![None; workers]),
@@ -69,6 +80,8 @@ impl WorkerPool {
             catch_up: AtomicBool::new(false),
             stopping: AtomicBool::new(false),
             abort: AtomicBool::new(false),
+            panicked: AtomicBool::new(false),
+            bond: OnceLock::new(),
         })
     }
 
@@ -117,8 +130,16 @@ impl WorkerPool {
         self.finished.load(Ordering::Acquire)
     }
 
+    /// The processes and workers.
+    pub fn shape(&self) -> Shape {
+        self.shape
+    }
+
     /// Ends all workers immediately.
     pub fn abort(&self) {
+        if let Some(bond) = self.bond.get() {
+            bond.leaves();
+        }
         self.abort.store(true, Ordering::Release);
         self.wake();
     }
@@ -128,32 +149,58 @@ impl WorkerPool {
         self.live.load(Ordering::Acquire) == 0
     }
 
+    /// Whether a worker has panicked.
+    pub fn has_panicked(&self) -> bool {
+        self.panicked.load(Ordering::Acquire)
+    }
+
     /// Whether the run is aborted.
     pub fn is_aborted(&self) -> bool {
         self.abort.load(Ordering::Acquire)
     }
 
-    /// Starts the workers.
-    pub fn start(self: &Arc<Self>, shared: &Arc<TurnsShared>) -> Result<WorkerGuards<()>, RunError> {
-        let config = timely::Config {
-            communication: timely::CommunicationConfig::Process(self.senders.len()),
-            // Workers share the cores with models: a parked worker must not spin.
-            worker: WorkerConfig::default().idle_spin(Duration::ZERO),
+    /// Starts the workers. In a cluster, `cluster` has the other processes and the links to them.
+    pub fn start(
+        self: &Arc<Self>,
+        shared: &Arc<TurnsShared>,
+        cluster: Option<(Arc<Peers>, Vec<Option<Link>>)>,
+    ) -> Result<WorkerGuards<()>, RunError> {
+        let failed = |reason| RunError::Thread { what: "the workers", reason };
+        let (peers, (builders, guard)) = match cluster {
+            None => (None, CommunicationConfig::Process(self.shape.workers).try_build().map_err(failed)?),
+            Some((peers, links)) => {
+                let _ = self.bond.set(peers.bond.clone());
+                let hooks = Hooks::default();
+                let within =
+                    ProcessBuilder::new_typed_vector(self.shape.workers, hooks.refill.clone(), hooks.spill.clone());
+                let (process, workers) = (self.shape.process, self.shape.workers);
+                let built = initialize_networking_from_sockets(within, links, process, workers, hooks);
+                let (builders, guard) = built.map_err(|error| failed(error.to_string()))?;
+                let builders: Vec<_> = builders.into_iter().map(AllocatorBuilder::Tcp).collect();
+                (Some(peers), (builders, Box::new(guard) as Box<dyn std::any::Any + Send>))
+            }
         };
+        // Workers share the cores with models: a parked worker must not spin.
+        let config = WorkerConfig::default().idle_spin(Duration::ZERO);
         let (pool, shared) = (self.clone(), shared.clone());
-        timely::execute(config, move |worker| pool.work(worker, &shared))
-            .map_err(|reason| RunError::Thread { what: "the workers", reason })
+        let work = move |worker: &mut Worker| pool.work(worker, &shared, peers.as_ref());
+        timely::execute::execute_from(builders, guard, config, work).map_err(failed)
     }
 
-    fn work(&self, worker: &mut Worker, shared: &Arc<TurnsShared>) {
+    fn work(&self, worker: &mut Worker, shared: &Arc<TurnsShared>, peers: Option<&Arc<Peers>>) {
         let _ended = Ended(self);
-        let index = worker.index();
+        let index = self.shape.local(worker.index());
         self.threads.lock()[index] = Some(std::thread::current());
         let Some(commands) = self.receivers.lock()[index].take() else { return };
         let local = Rc::new(WorkerState::default());
         let mut sources: Vec<(Arc<SourceHandle>, ProbeHandle<u64>)> = Vec::new();
         let mut corpora: BTreeSet<usize> = BTreeSet::new();
-        local.load(shared, index, worker.peers());
+        let mut ending = Ending { peers, leads: self.shape.is_first() && index == 0, told: None, messages: None };
+        if let Some(peers) = peers {
+            ending.messages = Some(worker.next_dataflow_index());
+            worker.dataflow_named::<u64, _, _>("messages", |scope| build_messages(scope, peers));
+        }
+        local.load(shared, index, self.shape.workers);
         shared.durable.loaded();
         let mut behind = self.catch_up.load(Ordering::Acquire);
         while !self.is_aborted() {
@@ -209,8 +256,9 @@ impl WorkerPool {
                 local.close(|_| true);
                 // A stop does not wait until all documents are indexed; a restart continues with them.
                 let stopping = self.stopping.load(Ordering::Acquire);
-                let left = worker.installed_dataflows();
-                if left.iter().all(|dataflow| stopping && corpora.contains(dataflow)) {
+                let mut left = worker.installed_dataflows();
+                left.retain(|dataflow| !(stopping && corpora.contains(dataflow)));
+                if ending.has_come(stopping, &left) {
                     break;
                 }
             }
@@ -223,6 +271,35 @@ impl WorkerPool {
     }
 }
 
+/// The end of the workers of a cluster. The first worker of the first process decides: it tells the others that no more
+/// turns come, and closes the dataflow of messages when all other dataflows have ended.
+struct Ending<'a> {
+    peers: Option<&'a Arc<Peers>>,
+    /// Whether this is that worker.
+    leads: bool,
+    told: Option<Order>,
+    /// The dataflow of messages.
+    messages: Option<usize>,
+}
+
+impl Ending<'_> {
+    /// Whether this worker has ended, as these dataflows are left.
+    fn has_come(&mut self, stopping: bool, left: &[usize]) -> bool {
+        let Some(peers) = self.peers.filter(|_| self.leads) else { return left.is_empty() };
+        let order = Order::Finish { stopping };
+        if self.told != Some(order) && self.told != Some(Order::Close) {
+            self.told = Some(order);
+            peers.order_all(order);
+        }
+        if self.told != Some(Order::Close) && left.iter().all(|dataflow| Some(*dataflow) == self.messages) {
+            self.told = Some(Order::Close);
+            peers.order_all(Order::Close);
+            peers.close();
+        }
+        left.is_empty()
+    }
+}
+
 /// Marks the end of a worker when dropped; after a panic, it aborts the others.
 struct Ended<'a>(&'a WorkerPool);
 
@@ -230,6 +307,7 @@ impl Drop for Ended<'_> {
     fn drop(&mut self) {
         self.0.live.fetch_sub(1, Ordering::AcqRel);
         if std::thread::panicking() {
+            self.0.panicked.store(true, Ordering::Release);
             self.0.abort();
         }
     }

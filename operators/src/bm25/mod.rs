@@ -26,6 +26,7 @@ mod index;
 mod inventory;
 mod maintain;
 mod open;
+mod parts;
 mod reader;
 mod score;
 mod search;
@@ -45,7 +46,7 @@ use turnflow_engine::filter::Filter;
 use turnflow_engine::record::{Hit, PortType};
 use turnflow_engine::spec::from_tree;
 
-use crate::retrieve::{self, Retriever, Search};
+use crate::retrieve::{self, Divided, Retriever, Search};
 pub use analyzer::{ByField, Language, Tokenizer, Words};
 pub use feedback::TermFeedback;
 use open::Bm25Definition;
@@ -133,6 +134,10 @@ impl OperatorConfig for Bm25Config {
         self.filter.as_ref()
     }
 
+    fn asks_other_parts(&self) -> bool {
+        true
+    }
+
     fn indexes(&self, _: &Models) -> Result<Vec<Arc<dyn IndexDefinition>>, BuildError> {
         Ok(vec![Arc::new(Bm25Definition { tokenizer: self.tokenizer.clone() })])
     }
@@ -209,14 +214,19 @@ impl Search for Bm25 {
 
     async fn search(
         &self,
-        reader: &Arc<Bm25Reader>,
+        Divided { reader, others }: Divided<'_, Bm25Reader>,
         texts: Vec<String>,
         top: usize,
         permitted: &Permitted,
         warnings: &Warnings,
     ) -> Result<Vec<Vec<Hit>>, OperatorError> {
         let parameters = Parameters { idf: self.idf, k1: self.k1, b: self.b };
-        let search = |text: &String| {
+        let search = async |terms: &BTreeMap<String, f32>, top| match others {
+            None => Ok(reader.search(terms, parameters, top, permitted)?),
+            Some(others) => parts::search(reader, others, terms, parameters, top, permitted).await,
+        };
+        let mut lists = Vec::with_capacity(texts.len());
+        for text in &texts {
             let mut terms = self.tokenizer.terms(text);
             let different = first_terms(&mut terms, self.max_terms);
             if different > self.max_terms {
@@ -225,12 +235,15 @@ impl Search for Bm25 {
             }
             let mut counts: BTreeMap<String, f32> = BTreeMap::new();
             terms.into_iter().for_each(|term| *counts.entry(term).or_default() += 1.0);
-            let search = |terms, top| reader.search(terms, parameters, top, permitted);
-            let Some(feedback) = self.feedback else { return Ok(search(&counts, top)?) };
-            let first = search(&counts, feedback.passages)?;
-            Ok(search(&feedback.expand(&counts, &first, &self.tokenizer), top)?)
-        };
-        texts.iter().map(search).collect()
+            lists.push(match self.feedback {
+                None => search(&counts, top).await?,
+                Some(feedback) => {
+                    let first = search(&counts, feedback.passages).await?;
+                    search(&feedback.expand(&counts, &first, &self.tokenizer), top).await?
+                }
+            });
+        }
+        Ok(lists)
     }
 }
 
@@ -304,7 +317,7 @@ mod tests {
         let query = (0..145_000).map(word).collect::<Vec<_>>().join(" ");
         assert!(search.weight(&reader, &[query.as_str().into()]) > 1024 * 300 / 32);
         let (warnings, begun) = (Warnings::default(), std::time::Instant::now());
-        let hits = search.search(&reader, vec![query], 100, &Permitted::All, &warnings).await.unwrap();
+        let hits = search.search(Divided::whole(&reader), vec![query], 100, &Permitted::All, &warnings).await.unwrap();
         println!("hostile Bm25: {:.3} s", begun.elapsed().as_secs_f64());
         assert!(!hits[0].is_empty());
         assert_eq!(warnings.take(), ["the query has 145000 terms, and only the first 1024 were searched"]);

@@ -9,13 +9,15 @@ use futures::FutureExt;
 use futures::future::BoxFuture;
 use tantivy::TantivyError;
 use tantivy::directory::error::{OpenDirectoryError, OpenReadError};
-use turnflow_engine::component::{Delta, Index, IndexDefinition, IndexError, Inventory, Maintained, MaintenanceLimits};
+use turnflow_engine::component::{
+    Delta, Index, IndexDefinition, IndexError, Inventory, Maintained, MaintenanceLimits, OperatorError, Permitted,
+};
 use turnflow_engine::panics::caught;
 
 use super::analyzer::Tokenizer;
 use super::index::{Bm25Index, store};
-use super::inventory;
 use super::reader::Bm25Reader;
+use super::{inventory, parts};
 
 pub(super) struct Bm25Definition {
     pub tokenizer: Tokenizer,
@@ -43,6 +45,15 @@ impl IndexDefinition for Bm25Definition {
 
     fn served(&self, reader: &Arc<dyn Any + Send + Sync>) -> Result<Option<Inventory>, IndexError> {
         inventory::served(reader).map_err(store("read its postings"))
+    }
+
+    fn answer(
+        &self,
+        reader: Arc<dyn Any + Send + Sync>,
+        permitted: Permitted,
+        question: Vec<u8>,
+    ) -> BoxFuture<'static, Result<Vec<u8>, OperatorError>> {
+        parts::answer(reader, permitted, question)
     }
 }
 

@@ -16,7 +16,8 @@ use turnflow_engine::record::Hit;
 
 use super::analyzer::Tokenizer;
 use super::index::store;
-use super::score::{Formula, Idf, Statistics, okapi};
+use super::parts::Elsewhere;
+use super::score::{Formula, Idf, Statistics, okapi_mean};
 use super::search::{Cursor, Searched, search};
 use super::terms::{SegmentTerms, TermIn};
 use crate::content::Best;
@@ -146,18 +147,100 @@ impl Bm25Reader {
         permitted: &Permitted,
         skip: bool,
     ) -> Result<Vec<Hit>, tantivy::TantivyError> {
-        let indexes: Vec<Arc<InvertedIndexReader>> =
-            self.segments.iter().map(|segment| segment.reader.inverted_index(self.field)).collect::<Result<_, _>>()?;
-        let weighted = self.weigh(terms, idf, &indexes)?;
-        let average = self.statistics.terms as f32 / (self.statistics.passages.max(1)) as f32;
-        let formula = Formula::new(average, k1, b);
+        let indexes = self.inverted()?;
+        let mean = if idf == Idf::Okapi { self.mean_okapi()? } else { 0.0 };
+        let weighted = self.weigh(terms, idf, &indexes, &Elsewhere { mean, ..Elsewhere::default() })?;
+        let formula = Formula::new(self.statistics.average(), k1, b);
+        self.score(&indexes, &weighted, &formula, top, permitted, skip)
+    }
+
+    /// The weights of a question's terms that occur in this part of an index or in the others, the greatest first; and
+    /// the average length of all passages.
+    pub fn weights(
+        &self,
+        terms: &BTreeMap<String, f32>,
+        idf: Idf,
+        elsewhere: &Elsewhere,
+    ) -> Result<(Vec<(String, f32)>, f32), IndexError> {
+        let indexes = self.inverted().map_err(store("read postings"))?;
+        let weighted = self.weigh(terms, idf, &indexes, elsewhere).map_err(store("read postings"))?;
+        let weights = weighted.into_iter().map(|one| (one.term.to_owned(), one.weight)).collect();
+        Ok((weights, (self.statistics + elsewhere.statistics).average()))
+    }
+
+    /// The best permitted passages for terms whose weights are known, in the order in which their scores are summed.
+    pub fn search_weighted(
+        &self,
+        weights: &[(String, f32)],
+        average: f32,
+        (k1, b): (f32, f32),
+        top: usize,
+        permitted: &Permitted,
+    ) -> Result<Vec<Hit>, IndexError> {
+        let search = || {
+            let indexes = self.inverted()?;
+            let weighted = weights
+                .iter()
+                .map(|(term, weight)| Ok(Weighted { term, weight: *weight, postings: self.look_up(term, &indexes)? }));
+            let weighted = weighted.collect::<Result<Vec<_>, tantivy::TantivyError>>()?;
+            self.score(&indexes, &weighted, &Formula::new(average, k1, b), top, permitted, true)
+        };
+        search().map_err(store("read postings"))
+    }
+
+    /// In how many live passages each of these terms occurs.
+    pub fn counts(&self, terms: &[String]) -> Result<Vec<u64>, IndexError> {
+        let count = || {
+            let indexes = self.inverted()?;
+            let live = |term: &String| {
+                self.live(&Weighted { term, weight: 0.0, postings: self.look_up(term, &indexes)? }, &indexes)
+            };
+            terms.iter().map(live).collect::<Result<Vec<_>, tantivy::TantivyError>>()
+        };
+        count().map_err(store("read postings"))
+    }
+
+    fn inverted(&self) -> Result<Vec<Arc<InvertedIndexReader>>, tantivy::TantivyError> {
+        self.segments.iter().map(|segment| segment.reader.inverted_index(self.field)).collect()
+    }
+
+    /// A term's postings in each segment.
+    fn look_up(
+        &self,
+        term: &str,
+        indexes: &[Arc<InvertedIndexReader>],
+    ) -> Result<Vec<Option<TermInfo>>, tantivy::TantivyError> {
+        let term = Term::from_field_text(self.field, term);
+        Ok(indexes.iter().map(|index| index.get_term_info(&term)).collect::<Result<Vec<_>, _>>()?)
+    }
+
+    /// In how many live passages a term occurs.
+    fn live(&self, one: &Weighted<'_>, indexes: &[Arc<InvertedIndexReader>]) -> Result<u64, tantivy::TantivyError> {
+        let mut live = 0;
+        for (at, (segment, index)) in self.segments.iter().zip(indexes).enumerate() {
+            if let Some(term) = segment.term(index, one, at) {
+                live += u64::from(segment.terms.live(&term)?);
+            }
+        }
+        Ok(live)
+    }
+
+    fn score(
+        &self,
+        indexes: &[Arc<InvertedIndexReader>],
+        weighted: &[Weighted<'_>],
+        formula: &Formula,
+        top: usize,
+        permitted: &Permitted,
+        skip: bool,
+    ) -> Result<Vec<Hit>, tantivy::TantivyError> {
         let mut best = Best::new(top);
-        for (at, (segment, index)) in self.segments.iter().zip(&indexes).enumerate() {
+        for (at, (segment, index)) in self.segments.iter().zip(indexes).enumerate() {
             let of_segment = weighted.iter().filter_map(|one| Some((one.weight, segment.term(index, one, at)?)));
             if let Some(numbers) = permitted.numbers().filter(|_| skip)
                 && numbers.len() <= self.statistics.passages / FEW
             {
-                among(segment, of_segment, &formula, &segment.passages.selected(numbers), &mut best)?;
+                among(segment, of_segment, formula, &segment.passages.selected(numbers), &mut best)?;
             } else if skip && weighted.iter().all(|one| one.weight > 0.0) {
                 let cursor = |(weight, term): (f32, TermIn<'_>)| {
                     let bounds = segment.terms.bounds(&term)?;
@@ -165,9 +248,9 @@ impl Bm25Reader {
                 };
                 let cursors: Vec<Cursor> = of_segment.map(cursor).collect::<std::io::Result<_>>()?;
                 let searched = Searched { lengths: &segment.terms.lengths, alive: segment.alive(), permitted };
-                search(&searched, &formula, cursors, |number| segment.passage(number), &mut best)?;
+                search(&searched, formula, cursors, |number| segment.passage(number), &mut best)?;
             } else {
-                exhaustive(segment, of_segment, &formula, permitted, &mut best)?;
+                exhaustive(segment, of_segment, formula, permitted, &mut best)?;
             }
         }
         Ok(best.into_hits())
@@ -180,21 +263,15 @@ impl Bm25Reader {
         terms: &'a BTreeMap<String, f32>,
         idf: Idf,
         indexes: &[Arc<InvertedIndexReader>],
+        elsewhere: &Elsewhere,
     ) -> Result<Vec<Weighted<'a>>, tantivy::TantivyError> {
-        let mean = if idf == Idf::Okapi { self.mean_okapi()? } else { 0.0 };
+        let statistics = self.statistics + elsewhere.statistics;
         let mut weighted = Vec::with_capacity(terms.len());
         for (term, count) in terms {
-            let found = Term::from_field_text(self.field, term);
-            let infos = indexes.iter().map(|index| index.get_term_info(&found)).collect::<Result<Vec<_>, _>>()?;
-            let mut one = Weighted { term, weight: 0.0, postings: infos };
-            let mut live = 0;
-            for (at, (segment, index)) in self.segments.iter().zip(indexes).enumerate() {
-                if let Some(term) = segment.term(index, &one, at) {
-                    live += u64::from(segment.terms.live(&term)?);
-                }
-            }
+            let mut one = Weighted { term, weight: 0.0, postings: self.look_up(term, indexes)? };
+            let live = self.live(&one, indexes)? + elsewhere.counts.get(term).copied().unwrap_or_default();
             if live > 0 {
-                one.weight = idf.of(self.statistics, live, mean) * count;
+                one.weight = idf.of(statistics, live, elsewhere.mean) * count;
                 weighted.push(one);
             }
         }
@@ -210,14 +287,23 @@ impl Bm25Reader {
         self.mean_okapi.get().is_some()
     }
 
-    /// The mean weight of all terms of the live passages. Cost: all terms, and the postings of segments with deleted
-    /// passages.
+    /// The mean weight of all terms of the live passages. Cost: see [`Self::all_counts`].
     fn mean_okapi(&self) -> Result<f32, tantivy::TantivyError> {
-        use tantivy::postings::Postings;
-        use tantivy::{DocSet as _, TERMINATED};
         if let Some(mean) = self.mean_okapi.get() {
             return Ok(*mean);
         }
+        let mean = okapi_mean(self.statistics, &self.count_all()?);
+        Ok(*self.mean_okapi.get_or_init(|| mean))
+    }
+
+    /// In how many live passages each term occurs. Cost: all terms, and the postings of segments with deleted passages.
+    pub fn all_counts(&self) -> Result<BTreeMap<Vec<u8>, u64>, IndexError> {
+        self.count_all().map_err(store("read postings"))
+    }
+
+    fn count_all(&self) -> Result<BTreeMap<Vec<u8>, u64>, tantivy::TantivyError> {
+        use tantivy::postings::Postings;
+        use tantivy::{DocSet as _, TERMINATED};
         let mut counts: BTreeMap<Vec<u8>, u64> = BTreeMap::new();
         for segment in &self.segments {
             let index = segment.reader.inverted_index(self.field)?;
@@ -242,9 +328,7 @@ impl Bm25Reader {
                 }
             }
         }
-        // Summed in the order of the terms, so that it does not depend on the segments.
-        let sum: f64 = counts.values().map(|df| okapi(self.statistics, *df)).sum();
-        Ok(*self.mean_okapi.get_or_init(|| (sum / counts.len().max(1) as f64) as f32))
+        Ok(counts)
     }
 }
 

@@ -1,14 +1,31 @@
 //! The BM25 formula.
 
-use serde::Deserialize;
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
 
 /// Corpus statistics that the formula needs.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
 pub(super) struct Statistics {
     /// Number of live passages.
     pub passages: u64,
     /// Number of terms in all of them.
     pub terms: u64,
+}
+
+impl Statistics {
+    /// The mean length of the passages, in terms.
+    pub fn average(&self) -> f32 {
+        self.terms as f32 / (self.passages.max(1)) as f32
+    }
+}
+
+impl std::ops::Add for Statistics {
+    type Output = Self;
+
+    fn add(self, other: Self) -> Self {
+        Self { passages: self.passages + other.passages, terms: self.terms + other.terms }
+    }
 }
 
 /// The weight of a term by its document frequency.
@@ -43,6 +60,13 @@ const EPSILON: f32 = 0.25;
 pub(super) fn okapi(statistics: Statistics, df: u64) -> f64 {
     let (n, df) = (statistics.passages as f64, df as f64);
     ((n - df + 0.5) / (df + 0.5)).ln()
+}
+
+/// The mean of [`okapi`] over all terms, by their document frequencies. It is summed in the order of the terms, so that it
+/// does not depend on segments and parts.
+pub(super) fn okapi_mean(statistics: Statistics, counts: &BTreeMap<Vec<u8>, u64>) -> f32 {
+    let sum: f64 = counts.values().map(|df| okapi(statistics, *df)).sum();
+    (sum / counts.len().max(1) as f64) as f32
 }
 
 /// Lengths whose normalisation is computed once for a question.

@@ -2,12 +2,12 @@
 
 use std::any::Any;
 use std::collections::{BTreeMap, HashMap, HashSet};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use parking_lot::Mutex;
-use turnflow_engine::component::{IndexError, Prepare, Prepared};
+use turnflow_engine::component::{Elsewhere, IndexError, Prepare, Prepared};
 use turnflow_engine::document::{Chunk, Content, ContentHash};
 use turnflow_engine::inference::InferenceError;
 use turnflow_engine::keyed::{Key, Keyed};
@@ -36,6 +36,8 @@ pub(super) struct Contents<V> {
     pub state: Mutex<State<V>>,
     /// What operators keep with the index, by key.
     pub attached: Mutex<HashMap<String, Arc<dyn Any + Send + Sync>>>,
+    /// The other processes of a cluster, which may have encodings.
+    elsewhere: OnceLock<Arc<dyn Elsewhere>>,
 }
 
 /// The encoding of a content.
@@ -89,12 +91,63 @@ impl<V: Stored> Contents<V> {
         let mut by_content = Keyed::default();
         stored.into_iter().for_each(|(hash, value)| drop(by_content.insert(Encoded { hash, value })));
         let state = State { by_content, unsaved: Vec::new(), claims: Claims::default(), refused: HashSet::new() };
-        Self { encoder, files, state: Mutex::new(state), attached: Mutex::default() }
+        let (attached, elsewhere) = (Mutex::default(), OnceLock::new());
+        Self { encoder, files, state: Mutex::new(state), attached, elsewhere }
+    }
+
+    /// The dimension of the encodings.
+    pub fn dimension(&self) -> usize {
+        self.encoder.dimension()
+    }
+
+    /// The encodings of contents, as bytes.
+    pub fn bytes_of(&self, hashes: &[ContentHash]) -> Vec<Option<Vec<u8>>> {
+        let state = self.state.lock();
+        hashes.iter().map(|hash| state.by_content.get(hash).map(|of| of.value.bytes())).collect()
+    }
+
+    /// Adds encodings that were made elsewhere. Returns how many of them are new.
+    pub fn add(&self, mut encodings: Vec<(ContentHash, V)>) -> usize {
+        encodings.retain(|(hash, _)| !self.state.lock().by_content.has(hash));
+        // A few stay on the heap: each could keep a file in which all others are gone.
+        if let Some(files) = self.files.as_deref().filter(|_| encodings.len() >= MANY) {
+            V::map_all(encodings.iter_mut().map(|(_, value)| value), files);
+        }
+        let mut state = self.state.lock();
+        let mut added = 0;
+        for (hash, value) in encodings {
+            if state.by_content.insert(Encoded { hash, value }).is_none() {
+                state.unsaved.push(hash);
+                added += 1;
+            }
+        }
+        added
+    }
+
+    /// Adds the encodings that other processes have of these contents.
+    async fn fetch(&self, hashes: &[ContentHash]) {
+        let Some(elsewhere) = self.elsewhere.get().filter(|_| !hashes.is_empty()) else { return };
+        let Ok(question) = bincode::serialize(hashes) else { return };
+        for answer in elsewhere.ask(question).await {
+            // Another version of the program may answer something else.
+            let Ok(found) = bincode::deserialize::<Vec<Option<Vec<u8>>>>(&answer) else { continue };
+            let found = hashes.iter().zip(found);
+            self.add(
+                found.filter_map(|(hash, bytes)| Some((*hash, V::of_bytes(&bytes?, self.dimension())?))).collect(),
+            );
+        }
     }
 
     /// Encodes the contents that have no encoding yet, and claims all of them. Returns how many the model encoded.
     pub async fn encode(self: &Arc<Self>, contents: &[Content]) -> Result<usize, IndexError> {
         let mut preparation = Preparation::begin(self, contents.iter().map(Content::hash).collect());
+        if self.elsewhere.get().is_some() {
+            let missing: Vec<ContentHash> = {
+                let state = self.state.lock();
+                contents.iter().map(Content::hash).filter(|hash| !state.by_content.has(hash)).collect()
+            };
+            self.fetch(&missing).await;
+        }
         let new: BTreeMap<ContentHash, String> = {
             let state = self.state.lock();
             let new = contents.iter().filter(|content| !state.by_content.has(&content.hash()));
@@ -102,21 +155,8 @@ impl<V: Stored> Contents<V> {
         };
         let (hashes, texts): (Vec<_>, Vec<_>) = new.into_iter().unzip();
         let embedded = texts.len();
-        let mut vectors = caught_async(|| self.encoder.encode(texts)).await??;
-        // A few stay on the heap: each could keep a file in which all others are gone.
-        if let Some(files) = self.files.as_deref().filter(|_| vectors.len() >= MANY) {
-            V::map_all(vectors.iter_mut(), files);
-        }
-        let vectors = hashes.into_iter().zip(vectors).map(|(hash, value)| Encoded { hash, value });
-        {
-            let mut state = self.state.lock();
-            for vector in vectors {
-                let hash = vector.hash;
-                if state.by_content.insert(vector).is_none() {
-                    state.unsaved.push(hash);
-                }
-            }
-        }
+        let vectors = caught_async(|| self.encoder.encode(texts)).await??;
+        self.add(hashes.into_iter().zip(vectors).collect());
         preparation.done = true;
         Ok(embedded)
     }
@@ -132,6 +172,15 @@ impl<V: Stored> Contents<V> {
 }
 
 impl<V: Stored> Prepare for Contents<V> {
+    fn ask_elsewhere(&self, elsewhere: Arc<dyn Elsewhere>) {
+        let _ = self.elsewhere.set(elsewhere);
+    }
+
+    fn prepared(&self, question: Vec<u8>) -> Vec<u8> {
+        let hashes: Vec<ContentHash> = bincode::deserialize(&question).unwrap_or_default();
+        bincode::serialize(&self.bytes_of(&hashes)).unwrap_or_default()
+    }
+
     fn prepare(self: Arc<Self>, contents: Vec<Content>) -> BoxFuture<'static, Result<Prepared, IndexError>> {
         async move {
             let encoded = self.encode(&contents).await;

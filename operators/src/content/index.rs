@@ -16,7 +16,7 @@ use turnflow_engine::wording::count;
 
 use super::contents::{Contents, Encode, Encoded};
 use super::rows::Stored;
-use super::store::Store;
+use super::store::{Store, dataset_path, empty_caches, read};
 
 /// Passages in a block. An epoch copies only the blocks that it changes.
 const BLOCK: usize = 512;
@@ -318,6 +318,20 @@ impl<V: Stored, D: Derived<V>> Index for BlockIndex<V, D> {
         Some(self.contents.clone())
     }
 
+    fn take_over<'a>(&'a mut self, from: &'a Path) -> BoxFuture<'a, Result<usize, IndexError>> {
+        async move {
+            let path = dataset_path(from);
+            if !path.exists() {
+                return Ok(0);
+            }
+            let mut rows: Vec<(ContentHash, V)> = Vec::new();
+            let row = |hash, value| rows.push((hash, value));
+            read(&path.to_string_lossy(), &empty_caches(), self.contents.dimension(), row).await?;
+            Ok(self.contents.add(rows))
+        }
+        .boxed()
+    }
+
     fn apply<'a>(&'a mut self, delta: &'a Delta) -> BoxFuture<'a, Result<Arc<dyn Any + Send + Sync>, IndexError>> {
         async move {
             let begun = std::time::Instant::now();
@@ -373,7 +387,7 @@ pub(crate) struct BlockReader<V, D> {
     /// All passages, in no particular order.
     pub blocks: Vec<Arc<Block<V, D>>>,
     rows: Paged<(u32, u32)>,
-    contents: Arc<Contents<V>>,
+    pub(super) contents: Arc<Contents<V>>,
 }
 
 impl<V, D> BlockReader<V, D> {
@@ -407,6 +421,13 @@ impl<V, D> BlockReader<V, D> {
     /// The rows of the permitted passages, if there is a restriction. Cost: proportional to them.
     pub fn permitted<'a>(&'a self, permitted: &'a Permitted) -> Option<impl Iterator<Item = &'a (V, Arc<Chunk>)>> {
         Some(permitted.numbers()?.iter().filter_map(|number| self.numbered(number)))
+    }
+}
+
+impl<V: Stored, D> BlockReader<V, D> {
+    /// The dimension of the encodings.
+    pub fn dimension(&self) -> usize {
+        self.contents.dimension()
     }
 }
 

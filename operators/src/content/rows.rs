@@ -32,6 +32,8 @@ pub(crate) trait Stored: Clone + Send + Sync + 'static {
     fn map_all<'a>(_: impl Iterator<Item = &'a mut Self>, _: &MappedFiles) {}
     /// All of the encoding's data, as bytes.
     fn bytes(&self) -> Vec<u8>;
+    /// The encoding with these bytes; `None` if they are not valid.
+    fn of_bytes(bytes: &[u8], dimension: usize) -> Option<Self>;
     /// The encoding as numbers that can be compared.
     fn numbers(&self) -> Encoding;
 }

@@ -11,16 +11,19 @@ use arrow_array::types::Float32Type;
 use arrow_schema::{DataType, Field};
 use futures::FutureExt;
 use futures::future::BoxFuture;
+use serde::{Deserialize, Serialize};
+use turnflow_engine::cluster::OtherParts;
 use turnflow_engine::component::{
-    BuildError, Encoding, Index, IndexDefinition, IndexError, Inventory, Models, Permitted,
+    BuildError, Encoding, Index, IndexDefinition, IndexError, Inventory, Models, OperatorError, Permitted,
 };
 use turnflow_engine::document::ContentHash;
 use turnflow_engine::inference::{Embedder, InferenceError, Priority, Role, Vector};
 use turnflow_engine::mapped::MappedFiles;
 use turnflow_engine::record::Hit;
 
+use super::SearchIndex;
 use super::codes::{self, Candidates, Codes, Queries};
-use crate::content::{Best, BlockReader, Encode, Stored, dot, open, served, stored};
+use crate::content::{Best, BlockReader, Encode, Stored, answer, dot, encodings, open, served, stored};
 use crate::models::{embedder, short_fingerprint};
 
 /// Definition of the index.
@@ -50,6 +53,20 @@ impl IndexDefinition for DenseDefinition {
 
     fn served(&self, reader: &Arc<dyn Any + Send + Sync>) -> Result<Option<Inventory>, IndexError> {
         Ok(served::<Vector, Codes>(reader))
+    }
+
+    fn answer(
+        &self,
+        reader: Arc<dyn Any + Send + Sync>,
+        permitted: Permitted,
+        question: Vec<u8>,
+    ) -> BoxFuture<'static, Result<Vec<u8>, OperatorError>> {
+        answer(reader, question, async move |reader: Arc<DenseReader>, Asked { queries, top, index }| {
+            let scans = reader.attached(&format!("scans for {top} {index:?}"), || index.scans(top, None));
+            let queries: Vec<Vector> = queries.into_iter().map(Vector::from).collect();
+            let cost = scan_cost(&reader, &queries, &permitted);
+            scans.run(&reader, queries, &permitted, cost).await
+        })
     }
 }
 
@@ -97,9 +114,29 @@ impl Stored for Vector {
         self.iter().flat_map(|value| value.to_le_bytes()).collect()
     }
 
+    fn of_bytes(bytes: &[u8], dimension: usize) -> Option<Self> {
+        let (values, rest) = bytes.as_chunks::<4>();
+        let is_valid = rest.is_empty() && values.len() == dimension;
+        is_valid.then(|| values.iter().map(|bytes| f32::from_le_bytes(*bytes)).collect())
+    }
+
     fn numbers(&self) -> Encoding {
         Encoding { values: (0..).zip(self.iter().copied()).collect(), step: 0.0 }
     }
+}
+
+/// A search as another process asks for it.
+#[derive(Serialize, Deserialize)]
+pub(super) struct Asked {
+    pub queries: Vec<Vec<f32>>,
+    pub top: usize,
+    pub index: SearchIndex,
+}
+
+/// The cost of a scan, in the units of `Operator::weight`.
+pub(super) fn scan_cost(reader: &DenseReader, queries: &[Vector], permitted: &Permitted) -> usize {
+    let dimension = queries.first().map_or(0, |query| query.len());
+    reader.searched(permitted) * dimension / 64 * queries.len()
 }
 
 /// The index at an epoch.
@@ -148,14 +185,14 @@ pub(super) fn search(reader: &DenseReader, queries: &[&Vector], top: usize, perm
     queries.iter().zip(candidates).map(exact).collect()
 }
 
-/// The vectors of some passages, from the index if it has them, else from the model.
+/// The vectors of some passages, from the index if a part of it has them, else from the model.
 pub(crate) async fn passage_vectors(
     reader: Option<&DenseReader>,
+    others: Option<&OtherParts>,
     embedder: &Arc<dyn Embedder>,
     hits: &[Hit],
-) -> Result<Vec<Vector>, InferenceError> {
-    let mut vectors: Vec<Option<Vector>> =
-        hits.iter().map(|hit| reader.and_then(|reader| reader.encoding(&hit.chunk))).collect();
+) -> Result<Vec<Vector>, OperatorError> {
+    let mut vectors = encodings(reader, others, hits).await?;
     let missing: Vec<usize> = (0..hits.len()).filter(|&at| vectors[at].is_none()).collect();
     let texts = missing.iter().map(|&at| hits[at].chunk.indexed_text()).collect();
     for (at, vector) in missing.into_iter().zip(embedder.embed(texts, Role::Passage, Priority::Turn).await?) {

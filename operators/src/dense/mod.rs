@@ -19,7 +19,7 @@ mod ivf;
 
 use std::sync::Arc;
 
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use turnflow_engine::component::{
     BuildError, Capability, Check, ComponentContext, CorpusRef, InputPort, Models, OperatorError, OperatorKind,
     Permitted, Warnings,
@@ -30,10 +30,10 @@ use turnflow_engine::metrics::Gauge;
 use turnflow_engine::record::{Hit, PortType};
 use turnflow_engine::spec::from_tree;
 
-use crate::content::{Scans, dot};
+use crate::content::{Scans, dot, encodings, nearest};
 use crate::models::embedder;
-use crate::retrieve::{self, ByModel, ModelRetriever, Search, Settings};
-use index::{DenseDefinition, DenseReader, search};
+use crate::retrieve::{self, ByModel, Divided, ModelRetriever, Search, Settings};
+use index::{Asked, DenseDefinition, DenseReader, scan_cost, search};
 use ivf::Approximate;
 
 /// Entry in the operator table.
@@ -73,7 +73,7 @@ pub struct DenseConfig {
 }
 
 /// How the nearest vectors are found.
-#[derive(Clone, Copy, Debug, Default, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, Deserialize, Serialize)]
 pub enum SearchIndex {
     /// Every permitted passage is considered.
     #[default]
@@ -83,7 +83,7 @@ pub enum SearchIndex {
 }
 
 /// The approximate index.
-#[derive(Clone, Copy, Debug, Deserialize)]
+#[derive(Clone, Copy, Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct IvfSettings {
     /// Number of passages from which on it is used; with fewer, the search is exact. Default 200,000.
@@ -102,6 +102,21 @@ fn most() -> f32 {
     0.98
 }
 
+impl SearchIndex {
+    /// Scans for `top` passages.
+    fn scans(self, top: usize, gauges: Option<Gauges>) -> Scans<DenseReader, Vector> {
+        match self {
+            Self::Exact => Scans::new(|reader, queries, top, permitted| search(reader, queries, top, permitted), top),
+            Self::Ivf(settings) => Scans::new(
+                move |reader: &Arc<DenseReader>, queries: &[&Vector], top, permitted: &Permitted| {
+                    settings.search(reader, queries, top, permitted, gauges.as_ref())
+                },
+                top,
+            ),
+        }
+    }
+}
+
 /// If at most one passage in this many is permitted, the search is exact.
 const SEARCHED_EXACTLY: usize = 32;
 
@@ -112,7 +127,7 @@ impl IvfSettings {
         queries: &[&Vector],
         top: usize,
         permitted: &Permitted,
-        gauges: &Gauges,
+        gauges: Option<&Gauges>,
     ) -> Vec<Vec<Hit>> {
         let passages = reader.passages();
         if passages < self.from || reader.searched(permitted) < passages / SEARCHED_EXACTLY {
@@ -120,7 +135,7 @@ impl IvfSettings {
         }
         let approximate = reader.attached(&format!("ivf {}", self.recall), || Approximate::new(self.recall));
         let found = approximate.search(reader, queries, top, permitted);
-        if let Some(lists) = approximate.lists() {
+        if let (Some(lists), Some(gauges)) = (approximate.lists(), gauges) {
             gauges.show(lists.measured());
         }
         found
@@ -187,6 +202,7 @@ impl ModelRetriever for DenseConfig {
     const CAPABILITY: Capability = Capability::Embed;
     type Definition = DenseDefinition;
     type Search = Dense;
+    const ASKS_OTHER_PARTS: bool = true;
 
     fn settings(&self) -> Settings<'_> {
         Settings { corpus: &self.corpus, model: &self.model, top: self.top, filter: self.filter.as_ref() }
@@ -225,20 +241,9 @@ impl ModelRetriever for DenseConfig {
     fn search(&self, context: &ComponentContext, models: &Models) -> Result<Dense, BuildError> {
         Ok(Dense {
             embedder: embedder(models, &self.model, "Dense")?,
-            scans: match self.index {
-                SearchIndex::Exact => {
-                    Scans::new(|reader, queries, top, permitted| search(reader, queries, top, permitted), self.top)
-                }
-                SearchIndex::Ivf(settings) => {
-                    let gauges = Gauges::new(context);
-                    Scans::new(
-                        move |reader: &Arc<DenseReader>, queries: &[&Vector], top, permitted: &Permitted| {
-                            settings.search(reader, queries, top, permitted, &gauges)
-                        },
-                        self.top,
-                    )
-                }
-            },
+            scans: self.index.scans(self.top, Some(Gauges::new(context))),
+            index: self.index,
+            top: self.top,
             feedback: self.feedback,
         })
     }
@@ -247,6 +252,8 @@ impl ModelRetriever for DenseConfig {
 pub(crate) struct Dense {
     embedder: Arc<dyn Embedder>,
     scans: Scans<DenseReader, Vector>,
+    index: SearchIndex,
+    top: usize,
     feedback: Option<VectorFeedback>,
 }
 
@@ -260,23 +267,38 @@ impl Search for Dense {
 
     async fn search(
         &self,
-        reader: &Arc<DenseReader>,
+        index: Divided<'_, DenseReader>,
         texts: Vec<String>,
         _: usize,
         permitted: &Permitted,
         _: &Warnings,
     ) -> Result<Vec<Vec<Hit>>, OperatorError> {
-        let cost = reader.searched(permitted) * self.embedder.dimension() / 64 * texts.len();
         let vectors = self.embedder.embed(texts, Role::Query, Priority::Turn).await?;
-        let Some(feedback) = self.feedback else { return Ok(self.scans.run(reader, vectors, permitted, cost).await) };
-        let first = self.scans.run(reader, vectors.clone(), permitted, cost).await;
-        let moved = vectors.iter().zip(first).map(|(vector, hits)| {
-            let nearest = hits.iter().take(feedback.passages);
-            let nearest: Vec<Vector> = nearest.filter_map(|hit| reader.encoding(&hit.chunk)).collect();
-            if nearest.is_empty() { vector.clone() } else { feedback.moved(vector, &nearest) }
-        });
-        let moved = moved.collect();
-        Ok(self.scans.run(reader, moved, permitted, cost).await)
+        let Some(feedback) = self.feedback else { return self.nearest(index, vectors, permitted).await };
+        let first = self.nearest(index, vectors.clone(), permitted).await?;
+        let mut moved = Vec::with_capacity(vectors.len());
+        for (vector, hits) in vectors.into_iter().zip(first) {
+            let read = &hits[..hits.len().min(feedback.passages)];
+            let read = encodings(Some(&**index.reader), index.others, read).await?;
+            let read: Vec<Vector> = read.into_iter().flatten().collect();
+            moved.push(if read.is_empty() { vector } else { feedback.moved(&vector, &read) });
+        }
+        self.nearest(index, moved, permitted).await
+    }
+}
+
+impl Dense {
+    async fn nearest(
+        &self,
+        Divided { reader, others }: Divided<'_, DenseReader>,
+        vectors: Vec<Vector>,
+        permitted: &Permitted,
+    ) -> Result<Vec<Vec<Hit>>, OperatorError> {
+        let (top, index) = (self.top, self.index);
+        let queries =
+            if others.is_some() { vectors.iter().map(|vector| vector.to_vec()).collect() } else { Vec::new() };
+        let cost = scan_cost(reader, &vectors, permitted);
+        nearest(others, Asked { queries, top, index }, top, self.scans.run(reader, vectors, permitted, cost)).await
     }
 }
 

@@ -11,13 +11,13 @@ use arrow_schema::DataType;
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use turnflow_engine::component::{
-    BuildError, Capability, Encoding, Index, IndexDefinition, IndexError, Inventory, Models, Permitted,
+    BuildError, Capability, Encoding, Index, IndexDefinition, IndexError, Inventory, Models, OperatorError, Permitted,
 };
 use turnflow_engine::document::ContentHash;
 use turnflow_engine::inference::{InferenceError, Priority, Role, TokenEmbedder, TokenVectors};
 use turnflow_engine::record::Hit;
 
-use crate::content::{Best, BlockReader, Encode, Stored, open, served, stored};
+use crate::content::{Best, BlockReader, Encode, Scans, Stored, answer, open, served, stored};
 use crate::models::{able, short_fingerprint};
 
 /// Definition of the index.
@@ -48,6 +48,20 @@ impl IndexDefinition for MultiVectorDefinition {
 
     fn served(&self, reader: &Arc<dyn Any + Send + Sync>) -> Result<Option<Inventory>, IndexError> {
         Ok(served::<Codes, ()>(reader))
+    }
+
+    fn answer(
+        &self,
+        reader: Arc<dyn Any + Send + Sync>,
+        permitted: Permitted,
+        question: Vec<u8>,
+    ) -> BoxFuture<'static, Result<Vec<u8>, OperatorError>> {
+        answer(reader, question, async move |reader: Arc<MultiVectorReader>, (queries, top): Asked| {
+            let dimension = queries.first().map_or(1, |query| query.dimension);
+            let scans = reader.attached(&format!("scans for {top}"), || scans(top));
+            let cost = passage_cost(reader.searched(&permitted), dimension);
+            scans.run(&reader, queries, &permitted, cost).await
+        })
     }
 }
 
@@ -96,12 +110,16 @@ impl Stored for Codes {
     }
 
     fn row(column: &ArrayRef, row: usize, dimension: usize) -> Option<Self> {
-        let (count, rest) = column.as_binary_opt::<i64>()?.value(row).split_first_chunk::<4>()?;
+        Self::of_bytes(column.as_binary_opt::<i64>()?.value(row), dimension)
+    }
+
+    fn of_bytes(bytes: &[u8], dimension: usize) -> Option<Self> {
+        let (count, rest) = bytes.split_first_chunk::<4>()?;
         let tokens = u32::from_le_bytes(*count) as usize;
         let (scales, codes) = rest.split_at_checked(tokens.checked_mul(4)?)?;
         let scales = scales.as_chunks::<4>().0.iter().map(|bytes| f32::from_le_bytes(*bytes)).collect();
-        let right = codes.len() == tokens * dimension;
-        right.then(|| Self { scales, codes: codes.iter().map(|code| *code as i8).collect() })
+        let is_valid = codes.len() == tokens * dimension;
+        is_valid.then(|| Self { scales, codes: codes.iter().map(|code| *code as i8).collect() })
     }
 
     fn bytes(&self) -> Vec<u8> {
@@ -117,6 +135,20 @@ impl Stored for Codes {
         let values = rows.flat_map(|(codes, scale)| codes.iter().map(move |code| f32::from(*code) * scale));
         Encoding { values: (0..).zip(values).collect(), step: self.scales.iter().copied().fold(0.0, f32::max) }
     }
+}
+
+/// A search as another process asks for it: the queries, and the number of passages for each.
+pub(super) type Asked = (Vec<TokenVectors>, usize);
+
+/// Scans for `top` passages.
+pub(super) fn scans(top: usize) -> Scans<MultiVectorReader, TokenVectors> {
+    Scans::new(|reader, queries, top, permitted| search(reader, queries, top, permitted), top)
+}
+
+/// The cost of scoring passages, in the units of `Operator::weight`. A passage has about a hundred tokens, and a query
+/// about ten.
+pub(super) fn passage_cost(passages: usize, dimension: usize) -> usize {
+    passages * 10 * dimension
 }
 
 /// The index at an epoch.

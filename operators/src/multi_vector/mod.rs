@@ -22,6 +22,7 @@ use std::sync::Arc;
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use serde::Deserialize;
+use turnflow_engine::cluster::OtherParts;
 use turnflow_engine::component::{
     BuildError, BuildFuture, Call, Capability, Check, ComponentContext, CorpusRef, IndexDefinition, InputPort,
     ModelUse, Models, Operator, OperatorConfig, OperatorError, OperatorKind, built_at_once,
@@ -31,11 +32,11 @@ use turnflow_engine::inference::{Priority, Role, TokenEmbedder, TokenVectors};
 use turnflow_engine::record::{Hit, Hits, PortType, Value, rank};
 use turnflow_engine::spec::from_tree;
 
-use crate::content::Scans;
+use crate::content::{Scans, encodings, nearest};
 use crate::models::able;
 use crate::parts::merge;
 use crate::retrieve;
-use index::search;
+use index::{Asked, passage_cost, scans};
 pub(crate) use index::{Codes, MultiVectorDefinition, MultiVectorReader, max_sim};
 
 /// Entry in the operator table.
@@ -88,6 +89,10 @@ impl OperatorConfig for MultiVectorConfig {
         self.filter.as_ref()
     }
 
+    fn asks_other_parts(&self) -> bool {
+        true
+    }
+
     fn indexes(&self, models: &Models) -> Result<Vec<Arc<dyn IndexDefinition>>, BuildError> {
         Ok(vec![Arc::new(MultiVectorDefinition::new(models, &self.model, "MultiVector")?)])
     }
@@ -103,7 +108,7 @@ impl OperatorConfig for MultiVectorConfig {
             let key = MultiVectorDefinition::new(models, &self.model, "MultiVector")?.key();
             let capability = Capability::EmbedTokens;
             let encoder = able(models, &self.model, "MultiVector", capability, |model| model.token_embedder.clone())?;
-            let scans = Scans::new(|reader, queries, top, permitted| search(reader, queries, top, permitted), self.top);
+            let scans = scans(self.top);
             Ok(Arc::new(MultiVector { config: self.clone(), key, encoder, scans }))
         })
     }
@@ -124,7 +129,9 @@ impl Operator for MultiVector {
                 _ => (call.query(0)?.clone(), None),
             };
             let corpus = self.config.corpus.resolve(&call.turn, &call.snapshot)?;
-            let reader = corpus.index::<MultiVectorReader>(&self.key)?;
+            let reader = corpus.part::<MultiVectorReader>(&self.key)?;
+            let others = corpus.other_parts(&self.key, self.config.filter.as_ref(), &call.turn);
+            let others = others.as_ref();
             let permitted = corpus.permitted(self.config.filter.as_ref(), &call.turn);
             let texts = query.searches().iter().map(ToString::to_string).collect();
             let asked = self.encoder.embed_tokens(texts, Role::Query, Priority::Turn).await?;
@@ -132,32 +139,26 @@ impl Operator for MultiVector {
             let lists = match candidates {
                 None => {
                     let cost = passage_cost(reader.searched(&permitted), self.encoder.dimension());
-                    self.scans.run(&reader, asked, &permitted, cost).await
+                    let question: Asked = (asked.clone(), top);
+                    nearest(others, question, top, self.scans.run(&reader, asked, &permitted, cost)).await?
                 }
                 Some(candidates) => {
                     let meets = |hit: &&Hit| {
                         self.config.filter.as_ref().is_none_or(|filter| filter.holds(&hit.chunk.metadata, &call.turn))
                     };
-                    let candidates: Vec<&Hit> = candidates.iter().filter(meets).take(depth).collect();
-                    let mut lists = Vec::new();
-                    for asked in &asked {
-                        let mut hits: Vec<Hit> = Vec::new();
-                        for hit in &candidates {
-                            let codes = match reader.encoding(&hit.chunk) {
-                                Some(codes) => codes,
-                                // The passage is of an epoch whose encodings were removed.
-                                None => {
-                                    let texts = vec![hit.chunk.indexed_text()];
-                                    let made = self.encoder.embed_tokens(texts, Role::Passage, Priority::Turn).await?;
-                                    made.first().map(Codes::of).unwrap_or_default()
-                                }
-                            };
-                            hits.push(Hit { chunk: hit.chunk.clone(), score: max_sim(asked, &codes) });
-                        }
+                    let candidates: Vec<Hit> = candidates.iter().filter(meets).take(depth).cloned().collect();
+                    let codes = passage_codes(Some(&reader), others, &self.encoder, &candidates).await?;
+                    let scored = |asked: &TokenVectors| {
+                        let scored = candidates.iter().zip(&codes);
+                        let hit = |(hit, codes): (&Hit, &Codes)| Hit {
+                            chunk: hit.chunk.clone(),
+                            score: max_sim(asked, codes),
+                        };
+                        let mut hits: Vec<Hit> = scored.map(hit).collect();
                         rank(&mut hits, top);
-                        lists.push(hits);
-                    }
-                    lists
+                        hits
+                    };
+                    asked.iter().map(scored).collect()
                 }
             };
             Ok(Value::Hits(Arc::new(Hits { query, hits: merge(lists, top) })))
@@ -177,8 +178,18 @@ impl Operator for MultiVector {
     }
 }
 
-/// The cost of scoring passages, in the units of [`Operator::weight`]. A passage has about a hundred tokens, and a
-/// query about ten.
-fn passage_cost(passages: usize, dimension: usize) -> usize {
-    passages * 10 * dimension
+/// The codes of passages: from the index if a part of it has them, else from the model.
+pub(crate) async fn passage_codes(
+    reader: Option<&MultiVectorReader>,
+    others: Option<&OtherParts>,
+    encoder: &Arc<dyn TokenEmbedder>,
+    hits: &[Hit],
+) -> Result<Vec<Codes>, OperatorError> {
+    let mut codes = encodings(reader, others, hits).await?;
+    // Passages of an epoch whose encodings were removed.
+    let missing: Vec<usize> = (0..hits.len()).filter(|&at| codes[at].is_none()).collect();
+    let texts = missing.iter().map(|&at| hits[at].chunk.indexed_text()).collect();
+    let made = encoder.embed_tokens(texts, Role::Passage, Priority::Turn).await?;
+    missing.into_iter().zip(made).for_each(|(at, made)| codes[at] = Some(Codes::of(&made)));
+    Ok(codes.into_iter().flatten().collect())
 }

@@ -2,17 +2,18 @@
 
 use std::sync::Arc;
 
+use futures::TryFutureExt;
 use turnflow_engine::component::CorpusSnapshot;
 use turnflow_engine::component::{BuildError, Capability, IndexDefinition, Models, OperatorError};
 use turnflow_engine::inference::{Embedder, InferenceError, PairScorer, Priority, Role, SparseEmbedder, TokenEmbedder};
 use turnflow_engine::language::Likelihood;
-use turnflow_engine::record::{Hit, Query};
+use turnflow_engine::record::{Hit, Query, Turn};
 
 use super::{By, Member};
-use crate::content::dot;
+use crate::content::{dot, encodings};
 use crate::dense::index::{DenseDefinition, DenseReader, passage_vectors};
 use crate::models::{able, embedder};
-use crate::multi_vector::{Codes, MultiVectorDefinition, MultiVectorReader, max_sim};
+use crate::multi_vector::{MultiVectorDefinition, MultiVectorReader, max_sim, passage_codes};
 use crate::sparse::{SparseDefinition, SparseReader, product};
 
 const BY: &str = "RerankEnsemble";
@@ -72,7 +73,9 @@ impl Scorer {
         query: &Query,
         hits: &[Hit],
         corpus: Option<&CorpusSnapshot>,
+        turn: &Turn,
     ) -> Result<Vec<f32>, OperatorError> {
+        let others = |key: &str| corpus.and_then(|corpus| corpus.other_parts(key, None, turn));
         let asked = query.text.to_string();
         let texts = || hits.iter().map(|hit| hit.chunk.indexed_text());
         Ok(match self {
@@ -86,30 +89,26 @@ impl Scorer {
                 model.log_likelihood(contexts, format!(" {asked}"), Priority::Turn).await?
             }
             Scorer::BiEncoder(model, key) => {
-                let reader = corpus.map(|corpus| corpus.index::<DenseReader>(key)).transpose()?;
-                let asked = model.embed(vec![asked], Role::Query, Priority::Turn);
-                let vectors = passage_vectors(reader.as_deref(), model, hits);
+                let reader = corpus.map(|corpus| corpus.part::<DenseReader>(key)).transpose()?;
+                let others = others(key);
+                let asked = model.embed(vec![asked], Role::Query, Priority::Turn).map_err(OperatorError::from);
+                let vectors = passage_vectors(reader.as_deref(), others.as_ref(), model, hits);
                 let (asked, vectors) = futures::try_join!(asked, vectors)?;
                 let asked = asked.into_iter().next().unwrap_or_default();
                 vectors.iter().map(|vector| cosine(&asked, vector)).collect()
             }
             Scorer::LateInteraction(model, key) => {
-                let reader = corpus.map(|corpus| corpus.index::<MultiVectorReader>(key)).transpose()?;
-                let known = |hit: &Hit| reader.as_ref().and_then(|reader| reader.encoding(&hit.chunk));
-                let mut codes: Vec<Option<Codes>> = hits.iter().map(known).collect();
-                let missing: Vec<usize> = (0..hits.len()).filter(|&at| codes[at].is_none()).collect();
-                let texts = missing.iter().map(|&at| hits[at].chunk.indexed_text()).collect();
-                let asked = model.embed_tokens(vec![asked], Role::Query, Priority::Turn);
-                let made = model.embed_tokens(texts, Role::Passage, Priority::Turn);
-                let (asked, made) = futures::try_join!(asked, made)?;
-                missing.into_iter().zip(made).for_each(|(at, made)| codes[at] = Some(Codes::of(&made)));
+                let reader = corpus.map(|corpus| corpus.part::<MultiVectorReader>(key)).transpose()?;
+                let others = others(key);
+                let asked = model.embed_tokens(vec![asked], Role::Query, Priority::Turn).map_err(OperatorError::from);
+                let codes = passage_codes(reader.as_deref(), others.as_ref(), model, hits);
+                let (asked, codes) = futures::try_join!(asked, codes)?;
                 let asked = asked.into_iter().next().ok_or_else(nothing)?;
-                codes.iter().flatten().map(|codes| max_sim(&asked, codes)).collect()
+                codes.iter().map(|codes| max_sim(&asked, codes)).collect()
             }
             Scorer::Sparse(model, key) => {
-                let reader = corpus.map(|corpus| corpus.index::<SparseReader>(key)).transpose()?;
-                let known = |hit: &Hit| reader.as_ref().and_then(|reader| reader.encoding(&hit.chunk));
-                let mut vectors: Vec<_> = hits.iter().map(known).collect();
+                let reader = corpus.map(|corpus| corpus.part::<SparseReader>(key)).transpose()?;
+                let mut vectors = encodings(reader.as_deref(), others(key).as_ref(), hits).await?;
                 let missing: Vec<usize> = (0..hits.len()).filter(|&at| vectors[at].is_none()).collect();
                 let texts = missing.iter().map(|&at| hits[at].chunk.indexed_text()).collect();
                 let asked = model.embed_sparse(vec![asked], Role::Query, Priority::Turn);

@@ -191,6 +191,10 @@ impl OperatorConfig for RerankEnsembleConfig {
         self.corpus.as_ref()
     }
 
+    fn asks_other_parts(&self) -> bool {
+        true
+    }
+
     fn indexes(&self, models: &Models) -> Result<Vec<Arc<dyn IndexDefinition>>, BuildError> {
         let mut definitions = Vec::new();
         for member in &self.members {
@@ -239,7 +243,7 @@ impl Operator for RerankEnsemble {
                 None => None,
             };
             let weights = call.weights_or(&self.weights);
-            let scored = self.members.iter().map(|(_, member)| member.score(query, candidates, corpus));
+            let scored = self.members.iter().map(|(_, member)| member.score(query, candidates, corpus, &call.turn));
             let mut failure = None;
             let mut scores: Vec<(f32, Vec<f32>)> = Vec::new();
             for ((label, _), (weight, scored)) in self.members.iter().zip(weights.iter().zip(join_all(scored).await)) {

@@ -12,14 +12,15 @@ use arrow_schema::DataType;
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use turnflow_engine::component::{
-    BuildError, Capability, Encoding, Index, IndexDefinition, IndexError, Inventory, Models, Permitted,
+    BuildError, Capability, Encoding, Index, IndexDefinition, IndexError, Inventory, Models, OperatorError, Permitted,
 };
+use turnflow_engine::compute::{MOST_ON_A_WORKER, apart_within};
 use turnflow_engine::document::{Chunk, ContentHash};
 use turnflow_engine::inference::{InferenceError, Priority, Role, SparseEmbedder, SparseVector};
 use turnflow_engine::mapped::MappedFiles;
 use turnflow_engine::record::Hit;
 
-use crate::content::{Best, BlockReader, Derived, Encode, Stored, open, served, stored};
+use crate::content::{Best, BlockReader, Derived, Encode, Stored, answer, open, served, stored};
 use crate::models::{able, short_fingerprint};
 
 /// Definition of the index.
@@ -51,6 +52,19 @@ impl IndexDefinition for SparseDefinition {
     fn served(&self, reader: &Arc<dyn Any + Send + Sync>) -> Result<Option<Inventory>, IndexError> {
         Ok(served::<SparseVector, Inverted>(reader))
     }
+
+    fn answer(
+        &self,
+        reader: Arc<dyn Any + Send + Sync>,
+        permitted: Permitted,
+        question: Vec<u8>,
+    ) -> BoxFuture<'static, Result<Vec<u8>, OperatorError>> {
+        answer(reader, question, async move |reader: Arc<SparseReader>, (queries, top): Asked| {
+            let weight = search_weight(&reader, queries.len());
+            let found = move || queries.iter().map(|query| search(&reader, query, top, &permitted)).collect();
+            if weight > MOST_ON_A_WORKER { apart_within(async move { found() }).await } else { found() }
+        })
+    }
 }
 
 struct Encoder(Arc<dyn SparseEmbedder>);
@@ -79,7 +93,10 @@ impl Stored for SparseVector {
     }
 
     fn row(column: &ArrayRef, row: usize, _: usize) -> Option<Self> {
-        let bytes = column.as_binary_opt::<i64>()?.value(row);
+        Self::of_bytes(column.as_binary_opt::<i64>()?.value(row), 0)
+    }
+
+    fn of_bytes(bytes: &[u8], _: usize) -> Option<Self> {
         let (pairs, rest) = bytes.as_chunks::<8>();
         let pair = |[a, b, c, d, e, f, g, h]: &[u8; 8]| {
             (u32::from_le_bytes([*a, *b, *c, *d]), f32::from_le_bytes([*e, *f, *g, *h]))
@@ -111,6 +128,15 @@ impl Derived<SparseVector> for Inverted {
         }
         Self(terms)
     }
+}
+
+/// A search as another process asks for it: the queries, and the number of passages for each.
+pub(super) type Asked = (Vec<SparseVector>, usize);
+
+/// The cost of searching for a number of queries, in the units of `Operator::weight`: a query term occurs in few
+/// passages, but every passage has a score to check.
+pub(super) fn search_weight(reader: &SparseReader, queries: usize) -> usize {
+    reader.passages() / 2 * queries
 }
 
 /// The index at an epoch.

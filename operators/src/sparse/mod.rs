@@ -25,9 +25,10 @@ use turnflow_engine::inference::{Priority, Role, SparseEmbedder};
 use turnflow_engine::record::{Hit, PortType};
 use turnflow_engine::spec::from_tree;
 
+use crate::content::nearest;
 use crate::models::able;
-use crate::retrieve::{self, ByModel, ModelRetriever, Search, Settings};
-use index::search;
+use crate::retrieve::{self, ByModel, Divided, ModelRetriever, Search, Settings};
+use index::{Asked, search, search_weight};
 pub(crate) use index::{SparseDefinition, SparseReader, product};
 
 /// Entry in the operator table.
@@ -63,6 +64,7 @@ impl ModelRetriever for SparseConfig {
     const CAPABILITY: Capability = Capability::EmbedSparse;
     type Definition = SparseDefinition;
     type Search = Sparse;
+    const ASKS_OTHER_PARTS: bool = true;
 
     fn settings(&self) -> Settings<'_> {
         Settings { corpus: &self.corpus, model: &self.model, top: self.top, filter: self.filter.as_ref() }
@@ -82,20 +84,21 @@ pub(crate) struct Sparse(Arc<dyn SparseEmbedder>);
 impl Search for Sparse {
     type Reader = SparseReader;
 
-    /// A query term occurs in few passages, but every passage has a score to check.
     fn weight(&self, reader: &SparseReader, texts: &[Arc<str>]) -> usize {
-        reader.passages() / 2 * texts.len()
+        search_weight(reader, texts.len())
     }
 
     async fn search(
         &self,
-        reader: &Arc<SparseReader>,
+        Divided { reader, others }: Divided<'_, SparseReader>,
         texts: Vec<String>,
         top: usize,
         permitted: &Permitted,
         _: &Warnings,
     ) -> Result<Vec<Vec<Hit>>, OperatorError> {
         let vectors = self.0.embed_sparse(texts, Role::Query, Priority::Turn).await?;
-        Ok(vectors.iter().map(|vector| search(reader, vector, top, permitted)).collect())
+        let asked: Asked = (vectors.clone(), top);
+        let here = async { vectors.iter().map(|vector| search(reader, vector, top, permitted)).collect() };
+        nearest(others, asked, top, here).await
     }
 }

@@ -4,15 +4,18 @@
 
 mod broker;
 mod checks;
+mod cluster;
 mod disk;
 mod edits;
 mod gpu;
 mod kill;
 mod power;
+mod random_model;
 mod recover;
 mod reload;
 mod scale;
 mod servers;
+mod shapes;
 mod size;
 mod soak;
 mod world;
@@ -48,6 +51,9 @@ enum How {
     /// Kill the process, and a broker or a database, at random times while turns are published there. Then count
     /// the answers in a file, and those that were sent back.
     Broker(broker::BrokerArgs),
+    /// Kill processes of a cluster at random times: one, all, two within a second, and the supervisor; stop them for a
+    /// while, and change their number. Then count the answers, and compare the indexes with a rebuild.
+    Cluster(cluster::ClusterArgs),
     /// Reload the pipeline with random changes, sometimes with an invalid file, under load.
     Reload {
         #[command(flatten)]
@@ -74,6 +80,9 @@ enum How {
     },
     /// Measure indexing and retrieval at growing numbers of passages, beside other libraries in the same process.
     Scale(scale::ScaleArgs),
+    /// Measure starts and answers with several numbers of processes and workers, one after another on one state
+    /// directory, and count what is embedded again.
+    Shapes(shapes::ShapesArgs),
     /// Measure memory and starts at growing numbers of passages.
     Size(size::SizeArgs),
     /// Measure models on an NVIDIA GPU beside the CPU and PyTorch, fill the GPU's memory, and make it fail.
@@ -166,12 +175,17 @@ fn turnflow() -> anyhow::Result<PathBuf> {
 
 fn main() -> ExitCode {
     turnflow::allocator::bound_arenas();
+    if std::env::var_os(shapes::AS_TURNFLOW).is_some() {
+        return turnflow::main_with(random_model::catalog());
+    }
     let done = match &Cli::parse().how {
         How::Kill(args) => kill::run(args),
+        How::Cluster(args) => cluster::run(args),
         How::Broker(args) => broker::run(args),
         How::Reload { common, times } => reload::run(common, *times),
         How::Edits { common, times } => edits::run(common, *times),
         How::Scale(args) => scale::run(args),
+        How::Shapes(args) => shapes::run(args),
         How::Size(args) => size::run(args),
         How::Gpu(args) => gpu::run(args),
         How::Recover { common, chunks } => recover::run(common, *chunks),

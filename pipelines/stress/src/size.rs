@@ -3,28 +3,20 @@
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
 use clap::{Args, ValueEnum};
-use futures::FutureExt;
-use futures::future::BoxFuture;
 use serde_json::{Value, json};
-use turnflow_engine::component::{
-    BuildFuture, Capability, ComponentContext, Model, ModelConfig, ModelKind, loaded_at_once,
-};
 use turnflow_engine::connector::{Mode, SourcedTurn};
-use turnflow_engine::inference::{Embedder, InferenceError, Priority, Role, Vector};
 use turnflow_engine::plan::plan;
 use turnflow_engine::record::TurnRecord;
 use turnflow_engine::run::{Engine, Options, TurnSources};
 use turnflow_engine::spec::load_str;
 
-use crate::scale::{Random, grow, texts, write};
+use crate::random_model;
+use crate::scale::{grow, texts, write};
 
-/// Length of the vectors.
-const DIMENSION: usize = 384;
 /// Number of questions.
 const QUESTIONS: usize = 50;
 /// Time until memory that was freed is given back.
@@ -180,8 +172,7 @@ fn pipeline(retrieval: Retrieval) -> String {
 fn measure(dir: &Path, retrieval: Retrieval, corpus: &Path) -> anyhow::Result<Measured> {
     let questions = texts(corpus)?;
     let begun = Instant::now();
-    let mut catalog = turnflow::catalog();
-    catalog.models.push(KIND);
+    let catalog = random_model::catalog();
     let planned = plan(load_str("size", dir, &pipeline(retrieval), &[]), &catalog);
     let plan = planned.plan.with_context(|| format!("the pipeline is invalid: {:#?}", planned.diagnostics))?;
     let options = Options {
@@ -224,55 +215,4 @@ fn ask(engine: &Engine, number: usize, text: &str) -> anyhow::Result<()> {
         std::thread::park_timeout(Duration::from_micros(20));
     }
     Ok(())
-}
-
-/// A model whose vectors are random, and the same for the same text.
-#[derive(Debug)]
-struct RandomVectors;
-
-/// Entry in the table of models.
-const KIND: ModelKind =
-    ModelKind { name: "Random", summary: "random vectors", parse: |_, _| Ok(Box::new(RandomVectors)) };
-
-impl ModelConfig for RandomVectors {
-    fn capabilities(&self) -> &'static [Capability] {
-        &[Capability::Embed]
-    }
-    fn explain(&self) -> String {
-        String::new()
-    }
-    fn load<'a>(&'a self, context: &'a ComponentContext) -> BuildFuture<'a, Model> {
-        loaded_at_once(|| {
-            let name = context.id().to_owned();
-            Ok(Model {
-                name,
-                fingerprint: "random".into(),
-                embedder: Some(Arc::new(RandomVectors)),
-                ..Model::default()
-            })
-        })
-    }
-}
-
-impl Embedder for RandomVectors {
-    fn dimension(&self) -> usize {
-        DIMENSION
-    }
-    fn embed(
-        &self,
-        texts: Vec<String>,
-        _: Role,
-        _: Priority,
-    ) -> BoxFuture<'static, Result<Vec<Vector>, InferenceError>> {
-        let vector = |text: &String| {
-            let seed = text.bytes().fold(7_u64, |seed, byte| seed.wrapping_mul(31).wrapping_add(u64::from(byte)));
-            let mut random = Random::new(seed);
-            let values: Vec<f32> =
-                (0..DIMENSION).map(|_| (random.next() >> 40) as f32 / (1 << 23) as f32 - 1.0).collect();
-            let length = values.iter().map(|value| value * value).sum::<f32>().sqrt();
-            values.into_iter().map(|value| value / length).collect::<Vec<f32>>().into()
-        };
-        let vectors: Vec<Vector> = texts.iter().map(vector).collect();
-        async move { Ok(vectors) }.boxed()
-    }
 }

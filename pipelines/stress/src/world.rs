@@ -305,6 +305,12 @@ impl World {
         Ok(true)
     }
 
+    /// Changes the pipeline to another valid one.
+    pub fn reshape_valid(&mut self) -> anyhow::Result<()> {
+        while !self.reshape()? {}
+        self.write_pipeline()
+    }
+
     /// Writes the current, valid pipeline.
     pub fn write_pipeline(&self) -> anyhow::Result<()> {
         self.write(&self.pipeline_text())

@@ -26,7 +26,10 @@ fn stress(how: &str, arguments: &[&str]) {
     let text = String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr);
     let log = std::fs::read_to_string(world.join("log")).unwrap_or_default();
     let end: Vec<&str> = log.lines().rev().take(30).collect();
-    assert!(output.status.success(), "{how}: {text}\nend of the log, backwards:\n{}", end.join("\n"));
+    if !output.status.success() {
+        let kept = dir.keep();
+        panic!("{how}: {text}\nleft as it is: {}\nend of the log, backwards:\n{}", kept.display(), end.join("\n"));
+    }
     assert!(text.contains("0 broken promises"), "{text}");
 }
 
@@ -50,6 +53,20 @@ fn killed_processes_embed_nothing_twice() {
 fn killed_processes_revise_every_answer_once() {
     stress("kill", &["--times", "8", "--documents", "12", "--live"]);
     stress("kill", &["--times", "6", "--documents", "12", "--live", "--workers", "2", "--seed", "1"]);
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn killed_processes_of_a_cluster_lose_nothing_and_double_nothing() {
+    stress("cluster", &["--times", "10", "--documents", "16", "--processes", "3"]);
+    stress("cluster", &["--times", "6", "--documents", "12", "--processes", "2", "--workers", "2", "--live"]);
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn killed_processes_of_a_cluster_embed_nothing_twice() {
+    let Some(model) = model("minilm-int8") else { return };
+    stress("cluster", &["--times", "5", "--documents", "10", "--processes", "3", "--model", &path(&model)]);
 }
 
 /// The library that notes what is synchronised is made by the machine's C compiler.

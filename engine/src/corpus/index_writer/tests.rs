@@ -29,7 +29,7 @@ fn what_fails_keeps_nobody_waiting() {
         let preparing = Preparing::new("docs".into(), dead, None);
         let index = || Box::new(Full(full.clone())) as Box<dyn Index>;
         let indexes = vec![("a".to_owned(), index()), ("b".to_owned(), index())];
-        let keeper = IndexWriter::new("docs".into(), 1, indexes, epochs.clone(), preparing);
+        let keeper = IndexWriter::new("docs".into(), 1, indexes, epochs.clone(), Parts::Whole, preparing);
         let (jobs, todo) = mpsc::unbounded_channel();
         tokio::spawn(keeper.run(todo));
         let (state, mut told) = watch::channel(CorpusState::Loading);

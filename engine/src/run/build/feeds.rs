@@ -29,6 +29,11 @@ pub(in crate::run) struct SourceThread {
 }
 
 impl SourceThread {
+    /// That of a source that another process reads.
+    fn elsewhere() -> Self {
+        Self { stop: None, thread: None, serving: Arc::default(), fault: Arc::default() }
+    }
+
     /// Asks the source to stop.
     pub fn stop(&mut self) {
         self.stop = None;
@@ -97,7 +102,12 @@ impl RuntimeContext {
         let chunker = planned.chunker.build(tokenizer.and_then(|model| model.tokenizer.clone()));
         let (sender, events) = crossbeam_channel::bounded(CHANNEL);
         let source_wake = WakeSlot::default();
-        let shared = CorpusShared::new(number, chunker, planned.schema.clone(), indexes, events, source_wake.clone());
+        let shape = self.options.shape();
+        let shared =
+            CorpusShared::new(number, chunker, planned.schema.clone(), indexes, events, source_wake.clone(), shape);
+        if !shape.is_first() {
+            return Ok(Feed { shared, source: SourceThread::elsewhere(), documents: None });
+        }
         let (stop_handle, stop) = Stop::new();
         let wake = Arc::new(move || source_wake.wake());
         let output = CorpusOutput::new(sender, wake, self.dead.clone(), planned.name.clone(), stop);

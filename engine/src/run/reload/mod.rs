@@ -41,6 +41,11 @@ pub enum ReloadError {
     /// The run is ending, or another reload replaces this one.
     #[error("the reload was cancelled")]
     GivenUp,
+    /// The processes of a cluster start with one plan.
+    #[error(
+        "a cluster cannot reload its pipeline: restart its processes with the new file; they go on where they were"
+    )]
+    Cluster,
     /// All turns are answered and no more can arrive.
     #[error("the run has ended")]
     Ended,
@@ -54,6 +59,9 @@ impl Engine {
     ///
     /// The new plan cannot be built, and the running plan is unchanged.
     pub fn reload(&self, plan: Plan, give_up: &dyn Fn() -> bool) -> Result<PlanDiff, ReloadError> {
+        if self.shape().is_cluster() {
+            return Err(ReloadError::Cluster);
+        }
         let inner = &self.inner;
         let one = inner.reloading.lock();
         let pool = &inner.context.pool;

@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 
 use super::{Built, Coming, Reload, ReloadError, Sinks, TICK};
 use crate::component::{BuildError, Models};
-use crate::corpus::{AddedIndex, CorpusIndexes, CorpusState, Preparing};
+use crate::corpus::{AddedIndex, CorpusIndexes, CorpusState, Parts, Preparing};
 use crate::plan::{Definitions, NodeKind, Plan, PlanDiff, PlannedNode};
 use crate::run::RunError;
 use crate::run::lacking::{KeptModel, warn};
@@ -122,7 +122,7 @@ impl Reload<'_> {
                     let preparing = Preparing::new(planned.name.clone(), dead, files);
                     let epochs = self.context.shared.epochs.clone();
                     let opened = std::mem::take(&mut opened);
-                    CorpusIndexes::start(preparing, number, opened, epochs, self.context.handle.clone())
+                    CorpusIndexes::start(preparing, number, opened, epochs, Parts::Whole, self.context.handle.clone())
                 }
             };
             let (name, keys) = (planned.name.clone(), wanted.keys().cloned().collect());

@@ -358,7 +358,9 @@ pub(super) fn build<'s>(
     local: Rc<WorkerState>,
 ) -> StreamVec<'s, u64, ()> {
     let mut builder = OperatorBuilder::new(format!("Conversations {:?}", source.id), scope);
-    let mut input = builder.new_input(read, Exchange::new(|read: &Read| read.record.conversation_id.hashed()));
+    let shape = shared.shape;
+    let by_conversation = move |read: &Read| shape.turn_worker(read.record.conversation_id.hashed());
+    let mut input = builder.new_input(read, Exchange::new(by_conversation));
     let (_output, stream) = builder.new_output::<Vec<()>>();
     let address = builder.operator_info().address;
     *feedback.activator.borrow_mut() = Some(scope.activator_for(address.clone()));
@@ -384,7 +386,7 @@ pub(super) fn build<'s>(
         unread: Vec::new(),
         again: None,
         sequence,
-        workers: scope.peers(),
+        workers: shape.workers,
     };
     builder.build(move |_| {
         let mut touched: VecDeque<Arc<str>> = VecDeque::new();

@@ -16,6 +16,7 @@ const STORE: &str = "turns.redb";
 
 fn shared(durable: Arc<Durable>, handle: tokio::runtime::Handle) -> Arc<TurnsShared> {
     Arc::new(TurnsShared {
+        shape: crate::cluster::Shape::alone(1),
         limits: RwLock::default(),
         epochs: Arc::new(Epochs::open(None).unwrap()),
         durable,

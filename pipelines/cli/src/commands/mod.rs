@@ -19,6 +19,7 @@ mod bench;
 mod calibrate;
 mod chat;
 mod check;
+mod cluster;
 mod completions;
 mod dead_letters;
 mod docs;
@@ -29,6 +30,7 @@ mod graph;
 mod import;
 mod index;
 mod maintain;
+mod member;
 mod models;
 mod output;
 mod progress;
@@ -68,7 +70,14 @@ enum Fault {
     Told(anyhow::Error),
     /// A failure at run time: exit code 3.
     Run(anyhow::Error),
+    /// The cluster could not be formed, or another process of it was lost: exit code 4.
+    Lost(anyhow::Error),
+    /// Another process has told why, and ended with this exit code.
+    Ended(u8),
 }
+
+/// The exit code of a process of a cluster that has lost another one.
+const LOST: u8 = 4;
 
 impl<E: Into<anyhow::Error>> From<E> for Fault {
     fn from(error: E) -> Self {
@@ -83,7 +92,7 @@ type Outcome = Result<(), Fault>;
 #[command(
     name = "turnflow",
     version,
-    after_help = "Exit codes: 0 success, 1 invalid input, 2 wrong usage, 3 runtime failure."
+    after_help = "Exit codes: 0 success, 1 invalid input, 2 wrong usage, 3 runtime failure, 4 another process of the cluster is missing."
 )]
 struct Cli {
     #[command(subcommand)]
@@ -109,6 +118,7 @@ enum Command {
     Graph(graph::GraphArgs),
     Run(run::RunArgs),
     Serve(serve::ServeArgs),
+    Cluster(cluster::ClusterArgs),
     Index(index::IndexArgs),
     Ask(ask::AskArgs),
     Chat(chat::ChatArgs),
@@ -323,6 +333,10 @@ pub(crate) fn main(catalog: Catalog) -> ExitCode {
         Command::Graph(args) => graph::run(&args),
         Command::Run(args) => run::run(&args),
         Command::Serve(args) => serve::run(&args),
+        Command::Cluster(args) => {
+            let is_json = matches!(cli.log_format, LogFormat::Json);
+            cluster::run(&args, &cluster::Logs { verbose: cli.verbose, is_json })
+        }
         Command::Chat(args) => chat::run(&args),
         Command::Top(args) => top::run(&args),
         Command::Completions(args) => completions::completions(&args),
@@ -349,6 +363,8 @@ pub(crate) fn main(catalog: Catalog) -> ExitCode {
         Err(Fault::Input) => return ExitCode::from(1),
         Err(Fault::Told(error)) => (1, error),
         Err(Fault::Run(error)) => (3, error),
+        Err(Fault::Lost(error)) => (LOST, error),
+        Err(Fault::Ended(code)) => return ExitCode::from(code),
     };
     eprintln!("error: {}", one_line(&error));
     ExitCode::from(code)

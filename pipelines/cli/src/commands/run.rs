@@ -12,6 +12,7 @@ use turnflow_engine::sinks::SinkStatus;
 use turnflow_engine::wording::count;
 use turnflow_server::{Observed, Outline, Served, Telemetry};
 
+use super::member::{self, MemberArgs};
 use super::reload::{self, Reloads};
 use super::signals::Signals;
 use super::{EngineArgs, Fault, Outcome, PipelineArgs, progress};
@@ -33,6 +34,8 @@ pub struct RunArgs {
     pipeline: PipelineArgs,
     #[command(flatten)]
     engine: EngineArgs,
+    #[command(flatten)]
+    member: MemberArgs,
     /// Do not follow sources: exit when every source is drained and every answer is delivered.
     #[arg(long)]
     once: bool,
@@ -71,14 +74,21 @@ pub(super) fn run(args: &RunArgs) -> Outcome {
     let state = options.state.clone();
     let (name, outline): (Arc<str>, _) = (plan.name.as_str().into(), Outline::of(&plan));
     let signals = Signals::handle()?;
+    let options = Options { cluster: args.member.options(&signals.stop)?, ..options };
     let begun = Instant::now();
-    let engine = Arc::new(Engine::start(plan, options)?);
+    let engine = match Engine::start(plan, options) {
+        Ok(engine) => Arc::new(engine),
+        Err(error) if member::is_cancelled(&error) => return Ok(()),
+        Err(error) => return Err(member::failed(error)),
+    };
     let served = Served::new(name, engine.clone(), outline);
     watcher.iter().for_each(|watcher| watcher.watch(&served));
     let observed = args.metrics.map(|address| Observed::start(address, served.clone())).transpose();
     let observed = observed.map_err(|error| Fault::Run(error.into()))?;
     let status = state.as_deref().and_then(|state| StatusSocket::open(state, served.clone()));
-    let is_ready = progress::wait_ready(&engine, || signals.stop.load(Ordering::Acquire))?;
+    let is_ready = progress::wait_ready(&engine, || {
+        signals.stop.load(Ordering::Acquire) || engine.is_asked_to_stop() || engine.has_ended()
+    })?;
     for (name, progress, state) in engine.corpora().into_iter().filter(|_| is_ready) {
         let view = engine.epochs().current();
         let (documents, chunks) = view.corpora.get(&name).map_or((0, 0), |view| (view.documents, view.chunks));
@@ -90,12 +100,14 @@ pub(super) fn run(args: &RunArgs) -> Outcome {
     let mut unread = false;
     while !engine.has_ended() {
         engine.check()?;
-        if signals.stop.load(Ordering::Acquire) && stopped.is_none() {
+        if (signals.stop.load(Ordering::Acquire) || engine.is_asked_to_stop()) && stopped.is_none() {
             let what = match engine.finishing() {
                 0 => "stopping".to_owned(),
                 turns => format!("finishing {} in flight", count(turns, "turn")),
             };
-            eprintln!("{what}; interrupt again to stop immediately");
+            if !args.member.is_follower() {
+                eprintln!("{what}; interrupt again to stop immediately");
+            }
             stopped = Some((Instant::now(), engine.undelivered()));
             engine.stop();
             reloads.end();
@@ -143,6 +155,9 @@ pub(super) fn run(args: &RunArgs) -> Outcome {
             return Ok(());
         }
         return Err(anyhow::anyhow!("stopped with undelivered answers ({abandoned}): {resumes}").into());
+    }
+    if args.member.is_follower() {
+        return Ok(());
     }
     let revised = if revised == 0 { String::new() } else { format!(", {} revised", count(revised, "answer")) };
     let before = if recovered == 0 { String::new() } else { format!(", {recovered} answered by an earlier run") };

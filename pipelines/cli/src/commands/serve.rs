@@ -12,8 +12,9 @@ use tokio_util::sync::CancellationToken;
 use turnflow_engine::plan::Plan;
 use turnflow_engine::run::{Engine, Options, TurnSources, default_state};
 use turnflow_engine::spec::Override;
-use turnflow_server::{Outline, ResponseStore, ServeConfig, ServeError, Served, Server, Telemetry};
+use turnflow_server::{Observed, Outline, ResponseStore, ServeConfig, ServeError, Served, Server, Telemetry};
 
+use super::member::{self, MemberArgs};
 use super::reload::{self, Reloads};
 use super::signals::Signals;
 use super::{Fault, Outcome, PipelineArgs, WorkerArgs};
@@ -51,6 +52,8 @@ pub struct ServeArgs {
     state: Option<PathBuf>,
     #[command(flatten)]
     workers: WorkerArgs,
+    #[command(flatten)]
+    member: MemberArgs,
     /// Reload a pipeline when its file, an included file or a prompt changes. The signal SIGHUP
     /// reloads all of them too, even without this option.
     #[arg(long)]
@@ -110,14 +113,28 @@ pub(super) fn run(args: &ServeArgs) -> Outcome {
         );
     }
     let signals = Signals::handle()?;
+    let cluster = args.member.options(&signals.stop)?;
+    if cluster.is_some() && args.files.len() > 1 {
+        return Err(Fault::Told(anyhow!("a cluster serves exactly one pipeline, and {} are given", args.files.len())));
+    }
     let telemetry = Telemetry::from_env().map_err(|error| Fault::Told(error.into()))?;
     let (mut served, mut stamps, mut sockets) = (Vec::new(), Vec::new(), Vec::new());
     for (plan, files) in planned {
         let (name, outline) = (plan.name.clone(), Outline::of(&plan));
         let watcher = telemetry.as_ref().map(|telemetry| telemetry.watcher());
-        let options = Options { watcher: watcher.clone().map(|watcher| watcher as _), ..args.options(&plan) };
+        let watcher_of = watcher.clone().map(|watcher| watcher as _);
+        let options = Options { watcher: watcher_of, cluster: cluster.clone(), ..args.options(&plan) };
         let state = options.state.clone();
-        let engine = Engine::start(plan, options).with_context(|| format!("pipeline `{name}`"))?;
+        let engine = match Engine::start(plan, options) {
+            Ok(engine) => engine,
+            Err(error) if member::is_cancelled(&error) => return Ok(()),
+            Err(error) => {
+                return Err(match member::failed(error) {
+                    Fault::Run(error) => Fault::Run(error.context(format!("pipeline `{name}`"))),
+                    fault => fault,
+                });
+            }
+        };
         let of = Served::new(name, Arc::new(engine), outline);
         if let Some(state) = state.as_deref().filter(|_| config.responses.keep > 0) {
             let store = ResponseStore::open(state, config.responses);
@@ -132,7 +149,10 @@ pub(super) fn run(args: &ServeArgs) -> Outcome {
     for ((pipeline, files), of) in pipelines.iter().zip(stamps).zip(&served) {
         reloads.push(Reloads::new(pipeline, of.engine().clone(), files, args.watch).of(of));
     }
-    let served_all = serve(args, config, &served, &signals, &mut reloads);
+    let served_all = match args.member.is_follower() {
+        true => follow(args, &served, &signals),
+        false => serve(args, config, &served, &signals, &mut reloads),
+    };
     reloads.iter_mut().for_each(Reloads::end);
     drop((reloads, sockets));
     let ended = end(served);
@@ -164,7 +184,8 @@ fn serve(
     let task = runtime.spawn(turnflow_server::serve(server, stop.clone()));
     let mut outcome = Ok(());
     while !task.is_finished() {
-        if signals.stop.load(Ordering::Acquire) && !stop.is_cancelled() {
+        let asked = served.iter().any(|of| of.engine().is_asked_to_stop());
+        if (asked || signals.stop.load(Ordering::Acquire)) && !stop.is_cancelled() {
             eprintln!("finishing running requests; interrupt again to stop immediately");
             stop.cancel();
         }
@@ -188,6 +209,23 @@ fn serve(
     runtime.shutdown_timeout(Duration::from_secs(1));
     outcome?;
     ended.map_err(|error| Fault::Run(anyhow!("the server failed: {error}")))
+}
+
+/// Runs a process of a cluster that is not the first: it serves only metrics, health and status, and ends with the others.
+fn follow(args: &ServeArgs, served: &[Arc<Served>], signals: &Signals) -> Outcome {
+    let Some(of) = served.first() else { return Ok(()) };
+    let observed = args.listen.map(|address| Observed::start(address, of.clone())).transpose();
+    let _observed = observed.map_err(|error| Fault::Run(error.into()))?;
+    let mut stopped = false;
+    while !of.engine().has_ended() {
+        of.engine().check()?;
+        if signals.stop.load(Ordering::Acquire) && !stopped {
+            stopped = true;
+            of.engine().stop();
+        }
+        std::thread::park_timeout(TICK);
+    }
+    Ok(())
 }
 
 /// Ends the pipelines, after the turns of their own sources.

@@ -4,11 +4,12 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use anyhow::Context;
-use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGUSR1};
 
 /// Flags that signals set.
 pub(super) struct Signals {
-    /// Stop: SIGINT or SIGTERM. The second signal ends the process immediately.
+    /// Stop: SIGINT or SIGTERM, of which the second one ends the process immediately, or SIGUSR1, which does not: the
+    /// supervisor of a cluster sends it, also to processes that have had another signal.
     pub stop: Arc<AtomicBool>,
     /// Reload: SIGHUP.
     pub reload: Arc<AtomicBool>,
@@ -24,6 +25,7 @@ impl Signals {
                 .and_then(|_| signal_hook::flag::register(signal, signals.stop.clone()))
                 .context("cannot handle signals")?;
         }
+        signal_hook::flag::register(SIGUSR1, signals.stop.clone()).context("cannot handle signals")?;
         signal_hook::flag::register(SIGHUP, signals.reload.clone()).context("cannot handle signals")?;
         Ok(signals)
     }

@@ -107,12 +107,15 @@ pub(super) fn run(args: &VerifyArgs) -> Outcome {
         args.tell(&first, None);
         return if first.differences.is_empty() { Ok(()) } else { Err(Fault::Input) };
     }
+    // The parts of other processes of a cluster would be taken over.
+    let processes = state.processes_from(0);
+    let directories = || processes.iter().map(|(_, process)| process).chain([&state]);
     for (corpus, key) in &differing {
-        let path = state.index_path(corpus, key);
-        if path.exists() {
+        for path in directories().map(|directory| directory.index_path(corpus, key)).filter(|path| path.exists()) {
             std::fs::remove_dir_all(&path).with_context(|| format!("cannot remove `{}`", path.display()))?;
         }
     }
+    drop(processes);
     // Release the lock: the engine acquires it itself.
     drop(state);
     args.published(Some(args.state.clone()))?;
@@ -157,7 +160,16 @@ impl VerifyArgs {
                 Err(error) => return Err(error.into()),
             }
         }
-        Ok(stored(state, &definitions(plan, &models)?).await)
+        let definitions = definitions(plan, &models)?;
+        let mut all = stored(state, &definitions).await;
+        for (_, process) in state.processes_from(0) {
+            for (index, part) in stored(&process, &definitions).await {
+                if let (Some(Some(whole)), Some(part)) = (all.get_mut(&index), part) {
+                    whole.join(part);
+                }
+            }
+        }
+        Ok(all)
     }
 
     /// Starts the pipeline with a state directory, or cold, updates its corpora, and stops it.

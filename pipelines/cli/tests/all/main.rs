@@ -5,6 +5,7 @@
 
 mod agent;
 mod ask;
+mod cluster;
 mod command_line;
 mod diagnostics;
 mod documented;

@@ -39,9 +39,10 @@ impl Shadow {
             fs::remove_dir_all(&path).map_err(failed("clear", &path))?;
         }
         let shadow = Self { path };
-        let corpora = state.path().join("corpora");
-        if corpora.is_dir() {
-            link(&corpora, &shadow.path.join("corpora"))?;
+        link_corpora(state.path(), &shadow.path)?;
+        // The restart takes over what the other processes of a cluster have stored.
+        for (number, process) in state.processes_from(0) {
+            link_corpora(process.path(), &StateDirectory::of_process(&shadow.path, number))?;
         }
         Ok(shadow)
     }
@@ -71,6 +72,11 @@ impl Drop for Shadow {
 fn failed(action: &'static str, path: &Path) -> impl FnOnce(io::Error) -> ShadowError {
     let path = path.to_owned();
     move |source| ShadowError { action, path, source }
+}
+
+fn link_corpora(from: &Path, to: &Path) -> Result<(), ShadowError> {
+    let corpora = from.join("corpora");
+    if corpora.is_dir() { link(&corpora, &to.join("corpora")) } else { Ok(()) }
 }
 
 fn link(from: &Path, to: &Path) -> Result<(), ShadowError> {

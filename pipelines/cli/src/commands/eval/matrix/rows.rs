@@ -169,7 +169,8 @@ pub(super) fn run_row(matrix: &Matrix, row: &Row, ready: ReadyRow, args: &EvalAr
 fn reason(fault: Fault) -> String {
     match fault {
         Fault::Input => "mistakes in its files".to_owned(),
-        Fault::Told(error) | Fault::Run(error) => one_line(&error),
+        Fault::Told(error) | Fault::Run(error) | Fault::Lost(error) => one_line(&error),
+        Fault::Ended(code) => format!("a process ended with exit code {code}"),
     }
 }
 

@@ -1,0 +1,91 @@
+//! The options of a process that is one of a cluster.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use anyhow::{Context, anyhow};
+use clap::Args;
+use turnflow_engine::cluster::ClusterOptions;
+use turnflow_engine::cluster::connect::{ConnectError, Secret};
+use turnflow_engine::run::RunError;
+
+use super::{Fault, LOST};
+
+/// The place of this process in a cluster.
+#[derive(Args)]
+pub(super) struct MemberArgs {
+    /// The number of this process in a cluster, from 0. Process 0 reads the sources and answers the turns; every process
+    /// indexes and searches its share of the documents.
+    #[arg(long, value_name = "I", requires = "hosts")]
+    process: Option<usize>,
+    /// A file with the address of each process of the cluster, HOST:PORT in a line, in order. All processes need the same
+    /// file.
+    #[arg(long, value_name = "FILE", requires = "process")]
+    hosts: Option<PathBuf>,
+    /// A file with a secret of at least 16 bytes that all processes know. Needed unless all of them are on this machine.
+    #[arg(long, value_name = "FILE", requires = "process")]
+    secret: Option<PathBuf>,
+    /// How long to wait for the other processes at the start, in seconds.
+    #[arg(long, value_name = "SECONDS", default_value_t = 60, requires = "process")]
+    wait: u64,
+}
+
+/// The addresses in a file: one in a line, without blank lines and comments (`#`).
+pub(super) fn hosts_in(path: &Path) -> anyhow::Result<Vec<String>> {
+    let text = std::fs::read_to_string(path).with_context(|| format!("cannot read `{}`", path.display()))?;
+    let lines = text.lines().map(|line| line.split('#').next().unwrap_or_default().trim());
+    let hosts: Vec<String> = lines.filter(|line| !line.is_empty()).map(str::to_owned).collect();
+    if hosts.is_empty() {
+        return Err(anyhow!("`{}` names no process: write HOST:PORT for each, one in a line", path.display()));
+    }
+    Ok(hosts)
+}
+
+impl MemberArgs {
+    /// Whether this process is another one than the first of a cluster.
+    pub fn is_follower(&self) -> bool {
+        self.process.is_some_and(|process| process > 0)
+    }
+
+    /// The options for the engine; `None` if this is no cluster. `stop` cancels the wait for the others.
+    pub fn options(&self, stop: &Arc<AtomicBool>) -> Result<Option<ClusterOptions>, Fault> {
+        let (Some(process), Some(hosts)) = (self.process, &self.hosts) else { return Ok(None) };
+        let hosts = hosts_in(hosts).map_err(Fault::Told)?;
+        let secret = self.secret.as_deref().map(read_secret).transpose().map_err(Fault::Told)?;
+        let stop = stop.clone();
+        Ok(Some(ClusterOptions {
+            process,
+            hosts,
+            secret,
+            patience: Duration::from_secs(self.wait),
+            is_cancelled: Arc::new(move || stop.load(Ordering::Acquire)),
+            on_lost: Arc::new(move |lost| {
+                eprintln!("error: process {process} ends: {lost}; when all processes are started again, they go on");
+                // Nothing is cleaned up: a restart goes on from what is on the disk.
+                signal_hook::low_level::exit(LOST.into());
+            }),
+        }))
+    }
+}
+
+fn read_secret(path: &Path) -> anyhow::Result<Secret> {
+    let bytes = std::fs::read(path).with_context(|| format!("cannot read `{}`", path.display()))?;
+    Ok(Secret::new(bytes.trim_ascii())?)
+}
+
+/// Whether a run could not start because it was told to stop.
+pub(super) fn is_cancelled(error: &RunError) -> bool {
+    matches!(error, RunError::Cluster(ConnectError::Cancelled))
+}
+
+/// The fault of a run that could not start.
+pub(super) fn failed(error: RunError) -> Fault {
+    match error {
+        RunError::Cluster(ConnectError::Config(error)) => Fault::Told(error.into()),
+        RunError::Cluster(error) => Fault::Lost(error.into()),
+        error @ RunError::Divided { .. } => Fault::Told(error.into()),
+        error => Fault::Run(error.into()),
+    }
+}

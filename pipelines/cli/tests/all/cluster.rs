@@ -1,0 +1,432 @@
+//! `turnflow cluster`: several processes of the real binary, what they answer, and how they end.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::path::Path;
+use std::process::{Child, Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+use turnflow_engine::record::AnswerRecord;
+
+use crate::support::{PATIENCE, answers, model, until};
+
+const WORDS: &[&str] = &[
+    "harbour", "ferry", "tide", "lamp", "keeper", "storm", "signal", "anchor", "rope", "chart", "compass", "gull",
+    "island", "north", "wind", "sail", "boat", "net", "salt", "fog", "pier", "buoy", "deck", "mast", "the", "a",
+];
+
+/// Some words that depend on the number.
+fn words(mut number: u64, count: u64) -> String {
+    let mut word = || {
+        number = number.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        let at = (number >> 33) as usize % WORDS.len();
+        WORDS[at.min((number >> 20) as usize % WORDS.len())]
+    };
+    (0..count).map(|_| word()).collect::<Vec<_>>().join(" ")
+}
+
+/// Writes the documents with these numbers; `version` changes the text of every seventh.
+fn write_documents(directory: &Path, numbers: std::ops::Range<u64>, version: u64) {
+    let mut rows = String::new();
+    for number in numbers {
+        let of = if number.is_multiple_of(7) { version } else { 0 };
+        let text = words(number * 31 + of * 1000, 5 + number % 40);
+        let groups = match number % 3 {
+            0 => json!(["staff"]),
+            1 => json!(["staff", "public"]),
+            _ => json!("*"),
+        };
+        let row = json!({"_id": format!("d{number}"), "text": text, "part": number % 5, "groups": groups});
+        writeln!(rows, "{row}").unwrap();
+    }
+    std::fs::write(directory.join("corpus.jsonl"), rows).unwrap();
+}
+
+fn write_turns(directory: &Path, conversations: u64, turns: std::ops::RangeInclusive<u64>) {
+    let mut rows = String::new();
+    for turn in turns {
+        for conversation in 0..conversations {
+            let text = words(conversation * 977 + turn * 13, 3 + turn % 5);
+            let groups = if conversation.is_multiple_of(2) { json!(["staff"]) } else { json!(["public"]) };
+            let row = json!({"conversation_id": format!("c{conversation}"), "turn": turn, "speaker": "user", "text": text,
+                "part": conversation % 5, "principal": {"groups": groups}});
+            writeln!(rows, "{row}").unwrap();
+        }
+    }
+    std::fs::write(directory.join("turns.jsonl"), rows).unwrap();
+}
+
+/// Every retriever that can be divided, and what reads its index.
+fn pipeline(model: &Path) -> String {
+    let model = model.display();
+    format!(
+        r#"Pipeline(
+    name: "divided",
+    models: {{ "minilm": Onnx(path: "{model}/model.onnx", tokenizer: "{model}/tokenizer.json", pooling: Mean, max_tokens: 64) }},
+    corpora: {{ "docs": Corpus(
+        source: JsonLines(path: "corpus.jsonl"), chunk: Sentences(size: 2, overlap: 0), access: "groups",
+    ) }},
+    nodes: {{
+        "turns": JsonLines(path: "turns.jsonl"),
+        "query": UserTurns(input: "turns", last: 2),
+        "lexical": Bm25(input: "query", corpus: "docs", top: 20),
+        "expanded": Bm25(input: "query", corpus: "docs", top: 20, feedback: (passages: 5, terms: 5)),
+        "okapi": Bm25(input: "query", corpus: "docs", tokenizer: Whitespace, idf: Okapi, top: 20),
+        "filtered": Bm25(input: "query", corpus: "docs", filter: Eq("part", FromTurn("part")), top: 20),
+        "dense": Dense(input: "query", corpus: "docs", model: "minilm", top: 20),
+        "moved": Dense(input: "query", corpus: "docs", model: "minilm", top: 20, feedback: (passages: 3, weight: 0.3)),
+        "fused": Rrf(inputs: ["lexical", "expanded", "okapi", "filtered", "dense", "moved"], k: 60, top: 30),
+        "ranked": RerankEnsemble(input: "fused", corpus: "docs", members: [
+            (by: Score, weight: 1.0), (by: BiEncoder, model: "minilm", weight: 0.5),
+        ], depth: 30, top: 20),
+        "diverse": Diversify(input: "ranked", corpus: "docs", model: "minilm", depth: 20, top: 15),
+        "answer": ExtractiveAnswer(input: "diverse", passages: 3, sentences: 2),
+        "out": JsonLinesSink(input: "answer", path: "answers.jsonl"),
+    }},
+)"#
+    )
+}
+
+fn turnflow(directory: &Path, arguments: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_turnflow"));
+    command.current_dir(directory).args(arguments).stdin(Stdio::null());
+    command
+}
+
+/// Runs a cluster to its end; returns what it logged.
+fn once(directory: &Path, processes: usize, workers: usize) -> String {
+    let (processes, workers) = (processes.to_string(), workers.to_string());
+    let arguments =
+        ["cluster", "p.ron", "--processes", &processes, "--workers", &workers, "--once", "--state", "s", "-v"];
+    let output = turnflow(directory, &arguments).output().unwrap();
+    let log = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(output.status.success(), "{log}");
+    log
+}
+
+/// What an answer says, without what differs from run to run.
+type Said = (String, Vec<(String, u32, String)>);
+
+/// The answers by conversation and turn; each is there once.
+fn said(directory: &Path) -> BTreeMap<(String, u32), Said> {
+    let mut all = BTreeMap::new();
+    for record in answers(&directory.join("answers.jsonl")) {
+        let AnswerRecord { conversation_id, turn, answer, hits, .. } = record;
+        let hits = hits.iter().map(|hit| (hit.passage.to_string(), hit.score.to_bits(), hit.text.to_string()));
+        let said = (answer.to_string(), hits.collect());
+        let key = (conversation_id.to_string(), turn);
+        assert!(all.insert(key.clone(), said).is_none(), "{key:?} is answered twice");
+    }
+    all
+}
+
+/// Contents that a model computed in a run, by what its processes logged.
+fn embedded(log: &str) -> u64 {
+    let counts = log.split("embedded: ").skip(1);
+    counts.map(|rest| rest.split(|c: char| !c.is_ascii_digit()).next().unwrap().parse::<u64>().unwrap()).sum()
+}
+
+#[test]
+fn any_number_of_processes_finds_the_same_and_embeds_nothing_again() {
+    let Some(model) = model("minilm-int8") else { return };
+    let directory = tempfile::tempdir().unwrap();
+    let directory = directory.path();
+    std::fs::write(directory.join("p.ron"), pipeline(&model)).unwrap();
+    let mut expected = Vec::new();
+    for version in 0..2 {
+        write_documents(directory, version * 20..150 + version * 10, version);
+        write_turns(directory, 12, 1..=3);
+        let _ = std::fs::remove_dir_all(directory.join("alone"));
+        let _ = std::fs::remove_file(directory.join("answers.jsonl"));
+        let run =
+            turnflow(directory, &["run", "p.ron", "--once", "--workers", "1", "--state", "alone"]).output().unwrap();
+        assert!(run.status.success(), "{}", String::from_utf8_lossy(&run.stderr));
+        let alone = said(directory);
+        assert_eq!(alone.len(), 36);
+        assert!(alone.values().all(|(_, hits)| !hits.is_empty()));
+        expected.push(alone);
+    }
+    // The documents change between the runs; the indexes of each run are those of the run before.
+    for (at, (processes, workers)) in [(2, 1), (4, 2), (1, 1), (3, 1)].into_iter().enumerate() {
+        let version = at as u64 % 2;
+        write_documents(directory, version * 20..150 + version * 10, version);
+        let _ = std::fs::remove_file(directory.join("answers.jsonl"));
+        let _ = std::fs::remove_file(directory.join("s/turns.redb"));
+        let log = once(directory, processes, workers);
+        assert_eq!(said(directory), expected[at % 2], "{processes} processes");
+        let count = embedded(&log);
+        match at {
+            0 => assert!(count > 100, "{log}"),
+            // The documents that are new, and those that changed.
+            1 => assert!((1..100).contains(&count), "{count} embedded: {log}"),
+            // All have been embedded in some process.
+            _ => assert_eq!(count, 0, "{processes} processes: {log}"),
+        }
+    }
+    // One process takes all over.
+    let checked = turnflow(directory, &["index", "p.ron", "--state", "s"]).output().unwrap();
+    let told = String::from_utf8_lossy(&checked.stderr).into_owned() + &String::from_utf8_lossy(&checked.stdout);
+    assert!(checked.status.success() && told.contains(" 0 chunks embedded"), "{told}");
+    let verified = turnflow(directory, &["verify", "p.ron", "--state", "s"]).output().unwrap();
+    assert!(verified.status.success(), "{}", String::from_utf8_lossy(&verified.stdout));
+}
+
+/// A cluster or a process of one, which ends with the value.
+struct Cluster(Child);
+
+impl Cluster {
+    fn start(directory: &Path, arguments: &[&str]) -> Self {
+        let log = std::fs::File::options().create(true).append(true).open(directory.join("log")).unwrap();
+        let mut command = turnflow(directory, &["cluster", "p.ron", "--state", "s", "--max-pause", "0.1"]);
+        Self(command.args(arguments).stderr(log).spawn().unwrap())
+    }
+
+    /// The ids of the processes.
+    fn members(&self) -> Vec<i32> {
+        let path = format!("/proc/{0}/task/{0}/children", self.0.id());
+        let list = std::fs::read_to_string(path).unwrap_or_default();
+        list.split_whitespace().map(|id| id.parse().unwrap()).collect()
+    }
+}
+
+impl Drop for Cluster {
+    fn drop(&mut self) {
+        self.0.kill().unwrap();
+        self.0.wait().unwrap();
+    }
+}
+
+fn signal(process: i32, signal: i32) {
+    // SAFETY: the process is a child of a child that runs.
+    unsafe { libc::kill(process, signal) };
+}
+
+const LEXICAL: &str = r#"Pipeline(
+    name: "lexical",
+    corpora: { "docs": Corpus(source: JsonLines(path: "corpus.jsonl", watch: true), chunk: Whole) },
+    nodes: {
+        "turns": JsonLines(path: "turns.jsonl", follow: true),
+        "query": LastTurn(input: "turns"),
+        "found": Bm25(input: "query", corpus: "docs", top: 5),
+        "answer": ExtractiveAnswer(input: "found"),
+        "out": JsonLinesSink(input: "answer", path: "answers.jsonl"),
+    },
+)"#;
+
+#[test]
+fn a_lost_process_ends_all_and_they_go_on_where_they_were() {
+    let directory = tempfile::tempdir().unwrap();
+    let directory = directory.path();
+    std::fs::write(directory.join("p.ron"), LEXICAL).unwrap();
+    write_documents(directory, 0..60, 0);
+    write_turns(directory, 5, 1..=2);
+    let mut cluster = Cluster::start(directory, &["--processes", "3", "--workers", "1"]);
+    let count = || answers(&directory.join("answers.jsonl")).len();
+    let log = || std::fs::read_to_string(directory.join("log")).unwrap();
+    until("every turn is answered", || directory.join("answers.jsonl").exists() && count() == 10);
+    for (lost, turn) in [(1, 3), (0, 4)] {
+        let before = cluster.members();
+        assert_eq!(before.len(), 3);
+        signal(before[lost], libc::SIGKILL);
+        until("the others are replaced", || {
+            let now = cluster.members();
+            now.len() == 3 && now.iter().all(|member| !before.contains(member))
+        });
+        let all = std::fs::read_to_string(directory.join("turns.jsonl")).unwrap();
+        write_turns(directory, 5, turn..=turn);
+        let new = std::fs::read_to_string(directory.join("turns.jsonl")).unwrap();
+        std::fs::write(directory.join("turns.jsonl"), all + &new).unwrap();
+        until("the new turns are answered", || count() == 5 * turn as usize);
+        let (killed, others) = (format!("process {lost} was ended by signal 9"), format!("lost process {lost} ("));
+        assert!(log().contains(&killed) && log().contains(&others), "{}", log());
+    }
+    // A change of a document is published in all processes.
+    write_documents(directory, 0..60, 1);
+    // Any process stops all of them.
+    signal(cluster.members()[2], libc::SIGTERM);
+    let begun = Instant::now();
+    let status = loop {
+        if let Some(status) = cluster.0.try_wait().unwrap() {
+            break status;
+        }
+        assert!(begun.elapsed() < PATIENCE, "{}", log());
+        std::thread::sleep(Duration::from_millis(20));
+    };
+    assert!(status.success(), "{status}: {}", log());
+    assert!(!log().contains("panic"), "{}", log());
+    assert_eq!(said(directory).len(), 20);
+}
+
+#[tokio::test]
+async fn a_cluster_is_served_by_its_first_process() {
+    let directory = tempfile::tempdir().unwrap();
+    let directory = directory.path();
+    let pipeline = LEXICAL.replace(r#"JsonLines(path: "corpus.jsonl", watch: true)"#, "Documents()");
+    std::fs::write(
+        directory.join("p.ron"),
+        pipeline.replace("JsonLines(path: \"turns.jsonl\", follow: true)", "Stdin()"),
+    )
+    .unwrap();
+    let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let url = format!("http://127.0.0.1:{port}");
+    let listen = format!("127.0.0.1:{port}");
+    let _cluster = Cluster::start(directory, &["--processes", "3", "--workers", "1", "--listen", &listen]);
+    let client = reqwest::Client::new();
+    let begun = Instant::now();
+    while !client.get(format!("{url}/readyz")).send().await.is_ok_and(|response| response.status().is_success()) {
+        assert!(begun.elapsed() < PATIENCE, "{}", std::fs::read_to_string(directory.join("log")).unwrap());
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    for number in 0..20 {
+        let body = json!({ "text": format!("{} number{number}", words(number, 8)) });
+        let put = client.put(format!("{url}/v1/documents/d{number}?wait=true")).json(&body).send().await.unwrap();
+        assert!(put.status().is_success(), "{}", put.text().await.unwrap());
+    }
+    // Each document is found when the request that puts it has returned, whichever process has it.
+    for number in 0..20 {
+        let found = client.get(format!("{url}/v1/search?query=number{number}")).send().await.unwrap();
+        let found: Value = found.json().await.unwrap();
+        assert_eq!(found["hits"][0]["document"], format!("d{number}"), "{found}");
+    }
+    let metrics = client.get(format!("{url}/metrics")).send().await.unwrap().text().await.unwrap();
+    assert!(metrics.lines().any(|line| line.contains("component=\"process 2\"")), "{metrics}");
+}
+
+fn failed(output: &Output, code: i32, reasons: &[&str]) {
+    let told = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(code), "{told}");
+    assert!(reasons.iter().all(|reason| told.contains(reason)), "{told}");
+}
+
+#[test]
+fn a_process_that_cannot_be_in_a_cluster_says_why() {
+    let directory = tempfile::tempdir().unwrap();
+    let directory = directory.path();
+    std::fs::write(directory.join("p.ron"), LEXICAL).unwrap();
+    write_documents(directory, 0..3, 0);
+    write_turns(directory, 1, 1..=1);
+    let run = |arguments: &[&str]| turnflow(directory, arguments).output().unwrap();
+    failed(&run(&["run", "p.ron", "--process", "1"]), 2, &["--hosts"]);
+    std::fs::write(directory.join("hosts"), "# two\n127.0.0.1:1\n127.0.0.1:2 # second\n").unwrap();
+    failed(&run(&["run", "p.ron", "--process", "2", "--hosts", "hosts"]), 1, &["no process 2", "has 2"]);
+    std::fs::write(directory.join("hosts"), "10.0.0.1:7100\n10.0.0.2:7100\n").unwrap();
+    failed(&run(&["run", "p.ron", "--process", "0", "--hosts", "hosts"]), 1, &["10.0.0.1", "secret"]);
+    std::fs::write(directory.join("hosts"), "# nothing\n").unwrap();
+    failed(&run(&["run", "p.ron", "--process", "0", "--hosts", "hosts"]), 1, &["names no process"]);
+    std::fs::write(directory.join("secret"), "short\n").unwrap();
+    std::fs::write(directory.join("hosts"), "127.0.0.1:1\n127.0.0.1:2\n").unwrap();
+    let arguments = ["run", "p.ron", "--process", "0", "--hosts", "hosts", "--secret", "secret"];
+    failed(&run(&arguments), 1, &["16"]);
+    // The other process is missing.
+    let free = || std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    std::fs::write(directory.join("hosts"), format!("{}\n{}\n", free(), free())).unwrap();
+    let missing = run(&["run", "p.ron", "--process", "0", "--hosts", "hosts", "--wait", "1"]);
+    failed(&missing, 4, &["process 1", "did not connect within 1 s"]);
+    // An operator that reads the whole index.
+    let grouped = r#""grouped": GroupByDocument(input: "found", corpus: "docs", top: 3), "answer": ExtractiveAnswer(input: "grouped")"#;
+    let whole = LEXICAL.replace(r#""answer": ExtractiveAnswer(input: "found")"#, grouped);
+    std::fs::write(directory.join("p.ron"), whole).unwrap();
+    let cluster = run(&["cluster", "p.ron", "--processes", "2", "--once"]);
+    failed(&cluster, 1, &["node `grouped`", "`GroupByDocument` cannot be used in a cluster"]);
+}
+
+/// Two network namespaces with a cable between them, removed with the value.
+struct Network {
+    names: [String; 2],
+}
+
+impl Network {
+    /// `None`, with the reason, where namespaces cannot be made.
+    fn make() -> Option<Self> {
+        let id = std::process::id();
+        let names = [format!("turnflow-a-{id}"), format!("turnflow-b-{id}")];
+        let network = Self { names };
+        let [a, b] = &network.names;
+        let (end_a, end_b) = (format!("tfa{id}"), format!("tfb{id}"));
+        let commands = [
+            format!("netns add {a}"),
+            format!("netns add {b}"),
+            format!("link add {end_a} netns {a} type veth peer name {end_b} netns {b}"),
+            format!("-n {a} addr add 10.213.7.1/24 dev {end_a}"),
+            format!("-n {b} addr add 10.213.7.2/24 dev {end_b}"),
+            format!("-n {a} link set {end_a} up"),
+            format!("-n {b} link set {end_b} up"),
+        ];
+        for command in commands {
+            match Command::new("ip").args(command.split(' ')).output() {
+                Ok(done) if done.status.success() => {}
+                Ok(done) => {
+                    println!("skipped: `ip {command}`: {}", String::from_utf8_lossy(&done.stderr).trim());
+                    return None;
+                }
+                Err(error) => {
+                    println!("skipped: `ip`: {error}");
+                    return None;
+                }
+            }
+        }
+        Some(network)
+    }
+
+    /// Plugs the cable in or pulls it out.
+    fn cable(&self, state: &str) {
+        let end = format!("tfa{}", std::process::id());
+        let done = Command::new("ip").args(["-n", &self.names[0], "link", "set", &end, state]).status().unwrap();
+        assert!(done.success());
+    }
+
+    /// Starts a process of the cluster in its namespace.
+    fn start(&self, directory: &Path, process: usize) -> Cluster {
+        let log = std::fs::File::create(directory.join(format!("log{process}"))).unwrap();
+        let (number, state) = (process.to_string(), format!("s{process}"));
+        let mut command = Command::new("ip");
+        command.current_dir(directory).args(["netns", "exec", &self.names[process], env!("CARGO_BIN_EXE_turnflow")]);
+        command.args(["run", "p.ron", "--workers", "1", "--state", &state, "--process", &number]);
+        command.args(["--hosts", "hosts", "--secret", "secret"]).stdin(Stdio::null()).stderr(log);
+        Cluster(command.spawn().unwrap())
+    }
+}
+
+impl Drop for Network {
+    fn drop(&mut self) {
+        for name in &self.names {
+            let _ = Command::new("ip").args(["netns", "del", name]).output();
+        }
+    }
+}
+
+#[test]
+fn a_network_that_is_cut_ends_both_sides_and_they_go_on_when_it_is_back() {
+    let Some(network) = Network::make() else { return };
+    let directory = tempfile::tempdir().unwrap();
+    let directory = directory.path();
+    std::fs::write(directory.join("p.ron"), LEXICAL).unwrap();
+    std::fs::write(directory.join("hosts"), "10.213.7.1:7100\n10.213.7.2:7100\n").unwrap();
+    std::fs::write(directory.join("secret"), "a secret of sixteen bytes or more\n").unwrap();
+    write_documents(directory, 0..40, 0);
+    write_turns(directory, 5, 1..=1);
+    let log = |process: usize| std::fs::read_to_string(directory.join(format!("log{process}"))).unwrap();
+    let count = || answers(&directory.join("answers.jsonl")).len();
+    let mut both = [network.start(directory, 0), network.start(directory, 1)];
+    until("the turns are answered", || directory.join("answers.jsonl").exists() && count() == 5);
+    // Nothing is said on a cable that is pulled out: the other side can only fall silent.
+    network.cable("down");
+    until("both processes end", || both.iter_mut().all(|process| process.0.try_wait().unwrap().is_some()));
+    for (process, ended) in both.iter_mut().enumerate() {
+        let other = format!("lost process {}", 1 - process);
+        assert_eq!(ended.0.wait().unwrap().code(), Some(4), "{}", log(process));
+        assert!(log(process).contains(&other) && !log(process).contains("panic"), "{}", log(process));
+    }
+    let all = std::fs::read_to_string(directory.join("turns.jsonl")).unwrap();
+    write_turns(directory, 5, 2..=2);
+    let new = std::fs::read_to_string(directory.join("turns.jsonl")).unwrap();
+    std::fs::write(directory.join("turns.jsonl"), all + &new).unwrap();
+    network.cable("up");
+    let mut both = [network.start(directory, 0), network.start(directory, 1)];
+    until("the new turns are answered", || count() == 10);
+    signal(i32::try_from(both[1].0.id()).unwrap(), libc::SIGTERM);
+    let ended = both.each_mut().map(|process| process.0.wait().unwrap());
+    assert!(ended.iter().all(|status| status.success()), "{ended:?}: {} {}", log(0), log(1));
+    assert_eq!(said(directory).len(), 10);
+}
