@@ -71,6 +71,19 @@ pub(crate) struct ShapesArgs {
     /// How often each shape answers the turns; the fastest counts.
     #[arg(long, default_value_t = 3)]
     rounds: u32,
+    /// Also write what was measured to this file, as JSON.
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+}
+
+/// A run of a cluster.
+struct Ran {
+    /// From its start to its end.
+    seconds: f64,
+    /// Time of all cores.
+    cpu_s: f64,
+    /// Contents that a model embedded.
+    embedded: u64,
 }
 
 pub(crate) fn run(args: &ShapesArgs) -> anyhow::Result<()> {
@@ -101,27 +114,34 @@ pub(crate) fn run(args: &ShapesArgs) -> anyhow::Result<()> {
     );
     std::fs::write(dir.join("p.ron"), pipeline)?;
     let mut expected = None;
+    let mut runs = Vec::new();
     for shape in &args.shapes {
-        let (start_s, embedded) = once(&dir, *shape, "")?;
-        let mut best = f64::INFINITY;
+        let first = once(&dir, *shape, "")?;
+        let (mut best, mut cpu_s) = (f64::INFINITY, f64::INFINITY);
         for _ in 0..args.rounds {
-            let empty = once(&dir, *shape, "")?.0;
-            let whole = once(&dir, *shape, &turns)?.0;
-            best = best.min(whole - empty);
+            let (empty, whole) = (once(&dir, *shape, "")?, once(&dir, *shape, &turns)?);
+            best = best.min(whole.seconds - empty.seconds);
+            cpu_s = cpu_s.min(whole.cpu_s - empty.cpu_s);
             let hits = answers(&dir)?;
             anyhow::ensure!(hits.len() == args.turns, "{} of {} turns are answered", hits.len(), args.turns);
             let expected = expected.get_or_insert_with(|| hits.clone());
             anyhow::ensure!(*expected == hits, "the hits of {shape:?} differ");
         }
+        let (rate, cpu_us) = (args.turns as f64 / best, cpu_s * 1e6 / args.turns as f64);
+        let Shape { processes, workers } = *shape;
         println!(
-            "{} processes of {} workers: {} passages, {:?}: start and stop {start_s:.2} s, {embedded} embedded; {:.0} turns \
-             a second, the same hits",
-            shape.processes,
-            shape.workers,
-            args.passages,
-            args.retrieval,
-            args.turns as f64 / best
+            "{processes} processes of {workers} workers: {} passages, {:?}: start and stop {:.2} s, {} embedded; {rate:.0} \
+             turns a second, {cpu_us:.0} µs of a core for each, the same hits",
+            args.passages, args.retrieval, first.seconds, first.embedded
         );
+        runs.push(json!({
+            "passages": args.passages, "processes": processes, "workers": workers, "turns_a_second": rate.round(),
+            "cpu_us": cpu_us.round(), "start_s": first.seconds, "embedded": first.embedded,
+        }));
+    }
+    if let Some(path) = &args.json {
+        let cores = std::thread::available_parallelism().map_or(1, usize::from);
+        std::fs::write(path, format!("{:#}\n", json!({"cores": cores, "runs": runs})))?;
     }
     Ok(())
 }
@@ -135,8 +155,8 @@ fn write_turns(questions: &[String], count: usize) -> String {
     lines
 }
 
-/// Runs a cluster to its end on these turns. Returns the seconds, and how many contents a model embedded.
-fn once(dir: &Path, shape: Shape, turns: &str) -> anyhow::Result<(f64, u64)> {
+/// Runs a cluster to its end on these turns.
+fn once(dir: &Path, shape: Shape, turns: &str) -> anyhow::Result<Ran> {
     std::fs::write(dir.join("turns.jsonl"), turns)?;
     for former in ["answers.jsonl", "state/turns.redb"] {
         let former = dir.join(former);
@@ -144,7 +164,7 @@ fn once(dir: &Path, shape: Shape, turns: &str) -> anyhow::Result<(f64, u64)> {
             std::fs::remove_file(former)?;
         }
     }
-    let begun = Instant::now();
+    let (begun, before) = (Instant::now(), cpu_of_children());
     let output = Command::new(std::env::current_exe()?)
         .env(AS_TURNFLOW, "1")
         .current_dir(dir)
@@ -152,12 +172,24 @@ fn once(dir: &Path, shape: Shape, turns: &str) -> anyhow::Result<(f64, u64)> {
         .args(["--processes", &shape.processes.to_string(), "--workers", &shape.workers.to_string()])
         .stdin(Stdio::null())
         .output()?;
-    let took = begun.elapsed().as_secs_f64();
+    let (seconds, cpu_s) = (begun.elapsed().as_secs_f64(), cpu_of_children() - before);
     let log = String::from_utf8_lossy(&output.stderr);
     anyhow::ensure!(output.status.success(), "a cluster failed: {log}");
     let counts = log.split("embedded: ").skip(1);
     let counts = counts.filter_map(|rest| rest.split(|c: char| !c.is_ascii_digit()).next()?.parse::<u64>().ok());
-    Ok((took, counts.sum()))
+    Ok(Ran { seconds, cpu_s, embedded: counts.sum() })
+}
+
+/// Seconds that the ended children of this process, and theirs, have computed.
+fn cpu_of_children() -> f64 {
+    let mut usage = std::mem::MaybeUninit::<libc::rusage>::zeroed();
+    // SAFETY: `usage` has room for the result, and all zeros is a valid one.
+    let usage = unsafe {
+        libc::getrusage(libc::RUSAGE_CHILDREN, usage.as_mut_ptr());
+        usage.assume_init()
+    };
+    let seconds = |time: libc::timeval| time.tv_sec as f64 + time.tv_usec as f64 / 1e6;
+    seconds(usage.ru_utime) + seconds(usage.ru_stime)
 }
 
 /// The hits of each turn, by conversation.
