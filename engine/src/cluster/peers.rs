@@ -249,8 +249,6 @@ impl Peers {
     pub fn close(&self) {
         self.bond.ends();
         self.closing.store(true, Ordering::Release);
-        // Nobody answers any more.
-        self.waiting.lock().clear();
         self.outboxes.iter().for_each(|outbox| outbox.wake.wake());
     }
 

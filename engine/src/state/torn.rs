@@ -15,6 +15,10 @@ const KNOWN: &[&str] = &[
     "status.sock",
     "documents",
     "verify",
+    "cluster",
+    "processes",
+    "hosts",
+    "secret",
 ];
 
 /// Whether the text found may be an incompletely written `format`.
@@ -42,7 +46,9 @@ mod tests {
     fn a_format_file_that_was_not_written_to_its_end_is_mended() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("format");
-        std::fs::create_dir(dir.path().join("components")).unwrap();
+        for known in ["components", "cluster", "processes"] {
+            std::fs::create_dir(dir.path().join(known)).unwrap();
+        }
         std::fs::write(dir.path().join("status.sock"), "").unwrap();
         for found in ["", "turnf", "turnflow state 1", "\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0"] {
             std::fs::write(dir.path().join("epoch.json.new"), "").unwrap();
