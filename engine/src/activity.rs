@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 use serde::Serialize;
@@ -108,6 +108,30 @@ impl NodeActivity {
         if has_failed {
             self.failures.inc();
         }
+    }
+}
+
+/// A call whose time is recorded, also if it is cancelled.
+pub(crate) struct Timed {
+    activity: Arc<NodeActivity>,
+    begun: Instant,
+    has_failed: bool,
+}
+
+impl Timed {
+    pub fn begin(activity: Arc<NodeActivity>) -> Self {
+        activity.begins();
+        Self { activity, begun: Instant::now(), has_failed: false }
+    }
+
+    pub fn end(mut self, has_failed: bool) {
+        self.has_failed = has_failed;
+    }
+}
+
+impl Drop for Timed {
+    fn drop(&mut self) {
+        self.activity.ends(self.begun.elapsed(), self.has_failed);
     }
 }
 

@@ -15,8 +15,8 @@ use std::collections::{HashMap, VecDeque};
 use std::fs::{File, OpenOptions};
 use std::io::{self, BufRead, BufReader, Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
@@ -104,7 +104,12 @@ fn from_hex(digits: &str) -> Option<Vec<u8>> {
 pub struct DeadLetters {
     file: Arc<Mutex<Option<Letters>>>,
     count: Arc<AtomicU64>,
+    /// Where letters go instead, in a process that has no file.
+    forward: Arc<OnceLock<Forward>>,
 }
+
+/// Takes a letter to where it is written.
+pub(crate) type Forward = Box<dyn Fn(&DeadLetter) + Send + Sync>;
 
 impl DeadLetters {
     /// Opens the file at `path` for appending; creates it if it does not exist. Removes an incomplete
@@ -117,7 +122,12 @@ impl DeadLetters {
 
     /// Only counts letters; for runs without a dead-letter file.
     pub fn counted() -> Self {
-        Self { file: Arc::default(), count: Arc::default() }
+        Self { file: Arc::default(), count: Arc::default(), forward: Arc::default() }
+    }
+
+    /// Sends letters to another process from now on, as long as there is no file. Called at most once.
+    pub(crate) fn forward(&self, forward: Forward) {
+        let _ = self.forward.set(forward);
     }
 
     /// Prepares a change of the dead-letter file; opens the new file if it differs. `None` for no file.
@@ -188,12 +198,20 @@ impl DeadLetters {
         self.letter(DeadLetter { truncated: true, ..DeadLetter::new(source, position, reason, beginning) });
     }
 
+    /// Writes a letter that another process has sent, unless it is there.
+    pub(crate) fn take(&self, letter: DeadLetter) {
+        self.letter(letter);
+    }
+
     fn letter(&self, letter: DeadLetter) {
         let DeadLetter { source, position, reason, .. } = &letter;
         self.count.fetch_add(1, Ordering::Relaxed);
         tracing::warn!(source, position, reason, "dead letter");
         let mut file = self.file.lock();
-        let Some(file) = &mut *file else { return };
+        let Some(file) = &mut *file else {
+            self.forward.get().into_iter().for_each(|forward| forward(&letter));
+            return;
+        };
         let written = serde_json::to_vec(&letter).map_err(io::Error::from).and_then(|line| file.write(line));
         if let Err(error) = written {
             let waiting = file.outbox.waiting.len();

@@ -140,6 +140,11 @@ impl Epochs {
         })
     }
 
+    /// Whether a reload has removed a corpus: nothing of it is published any more.
+    pub fn has_left(&self, corpus: &str) -> bool {
+        self.state.lock().gone.contains(corpus)
+    }
+
     /// Sets whether later changes of a corpus are published.
     pub fn admit(&self, corpus: &Arc<str>, admitted: bool) {
         let _one = self.changing.lock();

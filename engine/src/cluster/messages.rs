@@ -1,14 +1,20 @@
 //! The dataflow that carries messages between processes. It ends when every process has closed its end.
+//!
+//! Messages belong to no time, so that timely does not broadcast that each has been sent and received. Only the last one
+//! of each worker to each other worker does: when the dataflow ends, all messages have arrived, since they keep their
+//! order.
 
 use std::sync::Arc;
 
 use timely::container::CapacityContainerBuilder;
 use timely::dataflow::Scope;
 use timely::dataflow::channels::pact::Exchange;
+use timely::dataflow::operators::CapabilitySet;
 use timely::dataflow::operators::generic::OutputBuilder;
 use timely::dataflow::operators::generic::builder_rc::OperatorBuilder;
 
-use super::peers::{Envelope, Peers};
+use super::peers::Peers;
+use super::wire::Envelope;
 
 /// Builds the dataflow on this worker.
 pub(crate) fn build(scope: Scope<'_, u64>, peers: &Arc<Peers>) {
@@ -26,8 +32,11 @@ pub(crate) fn build(scope: Scope<'_, u64>, peers: &Arc<Peers>) {
             let Some(held) = &capability else { return };
             // Loaded before the queue is read: what was sent before is sent.
             let is_closing = of_outbox.is_closing();
-            output.activate().session(held).give_iterator(queue.try_iter());
+            let mut output = output.activate();
+            output.session(&CapabilitySet::new()).give_iterator(queue.try_iter());
             if is_closing {
+                output.session(held).give_iterator(of_outbox.last());
+                drop(output);
                 capability = None;
             }
         }

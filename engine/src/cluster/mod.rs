@@ -10,9 +10,12 @@
 pub mod connect;
 mod link;
 mod messages;
+mod models;
 mod parts;
 mod peers;
+mod served;
 mod shape;
+mod wire;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,11 +23,18 @@ use std::time::Duration;
 use self::connect::Secret;
 pub(crate) use self::link::{Bond, Link};
 pub(crate) use self::messages::build as build_messages;
-pub(crate) use self::parts::{Lead, OtherShards, Prepared, ServedParts, Target, Targets};
-pub use self::parts::{OtherParts, Restriction, answered};
-pub(crate) use self::peers::{Order, Peers, name_of};
+pub(crate) use self::models::{SharedModels, models_of};
+pub(crate) use self::parts::{Lead, OtherShards, Prepared};
+pub use self::parts::{OtherParts, Restriction};
+pub(crate) use self::peers::{AnswerParts, Peers, name_of};
+pub use self::served::answered;
+pub(crate) use self::served::{ComingPart, ServedParts, Target, Targets, ask_elsewhere};
 pub use self::shape::{SHARDS, Shape};
+pub(crate) use self::wire::{Bytes, Order, Topic, decode, encode};
+use crate::plan::Plan;
 
+/// Reads the pipeline's file again, for a reload.
+pub type PlanLoader = Arc<dyn Fn() -> Result<Plan, String> + Send + Sync>;
 /// Called with one line when another process is lost. It should end the process.
 pub type OnLost = Arc<dyn Fn(&str) + Send + Sync>;
 
@@ -43,4 +53,6 @@ pub struct ClusterOptions {
     pub is_cancelled: Arc<dyn Fn() -> bool + Send + Sync>,
     /// What to do when another process is lost.
     pub on_lost: OnLost,
+    /// Reads the pipeline's file again when the first process reloads it.
+    pub load: PlanLoader,
 }

@@ -1,104 +1,44 @@
 //! Questions and orders between the processes of a cluster, over a dataflow ([`super::messages`]).
 
 use std::collections::HashMap;
+use std::ops::Deref;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll, Waker};
-use std::time::Instant;
 
 use crossbeam_channel::{Receiver, Sender};
 use futures::FutureExt;
 use futures::future::BoxFuture;
-use parking_lot::Mutex;
-use serde::de::Visitor;
-use serde::{Deserialize, Deserializer, Serialize, Serializer};
-use tokio::sync::oneshot;
+use parking_lot::{Mutex, RwLock};
+use tokio::sync::{mpsc, oneshot};
+use tokio::task::AbortHandle;
 
+use super::wire::{Bytes, Envelope, Message, Order, Topic};
 use super::{Bond, Shape};
-use crate::activity::{Activity, NodeActivity};
+use crate::activity::{Activity, NodeActivity, Timed};
 use crate::panics::caught_async;
 use crate::wake::WakeSlot;
 
-/// Bytes that are sent as a whole, not one by one.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Bytes(pub Vec<u8>);
-
-impl Serialize for Bytes {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.serialize_bytes(&self.0)
-    }
-}
-
-impl<'de> Deserialize<'de> for Bytes {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Whole;
-        impl Visitor<'_> for Whole {
-            type Value = Bytes;
-            fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-                f.write_str("bytes")
-            }
-            fn visit_bytes<E>(self, bytes: &[u8]) -> Result<Bytes, E> {
-                Ok(Bytes(bytes.to_vec()))
-            }
-            fn visit_byte_buf<E>(self, bytes: Vec<u8>) -> Result<Bytes, E> {
-                Ok(Bytes(bytes))
-            }
-        }
-        deserializer.deserialize_byte_buf(Whole)
-    }
-}
-
-/// Encodes a value for another process of the same version.
-pub(crate) fn encode<T: Serialize + ?Sized>(value: &T) -> Result<Bytes, String> {
-    bincode::serialize(value).map(Bytes).map_err(|error| format!("cannot encode a message: {error}"))
-}
-
-/// Decodes a value from another process of the same version.
-pub(crate) fn decode<T: for<'de> Deserialize<'de>>(bytes: &Bytes) -> Result<T, String> {
-    bincode::deserialize(&bytes.0).map_err(|error| format!("cannot decode a message: {error}"))
-}
-
-/// What the first process tells the others.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) enum Order {
-    /// No more turns come.
-    Finish {
-        /// Whether documents that are not indexed yet are left to a restart.
-        stopping: bool,
-    },
-    /// Nothing more is sent.
-    Close,
-    /// A process other than the first was told to stop.
-    Stop,
-}
-
-/// What a message is.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-pub(crate) enum Message {
-    /// A question that this number's answer belongs to.
-    Ask(u64, Bytes),
-    /// The answer to a question.
-    Answer(u64, Result<Bytes, String>),
-    /// A message that has no answer.
-    Tell(Bytes),
-    /// An order.
-    Order(Order),
-}
-
-/// A message and its way.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-pub(crate) struct Envelope {
-    /// The worker that gets it, among all workers of the cluster.
-    pub to: u64,
-    /// The process that sent it.
-    pub from: u64,
-    pub message: Message,
-}
-
-/// What answers the questions of other processes. For a message without an answer, the result is dropped.
-pub(crate) type Service = Arc<dyn Fn(Bytes) -> BoxFuture<'static, Result<Bytes, String>> + Send + Sync>;
+/// What answers the questions of other processes about a topic. For a message without an answer, the result is dropped.
+pub(crate) type Service = Arc<dyn Fn(Bytes, AnswerParts) -> BoxFuture<'static, Result<Bytes, String>> + Send + Sync>;
 /// What executes orders.
 pub(crate) type Commander = Arc<dyn Fn(Order) + Send + Sync>;
+
+/// Sends the parts of an answer, before its end.
+#[derive(Clone)]
+pub(crate) struct AnswerParts {
+    /// The processes, who asks, the worker, and the number of the question; `None` if nobody listens.
+    to: Option<(Arc<Peers>, usize, usize, u64)>,
+}
+
+impl AnswerParts {
+    /// Sends a part.
+    pub fn send(&self, part: Bytes) {
+        if let Some((peers, process, worker, number)) = &self.to {
+            peers.send(*process, *worker, Message::Part(*number, part));
+        }
+    }
+}
 
 /// The messages that wait for a worker to send them.
 struct Outbox {
@@ -107,14 +47,26 @@ struct Outbox {
     wake: WakeSlot,
 }
 
+/// What waits for an answer.
+struct Asked {
+    answer: oneshot::Sender<Result<Bytes, String>>,
+    /// Takes the parts of the answer that come before its end.
+    parts: Option<mpsc::UnboundedSender<Bytes>>,
+}
+
 /// The other processes of a cluster.
 pub(crate) struct Peers {
     pub shape: Shape,
     /// One for each worker of this process.
     outboxes: Vec<Outbox>,
-    waiting: Mutex<HashMap<u64, oneshot::Sender<Result<Bytes, String>>>>,
+    /// The questions that this process has asked.
+    waiting: Mutex<HashMap<u64, Asked>>,
     next: AtomicU64,
-    service: OnceLock<Service>,
+    /// The last version of a part of a corpus.
+    version: AtomicU64,
+    /// The questions that this process is answering, by who asked and their number.
+    answering: Mutex<HashMap<(usize, u64), (Topic, AbortHandle)>>,
+    services: RwLock<HashMap<Topic, Service>>,
     commander: OnceLock<Commander>,
     handle: tokio::runtime::Handle,
     /// Set when this process sends nothing more.
@@ -141,7 +93,9 @@ impl Peers {
             outboxes: (0..shape.workers).map(outbox).collect(),
             waiting: Mutex::default(),
             next: AtomicU64::new(0),
-            service: OnceLock::new(),
+            version: AtomicU64::new(0),
+            answering: Mutex::default(),
+            services: RwLock::default(),
             commander: OnceLock::new(),
             handle,
             closing: AtomicBool::new(false),
@@ -150,10 +104,37 @@ impl Peers {
         })
     }
 
-    /// Sets what answers questions and executes orders. Called once, before the workers start.
-    pub fn serve(&self, service: Service, commander: Commander) {
-        let _ = self.service.set(service);
+    /// Sets what executes orders. Called once, before the workers start.
+    pub fn command(&self, commander: Commander) {
         let _ = self.commander.set(commander);
+    }
+
+    /// Sets what answers the questions about a topic.
+    pub fn serve(&self, topic: Topic, service: Service) {
+        self.services.write().insert(topic, service);
+    }
+
+    /// Answers no more questions about a topic.
+    pub fn retire(&self, topic: Topic) {
+        self.services.write().remove(&topic);
+        let mut left = Vec::new();
+        self.answering.lock().retain(|key, (of, task)| {
+            let stays = *of != topic;
+            if !stays {
+                task.abort();
+                left.push(*key);
+            }
+            stays
+        });
+        for (process, number) in left.into_iter().filter(|_| !self.is_closing()) {
+            let answer = Err("process 0 is ending".to_owned());
+            self.send(process, self.worker_of(number), Message::Answer(number, answer));
+        }
+    }
+
+    /// A number for a version of a part of a corpus.
+    pub fn next_version(&self) -> u64 {
+        self.version.fetch_add(1, Ordering::Relaxed) + 1
     }
 
     /// The numbers of the other processes.
@@ -168,6 +149,11 @@ impl Peers {
         (receiver.clone(), wake.clone())
     }
 
+    /// The worker that sends a question and gets its answer.
+    fn worker_of(&self, number: u64) -> usize {
+        number as usize % self.shape.workers
+    }
+
     /// Sends a message from a worker of this process to the worker with the same number in another process. Messages
     /// between the same two workers keep their order.
     fn send(&self, process: usize, worker: usize, message: Message) {
@@ -177,20 +163,24 @@ impl Peers {
         wake.wake();
     }
 
-    /// Asks another process.
+    /// Asks another process. If the result is dropped before the answer, the other process is told to stop.
     ///
     /// # Errors
     ///
     /// The other process's error, or that it could not be asked.
-    pub async fn ask(&self, process: usize, question: Bytes) -> Result<Bytes, String> {
-        let number = self.next.fetch_add(1, Ordering::Relaxed);
-        let (sender, answer) = oneshot::channel();
-        self.waiting.lock().insert(number, sender);
-        let waiting = Waiting { peers: self, number };
-        self.send(process, number as usize % self.shape.workers, Message::Ask(number, question));
-        let answer = answer.await;
-        drop(waiting);
-        answer.unwrap_or_else(|_| Err("the cluster is ending".to_owned()))
+    pub async fn ask(&self, process: usize, topic: Topic, question: Bytes) -> Result<Bytes, String> {
+        Waiting::begin(self, process, topic, question, None).answer().await
+    }
+
+    /// Asks another process. The parts of its answer that come before its end go to `parts`.
+    pub fn begin(
+        self: &Arc<Self>,
+        process: usize,
+        topic: Topic,
+        question: Bytes,
+        parts: mpsc::UnboundedSender<Bytes>,
+    ) -> Waiting<Arc<Self>> {
+        Waiting::begin(self.clone(), process, topic, question, Some(parts))
     }
 
     /// Records how long each process takes to answer for its part of an index.
@@ -206,8 +196,8 @@ impl Peers {
     pub async fn ask_parts(&self, question: &Bytes) -> Result<Vec<Bytes>, String> {
         let asked = self.others().map(|process| async move {
             let of_process = self.activity.get().and_then(|activity| activity.get(process));
-            let call = of_process.map(|activity| Asking::begin(activity));
-            let answer = self.ask(process, question.clone()).await;
+            let call = of_process.map(|activity| Timed::begin(activity.clone()));
+            let answer = self.ask(process, Topic::Parts, question.clone()).await;
             call.into_iter().for_each(|call| call.end(answer.is_err()));
             answer.map_err(|error| format!("process {process}: {error}"))
         });
@@ -219,17 +209,24 @@ impl Peers {
     /// # Errors
     ///
     /// The first error.
-    pub async fn ask_all(&self, question: &Bytes) -> Result<Vec<Bytes>, String> {
+    pub async fn ask_all(&self, topic: Topic, question: &Bytes) -> Result<Vec<Bytes>, String> {
         let asked = self.others().map(|process| async move {
-            self.ask(process, question.clone()).await.map_err(|error| format!("process {process}: {error}"))
+            self.ask(process, topic, question.clone()).await.map_err(|error| format!("process {process}: {error}"))
         });
         futures::future::join_all(asked).await.into_iter().collect()
     }
 
     /// Sends every other process a message without an answer.
-    pub fn tell_all(&self, message: &Bytes) {
+    pub fn tell_all(&self, topic: Topic, message: &Bytes) {
         for process in self.others() {
-            self.send(process, 0, Message::Tell(message.clone()));
+            self.send(process, 0, Message::Tell(topic, message.clone()));
+        }
+    }
+
+    /// Sends the first process a message without an answer.
+    pub fn tell_first(&self, topic: Topic, message: Bytes) {
+        if !self.is_closing() {
+            self.send(0, 0, Message::Tell(topic, message));
         }
     }
 
@@ -252,6 +249,13 @@ impl Peers {
         self.outboxes.iter().for_each(|outbox| outbox.wake.wake());
     }
 
+    /// The last message of a worker to each worker.
+    pub fn last(&self) -> impl Iterator<Item = Envelope> + use<> {
+        let from = self.shape.process as u64;
+        let workers = 0..(self.shape.processes * self.shape.workers) as u64;
+        workers.map(move |to| Envelope { to, from, message: Message::Last })
+    }
+
     /// Whether nothing more is sent.
     pub fn is_closing(&self) -> bool {
         self.closing.load(Ordering::Acquire)
@@ -261,33 +265,32 @@ impl Peers {
     pub fn receive(self: &Arc<Self>, worker: usize, Envelope { from, message, .. }: Envelope) {
         let from = from as usize;
         match message {
-            Message::Ask(number, question) => {
-                let service = self.service.get().cloned();
-                let mut answer = Box::pin(async move {
-                    let answer = match service {
-                        Some(service) => caught_async(|| service(question)).await,
-                        None => Ok(Err("this process answers nothing".to_owned())),
-                    };
-                    answer.unwrap_or_else(|panic| Err(format!("its answer {panic}")))
-                });
-                // What is quickly answered is answered here. Everything else waits for something at once.
-                let _runtime = self.handle.enter();
-                if let Poll::Ready(answer) = answer.poll_unpin(&mut Context::from_waker(Waker::noop())) {
-                    return self.send(from, worker, Message::Answer(number, answer));
+            Message::Ask(number, topic, question) => self.answer(from, worker, number, topic, question),
+            Message::Part(number, part) => {
+                let waiting = self.waiting.lock();
+                if let Some(parts) = waiting.get(&number).and_then(|asked| asked.parts.as_ref()) {
+                    let _ = parts.send(part);
                 }
-                let this = self.clone();
-                self.handle.spawn(async move { this.send(from, worker, Message::Answer(number, answer.await)) });
             }
             Message::Answer(number, answer) => {
-                if let Some(sender) = self.waiting.lock().remove(&number) {
+                let asked = self.waiting.lock().remove(&number);
+                if let Some(Asked { answer: sender, parts }) = asked {
                     let _ = sender.send(answer);
+                    drop(parts);
                 }
             }
-            Message::Tell(message) => {
-                if let Some(service) = self.service.get() {
-                    self.handle.spawn(service(message));
+            Message::Cancel(number) => {
+                if let Some((_, task)) = self.answering.lock().remove(&(from, number)) {
+                    task.abort();
                 }
             }
+            Message::Tell(topic, message) => {
+                let service = self.services.read().get(&topic).cloned();
+                if let Some(service) = service {
+                    self.handle.spawn(service(message, AnswerParts { to: None }));
+                }
+            }
+            Message::Last => {}
             Message::Order(order) => {
                 if let Some(commander) = self.commander.get() {
                     commander(order);
@@ -295,40 +298,74 @@ impl Peers {
             }
         }
     }
-}
 
-/// A question whose time is recorded, also if it is cancelled.
-struct Asking<'a> {
-    activity: &'a NodeActivity,
-    begun: Instant,
-    has_failed: bool,
-}
-
-impl<'a> Asking<'a> {
-    fn begin(activity: &'a NodeActivity) -> Self {
-        activity.begins();
-        Self { activity, begun: Instant::now(), has_failed: false }
+    /// Answers a question of another process.
+    fn answer(self: &Arc<Self>, from: usize, worker: usize, number: u64, topic: Topic, question: Bytes) {
+        let service = self.services.read().get(&topic).cloned();
+        let parts = AnswerParts { to: Some((self.clone(), from, worker, number)) };
+        let mut answer = Box::pin(async move {
+            let answer = match service {
+                Some(service) => caught_async(|| service(question, parts)).await,
+                None => Ok(Err("this process does not answer that".to_owned())),
+            };
+            answer.unwrap_or_else(|panic| Err(format!("its answer {panic}")))
+        });
+        // What is quickly answered is answered here. Everything else waits for something at once.
+        let _runtime = self.handle.enter();
+        if let Poll::Ready(answer) = answer.poll_unpin(&mut Context::from_waker(Waker::noop())) {
+            return self.send(from, worker, Message::Answer(number, answer));
+        }
+        let this = self.clone();
+        // The task takes the lock at its end, so it is entered before it is removed.
+        let mut answering = self.answering.lock();
+        let task = self.handle.spawn(async move {
+            let answer = answer.await;
+            this.answering.lock().remove(&(from, number));
+            this.send(from, worker, Message::Answer(number, answer));
+        });
+        answering.insert((from, number), (topic, task.abort_handle()));
     }
-
-    fn end(mut self, has_failed: bool) {
-        self.has_failed = has_failed;
-    }
 }
 
-impl Drop for Asking<'_> {
-    fn drop(&mut self) {
-        self.activity.ends(self.begun.elapsed(), self.has_failed);
-    }
-}
-
-/// Forgets a question when it is answered or no longer asked.
-struct Waiting<'a> {
-    peers: &'a Peers,
+/// A question that waits for its answer. If this is dropped before, the other process is told that nobody waits.
+pub(crate) struct Waiting<P: Deref<Target = Peers>> {
+    peers: P,
+    process: usize,
     number: u64,
+    answer: oneshot::Receiver<Result<Bytes, String>>,
 }
 
-impl Drop for Waiting<'_> {
+impl<P: Deref<Target = Peers>> Waiting<P> {
+    fn begin(
+        peers: P,
+        process: usize,
+        topic: Topic,
+        question: Bytes,
+        parts: Option<mpsc::UnboundedSender<Bytes>>,
+    ) -> Self {
+        let number = peers.next.fetch_add(1, Ordering::Relaxed);
+        let (sender, answer) = oneshot::channel();
+        peers.waiting.lock().insert(number, Asked { answer: sender, parts });
+        peers.send(process, peers.worker_of(number), Message::Ask(number, topic, question));
+        Self { peers, process, number, answer }
+    }
+
+    /// The answer.
+    ///
+    /// # Errors
+    ///
+    /// The other process's error, or that the cluster is ending.
+    pub async fn answer(mut self) -> Result<Bytes, String> {
+        (&mut self.answer).await.unwrap_or_else(|_| Err("the cluster is ending".to_owned()))
+    }
+}
+
+impl<P: Deref<Target = Peers>> Drop for Waiting<P> {
     fn drop(&mut self) {
-        self.peers.waiting.lock().remove(&self.number);
+        let has_left = self.peers.waiting.lock().remove(&self.number).is_some();
+        // An order to close comes after everything else, so nothing may follow it.
+        if has_left && !self.peers.is_closing() {
+            self.peers.send(self.process, self.peers.worker_of(self.number), Message::Cancel(self.number));
+        }
     }
 }

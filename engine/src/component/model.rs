@@ -109,6 +109,10 @@ pub trait ModelConfig: Debug + Send + Sync {
     fn capabilities(&self) -> &'static [Capability];
     /// Its effective settings, in one line.
     fn explain(&self) -> String;
+    /// Whether it computes in this process. If so, the processes of a cluster share its work.
+    fn computes_here(&self) -> bool {
+        true
+    }
     /// The file of its query adapter, if it has one.
     fn adapter(&self) -> Option<&FilePath> {
         None

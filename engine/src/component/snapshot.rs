@@ -27,6 +27,13 @@ pub struct CorpusSnapshot {
 }
 
 impl CorpusSnapshot {
+    /// Adds the parts that other processes have.
+    pub(crate) fn add(&mut self, others: OtherShards) {
+        self.documents += others.documents;
+        self.chunks += others.chunks;
+        self.others = Some(Arc::new(others));
+    }
+
     /// The passages that a turn may find: those for which the filter is true, that meet the caller's condition, and that
     /// the principal may read. Every operator that reads passages from a corpus must keep to them.
     pub fn permitted(&self, filter: Option<&Filter>, turn: &Turn) -> Permitted {

@@ -108,8 +108,8 @@ pub(super) struct IndexWriter {
     whole: bool,
     epochs: Arc<Epochs>,
     parts: Parts,
-    /// All changes before this commit are in the feed.
-    commits: u64,
+    /// The number of commits whose changes each feed has.
+    commits: BTreeMap<u64, u64>,
     preparing: Preparing,
     retry: Option<Retry>,
 }
@@ -136,7 +136,7 @@ impl IndexWriter {
         let slots = indexes.into_iter().map(slot).collect();
         let feeds = BTreeMap::from([(active, Chunks::default())]);
         let (numbers, passages) = (Numbers::default(), Arc::default());
-        let (whole, commits, retry) = (true, 0, None);
+        let (whole, commits, retry) = (true, BTreeMap::new(), None);
         Self { corpus, slots, active, feeds, numbers, passages, whole, epochs, parts, commits, preparing, retry }
     }
 
@@ -199,7 +199,7 @@ impl IndexWriter {
             Job::Stage(feed) => drop(self.feeds.entry(feed).or_default()),
             // The chunks of the active feed are indexed and must stay.
             Job::Forget(feed) if feed == self.active => {}
-            Job::Forget(feed) => drop(self.feeds.remove(&feed)),
+            Job::Forget(feed) => self.forget(feed),
             Job::Keep(keys) => {
                 self.slots.retain(|slot| keys.contains(&slot.key));
                 self.epochs.trim(&self.corpus, &keys);
@@ -209,11 +209,17 @@ impl IndexWriter {
         }
     }
 
-    /// Applies changes for the first process, which tries again after an error.
+    fn forget(&mut self, feed: u64) {
+        self.feeds.remove(&feed);
+        self.commits.remove(&feed);
+    }
+
+    /// Applies changes for the first process, which tries again after an error. Those of a staged feed are only
+    /// collected.
     async fn prepare(&mut self, report: Report, changes: Changes, Target { commits, version, reply }: Target) {
         let changed = self.whole || !changes.is_empty();
-        if let Some(chunks) = self.feeds.get_mut(&report.feed) {
-            let delta = chunks.absorb(changes);
+        let delta = self.feeds.get_mut(&report.feed).map(|chunks| chunks.absorb(changes));
+        if let Some(delta) = delta.filter(|_| report.feed == self.active) {
             self.numbers.assign(&delta);
             if changed && let Err(error) = self.publish(delta).await {
                 self.preparing.progress.failures.fetch_add(1, Ordering::Relaxed);
@@ -225,7 +231,7 @@ impl IndexWriter {
         let current = self.epochs.current();
         let view = current.corpora.get(&self.corpus).cloned().unwrap_or_default();
         let (documents, chunks) = (view.documents, view.chunks);
-        if let Parts::Served(served) = &self.parts {
+        if let (Parts::Served(served), Some(version)) = (&self.parts, version) {
             served.keep(&self.corpus, version, view);
         }
         report.tell(commits, current.epoch);
@@ -233,7 +239,9 @@ impl IndexWriter {
     }
 
     async fn changes(&mut self, report: Report, changes: Changes, commits: u64) {
-        self.commits = commits;
+        if self.feeds.contains_key(&report.feed) {
+            self.commits.insert(report.feed, commits);
+        }
         if changes.is_empty() && !self.whole && !matches!(self.parts, Parts::Leading(_)) {
             // The commits change no passage, so the current epoch has them.
             report.tell(commits, self.epochs.current().epoch);
@@ -294,6 +302,10 @@ impl IndexWriter {
     /// Applies net changes and publishes them in a new epoch. After an error nothing is published, and
     /// the next delta contains all chunks.
     async fn publish(&mut self, delta: Delta) -> Result<u64, IndexError> {
+        // Other processes do not have it any more.
+        if self.epochs.has_left(&self.corpus) {
+            return Ok(self.epochs.current().epoch);
+        }
         let chunks = self.feeds.entry(self.active).or_default();
         let delta = match self.whole {
             // The first change of a corpus.
@@ -309,7 +321,7 @@ impl IndexWriter {
         let changed = delta.whole || !delta.added.is_empty() || !delta.removed.is_empty();
         // The other processes prepare their parts meanwhile.
         let others = match &mut self.parts {
-            Parts::Leading(lead) => Some(tokio::spawn(lead.prepare(self.commits))),
+            Parts::Leading(lead) => Some(tokio::spawn(lead.prepare(committed(&self.commits, self.active)))),
             Parts::Whole | Parts::Served(_) => None,
         };
         self.whole = true;
@@ -328,9 +340,7 @@ impl IndexWriter {
                 self.whole = false;
                 return Ok(self.epochs.current().epoch);
             }
-            next.documents += others.documents;
-            next.chunks += others.chunks;
-            next.others = Some(Arc::new(others));
+            next.add(others);
         }
         let epoch = self.epochs.publish(&self.corpus, next)?;
         self.passages = passages;
@@ -393,7 +403,7 @@ impl IndexWriter {
         if good && heard && published.await.unwrap_or(false) {
             self.slots.append(&mut joining);
             if target != self.active {
-                self.feeds.remove(&self.active);
+                self.forget(self.active);
                 self.active = target;
                 self.numbers = self.feeds.get(&target).map(Numbers::besides).unwrap_or_default();
             }
@@ -402,7 +412,7 @@ impl IndexWriter {
         } else if target != self.active || !good {
             // The indexes were changed for the switch and must be reverted.
             if target != self.active {
-                self.feeds.remove(&target);
+                self.forget(target);
             }
             self.whole = true;
             match self.publish(Delta::default()).await {
@@ -434,6 +444,11 @@ impl IndexWriter {
         };
         let delta = if self.whole { chunks.whole() } else { difference(before, chunks) };
         let nothing = !delta.whole && delta.added.is_empty() && delta.removed.is_empty();
+        // The other processes switch their parts meanwhile.
+        let others = match &mut self.parts {
+            Parts::Leading(lead) => Some(tokio::spawn(lead.switch(committed(&self.commits, target)))),
+            Parts::Whole | Parts::Served(_) => None,
+        };
         self.whole = true;
         for slot in &mut self.slots {
             if slot.reader.is_none() || !nothing {
@@ -449,8 +464,17 @@ impl IndexWriter {
             slot.apply(&delta, chunks, &self.preparing).await?;
             joining.push(slot);
         }
-        Ok(view(chunks, passages, self.slots.iter().chain(&*joining)))
+        let mut next = view(chunks, passages, self.slots.iter().chain(&*joining));
+        if let Some(others) = others {
+            next.add(others.await.unwrap_or_else(|_| Err(IndexError::Feed))?.0);
+        }
+        Ok(next)
     }
+}
+
+/// The number of commits whose changes a feed has.
+fn committed(commits: &BTreeMap<u64, u64>, feed: u64) -> u64 {
+    commits.get(&feed).copied().unwrap_or(0)
 }
 
 /// Records the version on disk of a published index.

@@ -265,6 +265,14 @@ impl CorpusShared {
         }
     }
 
+    /// The number of commits that are published; for a staged feed, collected.
+    pub(crate) fn commits(&self) -> u64 {
+        match *self.state.borrow() {
+            CorpusState::Ready { commits, .. } => commits,
+            CorpusState::Loading | CorpusState::Failed(_) => 0,
+        }
+    }
+
     /// What its indexes need in advance.
     pub(crate) fn preparations(&self) -> &Preparations {
         &self.preparations

@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 use crate::mapped::Values;
 
 /// Why a model call failed.
-#[derive(Clone, Debug, thiserror::Error)]
+#[derive(Clone, Debug, thiserror::Error, Serialize, Deserialize)]
 pub enum InferenceError {
     /// A file of the model does not exist or cannot be read.
     #[error("cannot read `{path}`: {reason}")]
@@ -99,7 +99,7 @@ impl InferenceError {
 }
 
 /// The role of a text, for models that mark it with a prefix.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Role {
     /// A search query.
     Query,

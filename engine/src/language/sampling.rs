@@ -33,7 +33,7 @@ pub struct SamplingFields {
 }
 
 /// Sampling parameters with every field set; meanings as in [`SamplingFields`].
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[allow(missing_docs, reason = "the fields are those of SamplingFields")]
 pub struct Sampling {
     pub max_tokens: usize,

@@ -17,9 +17,10 @@ use super::worker_pool::WorkerPool;
 use super::{Options, RunError};
 use crate::cache::InferenceCache;
 use crate::claims::{Claim, ClaimError, Claims, real};
-use crate::cluster::{Lead, Peers, ServedParts};
+use crate::cluster::{Lead, Peers, ServedParts, SharedModels};
 use crate::component::{
-    BuildError, BuildFuture, Building, ComponentContext, Index, IndexDefinition, IndexError, TurnSourceConfig,
+    BuildError, BuildFuture, Building, ComponentContext, Index, IndexDefinition, IndexError, Model, ModelConfig,
+    Models, TurnSourceConfig,
 };
 use crate::connector::{ConnectorError, Stopped, TurnSource};
 use crate::corpus::Parts;
@@ -60,6 +61,8 @@ pub(super) struct RuntimeContext {
     pub run: u64,
     /// The other processes, in a cluster.
     pub peers: Option<Arc<Peers>>,
+    /// The models of all processes, in a cluster.
+    pub models: Option<Arc<SharedModels>>,
     /// What this process serves to the first one.
     pub parts: Arc<ServedParts>,
     /// Set when another process was told to stop.
@@ -161,7 +164,7 @@ impl RuntimeContext {
                 Some(KeptModel::Loaded(model)) => Ok(model),
                 Some(KeptModel::Lacking(reason)) => Err(reason),
                 None => match self.made("model", name, || model.config.load(&context), is_cancelled) {
-                    Ok(model) => Ok(Arc::new(model.remembering(&self.cache))),
+                    Ok(loaded) => Ok(Arc::new(self.shared(loaded, &*model.config).remembering(&self.cache))),
                     Err(error @ BuildError::Cancelled { .. }) => return Err(error.into()),
                     Err(error) if model.optional => Err(error.to_string().into()),
                     Err(error) => return Err(error.into()),
@@ -179,6 +182,21 @@ impl RuntimeContext {
         Ok(loaded)
     }
 
+    /// Has the calls of a model made by all processes of a cluster. The first process answers the turns.
+    fn shared(&self, model: Model, config: &dyn ModelConfig) -> Model {
+        match self.models.as_ref().filter(|_| config.computes_here() && self.options.shape().is_first()) {
+            Some(shared) => model.shared_by(shared),
+            None => model,
+        }
+    }
+
+    /// Has the first process of a cluster call these models.
+    pub fn offer(&self, models: &Models) {
+        if let Some(shared) = self.models.as_ref().filter(|_| !self.options.shape().is_first()) {
+            shared.offer(models);
+        }
+    }
+
     /// What this process has of a corpus.
     pub fn parts_of(&self, corpus: &Arc<str>) -> Parts {
         match &self.peers {
@@ -188,12 +206,10 @@ impl RuntimeContext {
         }
     }
 
-    /// Opens the destination of dead letters. In a cluster, only the first process writes to the configured file.
+    /// Opens the destination of dead letters. In a cluster, the first process writes those of all processes.
     pub fn letters(&self, plan: &Plan) -> Result<Onward, RunError> {
-        let path = match self.options.shape().is_first() {
-            true => dead_letters_of(plan, self.state.as_deref()),
-            false => self.state.as_deref().map(own_dead_letters),
-        };
+        let is_first = self.options.shape().is_first();
+        let path = dead_letters_of(plan, self.state.as_deref()).filter(|_| is_first);
         if let Some(path) = &path {
             let file = real(path);
             if let Some(corpus) = plan.corpora.iter().find(|corpus| corpus.source.reads(&file)) {
@@ -378,10 +394,6 @@ fn is_optional(plan: &Plan, model: &str) -> bool {
 fn dead_letters_of(plan: &Plan, state: Option<&StateDirectory>) -> Option<PathBuf> {
     match &plan.dead_letters {
         Some(given) => Some(given.path.clone()),
-        None => state.map(own_dead_letters),
+        None => state.map(|state| state.path().join("dead-letters.jsonl")),
     }
-}
-
-fn own_dead_letters(state: &StateDirectory) -> PathBuf {
-    state.path().join("dead-letters.jsonl")
 }

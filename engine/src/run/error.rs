@@ -57,6 +57,12 @@ pub enum RunError {
         /// Why.
         reason: String,
     },
+    /// A reload could not be carried out in all processes of a cluster.
+    #[error("the reload failed in a part of the cluster: {reason}")]
+    Reload {
+        /// Why.
+        reason: String,
+    },
     /// A thread could not be created.
     #[error("cannot start {what}: {reason}")]
     Thread {

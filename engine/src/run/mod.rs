@@ -4,6 +4,7 @@ mod build;
 mod error;
 mod lacking;
 mod maintain;
+mod members;
 mod options;
 mod reload;
 mod resume;
@@ -25,8 +26,10 @@ use self::build::{Feed, Manual, RuntimeContext, TurnFeed};
 pub use self::error::RunError;
 pub use self::lacking::LackingModel;
 pub use self::maintain::MaintenanceReport;
+pub use self::members::Answerer;
 pub use self::options::{Options, TurnSources};
 pub use self::reload::ReloadError;
+use self::reload::follow::Following;
 pub use self::status::{CorpusStatus, EngineStatus, NodeStatus, SourceStatus, TurnsStatus};
 use crate::ask::{AnswerStream, AskRequest};
 use crate::cache::InferenceCache;
@@ -79,6 +82,10 @@ struct Inner {
     stopping: AtomicBool,
     /// Whether the run is held, although its sources may have ended.
     stays: AtomicBool,
+    /// The reload that the first process leads, in another process.
+    following: Mutex<Option<Following>>,
+    /// Set when that reload has failed elsewhere.
+    undoing: AtomicBool,
 }
 
 /// A running pipeline.

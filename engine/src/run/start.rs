@@ -12,6 +12,7 @@ use tokio_util::sync::CancellationToken;
 use super::build::{Former, RuntimeContext, TurnFeed};
 use super::lacking::warn;
 use super::maintain::run_maintenance;
+use super::reload::follow::follow;
 use super::resume::resume;
 use super::worker_pool::{Command, WorkerPool};
 use super::{Engine, Inner, Options, RunError, Running, RunningCorpus};
@@ -19,7 +20,7 @@ use crate::activity::Activity;
 use crate::ask::AskQueue;
 use crate::cache::InferenceCache;
 use crate::cluster::connect::{ConnectError, Member, connect};
-use crate::cluster::{ClusterOptions, Link, Order, Peers, Shape};
+use crate::cluster::{Bytes, ClusterOptions, Link, Order, Peers, Shape, SharedModels, Topic};
 use crate::component::{Models, new_run};
 use crate::corpus::{CorpusIndexes, CorpusShared, CorpusState, Preparing};
 use crate::dead_letter::DeadLetters;
@@ -101,6 +102,7 @@ impl Engine {
             shutdown: CancellationToken::new(),
             numbers: Arc::default(),
             run: new_run(),
+            models: peers.as_ref().map(|peers| SharedModels::new(peers.clone(), &shared.activity)),
             peers: peers.clone(),
             parts: Arc::default(),
             stop_asked: Arc::default(),
@@ -121,6 +123,8 @@ impl Engine {
             leaving: Mutex::default(),
             stopping: AtomicBool::new(false),
             stays: AtomicBool::new(stays),
+            following: Mutex::default(),
+            undoing: AtomicBool::new(false),
         });
         if stays {
             pool.hold();
@@ -131,6 +135,9 @@ impl Engine {
         if let Some(peers) = &peers {
             peers.observe(&shared.activity);
             serve_peers(peers, &inner.context);
+            if let Some(cluster) = options.cluster.as_ref().filter(|_| !shape.is_first()) {
+                follow(&inner, cluster.load.clone());
+            }
         }
         // As late as possible: what a process loads before takes its own time.
         let links = match (&peers, &options.cluster) {
@@ -173,6 +180,7 @@ fn first(context: &RuntimeContext, plan: &Plan) -> Result<Running, RunError> {
     let loaded = context.models(plan, |_| None, &|| false)?;
     warn(plan, &loaded.lacking);
     let models = &loaded.models;
+    context.offer(models);
     if options.shape().is_cluster() {
         check_divided(plan, models)?;
     }
@@ -193,9 +201,10 @@ fn first(context: &RuntimeContext, plan: &Plan) -> Result<Running, RunError> {
         let feed = context.feed(number, planned, models, &indexes, true, &|| false)?;
         if let Some(peers) = &context.peers {
             let (targets, preparations) = (feed.shared.targets().clone(), feed.shared.preparations().clone());
-            context.parts.add(peers, &planned.name, targets, definitions[&planned.name].clone(), preparations);
+            let definitions = Arc::new(definitions[&planned.name].clone());
+            context.parts.add(peers, &planned.name, targets, definitions, preparations);
         }
-        pool.tell(&Command::Corpus(feed.shared.clone()));
+        pool.tell(&Command::Corpus(Box::new(feed.shared.clone())));
         corpora.insert(planned.name.clone(), RunningCorpus { indexes, feed, keys });
     }
     let mut sinks = BTreeMap::new();
@@ -273,10 +282,30 @@ fn join_cluster(cluster: &ClusterOptions, peers: &Peers, plan: &str) -> Result<V
 /// Answers the other processes and executes their orders.
 fn serve_peers(peers: &Arc<Peers>, context: &RuntimeContext) {
     let parts = context.parts.clone();
-    let service = move |message| {
+    let service = move |message, _| {
         let parts = parts.clone();
         async move { parts.answer(message).await }.boxed()
     };
+    let dead = context.dead.clone();
+    if peers.shape.is_first() {
+        let service = move |Bytes(letter): Bytes, _| {
+            let dead = dead.clone();
+            async move {
+                dead.take(serde_json::from_slice(&letter).map_err(|error| error.to_string())?);
+                Ok(Bytes::default())
+            }
+            .boxed()
+        };
+        peers.serve(Topic::Letters, Arc::new(service));
+    } else {
+        // If this is lost, the document is read again.
+        let peers = Arc::downgrade(peers);
+        dead.forward(Box::new(move |letter| {
+            if let (Some(peers), Ok(letter)) = (peers.upgrade(), serde_json::to_vec(letter)) {
+                peers.tell_first(Topic::Letters, Bytes(letter));
+            }
+        }));
+    }
     // Held until the first process says that no more turns come.
     let waits = AtomicBool::new(!peers.shape.is_first());
     if !peers.shape.is_first() {
@@ -297,11 +326,20 @@ fn serve_peers(peers: &Arc<Peers>, context: &RuntimeContext) {
         Order::Close => of_commander.upgrade().iter().for_each(|peers| peers.close()),
         Order::Stop => stop_asked.store(true, Ordering::Release),
     };
-    peers.serve(Arc::new(service), Arc::new(commander));
+    peers.serve(Topic::Parts, Arc::new(service));
+    if let Some(models) = &context.models {
+        let models = Arc::downgrade(models);
+        let service = move |question, parts| {
+            let models = models.upgrade();
+            async move { models.ok_or("it is ending")?.answer(question, parts).await }.boxed()
+        };
+        peers.serve(Topic::Models, Arc::new(service));
+    }
+    peers.command(Arc::new(commander));
 }
 
 /// Checks that every operator with an index can use it in a cluster.
-fn check_divided(plan: &Plan, models: &Models) -> Result<(), RunError> {
+pub(super) fn check_divided(plan: &Plan, models: &Models) -> Result<(), RunError> {
     for node in &plan.nodes {
         for config in node.operators() {
             let Some(corpus) = config.corpus().filter(|_| !config.asks_other_parts()) else { continue };

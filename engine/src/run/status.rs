@@ -7,7 +7,7 @@ use serde::Serialize;
 
 use super::{Engine, LackingModel};
 use crate::activity::{Calls, Durations};
-use crate::cluster::name_of;
+use crate::cluster::{models_of, name_of};
 use crate::corpus::CorpusState;
 use crate::publish::CorpusProgress;
 use crate::sinks::SinkStatus;
@@ -137,7 +137,11 @@ impl Engine {
             let id = name_of(process);
             NodeStatus { calls: shared.activity.calls(&id), id, kind: "Process" }
         });
-        let nodes = nodes.chain(others);
+        let models = (1..shape.processes).filter(|_| shape.is_first()).map(|process| {
+            let id = models_of(process);
+            NodeStatus { calls: shared.activity.calls(&id), id, kind: "Models" }
+        });
+        let nodes = nodes.chain(others).chain(models);
         let corpora = self.corpora().into_iter().map(|(name, progress, state)| {
             let (state, epoch, error) = match &*state.borrow() {
                 CorpusState::Loading => ("loading", None, None),

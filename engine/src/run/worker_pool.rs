@@ -30,7 +30,7 @@ use crate::turns::{self, Generation, SourceHandle, TurnsShared, WorkerState};
 #[derive(Clone)]
 pub(super) enum Command {
     /// Build a corpus's feed.
-    Corpus(CorpusShared),
+    Corpus(Box<CorpusShared>),
     /// Build a source of turns.
     Source(Arc<SourceHandle>),
     /// Build a generation.

@@ -141,6 +141,10 @@ impl OpenAiEmbedderConfig {
 }
 
 impl ModelConfig for OpenAiEmbedderConfig {
+    fn computes_here(&self) -> bool {
+        false
+    }
+
     fn validate(&self, check: &mut Check<'_>) {
         self.server().validate(check);
         adapter::validate(check, self.adapter.as_ref());

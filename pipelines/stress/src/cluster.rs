@@ -49,7 +49,7 @@ pub(crate) fn run(args: &ClusterArgs) -> anyhow::Result<()> {
     let begun = Instant::now();
     let mut done = Done::default();
     let mut size = *processes;
-    let (mut edits, mut rotations) = (0, 0);
+    let (mut edits, mut rotations, mut reloads) = (0, 0, 0);
     let mut cluster = start(&world, common, size)?;
     for _ in 0..*times {
         let (from, to) = if world.random.below(4) == 0 { SHORT_LIFE } else { LIFE };
@@ -64,6 +64,10 @@ pub(crate) fn run(args: &ClusterArgs) -> anyhow::Result<()> {
                 9 => {
                     world.rotate()?;
                     rotations += 1;
+                }
+                10 => {
+                    world.reshape_valid()?;
+                    reloads += 1;
                 }
                 _ => {}
             }
@@ -129,11 +133,12 @@ pub(crate) fn run(args: &ClusterArgs) -> anyhow::Result<()> {
     println!(
         "{} in {took:.0} s on {processes} processes ({kills} of one process, {all} of all, {twice} twice within a second, \
          {supervisors} of the supervisor, {stopped} stopped for a while, {rescaled} with another number of processes): {}, \
-         {}, {}; {}",
+         {}, {}, {}; {}",
         count(*times, "disturbance"),
         count(world.count(), "turn"),
         count(edits, "edit"),
         count(rotations, "rotation"),
+        count(reloads, "other pipeline"),
         count(wrong.len(), "broken promise")
     );
     checks::verdict(&wrong)
@@ -150,7 +155,7 @@ fn command(world: &World, common: &Common, processes: usize) -> anyhow::Result<C
 }
 
 fn start(world: &World, common: &Common, processes: usize) -> anyhow::Result<Child> {
-    command(world, common, processes)?.spawn().context("cannot run turnflow")
+    command(world, common, processes)?.arg("--watch").spawn().context("cannot run turnflow")
 }
 
 /// Stops a cluster as an operator does.

@@ -288,6 +288,12 @@ impl World {
             self.write(&broken)?;
             return Ok(false);
         }
+        self.reshape_valid()?;
+        Ok(true)
+    }
+
+    /// Changes one or two settings of the pipeline.
+    pub fn reshape_valid(&mut self) -> anyhow::Result<()> {
         for _ in 0..1 + self.random.below(2) {
             let random = self.random.below(100);
             let shape = &mut self.shape;
@@ -301,13 +307,6 @@ impl World {
                 _ => shape.in_flight = 8 + random,
             }
         }
-        self.write_pipeline()?;
-        Ok(true)
-    }
-
-    /// Changes the pipeline to another valid one.
-    pub fn reshape_valid(&mut self) -> anyhow::Result<()> {
-        while !self.reshape()? {}
         self.write_pipeline()
     }
 

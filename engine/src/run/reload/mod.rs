@@ -7,6 +7,7 @@
 //! the old plan; after the last one, components that only the old plan used are released. A failure
 //! before the switch leaves the running plan unchanged.
 
+pub(super) mod follow;
 mod prepare;
 mod switch;
 
@@ -15,6 +16,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use self::follow::Step;
 use self::switch::retire;
 use super::build::{Feed, RuntimeContext};
 use super::lacking::Loaded;
@@ -41,11 +43,15 @@ pub enum ReloadError {
     /// The run is ending, or another reload replaces this one.
     #[error("the reload was cancelled")]
     GivenUp,
-    /// The processes of a cluster start with one plan.
-    #[error(
-        "a cluster cannot reload its pipeline: restart its processes with the new file; they go on where they were"
-    )]
-    Cluster,
+    /// The first process of a cluster leads its reloads.
+    #[error("process 0 reloads the pipeline of a cluster: send the signal to it")]
+    Follower,
+    /// Another process of the cluster cannot reload.
+    #[error("{reason}")]
+    Elsewhere {
+        /// The process and its reason.
+        reason: String,
+    },
     /// All turns are answered and no more can arrive.
     #[error("the run has ended")]
     Ended,
@@ -59,8 +65,8 @@ impl Engine {
     ///
     /// The new plan cannot be built, and the running plan is unchanged.
     pub fn reload(&self, plan: Plan, give_up: &dyn Fn() -> bool) -> Result<PlanDiff, ReloadError> {
-        if self.shape().is_cluster() {
-            return Err(ReloadError::Cluster);
+        if !self.shape().is_first() {
+            return Err(ReloadError::Follower);
         }
         let inner = &self.inner;
         let one = inner.reloading.lock();
@@ -139,10 +145,10 @@ impl<'a> Reload<'a> {
         match prepared.map_err(failed).flatten() {
             Ok(built) => {
                 let switched = self.switch(&plan, &diff, outline, built);
-                switched.map(|()| diff).inspect_err(|_| self.undo())
+                switched.map(|()| diff).inspect_err(|_| self.undo_everywhere())
             }
             Err(error) => {
-                self.undo();
+                self.undo_everywhere();
                 self.going_on().and(Err(error))
             }
         }
@@ -154,6 +160,16 @@ impl<'a> Reload<'a> {
 
     fn going_on(&self) -> Result<(), ReloadError> {
         if self.is_cancelled() { Err(ReloadError::GivenUp) } else { Ok(()) }
+    }
+
+    /// Reverts the changes of a failed reload, in all processes.
+    fn undo_everywhere(&mut self) {
+        self.undo();
+        if !self.context.pool.is_aborted()
+            && let Err(error) = self.lead_surely(&Step::Undo)
+        {
+            tracing::warn!(%error, "cannot revert the reload in another process");
+        }
     }
 
     /// Reverts the changes of a failed reload.
@@ -172,6 +188,7 @@ impl<'a> Reload<'a> {
                 Some(there) => there.indexes.prepare_for(&there.keys),
                 None => {
                     self.context.shared.epochs.admit(&coming.name, false);
+                    self.context.parts.retain(|name| *name != *coming.name);
                     self.inner.leaving.lock().push(coming.indexes.ended());
                 }
             }

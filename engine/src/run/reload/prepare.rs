@@ -4,21 +4,25 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use super::follow::{Change, Step};
 use super::{Built, Coming, Reload, ReloadError, Sinks, TICK};
+use crate::cluster::ask_elsewhere;
 use crate::component::{BuildError, Models};
-use crate::corpus::{AddedIndex, CorpusIndexes, CorpusState, Parts, Preparing};
+use crate::corpus::{AddedIndex, CorpusIndexes, CorpusState, Preparing};
+use crate::dead_letter::Onward;
 use crate::plan::{Definitions, NodeKind, Plan, PlanDiff, PlannedNode};
 use crate::run::RunError;
-use crate::run::lacking::{KeptModel, warn};
+use crate::run::lacking::{KeptModel, Loaded, warn};
+use crate::run::start::check_divided;
 use crate::run::worker_pool::Command;
-use crate::turns::Running as RunningKind;
+use crate::turns::{Generation, Running as RunningKind};
 
 impl Reload<'_> {
-    /// Builds all components of the new plan.
-    pub(super) fn prepare(&mut self, plan: &Plan, diff: &PlanDiff) -> Result<Built, ReloadError> {
-        let (before, old_models, old_sinks) = {
+    /// Opens the destination of dead letters, loads the models, and makes the definitions of the indexes.
+    pub(super) fn load(&self, plan: &Plan, diff: &PlanDiff) -> Result<(Onward, Loaded, Definitions), ReloadError> {
+        let (before, old_models) = {
             let running = self.inner.running.lock();
-            (running.generation.clone(), running.models.clone(), running.sinks.clone())
+            (running.generation.clone(), running.models.clone())
         };
         let kept = |name: &str| {
             if !PlanDiff::keeps(&diff.models, name) {
@@ -32,9 +36,42 @@ impl Reload<'_> {
         let letters = self.context.letters(plan)?;
         let loaded = self.context.models(plan, kept, &|| self.is_cancelled())?;
         warn(plan, &loaded.lacking);
+        if self.inner.context.options.shape().is_cluster() {
+            check_divided(plan, &loaded.models)?;
+        }
         let definitions = plan.definitions(&loaded.models).map_err(RunError::Build)?;
+        Ok((letters, loaded, definitions))
+    }
+
+    /// Builds the operators of the new plan.
+    pub(super) fn operators(
+        &self,
+        plan: &Plan,
+        diff: &PlanDiff,
+        loaded: &Loaded,
+        definitions: &Definitions,
+        sinks: &Sinks,
+    ) -> Result<Arc<Generation>, ReloadError> {
+        let before = self.inner.running.lock().generation.clone();
+        let operators: BTreeMap<Arc<str>, RunningKind> =
+            before.nodes.iter().map(|node| (node.id.clone(), node.running.clone())).collect();
+        let kept = |id: &str| operators.get(id).filter(|_| PlanDiff::keeps(&diff.nodes, id)).cloned();
+        let (number, is_cancelled) = (before.number + 1, || self.is_cancelled());
+        Ok(self.context.generation(number, plan, loaded, definitions, sinks, kept, &is_cancelled)?)
+    }
+
+    /// Builds all components of the new plan.
+    pub(super) fn prepare(&mut self, plan: &Plan, diff: &PlanDiff) -> Result<Built, ReloadError> {
+        let old_sinks = self.inner.running.lock().sinks.clone();
+        self.lead(&Step::Open(Change::of(plan, diff)))?;
+        let (letters, loaded, definitions) = self.load(plan, diff)?;
         self.open(plan, diff, &loaded.models, &definitions)?;
+        self.lead_surely(&Step::Read)?;
+        for feed in self.coming.iter().filter_map(|coming| coming.feed.as_ref()) {
+            self.context.pool.tell(&Command::Corpus(Box::new(feed.shared.clone())));
+        }
         self.wait_for_feeds()?;
+        self.lead(&Step::Fill(self.commits()))?;
         self.fill()?;
         self.wait_for_replay(plan, &old_sinks)?;
         self.keep_state(plan)?;
@@ -48,12 +85,7 @@ impl Reload<'_> {
             };
             sinks.insert(node.id.clone(), sink);
         }
-        let operators: BTreeMap<Arc<str>, RunningKind> =
-            before.nodes.iter().map(|node| (node.id.clone(), node.running.clone())).collect();
-        let kept = |id: &str| operators.get(id).filter(|_| PlanDiff::keeps(&diff.nodes, id)).cloned();
-        let number = before.number + 1;
-        let is_cancelled = || self.is_cancelled();
-        let generation = self.context.generation(number, plan, &loaded, &definitions, &sinks, kept, &is_cancelled)?;
+        let generation = self.operators(plan, diff, &loaded, &definitions, &sinks)?;
         let mut sources = BTreeMap::new();
         for node in plan.nodes.iter().filter(|node| !PlanDiff::keeps(&diff.nodes, &node.id)) {
             if let NodeKind::Source(config) = &node.kind
@@ -65,6 +97,7 @@ impl Reload<'_> {
             }
         }
         self.going_on()?;
+        self.lead_surely(&Step::Build)?;
         self.context.shared.generations.write().insert(generation.number, generation.clone());
         self.generation = Some(generation.clone());
         if !self.context.pool.tell(&Command::Generation(generation.clone())).wait() {
@@ -83,8 +116,8 @@ impl Reload<'_> {
         Ok(())
     }
 
-    /// Opens new indexes, and starts the feeds of new and changed corpora.
-    fn open(
+    /// Opens new indexes, and starts the feeds of new and changed corpora. Their dataflows are not built yet.
+    pub(super) fn open(
         &mut self,
         plan: &Plan,
         diff: &PlanDiff,
@@ -112,7 +145,11 @@ impl Reload<'_> {
             let indexes = match there {
                 Some((indexes, _)) => {
                     for (key, index) in &opened {
-                        index.preparation().into_iter().for_each(|preparation| indexes.announce(key, preparation));
+                        let Some(preparation) = index.preparation() else { continue };
+                        if let Some(peers) = &self.context.peers {
+                            ask_elsewhere(peers, &planned.name, key, &preparation);
+                        }
+                        indexes.announce(key, preparation);
                     }
                     indexes
                 }
@@ -122,7 +159,8 @@ impl Reload<'_> {
                     let preparing = Preparing::new(planned.name.clone(), dead, files);
                     let epochs = self.context.shared.epochs.clone();
                     let opened = std::mem::take(&mut opened);
-                    CorpusIndexes::start(preparing, number, opened, epochs, Parts::Whole, self.context.handle.clone())
+                    let parts = self.context.parts_of(&planned.name);
+                    CorpusIndexes::start(preparing, number, opened, epochs, parts, self.context.handle.clone())
                 }
             };
             let (name, keys) = (planned.name.clone(), wanted.keys().cloned().collect());
@@ -131,7 +169,10 @@ impl Reload<'_> {
                 coming.indexes.stage(number);
                 let feed = self.context.feed(number, planned, models, &coming.indexes, false, &|| self.is_cancelled());
                 let feed = feed.inspect_err(|_| coming.indexes.forget(number))?;
-                self.context.pool.tell(&Command::Corpus(feed.shared.clone()));
+                if let Some(peers) = self.context.peers.as_ref().filter(|_| fresh) {
+                    let (targets, preparations) = (feed.shared.targets().clone(), feed.shared.preparations().clone());
+                    self.context.parts.add(peers, &planned.name, targets, Arc::new(wanted.clone()), preparations);
+                }
                 coming.feed = Some(feed);
             }
             self.coming.push(coming);
@@ -199,7 +240,7 @@ impl Reload<'_> {
     }
 
     /// Fills new indexes with the contents of their corpora.
-    fn fill(&mut self) -> Result<(), ReloadError> {
+    pub(super) fn fill(&mut self) -> Result<(), ReloadError> {
         for at in 0..self.coming.len() {
             for (key, index) in std::mem::take(&mut self.coming[at].opened) {
                 // A changed corpus gets its prepared chunks at the switch.

@@ -8,7 +8,9 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::oneshot;
 
+use super::follow::Step;
 use super::{Built, Reload, ReloadError, Sinks, TICK};
+use crate::cluster::{Topic, encode};
 use crate::component::BuildError;
 use crate::component::CorpusSnapshot;
 use crate::connector::{Offsets, TurnSource};
@@ -39,9 +41,8 @@ impl Reload<'_> {
     /// Ends removed and changed sources: no turn may start that only the old plan can answer.
     fn end_sources(&self, diff: &PlanDiff) -> Result<(), ReloadError> {
         let handles: Vec<_> = {
+            self.end_manual(diff);
             let mut running = self.inner.running.lock();
-            // Dropping the sender ends its source.
-            running.manual.take_if(|manual| !PlanDiff::keeps(&diff.nodes, &manual.source));
             let going = running.sources.iter_mut().filter(|(id, _)| !PlanDiff::keeps(&diff.nodes, id));
             going
                 .map(|(_, feed)| {
@@ -79,6 +80,13 @@ impl Reload<'_> {
         Ok(())
     }
 
+    /// Ends the source that the program fills, if the new plan does not have it.
+    pub(super) fn end_manual(&self, diff: &PlanDiff) {
+        // Dropping the sender ends its source.
+        let mut running = self.inner.running.lock();
+        running.manual.take_if(|manual| !PlanDiff::keeps(&diff.nodes, &manual.source));
+    }
+
     /// Publishes the changes of all corpora in one epoch.
     fn publish(&mut self, generation: u64, plan: &Plan) -> Result<(), ReloadError> {
         let names: BTreeSet<Arc<str>> = plan.corpora.iter().map(|corpus| corpus.name.clone()).collect();
@@ -113,6 +121,10 @@ impl Reload<'_> {
                 switched.map(drop).map_err(RunError::Epochs)
             }
         };
+        // Before an index writer asks the other processes for more.
+        if switched.is_ok() {
+            self.lead_surely(&Step::Serve)?;
+        }
         for published in waiting {
             let _ = published.send(switched.is_ok());
         }
@@ -127,7 +139,6 @@ impl Reload<'_> {
         outline: PlanFingerprint,
         built: Built,
     ) -> Result<(), ReloadError> {
-        let Built { loaded, sinks, generation, mut sources, letters } = built;
         for coming in &self.coming {
             if let Some(fault) = coming.feed.as_ref().and_then(|feed| feed.source.fault()) {
                 return Err(fault.into());
@@ -135,13 +146,12 @@ impl Reload<'_> {
         }
         // Drained sources cannot be resumed: do everything that may fail first.
         let known = self.checkpoints(plan, diff)?;
-        self.leave_sinks(&sinks)?;
+        self.leave_sinks(&built.sinks)?;
         self.end_sources(diff)?;
         let resumes = self.resumes(plan, diff, known);
         // Before any turn can reach them.
-        sinks.values().flatten().for_each(|sink| self.context.shared.durable.enter_sink(sink));
-        let names: BTreeSet<Arc<str>> = plan.corpora.iter().map(|corpus| corpus.name.clone()).collect();
-        if let Err(error) = self.publish(generation.number, plan) {
+        built.sinks.values().flatten().for_each(|sink| self.context.shared.durable.enter_sink(sink));
+        if let Err(error) = self.publish(built.generation.number, plan) {
             // Resuming the ended sources would need the old plan's file, which is not available. So
             // the run ends, and a restart resumes.
             let changed = diff.nodes.iter().filter(|(_, fate)| !matches!(fate, ChangeKind::Kept | ChangeKind::Added));
@@ -154,6 +164,26 @@ impl Reload<'_> {
             }
             return Err(error);
         }
+        self.adopt(plan, diff, outline, built, resumes);
+        // After a crash, sinks of the new plan that no checkpoint contains would seem to lack all answers.
+        let shared = &self.context.shared;
+        if let Err(error) = shared.durable.commit(shared.epochs.current().epoch) {
+            tracing::warn!(%error, "cannot write a checkpoint after a reload");
+        }
+        Ok(())
+    }
+
+    /// The published plan takes the place of the running one.
+    pub(super) fn adopt(
+        &mut self,
+        plan: &Plan,
+        diff: &PlanDiff,
+        outline: PlanFingerprint,
+        built: Built,
+        resumes: BTreeMap<Arc<str>, Offsets>,
+    ) {
+        let Built { loaded, sinks, generation, mut sources, letters } = built;
+        let names: BTreeSet<Arc<str>> = plan.corpora.iter().map(|corpus| corpus.name.clone()).collect();
         self.generation = None;
         let mut running = self.inner.running.lock();
         *self.context.shared.limits.write() = plan.conversations.clone();
@@ -183,6 +213,7 @@ impl Reload<'_> {
                 }
             }
         }
+        self.context.parts.retain(|name| names.contains(name));
         let gone: Vec<Arc<str>> = running.corpora.keys().filter(|name| !names.contains(*name)).cloned().collect();
         for corpus in gone.iter().filter_map(|name| running.corpora.remove(name)) {
             self.inner.leaving.lock().push(corpus.indexes.ended());
@@ -215,13 +246,7 @@ impl Reload<'_> {
         }
         self.context.shared.durable.keep_sources(|source| running.sources.contains_key(source));
         drop(running);
-        // After a crash, sinks of the new plan that no checkpoint contains would seem to lack all answers.
-        let shared = &self.context.shared;
-        if let Err(error) = shared.durable.commit(shared.epochs.current().epoch) {
-            tracing::warn!(%error, "cannot write a checkpoint after a reload");
-        }
         self.clean_up(generation.number, ended);
-        Ok(())
     }
 
     fn source_has_ended(&self, id: &str) -> bool {
@@ -309,7 +334,8 @@ impl Reload<'_> {
             while shared.epochs.oldest_plan() < number {
                 tokio::time::sleep(TICK * 5).await;
             }
-            if let Some(inner) = inner.upgrade() {
+            // The first process knows when no turn needs the old plan any more.
+            if let Some(inner) = inner.upgrade().filter(|_| shared.shape.is_first()) {
                 retire(&inner, number);
             }
             let _ = tokio::task::spawn_blocking(move || ended.iter_mut().for_each(|feed| feed.source.end())).await;
@@ -320,6 +346,11 @@ impl Reload<'_> {
 /// Drops generations older than `number`, and the indexes that only they used.
 pub(super) fn retire(inner: &Inner, number: u64) {
     let shared = &inner.context.shared;
+    if let Some(peers) = inner.context.peers.as_ref().filter(|peers| peers.shape.is_first() && !peers.is_closing())
+        && let Ok(step) = encode(&Step::Retire(number))
+    {
+        peers.tell_all(Topic::Reload, &step);
+    }
     let old: Vec<u64> = shared.generations.read().range(..number).map(|(number, _)| *number).collect();
     for number in old {
         shared.generations.write().remove(&number);

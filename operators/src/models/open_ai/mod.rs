@@ -112,6 +112,10 @@ fn default_seeded() -> bool {
 }
 
 impl ModelConfig for OpenAiConfig {
+    fn computes_here(&self) -> bool {
+        false
+    }
+
     fn validate(&self, check: &mut Check<'_>) {
         self.server().validate(check);
         check.range("context", self.context, 16, 100_000_000);

@@ -55,6 +55,10 @@ pub struct ClusterArgs {
     /// The server's configuration, with `--listen`.
     #[arg(long, value_name = "SERVE.ron", requires = "listen")]
     config: Option<PathBuf>,
+    /// Reload the pipeline in all processes when its file, an included file or a prompt changes. The signal SIGHUP
+    /// reloads it too, even without this option.
+    #[arg(long, conflicts_with = "once")]
+    watch: bool,
     /// Serve metrics, health and status of process 0 over HTTP at this address; each further process uses the next port.
     #[arg(long, value_name = "ADDR", conflicts_with = "listen")]
     metrics: Option<SocketAddr>,
@@ -208,6 +212,11 @@ impl Processes {
                 told = true;
                 self.running().for_each(|child| send(child, libc::SIGUSR1));
             }
+            if signals.reload.swap(false, Ordering::AcqRel)
+                && let (Some(first), Some(None)) = (self.children.first(), self.ended.first())
+            {
+                send(first, libc::SIGHUP);
+            }
             if ending.is_some_and(|at| at.elapsed() >= PATIENCE) {
                 forced = true;
                 self.kill();
@@ -275,6 +284,9 @@ impl ClusterArgs {
         if self.once {
             command.arg("--once");
         }
+        if self.watch && process == 0 {
+            command.arg("--watch");
+        }
         if let Some(mut address) = self.metrics {
             address.set_port(address.port().saturating_add(process));
             command.arg("--metrics").arg(address.to_string());
@@ -282,14 +294,21 @@ impl ClusterArgs {
     }
 }
 
-/// Has the system end a process when this one is gone, even if it is killed.
+/// Has the system end a process when this one is gone, even if it is killed, and hold back the signals that
+/// this process sends.
 fn die_with_this_process(command: &mut Command) {
     #[cfg(target_os = "linux")]
-    // SAFETY: `prctl` and `getppid` may be called between fork and exec.
+    // SAFETY: `prctl`, `pthread_sigmask` and `getppid` may be called between fork and exec.
     unsafe {
         let parent = libc::pid_t::try_from(std::process::id()).unwrap_or_default();
         command.pre_exec(move || {
             libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGTERM);
+            // A stop or a reload that is asked for before the process handles signals waits until then.
+            let mut told: libc::sigset_t = std::mem::zeroed();
+            libc::sigemptyset(&raw mut told);
+            libc::sigaddset(&raw mut told, libc::SIGUSR1);
+            libc::sigaddset(&raw mut told, libc::SIGHUP);
+            libc::pthread_sigmask(libc::SIG_BLOCK, &raw const told, std::ptr::null_mut());
             // It may be gone already.
             if libc::getppid() == parent { Ok(()) } else { Err(std::io::ErrorKind::NotConnected.into()) }
         });

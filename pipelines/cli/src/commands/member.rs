@@ -9,9 +9,10 @@ use anyhow::{Context, anyhow};
 use clap::Args;
 use turnflow_engine::cluster::ClusterOptions;
 use turnflow_engine::cluster::connect::{ConnectError, Secret};
+use turnflow_engine::plan::Plan;
 use turnflow_engine::run::RunError;
 
-use super::{Fault, LOST};
+use super::{Fault, LOST, PipelineArgs};
 
 /// The place of this process in a cluster.
 #[derive(Args)]
@@ -50,11 +51,11 @@ impl MemberArgs {
     }
 
     /// The options for the engine; `None` if this is no cluster. `stop` cancels the wait for the others.
-    pub fn options(&self, stop: &Arc<AtomicBool>) -> Result<Option<ClusterOptions>, Fault> {
+    pub fn options(&self, pipeline: &PipelineArgs, stop: &Arc<AtomicBool>) -> Result<Option<ClusterOptions>, Fault> {
         let (Some(process), Some(hosts)) = (self.process, &self.hosts) else { return Ok(None) };
         let hosts = hosts_in(hosts).map_err(Fault::Told)?;
         let secret = self.secret.as_deref().map(read_secret).transpose().map_err(Fault::Told)?;
-        let stop = stop.clone();
+        let (stop, pipeline) = (stop.clone(), pipeline.clone());
         Ok(Some(ClusterOptions {
             process,
             hosts,
@@ -65,6 +66,10 @@ impl MemberArgs {
                 eprintln!("error: process {process} ends: {lost}; when all processes are started again, they go on");
                 // Nothing is cleaned up: a restart goes on from what is on the disk.
                 signal_hook::low_level::exit(LOST.into());
+            }),
+            load: Arc::new(move || {
+                let plan = pipeline.checked().0;
+                plan.map(Plan::running).map_err(|problems| problems.render(false))
             }),
         }))
     }

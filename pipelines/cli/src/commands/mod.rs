@@ -143,7 +143,7 @@ enum Command {
 }
 
 /// A pipeline file with the values that the command line sets.
-#[derive(Args)]
+#[derive(Args, Clone)]
 struct PipelineArgs {
     /// The pipeline file.
     file: PathBuf,

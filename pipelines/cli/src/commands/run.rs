@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use clap::Args;
 use turnflow_engine::connector::Mode;
-use turnflow_engine::run::{Engine, Options};
+use turnflow_engine::run::{Engine, Options, ReloadError};
 use turnflow_engine::sinks::SinkStatus;
 use turnflow_engine::wording::count;
 use turnflow_server::{Observed, Outline, Served, Telemetry};
@@ -74,7 +74,7 @@ pub(super) fn run(args: &RunArgs) -> Outcome {
     let state = options.state.clone();
     let (name, outline): (Arc<str>, _) = (plan.name.as_str().into(), Outline::of(&plan));
     let signals = Signals::handle()?;
-    let options = Options { cluster: args.member.options(&signals.stop)?, ..options };
+    let options = Options { cluster: args.member.options(&args.pipeline, &signals.stop)?, ..options };
     let begun = Instant::now();
     let engine = match Engine::start(plan, options) {
         Ok(engine) => Arc::new(engine),
@@ -94,7 +94,9 @@ pub(super) fn run(args: &RunArgs) -> Outcome {
         let (documents, chunks) = view.corpora.get(&name).map_or((0, 0), |view| (view.documents, view.chunks));
         tracing::info!(corpus = %name, documents, chunks, ?progress, state = ?*state.borrow(), "ready");
     }
-    let mut reloads = Reloads::new(&args.pipeline, engine.clone(), files, args.watch).of(&served);
+    // The first process of a cluster leads its reloads.
+    let leads = !args.member.is_follower();
+    let mut reloads = Reloads::new(&args.pipeline, engine.clone(), files, args.watch && leads).of(&served);
     let mut stopped: Option<(Instant, Vec<SinkStatus>)> = None;
     let mut abandoned: Option<String> = None;
     let mut unread = false;
@@ -131,7 +133,11 @@ pub(super) fn run(args: &RunArgs) -> Outcome {
             engine.abort();
         }
         if stopped.is_none() {
-            reloads.tick(signals.reload.swap(false, Ordering::AcqRel));
+            let asked = signals.reload.swap(false, Ordering::AcqRel);
+            if asked && !leads {
+                eprintln!("{}", ReloadError::Follower);
+            }
+            reloads.tick(asked && leads);
         }
         std::thread::park_timeout(TICK);
     }

@@ -113,7 +113,7 @@ pub(super) fn run(args: &ServeArgs) -> Outcome {
         );
     }
     let signals = Signals::handle()?;
-    let cluster = args.member.options(&signals.stop)?;
+    let cluster = args.member.options(&pipelines[0], &signals.stop)?;
     if cluster.is_some() && args.files.len() > 1 {
         return Err(Fault::Told(anyhow!("a cluster serves exactly one pipeline, and {} are given", args.files.len())));
     }

@@ -27,6 +27,20 @@ impl Signals {
         }
         signal_hook::flag::register(SIGUSR1, signals.stop.clone()).context("cannot handle signals")?;
         signal_hook::flag::register(SIGHUP, signals.reload.clone()).context("cannot handle signals")?;
+        take_held_back();
         Ok(signals)
+    }
+}
+
+/// Lets signals through that the supervisor of a cluster has held back until they are handled. Called before there are
+/// other threads.
+fn take_held_back() {
+    // SAFETY: The set is initialised before it is used.
+    unsafe {
+        let mut told: libc::sigset_t = std::mem::zeroed();
+        libc::sigemptyset(&raw mut told);
+        libc::sigaddset(&raw mut told, SIGUSR1);
+        libc::sigaddset(&raw mut told, SIGHUP);
+        libc::pthread_sigmask(libc::SIG_UNBLOCK, &raw const told, std::ptr::null_mut());
     }
 }

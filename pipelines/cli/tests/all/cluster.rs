@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
+use std::io::Write as _;
 use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
@@ -26,12 +27,18 @@ fn words(mut number: u64, count: u64) -> String {
     (0..count).map(|_| word()).collect::<Vec<_>>().join(" ")
 }
 
+/// The words as sentences of seven.
+fn sentences(words: &str) -> String {
+    let words: Vec<&str> = words.split(' ').collect();
+    words.chunks(7).map(|words| format!("The {}. ", words.join(" "))).collect()
+}
+
 /// Writes the documents with these numbers; `version` changes the text of every seventh.
-fn write_documents(directory: &Path, numbers: std::ops::Range<u64>, version: u64) {
+pub fn write_documents(directory: &Path, numbers: std::ops::Range<u64>, version: u64) {
     let mut rows = String::new();
     for number in numbers {
         let of = if number.is_multiple_of(7) { version } else { 0 };
-        let text = words(number * 31 + of * 1000, 5 + number % 40);
+        let text = sentences(&words(number * 31 + of * 1000, 5 + number % 40));
         let groups = match number % 3 {
             0 => json!(["staff"]),
             1 => json!(["staff", "public"]),
@@ -43,7 +50,7 @@ fn write_documents(directory: &Path, numbers: std::ops::Range<u64>, version: u64
     std::fs::write(directory.join("corpus.jsonl"), rows).unwrap();
 }
 
-fn write_turns(directory: &Path, conversations: u64, turns: std::ops::RangeInclusive<u64>) {
+fn turns_of(conversations: u64, turns: std::ops::RangeInclusive<u64>) -> String {
     let mut rows = String::new();
     for turn in turns {
         for conversation in 0..conversations {
@@ -54,7 +61,17 @@ fn write_turns(directory: &Path, conversations: u64, turns: std::ops::RangeInclu
             writeln!(rows, "{row}").unwrap();
         }
     }
-    std::fs::write(directory.join("turns.jsonl"), rows).unwrap();
+    rows
+}
+
+pub fn write_turns(directory: &Path, conversations: u64, turns: std::ops::RangeInclusive<u64>) {
+    std::fs::write(directory.join("turns.jsonl"), turns_of(conversations, turns)).unwrap();
+}
+
+/// Adds the turns with this number to the log.
+pub fn append_turns(directory: &Path, conversations: u64, turn: u64) {
+    let log = std::fs::File::options().append(true).open(directory.join("turns.jsonl"));
+    log.unwrap().write_all(turns_of(conversations, turn..=turn).as_bytes()).unwrap();
 }
 
 /// Every retriever that can be divided, and what reads its index.
@@ -88,7 +105,7 @@ fn pipeline(model: &Path) -> String {
     )
 }
 
-fn turnflow(directory: &Path, arguments: &[&str]) -> Command {
+pub fn turnflow(directory: &Path, arguments: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_turnflow"));
     command.current_dir(directory).args(arguments).stdin(Stdio::null());
     command
@@ -106,10 +123,10 @@ fn once(directory: &Path, processes: usize, workers: usize) -> String {
 }
 
 /// What an answer says, without what differs from run to run.
-type Said = (String, Vec<(String, u32, String)>);
+pub type Said = (String, Vec<(String, u32, String)>);
 
 /// The answers by conversation and turn; each is there once.
-fn said(directory: &Path) -> BTreeMap<(String, u32), Said> {
+pub fn said(directory: &Path) -> BTreeMap<(String, u32), Said> {
     let mut all = BTreeMap::new();
     for record in answers(&directory.join("answers.jsonl")) {
         let AnswerRecord { conversation_id, turn, answer, hits, .. } = record;
@@ -173,17 +190,17 @@ fn any_number_of_processes_finds_the_same_and_embeds_nothing_again() {
 }
 
 /// A cluster or a process of one, which ends with the value.
-struct Cluster(Child);
+pub struct Cluster(pub Child);
 
 impl Cluster {
-    fn start(directory: &Path, arguments: &[&str]) -> Self {
+    pub fn start(directory: &Path, arguments: &[&str]) -> Self {
         let log = std::fs::File::options().create(true).append(true).open(directory.join("log")).unwrap();
         let mut command = turnflow(directory, &["cluster", "p.ron", "--state", "s", "--max-pause", "0.1"]);
         Self(command.args(arguments).stderr(log).spawn().unwrap())
     }
 
     /// The ids of the processes.
-    fn members(&self) -> Vec<i32> {
+    pub fn members(&self) -> Vec<i32> {
         let path = format!("/proc/{0}/task/{0}/children", self.0.id());
         let list = std::fs::read_to_string(path).unwrap_or_default();
         list.split_whitespace().map(|id| id.parse().unwrap()).collect()
@@ -197,12 +214,12 @@ impl Drop for Cluster {
     }
 }
 
-fn signal(process: i32, signal: i32) {
+pub fn signal(process: i32, signal: i32) {
     // SAFETY: the process is a child of a child that runs.
     unsafe { libc::kill(process, signal) };
 }
 
-const LEXICAL: &str = r#"Pipeline(
+pub const LEXICAL: &str = r#"Pipeline(
     name: "lexical",
     corpora: { "docs": Corpus(source: JsonLines(path: "corpus.jsonl", watch: true), chunk: Whole) },
     nodes: {
@@ -233,10 +250,7 @@ fn a_lost_process_ends_all_and_they_go_on_where_they_were() {
             let now = cluster.members();
             now.len() == 3 && now.iter().all(|member| !before.contains(member))
         });
-        let all = std::fs::read_to_string(directory.join("turns.jsonl")).unwrap();
-        write_turns(directory, 5, turn..=turn);
-        let new = std::fs::read_to_string(directory.join("turns.jsonl")).unwrap();
-        std::fs::write(directory.join("turns.jsonl"), all + &new).unwrap();
+        append_turns(directory, 5, turn);
         until("the new turns are answered", || count() == 5 * turn as usize);
         let (killed, others) = (format!("process {lost} was ended by signal 9"), format!("lost process {lost} ("));
         assert!(log().contains(&killed) && log().contains(&others), "{}", log());
@@ -256,6 +270,78 @@ fn a_lost_process_ends_all_and_they_go_on_where_they_were() {
     assert!(status.success(), "{status}: {}", log());
     assert!(!log().contains("panic"), "{}", log());
     assert_eq!(said(directory).len(), 20);
+}
+
+#[test]
+fn an_interrupt_of_all_processes_ends_a_cluster_in_order() {
+    let directory = tempfile::tempdir().unwrap();
+    let directory = directory.path();
+    std::fs::write(directory.join("p.ron"), LEXICAL).unwrap();
+    write_documents(directory, 0..60, 0);
+    write_turns(directory, 5, 1..=2);
+    let mut cluster = Cluster::start(directory, &["--processes", "3", "--workers", "1"]);
+    let log = || std::fs::read_to_string(directory.join("log")).unwrap();
+    let is_answered =
+        || directory.join("answers.jsonl").exists() && answers(&directory.join("answers.jsonl")).len() == 10;
+    until("every turn is answered", is_answered);
+    // As a terminal does it.
+    let mut all = cluster.members();
+    assert_eq!(all.len(), 3);
+    all.push(cluster.0.id().try_into().unwrap());
+    all.into_iter().for_each(|process| signal(process, libc::SIGINT));
+    until("the cluster ends", || cluster.0.try_wait().unwrap().is_some());
+    let status = cluster.0.wait().unwrap();
+    assert!(status.success(), "{status}: {}", log());
+    assert!(!log().contains("rror") && !log().contains("lost"), "{}", log());
+    assert_eq!(said(directory).len(), 10);
+}
+
+#[test]
+fn dead_letters_tags_and_replays_of_a_cluster_are_those_of_one_process() {
+    let directory = tempfile::tempdir().unwrap();
+    let directory = directory.path();
+    // A table whose declared field has another type in some rows.
+    let typed = LEXICAL.replace(r#"chunk: Whole)"#, r#"chunk: Whole, fields: { "part": Integer })"#);
+    std::fs::write(directory.join("p.ron"), typed).unwrap();
+    write_documents(directory, 0..60, 0);
+    let rows = std::fs::read_to_string(directory.join("corpus.jsonl")).unwrap();
+    let bad = rows.replace(r#""part":3"#, r#""part":"three""#);
+    std::fs::write(directory.join("corpus.jsonl"), bad).unwrap();
+    write_turns(directory, 5, 1..=2);
+    let letters = |state: &str| {
+        let file = std::fs::read_to_string(directory.join(state).join("dead-letters.jsonl")).unwrap();
+        let mut lines: Vec<String> = file.lines().map(str::to_owned).collect();
+        lines.sort_unstable();
+        lines
+    };
+    let run = turnflow(directory, &["run", "p.ron", "--once", "--state", "alone"]).output().unwrap();
+    assert!(run.status.success(), "{}", String::from_utf8_lossy(&run.stderr));
+    let alone = said(directory);
+    std::fs::rename(directory.join("answers.jsonl"), directory.join("alone.jsonl")).unwrap();
+    let expected = letters("alone");
+    assert_eq!(expected.len(), 12, "{expected:?}");
+    for _ in 0..2 {
+        once(directory, 3, 1);
+        assert_eq!(letters("s"), expected);
+    }
+    assert_eq!(said(directory), alone);
+    // A tag of the cluster's state, and what it is good for after the documents have changed.
+    let ran = |arguments: &[&str]| {
+        let output = turnflow(directory, arguments).output().unwrap();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        String::from_utf8(output.stdout).unwrap()
+    };
+    ran(&["tag", "p.ron", "before", "--state", "s"]);
+    write_documents(directory, 40..90, 1);
+    let replay = ["replay", "p.ron", "--log", "turns.jsonl", "--tags", "s", "--answers", "answers.jsonl"];
+    let same = ran(&[&replay[..], &["--tag", "before"]].concat());
+    assert!(same.contains("10 turns: 10 the same"), "{same}");
+    let changed = turnflow(directory, &replay).output().unwrap();
+    let told = String::from_utf8_lossy(&changed.stdout);
+    assert!(told.contains("10 turns") && !told.contains("10 the same"), "{changed:?}");
+    // The cluster finds the changed documents, and the letters of before are still there.
+    once(directory, 2, 1);
+    assert_eq!(letters("s").iter().filter(|letter| expected.contains(letter)).count(), expected.len());
 }
 
 #[tokio::test]

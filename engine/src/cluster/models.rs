@@ -1,0 +1,349 @@
+//! The models of all processes serve the turns.
+//!
+//! Turns are answered in the first process. What takes long in a turn is the calls of its models, so each call goes to
+//! the process that has the least to do. A model's output does not depend on where it is computed, if the processes run
+//! on equal hardware.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use futures::FutureExt;
+use futures::future::BoxFuture;
+use parking_lot::RwLock;
+use serde::{Deserialize, Serialize};
+use tokio::sync::mpsc;
+
+use super::peers::{AnswerParts, Peers};
+use super::wire::{Bytes, Topic, decode, encode};
+use crate::activity::{Activity, NodeActivity, Timed};
+use crate::component::{Model, Models};
+use crate::inference::{
+    Embedder, InferenceError, PairScorer, Priority, Role, SparseEmbedder, SparseVector, TokenEmbedder, TokenVectors,
+    Vector,
+};
+use crate::language::{Generation, Generator, Likelihood, Prompt, Sampling, TextStream};
+
+/// Pairs that are scored in one call. More are divided, so that several processes score them at the same time.
+const PAIRS: usize = 32;
+/// What a call costs besides its texts, in bytes of text.
+const CALL: usize = 256;
+/// What a generation costs besides its prompt, in bytes of text: it runs the model for every token that it makes.
+const GENERATION: usize = 16 << 10;
+
+/// The call of a model.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+enum ModelCall {
+    Embed(Vec<String>, Role),
+    EmbedTokens(Vec<String>, Role),
+    EmbedSparse(Vec<String>, Role),
+    ScorePairs(String, Vec<String>),
+    Generate(Prompt, Sampling),
+    Likelihood(Vec<String>, String),
+}
+
+impl ModelCall {
+    /// What it costs, in bytes of text.
+    fn cost(&self) -> usize {
+        let all = |texts: &[String]| texts.iter().map(String::len).sum::<usize>();
+        CALL + match self {
+            Self::Embed(texts, _) | Self::EmbedTokens(texts, _) | Self::EmbedSparse(texts, _) => all(texts),
+            Self::ScorePairs(first, seconds) => all(seconds) + seconds.len() * first.len(),
+            Self::Generate(prompt, _) => {
+                let parts = prompt.messages.iter().flat_map(|message| &message.parts);
+                GENERATION + parts.map(|part| part.text.len()).sum::<usize>()
+            }
+            Self::Likelihood(contexts, text) => all(contexts) + contexts.len() * text.len(),
+        }
+    }
+}
+
+/// A question to another process.
+#[derive(Serialize, Deserialize)]
+struct ModelQuestion {
+    model: String,
+    /// The other process must have the same model.
+    fingerprint: String,
+    call: ModelCall,
+    /// Whether somebody reads the text while it is generated.
+    is_streamed: bool,
+}
+
+/// The models of all processes.
+pub(crate) struct SharedModels {
+    peers: Arc<Peers>,
+    /// The cost of the calls that each process, this one too, has not answered.
+    running: Vec<AtomicUsize>,
+    /// Records the calls to each process.
+    activity: Vec<Arc<NodeActivity>>,
+    /// This process's own models, for the calls of the first one.
+    own: RwLock<Models>,
+}
+
+/// What the calls to a process's models are called in metrics and in the status.
+pub(crate) fn models_of(process: usize) -> Arc<str> {
+    format!("models of process {process}").into()
+}
+
+impl SharedModels {
+    pub fn new(peers: Arc<Peers>, activity: &Activity) -> Arc<Self> {
+        let processes = 0..peers.shape.processes;
+        let running = processes.clone().map(|_| AtomicUsize::new(0)).collect();
+        let activity = processes.map(|process| activity.node(&models_of(process))).collect();
+        Arc::new(Self { peers, running, activity, own: RwLock::default() })
+    }
+
+    /// Sets what the other processes may call.
+    pub fn offer(&self, models: &Models) {
+        *self.own.write() = models.clone();
+    }
+
+    /// Answers a call of the first process.
+    pub async fn answer(&self, question: Bytes, parts: AnswerParts) -> Result<Bytes, String> {
+        let ModelQuestion { model, fingerprint, call, is_streamed } = decode(&question)?;
+        let own = self.own.read().get(&model).cloned();
+        let own = own.filter(|own| own.fingerprint == fingerprint);
+        let own = own.ok_or_else(|| format!("it has no such model `{model}`"))?;
+        let lacks = || format!("its model `{model}` cannot do that");
+        let priority = Priority::Turn;
+        match call {
+            ModelCall::Embed(texts, role) => {
+                encode(&own.embedder.as_ref().ok_or_else(lacks)?.embed(texts, role, priority).await)
+            }
+            ModelCall::EmbedTokens(texts, role) => {
+                encode(&own.token_embedder.as_ref().ok_or_else(lacks)?.embed_tokens(texts, role, priority).await)
+            }
+            ModelCall::EmbedSparse(texts, role) => {
+                encode(&own.sparse.as_ref().ok_or_else(lacks)?.embed_sparse(texts, role, priority).await)
+            }
+            ModelCall::ScorePairs(first, seconds) => {
+                encode(&own.pairs.as_ref().ok_or_else(lacks)?.score(first, seconds, priority).await)
+            }
+            ModelCall::Generate(prompt, sampling) => {
+                let stream = match is_streamed {
+                    true => TextStream::new(move |piece| parts.send(Bytes(piece.as_bytes().to_vec()))),
+                    false => TextStream::default(),
+                };
+                let generator = own.generator.as_ref().ok_or_else(lacks)?;
+                encode(&generator.generate_streamed(prompt, sampling, stream).await)
+            }
+            ModelCall::Likelihood(contexts, text) => {
+                encode(&own.likelihood.as_ref().ok_or_else(lacks)?.log_likelihood(contexts, text, priority).await)
+            }
+        }
+    }
+
+    /// The process that has the least to do. This process, if it has no more than the others.
+    fn idlest(&self) -> usize {
+        let own = self.peers.shape.process;
+        let cost = |process: usize| self.running[process].load(Ordering::Relaxed);
+        let processes = (0..self.running.len()).min_by_key(|process| (cost(*process), *process != own));
+        processes.unwrap_or(own)
+    }
+}
+
+/// A call that a process has not answered, for [`SharedModels::idlest`].
+struct Running {
+    shared: Arc<SharedModels>,
+    process: usize,
+    cost: usize,
+}
+
+impl Running {
+    fn begin(shared: &Arc<SharedModels>, cost: usize) -> Self {
+        let process = shared.idlest();
+        shared.running[process].fetch_add(cost, Ordering::Relaxed);
+        Self { shared: shared.clone(), process, cost }
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        self.shared.running[self.process].fetch_sub(self.cost, Ordering::Relaxed);
+    }
+}
+
+/// A model whose calls go to all processes.
+struct Shared<M: ?Sized> {
+    by: Sharing,
+    inner: Arc<M>,
+}
+
+#[derive(Clone)]
+struct Sharing {
+    shared: Arc<SharedModels>,
+    model: String,
+    fingerprint: String,
+}
+
+impl Sharing {
+    /// Has the idlest process make a call. `here` makes it in this process.
+    async fn call<T, F>(
+        self,
+        call: ModelCall,
+        stream: TextStream,
+        here: impl FnOnce() -> F,
+    ) -> Result<T, InferenceError>
+    where
+        T: for<'de> Deserialize<'de>,
+        F: Future<Output = Result<T, InferenceError>>,
+    {
+        let running = Running::begin(&self.shared, call.cost());
+        let process = running.process;
+        if process == self.shared.peers.shape.process {
+            return here().await;
+        }
+        let Sharing { shared, model, fingerprint } = self;
+        let is_streamed = stream.is_wanted();
+        let Ok(question) = encode(&ModelQuestion { model, fingerprint, call, is_streamed }) else {
+            return here().await;
+        };
+        let timed = Timed::begin(shared.activity[process].clone());
+        let (sender, mut parts) = mpsc::unbounded_channel();
+        let waiting = shared.peers.begin(process, Topic::Models, question, sender);
+        // The parts end with the answer.
+        while let Some(Bytes(part)) = parts.recv().await {
+            stream.send(&String::from_utf8_lossy(&part));
+        }
+        let answer = waiting.answer().await;
+        timed.end(answer.is_err());
+        match answer.and_then(|answer| decode(&answer)) {
+            Ok(answer) => answer,
+            // This process has the model too.
+            Err(reason) => {
+                tracing::debug!(process, %reason, "another process cannot call its model");
+                drop(running);
+                stream.restart();
+                here().await
+            }
+        }
+    }
+}
+
+impl Model {
+    /// Has its calls for turns made by all processes.
+    pub(crate) fn shared_by(mut self, shared: &Arc<SharedModels>) -> Self {
+        let by = Sharing { shared: shared.clone(), model: self.name.clone(), fingerprint: self.fingerprint.clone() };
+        self.embedder = self.embedder.map(|inner| Arc::new(Shared { by: by.clone(), inner }) as _);
+        self.token_embedder = self.token_embedder.map(|inner| Arc::new(Shared { by: by.clone(), inner }) as _);
+        self.sparse = self.sparse.map(|inner| Arc::new(Shared { by: by.clone(), inner }) as _);
+        self.pairs = self.pairs.map(|inner| Arc::new(Shared { by: by.clone(), inner }) as _);
+        self.generator = self.generator.map(|inner| Arc::new(Shared { by: by.clone(), inner }) as _);
+        self.likelihood = self.likelihood.map(|inner| Arc::new(Shared { by: by.clone(), inner }) as _);
+        self
+    }
+}
+
+impl Embedder for Shared<dyn Embedder> {
+    fn dimension(&self) -> usize {
+        self.inner.dimension()
+    }
+
+    fn embed(
+        &self,
+        texts: Vec<String>,
+        role: Role,
+        priority: Priority,
+    ) -> BoxFuture<'static, Result<Vec<Vector>, InferenceError>> {
+        let (by, inner) = (self.by.clone(), self.inner.clone());
+        if priority == Priority::Corpus {
+            return inner.embed(texts, role, priority);
+        }
+        let call = ModelCall::Embed(texts.clone(), role);
+        by.call(call, TextStream::default(), move || inner.embed(texts, role, priority)).boxed()
+    }
+}
+
+impl TokenEmbedder for Shared<dyn TokenEmbedder> {
+    fn dimension(&self) -> usize {
+        self.inner.dimension()
+    }
+
+    fn embed_tokens(
+        &self,
+        texts: Vec<String>,
+        role: Role,
+        priority: Priority,
+    ) -> BoxFuture<'static, Result<Vec<TokenVectors>, InferenceError>> {
+        let (by, inner) = (self.by.clone(), self.inner.clone());
+        if priority == Priority::Corpus {
+            return inner.embed_tokens(texts, role, priority);
+        }
+        let call = ModelCall::EmbedTokens(texts.clone(), role);
+        by.call(call, TextStream::default(), move || inner.embed_tokens(texts, role, priority)).boxed()
+    }
+}
+
+impl SparseEmbedder for Shared<dyn SparseEmbedder> {
+    fn embed_sparse(
+        &self,
+        texts: Vec<String>,
+        role: Role,
+        priority: Priority,
+    ) -> BoxFuture<'static, Result<Vec<SparseVector>, InferenceError>> {
+        let (by, inner) = (self.by.clone(), self.inner.clone());
+        if priority == Priority::Corpus {
+            return inner.embed_sparse(texts, role, priority);
+        }
+        let call = ModelCall::EmbedSparse(texts.clone(), role);
+        by.call(call, TextStream::default(), move || inner.embed_sparse(texts, role, priority)).boxed()
+    }
+}
+
+impl PairScorer for Shared<dyn PairScorer> {
+    fn classes(&self) -> usize {
+        self.inner.classes()
+    }
+
+    fn score(
+        &self,
+        first: String,
+        seconds: Vec<String>,
+        priority: Priority,
+    ) -> BoxFuture<'static, Result<Vec<Vec<f32>>, InferenceError>> {
+        let calls = seconds.chunks(PAIRS).map(|seconds| {
+            let (by, inner) = (self.by.clone(), self.inner.clone());
+            let (first, seconds) = (first.clone(), seconds.to_vec());
+            let call = ModelCall::ScorePairs(first.clone(), seconds.clone());
+            by.call(call, TextStream::default(), move || inner.score(first, seconds, priority))
+        });
+        futures::future::try_join_all(calls.collect::<Vec<_>>()).map(|scores| Ok(scores?.concat())).boxed()
+    }
+}
+
+impl Likelihood for Shared<dyn Likelihood> {
+    fn log_likelihood(
+        &self,
+        contexts: Vec<String>,
+        text: String,
+        priority: Priority,
+    ) -> BoxFuture<'static, Result<Vec<f32>, InferenceError>> {
+        let calls = contexts.chunks(PAIRS).map(|contexts| {
+            let (by, inner) = (self.by.clone(), self.inner.clone());
+            let (contexts, text) = (contexts.to_vec(), text.clone());
+            let call = ModelCall::Likelihood(contexts.clone(), text.clone());
+            by.call(call, TextStream::default(), move || inner.log_likelihood(contexts, text, priority))
+        });
+        futures::future::try_join_all(calls.collect::<Vec<_>>()).map(|scores| Ok(scores?.concat())).boxed()
+    }
+}
+
+impl Generator for Shared<dyn Generator> {
+    fn sampling(&self) -> &Sampling {
+        self.inner.sampling()
+    }
+
+    fn generate_streamed(
+        &self,
+        prompt: Prompt,
+        sampling: Sampling,
+        stream: TextStream,
+    ) -> BoxFuture<'static, Result<Generation, InferenceError>> {
+        let (by, inner) = (self.by.clone(), self.inner.clone());
+        let call = ModelCall::Generate(prompt.clone(), sampling.clone());
+        by.call(call, stream.clone(), move || inner.generate_streamed(prompt, sampling, stream)).boxed()
+    }
+
+    fn count(&self, text: &str) -> usize {
+        self.inner.count(text)
+    }
+}

@@ -1,0 +1,274 @@
+//! What a process serves to the others: its parts of the corpora, at the versions that the first process has asked for.
+
+use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::sync::Arc;
+
+use futures::FutureExt;
+use futures::future::BoxFuture;
+use parking_lot::Mutex;
+use serde::{Deserialize, Serialize};
+use tokio::sync::oneshot;
+
+use super::parts::{Prepared, Request};
+use super::peers::Peers;
+use super::wire::{Bytes, Topic, decode, encode};
+use crate::component::{ComponentError, CorpusSnapshot, Elsewhere, IndexDefinition, OperatorError, Prepare};
+use crate::compute::apart_within;
+use crate::corpus::{AddedIndex, CorpusIndexes, Preparations};
+use crate::wake::WakeSlot;
+
+/// A request to prepare a part.
+pub(crate) struct Target {
+    /// All changes before this commit.
+    pub commits: u64,
+    /// The version to keep the result under.
+    pub version: Option<u64>,
+    pub reply: oneshot::Sender<Result<Prepared, String>>,
+}
+
+/// The requests to prepare a corpus's part, and what wakes the operator that fulfils them.
+#[derive(Default)]
+pub(crate) struct Targets {
+    queue: Mutex<VecDeque<Target>>,
+    wake: WakeSlot,
+}
+
+impl Targets {
+    pub fn new(wake: WakeSlot) -> Self {
+        Self { queue: Mutex::default(), wake }
+    }
+
+    /// The next request, if all changes that it asks for are complete.
+    pub fn take(&self, complete: u64) -> Option<Target> {
+        let mut queue = self.queue.lock();
+        queue.front().is_some_and(|target| target.commits <= complete).then(|| queue.pop_front()).flatten()
+    }
+
+    /// Waits until all changes before a commit are applied; the result is kept under the version.
+    pub async fn prepare(&self, commits: u64, version: Option<u64>) -> Result<Prepared, String> {
+        let (reply, prepared) = oneshot::channel();
+        self.queue.lock().push_back(Target { commits, version, reply });
+        self.wake.wake();
+        prepared.await.unwrap_or_else(|_| Err("it is ending".to_owned()))
+    }
+}
+
+/// The same index in the other processes.
+struct OtherIndexes {
+    peers: Arc<Peers>,
+    corpus: Arc<str>,
+    index: String,
+}
+
+impl Elsewhere for OtherIndexes {
+    fn ask(&self, question: Vec<u8>) -> BoxFuture<'static, Vec<Vec<u8>>> {
+        let (corpus, index) = (self.corpus.clone(), self.index.clone());
+        let Ok(request) = encode(&Request::Prepared { corpus, index, question: Bytes(question) }) else {
+            return async { Vec::new() }.boxed();
+        };
+        let peers = self.peers.clone();
+        async move {
+            let asked = peers.others().map(|process| peers.ask(process, Topic::Parts, request.clone()));
+            futures::future::join_all(asked).await.into_iter().flatten().map(|answer| answer.0).collect()
+        }
+        .boxed()
+    }
+}
+
+/// The indexes of a corpus by key.
+pub(crate) type ByKey = BTreeMap<String, Arc<dyn IndexDefinition>>;
+
+/// A corpus that is served.
+struct ServedCorpus {
+    targets: Arc<Targets>,
+    definitions: Arc<ByKey>,
+    preparations: Preparations,
+    /// What a reload switches to.
+    coming: Option<ComingPart>,
+}
+
+/// What a reload has opened of a corpus.
+pub(crate) struct ComingPart {
+    pub indexes: CorpusIndexes,
+    /// Another feed.
+    pub feed: Option<(u64, Arc<Targets>)>,
+    /// More indexes.
+    pub filled: Vec<AddedIndex>,
+    /// The indexes of the new plan.
+    pub definitions: Arc<ByKey>,
+}
+
+/// A corpus that has been prepared for a switch, and is told whether the switch takes effect.
+pub(crate) struct Switched {
+    pub corpus: Arc<str>,
+    pub view: CorpusSnapshot,
+    pub published: oneshot::Sender<bool>,
+}
+
+/// A version of a corpus, and what answers questions about its indexes.
+struct Version {
+    view: Arc<CorpusSnapshot>,
+    definitions: Arc<ByKey>,
+}
+
+/// The kept versions, by corpus and number.
+type Versions = HashMap<(Arc<str>, u64), Arc<Version>>;
+
+/// What this process serves to the others.
+#[derive(Default)]
+pub(crate) struct ServedParts {
+    corpora: Mutex<HashMap<Arc<str>, ServedCorpus>>,
+    versions: Mutex<Versions>,
+    /// The corpora that a reload has prepared for its switch.
+    switched: Mutex<Vec<Switched>>,
+}
+
+impl ServedParts {
+    /// Serves a corpus, and has its indexes ask the other processes for prepared data.
+    pub fn add(
+        &self,
+        peers: &Arc<Peers>,
+        corpus: &Arc<str>,
+        targets: Arc<Targets>,
+        definitions: Arc<ByKey>,
+        preparations: Preparations,
+    ) {
+        for (index, preparation) in &*preparations.read() {
+            ask_elsewhere(peers, corpus, index, preparation);
+        }
+        let served = ServedCorpus { targets, definitions, preparations, coming: None };
+        self.corpora.lock().insert(corpus.clone(), served);
+    }
+
+    /// Takes what a reload will switch a corpus to.
+    pub fn stage(&self, corpus: &Arc<str>, coming: ComingPart) {
+        if let Some(served) = self.corpora.lock().get_mut(corpus) {
+            served.coming = Some(coming);
+        }
+    }
+
+    /// The corpora that are prepared for the switch of a reload.
+    pub fn take_switched(&self) -> Vec<Switched> {
+        std::mem::take(&mut *self.switched.lock())
+    }
+
+    /// Serves the feed and the indexes that a reload has switched a corpus to.
+    pub fn adopt(&self, corpus: &Arc<str>, targets: Option<Arc<Targets>>, definitions: Arc<ByKey>) {
+        if let Some(served) = self.corpora.lock().get_mut(corpus) {
+            served.coming = None;
+            served.definitions = definitions;
+            if let Some(targets) = targets {
+                served.targets = targets;
+            }
+        }
+    }
+
+    /// Drops what a reload has opened and not switched to.
+    pub fn undo(&self) {
+        self.corpora.lock().values_mut().for_each(|served| served.coming = None);
+        // Their index writers then revert the changes.
+        self.switched.lock().clear();
+    }
+
+    /// Serves only these corpora. Their earlier versions stay until they are released.
+    pub fn retain(&self, is_kept: impl Fn(&str) -> bool) {
+        self.corpora.lock().retain(|name, _| is_kept(name));
+    }
+
+    /// Keeps a version of a corpus until the first process releases it.
+    pub fn keep(&self, corpus: &Arc<str>, version: u64, view: Arc<CorpusSnapshot>) {
+        let definitions = self.corpora.lock().get(corpus).map(|served| served.definitions.clone());
+        self.keep_with(corpus, version, view, definitions.unwrap_or_default());
+    }
+
+    fn keep_with(&self, corpus: &Arc<str>, version: u64, view: Arc<CorpusSnapshot>, definitions: Arc<ByKey>) {
+        let version_of = Arc::new(Version { view, definitions });
+        self.versions.lock().insert((corpus.clone(), version), version_of);
+    }
+
+    /// Prepares the switch of a corpus to what a reload has opened.
+    async fn switch(&self, corpus: &Arc<str>, commits: u64, version: u64) -> Result<Prepared, String> {
+        let (coming, active) = {
+            let mut corpora = self.corpora.lock();
+            let served = corpora.get_mut(corpus).ok_or_else(|| unknown(corpus))?;
+            (served.coming.take(), served.targets.clone())
+        };
+        let coming = coming.ok_or_else(|| format!("no reload changes its corpus `{corpus}`"))?;
+        let ComingPart { indexes, feed, filled, definitions } = coming;
+        let (feed, targets) = feed.map_or((None, active), |(feed, targets)| (Some(feed), targets));
+        targets.prepare(commits, None).await?;
+        let (published, told) = oneshot::channel();
+        let view = indexes.switch(feed, filled, told).await.map_err(|error| error.to_string())?;
+        let prepared = Prepared { documents: view.documents, chunks: view.chunks, changed: true };
+        self.keep_with(corpus, version, Arc::new(view.clone()), definitions);
+        self.switched.lock().push(Switched { corpus: corpus.clone(), view, published });
+        Ok(prepared)
+    }
+
+    /// Answers a message of the first process.
+    pub async fn answer(&self, message: Bytes) -> Result<Bytes, String> {
+        match decode(&message)? {
+            Request::Prepare { corpus, commits, version } => {
+                let known = self.corpora.lock().get(&corpus).map(|served| served.targets.clone());
+                let targets = known.ok_or_else(|| unknown(&corpus))?;
+                encode(&targets.prepare(commits, Some(version)).await?)
+            }
+            Request::Switch { corpus, commits, version } => encode(&self.switch(&corpus, commits, version).await?),
+            Request::Index { corpus, version, index, restriction, question } => {
+                let kept = self.versions.lock().get(&(corpus.clone(), version)).cloned();
+                let kept = kept.ok_or_else(|| format!("it has no version {version} of the corpus `{corpus}`"))?;
+                let (view, definition) = (&kept.view, kept.definitions.get(&index).cloned());
+                let (Some(definition), Some(reader)) = (definition, view.indexes.get(&index).cloned()) else {
+                    return Err(format!("the corpus `{corpus}` has no index `{index}`"));
+                };
+                let is_restricted = view.passages.is_restricted() || restriction.condition.is_some();
+                let passages = view.passages.clone();
+                let within = move || passages.within(Some(&restriction.groups), restriction.condition);
+                // Combining bitmaps of many values takes a while.
+                let permitted = if is_restricted { apart_within(async { within() }).await } else { within() };
+                definition.answer(reader, permitted, question.0).await.map(Bytes).map_err(|error| error.to_string())
+            }
+            Request::Prepared { corpus, index, question } => {
+                let preparations = self.corpora.lock().get(&corpus).map(|served| served.preparations.clone());
+                let preparations = preparations.ok_or_else(|| unknown(&corpus))?;
+                let known = preparations.read().iter().find(|(key, _)| *key == index).map(|(_, known)| known.clone());
+                let known = known.ok_or_else(|| format!("the corpus `{corpus}` has no index `{index}`"))?;
+                Ok(Bytes(known.prepared(question.0)))
+            }
+            Request::Release { corpus, version } => {
+                let released = self.versions.lock().remove(&(corpus, version));
+                // A large part takes a while to drop.
+                drop(tokio::task::spawn_blocking(move || drop(released)));
+                Ok(Bytes::default())
+            }
+        }
+    }
+}
+
+fn unknown(corpus: &str) -> String {
+    format!("it has no corpus `{corpus}`")
+}
+
+/// Has an index ask the other processes for prepared data.
+pub(crate) fn ask_elsewhere(peers: &Arc<Peers>, corpus: &Arc<str>, index: &str, preparation: &Arc<dyn Prepare>) {
+    let (peers, corpus, index) = (peers.clone(), corpus.clone(), index.to_owned());
+    preparation.ask_elsewhere(Arc::new(OtherIndexes { peers, corpus, index }));
+}
+
+/// Answers a question of another process about an index: decodes it, and encodes the answer.
+///
+/// # Errors
+///
+/// The question cannot be decoded, or the answer cannot be made.
+pub async fn answered<Q, A: Serialize, F>(
+    question: Vec<u8>,
+    answer: impl FnOnce(Q) -> F,
+) -> Result<Vec<u8>, OperatorError>
+where
+    Q: for<'de> Deserialize<'de>,
+    F: Future<Output = Result<A, OperatorError>>,
+{
+    let failed = |reason| OperatorError::Component(ComponentError::new(reason));
+    let question = decode(&Bytes(question)).map_err(failed)?;
+    encode(&answer(question).await?).map(|bytes| bytes.0).map_err(failed)
+}

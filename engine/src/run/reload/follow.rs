@@ -1,0 +1,298 @@
+//! A reload of a cluster. The first process leads it, step by step; the others follow.
+//!
+//! All processes build the same dataflows in the same order. So what may fail is done in one step, in all processes,
+//! and the dataflows are built in the next.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Weak};
+use std::time::{Duration, Instant};
+
+use futures::FutureExt;
+use serde::{Deserialize, Serialize};
+
+use super::{Built, Coming, Reload, ReloadError, TICK};
+use crate::cluster::{ComingPart, PlanLoader, Topic, decode, encode};
+use crate::connector::Offsets;
+use crate::dead_letter::Onward;
+use crate::panics::caught;
+use crate::plan::{Definitions, NodeKind, Plan, PlanDiff, PlanFingerprint};
+use crate::run::lacking::Loaded;
+use crate::run::worker_pool::Command;
+use crate::run::{Inner, RunError};
+use crate::turns::Generation;
+
+/// How long another process waits for its file to become that of the first process.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// The interval between looks at the file.
+const LOOK: Duration = Duration::from_millis(200);
+
+/// A step of a reload, in another process than the first.
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) enum Step {
+    /// Load the file, which must be the same plan. Load the models, and open indexes and feeds.
+    Open(Change),
+    /// Build the dataflows of the feeds.
+    Read,
+    /// Collect these commits of the feeds, fill new indexes, and build the operators.
+    Fill(BTreeMap<Arc<str>, u64>),
+    /// Build the dataflow of the new plan.
+    Build,
+    /// The new plan serves.
+    Serve,
+    /// The reload has failed: drop what it has built.
+    Undo,
+    /// No turn needs a plan before this one any more.
+    Retire(u64),
+}
+
+/// What a reload changes. It must be the same in all processes.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Change {
+    /// The hash of the new plan.
+    plan: String,
+    /// New and changed corpora.
+    corpora: Vec<Arc<str>>,
+    /// New and changed sources of turns.
+    sources: Vec<Arc<str>>,
+}
+
+impl Change {
+    pub fn of(plan: &Plan, diff: &PlanDiff) -> Self {
+        let corpora = plan.corpora.iter().map(|corpus| &corpus.name);
+        let nodes = plan.nodes.iter();
+        let sources = nodes.filter(|node| matches!(node.kind, NodeKind::Source(_))).map(|node| &node.id);
+        Self {
+            plan: plan.hash.to_string(),
+            corpora: corpora.filter(|name| !PlanDiff::keeps(&diff.corpora, name)).cloned().collect(),
+            sources: sources.filter(|id| !PlanDiff::keeps(&diff.nodes, id)).cloned().collect(),
+        }
+    }
+}
+
+/// A reload in another process than the first.
+pub(in crate::run) struct Following {
+    plan: Plan,
+    diff: PlanDiff,
+    outline: PlanFingerprint,
+    coming: Vec<Coming>,
+    definitions: Definitions,
+    letters: Onward,
+    /// Until the operators are built.
+    loaded: Option<Loaded>,
+    built: Option<(Loaded, Arc<Generation>)>,
+    /// Once its dataflow is built.
+    generation: Option<Arc<Generation>>,
+}
+
+impl Reload<'_> {
+    /// Has the other processes do a step.
+    pub(super) fn lead(&self, step: &Step) -> Result<(), ReloadError> {
+        let Some(peers) = self.context.peers.clone() else { return Ok(()) };
+        let failed = |reason| ReloadError::Elsewhere { reason };
+        let step = encode(step).map_err(failed)?;
+        let asked = self.context.handle.spawn(async move { peers.ask_all(Topic::Reload, &step).await });
+        while !asked.is_finished() {
+            if let Err(given_up) = self.going_on() {
+                asked.abort();
+                return Err(given_up);
+            }
+            std::thread::park_timeout(TICK);
+        }
+        let done = self.context.handle.block_on(asked).map_err(|_| ReloadError::GivenUp)?;
+        done.map(drop).map_err(failed)
+    }
+
+    /// Has the other processes do a step that must not fail: the dataflows would differ.
+    pub(super) fn lead_surely(&self, step: &Step) -> Result<(), ReloadError> {
+        let Some(peers) = self.context.peers.clone() else { return Ok(()) };
+        let failed = |reason| ReloadError::Elsewhere { reason };
+        let step = encode(step).map_err(failed)?;
+        let done = self.context.handle.block_on(peers.ask_all(Topic::Reload, &step));
+        done.map(drop).map_err(failed).inspect_err(|error| {
+            self.context.errors.lock().push(RunError::Reload { reason: error.to_string() });
+            self.context.pool.abort();
+        })
+    }
+
+    /// The commits that the feeds of changed corpora have published.
+    pub(super) fn commits(&self) -> BTreeMap<Arc<str>, u64> {
+        let changed = self.coming.iter().filter(|coming| !coming.fresh);
+        let changed = changed.filter_map(|coming| Some((coming.name.clone(), coming.feed.as_ref()?.shared.commits())));
+        changed.collect()
+    }
+}
+
+/// Follows the reloads that the first process leads.
+pub(in crate::run) fn follow(inner: &Arc<Inner>, load: PlanLoader) {
+    let Some(peers) = &inner.context.peers else { return };
+    let (inner, blocking) = (Arc::downgrade(inner), inner.context.handle.clone());
+    let service = move |step, _| {
+        let (inner, load, blocking) = (inner.clone(), load.clone(), blocking.clone());
+        async move {
+            let step: Step = decode(&step)?;
+            let done = blocking.spawn_blocking(move || {
+                let Some(inner) = Weak::upgrade(&inner) else { return Err("it is ending".to_owned()) };
+                caught(|| do_step(&inner, step, &*load)).unwrap_or_else(|panic| Err(format!("its reload {panic}")))
+            });
+            done.await.unwrap_or_else(|_| Err("it is ending".to_owned()))?;
+            encode(&())
+        }
+        .boxed()
+    };
+    peers.serve(Topic::Reload, Arc::new(service));
+}
+
+fn do_step(inner: &Arc<Inner>, step: Step, load: &dyn Fn() -> Result<Plan, String>) -> Result<(), String> {
+    match step {
+        Step::Undo => inner.undoing.store(true, Ordering::Release),
+        Step::Open(_) => inner.undoing.store(false, Ordering::Release),
+        _ => {}
+    }
+    let mut following = inner.following.lock();
+    let give_up = || inner.undoing.load(Ordering::Acquire);
+    let open = || "no reload is under way".to_owned();
+    match step {
+        Step::Open(change) => {
+            undo(inner, following.take());
+            *following = Some(Following::open(inner, change, load, &give_up)?);
+        }
+        Step::Read => following.as_ref().ok_or_else(open)?.read(inner),
+        Step::Fill(commits) => following.as_mut().ok_or_else(open)?.fill(inner, &commits, &give_up)?,
+        Step::Build => following.as_mut().ok_or_else(open)?.build(inner)?,
+        Step::Serve => following.take().ok_or_else(open)?.serve(inner)?,
+        Step::Undo => undo(inner, following.take()),
+        Step::Retire(number) => super::switch::retire(inner, number),
+    }
+    Ok(())
+}
+
+/// The file's plan, when it has this hash.
+fn loaded(load: &dyn Fn() -> Result<Plan, String>, hash: &str, give_up: &dyn Fn() -> bool) -> Result<Plan, String> {
+    let until = Instant::now() + PATIENCE;
+    loop {
+        let reason = match load() {
+            Ok(plan) if *plan.hash == *hash => return Ok(plan),
+            Ok(_) => "its file has another pipeline than that of process 0: copy the file, then reload".to_owned(),
+            Err(reason) => reason,
+        };
+        if give_up() || Instant::now() >= until {
+            return Err(reason);
+        }
+        std::thread::park_timeout(LOOK);
+    }
+}
+
+fn undo(inner: &Arc<Inner>, following: Option<Following>) {
+    let Some(Following { coming, generation, .. }) = following else { return };
+    inner.context.parts.undo();
+    Reload { coming, generation, ..Reload::new(inner, &|| true) }.undo();
+}
+
+impl Following {
+    fn open(
+        inner: &Arc<Inner>,
+        change: Change,
+        load: &dyn Fn() -> Result<Plan, String>,
+        give_up: &dyn Fn() -> bool,
+    ) -> Result<Self, String> {
+        let plan = loaded(load, &change.plan, give_up)?;
+        let outline = PlanFingerprint::of(&plan);
+        let diff = PlanDiff::between(&inner.running.lock().outline, &outline);
+        if Change::of(&plan, &diff) != change {
+            return Err("the reload changes other corpora or sources here than in process 0".to_owned());
+        }
+        let mut reload = Reload::new(inner, give_up);
+        let opened = reload.load(&plan, &diff).and_then(|(letters, loaded, definitions)| {
+            reload.open(&plan, &diff, &loaded.models, &definitions)?;
+            Ok((letters, loaded, definitions))
+        });
+        match opened {
+            Ok((letters, loaded, definitions)) => {
+                let (coming, generation) = (std::mem::take(&mut reload.coming), None);
+                let (loaded, built) = (Some(loaded), None);
+                Ok(Self { plan, diff, outline, coming, definitions, letters, loaded, built, generation })
+            }
+            Err(error) => {
+                reload.undo();
+                Err(error.to_string())
+            }
+        }
+    }
+
+    fn read(&self, inner: &Arc<Inner>) {
+        let feeds = self.coming.iter().filter_map(|coming| coming.feed.as_ref());
+        feeds.for_each(|feed| drop(inner.context.pool.tell(&Command::Corpus(Box::new(feed.shared.clone())))));
+    }
+
+    fn fill(
+        &mut self,
+        inner: &Arc<Inner>,
+        commits: &BTreeMap<Arc<str>, u64>,
+        give_up: &dyn Fn() -> bool,
+    ) -> Result<(), String> {
+        for coming in &self.coming {
+            if let (Some(feed), Some(commits)) = (&coming.feed, commits.get(&coming.name)) {
+                inner.context.handle.block_on(feed.shared.targets().prepare(*commits, None))?;
+            }
+        }
+        let mut reload = Reload::new(inner, give_up);
+        reload.coming = std::mem::take(&mut self.coming);
+        let filled = reload.fill();
+        self.coming = std::mem::take(&mut reload.coming);
+        filled.map_err(|error| error.to_string())?;
+        let loaded = self.loaded.take().ok_or("its models are not loaded")?;
+        let sinks = BTreeMap::new();
+        let generation = reload.operators(&self.plan, &self.diff, &loaded, &self.definitions, &sinks);
+        let generation = generation.map_err(|error| error.to_string())?;
+        // The first process may call them as soon as it has switched.
+        inner.context.offer(&loaded.models);
+        self.built = Some((loaded, generation));
+        Ok(())
+    }
+
+    fn build(&mut self, inner: &Arc<Inner>) -> Result<(), String> {
+        let (_, generation) = self.built.as_ref().ok_or("its operators are not built")?;
+        self.generation = Some(generation.clone());
+        inner.context.shared.generations.write().insert(generation.number, generation.clone());
+        inner.context.pool.tell(&Command::Generation(generation.clone()));
+        for coming in self.coming.iter_mut().filter(|coming| !coming.fresh) {
+            let feed = coming.feed.as_ref().map(|feed| (feed.shared.feed, feed.shared.targets().clone()));
+            let filled = std::mem::take(&mut coming.filled);
+            if feed.is_some() || !filled.is_empty() {
+                let definitions = Arc::new(self.definitions[&coming.name].clone());
+                let part = ComingPart { indexes: coming.indexes.clone(), feed, filled, definitions };
+                inner.context.parts.stage(&coming.name, part);
+            }
+        }
+        Ok(())
+    }
+
+    fn serve(self, inner: &Arc<Inner>) -> Result<(), String> {
+        let Self { plan, diff, outline, coming, definitions, letters, built, .. } = self;
+        let (loaded, generation) = built.ok_or("its operators are not built")?;
+        let switched = inner.context.parts.take_switched();
+        let names: BTreeSet<Arc<str>> = plan.corpora.iter().map(|corpus| corpus.name.clone()).collect();
+        let (views, published): (Vec<_>, Vec<_>) =
+            switched.into_iter().map(|switched| ((switched.corpus, switched.view), switched.published)).unzip();
+        let aliases = Arc::new(plan.aliases());
+        let epochs = &inner.context.shared.epochs;
+        let done = epochs.switch(generation.number, aliases, views, |name| names.contains(name));
+        for published in published {
+            let _ = published.send(done.is_ok());
+        }
+        done.map_err(|error| error.to_string())?;
+        for coming in &coming {
+            let targets = coming.feed.as_ref().map(|feed| feed.shared.targets().clone());
+            inner.context.parts.adopt(&coming.name, targets, Arc::new(definitions[&coming.name].clone()));
+        }
+        inner.context.parts.retain(|name| names.contains(name));
+        let sinks = BTreeMap::new();
+        let built = Built { loaded, sinks, generation, sources: BTreeMap::new(), letters };
+        let mut reload = Reload::new(inner, &|| false);
+        reload.coming = coming;
+        reload.end_manual(&diff);
+        reload.adopt(&plan, &diff, outline, built, BTreeMap::<Arc<str>, Offsets>::new());
+        Ok(())
+    }
+}

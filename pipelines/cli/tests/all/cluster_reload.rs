@@ -1,0 +1,154 @@
+//! Reloads of a cluster: all processes change to the new pipeline, and turns get the answers that one process gives.
+
+use std::path::Path;
+
+use crate::cluster::{Cluster, LEXICAL, append_turns, said, signal, turnflow, write_documents, write_turns};
+use crate::support::{answers, model, until};
+
+/// What the answers of a turn say, by conversation.
+type Answers = Vec<(String, Vec<(String, u32, String)>)>;
+
+fn of_turn(directory: &Path, turn: u32) -> Answers {
+    let all = said(directory).into_iter().filter(|((_, of), _)| *of == turn);
+    all.map(|((conversation, _), (_, hits))| (conversation, hits)).collect()
+}
+
+/// A cluster whose pipeline changes, and one process that answers the same turns.
+struct Changing<'a> {
+    directory: &'a Path,
+    cluster: Cluster,
+    turn: u32,
+}
+
+impl<'a> Changing<'a> {
+    fn start(directory: &'a Path, pipeline: &str) -> Self {
+        std::fs::write(directory.join("p.ron"), pipeline).unwrap();
+        write_documents(directory, 0..60, 0);
+        write_turns(directory, 5, 1..=1);
+        let cluster = Cluster::start(directory, &["--processes", "3", "--workers", "2", "--watch"]);
+        let this = Self { directory, cluster, turn: 1 };
+        until("the first turns are answered", || directory.join("answers.jsonl").exists() && this.answered() == 5);
+        this
+    }
+
+    fn answered(&self) -> usize {
+        answers(&self.directory.join("answers.jsonl")).len()
+    }
+
+    fn log(&self) -> String {
+        std::fs::read_to_string(self.directory.join("log")).unwrap()
+    }
+
+    /// Writes the file, and waits until the log has as many of these lines as there are now, and one more.
+    fn reload(&self, pipeline: &str, line: &str) {
+        let (before, failed) = (self.log().matches(line).count(), self.log().matches("not reloaded").count());
+        std::fs::write(self.directory.join("p.ron"), pipeline).unwrap();
+        until(line, || {
+            let log = self.log();
+            let has_failed = line == "reloaded in" && log.matches("not reloaded").count() > failed;
+            assert!(!has_failed, "{log}");
+            log.matches(line).count() > before
+        });
+    }
+
+    /// Asks in each conversation.
+    fn ask(&mut self) {
+        self.turn += 1;
+        append_turns(self.directory, 5, self.turn.into());
+        until("the new turns are answered", || self.answered() == 5 * self.turn as usize);
+    }
+
+    /// Asks, and compares the answers with those of one process that starts with this pipeline.
+    fn same_as_alone(&mut self, pipeline: &str, turns: &str) {
+        self.ask();
+        let alone = tempfile::tempdir().unwrap();
+        std::fs::write(alone.path().join("p.ron"), pipeline.replace(turns, "turns.jsonl")).unwrap();
+        std::fs::copy(self.directory.join("corpus.jsonl"), alone.path().join("corpus.jsonl")).unwrap();
+        write_turns(alone.path(), 5, self.turn.into()..=self.turn.into());
+        let run = turnflow(alone.path(), &["run", "p.ron", "--once", "--workers", "1"]).output().unwrap();
+        assert!(run.status.success(), "{}", String::from_utf8_lossy(&run.stderr));
+        let expected = of_turn(alone.path(), self.turn);
+        assert_eq!(expected.len(), 5);
+        assert!(expected.iter().all(|(_, hits)| !hits.is_empty()), "{expected:?}");
+        assert_eq!(of_turn(self.directory, self.turn), expected, "{}", self.log());
+    }
+
+    fn end(mut self) {
+        let log = self.log();
+        assert!(!log.contains("panic") && !log.contains("ERROR") && !log.contains("starting all"), "{log}");
+        signal(self.cluster.0.id().try_into().unwrap(), libc::SIGTERM);
+        until("the cluster ends", || self.cluster.0.try_wait().unwrap().is_some());
+        let ended = self.cluster.0.wait().unwrap();
+        assert!(ended.success(), "{ended}: {}", self.log());
+        assert_eq!(said(self.directory).len(), 5 * self.turn as usize);
+        let verified = turnflow(self.directory, &["verify", "p.ron", "--state", "s"]).output().unwrap();
+        assert!(verified.status.success(), "{}", String::from_utf8_lossy(&verified.stdout));
+    }
+}
+
+#[test]
+fn all_processes_of_a_cluster_change_to_a_new_pipeline() {
+    let directory = tempfile::tempdir().unwrap();
+    let mut changing = Changing::start(directory.path(), LEXICAL);
+    let check = |changing: &mut Changing<'_>, pipeline: &str| {
+        changing.reload(pipeline, "reloaded in");
+        changing.same_as_alone(pipeline, "turns.jsonl");
+    };
+    // An operator.
+    let fewer = LEXICAL.replace("top: 5", "top: 3");
+    check(&mut changing, &fewer);
+    // How documents are cut: other passages in every process.
+    let cut = fewer.replace("chunk: Whole", "chunk: Sentences(size: 2, overlap: 1)");
+    check(&mut changing, &cut);
+    // Another index, for the documents that are there.
+    let okapi = r#""okapi": Bm25(input: "query", corpus: "docs", tokenizer: Whitespace, idf: Okapi, top: 9),
+        "fused": Rrf(inputs: ["found", "okapi"]),
+        "answer": ExtractiveAnswer(input: "fused")"#;
+    let more = cut.replace(r#""answer": ExtractiveAnswer(input: "found")"#, okapi);
+    check(&mut changing, &more);
+    // The documents change after the switch.
+    write_documents(directory.path(), 5..80, 1);
+    // Another corpus, and a source under another name.
+    let second = more
+        .replace("corpora: {", r#"corpora: { "copy": Corpus(source: JsonLines(path: "corpus.jsonl"), chunk: Whole),"#)
+        .replace(r#""okapi": Bm25(input: "query", corpus: "docs""#, r#""okapi": Bm25(input: "query", corpus: "copy""#);
+    changing.reload(&second, "reloaded in");
+    changing.same_as_alone(&second, "turns.jsonl");
+    // What cannot run changes nothing.
+    changing.reload(&second.replace("Rrf(", "Rff("), "not reloaded");
+    changing.same_as_alone(&second, "turns.jsonl");
+    // Both corpora at once, and back to the beginning.
+    check(&mut changing, LEXICAL);
+    let log = changing.log();
+    assert!(!log.contains("the reload was cancelled"), "{log}");
+    changing.end();
+}
+
+#[test]
+fn a_cluster_loads_models_and_embeds_when_it_reloads() {
+    let Some(model) = model("minilm-int8") else { return };
+    let directory = tempfile::tempdir().unwrap();
+    let mut changing = Changing::start(directory.path(), LEXICAL);
+    let model = model.display();
+    let dense = r#""dense": Dense(input: "query", corpus: "docs", model: "minilm", top: 9),
+        "fused": Rrf(inputs: ["found", "dense"]),
+        "answer": ExtractiveAnswer(input: "fused")"#;
+    let models = format!(
+        r#"models: {{ "minilm": Onnx(path: "{model}/model.onnx", tokenizer: "{model}/tokenizer.json", pooling: Mean, max_tokens: 64) }},
+    corpora: {{"#
+    );
+    let with_model =
+        LEXICAL.replace(r#""answer": ExtractiveAnswer(input: "found")"#, dense).replace("corpora: {", &models);
+    // A model that is not there changes nothing in any process.
+    changing.reload(&with_model.replace("model.onnx", "nothing.onnx"), "not reloaded");
+    changing.same_as_alone(LEXICAL, "turns.jsonl");
+    changing.reload(&with_model, "reloaded in");
+    changing.same_as_alone(&with_model, "turns.jsonl");
+    // Other passages are embedded before they are served.
+    let cut = with_model.replace("chunk: Whole", "chunk: Sentences(size: 1, overlap: 0)");
+    changing.reload(&cut, "reloaded in");
+    changing.same_as_alone(&cut, "turns.jsonl");
+    changing.reload(LEXICAL, "reloaded in");
+    changing.same_as_alone(LEXICAL, "turns.jsonl");
+    changing.end();
+}
