@@ -162,7 +162,12 @@ fn do_step(inner: &Arc<Inner>, step: Step, load: &dyn Fn() -> Result<Plan, Strin
         Step::Build => following.as_mut().ok_or_else(open)?.build(inner)?,
         Step::Serve => following.take().ok_or_else(open)?.serve(inner)?,
         Step::Undo => undo(inner, following.take()),
-        Step::Retire(number) => super::switch::retire(inner, number),
+        // A reload that is under way may need the same indexes. At its end, this comes again.
+        Step::Retire(_) if following.is_some() => {}
+        Step::Retire(number) => {
+            drop(following);
+            super::switch::retire(inner, number);
+        }
     }
     Ok(())
 }
@@ -186,6 +191,7 @@ fn loaded(load: &dyn Fn() -> Result<Plan, String>, hash: &str, give_up: &dyn Fn(
 fn undo(inner: &Arc<Inner>, following: Option<Following>) {
     let Some(Following { coming, generation, .. }) = following else { return };
     inner.context.parts.undo();
+    inner.context.offer(&inner.running.lock().models);
     Reload { coming, generation, ..Reload::new(inner, &|| true) }.undo();
 }
 
@@ -231,12 +237,18 @@ impl Following {
         commits: &BTreeMap<Arc<str>, u64>,
         give_up: &dyn Fn() -> bool,
     ) -> Result<(), String> {
+        let mut reload = Reload::new(inner, give_up);
         for coming in &self.coming {
-            if let (Some(feed), Some(commits)) = (&coming.feed, commits.get(&coming.name)) {
-                inner.context.handle.block_on(feed.shared.targets().prepare(*commits, None))?;
+            if let (Some(feed), Some(&commits)) = (&coming.feed, commits.get(&coming.name)) {
+                let targets = feed.shared.targets().clone();
+                let collected = inner.context.handle.spawn(async move { targets.prepare(commits, None).await });
+                while !collected.is_finished() {
+                    reload.going_on().map_err(|error| error.to_string())?;
+                    std::thread::park_timeout(TICK);
+                }
+                inner.context.handle.block_on(collected).unwrap_or_else(|_| Err("it is ending".to_owned()))?;
             }
         }
-        let mut reload = Reload::new(inner, give_up);
         reload.coming = std::mem::take(&mut self.coming);
         let filled = reload.fill();
         self.coming = std::mem::take(&mut reload.coming);

@@ -68,9 +68,9 @@ pub fn write_turns(directory: &Path, conversations: u64, turns: std::ops::RangeI
     std::fs::write(directory.join("turns.jsonl"), turns_of(conversations, turns)).unwrap();
 }
 
-/// Adds the turns with this number to the log.
-pub fn append_turns(directory: &Path, conversations: u64, turn: u64) {
-    let log = std::fs::File::options().append(true).open(directory.join("turns.jsonl"));
+/// Adds the turns with this number to a log.
+pub fn append_turns(log: &Path, conversations: u64, turn: u64) {
+    let log = std::fs::File::options().append(true).open(log);
     log.unwrap().write_all(turns_of(conversations, turn..=turn).as_bytes()).unwrap();
 }
 
@@ -109,6 +109,11 @@ pub fn turnflow(directory: &Path, arguments: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_turnflow"));
     command.current_dir(directory).args(arguments).stdin(Stdio::null());
     command
+}
+
+/// An address of this machine that nobody uses.
+pub fn free_address() -> String {
+    std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string()
 }
 
 /// Runs a cluster to its end; returns what it logged.
@@ -250,7 +255,7 @@ fn a_lost_process_ends_all_and_they_go_on_where_they_were() {
             let now = cluster.members();
             now.len() == 3 && now.iter().all(|member| !before.contains(member))
         });
-        append_turns(directory, 5, turn);
+        append_turns(&directory.join("turns.jsonl"), 5, turn);
         until("the new turns are answered", || count() == 5 * turn as usize);
         let (killed, others) = (format!("process {lost} was ended by signal 9"), format!("lost process {lost} ("));
         assert!(log().contains(&killed) && log().contains(&others), "{}", log());
@@ -294,6 +299,55 @@ fn an_interrupt_of_all_processes_ends_a_cluster_in_order() {
     assert!(status.success(), "{status}: {}", log());
     assert!(!log().contains("rror") && !log().contains("lost"), "{}", log());
     assert_eq!(said(directory).len(), 10);
+}
+
+#[test]
+fn a_process_whose_file_differs_keeps_a_cluster_from_reloading() {
+    let directory = tempfile::tempdir().unwrap();
+    let directory = directory.path();
+    let ports = [(); 2].map(|()| std::net::TcpListener::bind("127.0.0.1:0").unwrap());
+    let hosts = ports.map(|port| format!("{}\n", port.local_addr().unwrap())).concat();
+    let of = |process: usize| directory.join(process.to_string());
+    let mut both = Vec::new();
+    for process in 0..2 {
+        std::fs::create_dir(of(process)).unwrap();
+        std::fs::write(of(process).join("hosts"), &hosts).unwrap();
+        std::fs::write(of(process).join("p.ron"), LEXICAL).unwrap();
+        write_documents(&of(process), 0..40, 0);
+        write_turns(&of(process), 5, 1..=1);
+        let log = std::fs::File::create(of(process).join("log")).unwrap();
+        let number = process.to_string();
+        let arguments = ["run", "p.ron", "--workers", "1", "--process", &number, "--hosts", "hosts"];
+        both.push(Cluster(turnflow(&of(process), &arguments).stderr(log).spawn().unwrap()));
+    }
+    let log = |process: usize| std::fs::read_to_string(of(process).join("log")).unwrap();
+    let count = || answers(&of(0).join("answers.jsonl")).len();
+    until("the turns are answered", || of(0).join("answers.jsonl").exists() && count() == 5);
+    let reload = || signal(both[0].0.id().try_into().unwrap(), libc::SIGHUP);
+    let other = LEXICAL.replace("top: 5", "top: 1");
+    std::fs::write(of(0).join("p.ron"), &other).unwrap();
+    reload();
+    until("process 1 refuses", || log(0).contains("not reloaded"));
+    assert!(log(0).contains("process 1: its file has another pipeline than that of process 0"), "{}", log(0));
+    append_turns(&of(0).join("turns.jsonl"), 5, 2);
+    until("the old pipeline answers", || count() == 10);
+    std::fs::write(of(1).join("p.ron"), &other).unwrap();
+    reload();
+    until("both reload", || log(0).contains("reloaded in"));
+    append_turns(&of(0).join("turns.jsonl"), 5, 3);
+    until("the new pipeline answers", || count() == 15);
+    let hits = answers(&of(0).join("answers.jsonl")).into_iter().map(|answer| (answer.turn, answer.hits.len()));
+    for (turn, hits) in hits {
+        assert!(if turn == 3 { hits == 1 } else { hits > 1 }, "{turn}: {hits}");
+    }
+    // Only process 0 reloads.
+    signal(both[1].0.id().try_into().unwrap(), libc::SIGHUP);
+    until("process 1 says so", || log(1).contains("process 0 reloads the pipeline of a cluster"));
+    signal(both[1].0.id().try_into().unwrap(), libc::SIGINT);
+    until("both end", || both.iter_mut().all(|process| process.0.try_wait().unwrap().is_some()));
+    for (process, ended) in both.iter_mut().enumerate() {
+        assert!(ended.0.wait().unwrap().success() && !log(process).contains("ERROR"), "{}", log(process));
+    }
 }
 
 #[test]
@@ -354,9 +408,8 @@ async fn a_cluster_is_served_by_its_first_process() {
         pipeline.replace("JsonLines(path: \"turns.jsonl\", follow: true)", "Stdin()"),
     )
     .unwrap();
-    let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
-    let url = format!("http://127.0.0.1:{port}");
-    let listen = format!("127.0.0.1:{port}");
+    let listen = free_address();
+    let url = format!("http://{listen}");
     let _cluster = Cluster::start(directory, &["--processes", "3", "--workers", "1", "--listen", &listen]);
     let client = reqwest::Client::new();
     let begun = Instant::now();
@@ -405,8 +458,7 @@ fn a_process_that_cannot_be_in_a_cluster_says_why() {
     let arguments = ["run", "p.ron", "--process", "0", "--hosts", "hosts", "--secret", "secret"];
     failed(&run(&arguments), 1, &["16"]);
     // The other process is missing.
-    let free = || std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
-    std::fs::write(directory.join("hosts"), format!("{}\n{}\n", free(), free())).unwrap();
+    std::fs::write(directory.join("hosts"), format!("{}\n{}\n", free_address(), free_address())).unwrap();
     let missing = run(&["run", "p.ron", "--process", "0", "--hosts", "hosts", "--wait", "1"]);
     failed(&missing, 4, &["process 1", "did not connect within 1 s"]);
     // An operator that reads the whole index.

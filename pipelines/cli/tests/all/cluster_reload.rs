@@ -18,6 +18,8 @@ struct Changing<'a> {
     directory: &'a Path,
     cluster: Cluster,
     turn: u32,
+    /// The file of the turns.
+    log: &'static str,
 }
 
 impl<'a> Changing<'a> {
@@ -26,7 +28,7 @@ impl<'a> Changing<'a> {
         write_documents(directory, 0..60, 0);
         write_turns(directory, 5, 1..=1);
         let cluster = Cluster::start(directory, &["--processes", "3", "--workers", "2", "--watch"]);
-        let this = Self { directory, cluster, turn: 1 };
+        let this = Self { directory, cluster, turn: 1, log: "turns.jsonl" };
         until("the first turns are answered", || directory.join("answers.jsonl").exists() && this.answered() == 5);
         this
     }
@@ -35,16 +37,16 @@ impl<'a> Changing<'a> {
         answers(&self.directory.join("answers.jsonl")).len()
     }
 
-    fn log(&self) -> String {
+    fn told(&self) -> String {
         std::fs::read_to_string(self.directory.join("log")).unwrap()
     }
 
     /// Writes the file, and waits until the log has as many of these lines as there are now, and one more.
     fn reload(&self, pipeline: &str, line: &str) {
-        let (before, failed) = (self.log().matches(line).count(), self.log().matches("not reloaded").count());
+        let (before, failed) = (self.told().matches(line).count(), self.told().matches("not reloaded").count());
         std::fs::write(self.directory.join("p.ron"), pipeline).unwrap();
         until(line, || {
-            let log = self.log();
+            let log = self.told();
             let has_failed = line == "reloaded in" && log.matches("not reloaded").count() > failed;
             assert!(!has_failed, "{log}");
             log.matches(line).count() > before
@@ -54,15 +56,15 @@ impl<'a> Changing<'a> {
     /// Asks in each conversation.
     fn ask(&mut self) {
         self.turn += 1;
-        append_turns(self.directory, 5, self.turn.into());
+        append_turns(&self.directory.join(self.log), 5, self.turn.into());
         until("the new turns are answered", || self.answered() == 5 * self.turn as usize);
     }
 
     /// Asks, and compares the answers with those of one process that starts with this pipeline.
-    fn same_as_alone(&mut self, pipeline: &str, turns: &str) {
+    fn same_as_alone(&mut self, pipeline: &str) {
         self.ask();
         let alone = tempfile::tempdir().unwrap();
-        std::fs::write(alone.path().join("p.ron"), pipeline.replace(turns, "turns.jsonl")).unwrap();
+        std::fs::write(alone.path().join("p.ron"), pipeline.replace(self.log, "turns.jsonl")).unwrap();
         std::fs::copy(self.directory.join("corpus.jsonl"), alone.path().join("corpus.jsonl")).unwrap();
         write_turns(alone.path(), 5, self.turn.into()..=self.turn.into());
         let run = turnflow(alone.path(), &["run", "p.ron", "--once", "--workers", "1"]).output().unwrap();
@@ -70,16 +72,16 @@ impl<'a> Changing<'a> {
         let expected = of_turn(alone.path(), self.turn);
         assert_eq!(expected.len(), 5);
         assert!(expected.iter().all(|(_, hits)| !hits.is_empty()), "{expected:?}");
-        assert_eq!(of_turn(self.directory, self.turn), expected, "{}", self.log());
+        assert_eq!(of_turn(self.directory, self.turn), expected, "{}", self.told());
     }
 
     fn end(mut self) {
-        let log = self.log();
+        let log = self.told();
         assert!(!log.contains("panic") && !log.contains("ERROR") && !log.contains("starting all"), "{log}");
         signal(self.cluster.0.id().try_into().unwrap(), libc::SIGTERM);
         until("the cluster ends", || self.cluster.0.try_wait().unwrap().is_some());
         let ended = self.cluster.0.wait().unwrap();
-        assert!(ended.success(), "{ended}: {}", self.log());
+        assert!(ended.success(), "{ended}: {}", self.told());
         assert_eq!(said(self.directory).len(), 5 * self.turn as usize);
         let verified = turnflow(self.directory, &["verify", "p.ron", "--state", "s"]).output().unwrap();
         assert!(verified.status.success(), "{}", String::from_utf8_lossy(&verified.stdout));
@@ -92,7 +94,7 @@ fn all_processes_of_a_cluster_change_to_a_new_pipeline() {
     let mut changing = Changing::start(directory.path(), LEXICAL);
     let check = |changing: &mut Changing<'_>, pipeline: &str| {
         changing.reload(pipeline, "reloaded in");
-        changing.same_as_alone(pipeline, "turns.jsonl");
+        changing.same_as_alone(pipeline);
     };
     // An operator.
     let fewer = LEXICAL.replace("top: 5", "top: 3");
@@ -113,13 +115,20 @@ fn all_processes_of_a_cluster_change_to_a_new_pipeline() {
         .replace("corpora: {", r#"corpora: { "copy": Corpus(source: JsonLines(path: "corpus.jsonl"), chunk: Whole),"#)
         .replace(r#""okapi": Bm25(input: "query", corpus: "docs""#, r#""okapi": Bm25(input: "query", corpus: "copy""#);
     changing.reload(&second, "reloaded in");
-    changing.same_as_alone(&second, "turns.jsonl");
+    changing.same_as_alone(&second);
+    // Another log.
+    let other = second.replace("turns.jsonl", "more.jsonl");
+    std::fs::write(directory.path().join("more.jsonl"), "").unwrap();
+    changing.reload(&other, "reloaded in");
+    changing.log = "more.jsonl";
+    changing.same_as_alone(&other);
+    let second = other;
     // What cannot run changes nothing.
     changing.reload(&second.replace("Rrf(", "Rff("), "not reloaded");
-    changing.same_as_alone(&second, "turns.jsonl");
+    changing.same_as_alone(&second);
     // Both corpora at once, and back to the beginning.
-    check(&mut changing, LEXICAL);
-    let log = changing.log();
+    check(&mut changing, &LEXICAL.replace("turns.jsonl", "more.jsonl"));
+    let log = changing.told();
     assert!(!log.contains("the reload was cancelled"), "{log}");
     changing.end();
 }
@@ -141,14 +150,14 @@ fn a_cluster_loads_models_and_embeds_when_it_reloads() {
         LEXICAL.replace(r#""answer": ExtractiveAnswer(input: "found")"#, dense).replace("corpora: {", &models);
     // A model that is not there changes nothing in any process.
     changing.reload(&with_model.replace("model.onnx", "nothing.onnx"), "not reloaded");
-    changing.same_as_alone(LEXICAL, "turns.jsonl");
+    changing.same_as_alone(LEXICAL);
     changing.reload(&with_model, "reloaded in");
-    changing.same_as_alone(&with_model, "turns.jsonl");
+    changing.same_as_alone(&with_model);
     // Other passages are embedded before they are served.
     let cut = with_model.replace("chunk: Whole", "chunk: Sentences(size: 1, overlap: 0)");
     changing.reload(&cut, "reloaded in");
-    changing.same_as_alone(&cut, "turns.jsonl");
+    changing.same_as_alone(&cut);
     changing.reload(LEXICAL, "reloaded in");
-    changing.same_as_alone(LEXICAL, "turns.jsonl");
+    changing.same_as_alone(LEXICAL);
     changing.end();
 }

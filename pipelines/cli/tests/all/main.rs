@@ -6,6 +6,7 @@
 mod agent;
 mod ask;
 mod cluster;
+mod cluster_models;
 mod cluster_reload;
 mod command_line;
 mod diagnostics;
