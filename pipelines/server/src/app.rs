@@ -19,6 +19,7 @@ use crate::auth::{Principal, Tokens};
 use crate::body::bounded;
 use crate::config::ServeConfig;
 use crate::error::ApiError;
+use crate::forward::Forwarder;
 use crate::limits::{Places, admit, identify};
 use crate::metrics::{ServerMetrics, observe};
 use crate::outline::Outline;
@@ -264,7 +265,13 @@ pub fn router(app: App) -> Router {
         .route("/page/{name}", get(page::asset))
         .route("/healthz", get(health::alive))
         .route("/readyz", get(health::ready))
-        .fallback(|| async { ApiError::not_found("no such route") })
+        .fallback(|| async { ApiError::not_found("no such route") });
+    for_pages(router, app)
+}
+
+/// Completes the routes of a server whose callers may be web pages.
+fn for_pages(router: Router<App>, app: App) -> Router {
+    let router = router
         .method_not_allowed_fallback(|| async { ApiError::method() })
         .layer(middleware::from_fn_with_state(app.clone(), from_here))
         .layer(middleware::from_fn_with_state(app.clone(), observe));
@@ -287,10 +294,9 @@ async fn from_here(State(app): State<App>, request: Request, next: middleware::N
     }
 }
 
-/// The routes of a server that only observes. `is_local`: only this machine can reach it, so web pages of other
-/// sites are refused.
-pub fn observing(app: App, is_local: bool) -> Router {
-    let router = Router::new()
+/// The routes that show the state of a process.
+fn shown(app: &App) -> Router<App> {
+    Router::new()
         .route("/v1/pipelines", get(pipelines::list))
         .route("/v1/pipelines/{name}/status", get(pipelines::status))
         .route("/debug/state", get(pipelines::debug))
@@ -298,6 +304,12 @@ pub fn observing(app: App, is_local: bool) -> Router {
         .route_layer(middleware::from_fn_with_state(app.clone(), identify))
         .route("/healthz", get(health::alive))
         .route("/readyz", get(health::ready))
+}
+
+/// The routes of a server that only observes. `is_local`: only this machine can reach it, so web pages of other
+/// sites are refused.
+pub fn observing(app: App, is_local: bool) -> Router {
+    let router = shown(&app)
         .fallback(|| async { ApiError::not_found("no such route") })
         .method_not_allowed_fallback(|| async { ApiError::method() });
     let router = match is_local {
@@ -305,6 +317,18 @@ pub fn observing(app: App, is_local: bool) -> Router {
         false => router,
     };
     router.layer(middleware::from_fn_with_state(app.clone(), observe)).with_state(app)
+}
+
+/// The routes of a process of a cluster that is not the first. Metrics and health are its own, and so is what is below
+/// `/process`. Everything else is forwarded, also `/readyz`: the process is ready when process 0 is.
+pub fn forwarding(app: App, forwarder: Forwarder) -> Router {
+    let router = Router::new()
+        .route("/metrics", get(metrics::text))
+        .route_layer(middleware::from_fn_with_state(app.clone(), identify))
+        .route("/healthz", get(health::alive))
+        .nest("/process", shown(&app))
+        .fallback(move |request: Request| forwarder.forward(request));
+    for_pages(router, app)
 }
 
 /// Allows calls from web pages of these origins.

@@ -17,6 +17,7 @@ use http_body_util::{BodyExt, LengthLimitError, Limited};
 use serde::de::DeserializeOwned;
 
 use crate::app::App;
+use crate::config::LimitsConfig;
 use crate::error::ApiError;
 
 /// Maximum number of JSON values in a body: objects, arrays, and their elements.
@@ -73,27 +74,34 @@ impl FromRequest<App> for Content {
     type Rejection = ApiError;
 
     async fn from_request(request: Request, app: &App) -> Result<Self, ApiError> {
-        let limit = app.config().limits.body_bytes();
-        let mime = mime(request.headers());
-        let length = request.headers().get(header::CONTENT_LENGTH).and_then(|value| value.to_str().ok()?.parse().ok());
+        let (head, mut body) = request.into_parts();
+        let bytes = whole(&head.headers, &mut body, &app.config().limits).await?;
+        Ok(Self { mime: mime(&head.headers), bytes })
+    }
+}
+
+/// The whole body of a request with these headers.
+///
+/// # Errors
+///
+/// 413: it is too long. 408: it did not arrive in time. 400: the connection failed.
+pub async fn whole(headers: &HeaderMap, body: &mut Body, limits: &LimitsConfig) -> Result<Bytes, ApiError> {
+    let limit = limits.body_bytes();
+    let length = headers.get(header::CONTENT_LENGTH).and_then(|value| value.to_str().ok()?.parse().ok());
+    if length.is_some_and(|length: usize| length > limit) {
         // A client that waits for `100 Continue` gets the error instead.
-        let waits = request.headers().contains_key(header::EXPECT);
-        let mut body = request.into_body();
-        if length.is_some_and(|length: usize| length > limit) {
-            if !waits {
-                discard(&mut body).await;
-            }
-            return Err(ApiError::too_large(limit));
+        if !headers.contains_key(header::EXPECT) {
+            discard(body).await;
         }
-        let patience = Duration::from_secs_f64(app.config().limits.header_s);
-        match received(&mut body, limit, patience).await? {
-            Ok(bytes) => Ok(Self { mime, bytes }),
-            Err(error) if error.is::<LengthLimitError>() => {
-                discard(&mut body).await;
-                Err(ApiError::too_large(limit))
-            }
-            Err(_) => Err(ApiError::bad("the body cannot be read")),
+        return Err(ApiError::too_large(limit));
+    }
+    match received(body, limit, Duration::from_secs_f64(limits.header_s)).await? {
+        Ok(bytes) => Ok(bytes),
+        Err(error) if error.is::<LengthLimitError>() => {
+            discard(body).await;
+            Err(ApiError::too_large(limit))
         }
+        Err(_) => Err(ApiError::bad("the body cannot be read")),
     }
 }
 

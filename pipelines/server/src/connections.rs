@@ -3,6 +3,7 @@
 //! request so far go first: a client that has asked may ask again on its connection at this moment.
 
 use std::collections::HashMap;
+use std::net::SocketAddr;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -18,6 +19,11 @@ use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
 use tokio_util::sync::CancellationToken;
 
 use crate::body::Held;
+
+/// The address of the client, as an extension of each request. For a request that another process of a cluster has
+/// received, it is that process's client.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Client(pub SocketAddr);
 
 /// All open connections.
 pub(crate) struct Connections {
@@ -108,9 +114,9 @@ impl Connection {
         self.open.lock().get(&self.id).is_some_and(|open| open.was_used)
     }
 
-    /// A service that counts the running requests of this connection.
-    pub(crate) fn counted<S>(&self, service: TowerToHyperService<S>) -> Counted<S> {
-        Counted { service, id: self.id, open: self.open.clone(), idle: self.idle.clone() }
+    /// A service that counts the running requests of this connection, and tells them who the client is.
+    pub(crate) fn counted<S>(&self, service: TowerToHyperService<S>, client: Client) -> Counted<S> {
+        Counted { service, client, id: self.id, open: self.open.clone(), idle: self.idle.clone() }
     }
 }
 
@@ -123,6 +129,7 @@ impl Drop for Connection {
 /// See [`Connection::counted`].
 pub(crate) struct Counted<S> {
     service: TowerToHyperService<S>,
+    client: Client,
     id: u64,
     open: Arc<Mutex<HashMap<u64, Open>>>,
     idle: Arc<Notify>,
@@ -154,12 +161,13 @@ where
     type Error = <TowerToHyperService<S> as Service<Request<Incoming>>>::Error;
     type Future = Pin<Box<dyn Future<Output = Result<Self::Response, Self::Error>> + Send>>;
 
-    fn call(&self, request: Request<Incoming>) -> Self::Future {
+    fn call(&self, mut request: Request<Incoming>) -> Self::Future {
         if let Some(open) = self.open.lock().get_mut(&self.id) {
             open.running += 1;
             open.was_used = true;
         }
         let running = Running { id: self.id, open: self.open.clone(), idle: self.idle.clone() };
+        request.extensions_mut().insert(self.client);
         let response = self.service.call(request);
         Box::pin(async move { Ok(response.await?.map(|body| Held::around(body, running))) })
     }

@@ -1,7 +1,8 @@
 //! Pipelines over HTTP: OpenAI's API, turns, search, documents and metrics.
 //!
 //! [`Server::bind`] opens the address, and [`serve`] answers requests until it is stopped. Each
-//! group of routes has its own file; `app.rs` lists them.
+//! group of routes has its own file; `app.rs` lists them. In a cluster, [`Server::bind_forwarding`]
+//! opens the addresses of the processes other than the first.
 
 mod answers;
 mod app;
@@ -17,6 +18,7 @@ mod documents;
 mod durable;
 mod embeddings;
 mod error;
+mod forward;
 mod health;
 mod io;
 pub mod jwt;
@@ -46,6 +48,7 @@ pub use self::auth::{TokenError, VARIABLE};
 pub use self::config::{
     Citations, ConfigError, DocumentRights, LimitsConfig, ResponsesConfig, Secret, ServeConfig, TlsConfig, TokenConfig,
 };
+pub use self::forward::{Answerer, Asker};
 pub use self::observed::Observed;
 pub use self::outline::Outline;
 pub use self::pipelines::{LastReload, describe};

@@ -135,6 +135,11 @@ pub struct Deadline {
 }
 
 impl Deadline {
+    /// The deadline of a request that has now begun, which may take this many seconds.
+    pub fn after(seconds: f64) -> Self {
+        Self { at: Instant::now() + Duration::from_secs_f64(seconds), seconds }
+    }
+
     /// Waits for a future until the deadline.
     ///
     /// # Errors
@@ -170,8 +175,7 @@ pub async fn admit(State(app): State<App>, mut request: Request, next: Next) -> 
     let Some(principal) = request.extensions().get::<Arc<Principal>>().cloned() else {
         return ApiError::unauthorized("this server requires a token").into_response();
     };
-    let seconds = app.config().limits.request_s;
-    let deadline = Deadline { at: Instant::now() + Duration::from_secs_f64(seconds), seconds };
+    let deadline = Deadline::after(app.config().limits.request_s);
     request.extensions_mut().insert(deadline);
     let place = match deadline.within(app.places().take(&principal)).await {
         Ok(Ok(place)) => place,

@@ -23,6 +23,7 @@ use prometheus_client::registry::Registry;
 use crate::app::App;
 use crate::auth::Principal;
 use crate::body::Held;
+use crate::connections::Client;
 use crate::error::ApiError;
 use crate::limits::CallerName;
 
@@ -189,20 +190,22 @@ struct Record {
     method: String,
     route: String,
     status: u16,
+    client: Option<Client>,
     caller: Option<CallerName>,
     begun: Instant,
 }
 
 impl Drop for Record {
     fn drop(&mut self) {
-        let Self { app, method, route, status, caller, begun } = self;
+        let Self { app, method, route, status, client, caller, begun } = self;
         let took = begun.elapsed();
         let metrics = app.metrics();
         let answered = Answered { method: method.clone(), route: route.clone(), status: *status };
         metrics.requests.get_or_create(&answered).inc();
         metrics.seconds.get_or_create(&Route { route: route.clone() }).observe(took.as_secs_f64());
         let caller = caller.as_ref().map_or("-", |CallerName(name)| name);
-        tracing::info!(%method, %route, status, ms = took.as_millis() as u64, caller, "request");
+        let client = client.map(|Client(address)| tracing::field::display(address));
+        tracing::info!(%method, %route, status, ms = took.as_millis() as u64, caller, client, "request");
     }
 }
 
@@ -217,7 +220,8 @@ pub async fn observe(State(app): State<App>, request: Request, next: Next) -> Re
         known @ ("GET" | "HEAD" | "POST" | "PUT" | "DELETE" | "OPTIONS" | "PATCH") => known.to_owned(),
         _ => "OTHER".to_owned(),
     };
-    let mut record = Record { app, method, route, status: CLIENT_CLOSED, caller: None, begun: Instant::now() };
+    let client = request.extensions().get().copied();
+    let mut record = Record { app, method, route, status: CLIENT_CLOSED, client, caller: None, begun: Instant::now() };
     let response = AssertUnwindSafe(next.run(request)).catch_unwind().await;
     let mut response = response.unwrap_or_else(|_| {
         tracing::error!(route = %record.route, "the handler panicked");

@@ -9,7 +9,7 @@ use tokio_util::sync::CancellationToken;
 use crate::app::{App, Served, observing};
 use crate::auth::Tokens;
 use crate::config::ServeConfig;
-use crate::server::{ServeError, Server, serve_routes};
+use crate::server::{ServeError, Server, is_exposed, serve};
 
 /// A server that runs on its own thread until it is dropped.
 pub struct Observed {
@@ -33,9 +33,10 @@ impl Observed {
         served.hide_problems();
         let app = App::new(config, vec![served], Tokens::none(&ServeConfig::default()));
         let stop = CancellationToken::new();
-        let server = Server::of(listener, app.clone()).map_err(listen)?;
+        let router = observing(app.clone(), !is_exposed(address));
+        let server = Server::of(listener, app, router).map_err(listen)?;
         tracing::info!(address = %server.url(), "metrics");
-        runtime.spawn(serve_routes(server, observing(app, address.ip().to_canonical().is_loopback()), stop.clone()));
+        runtime.spawn(serve(server, stop.clone()));
         Ok(Self { stop, runtime: Some(runtime) })
     }
 }

@@ -21,7 +21,8 @@ use tokio_util::sync::CancellationToken;
 use crate::app::{App, Served, router};
 use crate::auth::{TokenError, Tokens, VARIABLE};
 use crate::config::{ServeConfig, TlsConfig};
-use crate::connections::Connections;
+use crate::connections::{Client, Connections};
+use crate::forward::Answering;
 use crate::io::BoundedWrites;
 
 /// The default address.
@@ -83,7 +84,9 @@ pub struct Server {
     listener: TcpListener,
     address: SocketAddr,
     app: App,
+    router: Router,
     tls: Option<TlsAcceptor>,
+    answering: Arc<Answering>,
 }
 
 impl Server {
@@ -98,14 +101,24 @@ impl Server {
         listen: Option<SocketAddr>,
         pipelines: Vec<Arc<Served>>,
     ) -> Result<Self, ServeError> {
+        let address = listen.or(config.listen).unwrap_or(DEFAULT_ADDRESS);
+        Self::bind_routes(config, address, pipelines, |app| router(app.clone())).await
+    }
+
+    /// Binds an address for these routes.
+    pub(crate) async fn bind_routes(
+        config: ServeConfig,
+        address: SocketAddr,
+        pipelines: Vec<Arc<Served>>,
+        routes: impl FnOnce(&App) -> Router,
+    ) -> Result<Self, ServeError> {
         for (at, served) in pipelines.iter().enumerate() {
             if pipelines.iter().take(at).any(|before| before.name() == served.name()) {
                 return Err(ServeError::Twice { name: served.name().to_string() });
             }
         }
         let tokens = Tokens::new(&config, |name| std::env::var(name).ok())?;
-        let address = listen.or(config.listen).unwrap_or(DEFAULT_ADDRESS);
-        if tokens.is_empty() && !address.ip().to_canonical().is_loopback() {
+        if tokens.is_empty() && is_exposed(address) {
             return Err(ServeError::Open { address });
         }
         if tokens.is_empty() && config.cors.iter().any(|origin| origin == "*") {
@@ -114,17 +127,25 @@ impl Server {
         let tls = config.tls.as_ref().map(acceptor).transpose()?;
         let listen_error = |source| ServeError::Listen { address, source };
         let listener = TcpListener::bind(address).await.map_err(listen_error)?;
-        let server = Self::of(listener, App::new(config, pipelines, tokens)).map_err(listen_error)?;
+        let app = App::new(config, pipelines, tokens);
+        let router = routes(&app);
+        let server = Self::of(listener, app, router).map_err(listen_error)?;
         Ok(Self { tls, ..server })
     }
 
-    /// A server on a bound listener, without TLS.
+    /// A server of these routes on a bound listener, without TLS.
     ///
     /// # Errors
     ///
     /// The operating system does not report the address.
-    pub(crate) fn of(listener: TcpListener, app: App) -> std::io::Result<Self> {
-        Ok(Self { address: listener.local_addr()?, listener, app, tls: None })
+    pub(crate) fn of(listener: TcpListener, app: App, router: Router) -> std::io::Result<Self> {
+        let answering = Answering::new(app.clone(), router.clone());
+        Ok(Self { address: listener.local_addr()?, listener, app, router, tls: None, answering })
+    }
+
+    /// The requests of other processes that it answers.
+    pub(crate) fn answering(&self) -> &Arc<Answering> {
+        &self.answering
     }
 
     /// Its URL, as in `http://127.0.0.1:8100`.
@@ -132,6 +153,11 @@ impl Server {
         let scheme = if self.tls.is_some() { "https" } else { "http" };
         format!("{scheme}://{}", self.address)
     }
+}
+
+/// Whether other machines can reach an address.
+pub(crate) fn is_exposed(address: SocketAddr) -> bool {
+    !address.ip().to_canonical().is_loopback()
 }
 
 fn acceptor(config: &TlsConfig) -> Result<TlsAcceptor, ServeError> {
@@ -151,13 +177,7 @@ fn acceptor(config: &TlsConfig) -> Result<TlsAcceptor, ServeError> {
 /// Answers requests until `stop` is cancelled. Then no connection is accepted, and running requests
 /// have `drain_s` to finish.
 pub async fn serve(server: Server, stop: CancellationToken) {
-    let routes = router(server.app.clone());
-    serve_routes(server, routes, stop).await;
-}
-
-/// The same with these routes.
-pub(crate) async fn serve_routes(server: Server, router: Router, stop: CancellationToken) {
-    let Server { listener, app, tls, .. } = server;
+    let Server { listener, app, router, tls, answering, .. } = server;
     let limits = app.config().limits;
     let drain = Duration::from_secs_f64(app.config().drain_s);
     let places = Connections::new(limits.connections);
@@ -172,8 +192,8 @@ pub(crate) async fn serve_routes(server: Server, router: Router, stop: Cancellat
             (places.place().await, accepted)
         };
         let Some((Some(place), accepted)) = stop.run_until_cancelled(accepted).await else { break };
-        let stream = match accepted {
-            Ok((stream, _)) => stream,
+        let (stream, client) = match accepted {
+            Ok(accepted) => accepted,
             Err(error) => {
                 if warned.is_none_or(|at: Instant| at.elapsed() >= WARN) {
                     warned = Some(Instant::now());
@@ -198,7 +218,7 @@ pub(crate) async fn serve_routes(server: Server, router: Router, stop: Cancellat
             let connection = http1::Builder::new()
                 .timer(TokioTimer::new())
                 .header_read_timeout(header)
-                .serve_connection(TokioIo::new(io), open.counted(TowerToHyperService::new(router)));
+                .serve_connection(TokioIo::new(io), open.counted(TowerToHyperService::new(router), Client(client)));
             tokio::pin!(connection);
             let ended = tokio::select! {
                 ended = connection.as_mut() => ended,
@@ -225,12 +245,16 @@ pub(crate) async fn serve_routes(server: Server, router: Router, stop: Cancellat
     drop(listener);
     app.drain();
     draining.cancel();
-    let ended = async { while connections.join_next().await.is_some() {} };
+    let ended = async {
+        while connections.join_next().await.is_some() {}
+        answering.ended().await;
+    };
     if tokio::time::timeout(drain, ended).await.is_err() {
         tracing::warn!(requests = app.places().running(), "dropping requests that did not finish in time");
     }
     // This drops the remaining requests, and cancels their turns.
     connections.shutdown().await;
+    answering.cut().await;
 }
 
 /// The byte stream of a connection.

@@ -49,7 +49,8 @@ pub struct ClusterArgs {
     /// Exit when every source is drained and every answer is delivered.
     #[arg(long, conflicts_with = "listen")]
     once: bool,
-    /// Serve the pipeline over HTTP at this address, as `serve` does, instead of answering its sources' turns.
+    /// Serve the pipeline over HTTP at this address, as `serve` does, instead of answering its sources' turns. Process 0
+    /// listens there; on several machines, `serve --process` serves everything at each of them.
     #[arg(long, value_name = "ADDR")]
     listen: Option<SocketAddr>,
     /// The server's configuration, with `--listen`.

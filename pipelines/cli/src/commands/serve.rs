@@ -8,11 +8,12 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, anyhow};
 use clap::Args;
+use tokio::runtime::Runtime;
 use tokio_util::sync::CancellationToken;
 use turnflow_engine::plan::Plan;
 use turnflow_engine::run::{Engine, Options, TurnSources, default_state};
 use turnflow_engine::spec::Override;
-use turnflow_server::{Observed, Outline, ResponseStore, ServeConfig, ServeError, Served, Server, Telemetry};
+use turnflow_server::{Asker, Outline, ResponseStore, ServeConfig, ServeError, Served, Server, Telemetry};
 
 use super::member::{self, MemberArgs};
 use super::reload::{self, Reloads};
@@ -31,7 +32,8 @@ const PATIENCE: Duration = Duration::from_secs(10);
 /// Serve pipelines over HTTP until interrupted.
 ///
 /// Each pipeline is a model of that name; the first is the default. The first stop signal lets
-/// running requests finish; the second ends the process immediately.
+/// running requests finish; the second ends the process immediately. In a cluster, every process with
+/// `--listen` serves everything: process 0 answers, and the others forward requests to it.
 #[derive(Args)]
 pub struct ServeArgs {
     /// The pipeline files.
@@ -41,7 +43,7 @@ pub struct ServeArgs {
     /// working directory. May be repeated.
     #[arg(long = "set", value_name = "PATH=RON")]
     set: Vec<Override>,
-    /// The address to listen on [default: 127.0.0.1:8100].
+    /// The address to listen on [default: 127.0.0.1:8100; none for a process of a cluster other than 0].
     #[arg(long, value_name = "ADDR")]
     listen: Option<SocketAddr>,
     /// The server's configuration: tokens, limits, TLS.
@@ -150,7 +152,7 @@ pub(super) fn run(args: &ServeArgs) -> Outcome {
         reloads.push(Reloads::new(pipeline, of.engine().clone(), files, args.watch).of(of));
     }
     let served_all = match args.member.is_follower() {
-        true => follow(args, &served, &signals),
+        true => follow(args, config, &served, &signals),
         false => serve(args, config, &served, &signals, &mut reloads),
     };
     reloads.iter_mut().for_each(Reloads::end);
@@ -168,16 +170,11 @@ fn serve(
     signals: &Signals,
     reloads: &mut [Reloads<'_>],
 ) -> Outcome {
-    let runtime = tokio::runtime::Builder::new_multi_thread()
-        .thread_name("turnflow-http")
-        .enable_all()
-        .build()
-        .context("cannot start the threads of the server")?;
-    let server = runtime.block_on(Server::bind(config, args.listen, served.to_vec()));
-    let server = server.map_err(|error| match error {
-        ServeError::Listen { .. } => Fault::Run(error.into()),
-        _ => Fault::Told(error.into()),
-    })?;
+    let runtime = runtime()?;
+    let server = runtime.block_on(Server::bind(config, args.listen, served.to_vec())).map_err(unbound)?;
+    for engine in served.iter().map(|of| of.engine()).filter(|engine| engine.shape().processes > 1) {
+        engine.answer_others(server.answerer(runtime.handle().clone()));
+    }
     let names: Vec<&str> = served.iter().map(|of| &**of.name()).collect();
     eprintln!("serving {} on {}", names.join(", "), server.url());
     let stop = CancellationToken::new();
@@ -206,22 +203,55 @@ fn serve(
         std::thread::park_timeout(TICK);
     }
     let ended = runtime.block_on(task);
+    served.iter().for_each(|of| of.engine().end_answers());
     runtime.shutdown_timeout(Duration::from_secs(1));
     outcome?;
     ended.map_err(|error| Fault::Run(anyhow!("the server failed: {error}")))
 }
 
-/// Runs a process of a cluster that is not the first: it serves only metrics, health and status, and ends with the others.
-fn follow(args: &ServeArgs, served: &[Arc<Served>], signals: &Signals) -> Outcome {
+/// The threads of a server.
+fn runtime() -> anyhow::Result<Runtime> {
+    let mut builder = tokio::runtime::Builder::new_multi_thread();
+    builder.thread_name("turnflow-http").enable_all().build().context("cannot start the threads of the server")
+}
+
+/// Why a server could not start.
+fn unbound(error: ServeError) -> Fault {
+    match error {
+        ServeError::Listen { .. } => Fault::Run(error.into()),
+        _ => Fault::Told(error.into()),
+    }
+}
+
+/// Runs a process of a cluster that is not the first, until all end. With `--listen`, it forwards requests to
+/// process 0.
+fn follow(args: &ServeArgs, config: ServeConfig, served: &[Arc<Served>], signals: &Signals) -> Outcome {
     let Some(of) = served.first() else { return Ok(()) };
-    let observed = args.listen.map(|address| Observed::start(address, of.clone())).transpose();
-    let _observed = observed.map_err(|error| Fault::Run(error.into()))?;
+    let Some(address) = args.listen else { return wait(of.engine(), signals) };
+    let runtime = runtime()?;
+    let engine = of.engine().clone();
+    let ask: Asker = Arc::new(move |question| engine.ask_first(question));
+    let server = runtime.block_on(Server::bind_forwarding(config, address, of.clone(), ask)).map_err(unbound)?;
+    eprintln!("serving {} on {}", of.name(), server.url());
+    let stop = CancellationToken::new();
+    let task = runtime.spawn(turnflow_server::serve(server, stop.clone()));
+    // Process 0 lets requests finish, so requests are forwarded until it has ended.
+    let outcome = wait(of.engine(), signals);
+    stop.cancel();
+    let ended = runtime.block_on(task);
+    runtime.shutdown_timeout(Duration::from_secs(1));
+    outcome?;
+    ended.map_err(|error| Fault::Run(anyhow!("the server failed: {error}")))
+}
+
+/// Waits for the end of the cluster, which a signal to any process asks for.
+fn wait(engine: &Engine, signals: &Signals) -> Outcome {
     let mut stopped = false;
-    while !of.engine().has_ended() {
-        of.engine().check()?;
+    while !engine.has_ended() {
+        engine.check()?;
         if signals.stop.load(Ordering::Acquire) && !stopped {
             stopped = true;
-            of.engine().stop();
+            engine.stop();
         }
         std::thread::park_timeout(TICK);
     }

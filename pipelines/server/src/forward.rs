@@ -1,0 +1,136 @@
+//! A process of a cluster other than the first serves everything that process 0 serves: it forwards requests to it over
+//! the cluster's own connections. `answering.rs` is the side of process 0, and `wire.rs` the form of the messages.
+
+mod answering;
+#[cfg(test)]
+mod tests;
+mod wire;
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use axum::body::Body;
+use axum::extract::Request;
+use axum::http::HeaderMap;
+use axum::response::Response;
+use bytes::Bytes;
+use futures::StreamExt;
+use futures::stream::{self, BoxStream};
+use http_body::Body as _;
+
+pub use self::answering::Answerer;
+pub(crate) use self::answering::Answering;
+use self::wire::Part;
+use crate::app::{App, Served, forwarding};
+use crate::body::whole;
+use crate::config::ServeConfig;
+use crate::connections::Client;
+use crate::error::ApiError;
+use crate::limits::{Deadline, Place};
+use crate::server::{ServeError, Server, is_exposed};
+
+/// The last parts of answers are sent within this many seconds when the cluster has ended.
+const DRAIN_S: f64 = 2.0;
+
+/// Asks process 0: the items of the stream are the parts of its answer, in order. An error is the last item. Dropping
+/// the stream cancels the request in process 0.
+pub type Asker = Arc<dyn Fn(Vec<u8>) -> BoxStream<'static, Result<Vec<u8>, String>> + Send + Sync>;
+
+impl Server {
+    /// Binds the address of a process that is not the first of its cluster, to forward requests to process 0 with
+    /// `ask`. Tokens, limits and TLS are as with [`Server::bind`]. The process answers `/healthz`, `/metrics` and what is
+    /// below `/process` for itself. `served` is the process's part of the pipeline.
+    ///
+    /// # Errors
+    ///
+    /// The address, the tokens or the TLS files cannot be used.
+    pub async fn bind_forwarding(
+        config: ServeConfig,
+        address: SocketAddr,
+        served: Arc<Served>,
+        ask: Asker,
+    ) -> Result<Self, ServeError> {
+        // It is stopped after process 0, which has waited for all requests.
+        let config = ServeConfig { drain_s: DRAIN_S.min(config.drain_s), ..config };
+        let routes = |app: &App| {
+            let to = Forwarder { app: app.clone(), ask, is_exposed: is_exposed(address) };
+            forwarding(app.clone(), to)
+        };
+        Self::bind_routes(config, address, vec![served], routes).await
+    }
+}
+
+/// Forwards requests to process 0.
+#[derive(Clone)]
+pub(crate) struct Forwarder {
+    app: App,
+    ask: Asker,
+    /// Whether other machines can reach this process.
+    is_exposed: bool,
+}
+
+impl Forwarder {
+    /// Forwards a request. The body of the response comes as process 0 sends it.
+    ///
+    /// # Errors
+    ///
+    /// The body cannot be received, or process 0 does not answer.
+    pub(crate) async fn forward(self, request: Request) -> Result<Response, ApiError> {
+        let (head, body) = request.into_parts();
+        let client = head.extensions.get::<Client>().copied();
+        let Client(client) = client.ok_or_else(|| ApiError::server("the request has no connection"))?;
+        // The place is kept until process 0 has the body.
+        let (body, _place) = self.body(&head.headers, body).await?;
+        let question = wire::question(&head, &body, client, self.is_exposed);
+        let question = question.map_err(|error| ApiError::failed("forwarding", &error))?;
+        drop(body);
+        let mut answer = (self.ask)(question);
+        let reason = match next(&mut answer).await {
+            Ok(Part::Head(head)) => return Ok(Response::from_parts(*head, rest(answer))),
+            Ok(Part::Piece(_) | Part::Last(_)) => "its answer has no head".to_owned(),
+            Err(reason) => reason,
+        };
+        tracing::warn!(reason, "process 0 does not answer a request");
+        Err(ApiError::unavailable(
+            "process 0 of the cluster, which answers all requests, does not answer: it is starting or stopping, or it \
+             runs `turnflow run` instead of `turnflow serve`; try again",
+        ))
+    }
+
+    /// The body of a request. As in process 0, only known callers, and not too many of them, have theirs received.
+    async fn body(&self, headers: &HeaderMap, mut body: Body) -> Result<(Bytes, Option<Place>), ApiError> {
+        if body.is_end_stream() {
+            return Ok((Bytes::new(), None));
+        }
+        let caller = self.app.tokens().principal(headers).await?;
+        let limits = self.app.config().limits;
+        let place = Deadline::after(limits.request_s).within(self.app.places().take(&caller)).await??;
+        Ok((whole(headers, &mut body, &limits).await?, Some(place)))
+    }
+}
+
+/// The next part of an answer, or why there is none.
+async fn next(answer: &mut BoxStream<'static, Result<Vec<u8>, String>>) -> Result<Part, String> {
+    match answer.next().await {
+        Some(Ok(part)) => wire::part(part).map_err(|error| error.to_string()),
+        Some(Err(reason)) => Err(reason),
+        None => Err("its answer has no end".to_owned()),
+    }
+}
+
+/// The body of an answer. If the answer is cut off, so is the connection to the client, which can tell this from an
+/// end.
+fn rest(answer: BoxStream<'static, Result<Vec<u8>, String>>) -> Body {
+    Body::from_stream(stream::unfold(Some(answer), |answer| async move {
+        let mut answer = answer?;
+        Some(match next(&mut answer).await {
+            Ok(Part::Piece(piece)) => (Ok(piece), Some(answer)),
+            Ok(Part::Last(piece)) => (Ok(piece), None),
+            cut => {
+                let reason = cut.err().unwrap_or_else(|| "its answer has two heads".to_owned());
+                tracing::warn!(reason, "an answer of process 0 is cut off");
+                (Err(reason), None)
+            }
+        })
+    }))
+}
