@@ -31,6 +31,7 @@ mod reader;
 mod score;
 mod search;
 mod separated;
+mod share;
 mod terms;
 mod writer;
 

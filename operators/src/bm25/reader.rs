@@ -19,8 +19,9 @@ use super::index::store;
 use super::parts::Elsewhere;
 use super::score::{Formula, Idf, Statistics, okapi_mean};
 use super::search::{Cursor, Searched, search};
+use super::share::{Region, each, shares, threads};
 use super::terms::{SegmentTerms, TermIn};
-use crate::content::Best;
+use crate::content::{Best, Floor};
 
 /// A segment's passages, by tantivy's document number; `None` for deleted passages.
 pub(super) type Passage = Option<Arc<Chunk>>;
@@ -234,13 +235,44 @@ impl Bm25Reader {
         permitted: &Permitted,
         skip: bool,
     ) -> Result<Vec<Hit>, tantivy::TantivyError> {
+        let sizes: Vec<usize> = self.segments.iter().map(|segment| segment.terms.lengths.len()).collect();
+        let few = permitted.numbers().is_some_and(|numbers| numbers.len() <= self.statistics.passages / FEW);
+        // Other ways to search read a segment as a whole.
+        let divides = skip && !few && weighted.iter().all(|one| one.weight > 0.0);
+        let threads = if divides { threads(sizes.iter().sum()) } else { 1 };
+        let divided = shares(&sizes, threads);
+        let floor = Arc::new(Floor::default());
+        let found = each(&divided, |share| {
+            let mut best = Best::above(top, floor.clone());
+            self.score_share(share, indexes, weighted, formula, permitted, skip, &mut best)?;
+            Ok::<_, tantivy::TantivyError>(best)
+        });
         let mut best = Best::new(top);
-        for (at, (segment, index)) in self.segments.iter().zip(indexes).enumerate() {
+        for found in found {
+            found?.into_sorted().for_each(|(score, chunk)| best.offer(score, chunk));
+        }
+        Ok(best.into_hits())
+    }
+
+    /// Offers the best passages of some regions.
+    #[allow(clippy::too_many_arguments)]
+    fn score_share<'a>(
+        &'a self,
+        share: &[Region],
+        indexes: &[Arc<InvertedIndexReader>],
+        weighted: &[Weighted<'_>],
+        formula: &Formula,
+        permitted: &Permitted,
+        skip: bool,
+        best: &mut Best<'a>,
+    ) -> Result<(), tantivy::TantivyError> {
+        for (at, numbers) in share {
+            let (at, segment, index) = (*at, &self.segments[*at], &indexes[*at]);
             let of_segment = weighted.iter().filter_map(|one| Some((one.weight, segment.term(index, one, at)?)));
             if let Some(numbers) = permitted.numbers().filter(|_| skip)
                 && numbers.len() <= self.statistics.passages / FEW
             {
-                among(segment, of_segment, formula, &segment.passages.selected(numbers), &mut best)?;
+                among(segment, of_segment, formula, &segment.passages.selected(numbers), best)?;
             } else if skip && weighted.iter().all(|one| one.weight > 0.0) {
                 let cursor = |(weight, term): (f32, TermIn<'_>)| {
                     let bounds = segment.terms.bounds(&term)?;
@@ -248,12 +280,13 @@ impl Bm25Reader {
                 };
                 let cursors: Vec<Cursor> = of_segment.map(cursor).collect::<std::io::Result<_>>()?;
                 let searched = Searched { lengths: &segment.terms.lengths, alive: segment.alive(), permitted };
-                search(&searched, formula, cursors, |number| segment.passage(number), &mut best)?;
+                let numbers = numbers.clone();
+                search(&searched, numbers, formula, cursors, |number| segment.passage(number), best)?;
             } else {
-                exhaustive(segment, of_segment, formula, permitted, &mut best)?;
+                exhaustive(segment, of_segment, formula, permitted, best)?;
             }
         }
-        Ok(best.into_hits())
+        Ok(())
     }
 
     /// The terms that occur, the greatest weight first: the order in which scores are summed. A score then depends

@@ -9,6 +9,7 @@
 //! greatest weight first, and bounds allow for rounding.
 
 use std::io;
+use std::ops::Range;
 use std::sync::Arc;
 
 use tantivy::fastfield::AliveBitSet;
@@ -121,20 +122,20 @@ pub(super) struct Searched<'a> {
     pub permitted: &'a Permitted,
 }
 
-/// Offers a segment's best passages. `cursors` are the question's terms, the greatest weight first; every weight is
+/// Offers the best of a segment's passages with these numbers. `cursors` are the question's terms, the greatest weight first; every weight is
 /// positive. `chunk` gives a passage by tantivy's number.
 pub(super) fn search<'a>(
     segment: &Searched<'_>,
+    numbers: Range<u32>,
     formula: &Formula,
     mut cursors: Vec<Cursor>,
     chunk: impl Fn(u32) -> Option<&'a Arc<Chunk>>,
     best: &mut Best<'a>,
 ) -> io::Result<()> {
-    let end = segment.lengths.len() as u32;
+    let Range { start: mut from, end } = numbers;
     let most = 1.0 + ROUNDING * (cursors.len() + 8) as f64;
     let mut sums = vec![0.0_f32; WINDOW as usize];
     let mut bounds = vec![0.0_f32; cursors.len()];
-    let mut from = 0;
     while from < end {
         let to = (from + WINDOW).min(end);
         for (cursor, bound) in cursors.iter_mut().zip(&mut bounds) {

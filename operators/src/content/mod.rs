@@ -22,5 +22,5 @@ pub(crate) use index::{Block, BlockReader, Derived, open};
 pub(crate) use inventory::{inventory, served, stored};
 pub(crate) use parts::{answer, encodings, nearest};
 pub(crate) use rows::Stored;
-pub(crate) use scan::{Best, dot};
+pub(crate) use scan::{Best, Floor, dot};
 pub(crate) use scans::Scans;

@@ -2,7 +2,7 @@
 
 use std::cmp::Ordering;
 use std::collections::BinaryHeap;
-use std::sync::Arc;
+use std::sync::{Arc, atomic};
 
 use turnflow_engine::document::Chunk;
 use turnflow_engine::record::Hit;
@@ -73,11 +73,36 @@ impl Eq for Candidate<'_> {}
 pub(crate) struct Best<'a> {
     top: usize,
     heap: BinaryHeap<Candidate<'a>>,
+    /// Shared by several searches for the same candidates.
+    floor: Option<Arc<Floor>>,
+}
+
+/// A score that several searches for the same candidates have found to be low: each has as many candidates as are
+/// kept whose scores are not lower.
+#[derive(Default)]
+pub(crate) struct Floor(atomic::AtomicU32);
+
+impl Floor {
+    fn get(&self) -> f32 {
+        f32::from_bits(self.0.load(atomic::Ordering::Relaxed))
+    }
+
+    fn raise(&self, score: f32) {
+        // The bits of scores that are not negative are ordered as the scores are.
+        if score > 0.0 {
+            self.0.fetch_max(score.to_bits(), atomic::Ordering::Relaxed);
+        }
+    }
 }
 
 impl<'a> Best<'a> {
     pub fn new(top: usize) -> Self {
-        Self { top, heap: BinaryHeap::with_capacity(top.min(1024) + 1) }
+        Self { top, heap: BinaryHeap::with_capacity(top.min(1024) + 1), floor: None }
+    }
+
+    /// The same for one of several searches, which need no candidate below the floor of any of them.
+    pub fn above(top: usize, floor: Arc<Floor>) -> Self {
+        Self { floor: Some(floor), ..Self::new(top) }
     }
 
     pub fn offer(&mut self, score: f32, chunk: &'a Arc<Chunk>) {
@@ -88,11 +113,15 @@ impl<'a> Best<'a> {
             self.heap.pop();
             self.heap.push(candidate);
         }
+        if let Some(floor) = self.floor.as_ref().filter(|_| self.heap.len() >= self.top) {
+            self.heap.peek().into_iter().for_each(|worst| floor.raise(worst.score));
+        }
     }
 
     /// The score that a candidate needs at least: that of the worst of them, or 0 if there is still room.
     pub fn threshold(&self) -> f32 {
-        if self.heap.len() < self.top { 0.0 } else { self.heap.peek().map_or(0.0, |worst| worst.score) }
+        let own = if self.heap.len() < self.top { 0.0 } else { self.heap.peek().map_or(0.0, |worst| worst.score) };
+        self.floor.as_ref().map_or(own, |floor| own.max(floor.get()))
     }
 
     /// The kept candidates as hits, best first.
