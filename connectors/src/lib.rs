@@ -36,6 +36,8 @@
 
 pub mod answers;
 #[cfg(feature = "bucket")]
+pub mod backup;
+#[cfg(feature = "bucket")]
 pub mod bucket;
 pub mod directory;
 pub mod documents;
