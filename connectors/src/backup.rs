@@ -128,8 +128,15 @@ fn fault(error: Error) -> StoreError {
         Error::NotFound { .. } | Error::NotSupported { .. } | Error::NotImplemented { .. } => {
             StoreError::Refused(shown)
         }
+        _ if is_refusal(&shown) => StoreError::Refused(shown),
         _ => StoreError::Failed(shown),
     }
+}
+
+/// Whether a text has the status of a refusal. A listing that is refused has no error of its own, only this text.
+fn is_refusal(shown: &str) -> bool {
+    let status = shown.split_once("status code: ").map(|(_, status)| status);
+    status.is_some_and(|status| ["401", "403", "404"].iter().any(|refusal| status.starts_with(refusal)))
 }
 
 impl BackupStore for ObjectBackup {

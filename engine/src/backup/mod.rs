@@ -37,7 +37,7 @@ use tokio::sync::{Notify, watch};
 use self::copy::{Place, Writer, description};
 use self::restore::{is_empty, restore};
 pub use self::store::{BackupStore, Body, StoreError, Tag};
-use self::write::{IndexCopy, timed};
+use self::write::IndexCopy;
 use crate::cluster::Shape;
 use crate::component::BackedUp;
 use crate::metrics::{Counter, Gauge, Metrics};
@@ -51,7 +51,7 @@ use crate::state::{StateDirectory, StateError, file_name};
 /// meanwhile. An index that is there needs no store, so a store that is away never stops a normal start.
 const PATIENCE: Duration = Duration::from_secs(60);
 /// How long it waits for what is only useful: the copies of former processes.
-const SHORT: Duration = Duration::from_secs(5);
+const SHORT: Duration = Duration::from_secs(20);
 
 /// Why an index could not be restored.
 #[derive(Debug, thiserror::Error)]
@@ -152,38 +152,51 @@ impl Backup {
         is_start: bool,
     ) -> Result<bool, BackupError> {
         let place = Place { process: self.shape.process, corpus: file_name(corpus), index: file_name(index) };
-        let key = place.key(&self.pipeline);
-        if self.known.lock().insert(place.clone()) {
-            self.opened.lock().push(IndexCopy::new(place, directory.to_owned(), part));
-        }
+        let mut copy = IndexCopy::new(place.clone(), directory.to_owned(), part);
+        let (is_new, mut is_restored) = (self.known.lock().insert(place.clone()), false);
         if !is_empty(directory) {
-            return Ok(false);
-        }
-        let patience = if is_start { PATIENCE } else { Duration::ZERO };
-        let begun = Instant::now();
-        match restore(&*self.store, &key, directory, patience).await {
-            Ok(Some(bytes)) => {
-                let took = begun.elapsed();
-                tracing::info!(%corpus, key = index, bytes, ?took, "the index is restored from the backup");
-                Ok(true)
-            }
-            Ok(None) => Ok(false),
-            Err(error @ StoreError::Damaged(_)) => {
-                tracing::warn!(%corpus, key = index, store = self.store.address(), %error,
-                    "the backup of an index is damaged; what is missing is computed again");
-                discard(&restore::beside(directory));
-                Ok(false)
-            }
-            Err(error) if !is_start => {
-                tracing::warn!(%corpus, key = index, store = self.store.address(), %error,
-                    "the backup of an index cannot be read; what is missing is computed again");
-                Ok(false)
-            }
-            Err(source) => {
-                let (corpus, index) = (corpus.to_owned(), index.to_owned());
-                Err(BackupError { corpus, index, address: self.store.address().to_owned(), source })
+            // What an attempt left that did not come to its end.
+            discard(&restore::beside(directory));
+        } else {
+            match self.restore_index(&place.key(&self.pipeline), corpus, index, directory, is_start).await {
+                Ok(restored) => is_restored = restored,
+                Err(error @ StoreError::Damaged(_)) => {
+                    tracing::warn!(%corpus, key = index, store = self.store.address(), %error,
+                        "the backup of an index is damaged; what is missing is computed again");
+                    discard(&restore::beside(directory));
+                    copy.distrust();
+                }
+                Err(error) if !is_start => {
+                    tracing::warn!(%corpus, key = index, store = self.store.address(), %error,
+                        "the backup of an index cannot be read; what is missing is computed again");
+                }
+                Err(source) => {
+                    let (corpus, index) = (corpus.to_owned(), index.to_owned());
+                    return Err(BackupError { corpus, index, address: self.store.address().to_owned(), source });
+                }
             }
         }
+        if is_new {
+            self.opened.lock().push(copy);
+        }
+        Ok(is_restored)
+    }
+
+    async fn restore_index(
+        &self,
+        place: &str,
+        corpus: &str,
+        index: &str,
+        directory: &Path,
+        is_start: bool,
+    ) -> Result<bool, StoreError> {
+        let (begun, patience) = (Instant::now(), if is_start { PATIENCE } else { Duration::ZERO });
+        let restored = restore(&*self.store, place, directory, patience).await?;
+        if let Some(bytes) = restored {
+            let took = begun.elapsed();
+            tracing::info!(%corpus, key = index, bytes, ?took, "the index is restored from the backup");
+        }
+        Ok(restored.is_some())
     }
 
     /// Restores what processes that are no longer in the cluster have copied of an index, to where they had it: below the
@@ -220,20 +233,20 @@ impl Backup {
         if let Some(former) = &*self.former.lock() {
             return former.clone();
         }
-        let until = Instant::now() + SHORT;
-        let keys = loop {
-            match timed(0, self.store.list(&self.pipeline)).await {
-                Err(StoreError::Failed(_)) if Instant::now() < until => {
-                    tokio::time::sleep(Duration::from_millis(500)).await;
-                }
-                Ok(keys) => break keys,
-                Err(error) => {
-                    tracing::warn!(store = self.store.address(), %error,
-                        "the backup cannot be listed; encodings of processes that are no longer in the cluster are not restored");
-                    break Vec::new();
+        let listed = async {
+            loop {
+                match self.store.list(&self.pipeline).await {
+                    Err(StoreError::Failed(_)) => tokio::time::sleep(Duration::from_millis(500)).await,
+                    listed => break listed,
                 }
             }
         };
+        let late = |_| Err(StoreError::Failed(format!("no answer for {} s", SHORT.as_secs())));
+        let keys = tokio::time::timeout(SHORT, listed).await.unwrap_or_else(late).unwrap_or_else(|error| {
+            tracing::warn!(store = self.store.address(), %error,
+                "the backup cannot be listed; encodings of processes that are no longer in the cluster are not restored");
+            Vec::new()
+        });
         let places = keys.iter().filter_map(|key| Place::of(key, &self.pipeline));
         let places: BTreeSet<Place> = places.filter(|place| place.process >= self.shape.processes).collect();
         self.former.lock().insert(places.into_iter().collect()).clone()

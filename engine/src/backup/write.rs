@@ -57,6 +57,8 @@ pub(super) struct IndexCopy {
     looked: Option<Instant>,
     /// Whether this run has written the description.
     is_ours: bool,
+    /// Whether objects that are in the store may be damaged.
+    distrusts: bool,
     /// The files of the last complete copy.
     copied: Option<Vec<Found>>,
     /// Hashes of files by path, with the values that the file had.
@@ -67,8 +69,23 @@ pub(super) struct IndexCopy {
 
 impl IndexCopy {
     pub fn new(place: Place, directory: PathBuf, part: BackedUp) -> Self {
-        let (hashes, earlier) = Default::default();
-        Self { place, directory, part, remote: None, looked: None, is_ours: false, copied: None, hashes, earlier }
+        Self {
+            place,
+            directory,
+            part,
+            remote: None,
+            looked: None,
+            is_ours: false,
+            distrusts: false,
+            copied: None,
+            hashes: BTreeMap::new(),
+            earlier: BTreeMap::new(),
+        }
+    }
+
+    /// The copy was found to be damaged: the first round uploads everything, also what seems to be there.
+    pub fn distrust(&mut self) {
+        self.distrusts = true;
     }
 
     /// Copies what has changed since the last round. Returns false if nothing is stored: there is no passage yet, or the
@@ -123,9 +140,8 @@ impl IndexCopy {
             Some((bytes, tag)) => (Copy::parse(&bytes).ok(), Some(tag)),
             None => (None, None),
         };
-        let run = copy.as_ref().map(|copy| copy.writer.run.as_str());
-        // Otherwise a write that was reported as failed has arrived.
-        if self.is_ours && run != Some(&*round.writer.run) {
+        // A write of this run that was reported as failed may have arrived, and a copy that someone has removed is made again.
+        if self.is_ours && copy.as_ref().is_some_and(|copy| copy.writer.run != round.writer.run) {
             return Err(WriteError::Taken);
         }
         if let Some(copy) = copy.filter(|copy| copy.writer.state == round.writer.state) {
@@ -166,7 +182,7 @@ impl IndexCopy {
         let mut missing: BTreeMap<String, (Found, String)> = BTreeMap::new();
         for (found, file) in found.iter().zip(&copy.files) {
             let key = object(&place, &file.hash);
-            if !objects.contains(&key) {
+            if self.distrusts || !objects.contains(&key) {
                 missing.insert(key, (found.clone(), file.hash.clone()));
             }
         }
@@ -195,7 +211,7 @@ impl IndexCopy {
         let (key, bytes) = (description(&self.place.key(round.pipeline)), copy.to_bytes()?);
         match timed(0, round.store.replace(&key, bytes, tag.as_ref())).await {
             Ok(tag) => {
-                self.is_ours = true;
+                (self.is_ours, self.distrusts) = (true, false);
                 self.remote.iter_mut().for_each(|remote| remote.tag = Some(tag.clone()));
                 Ok(true)
             }

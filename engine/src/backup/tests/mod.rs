@@ -209,6 +209,31 @@ async fn a_restore_is_complete_or_there_is_none() {
 }
 
 #[tokio::test]
+async fn a_damaged_copy_is_written_anew() {
+    let store = Memory::new(Fault::None);
+    let place_of = tempfile::tempdir().unwrap();
+    let mut dataset = Dataset::new(place_of.path());
+    (0..3).for_each(|_| dataset.append());
+    Run::new(place_of.path(), "1").round(&store).await.unwrap();
+    let damage = |store: &Memory| {
+        let mut objects = store.objects.lock();
+        objects.iter_mut().filter(|(key, _)| key.contains("/files/")).for_each(|(_, (bytes, _))| bytes[0] ^= 1);
+    };
+    damage(&store);
+    // What was computed again may have the same content.
+    let mut run = Run::new(place_of.path(), "2");
+    run.copy.distrust();
+    run.round(&store).await.unwrap();
+    assert_eq!(restored(&store).await, Some(dataset.newest()));
+    // Someone removes everything. The next change makes it again.
+    store.objects.lock().clear();
+    dataset.append();
+    while run.round(&store).await.is_err() {}
+    assert_eq!(restored(&store).await, Some(dataset.newest()));
+    assert_tidy(&store);
+}
+
+#[tokio::test]
 async fn a_restore_waits_for_a_store_that_is_away() {
     let store = Memory::new(Fault::None);
     let place_of = tempfile::tempdir().unwrap();

@@ -5,6 +5,7 @@
 
 mod agent;
 mod ask;
+mod backup;
 mod cluster;
 mod command_line;
 mod diagnostics;
@@ -21,6 +22,8 @@ mod replay;
 mod retries;
 mod rewriting;
 mod serve;
+#[path = "../../../stress/src/servers.rs"]
+mod servers;
 mod support;
 mod systems;
 mod testing;
