@@ -110,11 +110,18 @@ impl Backup {
         task.copies.append(&mut self.opened.lock());
         let (store, pipeline, writer, sent) = (&*self.store, &*self.pipeline, &self.writer, &self.measures.sent);
         let round = Round { store, pipeline, writer, sent };
-        let mut complete = BTreeSet::new();
+        let (mut complete, mut failed) = (BTreeSet::new(), None);
         for copy in &mut task.copies {
-            if copy.round(&round).await? {
-                complete.insert((&copy.place.corpus, &copy.place.index));
+            match copy.round(&round).await {
+                Ok(true) => drop(complete.insert((&copy.place.corpus, &copy.place.index))),
+                Ok(false) => {}
+                // That is the index's, and the others can be copied.
+                Err(WriteError::Store(error @ (StoreError::Moved | StoreError::Local(_)))) => failed = Some(error),
+                Err(error) => return Err(error),
             }
+        }
+        if let Some(error) = failed {
+            return Err(error.into());
         }
         for place in obsolete.iter().filter(|place| complete.contains(&(&place.corpus, &place.index))) {
             remove_copy(store, &place.key(pipeline)).await?;

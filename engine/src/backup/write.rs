@@ -17,8 +17,9 @@ use crate::metrics::Counter;
 pub(super) const AT_ONCE: usize = 4;
 /// How often a description is written anew because someone else has written it meanwhile.
 const ATTEMPTS: u32 = 3;
-/// After this time, what is in the store is looked at again: someone may have removed objects, or write the same copy.
-const LOOK_AGAIN: Duration = Duration::from_secs(3600);
+/// After this time, what is in the store is looked at again: someone may have removed objects, or write the same copy. The
+/// first time is soon: the writer before this run may still have been removing objects.
+const LOOK_AGAIN: (Duration, Duration) = (Duration::from_secs(60), Duration::from_secs(3600));
 /// A transfer that takes longer than this, and a second for each of these bytes, has failed.
 const LONGEST: (Duration, u64) = (Duration::from_secs(120), 50_000);
 
@@ -53,8 +54,8 @@ pub(super) struct IndexCopy {
     directory: PathBuf,
     part: BackedUp,
     remote: Option<Remote>,
-    /// When that was read.
-    looked: Option<Instant>,
+    /// When that is read again.
+    look_again: Option<Instant>,
     /// Whether this run has written the description.
     is_ours: bool,
     /// Whether objects that are in the store may be damaged.
@@ -74,7 +75,7 @@ impl IndexCopy {
             directory,
             part,
             remote: None,
-            looked: None,
+            look_again: None,
             is_ours: false,
             distrusts: false,
             copied: None,
@@ -98,7 +99,7 @@ impl IndexCopy {
     pub async fn round(&mut self, round: &Round<'_>) -> Result<bool, WriteError> {
         let (directory, part) = (self.directory.clone(), self.part);
         let found = blocking(move || snapshot(&directory, part)).await?;
-        if self.looked.is_some_and(|at| at.elapsed() >= LOOK_AGAIN) {
+        if self.look_again.is_some_and(|at| at <= Instant::now()) {
             (self.remote, self.copied) = (None, None);
         }
         if found.is_empty() || self.is_ours && self.copied.as_ref() == Some(&found) {
@@ -150,7 +151,7 @@ impl IndexCopy {
         // Listed after the description was read: who replaces it removes objects afterwards.
         let objects = timed(0, round.store.list(&objects(&place))).await?.into_iter().collect();
         self.remote = Some(Remote { tag, objects });
-        self.looked = Some(Instant::now());
+        self.look_again = Some(Instant::now() + if self.is_ours { LOOK_AGAIN.1 } else { LOOK_AGAIN.0 });
         Ok(())
     }
 

@@ -10,7 +10,7 @@ use std::time::Duration;
 use serde_json::json;
 
 use crate::servers::{S3, Server};
-use crate::support::{PATIENCE, answers, model, until};
+use crate::support::{answers, model, until};
 
 /// A pipeline with two indexes that cost model calls, and one that does not.
 fn pipeline(model: &Path) -> String {
@@ -255,33 +255,30 @@ fn of_two_runs_with_the_same_backup_the_first_one_stops_it() {
     let Some(directory) = prepared(9) else { return };
     let directory = directory.path();
     let url = format!("file://{}", directory.join("backup").display());
-    let start = |state: &str, log: &str| {
-        let log = std::fs::File::create(directory.join(log)).unwrap();
-        let run = ["run", "p.ron", "--backup", &url, "--state", state, "-v", "--set", "nodes.out.append=true"];
-        let mut command = turnflow(directory, 1, &run);
-        Killed(command.stderr(log).stdout(Stdio::null()).spawn().unwrap())
+    let start = |name: &str| {
+        let log = std::fs::File::create(directory.join(format!("{name}.log"))).unwrap();
+        let sink = format!("nodes.out.path={:?}", format!("{name}.jsonl"));
+        let run = ["run", "p.ron", "--backup", &url, "--state", name, "-v", "--set", &sink];
+        Killed(turnflow(directory, 1, &run).stderr(log).stdout(Stdio::null()).spawn().unwrap())
     };
-    let is_copied = || !files(&directory.join("backup")).is_empty();
-    let _first = start("s1", "one");
-    until("a copy", is_copied);
-    // The second one has the sink's file to itself.
-    std::fs::write(directory.join("notes.jsonl"), "").unwrap();
-    let sink = format!("nodes.out.path={:?}", directory.join("other.jsonl").display().to_string());
-    let run = ["run", "p.ron", "--backup", &url, "--state", "s2", "--set", &sink];
-    let second = turnflow(directory, 1, &run).stderr(Stdio::null()).stdout(Stdio::null()).spawn().unwrap();
-    let _second = Killed(second);
+    let log = |name: &str| std::fs::read_to_string(directory.join(format!("{name}.log"))).unwrap();
+    let _first = start("first");
+    until("two copies", || {
+        files(&directory.join("backup")).iter().filter(|file| file.ends_with("copy.json")).count() == 2
+    });
+    let _second = start("second");
+    until("the second run", || log("second").contains("ready"));
+    assert_eq!(embedded(&log("second")), 0, "{}", log("second"));
     let mut number = 0;
     until("the first run to notice", || {
-        // Both see the change; the first one to write finds the other's copy.
         number += 1;
         let text = format!("{{\"_id\": \"n{number}\", \"text\": \"A change, number {number}.\"}}\n");
         let mut file = std::fs::File::options().append(true).open(directory.join("corpus.jsonl")).unwrap();
         file.write_all(text.as_bytes()).unwrap();
         std::thread::sleep(Duration::from_secs(2));
-        let log = std::fs::read_to_string(directory.join("one")).unwrap();
-        log.contains("another run writes the same backup")
+        log("first").contains("another run writes the same backup")
     });
-    assert!(PATIENCE > Duration::from_secs(60));
+    assert!(!log("second").contains("another run"), "{}", log("second"));
 }
 
 /// A process that is killed in the end.
