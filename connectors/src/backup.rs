@@ -15,7 +15,7 @@ use object_store::local::LocalFileSystem;
 use object_store::path::Path as Key;
 use object_store::{Error, ObjectStore, ObjectStoreExt, PutMode, PutPayload, PutResult, UpdateVersion, WriteMultipart};
 use reqwest::Url;
-use turnflow_engine::backup::{BackupStore, Body, StoreError, Tag};
+use turnflow_engine::backup::{BackupStore, Body, StoreError, Tag, Tagged};
 
 use crate::bucket::store;
 
@@ -144,7 +144,7 @@ impl BackupStore for ObjectBackup {
         &self.address
     }
 
-    fn read<'a>(&'a self, key: &'a str) -> BoxFuture<'a, Result<Option<(Vec<u8>, Tag)>, StoreError>> {
+    fn read<'a>(&'a self, key: &'a str) -> BoxFuture<'a, Result<Option<Tagged>, StoreError>> {
         async move {
             let found = match self.store.get(&self.key(key)).await {
                 Ok(found) => found,

@@ -42,6 +42,8 @@ pub(super) struct CopiedFile {
     pub hash: String,
     /// Time of its last change on the writer's disk, in nanoseconds since 1970.
     pub modified_ns: u64,
+    /// Its number on the writer's disk. Clocks of file systems are coarse, so the time is not enough.
+    pub inode: u64,
 }
 
 impl Copy {
@@ -124,7 +126,7 @@ mod tests {
     fn a_description_leads_nowhere_else() {
         let writer = Writer { state: "s".into(), run: "r".into() };
         let of = |path: &str| {
-            let file = CopiedFile { path: path.into(), bytes: 1, hash: "ab".repeat(32), modified_ns: 0 };
+            let file = CopiedFile { path: path.into(), bytes: 1, hash: "ab".repeat(32), modified_ns: 0, inode: 0 };
             Copy::new(writer.clone(), vec![file])
         };
         let good = of("vectors.lance/data/a");

@@ -24,7 +24,7 @@ pub(super) struct Found {
     pub bytes: u64,
     /// Time of the last change, in nanoseconds since 1970.
     pub modified_ns: u64,
-    inode: u64,
+    pub inode: u64,
 }
 
 impl Found {
@@ -65,21 +65,15 @@ impl Found {
     pub fn body(self, directory: PathBuf, hash: String) -> Body {
         struct Reading {
             file: File,
-            hasher: blake3::Hasher,
+            hasher: Box<blake3::Hasher>,
             left: u64,
         }
-        enum Next {
-            Start(PathBuf),
-            Read(Reading),
-        }
-        let pieces = stream::try_unfold(Next::Start(directory), move |next| {
-            let (found, hash) = (self.clone(), hash.clone());
+        let pieces = stream::try_unfold(None, move |reading: Option<Reading>| {
+            let (found, directory, hash) = (self.clone(), directory.clone(), hash.clone());
             blocking(move || {
-                let mut reading = match next {
-                    Next::Start(directory) => {
-                        Reading { file: found.open(&directory)?, hasher: blake3::Hasher::new(), left: found.bytes }
-                    }
-                    Next::Read(reading) => reading,
+                let mut reading = match reading {
+                    Some(reading) => reading,
+                    None => Reading { file: found.open(&directory)?, hasher: Box::default(), left: found.bytes },
                 };
                 if reading.left == 0 {
                     let is_same = reading.hasher.finalize().to_hex().as_str() == hash;
@@ -92,7 +86,7 @@ impl Found {
                 })?;
                 reading.hasher.update(&piece);
                 reading.left -= piece.len() as u64;
-                Ok(Some((piece, Next::Read(reading))))
+                Ok(Some((piece, Some(reading))))
             })
         });
         pieces.boxed()

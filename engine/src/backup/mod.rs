@@ -36,7 +36,7 @@ use tokio::sync::{Notify, watch};
 
 use self::copy::{Place, Writer, description};
 use self::restore::{is_empty, restore};
-pub use self::store::{BackupStore, Body, StoreError, Tag};
+pub use self::store::{BackupStore, Body, StoreError, Tag, Tagged};
 use self::write::IndexCopy;
 use crate::cluster::Shape;
 use crate::component::BackedUp;

@@ -18,6 +18,9 @@ pub struct Tag {
     pub version: Option<String>,
 }
 
+/// The content of a small object, with its tag.
+pub type Tagged = (Vec<u8>, Tag);
+
 /// Why an operation of a store failed.
 #[derive(Debug, thiserror::Error)]
 pub enum StoreError {
@@ -55,7 +58,7 @@ pub trait BackupStore: Debug + Send + Sync {
     /// # Errors
     ///
     /// The store fails or refuses.
-    fn read<'a>(&'a self, key: &'a str) -> BoxFuture<'a, Result<Option<(Vec<u8>, Tag)>, StoreError>>;
+    fn read<'a>(&'a self, key: &'a str) -> BoxFuture<'a, Result<Option<Tagged>, StoreError>>;
 
     /// Writes a small object, if it is still the one with this tag, or if there is none (`None`). Returns the new tag.
     ///

@@ -159,9 +159,9 @@ impl IndexCopy {
     async fn describe(&mut self, found: &[Found]) -> Result<Vec<CopiedFile>, WriteError> {
         let mut files = Vec::with_capacity(found.len());
         for found in found {
-            let Found { path, bytes, modified_ns, .. } = found.clone();
+            let Found { path, bytes, modified_ns, inode } = found.clone();
             let known = self.hashes.get(&path).filter(|(of, _)| of == found).map(|(_, hash)| hash.clone());
-            let same = |file: &&CopiedFile| file.bytes == bytes && file.modified_ns == modified_ns;
+            let same = |file: &&CopiedFile| (file.bytes, file.modified_ns, file.inode) == (bytes, modified_ns, inode);
             let known = known.or_else(|| self.earlier.get(&path).filter(same).map(|file| file.hash.clone()));
             let hash = match known {
                 Some(hash) => hash,
@@ -171,7 +171,7 @@ impl IndexCopy {
                 }
             };
             self.hashes.insert(path.clone(), (found.clone(), hash.clone()));
-            files.push(CopiedFile { path, bytes, hash, modified_ns });
+            files.push(CopiedFile { path, bytes, hash, modified_ns, inode });
         }
         Ok(files)
     }

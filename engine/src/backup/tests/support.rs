@@ -10,7 +10,7 @@ use parking_lot::Mutex;
 
 use crate::backup::copy::{Place, Writer};
 use crate::backup::write::{IndexCopy, Round, WriteError};
-use crate::backup::{BackupStore, Body, StoreError, Tag};
+use crate::backup::{BackupStore, Body, StoreError, Tag, Tagged};
 use crate::component::BackedUp;
 use crate::metrics::Counter;
 
@@ -74,7 +74,7 @@ impl BackupStore for Memory {
         "memory"
     }
 
-    fn read<'a>(&'a self, key: &'a str) -> BoxFuture<'a, Result<Option<(Vec<u8>, Tag)>, StoreError>> {
+    fn read<'a>(&'a self, key: &'a str) -> BoxFuture<'a, Result<Option<Tagged>, StoreError>> {
         let read = self.run(|objects| objects.get(key).map(|(bytes, number)| (bytes.clone(), tag(*number))));
         async { read }.boxed()
     }
