@@ -39,15 +39,13 @@ impl RuntimeContext {
         Ok(restored.then_some(directory))
     }
 
-    /// Makes room for a new index where a restored one cannot be opened.
-    pub(super) fn discard(&self, restored: &Path, error: &IndexError) -> Result<(), StateError> {
+    /// Makes room for a new index where a restored one cannot be opened. Any other index's error is returned.
+    pub(super) fn discard(&self, restored: Option<&Path>, error: IndexError) -> Result<(), IndexError> {
+        let Some(restored) = restored else { return Err(error) };
         tracing::warn!(%error, path = %restored.display(), "the restored index cannot be opened; it is computed again");
         crate::backup::discard(restored);
-        std::fs::create_dir_all(restored).map_err(|source| StateError::Io {
-            action: "create",
-            path: restored.to_owned(),
-            source,
-        })
+        let failed = |source| IndexError::Io { action: "create", path: restored.to_owned(), source };
+        std::fs::create_dir_all(restored).map_err(failed)
     }
 
     /// Restores what processes that are no longer in the cluster have copied of an index, so that it is taken over.

@@ -67,6 +67,7 @@ pub(super) struct RuntimeContext {
     pub stop_asked: Arc<AtomicBool>,
     /// Processes that are no longer in the cluster, until the corpora are published.
     pub former: Arc<Mutex<Vec<Former>>>,
+    /// Where encodings are copied to and restored from.
     pub backup: Option<Arc<Backup>>,
 }
 
@@ -222,11 +223,7 @@ impl RuntimeContext {
             let opened = self.handle.block_on(caught_async(|| definition.open(directory.as_deref())));
             opened.map_err(IndexError::from).flatten()
         };
-        let mut opened = open();
-        if let (Some(restored), Err(error)) = (restored, &opened) {
-            self.discard(&restored, error)?;
-            opened = open();
-        }
+        let opened = open().or_else(|error| self.discard(restored.as_deref(), error).and_then(|()| open()));
         let opened =
             opened.map_err(|source| BuildError::Index { index: key.to_owned(), corpus: corpus.to_owned(), source })?;
         // In any case, the index is compared with the whole corpus before anything is published.

@@ -97,8 +97,11 @@ fn embedded(log: &str) -> u64 {
     counts.map(|rest| rest.split(|c: char| !c.is_ascii_digit()).next().unwrap().parse::<u64>().unwrap()).sum()
 }
 
-/// Each answer with the passages behind it.
-fn said(directory: &Path) -> Vec<(String, String, Vec<(String, u32)>)> {
+/// A conversation, its answer, and the passages behind it with their scores.
+type Said = (String, String, Vec<(String, u32)>);
+
+/// All answers.
+fn said(directory: &Path) -> Vec<Said> {
     let records = answers(&directory.join("answers.jsonl")).into_iter();
     let mut said: Vec<_> = records
         .map(|record| {
