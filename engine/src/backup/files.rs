@@ -107,7 +107,7 @@ pub(super) async fn blocking<T: Send + 'static>(
     }
 }
 
-/// The files of an index as they were at one moment, sorted by path. Empty if nothing is stored. Blocks.
+/// The files of an index as they were at one moment, sorted by path. Empty if there is no version of it. Blocks.
 ///
 /// The list is consistent. Each file is listed twice. A file never comes back under the same name and with the same values,
 /// so if both lists are equal, each file of them was there during the time between. Of that moment, the list may lack only
@@ -118,7 +118,11 @@ pub(super) fn snapshot(directory: &Path, part: BackedUp) -> Result<Vec<Found>, S
     for _ in 0..ATTEMPTS {
         let now = list(directory, part);
         match (before, now) {
-            (Ok(before), Ok(now)) if before == now => return Ok(now),
+            (Ok(before), Ok(now)) if before == now => {
+                let is_version =
+                    |found: &Found| found.path.strip_prefix(part.versions).is_some_and(|name| name.starts_with('/'));
+                return Ok(if now.iter().any(is_version) { now } else { Vec::new() });
+            }
             (_, Err(error)) if !matches!(error, StoreError::Moved) => return Err(error),
             (_, now) => before = now,
         }

@@ -21,7 +21,7 @@ mod restore;
 mod service;
 mod store;
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 mod write;
 
 use std::collections::BTreeSet;

@@ -55,6 +55,8 @@ pub trait IndexDefinition: Send + Sync {
 pub struct BackedUp {
     /// The directory, below that of the index.
     pub directory: &'static str,
+    /// The directory of the files that describe a version, below that of the index. Without any, nothing is stored yet.
+    pub versions: &'static str,
     /// Whether a name is that of a file that is still being written.
     pub is_temporary: fn(&str) -> bool,
 }

@@ -45,6 +45,7 @@ const DATASET: &str = "vectors.lance";
 /// What a backup keeps: the dataset, without the files that Lance is writing (`.tmpXXXXXX`, `NAME.tmp.ID`, `NAME#1`).
 pub(crate) const BACKED_UP: BackedUp = BackedUp {
     directory: DATASET,
+    versions: "vectors.lance/_versions",
     is_temporary: |name| name.starts_with('.') || name.contains(".tmp.") || name.contains('#'),
 };
 

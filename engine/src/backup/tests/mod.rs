@@ -1,7 +1,7 @@
 //! Whatever fails, and wherever: what is in the store can be restored.
 
 mod processes;
-mod support;
+pub(crate) mod support;
 
 use std::collections::BTreeSet;
 use std::time::Duration;

@@ -125,7 +125,8 @@ impl BackupStore for Memory {
     }
 }
 
-pub const PART: BackedUp = BackedUp { directory: "set", is_temporary: |name| name.starts_with('.') };
+pub const PART: BackedUp =
+    BackedUp { directory: "set", versions: "set/versions", is_temporary: |name| name.starts_with('.') };
 
 /// A dataset with versions: a manifest names the data files of its version.
 pub struct Dataset {
@@ -214,17 +215,17 @@ pub fn newest_in(directory: &Path) -> BTreeSet<String> {
     files
 }
 
-pub fn writer(state: &str, run: &str) -> Writer {
+pub(in crate::backup) fn writer(state: &str, run: &str) -> Writer {
     Writer { state: state.into(), run: run.into() }
 }
 
-pub fn place() -> Place {
+pub(in crate::backup) fn place() -> Place {
     Place { process: 0, corpus: "docs".into(), index: "dense".into() }
 }
 
 /// The copy of a dataset by one run.
 pub struct Run {
-    pub copy: IndexCopy,
+    pub(in crate::backup) copy: IndexCopy,
     writer: Writer,
 }
 
@@ -233,7 +234,7 @@ impl Run {
         Self { copy: IndexCopy::new(place(), directory.to_owned(), PART), writer: writer("state", run) }
     }
 
-    pub async fn round(&mut self, store: &Memory) -> Result<bool, WriteError> {
+    pub(in crate::backup) async fn round(&mut self, store: &Memory) -> Result<bool, WriteError> {
         let sent = Counter::default();
         self.copy.round(&Round { store, pipeline: "p", writer: &self.writer, sent: &sent }).await
     }
