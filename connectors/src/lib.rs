@@ -28,13 +28,16 @@
 //! Support modules: [`readers`] convert the bytes of files to documents, `lines` splits streams into lines of bounded
 //! length, `open_once` shares stores within the process, `known_file` finds files again after a restart, `watch` groups
 //! the operating system's file events into bursts. `remote` waits for servers, `secret` says where passwords are, `keyed`
-//! reads documents under keys, and `fetched` remembers the versions of files that are elsewhere.
+//! reads documents under keys, and `fetched` remembers the versions of files that are elsewhere. `backup` keeps the engine's
+//! backups in object stores.
 //!
 //! [`CorpusSource`]: turnflow_engine::connector::CorpusSource
 //! [`TurnSource`]: turnflow_engine::connector::TurnSource
 //! [`AnswerSink`]: turnflow_engine::connector::AnswerSink
 
 pub mod answers;
+#[cfg(feature = "bucket")]
+pub mod backup;
 #[cfg(feature = "bucket")]
 pub mod bucket;
 pub mod directory;

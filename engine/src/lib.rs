@@ -8,6 +8,7 @@ pub mod activity;
 pub mod adjust;
 pub mod append;
 pub mod ask;
+pub mod backup;
 pub mod cache;
 pub mod claims;
 pub mod clock;

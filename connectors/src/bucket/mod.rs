@@ -29,7 +29,7 @@
 //! ```
 
 mod http;
-mod store;
+pub(crate) mod store;
 #[cfg(test)]
 pub(crate) mod tests;
 

@@ -72,7 +72,7 @@ impl Place {
 }
 
 /// Opens the store. Secrets are read now.
-pub(super) fn open(
+pub(crate) fn open(
     url: &str,
     options: &BTreeMap<String, String>,
     secrets: &BTreeMap<String, Secret>,
@@ -119,7 +119,7 @@ pub(super) fn failed(error: object_store::Error) -> ConnectorError {
 }
 
 /// An error with its causes.
-pub(super) fn shown(error: &object_store::Error) -> String {
+pub(crate) fn shown(error: &object_store::Error) -> String {
     let mut text = error.to_string();
     let mut cause = std::error::Error::source(error);
     while let Some(error) = cause {

@@ -26,11 +26,16 @@ fn source(port: u16, url: &str, further: &str) -> Bucket {
 }
 
 /// A client of a new bucket.
-fn bucket(port: u16, name: &str) -> std::sync::Arc<dyn ObjectStore> {
+pub(crate) fn bucket(port: u16, name: &str) -> std::sync::Arc<dyn ObjectStore> {
     runtime().block_on(async {
         let made = reqwest::Client::new().put(format!("http://127.0.0.1:{port}/{name}")).send().await.unwrap();
         assert!(made.status().is_success(), "{made:?}");
     });
+    client(port, name)
+}
+
+/// A client of a bucket, which need not exist.
+pub(crate) fn client(port: u16, name: &str) -> std::sync::Arc<dyn ObjectStore> {
     let config: BucketConfig = from_str(&ron(port, &format!("s3://{name}"), "")).unwrap();
     super::store::open(&config.url, &config.options, &config.secrets).unwrap().0
 }

@@ -24,6 +24,11 @@ pub trait IndexDefinition: Send + Sync {
     fn stored<'a>(&'a self, _directory: &'a Path) -> BoxFuture<'a, Option<Inventory>> {
         Box::pin(async { None })
     }
+    /// The part of the index's directory that a backup keeps, because models were called for it. `None` if the documents
+    /// are enough to make the index again.
+    fn backed_up(&self) -> Option<BackedUp> {
+        None
+    }
     /// The contents of a reader that [`Index::apply`] returned. `None` if the reader has another
     /// type, or the contents of this index cannot be listed.
     fn served(&self, _reader: &Arc<dyn Any + Send + Sync>) -> Result<Option<Inventory>, IndexError> {
@@ -42,6 +47,18 @@ pub trait IndexDefinition: Send + Sync {
         let key = self.key();
         Box::pin(async { Err(OperatorError::Divided(key)) })
     }
+}
+
+/// The part of an index that a backup keeps. Its files change in versions: a file gets its name when it is complete, and is
+/// removed only when a newer version no longer needs it.
+#[derive(Clone, Copy, Debug)]
+pub struct BackedUp {
+    /// The directory, below that of the index.
+    pub directory: &'static str,
+    /// The directory of the files that describe a version, below that of the index. Without any, nothing is stored yet.
+    pub versions: &'static str,
+    /// Whether a name is that of a file that is still being written.
+    pub is_temporary: fn(&str) -> bool,
 }
 
 /// The changes of an epoch. No chunk is in both lists, and none is in a list twice.

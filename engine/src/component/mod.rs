@@ -39,7 +39,7 @@ pub(crate) use context::new_run;
 pub use corpus_ref::CorpusRef;
 pub use errors::{BuildError, ComponentError, IndexError, OperatorError};
 pub use function::Function;
-pub use index::{Delta, Elsewhere, Index, IndexDefinition, Prepare, Prepared};
+pub use index::{BackedUp, Delta, Elsewhere, Index, IndexDefinition, Prepare, Prepared};
 pub use inventory::{Encoding, Encodings, IntegrityError, Inventory, Passage, Words, digest};
 pub use maintain::{DiskUsage, Maintained, MaintenanceLimits};
 pub use model::{Capability, Model, ModelConfig, ModelUse, Models};

@@ -15,6 +15,7 @@ pub(super) use self::feeds::{Feed, Manual, TurnFeed};
 use super::lacking::{KeptModel, Loaded, WithoutModel, warn};
 use super::worker_pool::WorkerPool;
 use super::{Options, RunError};
+use crate::backup::Backup;
 use crate::cache::InferenceCache;
 use crate::claims::{Claim, ClaimError, Claims, real};
 use crate::cluster::{Lead, Peers, ServedParts, SharedModels};
@@ -69,6 +70,8 @@ pub(super) struct RuntimeContext {
     pub stop_asked: Arc<AtomicBool>,
     /// Processes that are no longer in the cluster, until the corpora are published.
     pub former: Arc<Mutex<Vec<Former>>>,
+    /// Where encodings are copied to and restored from.
+    pub backup: Option<Arc<Backup>>,
 }
 
 /// A process on this machine that is no longer in the cluster.
@@ -230,9 +233,13 @@ impl RuntimeContext {
 
     /// Opens an index.
     pub fn index(&self, corpus: &str, key: &str, definition: &dyn IndexDefinition) -> Result<Box<dyn Index>, RunError> {
+        let restored = self.restore(corpus, key, definition)?;
         let directory = self.state.as_ref().map(|state| state.index(corpus, key)).transpose()?;
-        let opened = self.handle.block_on(caught_async(|| definition.open(directory.as_deref())));
-        let opened = opened.map_err(IndexError::from).flatten();
+        let open = || {
+            let opened = self.handle.block_on(caught_async(|| definition.open(directory.as_deref())));
+            opened.map_err(IndexError::from).flatten()
+        };
+        let opened = open().or_else(|error| self.discard(restored.as_deref(), error).and_then(|()| open()));
         let opened =
             opened.map_err(|source| BuildError::Index { index: key.to_owned(), corpus: corpus.to_owned(), source })?;
         // In any case, the index is compared with the whole corpus before anything is published.
@@ -251,6 +258,7 @@ impl RuntimeContext {
     /// Takes over what processes have stored for an index that are no longer in the cluster, on this machine. What cannot
     /// be read is computed again.
     pub fn take_over(&self, corpus: &str, key: &str, index: &mut dyn Index) {
+        self.restore_former(corpus, key);
         for Former { directory, indexes } in &mut *self.former.lock() {
             let from = directory.index_path(corpus, key);
             if !from.is_dir() {
@@ -272,6 +280,7 @@ impl RuntimeContext {
     /// Removes the indexes that were taken over, which are stored here by now.
     pub fn forget_former(&self) {
         for Former { indexes, .. } in self.former.lock().drain(..) {
+            self.backup.iter().for_each(|backup| backup.forget_former(&indexes));
             for index in indexes {
                 if let Err(error) = std::fs::remove_dir_all(&index) {
                     tracing::warn!(%error, path = %index.display(), "cannot remove the index of a former process");

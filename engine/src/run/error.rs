@@ -1,5 +1,6 @@
 //! Why a pipeline cannot run.
 
+use crate::backup::BackupError;
 use crate::cluster::connect::ConnectError;
 use crate::component::{BuildError, IndexError};
 use crate::connector::ConnectorError;
@@ -26,6 +27,9 @@ pub enum RunError {
     /// The epoch counter cannot be read or written.
     #[error(transparent)]
     Epochs(#[from] IndexError),
+    /// An index could not be restored from the backup.
+    #[error(transparent)]
+    Backup(#[from] BackupError),
     /// The cluster could not be formed.
     #[error(transparent)]
     Cluster(#[from] ConnectError),

@@ -1,5 +1,6 @@
 //! Runs a plan: source threads, workers, background services, and shutdown.
 
+mod backup;
 mod build;
 mod error;
 mod lacking;
@@ -414,6 +415,7 @@ impl Engine {
             std::thread::park_timeout(TICK);
         }
         self.end_sinks_and_checkpoints();
+        self.inner.context.finish_backup();
         self.check()?;
         match panicked.into_iter().next() {
             Some(panic) => Err(RunError::Worker(panic)),

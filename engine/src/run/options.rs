@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use crate::activity::TurnWatcher;
+use crate::backup::BackupStore;
 use crate::cluster::{ClusterOptions, Shape};
 use crate::component::TurnSourceConfig;
 use crate::connector::Mode;
@@ -60,6 +61,8 @@ pub struct Options {
     pub watcher: Option<Arc<dyn TurnWatcher>>,
     /// The place of this process in a cluster; `None` for a run of one process.
     pub cluster: Option<ClusterOptions>,
+    /// Where a copy of the stored encodings is kept. Needs a state directory.
+    pub backup: Option<Arc<dyn BackupStore>>,
 }
 
 impl Default for Options {
@@ -77,6 +80,7 @@ impl Default for Options {
             observer: None,
             watcher: None,
             cluster: None,
+            backup: None,
         }
     }
 }

@@ -87,6 +87,7 @@ impl Engine {
         let others = state.as_ref().filter(|_| shape.is_first()).map(|state| state.processes_from(shape.processes));
         let former = others.into_iter().flatten();
         let former = former.map(|(_, directory)| Former { directory, indexes: Vec::new() }).collect();
+        let backup = super::backup::open(&options, state.as_deref(), &plan.name, &metrics)?;
         let context = RuntimeContext {
             options: options.clone(),
             handle: runtime.handle().clone(),
@@ -107,6 +108,7 @@ impl Engine {
             parts: Arc::default(),
             stop_asked: Arc::default(),
             former: Arc::new(Mutex::new(former)),
+            backup,
         };
         context.dead.go_on(context.letters(&plan)?);
         // Released when all sources exist.
@@ -156,6 +158,7 @@ impl Engine {
         });
         runtime.spawn(announce_ready(feeds, inner.context.clone()));
         runtime.spawn(run_maintenance(Arc::downgrade(&inner)));
+        inner.context.backup.iter().for_each(|backup| drop(runtime.spawn(backup.clone().work())));
         let checkpoints = inner.context.options.answer.then(|| {
             let (shared, errors, pool) = (shared.clone(), inner.context.errors.clone(), pool.clone());
             std::thread::Builder::new().name("checkpoint".into()).spawn(move || {

@@ -24,3 +24,4 @@ pub(crate) use parts::{answer, encodings, nearest};
 pub(crate) use rows::Stored;
 pub(crate) use scan::{Best, Floor, dot};
 pub(crate) use scans::Scans;
+pub(crate) use store::BACKED_UP;

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, LazyLock};
 
 use futures::TryStreamExt;
-use turnflow_engine::component::{DiskUsage, IndexError, MaintenanceLimits};
+use turnflow_engine::component::{BackedUp, DiskUsage, IndexError, MaintenanceLimits};
 use turnflow_engine::document::ContentHash;
 use turnflow_engine::mapped::MappedFiles;
 use turnflow_engine::wording::count;
@@ -39,9 +39,19 @@ pub(super) fn empty_caches() -> Caches {
 /// Number of encodings that are moved to a mapped file together.
 const MAPPED_AT_ONCE: usize = 1024;
 
+/// Name of the dataset in an index's directory.
+const DATASET: &str = "vectors.lance";
+
+/// What a backup keeps: the dataset, without the files that Lance is writing (`.tmpXXXXXX`, `NAME.tmp.ID`, `NAME#1`).
+pub(crate) const BACKED_UP: BackedUp = BackedUp {
+    directory: DATASET,
+    versions: "vectors.lance/_versions",
+    is_temporary: |name| name.starts_with('.') || name.contains(".tmp.") || name.contains('#'),
+};
+
 /// Path of the dataset in an index's directory.
 pub(super) fn dataset_path(directory: &Path) -> PathBuf {
-    directory.join("vectors.lance")
+    directory.join(DATASET)
 }
 
 /// Opens a dataset and reads all of its rows. Returns the dataset and the number of invalid rows.

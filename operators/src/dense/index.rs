@@ -14,7 +14,7 @@ use futures::future::BoxFuture;
 use serde::{Deserialize, Serialize};
 use turnflow_engine::cluster::OtherParts;
 use turnflow_engine::component::{
-    BuildError, Encoding, Index, IndexDefinition, IndexError, Inventory, Models, OperatorError, Permitted,
+    BackedUp, BuildError, Encoding, Index, IndexDefinition, IndexError, Inventory, Models, OperatorError, Permitted,
 };
 use turnflow_engine::document::ContentHash;
 use turnflow_engine::inference::{Embedder, InferenceError, Priority, Role, Vector};
@@ -23,7 +23,7 @@ use turnflow_engine::record::Hit;
 
 use super::SearchIndex;
 use super::codes::{self, Candidates, Codes, Queries};
-use crate::content::{Best, BlockReader, Encode, Stored, answer, dot, encodings, open, served, stored};
+use crate::content::{BACKED_UP, Best, BlockReader, Encode, Stored, answer, dot, encodings, open, served, stored};
 use crate::models::{embedder, short_fingerprint};
 
 /// Definition of the index.
@@ -49,6 +49,10 @@ impl IndexDefinition for DenseDefinition {
 
     fn stored<'a>(&'a self, directory: &'a Path) -> BoxFuture<'a, Option<Inventory>> {
         stored::<Vector>(directory, self.embedder.dimension()).boxed()
+    }
+
+    fn backed_up(&self) -> Option<BackedUp> {
+        Some(BACKED_UP)
     }
 
     fn served(&self, reader: &Arc<dyn Any + Send + Sync>) -> Result<Option<Inventory>, IndexError> {

@@ -11,13 +11,14 @@ use arrow_schema::DataType;
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use turnflow_engine::component::{
-    BuildError, Capability, Encoding, Index, IndexDefinition, IndexError, Inventory, Models, OperatorError, Permitted,
+    BackedUp, BuildError, Capability, Encoding, Index, IndexDefinition, IndexError, Inventory, Models, OperatorError,
+    Permitted,
 };
 use turnflow_engine::document::ContentHash;
 use turnflow_engine::inference::{InferenceError, Priority, Role, TokenEmbedder, TokenVectors};
 use turnflow_engine::record::Hit;
 
-use crate::content::{Best, BlockReader, Encode, Scans, Stored, answer, open, served, stored};
+use crate::content::{BACKED_UP, Best, BlockReader, Encode, Scans, Stored, answer, open, served, stored};
 use crate::models::{able, short_fingerprint};
 
 /// Definition of the index.
@@ -44,6 +45,10 @@ impl IndexDefinition for MultiVectorDefinition {
 
     fn stored<'a>(&'a self, directory: &'a Path) -> BoxFuture<'a, Option<Inventory>> {
         stored::<Codes>(directory, self.encoder.dimension()).boxed()
+    }
+
+    fn backed_up(&self) -> Option<BackedUp> {
+        Some(BACKED_UP)
     }
 
     fn served(&self, reader: &Arc<dyn Any + Send + Sync>) -> Result<Option<Inventory>, IndexError> {

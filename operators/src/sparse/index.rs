@@ -12,7 +12,8 @@ use arrow_schema::DataType;
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use turnflow_engine::component::{
-    BuildError, Capability, Encoding, Index, IndexDefinition, IndexError, Inventory, Models, OperatorError, Permitted,
+    BackedUp, BuildError, Capability, Encoding, Index, IndexDefinition, IndexError, Inventory, Models, OperatorError,
+    Permitted,
 };
 use turnflow_engine::compute::{MOST_ON_A_WORKER, apart_within};
 use turnflow_engine::document::{Chunk, ContentHash};
@@ -20,7 +21,7 @@ use turnflow_engine::inference::{InferenceError, Priority, Role, SparseEmbedder,
 use turnflow_engine::mapped::MappedFiles;
 use turnflow_engine::record::Hit;
 
-use crate::content::{Best, BlockReader, Derived, Encode, Stored, answer, open, served, stored};
+use crate::content::{BACKED_UP, Best, BlockReader, Derived, Encode, Stored, answer, open, served, stored};
 use crate::models::{able, short_fingerprint};
 
 /// Definition of the index.
@@ -47,6 +48,10 @@ impl IndexDefinition for SparseDefinition {
 
     fn stored<'a>(&'a self, directory: &'a Path) -> BoxFuture<'a, Option<Inventory>> {
         stored::<SparseVector>(directory, 0).boxed()
+    }
+
+    fn backed_up(&self) -> Option<BackedUp> {
+        Some(BACKED_UP)
     }
 
     fn served(&self, reader: &Arc<dyn Any + Send + Sync>) -> Result<Option<Inventory>, IndexError> {

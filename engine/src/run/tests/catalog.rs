@@ -29,6 +29,8 @@ pub(super) const BAD_FOR_INDEX: &str = "bad for the index";
 pub(super) const BAD_FOR_WRITER: &str = "bad for the writer";
 /// The same, but only the first time.
 pub(super) const BAD_ONCE_FOR_WRITER: &str = "bad once for the writer";
+/// An index with this file cannot be opened.
+pub(super) const UNREADABLE: &str = "kept/versions/unreadable";
 /// Whether `OneByOne` sends more than its first document.
 pub(super) static GOES_ON: AtomicBool = AtomicBool::new(false);
 /// Whether it has panicked.
@@ -256,8 +258,16 @@ impl IndexDefinition for Definition {
     fn key(&self) -> String {
         "find".to_owned()
     }
-    fn open<'a>(&'a self, _: Option<&'a Path>) -> BoxFuture<'a, Result<Box<dyn Index>, IndexError>> {
-        async { Ok(Box::new(TextIndex::default()) as Box<dyn Index>) }.boxed()
+    fn open<'a>(&'a self, directory: Option<&'a Path>) -> BoxFuture<'a, Result<Box<dyn Index>, IndexError>> {
+        let found = directory.map(|directory| directory.join(UNREADABLE)).filter(|path| path.exists());
+        let opened = match found {
+            Some(path) => Err(IndexError::Io { action: "read", path, source: std::io::ErrorKind::InvalidData.into() }),
+            None => Ok(Box::new(TextIndex::default()) as Box<dyn Index>),
+        };
+        async { opened }.boxed()
+    }
+    fn backed_up(&self) -> Option<BackedUp> {
+        Some(BackedUp { directory: "kept", versions: "kept/versions", is_temporary: |_| false })
     }
 }
 

@@ -2,6 +2,7 @@
 //! the next start.
 
 mod backlog;
+mod backup;
 mod catalog;
 mod panics;
 mod sinks;

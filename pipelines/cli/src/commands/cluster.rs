@@ -15,6 +15,7 @@ use turnflow_engine::run::default_state;
 use turnflow_engine::spec::Override;
 use turnflow_engine::state::StateDirectory;
 
+use super::backup::BackupArgs;
 use super::signals::Signals;
 use super::{Fault, LOST, Outcome, PipelineArgs, WorkerArgs};
 
@@ -43,6 +44,8 @@ pub struct ClusterArgs {
     /// The state directory of process 0; the others' are below it [default: .turnflow/NAME].
     #[arg(long, value_name = "DIR")]
     state: Option<PathBuf>,
+    #[command(flatten)]
+    backup: BackupArgs,
     /// The longest pause before the processes are started again, in seconds.
     #[arg(long, value_name = "SECONDS", default_value_t = 30.0)]
     max_pause: f64,
@@ -275,6 +278,9 @@ impl ClusterArgs {
         if self.processes > 1 {
             command.arg("--process").arg(process.to_string());
             command.arg("--hosts").arg(&files.hosts).arg("--secret").arg(&files.secret);
+        }
+        if let Some(url) = self.backup.url() {
+            command.arg("--backup").arg(url);
         }
         if let Some(address) = serves {
             command.arg("--listen").arg(address.to_string());

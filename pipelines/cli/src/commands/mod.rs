@@ -15,6 +15,7 @@ macro_rules! eprintln {
 
 mod answering;
 mod ask;
+mod backup;
 mod bench;
 mod calibrate;
 mod chat;

@@ -12,6 +12,7 @@ use turnflow_engine::sinks::SinkStatus;
 use turnflow_engine::wording::count;
 use turnflow_server::{Observed, Outline, Served, Telemetry};
 
+use super::backup::BackupArgs;
 use super::member::{self, MemberArgs};
 use super::reload::{self, Reloads};
 use super::signals::Signals;
@@ -36,6 +37,8 @@ pub struct RunArgs {
     engine: EngineArgs,
     #[command(flatten)]
     member: MemberArgs,
+    #[command(flatten)]
+    backup: BackupArgs,
     /// Do not follow sources: exit when every source is drained and every answer is delivered.
     #[arg(long)]
     once: bool,
@@ -74,7 +77,8 @@ pub(super) fn run(args: &RunArgs) -> Outcome {
     let state = options.state.clone();
     let (name, outline): (Arc<str>, _) = (plan.name.as_str().into(), Outline::of(&plan));
     let signals = Signals::handle()?;
-    let options = Options { cluster: args.member.options(&args.pipeline, &signals.stop)?, ..options };
+    let cluster = args.member.options(&args.pipeline, &signals.stop)?;
+    let options = Options { cluster, backup: args.backup.store()?, ..options };
     let begun = Instant::now();
     let engine = match Engine::start(plan, options) {
         Ok(engine) => Arc::new(engine),

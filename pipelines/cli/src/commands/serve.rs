@@ -15,6 +15,7 @@ use turnflow_engine::run::{Engine, Options, TurnSources, default_state};
 use turnflow_engine::spec::Override;
 use turnflow_server::{Asker, Outline, ResponseStore, ServeConfig, ServeError, Served, Server, Telemetry};
 
+use super::backup::BackupArgs;
 use super::member::{self, MemberArgs};
 use super::reload::{self, Reloads};
 use super::signals::Signals;
@@ -56,6 +57,8 @@ pub struct ServeArgs {
     workers: WorkerArgs,
     #[command(flatten)]
     member: MemberArgs,
+    #[command(flatten)]
+    backup: BackupArgs,
     /// Reload a pipeline when its file, an included file or a prompt changes. The signal SIGHUP
     /// reloads all of them too, even without this option.
     #[arg(long)]
@@ -119,13 +122,15 @@ pub(super) fn run(args: &ServeArgs) -> Outcome {
     if cluster.is_some() && args.files.len() > 1 {
         return Err(Fault::Told(anyhow!("a cluster serves exactly one pipeline, and {} are given", args.files.len())));
     }
+    let backup = args.backup.store()?;
     let telemetry = Telemetry::from_env().map_err(|error| Fault::Told(error.into()))?;
     let (mut served, mut stamps, mut sockets) = (Vec::new(), Vec::new(), Vec::new());
     for (plan, files) in planned {
         let (name, outline) = (plan.name.clone(), Outline::of(&plan));
         let watcher = telemetry.as_ref().map(|telemetry| telemetry.watcher());
         let watcher_of = watcher.clone().map(|watcher| watcher as _);
-        let options = Options { watcher: watcher_of, cluster: cluster.clone(), ..args.options(&plan) };
+        let (cluster, backup) = (cluster.clone(), backup.clone());
+        let options = Options { watcher: watcher_of, cluster, backup, ..args.options(&plan) };
         let state = options.state.clone();
         let engine = match Engine::start(plan, options) {
             Ok(engine) => engine,

@@ -5,6 +5,7 @@
 
 mod agent;
 mod ask;
+mod backup;
 mod cluster;
 mod cluster_models;
 mod cluster_reload;
@@ -23,6 +24,8 @@ mod replay;
 mod retries;
 mod rewriting;
 mod serve;
+#[path = "../../../stress/src/servers.rs"]
+mod servers;
 mod support;
 mod systems;
 mod testing;

@@ -1,0 +1,72 @@
+//! Where a run uses its backup: when an index is opened, when encodings of former processes are taken over, and at the end.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use super::build::{Former, RuntimeContext};
+use super::{Options, RunError};
+use crate::backup::Backup;
+use crate::component::{IndexDefinition, IndexError};
+use crate::connector::Mode;
+use crate::metrics::Metrics;
+use crate::state::{StateDirectory, StateError};
+
+/// Opens the backup of a run, if it has one and stores anything.
+pub(super) fn open(
+    options: &Options,
+    state: Option<&StateDirectory>,
+    pipeline: &str,
+    metrics: &Metrics,
+) -> Result<Option<Arc<Backup>>, StateError> {
+    let Some((store, state)) = options.backup.clone().zip(state) else { return Ok(None) };
+    Backup::open(store, state, pipeline, options.shape(), metrics).map(Some)
+}
+
+impl RuntimeContext {
+    /// Restores an index whose directory is missing, if there is a copy of it. Returns the directory if it was restored.
+    pub(super) fn restore(
+        &self,
+        corpus: &str,
+        key: &str,
+        definition: &dyn IndexDefinition,
+    ) -> Result<Option<PathBuf>, RunError> {
+        let Some((backup, state)) = self.backup.as_ref().zip(self.state.as_ref()) else { return Ok(None) };
+        let Some(part) = definition.backed_up() else { return Ok(None) };
+        let directory = state.index_path(corpus, key);
+        let is_start = !self.shared.ready.load(Ordering::Acquire);
+        let restored = self.handle.block_on(backup.open_index(corpus, key, &directory, part, is_start))?;
+        Ok(restored.then_some(directory))
+    }
+
+    /// Makes room for a new index where a restored one cannot be opened. Any other index's error is returned.
+    pub(super) fn discard(&self, restored: Option<&Path>, error: IndexError) -> Result<(), IndexError> {
+        let Some(restored) = restored else { return Err(error) };
+        tracing::warn!(%error, path = %restored.display(), "the restored index cannot be opened; it is computed again");
+        crate::backup::discard(restored);
+        let failed = |source| IndexError::Io { action: "create", path: restored.to_owned(), source };
+        std::fs::create_dir_all(restored).map_err(failed)
+    }
+
+    /// Restores what processes that are no longer in the cluster have copied of an index, so that it is taken over.
+    pub(super) fn restore_former(&self, corpus: &str, key: &str) {
+        let Some((backup, state)) = self.backup.as_ref().zip(self.state.as_ref()) else { return };
+        for process in self.handle.block_on(backup.restore_former(corpus, key)) {
+            let path = StateDirectory::of_process(state.path(), process);
+            let mut former = self.former.lock();
+            if former.iter().any(|former| former.directory.path() == path) {
+                continue;
+            }
+            match StateDirectory::open(&path) {
+                Ok(directory) => former.push(Former { directory, indexes: Vec::new() }),
+                Err(error) => tracing::warn!(%error, "what was restored of a process is left out"),
+            }
+        }
+    }
+
+    /// Copies what has changed since the last look, within limits.
+    pub(super) fn finish_backup(&self) {
+        let ends_by_itself = self.options.turns == Mode::Once;
+        self.backup.iter().for_each(|backup| backup.finish(&self.handle, ends_by_itself));
+    }
+}
