@@ -124,8 +124,14 @@ impl Timed {
         Self { activity, begun: Instant::now(), has_failed: false }
     }
 
+    /// Ends the call.
     pub fn end(mut self, has_failed: bool) {
         self.has_failed = has_failed;
+    }
+
+    /// Ends a call that has failed.
+    pub fn fails(self) {
+        self.end(true);
     }
 }
 

@@ -46,11 +46,8 @@ pub(crate) fn build(scope: Scope<'_, u64>, peers: &Arc<Peers>) {
     let peers = peers.clone();
     builder.build(move |_| {
         move |_| {
-            input.for_each_stamp(|_, batches| {
-                for envelope in batches.flat_map(|batch| batch.drain(..)) {
-                    peers.receive(worker, envelope);
-                }
-            });
+            // In the order in which they came. Sorted by time, the last one could come before others.
+            input.for_each(|_, batch| batch.drain(..).for_each(|envelope| peers.receive(worker, envelope)));
         }
     });
 }

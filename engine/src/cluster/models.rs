@@ -4,12 +4,14 @@
 //! the process that has the least to do. A model's output does not depend on where it is computed, if the processes run
 //! on equal hardware.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
 
 use futures::FutureExt;
 use futures::future::BoxFuture;
-use parking_lot::RwLock;
+use parking_lot::{Mutex, RwLock};
 use serde::{Deserialize, Serialize};
 use tokio::sync::mpsc;
 
@@ -29,6 +31,9 @@ const PAIRS: usize = 32;
 const CALL: usize = 256;
 /// What a generation costs besides its prompt, in bytes of text: it runs the model for every token that it makes.
 const GENERATION: usize = 16 << 10;
+
+/// How long a process whose model has failed is left alone.
+const ALONE: Duration = Duration::from_secs(10);
 
 /// The call of a model.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -73,6 +78,8 @@ pub(crate) struct SharedModels {
     peers: Arc<Peers>,
     /// The cost of the calls that each process, this one too, has not answered.
     running: Vec<AtomicUsize>,
+    /// The processes whose last call has failed, and until when they are left alone.
+    failing: Mutex<HashMap<usize, Instant>>,
     /// Records the calls to each process.
     activity: Vec<Arc<NodeActivity>>,
     /// This process's own models, for the calls of the first one.
@@ -89,7 +96,7 @@ impl SharedModels {
         let processes = 0..peers.shape.processes;
         let running = processes.clone().map(|_| AtomicUsize::new(0)).collect();
         let activity = processes.map(|process| activity.node(&models_of(process))).collect();
-        Arc::new(Self { peers, running, activity, own: RwLock::default() })
+        Arc::new(Self { peers, running, failing: Mutex::default(), activity, own: RwLock::default() })
     }
 
     /// Sets what the other processes may call.
@@ -136,8 +143,10 @@ impl SharedModels {
     fn idlest(&self) -> usize {
         let own = self.peers.shape.process;
         let cost = |process: usize| self.running[process].load(Ordering::Relaxed);
-        let processes = (0..self.running.len()).min_by_key(|process| (cost(*process), *process != own));
-        processes.unwrap_or(own)
+        let failing = self.failing.lock();
+        let is_failing = |process: &usize| failing.get(process).is_some_and(|until| Instant::now() < *until);
+        let processes = (0..self.running.len()).filter(|process| *process == own || !is_failing(process));
+        processes.min_by_key(|process| (cost(*process), *process != own)).unwrap_or(own)
     }
 }
 
@@ -149,8 +158,7 @@ struct Running {
 }
 
 impl Running {
-    fn begin(shared: &Arc<SharedModels>, cost: usize) -> Self {
-        let process = shared.idlest();
+    fn begin(shared: &Arc<SharedModels>, process: usize, cost: usize) -> Self {
         shared.running[process].fetch_add(cost, Ordering::Relaxed);
         Self { shared: shared.clone(), process, cost }
     }
@@ -187,14 +195,16 @@ impl Sharing {
         T: for<'de> Deserialize<'de>,
         F: Future<Output = Result<T, InferenceError>>,
     {
-        let running = Running::begin(&self.shared, call.cost());
-        let process = running.process;
-        if process == self.shared.peers.shape.process {
+        let (own, cost) = (self.shared.peers.shape.process, call.cost());
+        let process = self.shared.idlest();
+        let running = Running::begin(&self.shared, process, cost);
+        if process == own {
             return here().await;
         }
         let Sharing { shared, model, fingerprint } = self;
         let is_streamed = stream.is_wanted();
-        let Ok(question) = encode(&ModelQuestion { model, fingerprint, call, is_streamed }) else {
+        let question = encode(&ModelQuestion { model: model.clone(), fingerprint, call, is_streamed });
+        let Ok(question) = question else {
             return here().await;
         };
         let timed = Timed::begin(shared.activity[process].clone());
@@ -204,18 +214,21 @@ impl Sharing {
         while let Some(Bytes(part)) = parts.recv().await {
             stream.send(&String::from_utf8_lossy(&part));
         }
-        let answer = waiting.answer().await;
-        timed.end(answer.is_err());
-        match answer.and_then(|answer| decode(&answer)) {
-            Ok(answer) => answer,
-            // This process has the model too.
-            Err(reason) => {
-                tracing::debug!(process, %reason, "another process cannot call its model");
-                drop(running);
-                stream.restart();
-                here().await
-            }
-        }
+        let answer = waiting.answer().await.and_then(|answer| decode::<Result<T, InferenceError>>(&answer));
+        let reason = match answer {
+            // What is wrong with the input is wrong everywhere.
+            Ok(answer @ (Ok(_) | Err(InferenceError::TooLong { .. }))) => return answer,
+            Ok(Err(error)) => error.to_string(),
+            Err(reason) => reason,
+        };
+        timed.fails();
+        tracing::warn!(process, model, %reason, "another process cannot call its model; this one does");
+        shared.failing.lock().insert(process, Instant::now() + ALONE);
+        drop(running);
+        // This process has the model too.
+        let _running = Running::begin(&shared, own, cost);
+        stream.restart();
+        here().await
     }
 }
 

@@ -5,12 +5,13 @@ use std::ops::Deref;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll, Waker};
+use std::time::{Duration, Instant};
 
 use crossbeam_channel::{Receiver, Sender};
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use parking_lot::{Mutex, RwLock};
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::{Semaphore, mpsc, oneshot};
 use tokio::task::AbortHandle;
 
 use super::wire::{Bytes, Envelope, Message, Order, Topic};
@@ -24,14 +25,29 @@ pub(crate) type Service = Arc<dyn Fn(Bytes, AnswerParts) -> BoxFuture<'static, R
 /// What executes orders.
 pub(crate) type Commander = Arc<dyn Fn(Order) + Send + Sync>;
 
+/// Parts of an answer that may be under way, if the one who asks takes them slowly.
+const WINDOW: usize = 16;
+/// The interval of looks at answers that are under way.
+const TICK: Duration = Duration::from_millis(5);
+
 /// Sends the parts of an answer, before its end.
 #[derive(Clone)]
 pub(crate) struct AnswerParts {
     /// The processes, who asks, the worker, and the number of the question; `None` if nobody listens.
     to: Option<(Arc<Peers>, usize, usize, u64)>,
+    /// How many more parts may be under way.
+    window: Arc<Semaphore>,
 }
 
 impl AnswerParts {
+    /// Sends a part when not too many are under way that the other side has not taken ([`Waiting::takes`]).
+    pub async fn send_within(&self, part: Bytes) {
+        if let Ok(permit) = self.window.acquire().await {
+            permit.forget();
+        }
+        self.send(part);
+    }
+
     /// Sends a part.
     pub fn send(&self, part: Bytes) {
         if let Some((peers, process, worker, number)) = &self.to {
@@ -45,6 +61,13 @@ struct Outbox {
     sender: Sender<Envelope>,
     receiver: Receiver<Envelope>,
     wake: WakeSlot,
+}
+
+/// A question that is being answered.
+struct Answering {
+    topic: Topic,
+    task: AbortHandle,
+    window: Arc<Semaphore>,
 }
 
 /// What waits for an answer.
@@ -65,12 +88,14 @@ pub(crate) struct Peers {
     /// The last version of a part of a corpus.
     version: AtomicU64,
     /// The questions that this process is answering, by who asked and their number.
-    answering: Mutex<HashMap<(usize, u64), (Topic, AbortHandle)>>,
+    answering: Mutex<HashMap<(usize, u64), Answering>>,
     services: RwLock<HashMap<Topic, Service>>,
     commander: OnceLock<Commander>,
     handle: tokio::runtime::Handle,
     /// Set when this process sends nothing more.
     closing: AtomicBool,
+    /// Set when the run is aborted: nothing is answered any more.
+    aborted: AtomicBool,
     /// How this process stands to the others.
     pub bond: Arc<Bond>,
     /// How long each process takes to answer for its part of an index; this process's own entry is not used.
@@ -99,6 +124,7 @@ impl Peers {
             commander: OnceLock::new(),
             handle,
             closing: AtomicBool::new(false),
+            aborted: AtomicBool::new(false),
             bond: Arc::default(),
             activity: OnceLock::new(),
         })
@@ -114,14 +140,18 @@ impl Peers {
         self.services.write().insert(topic, service);
     }
 
-    /// Answers no more questions about a topic.
-    pub fn retire(&self, topic: Topic) {
+    /// Answers no more questions about a topic. Answers that are under way may take this long.
+    pub fn retire(&self, topic: Topic, patience: Duration) {
         self.services.write().remove(&topic);
+        let until = Instant::now() + patience;
+        while self.answering.lock().values().any(|answering| answering.topic == topic) && Instant::now() < until {
+            std::thread::park_timeout(TICK);
+        }
         let mut left = Vec::new();
-        self.answering.lock().retain(|key, (of, task)| {
-            let stays = *of != topic;
+        self.answering.lock().retain(|key, answering| {
+            let stays = answering.topic != topic;
             if !stays {
-                task.abort();
+                answering.task.abort();
                 left.push(*key);
             }
             stays
@@ -130,6 +160,17 @@ impl Peers {
             let answer = Err("process 0 is ending".to_owned());
             self.send(process, self.worker_of(number), Message::Answer(number, answer));
         }
+    }
+
+    /// Answers nothing any more, and waits for no answer: the run is aborted.
+    pub fn abort(&self) {
+        self.aborted.store(true, Ordering::Release);
+        self.waiting.lock().clear();
+    }
+
+    /// Drops what answers questions, which may refer to this.
+    pub fn forget_services(&self) {
+        self.services.write().clear();
     }
 
     /// A number for a version of a part of a corpus.
@@ -272,6 +313,11 @@ impl Peers {
                     let _ = parts.send(part);
                 }
             }
+            Message::Taken(number) => {
+                if let Some(answering) = self.answering.lock().get(&(from, number)) {
+                    answering.window.add_permits(1);
+                }
+            }
             Message::Answer(number, answer) => {
                 let asked = self.waiting.lock().remove(&number);
                 if let Some(Asked { answer: sender, parts }) = asked {
@@ -280,16 +326,24 @@ impl Peers {
                 }
             }
             Message::Cancel(number) => {
-                if let Some((_, task)) = self.answering.lock().remove(&(from, number)) {
+                if let Some(Answering { task, .. }) = self.answering.lock().remove(&(from, number)) {
                     task.abort();
                 }
             }
             Message::Tell(topic, message) => {
                 let service = self.services.read().get(&topic).cloned();
                 if let Some(service) = service {
-                    self.handle.spawn(service(message, AnswerParts { to: None }));
+                    let _runtime = self.handle.enter();
+                    let parts = AnswerParts { to: None, window: Arc::new(Semaphore::new(0)) };
+                    let mut done = service(message, parts);
+                    // What waits for nothing is done when the message has been taken.
+                    if done.poll_unpin(&mut Context::from_waker(Waker::noop())).is_pending() {
+                        self.handle.spawn(done);
+                    }
                 }
             }
+            // Without the first process, nobody answers what still waits.
+            Message::Last if from == 0 && !self.shape.is_first() => self.waiting.lock().clear(),
             Message::Last => {}
             Message::Order(order) => {
                 if let Some(commander) = self.commander.get() {
@@ -302,7 +356,8 @@ impl Peers {
     /// Answers a question of another process.
     fn answer(self: &Arc<Self>, from: usize, worker: usize, number: u64, topic: Topic, question: Bytes) {
         let service = self.services.read().get(&topic).cloned();
-        let parts = AnswerParts { to: Some((self.clone(), from, worker, number)) };
+        let window = Arc::new(Semaphore::new(WINDOW));
+        let parts = AnswerParts { to: Some((self.clone(), from, worker, number)), window: window.clone() };
         let mut answer = Box::pin(async move {
             let answer = match service {
                 Some(service) => caught_async(|| service(question, parts)).await,
@@ -323,7 +378,7 @@ impl Peers {
             this.answering.lock().remove(&(from, number));
             this.send(from, worker, Message::Answer(number, answer));
         });
-        answering.insert((from, number), (topic, task.abort_handle()));
+        answering.insert((from, number), Answering { topic, task: task.abort_handle(), window });
     }
 }
 
@@ -345,9 +400,23 @@ impl<P: Deref<Target = Peers>> Waiting<P> {
     ) -> Self {
         let number = peers.next.fetch_add(1, Ordering::Relaxed);
         let (sender, answer) = oneshot::channel();
-        peers.waiting.lock().insert(number, Asked { answer: sender, parts });
-        peers.send(process, peers.worker_of(number), Message::Ask(number, topic, question));
+        // Otherwise the sender is dropped, and the answer is that the cluster is ending.
+        if !peers.is_closing() && !peers.aborted.load(Ordering::Acquire) {
+            peers.waiting.lock().insert(number, Asked { answer: sender, parts });
+            peers.send(process, peers.worker_of(number), Message::Ask(number, topic, question));
+            // An abort meanwhile has not seen it.
+            if peers.aborted.load(Ordering::Acquire) {
+                peers.waiting.lock().clear();
+            }
+        }
         Self { peers, process, number, answer }
+    }
+
+    /// Allows another part of the answer, for [`AnswerParts::send_within`].
+    pub fn takes(&self) {
+        if !self.peers.is_closing() {
+            self.peers.send(self.process, self.peers.worker_of(self.number), Message::Taken(self.number));
+        }
     }
 
     /// The answer.

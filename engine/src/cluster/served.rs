@@ -29,9 +29,19 @@ pub(crate) struct Target {
 /// The requests to prepare a corpus's part, and what wakes the operator that fulfils them.
 #[derive(Default)]
 pub(crate) struct Targets {
-    queue: Mutex<VecDeque<Target>>,
+    queue: Mutex<Queue>,
     wake: WakeSlot,
 }
+
+#[derive(Default)]
+struct Queue {
+    waiting: VecDeque<Target>,
+    /// Takes the requests when the operator has ended.
+    ended: Option<Takes>,
+}
+
+/// Takes a request to prepare a part.
+type Takes = Box<dyn Fn(Target) + Send>;
 
 impl Targets {
     pub fn new(wake: WakeSlot) -> Self {
@@ -40,14 +50,28 @@ impl Targets {
 
     /// The next request, if all changes that it asks for are complete.
     pub fn take(&self, complete: u64) -> Option<Target> {
+        let waiting = &mut self.queue.lock().waiting;
+        waiting.front().is_some_and(|target| target.commits <= complete).then(|| waiting.pop_front()).flatten()
+    }
+
+    /// The operator has ended: all changes are complete.
+    pub fn end(&self, takes: Takes) {
         let mut queue = self.queue.lock();
-        queue.front().is_some_and(|target| target.commits <= complete).then(|| queue.pop_front()).flatten()
+        queue.waiting.drain(..).for_each(&takes);
+        queue.ended = Some(takes);
     }
 
     /// Waits until all changes before a commit are applied; the result is kept under the version.
     pub async fn prepare(&self, commits: u64, version: Option<u64>) -> Result<Prepared, String> {
         let (reply, prepared) = oneshot::channel();
-        self.queue.lock().push_back(Target { commits, version, reply });
+        let target = Target { commits, version, reply };
+        {
+            let mut queue = self.queue.lock();
+            match &queue.ended {
+                Some(takes) => takes(target),
+                None => queue.waiting.push_back(target),
+            }
+        }
         self.wake.wake();
         prepared.await.unwrap_or_else(|_| Err("it is ending".to_owned()))
     }
@@ -119,8 +143,8 @@ type Versions = HashMap<(Arc<str>, u64), Arc<Version>>;
 pub(crate) struct ServedParts {
     corpora: Mutex<HashMap<Arc<str>, ServedCorpus>>,
     versions: Mutex<Versions>,
-    /// The corpora that a reload has prepared for its switch.
-    switched: Mutex<Vec<Switched>>,
+    /// The corpora that a reload has prepared for its switch, and how many reloads have been undone.
+    switched: Mutex<(Vec<Switched>, u64)>,
 }
 
 impl ServedParts {
@@ -149,7 +173,7 @@ impl ServedParts {
 
     /// The corpora that are prepared for the switch of a reload.
     pub fn take_switched(&self) -> Vec<Switched> {
-        std::mem::take(&mut *self.switched.lock())
+        std::mem::take(&mut self.switched.lock().0)
     }
 
     /// Serves the feed and the indexes that a reload has switched a corpus to.
@@ -167,7 +191,9 @@ impl ServedParts {
     pub fn undo(&self) {
         self.corpora.lock().values_mut().for_each(|served| served.coming = None);
         // Their index writers then revert the changes.
-        self.switched.lock().clear();
+        let (switched, undone) = &mut *self.switched.lock();
+        switched.clear();
+        *undone += 1;
     }
 
     /// Serves only these corpora. Their earlier versions stay until they are released.
@@ -193,6 +219,7 @@ impl ServedParts {
             let served = corpora.get_mut(corpus).ok_or_else(|| unknown(corpus))?;
             (served.coming.take(), served.targets.clone())
         };
+        let undone = self.switched.lock().1;
         let coming = coming.ok_or_else(|| format!("no reload changes its corpus `{corpus}`"))?;
         let ComingPart { indexes, feed, filled, definitions } = coming;
         let (feed, targets) = feed.map_or((None, active), |(feed, targets)| (Some(feed), targets));
@@ -200,8 +227,12 @@ impl ServedParts {
         let (published, told) = oneshot::channel();
         let view = indexes.switch(feed, filled, told).await.map_err(|error| error.to_string())?;
         let prepared = Prepared { documents: view.documents, chunks: view.chunks, changed: true };
+        let mut switched = self.switched.lock();
+        if switched.1 != undone {
+            return Err("the reload is undone".to_owned());
+        }
         self.keep_with(corpus, version, Arc::new(view.clone()), definitions);
-        self.switched.lock().push(Switched { corpus: corpus.clone(), view, published });
+        switched.0.push(Switched { corpus: corpus.clone(), view, published });
         Ok(prepared)
     }
 

@@ -78,6 +78,8 @@ pub(crate) enum Message {
     Ask(u64, Topic, Bytes),
     /// A part of an answer, before its end.
     Part(u64, Bytes),
+    /// Another part of an answer may come: one has been taken.
+    Taken(u64),
     /// The answer to a question, or its end.
     Answer(u64, Result<Bytes, String>),
     /// Nobody waits for the answer any more.

@@ -419,6 +419,9 @@ impl IndexWriter {
                 Ok(epoch) => self.settle(epoch),
                 Err(error) => self.failed(None, RETRY.0, &error),
             }
+        } else {
+            // What waits for a retry is applied, but not published.
+            self.whole |= self.retry.is_some();
         }
     }
 
@@ -450,23 +453,33 @@ impl IndexWriter {
             Parts::Whole | Parts::Served(_) => None,
         };
         self.whole = true;
-        for slot in &mut self.slots {
-            if slot.reader.is_none() || !nothing {
-                slot.apply(&delta, chunks, &self.preparing).await?;
+        let applied: Result<(), IndexError> = async {
+            for slot in &mut self.slots {
+                if slot.reader.is_none() || !nothing {
+                    slot.apply(&delta, chunks, &self.preparing).await?;
+                }
             }
+            self.whole = false;
+            for AddedIndex { key, index, filled } in added {
+                let joined = index.preparation();
+                let mut slot = Slot::new(key, index, joined);
+                let filled = Chunks::of(filled);
+                let delta = if filled.is_empty() { chunks.whole() } else { difference(&filled, chunks) };
+                slot.apply(&delta, chunks, &self.preparing).await?;
+                joining.push(slot);
+            }
+            Ok(())
         }
-        self.whole = false;
-        for AddedIndex { key, index, filled } in added {
-            let joined = index.preparation();
-            let mut slot = Slot::new(key, index, joined);
-            let filled = Chunks::of(filled);
-            let delta = if filled.is_empty() { chunks.whole() } else { difference(&filled, chunks) };
-            slot.apply(&delta, chunks, &self.preparing).await?;
-            joining.push(slot);
-        }
+        .await;
+        // Awaited in any case: only what the others have finished can be undone.
+        let others = match others {
+            Some(others) => Some(others.await.unwrap_or_else(|_| Err(IndexError::Feed))),
+            None => None,
+        };
+        applied?;
         let mut next = view(chunks, passages, self.slots.iter().chain(&*joining));
         if let Some(others) = others {
-            next.add(others.await.unwrap_or_else(|_| Err(IndexError::Feed))?.0);
+            next.add(others?.0);
         }
         Ok(next)
     }

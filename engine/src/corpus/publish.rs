@@ -4,6 +4,9 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use parking_lot::Mutex;
+use tokio::sync::mpsc::WeakUnboundedSender;
+
 use differential_dataflow::VecCollection;
 use timely::dataflow::channels::pact::Exchange;
 use timely::dataflow::operators::generic::builder_rc::OperatorBuilder;
@@ -14,6 +17,7 @@ use timely::progress::Antichain;
 use super::chunks::Changes;
 use super::index_writer::{Job, Report};
 use super::{CorpusShared, CorpusState, FeedProgress};
+use crate::cluster::Targets;
 use crate::document::Chunk;
 
 /// Maximum bytes of changes that wait unconsolidated.
@@ -22,6 +26,28 @@ const MOST_PENDING: usize = 16 << 20;
 /// Approximate bytes of a change.
 fn bytes_of((chunk, ..): &(Arc<Chunk>, u64, isize)) -> usize {
     256 + chunk.text.len()
+}
+
+/// The changes of a part of a corpus that the first process has not asked for. They outlive the dataflow, which ends with
+/// its source.
+struct Part {
+    changes: Vec<(Arc<Chunk>, u64, isize)>,
+    targets: Arc<Targets>,
+    jobs: WeakUnboundedSender<Job>,
+    report: Report,
+}
+
+impl Drop for Part {
+    fn drop(&mut self) {
+        let changes = Mutex::new(before(&mut self.changes, u64::MAX));
+        let (jobs, report) = (self.jobs.clone(), self.report.clone());
+        self.targets.end(Box::new(move |target| {
+            let changes = std::mem::take(&mut *changes.lock());
+            if let Some(jobs) = jobs.upgrade() {
+                let _ = jobs.send(Job::Prepare(report.clone(), changes, target));
+            }
+        }));
+    }
 }
 
 /// Collects complete and prepared changes and sends them to the index writer, one delta at a time.
@@ -48,6 +74,12 @@ pub(super) fn publish<'s>(
     let report = Report { feed: shared.feed, state: shared.state.clone(), wake: shared.publish_wake.clone() };
     builder.build(move |mut capabilities| {
         let mut pending: Vec<(Arc<Chunk>, u64, isize)> = Vec::new();
+        let mut part = (first && !shape.is_first()).then(|| Part {
+            changes: Vec::new(),
+            targets: targets.clone(),
+            jobs: jobs.downgrade(),
+            report: report.clone(),
+        });
         let (mut bytes, mut bound) = (0, MOST_PENDING);
         // Held at the first unpublished commit, so that the probe shows which commits are published.
         let mut capability = if first && shape.is_first() { capabilities.pop() } else { None };
@@ -62,11 +94,12 @@ pub(super) fn publish<'s>(
             });
             prepared.for_each_stamp(|_, _| {});
             let complete = complete_until(&frontiers[0].frontier().to_owned(), &frontiers[1].frontier().to_owned());
-            if first && !shape.is_first() {
+            if let Some(part) = &mut part {
                 progress.passed.store(complete, Ordering::Relaxed);
+                part.changes.append(&mut pending);
                 // The first process decides what an epoch has.
                 while let Some(target) = targets.take(complete) {
-                    let changes = before(&mut pending, target.commits);
+                    let changes = before(&mut part.changes, target.commits);
                     let _ = jobs.send(Job::Prepare(report.clone(), changes, target));
                 }
                 return;

@@ -1,6 +1,7 @@
 //! What the programs of a cluster's processes ask each other, for example to serve requests on any process.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use futures::stream::BoxStream;
 use futures::{FutureExt, StreamExt};
@@ -8,6 +9,9 @@ use tokio::sync::mpsc;
 
 use super::Engine;
 use crate::cluster::{AnswerParts, Bytes, Topic};
+
+/// How long the end of answers is waited for.
+const PATIENCE: Duration = Duration::from_secs(1);
 
 /// Answers what another process asks, in parts. The stream is dropped when nobody waits any more.
 pub type Answerer = Arc<dyn Fn(Vec<u8>) -> BoxStream<'static, Vec<u8>> + Send + Sync>;
@@ -22,7 +26,7 @@ impl Engine {
             async move {
                 let mut answer = answerer(question);
                 while let Some(part) = answer.next().await {
-                    parts.send(Bytes(part));
+                    parts.send_within(Bytes(part)).await;
                 }
                 Ok(Bytes::default())
             }
@@ -31,9 +35,10 @@ impl Engine {
         peers.serve(Topic::Program, Arc::new(service));
     }
 
-    /// Answers the other processes no more, and drops the answerer.
+    /// Answers the other processes no more, and drops the answerer. The last parts of answers are sent before; blocks
+    /// until then, for at most a second.
     pub fn end_answers(&self) {
-        self.peers.iter().for_each(|peers| peers.retire(Topic::Program));
+        self.peers.iter().for_each(|peers| peers.retire(Topic::Program, PATIENCE));
     }
 
     /// Asks the first process of the cluster; yields the parts of its answer in order. An error is the last item.
@@ -49,6 +54,7 @@ impl Engine {
         futures::stream::unfold(state, |(mut parts, waiting)| async move {
             let waiting = waiting?;
             if let Some(Bytes(part)) = parts.recv().await {
+                waiting.takes();
                 return Some((Ok(part), (parts, Some(waiting))));
             }
             // The parts end with the answer.

@@ -16,7 +16,7 @@ mod worker_pool;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
@@ -85,8 +85,8 @@ struct Inner {
     stays: AtomicBool,
     /// The reload that the first process leads, in another process.
     following: Mutex<Option<Following>>,
-    /// Set when that reload has failed elsewhere.
-    undoing: AtomicBool,
+    /// The last reload that has failed elsewhere.
+    undone: AtomicU64,
 }
 
 /// A running pipeline.
@@ -463,6 +463,7 @@ impl Drop for Engine {
             // After an error, the other processes have not ended, and waiting for them could take for ever.
             Some(peers) => {
                 peers.bond.leaves();
+                peers.forget_services();
                 std::mem::forget(workers);
             }
             None => drop(workers),

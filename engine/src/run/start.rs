@@ -115,6 +115,7 @@ impl Engine {
         pool.hold();
         *context.maintenance.settings.write() = plan.maintenance.clone();
         let running = first(&context, &plan)?;
+        let same = identity(&plan, &running);
         // The others end with the first process.
         let stays = options.stays && shape.is_first();
         let feeds = running.corpora.values().map(|corpus| corpus.feed.shared.clone()).collect();
@@ -126,7 +127,7 @@ impl Engine {
             stopping: AtomicBool::new(false),
             stays: AtomicBool::new(stays),
             following: Mutex::default(),
-            undoing: AtomicBool::new(false),
+            undone: AtomicU64::new(0),
         });
         if stays {
             pool.hold();
@@ -143,7 +144,7 @@ impl Engine {
         }
         // As late as possible: what a process loads before takes its own time.
         let links = match (&peers, &options.cluster) {
-            (Some(peers), Some(cluster)) => Some((peers.clone(), join_cluster(cluster, peers, &plan.hash)?)),
+            (Some(peers), Some(cluster)) => Some((peers.clone(), join_cluster(cluster, peers, &same)?)),
             _ => None,
         };
         pool.release();
@@ -259,6 +260,12 @@ fn first(context: &RuntimeContext, plan: &Plan) -> Result<Running, RunError> {
     }
     let outline = PlanFingerprint::of(plan).running_without(loaded.lacking.into_keys());
     Ok(Running { outline, models: loaded.models, corpora, sources, sinks, generation, manual })
+}
+
+/// What must be the same in all processes of a cluster: the plan, and which optional models are not loaded.
+fn identity(plan: &Plan, running: &Running) -> String {
+    let lacking: Vec<&str> = running.generation.lacking.keys().map(|name| &**name).collect();
+    if lacking.is_empty() { plan.hash.to_string() } else { format!("{} without {}", plan.hash, lacking.join(", ")) }
 }
 
 /// What this process says about itself.

@@ -7,7 +7,7 @@
 use std::collections::BTreeSet;
 use std::rc::Rc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, OnceLock, Weak};
 use std::thread::Thread;
 use std::time::Duration;
 
@@ -22,7 +22,7 @@ use timely::dataflow::ProbeHandle;
 use timely::worker::Worker;
 
 use super::{PARK, RunError};
-use crate::cluster::{Bond, Link, Order, Peers, Shape, build_messages};
+use crate::cluster::{Link, Order, Peers, Shape, build_messages};
 use crate::corpus::{self, CorpusShared};
 use crate::turns::{self, Generation, SourceHandle, TurnsShared, WorkerState};
 
@@ -61,8 +61,8 @@ pub(super) struct WorkerPool {
     abort: AtomicBool,
     /// Whether a worker has panicked.
     panicked: AtomicBool,
-    /// How this process stands to the others of its cluster.
-    bond: OnceLock<Arc<Bond>>,
+    /// The other processes of its cluster.
+    peers: OnceLock<Weak<Peers>>,
 }
 
 impl WorkerPool {
@@ -81,7 +81,7 @@ impl WorkerPool {
             stopping: AtomicBool::new(false),
             abort: AtomicBool::new(false),
             panicked: AtomicBool::new(false),
-            bond: OnceLock::new(),
+            peers: OnceLock::new(),
         })
     }
 
@@ -137,10 +137,11 @@ impl WorkerPool {
 
     /// Ends all workers immediately.
     pub fn abort(&self) {
-        if let Some(bond) = self.bond.get() {
-            bond.leaves();
-        }
+        let peers = self.peers.get().and_then(Weak::upgrade);
+        peers.iter().for_each(|peers| peers.bond.leaves());
         self.abort.store(true, Ordering::Release);
+        // The workers carry no more messages.
+        peers.iter().for_each(|peers| peers.abort());
         self.wake();
     }
 
@@ -169,7 +170,7 @@ impl WorkerPool {
         let (peers, (builders, guard)) = match cluster {
             None => (None, CommunicationConfig::Process(self.shape.workers).try_build().map_err(failed)?),
             Some((peers, links)) => {
-                let _ = self.bond.set(peers.bond.clone());
+                let _ = self.peers.set(Arc::downgrade(&peers));
                 let hooks = Hooks::default();
                 let within =
                     ProcessBuilder::new_typed_vector(self.shape.workers, hooks.refill.clone(), hooks.spill.clone());

@@ -53,7 +53,7 @@ impl Server {
         // It is stopped after process 0, which has waited for all requests.
         let config = ServeConfig { drain_s: DRAIN_S.min(config.drain_s), ..config };
         let routes = |app: &App| {
-            let to = Forwarder { app: app.clone(), ask, is_exposed: is_exposed(address) };
+            let to = Forwarder { app: app.clone(), ask, is_exposed: is_exposed(address) || !app.tokens().is_empty() };
             forwarding(app.clone(), to)
         };
         Self::bind_routes(config, address, vec![served], routes).await
@@ -79,7 +79,7 @@ impl Forwarder {
         let (head, body) = request.into_parts();
         let client = head.extensions.get::<Client>().copied();
         let Client(client) = client.ok_or_else(|| ApiError::server("the request has no connection"))?;
-        // The place is kept until process 0 has the body.
+        // The place is kept until process 0 answers.
         let (body, _place) = self.body(&head.headers, body).await?;
         let question = wire::question(&head, &body, client, self.is_exposed);
         let question = question.map_err(|error| ApiError::failed("forwarding", &error))?;

@@ -66,7 +66,9 @@ impl Gathering<'_> {
             let (theirs, ours) = (claim.workers, own.workers);
             return Err(differs(format!("its number of workers is {theirs}, this process's {ours}")));
         }
-        Ok((claim.plan != own.plan).then(|| "it runs another pipeline file, or another version of it".to_owned()))
+        Ok((claim.plan != own.plan).then(|| {
+            "it runs another pipeline file, or another version of it, or lacks another optional model".to_owned()
+        }))
     }
 
     /// Decides about a process that has connected to this one.

@@ -10,9 +10,11 @@ use std::time::{Duration, Instant};
 
 use futures::FutureExt;
 use serde::{Deserialize, Serialize};
+use tokio::task::JoinHandle;
 
+use super::switch::{close, keep};
 use super::{Built, Coming, Reload, ReloadError, TICK};
-use crate::cluster::{ComingPart, PlanLoader, Topic, decode, encode};
+use crate::cluster::{Bytes, ComingPart, PlanLoader, Topic, decode, encode};
 use crate::connector::Offsets;
 use crate::dead_letter::Onward;
 use crate::panics::caught;
@@ -31,7 +33,7 @@ const LOOK: Duration = Duration::from_millis(200);
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) enum Step {
     /// Load the file, which must be the same plan. Load the models, and open indexes and feeds.
-    Open(Change),
+    Open { reload: u64, change: Change },
     /// Build the dataflows of the feeds.
     Read,
     /// Collect these commits of the feeds, fill new indexes, and build the operators.
@@ -41,9 +43,31 @@ pub(super) enum Step {
     /// The new plan serves.
     Serve,
     /// The reload has failed: drop what it has built.
-    Undo,
-    /// No turn needs a plan before this one any more.
-    Retire(u64),
+    Undo { reload: u64 },
+    /// No turn needs a plan before this one any more. Keep these indexes.
+    Retire { before: u64, keys: Keys },
+}
+
+/// Indexes by corpus.
+pub(super) type Keys = BTreeMap<Arc<str>, BTreeSet<String>>;
+
+/// What a process has opened for a reload. It must be the same in all processes.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Opened {
+    /// The optional models that are not loaded.
+    lacking: BTreeSet<String>,
+    /// The indexes that are new.
+    added: Keys,
+}
+
+impl Opened {
+    fn of(loaded: &Loaded, coming: &[Coming]) -> Self {
+        let added = coming.iter().filter(|coming| !coming.added.is_empty());
+        Self {
+            lacking: loaded.lacking.keys().map(|name| name.to_string()).collect(),
+            added: added.map(|coming| (coming.name.clone(), coming.added.clone())).collect(),
+        }
+    }
 }
 
 /// What a reload changes. It must be the same in all processes.
@@ -72,6 +96,8 @@ impl Change {
 
 /// A reload in another process than the first.
 pub(in crate::run) struct Following {
+    /// Its number. Later reloads have greater ones.
+    reload: u64,
     plan: Plan,
     diff: PlanDiff,
     outline: PlanFingerprint,
@@ -85,13 +111,27 @@ pub(in crate::run) struct Following {
     generation: Option<Arc<Generation>>,
 }
 
+/// The answers of the other processes that do a step.
+pub(super) type Done = Option<JoinHandle<Result<Vec<Bytes>, String>>>;
+
 impl Reload<'_> {
+    /// Has the other processes begin a step.
+    pub(super) fn begin(&self, step: &Step) -> Result<Done, ReloadError> {
+        let Some(peers) = self.context.peers.clone() else { return Ok(None) };
+        let step = encode(step).map_err(|reason| ReloadError::Elsewhere { reason })?;
+        Ok(Some(self.context.handle.spawn(async move { peers.ask_all(Topic::Reload, &step).await })))
+    }
+
     /// Has the other processes do a step.
     pub(super) fn lead(&self, step: &Step) -> Result<(), ReloadError> {
-        let Some(peers) = self.context.peers.clone() else { return Ok(()) };
+        let begun = self.begin(step)?;
+        self.end(begun).map(drop)
+    }
+
+    /// Waits until the other processes have done a step.
+    fn end(&self, begun: Done) -> Result<Vec<Bytes>, ReloadError> {
+        let Some(asked) = begun else { return Ok(Vec::new()) };
         let failed = |reason| ReloadError::Elsewhere { reason };
-        let step = encode(step).map_err(failed)?;
-        let asked = self.context.handle.spawn(async move { peers.ask_all(Topic::Reload, &step).await });
         while !asked.is_finished() {
             if let Err(given_up) = self.going_on() {
                 asked.abort();
@@ -99,8 +139,26 @@ impl Reload<'_> {
             }
             std::thread::park_timeout(TICK);
         }
-        let done = self.context.handle.block_on(asked).map_err(|_| ReloadError::GivenUp)?;
-        done.map(drop).map_err(failed)
+        self.context.handle.block_on(asked).map_err(|_| ReloadError::GivenUp)?.map_err(failed)
+    }
+
+    /// Waits until the other processes have opened what this one has.
+    pub(super) fn all_have_opened(&self, begun: Done, loaded: &Loaded) -> Result<(), ReloadError> {
+        let failed = |reason| ReloadError::Elsewhere { reason };
+        let own = Opened::of(loaded, &self.coming);
+        for (process, opened) in (1..).zip(self.end(begun)?) {
+            let opened: Opened = decode(&opened).map_err(failed)?;
+            if opened.lacking != own.lacking {
+                let (theirs, own) = (opened.lacking, own.lacking);
+                let reason = format!("process {process} lacks the models {theirs:?}, and process 0 lacks {own:?}");
+                return Err(failed(reason));
+            }
+            if opened != own {
+                let reason = format!("process {process} has other indexes than process 0: restart the cluster");
+                return Err(failed(reason));
+            }
+        }
+        Ok(())
     }
 
     /// Has the other processes do a step that must not fail: the dataflows would differ.
@@ -135,41 +193,45 @@ pub(in crate::run) fn follow(inner: &Arc<Inner>, load: PlanLoader) {
                 let Some(inner) = Weak::upgrade(&inner) else { return Err("it is ending".to_owned()) };
                 caught(|| do_step(&inner, step, &*load)).unwrap_or_else(|panic| Err(format!("its reload {panic}")))
             });
-            done.await.unwrap_or_else(|_| Err("it is ending".to_owned()))?;
-            encode(&())
+            done.await.unwrap_or_else(|_| Err("it is ending".to_owned()))
         }
         .boxed()
     };
     peers.serve(Topic::Reload, Arc::new(service));
 }
 
-fn do_step(inner: &Arc<Inner>, step: Step, load: &dyn Fn() -> Result<Plan, String>) -> Result<(), String> {
-    match step {
-        Step::Undo => inner.undoing.store(true, Ordering::Release),
-        Step::Open(_) => inner.undoing.store(false, Ordering::Release),
-        _ => {}
+fn do_step(inner: &Arc<Inner>, step: Step, load: &dyn Fn() -> Result<Plan, String>) -> Result<Bytes, String> {
+    if let Step::Undo { reload } = step {
+        inner.undone.fetch_max(reload, Ordering::AcqRel);
     }
     let mut following = inner.following.lock();
-    let give_up = || inner.undoing.load(Ordering::Acquire);
+    let number = match &step {
+        Step::Open { reload, .. } => *reload,
+        _ => following.as_ref().map_or(0, |following| following.reload),
+    };
+    // Also before the reload is opened: its end may arrive first.
+    let give_up = || inner.undone.load(Ordering::Acquire) >= number;
     let open = || "no reload is under way".to_owned();
     match step {
-        Step::Open(change) => {
+        Step::Open { .. } if give_up() => return Err("the reload is undone".to_owned()),
+        Step::Open { reload, change } => {
             undo(inner, following.take());
-            *following = Some(Following::open(inner, change, load, &give_up)?);
+            let (opened, found) = Following::open(inner, reload, change, load, &give_up)?;
+            *following = Some(opened);
+            return encode(&found);
         }
         Step::Read => following.as_ref().ok_or_else(open)?.read(inner),
         Step::Fill(commits) => following.as_mut().ok_or_else(open)?.fill(inner, &commits, &give_up)?,
         Step::Build => following.as_mut().ok_or_else(open)?.build(inner)?,
         Step::Serve => following.take().ok_or_else(open)?.serve(inner)?,
-        Step::Undo => undo(inner, following.take()),
-        // A reload that is under way may need the same indexes. At its end, this comes again.
-        Step::Retire(_) if following.is_some() => {}
-        Step::Retire(number) => {
-            drop(following);
-            super::switch::retire(inner, number);
+        Step::Undo { reload } => undo(inner, following.take_if(|following| following.reload <= reload)),
+        // The first process does not tell this during a reload.
+        Step::Retire { before, keys } => {
+            close(inner, before);
+            keep(inner, &keys);
         }
     }
-    Ok(())
+    Ok(Bytes::default())
 }
 
 /// The file's plan, when it has this hash.
@@ -198,10 +260,11 @@ fn undo(inner: &Arc<Inner>, following: Option<Following>) {
 impl Following {
     fn open(
         inner: &Arc<Inner>,
+        number: u64,
         change: Change,
         load: &dyn Fn() -> Result<Plan, String>,
         give_up: &dyn Fn() -> bool,
-    ) -> Result<Self, String> {
+    ) -> Result<(Self, Opened), String> {
         let plan = loaded(load, &change.plan, give_up)?;
         let outline = PlanFingerprint::of(&plan);
         let diff = PlanDiff::between(&inner.running.lock().outline, &outline);
@@ -215,9 +278,12 @@ impl Following {
         });
         match opened {
             Ok((letters, loaded, definitions)) => {
-                let (coming, generation) = (std::mem::take(&mut reload.coming), None);
-                let (loaded, built) = (Some(loaded), None);
-                Ok(Self { plan, diff, outline, coming, definitions, letters, loaded, built, generation })
+                let coming = std::mem::take(&mut reload.coming);
+                let found = Opened::of(&loaded, &coming);
+                let (reload, loaded, built, generation) = (number, Some(loaded), None, None);
+                let this =
+                    Self { reload, plan, diff, outline, coming, definitions, letters, loaded, built, generation };
+                Ok((this, found))
             }
             Err(error) => {
                 reload.undo();

@@ -115,6 +115,8 @@ struct Coming {
     feed: Option<Feed>,
     /// Its new indexes, opened.
     opened: Vec<(String, Box<dyn Index>)>,
+    /// The keys of its new indexes.
+    added: BTreeSet<String>,
     /// Its new indexes, filled.
     filled: Vec<AddedIndex>,
     keys: BTreeSet<String>,
@@ -126,11 +128,14 @@ struct Reload<'a> {
     give_up: &'a dyn Fn() -> bool,
     coming: Vec<Coming>,
     generation: Option<Arc<Generation>>,
+    /// Its number among the reloads of a cluster.
+    number: u64,
 }
 
 impl<'a> Reload<'a> {
     fn new(inner: &'a Arc<Inner>, give_up: &'a dyn Fn() -> bool) -> Self {
-        Self { inner, context: &inner.context, give_up, coming: Vec::new(), generation: None }
+        let number = inner.context.peers.as_ref().map_or(0, |peers| peers.next_version());
+        Self { inner, context: &inner.context, give_up, coming: Vec::new(), generation: None, number }
     }
 
     fn run(mut self, plan: Plan) -> Result<PlanDiff, ReloadError> {
@@ -166,7 +171,7 @@ impl<'a> Reload<'a> {
     fn undo_everywhere(&mut self) {
         self.undo();
         if !self.context.pool.is_aborted()
-            && let Err(error) = self.lead_surely(&Step::Undo)
+            && let Err(error) = self.lead_surely(&Step::Undo { reload: self.number })
         {
             tracing::warn!(%error, "cannot revert the reload in another process");
         }

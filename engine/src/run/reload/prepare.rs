@@ -63,9 +63,10 @@ impl Reload<'_> {
     /// Builds all components of the new plan.
     pub(super) fn prepare(&mut self, plan: &Plan, diff: &PlanDiff) -> Result<Built, ReloadError> {
         let old_sinks = self.inner.running.lock().sinks.clone();
-        self.lead(&Step::Open(Change::of(plan, diff)))?;
+        let begun = self.begin(&Step::Open { reload: self.number, change: Change::of(plan, diff) })?;
         let (letters, loaded, definitions) = self.load(plan, diff)?;
         self.open(plan, diff, &loaded.models, &definitions)?;
+        self.all_have_opened(begun, &loaded)?;
         self.lead_surely(&Step::Read)?;
         for feed in self.coming.iter().filter_map(|coming| coming.feed.as_ref()) {
             self.context.pool.tell(&Command::Corpus(Box::new(feed.shared.clone())));
@@ -164,7 +165,8 @@ impl Reload<'_> {
                 }
             };
             let (name, keys) = (planned.name.clone(), wanted.keys().cloned().collect());
-            let mut coming = Coming { name, indexes, fresh, feed: None, opened, filled: Vec::new(), keys };
+            let added = wanted.keys().filter(|key| !had.contains(*key)).cloned().collect();
+            let mut coming = Coming { name, indexes, fresh, feed: None, opened, added, filled: Vec::new(), keys };
             if changed {
                 coming.indexes.stage(number);
                 let feed = self.context.feed(number, planned, models, &coming.indexes, false, &|| self.is_cancelled());

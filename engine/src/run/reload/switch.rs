@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::oneshot;
 
-use super::follow::Step;
+use super::follow::{Keys, Step};
 use super::{Built, Reload, ReloadError, Sinks, TICK};
 use crate::cluster::{Topic, encode};
 use crate::component::BuildError;
@@ -335,40 +335,57 @@ impl Reload<'_> {
                 tokio::time::sleep(TICK * 5).await;
             }
             // The first process knows when no turn needs the old plan any more.
-            if let Some(inner) = inner.upgrade().filter(|_| shared.shape.is_first()) {
-                retire(&inner, number);
-            }
-            let _ = tokio::task::spawn_blocking(move || ended.iter_mut().for_each(|feed| feed.source.end())).await;
+            let is_first = shared.shape.is_first();
+            let ends = move || {
+                if let Some(inner) = inner.upgrade().filter(|_| is_first) {
+                    retire(&inner, number);
+                }
+                ended.iter_mut().for_each(|feed| feed.source.end());
+            };
+            let _ = tokio::task::spawn_blocking(ends).await;
         });
     }
 }
 
 /// Drops generations older than `number`, and the indexes that only they used.
 pub(super) fn retire(inner: &Inner, number: u64) {
+    close(inner, number);
+    // A reload in progress may need such an index; it then drops the index at its end.
+    let Some(_one) = inner.reloading.try_lock() else { return };
     let shared = &inner.context.shared;
-    if let Some(peers) = inner.context.peers.as_ref().filter(|peers| peers.shape.is_first() && !peers.is_closing())
-        && let Ok(step) = encode(&Step::Retire(number))
-    {
-        peers.tell_all(Topic::Reload, &step);
-    }
-    let old: Vec<u64> = shared.generations.read().range(..number).map(|(number, _)| *number).collect();
-    for number in old {
-        shared.generations.write().remove(&number);
-        inner.context.pool.tell(&Command::Close(number));
-    }
-    let mut running = inner.running.lock();
-    let mut needed: BTreeMap<Arc<str>, BTreeSet<String>> = BTreeMap::new();
+    let mut needed: Keys = inner.running.lock().corpora.keys().map(|name| (name.clone(), BTreeSet::new())).collect();
     for generation in shared.generations.read().values() {
         for (corpus, keys) in &generation.indexes {
             needed.entry(corpus.clone()).or_default().extend(keys.iter().cloned());
         }
     }
-    for (name, corpus) in &mut running.corpora {
-        let keys = needed.remove(name).unwrap_or_default();
-        // A reload in progress may need such an index; it then drops the index at its end.
-        if corpus.keys.iter().any(|key| !keys.contains(key)) && inner.reloading.try_lock().is_some() {
+    keep(inner, &needed);
+    let Some(peers) = inner.context.peers.as_ref().filter(|peers| peers.shape.is_first()) else { return };
+    // Answered before the next reload begins.
+    let told = encode(&Step::Retire { before: number, keys: needed });
+    let told = told.and_then(|step| inner.context.handle.block_on(peers.ask_all(Topic::Reload, &step)));
+    if let Err(error) = told {
+        tracing::debug!(error, "another process keeps indexes of an older plan");
+    }
+}
+
+/// Drops generations older than `number`.
+pub(super) fn close(inner: &Inner, number: u64) {
+    let shared = &inner.context.shared;
+    let old: Vec<u64> = shared.generations.read().range(..number).map(|(number, _)| *number).collect();
+    for number in old {
+        shared.generations.write().remove(&number);
+        inner.context.pool.tell(&Command::Close(number));
+    }
+}
+
+/// Drops all indexes except these.
+pub(super) fn keep(inner: &Inner, needed: &Keys) {
+    for (name, corpus) in &mut inner.running.lock().corpora {
+        let Some(keys) = needed.get(name) else { continue };
+        if corpus.keys.iter().any(|key| !keys.contains(key)) {
             corpus.keys.retain(|key| keys.contains(key));
-            corpus.indexes.keep(keys);
+            corpus.indexes.keep(keys.clone());
         }
     }
 }

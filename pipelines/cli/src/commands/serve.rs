@@ -11,7 +11,7 @@ use clap::Args;
 use tokio::runtime::Runtime;
 use tokio_util::sync::CancellationToken;
 use turnflow_engine::plan::Plan;
-use turnflow_engine::run::{Engine, Options, TurnSources, default_state};
+use turnflow_engine::run::{Engine, Options, ReloadError, TurnSources, default_state};
 use turnflow_engine::spec::Override;
 use turnflow_server::{Asker, Outline, ResponseStore, ServeConfig, ServeError, Served, Server, Telemetry};
 
@@ -257,6 +257,9 @@ fn wait(engine: &Engine, signals: &Signals) -> Outcome {
         if signals.stop.load(Ordering::Acquire) && !stopped {
             stopped = true;
             engine.stop();
+        }
+        if signals.reload.swap(false, Ordering::AcqRel) {
+            eprintln!("{}", ReloadError::Follower);
         }
         std::thread::park_timeout(TICK);
     }

@@ -133,6 +133,28 @@ fn all_processes_of_a_cluster_change_to_a_new_pipeline() {
     changing.end();
 }
 
+/// The source of the corpus has ended when the pipeline changes.
+#[test]
+fn a_corpus_that_is_not_followed_changes_too() {
+    let directory = tempfile::tempdir().unwrap();
+    let still = LEXICAL.replace("watch: true", "watch: false");
+    let mut changing = Changing::start(directory.path(), &still);
+    let check = |changing: &mut Changing<'_>, pipeline: &str| {
+        changing.reload(pipeline, "reloaded in");
+        changing.same_as_alone(pipeline);
+    };
+    let okapi = r#""okapi": Bm25(input: "query", corpus: "docs", tokenizer: Whitespace, idf: Okapi, top: 9),
+        "fused": Rrf(inputs: ["found", "okapi"]),
+        "answer": ExtractiveAnswer(input: "fused")"#;
+    let more = still.replace(r#""answer": ExtractiveAnswer(input: "found")"#, okapi);
+    check(&mut changing, &more);
+    let cut = more.replace("chunk: Whole", "chunk: Sentences(size: 2, overlap: 1)");
+    check(&mut changing, &cut);
+    check(&mut changing, &cut.replace("tokenizer: Whitespace", "tokenizer: English"));
+    check(&mut changing, &still);
+    changing.end();
+}
+
 #[test]
 fn a_cluster_loads_models_and_embeds_when_it_reloads() {
     let Some(model) = model("minilm-int8") else { return };
