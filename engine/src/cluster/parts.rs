@@ -102,6 +102,11 @@ impl Lead {
         self.ask(version, Request::Switch { corpus, commits, version })
     }
 
+    /// Whether the cluster is ending, so that nothing can be prepared.
+    pub fn is_ending(&self) -> bool {
+        self.peers.is_closing()
+    }
+
     fn ask(
         &self,
         version: u64,

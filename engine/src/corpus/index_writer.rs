@@ -265,6 +265,11 @@ impl IndexWriter {
 
     /// Schedules a retry of a failed publication; the failure of the first publication is final.
     fn failed(&mut self, report: Option<(Report, u64)>, delay: Duration, error: &IndexError) {
+        if matches!(&self.parts, Parts::Leading(lead) if lead.is_ending()) {
+            // The next start publishes it.
+            tracing::debug!(corpus = %self.corpus, %error, "not published: the cluster is ending");
+            return;
+        }
         self.preparing.progress.failures.fetch_add(1, Ordering::Relaxed);
         match report {
             Some((report, _)) if *report.state.borrow() == CorpusState::Loading => {
