@@ -41,16 +41,26 @@ pub struct ObjectBackup {
 
 impl ObjectBackup {
     /// Opens the store at a URL: `s3://BUCKET/PREFIX`, `gs://BUCKET/PREFIX`, `az://CONTAINER/PREFIX` or `file:///DIRECTORY`.
-    /// Of these, only a directory is touched: it is created.
+    /// A directory must exist: otherwise a disk that is not mounted would pass for an empty backup.
     ///
     /// # Errors
     ///
-    /// The URL is not one of these, the environment has settings that are not valid, or the directory cannot be created.
+    /// The URL is not one of these or has a secret, the environment has settings that are not valid, or the directory does
+    /// not exist.
     pub fn open(url: &str) -> Result<Self, BackupUrlError> {
+        if let Ok(parsed) = Url::parse(url)
+            && (!parsed.username().is_empty() || parsed.password().is_some() || parsed.query().is_some())
+        {
+            let told = "a backup's URL has no user, password or query: credentials come from the environment, such as \
+                        AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY";
+            return Err(BackupUrlError(told.to_owned()));
+        }
         let failed = |error: &dyn std::fmt::Display| BackupUrlError(format!("`{url}` cannot keep a backup: {error}"));
         let (store, prefix) = match directory(url).map_err(|error| failed(&error))? {
             Some(directory) => {
-                std::fs::create_dir_all(&directory).map_err(|error| failed(&error))?;
+                if !directory.is_dir() {
+                    return Err(failed(&"there is no such directory; create it, or mount its disk"));
+                }
                 let store = LocalFileSystem::new_with_prefix(&directory).map_err(|error| failed(&error))?;
                 // What is reported as written survives a power loss.
                 (Arc::new(store.with_fsync(true)) as Arc<dyn ObjectStore>, Key::default())

@@ -62,6 +62,9 @@ async fn keeps_what_is_expected(store: &ObjectBackup) {
 fn a_directory_keeps_a_backup() {
     let place = tempfile::tempdir().unwrap();
     let url = format!("file://{}/deep/backup", place.path().display());
+    // A disk that is not mounted must not pass for an empty backup.
+    assert!(ObjectBackup::open(&url).unwrap_err().to_string().contains("no such directory"));
+    std::fs::create_dir_all(place.path().join("deep/backup")).unwrap();
     runtime().block_on(keeps_what_is_expected(&ObjectBackup::open(&url).unwrap()));
 }
 
@@ -98,8 +101,13 @@ fn a_bucket_that_is_missing_refuses_and_a_server_that_is_away_fails() {
 
 #[test]
 fn urls_are_checked() {
-    for url in ["", "backup", "/backup", "https://example.org/x", "s3://", "file://host/x", "s3://me:secret@bucket/x"] {
+    for url in ["", "backup", "/backup", "https://example.org/x", "s3://", "file://host/x"] {
         let error = ObjectBackup::open(url).unwrap_err().to_string();
         assert!(error.contains("cannot keep a backup"), "{error}");
+    }
+    for url in ["s3://me:secret@bucket/x", "s3://me:secret@bucket", "az://container/x?sig=secret"] {
+        let error = ObjectBackup::open(url).unwrap_err().to_string();
+        assert!(error.contains("come from the environment") && !error.contains("secret@"), "{error}");
+        assert!(!error.contains("sig="), "{error}");
     }
 }

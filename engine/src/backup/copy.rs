@@ -56,7 +56,8 @@ impl Copy {
         let damaged = |reason: String| StoreError::Damaged(format!("its description cannot be read: {reason}"));
         let copy: Self = serde_json::from_slice(bytes).map_err(|error| damaged(error.to_string()))?;
         if copy.format != FORMAT {
-            return Err(damaged(format!("it has the format {}, and this version reads {FORMAT}", copy.format)));
+            let reason = format!("the copy has the format {}, and this version reads {FORMAT}", copy.format);
+            return Err(StoreError::Refused(reason));
         }
         let is_below = |path: &str| {
             !path.is_empty() && Path::new(path).components().all(|part| matches!(part, Component::Normal(_)))

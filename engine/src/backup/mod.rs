@@ -28,7 +28,7 @@ use std::collections::BTreeSet;
 use std::hash::{BuildHasher as _, RandomState};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant, SystemTime};
 
 use parking_lot::Mutex;
@@ -95,6 +95,8 @@ pub(crate) struct Backup {
     measures: Measures,
     /// Set when the run ends.
     ending: AtomicBool,
+    /// Whether an index was missing on the disk.
+    is_missing: AtomicBool,
     wake: Notify,
     /// Whether everything is copied, when the task has ended.
     ended: watch::Sender<Option<bool>>,
@@ -132,17 +134,18 @@ impl Backup {
             obsolete: Mutex::default(),
             measures,
             ending: AtomicBool::new(false),
+            is_missing: AtomicBool::new(false),
             wake: Notify::new(),
             ended: watch::Sender::new(None),
         }))
     }
 
     /// Restores an index if its directory holds nothing, and copies it from now on. Returns whether it was restored. A copy
-    /// that is damaged is left out, with a warning. At a start, waits for a store that is away; a reload goes on without it.
+    /// that is damaged is left out, with a warning. At a start, waits for a store that is away.
     ///
     /// # Errors
     ///
-    /// The index is missing at a start, and the store cannot be read.
+    /// The index is missing, and the store cannot be read: if it were computed again, it would replace its copy.
     pub async fn open_index(
         &self,
         corpus: &str,
@@ -158,6 +161,7 @@ impl Backup {
             // What an attempt left that did not come to its end.
             discard(&restore::beside(directory));
         } else {
+            self.is_missing.store(true, Ordering::Relaxed);
             match self.restore_index(&place.key(&self.pipeline), corpus, index, directory, is_start).await {
                 Ok(restored) => is_restored = restored,
                 Err(error @ StoreError::Damaged(_)) => {
@@ -166,11 +170,8 @@ impl Backup {
                     discard(&restore::beside(directory));
                     copy.distrust();
                 }
-                Err(error) if !is_start => {
-                    tracing::warn!(%corpus, key = index, store = self.store.address(), %error,
-                        "the backup of an index cannot be read; what is missing is computed again");
-                }
                 Err(source) => {
+                    self.known.lock().remove(&place);
                     let (corpus, index) = (corpus.to_owned(), index.to_owned());
                     return Err(BackupError { corpus, index, address: self.store.address().to_owned(), source });
                 }
@@ -219,6 +220,10 @@ impl Backup {
                 // Only objects are left of a copy that was being removed.
                 Ok(None) => drop(self.obsolete.lock().insert(place.clone())),
                 Err(error) => {
+                    // Each of the others would wait as long.
+                    if !matches!(error, StoreError::Damaged(_)) {
+                        self.former.lock().replace(Vec::new());
+                    }
                     tracing::warn!(process = place.process, %corpus, key = %index, store = self.store.address(), %error,
                         "the backup of a former process cannot be read; what is missing is computed again");
                     discard(&restore::beside(&target));
@@ -236,7 +241,10 @@ impl Backup {
         let listed = async {
             loop {
                 match self.store.list(&self.pipeline).await {
-                    Err(StoreError::Failed(_)) => tokio::time::sleep(Duration::from_millis(500)).await,
+                    // A start that misses nothing does not wait for the store.
+                    Err(StoreError::Failed(_)) if self.is_missing.load(Ordering::Relaxed) => {
+                        tokio::time::sleep(Duration::from_millis(500)).await
+                    }
                     listed => break listed,
                 }
             }

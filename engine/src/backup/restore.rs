@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
@@ -39,7 +40,7 @@ pub(super) async fn restore(
     target: &Path,
     patience: Duration,
 ) -> Result<Option<u64>, StoreError> {
-    let read = AtomicU64::new(0);
+    let read = Arc::new(AtomicU64::new(0));
     let (mut before, mut since, mut pause) = (0, Instant::now(), PAUSES.0);
     loop {
         let error = match attempt(store, place, target, &read).await {
@@ -63,7 +64,7 @@ async fn attempt(
     store: &dyn BackupStore,
     place: &str,
     target: &Path,
-    read: &AtomicU64,
+    read: &Arc<AtomicU64>,
 ) -> Result<Option<u64>, StoreError> {
     let mut seen = None;
     for _ in 0..ATTEMPTS {
@@ -102,7 +103,7 @@ async fn fetch(
     place: &str,
     target: &Path,
     copy: &Copy,
-    read: &AtomicU64,
+    read: &Arc<AtomicU64>,
 ) -> Result<bool, StoreError> {
     let directory = beside(target);
     let (named, of) = (copy.files.iter().map(|file| directory.join(&file.path)).collect(), directory.clone());
@@ -117,16 +118,18 @@ async fn fetch(
             }
             let download = || async {
                 let Some(body) = store.download(&object(place, hash)).await? else { return Ok(false) };
-                receive(path.clone(), body, bytes, hash).await?;
+                let read = read.clone();
+                let body = body.inspect_ok(move |_| {
+                    read.fetch_add(1, Ordering::Relaxed);
+                });
+                receive(path.clone(), Box::pin(body), bytes, hash).await?;
                 Ok(true)
             };
-            let is_there = match timed(bytes, download()).await {
+            match timed(bytes, download()).await {
                 // What is damaged on the way is not damaged in the store.
                 Err(StoreError::Damaged(_)) => timed(bytes, download()).await,
                 done => done,
-            };
-            read.fetch_add(1, Ordering::Relaxed);
-            is_there
+            }
         })
         .buffer_unordered(AT_ONCE);
     while let Some(is_there) = fetched.try_next().await? {

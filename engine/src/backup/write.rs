@@ -137,8 +137,13 @@ impl IndexCopy {
         let place = self.place.key(round.pipeline);
         let read = timed(0, round.store.read(&description(&place))).await?;
         let (copy, tag) = match read {
-            // A description that cannot be read is replaced.
-            Some((bytes, tag)) => (Copy::parse(&bytes).ok(), Some(tag)),
+            Some((bytes, tag)) => match Copy::parse(&bytes) {
+                Ok(copy) => (Some(copy), Some(tag)),
+                // Another version has written it.
+                Err(error @ StoreError::Refused(_)) => return Err(error.into()),
+                // A description that cannot be read is replaced.
+                Err(_) => (None, Some(tag)),
+            },
             None => (None, None),
         };
         // A write of this run that was reported as failed may have arrived, and a copy that someone has removed is made again.

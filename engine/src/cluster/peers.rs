@@ -342,8 +342,10 @@ impl Peers {
                     }
                 }
             }
-            // Without the first process, nobody answers what still waits.
-            Message::Last if from == 0 && !self.shape.is_first() => self.waiting.lock().clear(),
+            // All close together, and nobody answers what still waits.
+            Message::Last if from != self.shape.process && (from == 0 || self.shape.is_first()) => {
+                self.waiting.lock().clear();
+            }
             Message::Last => {}
             Message::Order(order) => {
                 if let Some(commander) = self.commander.get() {

@@ -1,13 +1,12 @@
 //! Where a run uses its backup: when an index is opened, when encodings of former processes are taken over, and at the end.
 
-use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use super::build::{Former, RuntimeContext};
 use super::{Options, RunError};
 use crate::backup::Backup;
-use crate::component::{IndexDefinition, IndexError};
+use crate::component::{BuildError, IndexDefinition};
 use crate::connector::Mode;
 use crate::metrics::Metrics;
 use crate::state::{StateDirectory, StateError};
@@ -24,28 +23,24 @@ pub(super) fn open(
 }
 
 impl RuntimeContext {
-    /// Restores an index whose directory is missing, if there is a copy of it. Returns the directory if it was restored.
+    /// Restores an index whose directory is missing, if there is a copy of it.
     pub(super) fn restore(
         &self,
         corpus: &str,
         key: &str,
         definition: &dyn IndexDefinition,
-    ) -> Result<Option<PathBuf>, RunError> {
-        let Some((backup, state)) = self.backup.as_ref().zip(self.state.as_ref()) else { return Ok(None) };
-        let Some(part) = definition.backed_up() else { return Ok(None) };
+        is_cancelled: &dyn Fn() -> bool,
+    ) -> Result<(), RunError> {
+        let Some((backup, state)) = self.backup.as_ref().zip(self.state.as_ref()) else { return Ok(()) };
+        let Some(part) = definition.backed_up() else { return Ok(()) };
         let directory = state.index_path(corpus, key);
         let is_start = !self.shared.ready.load(Ordering::Acquire);
-        let restored = self.handle.block_on(backup.open_index(corpus, key, &directory, part, is_start))?;
-        Ok(restored.then_some(directory))
-    }
-
-    /// Makes room for a new index where a restored one cannot be opened. Any other index's error is returned.
-    pub(super) fn discard(&self, restored: Option<&Path>, error: IndexError) -> Result<(), IndexError> {
-        let Some(restored) = restored else { return Err(error) };
-        tracing::warn!(%error, path = %restored.display(), "the restored index cannot be opened; it is computed again");
-        crate::backup::discard(restored);
-        let failed = |source| IndexError::Io { action: "create", path: restored.to_owned(), source };
-        std::fs::create_dir_all(restored).map_err(failed)
+        // A copy may be large.
+        match self.wait(|| backup.open_index(corpus, key, &directory, part, is_start), is_cancelled) {
+            Some(Ok(restored)) => Ok(restored.map(drop)?),
+            Some(Err(source)) => Err(BuildError::Panicked { of: "index", name: key.to_owned(), source }.into()),
+            None => Err(BuildError::Cancelled { of: "index", name: key.to_owned() }.into()),
+        }
     }
 
     /// Restores what processes that are no longer in the cluster have copied of an index, so that it is taken over.

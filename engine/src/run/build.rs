@@ -131,7 +131,7 @@ impl RuntimeContext {
     }
 
     /// Waits for a future; `None` if `is_cancelled` becomes true first.
-    fn wait<F: Future>(
+    pub(super) fn wait<F: Future>(
         &self,
         build: impl FnOnce() -> F,
         is_cancelled: &dyn Fn() -> bool,
@@ -232,14 +232,17 @@ impl RuntimeContext {
     }
 
     /// Opens an index.
-    pub fn index(&self, corpus: &str, key: &str, definition: &dyn IndexDefinition) -> Result<Box<dyn Index>, RunError> {
-        let restored = self.restore(corpus, key, definition)?;
+    pub fn index(
+        &self,
+        corpus: &str,
+        key: &str,
+        definition: &dyn IndexDefinition,
+        is_cancelled: &dyn Fn() -> bool,
+    ) -> Result<Box<dyn Index>, RunError> {
+        self.restore(corpus, key, definition, is_cancelled)?;
         let directory = self.state.as_ref().map(|state| state.index(corpus, key)).transpose()?;
-        let open = || {
-            let opened = self.handle.block_on(caught_async(|| definition.open(directory.as_deref())));
-            opened.map_err(IndexError::from).flatten()
-        };
-        let opened = open().or_else(|error| self.discard(restored.as_deref(), error).and_then(|()| open()));
+        let opened = self.handle.block_on(caught_async(|| definition.open(directory.as_deref())));
+        let opened = opened.map_err(IndexError::from).flatten();
         let opened =
             opened.map_err(|source| BuildError::Index { index: key.to_owned(), corpus: corpus.to_owned(), source })?;
         // In any case, the index is compared with the whole corpus before anything is published.

@@ -193,7 +193,7 @@ fn first(context: &RuntimeContext, plan: &Plan) -> Result<Running, RunError> {
     for planned in &plan.corpora {
         let mut indexes = Vec::new();
         for (key, definition) in &definitions[&planned.name] {
-            let mut index = context.index(&planned.name, key, &**definition)?;
+            let mut index = context.index(&planned.name, key, &**definition, &|| false)?;
             context.take_over(&planned.name, key, &mut *index);
             indexes.push((key.clone(), index));
         }

@@ -15,6 +15,7 @@ const KNOWN: &[&str] = &[
     "status.sock",
     "documents",
     "verify",
+    "backup-id",
     "cluster",
     "processes",
     "hosts",

@@ -140,9 +140,9 @@ async fn a_start_with_its_indexes_needs_no_store() {
     process.dataset("docs").append();
     assert!(!process.open("docs").await);
     tokio::spawn(process.backup.clone().work());
-    // A reload that adds an index goes on without the store.
+    // A reload that adds an index whose copy cannot be read fails, and does not replace the copy.
     let missing = process.state.index_path("new", "dense");
-    assert!(!process.backup.open_index("new", "dense", &missing, PART, false).await.unwrap());
+    assert!(process.backup.open_index("new", "dense", &missing, PART, false).await.is_err());
     store.set(Fault::None);
     let metrics = process.finish().await;
     assert!(store.keys().contains("p/process-0/docs/dense/copy.json"), "{metrics}");

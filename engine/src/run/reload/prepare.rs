@@ -138,7 +138,8 @@ impl Reload<'_> {
             let had = there.as_ref().map(|(_, keys)| keys.clone()).unwrap_or_default();
             let mut opened = Vec::new();
             for (key, definition) in wanted.iter().filter(|(key, _)| !had.contains(*key)) {
-                opened.push((key.clone(), self.context.index(&planned.name, key, &**definition)?));
+                let index = self.context.index(&planned.name, key, &**definition, &|| self.is_cancelled())?;
+                opened.push((key.clone(), index));
             }
             let changed = !PlanDiff::keeps(&diff.corpora, &planned.name);
             let number = self.context.feed_number();

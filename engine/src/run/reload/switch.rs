@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
+use parking_lot::MutexGuard;
 use tokio::sync::oneshot;
 
 use super::follow::{Keys, Step};
@@ -337,10 +338,11 @@ impl Reload<'_> {
             // The first process knows when no turn needs the old plan any more.
             let is_first = shared.shape.is_first();
             let ends = move || {
-                if let Some(inner) = inner.upgrade().filter(|_| is_first) {
-                    retire(&inner, number);
-                }
                 ended.iter_mut().for_each(|feed| feed.source.end());
+                if let Some(inner) = inner.upgrade().filter(|_| is_first) {
+                    close(&inner, number);
+                    drop_unneeded(&inner, number, &inner.reloading.lock());
+                }
             };
             let _ = tokio::task::spawn_blocking(ends).await;
         });
@@ -351,7 +353,13 @@ impl Reload<'_> {
 pub(super) fn retire(inner: &Inner, number: u64) {
     close(inner, number);
     // A reload in progress may need such an index; it then drops the index at its end.
-    let Some(_one) = inner.reloading.try_lock() else { return };
+    if let Some(one) = inner.reloading.try_lock() {
+        drop_unneeded(inner, number, &one);
+    }
+}
+
+/// Drops the indexes that no generation needs, in all processes, while no reload is in progress.
+fn drop_unneeded(inner: &Inner, number: u64, _one: &MutexGuard<'_, ()>) {
     let shared = &inner.context.shared;
     let mut needed: Keys = inner.running.lock().corpora.keys().map(|name| (name.clone(), BTreeSet::new())).collect();
     for generation in shared.generations.read().values() {

@@ -110,7 +110,7 @@ pub(super) fn run(args: &ClusterArgs, logs: &Logs) -> Outcome {
         let begun = Instant::now();
         // On other ports each time, in case another program has taken one.
         let files = Files::prepare(directory.path(), args.processes.into())?;
-        match Processes::start(args, logs, &state, &files)?.wait(&signals) {
+        match Processes::start(args, logs, &state, &files)?.wait(&signals, args.once) {
             End::Done => return Ok(()),
             End::Failed(code) => return Err(Fault::Ended(code)),
             End::Lost(reason) if signals.stop.load(Ordering::Acquire) => {
@@ -197,7 +197,7 @@ impl Processes {
     }
 
     /// Waits until all processes have ended. When one is lost, the others end too, and are ended if they do not.
-    fn wait(mut self, signals: &Signals) -> End {
+    fn wait(mut self, signals: &Signals, once: bool) -> End {
         let (mut told, mut forced) = (false, false);
         let mut ending: Option<Instant> = None;
         while self.ended.iter().any(Option::is_none) {
@@ -206,8 +206,9 @@ impl Processes {
                     && let Ok(Some(status)) = child.try_wait()
                 {
                     *ended = Some(status);
-                    // The first process may end last, since it delivers what it has answered.
-                    if process == 0 || !status.success() {
+                    // The first process may end last, since it delivers what it has answered. With `--once`, the others
+                    // may still copy what they have computed.
+                    if !status.success() || (process == 0 && !once) {
                         ending.get_or_insert_with(Instant::now);
                     }
                 }
@@ -278,6 +279,8 @@ impl ClusterArgs {
         if self.processes > 1 {
             command.arg("--process").arg(process.to_string());
             command.arg("--hosts").arg(&files.hosts).arg("--secret").arg(&files.secret);
+            // Processes that restore their indexes take longer than others, and this one sees if one ends.
+            command.args(["--wait", "86400"]);
         }
         if let Some(url) = self.backup.url() {
             command.arg("--backup").arg(url);

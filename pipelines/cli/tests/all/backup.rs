@@ -162,6 +162,7 @@ fn two_lost_disks_cost_no_embedding_with_any_number_of_processes() {
     let (Some(directory), Some(server)) = (prepared(90), bucket()) else { return };
     let (directory, port) = (directory.path(), server.port);
     let backup = directory.join("backup");
+    std::fs::create_dir(&backup).unwrap();
     let in_directory = format!("file://{}", backup.display());
     for url in ["s3://copies", &in_directory] {
         let cluster = |processes: &str| {
@@ -190,6 +191,7 @@ fn two_lost_disks_cost_no_embedding_with_any_number_of_processes() {
 fn a_run_that_is_killed_leaves_a_copy_that_can_be_restored() {
     let Some(directory) = prepared(1500) else { return };
     let directory = directory.path();
+    std::fs::create_dir(directory.join("backup")).unwrap();
     let url = format!("file://{}", directory.join("backup").display());
     let run = ["run", "p.ron", "--backup", &url];
     let whole = once(directory, 1, &run[..2]);
@@ -218,6 +220,7 @@ fn a_copy_that_is_damaged_is_made_again() {
     let Some(directory) = prepared(30) else { return };
     let directory = directory.path();
     let backup = directory.join("backup");
+    std::fs::create_dir(&backup).unwrap();
     let url = format!("file://{}", backup.display());
     let run = ["run", "p.ron", "--backup", &url];
     let all = embedded(&once(directory, 1, &run));
@@ -257,6 +260,7 @@ fn a_store_that_refuses_stops_only_a_start_that_needs_it() {
 fn of_two_runs_with_the_same_backup_the_first_one_stops_it() {
     let Some(directory) = prepared(9) else { return };
     let directory = directory.path();
+    std::fs::create_dir(directory.join("backup")).unwrap();
     let url = format!("file://{}", directory.join("backup").display());
     let start = |name: &str| {
         let log = std::fs::File::create(directory.join(format!("{name}.log"))).unwrap();
