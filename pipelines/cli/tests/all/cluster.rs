@@ -7,7 +7,7 @@ use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
-use serde_json::{Value, json};
+use serde_json::json;
 use turnflow_engine::record::AnswerRecord;
 
 use crate::support::{PATIENCE, answers, model, until};
@@ -18,7 +18,7 @@ const WORDS: &[&str] = &[
 ];
 
 /// Some words that depend on the number.
-fn words(mut number: u64, count: u64) -> String {
+pub fn words(mut number: u64, count: u64) -> String {
     let mut word = || {
         number = number.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         let at = (number >> 33) as usize % WORDS.len();
@@ -302,55 +302,6 @@ fn an_interrupt_of_all_processes_ends_a_cluster_in_order() {
 }
 
 #[test]
-fn a_process_whose_file_differs_keeps_a_cluster_from_reloading() {
-    let directory = tempfile::tempdir().unwrap();
-    let directory = directory.path();
-    let ports = [(); 2].map(|()| std::net::TcpListener::bind("127.0.0.1:0").unwrap());
-    let hosts = ports.map(|port| format!("{}\n", port.local_addr().unwrap())).concat();
-    let of = |process: usize| directory.join(process.to_string());
-    let mut both = Vec::new();
-    for process in 0..2 {
-        std::fs::create_dir(of(process)).unwrap();
-        std::fs::write(of(process).join("hosts"), &hosts).unwrap();
-        std::fs::write(of(process).join("p.ron"), LEXICAL).unwrap();
-        write_documents(&of(process), 0..40, 0);
-        write_turns(&of(process), 5, 1..=1);
-        let log = std::fs::File::create(of(process).join("log")).unwrap();
-        let number = process.to_string();
-        let arguments = ["run", "p.ron", "--workers", "1", "--process", &number, "--hosts", "hosts"];
-        both.push(Cluster(turnflow(&of(process), &arguments).stderr(log).spawn().unwrap()));
-    }
-    let log = |process: usize| std::fs::read_to_string(of(process).join("log")).unwrap();
-    let count = || answers(&of(0).join("answers.jsonl")).len();
-    until("the turns are answered", || of(0).join("answers.jsonl").exists() && count() == 5);
-    let reload = || signal(both[0].0.id().try_into().unwrap(), libc::SIGHUP);
-    let other = LEXICAL.replace("top: 5", "top: 1");
-    std::fs::write(of(0).join("p.ron"), &other).unwrap();
-    reload();
-    until("process 1 refuses", || log(0).contains("not reloaded"));
-    assert!(log(0).contains("process 1: its file has another pipeline than that of process 0"), "{}", log(0));
-    append_turns(&of(0).join("turns.jsonl"), 5, 2);
-    until("the old pipeline answers", || count() == 10);
-    std::fs::write(of(1).join("p.ron"), &other).unwrap();
-    reload();
-    until("both reload", || log(0).contains("reloaded in"));
-    append_turns(&of(0).join("turns.jsonl"), 5, 3);
-    until("the new pipeline answers", || count() == 15);
-    let hits = answers(&of(0).join("answers.jsonl")).into_iter().map(|answer| (answer.turn, answer.hits.len()));
-    for (turn, hits) in hits {
-        assert!(if turn == 3 { hits == 1 } else { hits > 1 }, "{turn}: {hits}");
-    }
-    // Only process 0 reloads.
-    signal(both[1].0.id().try_into().unwrap(), libc::SIGHUP);
-    until("process 1 says so", || log(1).contains("process 0 reloads the pipeline of a cluster"));
-    signal(both[1].0.id().try_into().unwrap(), libc::SIGINT);
-    until("both end", || both.iter_mut().all(|process| process.0.try_wait().unwrap().is_some()));
-    for (process, ended) in both.iter_mut().enumerate() {
-        assert!(ended.0.wait().unwrap().success() && !log(process).contains("ERROR"), "{}", log(process));
-    }
-}
-
-#[test]
 fn dead_letters_tags_and_replays_of_a_cluster_are_those_of_one_process() {
     let directory = tempfile::tempdir().unwrap();
     let directory = directory.path();
@@ -398,111 +349,6 @@ fn dead_letters_tags_and_replays_of_a_cluster_are_those_of_one_process() {
     assert_eq!(letters("s").iter().filter(|letter| expected.contains(letter)).count(), expected.len());
 }
 
-#[tokio::test]
-async fn a_cluster_is_served_by_its_first_process() {
-    let directory = tempfile::tempdir().unwrap();
-    let directory = directory.path();
-    let pipeline = LEXICAL.replace(r#"JsonLines(path: "corpus.jsonl", watch: true)"#, "Documents()");
-    std::fs::write(
-        directory.join("p.ron"),
-        pipeline.replace("JsonLines(path: \"turns.jsonl\", follow: true)", "Stdin()"),
-    )
-    .unwrap();
-    let listen = free_address();
-    let url = format!("http://{listen}");
-    let _cluster = Cluster::start(directory, &["--processes", "3", "--workers", "1", "--listen", &listen]);
-    let client = reqwest::Client::new();
-    let begun = Instant::now();
-    while !client.get(format!("{url}/readyz")).send().await.is_ok_and(|response| response.status().is_success()) {
-        assert!(begun.elapsed() < PATIENCE, "{}", std::fs::read_to_string(directory.join("log")).unwrap());
-        tokio::time::sleep(Duration::from_millis(50)).await;
-    }
-    for number in 0..20 {
-        let body = json!({ "text": format!("{} number{number}", words(number, 8)) });
-        let put = client.put(format!("{url}/v1/documents/d{number}?wait=true")).json(&body).send().await.unwrap();
-        assert!(put.status().is_success(), "{}", put.text().await.unwrap());
-    }
-    // Each document is found when the request that puts it has returned, whichever process has it.
-    for number in 0..20 {
-        let found = client.get(format!("{url}/v1/search?query=number{number}")).send().await.unwrap();
-        let found: Value = found.json().await.unwrap();
-        assert_eq!(found["hits"][0]["document"], format!("d{number}"), "{found}");
-    }
-    let metrics = client.get(format!("{url}/metrics")).send().await.unwrap().text().await.unwrap();
-    assert!(metrics.lines().any(|line| line.contains("component=\"process 2\"")), "{metrics}");
-}
-
-/// As behind a load balancer.
-#[tokio::test]
-async fn every_process_of_a_cluster_serves_everything() {
-    let directory = tempfile::tempdir().unwrap();
-    let directory = directory.path();
-    let pipeline = LEXICAL.replace(r#"JsonLines(path: "corpus.jsonl", watch: true)"#, "Documents()");
-    let pipeline = pipeline.replace("JsonLines(path: \"turns.jsonl\", follow: true)", "Stdin()");
-    std::fs::write(directory.join("p.ron"), pipeline).unwrap();
-    let listeners: Vec<_> = (0..6).map(|_| std::net::TcpListener::bind("127.0.0.1:0").unwrap()).collect();
-    let addresses: Vec<String> = listeners.iter().map(|of| of.local_addr().unwrap().to_string()).collect();
-    drop(listeners);
-    let (hosts, served) = addresses.split_at(3);
-    std::fs::write(directory.join("hosts"), hosts.join("\n")).unwrap();
-    let log = |process: usize| std::fs::read_to_string(directory.join(format!("log{process}"))).unwrap();
-    let start = |process: usize| {
-        let (number, state) = (process.to_string(), format!("s{process}"));
-        let to = std::fs::File::create(directory.join(format!("log{process}"))).unwrap();
-        let mut command = turnflow(directory, &["serve", "p.ron", "--workers", "1", "--hosts", "hosts"]);
-        command.args(["--process", &number, "--state", &state, "--listen", &served[process]]);
-        Cluster(command.env("TURNFLOW_TOKENS", "web=secret").stderr(to).spawn().unwrap())
-    };
-    let mut processes = [start(0), start(1), start(2)];
-    let client = reqwest::Client::new();
-    let url = |process: usize, path: &str| format!("http://{}{path}", served[process]);
-    let begun = Instant::now();
-    for process in 0..3 {
-        while !client.get(url(process, "/readyz")).send().await.is_ok_and(|response| response.status().is_success()) {
-            assert!(begun.elapsed() < PATIENCE, "{process}: {}", log(process));
-            tokio::time::sleep(Duration::from_millis(50)).await;
-        }
-    }
-    for number in 0..12 {
-        let body = json!({ "text": format!("{} number{number}", words(number, 8)) });
-        let put = client.put(url(number as usize % 3, &format!("/v1/documents/d{number}?wait=true")));
-        let put = put.bearer_auth("secret").json(&body).send().await.unwrap();
-        assert!(put.status().is_success(), "{}", put.text().await.unwrap());
-    }
-    for (number, process) in (0..12).flat_map(|number| (0..3).map(move |process| (number, process))) {
-        let question =
-            json!({ "messages": [{ "role": "user", "content": format!("number{number}") }], "stream": true });
-        let asked = client.post(url(process, "/v1/chat/completions")).bearer_auth("secret").json(&question);
-        let answer = asked.send().await.unwrap().text().await.unwrap();
-        assert!(answer.contains(&format!("number{number}")) && answer.ends_with("data: [DONE]\n\n"), "{answer}");
-    }
-    for process in 0..3 {
-        let status = |token| client.get(url(process, "/v1/models")).bearer_auth(token).send();
-        assert_eq!(status("wrong").await.unwrap().status().as_u16(), 401);
-        assert_eq!(status("secret").await.unwrap().status().as_u16(), 200);
-        // The metrics are those of the process that is called.
-        let metrics = client.get(url(process, "/metrics")).bearer_auth("secret").send().await.unwrap();
-        let answers = metrics.text().await.unwrap().contains("route=\"/v1/chat/completions\"");
-        assert_eq!(answers, process == 0, "{process}");
-    }
-    let own = client.get(url(2, "/process/v1/pipelines/lexical/status")).bearer_auth("secret").send().await.unwrap();
-    assert!(own.status().is_success(), "{}", own.text().await.unwrap());
-    // A stop of any process ends all, after the running requests.
-    signal(i32::try_from(processes[1].0.id()).unwrap(), libc::SIGTERM);
-    for (process, Cluster(child)) in processes.iter_mut().enumerate() {
-        let begun = Instant::now();
-        let status = loop {
-            if let Some(status) = child.try_wait().unwrap() {
-                break status;
-            }
-            assert!(begun.elapsed() < PATIENCE, "{process}: {}", log(process));
-            tokio::time::sleep(Duration::from_millis(20)).await;
-        };
-        assert!(status.success(), "{process}: {status}: {}", log(process));
-        assert!(!log(process).contains("panic"), "{}", log(process));
-    }
-}
-
 fn failed(output: &Output, code: i32, reasons: &[&str]) {
     let told = String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.code(), Some(code), "{told}");
@@ -538,104 +384,4 @@ fn a_process_that_cannot_be_in_a_cluster_says_why() {
     std::fs::write(directory.join("p.ron"), whole).unwrap();
     let cluster = run(&["cluster", "p.ron", "--processes", "2", "--once"]);
     failed(&cluster, 1, &["node `grouped`", "`GroupByDocument` cannot be used in a cluster"]);
-}
-
-/// Two network namespaces with a cable between them, removed with the value.
-struct Network {
-    names: [String; 2],
-}
-
-impl Network {
-    /// `None`, with the reason, where namespaces cannot be made.
-    fn make() -> Option<Self> {
-        let id = std::process::id();
-        let names = [format!("turnflow-a-{id}"), format!("turnflow-b-{id}")];
-        let network = Self { names };
-        let [a, b] = &network.names;
-        let (end_a, end_b) = (format!("tfa{id}"), format!("tfb{id}"));
-        let commands = [
-            format!("netns add {a}"),
-            format!("netns add {b}"),
-            format!("link add {end_a} netns {a} type veth peer name {end_b} netns {b}"),
-            format!("-n {a} addr add 10.213.7.1/24 dev {end_a}"),
-            format!("-n {b} addr add 10.213.7.2/24 dev {end_b}"),
-            format!("-n {a} link set {end_a} up"),
-            format!("-n {b} link set {end_b} up"),
-        ];
-        for command in commands {
-            match Command::new("ip").args(command.split(' ')).output() {
-                Ok(done) if done.status.success() => {}
-                Ok(done) => {
-                    println!("skipped: `ip {command}`: {}", String::from_utf8_lossy(&done.stderr).trim());
-                    return None;
-                }
-                Err(error) => {
-                    println!("skipped: `ip`: {error}");
-                    return None;
-                }
-            }
-        }
-        Some(network)
-    }
-
-    /// Plugs the cable in or pulls it out.
-    fn cable(&self, state: &str) {
-        let end = format!("tfa{}", std::process::id());
-        let done = Command::new("ip").args(["-n", &self.names[0], "link", "set", &end, state]).status().unwrap();
-        assert!(done.success());
-    }
-
-    /// Starts a process of the cluster in its namespace.
-    fn start(&self, directory: &Path, process: usize) -> Cluster {
-        let log = std::fs::File::create(directory.join(format!("log{process}"))).unwrap();
-        let (number, state) = (process.to_string(), format!("s{process}"));
-        let mut command = Command::new("ip");
-        command.current_dir(directory).args(["netns", "exec", &self.names[process], env!("CARGO_BIN_EXE_turnflow")]);
-        command.args(["run", "p.ron", "--workers", "1", "--state", &state, "--process", &number]);
-        command.args(["--hosts", "hosts", "--secret", "secret"]).stdin(Stdio::null()).stderr(log);
-        Cluster(command.spawn().unwrap())
-    }
-}
-
-impl Drop for Network {
-    fn drop(&mut self) {
-        for name in &self.names {
-            let _ = Command::new("ip").args(["netns", "del", name]).output();
-        }
-    }
-}
-
-#[test]
-fn a_network_that_is_cut_ends_both_sides_and_they_go_on_when_it_is_back() {
-    let Some(network) = Network::make() else { return };
-    let directory = tempfile::tempdir().unwrap();
-    let directory = directory.path();
-    std::fs::write(directory.join("p.ron"), LEXICAL).unwrap();
-    std::fs::write(directory.join("hosts"), "10.213.7.1:7100\n10.213.7.2:7100\n").unwrap();
-    std::fs::write(directory.join("secret"), "a secret of sixteen bytes or more\n").unwrap();
-    write_documents(directory, 0..40, 0);
-    write_turns(directory, 5, 1..=1);
-    let log = |process: usize| std::fs::read_to_string(directory.join(format!("log{process}"))).unwrap();
-    let count = || answers(&directory.join("answers.jsonl")).len();
-    let mut both = [network.start(directory, 0), network.start(directory, 1)];
-    until("the turns are answered", || directory.join("answers.jsonl").exists() && count() == 5);
-    // Nothing is said on a cable that is pulled out: the other side can only fall silent.
-    network.cable("down");
-    until("both processes end", || both.iter_mut().all(|process| process.0.try_wait().unwrap().is_some()));
-    for (process, ended) in both.iter_mut().enumerate() {
-        let other = format!("lost process {}", 1 - process);
-        assert_eq!(ended.0.wait().unwrap().code(), Some(4), "{}", log(process));
-        assert!(log(process).contains(&other) && !log(process).contains("panic"), "{}", log(process));
-    }
-    let all = std::fs::read_to_string(directory.join("turns.jsonl")).unwrap();
-    write_turns(directory, 5, 2..=2);
-    let new = std::fs::read_to_string(directory.join("turns.jsonl")).unwrap();
-    std::fs::write(directory.join("turns.jsonl"), all + &new).unwrap();
-    network.cable("up");
-    let mut both = [network.start(directory, 0), network.start(directory, 1)];
-    until("the new turns are answered", || count() == 10);
-    signal(i32::try_from(both[1].0.id()).unwrap(), libc::SIGTERM);
-    let ended = both.each_mut().map(|process| process.0.wait().unwrap());
-    assert!(ended.iter().all(|status| status.success()), "{ended:?}: {} {}", log(0), log(1));
-    assert_eq!(said(directory).len(), 10);
 }

@@ -183,3 +183,52 @@ fn a_cluster_loads_models_and_embeds_when_it_reloads() {
     changing.same_as_alone(LEXICAL);
     changing.end();
 }
+
+#[test]
+fn a_process_whose_file_differs_keeps_a_cluster_from_reloading() {
+    let directory = tempfile::tempdir().unwrap();
+    let directory = directory.path();
+    let ports = [(); 2].map(|()| std::net::TcpListener::bind("127.0.0.1:0").unwrap());
+    let hosts = ports.map(|port| format!("{}\n", port.local_addr().unwrap())).concat();
+    let of = |process: usize| directory.join(process.to_string());
+    let mut both = Vec::new();
+    for process in 0..2 {
+        std::fs::create_dir(of(process)).unwrap();
+        std::fs::write(of(process).join("hosts"), &hosts).unwrap();
+        std::fs::write(of(process).join("p.ron"), LEXICAL).unwrap();
+        write_documents(&of(process), 0..40, 0);
+        write_turns(&of(process), 5, 1..=1);
+        let log = std::fs::File::create(of(process).join("log")).unwrap();
+        let number = process.to_string();
+        let arguments = ["run", "p.ron", "--workers", "1", "--process", &number, "--hosts", "hosts"];
+        both.push(Cluster(turnflow(&of(process), &arguments).stderr(log).spawn().unwrap()));
+    }
+    let log = |process: usize| std::fs::read_to_string(of(process).join("log")).unwrap();
+    let count = || answers(&of(0).join("answers.jsonl")).len();
+    until("the turns are answered", || of(0).join("answers.jsonl").exists() && count() == 5);
+    let reload = || signal(both[0].0.id().try_into().unwrap(), libc::SIGHUP);
+    let other = LEXICAL.replace("top: 5", "top: 1");
+    std::fs::write(of(0).join("p.ron"), &other).unwrap();
+    reload();
+    until("process 1 refuses", || log(0).contains("not reloaded"));
+    assert!(log(0).contains("process 1: its file has another pipeline than that of process 0"), "{}", log(0));
+    append_turns(&of(0).join("turns.jsonl"), 5, 2);
+    until("the old pipeline answers", || count() == 10);
+    std::fs::write(of(1).join("p.ron"), &other).unwrap();
+    reload();
+    until("both reload", || log(0).contains("reloaded in"));
+    append_turns(&of(0).join("turns.jsonl"), 5, 3);
+    until("the new pipeline answers", || count() == 15);
+    let hits = answers(&of(0).join("answers.jsonl")).into_iter().map(|answer| (answer.turn, answer.hits.len()));
+    for (turn, hits) in hits {
+        assert!(if turn == 3 { hits == 1 } else { hits > 1 }, "{turn}: {hits}");
+    }
+    // Only process 0 reloads.
+    signal(both[1].0.id().try_into().unwrap(), libc::SIGHUP);
+    until("process 1 says so", || log(1).contains("process 0 reloads the pipeline of a cluster"));
+    signal(both[1].0.id().try_into().unwrap(), libc::SIGINT);
+    until("both end", || both.iter_mut().all(|process| process.0.try_wait().unwrap().is_some()));
+    for (process, ended) in both.iter_mut().enumerate() {
+        assert!(ended.0.wait().unwrap().success() && !log(process).contains("ERROR"), "{}", log(process));
+    }
+}
