@@ -47,6 +47,7 @@ mod top;
 mod trace;
 mod tune;
 mod verify;
+mod watched_files;
 
 use std::io::IsTerminal;
 use std::path::{Path, PathBuf};

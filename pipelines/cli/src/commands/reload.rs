@@ -4,11 +4,10 @@
 //! take as long as embedding a corpus. A further change cancels that reload and starts another.
 
 use std::io::IsTerminal as _;
-use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, Instant};
 
 use turnflow_engine::plan::Plan;
 use turnflow_engine::run::{Engine, ReloadError};
@@ -16,12 +15,10 @@ use turnflow_engine::run::{Engine, ReloadError};
 use turnflow_server::{LastReload, Outline, Served};
 
 use super::PipelineArgs;
+use super::watched_files::{WatchedFiles, stamped};
 
 /// The interval between checks of the files.
-const LOOK: Duration = Duration::from_millis(200);
-
-/// Modification time and length: a cheap sign that a file may have changed.
-pub(super) type FileStamp = Option<(SystemTime, u64)>;
+const LOOK: Duration = Duration::from_millis(100);
 
 /// An action after a successful reload, made from the new plan before the reload.
 type Adopt = Box<dyn Fn(&Plan) -> Box<dyn FnOnce() + Send>>;
@@ -37,7 +34,7 @@ struct UnderWay {
 pub(super) struct Reloads<'a> {
     pipeline: &'a PipelineArgs,
     engine: Arc<Engine>,
-    files: Vec<(PathBuf, FileStamp)>,
+    files: WatchedFiles,
     watch: bool,
     looked: Instant,
     under_way: Option<UnderWay>,
@@ -47,7 +44,7 @@ pub(super) struct Reloads<'a> {
 }
 
 impl<'a> Reloads<'a> {
-    pub fn new(pipeline: &'a PipelineArgs, engine: Arc<Engine>, files: Vec<(PathBuf, FileStamp)>, watch: bool) -> Self {
+    pub fn new(pipeline: &'a PipelineArgs, engine: Arc<Engine>, files: WatchedFiles, watch: bool) -> Self {
         let (looked, note) = (Instant::now(), Arc::new(|_| {}));
         Self { pipeline, engine, files, watch, looked, under_way: None, wanted: false, adopt: None, note }
     }
@@ -80,10 +77,7 @@ impl<'a> Reloads<'a> {
         self.wanted |= asked;
         if self.watch && self.looked.elapsed() >= LOOK {
             self.looked = Instant::now();
-            if self.files.iter().any(|(path, stamp)| stamp_of(path) != *stamp) {
-                self.wanted = true;
-                self.files.iter_mut().for_each(|(path, stamp)| *stamp = stamp_of(path));
-            }
+            self.wanted |= self.files.have_changed(self.looked);
         }
         if self.under_way.as_ref().is_some_and(|under_way| under_way.thread.is_finished()) {
             self.end();
@@ -99,7 +93,7 @@ impl<'a> Reloads<'a> {
 
     fn begin(&mut self) {
         self.wanted = false;
-        let before = stamped(self.files.iter().map(|(path, _)| path.clone()).collect());
+        let before = stamped(self.files.files().iter().map(|(path, _)| path.clone()).collect());
         let (plan, files) = self.pipeline.checked();
         // A file that cannot be read includes no others: keep watching the previous ones.
         let mut files = stamped(files);
@@ -107,6 +101,7 @@ impl<'a> Reloads<'a> {
         if plan.is_err() || !self.engine.lacking().is_empty() {
             files.extend(
                 self.files
+                    .files()
                     .iter()
                     .filter(|(path, _)| !files.iter().any(|(new, _)| new == path))
                     .cloned()
@@ -119,7 +114,7 @@ impl<'a> Reloads<'a> {
                 *stamp = *old;
             }
         }
-        self.files = files;
+        self.files = WatchedFiles::since(files);
         let plan = match plan {
             Ok(plan) => plan.running(),
             Err(problems) => {
@@ -178,13 +173,4 @@ fn reload(engine: &Engine, plan: Plan, give_up: &AtomicBool) -> Result<(), Reloa
         Err(error) => eprintln!("not reloaded: {error}; the pipeline continues unchanged"),
     }
     reloaded.map(|_| ())
-}
-
-pub(super) fn stamped(files: Vec<PathBuf>) -> Vec<(PathBuf, FileStamp)> {
-    files.into_iter().map(|path| (path.clone(), stamp_of(&path))).collect()
-}
-
-fn stamp_of(path: &Path) -> FileStamp {
-    let metadata = std::fs::metadata(path).ok()?;
-    Some((metadata.modified().ok()?, metadata.len()))
 }

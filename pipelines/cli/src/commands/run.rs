@@ -14,8 +14,9 @@ use turnflow_server::{Observed, Outline, Served, Telemetry};
 
 use super::backup::BackupArgs;
 use super::member::{self, MemberArgs};
-use super::reload::{self, Reloads};
+use super::reload::Reloads;
 use super::signals::Signals;
+use super::watched_files::WatchedFiles;
 use super::{EngineArgs, Fault, Outcome, PipelineArgs, progress};
 use crate::status_socket::StatusSocket;
 
@@ -68,7 +69,7 @@ pub(super) fn run(args: &RunArgs) -> Outcome {
     let (plan, files) = args.pipeline.planned();
     let plan = plan?.running();
     // Stamp the files before the slow start, to detect changes during it.
-    let files = reload::stamped(files);
+    let files = WatchedFiles::new(files);
     let mode = if args.once { Mode::Once } else { Mode::Follow };
     let options = Options { turns: mode, corpora: mode, ..args.engine.options(&plan) };
     let telemetry = Telemetry::from_env().map_err(|error| Fault::Told(error.into()))?;

@@ -17,8 +17,9 @@ use turnflow_server::{Asker, Outline, ResponseStore, ServeConfig, ServeError, Se
 
 use super::backup::BackupArgs;
 use super::member::{self, MemberArgs};
-use super::reload::{self, Reloads};
+use super::reload::Reloads;
 use super::signals::Signals;
+use super::watched_files::WatchedFiles;
 use super::{Fault, Outcome, PipelineArgs, WorkerArgs};
 use crate::open_files::raise_limit;
 use crate::status_socket::StatusSocket;
@@ -102,7 +103,7 @@ pub(super) fn run(args: &ServeArgs) -> Outcome {
     for pipeline in &pipelines {
         let (plan, files) = pipeline.planned();
         // Stamp the files before the slow start, to detect changes during it.
-        planned.push((plan?.running(), reload::stamped(files)));
+        planned.push((plan?.running(), WatchedFiles::new(files)));
     }
     for (at, (plan, _)) in planned.iter().enumerate() {
         if planned.iter().take(at).any(|(before, _)| before.name == plan.name) {
@@ -124,7 +125,7 @@ pub(super) fn run(args: &ServeArgs) -> Outcome {
     }
     let backup = args.backup.store()?;
     let telemetry = Telemetry::from_env().map_err(|error| Fault::Told(error.into()))?;
-    let (mut served, mut stamps, mut sockets) = (Vec::new(), Vec::new(), Vec::new());
+    let (mut served, mut watched, mut sockets) = (Vec::new(), Vec::new(), Vec::new());
     for (plan, files) in planned {
         let (name, outline) = (plan.name.clone(), Outline::of(&plan));
         let watcher = telemetry.as_ref().map(|telemetry| telemetry.watcher());
@@ -150,10 +151,10 @@ pub(super) fn run(args: &ServeArgs) -> Outcome {
         watcher.iter().for_each(|watcher| watcher.watch(&of));
         sockets.extend(state.and_then(|state| StatusSocket::open(&state, of.clone())));
         served.push(of);
-        stamps.push(files);
+        watched.push(files);
     }
     let mut reloads: Vec<Reloads<'_>> = Vec::new();
-    for ((pipeline, files), of) in pipelines.iter().zip(stamps).zip(&served) {
+    for ((pipeline, files), of) in pipelines.iter().zip(watched).zip(&served) {
         reloads.push(Reloads::new(pipeline, of.engine().clone(), files, args.watch).of(of));
     }
     let served_all = match args.member.is_follower() {

@@ -231,8 +231,10 @@ impl Asked {
     }
 }
 
-/// Answers that a sink wrote.
+/// Answers that a sink wrote. A line that it is still writing does not count.
 pub fn answers(path: &Path) -> Vec<AnswerRecord> {
-    let text = std::fs::read_to_string(path).unwrap_or_default();
+    let bytes = std::fs::read(path).unwrap_or_default();
+    let end = bytes.iter().rposition(|byte| *byte == b'\n').map_or(0, |at| at + 1);
+    let text = std::str::from_utf8(&bytes[..end]).unwrap();
     text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
 }
