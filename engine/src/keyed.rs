@@ -35,7 +35,7 @@ impl Key for Arc<Chunk> {
 }
 
 /// Values by their keys, in no order.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Keyed<T> {
     values: Vec<Option<T>>,
     free: Vec<Slot>,
@@ -50,6 +50,12 @@ impl<T> Default for Keyed<T> {
 }
 
 impl<T: Key> Keyed<T> {
+    /// An empty set with room for so many values.
+    pub fn with_capacity(values: usize) -> Self {
+        let (by_key, values) = (HashTable::with_capacity(values), Vec::with_capacity(values));
+        Self { values, free: Vec::new(), by_key, hasher: RandomState::new() }
+    }
+
     fn slot(&self, key: &T::Of) -> Option<Slot> {
         let is_it = |slot: &Slot| value(&self.values, *slot).is_some_and(|value| value.key() == key);
         self.by_key.find(self.hasher.hash_one(key), is_it).copied()

@@ -72,6 +72,21 @@ impl Deref for MappedBytes {
     }
 }
 
+impl MappedBytes {
+    /// A part of a map whose bytes do not change.
+    ///
+    /// # Panics
+    ///
+    /// The part is not in the map, or is at 4 GB or further.
+    pub(crate) fn of(map: &Arc<Mmap>, part: &[u8]) -> Self {
+        let start = (part.as_ptr() as usize).checked_sub(map.as_ptr() as usize);
+        let start = start.and_then(|start| u32::try_from(start).ok()).expect("the part is in the map");
+        let length = u32::try_from(part.len()).expect("the part is in the map");
+        assert!(start as usize + part.len() <= map.len(), "the part is in the map");
+        Self { map: map.clone(), start, length }
+    }
+}
+
 impl MappedFiles {
     /// Files are created in `directory` when they are needed.
     pub fn new(directory: &Path) -> Arc<Self> {
@@ -178,7 +193,7 @@ impl Open {
 
 /// Whether a file of this size leaves the reserve free.
 #[cfg(unix)]
-fn has_room(directory: &Path, size: u64) -> io::Result<bool> {
+pub(crate) fn has_room(directory: &Path, size: u64) -> io::Result<bool> {
     use std::os::unix::ffi::OsStrExt as _;
     let path = std::ffi::CString::new(directory.as_os_str().as_bytes())?;
     // SAFETY: All zeros are a valid value of this structure of numbers.
@@ -193,7 +208,7 @@ fn has_room(directory: &Path, size: u64) -> io::Result<bool> {
 }
 
 #[cfg(not(unix))]
-fn has_room(_: &Path, _: u64) -> io::Result<bool> {
+pub(crate) fn has_room(_: &Path, _: u64) -> io::Result<bool> {
     Ok(true)
 }
 

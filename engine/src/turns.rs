@@ -96,7 +96,9 @@ pub struct TurnsShared {
     pub durable: Arc<Durable>,
     /// The destination of failed turns, if configured.
     pub dead: DeadLetters,
-    /// Whether every corpus is published; turns wait until then.
+    /// Whether every corpus is published, perhaps as an earlier run has stored it; turns of callers wait until then.
+    pub serving: AtomicBool,
+    /// Whether the source of every corpus is read and published; turns of sources wait until then.
     pub ready: AtomicBool,
     /// Sources that are being read.
     pub sources: Mutex<Vec<Arc<SourceHandle>>>,
@@ -309,7 +311,7 @@ impl WorkerState {
 
     /// Starts the turns of callers.
     pub fn answer_callers(&self, shared: &TurnsShared) {
-        if shared.ready.load(Ordering::Acquire) {
+        if shared.serving.load(Ordering::Acquire) {
             asked::begin(shared, self);
         }
     }

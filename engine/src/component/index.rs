@@ -73,6 +73,13 @@ pub struct Delta {
     pub whole: bool,
 }
 
+impl Delta {
+    /// Whether it changes nothing.
+    pub fn is_empty(&self) -> bool {
+        !self.whole && self.added.is_empty() && self.removed.is_empty()
+    }
+}
+
 /// The cost of preparing contents.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Prepared {

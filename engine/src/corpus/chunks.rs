@@ -28,6 +28,30 @@ impl Chunks {
         all
     }
 
+    /// Collects these chunks.
+    pub fn keyed(by_id: Keyed<Arc<Chunk>>) -> Self {
+        let mut all = Self { by_id, ..Self::default() };
+        for chunk in all.by_id.iter() {
+            if chunk.id == chunk.document {
+                all.whole += 1;
+            } else {
+                *all.documents.entry(chunk.document.clone()).or_default() += 1;
+            }
+        }
+        all
+    }
+
+    /// Becomes the chunks that the changes add to nothing, with numbers. Returns the difference.
+    pub fn become_those(&mut self, changes: Changes, numbers: &mut Numbers) -> Delta {
+        let added = changes.into_iter().filter(|(_, diff)| *diff > 0);
+        let mut new = Self::of(added.map(|(chunk, _)| chunk).collect());
+        new.number_like(self, numbers);
+        let delta = difference(self, &new);
+        numbers.free.extend(delta.removed.iter().filter_map(|chunk| chunk.place.get()));
+        *self = new;
+        delta
+    }
+
     fn add(&mut self, chunk: Arc<Chunk>) {
         if chunk.id == chunk.document {
             self.whole += 1;

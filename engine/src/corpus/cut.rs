@@ -22,8 +22,8 @@ use timely::dataflow::operators::generic::builder_rc::OperatorBuilder;
 use timely::dataflow::{Scope, StreamVec};
 use tokio::sync::Semaphore;
 
+use super::CorpusShared;
 use super::documents::DocumentChange;
-use super::{CorpusShared, CorpusState};
 use crate::compute::MOST_ON_A_WORKER;
 use crate::document::{Chunk, Document, Text};
 use crate::keyed::{Key, Keyed};
@@ -190,16 +190,46 @@ fn cut_all<'a>(
     documents: impl Iterator<Item = &'a Arc<Document>>,
     waits: bool,
 ) -> Vec<Vec<Arc<Chunk>>> {
-    let mut cut: Vec<Vec<Chunk>> = documents.map(|document| chunks(shared, document)).collect();
-    let bytes: usize = cut.iter().flatten().map(|chunk| chunk.text.len()).sum();
-    let texts = cut.iter_mut().flatten().map(|chunk| &mut chunk.text);
+    let stored = shared.stored.passages();
+    let known = |chunk: Chunk| match stored.as_ref().and_then(|stored| stored.get(&chunk.id)) {
+        Some(known) if **known == chunk => Made::Known(known.clone()),
+        _ => Made::New(chunk),
+    };
+    let mut cut: Vec<Vec<Made>> =
+        documents.map(|document| chunks(shared, document).into_iter().map(known).collect()).collect();
+    let mut texts: Vec<&mut Text> = cut.iter_mut().flatten().filter_map(Made::text).collect();
+    let bytes: usize = texts.iter().map(|text| text.len()).sum();
     // Later, small changes stay on the heap: each could keep a file in which all other texts are gone.
     if let Some(files) = &shared.preparing.files
-        && (*shared.state.borrow() == CorpusState::Loading || bytes >= MAPPED_BYTES)
+        && (!shared.state.borrow().is_read() || bytes >= MAPPED_BYTES)
     {
-        Text::map_all(texts, files, waits);
+        Text::map_all(texts.drain(..), files, waits);
     }
-    cut.into_iter().map(|chunks| chunks.into_iter().map(Arc::new).collect()).collect()
+    cut.into_iter().map(|chunks| chunks.into_iter().map(Made::chunk).collect()).collect()
+}
+
+/// A chunk that was cut.
+enum Made {
+    /// It equals a stored one.
+    Known(Arc<Chunk>),
+    New(Chunk),
+}
+
+impl Made {
+    /// A text that is kept for the first time.
+    fn text(&mut self) -> Option<&mut Text> {
+        match self {
+            Self::Known(_) => None,
+            Self::New(chunk) => Some(&mut chunk.text),
+        }
+    }
+
+    fn chunk(self) -> Arc<Chunk> {
+        match self {
+            Self::Known(chunk) => chunk,
+            Self::New(chunk) => Arc::new(chunk),
+        }
+    }
 }
 
 fn chunks(shared: &CorpusShared, document: &Document) -> Vec<Chunk> {

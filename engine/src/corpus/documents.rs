@@ -70,6 +70,7 @@ pub(super) fn documents<'s>(
     let events = if scope.index() == 0 { shared.events.lock().take() } else { None };
     let progress = shared.progress.clone();
     let publish_wake = shared.publish_wake.clone();
+    let stored = shared.stored.clone();
     if events.is_some() {
         shared.source_wake.set(scope.worker().sync_activator_for(address.to_vec()));
     }
@@ -79,6 +80,9 @@ pub(super) fn documents<'s>(
         let (mut known, secret) = (Known::new(), secret_key());
         move |_| {
             let (Some(events), Some(held)) = (&events, &mut capability) else { return };
+            if stored.waits() {
+                return;
+            }
             let mut output = output.activate();
             let mut ended = false;
             for count in 0.. {

@@ -6,6 +6,9 @@
 //! changes, the old chunks are served until all new ones exist, and chunks that both feeds have
 //! are not indexed again.
 
+mod stored;
+mod switch;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -13,18 +16,24 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::{mpsc, oneshot, watch};
 
-use super::chunks::{Changes, Chunks, Numbers, difference};
+use super::chunks::{Changes, Chunks, Numbers};
+use super::passage_log::{KEY, PassageLog};
 use super::prepare::Preparing;
 use super::slot::Slot;
+use super::stored::Stored;
 use super::{CorpusState, Parts, RETRY};
 use crate::cluster::{Prepared, Target};
 use crate::component::{CorpusSnapshot, Delta, Index, IndexError, Maintained, MaintenanceLimits, Passages};
 use crate::document::Chunk;
+use crate::keyed::Keyed;
 use crate::maintenance::MaintenanceError;
 use crate::memory::{MANY, give_back_soon};
 use crate::panics::caught_async;
 use crate::publish::Epochs;
 use crate::wake::WakeSlot;
+
+/// After it could not be written, the log of passages is not tried again for this long.
+const PAUSE: Duration = Duration::from_secs(60);
 
 /// Reports a feed's progress.
 #[derive(Clone)]
@@ -69,8 +78,10 @@ pub(super) enum Job {
     },
     /// Reply when all earlier jobs are done.
     Barrier(oneshot::Sender<()>),
-    /// Start collecting a feed's chunks.
-    Stage(u64),
+    /// Serve passages that an earlier run has published, before the first changes.
+    Restore(Restored),
+    /// Start collecting a feed's chunks, with its definition of the corpus.
+    Stage(u64, Arc<str>),
     /// Drop a feed's chunks.
     Forget(u64),
     /// Drop all indexes except these.
@@ -79,6 +90,16 @@ pub(super) enum Job {
     Save,
     /// Maintain an index.
     Maintain(MaintenanceRequest),
+}
+
+/// Passages that an earlier run has published.
+pub(super) struct Restored {
+    pub feed: u64,
+    pub passages: Keyed<Arc<Chunk>>,
+    pub state: Arc<watch::Sender<CorpusState>>,
+    pub stored: Arc<Stored>,
+    /// The source, which waits.
+    pub source: WakeSlot,
 }
 
 /// A request to maintain an index.
@@ -112,6 +133,14 @@ pub(super) struct IndexWriter {
     commits: BTreeMap<u64, u64>,
     preparing: Preparing,
     retry: Option<Retry>,
+    /// Stored passages of the active feed that are not compared with the source yet.
+    stored: Option<Arc<Stored>>,
+    /// What is published, for the next start.
+    log: Option<PassageLog>,
+    /// When it could not be written.
+    log_failed: Option<Instant>,
+    /// The definitions of the corpus of staged feeds.
+    definitions: BTreeMap<u64, Arc<str>>,
 }
 
 /// A failed publication that will be retried.
@@ -137,7 +166,31 @@ impl IndexWriter {
         let feeds = BTreeMap::from([(active, Chunks::default())]);
         let (numbers, passages) = (Numbers::default(), Arc::default());
         let (whole, commits, retry) = (true, BTreeMap::new(), None);
-        Self { corpus, slots, active, feeds, numbers, passages, whole, epochs, parts, commits, preparing, retry }
+        let (stored, log, log_failed, definitions) = (None, None, None, BTreeMap::new());
+        Self {
+            corpus,
+            slots,
+            active,
+            feeds,
+            numbers,
+            passages,
+            whole,
+            epochs,
+            parts,
+            commits,
+            preparing,
+            retry,
+            stored,
+            log,
+            log_failed,
+            definitions,
+        }
+    }
+
+    /// The same, with a log of what is published.
+    pub fn logging(mut self, log: Option<PassageLog>) -> Self {
+        self.log = log;
+        self
     }
 
     /// Runs jobs until all senders are dropped.
@@ -167,6 +220,7 @@ impl IndexWriter {
                 self.whole = true;
                 self.failed(waits, (delay * 2).min(RETRY.1), &IndexError::Panicked(panic));
             }
+            self.renew_log().await;
         }
     }
 
@@ -196,7 +250,11 @@ impl IndexWriter {
             }
             Job::Switch { feed, added, reply, published } => self.switch(feed, added, reply, published).await,
             Job::Barrier(reply) => drop(reply.send(())),
-            Job::Stage(feed) => drop(self.feeds.entry(feed).or_default()),
+            Job::Restore(restored) => self.restore(restored).await,
+            Job::Stage(feed, definition) => {
+                self.feeds.entry(feed).or_default();
+                self.definitions.insert(feed, definition);
+            }
             // The chunks of the active feed are indexed and must stay.
             Job::Forget(feed) if feed == self.active => {}
             Job::Forget(feed) => self.forget(feed),
@@ -212,6 +270,7 @@ impl IndexWriter {
     fn forget(&mut self, feed: u64) {
         self.feeds.remove(&feed);
         self.commits.remove(&feed);
+        self.definitions.remove(&feed);
     }
 
     /// Applies changes for the first process, which tries again after an error. Those of a staged feed are only
@@ -242,6 +301,11 @@ impl IndexWriter {
         if self.feeds.contains_key(&report.feed) {
             self.commits.insert(report.feed, commits);
         }
+        let changes = match self.compare(&report, changes) {
+            Ok(delta) if delta.is_empty() && !self.whole => return report.tell(commits, self.epochs.current().epoch),
+            Ok(delta) => return self.publish_changes(report, delta, commits).await,
+            Err(changes) => changes,
+        };
         if changes.is_empty() && !self.whole && !matches!(self.parts, Parts::Leading(_)) {
             // The commits change no passage, so the current epoch has them.
             report.tell(commits, self.epochs.current().epoch);
@@ -253,6 +317,10 @@ impl IndexWriter {
             return;
         };
         self.numbers.assign(&delta);
+        self.publish_changes(report, delta, commits).await;
+    }
+
+    async fn publish_changes(&mut self, report: Report, delta: Delta, commits: u64) {
         match self.publish(delta).await {
             Ok(epoch) => {
                 tracing::debug!(corpus = %self.corpus, commits, epoch, "published");
@@ -307,6 +375,11 @@ impl IndexWriter {
     /// Applies net changes and publishes them in a new epoch. After an error nothing is published, and
     /// the next delta contains all chunks.
     async fn publish(&mut self, delta: Delta) -> Result<u64, IndexError> {
+        self.publish_with_log(delta, true).await
+    }
+
+    /// The same. `changes_log`: whether the log of passages does not have the change yet.
+    async fn publish_with_log(&mut self, delta: Delta, changes_log: bool) -> Result<u64, IndexError> {
         // Other processes do not have it any more.
         if self.epochs.has_left(&self.corpus) {
             return Ok(self.epochs.current().epoch);
@@ -323,7 +396,7 @@ impl IndexWriter {
             // A switch that failed may have taken some.
             self.numbers = Numbers::besides(chunks);
         }
-        let changed = delta.whole || !delta.added.is_empty() || !delta.removed.is_empty();
+        let changed = !delta.is_empty();
         // The other processes prepare their parts meanwhile.
         let others = match &mut self.parts {
             Parts::Leading(lead) => Some(tokio::spawn(lead.prepare(committed(&self.commits, self.active)))),
@@ -336,7 +409,15 @@ impl IndexWriter {
             slot.apply(&delta, chunks, &self.preparing).await?;
             tracing::debug!(corpus = %self.corpus, index = %slot.key, took = ?begun.elapsed(), "applied");
         }
-        let mut next = view(chunks, passages.clone(), self.slots.iter());
+        if let Some(log) = self.log.as_mut().filter(|_| changes_log) {
+            if delta.whole {
+                log.drop_file();
+            } else if let Err(error) = log.append(&delta) {
+                tracing::warn!(corpus = %self.corpus, %error, "cannot append to the log of passages");
+                self.log_failed = Some(Instant::now());
+            }
+        }
+        let mut next = view(chunks, passages.clone(), self.slots.iter(), self.log.as_ref());
         if let Some(others) = others {
             let prepared = others.await.unwrap_or_else(|_| Err(IndexError::Feed));
             let (others, others_changed) = prepared?;
@@ -387,107 +468,6 @@ impl IndexWriter {
         note(&self.epochs, &self.corpus, slot);
         let _ = reply.send(Some(done));
     }
-
-    async fn switch(
-        &mut self,
-        feed: Option<u64>,
-        added: Vec<AddedIndex>,
-        reply: oneshot::Sender<Result<CorpusSnapshot, IndexError>>,
-        published: oneshot::Receiver<bool>,
-    ) {
-        let target = feed.unwrap_or(self.active);
-        let mut joining = Vec::new();
-        let view = self.prepare_switch(target, added, &mut joining).await;
-        let good = view.is_ok();
-        let passages = view.as_ref().map(|view| view.passages.clone()).unwrap_or_default();
-        if good && target == self.active {
-            // The indexes are up to date now, whether or not the switch takes effect.
-            self.passages = passages.clone();
-        }
-        let heard = reply.send(view).is_ok();
-        if good && heard && published.await.unwrap_or(false) {
-            self.slots.append(&mut joining);
-            if target != self.active {
-                self.forget(self.active);
-                self.active = target;
-                self.numbers = self.feeds.get(&target).map(Numbers::besides).unwrap_or_default();
-            }
-            self.passages = passages;
-            self.settle(self.epochs.current().epoch);
-        } else if target != self.active || !good {
-            // The indexes were changed for the switch and must be reverted.
-            if target != self.active {
-                self.forget(target);
-            }
-            self.whole = true;
-            match self.publish(Delta::default()).await {
-                Ok(epoch) => self.settle(epoch),
-                Err(error) => self.failed(None, RETRY.0, &error),
-            }
-        } else {
-            // What waits for a retry is applied, but not published.
-            self.whole |= self.retry.is_some();
-        }
-    }
-
-    async fn prepare_switch(
-        &mut self,
-        target: u64,
-        added: Vec<AddedIndex>,
-        joining: &mut Vec<Slot>,
-    ) -> Result<CorpusSnapshot, IndexError> {
-        if target != self.active
-            && let Some(mut chunks) = self.feeds.remove(&target)
-        {
-            let before = self.feeds.get(&self.active).ok_or(IndexError::Feed)?;
-            chunks.number_like(before, &mut self.numbers);
-            self.feeds.insert(target, chunks);
-        }
-        let (Some(chunks), Some(before)) = (self.feeds.get(&target), self.feeds.get(&self.active)) else {
-            return Err(IndexError::Feed);
-        };
-        let passages = match target == self.active && !self.whole {
-            true => self.passages.clone(),
-            false => Arc::new(Passages::of(chunks.each())),
-        };
-        let delta = if self.whole { chunks.whole() } else { difference(before, chunks) };
-        let nothing = !delta.whole && delta.added.is_empty() && delta.removed.is_empty();
-        // The other processes switch their parts meanwhile.
-        let others = match &mut self.parts {
-            Parts::Leading(lead) => Some(tokio::spawn(lead.switch(committed(&self.commits, target)))),
-            Parts::Whole | Parts::Served(_) => None,
-        };
-        self.whole = true;
-        let applied: Result<(), IndexError> = async {
-            for slot in &mut self.slots {
-                if slot.reader.is_none() || !nothing {
-                    slot.apply(&delta, chunks, &self.preparing).await?;
-                }
-            }
-            self.whole = false;
-            for AddedIndex { key, index, filled } in added {
-                let joined = index.preparation();
-                let mut slot = Slot::new(key, index, joined);
-                let filled = Chunks::of(filled);
-                let delta = if filled.is_empty() { chunks.whole() } else { difference(&filled, chunks) };
-                slot.apply(&delta, chunks, &self.preparing).await?;
-                joining.push(slot);
-            }
-            Ok(())
-        }
-        .await;
-        // Awaited in any case: only what the others have finished can be undone.
-        let others = match others {
-            Some(others) => Some(others.await.unwrap_or_else(|_| Err(IndexError::Feed))),
-            None => None,
-        };
-        applied?;
-        let mut next = view(chunks, passages, self.slots.iter().chain(&*joining));
-        if let Some(others) = others {
-            next.add(others?.0);
-        }
-        Ok(next)
-    }
 }
 
 /// The number of commits whose changes a feed has.
@@ -503,13 +483,19 @@ fn note(epochs: &Epochs, corpus: &Arc<str>, slot: &Slot) {
     }
 }
 
-fn view<'a>(chunks: &Chunks, passages: Arc<Passages>, slots: impl Iterator<Item = &'a Slot>) -> CorpusSnapshot {
+fn view<'a>(
+    chunks: &Chunks,
+    passages: Arc<Passages>,
+    slots: impl Iterator<Item = &'a Slot>,
+    log: Option<&PassageLog>,
+) -> CorpusSnapshot {
     let (documents, chunks) = chunks.counts();
     let mut view = CorpusSnapshot { documents, chunks, passages, ..CorpusSnapshot::default() };
     for slot in slots {
         view.indexes.extend(slot.reader.clone().map(|reader| (slot.key.clone(), reader)));
         view.versions.extend(slot.index.version().map(|version| (slot.key.clone(), version)));
     }
+    view.versions.extend(log.and_then(PassageLog::version).map(|version| (KEY.to_owned(), version)));
     view
 }
 

@@ -11,9 +11,11 @@ mod chunks;
 mod cut;
 mod documents;
 mod index_writer;
+mod passage_log;
 mod prepare;
 mod publish;
 mod slot;
+mod stored;
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeSet;
@@ -36,14 +38,17 @@ use self::chunks::contents_of;
 use self::cut::cut;
 use self::documents::documents;
 pub use self::index_writer::AddedIndex;
-use self::index_writer::{IndexWriter, Job, MaintenanceRequest};
+use self::index_writer::{IndexWriter, Job, MaintenanceRequest, Restored};
+pub(crate) use self::passage_log::{KEY as PASSAGES, PassageLog};
 use self::prepare::prepare;
 pub use self::prepare::{Preparations, Preparing};
 use self::publish::publish;
+use self::stored::Stored;
 use crate::cluster::{Lead, ServedParts, Shape, Targets};
 use crate::component::{Chunker, CorpusSnapshot, Delta, Index, IndexError, Maintained, MaintenanceLimits, Prepare};
 use crate::connector::CorpusEvent;
 use crate::document::{Chunk, Content};
+use crate::keyed::Keyed;
 use crate::maintenance::MaintenanceError;
 use crate::panics::caught_async;
 use crate::publish::{CorpusProgress, Epochs};
@@ -58,6 +63,11 @@ const RETRY: (Duration, Duration) = (Duration::from_millis(200), Duration::from_
 pub enum CorpusState {
     /// The initial documents are not published yet.
     Loading,
+    /// What an earlier run has published is served, and is being compared with the source.
+    Stored {
+        /// The epoch that has it.
+        epoch: u64,
+    },
     /// The commits are published. For a staged feed: its chunks are collected.
     Ready {
         /// Number of published source commits.
@@ -67,6 +77,13 @@ pub enum CorpusState {
     },
     /// The first publication failed.
     Failed(String),
+}
+
+impl CorpusState {
+    /// Whether the source has been read for the first time.
+    pub fn is_read(&self) -> bool {
+        !matches!(self, Self::Loading | Self::Stored { .. })
+    }
 }
 
 /// What a process has of its corpora.
@@ -90,19 +107,21 @@ pub struct CorpusIndexes {
 }
 
 impl CorpusIndexes {
-    /// Starts the task for newly opened indexes; `feed` is the first feed.
+    /// Starts the task for newly opened indexes; `feed` is the first feed, and `log` keeps what is published.
     pub(crate) fn start(
         preparing: Preparing,
         feed: u64,
         indexes: Vec<(String, Box<dyn Index>)>,
         epochs: Arc<Epochs>,
         parts: Parts,
+        log: Option<PassageLog>,
         handle: tokio::runtime::Handle,
     ) -> Self {
         let (jobs, todo) = mpsc::unbounded_channel();
         let prepared = indexes.iter().filter_map(|(key, index)| Some((key.clone(), index.preparation()?)));
         let preparations = Preparations::new(prepared.collect::<Vec<_>>().into());
-        let keeper = IndexWriter::new(preparing.corpus.clone(), feed, indexes, epochs, parts, preparing.clone());
+        let corpus = preparing.corpus.clone();
+        let keeper = IndexWriter::new(corpus, feed, indexes, epochs, parts, preparing.clone()).logging(log);
         let ended = Arc::new(AtomicBool::new(false));
         let has_ended = ended.clone();
         handle.spawn(async move {
@@ -129,9 +148,9 @@ impl CorpusIndexes {
         let _ = done.await;
     }
 
-    /// Starts collecting the chunks of another feed.
-    pub fn stage(&self, feed: u64) {
-        let _ = self.jobs.send(Job::Stage(feed));
+    /// Starts collecting the chunks of another feed, with this definition of the corpus.
+    pub fn stage(&self, feed: u64, definition: &Arc<str>) {
+        let _ = self.jobs.send(Job::Stage(feed, definition.clone()));
     }
 
     /// Drops the collected chunks of a staged feed.
@@ -232,6 +251,7 @@ pub struct CorpusShared {
     shape: Shape,
     /// What the first process asks this one to prepare.
     targets: Arc<Targets>,
+    stored: Arc<Stored>,
 }
 
 impl CorpusShared {
@@ -262,14 +282,24 @@ impl CorpusShared {
             targets: Arc::new(Targets::new(publish_wake.clone())),
             publish_wake,
             shape,
+            stored: Arc::default(),
         }
+    }
+
+    /// Serves passages that an earlier run has published until the source is read. Must be called before the dataflow is
+    /// built.
+    pub(crate) fn begin_with(&mut self, passages: Keyed<Arc<Chunk>>) {
+        self.stored = Stored::waiting();
+        let (state, stored) = (self.state.clone(), self.stored.clone());
+        let restored = Restored { feed: self.feed, passages, state, stored, source: self.source_wake.clone() };
+        let _ = self.jobs.send(Job::Restore(restored));
     }
 
     /// The number of commits that are published; for a staged feed, collected.
     pub(crate) fn commits(&self) -> u64 {
         match *self.state.borrow() {
             CorpusState::Ready { commits, .. } => commits,
-            CorpusState::Loading | CorpusState::Failed(_) => 0,
+            CorpusState::Loading | CorpusState::Stored { .. } | CorpusState::Failed(_) => 0,
         }
     }
 

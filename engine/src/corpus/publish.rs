@@ -111,7 +111,7 @@ pub(super) fn publish<'s>(
             }
             let published = match &*state.borrow() {
                 CorpusState::Ready { commits, .. } => Some(*commits),
-                CorpusState::Loading => None,
+                CorpusState::Loading | CorpusState::Stored { .. } => None,
                 CorpusState::Failed(_) => {
                     capability = None;
                     return;

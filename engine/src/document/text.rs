@@ -5,6 +5,7 @@ use std::cmp::Ordering;
 use std::fmt;
 use std::hash::{Hash, Hasher};
 use std::ops::Deref;
+use std::str::Utf8Error;
 use std::sync::Arc;
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
@@ -41,6 +42,12 @@ impl Text {
 }
 
 impl Text {
+    /// A text in a mapped file.
+    pub(crate) fn mapped(bytes: MappedBytes) -> Result<Self, Utf8Error> {
+        std::str::from_utf8(&bytes)?;
+        Ok(Self(Kept::Mapped(MappedText(bytes))))
+    }
+
     /// The same text on the heap: a value that is kept for long does not keep a whole file.
     pub fn on_heap(&self) -> Self {
         match &self.0 {
@@ -56,7 +63,7 @@ impl Deref for Text {
     fn deref(&self) -> &str {
         match &self.0 {
             Kept::Heap(text) => text,
-            // SAFETY: The bytes were copied from a `str`, and the file has no name by which anything could change it.
+            // SAFETY: The bytes are those of a `str`, and nothing changes a file that is mapped.
             Kept::Mapped(MappedText(bytes)) => unsafe { std::str::from_utf8_unchecked(bytes) },
         }
     }

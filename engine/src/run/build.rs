@@ -1,6 +1,7 @@
 //! Builds the parts of a plan: models, indexes, feeds, sources, sinks, operators.
 
 mod feeds;
+mod stored;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -12,6 +13,7 @@ use parking_lot::Mutex;
 use tokio_util::sync::CancellationToken;
 
 pub(super) use self::feeds::{Feed, Manual, TurnFeed};
+pub(super) use self::stored::StoredPassages;
 use super::lacking::{KeptModel, Loaded, WithoutModel, warn};
 use super::worker_pool::WorkerPool;
 use super::{Options, RunError};

@@ -9,7 +9,7 @@ use futures::FutureExt;
 use parking_lot::{Mutex, RwLock};
 use tokio_util::sync::CancellationToken;
 
-use super::build::{Former, RuntimeContext, TurnFeed};
+use super::build::{Former, RuntimeContext, StoredPassages, TurnFeed};
 use super::lacking::warn;
 use super::maintain::run_maintenance;
 use super::reload::follow::follow;
@@ -68,6 +68,7 @@ impl Engine {
             epochs,
             durable,
             dead: dead.clone(),
+            serving: AtomicBool::new(false),
             ready: AtomicBool::new(false),
             sources: Mutex::default(),
             generations: RwLock::default(),
@@ -191,6 +192,7 @@ fn first(context: &RuntimeContext, plan: &Plan) -> Result<Running, RunError> {
     let definitions = plan.definitions(models)?;
     let mut corpora = BTreeMap::new();
     for planned in &plan.corpora {
+        let passages = context.stored_passages(planned);
         let mut indexes = Vec::new();
         for (key, definition) in &definitions[&planned.name] {
             let mut index = context.index(&planned.name, key, &**definition, &|| false)?;
@@ -201,8 +203,12 @@ fn first(context: &RuntimeContext, plan: &Plan) -> Result<Running, RunError> {
         let number = context.feed_number();
         let preparing = Preparing::new(planned.name.clone(), context.dead.clone(), context.files());
         let (epochs, parts) = (shared.epochs.clone(), context.parts_of(&planned.name));
-        let indexes = CorpusIndexes::start(preparing, number, indexes, epochs, parts, context.handle.clone());
-        let feed = context.feed(number, planned, models, &indexes, true, &|| false)?;
+        let (log, passages) = passages.map(StoredPassages::wait).unwrap_or_default();
+        let passages =
+            passages.filter(|_| indexes.iter().all(|(key, index)| context.has_all(&planned.name, key, &**index)));
+        let indexes = CorpusIndexes::start(preparing, number, indexes, epochs, parts, log, context.handle.clone());
+        let mut feed = context.feed(number, planned, models, &indexes, true, &|| false)?;
+        passages.into_iter().for_each(|passages| feed.shared.begin_with(passages));
         if let Some(peers) = &context.peers {
             let (targets, preparations) = (feed.shared.targets().clone(), feed.shared.preparations().clone());
             let definitions = Arc::new(definitions[&planned.name].clone());
@@ -362,18 +368,23 @@ pub(super) fn check_divided(plan: &Plan, models: &Models) -> Result<(), RunError
     Ok(())
 }
 
-/// Starts turns once every corpus is published.
+/// Starts the turns of callers once every corpus is published, and those of sources once every source of a corpus is read.
 async fn announce_ready(feeds: Vec<CorpusShared>, context: RuntimeContext) {
-    for feed in &feeds {
-        let mut state = feed.state();
-        let reached = state.wait_for(|state| *state != CorpusState::Loading).await;
-        if let Ok(state) = reached
-            && let CorpusState::Failed(reason) = &*state
-        {
-            let error = RunError::Publish { corpus: feed.name.to_string(), reason: reason.clone() };
-            context.errors.lock().push(error);
-            context.pool.abort();
-            return;
+    for begun in [|state: &CorpusState| *state != CorpusState::Loading, CorpusState::is_read] {
+        for feed in &feeds {
+            let mut state = feed.state();
+            let reached = state.wait_for(begun).await;
+            if let Ok(state) = reached
+                && let CorpusState::Failed(reason) = &*state
+            {
+                let error = RunError::Publish { corpus: feed.name.to_string(), reason: reason.clone() };
+                context.errors.lock().push(error);
+                context.pool.abort();
+                return;
+            }
+        }
+        if !context.shared.serving.swap(true, Ordering::AcqRel) {
+            context.pool.wake();
         }
     }
     context.shared.ready.store(true, Ordering::Release);

@@ -82,7 +82,8 @@ pub struct NodeStatus {
 pub struct CorpusStatus {
     /// Its name.
     pub name: Arc<str>,
-    /// `loading`, `ready` or `failed`.
+    /// `loading`, `stored` (what an earlier run has published is served, and is compared with the source), `ready` or
+    /// `failed`.
     pub state: &'static str,
     /// Why the first publication failed.
     pub error: Option<String>,
@@ -145,6 +146,7 @@ impl Engine {
         let corpora = self.corpora().into_iter().map(|(name, progress, state)| {
             let (state, epoch, error) = match &*state.borrow() {
                 CorpusState::Loading => ("loading", None, None),
+                CorpusState::Stored { epoch } => ("stored", Some(*epoch), None),
                 CorpusState::Ready { epoch, .. } => ("ready", Some(*epoch), None),
                 CorpusState::Failed(reason) => ("failed", None, Some(reason.clone())),
             };

@@ -3,7 +3,7 @@
 import { documents } from './documents.js';
 import { clean, count, h, name } from './dom.js';
 
-const STATES = { loading: 'loading', ready: 'ready', failed: 'failed' };
+const STATES = { loading: 'loading', stored: 'stored, being compared', ready: 'ready', failed: 'failed' };
 const FLASH_MS = 4000;
 
 export class Corpora {

@@ -18,7 +18,7 @@ pub async fn alive() -> Json<Json_> {
 pub(crate) fn loading(app: &App) -> usize {
     let waiting = app.pipelines().iter().filter(|served| {
         let engine = served.engine();
-        let is_ready = |state: &CorpusState| matches!(state, CorpusState::Ready { .. });
+        let is_ready = |state: &CorpusState| matches!(state, CorpusState::Ready { .. } | CorpusState::Stored { .. });
         engine.has_ended() || !engine.corpora().iter().all(|(.., state)| is_ready(&state.borrow()))
     });
     waiting.count()

@@ -8,9 +8,9 @@ use std::time::{Duration, Instant};
 use anyhow::Context;
 use clap::{Args, ValueEnum};
 use serde_json::{Value, json};
-use turnflow_engine::connector::{Mode, SourcedTurn};
+use turnflow_engine::ask::{AskRequest, Event};
+use turnflow_engine::connector::Mode;
 use turnflow_engine::plan::plan;
-use turnflow_engine::record::TurnRecord;
 use turnflow_engine::run::{Engine, Options, TurnSources};
 use turnflow_engine::spec::load_str;
 
@@ -54,6 +54,8 @@ pub(crate) struct SizeArgs {
 struct Measured {
     /// Seconds from the start to the first answer.
     first_answer_s: f64,
+    /// Seconds from the start until the source is read, and compared with what is stored.
+    read_s: f64,
     /// Median time of an answer, in milliseconds.
     answer_ms: f64,
     memory: Memory,
@@ -72,14 +74,14 @@ struct Memory {
 impl Measured {
     fn to_json(&self) -> Value {
         let Memory { anonymous, mapped, peak } = self.memory;
-        json!([self.first_answer_s, self.answer_ms, anonymous, mapped, peak])
+        json!([self.first_answer_s, self.answer_ms, anonymous, mapped, peak, self.read_s])
     }
 
     fn of(json: &Value) -> Option<Self> {
         let time = |at: usize| json.get(at)?.as_f64();
         let bytes = |at: usize| json.get(at)?.as_u64();
         let memory = Memory { anonymous: bytes(2)?, mapped: bytes(3)?, peak: bytes(4)? };
-        Some(Self { first_answer_s: time(0)?, answer_ms: time(1)?, memory })
+        Some(Self { first_answer_s: time(0)?, answer_ms: time(1)?, memory, read_s: time(5)? })
     }
 }
 
@@ -112,11 +114,11 @@ pub(crate) fn run(args: &SizeArgs) -> anyhow::Result<()> {
         let text = std::fs::metadata(dir.join("passages.jsonl"))?.len();
         for retrieval in &args.retrieval {
             for start in ["indexed", "started again"] {
-                let Measured { first_answer_s, answer_ms, memory } = in_a_process(args, &dir, *retrieval)?;
+                let Measured { first_answer_s, answer_ms, memory, read_s } = in_a_process(args, &dir, *retrieval)?;
                 let each = |bytes: u64| bytes as f64 / *passages as f64;
                 println!(
                     "{passages} passages of {:.0} bytes, {retrieval:?}, {start}: first answer after {first_answer_s:.2} s, \
-                     then {answer_ms:.1} ms; anonymous memory {:.0} bytes a passage, mapped {:.0}, peak {:.0}",
+                     then {answer_ms:.1} ms; source read after {read_s:.2} s; anonymous memory {:.0} bytes a passage, mapped {:.0}, peak {:.0}",
                     each(text),
                     each(memory.anonymous),
                     each(memory.mapped),
@@ -184,15 +186,16 @@ fn measure(dir: &Path, retrieval: Retrieval, corpus: &Path) -> anyhow::Result<Me
         ..Options::default()
     };
     let engine = Engine::start(plan, options)?;
+    ask(&engine, questions.first().context("there are no questions")?)?;
+    let first_answer_s = begun.elapsed().as_secs_f64();
     engine.wait_ready()?;
+    let read_s = begun.elapsed().as_secs_f64();
     let mut took = Vec::new();
-    let mut first_answer_s = None;
     let step = (questions.len() / QUESTIONS).max(1);
-    for (number, question) in questions.iter().step_by(step).take(QUESTIONS).enumerate() {
+    for question in questions.iter().step_by(step).take(QUESTIONS) {
         let asked = Instant::now();
-        ask(&engine, number, question)?;
+        ask(&engine, question)?;
         took.push(asked.elapsed());
-        first_answer_s.get_or_insert_with(|| begun.elapsed().as_secs_f64());
     }
     took.sort_unstable();
     let answer_ms = took.get(took.len() / 2).copied().unwrap_or_default().as_secs_f64() * 1000.0;
@@ -200,19 +203,19 @@ fn measure(dir: &Path, retrieval: Retrieval, corpus: &Path) -> anyhow::Result<Me
     let memory = Memory::now()?;
     engine.stop();
     engine.join()?;
-    Ok(Measured { first_answer_s: first_answer_s.unwrap_or_default(), answer_ms, memory })
+    Ok(Measured { first_answer_s, answer_ms, memory, read_s })
 }
 
-fn ask(engine: &Engine, number: usize, text: &str) -> anyhow::Result<()> {
-    let before = engine.delivered();
-    let turn = json!({
-        "conversation_id": number.to_string(), "turn": 1, "speaker": "user", "text": text,
-    });
-    let record = TurnRecord::parse(turn.to_string().as_bytes())?;
-    let turn = SourcedTurn { record, position: "size".into(), history: None, place: None };
-    anyhow::ensure!(engine.submit(turn), "the run has ended");
-    while engine.delivered() == before {
-        std::thread::park_timeout(Duration::from_micros(20));
-    }
-    Ok(())
+fn ask(engine: &Engine, text: &str) -> anyhow::Result<()> {
+    let mut events = engine.ask(AskRequest::new(text));
+    futures::executor::block_on(async {
+        while let Some(event) = events.next().await {
+            match event {
+                Event::Answer { .. } => return Ok(()),
+                Event::Failed { reason } => anyhow::bail!("a question has failed: {reason}"),
+                Event::Started { .. } | Event::Node { .. } | Event::Delta { .. } => {}
+            }
+        }
+        anyhow::bail!("the run has ended")
+    })
 }

@@ -162,14 +162,15 @@ impl Reload<'_> {
                     let epochs = self.context.shared.epochs.clone();
                     let opened = std::mem::take(&mut opened);
                     let parts = self.context.parts_of(&planned.name);
-                    CorpusIndexes::start(preparing, number, opened, epochs, parts, self.context.handle.clone())
+                    let (log, handle) = (self.context.passage_log(planned), self.context.handle.clone());
+                    CorpusIndexes::start(preparing, number, opened, epochs, parts, log, handle)
                 }
             };
             let (name, keys) = (planned.name.clone(), wanted.keys().cloned().collect());
             let added = wanted.keys().filter(|key| !had.contains(*key)).cloned().collect();
             let mut coming = Coming { name, indexes, fresh, feed: None, opened, added, filled: Vec::new(), keys };
             if changed {
-                coming.indexes.stage(number);
+                coming.indexes.stage(number, &planned.definition);
                 let feed = self.context.feed(number, planned, models, &coming.indexes, false, &|| self.is_cancelled());
                 let feed = feed.inspect_err(|_| coming.indexes.forget(number))?;
                 if let Some(peers) = self.context.peers.as_ref().filter(|_| fresh) {
@@ -208,7 +209,7 @@ impl Reload<'_> {
                         let (corpus, reason) = (coming.name.to_string(), reason.clone());
                         return Err(RunError::Publish { corpus, reason }.into());
                     }
-                    CorpusState::Loading => {}
+                    CorpusState::Loading | CorpusState::Stored { .. } => {}
                 }
                 if let Some(fault) = feed.source.fault() {
                     return Err(fault.into());

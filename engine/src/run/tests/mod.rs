@@ -6,6 +6,7 @@ mod backup;
 mod catalog;
 mod panics;
 mod sinks;
+mod stored;
 
 use std::path::Path;
 use std::sync::Arc;

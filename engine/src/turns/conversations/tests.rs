@@ -21,6 +21,7 @@ fn shared(durable: Arc<Durable>, handle: tokio::runtime::Handle) -> Arc<TurnsSha
         epochs: Arc::new(Epochs::open(None).unwrap()),
         durable,
         dead: DeadLetters::counted(),
+        serving: AtomicBool::new(true),
         ready: AtomicBool::new(true),
         sources: Mutex::default(),
         generations: RwLock::default(),

@@ -92,10 +92,10 @@ fn link(from: &Path, to: &Path) -> Result<(), ShadowError> {
             link(&from, &to)?;
             continue;
         }
-        // Locks belong to this process, and incomplete files are written again.
+        // Locks belong to this process, incomplete files are written again, and a log would be continued.
         let name = entry.file_name();
         let name = name.to_string_lossy();
-        if name.ends_with(".lock") || name.ends_with(".new") {
+        if name.ends_with(".lock") || name.ends_with(".new") || name == "passages.log" {
             continue;
         }
         // Copy the file if the file system does not support hard links.

@@ -38,7 +38,12 @@ fn summary(numbers: &Numbers) -> [String; 2] {
     let status = numbers.status();
     let turns = &status["turns"];
     let rate = numbers.rate(|status| status["turns"]["answered"].as_f64());
-    let state = if status["ready"] == true { "" } else { "  loading" };
+    let is_loading = list(&status["corpora"]).any(|corpus| corpus["state"] == "loading");
+    let state = match status["ready"] == true {
+        true => "",
+        false if is_loading => "  loading",
+        false => "  reading the sources",
+    };
     [
         format!(
             "{}  epoch {}  up {:.0} s  {}{state}",

@@ -1,0 +1,75 @@
+//! What an earlier run has published: it is served until the source is read, and logged for the next start.
+
+use std::time::Instant;
+
+use super::{IndexWriter, PAUSE, Report, Restored};
+use crate::component::Delta;
+use crate::corpus::CorpusState;
+use crate::corpus::chunks::{Changes, Chunks, Numbers};
+use crate::corpus::passage_log::{KEY, PassageLog};
+use crate::memory::give_back_soon;
+
+impl IndexWriter {
+    /// Writes the log of passages anew, if it lacks what is published or has much that is not needed.
+    pub(super) async fn renew_log(&mut self) {
+        let is_due = |log: &PassageLog| log.version().is_none() || log.is_wasteful();
+        let may = !self.whole && self.log_failed.is_none_or(|failed| failed.elapsed() >= PAUSE);
+        let Some(mut log) = self.log.take_if(|log| may && is_due(log)) else { return };
+        let all = self.feeds.get(&self.active).map(Chunks::all).unwrap_or_default();
+        let written = tokio::task::spawn_blocking(move || {
+            let written = log.rewrite(&all);
+            (log, written)
+        });
+        // Without its task, the log is lost: the next start reads the source first.
+        let Ok((log, written)) = written.await else { return };
+        let version = log.version();
+        self.log = Some(log);
+        self.log_failed = written.as_ref().err().map(|_| Instant::now());
+        let noted = version.map_or(Ok(()), |version| self.epochs.note_version(&self.corpus, KEY, version));
+        for error in [written.err().map(|error| error.to_string()), noted.err().map(|error| error.to_string())] {
+            let Some(error) = error else { continue };
+            tracing::warn!(corpus = %self.corpus, error,
+                "cannot write the log of passages; the next start answers when it has read the source");
+        }
+    }
+
+    /// Publishes what an earlier run has published. The changes of the feed are compared with it.
+    pub(super) async fn restore(&mut self, restored: Restored) {
+        let Restored { feed, passages, state, stored, source } = restored;
+        if feed != self.active || !self.whole {
+            return stored.serve(None, &source);
+        }
+        let begun = Instant::now();
+        let chunks = Chunks::keyed(passages.clone());
+        let whole = chunks.whole();
+        self.numbers.assign(&whole);
+        self.feeds.insert(feed, chunks);
+        match self.publish_with_log(whole, false).await {
+            Ok(epoch) => {
+                tracing::info!(corpus = %self.corpus, epoch, took = ?begun.elapsed(),
+                    "the stored passages are served; they are compared with the source");
+                state.send_replace(CorpusState::Stored { epoch });
+                self.stored = Some(stored.clone());
+                stored.serve(Some(passages), &source);
+            }
+            Err(error) => {
+                tracing::warn!(corpus = %self.corpus, %error, "cannot serve the stored passages");
+                self.feeds.insert(feed, Chunks::default());
+                self.numbers = Numbers::default();
+                stored.serve(None, &source);
+            }
+        }
+    }
+
+    /// Compares the first changes of a feed with the stored passages, if there are any.
+    pub(super) fn compare(&mut self, report: &Report, changes: Changes) -> Result<Delta, Changes> {
+        let Some(stored) = self.stored.take_if(|_| report.feed == self.active) else { return Err(changes) };
+        let Some(chunks) = self.feeds.get_mut(&report.feed) else { return Err(changes) };
+        let delta = chunks.become_those(changes, &mut self.numbers);
+        stored.forget();
+        give_back_soon();
+        tracing::info!(corpus = %self.corpus, added = delta.added.len(), removed = delta.removed.len(),
+            "the stored passages are compared with the source");
+        Ok(delta)
+    }
+}

@@ -1,0 +1,71 @@
+//! What earlier runs have published, in the state directory.
+
+use std::sync::Arc;
+use std::thread::JoinHandle;
+
+use super::RuntimeContext;
+use crate::component::Index;
+use crate::connector::Mode;
+use crate::corpus::{PASSAGES, PassageLog};
+use crate::document::Chunk;
+use crate::keyed::Keyed;
+use crate::plan::PlannedCorpus;
+
+/// A log of passages, and the thread that reads it.
+pub(in crate::run) struct StoredPassages(Reading);
+
+type Read = (Option<PassageLog>, Option<Keyed<Arc<Chunk>>>);
+
+enum Reading {
+    Not(PassageLog),
+    Thread(JoinHandle<Read>),
+}
+
+impl StoredPassages {
+    /// The log, and the passages that are served until the source is read. Blocks until they are read.
+    pub fn wait(self) -> Read {
+        match self.0 {
+            Reading::Not(log) => (Some(log), None),
+            // After a panic there is no log.
+            Reading::Thread(thread) => thread.join().unwrap_or_default(),
+        }
+    }
+}
+
+impl RuntimeContext {
+    /// The log of what is published of a corpus; `None` if nothing is kept.
+    pub fn passage_log(&self, planned: &PlannedCorpus) -> Option<PassageLog> {
+        // In a cluster, each process has a part, and epochs are those of the first one.
+        let state = self.state.as_ref().filter(|_| !self.options.shape().is_cluster())?;
+        let above = state.index_path(&planned.name, PASSAGES);
+        Some(PassageLog::new(above.parent()?, &planned.definition))
+    }
+
+    /// Whether an index has all that the last epoch needs of it, so that it can serve the stored passages without a model.
+    pub fn has_all(&self, corpus: &str, key: &str, index: &dyn Index) -> bool {
+        match (index.version(), self.shared.epochs.version(corpus, key)) {
+            (Some(now), Some(then)) => now >= then,
+            (Some(_), None) => false,
+            (None, _) => index.preparation().is_none(),
+        }
+    }
+
+    /// Begins to read what an earlier run has published, if this one serves it. A run that ends after the existing documents
+    /// does not, and permissions hold from the first answer on.
+    pub fn stored_passages(&self, planned: &PlannedCorpus) -> Option<StoredPassages> {
+        let mut log = self.passage_log(planned)?;
+        let version = self.shared.epochs.version(&planned.name, PASSAGES);
+        let serves = self.options.corpora == Mode::Follow && planned.schema.access.is_none();
+        let Some(version) = version.filter(|_| serves) else { return Some(StoredPassages(Reading::Not(log))) };
+        let corpus = planned.name.clone();
+        let read = move || match log.read(version) {
+            Ok(passages) => (Some(log), Some(passages)),
+            Err(error) => {
+                tracing::info!(%corpus, %error, "the stored passages cannot be served; the source is read first");
+                (Some(log), None)
+            }
+        };
+        let thread = std::thread::Builder::new().name("passages".into()).spawn(read).ok()?;
+        Some(StoredPassages(Reading::Thread(thread)))
+    }
+}
