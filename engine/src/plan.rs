@@ -444,12 +444,9 @@ impl Plan {
             let source = format!("{}({})", corpus.source_name, corpus.source.explain());
             let aliases: Vec<String> = corpus.aliases.iter().map(|alias| format!("{:?}", alias.to_string())).collect();
             let also = if aliases.is_empty() { String::new() } else { format!("  aliases: {}", aliases.join(", ")) };
-            let access = corpus.schema.access.as_ref().map_or_else(String::new, |field| format!("  access: {field:?}"));
-            let fields: Vec<String> =
-                corpus.schema.fields.iter().map(|(name, of)| format!("{name:?}: {of:?}")).collect();
-            let fields = if fields.is_empty() { fields.concat() } else { format!("  fields: {}", fields.join(", ")) };
+            let declared: String = corpus.schema.explain().iter().map(|part| format!("  {part}")).collect();
             let chunker = corpus.chunker_name;
-            let _ = writeln!(out, "corpus  {:?} {source} → {chunker}({chunk}){also}{access}{fields}", corpus.name);
+            let _ = writeln!(out, "corpus  {:?} {source} → {chunker}({chunk}){also}{declared}", corpus.name);
         }
         let all_run = self.sinks().next().is_none();
         let needed = self.needed(|node| all_run || node.output.is_none());

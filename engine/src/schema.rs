@@ -76,6 +76,14 @@ pub struct Schema {
 }
 
 impl Schema {
+    /// What is declared, as it is written in a pipeline file: `access: "groups"`, `fields: {"part": Integer}`.
+    pub fn explain(&self) -> Vec<String> {
+        let access = self.access.iter().map(|field| format!("access: {field:?}"));
+        let fields: Vec<String> = self.fields.iter().map(|(name, of)| format!("{name:?}: {of:?}")).collect();
+        let fields = (!fields.is_empty()).then(|| format!("fields: {{{}}}", fields.join(", ")));
+        access.chain(fields).collect()
+    }
+
     /// What is wrong with a document's metadata, if something is.
     pub fn problem(&self, metadata: &Metadata) -> Option<String> {
         let wrong = |(name, of): (&Arc<str>, &FieldType)| {

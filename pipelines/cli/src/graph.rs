@@ -27,9 +27,19 @@ struct Placed<'p> {
 /// The box of a corpus, under the graph.
 struct Stored<'p> {
     name: &'p str,
-    lines: [String; 2],
+    lines: Vec<String>,
     x: f64,
     y: f64,
+}
+
+/// Where the first line of a corpus is in its box, and the distance to the next one.
+const FIRST_LINE: f64 = 39.0;
+const LINE: f64 = 16.0;
+
+impl Stored<'_> {
+    fn height(&self) -> f64 {
+        BOX.1.max(FIRST_LINE + LINE * self.lines.len() as f64 - LINE / 2.0)
+    }
 }
 
 fn colours(node: &PlannedNode) -> (&'static str, &'static str) {
@@ -106,7 +116,8 @@ fn corpora<'p>(plan: &'p Plan, placed: &[Placed<'_>], top: f64) -> Vec<Stored<'p
         from = x + WIDE + GAP.0 / 2.0;
         let source = format!("{}({})", corpus.source_name, corpus.source.explain());
         let chunk = format!("→ {}({})", corpus.chunker_name, corpus.chunker.explain());
-        stored.push(Stored { name: &corpus.name, lines: [source, chunk], x, y: top });
+        let lines = [source, chunk].into_iter().chain(corpus.schema.explain()).collect();
+        stored.push(Stored { name: &corpus.name, lines, x, y: top });
     }
     stored
 }
@@ -118,7 +129,8 @@ pub fn svg(plan: &Plan) -> String {
     let stored = corpora(plan, &placed, bottom + GAP.0);
     let right =
         placed.iter().map(|place| place.x + BOX.0).chain(stored.iter().map(|box_| box_.x + WIDE)).fold(0.0, f64::max);
-    let (width, height) = (right + MARGIN, if stored.is_empty() { bottom } else { bottom + GAP.0 + BOX.1 } + MARGIN);
+    let under = stored.iter().map(|store| GAP.0 + store.height()).fold(0.0, f64::max);
+    let (width, height) = (right + MARGIN, bottom + under + MARGIN);
     let mut out = String::new();
     let _ = write!(
         out,
@@ -182,24 +194,27 @@ pub fn svg(plan: &Plan) -> String {
             escape(&cut(&settings, FITTING))
         );
     }
-    for Stored { name, lines, x, y } in &stored {
+    for store in &stored {
+        let Stored { name, lines, x, y } = store;
         let _ = writeln!(
             out,
             "<g><rect x=\"{x:.1}\" y=\"{y:.1}\" width=\"{WIDE}\" height=\"{}\" rx=\"14\" fill=\"#f7f7f2\" stroke=\"#7a7a5c\" \
-             stroke-width=\"1.5\"/><text x=\"{:.1}\" y=\"{:.1}\" font-size=\"14\" font-weight=\"bold\" fill=\"#5c5c3d\">{}</text>\
-             <text x=\"{:.1}\" y=\"{:.1}\" font-size=\"10\" fill=\"#666666\">{}</text>\
-             <text x=\"{:.1}\" y=\"{:.1}\" font-size=\"10\" fill=\"#666666\">{}</text></g>",
-            BOX.1,
+             stroke-width=\"1.5\"/><text x=\"{:.1}\" y=\"{:.1}\" font-size=\"14\" font-weight=\"bold\" fill=\"#5c5c3d\">{}</text>",
+            store.height(),
             x + 12.0,
             y + 21.0,
-            escape(&cut(name, 30)),
-            x + 12.0,
-            y + 39.0,
-            escape(&cut(&lines[0], 50)),
-            x + 12.0,
-            y + 55.0,
-            escape(&cut(&lines[1], 50))
+            escape(&cut(name, 30))
         );
+        for (at, line) in lines.iter().enumerate() {
+            let _ = writeln!(
+                out,
+                "<text x=\"{:.1}\" y=\"{:.1}\" font-size=\"10\" fill=\"#666666\">{}</text>",
+                x + 12.0,
+                y + FIRST_LINE + LINE * at as f64,
+                escape(&cut(line, 50))
+            );
+        }
+        out.push_str("</g>\n");
     }
     out.push_str("</svg>\n");
     out
@@ -219,7 +234,8 @@ pub fn dot(plan: &Plan) -> String {
         );
     }
     for corpus in &plan.corpora {
-        let _ = writeln!(out, "  {:?} [label={:?}, shape=cylinder];", format!("corpus {}", corpus.name), corpus.name);
+        let label = [corpus.name.to_string()].into_iter().chain(corpus.schema.explain()).collect::<Vec<_>>().join("\n");
+        let _ = writeln!(out, "  {:?} [label={label:?}, shape=cylinder];", format!("corpus {}", corpus.name));
     }
     for node in &plan.nodes {
         for &input in &node.inputs {
@@ -243,7 +259,9 @@ pub fn mermaid(plan: &Plan) -> String {
         let _ = writeln!(out, "  n{at}[\"{}<br/><i>{}</i>\"]", text(&node.id), node.kind_name);
     }
     for (at, corpus) in plan.corpora.iter().enumerate() {
-        let _ = writeln!(out, "  c{at}[(\"{}\")]", text(&corpus.name));
+        let declared: String =
+            corpus.schema.explain().iter().map(|part| format!("<br/><i>{}</i>", text(part))).collect();
+        let _ = writeln!(out, "  c{at}[(\"{}{declared}\")]", text(&corpus.name));
     }
     for (at, node) in plan.nodes.iter().enumerate() {
         for &input in &node.inputs {

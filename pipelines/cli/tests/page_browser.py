@@ -180,7 +180,9 @@ def workflow(page):
     page.need(any(page.driver.execute_script("return [...document.querySelectorAll('.step .time .bar span')].map(e => e.getBoundingClientRect().width)")),
               "no bar of a step has a length")
     page.need(page.text("section[aria-label=Provenance]").find("Plan") >= 0, "no provenance")
-    return f"{len(times)} steps, {page.number('tr[data-passage]')} rows of passages"
+    fields = page.driver.execute_script("return [...document.querySelectorAll('.step dl.fields dd')].map(e => e.textContent)")
+    page.need(any("by the editors" in field for field in fields), f"no metadata: {fields[:4]}")
+    return f"{len(times)} steps, {page.number('tr[data-passage]')} rows of passages, {len(fields)} fields"
 
 
 def movement(page):

@@ -53,7 +53,7 @@ export class Turn extends EventTarget {
   get passages() {
     const step = [...this.steps.entries()].filter(([node]) => this.pipeline.answering.includes(node)).at(-1)?.[1];
     const hits = step?.value.Answer?.hits.map(hit => ({ ...hit.chunk, score: hit.score }));
-    return hits ?? (this.record?.hits ?? []).map(({ passage, document, score, text }) => ({ id: passage, document, title: '', text, score }));
+    return hits ?? (this.record?.hits ?? []).map(({ passage, document, score, text, metadata }) => ({ id: passage, document, title: '', text, metadata, score }));
   }
 
   stop() {

@@ -33,7 +33,8 @@ export class Corpora {
       const list = corpus.source.startsWith('Documents(') && documents(pipeline.name, corpus.name);
       if (list) this.#lists.set(corpus.name, list);
       return [h('tr', {}, h('th', { scope: 'row' }, name(corpus.name)), cells),
-        h('tr', { class: 'about' }, h('td', { colspan: titles.length }, h('code', {}, clean(corpus.source)), h('br', {}), h('code', {}, clean(corpus.chunk)), list && list.details))];
+        h('tr', { class: 'about' }, h('td', { colspan: titles.length }, h('code', {}, clean(corpus.source)), h('br', {}), h('code', {}, clean(corpus.chunk)),
+          (corpus.declared ?? []).map(part => [h('br', {}), h('code', {}, clean(part))]).flat(), list && list.details))];
     });
     this.#table = h('table', { class: 'numbers' }, h('thead', {}, h('tr', {}, titles.map(title => h('th', { scope: 'col' }, title)))), h('tbody', {}, rows.flat()));
     this.#panel.replaceChildren(h('h2', {}, 'Corpora'),

@@ -4,14 +4,22 @@ import { button, clean, count, documentName, h, name, score, several } from './d
 
 const FIRST = 5;
 const MOST = 1000;
+const MOST_OF_A_VALUE = 300;
 
 /** A passage that opens. */
-function passage({ id, document, title, text }, extra = []) {
+function passage({ id, document, title, text, metadata }, extra = []) {
   const label = title || text.slice(0, 80) || id;
   return h('details', { class: 'passage' },
     h('summary', {}, h('span', { class: 'title' }, name(label)), ...extra, h('span', { class: 'gist', dir: 'auto' }, clean(text.slice(0, 240)))),
     h('p', { class: 'text', dir: 'auto' }, clean(text)),
-    h('p', { class: 'from' }, 'Passage ', name(id), ', document ', documentName(document)));
+    h('p', { class: 'from' }, 'Passage ', name(id), ', document ', documentName(document)), fields(metadata));
+}
+
+/** The fields of a passage's document, if there are any. */
+export function fields(metadata) {
+  const all = Object.entries(metadata ?? {});
+  const shown = value => (typeof value === 'string' ? value : JSON.stringify(value)).slice(0, MOST_OF_A_VALUE);
+  return all.length ? h('dl', { class: 'fields' }, all.flatMap(([field, value]) => [h('dt', {}, name(field)), h('dd', { dir: 'auto' }, clean(shown(value)))])) : null;
 }
 
 /** A score with a bar; bars begin at 0 or at the least score, if that is below. */

@@ -2,7 +2,7 @@
 // it comes from.
 
 import { button, clean, documentName, duration, facts, h, name, perFrame, reveal, score, several } from './dom.js';
-import { trace } from './hits.js';
+import { fields, trace } from './hits.js';
 import { body, gist, isOpen, isSkipped, kind, own } from './step.js';
 import { citations, evidence } from './text.js';
 
@@ -154,7 +154,7 @@ export class Workflow {
     const text = parts.map(part => (part.cites
       ? button(part.raw, () => this.cite(turn, part.cites, part.sentence), { class: 'cite', 'aria-label': `Passage ${part.cites.join(', ')}` }) : part.text));
     const cites = n => parts.filter(part => part.cites?.includes(n)).map(part => part.sentence);
-    const cards = passages.map(({ id, document, title, text: said, score: value }, at) => {
+    const cards = passages.map(({ id, document, title, text: said, metadata, score: value }, at) => {
       const isCited = cites(at + 1).length > 0;
       const wanted = cited.includes(at + 1) ? sentence : cites(at + 1).join(' ');
       return h('li', { class: `card ${cited.includes(at + 1) ? 'looked' : ''} ${isCited ? 'cited' : ''}`, data: { number: at + 1 } },
@@ -162,7 +162,7 @@ export class Workflow {
           h('summary', {}, h('h4', {}, `[${at + 1}] `, name(title || id)), ' ', h('span', { class: 'hint' }, isCited ? 'cited, ' : '', `score ${score(value)}`),
             h('span', { class: 'gist', dir: 'auto' }, clean(said.slice(0, 400)))),
           h('p', { class: 'text', dir: 'auto' }, evidence(said, wanted)),
-          h('p', { class: 'from' }, 'Passage ', name(id), ', document ', documentName(document))));
+          h('p', { class: 'from' }, 'Passage ', name(id), ', document ', documentName(document)), fields(metadata)));
     });
     this.#parts.answer.replaceChildren(
       h('h3', {}, turn.state === 'failed' ? 'No answer' : 'Answer'),

@@ -113,6 +113,8 @@ pub struct GraphCorpus {
     pub source: String,
     /// The chunker, with its settings.
     pub chunk: String,
+    /// What it declares about metadata: the field that says who may read, and the types of fields.
+    pub declared: Vec<String>,
 }
 
 /// A model of the plan.
@@ -173,6 +175,7 @@ impl Graph {
             name: corpus.name.clone(),
             source: format!("{}({})", corpus.source_name, corpus.source.explain()),
             chunk: format!("{}({})", corpus.chunker_name, corpus.chunker.explain()),
+            declared: corpus.schema.explain(),
         });
         let models = plan.models.iter().map(|(name, model)| GraphModel { name: name.clone(), kind: model.kind_name });
         Self { nodes: plan.nodes.iter().map(node).collect(), corpora: corpora.collect(), models: models.collect() }

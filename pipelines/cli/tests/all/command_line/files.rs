@@ -147,6 +147,8 @@ fn elements(xml: &str) -> Vec<&str> {
 #[test]
 fn graph_draws_every_node_in_three_forms() {
     let directory = directory();
+    let pipeline = LEXICAL.replace("chunk: Whole()", "chunk: Whole(), fields: {\"part\": Integer}");
+    fs::write(directory.path().join("lexical.ron"), pipeline).unwrap();
     let graph = |arguments: &[&str]| run(directory.path(), &[&["graph", "lexical.ron"], arguments].concat()).good().out;
     let svg = graph(&[]);
     assert_eq!(elements(&svg).iter().filter(|name| **name == "g").count(), 4, "three nodes and a corpus: {svg}");
@@ -155,6 +157,9 @@ fn graph_draws_every_node_in_three_forms() {
     assert!(dot.starts_with("digraph") && dot.contains("\"turns\" -> \"query\""), "{dot}");
     let mermaid = graph(&["--format", "mermaid"]);
     assert!(mermaid.starts_with("flowchart LR\n") && mermaid.contains("n0 -->|Turns| n1"), "{mermaid}");
+    let declared = "fields: {&quot;part&quot;: Integer}";
+    assert!(svg.contains(declared) && dot.contains(r#"fields: {\"part\": Integer}"#), "{svg}{dot}");
+    assert!(mermaid.contains("<i>fields: {#quot;part#quot;: Integer}</i>"), "{mermaid}");
     assert_eq!(graph(&["-o", "picture.svg"]), "");
     assert_eq!(fs::read_to_string(directory.path().join("picture.svg")).unwrap(), svg);
 }

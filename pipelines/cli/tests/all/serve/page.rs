@@ -11,7 +11,7 @@ const PACKAGE: &str = "selenium==4.51.0";
 const PIPELINE: &str = r#"Pipeline(
     name: "demo",
     corpora: {
-        "put": Corpus(source: Documents(), chunk: Whole()),
+        "put": Corpus(source: Documents(), chunk: Whole(), fields: {"written": Text}),
         "docs": Corpus(source: Directory(path: "HANDBOOK", pattern: "**/*.md"), chunk: Headings(max_words: 200)),
     },
     nodes: {
@@ -28,7 +28,7 @@ const PIPELINE: &str = r#"Pipeline(
 )"#;
 
 /// A document that tries to be a part of the page.
-const HOSTILE: &str = "<img src=x onerror=\"document.title='owned'\"><script>document.title='owned'</script>";
+const HOSTILE: &str = "---\nwritten: by the editors <img src=x onerror=\"document.title='owned'\">\n---\nReciprocal rank fusion. <img src=x onerror=\"document.title='owned'\"><script>document.title='owned'</script>";
 
 #[tokio::test]
 async fn the_page_works_in_chromium() {
