@@ -1,9 +1,15 @@
 //! Sets of values that have their keys in them: for many small values, without copies of the keys.
+//!
+//! Their hashes are fast, and other ones in each set, so that keys that are made to collide in one do not in another. They
+//! are no secrets: [`secret_key`] is for those.
 
-use std::hash::{BuildHasher, Hash, RandomState};
+use std::hash::{BuildHasher, Hash};
 use std::sync::Arc;
+use std::thread;
 
+use foldhash::fast::RandomState;
 use hashbrown::HashTable;
+use hashbrown::hash_table::Entry;
 
 use crate::document::Chunk;
 
@@ -13,7 +19,7 @@ pub fn secret_key() -> [u8; 32] {
     let mut key = [0; 32];
     for part in key.chunks_exact_mut(8) {
         // Each state has other keys.
-        part.copy_from_slice(&RandomState::new().hash_one(0).to_le_bytes());
+        part.copy_from_slice(&std::hash::RandomState::new().hash_one(0).to_le_bytes());
     }
     key
 }
@@ -45,15 +51,21 @@ pub struct Keyed<T> {
 
 impl<T> Default for Keyed<T> {
     fn default() -> Self {
-        Self { values: Vec::new(), free: Vec::new(), by_key: HashTable::new(), hasher: RandomState::new() }
+        Self { values: Vec::new(), free: Vec::new(), by_key: HashTable::new(), hasher: RandomState::default() }
     }
 }
 
 impl<T: Key> Keyed<T> {
-    /// An empty set with room for so many values.
+    /// A set with room for this many values.
     pub fn with_capacity(values: usize) -> Self {
-        let (by_key, values) = (HashTable::with_capacity(values), Vec::with_capacity(values));
-        Self { values, free: Vec::new(), by_key, hasher: RandomState::new() }
+        Self { values: Vec::with_capacity(values), by_key: HashTable::with_capacity(values), ..Self::default() }
+    }
+
+    /// Makes room for this many more values.
+    pub fn reserve(&mut self, more: usize) {
+        self.values.reserve(more.saturating_sub(self.free.len()));
+        let hash_of = |slot: &Slot| value(&self.values, *slot).map_or(0, |value| self.hasher.hash_one(value.key()));
+        self.by_key.reserve(more, hash_of);
     }
 
     fn slot(&self, key: &T::Of) -> Option<Slot> {
@@ -134,6 +146,22 @@ fn place<T>(values: &mut Vec<Option<T>>, free: &mut Vec<Slot>, new: T) -> Slot {
     slot
 }
 
+/// So many values are put into a table by two threads.
+const MANY: usize = 10_000;
+
+/// The places of values by a key; `None` if two have the same one.
+fn unique<T>(values: &[T], hash: impl Fn(&T) -> u64, is_same: impl Fn(&T, &T) -> bool) -> Option<HashTable<Slot>> {
+    let mut table = HashTable::with_capacity(values.len());
+    for (value, number) in values.iter().zip(0..) {
+        let is_it = |slot: &Slot| is_same(&values[slot.0 as usize], value);
+        match table.entry(hash(value), is_it, |slot| hash(&values[slot.0 as usize])) {
+            Entry::Vacant(place) => drop(place.insert(Slot(number))),
+            Entry::Occupied(_) => return None,
+        }
+    }
+    Some(table)
+}
+
 /// A value with an id and another key.
 pub trait TwoKeys {
     /// The type of the other key.
@@ -148,6 +176,18 @@ pub trait TwoKeys {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Slot(u32);
 
+impl Slot {
+    /// Its number, below [`Table::places`].
+    pub fn number(self) -> usize {
+        self.0 as usize
+    }
+
+    /// The place behind it.
+    pub fn next(self) -> Self {
+        Self(self.0.saturating_add(1))
+    }
+}
+
 /// Values by their ids and by another key; both are unique.
 #[derive(Debug)]
 pub struct Table<T> {
@@ -161,7 +201,7 @@ pub struct Table<T> {
 impl<T> Default for Table<T> {
     fn default() -> Self {
         let (values, free) = (Vec::new(), Vec::new());
-        Self { values, free, by_id: HashTable::new(), by_other: HashTable::new(), hasher: RandomState::new() }
+        Self { values, free, by_id: HashTable::new(), by_other: HashTable::new(), hasher: RandomState::default() }
     }
 }
 
@@ -170,6 +210,35 @@ fn value<T>(values: &[Option<T>], slot: Slot) -> Option<&T> {
 }
 
 impl<T: TwoKeys> Table<T> {
+    /// A table of these values. Of several with the same id or the same other key, the last one counts.
+    pub fn of(values: Vec<T>) -> Self
+    where
+        T: Sync,
+    {
+        let hasher = RandomState::default();
+        let ids = || unique(&values, |value| hasher.hash_one(value.id()), |value, other| value.id() == other.id());
+        let others =
+            || unique(&values, |value| hasher.hash_one(value.other()), |value, other| value.other() == other.other());
+        let (by_id, by_other) = thread::scope(|scope| {
+            let started = (values.len() >= MANY).then(|| thread::Builder::new().spawn_scoped(scope, ids));
+            // Without another thread, this one does the work.
+            let Some(Ok(thread)) = started else { return (ids(), others()) };
+            let by_other = others();
+            (thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)), by_other)
+        });
+        if let (Some(by_id), Some(by_other)) = (by_id, by_other) {
+            let values = values.into_iter().map(Some).collect();
+            return Self { values, free: Vec::new(), by_id, by_other, hasher };
+        }
+        let mut table = Self::default();
+        for value in values {
+            table.of_id(value.id()).map(|slot| table.remove(slot));
+            table.of_other(&value.other()).map(|slot| table.remove(slot));
+            table.insert(value);
+        }
+        table
+    }
+
     /// Number of values.
     pub fn len(&self) -> usize {
         self.by_id.len()
@@ -183,6 +252,16 @@ impl<T: TwoKeys> Table<T> {
     /// All values, in no order.
     pub fn iter(&self) -> impl Iterator<Item = &T> {
         self.values.iter().flatten()
+    }
+
+    /// The number of places, with those that are free.
+    pub fn places(&self) -> usize {
+        self.values.len()
+    }
+
+    /// The places of all values.
+    pub fn slots(&self) -> impl Iterator<Item = Slot> {
+        self.values.iter().zip(0..).filter_map(|(value, number)| value.as_ref().map(|_| Slot(number)))
     }
 
     /// The values, in no order.
@@ -258,8 +337,7 @@ impl<T: TwoKeys> Table<T> {
 
     /// Removes the values for which this is true, and returns them.
     pub fn remove_if(&mut self, goes: impl Fn(&T) -> bool) -> Vec<T> {
-        let all = (0..self.values.len() as u32).map(Slot);
-        let gone: Vec<Slot> = all.filter(|slot| self.get(*slot).is_some_and(&goes)).collect();
+        let gone: Vec<Slot> = self.slots().filter(|slot| self.get(*slot).is_some_and(&goes)).collect();
         gone.into_iter().filter_map(|slot| self.remove(slot)).collect()
     }
 }
@@ -294,9 +372,10 @@ mod tests {
 
     #[test]
     fn values_are_found_by_their_key() {
-        let mut set = Keyed::default();
+        let mut set = Keyed::with_capacity(10);
         for number in 0..100 {
             assert!(set.insert(of(number)).is_none());
+            set.reserve(number as usize % 40);
         }
         assert_eq!(set.insert(Numbered("p7".to_owned(), 700)), Some(of(7)));
         assert_eq!((set.get("p7").unwrap().1, set.remove("p8"), set.remove("p8")), (700, Some(of(8)), None));
@@ -327,5 +406,36 @@ mod tests {
         let gone = table.remove_if(|value| value.1 >= 10_000);
         assert_eq!((gone.len() + table.len(), table.values.len()), (833, 1000));
         assert!(gone.iter().all(|value| table.of_other(&value.1).is_none()));
+    }
+
+    #[test]
+    fn of_values_with_the_same_key_the_last_one_counts() {
+        let sorted = |table: &Table<Numbered>| {
+            let mut values: Vec<Numbered> = table.iter().cloned().collect();
+            values.sort_by_key(|value| value.1);
+            values
+        };
+        for count in [0, 100, MANY as u64 + 7] {
+            let mut table = Table::of((0..count).map(of).collect());
+            assert_eq!((table.len() as u64, table.places() as u64), (count, count));
+            for number in 0..count {
+                let slot = table.of_id(&format!("p{number}")).unwrap();
+                assert_eq!((table.of_other(&number), slot.number() as u64), (Some(slot), number));
+            }
+            table.insert(of(count));
+            assert_eq!(table.of_other(&count).map(Slot::number), Some(count as usize));
+            let same = [Numbered("p7".to_owned(), count + 1), Numbered("new".to_owned(), 9)];
+            let table = Table::of((0..count).map(of).chain(same).collect());
+            let mut expected: Vec<Numbered> = (0..count).filter(|number| ![7, 9].contains(number)).map(of).collect();
+            expected.extend([Numbered("new".to_owned(), 9), Numbered("p7".to_owned(), count + 1)]);
+            expected.sort_by_key(|value| value.1);
+            assert_eq!(sorted(&table), expected);
+            assert!(expected.iter().all(|value| {
+                table
+                    .of_id(&value.0)
+                    .is_some_and(|slot| table.get(slot) == Some(value) && table.of_other(&value.1) == Some(slot))
+            }));
+            assert_eq!(table.slots().count(), table.len());
+        }
     }
 }

@@ -23,7 +23,7 @@ pub(super) struct Chunks {
 impl Chunks {
     /// Collects the given chunks.
     pub fn of(chunks: Vec<Arc<Chunk>>) -> Self {
-        let mut all = Self::default();
+        let mut all = Self { by_id: Keyed::with_capacity(chunks.len()), ..Self::default() };
         chunks.into_iter().for_each(|chunk| all.add(chunk));
         all
     }

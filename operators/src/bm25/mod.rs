@@ -18,6 +18,7 @@
 //! epoch also reads all terms of the corpus.
 
 mod analyzer;
+mod change;
 mod cjk;
 mod directory;
 mod entries;
@@ -28,11 +29,15 @@ mod maintain;
 mod open;
 mod parts;
 mod reader;
+mod remember;
+#[cfg(test)]
+mod restart_tests;
 mod score;
 mod search;
 mod separated;
 mod share;
 mod terms;
+mod view;
 mod writer;
 
 use std::collections::{BTreeMap, HashMap};
