@@ -56,6 +56,20 @@ impl<T> Default for Keyed<T> {
 }
 
 impl<T: Key> Keyed<T> {
+    /// A set of these values. Of several with the same key, the last one counts.
+    pub fn of(values: Vec<T>) -> Self {
+        let hasher = RandomState::default();
+        let by_key = unique(&values, |value| hasher.hash_one(value.key()), |value, other| value.key() == other.key());
+        if let Some(by_key) = by_key {
+            let mut values: Vec<Option<T>> = values.into_iter().map(Some).collect();
+            values.shrink_to_fit();
+            return Self { values, free: Vec::new(), by_key, hasher };
+        }
+        let mut set = Self::with_capacity(values.len());
+        values.into_iter().for_each(|value| drop(set.insert(value)));
+        set
+    }
+
     /// A set with room for this many values.
     pub fn with_capacity(values: usize) -> Self {
         Self { values: Vec::with_capacity(values), by_key: HashTable::with_capacity(values), ..Self::default() }
@@ -227,7 +241,8 @@ impl<T: TwoKeys> Table<T> {
             (thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)), by_other)
         });
         if let (Some(by_id), Some(by_other)) = (by_id, by_other) {
-            let values = values.into_iter().map(Some).collect();
+            let mut values: Vec<Option<T>> = values.into_iter().map(Some).collect();
+            values.shrink_to_fit();
             return Self { values, free: Vec::new(), by_id, by_other, hasher };
         }
         let mut table = Self::default();
@@ -380,6 +395,10 @@ mod tests {
         assert_eq!(set.insert(Numbered("p7".to_owned(), 700)), Some(of(7)));
         assert_eq!((set.get("p7").unwrap().1, set.remove("p8"), set.remove("p8")), (700, Some(of(8)), None));
         assert_eq!((set.len(), set.iter().count(), set.sorted()[2].0.as_str()), (99, 99, "p10"));
+        let set = Keyed::of(vec![of(1), of(2), of(3)]);
+        assert_eq!((set.len(), set.get("p2")), (3, Some(&of(2))));
+        let set = Keyed::of(vec![of(1), of(2), Numbered("p1".to_owned(), 4), of(3)]);
+        assert_eq!((set.len(), set.get("p1").unwrap().1, set.get("p3")), (3, 4, Some(&of(3))));
     }
 
     #[test]

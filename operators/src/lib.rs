@@ -12,6 +12,7 @@ mod cleaning;
 #[cfg(test)]
 mod conformance;
 mod content;
+mod cores;
 pub mod decompose;
 pub mod dense;
 pub mod diversify;

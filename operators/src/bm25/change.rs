@@ -10,9 +10,9 @@ use turnflow_engine::keyed::Slot;
 
 use super::analyzer::Tokenizer;
 use super::entries::{Entry, Passage};
-use super::index::{BUFFER, Bm25Index, threads};
+use super::index::{BUFFER, Bm25Index};
 use super::separated::joined;
-use super::share::{each, shares};
+use crate::cores::{cores, on_all_cores};
 
 /// A change that adds this many passages is written by several threads.
 const LARGE: usize = if cfg!(test) { 500 } else { 20_000 };
@@ -22,21 +22,6 @@ const LARGE_BUFFER: usize = 64 << 20;
 const PART: usize = 4096;
 /// Fewer passages than this are not worth a thread.
 const WORTH: usize = 64;
-
-/// One result for each item, in their order. A panic is passed on.
-fn on_all_cores<T: Sync, R: Send>(items: &[T], compute: impl Fn(&T) -> R + Sync) -> Vec<R> {
-    let threads = threads().min(items.len() / WORTH);
-    if threads <= 1 {
-        return items.iter().map(compute).collect();
-    }
-    let done = each(&shares(&[items.len()], threads), |share| {
-        let items = share.iter().flat_map(|(_, numbers)| &items[numbers.start as usize..numbers.end as usize]);
-        items.map(&compute).collect::<Vec<R>>()
-    });
-    let mut all = Vec::with_capacity(items.len());
-    done.into_iter().for_each(|done| all.extend(done));
-    all
-}
 
 /// The terms of a passage.
 struct Terms {
@@ -69,7 +54,7 @@ impl Bm25Index {
         let is_large = new.len() >= LARGE;
         if is_large {
             // Before the first deletion, which would be lost with the other writer.
-            self.replace_writer(threads(), LARGE_BUFFER)?;
+            self.replace_writer(cores(), LARGE_BUFFER)?;
         }
         gone.into_iter().for_each(|row| self.delete(row));
         self.add_all(&new)?;
@@ -88,7 +73,7 @@ impl Bm25Index {
     fn compare<'a>(&mut self, delta: &'a Delta) -> Work<'a> {
         let mut work = Work::default();
         work.gone.extend(delta.removed.iter().filter_map(|chunk| self.forget(self.entries.of_id(&chunk.id)?)));
-        let places = on_all_cores(&delta.added, |chunk| self.entries.of_id(&chunk.id));
+        let places = on_all_cores(&delta.added, WORTH, |chunk| self.entries.of_id(&chunk.id));
         if delta.whole {
             let mut is_named = vec![false; self.entries.places()];
             places.iter().flatten().for_each(|place| is_named[place.number()] = true);
@@ -138,7 +123,7 @@ impl Bm25Index {
     /// Adds passages. Their terms are computed on all cores if they are many.
     fn add_all(&mut self, chunks: &[&Arc<Chunk>]) -> Result<(), TantivyError> {
         for part in chunks.chunks(PART) {
-            let terms = on_all_cores(part, |chunk| Terms::of(&self.tokenizer, chunk));
+            let terms = on_all_cores(part, WORTH, |chunk| Terms::of(&self.tokenizer, chunk));
             for (chunk, terms) in part.iter().zip(&terms) {
                 self.add(chunk, self.tokenizer.identity(chunk), terms)?;
             }

@@ -30,10 +30,6 @@ pub(super) const BUFFER: usize = 16 << 20;
 /// Minimum size of a segment file's footer, in bytes.
 const FOOTER: u64 = 8;
 
-pub(super) fn threads() -> usize {
-    std::thread::available_parallelism().map_or(1, usize::from).min(8)
-}
-
 fn writer(index: &TantivyIndex, threads: usize, buffer: usize) -> Result<IndexWriter, tantivy::TantivyError> {
     let writer: IndexWriter = index.writer_with_num_threads(threads, buffer * threads)?;
     let mut merges = LogMergePolicy::default();

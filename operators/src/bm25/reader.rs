@@ -19,9 +19,10 @@ use super::index::store;
 use super::parts::Elsewhere;
 use super::score::{Formula, Idf, Statistics, okapi_mean};
 use super::search::{Cursor, Searched, search};
-use super::share::{Region, each, shares, threads};
+use super::share::{Region, shares, threads};
 use super::terms::{SegmentTerms, TermIn};
 use crate::content::{Best, Floor};
+use crate::cores::each;
 
 /// A segment's passages, by tantivy's document number; `None` for deleted passages.
 pub(super) type Passage = Option<Arc<Chunk>>;

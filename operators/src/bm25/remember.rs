@@ -15,7 +15,8 @@ use turnflow_engine::document::ContentHash;
 
 use super::entries::{Entry, Passage};
 use super::index::Fields;
-use super::share::{each, shares, threads};
+use super::share::{shares, threads};
+use crate::cores::each;
 
 /// Reads the stored passages of all segments on all cores, in their order.
 pub(super) fn stored(segments: &[SegmentReader], fields: &Fields) -> Result<Vec<Entry>, TantivyError> {

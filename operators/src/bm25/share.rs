@@ -1,19 +1,17 @@
 //! Divides the search of a large index among the processor's cores.
 
 use std::ops::Range;
-use std::thread;
+
+use crate::cores::cores;
 
 /// Passages that make another thread worth its start.
 const LEAST: usize = if cfg!(test) { 300 } else { 100_000 };
-/// The most threads of a search.
-const MOST: usize = 8;
 
 /// A part of a segment: its number, and a range of tantivy's numbers of passages.
 pub(super) type Region = (usize, Range<u32>);
 
 /// Number of threads for a search among this many passages.
 pub(super) fn threads(passages: usize) -> usize {
-    let cores = || thread::available_parallelism().map_or(1, std::num::NonZero::get).min(MOST);
     match passages / LEAST {
         0 | 1 => 1,
         worth => worth.min(cores()),
@@ -43,23 +41,6 @@ pub(super) fn shares(sizes: &[usize], threads: usize) -> Vec<Vec<Region>> {
     shares
 }
 
-/// Does the work for each share, the first one on this thread.
-pub(super) fn each<T: Send>(shares: &[Vec<Region>], work: impl Fn(&[Region]) -> T + Sync) -> Vec<T> {
-    let Some((first, others)) = shares.split_first() else { return Vec::new() };
-    let work = &work;
-    thread::scope(|scope| {
-        // Without another thread, this one does the work.
-        let start = |share| thread::Builder::new().name("bm25".into()).spawn_scoped(scope, move || work(share));
-        let started: Vec<_> = others.iter().map(|share| (share, start(share))).collect();
-        let mut done = vec![work(first)];
-        done.extend(started.into_iter().map(|(share, thread)| match thread {
-            Ok(thread) => thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)),
-            Err(_) => work(share),
-        }));
-        done
-    })
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -81,7 +62,7 @@ mod tests {
                 assert_eq!(all, expected.collect::<Vec<_>>());
             }
         }
-        assert_eq!(each(&shares(&[5, 5], 3), |share| share.len()), [1, 2, 1]);
+        assert_eq!(shares(&[5, 5], 3).iter().map(Vec::len).collect::<Vec<_>>(), [1, 2, 1]);
         assert_eq!((threads(0), threads(LEAST)), (1, 1));
     }
 }

@@ -11,8 +11,9 @@ use super::entries::Entry;
 use super::index::{Bm25Index, KnownSegment};
 use super::reader::{Bm25Reader, Passage, Segment, SegmentPassages};
 use super::score::Statistics;
-use super::share::{each, shares, threads};
+use super::share::{shares, threads};
 use super::terms::{SegmentTerms, UNKNOWN};
+use crate::cores::each;
 
 impl Bm25Index {
     /// The reader of the newest epoch.

@@ -78,6 +78,11 @@ impl Claims {
         self.of.retain(|_, claim| claim.running > 0 || clock - claim.since <= LASTS);
     }
 
+    /// Whether no content is claimed.
+    pub fn is_empty(&self) -> bool {
+        self.of.is_empty()
+    }
+
     /// Whether a content is claimed.
     pub fn has(&self, hash: &ContentHash) -> bool {
         self.of.contains_key(hash)

@@ -16,7 +16,10 @@ use turnflow_engine::panics::caught_async;
 
 use super::claims::Claims;
 use super::rows::Stored;
+use crate::cores::on_all_cores;
 
+/// Fewer passages are not worth a thread that looks up their encodings.
+pub(super) const WORTH: usize = 4096;
 /// Number of new encodings from which on they are kept in mapped files.
 const MANY: usize = 32;
 
@@ -87,9 +90,8 @@ impl<V> Drop for Preparation<V> {
 
 impl<V: Stored> Contents<V> {
     /// Starts with the stored encodings.
-    pub fn new(encoder: Arc<dyn Encode<V>>, stored: HashMap<ContentHash, V>, files: Option<Arc<MappedFiles>>) -> Self {
-        let mut by_content = Keyed::default();
-        stored.into_iter().for_each(|(hash, value)| drop(by_content.insert(Encoded { hash, value })));
+    pub fn new(encoder: Arc<dyn Encode<V>>, stored: Vec<(ContentHash, V)>, files: Option<Arc<MappedFiles>>) -> Self {
+        let by_content = Keyed::of(stored.into_iter().map(|(hash, value)| Encoded { hash, value }).collect());
         let state = State { by_content, unsaved: Vec::new(), claims: Claims::default(), refused: HashSet::new() };
         let (attached, elsewhere) = (Mutex::default(), OnceLock::new());
         Self { encoder, files, state: Mutex::new(state), attached, elsewhere }
@@ -98,6 +100,12 @@ impl<V: Stored> Contents<V> {
     /// The dimension of the encodings.
     pub fn dimension(&self) -> usize {
         self.encoder.dimension()
+    }
+
+    /// The encodings of passages. Many are looked up on all cores.
+    pub fn of(&self, chunks: &[Arc<Chunk>]) -> Vec<Option<V>> {
+        let by_content = &self.state.lock().by_content;
+        on_all_cores(chunks, WORTH, |chunk| by_content.get(&chunk.hash).map(|of| of.value.clone()))
     }
 
     /// The encodings of contents, as bytes.
@@ -164,9 +172,10 @@ impl<V: Stored> Contents<V> {
     /// Contents of these passages that have no encoding and no dead letter.
     pub fn missing(&self, chunks: &[Arc<Chunk>]) -> Vec<Content> {
         let state = self.state.lock();
-        let known = |hash| state.by_content.has(hash) || state.refused.contains(hash);
-        let missing: BTreeMap<_, _> =
-            chunks.iter().filter(|chunk| !known(&chunk.hash)).map(|chunk| (chunk.hash, chunk)).collect();
+        let known = |hash: &ContentHash| state.by_content.has(hash) || state.refused.contains(hash);
+        let known = on_all_cores(chunks, WORTH, |chunk| known(&chunk.hash));
+        let missing = chunks.iter().zip(known).filter(|(_, known)| !known);
+        let missing: BTreeMap<_, _> = missing.map(|(chunk, _)| (chunk.hash, chunk)).collect();
         missing.into_values().map(|chunk| Content { chunk: chunk.clone() }).collect()
     }
 }

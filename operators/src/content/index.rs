@@ -2,70 +2,33 @@
 
 use std::any::Any;
 use std::collections::HashSet;
-use std::hash::{BuildHasher, RandomState};
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 
 use futures::FutureExt;
 use futures::future::BoxFuture;
-use hashbrown::HashTable;
 use turnflow_engine::component::{Delta, Index, IndexError, Maintained, MaintenanceLimits, Paged, Permitted, Prepare};
 use turnflow_engine::document::{Chunk, ContentHash};
 use turnflow_engine::mapped::MappedFiles;
 use turnflow_engine::wording::count;
 
-use super::contents::{Contents, Encode, Encoded};
+use super::blocks::{BLOCK, Block, Derived, Places, at};
+use super::contents::{Contents, Encode};
+use super::read::read;
 use super::rows::Stored;
-use super::store::{Store, dataset_path, empty_caches, read};
+use super::store::{Store, dataset_path, empty_caches};
+use crate::cores::on_all_cores;
 
-/// Passages in a block. An epoch copies only the blocks that it changes.
-const BLOCK: usize = 512;
 /// Encodings whose content is in no passage are kept for reuse. Maintenance keeps up to this many, or as many as are in
 /// use.
 const SPARE: usize = 4096;
 /// Without maintenance, up to this many times that number are kept.
 const MOST_SPARE: usize = 4;
 
+/// Passages whose encodings are looked up before they are added.
+const PART: usize = 1 << 16;
 /// Number of contents in one call of the encoder, for contents that were not prepared.
 const CONTENTS_A_CALL: usize = 256;
-
-/// Data derived from a block's rows on its first search; dropped when the block changes.
-pub(crate) trait Derived<V>: Sized + Send + Sync + 'static {
-    /// Derives the data, and keeps large parts of it in `files`.
-    fn derive(rows: &[(V, Arc<Chunk>)], files: Option<&MappedFiles>) -> Self;
-}
-
-impl<V> Derived<V> for () {
-    fn derive(_: &[(V, Arc<Chunk>)], _: Option<&MappedFiles>) -> Self {}
-}
-
-/// Passages with their encodings, and derived data.
-pub(crate) struct Block<V, D> {
-    /// Encoding and passage of each row.
-    pub rows: Vec<(V, Arc<Chunk>)>,
-    derived: OnceLock<D>,
-    /// Where the derived data is kept; `None`: on the heap, as in a block that has changed.
-    files: Option<Arc<MappedFiles>>,
-}
-
-impl<V: Clone, D> Clone for Block<V, D> {
-    fn clone(&self) -> Self {
-        // Blocks are cloned only to be changed, so the derived data is not kept.
-        Self { rows: self.rows.clone(), derived: OnceLock::new(), files: None }
-    }
-}
-
-impl<V, D: Derived<V>> Block<V, D> {
-    /// The data derived from the rows.
-    pub fn derived(&self) -> &D {
-        self.derived.get_or_init(|| D::derive(&self.rows, self.files.as_deref()))
-    }
-
-    fn rows_mut(&mut self) -> &mut Vec<(V, Arc<Chunk>)> {
-        self.derived = OnceLock::new();
-        &mut self.rows
-    }
-}
 
 /// Opens the index that is stored in `directory`, or one in memory.
 pub(crate) async fn open<V: Stored, D: Derived<V>>(
@@ -73,15 +36,10 @@ pub(crate) async fn open<V: Stored, D: Derived<V>>(
     encoder: Arc<dyn Encode<V>>,
 ) -> Result<Box<dyn Index>, IndexError> {
     let files = directory.map(MappedFiles::new);
-    let (store, stored) = Store::open(directory, encoder.dimension(), files.as_deref()).await?;
+    let (store, stored) = Store::open(directory, encoder.dimension(), files.as_ref()).await?;
     let contents = Arc::new(Contents::new(encoder, stored, files));
     let (blocks, places, rows) = (Vec::new(), Places::default(), Paged::default());
     Ok(Box::new(BlockIndex::<V, D> { contents, store, blocks, places, is_large: false, rows, leaving: None }))
-}
-
-/// A block and a row. There are fewer than 2³² passages.
-fn at(block: usize, row: usize) -> (u32, u32) {
-    (block as u32, row as u32)
 }
 
 /// Encodings that are being removed from the store.
@@ -89,32 +47,6 @@ struct Leaving {
     /// The store's version before the removal.
     version: Option<u64>,
     hashes: Vec<ContentHash>,
-}
-
-/// Block and row of each passage, by its id, which is in that row.
-#[derive(Default)]
-struct Places {
-    table: HashTable<(u32, u32)>,
-    hasher: RandomState,
-}
-
-fn id_at<V, D>(blocks: &[Arc<Block<V, D>>], (block, row): (u32, u32)) -> &str {
-    let row = blocks.get(block as usize).and_then(|block| block.rows.get(row as usize));
-    row.map_or("", |(_, chunk)| &chunk.id)
-}
-
-impl Places {
-    /// Removes the place of a passage, which is still in its row.
-    fn remove<V, D>(&mut self, id: &str, blocks: &[Arc<Block<V, D>>]) -> Option<(u32, u32)> {
-        let found = self.table.find_entry(self.hasher.hash_one(id), |at| id_at(blocks, *at) == id);
-        found.ok().map(|entry| entry.remove().0)
-    }
-
-    /// Enters the place of a passage, which is in its row.
-    fn insert<V, D>(&mut self, at: (u32, u32), blocks: &[Arc<Block<V, D>>]) {
-        let hash = |at: &(u32, u32)| self.hasher.hash_one(id_at(blocks, *at));
-        self.table.insert_unique(hash(&at), at, hash);
-    }
 }
 
 struct BlockIndex<V, D> {
@@ -159,7 +91,7 @@ impl<V: Stored, D: Derived<V>> BlockIndex<V, D> {
     fn add(&mut self, value: V, chunk: Arc<Chunk>) {
         if self.blocks.last().is_none_or(|block| block.rows.len() >= BLOCK) {
             let files = self.contents.files.clone().filter(|_| self.is_large);
-            self.blocks.push(Arc::new(Block { rows: Vec::with_capacity(BLOCK), derived: OnceLock::new(), files }));
+            self.blocks.push(Arc::new(Block::new(files)));
         }
         let block = self.blocks.len() - 1;
         let place = self.blocks[block].rows.len();
@@ -185,17 +117,26 @@ impl<V: Stored, D: Derived<V>> BlockIndex<V, D> {
         for chunk in &delta.removed {
             self.remove(&chunk.id);
         }
-        for chunk in &delta.added {
-            self.remove(&chunk.id);
-            // A content that could not be encoded has no vector, and is already a dead letter.
-            let vector = self.contents.state.lock().by_content.get(&chunk.hash).cloned();
-            if let Some(Encoded { value, .. }) = vector {
-                self.add(value, chunk.clone());
+        self.places.reserve(delta.added.len(), &self.blocks);
+        for part in delta.added.chunks(PART) {
+            for (chunk, value) in part.iter().zip(self.contents.of(part)) {
+                self.remove(&chunk.id);
+                // A content that could not be encoded has no vector, and is already a dead letter.
+                if let Some(value) = value {
+                    self.add(value, chunk.clone());
+                }
             }
         }
-        let named: HashSet<ContentHash> = delta.added.iter().map(|chunk| chunk.hash).collect();
+        if self.is_large && D::AT_ONCE {
+            on_all_cores(&self.blocks, 1, |block| {
+                block.derived();
+            });
+        }
         let mut state = self.contents.state.lock();
-        named.iter().for_each(|hash| state.claims.applied(hash));
+        if !state.claims.is_empty() {
+            let named: HashSet<ContentHash> = delta.added.iter().map(|chunk| chunk.hash).collect();
+            named.iter().for_each(|hash| state.claims.applied(hash));
+        }
     }
 
     /// Encodes contents of a change that have no encoding: their encodings were removed meanwhile, or they were never
@@ -325,8 +266,8 @@ impl<V: Stored, D: Derived<V>> Index for BlockIndex<V, D> {
                 return Ok(0);
             }
             let mut rows: Vec<(ContentHash, V)> = Vec::new();
-            let row = |hash, value| rows.push((hash, value));
-            read(&path.to_string_lossy(), &empty_caches(), self.contents.dimension(), row).await?;
+            let dimension = self.contents.dimension();
+            read(&path.to_string_lossy(), &empty_caches(), dimension, None, |some| rows.extend(some)).await?;
             Ok(self.contents.add(rows))
         }
         .boxed()

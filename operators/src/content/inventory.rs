@@ -9,9 +9,11 @@ use turnflow_engine::component::{Encoding, Encodings, IndexError, IntegrityError
 use turnflow_engine::document::{Chunk, ContentHash};
 use turnflow_engine::wording::count;
 
-use super::index::{BlockReader, Derived};
+use super::blocks::Derived;
+use super::index::BlockReader;
+use super::read::read;
 use super::rows::Stored;
-use super::store::{dataset_path, empty_caches, read};
+use super::store::{dataset_path, empty_caches};
 
 /// Encodings in memory.
 struct InMemory<V>(HashMap<ContentHash, V>);
@@ -59,7 +61,7 @@ pub(crate) async fn stored<V: Stored>(directory: &Path, dimension: usize) -> Opt
         return Some(inventory);
     }
     let (mut values, mut flaws) = (HashMap::new(), Vec::new());
-    let row = |hash: ContentHash, value: V| {
+    let mut row = |hash: ContentHash, value: V| {
         let new = digest(&value.bytes());
         if inventory.encodings.insert(hash, new).is_some_and(|old| old != new) {
             let reason = "the content is stored twice, with different encodings".into();
@@ -67,7 +69,8 @@ pub(crate) async fn stored<V: Stored>(directory: &Path, dimension: usize) -> Opt
         }
         values.insert(hash, value);
     };
-    let reason = match read(&path.to_string_lossy(), &empty_caches(), dimension, row).await {
+    let rows = |rows: Vec<(ContentHash, V)>| rows.into_iter().for_each(|(hash, value)| row(hash, value));
+    let reason = match read(&path.to_string_lossy(), &empty_caches(), dimension, None, rows).await {
         Ok((_, 0)) => None,
         Ok((_, wrong)) => Some(format!("{} invalid", count(wrong, "row"))),
         Err(fault) => Some(IndexError::from(fault).to_string()),

@@ -1,6 +1,7 @@
 //! Indexes by content: each content is encoded once; encodings are stored in Lance and served from memory. `Dense`,
 //! `Sparse` and `MultiVector` differ in the encoding and in how they search blocks of it.
 
+mod blocks;
 mod claims;
 mod contents;
 #[cfg(test)]
@@ -9,6 +10,7 @@ mod faults;
 mod index;
 mod inventory;
 mod parts;
+mod read;
 mod rows;
 mod salvage;
 mod scan;
@@ -17,8 +19,9 @@ mod store;
 #[cfg(test)]
 mod tests;
 
+pub(crate) use blocks::{Block, Derived};
 pub(crate) use contents::Encode;
-pub(crate) use index::{Block, BlockReader, Derived, open};
+pub(crate) use index::{BlockReader, open};
 pub(crate) use inventory::{inventory, served, stored};
 pub(crate) use parts::{answer, encodings, nearest};
 pub(crate) use rows::Stored;

@@ -30,8 +30,14 @@ pub(crate) trait Stored: Clone + Send + Sync + 'static {
     fn row(column: &ArrayRef, row: usize, dimension: usize) -> Option<Self>;
     /// Moves encodings to mapped files, if they can be kept there.
     fn map_all<'a>(_: impl Iterator<Item = &'a mut Self>, _: &MappedFiles) {}
+    /// Appends all of the encoding's data, as bytes.
+    fn write(&self, to: &mut Vec<u8>);
     /// All of the encoding's data, as bytes.
-    fn bytes(&self) -> Vec<u8>;
+    fn bytes(&self) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        self.write(&mut bytes);
+        bytes
+    }
     /// The encoding with these bytes; `None` if they are not valid.
     fn of_bytes(bytes: &[u8], dimension: usize) -> Option<Self>;
     /// The encoding as numbers that can be compared.
@@ -50,10 +56,11 @@ pub(super) fn schema<V: Stored>(dimension: usize, checked: bool) -> Arc<Schema> 
     Arc::new(Schema::new(fields))
 }
 
-fn check<V: Stored>(hash: &ContentHash, value: &V) -> u64 {
-    let mut bytes = value.bytes();
+fn check<V: Stored>(hash: &ContentHash, value: &V, bytes: &mut Vec<u8>) -> u64 {
+    bytes.clear();
+    value.write(bytes);
     bytes.extend_from_slice(&hash.0);
-    digest(&bytes)
+    digest(bytes)
 }
 
 /// Builds record batches of these values while they are written.
@@ -68,7 +75,9 @@ pub(super) fn batches<V: Stored>(values: Arc<[(ContentHash, V)]>, dimension: usi
         }
         let mut made: Vec<ArrayRef> = vec![Arc::new(hashes.finish()), V::column(part, dimension)];
         if checked {
-            made.push(Arc::new(UInt64Array::from_iter_values(part.iter().map(|(hash, value)| check(hash, value)))));
+            let mut bytes = Vec::new();
+            let checks = part.iter().map(|(hash, value)| check(hash, value, &mut bytes));
+            made.push(Arc::new(UInt64Array::from_iter_values(checks)));
         }
         RecordBatch::try_new(columns.clone(), made)
     };
@@ -98,13 +107,14 @@ pub(super) fn read<V: Stored>(
         }
         None => None,
     };
-    let mut wrong = 0;
+    let (mut wrong, mut bytes) = (0, Vec::new());
     for at in 0..batch.num_rows() {
         let hash = <[u8; 32]>::try_from(hashes.value(at)).map(ContentHash).ok();
         let good = hash.zip(V::row(values, at, dimension)).filter(|(hash, value)| {
             // A null was not written by this code, so the row is invalid.
             let is_there = hashes.is_valid(at) && values.is_valid(at);
-            is_there && checks.is_none_or(|checks| checks.is_valid(at) && checks.value(at) == check(hash, value))
+            is_there
+                && checks.is_none_or(|checks| checks.is_valid(at) && checks.value(at) == check(hash, value, &mut bytes))
         });
         match good {
             Some((hash, value)) => row(hash, value),

@@ -4,11 +4,9 @@
 //! A damaged dataset is moved aside under a separate name, and rewritten with the rows that can be read. Stored data is
 //! never deleted for being damaged or unknown.
 
-use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, LazyLock};
 
-use futures::TryStreamExt;
 use turnflow_engine::component::{BackedUp, DiskUsage, IndexError, MaintenanceLimits};
 use turnflow_engine::document::ContentHash;
 use turnflow_engine::mapped::MappedFiles;
@@ -16,7 +14,8 @@ use turnflow_engine::wording::count;
 use turnflow_tables::{Caches, Mode, Table};
 
 use super::faults::{Fault, call, is_conflict};
-use super::rows::{Stored, batches, read as read_batch};
+use super::read::read;
+use super::rows::{Stored, batches};
 use super::salvage::{Salvaged, clear, salvage};
 
 /// Number of appends after which their small files are compacted even without maintenance.
@@ -36,9 +35,6 @@ pub(super) fn empty_caches() -> Caches {
     Caches::new(CACHE)
 }
 
-/// Number of encodings that are moved to a mapped file together.
-const MAPPED_AT_ONCE: usize = 1024;
-
 /// Name of the dataset in an index's directory.
 const DATASET: &str = "vectors.lance";
 
@@ -52,37 +48,6 @@ pub(crate) const BACKED_UP: BackedUp = BackedUp {
 /// Path of the dataset in an index's directory.
 pub(super) fn dataset_path(directory: &Path) -> PathBuf {
     directory.join(DATASET)
-}
-
-/// Opens a dataset and reads all of its rows. Returns the dataset and the number of invalid rows.
-pub(super) async fn read<V: Stored>(
-    uri: &str,
-    caches: &Caches,
-    dimension: usize,
-    mut row: impl FnMut(ContentHash, V),
-) -> Result<(Table, usize), Fault> {
-    let dataset = call("open the dataset", || Table::open(uri, Some(caches))).await?;
-    let scanned = call("scan", || async {
-        let mut batches = dataset.scan(None).await?;
-        let mut wrong = 0;
-        while let Some(batch) = batches.try_next().await? {
-            match read_batch(&batch, dimension, &mut row) {
-                Ok(rows) => wrong += rows,
-                Err(unfit) => return Ok(Err(unfit)),
-            }
-        }
-        Ok(Ok(wrong))
-    });
-    let wrong = scanned.await??;
-    Ok((dataset, wrong))
-}
-
-/// Moves encodings to mapped files, if there are any.
-fn mapped<V: Stored>(mut rows: Vec<(ContentHash, V)>, files: Option<&MappedFiles>) -> Vec<(ContentHash, V)> {
-    if let Some(files) = files {
-        V::map_all(rows.iter_mut().map(|(_, value)| value), files);
-    }
-    rows
 }
 
 /// A dataset of one model's encodings. It stores nothing if it has no path.
@@ -107,8 +72,8 @@ impl<V: Stored> Store<V> {
     pub async fn open(
         directory: Option<&Path>,
         dimension: usize,
-        files: Option<&MappedFiles>,
-    ) -> Result<(Self, HashMap<ContentHash, V>), IndexError> {
+        files: Option<&Arc<MappedFiles>>,
+    ) -> Result<(Self, Vec<(ContentHash, V)>), IndexError> {
         let path = directory.map(dataset_path);
         let mut store = Self {
             path: path.clone(),
@@ -121,7 +86,7 @@ impl<V: Stored> Store<V> {
             row_bytes: 0,
             of: std::marker::PhantomData,
         };
-        let mut vectors = HashMap::new();
+        let mut vectors = Vec::new();
         let Some(path) = path else { return Ok((store, vectors)) };
         let there = path.try_exists().map_err(at("look for", &path))?;
         let new = beside(&path, "new");
@@ -132,25 +97,17 @@ impl<V: Stored> Store<V> {
             return Ok((store, vectors));
         }
         let uri = path.to_string_lossy().into_owned();
-        let mut waiting = Vec::new();
-        let put = |hash, value: V| {
-            waiting.push((hash, value));
-            if waiting.len() >= MAPPED_AT_ONCE {
-                vectors.extend(mapped(std::mem::take(&mut waiting), files));
-            }
-        };
-        let stored = read(&uri, &store.caches, dimension, put).await;
-        vectors.extend(mapped(waiting, files));
+        let stored = read(&uri, &store.caches, dimension, files, |rows| vectors.extend(rows)).await;
         match stored {
             Ok((dataset, 0)) => {
                 // Appends of an earlier process that are not compacted yet.
                 store.appends = dataset.fragments().saturating_sub(1);
-                store.measure(vectors.values().next());
+                store.measure(vectors.first().map(|(_, value)| value));
                 store.hold(dataset);
             }
             // The other rows are valid, because each row has its own checksum.
             Ok((_, lost)) => {
-                let salvaged = Salvaged { rows: vectors, lost, unreadable: 0 };
+                let salvaged = Salvaged { rows: vectors.into_iter().collect(), lost, unreadable: 0 };
                 vectors = store.save(salvaged, "some rows are invalid").await?;
             }
             // Lost encodings are computed again, since the corpus has all passages.
@@ -164,10 +121,10 @@ impl<V: Stored> Store<V> {
     }
 
     /// Rebuilds a damaged dataset from its salvaged rows.
-    async fn save(&mut self, salvaged: Salvaged<V>, why: &str) -> Result<HashMap<ContentHash, V>, IndexError> {
+    async fn save(&mut self, salvaged: Salvaged<V>, why: &str) -> Result<Vec<(ContentHash, V)>, IndexError> {
         let Salvaged { rows, lost, unreadable } = salvaged;
-        let values: Vec<_> = rows.iter().map(|(hash, value)| (*hash, value.clone())).collect();
-        let aside = self.rebuild(values).await?;
+        let rows: Vec<_> = rows.into_iter().collect();
+        let aside = self.rebuild(rows.clone()).await?;
         tracing::warn!(why, saved = rows.len(), lost, unreadable, aside = %aside.display(),
             "stored vectors are damaged: moved aside; readable ones are salvaged, others are computed again");
         Ok(rows)
@@ -349,6 +306,8 @@ fn at(action: &'static str, path: &Path) -> impl Fn(std::io::Error) -> IndexErro
 
 #[cfg(test)]
 mod tests {
+    use std::collections::HashMap;
+
     use turnflow_engine::inference::Vector;
 
     use super::*;
@@ -358,7 +317,8 @@ mod tests {
     }
 
     async fn open(directory: &Path) -> (Store<Vector>, HashMap<ContentHash, Vector>) {
-        Store::open(Some(directory), 2, None).await.unwrap()
+        let (store, stored) = Store::open(Some(directory), 2, None).await.unwrap();
+        (store, stored.into_iter().collect())
     }
 
     #[tokio::test(flavor = "multi_thread")]
@@ -372,6 +332,28 @@ mod tests {
         store.append(vectors(5..7)).await.unwrap();
         let (_, stored) = open(place.path()).await;
         assert_eq!(stored, vectors(0..2).into_iter().chain(vectors(5..7)).collect());
+    }
+
+    /// Several batches are read at a time, in their order: of a content that is stored twice, the last encoding counts.
+    #[tokio::test(flavor = "multi_thread")]
+    async fn many_rows_are_read_in_their_order_and_moved_to_files() {
+        let place = tempfile::tempdir().unwrap();
+        let row = |number: u32, by: f32| {
+            let mut hash = [0; 32];
+            hash[..4].copy_from_slice(&number.to_le_bytes());
+            (ContentHash(hash), Vector::from(vec![number as f32, by]))
+        };
+        let rows: Vec<_> = (0..30_000).map(|number| row(number, 1.0)).collect();
+        let (mut store, _) = open(place.path()).await;
+        store.append(rows.clone()).await.unwrap();
+        store.append(vec![row(7, 2.0), row(29_999, 2.0)]).await.unwrap();
+        drop(store);
+        for files in [None, Some(MappedFiles::new(place.path()))] {
+            let (store, stored) = Store::<Vector>::open(Some(place.path()), 2, files.as_ref()).await.unwrap();
+            assert_eq!(stored[..rows.len()], rows);
+            assert_eq!(stored[rows.len()..], [row(7, 2.0), row(29_999, 2.0)]);
+            assert_eq!(store.appends, 1);
+        }
     }
 
     #[tokio::test(flavor = "multi_thread")]

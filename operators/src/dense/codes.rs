@@ -11,6 +11,7 @@ use turnflow_engine::document::Chunk;
 use turnflow_engine::inference::Vector;
 use turnflow_engine::mapped::{MappedFiles, Values};
 
+use super::encode::{Coded, encode};
 use crate::content::Derived;
 
 /// Codes of a vector are padded with zeros to a multiple of this.
@@ -20,13 +21,13 @@ pub(super) const ROWS: usize = 4;
 /// Queries that are multiplied with a row together.
 const QUERIES: usize = 4;
 /// The greatest code of a passage's vector.
-const GREATEST: f32 = 127.0;
+pub(super) const GREATEST: f32 = 127.0;
 /// Scores of longer vectors might not fit into a float, so no bound is known for them.
 const LONGEST: f32 = 1e15;
 /// More than rounding can change a score whose values are next to nothing.
 const NOTHING: f32 = 1e-35;
 /// More than the share by which rounding may enlarge an error.
-const ROUNDING: f32 = 1.001;
+pub(super) const ROUNDING: f32 = 1.001;
 
 /// The codes of a block of passages.
 #[derive(Debug, Default)]
@@ -47,6 +48,8 @@ fn length(values: impl Iterator<Item = f32>) -> f32 {
 }
 
 impl Derived<Vector> for Codes {
+    const AT_ONCE: bool = true;
+
     fn derive(rows: &[(Vector, Arc<Chunk>)], files: Option<&MappedFiles>) -> Self {
         let mut this = Self::of(rows.iter().map(|(vector, _)| &**vector));
         if let Some(files) = files {
@@ -67,18 +70,12 @@ impl Codes {
                 this.stride = stride;
                 all.reserve_exact(rows.next_multiple_of(ROWS) * stride);
             }
-            let greatest = vector.iter().fold(0.0_f32, |greatest, value| greatest.max(value.abs()));
-            let scale = greatest / GREATEST;
             let from = all.len();
-            // A value that is not finite has the code 0, and an error that rules nothing out.
-            all.extend(vector.iter().map(|value| (value / scale).round().clamp(-GREATEST, GREATEST) as i8));
-            let codes = &all[from..];
-            let whole = length(vector.iter().copied());
-            let error = length(vector.iter().zip(codes).map(|(value, code)| value - scale * f32::from(*code)));
-            this.errors.push(if whole > LONGEST { f32::INFINITY } else { error });
             all.resize(from + stride, 0);
+            let Coded { scale, error, length } = encode(vector, &mut all[from..from + vector.len()]);
+            this.errors.push(if length > LONGEST { f32::INFINITY } else { error });
             this.scales.push(scale);
-            this.lengths.push(whole);
+            this.lengths.push(length);
         }
         all.resize(rows.next_multiple_of(ROWS) * this.stride, 0);
         this.codes = all.into();

@@ -114,8 +114,11 @@ impl Stored for Vector {
         Self::map_all(vectors, files);
     }
 
-    fn bytes(&self) -> Vec<u8> {
-        self.iter().flat_map(|value| value.to_le_bytes()).collect()
+    fn write(&self, to: &mut Vec<u8>) {
+        let from = to.len();
+        to.resize(from + 4 * self.len(), 0);
+        let (places, _) = to[from..].as_chunks_mut::<4>();
+        places.iter_mut().zip(self.iter()).for_each(|(place, value)| *place = value.to_le_bytes());
     }
 
     fn of_bytes(bytes: &[u8], dimension: usize) -> Option<Self> {

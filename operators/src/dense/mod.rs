@@ -14,6 +14,7 @@
 //! turns whose scans wait share a pass.
 
 mod codes;
+mod encode;
 pub(crate) mod index;
 mod ivf;
 

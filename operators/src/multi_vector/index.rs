@@ -127,11 +127,10 @@ impl Stored for Codes {
         is_valid.then(|| Self { scales, codes: codes.iter().map(|code| *code as i8).collect() })
     }
 
-    fn bytes(&self) -> Vec<u8> {
-        let mut bytes = (self.scales.len() as u32).to_le_bytes().to_vec();
-        bytes.extend(self.scales.iter().flat_map(|scale| scale.to_le_bytes()));
-        bytes.extend(self.codes.iter().map(|code| *code as u8));
-        bytes
+    fn write(&self, to: &mut Vec<u8>) {
+        to.extend((self.scales.len() as u32).to_le_bytes());
+        to.extend(self.scales.iter().flat_map(|scale| scale.to_le_bytes()));
+        to.extend(self.codes.iter().map(|code| *code as u8));
     }
 
     fn numbers(&self) -> Encoding {

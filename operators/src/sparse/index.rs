@@ -109,8 +109,8 @@ impl Stored for SparseVector {
         rest.is_empty().then(|| pairs.iter().map(pair).collect())
     }
 
-    fn bytes(&self) -> Vec<u8> {
-        self.iter().flat_map(|(term, weight)| [term.to_le_bytes(), weight.to_le_bytes()]).flatten().collect()
+    fn write(&self, to: &mut Vec<u8>) {
+        to.extend(self.iter().flat_map(|(term, weight)| [term.to_le_bytes(), weight.to_le_bytes()]).flatten());
     }
 
     fn numbers(&self) -> Encoding {
