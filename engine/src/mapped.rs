@@ -20,7 +20,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 /// Minimum and maximum size of a file, in bytes. Small files are free sooner.
 const SIZES: (u64, u64) = (1 << 20, 64 << 20);
 /// Number of files up to which they have the minimum size. A process may map some 65,000.
-const FILES: u64 = 4096;
+const FILES: u64 = 256;
 /// Bytes of the disk that stay free for what must be stored.
 #[cfg(unix)]
 const RESERVE: u64 = 1 << 30;

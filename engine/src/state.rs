@@ -11,6 +11,10 @@ use crate::append::sync_directory;
 /// The version of the directory's layout.
 const FORMAT: &str = "turnflow state 1\n";
 
+/// The file with the published passages of a corpus, beside the directories of its indexes; also its name among their
+/// versions.
+pub const PASSAGE_LOG: &str = "passages.log";
+
 /// Why a state directory cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum StateError {

@@ -116,6 +116,16 @@ pub trait Index: Send {
     /// Applies a delta and returns the reader of the new epoch: immutable, and of the type that this
     /// index's operators expect. After a failure, the next delta is `whole`.
     fn apply<'a>(&'a mut self, delta: &'a Delta) -> BoxFuture<'a, Result<Arc<dyn Any + Send + Sync>, IndexError>>;
+    /// Applies a whole delta with the passages that an earlier run has published, before the source is read. Calls no model:
+    /// passages whose prepared data is missing are left out.
+    fn restore<'a>(&'a mut self, delta: &'a Delta) -> BoxFuture<'a, Result<Arc<dyn Any + Send + Sync>, IndexError>> {
+        self.apply(delta)
+    }
+    /// The source is read after [`Index::restore`]: it differs from the restored passages by this delta, which is applied
+    /// next. Returns whether no passage was left out; otherwise the next delta is whole.
+    fn confirm(&mut self, _difference: &Delta) -> bool {
+        true
+    }
     /// Takes over the prepared data that is stored in another directory, of a process that is no longer in the cluster.
     /// Returns how much was new.
     fn take_over<'a>(&'a mut self, _from: &'a Path) -> BoxFuture<'a, Result<usize, IndexError>> {

@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 use tokio::sync::{mpsc, oneshot, watch};
 
 use super::chunks::{Changes, Chunks, Numbers};
-use super::passage_log::{KEY, PassageLog};
+use super::passage_log::PassageLog;
 use super::prepare::Preparing;
 use super::slot::Slot;
 use super::stored::Stored;
@@ -30,6 +30,7 @@ use crate::maintenance::MaintenanceError;
 use crate::memory::{MANY, give_back_soon};
 use crate::panics::caught_async;
 use crate::publish::Epochs;
+use crate::state::PASSAGE_LOG;
 use crate::wake::WakeSlot;
 
 /// After it could not be written, the log of passages is not tried again for this long.
@@ -375,11 +376,11 @@ impl IndexWriter {
     /// Applies net changes and publishes them in a new epoch. After an error nothing is published, and
     /// the next delta contains all chunks.
     async fn publish(&mut self, delta: Delta) -> Result<u64, IndexError> {
-        self.publish_with_log(delta, true).await
+        self.publish_from(delta, false).await
     }
 
-    /// The same. `changes_log`: whether the log of passages does not have the change yet.
-    async fn publish_with_log(&mut self, delta: Delta, changes_log: bool) -> Result<u64, IndexError> {
+    /// The same. `is_stored`: an earlier run has published this, and it is in the log of passages.
+    async fn publish_from(&mut self, delta: Delta, is_stored: bool) -> Result<u64, IndexError> {
         // Other processes do not have it any more.
         if self.epochs.has_left(&self.corpus) {
             return Ok(self.epochs.current().epoch);
@@ -406,13 +407,16 @@ impl IndexWriter {
         // In a cluster, a commit may change nothing here.
         for slot in self.slots.iter_mut().filter(|_| changed) {
             let begun = Instant::now();
-            slot.apply(&delta, chunks, &self.preparing).await?;
+            match is_stored {
+                true => slot.restore(&delta).await?,
+                false => slot.apply(&delta, chunks, &self.preparing).await?,
+            }
             tracing::debug!(corpus = %self.corpus, index = %slot.key, took = ?begun.elapsed(), "applied");
         }
-        if let Some(log) = self.log.as_mut().filter(|_| changes_log) {
+        if let Some(log) = self.log.as_mut().filter(|_| !is_stored) {
             if delta.whole {
                 log.drop_file();
-            } else if let Err(error) = log.append(&delta) {
+            } else if let Err(error) = tokio::task::block_in_place(|| log.append(&delta)) {
                 tracing::warn!(corpus = %self.corpus, %error, "cannot append to the log of passages");
                 self.log_failed = Some(Instant::now());
             }
@@ -495,7 +499,7 @@ fn view<'a>(
         view.indexes.extend(slot.reader.clone().map(|reader| (slot.key.clone(), reader)));
         view.versions.extend(slot.index.version().map(|version| (slot.key.clone(), version)));
     }
-    view.versions.extend(log.and_then(PassageLog::version).map(|version| (KEY.to_owned(), version)));
+    view.versions.extend(log.and_then(PassageLog::version).map(|version| (PASSAGE_LOG.to_owned(), version)));
     view
 }
 

@@ -39,7 +39,7 @@ use self::cut::cut;
 use self::documents::documents;
 pub use self::index_writer::AddedIndex;
 use self::index_writer::{IndexWriter, Job, MaintenanceRequest, Restored};
-pub(crate) use self::passage_log::{KEY as PASSAGES, PassageLog};
+pub(crate) use self::passage_log::PassageLog;
 use self::prepare::prepare;
 pub use self::prepare::{Preparations, Preparing};
 use self::publish::publish;
@@ -293,6 +293,18 @@ impl CorpusShared {
         let (state, stored) = (self.state.clone(), self.stored.clone());
         let restored = Restored { feed: self.feed, passages, state, stored, source: self.source_wake.clone() };
         let _ = self.jobs.send(Job::Restore(restored));
+    }
+
+    /// The feed ends. If its source is not read, nobody waits for it any more.
+    pub(crate) fn end(&self, epoch: u64) {
+        self.stored.forget();
+        self.state.send_if_modified(|state| {
+            let waits = !state.is_read();
+            if waits {
+                *state = CorpusState::Ready { commits: u64::MAX, epoch };
+            }
+            waits
+        });
     }
 
     /// The number of commits that are published; for a staged feed, collected.

@@ -13,16 +13,13 @@ use std::io::{self, Seek as _, SeekFrom, Write as _};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use memmap2::MmapOptions;
-
-use self::frame::{Frame, Passages, Place, Source};
+use self::frame::{Frame, Passages, Place};
 use crate::component::Delta;
 use crate::document::Chunk;
 use crate::keyed::Keyed;
 use crate::mapped::has_room;
+use crate::state::PASSAGE_LOG;
 
-/// The name of the log among the versions of a corpus's indexes.
-pub(crate) const KEY: &str = "passages.log";
 /// The name of the file that takes the place of the log.
 const NEW: &str = "passages.log.new";
 
@@ -33,7 +30,7 @@ const BEGINNING: usize = 24 + 32 + 8;
 /// Bits of a version that are a length.
 const LENGTH: u32 = 40;
 
-/// The log is written anew when what it has beyond the passages exceeds them by this many bytes.
+/// The log is written anew when what is not needed exceeds what is needed by this many bytes.
 const GARBAGE: u64 = if cfg!(test) { 4 << 10 } else { 16 << 20 };
 /// It is also written anew when it has this many frames more than it needs.
 const FRAMES: usize = if cfg!(test) { 200 } else { 20_000 };
@@ -53,7 +50,7 @@ struct Open {
     file: File,
     number: u64,
     end: u64,
-    /// Approximate bytes of the passages.
+    /// Bytes of the frames that the passages need.
     live: u64,
     frames: usize,
 }
@@ -71,7 +68,11 @@ fn invalid(what: &str) -> io::Error {
 impl PassageLog {
     /// The log in the directory of a corpus. Nothing is read or written yet.
     pub fn new(directory: &Path, definition: &str) -> Self {
-        Self { path: directory.join(KEY), definition: *blake3::hash(definition.as_bytes()).as_bytes(), open: None }
+        Self {
+            path: directory.join(PASSAGE_LOG),
+            definition: *blake3::hash(definition.as_bytes()).as_bytes(),
+            open: None,
+        }
     }
 
     /// The passages are those of another definition from now on.
@@ -85,13 +86,16 @@ impl PassageLog {
         self.open.as_ref().map(Open::version)
     }
 
-    /// Removes the file.
+    /// Removes the file, and what a killed process has left of a new one.
     pub fn drop_file(&mut self) {
         self.open = None;
-        if let Err(error) = std::fs::remove_file(&self.path)
-            && error.kind() != io::ErrorKind::NotFound
-        {
-            tracing::debug!(%error, path = %self.path.display(), "cannot remove the log of passages");
+        for path in [&self.path, &self.path.with_file_name(NEW)] {
+            if let Err(error) = std::fs::remove_file(path)
+                && error.kind() != io::ErrorKind::NotFound
+                && error.kind() != io::ErrorKind::NotADirectory
+            {
+                tracing::warn!(%error, path = %path.display(), "cannot remove the log of passages");
+            }
         }
     }
 
@@ -106,25 +110,30 @@ impl PassageLog {
         if file.metadata()?.len() < end {
             return Err(invalid("the log is too short"));
         }
-        // SAFETY: Only this process writes to the file, since it has locked the state directory, and it changes nothing that
-        // is written.
-        let bytes = unsafe { MmapOptions::new().len(end as usize).map(&file)? };
-        if !bytes.starts_with(&self.beginning(number)) {
+        let mut beginning = [0; BEGINNING];
+        frame::read_at(&file, &mut beginning, 0)?;
+        if beginning[..] != self.beginning(number) {
             return Err(invalid("the log is another one"));
         }
-        let places = Place::all(&bytes, BEGINNING)?;
-        let frames = frame::read_all(&Source { file: &file, bytes: &bytes, number }, &places)?;
-        let added = places.iter().map(Place::added).sum();
+        let places = Place::all(&file, BEGINNING, end as usize)?;
+        let frames = frame::read_all(&file, number, &places)?;
+        let added = frames.iter().map(Frame::added).sum();
         let mut chunks = Keyed::with_capacity(added);
-        for frame in frames {
-            match frame {
-                Frame::Added(added) => added.into_iter().for_each(|chunk| drop(chunks.insert(chunk))),
-                Frame::Removed(ids) => ids.iter().for_each(|id| drop(chunks.remove(id))),
-            }
+        let mut live = 0;
+        for (frame, place) in frames.into_iter().zip(&places) {
+            let gone: u64 = match frame {
+                Frame::Added(added) => {
+                    live += place.bytes();
+                    added.into_iter().filter_map(|chunk| chunks.insert(chunk)).map(|old| frame::bytes(&old)).sum()
+                }
+                Frame::Removed(ids) => {
+                    ids.iter().filter_map(|id| chunks.remove(id)).map(|old| frame::bytes(&old)).sum()
+                }
+            };
+            live = live.saturating_sub(gone);
         }
         // What was written after this epoch.
         file.set_len(end)?;
-        let live = chunks.iter().map(|chunk| frame::bytes(chunk)).sum();
         self.open = Some(Open { file, number, end, live, frames: places.len() });
         Ok(chunks)
     }
@@ -139,28 +148,29 @@ impl PassageLog {
     ///
     /// It cannot be written. Then there is none.
     pub fn rewrite(&mut self, chunks: &[Arc<Chunk>]) -> io::Result<()> {
-        self.drop_file();
-        let live = chunks.iter().map(|chunk| frame::bytes(chunk)).sum();
         let new = self.path.with_file_name(NEW);
-        let written = self.write(&new, chunks, live);
-        if written.is_err() {
-            let _ = std::fs::remove_file(&new);
+        match self.write(&new, chunks) {
+            Ok(open) => self.open = Some(open),
+            Err(error) => {
+                let _ = std::fs::remove_file(&new);
+                self.drop_file();
+                return Err(error);
+            }
         }
-        self.open = Some(written?);
         Ok(())
     }
 
-    fn write(&self, new: &Path, chunks: &[Arc<Chunk>], live: u64) -> io::Result<Open> {
+    fn write(&self, new: &Path, chunks: &[Arc<Chunk>]) -> io::Result<Open> {
         let directory = self.path.parent().unwrap_or(Path::new("."));
         std::fs::create_dir_all(directory)?;
-        if !has_room(directory, live)? {
+        if !has_room(directory, chunks.iter().map(|chunk| frame::bytes(chunk)).sum())? {
             return Err(io::Error::other("the disk is nearly full"));
         }
         // A file that a version names is never taken for another one.
         let number = RandomState::new().hash_one(0) >> LENGTH;
         let mut file = File::options().read(true).write(true).create(true).truncate(true).open(new)?;
         file.write_all(&self.beginning(number))?;
-        let mut open = Open { file, number, end: BEGINNING as u64, live, frames: 0 };
+        let mut open = Open { file, number, end: BEGINNING as u64, live: 0, frames: 0 };
         open.append(Passages::Added(chunks))?;
         std::fs::rename(new, &self.path)?;
         Ok(open)
@@ -173,11 +183,8 @@ impl PassageLog {
     /// It cannot be written. Then there is no log.
     pub fn append(&mut self, delta: &Delta) -> io::Result<()> {
         let Some(open) = &mut self.open else { return Ok(()) };
-        let appended = open.append(Passages::Removed(&delta.removed)).and_then(|()| {
-            let bytes = |chunks: &[Arc<Chunk>]| chunks.iter().map(|chunk| frame::bytes(chunk)).sum::<u64>();
-            open.live = (open.live + bytes(&delta.added)).saturating_sub(bytes(&delta.removed));
-            open.append(Passages::Added(&delta.added))
-        });
+        let appended = open.append(Passages::Removed(&delta.removed));
+        let appended = appended.and_then(|()| open.append(Passages::Added(&delta.added)));
         if appended.is_err() {
             self.drop_file();
         }
@@ -195,6 +202,19 @@ impl PassageLog {
 impl Open {
     /// Appends frames with all of the passages.
     fn append(&mut self, passages: Passages<'_>) -> io::Result<()> {
+        let before = self.end;
+        self.write(passages)?;
+        match passages {
+            Passages::Added(_) => self.live += self.end - before,
+            Passages::Removed(chunks) => {
+                let gone = chunks.iter().map(|chunk| frame::bytes(chunk)).sum();
+                self.live = self.live.saturating_sub(gone);
+            }
+        }
+        Ok(())
+    }
+
+    fn write(&mut self, passages: Passages<'_>) -> io::Result<()> {
         let mut rest = passages;
         let mut buffer = Vec::new();
         while !rest.is_empty() {

@@ -55,6 +55,13 @@ impl Slot {
         }
     }
 
+    /// Applies the passages that an earlier run has published.
+    pub async fn restore(&mut self, delta: &Delta) -> Result<(), IndexError> {
+        let index = &mut self.index;
+        self.reader = Some(caught_async(|| index.restore(delta)).await??);
+        Ok(())
+    }
+
     /// The delta without the refused passages. Forgets refused passages that are removed or changed.
     fn without_refused<'d>(&mut self, delta: &'d Delta) -> Cow<'d, Delta> {
         if self.refused.is_empty() {

@@ -310,10 +310,20 @@ impl Engine {
         Ok(())
     }
 
-    /// Waits for at most `duration`; returns whether every corpus is published.
+    /// Waits for at most `duration`; returns whether the source of every corpus is read and published.
     pub fn wait_ready_for(&self, duration: Duration) -> Result<bool, RunError> {
+        self.wait_for(&self.inner.context.shared.ready, duration)
+    }
+
+    /// Waits for at most `duration`; returns whether callers are answered: every corpus is published, perhaps as an earlier
+    /// run has stored it.
+    pub fn wait_serving_for(&self, duration: Duration) -> Result<bool, RunError> {
+        self.wait_for(&self.inner.context.shared.serving, duration)
+    }
+
+    fn wait_for(&self, flag: &AtomicBool, duration: Duration) -> Result<bool, RunError> {
         let until = Instant::now() + duration;
-        while !self.inner.context.shared.ready.load(Ordering::Acquire) {
+        while !flag.load(Ordering::Acquire) {
             self.check()?;
             if Instant::now() >= until {
                 return Ok(false);

@@ -7,6 +7,7 @@ use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use futures::FutureExt;
 use parking_lot::{Mutex, RwLock};
+use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 use super::build::{Former, RuntimeContext, StoredPassages, TurnFeed};
@@ -22,7 +23,7 @@ use crate::cache::InferenceCache;
 use crate::cluster::connect::{ConnectError, Member, connect};
 use crate::cluster::{Bytes, ClusterOptions, Link, Order, Peers, Shape, SharedModels, Topic};
 use crate::component::{Models, new_run};
-use crate::corpus::{CorpusIndexes, CorpusShared, CorpusState, Preparing};
+use crate::corpus::{CorpusIndexes, CorpusState, Preparing};
 use crate::dead_letter::DeadLetters;
 use crate::durable::{Durable, SourceCheckpoint};
 use crate::metrics::Metrics;
@@ -119,7 +120,7 @@ impl Engine {
         let same = identity(&plan, &running);
         // The others end with the first process.
         let stays = options.stays && shape.is_first();
-        let feeds = running.corpora.values().map(|corpus| corpus.feed.shared.clone()).collect();
+        let feeds = running.corpora.iter().map(|(name, corpus)| (name.clone(), corpus.feed.shared.state())).collect();
         let inner = Arc::new(Inner {
             context,
             running: Mutex::new(running),
@@ -369,15 +370,14 @@ pub(super) fn check_divided(plan: &Plan, models: &Models) -> Result<(), RunError
 }
 
 /// Starts the turns of callers once every corpus is published, and those of sources once every source of a corpus is read.
-async fn announce_ready(feeds: Vec<CorpusShared>, context: RuntimeContext) {
+async fn announce_ready(mut feeds: Vec<(Arc<str>, watch::Receiver<CorpusState>)>, context: RuntimeContext) {
     for begun in [|state: &CorpusState| *state != CorpusState::Loading, CorpusState::is_read] {
-        for feed in &feeds {
-            let mut state = feed.state();
+        for (corpus, state) in &mut feeds {
             let reached = state.wait_for(begun).await;
             if let Ok(state) = reached
                 && let CorpusState::Failed(reason) = &*state
             {
-                let error = RunError::Publish { corpus: feed.name.to_string(), reason: reason.clone() };
+                let error = RunError::Publish { corpus: corpus.to_string(), reason: reason.clone() };
                 context.errors.lock().push(error);
                 context.pool.abort();
                 return;

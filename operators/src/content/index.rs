@@ -39,7 +39,16 @@ pub(crate) async fn open<V: Stored, D: Derived<V>>(
     let (store, stored) = Store::open(directory, encoder.dimension(), files.as_ref()).await?;
     let contents = Arc::new(Contents::new(encoder, stored, files));
     let (blocks, places, rows) = (Vec::new(), Places::default(), Paged::default());
-    Ok(Box::new(BlockIndex::<V, D> { contents, store, blocks, places, is_large: false, rows, leaving: None }))
+    Ok(Box::new(BlockIndex::<V, D> {
+        contents,
+        store,
+        blocks,
+        places,
+        is_large: false,
+        rows,
+        leaving: None,
+        lacks: false,
+    }))
 }
 
 /// Encodings that are being removed from the store.
@@ -60,6 +69,8 @@ struct BlockIndex<V, D> {
     rows: Paged<(u32, u32)>,
     /// Set if a removal was cancelled or failed.
     leaving: Option<Leaving>,
+    /// Whether restored passages lack their encodings.
+    lacks: bool,
 }
 
 impl<V: Stored, D: Derived<V>> BlockIndex<V, D> {
@@ -243,6 +254,11 @@ impl<V: Stored, D: Derived<V>> BlockIndex<V, D> {
 }
 
 impl<V: Stored, D: Derived<V>> BlockIndex<V, D> {
+    fn reader(&self) -> Arc<dyn Any + Send + Sync> {
+        let (blocks, rows) = (self.blocks.clone(), self.rows.clone());
+        Arc::new(BlockReader { blocks, rows, contents: self.contents.clone() })
+    }
+
     async fn run_maintenance(&mut self, limits: MaintenanceLimits) -> Result<Vec<String>, IndexError> {
         let gone = self.remove_unused(if limits.is_whole() { 0 } else { 1 }).await?;
         let mut did = Vec::new();
@@ -287,11 +303,26 @@ impl<V: Stored, D: Derived<V>> Index for BlockIndex<V, D> {
             if !delta.removed.is_empty() {
                 self.remove_unused(MOST_SPARE).await?;
             }
-            let reader =
-                BlockReader { blocks: self.blocks.clone(), rows: self.rows.clone(), contents: self.contents.clone() };
-            Ok(Arc::new(reader) as Arc<dyn Any + Send + Sync>)
+            Ok(self.reader())
         }
         .boxed()
+    }
+
+    fn restore<'a>(&'a mut self, delta: &'a Delta) -> BoxFuture<'a, Result<Arc<dyn Any + Send + Sync>, IndexError>> {
+        self.change(delta);
+        self.lacks = !self.contents.missing(&delta.added).is_empty();
+        let reader = self.reader();
+        async move { Ok(reader) }.boxed()
+    }
+
+    fn confirm(&mut self, difference: &Delta) -> bool {
+        // The contents of the source are prepared, and only those of the difference will be applied.
+        let next: HashSet<ContentHash> = difference.added.iter().map(|chunk| chunk.hash).collect();
+        let rows = self.blocks.iter().flat_map(|block| block.rows.iter());
+        let served: HashSet<ContentHash> = rows.map(|(_, chunk)| chunk.hash).collect();
+        let mut state = self.contents.state.lock();
+        served.difference(&next).for_each(|hash| state.claims.applied(hash));
+        !std::mem::take(&mut self.lacks)
     }
 
     fn save(&mut self) -> BoxFuture<'_, Result<(), IndexError>> {

@@ -194,3 +194,34 @@ async fn maintenance_that_is_given_up_anywhere_loses_nothing() {
         assert_eq!(encoder.encoded(), encoded, "everything is stored, after {polls} polls");
     }
 }
+
+/// Restored passages are served without a model. Those that lack an encoding are added when the source is read.
+#[tokio::test(flavor = "multi_thread")]
+async fn restored_passages_call_no_model() {
+    let directory = tempfile::tempdir().unwrap();
+    let encoder = Arc::new(Counting::default());
+    let all: Vec<_> = (0..40).map(|n| chunk(n, &format!("text {n}"))).collect();
+    let whole = |chunks: &[Arc<Chunk>]| Delta { added: chunks.to_vec(), removed: Vec::new(), whole: true };
+    let mut index = open::<Vector, ()>(Some(directory.path()), encoder.clone()).await.unwrap();
+    apply(&mut *index, whole(&all[..30])).await;
+    drop(index);
+    let served = |reader: Arc<dyn std::any::Any + Send + Sync>| {
+        let reader = reader.downcast::<BlockReader<Vector, ()>>().unwrap();
+        reader.blocks.iter().map(|block| block.rows.len()).sum::<usize>()
+    };
+    for (passages, stored) in [(20, true), (40, false)] {
+        let mut index = open::<Vector, ()>(Some(directory.path()), encoder.clone()).await.unwrap();
+        encoder.fail(true);
+        let restored = index.restore(&whole(&all[..passages])).await.unwrap();
+        assert_eq!(served(restored), passages.min(30));
+        assert_eq!(encoder.encoded(), 30);
+        encoder.fail(false);
+        // The source has them all, and nothing else.
+        prepare(&mut *index, &all[..passages]).await.unwrap();
+        assert_eq!(index.confirm(&Delta::default()), stored);
+        if !stored {
+            assert_eq!(publish(&mut *index, whole(&all)).await, 40);
+        }
+    }
+    assert_eq!(encoder.encoded(), 40);
+}

@@ -122,7 +122,8 @@ live.addEventListener('status', () => {
   const loading = corpora.filter(corpus => corpus.state === 'loading').map(corpus => corpus.name);
   const failed = corpora.filter(corpus => corpus.state === 'failed').map(corpus => corpus.name);
   if (failed.length) health('bad', `Corpus ${failed.join(', ')} failed`);
-  else if (!ready || loading.length) health('wait', `Loading ${loading.join(', ') || 'corpora'}`);
+  else if (loading.length) health('wait', `Loading ${loading.join(', ')}`);
+  else if (!ready) health('wait', 'Reading the sources');
   else health('good', `Ready, epoch ${epoch}`);
   const at = reload ? `${reload.at} ${reload.ok}` : null;
   if (at === seen) return;

@@ -3,17 +3,21 @@
 use std::time::Instant;
 
 use super::{IndexWriter, PAUSE, Report, Restored};
-use crate::component::Delta;
+use crate::component::{Delta, IndexError};
 use crate::corpus::CorpusState;
 use crate::corpus::chunks::{Changes, Chunks, Numbers};
-use crate::corpus::passage_log::{KEY, PassageLog};
+use crate::corpus::passage_log::PassageLog;
 use crate::memory::give_back_soon;
+use crate::panics::caught_async;
+use crate::state::PASSAGE_LOG;
 
 impl IndexWriter {
     /// Writes the log of passages anew, if it lacks what is published or has much that is not needed.
     pub(super) async fn renew_log(&mut self) {
         let is_due = |log: &PassageLog| log.version().is_none() || log.is_wasteful();
-        let may = !self.whole && self.log_failed.is_none_or(|failed| failed.elapsed() >= PAUSE);
+        // Without commits and stored passages, the source is being read for the first time.
+        let has_all = self.commits.contains_key(&self.active) || self.stored.is_some();
+        let may = has_all && !self.whole && self.log_failed.is_none_or(|failed| failed.elapsed() >= PAUSE);
         let Some(mut log) = self.log.take_if(|log| may && is_due(log)) else { return };
         let all = self.feeds.get(&self.active).map(Chunks::all).unwrap_or_default();
         let written = tokio::task::spawn_blocking(move || {
@@ -25,7 +29,7 @@ impl IndexWriter {
         let version = log.version();
         self.log = Some(log);
         self.log_failed = written.as_ref().err().map(|_| Instant::now());
-        let noted = version.map_or(Ok(()), |version| self.epochs.note_version(&self.corpus, KEY, version));
+        let noted = version.map_or(Ok(()), |version| self.epochs.note_version(&self.corpus, PASSAGE_LOG, version));
         for error in [written.err().map(|error| error.to_string()), noted.err().map(|error| error.to_string())] {
             let Some(error) = error else { continue };
             tracing::warn!(corpus = %self.corpus, error,
@@ -44,7 +48,8 @@ impl IndexWriter {
         let whole = chunks.whole();
         self.numbers.assign(&whole);
         self.feeds.insert(feed, chunks);
-        match self.publish_with_log(whole, false).await {
+        let published = caught_async(|| self.publish_from(whole, true)).await;
+        match published.map_err(IndexError::from).flatten() {
             Ok(epoch) => {
                 tracing::info!(corpus = %self.corpus, epoch, took = ?begun.elapsed(),
                     "the stored passages are served; they are compared with the source");
@@ -56,6 +61,7 @@ impl IndexWriter {
                 tracing::warn!(corpus = %self.corpus, %error, "cannot serve the stored passages");
                 self.feeds.insert(feed, Chunks::default());
                 self.numbers = Numbers::default();
+                self.whole = true;
                 stored.serve(None, &source);
             }
         }
@@ -65,7 +71,14 @@ impl IndexWriter {
     pub(super) fn compare(&mut self, report: &Report, changes: Changes) -> Result<Delta, Changes> {
         let Some(stored) = self.stored.take_if(|_| report.feed == self.active) else { return Err(changes) };
         let Some(chunks) = self.feeds.get_mut(&report.feed) else { return Err(changes) };
-        let delta = chunks.become_those(changes, &mut self.numbers);
+        let (numbers, slots) = (&mut self.numbers, &mut self.slots);
+        let (delta, has_all) = tokio::task::block_in_place(|| {
+            let delta = chunks.become_those(changes, numbers);
+            // Each is asked.
+            let lacking = slots.iter_mut().filter_map(|slot| (!slot.index.confirm(&delta)).then_some(())).count();
+            (delta, lacking == 0)
+        });
+        self.whole |= !has_all;
         stored.forget();
         give_back_soon();
         tracing::info!(corpus = %self.corpus, added = delta.added.len(), removed = delta.removed.len(),

@@ -20,7 +20,9 @@ use crate::metadata::Metadata;
 pub(super) const HEADER: usize = 32;
 /// A frame ends when its content has this many bytes.
 const FULL: usize = if cfg!(test) { 2 << 10 } else { 4 << 20 };
-/// Texts of a frame with less content are on the heap: a process may map some 65,000 files.
+/// Frames that follow each other are mapped together up to this many bytes: a process may have some 65,000 maps.
+const MAP: usize = if cfg!(test) { 8 << 10 } else { 64 << 20 };
+/// Texts of a frame with less content are on the heap: what changes often should not keep a map.
 const MAPPED: usize = if cfg!(test) { 1 << 10 } else { 64 << 10 };
 
 const ADDED: u32 = 1;
@@ -37,6 +39,14 @@ struct Written<'a> {
     hash: ContentHash,
     metadata: &'a Metadata,
     readers: &'a Readers,
+}
+
+impl<'a> Written<'a> {
+    fn of(chunk: &'a Chunk) -> Self {
+        let Chunk { id, document, title, text, hash, metadata, readers, place: _ } = chunk;
+        let document = (document != id).then_some(&**document);
+        Self { id, document, title, text, hash: *hash, metadata, readers }
+    }
 }
 
 /// The same as it is read. A text is written like bytes.
@@ -59,9 +69,9 @@ fn damaged(_: impl std::error::Error) -> io::Error {
     invalid("a frame is damaged")
 }
 
-/// Approximate bytes of a passage in a log.
+/// Bytes of a passage in a log.
 pub(super) fn bytes(chunk: &Chunk) -> u64 {
-    (chunk.id.len() + chunk.title.len() + chunk.text.len() + 48) as u64
+    format().serialized_size(&Written::of(chunk)).unwrap_or(0)
 }
 
 /// The number of frames of so many bytes.
@@ -91,12 +101,7 @@ impl Passages<'_> {
         let mut count = 0;
         while let Some(chunk) = chunks.get(count).filter(|_| buffer.len() < FULL) {
             match self {
-                Self::Added(_) => {
-                    let Chunk { id, document, title, text, hash, metadata, readers, place: _ } = &**chunk;
-                    let document = (document != id).then_some(&**document);
-                    let entry = Written { id, document, title, text, hash: *hash, metadata, readers };
-                    format().serialize_into(&mut *buffer, &entry).map_err(failed)?;
-                }
+                Self::Added(_) => format().serialize_into(&mut *buffer, &Written::of(chunk)).map_err(failed)?,
                 Self::Removed(_) => format().serialize_into(&mut *buffer, &*chunk.id).map_err(failed)?,
             }
             count += 1;
@@ -129,16 +134,16 @@ pub(super) struct Place {
 }
 
 impl Place {
-    /// The places of all frames of a file from a place on.
-    pub fn all(file: &[u8], from: usize) -> io::Result<Vec<Self>> {
+    /// The places of all frames of a file between two places.
+    pub fn all(file: &File, from: usize, end: usize) -> io::Result<Vec<Self>> {
         let (mut at, mut all) = (from, Vec::new());
-        while at < file.len() {
-            let header = file[at..].first_chunk().ok_or_else(|| invalid("a frame is cut off"))?;
-            let place = Self { at, header: *header };
+        while at < end {
+            let mut place = Self { at, header: [0; HEADER] };
+            read_at(file, &mut place.header, at)?;
             at += HEADER + place.length();
             all.push(place);
         }
-        if at == file.len() { Ok(all) } else { Err(invalid("a frame is cut off")) }
+        if at == end { Ok(all) } else { Err(invalid("a frame is cut off")) }
     }
 
     fn field(&self, field: usize) -> u32 {
@@ -156,26 +161,21 @@ impl Place {
         (self.field(1) as usize).min(self.length())
     }
 
-    /// The number of passages that it adds.
-    pub fn added(&self) -> usize {
-        if self.field(2) == ADDED { self.count() } else { 0 }
+    /// Its bytes.
+    pub fn bytes(&self) -> u64 {
+        (HEADER + self.length()) as u64
     }
 
-    fn read(&self, from: &Source<'_>) -> io::Result<Frame> {
-        let (start, length) = (self.at + HEADER, self.length());
-        let content = match length {
-            MAPPED.. => {
-                let mut map = MmapOptions::new();
-                map.offset(start as u64).len(length);
-                // SAFETY: Only this process writes to the file, since it has locked the state directory, and it changes
-                // nothing that is written: it appends, and gives another file the name.
-                Content::Mapped(Arc::new(unsafe { map.map(from.file)? }))
-            }
-            _ => Content::Heap(&from.bytes[start..start + length]),
-        };
-        if hash(from.number, self.at as u64, &self.header[..16], content.bytes()) != self.header[16..] {
+    /// Reads the frame. `map`: the bytes of the file from a place on, for its texts.
+    fn read(&self, file: &File, number: u64, map: &Arc<Mmap>, from: usize) -> io::Result<Frame> {
+        // Read without the map: an error of the disk would end the process there.
+        let mut bytes = vec![0; self.length()];
+        read_at(file, &mut bytes, self.at + HEADER)?;
+        if hash(number, self.at as u64, &self.header[..16], &bytes) != self.header[16..] {
             return Err(invalid("a hash does not match"));
         }
+        let map = map.get(self.at + HEADER - from..).filter(|_| self.length() >= MAPPED).map(|content| (map, content));
+        let content = Content { bytes: &bytes, map };
         match self.field(2) {
             ADDED => content.added(self.count()).map(Frame::Added),
             REMOVED => content.removed(self.count()).map(Frame::Removed),
@@ -184,27 +184,22 @@ impl Place {
     }
 }
 
-enum Content<'a> {
-    Heap(&'a [u8]),
-    Mapped(Arc<Mmap>),
+/// The content of a frame.
+struct Content<'a> {
+    bytes: &'a [u8],
+    /// The map in which it is, and the bytes from it on, if texts stay there.
+    map: Option<(&'a Arc<Mmap>, &'a [u8])>,
 }
 
 impl Content<'_> {
-    fn bytes(&self) -> &[u8] {
-        match self {
-            Self::Heap(bytes) => bytes,
-            Self::Mapped(map) => map,
-        }
-    }
-
     fn removed(&self, count: usize) -> io::Result<Vec<Arc<str>>> {
-        let mut reader = bincode::Deserializer::from_slice(self.bytes(), format());
+        let mut reader = bincode::Deserializer::from_slice(self.bytes, format());
         let id = |_| <&str>::deserialize(&mut reader).map(Arc::from).map_err(damaged);
         (0..count).map(id).collect()
     }
 
     fn added(&self, count: usize) -> io::Result<Vec<Arc<Chunk>>> {
-        let mut reader = bincode::Deserializer::from_slice(self.bytes(), format());
+        let mut reader = bincode::Deserializer::from_slice(self.bytes, format());
         let mut chunks: Vec<Arc<Chunk>> = Vec::with_capacity(count);
         for _ in 0..count {
             let Entry { id, document, title, text, hash, metadata, readers } =
@@ -228,9 +223,13 @@ impl Content<'_> {
     }
 
     fn text(&self, text: &[u8]) -> io::Result<Text> {
-        match self {
-            Self::Heap(_) => Ok(Text::from(std::str::from_utf8(text).map_err(damaged)?)),
-            Self::Mapped(map) => Text::mapped(MappedBytes::of(map, text)).map_err(damaged),
+        match self.map {
+            None => Ok(Text::from(std::str::from_utf8(text).map_err(damaged)?)),
+            Some((map, content)) => {
+                let start = text.as_ptr() as usize - self.bytes.as_ptr() as usize;
+                let mapped = content.get(start..start + text.len()).ok_or_else(|| invalid("a text is cut off"))?;
+                Text::mapped(MappedBytes::of(map, mapped)).map_err(damaged)
+            }
         }
     }
 }
@@ -246,18 +245,37 @@ pub(super) enum Frame {
     Removed(Vec<Arc<str>>),
 }
 
-/// A file of frames.
-pub(super) struct Source<'a> {
-    pub file: &'a File,
-    /// Its bytes up to the last frame.
-    pub bytes: &'a [u8],
-    /// Its number.
-    pub number: u64,
+impl Frame {
+    /// The number of passages that it adds.
+    pub fn added(&self) -> usize {
+        match self {
+            Self::Added(chunks) => chunks.len(),
+            Self::Removed(_) => 0,
+        }
+    }
 }
 
-/// Reads frames on all cores; returns them in their order.
-pub(super) fn read_all(source: &Source<'_>, places: &[Place]) -> io::Result<Vec<Frame>> {
-    let read = |places: &[Place]| -> io::Result<Vec<Frame>> { places.iter().map(|place| place.read(source)).collect() };
+/// Reads the frames of the file with this number on all cores; returns them in their order.
+pub(super) fn read_all(file: &File, number: u64, places: &[Place]) -> io::Result<Vec<Frame>> {
+    let read = |places: &[Place]| -> io::Result<Vec<Frame>> {
+        let mut frames = Vec::with_capacity(places.len());
+        let mut rest = places;
+        while let Some(first) = rest.first() {
+            // Neighbours share a map. It is small enough for the places in it, and has at least one frame.
+            let fits = |place: &&Place| place.at - first.at + HEADER + place.length() <= MAP;
+            let (those, others) = rest.split_at(rest.iter().take_while(fits).count().max(1));
+            let length: usize = those.iter().map(|place| HEADER + place.length()).sum();
+            // SAFETY: Only this process writes to the file, since it has locked the state directory, and it changes nothing
+            // that is written: it appends, and gives another file the name. The same holds for the files of tantivy.
+            let map = unsafe { MmapOptions::new().offset(first.at as u64).len(length).map(file)? };
+            let map = Arc::new(map);
+            for place in those {
+                frames.push(place.read(file, number, &map, first.at)?);
+            }
+            rest = others;
+        }
+        Ok(frames)
+    };
     let threads = std::thread::available_parallelism().map_or(1, usize::from).min(8);
     let parts = places.chunks(places.len().div_ceil(threads).max(1));
     let parts: Vec<io::Result<Vec<Frame>>> = std::thread::scope(|scope| {
@@ -270,4 +288,15 @@ pub(super) fn read_all(source: &Source<'_>, places: &[Place]) -> io::Result<Vec<
         all.extend(part?);
     }
     Ok(all)
+}
+
+/// Reads as many bytes as there is room for.
+pub(super) fn read_at(file: &File, bytes: &mut [u8], at: usize) -> io::Result<()> {
+    #[cfg(unix)]
+    return std::os::unix::fs::FileExt::read_exact_at(file, bytes, at as u64);
+    #[cfg(not(unix))]
+    {
+        let _ = (file, bytes, at);
+        Err(io::ErrorKind::Unsupported.into())
+    }
 }

@@ -112,7 +112,7 @@ fn what_is_damaged_is_not_read() {
     log.rewrite(&all(&known)).unwrap();
     log.append(&change(&mut numbers, &mut known)).unwrap();
     let version = log.version().unwrap();
-    let path = directory.path().join(KEY);
+    let path = directory.path().join(PASSAGE_LOG);
     let sound = std::fs::read(&path).unwrap();
     let read = |bytes: &[u8], definition: &str| {
         std::fs::write(&path, bytes).unwrap();
@@ -148,6 +148,15 @@ fn a_log_with_much_that_is_not_needed_is_wasteful_until_it_is_written_anew() {
     assert!((5..50).contains(&edits), "{edits}");
     log.rewrite(&[of(edits)]).unwrap();
     assert!(!log.is_wasteful());
+    // Metadata is needed too.
+    let mut with_fields = Chunk::clone(&of(0));
+    let fields = serde_json::json!({ "notes": "many words ".repeat(1000) });
+    with_fields.metadata = Metadata::of(fields.as_object().unwrap()).0;
+    log.rewrite(&[Arc::new(with_fields)]).unwrap();
+    assert!(!log.is_wasteful());
+    let mut again = PassageLog::new(directory.path(), "v1");
+    again.read(log.version().unwrap()).unwrap();
+    assert!(!again.is_wasteful());
     // A log that cannot be written is none.
     let file = directory.path().join("file");
     std::fs::write(&file, "").unwrap();

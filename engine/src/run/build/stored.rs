@@ -6,10 +6,11 @@ use std::thread::JoinHandle;
 use super::RuntimeContext;
 use crate::component::Index;
 use crate::connector::Mode;
-use crate::corpus::{PASSAGES, PassageLog};
+use crate::corpus::PassageLog;
 use crate::document::Chunk;
 use crate::keyed::Keyed;
 use crate::plan::PlannedCorpus;
+use crate::state::PASSAGE_LOG;
 
 /// A log of passages, and the thread that reads it.
 pub(in crate::run) struct StoredPassages(Reading);
@@ -32,13 +33,24 @@ impl StoredPassages {
     }
 }
 
+/// The definition of a corpus, for its log of passages. Where its documents are may depend on more than the file says, such
+/// as the place of the file.
+pub(in crate::run) fn logged_definition(planned: &PlannedCorpus) -> Arc<str> {
+    format!("{} {}", planned.definition, planned.source.explain()).into()
+}
+
 impl RuntimeContext {
-    /// The log of what is published of a corpus; `None` if nothing is kept.
+    /// The log of what is published of a corpus; `None` if it would not be served.
     pub fn passage_log(&self, planned: &PlannedCorpus) -> Option<PassageLog> {
-        // In a cluster, each process has a part, and epochs are those of the first one.
-        let state = self.state.as_ref().filter(|_| !self.options.shape().is_cluster())?;
-        let above = state.index_path(&planned.name, PASSAGES);
-        Some(PassageLog::new(above.parent()?, &planned.definition))
+        let state = self.state.as_ref()?;
+        let directory = state.index_path(&planned.name, PASSAGE_LOG).parent()?.to_owned();
+        let mut log = PassageLog::new(&directory, &logged_definition(planned));
+        // In a cluster, each process has a part. Permissions hold from the first answer on.
+        if self.options.shape().is_cluster() || planned.schema.access.is_some() {
+            log.drop_file();
+            return None;
+        }
+        Some(log)
     }
 
     /// Whether an index has all that the last epoch needs of it, so that it can serve the stored passages without a model.
@@ -51,12 +63,13 @@ impl RuntimeContext {
     }
 
     /// Begins to read what an earlier run has published, if this one serves it. A run that ends after the existing documents
-    /// does not, and permissions hold from the first answer on.
+    /// does not.
     pub fn stored_passages(&self, planned: &PlannedCorpus) -> Option<StoredPassages> {
         let mut log = self.passage_log(planned)?;
-        let version = self.shared.epochs.version(&planned.name, PASSAGES);
-        let serves = self.options.corpora == Mode::Follow && planned.schema.access.is_none();
-        let Some(version) = version.filter(|_| serves) else { return Some(StoredPassages(Reading::Not(log))) };
+        let version = self.shared.epochs.version(&planned.name, PASSAGE_LOG);
+        let Some(version) = version.filter(|_| self.options.corpora == Mode::Follow) else {
+            return Some(StoredPassages(Reading::Not(log)));
+        };
         let corpus = planned.name.clone();
         let read = move || match log.read(version) {
             Ok(passages) => (Some(log), Some(passages)),

@@ -12,6 +12,7 @@ use crate::corpus::{AddedIndex, CorpusIndexes, CorpusState, Preparing};
 use crate::dead_letter::Onward;
 use crate::plan::{Definitions, NodeKind, Plan, PlanDiff, PlannedNode};
 use crate::run::RunError;
+use crate::run::build::logged_definition;
 use crate::run::lacking::{KeptModel, Loaded, warn};
 use crate::run::start::check_divided;
 use crate::run::worker_pool::Command;
@@ -170,7 +171,7 @@ impl Reload<'_> {
             let added = wanted.keys().filter(|key| !had.contains(*key)).cloned().collect();
             let mut coming = Coming { name, indexes, fresh, feed: None, opened, added, filled: Vec::new(), keys };
             if changed {
-                coming.indexes.stage(number, &planned.definition);
+                coming.indexes.stage(number, &logged_definition(planned));
                 let feed = self.context.feed(number, planned, models, &coming.indexes, false, &|| self.is_cancelled());
                 let feed = feed.inspect_err(|_| coming.indexes.forget(number))?;
                 if let Some(peers) = self.context.peers.as_ref().filter(|_| fresh) {

@@ -328,7 +328,11 @@ impl Reload<'_> {
 
     /// Releases the components of older plans when they have no turns in flight.
     fn clean_up(&self, number: u64, mut ended: Vec<Feed>) {
-        ended.iter_mut().for_each(|feed| feed.source.stop());
+        let epoch = self.context.shared.epochs.current().epoch;
+        for feed in &mut ended {
+            feed.source.stop();
+            feed.shared.end(epoch);
+        }
         let inner = Arc::downgrade(self.inner);
         let shared = self.context.shared.clone();
         self.context.handle.spawn(async move {

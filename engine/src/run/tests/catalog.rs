@@ -34,7 +34,7 @@ pub(super) const UNREADABLE: &str = "kept/versions/unreadable";
 /// Whether `OneByOne` sends more than its first document.
 pub(super) static GOES_ON: AtomicBool = AtomicBool::new(false);
 /// Whether it has panicked.
-static HAS_PANICKED: AtomicBool = AtomicBool::new(false);
+pub(super) static HAS_PANICKED: AtomicBool = AtomicBool::new(false);
 
 /// Slow texts are prepared only while this is open.
 pub(super) static GATE: Semaphore = Semaphore::const_new(0);

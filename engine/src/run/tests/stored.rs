@@ -207,3 +207,49 @@ fn a_reload_before_the_source_is_read_is_as_one_after_it() {
         stop(engine);
     }
 }
+
+/// Nothing waits for a source that a reload has replaced or removed.
+#[test]
+fn a_source_that_a_reload_removes_is_not_waited_for() {
+    let place = Place::new();
+    place.publish(&FIRST);
+    let engine = place.start(&place.pipeline(), Mode::Follow);
+    asked(&engine);
+    let other = pipeline(r#"Listed(documents: {"e": "seven"})"#);
+    engine.reload(plan_of(&other), &|| false).unwrap();
+    assert_eq!(served(&engine), ["e#0"]);
+    engine.wait_ready().unwrap();
+    assert!(matches!(state_of(&engine), CorpusState::Ready { .. }));
+    // Removed, and added again.
+    let none = r#"Pipeline(nodes: { "turns": Spoken() })"#;
+    engine.reload(plan_of(none), &|| false).unwrap();
+    place.may_be_read(true);
+    engine.reload(plan_of(&place.pipeline()), &|| false).unwrap();
+    assert_eq!(served(&engine).len(), 5);
+    stop(engine);
+
+    let place = Place::new();
+    place.publish(&FIRST);
+    let engine = place.start(&place.pipeline(), Mode::Follow);
+    asked(&engine);
+    engine.reload(plan_of(none), &|| false).unwrap();
+    engine.wait_ready().unwrap();
+    stop(engine);
+}
+
+#[test]
+fn a_panic_while_stored_passages_are_published_costs_the_start_and_nothing_else() {
+    let place = Place::new();
+    let documents = [("a", "one\ntwo"), ("b", super::catalog::BAD_ONCE_FOR_WRITER)];
+    super::catalog::HAS_PANICKED.store(true, std::sync::atomic::Ordering::SeqCst);
+    place.publish(&documents);
+    super::catalog::HAS_PANICKED.store(false, std::sync::atomic::Ordering::SeqCst);
+    place.write(&documents[..1]);
+    let engine = place.start(&place.pipeline(), Mode::Follow);
+    assert!(!is_stored(&engine));
+    place.may_be_read(true);
+    engine.wait_ready().unwrap();
+    assert_eq!(served(&engine), ["a#0", "a#1"]);
+    assert_eq!(engine.epochs().current().corpora["docs"].documents, 1);
+    stop(engine);
+}

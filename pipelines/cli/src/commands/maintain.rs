@@ -15,7 +15,7 @@ use turnflow_engine::connector::Mode;
 use turnflow_engine::durable::Durable;
 use turnflow_engine::maintenance::{MaintenanceError, StoreName};
 use turnflow_engine::run::{MaintenanceReport, Options};
-use turnflow_engine::state::StateDirectory;
+use turnflow_engine::state::{PASSAGE_LOG, StateDirectory};
 use turnflow_engine::wording::count;
 
 use super::{EngineArgs, Fault, FormatArgs, Outcome, PipelineArgs, check_state, start};
@@ -76,7 +76,8 @@ pub(super) fn run(args: &MaintainArgs) -> Outcome {
         for path in found.with_context(|| format!("cannot read `{}`", directory.display()))? {
             let disk_usage = DiskUsage::of(&path);
             if args.unused {
-                std::fs::remove_dir_all(&path).with_context(|| format!("cannot remove `{}`", path.display()))?;
+                let removed = if path.is_dir() { std::fs::remove_dir_all(&path) } else { std::fs::remove_file(&path) };
+                removed.with_context(|| format!("cannot remove `{}`", path.display()))?;
             }
             unused.push(Unused { path, disk_usage, removed: args.unused });
         }
@@ -99,7 +100,7 @@ fn named((corpus, view): (&Arc<str>, &Arc<CorpusSnapshot>)) -> (Arc<str>, Vec<St
     (corpus.clone(), view.indexes.keys().cloned().collect())
 }
 
-/// The directories of unpublished indexes.
+/// The directories of unpublished indexes, and the passages of unpublished corpora.
 fn unnamed(state: &StateDirectory, published: &[(Arc<str>, Vec<String>)]) -> std::io::Result<Vec<PathBuf>> {
     let named: BTreeSet<PathBuf> =
         published.iter().flat_map(|(corpus, keys)| keys.iter().map(|key| state.index_path(corpus, key))).collect();
@@ -108,6 +109,9 @@ fn unnamed(state: &StateDirectory, published: &[(Arc<str>, Vec<String>)]) -> std
     if corpora.is_dir() {
         let directories = std::fs::read_dir(&corpora)?.flatten().map(|entry| entry.path()).filter(|path| path.is_dir());
         for corpus in directories {
+            let passages = corpus.join(PASSAGE_LOG);
+            let is_published = published.iter().any(|(name, _)| state.index_path(name, PASSAGE_LOG) == passages);
+            unnamed.extend(Some(passages).filter(|path| path.is_file() && !is_published));
             for index in std::fs::read_dir(corpus)? {
                 unnamed.extend(Some(index?.path()).filter(|path| path.is_dir() && !named.contains(path)));
             }

@@ -32,6 +32,19 @@ fn styled(bar: &ProgressBar, what: &str) {
 
 /// Waits until every corpus is published, and shows the progress of each. Returns false if `is_stopped` comes first.
 pub(super) fn wait_ready(engine: &Engine, is_stopped: impl Fn() -> bool) -> Result<bool, RunError> {
+    wait(engine, Engine::wait_ready_for, is_stopped)
+}
+
+/// The same until callers are answered.
+pub(super) fn wait_serving(engine: &Engine) -> Result<bool, RunError> {
+    wait(engine, Engine::wait_serving_for, || false)
+}
+
+fn wait(
+    engine: &Engine,
+    until: impl Fn(&Engine, Duration) -> Result<bool, RunError>,
+    is_stopped: impl Fn() -> bool,
+) -> Result<bool, RunError> {
     let corpora = engine.corpora();
     let group = indicatif::MultiProgress::with_draw_target(target());
     // Add all bars first: a bar that is drawn before it is in the group leaves a stray line.
@@ -46,7 +59,7 @@ pub(super) fn wait_ready(engine: &Engine, is_stopped: impl Fn() -> bool) -> Resu
             bar.set_length(CorpusProgress::get(&progress.prepare));
             bar.set_position(CorpusProgress::get(&progress.prepared));
         }
-        let is_ready = engine.wait_ready_for(TICK)?;
+        let is_ready = until(engine, TICK)?;
         if is_ready || is_stopped() {
             break is_ready;
         }

@@ -5,7 +5,7 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use turnflow_engine::state::StateDirectory;
+use turnflow_engine::state::{PASSAGE_LOG, StateDirectory};
 
 /// Its name in the state directory.
 const NAME: &str = "verify";
@@ -95,7 +95,7 @@ fn link(from: &Path, to: &Path) -> Result<(), ShadowError> {
         // Locks belong to this process, incomplete files are written again, and a log would be continued.
         let name = entry.file_name();
         let name = name.to_string_lossy();
-        if name.ends_with(".lock") || name.ends_with(".new") || name == "passages.log" {
+        if name.ends_with(".lock") || name.ends_with(".new") || name == PASSAGE_LOG {
             continue;
         }
         // Copy the file if the file system does not support hard links.

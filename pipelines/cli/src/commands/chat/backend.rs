@@ -14,7 +14,7 @@ use turnflow_engine::spec::Override;
 use turnflow_server::{Outline, describe};
 
 use super::state::Question;
-use crate::commands::{Fault, PipelineArgs, start};
+use crate::commands::{Fault, PipelineArgs, progress};
 
 /// A pipeline that can be asked.
 #[derive(Clone, Debug, Deserialize)]
@@ -99,7 +99,9 @@ impl Backend {
             let options =
                 Options { state: Some(state), sources: TurnSources::None, sinks: false, ..Options::default() };
             let description = describe(&name, &Outline::of(&plan));
-            engines.push((name, description, Arc::new(start(plan, options)?)));
+            let engine = Engine::start(plan, options)?;
+            progress::wait_serving(&engine)?;
+            engines.push((name, description, Arc::new(engine)));
         }
         Ok(Self { kind: Kind::Local(engines), runtime: runtime()? })
     }
