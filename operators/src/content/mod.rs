@@ -18,6 +18,7 @@ mod scans;
 mod store;
 #[cfg(test)]
 mod tests;
+mod unused;
 
 pub(crate) use blocks::{Block, Derived};
 pub(crate) use contents::Encode;
