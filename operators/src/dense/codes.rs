@@ -348,6 +348,14 @@ impl Candidates {
         }
     }
 
+    /// A score that as many passages as are wanted reach, as far as it is known. Negative infinity if there are fewer.
+    pub fn reached(&mut self) -> f32 {
+        if self.all.len() > 2 * self.top {
+            self.drop_ruled_out();
+        }
+        self.reached
+    }
+
     fn drop_ruled_out(&mut self) {
         if self.all.len() <= self.top {
             return;

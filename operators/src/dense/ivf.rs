@@ -5,8 +5,9 @@
 //! since then is compared exactly, beside the lists; one that is deleted is skipped. If more than a tenth is new, it is
 //! made again.
 //!
-//! How many lists a search reads is measured when it is made: as few as find the wanted share of the best ten passages,
-//! for the newest queries of the corpus. While there have been few queries, the search is exact.
+//! A search reads the lists in the order of their centroids, and ends at one whose centroid is worse than what it has found
+//! by more than a gap. The gap is measured when the index is made: the least that finds the wanted share of the best ten
+//! passages, for the newest queries of the corpus. While there have been few queries, the search is exact.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -29,6 +30,8 @@ const FEWEST: usize = 64;
 /// Passages that a centroid is learned from, and rounds of learning.
 const LEARNED_FROM: usize = 32;
 const ROUNDS: usize = 6;
+/// Lists are sorted for so many times as many as are mostly read.
+const AHEAD: usize = 2;
 /// The recall is measured for this many passages.
 const MEASURED: usize = 10;
 
@@ -54,8 +57,10 @@ pub(super) struct Lists {
     /// The content of each passage in a list, by its number in the corpus.
     contents: Vec<Option<u64>>,
     passages: usize,
-    /// Number of lists that a search reads.
-    pub probes: usize,
+    /// A search ends at a list whose centroid's score is less than the worst wanted one by more than this.
+    gap: f32,
+    /// Mean number of lists that a search reads.
+    pub read: usize,
     /// Share of the best ten passages that this finds.
     pub recall: f32,
     outside: Mutex<Outside>,
@@ -106,32 +111,58 @@ impl Lists {
         };
         let lists: Vec<List> = of_lists.into_iter().map(list).collect();
         let passages = rows.len();
-        let (probes, recall, outside) = (lists.len(), 1.0, Mutex::default());
-        let mut this = Self { centroids, halves, lists, contents, passages, probes, recall, outside };
-        this.choose_probes(reader, queries, wanted);
+        let (gap, read, recall, outside) = (f32::INFINITY, lists.len(), 1.0, Mutex::default());
+        let mut this = Self { centroids, halves, lists, contents, passages, gap, read, recall, outside };
+        let list_of: HashMap<u32, u32> =
+            rows.iter().zip(&nearest).map(|((_, _, number), list)| (*number, *list)).collect();
+        this.choose_gap(reader, queries, wanted, &list_of);
         Some(this)
     }
 
-    /// Chooses the fewest lists that find the wanted share of the best passages.
-    fn choose_probes(&mut self, reader: &DenseReader, queries: &[Vector], wanted: f32) {
+    /// Chooses the least gap that finds the wanted share of the best passages. `list_of`: by number in the corpus.
+    fn choose_gap(&mut self, reader: &DenseReader, queries: &[Vector], wanted: f32, list_of: &HashMap<u32, u32>) {
         let queries: Vec<&Vector> = queries.iter().collect();
         let exact = search(reader, &queries, MEASURED, &Permitted::All);
-        let all: usize = exact.iter().map(Vec::len).sum();
-        let mut probes = 1;
-        loop {
-            let mut shared = 0;
-            for (query, exact) in queries.iter().zip(&exact) {
-                let found = self.search(reader, query, MEASURED, &Permitted::All, probes, &[]);
-                let is_found = |hit: &&Hit| found.iter().any(|other| Arc::ptr_eq(&other.chunk, &hit.chunk));
-                shared += exact.iter().filter(is_found).count();
-            }
-            self.recall = if all == 0 { 1.0 } else { shared as f32 / all as f32 };
-            self.probes = probes;
-            if self.recall >= wanted || probes >= self.lists.len() {
-                return;
-            }
-            probes = (probes + probes.div_ceil(4)).min(self.lists.len());
+        let mut gaps: Vec<f32> = Vec::new();
+        for (query, hits) in queries.iter().zip(&exact) {
+            let near = self.near(&Queries::new(&[query]));
+            let Some(worst) = hits.last().map(|hit| hit.score) else { continue };
+            let list = |hit: &Hit| hit.chunk.place.get().and_then(|number| list_of.get(&number)).copied();
+            gaps.extend(hits.iter().filter_map(list).map(|list| worst - near[list as usize]));
         }
+        gaps.sort_unstable_by(f32::total_cmp);
+        // What a search has found is known by bounds, so it ends later than it could: a smaller gap may be enough.
+        let (mut low, mut high) = (0, (gaps.len() as f32 * wanted).ceil() as usize);
+        while low < high {
+            let middle = (low + high) / 2;
+            self.gap = gaps.get(middle).copied().unwrap_or(f32::INFINITY);
+            self.measure(reader, &queries, &exact);
+            if self.recall >= wanted { high = middle } else { low = middle + 1 }
+        }
+        self.gap = gaps.get(low).copied().unwrap_or(f32::INFINITY);
+        self.measure(reader, &queries, &exact);
+    }
+
+    /// Measures the recall, and how many lists are read.
+    fn measure(&mut self, reader: &DenseReader, queries: &[&Vector], exact: &[Vec<Hit>]) {
+        let (mut shared, mut read) = (0, 0);
+        for (query, exact) in queries.iter().zip(exact) {
+            let (found, lists) = self.search(reader, query, MEASURED, &Permitted::All, self.gap, &[]);
+            let is_found = |hit: &&Hit| found.iter().any(|other| Arc::ptr_eq(&other.chunk, &hit.chunk));
+            shared += exact.iter().filter(is_found).count();
+            read += lists;
+        }
+        let all: usize = exact.iter().map(Vec::len).sum();
+        self.recall = if all == 0 { 1.0 } else { shared as f32 / all as f32 };
+        self.read = read.div_ceil(queries.len().max(1)).max(1);
+    }
+
+    /// The score of each centroid, by codes.
+    fn near(&self, query: &Queries) -> Vec<f32> {
+        let (mut products, count) = (Vec::new(), self.halves.len());
+        query.products(&self.centroids, 0, count.next_multiple_of(codes::ROWS), &mut products);
+        let score = |(product, scale): (&i32, &f32)| query.bounds[0].of(*product, *scale, 0.0, 0.0).0;
+        products[..count].iter().zip(&self.centroids.scales).map(score).collect()
     }
 
     /// The passages of a reader that are in no list. Cost: the blocks, and the rows of those that have changed.
@@ -162,9 +193,9 @@ impl Lists {
         rows
     }
 
-    /// The recall, the number of lists, and the number of lists that a search reads.
+    /// The recall, the number of lists, and the mean number of lists that a search reads.
     pub fn measured(&self) -> (f32, usize, usize) {
-        (self.recall, self.lists.len(), self.probes)
+        (self.recall, self.lists.len(), self.read)
     }
 
     /// Whether so much has changed that new lists are worth their cost.
@@ -173,31 +204,38 @@ impl Lists {
         changed > self.passages / 10 + 1000
     }
 
-    /// The best of the passages in the lists nearest to the query, and of those in no list.
+    /// The best of the passages in the lists nearest to the query, up to a gap, and of those in no list; and how many lists
+    /// were read.
     fn search(
         &self,
         reader: &DenseReader,
         query: &Vector,
         top: usize,
         permitted: &Permitted,
-        probes: usize,
+        gap: f32,
         outside: &[(u32, u32)],
-    ) -> Vec<Hit> {
+    ) -> (Vec<Hit>, usize) {
         let coded = Queries::new(&[query]);
         let bound = coded.bounds[0];
-        let mut products = Vec::new();
-        let count = self.halves.len();
-        coded.products(&self.centroids, 0, count.next_multiple_of(codes::ROWS), &mut products);
-        let near = |at: usize| bound.of(products[at], self.centroids.scales[at], 0.0, 0.0).0;
-        let mut order: Vec<usize> = (0..count).collect();
-        let probes = probes.min(count);
-        if probes < count {
-            order.select_nth_unstable_by(probes, |a, b| near(*b).total_cmp(&near(*a)).then(a.cmp(b)));
-            order.truncate(probes);
-        }
+        let near = self.near(&coded);
+        let mut order: Vec<u32> = (0..near.len() as u32).collect();
+        let by_score = |a: &u32, b: &u32| near[*b as usize].total_cmp(&near[*a as usize]).then(a.cmp(b));
         let mut candidates = Candidates::new(top);
-        let mut products = Vec::new();
-        for list in order {
+        let (mut products, mut read, mut sorted) = (Vec::new(), 0, 0);
+        while read < order.len() {
+            if read == sorted {
+                // Mostly, the first of them are enough.
+                sorted = (sorted + AHEAD * self.read).min(order.len());
+                if sorted < order.len() {
+                    order[read..].select_nth_unstable_by(sorted - read, by_score);
+                }
+                order[read..sorted].sort_unstable_by(by_score);
+            }
+            let list = order[read] as usize;
+            if near[list] < candidates.reached() - gap {
+                break;
+            }
+            read += 1;
             let List { codes, members } = &self.lists[list];
             let may = |row: usize| current(reader, members[row]).is_some_and(|(_, chunk)| permitted.has(chunk));
             for from in (0..members.len()).step_by(ROWS) {
@@ -218,7 +256,7 @@ impl Lists {
                 best.offer(dot(query, vector), chunk);
             }
         }
-        best.into_hits()
+        (best.into_hits(), read)
     }
 }
 
@@ -328,21 +366,12 @@ impl Approximate {
         };
         // The fewer passages are permitted, the more lists it takes to find as many of them.
         let (passages, permitted_ones) = (reader.passages(), reader.searched(permitted));
-        let probes = lists.probes.saturating_mul(passages).div_ceil(permitted_ones.max(1));
-        if probes >= lists.lists.len() {
+        let reads = lists.read.saturating_mul(passages).div_ceil(permitted_ones.max(1));
+        if reads >= lists.lists.len() {
             return search(reader, queries, top, permitted);
         }
-        let (outside, wanted) = (lists.outside(reader), top.min(permitted_ones));
-        let one = |query: &&Vector| {
-            let mut probes = probes;
-            loop {
-                let found = lists.search(reader, query, top, permitted, probes, &outside);
-                if found.len() >= wanted || probes >= lists.lists.len() {
-                    return found;
-                }
-                probes = probes.saturating_mul(2);
-            }
-        };
+        let outside = lists.outside(reader);
+        let one = |query: &&Vector| lists.search(reader, query, top, permitted, lists.gap, &outside).0;
         queries.iter().map(one).collect()
     }
 
@@ -361,7 +390,7 @@ impl Approximate {
             tracing::info!(
                 passages = lists.passages,
                 lists = lists.lists.len(),
-                read = lists.probes,
+                read = lists.read,
                 recall = lists.recall,
                 queries = queries.len(),
                 seconds = begun.elapsed().as_secs_f64(),
@@ -414,7 +443,7 @@ mod tests {
             tokio::task::yield_now().await;
         }
         let lists = approximate.lists().unwrap();
-        assert!(lists.recall >= 0.9 && lists.probes >= 1, "{} with {}", lists.recall, lists.probes);
+        assert!(lists.recall >= 0.9 && lists.read >= 1, "{} with {}", lists.recall, lists.read);
         let mut readers = vec![reader];
         for (added, removed) in [(2400..2401, 7..8), (2401..2600, 100..300), (7..8, 2400..2401)] {
             let delta = Delta { added: all[added].to_vec(), removed: all[removed].to_vec(), whole: false };
@@ -429,7 +458,7 @@ mod tests {
                 };
                 let exact = search(reader, &queries, 30, &permitted);
                 for (query, exact) in queries.iter().zip(&exact) {
-                    let found = lists.search(reader, query, 30, &permitted, usize::MAX, &outside);
+                    let (found, _) = lists.search(reader, query, 30, &permitted, f32::INFINITY, &outside);
                     assert_eq!(seen(&found), seen(exact));
                 }
             }

@@ -2,6 +2,8 @@
 
 use std::process::Command;
 
+use serde_json::json;
+
 use super::{Server, python};
 use crate::support::root;
 
@@ -28,7 +30,8 @@ const PIPELINE: &str = r#"Pipeline(
 )"#;
 
 /// A document that tries to be a part of the page.
-const HOSTILE: &str = "---\nwritten: by the editors <img src=x onerror=\"document.title='owned'\">\n---\nReciprocal rank fusion. <img src=x onerror=\"document.title='owned'\"><script>document.title='owned'</script>";
+const HOSTILE: &str =
+    "Reciprocal rank fusion. <img src=x onerror=\"document.title='owned'\"><script>document.title='owned'</script>";
 
 #[tokio::test]
 async fn the_page_works_in_chromium() {
@@ -43,7 +46,8 @@ async fn the_page_works_in_chromium() {
     let server = Server::start(directory.path(), &pipeline, &[], &[("TURNFLOW_TOKENS", "web=secret")]);
     for number in 0..3 {
         let put = server.client.put(format!("{}/v1/documents/note {number}.md", server.url)).bearer_auth("secret");
-        let put = put.header("Content-Type", "text/markdown").body(HOSTILE).send().await.unwrap();
+        let document = json!({"text": HOSTILE, "metadata": {"written": format!("by the editors {HOSTILE}")}});
+        let put = put.json(&document).send().await.unwrap();
         assert_eq!(put.status().as_u16(), 200);
     }
     python::run(with, "page_browser.py", &server, &["secret"]).await;
