@@ -53,7 +53,14 @@ impl IndexWriter {
             Ok(epoch) => {
                 tracing::info!(corpus = %self.corpus, epoch, took = ?begun.elapsed(),
                     "the stored passages are served; they are compared with the source");
-                state.send_replace(CorpusState::Stored { epoch });
+                state.send_if_modified(|state| {
+                    // A reload may have ended the feed.
+                    let waits = *state == CorpusState::Loading;
+                    if waits {
+                        *state = CorpusState::Stored { epoch };
+                    }
+                    waits
+                });
                 self.stored = Some(stored.clone());
                 stored.serve(Some(passages), &source);
             }
@@ -71,12 +78,14 @@ impl IndexWriter {
     pub(super) fn compare(&mut self, report: &Report, changes: Changes) -> Result<Delta, Changes> {
         let Some(stored) = self.stored.take_if(|_| report.feed == self.active) else { return Err(changes) };
         let Some(chunks) = self.feeds.get_mut(&report.feed) else { return Err(changes) };
-        let (numbers, slots) = (&mut self.numbers, &mut self.slots);
+        let (numbers, slots) = (&mut self.numbers, self.slots.iter_mut());
         let (delta, has_all) = tokio::task::block_in_place(|| {
             let delta = chunks.become_those(changes, numbers);
-            // Each is asked.
-            let lacking = slots.iter_mut().filter_map(|slot| (!slot.index.confirm(&delta)).then_some(())).count();
-            (delta, lacking == 0)
+            let mut has_all = true;
+            for slot in slots {
+                has_all &= slot.index.confirm(&delta);
+            }
+            (delta, has_all)
         });
         self.whole |= !has_all;
         stored.forget();

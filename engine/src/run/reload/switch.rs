@@ -342,7 +342,11 @@ impl Reload<'_> {
             // The first process knows when no turn needs the old plan any more.
             let is_first = shared.shape.is_first();
             let ends = move || {
-                ended.iter_mut().for_each(|feed| feed.source.end());
+                // Dropped before the lock: a reload that adds a removed corpus again holds it, and waits until the corpus's
+                // indexes are closed.
+                for mut feed in ended {
+                    feed.source.end();
+                }
                 if let Some(inner) = inner.upgrade().filter(|_| is_first) {
                     close(&inner, number);
                     drop_unneeded(&inner, number, &inner.reloading.lock());
