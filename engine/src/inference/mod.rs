@@ -180,8 +180,10 @@ pub trait SparseEmbedder: Send + Sync {
 pub trait WordVectors: Send + Sync {
     /// Length of every vector.
     fn dimension(&self) -> usize;
-    /// The vector of a lower-case word, if there is one.
-    fn word(&self, word: &str) -> Option<&[f32]>;
+    /// The place of a lower-case word's vector, if there is one.
+    fn place(&self, word: &str) -> Option<u32>;
+    /// The vector at such a place.
+    fn vector(&self, place: u32) -> &[f32];
 }
 
 /// Scores pairs of texts: a cross-encoder or a classifier of pairs.

@@ -178,8 +178,12 @@ impl WordVectors for Everything {
     fn dimension(&self) -> usize {
         4
     }
-    fn word(&self, word: &str) -> Option<&[f32]> {
-        self.rows.get((number(word) % 10) as usize).map(Vec::as_slice)
+    fn place(&self, word: &str) -> Option<u32> {
+        Some((number(word) % 10) as u32).filter(|place| (*place as usize) < self.rows.len())
+    }
+
+    fn vector(&self, place: u32) -> &[f32] {
+        &self.rows[place as usize]
     }
 }
 

@@ -33,23 +33,23 @@ pub(crate) async fn open<V: Stored, D: Derived<V>>(
     directory: Option<&Path>,
     encoder: Arc<dyn Encode<V>>,
 ) -> Result<Box<dyn Index>, IndexError> {
+    Ok(Box::new(open_blocks::<V, D>(directory, encoder).await?))
+}
+
+/// As [`open`], for an index that is part of another one.
+pub(crate) async fn open_blocks<V: Stored, D: Derived<V>>(
+    directory: Option<&Path>,
+    encoder: Arc<dyn Encode<V>>,
+) -> Result<BlockIndex<V, D>, IndexError> {
     let files = directory.map(MappedFiles::new);
     let (store, stored) = Store::open(directory, encoder.dimension(), files.as_ref()).await?;
     let contents = Arc::new(Contents::new(encoder, stored, files));
     let (blocks, places, rows) = (Vec::new(), Places::default(), Paged::default());
-    Ok(Box::new(BlockIndex::<V, D> {
-        contents,
-        store,
-        blocks,
-        places,
-        is_large: false,
-        rows,
-        leaving: None,
-        lacks: false,
-    }))
+    Ok(BlockIndex { contents, store, blocks, places, is_large: false, rows, leaving: None, lacks: false })
 }
 
-pub(super) struct BlockIndex<V, D> {
+/// An index by content.
+pub(crate) struct BlockIndex<V, D> {
     pub(super) contents: Arc<Contents<V>>,
     pub(super) store: Store<V>,
     pub(super) blocks: Vec<Arc<Block<V, D>>>,
@@ -187,7 +187,24 @@ impl<V: Stored, D: Derived<V>> BlockIndex<V, D> {
 }
 
 impl<V: Stored, D: Derived<V>> BlockIndex<V, D> {
-    fn reader(&self) -> Arc<dyn Any + Send + Sync> {
+    /// Applies a change, and returns the reader of the next epoch.
+    pub async fn next(&mut self, delta: &Delta) -> Result<Arc<BlockReader<V, D>>, IndexError> {
+        let begun = std::time::Instant::now();
+        self.contents.state.lock().claims.tick();
+        self.settle().await?;
+        self.complete(delta).await?;
+        self.store_new().await?;
+        tracing::debug!(took = ?begun.elapsed(), "encodings are stored");
+        self.change(delta);
+        // A change that names the whole corpus lists no removals. Its unused encodings stay, because the next change may
+        // use them again: a directory was not mounted, or a change was split.
+        if !delta.removed.is_empty() {
+            self.remove_unused(MOST_SPARE).await?;
+        }
+        Ok(self.reader())
+    }
+
+    fn reader(&self) -> Arc<BlockReader<V, D>> {
         let (blocks, rows) = (self.blocks.clone(), self.rows.clone());
         Arc::new(BlockReader { blocks, rows, contents: self.contents.clone() })
     }
@@ -224,19 +241,8 @@ impl<V: Stored, D: Derived<V>> Index for BlockIndex<V, D> {
 
     fn apply<'a>(&'a mut self, delta: &'a Delta) -> BoxFuture<'a, Result<Arc<dyn Any + Send + Sync>, IndexError>> {
         async move {
-            let begun = std::time::Instant::now();
-            self.contents.state.lock().claims.tick();
-            self.settle().await?;
-            self.complete(delta).await?;
-            self.store_new().await?;
-            tracing::debug!(took = ?begun.elapsed(), "encodings are stored");
-            self.change(delta);
-            // A change that names the whole corpus lists no removals. Its unused encodings stay, because the next
-            // change may use them again: a directory was not mounted, or a change was split.
-            if !delta.removed.is_empty() {
-                self.remove_unused(MOST_SPARE).await?;
-            }
-            Ok(self.reader())
+            let next = self.next(delta).await?;
+            Ok(next as Arc<dyn Any + Send + Sync>)
         }
         .boxed()
     }
@@ -244,7 +250,7 @@ impl<V: Stored, D: Derived<V>> Index for BlockIndex<V, D> {
     fn restore<'a>(&'a mut self, delta: &'a Delta) -> BoxFuture<'a, Result<Arc<dyn Any + Send + Sync>, IndexError>> {
         self.change(delta);
         self.lacks = !self.contents.missing(&delta.added).is_empty();
-        let reader = self.reader();
+        let reader: Arc<dyn Any + Send + Sync> = self.reader();
         async move { Ok(reader) }.boxed()
     }
 

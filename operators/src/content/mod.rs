@@ -2,6 +2,7 @@
 //! `Sparse` and `MultiVector` differ in the encoding and in how they search blocks of it.
 
 mod blocks;
+mod candidates;
 mod claims;
 mod contents;
 #[cfg(test)]
@@ -21,8 +22,9 @@ mod tests;
 mod unused;
 
 pub(crate) use blocks::{Block, Derived};
+pub(crate) use candidates::Candidates;
 pub(crate) use contents::Encode;
-pub(crate) use index::{BlockReader, open};
+pub(crate) use index::{BlockIndex, BlockReader, open, open_blocks};
 pub(crate) use inventory::{inventory, served, stored};
 pub(crate) use parts::{answer, encodings, nearest};
 pub(crate) use rows::Stored;

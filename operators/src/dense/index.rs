@@ -22,8 +22,10 @@ use turnflow_engine::mapped::MappedFiles;
 use turnflow_engine::record::Hit;
 
 use super::SearchIndex;
-use super::codes::{self, Candidates, Codes, Queries};
-use crate::content::{BACKED_UP, Best, BlockReader, Encode, Stored, answer, dot, encodings, open, served, stored};
+use super::codes::{self, Codes, Queries};
+use crate::content::{
+    BACKED_UP, Best, BlockReader, Candidates, Encode, Stored, answer, dot, encodings, open, served, stored,
+};
 use crate::models::{embedder, short_fingerprint};
 
 /// Definition of the index.
@@ -177,7 +179,7 @@ pub(super) fn search(reader: &DenseReader, queries: &[&Vector], top: usize, perm
             coded.products(codes, from, count, &mut products);
             let of_queries = products.chunks_exact(count).zip(&coded.bounds);
             for ((products, bound), candidates) in of_queries.zip(&mut candidates) {
-                candidates.look(*bound, codes, (at, from), products, may);
+                codes::look(candidates, *bound, codes, (at, from), products, may);
             }
         }
     }

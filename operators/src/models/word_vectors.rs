@@ -92,9 +92,12 @@ impl Vectors for Table {
         self.dimension
     }
 
-    fn word(&self, word: &str) -> Option<&[f32]> {
-        let start = *self.places.get(word)? as usize * self.dimension;
-        self.values.get(start..start + self.dimension)
+    fn place(&self, word: &str) -> Option<u32> {
+        self.places.get(word).copied()
+    }
+
+    fn vector(&self, place: u32) -> &[f32] {
+        &self.values[place as usize * self.dimension..][..self.dimension]
     }
 }
 

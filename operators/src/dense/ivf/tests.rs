@@ -2,6 +2,7 @@
 
 use turnflow_engine::component::Delta;
 
+use super::super::codes::Codes;
 use super::super::index::tests::{Hashed, chunk, seen};
 use super::*;
 use crate::content::open;
