@@ -5,9 +5,6 @@
 //! bound, reaches that of enough others, less theirs. Products of codes are integers, so they are the same on every
 //! processor.
 
-#[cfg(target_arch = "x86_64")]
-mod wide;
-
 use std::sync::Arc;
 
 use turnflow_engine::document::Chunk;
@@ -16,13 +13,9 @@ use turnflow_engine::mapped::{MappedFiles, Values};
 
 use super::encode::{Coded, encode};
 use crate::content::{Candidates, Derived};
+pub(crate) use crate::products::ROWS;
+use crate::products::{self, STEP};
 
-/// Codes of a vector are padded with zeros to a multiple of this.
-const STEP: usize = 16;
-/// Rows of a block are padded with rows of zeros to a multiple of this.
-pub(super) const ROWS: usize = 4;
-/// Queries that are multiplied with a row together.
-const QUERIES: usize = 4;
 /// The greatest code of a passage's vector.
 pub(super) const GREATEST: f32 = 127.0;
 /// Scores of longer vectors might not fit into a float, so no bound is known for them.
@@ -98,7 +91,7 @@ impl Codes {
 }
 
 /// Queries as 16-bit codes.
-pub(super) struct Queries {
+pub(crate) struct Queries {
     stride: usize,
     codes: Vec<i16>,
     /// What is needed to bound each query's scores.
@@ -107,7 +100,7 @@ pub(super) struct Queries {
 
 /// How a query's score by code becomes bounds of its exact score.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Bound {
+pub(crate) struct Bound {
     scale: f32,
     /// Error for each unit of a row's error, and of its length.
     by_error: f32,
@@ -160,13 +153,7 @@ impl Queries {
             return;
         }
         let rows = &of.codes[from * of.stride..(from + count) * of.stride];
-        #[cfg(target_arch = "x86_64")]
-        if std::arch::is_x86_feature_detected!("avx2") {
-            // SAFETY: the processor supports AVX2.
-            unsafe { wide::products(rows, &self.codes, self.stride, count, products) };
-            return;
-        }
-        plain(rows, &self.codes, self.stride, count, products);
+        products::products(rows, &self.codes, self.stride, count, products);
     }
 
     /// The product of the codes of one row with those of the first query.
@@ -174,26 +161,7 @@ impl Queries {
         if self.stride == 0 || self.stride != of.stride {
             return 0;
         }
-        let (row, query) = (of.row(row), &self.codes[..self.stride]);
-        #[cfg(target_arch = "x86_64")]
-        if std::arch::is_x86_feature_detected!("avx2") {
-            // SAFETY: the processor supports AVX2.
-            return unsafe { wide::product(row, query) };
-        }
-        product(row, query)
-    }
-}
-
-#[inline(always)]
-fn product(row: &[i8], query: &[i16]) -> i32 {
-    row.iter().zip(query).map(|(a, b)| i32::from(*a) * i32::from(*b)).sum()
-}
-
-fn plain(rows: &[i8], queries: &[i16], stride: usize, count: usize, products: &mut [i32]) {
-    for (query, products) in queries.chunks_exact(stride).zip(products.chunks_exact_mut(count)) {
-        for (row, product) in rows.chunks_exact(stride).zip(products) {
-            *product = self::product(row, query);
-        }
+        products::product(of.row(row), &self.codes[..self.stride])
     }
 }
 
@@ -205,6 +173,13 @@ fn greatest(bound: Bound, products: &[i32], [scales, errors, lengths]: [&[f32]; 
         let (score, difference) = bound.of(*product, *scale, *error, *length);
         *most = score + difference;
     }
+}
+
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx2")]
+fn greatest_avx2(bound: Bound, products: &[i32], rows: [&[f32]; 3], most: &mut [f32]) {
+    // The same code, which the compiler vectorises with wider instructions.
+    greatest(bound, products, rows, most);
 }
 
 /// Looks at the rows `from..` of a block, whose products with the query are given. `permitted` says whether a row's
@@ -223,7 +198,7 @@ pub(super) fn look(
     #[cfg(target_arch = "x86_64")]
     if std::arch::is_x86_feature_detected!("avx2") {
         // SAFETY: the processor supports AVX2.
-        unsafe { wide::greatest(bound, products, [scales, errors, lengths], &mut most) };
+        unsafe { greatest_avx2(bound, products, [scales, errors, lengths], &mut most) };
     } else {
         greatest(bound, products, [scales, errors, lengths], &mut most);
     }

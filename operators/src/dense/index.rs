@@ -155,7 +155,7 @@ pub(crate) type DenseReader = BlockReader<Vector, Codes>;
 const FEW: usize = 16;
 /// Rows that are multiplied with every query before the next ones are read, so that they are still in the processor's
 /// cache.
-pub(super) const ROWS: usize = 64;
+pub(crate) const ROWS: usize = 64;
 
 /// For each query, the permitted passages whose vectors have the greatest inner product with it. The scores are exact.
 pub(super) fn search(reader: &DenseReader, queries: &[&Vector], top: usize, permitted: &Permitted) -> Vec<Vec<Hit>> {

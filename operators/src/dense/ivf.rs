@@ -11,66 +11,50 @@
 //! passages, for the newest queries of the corpus. While there have been few queries, the search is exact.
 
 mod bits;
-mod learn;
 mod lists;
 mod rotation;
 #[cfg(test)]
 mod tests;
 
-use std::collections::VecDeque;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
-use parking_lot::{Mutex, RwLock};
 use turnflow_engine::component::Permitted;
 use turnflow_engine::inference::Vector;
 use turnflow_engine::record::Hit;
 
 use super::index::{DenseReader, search};
+use crate::background::Background;
 use lists::Lists;
-
-/// Queries that are kept to measure the recall with, and the fewest to measure it with.
-const KEPT: usize = 256;
-const FEWEST: usize = 64;
 
 /// The approximate index of one dense index: its lists, when they are made, and the newest queries.
 pub(super) struct Approximate {
     /// Wanted share of the best passages.
     recall: f32,
-    lists: RwLock<Option<Arc<Lists>>>,
-    is_making: AtomicBool,
-    queries: Mutex<VecDeque<Vector>>,
+    background: Arc<Background<Lists, Vector>>,
 }
 
 impl Approximate {
     pub fn new(recall: f32) -> Self {
-        let (lists, is_making, queries) = (RwLock::default(), AtomicBool::default(), Mutex::default());
-        Self { recall, lists, is_making, queries }
+        Self { recall, background: Arc::default() }
     }
 
     /// The lists, if they are made.
     pub fn lists(&self) -> Option<Arc<Lists>> {
-        self.lists.read().clone()
+        self.background.made()
     }
 
     /// The best permitted passages for each query. Exact until the lists are made.
     pub fn search(
-        self: &Arc<Self>,
+        &self,
         reader: &Arc<DenseReader>,
         queries: &[&Vector],
         top: usize,
         permitted: &Permitted,
     ) -> Vec<Vec<Hit>> {
-        let known = {
-            let mut kept = self.queries.lock();
-            kept.extend(queries.iter().copied().cloned());
-            let surplus = kept.len().saturating_sub(KEPT);
-            kept.drain(..surplus);
-            kept.len()
-        };
+        let are_enough = self.background.keep(queries);
         let lists = self.lists();
-        if known >= FEWEST && lists.as_ref().is_none_or(|lists| lists.is_old(reader)) {
+        if are_enough && lists.as_ref().is_none_or(|lists| lists.is_old(reader)) {
             self.make(reader);
         }
         // Where much is in no list, an exact search by codes is faster.
@@ -89,17 +73,11 @@ impl Approximate {
     }
 
     /// Makes the lists on a thread of its own, unless they are being made.
-    fn make(self: &Arc<Self>, reader: &Arc<DenseReader>) {
-        if self.is_making.swap(true, Ordering::AcqRel) {
-            return;
-        }
-        let (this, reader) = (self.clone(), reader.clone());
-        let made = std::thread::Builder::new().name("ivf".to_owned()).spawn(move || {
-            // Also after a panic, which leaves the search exact.
-            let _end = End(&this.is_making);
+    fn make(&self, reader: &Arc<DenseReader>) {
+        let (reader, recall) = (reader.clone(), self.recall);
+        self.background.work("ivf", move |queries| {
             let begun = Instant::now();
-            let queries: Vec<Vector> = this.queries.lock().iter().cloned().collect();
-            let Some(lists) = Lists::of(&reader, &queries, this.recall) else { return };
+            let lists = Lists::of(&reader, &queries, recall)?;
             tracing::info!(
                 passages = lists.passages,
                 lists = lists.count(),
@@ -109,19 +87,7 @@ impl Approximate {
                 seconds = begun.elapsed().as_secs_f64(),
                 "the approximate index is made"
             );
-            *this.lists.write() = Some(Arc::new(lists));
+            Some(lists)
         });
-        if let Err(error) = made {
-            tracing::warn!(%error, "the approximate index cannot be made: the search is exact");
-            self.is_making.store(false, Ordering::Release);
-        }
-    }
-}
-
-struct End<'a>(&'a AtomicBool);
-
-impl Drop for End<'_> {
-    fn drop(&mut self) {
-        self.0.store(false, Ordering::Release);
     }
 }

@@ -13,7 +13,7 @@
 //! Cost: passages × dimension multiplications for each query, and one pass over the vectors. While all cores are busy,
 //! turns whose scans wait share a pass.
 
-mod codes;
+pub(crate) mod codes;
 mod encode;
 pub(crate) mod index;
 mod ivf;
@@ -27,11 +27,11 @@ use turnflow_engine::component::{
 };
 use turnflow_engine::filter::Filter;
 use turnflow_engine::inference::{Embedder, Priority, Role, Vector};
-use turnflow_engine::metrics::Gauge;
 use turnflow_engine::record::{Hit, PortType};
 use turnflow_engine::spec::from_tree;
 
 use crate::content::{Scans, dot, encodings, nearest};
+use crate::gauges::Gauges;
 use crate::models::embedder;
 use crate::retrieve::{self, ByModel, Divided, ModelRetriever, Search, Settings};
 use index::{Asked, DenseDefinition, DenseReader, scan_cost, search};
@@ -143,30 +143,6 @@ impl IvfSettings {
     }
 }
 
-/// What is measured when an approximate index is made.
-struct Gauges {
-    recall: Gauge,
-    lists: Gauge,
-    read: Gauge,
-}
-
-impl Gauges {
-    fn new(context: &ComponentContext) -> Self {
-        let gauge = |name: &str, help| context.gauge(&format!("approximate_index_{name}"), help);
-        Self {
-            recall: gauge("recall_per_mille", "Share of the ten nearest passages that the approximate index finds"),
-            lists: gauge("lists", "Lists of the approximate index"),
-            read: gauge("lists_read", "Lists that a search reads if every passage is permitted"),
-        }
-    }
-
-    fn show(&self, (recall, count, read): (f32, usize, usize)) {
-        self.recall.set((f64::from(recall) * 1000.0).round() as i64);
-        self.lists.set(count as i64);
-        self.read.set(read as i64);
-    }
-}
-
 /// How a query's vector moves towards the passages that it finds (Rocchio 1971; Li et al. 2023).
 #[derive(Clone, Copy, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -242,7 +218,7 @@ impl ModelRetriever for DenseConfig {
     fn search(&self, context: &ComponentContext, models: &Models) -> Result<Dense, BuildError> {
         Ok(Dense {
             embedder: embedder(models, &self.model, "Dense")?,
-            scans: self.index.scans(self.top, Some(Gauges::new(context))),
+            scans: self.index.scans(self.top, Some(Gauges::of_lists(context))),
             index: self.index,
             top: self.top,
             feedback: self.feedback,

@@ -18,8 +18,10 @@ use turnflow_engine::document::ContentHash;
 use turnflow_engine::inference::{InferenceError, Priority, Role, TokenEmbedder, TokenVectors};
 use turnflow_engine::record::Hit;
 
-use crate::content::{BACKED_UP, Best, BlockReader, Encode, Scans, Stored, answer, open, served, stored};
+use super::TokenSearch;
+use crate::content::{BACKED_UP, Best, BlockReader, Encode, Stored, answer, open, served, stored};
 use crate::models::{able, short_fingerprint};
+use crate::products::products;
 
 /// Definition of the index.
 pub(crate) struct MultiVectorDefinition {
@@ -61,9 +63,9 @@ impl IndexDefinition for MultiVectorDefinition {
         permitted: Permitted,
         question: Vec<u8>,
     ) -> BoxFuture<'static, Result<Vec<u8>, OperatorError>> {
-        answer(reader, question, async move |reader: Arc<MultiVectorReader>, (queries, top): Asked| {
+        answer(reader, question, async move |reader: Arc<MultiVectorReader>, (queries, top, index): Asked| {
             let dimension = queries.first().map_or(1, |query| query.dimension);
-            let scans = reader.attached(&format!("scans for {top}"), || scans(top));
+            let scans = reader.attached(&format!("scans for {top} {index:?}"), || index.scans(top, None));
             let cost = passage_cost(reader.searched(&permitted), dimension);
             scans.run(&reader, queries, &permitted, cost).await
         })
@@ -98,6 +100,20 @@ impl Codes {
         let code =
             |(row, scale): (&[f32], &f32)| row.iter().map(|value| (value / scale).round() as i8).collect::<Vec<_>>();
         Self { codes: vectors.rows().zip(scales.iter()).flat_map(code).collect(), scales }
+    }
+}
+
+impl Codes {
+    /// Number of tokens.
+    pub fn tokens(&self) -> usize {
+        self.scales.len()
+    }
+
+    /// The vector of each token.
+    pub fn values(&self) -> impl Iterator<Item = Vec<f32>> {
+        let dimension = self.codes.len().checked_div(self.scales.len()).unwrap_or(0).max(1);
+        let rows = self.codes.chunks_exact(dimension).zip(self.scales.iter());
+        rows.map(|(codes, scale)| codes.iter().map(|code| f32::from(*code) * scale).collect())
     }
 }
 
@@ -141,13 +157,8 @@ impl Stored for Codes {
     }
 }
 
-/// A search as another process asks for it: the queries, and the number of passages for each.
-pub(super) type Asked = (Vec<TokenVectors>, usize);
-
-/// Scans for `top` passages.
-pub(super) fn scans(top: usize) -> Scans<MultiVectorReader, TokenVectors> {
-    Scans::new(|reader, queries, top, permitted| search(reader, queries, top, permitted), top)
-}
+/// A search as another process asks for it: the queries, the number of passages for each, and how they are found.
+pub(super) type Asked = (Vec<TokenVectors>, usize, TokenSearch);
 
 /// The cost of scoring passages, in the units of `Operator::weight`. A passage has about a hundred tokens, and a query
 /// about ten.
@@ -186,14 +197,14 @@ pub(crate) fn max_sim(query: &TokenVectors, passage: &Codes) -> f32 {
 
 /// A query quantised to 16 bits. Its products with 8-bit codes are integers, whose sum is exact, so a score is the same
 /// on every processor.
-struct Quantized {
+pub(super) struct Quantized {
     dimension: usize,
     scales: Vec<f32>,
     codes: Vec<i16>,
 }
 
 impl Quantized {
-    fn of(query: &TokenVectors) -> Self {
+    pub fn of(query: &TokenVectors) -> Self {
         let Codes { scales, codes } = Codes::of(query);
         Self {
             dimension: query.dimension,
@@ -202,44 +213,22 @@ impl Quantized {
         }
     }
 
-    fn max_sim(&self, passage: &Codes) -> f32 {
+    pub fn max_sim(&self, passage: &Codes) -> f32 {
         let dimension = self.dimension.max(1);
         if self.scales.is_empty() || passage.scales.is_empty() {
             return 0.0;
         }
-        let mut sum = 0.0;
-        for (token, scale) in self.codes.chunks_exact(dimension).zip(&self.scales) {
-            let mut greatest = f32::NEG_INFINITY;
-            for (other, other_scale) in passage.codes.chunks_exact(dimension).zip(passage.scales.iter()) {
-                greatest = greatest.max(product(token, other) as f32 * other_scale);
-            }
-            sum += greatest * scale;
-        }
-        sum / self.scales.len() as f32
+        let (tokens, others) = (self.scales.len(), passage.scales.len());
+        let mut found = vec![0; tokens * others];
+        products(&passage.codes, &self.codes, dimension, others, &mut found);
+        let greatest = |products: &[i32]| {
+            let scaled = products.iter().zip(passage.scales.iter()).map(|(product, scale)| *product as f32 * scale);
+            scaled.fold(f32::NEG_INFINITY, f32::max)
+        };
+        let of_tokens = found.chunks_exact(others).zip(&self.scales);
+        let sum = of_tokens.fold(0.0, |sum, (products, scale)| sum + greatest(products) * scale);
+        sum / tokens as f32
     }
-}
-
-fn product(a: &[i16], b: &[i8]) -> i32 {
-    #[cfg(target_arch = "x86_64")]
-    {
-        if std::arch::is_x86_feature_detected!("avx2") {
-            // SAFETY: the processor supports AVX2.
-            return unsafe { product_avx2(a, b) };
-        }
-    }
-    product_plain(a, b)
-}
-
-#[cfg(target_arch = "x86_64")]
-#[target_feature(enable = "avx2")]
-fn product_avx2(a: &[i16], b: &[i8]) -> i32 {
-    // The same code, which the compiler vectorises with wider instructions.
-    product_plain(a, b)
-}
-
-#[inline(always)]
-fn product_plain(a: &[i16], b: &[i8]) -> i32 {
-    a.iter().zip(b).map(|(a, b)| i32::from(*a) * i32::from(*b)).sum()
 }
 
 #[cfg(test)]

@@ -10,22 +10,24 @@
 //!
 //! Token vectors are computed once for each content and stored in Lance, in 8 bits with one scale for each token (the
 //! largest error of a cosine is below 0.01). Any encoder that returns token states works; one that was trained for late
-//! interaction works better. The search is exact on the stored values; ties are ordered by passage id.
+//! interaction works better. Unless `index` is `Centroids`, the search is exact on the stored values; ties are ordered by
+//! passage id.
 //!
 //! Cost: query tokens × passage tokens × dimension multiplications for each passage. Memory: passage tokens × dimension
-//! bytes. Above some ten thousand passages, feed it candidates.
+//! bytes. Above some ten thousand passages, feed it candidates, or use centroids.
 
+mod centroids;
 mod index;
 
 use std::sync::Arc;
 
 use futures::FutureExt;
 use futures::future::BoxFuture;
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use turnflow_engine::cluster::OtherParts;
 use turnflow_engine::component::{
     BuildError, BuildFuture, Call, Capability, Check, ComponentContext, CorpusRef, IndexDefinition, InputPort,
-    ModelUse, Models, Operator, OperatorConfig, OperatorError, OperatorKind, built_at_once,
+    ModelUse, Models, Operator, OperatorConfig, OperatorError, OperatorKind, Permitted, built_at_once,
 };
 use turnflow_engine::filter::Filter;
 use turnflow_engine::inference::{Priority, Role, TokenEmbedder, TokenVectors};
@@ -33,10 +35,12 @@ use turnflow_engine::record::{Hit, Hits, PortType, Value, rank};
 use turnflow_engine::spec::from_tree;
 
 use crate::content::{Scans, encodings, nearest};
+use crate::gauges::Gauges;
 use crate::models::able;
 use crate::parts::merge;
 use crate::retrieve;
-use index::{Asked, passage_cost, scans};
+use centroids::Approximate;
+use index::{Asked, passage_cost, search};
 pub(crate) use index::{Codes, MultiVectorDefinition, MultiVectorReader, max_sim};
 
 /// Entry in the operator table.
@@ -69,12 +73,92 @@ pub struct MultiVectorConfig {
     /// Default: none.
     #[serde(default)]
     pub filter: Option<Filter>,
+    /// How passages of the whole corpus are found: `Exact` (default) or, for large corpora,
+    /// `Centroids(from: 2000, recall: 0.98)`.
+    #[serde(default)]
+    pub index: TokenSearch,
+}
+
+/// How passages of the whole corpus are found.
+#[derive(Clone, Copy, Debug, Default, Deserialize, Serialize)]
+pub enum TokenSearch {
+    /// The tokens of every permitted passage are compared.
+    #[default]
+    Exact,
+    /// Centroids of tokens, which are learned in the background, choose the passages whose tokens are compared. They may
+    /// miss some.
+    Centroids(CentroidSettings),
+}
+
+/// The approximate index.
+#[derive(Clone, Copy, Debug, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+pub struct CentroidSettings {
+    /// Number of passages from which on it is used; with fewer, the search is exact. Default 2,000.
+    #[serde(default = "two_thousand")]
+    pub from: usize,
+    /// Share of the ten best passages that it is to find, above 0 and up to 1. It is measured with the corpus's own
+    /// queries when the centroids are learned. Default 0.98.
+    #[serde(default = "most")]
+    pub recall: f32,
+}
+
+fn two_thousand() -> usize {
+    2000
+}
+fn most() -> f32 {
+    0.98
+}
+
+/// If at most one passage in this many is permitted, the search is exact.
+const SEARCHED_EXACTLY: usize = 32;
+
+impl TokenSearch {
+    /// Scans for `top` passages.
+    fn scans(self, top: usize, gauges: Option<Gauges>) -> Scans<MultiVectorReader, TokenVectors> {
+        match self {
+            Self::Exact => Scans::new(|reader, queries, top, permitted| search(reader, queries, top, permitted), top),
+            Self::Centroids(settings) => Scans::new(
+                move |reader: &Arc<MultiVectorReader>, queries: &[&TokenVectors], top, permitted: &Permitted| {
+                    settings.search(reader, queries, top, permitted, gauges.as_ref())
+                },
+                top,
+            ),
+        }
+    }
+}
+
+impl CentroidSettings {
+    fn search(
+        self,
+        reader: &Arc<MultiVectorReader>,
+        queries: &[&TokenVectors],
+        top: usize,
+        permitted: &Permitted,
+        gauges: Option<&Gauges>,
+    ) -> Vec<Vec<Hit>> {
+        let passages = reader.passages();
+        if passages < self.from || reader.searched(permitted) < passages / SEARCHED_EXACTLY {
+            return search(reader, queries, top, permitted);
+        }
+        let approximate = reader.attached(&format!("centroids {}", self.recall), || Approximate::new(self.recall));
+        let found = approximate.search(reader, queries, top, permitted);
+        if let (Some(measured), Some(gauges)) = (approximate.measured(), gauges) {
+            gauges.show(measured);
+        }
+        found
+    }
 }
 
 impl OperatorConfig for MultiVectorConfig {
     fn validate(&self, check: &mut Check<'_>) {
         check.range("depth", self.depth, 1, 100_000);
         check.range("top", self.top, 1, 100_000);
+        if let TokenSearch::Centroids(CentroidSettings { recall, .. }) = self.index
+            && !(recall > 0.0 && recall <= 1.0)
+        {
+            check.error("out-of-range", "index", "`recall` must be above 0 and at most 1");
+        }
     }
 
     fn models(&self) -> Vec<ModelUse<'_>> {
@@ -98,17 +182,23 @@ impl OperatorConfig for MultiVectorConfig {
     }
 
     fn explain(&self) -> String {
-        let Self { corpus, model, depth, top, filter, .. } = self;
+        let Self { corpus, model, depth, top, filter, index, .. } = self;
         let filter = retrieve::explained(filter.as_ref());
-        format!("corpus: {corpus}, model: {model:?}, depth: {depth}, top: {top}{filter}")
+        let index = match index {
+            TokenSearch::Exact => String::new(),
+            TokenSearch::Centroids(CentroidSettings { from, recall }) => {
+                format!(", index: Centroids(from: {from}, recall: {recall})")
+            }
+        };
+        format!("corpus: {corpus}, model: {model:?}, depth: {depth}, top: {top}{filter}{index}")
     }
 
-    fn build<'a>(&'a self, _: &'a ComponentContext, models: &'a Models) -> BuildFuture<'a, Arc<dyn Operator>> {
+    fn build<'a>(&'a self, context: &'a ComponentContext, models: &'a Models) -> BuildFuture<'a, Arc<dyn Operator>> {
         built_at_once(|| {
             let key = MultiVectorDefinition::new(models, &self.model, "MultiVector")?.key();
             let capability = Capability::EmbedTokens;
             let encoder = able(models, &self.model, "MultiVector", capability, |model| model.token_embedder.clone())?;
-            let scans = scans(self.top);
+            let scans = self.index.scans(self.top, Some(Gauges::of_passages(context)));
             Ok(Arc::new(MultiVector { config: self.clone(), key, encoder, scans }))
         })
     }
@@ -139,7 +229,7 @@ impl Operator for MultiVector {
             let lists = match candidates {
                 None => {
                     let cost = passage_cost(reader.searched(&permitted), self.encoder.dimension());
-                    let question: Asked = (asked.clone(), top);
+                    let question: Asked = (asked.clone(), top, self.config.index);
                     nearest(others, question, top, self.scans.run(&reader, asked, &permitted, cost)).await?
                 }
                 Some(candidates) => {

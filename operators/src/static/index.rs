@@ -8,20 +8,48 @@ use futures::future::BoxFuture;
 use turnflow_engine::component::{Delta, Index, IndexError, Inventory, Maintained, MaintenanceLimits, Permitted};
 use turnflow_engine::document::Chunk;
 use turnflow_engine::inference::{Vector, WordVectors};
+use turnflow_engine::mapped::MappedFiles;
 use turnflow_engine::record::Hit;
 
 use super::measures::{Base, BlockMeasures, Measures};
 use super::words::{Bag, Counts, Words};
-use crate::content::{Best, Block, BlockIndex, BlockReader, Candidates, dot, inventory, open_blocks};
+use crate::content::{Best, Block, BlockIndex, BlockReader, Candidates, Derived, dot, inventory, open_blocks};
 
 /// A block of passages.
-pub(super) type BagBlock = Block<Bag, ()>;
+pub(super) type BagBlock = Block<Bag, Together>;
 /// All passages at an epoch.
-pub(super) type BagReader = BlockReader<Bag, ()>;
+pub(super) type BagReader = BlockReader<Bag, Together>;
+
+/// The words of a block's passages, one passage after the other, so that a search reads them as fast as memory allows.
+pub(super) struct Together {
+    words: Vec<(u32, f32)>,
+    /// Where the words of each row end.
+    ends: Vec<u32>,
+}
+
+impl Derived<Bag> for Together {
+    fn derive(rows: &[(Bag, Arc<Chunk>)], _: Option<&MappedFiles>) -> Self {
+        let mut end = 0;
+        let ends = rows.iter().map(|(bag, _)| {
+            end += bag.len() as u32;
+            end
+        });
+        let ends = ends.collect();
+        Self { words: rows.iter().flat_map(|(bag, _)| bag.iter().copied()).collect(), ends }
+    }
+}
+
+impl Together {
+    /// The words of each row.
+    fn rows(&self) -> impl Iterator<Item = &[(u32, f32)]> {
+        let starts = std::iter::once(&0).chain(&self.ends);
+        starts.zip(&self.ends).map(|(start, end)| &self.words[*start as usize..*end as usize])
+    }
+}
 
 pub(super) struct StaticIndex {
     words: Arc<Words>,
-    passages: BlockIndex<Bag, ()>,
+    passages: BlockIndex<Bag, Together>,
     /// The passages of the newest epoch.
     newest: Option<Arc<BagReader>>,
     counts: Counts,
@@ -135,26 +163,28 @@ impl StaticReader {
             return best.into_hits();
         }
         let Weights { idf, moved } = self.weights();
-        let products: Vec<f32> = {
-            let known = self.words.known();
-            let words = idf.iter().zip(&known.places);
-            words.map(|(idf, (place, _))| idf * dot(&query, self.words.vector(*place))).collect()
+        let products: Vec<f32> =
+            self.words.known().products(&query).zip(idf).map(|(product, idf)| product * idf).collect();
+        let of_base = |(base, moves): &(Arc<Base>, Vec<f32>)| {
+            (Arc::as_ptr(base), products.iter().zip(moves).map(|(product, moves)| [*product, *moves]).collect())
         };
+        let words: Vec<(*const Base, Vec<[f32; 2]>)> = moved.iter().map(of_base).collect();
         let mut candidates = Candidates::new(top);
         for (at, (block, measures)) in self.passages.blocks.iter().zip(&self.measures).enumerate() {
-            let Some((_, moves)) = moved.iter().find(|(base, _)| Arc::ptr_eq(base, &measures.base)) else { continue };
-            for (row, ((bag, chunk), measure)) in block.rows.iter().zip(&measures.rows).enumerate() {
+            let of_block = words.iter().find(|(base, _)| std::ptr::eq(*base, Arc::as_ptr(&measures.base)));
+            let Some((_, words)) = of_block else { continue };
+            for (row, (bag, measure)) in block.derived().rows().zip(&measures.rows).enumerate() {
                 if bag.is_empty() {
                     continue;
                 }
-                let (product, moved) = sums(bag, &products, moves);
+                let [product, moved] = sums(bag, words);
                 let score = product / measure.length;
                 // The length is between `length - moved` and `length + moved`.
                 let rest = measure.length - moved;
                 let by_length = if rest > 0.0 { score.abs() * moved / rest } else { f32::INFINITY };
                 let difference = by_length + measure.rounding;
                 // A score that is no number is not ruled out.
-                if score + difference < candidates.known() || !permitted.has(chunk) {
+                if score + difference < candidates.known() || !permitted.has(&block.rows[row].1) {
                     continue;
                 }
                 candidates.add((score, difference), (at, row));
@@ -181,19 +211,20 @@ impl StaticReader {
     }
 }
 
-/// The sum of a passage's products, and of its moves. Four sums each, because an addition waits for the one before.
-fn sums(bag: &Bag, products: &[f32], moves: &[f32]) -> (f32, f32) {
-    let (mut sum, mut moved) = ([0.0_f32; 4], [0.0_f32; 4]);
-    let (whole, rest) = bag.as_chunks::<4>();
+/// The sums of a passage's products and of its moves. There are four of each, because an addition waits for the one before.
+fn sums(bag: &[(u32, f32)], of_words: &[[f32; 2]]) -> [f32; 2] {
+    let mut sums = [[0.0_f32; 2]; 4];
     let mut add = |lane: usize, (number, count): (u32, f32)| {
-        sum[lane] += count * products[number as usize];
-        moved[lane] += count * moves[number as usize];
+        let [product, moves] = of_words[number as usize];
+        sums[lane][0] += count * product;
+        sums[lane][1] += count * moves;
     };
+    let (whole, rest) = bag.as_chunks::<4>();
     for words in whole {
         (0..4).for_each(|lane| add(lane, words[lane]));
     }
     rest.iter().enumerate().for_each(|(lane, word)| add(lane, *word));
-    (sum.iter().sum(), moved.iter().sum())
+    [0, 1].map(|at| sums.iter().map(|sum| sum[at]).sum())
 }
 
 #[cfg(test)]

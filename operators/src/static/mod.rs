@@ -94,7 +94,7 @@ impl ModelRetriever for StaticConfig {
 pub(crate) struct Static;
 
 /// Cost of a passage in the units of `Operator::weight`.
-const PASSAGE: usize = 10;
+const PASSAGE: usize = 3;
 
 impl Search for Static {
     type Reader = StaticReader;

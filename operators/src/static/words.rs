@@ -28,6 +28,25 @@ pub(super) struct Known {
     numbers: HashMap<u32, u32>,
     /// Place of a word, and the length of its vector, by number.
     pub places: Vec<(u32, f32)>,
+    /// The vectors, one after the other, by number.
+    vectors: Vec<f32>,
+}
+
+impl Known {
+    /// The product of a vector with that of each word, in which the order of the sum does not matter.
+    pub fn products(&self, vector: &[f32]) -> impl Iterator<Item = f32> {
+        self.vectors.chunks_exact(vector.len().max(1)).map(|word| product(word, vector))
+    }
+}
+
+fn product(a: &[f32], b: &[f32]) -> f32 {
+    let mut sums = [0.0_f32; 8];
+    let ((a_whole, a_rest), (b_whole, b_rest)) = (a.as_chunks::<8>(), b.as_chunks::<8>());
+    for (a, b) in a_whole.iter().zip(b_whole) {
+        (0..8).for_each(|lane| sums[lane] += a[lane] * b[lane]);
+    }
+    a_rest.iter().zip(b_rest).enumerate().for_each(|(lane, (a, b))| sums[lane] += a * b);
+    sums.iter().sum()
 }
 
 impl Words {
@@ -60,11 +79,12 @@ impl Words {
         let is_new = |known: &Known| places.keys().any(|place| !known.numbers.contains_key(place));
         if is_new(&self.known.read()) {
             let mut known = self.known.write();
-            let Known { numbers, places: all } = &mut *known;
+            let Known { numbers, places: all, vectors } = &mut *known;
             for place in places.keys() {
                 numbers.entry(*place).or_insert_with(|| {
                     let vector = self.vectors.vector(*place);
                     all.push((*place, dot(vector, vector).sqrt()));
+                    vectors.extend(vector);
                     all.len() as u32 - 1
                 });
             }

@@ -42,26 +42,4 @@ proptest! {
         candidates.add((f32::MAX, 0.0), (0, 1));
         prop_assert_eq!(candidates.into_rows().count(), 2);
     }
-
-    #[test]
-    fn wide_and_plain_products_agree(
-        rows in 1_usize..20, queries in 1_usize..10, steps in 1_usize..6, seed in any::<u64>(),
-    ) {
-        let (count, stride) = (rows.next_multiple_of(ROWS), steps * STEP);
-        let mut state = seed;
-        let mut next = || {
-            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-            (state >> 40) as i16
-        };
-        let of_rows: Vec<i8> = (0..count * stride).map(|_| next() as i8).collect();
-        let of_queries: Vec<i16> = (0..queries * stride).map(|_| next()).collect();
-        let mut products = (vec![0; queries * count], vec![0; queries * count]);
-        plain(&of_rows, &of_queries, stride, count, &mut products.0);
-        #[cfg(target_arch = "x86_64")]
-        if std::arch::is_x86_feature_detected!("avx2") {
-            // SAFETY: the processor supports AVX2.
-            unsafe { wide::products(&of_rows, &of_queries, stride, count, &mut products.1) };
-            prop_assert_eq!(products.0, products.1);
-        }
-    }
 }

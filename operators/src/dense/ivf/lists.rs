@@ -12,9 +12,9 @@ use turnflow_engine::record::Hit;
 use super::super::codes::{self, Codes, Queries};
 use super::super::index::{DenseReader, search};
 use super::bits::{self, Bits, Tables};
-use super::learn::learn;
 use super::rotation::Rotation;
 use crate::content::{Best, Block, Candidates, dot};
+use crate::kmeans::{Centroids, learn};
 
 /// Lists are sorted for so many times as many as are mostly read.
 const AHEAD: usize = 2;
@@ -39,7 +39,7 @@ struct List {
 
 /// The lists, made from one epoch.
 pub(in crate::dense) struct Lists {
-    centroids: Codes,
+    centroids: Centroids,
     rotation: Rotation,
     lists: Vec<List>,
     /// The content of each passage in a list, by its number in the corpus.
@@ -82,15 +82,16 @@ impl Lists {
             return None;
         }
         let vectors: Vec<&[f32]> = rows.iter().map(|(vector, ..)| &***vector).collect();
-        let (centroids, nearest) = learn(&vectors, count.min(rows.len()));
-        let mut of_lists = vec![Vec::new(); centroids.scales.len()];
+        let centroids = learn(&vectors, count.min(rows.len()));
+        let nearest = centroids.nearest(&vectors);
+        let mut of_lists = vec![Vec::new(); centroids.count()];
         nearest.iter().zip(0_u32..).for_each(|(list, row)| of_lists[*list as usize].push(row));
         let rotation = Rotation::new(vectors[0].len());
         let list = |(list, of_list): &(usize, Vec<u32>)| {
             let of_list: Vec<_> = of_list.iter().map(|row| rows[*row as usize]).collect();
             let member = |(_, chunk, number): &(&Vector, &Arc<Chunk>, u32)| (*number, content(chunk.hash));
             let vectors = || of_list.iter().map(|(vector, ..)| &***vector);
-            let centroid: Vec<f32> = centroids.values(*list).take(rotation.dimension()).collect();
+            let centroid: Vec<f32> = centroids.codes.values(*list).take(rotation.dimension()).collect();
             let bits = Bits::of(vectors(), &centroid, &rotation);
             List { bits, codes: Codes::of(vectors()), members: of_list.iter().map(member).collect() }
         };
@@ -115,7 +116,7 @@ impl Lists {
         let exact = search(reader, &queries, MEASURED, &Permitted::All);
         let mut gaps: Vec<f32> = Vec::new();
         for (query, hits) in queries.iter().zip(&exact) {
-            let near = self.near(&Queries::new(&[query]));
+            let near = self.centroids.scores(&Queries::new(&[query]));
             let Some(worst) = hits.last().map(|hit| hit.score) else { continue };
             let list = |hit: &Hit| hit.chunk.place.get().and_then(|number| list_of.get(&number)).copied();
             gaps.extend(hits.iter().filter_map(list).map(|list| worst - near[list as usize]));
@@ -145,14 +146,6 @@ impl Lists {
         let all: usize = exact.iter().map(Vec::len).sum();
         self.recall = if all == 0 { 1.0 } else { shared as f32 / all as f32 };
         self.read = read.div_ceil(queries.len().max(1)).max(1);
-    }
-
-    /// The score of each centroid, by codes.
-    fn near(&self, query: &Queries) -> Vec<f32> {
-        let (mut products, count) = (Vec::new(), self.lists.len());
-        query.products(&self.centroids, 0, count.next_multiple_of(codes::ROWS), &mut products);
-        let score = |(product, scale): (&i32, &f32)| query.bounds[0].of(*product, *scale, 0.0, 0.0).0;
-        products[..count].iter().zip(&self.centroids.scales).map(score).collect()
     }
 
     /// The passages of a reader that are in no list. Cost: the blocks, and the rows of those that have changed.
@@ -215,7 +208,7 @@ impl Lists {
         let tables = Tables::new(query, &self.rotation);
         // A search without a limit reads everything.
         let margin = if gap == f32::INFINITY { gap } else { DEVIATIONS * dot(query, query).sqrt() };
-        let near = self.near(&coded);
+        let near = self.centroids.scores(&coded);
         let mut order: Vec<u32> = (0..near.len() as u32).collect();
         let by_score = |a: &u32, b: &u32| near[*b as usize].total_cmp(&near[*a as usize]).then(a.cmp(b));
         let mut candidates = Candidates::new(top);

@@ -151,11 +151,11 @@ pub(super) fn run(args: &BenchArgs) -> Outcome {
         ),
     }
     println!("outside the models: {:.1} % of the time", 100.0 * outside);
-    for Approximate { node, recall_per_mille, lists, read } in &approximate {
+    for Approximate { node, recall_per_mille, parts: (part, done), all, read } in &approximate {
         println!(
-            "approximate index of `{node}`: {:.1} % of the ten nearest passages found, {read} of {} read",
+            "approximate index of `{node}`: {:.1} % of the ten nearest passages found, {read} of {} {done}",
             *recall_per_mille as f64 / 10.0,
-            count(*lists, "list")
+            count(*all, part)
         );
     }
     Ok(())
@@ -166,14 +166,20 @@ pub(super) fn run(args: &BenchArgs) -> Outcome {
 struct Approximate {
     node: String,
     recall_per_mille: u64,
-    lists: u64,
+    /// What the index has many of, and what a search does with some of them.
+    parts: (&'static str, &'static str),
+    all: u64,
     read: u64,
 }
+
+/// The parts of each kind of index. The metrics are named after them.
+const PARTS: [(&str, &str); 2] = [("list", "read"), ("passage", "scored")];
 
 impl Approximate {
     fn to_json(&self) -> serde_json::Value {
         let recall = self.recall_per_mille as f64 / 1000.0;
-        json!({"node": self.node, "recall": recall, "lists": self.lists, "lists_read": self.read})
+        let (part, done) = self.parts;
+        json!({"node": self.node, "recall": recall, format!("{part}s"): self.all, format!("{part}s_{done}"): self.read})
     }
 }
 
@@ -187,16 +193,16 @@ fn approximate(metrics: &str) -> Vec<Approximate> {
         };
         metrics.lines().filter_map(of_node).collect()
     };
-    let (recalls, lists, read) = (values("recall_per_mille"), values("lists"), values("lists_read"));
-    let mut found: Vec<Approximate> = recalls
-        .into_iter()
-        .map(|(node, recall_per_mille)| {
+    let recalls = values("recall_per_mille");
+    let mut found: Vec<Approximate> = Vec::new();
+    for parts in PARTS {
+        let (all, read) = (values(&format!("{}s", parts.0)), values(&format!("{}s_{}", parts.0, parts.1)));
+        for (node, all) in all.into_iter().filter(|(_, all)| *all > 0) {
             let of = |values: &HashMap<String, u64>| values.get(&node).copied().unwrap_or_default();
-            let (lists, read) = (of(&lists), of(&read));
-            Approximate { node, recall_per_mille, lists, read }
-        })
-        .filter(|index| index.lists > 0)
-        .collect();
+            let (recall_per_mille, read) = (of(&recalls), of(&read));
+            found.push(Approximate { node, recall_per_mille, parts, all, read });
+        }
+    }
     found.sort_by(|a, b| a.node.cmp(&b.node));
     found
 }
@@ -224,7 +230,18 @@ mod tests {
             metrics.gauge(node, "approximate_index_lists", "Lists").set(lists);
             metrics.gauge(node, "approximate_index_lists_read", "Lists read").set(read);
         }
-        let index = Approximate { node: "dense".into(), recall_per_mille: 981, lists: 2000, read: 39 };
-        assert_eq!(approximate(&metrics.to_text()), [index]);
+        metrics.gauge("late", "approximate_index_recall_per_mille", "Recall").set(984);
+        metrics.gauge("late", "approximate_index_passages", "Passages").set(13_000);
+        metrics.gauge("late", "approximate_index_passages_scored", "Passages scored").set(140);
+        let found = approximate(&metrics.to_text());
+        let of = |node: &str, recall_per_mille, parts, all, read| Approximate {
+            node: node.into(),
+            recall_per_mille,
+            parts,
+            all,
+            read,
+        };
+        assert_eq!(found, [of("dense", 981, PARTS[0], 2000, 39), of("late", 984, PARTS[1], 13_000, 140)]);
+        assert_eq!(found[1].to_json()["passages_scored"], 140);
     }
 }

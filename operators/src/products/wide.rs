@@ -6,7 +6,7 @@ use std::arch::x86_64::{
     _mm256_madd_epi16, _mm256_setzero_si256,
 };
 
-use super::{Bound, QUERIES, ROWS, STEP};
+use super::{QUERIES, ROWS, STEP};
 
 /// Bytes of a line of the processor's cache.
 const LINE: usize = 64;
@@ -43,20 +43,21 @@ fn sums([a, b, c, d]: [__m256i; 4]) -> [i32; 4] {
     stored
 }
 
-/// As [`super::greatest`].
-#[target_feature(enable = "avx2")]
-pub(super) fn greatest(bound: Bound, products: &[i32], rows: [&[f32]; 3], most: &mut [f32]) {
-    // The same code, which the compiler vectorises with wider instructions.
-    super::greatest(bound, products, rows, most);
-}
-
-/// As [`super::plain`]. `stride` is a multiple of [`STEP`], and `count` of [`ROWS`].
+/// As [`super::plain`]. `stride` is a multiple of [`STEP`].
 #[target_feature(enable = "avx2")]
 pub(super) fn products(rows: &[i8], queries: &[i16], stride: usize, count: usize, products: &mut [i32]) {
+    // Rows that do not fill a group.
+    let (in_pairs, in_groups) = (count / 2 * 2, count / ROWS * ROWS);
+    let together = queries.len() / stride / QUERIES * QUERIES;
+    for (at, codes) in queries.chunks_exact(stride).enumerate() {
+        let done = if at < together { in_pairs } else { in_groups };
+        for row in done..count {
+            products[at * count + row] = product(&rows[row * stride..][..stride], codes);
+        }
+    }
     let (rows, _) = rows.as_chunks::<STEP>();
     let (queries, _) = queries.as_chunks::<STEP>();
     let steps = stride / STEP;
-    let together = queries.len() / steps / QUERIES * QUERIES;
     for (group, queries) in queries.chunks_exact(steps * QUERIES).enumerate() {
         let (a, rest) = queries.split_at(steps);
         let (b, rest) = rest.split_at(steps);
@@ -99,9 +100,9 @@ pub(super) fn products(rows: &[i8], queries: &[i16], stride: usize, count: usize
     }
 }
 
-/// As [`super::product`].
+/// As [`super::plain_product`].
 #[target_feature(enable = "avx2")]
 pub(super) fn product(row: &[i8], query: &[i16]) -> i32 {
     // The same code, which the compiler vectorises with wider instructions.
-    super::product(row, query)
+    super::plain_product(row, query)
 }
