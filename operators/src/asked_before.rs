@@ -27,6 +27,7 @@ use turnflow_engine::component::{
     ModelUse, Models, Operator, OperatorConfig, OperatorError, OperatorKind, built_at_once,
 };
 use turnflow_engine::document::Chunk;
+use turnflow_engine::filter::Filter;
 use turnflow_engine::inference::{Embedder, InferenceError, Priority, Role, Vector};
 use turnflow_engine::record::{Hit, Hits, PortType, Value, rank};
 use turnflow_engine::spec::{FilePath, from_tree};
@@ -35,7 +36,7 @@ use turnflow_engine::wording::JsonError;
 use crate::content::dot;
 use crate::models::embedder;
 use crate::references;
-use crate::retrieve::default_top;
+use crate::retrieve::{default_top, explained};
 
 /// Entry in the operator table.
 pub const KIND: OperatorKind = OperatorKind {
@@ -63,6 +64,10 @@ pub struct AskedBeforeConfig {
     /// Maximum number of passages to return. Default 100.
     #[serde(default = "default_top")]
     pub top: usize,
+    /// Condition that passages must meet, such as `Eq("lang", "en")` (see the handbook, "Metadata and filters").
+    /// Default: none.
+    #[serde(default)]
+    pub filter: Option<Filter>,
 }
 
 /// A question with the passages that answer it.
@@ -94,13 +99,18 @@ impl OperatorConfig for AskedBeforeConfig {
         Some(&self.corpus)
     }
 
+    fn filter(&self) -> Option<&Filter> {
+        self.filter.as_ref()
+    }
+
     fn indexes(&self, _: &Models) -> Result<Vec<Arc<dyn IndexDefinition>>, BuildError> {
         Ok(vec![Arc::new(references::Definition)])
     }
 
     fn explain(&self) -> String {
         let file = self.questions.as_ref().map_or_else(|| "none".to_owned(), |file| format!("{:?}", file.written));
-        format!("corpus: {}, model: {:?}, questions: {file}, top: {}", self.corpus, self.model, self.top)
+        let filter = explained(self.filter.as_ref());
+        format!("corpus: {}, model: {:?}, questions: {file}, top: {}{filter}", self.corpus, self.model, self.top)
     }
 
     fn build<'a>(&'a self, context: &'a ComponentContext, models: &'a Models) -> BuildFuture<'a, Arc<dyn Operator>> {
@@ -209,7 +219,14 @@ impl Operator for AskedBefore {
             for vector in &vectors {
                 let mut scores: Vec<_> = self.asked.scores(vector, known).into_iter().collect();
                 scores.sort_by(|a, b| b.1.total_cmp(&a.1).then_with(|| a.0.cmp(b.0)));
-                let passages = scores.into_iter().map(|(id, score)| (reader.find(id, &call.turn), score));
+                let found_by_id = |id: &str| {
+                    let mut found = reader.find(id, &call.turn);
+                    if let Some(filter) = &self.config.filter {
+                        found.retain(|chunk| filter.holds(&chunk.metadata, &call.turn));
+                    }
+                    found
+                };
+                let passages = scores.into_iter().map(|(id, score)| (found_by_id(id), score));
                 let passages = passages.filter(|(chunks, _)| !chunks.is_empty()).take(self.config.top);
                 for (chunk, score) in passages.flat_map(|(chunks, score)| chunks.into_iter().map(move |of| (of, score)))
                 {

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use parking_lot::{Mutex, RwLock};
+use turnflow_engine::panics::caught;
 
 /// Queries that are kept to measure with, and the fewest to measure with.
 const KEPT: usize = 256;
@@ -46,24 +47,21 @@ impl<T: Send + Sync + 'static, Q: Clone + Send + 'static> Background<T, Q> {
         }
         let this = self.clone();
         let started = std::thread::Builder::new().name(name.to_owned()).spawn(move || {
-            // Also after a panic, which leaves everything as it was.
-            let _end = End(&this.is_working);
             let queries = this.queries.lock().iter().cloned().collect();
-            if let Some(made) = work(queries) {
-                *this.made.write() = Some(Arc::new(made));
+            match caught(|| work(queries)) {
+                Ok(made) => {
+                    if let Some(made) = made {
+                        *this.made.write() = Some(Arc::new(made));
+                    }
+                    this.is_working.store(false, Ordering::Release);
+                }
+                // What panics once would do so again: everything stays as it is.
+                Err(panic) => tracing::error!(error = %panic, "an approximate index cannot be made"),
             }
         });
         if let Err(error) = started {
             tracing::warn!(%error, "the thread `{name}` cannot be started: searches go on without its work");
             self.is_working.store(false, Ordering::Release);
         }
-    }
-}
-
-struct End<'a>(&'a AtomicBool);
-
-impl Drop for End<'_> {
-    fn drop(&mut self) {
-        self.0.store(false, Ordering::Release);
     }
 }

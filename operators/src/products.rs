@@ -18,9 +18,14 @@ pub(crate) fn products(rows: &[i8], queries: &[i16], stride: usize, count: usize
         return;
     }
     #[cfg(target_arch = "x86_64")]
-    if stride.is_multiple_of(STEP) && std::arch::is_x86_feature_detected!("avx2") {
+    if std::arch::is_x86_feature_detected!("avx2") {
         // SAFETY: the processor supports AVX2.
-        unsafe { wide::products(rows, queries, stride, count, products) };
+        unsafe {
+            match stride.is_multiple_of(STEP) {
+                true => wide::products(rows, queries, stride, count, products),
+                false => wide::plain(rows, queries, stride, count, products),
+            }
+        }
         return;
     }
     plain(rows, queries, stride, count, products);
@@ -41,6 +46,7 @@ fn plain_product(row: &[i8], query: &[i16]) -> i32 {
     row.iter().zip(query).map(|(a, b)| i32::from(*a) * i32::from(*b)).sum()
 }
 
+#[inline(always)]
 fn plain(rows: &[i8], queries: &[i16], stride: usize, count: usize, products: &mut [i32]) {
     for (query, products) in queries.chunks_exact(stride).zip(products.chunks_exact_mut(count)) {
         for (row, product) in rows.chunks_exact(stride).zip(products) {

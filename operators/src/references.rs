@@ -28,8 +28,11 @@ use turnflow_engine::component::{
     InputPort, Inventory, Models, Operator, OperatorConfig, OperatorError, OperatorKind, Passage, built_at_once,
 };
 use turnflow_engine::document::Chunk;
+use turnflow_engine::filter::Filter;
 use turnflow_engine::record::{Hit, Hits, PortType, Turn, Value};
 use turnflow_engine::spec::from_tree;
+
+use crate::retrieve::explained;
 
 /// Entry in the operator table.
 pub const KIND: OperatorKind = OperatorKind {
@@ -55,6 +58,10 @@ pub struct ReferencesConfig {
     /// Maximum number of passages to return. Default 100.
     #[serde(default = "default_top")]
     pub top: usize,
+    /// Condition that passages must meet, such as `Eq("lang", "en")` (see the handbook, "Metadata and filters").
+    /// Default: none.
+    #[serde(default)]
+    pub filter: Option<Filter>,
 }
 
 fn default_field() -> String {
@@ -73,12 +80,17 @@ impl OperatorConfig for ReferencesConfig {
         Some(&self.corpus)
     }
 
+    fn filter(&self) -> Option<&Filter> {
+        self.filter.as_ref()
+    }
+
     fn indexes(&self, _: &Models) -> Result<Vec<Arc<dyn IndexDefinition>>, BuildError> {
         Ok(vec![Arc::new(Definition)])
     }
 
     fn explain(&self) -> String {
-        format!("corpus: {}, field: {:?}, top: {}", self.corpus, self.field, self.top)
+        let filter = explained(self.filter.as_ref());
+        format!("corpus: {}, field: {:?}, top: {}{filter}", self.corpus, self.field, self.top)
     }
 
     fn build<'a>(&'a self, _: &'a ComponentContext, _: &'a Models) -> BuildFuture<'a, Arc<dyn Operator>> {
@@ -102,7 +114,10 @@ impl Operator for References {
             }
             let mut hits: Vec<Hit> = Vec::new();
             let mut there: HashSet<Arc<str>> = HashSet::new();
-            for chunk in chunks.into_iter().flat_map(|(_, found)| found) {
+            let meets = |chunk: &Arc<Chunk>| {
+                self.0.filter.as_ref().is_none_or(|filter| filter.holds(&chunk.metadata, &call.turn))
+            };
+            for chunk in chunks.into_iter().flat_map(|(_, found)| found).filter(meets) {
                 if hits.len() < self.0.top && there.insert(chunk.id.clone()) {
                     hits.push(Hit { chunk, score: 1.0 / (hits.len() + 1) as f32 });
                 }

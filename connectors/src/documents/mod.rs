@@ -6,7 +6,8 @@
 //!
 //! The corpus has no files. A program changes it through [`DocumentStore`], which `Engine::documents` returns. A change
 //! is on disk when its call returns, and it is published soon after. Several waiting changes are published in one
-//! epoch. The metadata of a document is stored, but pipelines do not read it.
+//! epoch. A document whose metadata has the `mime` `text/markdown` is read as a Markdown file is: its front matter is
+//! metadata, unless the same fields are given.
 //!
 //! The documents are in the file `documents.redb` in the corpus's directory in the state directory. They exist nowhere
 //! else, so a damaged file is not modified, and the start fails. A document that cannot be decoded becomes a dead
@@ -44,12 +45,13 @@ use turnflow_engine::connector::{
 };
 use turnflow_engine::database::DatabaseError;
 use turnflow_engine::document::{Document, Markup};
-use turnflow_engine::metadata::Metadata;
+use turnflow_engine::metadata::{FieldValue, Metadata};
 use turnflow_engine::spec::from_tree;
 
 use self::kept::Change;
 use self::store::{Follower, SharedStore, Store};
 use crate::open_once::Place;
+use crate::readers::{self, Content};
 
 /// Name of the file.
 const FILE: &str = "documents.redb";
@@ -257,14 +259,27 @@ fn read(id: &str, stored: &[u8], output: &CorpusOutput) -> Option<Document> {
             if !large.is_empty() {
                 tracing::warn!(id, fields = large.join(", "), "fields of the metadata are too large and left out");
             }
-            let title = title.unwrap_or_default().into();
-            Some(Document { id: id.into(), title, text: text.into(), markup: Markup::Plain, metadata })
+            let title = title.unwrap_or_default();
+            if metadata.get("mime") == Some(&FieldValue::from(readers::Format::Markdown.mime())) {
+                return Some(markdown(id, title, &text, metadata));
+            }
+            let (title, text) = (title.into(), text.into());
+            Some(Document { id: id.into(), title, text, markup: Markup::Plain, metadata })
         }
         Err(reason) => {
             output.dead_letter(&format!("{FILE}: {id}"), &reason, stored);
             None
         }
     }
+}
+
+/// A document in Markdown: its front matter is metadata, and not text. A title and fields that were given beside it count
+/// more.
+fn markdown(id: &str, title: String, text: &str, given: Metadata) -> Document {
+    let Content { title: own, text, markup, metadata } = readers::markdown::read(text);
+    let title = if title.is_empty() { own } else { title };
+    let metadata = metadata.fields().fold(given, |all, (name, value)| all.with_default(name, value.clone()));
+    Document { id: id.into(), title: title.into(), text: text.into(), markup, metadata }
 }
 
 /// A damaged file stays damaged; any other error may be temporary.

@@ -269,3 +269,25 @@ fn a_document_of_an_unknown_format_is_a_dead_letter_until_it_is_replaced() {
 fn unknown_fields_of_the_node_are_refused() {
     assert!(turnflow_engine::spec::from_str::<DocumentsConfig>("(max_bites: 1)").is_err());
 }
+
+#[test]
+fn the_front_matter_of_markdown_is_metadata() {
+    let text = "---\ntitle: Fees\nlang: en\nteam: pay\n---\n# Heading\n\nWho pays?\n";
+    let given = serde_json::json!({"mime": "text/markdown", "lang": "de"}).as_object().unwrap().clone();
+    let markdown = StoredDocument { title: None, metadata: given.clone(), ..document("a", text) };
+    let titled = StoredDocument { id: "b".into(), title: Some("Given".into()), ..markdown.clone() };
+    let plain = StoredDocument { id: "c".into(), metadata: serde_json::Map::new(), ..markdown.clone() };
+    let source = in_memory(u64::MAX);
+    source.documents().unwrap().put(vec![markdown, titled, plain]).unwrap();
+    let corpus = Corpus::run(source, Mode::Once);
+    let read: BTreeMap<String, Document> =
+        corpus.commit().into_iter().filter_map(|(id, document)| Some((id, document?))).collect();
+    let a = &read["a"];
+    assert_eq!((&*a.title, &*a.text, a.markup), ("Fees", "# Heading\n\nWho pays?\n", Markup::Markdown));
+    assert_eq!(
+        serde_json::json!(a.metadata.to_json()),
+        serde_json::json!({"mime": "text/markdown", "lang": "de", "team": "pay"})
+    );
+    assert_eq!(&*read["b"].title, "Given");
+    assert_eq!((&*read["c"].text, read["c"].markup), (text, Markup::Plain));
+}

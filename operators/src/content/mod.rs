@@ -1,5 +1,5 @@
 //! Indexes by content: each content is encoded once; encodings are stored in Lance and served from memory. `Dense`,
-//! `Sparse` and `MultiVector` differ in the encoding and in how they search blocks of it.
+//! `Sparse`, `MultiVector` and `Static` differ in the encoding and in how they search blocks of it.
 
 mod blocks;
 mod candidates;

@@ -218,7 +218,10 @@ impl ModelRetriever for DenseConfig {
     fn search(&self, context: &ComponentContext, models: &Models) -> Result<Dense, BuildError> {
         Ok(Dense {
             embedder: embedder(models, &self.model, "Dense")?,
-            scans: self.index.scans(self.top, Some(Gauges::of_lists(context))),
+            scans: {
+                let is_exact = matches!(self.index, SearchIndex::Exact);
+                self.index.scans(self.top, (!is_exact).then(|| Gauges::of_lists(context)))
+            },
             index: self.index,
             top: self.top,
             feedback: self.feedback,

@@ -6,11 +6,13 @@
 //! what was found by more than a gap. The gap is measured when the centroids are learned: it finds the wanted share of the
 //! best ten passages, for the newest queries of the corpus.
 //!
-//! Centroids are learned in the background, and serve all epochs. A passage whose content is new is scored exactly until
-//! the centroids of its tokens are looked up, also in the background.
+//! Centroids are learned in the background, and serve all epochs until half as many contents are new as they were learned
+//! from; then new ones are learned. A passage whose content is new is scored exactly until the centroids of its tokens are
+//! looked up, also in the background.
 
 use std::cmp::Ordering;
 use std::collections::{BinaryHeap, HashMap, HashSet};
+use std::sync::atomic::{self, AtomicUsize};
 use std::sync::{Arc, Weak};
 use std::time::Instant;
 
@@ -48,8 +50,9 @@ pub(super) struct Learned {
     centroids: kmeans::Centroids,
     /// By content.
     of_contents: RwLock<HashMap<u64, Arc<[u16]>>>,
-    /// Number of passages that they were learned from.
+    /// Number of passages that they were learned from, and of contents that were looked up since.
     passages: usize,
+    added: AtomicUsize,
     /// A search ends at a passage whose score by centroids is worse than the worst wanted one by more than this.
     gap: f32,
     recall: f32,
@@ -104,7 +107,7 @@ impl Learned {
         if count == 0 {
             return None;
         }
-        let step = (tokens / (count * LEARNED_FROM)).max(1);
+        let step = tokens.div_ceil(count * LEARNED_FROM);
         let sample: Vec<Vec<f32>> = rows().flat_map(|(codes, _)| codes.values()).step_by(step).collect();
         let sample: Vec<&[f32]> = sample.iter().map(Vec::as_slice).collect();
         let centroids = kmeans::learn(&sample, count.min(sample.len()));
@@ -112,12 +115,14 @@ impl Learned {
             centroids,
             of_contents: RwLock::default(),
             passages: reader.passages(),
+            added: AtomicUsize::new(0),
             gap: f32::INFINITY,
             recall: 1.0,
             scored: reader.passages(),
             blocks: Mutex::default(),
         };
         this.look_up(reader);
+        this.added.store(0, atomic::Ordering::Relaxed);
         this.choose_gap(reader, &queries[queries.len().saturating_sub(QUERIES)..], wanted);
         Some(this)
     }
@@ -138,6 +143,7 @@ impl Learned {
             of_content.dedup();
             found.push((content, of_content.into()));
         }
+        self.added.fetch_add(found.len(), atomic::Ordering::Relaxed);
         let mut of_contents = self.of_contents.write();
         of_contents.extend(found);
         if of_contents.len() > 2 * reader.passages() {
@@ -171,6 +177,11 @@ impl Learned {
         }
         blocks.newest = Some((Arc::downgrade(reader), found.clone()));
         found
+    }
+
+    /// Whether so much has changed that new centroids are worth their cost. Until they are learned, these serve.
+    fn is_old(&self) -> bool {
+        self.added.load(atomic::Ordering::Relaxed) > self.passages / 2
     }
 
     /// Number of passages whose centroids are not looked up.
@@ -244,9 +255,9 @@ impl Learned {
             gaps.extend(scored.filter(is_wanted).map(|scored| worst - scored.score));
         }
         gaps.sort_unstable_by(f32::total_cmp);
-        // With this share of the gaps, this share is found at least: what is found meanwhile is no better than the worst
-        // of the best. A smaller gap may be enough.
-        let (mut low, mut high) = (0, (gaps.len() as f32 * wanted).ceil() as usize);
+        // What is found meanwhile is no better than the worst of the best, so a smaller gap than that of this share may be
+        // enough.
+        let (mut low, mut high) = (0, gaps.len());
         while low < high {
             let middle = (low + high) / 2;
             self.measure(reader, &queries, &exact, gaps.get(middle));
@@ -321,13 +332,11 @@ impl Approximate {
         permitted: &Permitted,
     ) -> Vec<Vec<Hit>> {
         let are_enough = self.background.keep(queries);
-        let made = self.background.made();
-        let Some(learned) = made.filter(|learned| reader.passages() <= 2 * learned.passages) else {
-            if are_enough {
-                self.learn(reader);
-            }
-            return search(reader, queries, top, permitted);
-        };
+        let learned = self.background.made();
+        if are_enough && learned.as_ref().is_none_or(|learned| learned.is_old()) {
+            self.learn(reader);
+        }
+        let Some(learned) = learned else { return search(reader, queries, top, permitted) };
         if learned.outside(reader) > OUTSIDE {
             let (learned, reader) = (learned.clone(), reader.clone());
             self.background.work("centroids", move |_| {

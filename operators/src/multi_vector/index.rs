@@ -195,7 +195,7 @@ pub(crate) fn max_sim(query: &TokenVectors, passage: &Codes) -> f32 {
     Quantized::of(query).max_sim(passage)
 }
 
-/// A query quantised to 16 bits. Its products with 8-bit codes are integers, whose sum is exact, so a score is the same
+/// A query quantised to 8 bits, in numbers of 16 bits. Its products with 8-bit codes are integers, whose sum is exact, so a score is the same
 /// on every processor.
 pub(super) struct Quantized {
     dimension: usize,

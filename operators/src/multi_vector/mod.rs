@@ -6,7 +6,7 @@
 //!
 //! A passage's score is the mean, over the query's tokens, of the token's greatest cosine with a token of the passage
 //! (MaxSim: Khattab and Zaharia 2020, section 3.3, whose sum is divided here by the number of tokens). Given Hits, this
-//! operator rescores these candidates (PolyU, section 2.1.5); given Queries, it scores every passage.
+//! operator rescores these candidates (PolyU, section 2.1.5); given Queries, it searches the whole corpus.
 //!
 //! Token vectors are computed once for each content and stored in Lance, in 8 bits with one scale for each token (the
 //! largest error of a cosine is below 0.01). Any encoder that returns token states works; one that was trained for late
@@ -198,7 +198,8 @@ impl OperatorConfig for MultiVectorConfig {
             let key = MultiVectorDefinition::new(models, &self.model, "MultiVector")?.key();
             let capability = Capability::EmbedTokens;
             let encoder = able(models, &self.model, "MultiVector", capability, |model| model.token_embedder.clone())?;
-            let scans = self.index.scans(self.top, Some(Gauges::of_passages(context)));
+            let is_exact = matches!(self.index, TokenSearch::Exact);
+            let scans = self.index.scans(self.top, (!is_exact).then(|| Gauges::of_passages(context)));
             Ok(Arc::new(MultiVector { config: self.clone(), key, encoder, scans }))
         })
     }

@@ -106,3 +106,9 @@ pub(super) fn product(row: &[i8], query: &[i16]) -> i32 {
     // The same code, which the compiler vectorises with wider instructions.
     super::plain_product(row, query)
 }
+
+/// As [`super::plain`], for any stride.
+#[target_feature(enable = "avx2")]
+pub(super) fn plain(rows: &[i8], queries: &[i16], stride: usize, count: usize, products: &mut [i32]) {
+    super::plain(rows, queries, stride, count, products);
+}

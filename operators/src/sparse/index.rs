@@ -1,7 +1,6 @@
 //! The sparse index: weighted terms for each content, and an inverted list for each block.
 
 use std::any::Any;
-use std::collections::HashMap;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -120,18 +119,41 @@ impl Stored for SparseVector {
     }
 }
 
-/// The passages of a block by term: row in the block, and weight.
-pub(crate) struct Inverted(HashMap<u32, Vec<(u16, f32)>>);
+/// The passages of a block by term.
+pub(crate) struct Inverted {
+    /// The terms, in ascending order.
+    terms: Vec<u32>,
+    /// Where the passages of each term end.
+    ends: Vec<u32>,
+    /// Row in the block, and weight.
+    rows: Vec<u16>,
+    weights: Vec<f32>,
+}
 
 impl Derived<SparseVector> for Inverted {
     fn derive(rows: &[(SparseVector, Arc<Chunk>)], _: Option<&MappedFiles>) -> Self {
-        let mut terms: HashMap<u32, Vec<(u16, f32)>> = HashMap::new();
-        for (place, (vector, _)) in rows.iter().enumerate() {
-            for (term, weight) in vector.iter() {
-                terms.entry(*term).or_default().push((place as u16, *weight));
-            }
+        let of_row = |(place, (vector, _)): (u16, &(SparseVector, Arc<Chunk>))| {
+            vector.iter().map(|(term, weight)| (*term, place, *weight)).collect::<Vec<_>>()
+        };
+        let mut all: Vec<(u32, u16, f32)> = (0..).zip(rows).flat_map(of_row).collect();
+        // The rows of a term stay in their order.
+        all.sort_by_key(|(term, ..)| *term);
+        let (mut terms, mut ends) = (Vec::new(), Vec::new());
+        for of_term in all.chunk_by(|a, b| a.0 == b.0) {
+            terms.push(of_term[0].0);
+            ends.push(ends.last().copied().unwrap_or(0) + of_term.len() as u32);
         }
-        Self(terms)
+        let (rows, weights) = all.into_iter().map(|(_, row, weight)| (row, weight)).unzip();
+        Self { terms, ends, rows, weights }
+    }
+}
+
+impl Inverted {
+    /// The passages that have the term at a place, with their weights.
+    fn passages(&self, at: usize) -> impl Iterator<Item = (usize, f32)> {
+        let start = if at == 0 { 0 } else { self.ends[at - 1] as usize };
+        let range = start..self.ends[at] as usize;
+        self.rows[range.clone()].iter().zip(&self.weights[range]).map(|(row, weight)| (usize::from(*row), *weight))
     }
 }
 
@@ -161,23 +183,27 @@ pub(super) fn search(reader: &SparseReader, query: &SparseVector, top: usize, pe
         scored.for_each(|(score, chunk)| best.offer(score, chunk));
         return best.into_hits();
     }
+    let mut scores = Vec::new();
     for block in &reader.blocks {
-        let inverted = &block.derived().0;
-        let mut scores = vec![0.0_f32; block.rows.len()];
-        // Sums in the order of the terms, so that a score does not depend on the block.
+        let inverted = block.derived();
+        scores.clear();
+        scores.resize(block.rows.len(), 0.0_f32);
+        // Sums in the order of the terms, so that a score does not depend on the block. Both lists of terms ascend.
+        let mut from = 0;
         for (term, weight) in query.iter() {
-            for (place, other) in inverted.get(term).into_iter().flatten() {
-                scores[usize::from(*place)] += weight * other;
+            from += inverted.terms[from..].partition_point(|other| other < term);
+            if inverted.terms.get(from) == Some(term) {
+                inverted.passages(from).for_each(|(row, other)| scores[row] += weight * other);
             }
         }
-        for (score, (_, chunk)) in scores.into_iter().zip(&block.rows).filter(|(score, _)| *score > 0.0) {
-            if !permitted.has(chunk) {
-                continue;
+        let least = best.threshold();
+        for (score, (_, chunk)) in scores.iter().zip(&block.rows) {
+            if *score > 0.0 && *score >= least && permitted.has(chunk) {
+                best.offer(*score, chunk);
             }
-            best.offer(score, chunk);
         }
     }
-    best.into_sorted().map(|(score, chunk)| Hit { chunk: chunk.clone(), score }).collect()
+    best.into_hits()
 }
 
 /// The inner product of two sparse vectors.
@@ -223,8 +249,9 @@ mod tests {
     fn inverted_lists_hold_each_passages_weights() {
         let chunk = || Arc::new(Chunk::new("a".into(), "a".into(), "".into(), "".into()));
         let rows = [(vector(&[(1, 0.5), (2, 1.0)]), chunk()), (vector(&[(2, 2.0)]), chunk())];
-        let Inverted(terms) = Inverted::derive(&rows, None);
-        assert_eq!(terms[&2], [(0, 1.0), (1, 2.0)]);
-        assert_eq!(terms[&1], [(0, 0.5)]);
+        let inverted = Inverted::derive(&rows, None);
+        assert_eq!(inverted.terms, [1, 2]);
+        assert_eq!(inverted.passages(0).collect::<Vec<_>>(), [(0, 0.5)]);
+        assert_eq!(inverted.passages(1).collect::<Vec<_>>(), [(0, 1.0), (1, 2.0)]);
     }
 }

@@ -28,6 +28,8 @@ pub(super) struct Together {
 }
 
 impl Derived<Bag> for Together {
+    const AT_ONCE: bool = true;
+
     fn derive(rows: &[(Bag, Arc<Chunk>)], _: Option<&MappedFiles>) -> Self {
         let mut end = 0;
         let ends = rows.iter().map(|(bag, _)| {
@@ -100,6 +102,11 @@ impl Index for StaticIndex {
     fn apply<'a>(&'a mut self, delta: &'a Delta) -> BoxFuture<'a, Result<Arc<dyn Any + Send + Sync>, IndexError>> {
         async move {
             let next = self.passages.next(delta).await?;
+            if delta.whole {
+                self.newest = None;
+                self.counts = Counts::default();
+                self.measures = Measures::new();
+            }
             Ok(tokio::task::block_in_place(|| Arc::new(self.follow(next)) as Arc<dyn Any + Send + Sync>))
         }
         .boxed()
@@ -133,6 +140,11 @@ const FEW: usize = 16;
 impl StaticReader {
     pub fn passages(&self) -> usize {
         self.passages.passages()
+    }
+
+    /// Number of values that a query is multiplied with: those of the vectors of all words that were met.
+    pub fn values(&self) -> usize {
+        self.words.known().values()
     }
 
     fn weights(&self) -> &Weights {
@@ -179,9 +191,10 @@ impl StaticReader {
                 }
                 let [product, moved] = sums(bag, words);
                 let score = product / measure.length;
-                // The length is between `length - moved` and `length + moved`.
+                // The length is between `length - moved` and `length + moved`, and errors are relative to it.
                 let rest = measure.length - moved;
-                let by_length = if rest > 0.0 { score.abs() * moved / rest } else { f32::INFINITY };
+                let by_length =
+                    if rest > 0.0 { (score.abs() + measure.rounding) * moved / rest } else { f32::INFINITY };
                 let difference = by_length + measure.rounding;
                 // A score that is no number is not ruled out.
                 if score + difference < candidates.known() || !permitted.has(&block.rows[row].1) {

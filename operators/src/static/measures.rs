@@ -55,12 +55,14 @@ impl Measures {
     /// Follows a change of `changed` passages from one reader to the next.
     pub fn follow(&mut self, from: &[Arc<BagBlock>], to: &BagReader, changed: usize, counts: &Counts, words: &Words) {
         self.changed += changed;
+        let mut to_move = changed.div_ceil(PASSAGES_A_BLOCK);
         let is_newest = |measures: &Arc<BlockMeasures>| Arc::ptr_eq(&measures.base, &self.base);
-        if self.changed > counts.passages / PART + FEW && self.blocks.iter().all(is_newest) {
+        // Never more than two bases: all blocks have the newest one, or will have it after this change.
+        let may_be_new = to_move >= to.blocks.len() || self.blocks.iter().all(is_newest);
+        if self.changed > counts.passages / PART + FEW && may_be_new {
             self.base = Arc::new(Base { counts: counts.clone() });
             self.changed = 0;
         }
-        let mut to_move = changed.div_ceil(PASSAGES_A_BLOCK);
         let mut works: Vec<(usize, &Arc<BagBlock>, bool)> = Vec::new();
         for (at, block) in to.blocks.iter().enumerate() {
             let has_old_base = self.blocks.get(at).is_some_and(|measures| !Arc::ptr_eq(&measures.base, &self.base));

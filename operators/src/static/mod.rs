@@ -10,9 +10,9 @@
 //! separated by characters that are neither letters nor digits, and lower-cased; words without a vector are ignored.
 //! Ties are ordered by passage id.
 //!
-//! Cost: a publication counts the words of the changed passages; a turn multiplies the query with the vector of every word of
-//! the corpus, and adds up these products for each passage. Nothing is stored, because counting words is faster than reading
-//! them.
+//! Cost: a publication counts the words of the changed passages, and measures some blocks of passages again for them; a turn
+//! multiplies the query with the vector of every word that the corpus has had since the start, and adds up these products
+//! for each passage. Nothing is stored, because counting words is faster than reading them.
 
 mod index;
 mod measures;
@@ -93,14 +93,15 @@ impl ModelRetriever for StaticConfig {
 /// The search does not need a separate model, because the index's reader holds the word vectors.
 pub(crate) struct Static;
 
-/// Cost of a passage in the units of `Operator::weight`.
-const PASSAGE: usize = 3;
+/// Cost of a passage in the units of `Operator::weight`, for each of which some 64 values are multiplied.
+const PASSAGE: usize = 4;
+const VALUES: usize = 64;
 
 impl Search for Static {
     type Reader = StaticReader;
 
     fn weight(&self, reader: &StaticReader, texts: &[Arc<str>]) -> usize {
-        reader.passages() * PASSAGE * texts.len()
+        (reader.passages() * PASSAGE + reader.values() / VALUES) * texts.len()
     }
 
     async fn search(

@@ -10,6 +10,7 @@ use turnflow_engine::component::Paged;
 use turnflow_engine::inference::{InferenceError, SparseVector, WordVectors};
 
 use crate::content::{Encode, dot};
+use crate::cores::on_all_cores;
 
 /// The words of a passage that have a vector, by number, and how often each occurs. They are in the order of their places
 /// among the word vectors, so that sums over them do not depend on their numbers.
@@ -33,6 +34,11 @@ pub(super) struct Known {
 }
 
 impl Known {
+    /// Number of values of all vectors.
+    pub fn values(&self) -> usize {
+        self.vectors.len()
+    }
+
     /// The product of a vector with that of each word, in which the order of the sum does not matter.
     pub fn products(&self, vector: &[f32]) -> impl Iterator<Item = f32> {
         self.vectors.chunks_exact(vector.len().max(1)).map(|word| product(word, vector))
@@ -124,7 +130,7 @@ impl Encode<Bag> for Words {
     }
 
     fn encode(&self, texts: Vec<String>) -> BoxFuture<'static, Result<Vec<Bag>, InferenceError>> {
-        let bags = crate::cores::on_all_cores(&texts, WORTH, |text| self.bag(text));
+        let bags = tokio::task::block_in_place(|| on_all_cores(&texts, WORTH, |text| self.bag(text)));
         async move { Ok(bags) }.boxed()
     }
 }

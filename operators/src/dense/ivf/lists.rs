@@ -123,7 +123,7 @@ impl Lists {
         }
         gaps.sort_unstable_by(f32::total_cmp);
         // What a search has found is known by bounds, so it ends later than it could: a smaller gap may be enough.
-        let (mut low, mut high) = (0, (gaps.len() as f32 * wanted).ceil() as usize);
+        let (mut low, mut high) = (0, gaps.len());
         while low < high {
             let middle = (low + high) / 2;
             self.gap = gaps.get(middle).copied().unwrap_or(f32::INFINITY);

@@ -3,6 +3,7 @@
 
 mod growth;
 mod vectors;
+mod weights;
 mod words;
 
 use std::collections::HashMap;
@@ -24,6 +25,7 @@ use turnflow_eval::memory::resident;
 use growth::Grown;
 pub(crate) use growth::{Random, grow, texts, write};
 use vectors::{Given, NumPy, Rates};
+use weights::Weights;
 use words::Peer;
 
 /// How `Dense` searches first.
@@ -40,6 +42,8 @@ enum Retrieval {
     Dense,
     /// Both, fused.
     Hybrid,
+    /// `Sparse`, alone.
+    Sparse,
 }
 
 #[derive(Args)]
@@ -92,6 +96,7 @@ fn pipeline(retrieval: Retrieval, top: usize, index: &str) -> String {
         Retrieval::Hybrid => {
             format!(r#""words": {bm25}, "vectors": {dense}, "found": Rrf(inputs: ["words", "vectors"], top: {top})"#)
         }
+        Retrieval::Sparse => format!(r#""found": Sparse(input: "query", corpus: "docs", model: "known", top: {top})"#),
     };
     let models = if retrieval == Retrieval::Bm25 { "" } else { r#"models: { "known": Known() },"# };
     format!(
@@ -233,11 +238,16 @@ pub(crate) fn run(args: &ScaleArgs) -> anyhow::Result<()> {
     anyhow::ensure!(!given.is_empty() && !questions.is_empty(), "there are no passages or no questions");
     std::fs::create_dir_all(&args.dir)?;
     anyhow::ensure!(std::fs::read_dir(&args.dir)?.next().is_none(), "`{}` is not empty", args.dir.display());
-    let vectors = match (&args.vectors, args.retrieval.iter().all(|kind| *kind == Retrieval::Bm25)) {
-        (_, true) => None,
-        (Some(file), false) => Some(Given::open(file, args.model.as_deref(), &given, &questions)?),
-        (None, false) => anyhow::bail!("--vectors is required for `dense` and `hybrid`"),
-    };
+    let (mut vectors, mut weights) = (None, None);
+    if args.retrieval.iter().any(|kind| *kind != Retrieval::Bm25) {
+        let Some(file) = &args.vectors else {
+            anyhow::bail!("--vectors is required for `dense`, `hybrid` and `sparse`")
+        };
+        match args.retrieval[..] {
+            [Retrieval::Sparse] => weights = Some(Weights::open(file, args.model.as_deref(), &given, &questions)?),
+            _ => vectors = Some(Given::open(file, args.model.as_deref(), &given, &questions)?),
+        }
+    }
     for passages in &args.passages {
         let dir = args.dir.join(passages.to_string());
         std::fs::create_dir_all(&dir)?;
@@ -250,6 +260,12 @@ pub(crate) fn run(args: &ScaleArgs) -> anyhow::Result<()> {
             }
             match (retrieval, &vectors) {
                 (Retrieval::Bm25, _) => size.words()?,
+                (Retrieval::Sparse, _) => {
+                    let Some(weights) = &weights else {
+                        anyhow::bail!("measure `sparse` alone: its file has other vectors")
+                    };
+                    size.sparse(weights)?;
+                }
                 (Retrieval::Dense, Some(vectors)) => size.vectors(vectors)?,
                 _ => size.hybrid()?,
             }
@@ -417,6 +433,30 @@ impl Size<'_> {
         let questions = (from..from + self.questions.len()).map(|number| vectors.of(number).into());
         let questions = write("questions.f32", &mut { questions })?;
         NumPy::start(python, &passages, &questions, vectors.dimension)
+    }
+
+    fn sparse(&self, weights: &Weights) -> anyhow::Result<()> {
+        let passages: Vec<_> = grow(self.given, self.passages)
+            .enumerate()
+            .map(|(number, passage)| {
+                let terms = weights.grown(number, &passage);
+                (passage.text, terms)
+            })
+            .collect();
+        let questions = self.questions.iter().zip(self.given.len()..);
+        let questions = questions.map(|(text, number)| (text.as_str(), weights.of(number).clone()));
+        vectors::know_terms(passages.iter().map(|(text, terms)| (text.as_str(), terms.clone())).chain(questions));
+        drop(passages);
+        let (mut run, _) = self.start(Retrieval::Sparse)?;
+        for top in &self.args.top {
+            run.search_for(*top, EXACT)?;
+            run.answer(self.questions, AT_ONCE)?;
+            let [alone, retriever, loaded] = rounds(self.args.rounds, || self.rates(&mut run))?;
+            println!(
+                "  top {top}: questions/s one by one {alone:.0}, the retriever alone {retriever:.0}; {AT_ONCE} at once {loaded:.0}"
+            );
+        }
+        Ok(())
     }
 
     fn hybrid(&self) -> anyhow::Result<()> {

@@ -17,7 +17,7 @@ use turnflow::CATALOG;
 use turnflow_engine::component::{
     BuildFuture, Capability, ComponentContext, Model, ModelConfig, ModelKind, load_alone, loaded_at_once,
 };
-use turnflow_engine::inference::{Embedder, InferenceError, Priority, Role, Vector};
+use turnflow_engine::inference::{Embedder, InferenceError, Priority, Role, SparseEmbedder, SparseVector, Vector};
 use turnflow_engine::plan::plan;
 use turnflow_engine::spec::load_str;
 
@@ -81,10 +81,11 @@ impl Given {
     }
 }
 
-fn embed(model: &Path, texts: &[String], role: Role) -> anyhow::Result<Vec<f32>> {
+/// Loads the encoder in a directory, of this kind of model.
+pub(super) fn load(model: &Path, kind: &str) -> anyhow::Result<Model> {
     let file = format!(
         r#"Pipeline(
-    models: {{ "encoder": Onnx(path: {:?}, tokenizer: {:?}) }},
+    models: {{ "encoder": {kind}(path: {:?}, tokenizer: {:?}) }},
     nodes: {{ "turns": Stdin() }},
 )"#,
         model.join("model.onnx"),
@@ -94,8 +95,11 @@ fn embed(model: &Path, texts: &[String], role: Role) -> anyhow::Result<Vec<f32>>
     let models = planned.plan.map(|plan| plan.models).unwrap_or_default();
     let config =
         models.get("encoder").with_context(|| format!("cannot load the encoder: {:#?}", planned.diagnostics))?;
-    let loaded = load_alone(&*config.config, "encoder")?;
-    let embedder = loaded.embedder.context("the model cannot embed texts")?;
+    Ok(load_alone(&*config.config, "encoder")?)
+}
+
+fn embed(model: &Path, texts: &[String], role: Role) -> anyhow::Result<Vec<f32>> {
+    let embedder = load(model, "Onnx")?.embedder.context("the model cannot embed texts")?;
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
     let mut values = Vec::new();
     for part in texts.chunks(TEXTS) {
@@ -118,6 +122,18 @@ fn hash(text: &str) -> u64 {
     hasher.finish()
 }
 
+/// The weighted terms that it knows.
+static TERMS: OnceLock<RwLock<HashMap<u64, SparseVector>>> = OnceLock::new();
+
+fn terms() -> &'static RwLock<HashMap<u64, SparseVector>> {
+    TERMS.get_or_init(RwLock::default)
+}
+
+/// Makes the model `Known` know the weighted terms of these texts, and no others.
+pub(super) fn know_terms<'a>(of_texts: impl Iterator<Item = (&'a str, SparseVector)>) {
+    *terms().write() = of_texts.map(|(text, of_text)| (hash(text), of_text)).collect();
+}
+
 /// Makes the model `Known` know the vectors of these texts, and no others.
 pub(super) fn know<'a>(vectors: impl Iterator<Item = (&'a str, Vector)>) {
     *known().write() = vectors.map(|(text, vector)| (hash(text), vector)).collect();
@@ -128,12 +144,15 @@ pub(super) fn know<'a>(vectors: impl Iterator<Item = (&'a str, Vector)>) {
 struct Known;
 
 /// Entry in the table of models.
-pub(super) const KIND: ModelKind =
-    ModelKind { name: "Known", summary: "vectors that were computed before", parse: |_, _| Ok(Box::new(Known)) };
+pub(super) const KIND: ModelKind = ModelKind {
+    name: "Known",
+    summary: "vectors and terms that were computed before",
+    parse: |_, _| Ok(Box::new(Known)),
+};
 
 impl ModelConfig for Known {
     fn capabilities(&self) -> &'static [Capability] {
-        &[Capability::Embed]
+        &[Capability::Embed, Capability::EmbedSparse]
     }
     fn explain(&self) -> String {
         String::new()
@@ -141,7 +160,9 @@ impl ModelConfig for Known {
     fn load<'a>(&'a self, context: &'a ComponentContext) -> BuildFuture<'a, Model> {
         loaded_at_once(|| {
             let name = context.id().to_owned();
-            Ok(Model { name, fingerprint: "known".into(), embedder: Some(Arc::new(Known)), ..Model::default() })
+            let known = Arc::new(Known);
+            let (embedder, sparse) = (Some(known.clone() as Arc<dyn Embedder>), Some(known as Arc<dyn SparseEmbedder>));
+            Ok(Model { name, fingerprint: "known".into(), embedder, sparse, ..Model::default() })
         })
     }
 }
@@ -160,6 +181,20 @@ impl Embedder for Known {
         let vectors = texts.iter().map(|text| known.get(&hash(text)).cloned().unwrap_or_else(|| Vector::from([])));
         let vectors: Vec<Vector> = vectors.collect();
         async move { Ok(vectors) }.boxed()
+    }
+}
+
+impl SparseEmbedder for Known {
+    fn embed_sparse(
+        &self,
+        texts: Vec<String>,
+        _: Role,
+        _: Priority,
+    ) -> BoxFuture<'static, Result<Vec<SparseVector>, InferenceError>> {
+        let known = terms().read();
+        let of_texts = texts.iter().map(|text| known.get(&hash(text)).cloned().unwrap_or_else(|| Arc::from([])));
+        let of_texts: Vec<SparseVector> = of_texts.collect();
+        async move { Ok(of_texts) }.boxed()
     }
 }
 

@@ -170,7 +170,10 @@ fn questions_asked_before_and_features_leave_out_what_is_measured() {
     fs::write(path.join("trees.ron"), pipeline).unwrap();
     // The passages say nothing of the questions' words, so only questions that were asked before find them.
     let things = ["ferry", "museum", "bakery", "castle", "harbour", "bridge"];
-    let passage = |thing: &&str| format!("{{\"_id\": \"{thing}\", \"text\": \"Opens at nine, {}.\"}}\n", thing.len());
+    let passage = |thing: &&str| {
+        let letters = thing.len();
+        format!("{{\"_id\": \"{thing}\", \"text\": \"Opens at nine, {letters}.\", \"letters\": {letters}}}\n")
+    };
     fs::write(path.join("places.jsonl"), things.iter().map(passage).collect::<String>()).unwrap();
     let forms = ["Where is the THING?", "Please show me the THING.", "I want to see the THING.", "Is there a THING?"];
     let mut tasks = String::new();
@@ -198,6 +201,13 @@ fn questions_asked_before_and_features_leave_out_what_is_measured() {
     let found =
         run(path, &[&["ask", "trees.ron", "Where is the museum?", "--json", "--state", "state"], &set[..]].concat());
     assert_eq!((found.code, &json(&found.out)["hits"][0]["passage"]), (Some(0), &"museum".into()), "{found:?}");
+    // A filter leaves it out.
+    let short = ["--set", "nodes.asked.filter=Lt(\"letters\", 6)"];
+    let question = ["ask", "trees.ron", "Where is the museum?", "--json", "--state", "state"];
+    let found = run(path, &[&question[..], &set[..], &short[..]].concat());
+    let (code, found) = (found.code, json(&found.out));
+    let ids: Vec<&str> = found["hits"].as_array().unwrap().iter().filter_map(|hit| hit["passage"].as_str()).collect();
+    assert_eq!((code, ids), (Some(0), vec!["ferry"]), "{found}");
     fs::write(path.join("bad.jsonl"), "{\"question\": 1}\n").unwrap();
     let bad = run(path, &["check", "trees.ron", "--set", "nodes.asked.questions=\"bad.jsonl\""]);
     assert!(bad.code == Some(1) && bad.out.contains("line 1"), "{bad:?}");

@@ -88,7 +88,7 @@ fn pipeline(access: &str, filter: &str, models: Option<&Models>, k1: f32) -> Str
         "turns": JsonLines(path: "turns.jsonl"),
         "query": LastTurn(input: "turns"),
         "all": FullConversation(input: "turns"),
-        "named": References(input: "query", corpus: "docs"),
+        "named": References(input: "query", corpus: "docs"{filter}),
         "lexical": Bm25(input: "query", corpus: "docs", k1: {k1}, top: 6{filter}),
         "said": Bm25(input: "all", corpus: "docs", top: 6{filter}),
         {by_model}
