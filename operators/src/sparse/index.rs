@@ -14,13 +14,15 @@ use turnflow_engine::component::{
     BackedUp, BuildError, Capability, Encoding, Index, IndexDefinition, IndexError, Inventory, Models, OperatorError,
     Permitted,
 };
-use turnflow_engine::compute::{MOST_ON_A_WORKER, apart_within};
 use turnflow_engine::document::{Chunk, ContentHash};
 use turnflow_engine::inference::{InferenceError, Priority, Role, SparseEmbedder, SparseVector};
 use turnflow_engine::mapped::MappedFiles;
 use turnflow_engine::record::Hit;
 
-use crate::content::{BACKED_UP, Best, BlockReader, Derived, Encode, Stored, answer, open, served, stored};
+use crate::content::{
+    BACKED_UP, Best, Block, BlockReader, Derived, Encode, Scans, Stored, answer, open, served, stored,
+};
+use crate::cores::{cores, each};
 use crate::models::{able, short_fingerprint};
 
 /// Definition of the index.
@@ -64,9 +66,9 @@ impl IndexDefinition for SparseDefinition {
         question: Vec<u8>,
     ) -> BoxFuture<'static, Result<Vec<u8>, OperatorError>> {
         answer(reader, question, async move |reader: Arc<SparseReader>, (queries, top): Asked| {
-            let weight = search_weight(&reader, queries.len());
-            let found = move || queries.iter().map(|query| search(&reader, query, top, &permitted)).collect();
-            if weight > MOST_ON_A_WORKER { apart_within(async move { found() }).await } else { found() }
+            let scans = reader.attached(&format!("scans for {top}"), || scans(top));
+            let cost = search_weight(&reader, queries.len());
+            scans.run(&reader, queries, &permitted, cost).await
         })
     }
 }
@@ -121,39 +123,64 @@ impl Stored for SparseVector {
 
 /// The passages of a block by term.
 pub(crate) struct Inverted {
-    /// The terms, in ascending order.
-    terms: Vec<u32>,
-    /// Where the passages of each term end.
-    ends: Vec<u32>,
-    /// Row in the block, and weight.
+    /// The terms, and where the passages of each end.
+    terms: Vec<(u32, u32)>,
+    /// Places among the terms, by hash. There are twice as many slots as terms, or more.
+    slots: Vec<u32>,
+    /// Row in the block, and weight, of the passages of each term.
     rows: Vec<u16>,
     weights: Vec<f32>,
 }
 
+/// A slot without a term.
+const EMPTY: u32 = u32::MAX;
+
 impl Derived<SparseVector> for Inverted {
+    const AT_ONCE: bool = true;
+
     fn derive(rows: &[(SparseVector, Arc<Chunk>)], _: Option<&MappedFiles>) -> Self {
-        let of_row = |(place, (vector, _)): (u16, &(SparseVector, Arc<Chunk>))| {
-            vector.iter().map(|(term, weight)| (*term, place, *weight)).collect::<Vec<_>>()
-        };
-        let mut all: Vec<(u32, u16, f32)> = (0..).zip(rows).flat_map(of_row).collect();
+        let mut all: Vec<(u32, u16, f32)> = Vec::with_capacity(rows.iter().map(|(vector, _)| vector.len()).sum());
+        for (row, (vector, _)) in (0..).zip(rows) {
+            all.extend(vector.iter().map(|(term, weight)| (*term, row, *weight)));
+        }
         // The rows of a term stay in their order.
         all.sort_by_key(|(term, ..)| *term);
-        let (mut terms, mut ends) = (Vec::new(), Vec::new());
+        let (mut terms, mut end) = (Vec::new(), 0);
         for of_term in all.chunk_by(|a, b| a.0 == b.0) {
-            terms.push(of_term[0].0);
-            ends.push(ends.last().copied().unwrap_or(0) + of_term.len() as u32);
+            end += of_term.len() as u32;
+            terms.push((of_term[0].0, end));
+        }
+        let mut slots = vec![EMPTY; (2 * terms.len()).next_power_of_two()];
+        for (at, (term, _)) in (0_u32..).zip(&terms) {
+            let mut slot = first_slot(*term, slots.len());
+            while slots[slot] != EMPTY {
+                slot = (slot + 1) % slots.len();
+            }
+            slots[slot] = at;
         }
         let (rows, weights) = all.into_iter().map(|(_, row, weight)| (row, weight)).unzip();
-        Self { terms, ends, rows, weights }
+        Self { terms, slots, rows, weights }
     }
 }
 
+/// Where the search for a term begins. The number of slots is a power of two.
+fn first_slot(term: u32, slots: usize) -> usize {
+    (term.wrapping_mul(0x9e37_79b1) >> 8) as usize & (slots - 1)
+}
+
 impl Inverted {
-    /// The passages that have the term at a place, with their weights.
-    fn passages(&self, at: usize) -> impl Iterator<Item = (usize, f32)> {
-        let start = if at == 0 { 0 } else { self.ends[at - 1] as usize };
-        let range = start..self.ends[at] as usize;
-        self.rows[range.clone()].iter().zip(&self.weights[range]).map(|(row, weight)| (usize::from(*row), *weight))
+    /// The passages that have a term, with their weights.
+    fn of(&self, term: u32) -> (&[u16], &[f32]) {
+        let mut slot = first_slot(term, self.slots.len());
+        while let Some((found, end)) = self.terms.get(self.slots[slot] as usize) {
+            if *found == term {
+                let start = (self.slots[slot] as usize).checked_sub(1).map_or(0, |before| self.terms[before].1);
+                let range = start as usize..*end as usize;
+                return (&self.rows[range.clone()], &self.weights[range]);
+            }
+            slot = (slot + 1) % self.slots.len();
+        }
+        (&[], &[])
     }
 }
 
@@ -168,42 +195,80 @@ pub(super) fn search_weight(reader: &SparseReader, queries: usize) -> usize {
 
 /// The index at an epoch.
 pub(crate) type SparseReader = BlockReader<SparseVector, Inverted>;
+type SparseBlock = Block<SparseVector, Inverted>;
 
 /// One part in this many of the passages is permitted: below, they are scored one by one.
 const FEW: usize = 16;
 
-/// The permitted passages whose terms have the greatest inner product with those of `query`.
-pub(super) fn search(reader: &SparseReader, query: &SparseVector, top: usize, permitted: &Permitted) -> Vec<Hit> {
-    let mut best = Best::new(top);
-    if reader.searched(permitted) < reader.passages() / FEW
-        && let Some(rows) = reader.permitted(permitted)
-    {
-        // Sums in the same order as below.
-        let scored = rows.map(|(vector, chunk)| (product(query, vector), chunk)).filter(|(score, _)| *score > 0.0);
-        scored.for_each(|(score, chunk)| best.offer(score, chunk));
-        return best.into_hits();
+/// Blocks from which on a query alone is divided among the cores.
+const LARGE: usize = 64;
+
+/// Scans for `top` passages.
+pub(super) fn scans(top: usize) -> Scans<SparseReader, SparseVector> {
+    Scans::new(|reader, queries, top, permitted| search(reader, queries, top, permitted), top)
+}
+
+/// For each query, the permitted passages whose terms have the greatest inner product with its own.
+fn search(reader: &SparseReader, queries: &[&SparseVector], top: usize, permitted: &Permitted) -> Vec<Vec<Hit>> {
+    if reader.searched(permitted) < reader.passages() / FEW && permitted.numbers().is_some() {
+        let one = |query: &&SparseVector| {
+            let mut best = Best::new(top);
+            // Sums in the same order as below.
+            for (vector, chunk) in reader.permitted(permitted).into_iter().flatten() {
+                let score = product(query, vector);
+                if score > 0.0 {
+                    best.offer(score, chunk);
+                }
+            }
+            best.into_hits()
+        };
+        return queries.iter().map(one).collect();
     }
-    let mut scores = Vec::new();
-    for block in &reader.blocks {
+    // Several queries together are as many as the cores can do; one alone is divided.
+    let cores = if queries.len() == 1 && reader.blocks.len() >= LARGE { cores() } else { 1 };
+    let shares: Vec<&[Arc<SparseBlock>]> = reader.blocks.chunks(reader.blocks.len().div_ceil(cores).max(1)).collect();
+    let found = each(&shares, |blocks| of_blocks(blocks, queries, top, permitted));
+    let one = |at: usize| {
+        let mut best = Best::new(top);
+        let of_query = found.iter().flat_map(|of_share| &of_share[at]);
+        of_query.for_each(|(score, chunk)| best.offer(*score, chunk));
+        best.into_hits()
+    };
+    (0..queries.len()).map(one).collect()
+}
+
+/// For each query, the best permitted passages of some blocks. A block stays in the processor's cache for all queries.
+fn of_blocks<'a>(
+    blocks: &'a [Arc<SparseBlock>],
+    queries: &[&SparseVector],
+    top: usize,
+    permitted: &Permitted,
+) -> Vec<Vec<(f32, &'a Arc<Chunk>)>> {
+    let mut all: Vec<Best<'_>> = queries.iter().map(|_| Best::new(top)).collect();
+    let (mut scores, mut of_terms) = (Vec::new(), Vec::new());
+    for block in blocks {
         let inverted = block.derived();
-        scores.clear();
-        scores.resize(block.rows.len(), 0.0_f32);
-        // Sums in the order of the terms, so that a score does not depend on the block. Both lists of terms ascend.
-        let mut from = 0;
-        for (term, weight) in query.iter() {
-            from += inverted.terms[from..].partition_point(|other| other < term);
-            if inverted.terms.get(from) == Some(term) {
-                inverted.passages(from).for_each(|(row, other)| scores[row] += weight * other);
+        for (query, best) in queries.iter().zip(&mut all) {
+            // All terms are looked up first: the processor waits for many at the same time.
+            of_terms.clear();
+            of_terms.extend(query.iter().map(|(term, weight)| (*weight, inverted.of(*term))));
+            scores.clear();
+            scores.resize(block.rows.len(), 0.0_f32);
+            // Sums in the order of the terms, so that a score does not depend on the block.
+            for (weight, (rows, weights)) in &of_terms {
+                for (row, other) in rows.iter().zip(*weights) {
+                    scores[usize::from(*row)] += weight * other;
+                }
             }
-        }
-        let least = best.threshold();
-        for (score, (_, chunk)) in scores.iter().zip(&block.rows) {
-            if *score > 0.0 && *score >= least && permitted.has(chunk) {
-                best.offer(*score, chunk);
+            let least = best.threshold();
+            for (score, (_, chunk)) in scores.iter().zip(&block.rows) {
+                if *score > 0.0 && *score >= least && permitted.has(chunk) {
+                    best.offer(*score, chunk);
+                }
             }
         }
     }
-    best.into_hits()
+    all.into_iter().map(|best| best.into_sorted().collect()).collect()
 }
 
 /// The inner product of two sparse vectors.
@@ -250,8 +315,9 @@ mod tests {
         let chunk = || Arc::new(Chunk::new("a".into(), "a".into(), "".into(), "".into()));
         let rows = [(vector(&[(1, 0.5), (2, 1.0)]), chunk()), (vector(&[(2, 2.0)]), chunk())];
         let inverted = Inverted::derive(&rows, None);
-        assert_eq!(inverted.terms, [1, 2]);
-        assert_eq!(inverted.passages(0).collect::<Vec<_>>(), [(0, 0.5)]);
-        assert_eq!(inverted.passages(1).collect::<Vec<_>>(), [(0, 1.0), (1, 2.0)]);
+        assert_eq!(inverted.of(1), (&[0][..], &[0.5][..]));
+        assert_eq!(inverted.of(2), (&[0, 1][..], &[1.0, 2.0][..]));
+        assert_eq!(inverted.of(3), (&[][..], &[][..]));
+        assert_eq!(Inverted::derive(&[], None).of(3), (&[][..], &[][..]));
     }
 }

@@ -9,7 +9,8 @@
 //! epoch rebuilds only the blocks that changed. Encodings are stored in Lance by content, so an edit encodes only the
 //! changed passages and a restart encodes none. The search is exact; ties are ordered by passage id.
 //!
-//! Cost: one model input per turn, and one pass over the postings of the query's terms.
+//! Cost: one model input per turn, and one pass over the passages of the query's terms. Turns whose searches wait share a
+//! pass; a long search alone is divided among the cores.
 
 mod index;
 
@@ -21,14 +22,14 @@ use turnflow_engine::component::{
     Warnings,
 };
 use turnflow_engine::filter::Filter;
-use turnflow_engine::inference::{Priority, Role, SparseEmbedder};
+use turnflow_engine::inference::{Priority, Role, SparseEmbedder, SparseVector};
 use turnflow_engine::record::{Hit, PortType};
 use turnflow_engine::spec::from_tree;
 
-use crate::content::nearest;
+use crate::content::{Scans, nearest};
 use crate::models::able;
 use crate::retrieve::{self, ByModel, Divided, ModelRetriever, Search, Settings};
-use index::{Asked, search, search_weight};
+use index::{Asked, scans, search_weight};
 pub(crate) use index::{SparseDefinition, SparseReader, product};
 
 /// Entry in the operator table.
@@ -75,17 +76,22 @@ impl ModelRetriever for SparseConfig {
     }
 
     fn search(&self, _: &ComponentContext, models: &Models) -> Result<Sparse, BuildError> {
-        Ok(Sparse(able(models, &self.model, "Sparse", Capability::EmbedSparse, |model| model.sparse.clone())?))
+        let encoder = able(models, &self.model, "Sparse", Capability::EmbedSparse, |model| model.sparse.clone())?;
+        Ok(Sparse { encoder, scans: scans(self.top) })
     }
 }
 
-pub(crate) struct Sparse(Arc<dyn SparseEmbedder>);
+pub(crate) struct Sparse {
+    encoder: Arc<dyn SparseEmbedder>,
+    scans: Scans<SparseReader, SparseVector>,
+}
 
 impl Search for Sparse {
     type Reader = SparseReader;
 
-    fn weight(&self, reader: &SparseReader, texts: &[Arc<str>]) -> usize {
-        search_weight(reader, texts.len())
+    /// A long search runs elsewhere, together with others.
+    fn weight(&self, _: &SparseReader, _: &[Arc<str>]) -> usize {
+        0
     }
 
     async fn search(
@@ -96,9 +102,9 @@ impl Search for Sparse {
         permitted: &Permitted,
         _: &Warnings,
     ) -> Result<Vec<Vec<Hit>>, OperatorError> {
-        let vectors = self.0.embed_sparse(texts, Role::Query, Priority::Turn).await?;
+        let vectors = self.encoder.embed_sparse(texts, Role::Query, Priority::Turn).await?;
         let asked: Asked = (vectors.clone(), top);
-        let here = async { vectors.iter().map(|vector| search(reader, vector, top, permitted)).collect() };
-        nearest(others, asked, top, here).await
+        let cost = search_weight(reader, vectors.len());
+        nearest(others, asked, top, self.scans.run(reader, vectors, permitted, cost)).await
     }
 }
