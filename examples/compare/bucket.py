@@ -81,6 +81,7 @@ def main():
     arguments.add_argument("--dir", type=Path, required=True)
     arguments.add_argument("--port", type=int, default=8790)
     given = arguments.parse_args()
+    turnflow = Path(given.turnflow).resolve()
     given.dir.mkdir(parents=True, exist_ok=True)
     requests = Requests()
     log = logging.getLogger("werkzeug")
@@ -102,7 +103,7 @@ def main():
     pipeline = PIPELINE.format(port=given.port + 1, every_s=EVERY_S)
     (given.dir / "pipeline.ron").write_text(pipeline)
     (given.dir / "serve.ron").write_text("Serve(limits: (rate: 0.0))\n")
-    command = [given.turnflow, "serve", "pipeline.ron", "--config", "serve.ron", "--state", "state"]
+    command = [str(turnflow), "serve", "pipeline.ron", "--config", "serve.ron", "--state", "state"]
     begun = time.monotonic()
     process = subprocess.Popen([*command, "--listen", f"127.0.0.1:{given.port}"], cwd=given.dir)
     try:
