@@ -1,6 +1,6 @@
 //! An approximate index: passages in lists by the nearest of some centroids; a search reads the lists whose centroids are
-//! nearest to the query (Sivic and Zisserman 2003; Jégou et al. 2011, section 4). Most vectors of a list are passed over by 1-bit codes, most
-//! others by 8-bit codes, and the rest have exact scores.
+//! nearest to the query (Sivic and Zisserman 2003; Jégou et al. 2011, section 4). Most vectors of a list are passed over by
+//! 1-bit codes, most others by 8-bit codes, and the rest have exact scores.
 //!
 //! It is made in the background from the passages of one epoch, and serves all epochs. A passage that is new or edited
 //! since then is compared exactly, beside the lists; one that is deleted is skipped. If more than a tenth is new, it is
