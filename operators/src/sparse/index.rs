@@ -320,4 +320,69 @@ mod tests {
         assert_eq!(inverted.of(3), (&[][..], &[][..]));
         assert_eq!(Inverted::derive(&[], None).of(3), (&[][..], &[][..]));
     }
+
+    struct Hashed;
+
+    impl Hashed {
+        /// A few terms, of which small ones are frequent.
+        fn of(number: u64) -> SparseVector {
+            let mixed = |at: u64| (number * 8 + at + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 33;
+            let mut terms: Vec<(u32, f32)> = (0..number % 8)
+                .map(|at| ((mixed(at) % 64 * (mixed(at) % 5)) as u32, (mixed(at) % 90) as f32 / 7.0))
+                .collect();
+            terms.sort_by_key(|(term, _)| *term);
+            terms.dedup_by_key(|(term, _)| *term);
+            terms.into()
+        }
+    }
+
+    impl Encode<SparseVector> for Hashed {
+        fn dimension(&self) -> usize {
+            0
+        }
+        fn encode(&self, texts: Vec<String>) -> BoxFuture<'static, Result<Vec<SparseVector>, InferenceError>> {
+            let vectors = texts.iter().map(|text| Self::of(text.parse().unwrap())).collect();
+            async move { Ok(vectors) }.boxed()
+        }
+    }
+
+    /// A query alone, which is divided among the cores, and several together find what comparing every passage finds.
+    #[tokio::test(flavor = "multi_thread")]
+    async fn shared_and_divided_searches_are_exact() {
+        let mut index = open::<SparseVector, Inverted>(None, Arc::new(Hashed)).await.unwrap();
+        let passage = |number: u32| {
+            let id = format!("p{number}");
+            let chunk = Chunk::new(id.as_str().into(), "d".into(), "".into(), number.to_string().into());
+            chunk.place.assign(number);
+            Arc::new(chunk)
+        };
+        let count = (LARGE * 512 + 700) as u32;
+        let added = (0..count).map(passage).collect();
+        let delta = turnflow_engine::component::Delta { added, removed: Vec::new(), whole: true };
+        let reader = index.apply(&delta).await.unwrap().downcast::<SparseReader>().unwrap();
+        assert!(reader.blocks.len() >= LARGE);
+        let queries: Vec<SparseVector> = [7, 15, 31, 8, 4999].map(Hashed::of).into();
+        let queries: Vec<&SparseVector> = queries.iter().collect();
+        let seen =
+            |hits: &[Hit]| hits.iter().map(|hit| (hit.chunk.id.clone(), hit.score.to_bits())).collect::<Vec<_>>();
+        for every in [1, 3, 40] {
+            let permitted = match every {
+                1 => Permitted::All,
+                _ => Permitted::Only(Arc::new((0..count).filter(|number| number % every == 0).collect())),
+            };
+            let together = search(&reader, &queries, 20, &permitted);
+            for (query, together) in queries.iter().zip(together) {
+                let mut best = Best::new(20);
+                for (vector, chunk) in reader.blocks.iter().flat_map(|block| &block.rows) {
+                    let score = product(query, vector);
+                    if score > 0.0 && permitted.has(chunk) {
+                        best.offer(score, chunk);
+                    }
+                }
+                let expected = seen(&best.into_hits());
+                assert_eq!(seen(&together), expected);
+                assert_eq!(seen(&search(&reader, &[query], 20, &permitted)[0]), expected);
+            }
+        }
+    }
 }
