@@ -1,12 +1,15 @@
 //! Metrics of approximate indexes.
 
-use turnflow_engine::component::ComponentContext;
+use turnflow_engine::component::{ComponentContext, Measured};
 use turnflow_engine::metrics::Gauge;
 
 /// What is measured when an approximate index is made.
 pub(crate) struct Gauges {
     recall: Gauge,
     parts: [Gauge; 2],
+    /// What a search does with its parts: "reads", "lists".
+    words: [&'static str; 2],
+    measured: Measured,
 }
 
 impl Gauges {
@@ -18,6 +21,7 @@ impl Gauges {
                 ("lists", "Lists of the approximate index"),
                 ("lists_read", "Lists that a search reads if every passage is permitted"),
             ],
+            ["reads", "lists"],
         )
     }
 
@@ -29,14 +33,17 @@ impl Gauges {
                 ("passages", "Passages of the approximate index"),
                 ("passages_scored", "Passages of which a search computes the exact score"),
             ],
+            ["scores", "passages"],
         )
     }
 
-    fn new(context: &ComponentContext, parts: [(&str, &str); 2]) -> Self {
+    fn new(context: &ComponentContext, parts: [(&str, &str); 2], words: [&'static str; 2]) -> Self {
         let gauge = |name: &str, help| context.gauge(&format!("approximate_index_{name}"), help);
         Self {
             recall: gauge("recall_per_mille", "Share of the ten nearest passages that the approximate index finds"),
             parts: parts.map(|(name, help)| gauge(name, help)),
+            words,
+            measured: context.measured(),
         }
     }
 
@@ -46,5 +53,31 @@ impl Gauges {
         for (gauge, value) in self.parts.iter().zip([parts, read]) {
             gauge.set(value as i64);
         }
+        let [reads, lists] = self.words;
+        self.measured.keep(&format!("recall@10 {recall:.3}; a search {reads} {read} of {parts} {lists}"));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio_util::sync::CancellationToken;
+    use turnflow_engine::component::measured;
+    use turnflow_engine::metrics::Metrics;
+
+    use super::*;
+
+    #[test]
+    fn a_measurement_is_kept_for_explain() {
+        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+        let state = tempfile::tempdir().unwrap();
+        let components = Some(state.path().join("components"));
+        let (handle, metrics) = (runtime.handle().clone(), Metrics::default());
+        let context = ComponentContext::new("found", handle, CancellationToken::new(), metrics, components);
+        Gauges::of_lists(&context).show((0.98906, 2000, 12));
+        let kept = measured(state.path(), "found");
+        assert_eq!(kept.as_deref(), Some("recall@10 0.989; a search reads 12 of 2000 lists"));
+        Gauges::of_passages(&context).show((1.0, 12_988, 154));
+        let kept = measured(state.path(), "found");
+        assert_eq!(kept.as_deref(), Some("recall@10 1.000; a search scores 154 of 12988 passages"));
     }
 }

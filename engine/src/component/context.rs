@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use tokio::runtime::Handle;
 use tokio_util::sync::CancellationToken;
 
+use super::measured::Measured;
 use crate::append::sync_directory;
 use crate::metrics::{Counter, Gauge, Metrics};
 use crate::state::file_name;
@@ -84,6 +85,12 @@ impl ComponentContext {
     /// A gauge of this component: `turnflow_NAME{component="ID"}`.
     pub fn gauge(&self, name: &str, help: &str) -> Gauge {
         self.metrics.gauge(&self.id, name, help)
+    }
+
+    /// Where the component keeps a line of what it has measured, which `turnflow explain` shows.
+    pub fn measured(&self) -> Measured {
+        // Without its directory, a component only measures.
+        Measured::new(self.state_directory().ok().flatten())
     }
 
     /// The component's own directory, which outlives the process; creates it if it does not exist.

@@ -169,7 +169,7 @@ impl PairScorer for Shared {
                 ids: encoding.get_ids().to_vec(),
                 types: encoding.get_type_ids().to_vec(),
             };
-            this.call(this.texts.encode_pairs(pairs, input), priority).await
+            this.call(this.texts.encode_pairs(pairs, priority, input), priority).await
         }
         .boxed()
     }

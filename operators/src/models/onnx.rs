@@ -323,7 +323,7 @@ impl Embedder for Shared {
         let this = self.0.clone();
         async move {
             let input = |encoding: &Encoding| Text { ids: encoding.get_ids().to_vec(), states: None };
-            this.call(this.texts.encode(texts, role, input), priority).await
+            this.call(this.texts.encode(texts, role, priority, input), priority).await
         }
         .boxed()
     }
@@ -352,7 +352,7 @@ impl TokenEmbedder for Shared {
                     states: Some(encoding.get_special_tokens_mask().iter().map(|special| *special == 0).collect()),
                 },
             };
-            let vectors = this.call(this.texts.encode(texts, role, input), priority).await?;
+            let vectors = this.call(this.texts.encode(texts, role, priority, input), priority).await?;
             let dimension = this.about.dimension;
             Ok(vectors.into_iter().map(|values| TokenVectors { dimension, values }).collect())
         }

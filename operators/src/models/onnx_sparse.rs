@@ -188,7 +188,7 @@ impl SparseEmbedder for Shared {
     ) -> BoxFuture<'static, Result<Vec<SparseVector>, InferenceError>> {
         let this = self.0.clone();
         async move {
-            let ids = this.texts.encode(texts, role, |encoding| encoding.get_ids().to_vec());
+            let ids = this.texts.encode(texts, role, priority, |encoding| encoding.get_ids().to_vec());
             this.call(ids, priority).await
         }
         .boxed()

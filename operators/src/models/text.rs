@@ -1,14 +1,16 @@
 //! Shared by all text encoders: prefixes, tokenization, and batches padded to their longest text.
 
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 
-use futures::channel::mpsc;
+use futures::stream::{self, BoxStream};
+use futures::{Stream, StreamExt};
 use ndarray::Array2;
 use ort::session::{Session, SessionInputValue};
 use ort::value::Tensor;
 use tokenizers::{EncodeInput, Encoding, Tokenizer, TruncationParams};
+use tokio::sync::Semaphore;
 use turnflow_engine::compute::MOST_ON_A_WORKER;
-use turnflow_engine::inference::{InferenceError, Role};
+use turnflow_engine::inference::{InferenceError, Priority, Role};
 
 use super::runtime::{Device, Tokens};
 
@@ -52,25 +54,32 @@ impl Texts {
     }
 
     /// Tokenizes the texts, and turns each encoding into an input.
-    pub fn encode<T: Send + 'static>(&self, texts: Vec<String>, role: Role, input: fn(&Encoding) -> T) -> Inputs<T> {
+    pub fn encode<T: Send + 'static>(
+        &self,
+        texts: Vec<String>,
+        role: Role,
+        priority: Priority,
+        input: fn(&Encoding) -> T,
+    ) -> Inputs<T> {
         let prefix = self.prefix(role);
         let texts = texts.into_iter().map(|text| format!("{prefix}{}", self.read(&text)));
         let texts = texts.collect::<Vec<String>>();
         let bytes = texts.iter().map(String::len).sum();
-        self.run(texts, bytes, input)
+        self.run(texts, bytes, priority, input)
     }
 
     /// Tokenizes the pairs, and turns each encoding into an input.
     pub fn encode_pairs<T: Send + 'static>(
         &self,
         pairs: Vec<(String, String)>,
+        priority: Priority,
         input: fn(&Encoding) -> T,
     ) -> Inputs<T> {
         let read = |text: String| if text.len() > self.most { self.read(&text).to_owned() } else { text };
         let pairs: Vec<(String, String)> =
             pairs.into_iter().map(|(first, second)| (read(first), read(second))).collect();
         let bytes = pairs.iter().map(|(first, second)| first.len() + second.len()).sum();
-        self.run(pairs, bytes, input)
+        self.run(pairs, bytes, priority, input)
     }
 
     fn prefix(&self, role: Role) -> &str {
@@ -85,35 +94,24 @@ impl Texts {
         &text[..text.floor_char_boundary(self.most)]
     }
 
-    fn run<S, T>(&self, texts: Vec<S>, bytes: usize, input: fn(&Encoding) -> T) -> Inputs<T>
+    fn run<S, T>(&self, texts: Vec<S>, bytes: usize, priority: Priority, input: fn(&Encoding) -> T) -> Inputs<T>
     where
         S: Into<EncodeInput<'static>> + Send + 'static,
         T: Send + 'static,
     {
         let tokenizer = self.tokenizer.clone();
-        let (send, parts) = mpsc::unbounded();
         let count = texts.len();
-        let many = count > FEW || bytes > MOST_ON_A_WORKER;
-        let encode = move || {
+        let encode = move |texts: Vec<S>| {
             let each = |text: S| {
                 let encoding = tokenizer.encode_fast(text, true);
                 encoding.map(|encoding| input(&encoding)).map_err(|error| InferenceError::Tokenizer(error.to_string()))
             };
-            let mut texts = texts.into_iter();
-            while texts.len() > 0 {
-                let part = texts.by_ref().take(PART).map(each).collect::<Result<Vec<T>, InferenceError>>();
-                let failed = part.is_err();
-                // Nobody receives the inputs of a cancelled call.
-                if send.unbounded_send(part).is_err() || failed {
-                    break;
-                }
-            }
+            texts.into_iter().map(each).collect::<Result<Vec<T>, InferenceError>>()
         };
-        if many {
-            tokio::task::spawn_blocking(encode);
-        } else {
-            encode();
-        }
+        let parts = match count > FEW || bytes > MOST_ON_A_WORKER {
+            true => apart(texts, priority, encode).boxed(),
+            false => stream::iter([encode(texts)]).boxed(),
+        };
         Inputs { count, parts }
     }
 
@@ -130,8 +128,45 @@ impl Texts {
 pub(crate) struct Inputs<T> {
     /// Number of inputs.
     pub count: usize,
-    /// The parts; the last one may be an error.
-    pub parts: mpsc::UnboundedReceiver<Result<Vec<T>, InferenceError>>,
+    /// The parts; the first error ends a call.
+    pub parts: BoxStream<'static, Result<Vec<T>, InferenceError>>,
+}
+
+/// Tokenizes parts of the texts on other threads, up to half of the cores for one call. Calls of corpora share three
+/// quarters of the cores: the model's own thread is slower while all cores are busy. A cancelled call ends after the
+/// parts that have begun.
+fn apart<S, T>(
+    texts: Vec<S>,
+    priority: Priority,
+    encode: impl Fn(Vec<S>) -> Result<Vec<T>, InferenceError> + Clone + Send + 'static,
+) -> impl Stream<Item = Result<Vec<T>, InferenceError>> + Send
+where
+    S: Send + 'static,
+    T: Send + 'static,
+{
+    static CORPORA: LazyLock<Semaphore> = LazyLock::new(|| Semaphore::new((3 * cores() / 4).max(1)));
+    let mut texts = texts.into_iter();
+    let parts = std::iter::from_fn(move || {
+        let part: Vec<S> = texts.by_ref().take(PART).collect();
+        (!part.is_empty()).then_some(part)
+    });
+    let tokenized = move |part| {
+        let encode = encode.clone();
+        async move {
+            // The semaphore is never closed.
+            let _permit = match priority {
+                Priority::Corpus => CORPORA.acquire().await.ok(),
+                Priority::Turn => None,
+            };
+            let encoded = tokio::task::spawn_blocking(move || encode(part)).await;
+            encoded.map_err(|error| InferenceError::Tokenizer(error.to_string())).flatten()
+        }
+    };
+    stream::iter(parts).map(tokenized).buffered((cores() / 2).max(1))
+}
+
+fn cores() -> usize {
+    std::thread::available_parallelism().map_or(1, usize::from)
 }
 
 /// A row of a batch.

@@ -92,6 +92,22 @@ fn a_run_ends_when_nothing_reads_its_output_and_loses_nothing() {
     assert_eq!(again.out.matches(", turn 1").count(), 5, "{again:?}");
 }
 
+/// What the hits' operator keeps is a test of its own.
+#[test]
+fn a_plan_shows_what_earlier_runs_have_measured() {
+    let directory = printing();
+    let explain = |arguments: &[&str]| run(directory.path(), &[&["explain", "p.ron"], arguments].concat()).good().out;
+    assert!(!explain(&[]).contains("measured"));
+    let component = directory.path().join("state/components/hits");
+    std::fs::create_dir_all(&component).unwrap();
+    std::fs::write(component.join("measured.txt"), "recall@10 0.989; a search reads 12 of 2000 lists\n").unwrap();
+    let plan = explain(&["--state", "state"]);
+    let lines: Vec<&str> = plan.lines().collect();
+    let node = lines.iter().position(|line| line.contains("\"hits\" Bm25")).unwrap();
+    assert_eq!(lines[node + 1].trim(), "measured: recall@10 0.989; a search reads 12 of 2000 lists", "{plan}");
+    assert!(!explain(&[]).contains("measured"));
+}
+
 /// Why it exists: each dead letter became a document, and that a dead letter.
 #[test]
 fn a_corpus_that_would_index_the_dead_letters_is_refused() {
