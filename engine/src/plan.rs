@@ -430,11 +430,11 @@ impl Plan {
     /// The plan as text: models, corpora, and one line per node with its port types and effective
     /// settings.
     pub fn explain(&self) -> String {
-        self.explain_with(|_| None)
+        self.explain_with(|_, _| None)
     }
 
-    /// The same, with a line after each node of which `measured` returns one.
-    pub fn explain_with(&self, measured: impl Fn(&str) -> Option<String>) -> String {
+    /// The same, with a line after each node for whose id and settings `measured` returns one.
+    pub fn explain_with(&self, measured: impl Fn(&str, &str) -> Option<String>) -> String {
         let mut out = format!("pipeline {:?}  hash {}\n", self.name, &self.hash[..16]);
         let width = self.nodes.iter().map(|node| node.id.len() + node.kind_name.len()).max().unwrap_or(0) + 5;
         for (name, model) in &self.models {
@@ -470,7 +470,7 @@ impl Plan {
             let edges = if takes.is_empty() { gives } else { format!("{takes} → {gives}") };
             let idle = if needed { "" } else { "  leads to no sink: not run" };
             let _ = writeln!(out, "node    {head:width$} {edges}  ({}){idle}", node.explain());
-            if let Some(measured) = measured(&node.id) {
+            if let Some(measured) = measured(&node.id, &node.explain()) {
                 let _ = writeln!(out, "        {:width$} measured: {measured}", "");
             }
         }

@@ -1,5 +1,6 @@
 //! Metrics of approximate indexes.
 
+use parking_lot::Mutex;
 use turnflow_engine::component::{ComponentContext, Measured};
 use turnflow_engine::metrics::Gauge;
 
@@ -10,13 +11,15 @@ pub(crate) struct Gauges {
     /// What a search does with its parts: "reads", "lists".
     words: [&'static str; 2],
     measured: Measured,
+    shown: Mutex<Option<(f32, usize, usize)>>,
 }
 
 impl Gauges {
     /// Those of an index of lists: how many there are, and how many a search reads.
-    pub fn of_lists(context: &ComponentContext) -> Self {
+    pub fn of_lists(context: &ComponentContext, settings: &str) -> Self {
         Self::new(
             context,
+            settings,
             [
                 ("lists", "Lists of the approximate index"),
                 ("lists_read", "Lists that a search reads if every passage is permitted"),
@@ -26,9 +29,10 @@ impl Gauges {
     }
 
     /// Those of an index of centroids: how many passages it has, and of how many a search computes the exact score.
-    pub fn of_passages(context: &ComponentContext) -> Self {
+    pub fn of_passages(context: &ComponentContext, settings: &str) -> Self {
         Self::new(
             context,
+            settings,
             [
                 ("passages", "Passages of the approximate index"),
                 ("passages_scored", "Passages of which a search computes the exact score"),
@@ -37,18 +41,23 @@ impl Gauges {
         )
     }
 
-    fn new(context: &ComponentContext, parts: [(&str, &str); 2], words: [&'static str; 2]) -> Self {
+    fn new(context: &ComponentContext, settings: &str, parts: [(&str, &str); 2], words: [&'static str; 2]) -> Self {
         let gauge = |name: &str, help| context.gauge(&format!("approximate_index_{name}"), help);
         Self {
             recall: gauge("recall_per_mille", "Share of the ten nearest passages that the approximate index finds"),
             parts: parts.map(|(name, help)| gauge(name, help)),
             words,
-            measured: context.measured(),
+            measured: context.measured(settings),
+            shown: Mutex::default(),
         }
     }
 
     /// Shows the recall, of how many parts the index is, and how many of them a search reads.
-    pub fn show(&self, (recall, parts, read): (f32, usize, usize)) {
+    pub fn show(&self, measured: (f32, usize, usize)) {
+        if self.shown.lock().replace(measured) == Some(measured) {
+            return;
+        }
+        let (recall, parts, read) = measured;
         self.recall.set((f64::from(recall) * 1000.0).round() as i64);
         for (gauge, value) in self.parts.iter().zip([parts, read]) {
             gauge.set(value as i64);
@@ -73,11 +82,11 @@ mod tests {
         let components = Some(state.path().join("components"));
         let (handle, metrics) = (runtime.handle().clone(), Metrics::default());
         let context = ComponentContext::new("found", handle, CancellationToken::new(), metrics, components);
-        Gauges::of_lists(&context).show((0.98906, 2000, 12));
-        let kept = measured(state.path(), "found");
+        Gauges::of_lists(&context, "index: Ivf(from: 9)").show((0.98906, 2000, 12));
+        let kept = measured(state.path(), "found", "top: 10, index: Ivf(from: 9)");
         assert_eq!(kept.as_deref(), Some("recall@10 0.989; a search reads 12 of 2000 lists"));
-        Gauges::of_passages(&context).show((1.0, 12_988, 154));
-        let kept = measured(state.path(), "found");
+        Gauges::of_passages(&context, "index: Centroids(from: 9)").show((1.0, 12_988, 154));
+        let kept = measured(state.path(), "found", "index: Centroids(from: 9), top: 10");
         assert_eq!(kept.as_deref(), Some("recall@10 1.000; a search scores 154 of 12988 passages"));
     }
 }

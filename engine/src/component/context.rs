@@ -87,10 +87,11 @@ impl ComponentContext {
         self.metrics.gauge(&self.id, name, help)
     }
 
-    /// Where the component keeps a line of what it has measured, which `turnflow explain` shows.
-    pub fn measured(&self) -> Measured {
+    /// Where the component keeps a line of what it has measured, which `turnflow explain` shows as long as the
+    /// component's own explanation contains these settings.
+    pub fn measured(&self, settings: &str) -> Measured {
         // Without its directory, a component only measures.
-        Measured::new(self.state_directory().ok().flatten())
+        Measured::new(self.state_directory().ok().flatten(), settings)
     }
 
     /// The component's own directory, which outlives the process; creates it if it does not exist.

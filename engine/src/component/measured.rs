@@ -12,33 +12,40 @@ const FILE: &str = "measured.txt";
 /// Keeps the newest measurement of a component in its own directory, if it has one.
 pub struct Measured {
     file: Option<PathBuf>,
+    /// What was measured, as the component's `explain` shows it.
+    settings: String,
     kept: Mutex<String>,
 }
 
 impl Measured {
-    pub(super) fn new(directory: Option<PathBuf>) -> Self {
-        Self { file: directory.map(|directory| directory.join(FILE)), kept: Mutex::default() }
+    pub(super) fn new(directory: Option<PathBuf>, settings: &str) -> Self {
+        let file = directory.map(|directory| directory.join(FILE));
+        Self { file, settings: settings.to_owned(), kept: Mutex::default() }
     }
 
     /// Keeps this line instead of the last one. If it cannot be written, only `turnflow explain` lacks it.
     pub fn keep(&self, line: &str) {
         let Some(file) = &self.file else { return };
         let mut kept = self.kept.lock();
-        if *kept != line {
-            line.clone_into(&mut kept);
-            if let Err(error) = std::fs::write(file, format!("{line}\n")) {
-                tracing::debug!(file = %file.display(), %error, "a measurement was not written");
-            }
+        if *kept == line {
+            return;
+        }
+        match std::fs::write(file, format!("{}\n{line}\n", self.settings)) {
+            Ok(()) => line.clone_into(&mut kept),
+            Err(error) => tracing::debug!(file = %file.display(), %error, "a measurement was not written"),
         }
     }
 }
 
-/// The newest measurement of the component with this id, from earlier runs with this state directory.
-pub fn measured(state: &Path, id: &str) -> Option<String> {
+/// The newest measurement of the component with this id, from earlier runs with this state directory. `explained` are
+/// its present settings; a measurement of others is left out.
+pub fn measured(state: &Path, id: &str, explained: &str) -> Option<String> {
     let file = state.join("components").join(file_name(id)).join(FILE);
     let text = std::fs::read_to_string(file).ok()?;
+    let (settings, line) = text.split_once('\n')?;
     // A line that was not written to its end is left out.
-    text.strip_suffix('\n').map(str::to_owned)
+    let line = line.strip_suffix('\n')?;
+    explained.contains(settings).then(|| line.to_owned())
 }
 
 #[cfg(test)]
@@ -46,17 +53,19 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_newest_measurement_is_kept_and_half_a_line_is_left_out() {
+    fn the_newest_measurement_of_the_present_settings_is_shown() {
         let state = tempfile::tempdir().unwrap();
-        assert_eq!(measured(state.path(), "found"), None);
+        let shown = |explained: &str| measured(state.path(), "found", explained);
+        assert_eq!(shown("top: 10, index: Ivf(from: 5)"), None);
         let directory = state.path().join("components/found");
         std::fs::create_dir_all(&directory).unwrap();
-        let kept = Measured::new(Some(directory.clone()));
+        let kept = Measured::new(Some(directory.clone()), "index: Ivf(from: 5)");
         kept.keep("recall 0.97");
         kept.keep("recall 0.98");
-        assert_eq!(measured(state.path(), "found").as_deref(), Some("recall 0.98"));
-        std::fs::write(directory.join(FILE), "recall 0.9").unwrap();
-        assert_eq!(measured(state.path(), "found"), None);
-        Measured::new(None).keep("recall 0.5");
+        assert_eq!(shown("top: 10, index: Ivf(from: 5)").as_deref(), Some("recall 0.98"));
+        assert_eq!(shown("top: 10"), None);
+        std::fs::write(directory.join(FILE), "index: Ivf(from: 5)\nrecall 0.9").unwrap();
+        assert_eq!(shown("top: 10, index: Ivf(from: 5)"), None, "half a line");
+        Measured::new(None, "").keep("recall 0.5");
     }
 }

@@ -111,6 +111,14 @@ impl<V: Stored, D: Derived<V>> BlockIndex<V, D> {
 
     fn change(&mut self, delta: &Delta) {
         self.is_large = delta.added.len() > BLOCK;
+        match self.is_large {
+            // It computes for long; meanwhile, another thread takes over this one's tasks.
+            true => tokio::task::block_in_place(|| self.apply(delta)),
+            false => self.apply(delta),
+        }
+    }
+
+    fn apply(&mut self, delta: &Delta) {
         if delta.whole {
             self.blocks.clear();
             self.places = Places::default();

@@ -121,6 +121,16 @@ impl SearchIndex {
 /// If at most one passage in this many is permitted, the search is exact.
 const SEARCHED_EXACTLY: usize = 32;
 
+impl SearchIndex {
+    /// How `explain` shows it, after other settings.
+    fn explain(&self) -> String {
+        match self {
+            Self::Exact => String::new(),
+            Self::Ivf(IvfSettings { from, recall }) => format!(", index: Ivf(from: {from}, recall: {recall})"),
+        }
+    }
+}
+
 impl IvfSettings {
     fn search(
         self,
@@ -204,11 +214,7 @@ impl ModelRetriever for DenseConfig {
         let feedback = self.feedback.as_ref().map_or_else(String::new, |VectorFeedback { passages, weight }| {
             format!(", feedback: {passages} passages with weight {weight}")
         });
-        let index = match self.index {
-            SearchIndex::Exact => String::new(),
-            SearchIndex::Ivf(IvfSettings { from, recall }) => format!(", index: Ivf(from: {from}, recall: {recall})"),
-        };
-        feedback + &index
+        feedback + &self.index.explain()
     }
 
     fn definition(&self, models: &Models) -> Result<DenseDefinition, BuildError> {
@@ -220,7 +226,7 @@ impl ModelRetriever for DenseConfig {
             embedder: embedder(models, &self.model, "Dense")?,
             scans: {
                 let is_exact = matches!(self.index, SearchIndex::Exact);
-                self.index.scans(self.top, (!is_exact).then(|| Gauges::of_lists(context)))
+                self.index.scans(self.top, (!is_exact).then(|| Gauges::of_lists(context, &self.index.explain())))
             },
             index: self.index,
             top: self.top,

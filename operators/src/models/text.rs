@@ -132,9 +132,9 @@ pub(crate) struct Inputs<T> {
     pub parts: BoxStream<'static, Result<Vec<T>, InferenceError>>,
 }
 
-/// Tokenizes parts of the texts on other threads, up to half of the cores for one call. Calls of corpora share three
-/// quarters of the cores: the model's own thread is slower while all cores are busy. A cancelled call ends after the
-/// parts that have begun.
+/// Tokenizes parts of the texts on other threads, up to half of the cores for one call. All calls of turns share the
+/// cores, and those of corpora three quarters of them: a model's own thread is slower while all cores are busy. A
+/// cancelled call ends after the parts that have begun.
 fn apart<S, T>(
     texts: Vec<S>,
     priority: Priority,
@@ -144,25 +144,38 @@ where
     S: Send + 'static,
     T: Send + 'static,
 {
-    static CORPORA: LazyLock<Semaphore> = LazyLock::new(|| Semaphore::new((3 * cores() / 4).max(1)));
+    static TURNS: LazyLock<Arc<Semaphore>> = LazyLock::new(|| Arc::new(Semaphore::new(cores())));
+    static CORPORA: LazyLock<Arc<Semaphore>> = LazyLock::new(|| Arc::new(Semaphore::new((3 * cores() / 4).max(1))));
+    let threads = match priority {
+        Priority::Turn => TURNS.clone(),
+        Priority::Corpus => CORPORA.clone(),
+    };
     let mut texts = texts.into_iter();
     let parts = std::iter::from_fn(move || {
         let part: Vec<S> = texts.by_ref().take(PART).collect();
         (!part.is_empty()).then_some(part)
     });
     let tokenized = move |part| {
-        let encode = encode.clone();
-        async move {
+        let (encode, threads) = (encode.clone(), threads.clone());
+        // In a task of its own, it goes on, and gives its thread back, while the call waits for room in the queue.
+        let task = tokio::spawn(async move {
             // The semaphore is never closed.
-            let _permit = match priority {
-                Priority::Corpus => CORPORA.acquire().await.ok(),
-                Priority::Turn => None,
+            let permit = threads.acquire_owned().await.ok();
+            let encoded = move || {
+                let _permit = permit;
+                encode(part)
             };
-            let encoded = tokio::task::spawn_blocking(move || encode(part)).await;
-            encoded.map_err(|error| InferenceError::Tokenizer(error.to_string())).flatten()
-        }
+            tokio::task::spawn_blocking(encoded).await.map_err(failed).flatten()
+        });
+        let task = tokio_util::task::AbortOnDropHandle::new(task);
+        async move { task.await.map_err(failed).flatten() }
     };
     stream::iter(parts).map(tokenized).buffered((cores() / 2).max(1))
+}
+
+/// A tokenizer that has panicked.
+fn failed(error: tokio::task::JoinError) -> InferenceError {
+    InferenceError::Tokenizer(error.to_string())
 }
 
 fn cores() -> usize {

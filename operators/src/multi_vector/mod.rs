@@ -128,6 +128,18 @@ impl TokenSearch {
     }
 }
 
+impl TokenSearch {
+    /// How `explain` shows it, after other settings.
+    fn explain(&self) -> String {
+        match self {
+            Self::Exact => String::new(),
+            Self::Centroids(CentroidSettings { from, recall }) => {
+                format!(", index: Centroids(from: {from}, recall: {recall})")
+            }
+        }
+    }
+}
+
 impl CentroidSettings {
     fn search(
         self,
@@ -184,12 +196,7 @@ impl OperatorConfig for MultiVectorConfig {
     fn explain(&self) -> String {
         let Self { corpus, model, depth, top, filter, index, .. } = self;
         let filter = retrieve::explained(filter.as_ref());
-        let index = match index {
-            TokenSearch::Exact => String::new(),
-            TokenSearch::Centroids(CentroidSettings { from, recall }) => {
-                format!(", index: Centroids(from: {from}, recall: {recall})")
-            }
-        };
+        let index = index.explain();
         format!("corpus: {corpus}, model: {model:?}, depth: {depth}, top: {top}{filter}{index}")
     }
 
@@ -199,7 +206,8 @@ impl OperatorConfig for MultiVectorConfig {
             let capability = Capability::EmbedTokens;
             let encoder = able(models, &self.model, "MultiVector", capability, |model| model.token_embedder.clone())?;
             let is_exact = matches!(self.index, TokenSearch::Exact);
-            let scans = self.index.scans(self.top, (!is_exact).then(|| Gauges::of_passages(context)));
+            let scans =
+                self.index.scans(self.top, (!is_exact).then(|| Gauges::of_passages(context, &self.index.explain())));
             Ok(Arc::new(MultiVector { config: self.clone(), key, encoder, scans }))
         })
     }

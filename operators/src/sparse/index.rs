@@ -201,7 +201,7 @@ type SparseBlock = Block<SparseVector, Inverted>;
 const FEW: usize = 16;
 
 /// Blocks from which on a query alone is divided among the cores.
-const LARGE: usize = 64;
+const LARGE: usize = 129;
 
 /// Scans for `top` passages.
 pub(super) fn scans(top: usize) -> Scans<SparseReader, SparseVector> {
@@ -224,7 +224,7 @@ fn search(reader: &SparseReader, queries: &[&SparseVector], top: usize, permitte
         };
         return queries.iter().map(one).collect();
     }
-    // Several queries together are as many as the cores can do; one alone is divided.
+    // Several queries share one pass, undivided, so that a block is read once for all; other passes use other cores.
     let cores = if queries.len() == 1 && reader.blocks.len() >= LARGE { cores() } else { 1 };
     let shares: Vec<&[Arc<SparseBlock>]> = reader.blocks.chunks(reader.blocks.len().div_ceil(cores).max(1)).collect();
     let found = each(&shares, |blocks| of_blocks(blocks, queries, top, permitted));

@@ -21,6 +21,6 @@ pub struct ExplainArgs {
 pub(super) fn run(args: &ExplainArgs) -> Outcome {
     let plan = args.pipeline.described()?;
     let state = args.state.clone().unwrap_or_else(|| default_state(&plan.name));
-    print!("{}", plan.explain_with(|node| measured(&state, node)));
+    print!("{}", plan.explain_with(|node, settings| measured(&state, node, settings)));
     Ok(())
 }

@@ -100,7 +100,8 @@ fn a_plan_shows_what_earlier_runs_have_measured() {
     assert!(!explain(&[]).contains("measured"));
     let component = directory.path().join("state/components/hits");
     std::fs::create_dir_all(&component).unwrap();
-    std::fs::write(component.join("measured.txt"), "recall@10 0.989; a search reads 12 of 2000 lists\n").unwrap();
+    std::fs::write(component.join("measured.txt"), "top: 100\nrecall@10 0.989; a search reads 12 of 2000 lists\n")
+        .unwrap();
     let plan = explain(&["--state", "state"]);
     let lines: Vec<&str> = plan.lines().collect();
     let node = lines.iter().position(|line| line.contains("\"hits\" Bm25")).unwrap();
