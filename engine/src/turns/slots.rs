@@ -1,4 +1,6 @@
-//! Slots for turns in flight: a bound that all workers share, first come, first served.
+//! Slots for turns in flight: a bound that all workers share. Those who wait, the workers and the callers, get slots in
+//! turn. If the longest wait had the next slot, a worker with a burst of waiting turns would get all slots, and the other
+//! workers would be idle meanwhile.
 //!
 //! A conversation requests a slot when its next turn can start, and has at most one turn that runs
 //! or waits. So slots are shared fairly between conversations, however much one of them has queued.
@@ -34,7 +36,26 @@ pub struct Slots(Mutex<State>);
 #[derive(Default)]
 struct State {
     taken: usize,
-    waiting: VecDeque<Arc<Waiter>>,
+    /// Each with the number of slots that it waits for; the first gets the next slot.
+    waiting: VecDeque<(Arc<Waiter>, usize)>,
+}
+
+impl State {
+    fn wait(&mut self, waiter: &Arc<Waiter>) {
+        match self.waiting.iter_mut().find(|(other, _)| Arc::ptr_eq(other, waiter)) {
+            Some((_, slots)) => *slots += 1,
+            None => self.waiting.push_back((waiter.clone(), 1)),
+        }
+    }
+
+    /// The waiter that gets the next slot.
+    fn next(&mut self) -> Option<Arc<Waiter>> {
+        let (waiter, slots) = self.waiting.pop_front()?;
+        if slots > 1 {
+            self.waiting.push_back((waiter.clone(), slots - 1));
+        }
+        Some(waiter)
+    }
 }
 
 impl Slots {
@@ -45,7 +66,7 @@ impl Slots {
             state.taken += 1;
             return true;
         }
-        state.waiting.push_back(waiter.clone());
+        state.wait(waiter);
         false
     }
 
@@ -62,14 +83,14 @@ impl Slots {
         self.0.lock().taken
     }
 
-    /// Releases one of `most` slots; the longest waiter gets it.
+    /// Releases one of `most` slots; the next waiter gets it.
     pub fn give_back(&self, most: usize) {
         let mut woken = Vec::new();
         {
             let mut state = self.0.lock();
             state.taken = state.taken.saturating_sub(1);
             while state.taken < most
-                && let Some(waiter) = state.waiting.pop_front()
+                && let Some(waiter) = state.next()
             {
                 state.taken += 1;
                 waiter.granted.fetch_add(1, Ordering::AcqRel);
@@ -85,7 +106,20 @@ mod tests {
     use super::*;
 
     #[test]
-    fn places_go_to_who_has_waited_longest() {
+    fn waiters_get_slots_in_turn_after_a_burst_of_one() {
+        let slots = Slots::default();
+        let (busy, other) = (Waiter::new(|| ()), Waiter::new(|| ()));
+        assert!(slots.take(4) && slots.take(4) && slots.take(4) && slots.take(4));
+        (0..100).for_each(|_| assert!(!slots.take_or_wait(4, &busy)));
+        (0..3).for_each(|_| assert!(!slots.take_or_wait(4, &other)));
+        (0..4).for_each(|_| slots.give_back(4));
+        assert_eq!((busy.granted(), other.granted()), (2, 2));
+        (0..4).for_each(|_| slots.give_back(4));
+        assert_eq!((busy.granted(), other.granted()), (3, 1), "who waits for nothing more gets nothing");
+    }
+
+    #[test]
+    fn a_bound_that_is_raised_frees_slots() {
         let slots = Slots::default();
         let (busy, other) = (Waiter::new(|| ()), Waiter::new(|| ()));
         assert!(slots.take_or_wait(2, &busy) && slots.take_or_wait(2, &busy));
