@@ -111,8 +111,8 @@ pub struct Conversations {
     pub max_utterances: usize,
     /// Seconds after which a conversation without turns expires. Default: 86400 (one day).
     pub idle_s: u64,
-    /// Turns processed at once. Conversations whose next turn is ready are served first come, first
-    /// served, one turn at a time. Default: 64.
+    /// Turns processed at once, one for each conversation. Workers and callers get free places in turn; of the
+    /// conversations of one worker, the one that has waited longest is next. Default: 64.
     pub max_in_flight: usize,
     /// Records of a source that are read ahead while they wait for the previous turn of their
     /// conversation, or to start. At this limit the source is paused. Default: 10000.

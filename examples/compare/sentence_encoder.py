@@ -17,7 +17,7 @@ from transformers import PreTrainedTokenizerFast
 from torch_encoder import model
 
 TOKENS = 256
-LIMIT = 3974
+LIMIT = 4096
 
 
 def texts(path):

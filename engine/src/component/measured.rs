@@ -2,8 +2,6 @@
 
 use std::path::{Path, PathBuf};
 
-use parking_lot::Mutex;
-
 use crate::state::file_name;
 
 /// The file in the component's own directory.
@@ -14,25 +12,19 @@ pub struct Measured {
     file: Option<PathBuf>,
     /// What was measured, as the component's `explain` shows it.
     settings: String,
-    kept: Mutex<String>,
 }
 
 impl Measured {
     pub(super) fn new(directory: Option<PathBuf>, settings: &str) -> Self {
         let file = directory.map(|directory| directory.join(FILE));
-        Self { file, settings: settings.to_owned(), kept: Mutex::default() }
+        Self { file, settings: settings.to_owned() }
     }
 
     /// Keeps this line instead of the last one. If it cannot be written, only `turnflow explain` lacks it.
     pub fn keep(&self, line: &str) {
         let Some(file) = &self.file else { return };
-        let mut kept = self.kept.lock();
-        if *kept == line {
-            return;
-        }
-        match std::fs::write(file, format!("{}\n{line}\n", self.settings)) {
-            Ok(()) => line.clone_into(&mut kept),
-            Err(error) => tracing::debug!(file = %file.display(), %error, "a measurement was not written"),
+        if let Err(error) = std::fs::write(file, format!("{}\n{line}\n", self.settings)) {
+            tracing::debug!(file = %file.display(), %error, "a measurement was not written");
         }
     }
 }

@@ -104,6 +104,14 @@ fn most() -> f32 {
 }
 
 impl SearchIndex {
+    /// How `explain` shows it, after other settings.
+    fn explain(&self) -> String {
+        match self {
+            Self::Exact => String::new(),
+            Self::Ivf(IvfSettings { from, recall }) => format!(", index: Ivf(from: {from}, recall: {recall})"),
+        }
+    }
+
     /// Scans for `top` passages.
     fn scans(self, top: usize, gauges: Option<Gauges>) -> Scans<DenseReader, Vector> {
         match self {
@@ -120,16 +128,6 @@ impl SearchIndex {
 
 /// If at most one passage in this many is permitted, the search is exact.
 const SEARCHED_EXACTLY: usize = 32;
-
-impl SearchIndex {
-    /// How `explain` shows it, after other settings.
-    fn explain(&self) -> String {
-        match self {
-            Self::Exact => String::new(),
-            Self::Ivf(IvfSettings { from, recall }) => format!(", index: Ivf(from: {from}, recall: {recall})"),
-        }
-    }
-}
 
 impl IvfSettings {
     fn search(
