@@ -4,7 +4,7 @@
 //! plan on the newest snapshot, and takes one of the slots that all turns share; callers wait for a
 //! slot in the order in which they asked. The turn is in no conversation, and no sink gets its
 //! answer: the caller supplies the history. Dropping the stream cancels the turn: a waiting turn
-//! leaves the queue, and the model calls of a running turn are dropped, queued ones included.
+//! does not start, and the model calls of a running turn are dropped, queued ones included.
 
 use std::collections::VecDeque;
 use std::pin::Pin;
@@ -289,7 +289,9 @@ impl AskQueue {
             return stream;
         }
         if state.waiting.len() >= queued {
+            let before = state.waiting.len();
             state.waiting.retain(|asked| !asked.caller.cancel.is_cancelled());
+            slots.forget(&self.waiter, before - state.waiting.len());
         }
         if state.waiting.len() >= queued {
             caller.tell(Event::Failed { reason: AskError::Full { queued } });
@@ -338,11 +340,13 @@ impl AskQueue {
         self.len() == 0
     }
 
-    /// Fails all waiting turns and refuses new ones.
-    pub fn close(&self) {
+    /// Fails all waiting turns and refuses new ones. Their slots go to others.
+    pub fn close(&self, slots: &Slots, places: usize) {
         let mut state = self.state.lock();
         state.closed = true;
         let State { ready, waiting, .. } = &mut *state;
+        (0..ready.len()).for_each(|_| slots.give_back(places));
+        slots.leave(places, &self.waiter);
         for asked in ready.drain(..).chain(waiting.drain(..)) {
             asked.caller.tell(Event::Failed { reason: AskError::Ended });
         }

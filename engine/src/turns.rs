@@ -174,6 +174,11 @@ impl TurnsShared {
         }
     }
 
+    /// Fails the waiting turns of callers and refuses new ones.
+    pub fn close_asks(&self) {
+        self.asks.close(&self.slots, self.limits.read().max_in_flight);
+    }
+
     /// Whether a sink of this source's turns is so far behind that no more of them may start.
     fn is_behind(&self, source: &str) -> bool {
         // A reload prepares a generation before that one answers.

@@ -1,5 +1,7 @@
 //! Metrics of approximate indexes.
 
+use std::collections::BTreeSet;
+
 use parking_lot::Mutex;
 use turnflow_engine::component::{ComponentContext, Measured};
 use turnflow_engine::metrics::Gauge;
@@ -11,7 +13,8 @@ pub(crate) struct Gauges {
     /// What a search does with its parts: "reads", "lists".
     words: [&'static str; 2],
     measured: Measured,
-    shown: Mutex<Option<(f32, usize, usize)>>,
+    /// What was shown. A node that searches several corpora shows each of them once.
+    shown: Mutex<BTreeSet<(u32, usize, usize)>>,
 }
 
 impl Gauges {
@@ -54,10 +57,11 @@ impl Gauges {
 
     /// Shows the recall, of how many parts the index is, and how many of them a search reads.
     pub fn show(&self, measured: (f32, usize, usize)) {
-        if self.shown.lock().replace(measured) == Some(measured) {
+        let (recall, parts, read) = measured;
+        let mut shown = self.shown.lock();
+        if !shown.insert((recall.to_bits(), parts, read)) {
             return;
         }
-        let (recall, parts, read) = measured;
         self.recall.set((f64::from(recall) * 1000.0).round() as i64);
         for (gauge, value) in self.parts.iter().zip([parts, read]) {
             gauge.set(value as i64);

@@ -131,6 +131,11 @@ pub(crate) trait ModelRetriever: Debug + Send + Sync {
     fn explain(&self) -> String {
         String::new()
     }
+    /// All settings.
+    fn explained(&self) -> String {
+        let Settings { corpus, model, top, filter } = self.settings();
+        format!("corpus: {corpus}, model: {model:?}, top: {top}{}{}", explained(filter), self.explain())
+    }
     fn definition(&self, models: &Models) -> Result<Self::Definition, BuildError>;
     fn search(&self, context: &ComponentContext, models: &Models) -> Result<Self::Search, BuildError>;
 }
@@ -166,8 +171,7 @@ impl<C: ModelRetriever> OperatorConfig for ByModel<C> {
     }
 
     fn explain(&self) -> String {
-        let Settings { corpus, model, top, filter } = self.0.settings();
-        format!("corpus: {corpus}, model: {model:?}, top: {top}{}{}", explained(filter), self.0.explain())
+        self.0.explained()
     }
 
     fn build<'a>(&'a self, context: &'a ComponentContext, models: &'a Models) -> BuildFuture<'a, Arc<dyn Operator>> {

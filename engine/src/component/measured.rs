@@ -1,6 +1,7 @@
 //! What a component has measured of itself, kept for `turnflow explain`.
 
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::state::file_name;
 
@@ -23,7 +24,12 @@ impl Measured {
     /// Keeps this line instead of the last one. If it cannot be written, only `turnflow explain` lacks it.
     pub fn keep(&self, line: &str) {
         let Some(file) = &self.file else { return };
-        if let Err(error) = std::fs::write(file, format!("{}\n{line}\n", self.settings)) {
+        // The members of an agent share its file.
+        static NUMBER: AtomicU64 = AtomicU64::new(0);
+        let new = file.with_extension(format!("{}.new", NUMBER.fetch_add(1, Ordering::Relaxed)));
+        let written = std::fs::write(&new, format!("{}\n{line}\n", self.settings));
+        if let Err(error) = written.and_then(|()| std::fs::rename(&new, file)) {
+            let _ = std::fs::remove_file(&new);
             tracing::debug!(file = %file.display(), %error, "a measurement was not written");
         }
     }
@@ -35,8 +41,8 @@ pub fn measured(state: &Path, id: &str, explained: &str) -> Option<String> {
     let file = state.join("components").join(file_name(id)).join(FILE);
     let text = std::fs::read_to_string(file).ok()?;
     let (settings, line) = text.split_once('\n')?;
-    // A line that was not written to its end is left out.
-    let line = line.strip_suffix('\n')?;
+    // Anything but one whole line is damaged.
+    let line = line.strip_suffix('\n').filter(|line| !line.contains(char::is_control))?;
     explained.contains(settings).then(|| line.to_owned())
 }
 
@@ -58,6 +64,9 @@ mod tests {
         assert_eq!(shown("top: 10"), None);
         std::fs::write(directory.join(FILE), "index: Ivf(from: 5)\nrecall 0.9").unwrap();
         assert_eq!(shown("top: 10, index: Ivf(from: 5)"), None, "half a line");
+        std::fs::write(directory.join(FILE), "index: Ivf(from: 5)\nrecall 0.9\n.98\n").unwrap();
+        assert_eq!(shown("top: 10, index: Ivf(from: 5)"), None, "two lines");
+        assert_eq!(std::fs::read_dir(directory).unwrap().count(), 1);
         Measured::new(None, "").keep("recall 0.5");
     }
 }

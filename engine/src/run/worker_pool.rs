@@ -251,7 +251,7 @@ impl WorkerPool {
                 }
             }
             if self.is_finished() || self.stopping.load(Ordering::Acquire) {
-                shared.asks.close();
+                shared.close_asks();
             }
             if self.is_finished() && commands.is_empty() {
                 local.close(|_| true);
@@ -265,7 +265,7 @@ impl WorkerPool {
             }
             worker.step_or_park(Some(PARK));
         }
-        shared.asks.close();
+        shared.close_asks();
         for dataflow in worker.installed_dataflows() {
             worker.drop_dataflow(dataflow);
         }

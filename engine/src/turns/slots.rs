@@ -2,8 +2,8 @@
 //! turn. If the longest wait had the next slot, a worker with a burst of waiting turns would get all slots, and the other
 //! workers would be idle meanwhile.
 //!
-//! A conversation requests a slot when its next turn can start, and has at most one turn that runs
-//! or waits. So slots are shared fairly between conversations, however much one of them has queued.
+//! A conversation requests a slot when its next turn can start, and has at most one turn that runs or waits. So the slots of
+//! one worker are shared fairly between its conversations, however much one of them has queued.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -48,6 +48,21 @@ impl State {
         }
     }
 
+    fn forget(&mut self, waiter: &Arc<Waiter>, slots: usize) {
+        if let Some(at) = self.waiting.iter().position(|(other, _)| Arc::ptr_eq(other, waiter)) {
+            let waits = &mut self.waiting[at].1;
+            *waits = waits.saturating_sub(slots);
+            if *waits == 0 {
+                self.waiting.remove(at);
+            }
+        }
+    }
+
+    fn release(&mut self, slots: usize) {
+        debug_assert!(slots <= self.taken, "{slots} slots are released, and {} are taken", self.taken);
+        self.taken = self.taken.saturating_sub(slots);
+    }
+
     /// The waiter that gets the next slot.
     fn next(&mut self) -> Option<Arc<Waiter>> {
         let (waiter, slots) = self.waiting.pop_front()?;
@@ -85,10 +100,34 @@ impl Slots {
 
     /// Releases one of `most` slots; the next waiter gets it.
     pub fn give_back(&self, most: usize) {
+        self.change(most, |state| state.release(1));
+    }
+
+    /// Grants the free ones of `most` slots, after the bound was raised.
+    pub fn grant(&self, most: usize) {
+        self.change(most, |_| ());
+    }
+
+    /// The waiter waits for fewer slots than it has asked for.
+    pub fn forget(&self, waiter: &Arc<Waiter>, slots: usize) {
+        self.0.lock().forget(waiter, slots);
+    }
+
+    /// The waiter waits no longer, and releases what it was granted and has not used. It must not wait again.
+    pub fn leave(&self, most: usize, waiter: &Arc<Waiter>) {
+        self.change(most, |state| {
+            state.forget(waiter, usize::MAX);
+            // Slots are granted under the lock, so no more come.
+            state.release(waiter.granted());
+        });
+    }
+
+    /// Changes the state, and grants what is free then.
+    fn change(&self, most: usize, change: impl FnOnce(&mut State)) {
         let mut woken = Vec::new();
         {
             let mut state = self.0.lock();
-            state.taken = state.taken.saturating_sub(1);
+            change(&mut state);
             while state.taken < most
                 && let Some(waiter) = state.next()
             {
@@ -135,5 +174,29 @@ mod tests {
         assert!(slots.take(4));
         (0..4).for_each(|_| slots.give_back(4));
         assert!(slots.take(1) && !slots.take(1));
+    }
+
+    #[test]
+    fn a_raised_bound_is_granted_at_once() {
+        let slots = Slots::default();
+        let waiter = Waiter::new(|| ());
+        assert!(slots.take(1) && !slots.take_or_wait(1, &waiter) && !slots.take_or_wait(1, &waiter));
+        slots.grant(2);
+        assert_eq!((waiter.granted(), slots.taken()), (1, 2));
+    }
+
+    #[test]
+    fn who_leaves_gets_no_slot_and_releases_what_was_granted() {
+        let slots = Slots::default();
+        let (leaving, other) = (Waiter::new(|| ()), Waiter::new(|| ()));
+        assert!(slots.take(1));
+        (0..3).for_each(|_| assert!(!slots.take_or_wait(1, &leaving)));
+        slots.forget(&leaving, 1);
+        assert!(!slots.take_or_wait(1, &other));
+        slots.give_back(1);
+        slots.leave(1, &leaving);
+        assert_eq!((leaving.granted(), other.granted(), slots.taken()), (0, 1, 1));
+        slots.give_back(1);
+        assert_eq!((leaving.granted(), slots.taken()), (0, 0));
     }
 }

@@ -212,31 +212,32 @@ impl Standing {
             }
         }
         // Half of the slots are reserved for new turns.
-        let room = (shared.limits.read().max_in_flight / 2).max(1);
+        let most = shared.limits.read().max_in_flight;
+        let room = (most / 2).max(1);
         // Turns whose sinks are behind keep their order, and others pass them.
         let (mut behind, mut passed_over) = (BTreeSet::new(), VecDeque::new());
         while !state.waiting.is_empty() && passed_over.len() < PASSED_OVER && shared.slots.take(room) {
             let Some(key) = state.waiting.pop_front() else {
-                shared.slots.give_back(room);
+                shared.slots.give_back(most);
                 break;
             };
             let source = state.by_key.get(&key).map(|entry| entry.stored.turn.source.clone());
             if let Some(source) = source.filter(|source| behind.contains(source) || shared.is_behind(source)) {
-                shared.slots.give_back(room);
+                shared.slots.give_back(most);
                 behind.insert(source);
                 passed_over.push_back(key);
                 continue;
             }
             let sequence = SEQUENCES | state.sequence;
             let Some(entry) = state.by_key.get_mut(&key) else {
-                shared.slots.give_back(room);
+                shared.slots.give_back(most);
                 continue;
             };
             entry.waits = false;
             let snapshot = shared.epochs.pin();
             let old = &entry.stored.turn;
             let Some(ingress) = local.ingress(snapshot.plan, &old.source) else {
-                shared.slots.give_back(room);
+                shared.slots.give_back(most);
                 state.remove(&key, shared);
                 continue;
             };

@@ -224,7 +224,7 @@ impl ModelRetriever for DenseConfig {
             embedder: embedder(models, &self.model, "Dense")?,
             scans: {
                 let is_exact = matches!(self.index, SearchIndex::Exact);
-                self.index.scans(self.top, (!is_exact).then(|| Gauges::of_lists(context, &self.index.explain())))
+                self.index.scans(self.top, (!is_exact).then(|| Gauges::of_lists(context, &self.explained())))
             },
             index: self.index,
             top: self.top,

@@ -173,8 +173,11 @@ where
     stream::iter(parts).map(tokenized).buffered((cores() / 2).max(1))
 }
 
-/// A tokenizer that has panicked.
+/// A tokenizer that has panicked, or the end of the runtime.
 fn failed(error: tokio::task::JoinError) -> InferenceError {
+    if error.is_cancelled() {
+        return InferenceError::Failed("the run has ended".to_owned());
+    }
     InferenceError::Tokenizer(error.to_string())
 }
 

@@ -206,8 +206,7 @@ impl OperatorConfig for MultiVectorConfig {
             let capability = Capability::EmbedTokens;
             let encoder = able(models, &self.model, "MultiVector", capability, |model| model.token_embedder.clone())?;
             let is_exact = matches!(self.index, TokenSearch::Exact);
-            let scans =
-                self.index.scans(self.top, (!is_exact).then(|| Gauges::of_passages(context, &self.index.explain())));
+            let scans = self.index.scans(self.top, (!is_exact).then(|| Gauges::of_passages(context, &self.explain())));
             Ok(Arc::new(MultiVector { config: self.clone(), key, encoder, scans }))
         })
     }

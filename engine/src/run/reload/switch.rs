@@ -225,6 +225,7 @@ impl Reload<'_> {
         running.sinks = sinks;
         running.generation = generation.clone();
         // Turns may wait for sinks, or for bounds, that the old plan had.
+        self.context.shared.slots.grant(plan.conversations.max_in_flight);
         self.context.shared.wake_conversations();
         running.sources.retain(|id, _| PlanDiff::keeps(&diff.nodes, id));
         let coming = plan.nodes.iter().filter(|node| matches!(node.kind, NodeKind::Source(_)));

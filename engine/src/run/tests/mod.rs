@@ -6,6 +6,7 @@ mod backup;
 mod catalog;
 mod panics;
 mod sinks;
+mod slots;
 mod stored;
 
 use std::path::Path;

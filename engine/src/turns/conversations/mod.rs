@@ -335,6 +335,12 @@ impl Conversations {
     }
 }
 
+impl Drop for Conversations {
+    fn drop(&mut self) {
+        self.shared.slots.leave(self.shared.limits.read().max_in_flight, &self.waiter);
+    }
+}
+
 /// The key of a turn: a hash of its content and its place, the same whenever it is read.
 fn key(source: &str, read: &Read) -> Arc<str> {
     let mut hasher = blake3::Hasher::new();
