@@ -52,6 +52,11 @@ impl Fetched {
         self.known.get(path).is_some_and(|known| *known.version == *version)
     }
 
+    /// Whether anything was sent for the file, or found to be unreadable.
+    pub(crate) fn knows(&self, path: &str) -> bool {
+        self.known.contains_key(path)
+    }
+
     /// The paths of all files.
     pub(crate) fn paths(&self) -> impl Iterator<Item = &Arc<str>> {
         self.known.keys()

@@ -51,6 +51,8 @@ pub mod jsonl_sink;
 pub mod jsonl_turns;
 #[cfg(feature = "kafka")]
 pub mod kafka;
+#[cfg(any(feature = "bucket", feature = "web"))]
+mod kept_files;
 #[cfg(feature = "remote")]
 pub mod keyed;
 mod known_file;

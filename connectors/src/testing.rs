@@ -28,6 +28,14 @@ pub(crate) fn context(id: &str) -> turnflow_engine::component::ComponentContext 
     turnflow_engine::component::ComponentContext::alone(id, runtime().clone())
 }
 
+/// A component's context with a state directory.
+#[cfg(feature = "remote")]
+pub(crate) fn context_in(state: &std::path::Path, id: &str) -> turnflow_engine::component::ComponentContext {
+    let state = Some(state.join("components"));
+    let (cancelled, metrics) = (Default::default(), Default::default());
+    turnflow_engine::component::ComponentContext::new(id, runtime().clone(), cancelled, metrics, state)
+}
+
 /// A running corpus source.
 pub(crate) struct Corpus {
     events: Receiver<CorpusEvent>,

@@ -191,9 +191,13 @@ impl Open {
     }
 }
 
-/// Whether a file of this size leaves the reserve free.
+/// Whether a file of this size (bytes) leaves the reserve free that the disk of a directory should keep.
+///
+/// # Errors
+///
+/// The file system cannot be asked.
 #[cfg(unix)]
-pub(crate) fn has_room(directory: &Path, size: u64) -> io::Result<bool> {
+pub fn has_room(directory: &Path, size: u64) -> io::Result<bool> {
     use std::os::unix::ffi::OsStrExt as _;
     let path = std::ffi::CString::new(directory.as_os_str().as_bytes())?;
     // SAFETY: All zeros are a valid value of this structure of numbers.
@@ -207,8 +211,13 @@ pub(crate) fn has_room(directory: &Path, size: u64) -> io::Result<bool> {
     Ok(free >= RESERVE + size)
 }
 
+/// Always true where the file system cannot be asked.
+///
+/// # Errors
+///
+/// None.
 #[cfg(not(unix))]
-pub(crate) fn has_room(_: &Path, _: u64) -> io::Result<bool> {
+pub fn has_room(_: &Path, _: u64) -> io::Result<bool> {
     Ok(true)
 }
 

@@ -1,4 +1,4 @@
-"""A corpus of many objects in a bucket: how long the first listing and reading take, and a round after one change.
+"""A corpus of many objects in a bucket: how long the first listing and reading take, a round after one change, and a restart.
 
 Starts moto's S3 server in this process, fills a bucket, and starts `turnflow serve` with a corpus of it. Needs moto
 (`pip install 'moto[server]'`), whose server takes most of the time: figures are of requests, and of both together.
@@ -104,8 +104,9 @@ def main():
     (given.dir / "pipeline.ron").write_text(pipeline)
     (given.dir / "serve.ron").write_text("Serve(limits: (rate: 0.0))\n")
     command = [str(turnflow), "serve", "pipeline.ron", "--config", "serve.ron", "--state", "state"]
+    command += ["--listen", f"127.0.0.1:{given.port}"]
     begun = time.monotonic()
-    process = subprocess.Popen([*command, "--listen", f"127.0.0.1:{given.port}"], cwd=given.dir)
+    process = subprocess.Popen(command, cwd=given.dir)
     try:
         last = given.objects - 1
         wait_for(given.port, f"number{last}", f"{last // 1000:03}/{last:06}.txt")
@@ -116,6 +117,16 @@ def main():
             print(f"  one object changed: found after {took:.1f} s, {requests.take()}", flush=True)
         memory = Path(f"/proc/{process.pid}/status").read_text()
         print("  resident:", next(line for line in memory.splitlines() if line.startswith("VmRSS")).split(None, 1)[1])
+        process.terminate()
+        process.wait()
+        requests.take()
+        put(last, "This object was changed to changedmeanwhile.")
+        begun = time.monotonic()
+        process = subprocess.Popen(command, cwd=given.dir)
+        answered = wait_for(given.port, "number1", "000/000001.txt")
+        wait_for(given.port, "changedmeanwhile", f"{last // 1000:03}/{last:06}.txt")
+        took = time.monotonic() - begun
+        print(f"  restart: answers after {answered:.1f} s, change found after {took:.1f} s, {requests.take()}")
     finally:
         process.terminate()
         process.wait()

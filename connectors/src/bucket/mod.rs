@@ -7,7 +7,8 @@
 //!
 //! Each object that a reader knows is a document; its id is its key below the prefix in `url`. Every `every_s` seconds, the
 //! objects are listed. An object whose `ETag` has changed is read again, a new one is read, and one that is gone is deleted;
-//! a round is published in one epoch. A round without changes costs the listing, one request for each 1000 objects.
+//! a round is published in one epoch. A round without changes costs the listing, one request for each 1000 objects. What was
+//! read is kept in the state directory, so a restart reads only what has changed meanwhile.
 //!
 //! Credentials come from the environment as the store's own tools read it (`AWS_ACCESS_KEY_ID` and others, the roles of
 //! machines and containers), or from `secrets`. They are read again for each round, so those that expire can be replaced.
@@ -38,6 +39,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
+use bytes::Bytes;
 use futures::{StreamExt, TryStreamExt, stream};
 use globset::{GlobBuilder, GlobMatcher};
 use object_store::path::Path as Key;
@@ -50,6 +52,7 @@ use turnflow_engine::connector::{ConnectorError, CorpusOutput, CorpusSource, Mod
 use turnflow_engine::spec::from_tree;
 
 use crate::fetched::{Fetched, File};
+use crate::kept_files::KeptFiles;
 use crate::readers::{Format, ReadError};
 use crate::remote::{Retry, may_pass, passing, wait};
 use crate::secret::Secret;
@@ -143,6 +146,11 @@ impl CorpusSourceConfig for BucketConfig {
 }
 
 impl BucketConfig {
+    /// What the same key may be another object in.
+    fn place(&self) -> String {
+        format!("{} {:?}", self.url, self.options.get("endpoint"))
+    }
+
     fn glob(&self) -> Result<GlobMatcher, globset::Error> {
         Ok(GlobBuilder::new(&self.pattern).literal_separator(true).build()?.compile_matcher())
     }
@@ -172,6 +180,7 @@ impl CorpusSource for Bucket {
             source: &self,
             output: &output,
             fetched: Fetched::default(),
+            kept: KeptFiles::open(&self.context, &self.config.place()),
             failing: BTreeSet::new(),
             again: AGAIN,
             uncommitted: 0,
@@ -206,6 +215,60 @@ struct Wanted {
     version: String,
     format: Format,
     meta: ObjectMeta,
+    /// Nothing was sent for it in this run.
+    is_new: bool,
+}
+
+/// What was read of an object.
+enum Read {
+    Content(Bytes),
+    TooLarge,
+    /// It could not be read. An earlier run has kept this version of it.
+    Earlier {
+        version: String,
+        content: Bytes,
+        error: object_store::Error,
+    },
+}
+
+/// Reads an object, from what an earlier run has kept if that is the same version. `may_be_kept`: this run has not read it.
+async fn read(
+    store: Arc<dyn ObjectStore>,
+    kept: KeptFiles,
+    object: (String, String, ObjectMeta),
+    limit: u64,
+    may_be_kept: bool,
+) -> Result<Read, object_store::Error> {
+    let (path, version, meta) = object;
+    if meta.size > limit {
+        return Ok(Read::TooLarge);
+    }
+    let off_the_runtime = |error| object_store::Error::JoinError { source: error };
+    let mut earlier = None;
+    if may_be_kept {
+        let (kept, path) = (kept.clone(), path.clone());
+        let reading = tokio::task::spawn_blocking(move || kept.read::<String>(&path));
+        earlier = reading.await.map_err(off_the_runtime)?;
+    }
+    if let Some((_, content)) = earlier.take_if(|(earlier, _)| *earlier == version) {
+        return Ok(Read::Content(content.into()));
+    }
+    let fetched = async {
+        let found = store.get(&meta.location).await?;
+        // It may have grown since it was listed.
+        if found.meta.size > limit { Ok(None) } else { found.bytes().await.map(Some) }
+    };
+    match (fetched.await, earlier) {
+        (Ok(Some(content)), _) => {
+            let written = content.clone();
+            let writing = move || kept.write(&path, &version, &written);
+            tokio::task::spawn_blocking(writing).await.map_err(off_the_runtime)?;
+            Ok(Read::Content(content))
+        }
+        (Ok(None), _) => Ok(Read::TooLarge),
+        (Err(error @ object_store::Error::NotFound { .. }), _) | (Err(error), None) => Err(error),
+        (Err(error), Some((version, content))) => Ok(Read::Earlier { version, content: content.into(), error }),
+    }
 }
 
 /// A source that runs.
@@ -213,6 +276,7 @@ struct Following<'a> {
     source: &'a Bucket,
     output: &'a CorpusOutput,
     fetched: Fetched,
+    kept: KeptFiles,
     /// Objects that could not be read in the last round.
     failing: BTreeSet<String>,
     /// How often the first round is tried again because of them.
@@ -233,24 +297,16 @@ impl Following<'_> {
         let (wanted, there) = self.wait(self.list(&store, &prefix))?;
         let gone: Vec<Arc<str>> = self.fetched.paths().filter(|path| !there.contains(&***path)).cloned().collect();
         for path in gone {
-            self.uncommitted += self.fetched.remove(&path, self.output)?;
+            self.uncommitted += self.remove(&path)?;
         }
         self.failing.retain(|path| there.contains(path));
         let (files, runtime) = (wanted.len(), self.source.context.runtime());
-        let limit = config.max_bytes;
+        let (limit, kept) = (config.max_bytes, self.kept.clone());
         let mut reads = stream::iter(wanted)
             .map(|object| {
-                let (store, location) = (store.clone(), object.meta.location.clone());
-                let size = object.meta.size;
+                let what = (object.path.clone(), object.version.clone(), object.meta.clone());
                 // A task goes on while the engine makes the source wait.
-                let read = runtime.spawn(async move {
-                    if size > limit {
-                        return Ok(None);
-                    }
-                    let found = store.get(&location).await?;
-                    // It may have grown since it was listed.
-                    if found.meta.size > limit { Ok(None) } else { found.bytes().await.map(Some) }
-                });
+                let read = runtime.spawn(read(store.clone(), kept.clone(), what, limit, object.is_new));
                 async move { (object, read.await) }
             })
             .buffered(AT_ONCE);
@@ -264,6 +320,9 @@ impl Following<'_> {
             self.again -= 1;
             let first = self.failing.first().map(String::as_str).unwrap_or_default();
             return Err(passing(format!("{} objects cannot be read, the first is `{first}`", self.failing.len())));
+        }
+        if always {
+            self.kept.keep_only(there.iter().map(String::as_str));
         }
         let changes = std::mem::take(&mut self.uncommitted);
         if changes > 0 || always {
@@ -293,40 +352,54 @@ impl Following<'_> {
             let version = tag.unwrap_or_else(|| format!("{} {}", meta.last_modified, meta.size));
             there.insert(path.clone());
             if !self.fetched.has(&path, &version) {
-                wanted.push(Wanted { path, version, format, meta });
+                let is_new = !self.fetched.knows(&path);
+                wanted.push(Wanted { path, version, format, meta, is_new });
             }
         }
         Ok((wanted, there))
     }
 
     /// Sends an object that was read. Returns the number of changes.
-    fn take(
-        &mut self,
-        object: &Wanted,
-        read: Result<Option<bytes::Bytes>, object_store::Error>,
-    ) -> Result<usize, ConnectorError> {
-        let Wanted { path, version, format, meta } = object;
-        let bytes = match read {
-            Ok(Some(bytes)) => bytes,
-            Ok(None) => {
+    fn take(&mut self, object: &Wanted, read: Result<Read, object_store::Error>) -> Result<usize, ConnectorError> {
+        let Wanted { path, version, format, meta, is_new: _ } = object;
+        let (bytes, version) = match read {
+            Ok(Read::Content(bytes)) => {
+                self.failing.remove(path);
+                (bytes, version.clone())
+            }
+            Ok(Read::Earlier { version, content, error }) => {
+                self.fails(path, &error);
+                (content, version)
+            }
+            Ok(Read::TooLarge) => {
+                self.kept.remove(path);
                 let error = ReadError::TooLarge { limit: self.source.config.max_bytes };
                 return Ok(self.fetched.fault(path, version, &error, b"", self.output)?);
             }
             // It was deleted after it was listed.
-            Err(object_store::Error::NotFound { .. }) => return Ok(self.fetched.remove(path, self.output)?),
+            Err(object_store::Error::NotFound { .. }) => return self.remove(path),
             Err(error) => {
-                if self.failing.insert(path.clone()) {
-                    let error = store::shown(&error);
-                    tracing::warn!(path, error, "cannot read an object; it is left as it was");
-                }
+                self.fails(path, &error);
                 return Ok(0);
             }
         };
-        self.failing.remove(path);
         let modified = meta.last_modified.to_rfc3339_opts(chrono::SecondsFormat::Secs, true);
         let mut facts = vec![("path", path.clone()), ("modified", modified)];
         let link = self.source.config.link.as_ref();
         facts.extend(link.map(|link| ("url", link.replace("{path}", path))));
-        Ok(self.fetched.put(&File { path, version, format: *format, facts: &facts }, &bytes, self.output)?)
+        Ok(self.fetched.put(&File { path, version: &version, format: *format, facts: &facts }, &bytes, self.output)?)
+    }
+
+    fn remove(&mut self, path: &str) -> Result<usize, ConnectorError> {
+        self.kept.remove(path);
+        Ok(self.fetched.remove(path, self.output)?)
+    }
+
+    /// An object cannot be read, and is tried again in the next round.
+    fn fails(&mut self, path: &str, error: &object_store::Error) {
+        if self.failing.insert(path.to_owned()) {
+            let error = store::shown(error);
+            tracing::warn!(path, error, "cannot read an object; it is left as it was");
+        }
     }
 }

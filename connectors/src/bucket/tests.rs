@@ -6,8 +6,9 @@ use turnflow_engine::connector::Mode;
 use turnflow_engine::spec::from_str;
 
 use super::{Bucket, BucketConfig};
+use crate::kept_files::KeptFiles;
 use crate::servers::{S3, Server, shared};
-use crate::testing::{Corpus, context, runtime, told};
+use crate::testing::{Corpus, context, context_in, runtime, told};
 
 pub(crate) fn is_there() -> bool {
     shared(S3).is_some()
@@ -85,6 +86,36 @@ fn objects_change_one_by_one() {
     assert_eq!(running.changes(), ["-a b.md"]);
     assert_eq!(running.dead(), ["a b.md: larger than 100 bytes"]);
     running.end(true).unwrap_err();
+}
+
+#[test]
+fn a_restart_reads_only_what_has_changed() {
+    let Some(server) = Server::start(S3) else { return };
+    let (store, state) = (bucket(server.port, "docs"), tempfile::tempdir().unwrap());
+    for name in ["a.md", "b.md", "c.md"] {
+        put(&store, name, "one");
+    }
+    put(&store, "rows.jsonl", "{\"_id\": 1, \"text\": \"row\"}\n");
+    let config: BucketConfig = from_str(&ron(server.port, "s3://docs", "")).unwrap();
+    let start = || {
+        let running = Corpus::run(config.source(&context_in(state.path(), "docs")).unwrap(), Mode::Once);
+        let documents = running.start();
+        running.end(false).unwrap();
+        documents
+    };
+    assert_eq!(start(), ["a.md=one", "b.md=one", "c.md=one", "rows.jsonl#1=row"]);
+    // Other contents under the same versions show where an object was read.
+    let kept = KeptFiles::open(&context_in(state.path(), "docs"), &config.place());
+    for name in ["a.md", "b.md", "c.md"] {
+        let (version, content): (String, Vec<u8>) = kept.read(name).unwrap();
+        assert_eq!(content, b"one");
+        kept.write(name, &version, b"kept");
+    }
+    put(&store, "b.md", "new");
+    runtime().block_on(store.delete(&Key::parse("c.md").unwrap())).unwrap();
+    assert_eq!(start(), ["a.md=kept", "b.md=new", "rows.jsonl#1=row"]);
+    assert_eq!(kept.read::<String>("b.md").unwrap().1, b"new");
+    assert!(kept.read::<String>("c.md").is_none());
 }
 
 #[test]

@@ -138,13 +138,7 @@ fn a_copy_in_the_state_is_used_again_and_made_again_if_it_is_damaged() {
     fs::write(base.join("a.md"), "one").unwrap();
     commit(base);
     let run = || {
-        let context = turnflow_engine::component::ComponentContext::new(
-            "docs",
-            crate::testing::runtime().clone(),
-            Default::default(),
-            Default::default(),
-            Some(state.path().to_owned()),
-        );
+        let context = crate::testing::context_in(state.path(), "docs");
         let ron = format!("(url: {:?})", base.display().to_string());
         let source = from_str::<GitConfig>(&ron).unwrap().source(&context).unwrap();
         let running = Corpus::run(source, Mode::Once);
@@ -153,7 +147,7 @@ fn a_copy_in_the_state_is_used_again_and_made_again_if_it_is_damaged() {
     };
     run();
     run();
-    let copy = fs::read_dir(state.path().join("docs")).unwrap().next().unwrap().unwrap().path();
+    let copy = fs::read_dir(state.path().join("components/docs")).unwrap().next().unwrap().unwrap().path();
     // A process that was killed while it fetched leaves its lock.
     fs::write(copy.join("shallow.lock"), "").unwrap();
     run();

@@ -2,6 +2,7 @@
 
 use std::error::Error as _;
 use std::future::poll_fn;
+use std::path::Path;
 use std::sync::Arc;
 use std::task::{Poll, ready};
 use std::time::Duration;
@@ -14,7 +15,7 @@ use tokio_postgres::{AsyncMessage, Client, Config, Row, RowStream};
 use turnflow_engine::component::Check;
 use turnflow_engine::connector::{ConnectorError, Stop};
 
-use super::tls;
+use super::tls::{self, Verified};
 use crate::remote::{passing, wait};
 use crate::secret::Secret;
 
@@ -35,6 +36,7 @@ const BYTES: usize = 1 << 20;
 pub(super) struct Server {
     config: Config,
     password: Option<Secret>,
+    verified: Verified,
     /// How messages name it, without secrets.
     pub(super) shown: String,
     timeout: Duration,
@@ -51,6 +53,7 @@ impl Server {
         if login.contains(':') {
             return Err(in_url.to_owned());
         }
+        let (url, verified) = verified(url)?;
         let mut config: Config = url.parse().map_err(|error: tokio_postgres::Error| {
             let reason = error.source().map(|source| format!(" ({source})")).unwrap_or_default();
             format!("`url` is not the URL of a server, as in `postgres://user@host:5432/database`{reason}")
@@ -75,7 +78,7 @@ impl Server {
         let ports: Vec<String> = config.get_ports().iter().map(|port| format!(":{port}")).collect();
         let database = config.get_dbname().unwrap_or(user);
         let shown = format!("postgres://{user}@{}{}/{database}", hosts.join(","), ports.join(","));
-        Ok(Self { config, password: password.cloned(), shown, timeout: Duration::from_secs_f64(timeout_s) })
+        Ok(Self { config, password: password.cloned(), verified, shown, timeout: Duration::from_secs_f64(timeout_s) })
     }
 
     /// The name of the database.
@@ -85,9 +88,10 @@ impl Server {
 
     /// How the connection is protected, for `explain`.
     pub(super) fn protection(&self) -> &'static str {
-        match self.config.get_ssl_mode() {
-            SslMode::Disable => "disable",
-            SslMode::Require => "require",
+        match (self.config.get_ssl_mode(), &self.verified) {
+            (SslMode::Disable, _) => "disable",
+            (SslMode::Require, Verified::File(_)) => "require by `sslrootcert`",
+            (SslMode::Require, _) => "require",
             _ => "prefer",
         }
     }
@@ -98,7 +102,7 @@ impl Server {
         if let Some(password) = &self.password {
             config.password(password.read()?);
         }
-        let tls = tls::connector(config.get_ssl_mode() == SslMode::Require)?;
+        let tls = tls::connector(&self.verified)?;
         let (client, mut connection) = tokio::time::timeout(CONNECTING, config.connect(tls))
             .await
             .map_err(|_| passing("the server does not reply"))?
@@ -130,6 +134,35 @@ impl Server {
         session.call(session.client.batch_execute("SET datestyle = ISO; SET bytea_output = hex")).await?;
         Ok(session)
     }
+}
+
+/// Takes what the driver does not know from a URL: `sslrootcert`, and the names that PostgreSQL's own tools have for a
+/// connection whose certificate is checked.
+fn verified(url: &str) -> Result<(String, Verified), String> {
+    let Some((address, query)) = url.split_once('?') else { return Ok((url.to_owned(), Verified::No)) };
+    let (mut rest, mut verified, mut roots) = (Vec::new(), Verified::No, None);
+    for pair in query.split('&') {
+        match pair.split_once('=') {
+            Some(("sslmode", "require" | "verify-ca" | "verify-full")) => {
+                verified = Verified::System;
+                rest.push("sslmode=require");
+            }
+            Some(("sslrootcert", path)) => {
+                let path = percent_encoding::percent_decode_str(path).decode_utf8_lossy();
+                if !Path::new(&*path).is_absolute() {
+                    return Err(format!("`sslrootcert={path}` in `url` must be an absolute path"));
+                }
+                roots = Some(path.into_owned());
+            }
+            _ => rest.push(pair),
+        }
+    }
+    let verified = match (verified, roots) {
+        (Verified::No, Some(_)) => return Err("`sslrootcert` in `url` needs `sslmode=verify-full`".to_owned()),
+        (_, Some(roots)) => Verified::File(roots.into()),
+        (verified, None) => verified,
+    };
+    Ok((if rest.is_empty() { address.to_owned() } else { format!("{address}?{}", rest.join("&")) }, verified))
 }
 
 /// Reports what is wrong with the fields of a server.

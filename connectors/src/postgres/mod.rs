@@ -13,8 +13,9 @@
 //! ```
 //!
 //! The URL is that of PostgreSQL's own programs: `postgres://USER@HOST:PORT/DATABASE?PARAMETER=VALUE`. It cannot contain a
-//! password. With `sslmode=require`, the connection is encrypted and the server's certificate must be valid for its name,
-//! by the system's certificates or those in the file that the environment variable `SSL_CERT_FILE` names. With
+//! password. With `sslmode=require` or `verify-full`, the connection is encrypted and the server's certificate must be valid
+//! for its name, by the certificates in the PEM file `sslrootcert=/PATH`, or else by the system's, or those in the file that
+//! the environment variable `SSL_CERT_FILE` names. With
 //! `sslmode=prefer` (the default), the connection is encrypted if the server offers it, and its certificate is not
 //! checked: this does not protect against someone who can alter what is sent. With `sslmode=disable`, it is not encrypted.
 //!

@@ -1,9 +1,11 @@
 //! Encryption of connections.
 
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::crypto::{CryptoProvider, ring, verify_tls12_signature, verify_tls13_signature};
+use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
 use rustls::{ClientConfig, DigitallySignedStruct, Error, RootCertStore, SignatureScheme};
 use tokio_postgres_rustls::MakeRustlsConnect;
@@ -11,25 +13,49 @@ use turnflow_engine::connector::ConnectorError;
 
 use crate::remote::passing;
 
-/// Encrypts connections. With `is_verified`, the server's certificate must be valid for its name, by the system's
-/// certificates. Without, any certificate is accepted: the server may as well refuse to encrypt.
-pub(super) fn connector(is_verified: bool) -> Result<MakeRustlsConnect, ConnectorError> {
+/// How the certificate of a server is checked.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Verified {
+    /// Any is accepted: the server may as well refuse to encrypt.
+    No,
+    /// It must be valid for the server's name, by the system's certificates.
+    System,
+    /// The same, by the certificates in this PEM file.
+    File(PathBuf),
+}
+
+/// Encrypts connections.
+pub(super) fn connector(verified: &Verified) -> Result<MakeRustlsConnect, ConnectorError> {
     let provider = Arc::new(ring::default_provider());
     let builder = ClientConfig::builder_with_provider(provider.clone());
     let builder = builder.with_safe_default_protocol_versions().map_err(passing)?;
-    let config = if is_verified {
-        let mut roots = RootCertStore::empty();
-        let found = rustls_native_certs::load_native_certs();
-        roots.add_parsable_certificates(found.certs);
-        if roots.is_empty() {
-            return Err(passing("the system has no certificates, and `sslmode=require` needs them (SSL_CERT_FILE)"));
+    let config = match verified {
+        Verified::No => {
+            let any = Arc::new(Unverified(provider));
+            builder.dangerous().with_custom_certificate_verifier(any).with_no_client_auth()
         }
-        builder.with_root_certificates(roots).with_no_client_auth()
-    } else {
-        let any = Arc::new(Unverified(provider));
-        builder.dangerous().with_custom_certificate_verifier(any).with_no_client_auth()
+        Verified::System => {
+            let mut roots = RootCertStore::empty();
+            roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
+            if roots.is_empty() {
+                let hint = "name a file in `url`, as in `&sslrootcert=/etc/ca.pem`";
+                return Err(passing(format!("the system has no certificates to check that of the server; {hint}")));
+            }
+            builder.with_root_certificates(roots).with_no_client_auth()
+        }
+        Verified::File(path) => builder.with_root_certificates(roots_of(path).map_err(passing)?).with_no_client_auth(),
     };
     Ok(MakeRustlsConnect::new(config))
+}
+
+/// The certificates of a file. It is read for each connection, so it can be replaced.
+fn roots_of(path: &Path) -> Result<RootCertStore, String> {
+    let failed = |error: &dyn std::fmt::Display| format!("`sslrootcert={}`: {error}", path.display());
+    let mut roots = RootCertStore::empty();
+    for certificate in CertificateDer::pem_file_iter(path).map_err(|error| failed(&error))? {
+        roots.add(certificate.map_err(|error| failed(&error))?).map_err(|error| failed(&error))?;
+    }
+    if roots.is_empty() { Err(failed(&"the file has no certificate in PEM")) } else { Ok(roots) }
 }
 
 /// Accepts any certificate.

@@ -7,6 +7,7 @@ use reqwest::header::{
     CONTENT_TYPE, ETAG, HeaderMap, IF_MODIFIED_SINCE, IF_NONE_MATCH, LAST_MODIFIED, LOCATION, RETRY_AFTER,
 };
 use reqwest::{Client, StatusCode, Url, redirect};
+use serde::{Deserialize, Serialize};
 use tokio::time::Instant;
 use turnflow_engine::connector::ConnectorError;
 
@@ -17,7 +18,7 @@ use crate::remote::lasting;
 const LONGEST_PAUSE: Duration = Duration::from_secs(60);
 
 /// What a page was when it was last read, for the next request.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, Deserialize, Serialize)]
 pub(super) struct Validators {
     etag: Option<String>,
     last_modified: Option<String>,

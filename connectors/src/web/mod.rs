@@ -5,7 +5,8 @@
 //! ```
 //!
 //! A page is a document; its id is its URL. Every `every_s` seconds, the sitemap is read again, and each page is asked for
-//! with the `ETag` and `Last-Modified` of the last time, so a page that has not changed is not sent again. With
+//! with the `ETag` and `Last-Modified` of the last time, so a page that has not changed is not sent again. What was
+//! read is kept in the state directory, also over a restart. With
 //! `trust_lastmod: true`, a page whose `lastmod` in the sitemap is unchanged is not even asked for. A page that is gone (404,
 //! 410), or no longer listed, is deleted. A page that cannot be had for another reason stays as it is.
 //!
@@ -181,7 +182,7 @@ pub struct Web {
 impl CorpusSource for Web {
     fn run(self: Box<Self>, mode: Mode, output: CorpusOutput) -> Result<(), ConnectorError> {
         let mut retry = Retry::new(self.config.shown(), mode, &self.context);
-        let mut site = Site::new(&self.config, self.context.runtime(), &output)?;
+        let mut site = Site::new(&self.config, &self.context, &output)?;
         let mut is_ready = false;
         loop {
             let has_committed = match site.round() {

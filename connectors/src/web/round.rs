@@ -6,13 +6,16 @@ use std::time::Duration;
 
 use encoding_rs::Encoding;
 use reqwest::Url;
+use serde::{Deserialize, Serialize};
 use texting_robots::Robot;
 use tokio::runtime::Handle;
+use turnflow_engine::component::ComponentContext;
 use turnflow_engine::connector::{ConnectorError, CorpusOutput};
 
 use super::client::{Content, Reply, Requests, Validators};
 use super::{WebConfig, page, sitemap};
 use crate::fetched::{Fetched, File};
+use crate::kept_files::KeptFiles;
 use crate::readers::{Format, ReadError};
 use crate::remote::{lasting, passing, wait};
 
@@ -40,6 +43,22 @@ struct Known {
     lastmod: Option<String>,
 }
 
+/// What is kept of a page, beside its content.
+#[derive(Deserialize, Serialize)]
+struct KeptPage {
+    validators: Validators,
+    lastmod: Option<String>,
+    kind: String,
+    charset: Option<String>,
+}
+
+impl KeptPage {
+    fn content(self, bytes: Vec<u8>) -> Content {
+        let Self { validators, lastmod: _, kind, charset } = self;
+        Content { bytes, kind, charset, validators }
+    }
+}
+
 /// A site that is read again and again.
 pub(super) struct Site<'a> {
     config: &'a WebConfig,
@@ -47,6 +66,7 @@ pub(super) struct Site<'a> {
     output: &'a CorpusOutput,
     requests: Requests,
     fetched: Fetched,
+    kept: KeptFiles,
     known: HashMap<String, Known>,
     /// Pages that could not be read in the last round.
     failing: BTreeSet<String>,
@@ -54,6 +74,8 @@ pub(super) struct Site<'a> {
     again: u32,
     /// Changes that were sent since the last commit.
     uncommitted: usize,
+    /// Whether what is kept of pages that are gone has been removed.
+    is_tidy: bool,
 }
 
 /// The pages of a round, by URL, with the `lastmod` of the sitemap.
@@ -72,19 +94,21 @@ enum Rules {
 impl<'a> Site<'a> {
     pub(super) fn new(
         config: &'a WebConfig,
-        runtime: &'a Handle,
+        context: &'a ComponentContext,
         output: &'a CorpusOutput,
     ) -> Result<Self, ConnectorError> {
         Ok(Self {
             config,
-            runtime,
+            runtime: context.runtime(),
             output,
             requests: Requests::new(config)?,
             fetched: Fetched::default(),
+            kept: KeptFiles::open(context, ""),
             known: HashMap::new(),
             failing: BTreeSet::new(),
             again: AGAIN,
             uncommitted: 0,
+            is_tidy: false,
         })
     }
 
@@ -134,8 +158,7 @@ impl<'a> Site<'a> {
         let gone: Vec<String> =
             self.fetched.paths().filter(|path| !pages.contains_key(&***path)).map(ToString::to_string).collect();
         for url in gone {
-            self.uncommitted += self.fetched.remove(&url, self.output)?;
-            self.known.remove(&url);
+            self.uncommitted += self.remove(&url)?;
         }
         self.failing.retain(|url| pages.contains_key(url));
         for (url, lastmod) in pages {
@@ -160,6 +183,9 @@ impl<'a> Site<'a> {
                 return Err(passing(format!("{} pages cannot be read, the first is {first}", self.failing.len())));
             }
             self.again = 0;
+        }
+        if !std::mem::replace(&mut self.is_tidy, true) {
+            self.kept.keep_only(self.fetched.paths().map(|path| &**path));
         }
         if self.uncommitted > 0 {
             has_committed = self.commit()?;
@@ -290,47 +316,91 @@ impl<'a> Site<'a> {
         let address = page(url).map_err(lasting)?;
         match self.may_read(&address, robots)? {
             Some(true) => {}
-            Some(false) => {
-                self.known.remove(url);
-                return Ok(self.fetched.remove(url, self.output)?);
-            }
+            Some(false) => return self.remove(url),
             None => {
                 self.failing.insert(url.to_owned());
-                return Ok(0);
+                let kept = self.kept_of(url);
+                return self.send_kept(url, &address, kept);
             }
         }
-        let known = self.known.get(url).map(|known| known.validators.clone()).unwrap_or_default();
+        let kept = self.kept_of(url);
+        if let Some((page, _)) = &kept
+            && self.config.trust_lastmod
+            && lastmod.is_some()
+            && page.lastmod == lastmod
+        {
+            return self.send_kept(url, &address, kept);
+        }
+        let known = match (self.known.get(url), &kept) {
+            (Some(known), _) => known.validators.clone(),
+            (None, Some((page, _))) => page.validators.clone(),
+            (None, None) => Validators::default(),
+        };
         let limit = self.config.max_bytes;
         let reply = self.get(&address, &known, limit, Some(robots))?;
         if !matches!(reply, Reply::Failed(..)) {
             self.failing.remove(url);
         }
         let (changes, validators) = match reply {
-            Reply::Unchanged | Reply::Moved(_) => (0, known),
-            Reply::Gone => {
-                self.known.remove(url);
-                return Ok(self.fetched.remove(url, self.output)?);
-            }
+            Reply::Unchanged | Reply::Moved(_) => match kept {
+                Some((page, bytes)) => self.take(url, &address, page.content(bytes))?,
+                None => (0, known),
+            },
+            Reply::Gone => return self.remove(url),
             // The page stays as it is.
             Reply::Failed(reason, _) => {
                 if self.failing.insert(url.to_owned()) {
                     tracing::warn!(url, reason, "cannot read a page; it is left as it was");
                 }
-                return Ok(0);
+                return self.send_kept(url, &address, kept);
             }
             Reply::TooLarge(bytes) => {
+                self.kept.remove(url);
                 let changes = self.fetched.fault(url, "large", &ReadError::TooLarge { limit }, &bytes, self.output)?;
                 (changes, Validators::default())
             }
-            Reply::Content(content) => self.take(url, &address, content)?,
+            Reply::Content(content) => {
+                if !self.fetched.has(url, &version_of(&content)) {
+                    let Content { kind, charset, validators, .. } = &content;
+                    let (kind, charset, validators) = (kind.clone(), charset.clone(), validators.clone());
+                    let page = KeptPage { validators, lastmod: lastmod.clone(), kind, charset };
+                    self.kept.write(url, &page, &content.bytes);
+                }
+                self.take(url, &address, content)?
+            }
         };
         self.known.insert(url.to_owned(), Known { validators, lastmod });
         Ok(changes)
     }
 
+    /// What an earlier run has kept of a page, if this one has sent nothing of it.
+    fn kept_of(&self, url: &str) -> Option<(KeptPage, Vec<u8>)> {
+        if self.fetched.knows(url) { None } else { self.kept.read(url) }
+    }
+
+    /// Sends what an earlier run has kept of a page, if there is anything. Returns the number of changes.
+    fn send_kept(
+        &mut self,
+        url: &str,
+        address: &Url,
+        kept: Option<(KeptPage, Vec<u8>)>,
+    ) -> Result<usize, ConnectorError> {
+        let Some((page, bytes)) = kept else { return Ok(0) };
+        let lastmod = page.lastmod.clone();
+        let (changes, validators) = self.take(url, address, page.content(bytes))?;
+        self.known.insert(url.to_owned(), Known { validators, lastmod });
+        Ok(changes)
+    }
+
+    fn remove(&mut self, url: &str) -> Result<usize, ConnectorError> {
+        self.known.remove(url);
+        self.kept.remove(url);
+        Ok(self.fetched.remove(url, self.output)?)
+    }
+
     fn take(&mut self, url: &str, address: &Url, content: Content) -> Result<(usize, Validators), ConnectorError> {
+        let version = version_of(&content);
         let Content { bytes, kind, charset, validators } = content;
-        let version = blake3::hash(&bytes).to_hex();
         if self.fetched.has(url, &version) {
             return Ok((0, validators));
         }
@@ -349,6 +419,10 @@ impl<'a> Site<'a> {
         };
         Ok((changes, validators))
     }
+}
+
+fn version_of(content: &Content) -> String {
+    blake3::hash(&content.bytes).to_hex().to_string()
 }
 
 /// The format of a page: by its media type, or else by the extension of its path.

@@ -7,7 +7,7 @@ use turnflow_engine::connector::Mode;
 use turnflow_engine::spec::from_str;
 
 use super::{Web, WebConfig};
-use crate::testing::{Corpus, context};
+use crate::testing::{Corpus, context, context_in};
 
 /// What a site replies to a path: status, headers, body.
 type Replies = BTreeMap<String, (u16, String, Vec<u8>)>;
@@ -75,6 +75,11 @@ impl Site {
     fn source(&self, further: &str) -> Web {
         let ron = format!("(sitemap: Some(\"{}/sitemap.xml\"), delay_s: 0, every_s: 0.1{further})", self.url);
         from_str::<WebConfig>(&ron).unwrap().source(&context("docs"))
+    }
+
+    fn source_in(&self, state: &std::path::Path, further: &str) -> Web {
+        let ron = format!("(sitemap: Some(\"{}/sitemap.xml\"), delay_s: 0, every_s: 0.1{further})", self.url);
+        from_str::<WebConfig>(&ron).unwrap().source(&context_in(state, "docs"))
     }
 
     fn asked(&self) -> Vec<String> {
@@ -161,6 +166,58 @@ fn a_page_whose_time_in_the_sitemap_is_unchanged_is_left_alone() {
     assert_eq!(site.short(running.changes()), ["/a=new"]);
     assert!(!site.asked().iter().any(|path| path.starts_with("/b")));
     running.end(true).unwrap_err();
+}
+
+#[test]
+fn a_restart_asks_with_the_tags_of_the_last_run_and_keeps_what_it_cannot_have() {
+    let (site, state) = (Site::start(), tempfile::tempdir().unwrap());
+    site.page("/a", "one");
+    site.page("/b", "two");
+    site.set("/c", 200, "Content-Type: text/html; charset=ISO-8859-1", b"<p>F\xe4hre".as_slice());
+    site.page("/d", "gone soon");
+    site.page("/e", "unlisted soon");
+    site.sitemap(&[("/a", ""), ("/b", ""), ("/c", ""), ("/d", ""), ("/e", "")]);
+    let running = Corpus::run(site.source_in(state.path(), ""), Mode::Follow);
+    let all = site.short(running.start());
+    assert_eq!(all, ["/a=one", "/b=two", "/c=Fähre", "/d=gone soon", "/e=unlisted soon"]);
+    running.end(true).unwrap_err();
+    site.page("/b", "new");
+    site.set("/c", 500, "", "");
+    site.set("/d", 404, "", "");
+    site.sitemap(&[("/a", ""), ("/b", ""), ("/c", ""), ("/d", "")]);
+    site.asked();
+    let running = Corpus::run(site.source_in(state.path(), ""), Mode::Follow);
+    assert_eq!(site.short(running.start()), ["/a=one", "/b=new", "/c=Fähre"]);
+    let asked = site.asked();
+    assert!(asked.iter().any(|asked| asked.starts_with("/a if \"")), "{asked:?}");
+    running.end(true).unwrap_err();
+    let kept = walkdir(&state.path().join("components"));
+    assert_eq!(kept, 3, "files of pages that are gone");
+}
+
+/// The number of files below a directory.
+fn walkdir(directory: &std::path::Path) -> usize {
+    let entries = std::fs::read_dir(directory).unwrap().map(|entry| entry.unwrap().path());
+    entries.map(|path| if path.is_dir() { walkdir(&path) } else { 1 }).sum()
+}
+
+#[test]
+fn a_restart_does_not_ask_for_pages_whose_time_in_the_sitemap_is_unchanged() {
+    let (site, state) = (Site::start(), tempfile::tempdir().unwrap());
+    site.page("/a", "one");
+    site.page("/b", "two");
+    site.sitemap(&[("/a", "2026-01-01"), ("/b", "2026-01-01")]);
+    let source = || site.source_in(state.path(), ", trust_lastmod: true");
+    let running = Corpus::run(source(), Mode::Once);
+    assert_eq!(site.short(running.start()), ["/a=one", "/b=two"]);
+    running.end(false).unwrap();
+    site.page("/a", "new");
+    site.sitemap(&[("/a", "2026-01-02"), ("/b", "2026-01-01")]);
+    site.asked();
+    let running = Corpus::run(source(), Mode::Once);
+    assert_eq!(site.short(running.start()), ["/a=new", "/b=two"]);
+    running.end(false).unwrap();
+    assert!(!site.asked().iter().any(|path| path.starts_with("/b")));
 }
 
 #[test]

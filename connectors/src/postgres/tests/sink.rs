@@ -137,6 +137,12 @@ fn what_is_wrong_in_a_config_is_told_without_its_secrets() {
     for url in ["mysql://a@b/c", "postgres://db/x", "postgres://a@db/x?sslmode=maybe", "host=db user=a"] {
         assert!(config(url).sink().is_err(), "{url}");
     }
+    for query in ["sslrootcert=/ca.pem", "sslmode=prefer&sslrootcert=/ca.pem", "sslmode=require&sslrootcert=ca.pem"] {
+        let error = config(&format!("postgres://a@db/x?{query}")).sink().err().unwrap().to_string();
+        assert!(error.contains("sslrootcert"), "{error}");
+    }
+    let shown = config("postgres://a@db/x?sslmode=verify-full&sslrootcert=/a%20b.pem").explain();
+    assert!(shown.contains("sslmode: require by `sslrootcert`"), "{shown}");
     let shown = config("postgres://app@db:5433/x?sslmode=require").explain();
     assert!(shown.starts_with("url: \"postgres://app@db:5433/x\", sslmode: require, table:"), "{shown}");
 }
@@ -152,10 +158,18 @@ fn a_connection_is_encrypted_and_its_certificate_is_checked_when_it_must_be() {
     }
     let configure = |data: &std::path::Path| {
         let cluster = data.join("cluster");
-        let mut openssl = std::process::Command::new("openssl");
-        openssl.args(["req", "-x509", "-newkey", "rsa:2048", "-nodes", "-subj", "/CN=127.0.0.1", "-days", "2"]);
-        openssl.args(["-keyout", "server.key", "-out", "server.crt"]).current_dir(&cluster);
-        assert!(openssl.output().unwrap().status.success());
+        let make = |name: &str, further: &[&str]| {
+            let mut openssl = std::process::Command::new("openssl");
+            openssl.args(["req", "-x509", "-newkey", "rsa:2048", "-nodes", "-subj", "/CN=127.0.0.1", "-days", "2"]);
+            openssl.args(["-keyout", &format!("{name}.key"), "-out", &format!("{name}.crt")]).args(further);
+            let made = openssl.current_dir(&cluster).output().unwrap();
+            assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
+        };
+        make("authority", &[]);
+        make("stranger", &[]);
+        let signed = ["-CA", "authority.crt", "-CAkey", "authority.key"];
+        let names = ["-addext", "subjectAltName=IP:127.0.0.1", "-addext", "basicConstraints=critical,CA:FALSE"];
+        make("server", &[signed, names].concat());
         let owner = std::fs::metadata(&cluster).unwrap();
         let key = cluster.join("server.key");
         std::fs::set_permissions(&key, std::fs::Permissions::from_mode(0o600)).unwrap();
@@ -176,7 +190,18 @@ fn a_connection_is_encrypted_and_its_certificate_is_checked_when_it_must_be() {
     deliver(&mut prefer, &[answer(1, "Yes.")]).1.unwrap();
     assert_eq!(admin.one(encrypted), "t");
     drop(prefer);
-    // No one has signed this certificate.
+    let file = |name: &str| database.server.data().join("cluster").join(name).display().to_string();
+    let mut verified = sink(&format!("verify-full&sslrootcert={}", file("authority.crt")));
+    deliver(&mut verified, &[answer(3, "Yes.")]).1.unwrap();
+    assert_eq!(admin.one(encrypted), "t");
+    drop(verified);
+    let wrong = [("stranger.crt", "certificate"), ("server.key", "no certificate in PEM"), ("none.crt", "none.crt")];
+    for (name, told) in wrong {
+        let mut sink = sink(&format!("require&sslrootcert={}", file(name)));
+        let error = deliver(&mut sink, &[answer(1, "Yes.")]).1.unwrap_err();
+        assert!(may_pass(&error) && error.to_string().contains(told), "{name}: {error}");
+    }
+    // No one that the system knows has signed this certificate.
     let error = deliver(&mut sink("require"), &[answer(1, "Yes.")]).1.unwrap_err();
     assert!(may_pass(&error) && error.to_string().contains("certificate"), "{error}");
     admin.until(encrypted, "f");
