@@ -159,6 +159,7 @@ const CORPORA: &[CorpusCase] = &[
                 id: number.to_string(),
                 title: None,
                 text: text.clone(),
+                markup: Default::default(),
                 metadata: serde_json::Map::new(),
                 modified_ms: 0,
             };

@@ -6,7 +6,7 @@
 //!
 //! The corpus has no files. A program changes it through [`DocumentStore`], which `Engine::documents` returns. A change
 //! is on disk when its call returns, and it is published soon after. Several waiting changes are published in one
-//! epoch. A document whose metadata has the `mime` `text/markdown` is read as a Markdown file is: its front matter is
+//! epoch. A program may also put files, such as PDF, which the readers turn into documents. A document whose metadata has the `mime` `text/markdown` is read as a Markdown file is: its front matter is
 //! metadata, unless the same fields are given.
 //!
 //! The documents are in the file `documents.redb` in the corpus's directory in the state directory. They exist nowhere
@@ -33,10 +33,11 @@ mod store;
 use std::collections::VecDeque;
 use std::path::Path;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use parking_lot::Mutex;
 use serde::Deserialize;
+use serde_json::Map;
 use turnflow_engine::component::{
     Building, Check, ComponentContext, ComponentError, CorpusSourceConfig, CorpusSourceKind, built,
 };
@@ -51,7 +52,7 @@ use turnflow_engine::spec::from_tree;
 use self::kept::Change;
 use self::store::{Follower, SharedStore, Store};
 use crate::open_once::Place;
-use crate::readers::{self, Content};
+use crate::readers::{self, Content, Format};
 
 /// Name of the file.
 const FILE: &str = "documents.redb";
@@ -254,7 +255,7 @@ fn send_changes(follower: &Follower, output: &CorpusOutput) -> Result<(usize, u6
 /// Decodes a stored document. One that cannot be decoded becomes a dead letter.
 fn read(id: &str, stored: &[u8], output: &CorpusOutput) -> Option<Document> {
     match format::decode(stored) {
-        Ok(StoredDocument { title, text, metadata, .. }) => {
+        Ok(StoredDocument { title, text, markup, metadata, .. }) => {
             let (metadata, large) = Metadata::of(&metadata);
             if !large.is_empty() {
                 tracing::warn!(id, fields = large.join(", "), "fields of the metadata are too large and left out");
@@ -264,7 +265,7 @@ fn read(id: &str, stored: &[u8], output: &CorpusOutput) -> Option<Document> {
                 return Some(markdown(id, title, &text, metadata));
             }
             let (title, text) = (title.into(), text.into());
-            Some(Document { id: id.into(), title, text, markup: Markup::Plain, metadata })
+            Some(Document { id: id.into(), title, text, markup, metadata })
         }
         Err(reason) => {
             output.dead_letter(&format!("{FILE}: {id}"), &reason, stored);
@@ -331,6 +332,39 @@ impl DocumentStore for Handle {
             changes.push((document.id.into(), Some(encoded)));
         }
         self.store.change(&changes).map(|done| done.change).map_err(failed)
+    }
+
+    fn formats(&self) -> Vec<&'static str> {
+        Format::DOCUMENTS.map(Format::mime).to_vec()
+    }
+
+    fn read_file(&self, id: &str, mime: &str, bytes: &[u8]) -> Result<StoredDocument, ConnectorError> {
+        let refused = |reason: String| ConnectorError::Refused { reason };
+        let format = match mime {
+            "" | "application/octet-stream" => Format::of(Path::new(id)).filter(|format| !format.has_rows()),
+            mime => Format::of_mime(mime),
+        };
+        let format = format.ok_or_else(|| match mime {
+            "" | "application/octet-stream" => refused(format!("there is no reader for a file with the name `{id}`")),
+            mime => refused(format!("there is no reader for `{mime}`")),
+        })?;
+        let (mut metadata, mime) = (Map::new(), format.mime());
+        let (title, text, markup) = match format {
+            // It is read again, with its front matter, when it is sent.
+            Format::Markdown => {
+                (None, readers::decode(bytes).map_err(|error| refused(error.to_string()))?, Markup::Plain)
+            }
+            format => {
+                let document = format.read(id.into(), bytes).map_err(|error| refused(error.to_string()))?;
+                metadata = document.metadata.to_json();
+                let title = Some(document.title.to_string()).filter(|title| !title.is_empty());
+                (title, document.text.to_string(), document.markup)
+            }
+        };
+        metadata.entry("mime").or_insert_with(|| mime.into());
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let modified_ms = u64::try_from(now.as_millis()).unwrap_or(u64::MAX);
+        Ok(StoredDocument { id: id.to_owned(), title, text, markup, metadata, modified_ms })
     }
 
     fn delete(&self, ids: &[String]) -> Result<Deleted, ConnectorError> {

@@ -19,7 +19,14 @@ impl Documents {
 
 fn document(id: &str, text: &str) -> StoredDocument {
     let metadata = serde_json::json!({"from": "a test"}).as_object().unwrap().clone();
-    StoredDocument { id: id.into(), title: Some("t".into()), text: text.into(), metadata, modified_ms: 7 }
+    StoredDocument {
+        id: id.into(),
+        title: Some("t".into()),
+        text: text.into(),
+        markup: Markup::Plain,
+        metadata,
+        modified_ms: 7,
+    }
 }
 
 fn open(directory: &Path) -> Documents {
@@ -290,4 +297,43 @@ fn the_front_matter_of_markdown_is_metadata() {
     );
     assert_eq!(&*read["b"].title, "Given");
     assert_eq!((&*read["c"].text, read["c"].markup), (text, Markup::Plain));
+}
+
+#[test]
+fn files_are_read_into_documents() {
+    let directory = tempfile::tempdir().unwrap();
+    let source = DocumentsConfig::default().source(directory.path()).unwrap();
+    let store = source.documents().unwrap();
+    let read = |id: &str, mime: &str, bytes: &[u8]| store.read_file(id, mime, bytes);
+    let page = b"<html><head><title>Ferry</title></head><body><h2>Times</h2><p>At nine.</p></body></html>";
+    let html = read("a", "text/html", page).unwrap();
+    assert_eq!(
+        (html.title.as_deref(), html.markup, &html.metadata["mime"]),
+        (Some("Ferry"), Markup::Markdown, &"text/html".into())
+    );
+    assert!(html.text.contains("## Times"), "{html:?}");
+    let table = read("prices.csv", "", b"name,price\nbread,2\n").unwrap();
+    assert!(table.text.contains("bread") && table.metadata["mime"] == "text/csv", "{table:?}");
+    let front = b"---\nlang: en\n---\n# Title\nText.";
+    let markdown = read("a.md", "application/octet-stream", front).unwrap();
+    let text = read("a.txt", "", "\u{feff}One\r\ntwo".as_bytes()).unwrap();
+    assert_eq!((text.text.as_str(), text.markup), ("One\ntwo", Markup::Plain));
+    for (id, mime) in [("a.jsonl", ""), ("a.exe", "application/octet-stream"), ("a", ""), ("a.pdf", "image/png")] {
+        let error = read(id, mime, b"{}").unwrap_err();
+        assert!(matches!(&error, ConnectorError::Refused { reason } if reason.contains("no reader")), "{error}");
+    }
+    for (mime, bytes) in [("text/html", &b"\xff"[..]), ("application/pdf", b"no PDF"), ("text/plain", b"\xff")] {
+        assert!(matches!(read("a", mime, bytes), Err(ConnectorError::Refused { .. })), "{mime}");
+    }
+    // They are sent as the readers of other sources would send them.
+    store.put(vec![html, markdown]).unwrap();
+    let running = Corpus::run(source, Mode::Once);
+    let sent: BTreeMap<String, Option<Document>> = running.commit().into_iter().collect();
+    let html = sent["a"].as_ref().unwrap();
+    assert_eq!(
+        *html,
+        Format::Html.read("a".into(), page).map(|read| Document { metadata: html.metadata.clone(), ..read }).unwrap()
+    );
+    let markdown = sent["a.md"].as_ref().unwrap();
+    assert_eq!((&*markdown.title, markdown.metadata.get("lang")), ("Title", Some(&FieldValue::from("en"))));
 }

@@ -124,6 +124,26 @@ impl Format {
         }
     }
 
+    /// The formats whose files are one document each.
+    pub const DOCUMENTS: [Self; 11] = [
+        Self::Html,
+        Self::Text,
+        Self::Markdown,
+        Self::Pdf,
+        Self::Docx,
+        Self::Pptx,
+        Self::Xlsx,
+        Self::Csv,
+        Self::Tsv,
+        Self::Epub,
+        Self::Eml,
+    ];
+
+    /// The format of a file that is one document, by its media type in lower case.
+    pub fn of_mime(mime: &str) -> Option<Self> {
+        Self::DOCUMENTS.into_iter().find(|format| format.mime() == mime)
+    }
+
     /// The media type.
     pub fn mime(self) -> &'static str {
         match self {

@@ -427,26 +427,13 @@ fn version_of(content: &Content) -> String {
 
 /// The format of a page: by its media type, or else by the extension of its path.
 fn format_of(kind: &str, url: &Url) -> Option<Format> {
-    let known = [
-        Format::Html,
-        Format::Text,
-        Format::Markdown,
-        Format::Pdf,
-        Format::Docx,
-        Format::Pptx,
-        Format::Xlsx,
-        Format::Csv,
-        Format::Tsv,
-        Format::Epub,
-        Format::Eml,
-    ];
     let by_path = || Format::of(Path::new(url.path())).filter(|format| !format.has_rows());
     match kind {
         "application/xhtml+xml" => Some(Format::Html),
         // Some sites name every file so.
         "" | "application/octet-stream" => by_path(),
         "text/plain" => by_path().or(Some(Format::Text)),
-        kind => known.into_iter().find(|format| format.mime() == kind),
+        kind => Format::of_mime(kind),
     }
 }
 

@@ -4,6 +4,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use super::ConnectorError;
+use crate::document::Markup;
 
 /// A document in a [`DocumentStore`].
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -15,11 +16,18 @@ pub struct StoredDocument {
     pub title: Option<String>,
     /// The readable text.
     pub text: String,
+    /// How `text` is marked up. The text of a document whose metadata has the `mime` `text/markdown` is always Markdown.
+    #[serde(default, skip_serializing_if = "is_plain")]
+    pub markup: Markup,
     /// The document's metadata, which filters and hits read.
     #[serde(default)]
     pub metadata: Map<String, Value>,
     /// When the document was last changed, in milliseconds since the Unix epoch, as set by the program.
     pub modified_ms: u64,
+}
+
+fn is_plain(markup: &Markup) -> bool {
+    *markup == Markup::Plain
 }
 
 /// The result of [`DocumentStore::delete`].
@@ -45,6 +53,22 @@ pub trait DocumentStore: Send + Sync {
     /// Any other error means that the store cannot be written. The documents may have been stored
     /// nevertheless, and the call may be repeated.
     fn put(&self, documents: Vec<StoredDocument>) -> Result<u64, ConnectorError>;
+
+    /// The media types of the files that [`DocumentStore::read_file`] reads.
+    fn formats(&self) -> Vec<&'static str> {
+        Vec::new()
+    }
+
+    /// Makes a document of a file, such as a PDF. It is not stored. A file whose media type is empty or
+    /// `application/octet-stream` is read by the extension of its id. May take seconds.
+    ///
+    /// # Errors
+    ///
+    /// [`ConnectorError::Refused`] if there is no reader for the file, or the reader cannot read it.
+    fn read_file(&self, id: &str, mime: &str, bytes: &[u8]) -> Result<StoredDocument, ConnectorError> {
+        let _ = (id, bytes);
+        Err(ConnectorError::Refused { reason: format!("there is no reader for `{mime}`") })
+    }
 
     /// Deletes documents. The deletion is on disk when it returns.
     ///

@@ -130,6 +130,7 @@ impl Engine {
     ///         id: "ferry".into(),
     ///         title: Some("The ferry".into()),
     ///         text: "The ferry leaves at ten.".into(),
+    ///         markup: Default::default(),
     ///         metadata: serde_json::Map::new(),
     ///         modified_ms: 0,
     ///     }])?;

@@ -326,9 +326,23 @@ pub async fn read(
     Err(ApiError::not_found(format!("unknown document `{id}`")))
 }
 
-/// Adds or replaces a document.
+/// Reads a file, such as a PDF.
+async fn file(of: &Writable, id: String, Content { mime, bytes }: Content) -> Result<StoredDocument, ApiError> {
+    let formats = of.store.formats();
+    if !matches!(&*mime, "" | "application/octet-stream") && !formats.contains(&&*mime) {
+        let others = formats.iter().filter(|format| !matches!(**format, "text/plain" | "text/markdown"));
+        let others: String = others.map(|format| format!(", `{format}`")).collect();
+        return Err(ApiError::media_type(&format!(
+            "`application/json`, `text/plain`, `text/markdown`{others}, or `application/octet-stream` with an id that \
+             ends like the name of such a file"
+        )));
+    }
+    blocking(&of.store, move |store| store.read_file(&id, &mime, &bytes)).await
+}
+
+/// Adds or replaces a document. A file, such as a PDF or a text of Word, becomes a document with its text.
 #[utoipa::path(put, path = "/v1/documents/{id}", tag = "documents",
-    request_body(content((Value = "application/json"), (Value = "text/plain"), (Value = "text/markdown"))),
+    request_body(content((Value = "application/json"), (Value = "text/plain"), (Value = "text/markdown"), (Value = "text/html"), (Value = "application/pdf"), (Value = "application/octet-stream"))),
     params(("id" = String, Path, description = "The document's id; may contain slashes"), DocumentParams), responses(
         (status = 200, description = "The document is stored", body = Value),
         (status = 202, description = "The document is stored, but not yet published", body = Value)
@@ -342,9 +356,13 @@ pub async fn write(
     content: Content,
 ) -> Result<axum::response::Response, ApiError> {
     may(&principal, DocumentRights::Write)?;
-    let document = input::document(id, &content)?;
+    let document = input::document(id.clone(), &content)?;
     let of = only(&app, &principal, &params)?;
-    of.may_change(&principal, std::slice::from_ref(&document.id)).await?;
+    of.may_change(&principal, std::slice::from_ref(&id)).await?;
+    let document = match document {
+        Some(document) => document,
+        None => file(&of, id, content).await?,
+    };
     let told = json!({ "stored": 1, "id": document.id });
     change(&of, params.wait, deadline, told, move |store| store.put(vec![document]).map(Some)).await
 }

@@ -46,11 +46,11 @@ fn numbered(mut error: ApiError, at: usize) -> ApiError {
     error
 }
 
-/// The document of a body whose id is in the path.
-pub(super) fn document(id: String, content: &Content) -> Result<StoredDocument, ApiError> {
+/// The document of a body whose id is in the path; `None` if the body is a file of another format.
+pub(super) fn document(id: String, content: &Content) -> Result<Option<StoredDocument>, ApiError> {
     check_id(&id)?;
     if content.is_json() {
-        return fields(content.json()?, Some(id));
+        return fields(content.json()?, Some(id)).map(Some);
     }
     let mut metadata = Map::new();
     match content.mime.as_str() {
@@ -58,10 +58,10 @@ pub(super) fn document(id: String, content: &Content) -> Result<StoredDocument, 
         "text/markdown" => {
             metadata.insert("mime".to_owned(), "text/markdown".into());
         }
-        _ => return Err(ApiError::media_type("`application/json`, `text/plain` or `text/markdown`")),
+        _ => return Ok(None),
     }
     let text = content.text()?.to_owned();
-    Ok(StoredDocument { id, title: None, text, metadata, modified_ms: now_ms() })
+    Ok(Some(StoredDocument { id, title: None, text, markup: Default::default(), metadata, modified_ms: now_ms() }))
 }
 
 /// Reads a document's fields; unknown fields are metadata.
@@ -99,7 +99,7 @@ fn fields(value: Value, id: Option<String>) -> Result<StoredDocument, ApiError> 
     if metadata.values().any(|value| is_deeper(value, DEEPEST)) {
         return Err(ApiError::bad(format!("the metadata is nested more than {DEEPEST} levels deep")).param("metadata"));
     }
-    Ok(StoredDocument { id, title, text, metadata, modified_ms: now_ms() })
+    Ok(StoredDocument { id, title, text, markup: Default::default(), metadata, modified_ms: now_ms() })
 }
 
 /// Maximum nesting depth of metadata: stored metadata must remain readable.
@@ -161,10 +161,10 @@ mod tests {
             let bytes = bytes::Bytes::copy_from_slice(text.as_bytes());
             document("a".to_owned(), &Content { mime: mime.to_owned(), bytes })
         };
-        assert_eq!(body("text/plain", "x").unwrap().text, "x");
-        assert_eq!(body("text/markdown", "# x").unwrap().metadata["mime"], "text/markdown");
-        assert_eq!(body("application/json", r#"{"text": "x"}"#).unwrap().id, "a");
+        assert_eq!(body("text/plain", "x").unwrap().unwrap().text, "x");
+        assert_eq!(body("text/markdown", "# x").unwrap().unwrap().metadata["mime"], "text/markdown");
+        assert_eq!(body("application/json", r#"{"text": "x"}"#).unwrap().unwrap().id, "a");
         assert_eq!(body("application/json", r#"{"id": "b", "text": "x"}"#).unwrap_err().status.as_u16(), 400);
-        assert_eq!(body("application/pdf", "x").unwrap_err().status.as_u16(), 415);
+        assert_eq!(body("application/pdf", "x").unwrap(), None, "a file");
     }
 }

@@ -10,7 +10,14 @@ use crate::support::{Asked, plan_of, until};
 
 fn document(id: &str, text: &str) -> StoredDocument {
     let (id, text) = (id.to_owned(), text.to_owned());
-    StoredDocument { id, title: None, text, metadata: serde_json::Map::new(), modified_ms: 0 }
+    StoredDocument {
+        id,
+        title: None,
+        text,
+        markup: Default::default(),
+        metadata: serde_json::Map::new(),
+        modified_ms: 0,
+    }
 }
 
 fn pipeline() -> String {

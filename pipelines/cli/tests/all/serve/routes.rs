@@ -53,6 +53,54 @@ async fn documents_are_put_found_and_survive_a_kill() {
 }
 
 #[tokio::test]
+async fn files_are_put_as_they_are() {
+    let directory = tempfile::tempdir().unwrap();
+    let server = Server::start(directory.path(), PIPELINE, &[], &[]);
+    let put = async |id: &str, mime: Option<&str>, bytes: &[u8]| {
+        let request = server.client.put(format!("{}/v1/documents/{id}?wait=true", server.url)).body(bytes.to_vec());
+        let request = match mime {
+            Some(mime) => request.header("Content-Type", mime),
+            None => request,
+        };
+        let response = request.send().await.unwrap();
+        (response.status().as_u16(), response.json::<Value>().await.unwrap())
+    };
+    let seeds = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/seeds/pdf");
+    let pdf = std::fs::read(seeds.join("simple.pdf")).unwrap();
+    let page = b"<title>Island</title><h1>Ferry</h1><p>The <b>ferry</b> leaves at nine.";
+    for (id, mime, bytes) in [
+        ("page", Some("text/html; charset=utf-8"), &page[..]),
+        ("simple.pdf", Some("application/pdf"), &pdf),
+        ("typed", Some("application/pdf"), &pdf),
+        ("prices.csv", None, b"item,price\nticket,four coins\n"),
+        ("named.html", Some("application/octet-stream"), page),
+    ] {
+        let (status, body) = put(id, mime, bytes).await;
+        assert_eq!((status, &body["published"]), (200, &json!(true)), "{id}: {body}");
+    }
+    let document = server.ok("GET", "/v1/documents/page", None).await;
+    assert_eq!((&document["title"], &document["metadata"]["mime"]), (&json!("Island"), &json!("text/html")));
+    assert!(document["text"].as_str().unwrap().contains("# Ferry"), "{document}");
+    let found = server.ok("GET", "/v1/search?query=ticket&top=1", None).await;
+    assert_eq!(found["hits"][0]["document"], "prices.csv", "{found}");
+    let text = server.ok("GET", "/v1/documents/simple.pdf", None).await["text"].clone();
+    assert!(!text.as_str().unwrap().trim().is_empty() && !text.as_str().unwrap().contains("endobj"), "{text}");
+    assert_eq!(server.ok("GET", "/v1/documents/typed", None).await["text"], text);
+    for (id, mime, status, told) in [
+        ("a.exe", None, 400, "no reader"),
+        ("a", Some("application/octet-stream"), 400, "no reader"),
+        ("a", Some("image/png"), 415, "application/pdf"),
+        ("a.jsonl", Some("application/jsonl"), 415, "application/pdf"),
+        ("a.pdf", Some("application/pdf"), 400, "broken PDF"),
+        ("../a", Some("text/html"), 404, ""),
+    ] {
+        let (got, body) = put(id, mime, b"no such file").await;
+        let message = body["error"]["message"].as_str().unwrap_or_default();
+        assert!(got == status && message.contains(told), "{id} {mime:?}: {got} {body}");
+    }
+}
+
+#[tokio::test]
 async fn turns_are_answered_one_many_and_as_events() {
     let directory = tempfile::tempdir().unwrap();
     let server = Server::start(directory.path(), PIPELINE, &[], &[]);
