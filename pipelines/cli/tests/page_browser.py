@@ -142,9 +142,9 @@ class Page:
             self.driver.save_screenshot(os.path.join(self.shots, name))
 
     def complaints(self):
-        """What the browser complained about; refused tokens are part of asking for one."""
+        """What the browser complained about; refused tokens and a file without a reader are part of the checks."""
         entries = [entry["message"] for entry in self.driver.get_log("browser") if entry["level"] in ("SEVERE", "WARNING")]
-        return [entry for entry in entries if not (self.token and "401" in entry)]
+        return [entry for entry in entries if not (self.token and "401" in entry) and "no%20document.exe" not in entry]
 
     def need(self, condition, problem):
         if not condition:
@@ -319,7 +319,23 @@ def listed(page):
     page.wait("the text is shown", lambda: page.shown(".documents .card .answer-text"))
     page.need(page.driver.title == "turnflow" and not page.number(".documents img, .documents script"), "the text of a document became elements")
     page.need("<img" in page.text(".documents"), "the hostile document is not listed")
-    return f"{page.number('.documents .card')} documents"
+    documents = page.number(".documents .card")
+    files = [("added page.html", "<h1>Tides</h1><p>The tide is high at noon."), ("prices.csv", "item,price\nticket,4\n"), ("no document.exe", "x")]
+    with tempfile.TemporaryDirectory() as directory:
+        paths = [os.path.join(directory, name) for name, _ in files]
+        for path, (_, text) in zip(paths, files):
+            with open(path, "w", encoding="utf-8") as file:
+                file.write(text)
+        page.driver.find_element(By.CSS_SELECTOR, ".documents input[type=file]").send_keys("\n".join(paths))
+        page.wait("the files are added", lambda: page.number(".documents .card") == documents + 2)
+    page.wait("the file without a reader is named", lambda: "no document.exe" in page.text(".documents .problem"))
+    page.click(".documents .card summary")
+    page.shot("documents.png")
+    page.click(".documents .card [aria-label^='Delete added page']")
+    page.driver.switch_to.alert.accept()
+    page.wait("the document is deleted", lambda: page.number(".documents .card") == documents + 1)
+    page.need(not page.shown(".documents .stale"), "the list is said to be old after a change that was made in it")
+    return f"{documents} documents, 2 files added, 1 document deleted"
 
 
 def theme(page):

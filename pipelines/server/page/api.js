@@ -67,17 +67,19 @@ async function problem(response) {
   return `The server responded with status ${response.status}.`;
 }
 
-async function send(path, { method = 'GET', body, signal, timeout_ms } = {}) {
+async function send(path, { method = 'GET', body, file, signal, timeout_ms } = {}) {
   for (;;) {
     const headers = {};
     const token = stored();
     if (token) headers.Authorization = `Bearer ${token}`;
     if (body !== undefined) headers['Content-Type'] = 'application/json';
+    // Systems disagree about types; the server goes by the file's name.
+    if (file) headers['Content-Type'] = 'application/octet-stream';
     const signals = [signal, timeout_ms && AbortSignal.timeout(timeout_ms)].filter(Boolean);
     const within = signals.length > 1 ? AbortSignal.any(signals) : signals[0];
     let response;
     try {
-      response = await fetch(path, { method, headers, body: body && JSON.stringify(body), signal: within, cache: 'no-store' });
+      response = await fetch(path, { method, headers, body: file ?? (body && JSON.stringify(body)), signal: within, cache: 'no-store' });
     } catch (error) {
       if (signal?.aborted) throw error;
       throw new ApiError(0, error.name === 'TimeoutError' ? 'The server did not respond in time.' : 'The server cannot be reached.');
@@ -100,6 +102,12 @@ export async function get(path, options) {
     throw new ApiError(0, 'The server did not respond with JSON.');
   }
 }
+
+/** Puts a file. */
+export const put = async (path, file) => (await send(path, { method: 'PUT', file })).json();
+
+/** Deletes something. */
+export const remove = async path => (await send(path, { method: 'DELETE', timeout_ms: 60000 })).json();
 
 /** Posts JSON and gives the events of the answer, as { event, data }. */
 export async function* events(path, body, signal) {

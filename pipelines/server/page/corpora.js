@@ -55,7 +55,7 @@ export class Corpora {
       row.cells[7].className = corpus.failures ? 'failed' : '';
       if (row.epoch !== null && row.epoch !== corpus.epoch) {
         this.#flash(row.cells[0].closest('tr'));
-        this.#lists.get(corpus.name)?.stale();
+        this.#lists.get(corpus.name)?.stale(corpus.epoch);
       }
       row.epoch = corpus.epoch;
     }
