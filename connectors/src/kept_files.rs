@@ -19,6 +19,8 @@ const DIRECTORY: &str = "fetched";
 /// A file begins with a hash of the rest, and the length of what the source knows of it.
 const HASH: usize = 32;
 const LENGTH: usize = 4;
+/// Nothing more is kept if the disk has less room, in bytes. This is more than what indexes leave free.
+const ROOM: u64 = 5 << 30;
 
 /// The files. Clones share them.
 #[derive(Clone)]
@@ -32,29 +34,39 @@ struct Directory {
 }
 
 impl KeptFiles {
-    /// Those of a component, from this place (such as the URL of a bucket). Without a state directory, nothing is kept.
-    pub(crate) fn open(context: &ComponentContext, scope: &str) -> Self {
+    /// Those of a component, from this place (such as the URL of a bucket). Without a state directory, or if `keep` is
+    /// false, nothing is kept, and what was kept is removed.
+    pub(crate) fn open(context: &ComponentContext, scope: &str, keep: bool) -> Self {
         let directory = context.state_directory().unwrap_or_else(|error| {
             tracing::warn!(corpus = context.id(), %error, "what is fetched cannot be kept; a restart fetches it again");
             None
         });
-        Self(directory.map(|directory| {
+        let kept = Self(directory.map(|directory| {
             let (path, scope) = (directory.join(DIRECTORY), blake3::hash(scope.as_bytes()));
             Arc::new(Directory { path, scope, has_failed: AtomicBool::new(false) })
-        }))
+        }));
+        if keep {
+            return kept;
+        }
+        if let Some(directory) = &kept.0 {
+            let _ = std::fs::remove_dir_all(&directory.path);
+        }
+        Self(None)
     }
 
     /// What is kept of a file, and its content.
     pub(crate) fn read<K: DeserializeOwned>(&self, path: &str) -> Option<(K, Vec<u8>)> {
         let directory = self.0.as_ref()?;
-        let bytes = std::fs::read(directory.file(path)).ok()?;
+        let mut bytes = std::fs::read(directory.file(path)).ok()?;
         let (hash, rest) = bytes.split_first_chunk::<HASH>()?;
         if *blake3::hash(rest).as_bytes() != *hash {
             return None;
         }
         let (length, rest) = rest.split_first_chunk::<LENGTH>()?;
         let (known, content) = rest.split_at_checked(u32::from_le_bytes(*length) as usize)?;
-        Some((serde_json::from_slice(known).ok()?, content.to_vec()))
+        let (known, begins) = (serde_json::from_slice(known).ok()?, bytes.len() - content.len());
+        bytes.drain(..begins);
+        Some((known, bytes))
     }
 
     /// Keeps a file, and what is known of it. If that fails, a warning says so once.
@@ -103,7 +115,7 @@ fn write<K: Serialize>(file: &Path, known: &K, content: &[u8]) -> io::Result<()>
     let hash = blake3::Hasher::new().update(&length).update(&known).update(content).finalize();
     let directory = file.parent().unwrap_or(Path::new("."));
     std::fs::create_dir_all(directory)?;
-    if !has_room(directory, content.len() as u64)? {
+    if !has_room(directory, ROOM)? {
         return Err(io::Error::other("the disk is nearly full"));
     }
     let new = file.with_extension("new");
@@ -121,7 +133,7 @@ mod tests {
     #[test]
     fn a_file_is_read_as_it_was_kept_or_not_at_all() {
         let state = tempfile::tempdir().unwrap();
-        let open = |scope| KeptFiles::open(&context_in(state.path(), "docs"), scope);
+        let open = |scope| KeptFiles::open(&context_in(state.path(), "docs"), scope, true);
         let kept = open("s3://a");
         assert_eq!(kept.read::<String>("x"), None);
         kept.write("x", &"1", b"one");
@@ -144,11 +156,14 @@ mod tests {
         assert_eq!(open("s3://b").read::<String>("x"), None);
         kept.remove("x");
         assert_eq!(kept.read::<String>("x"), None);
+        kept.write("x", &"1", b"one");
+        KeptFiles::open(&context_in(state.path(), "docs"), "s3://a", false).write("y", &"1", b"one");
+        assert_eq!((kept.read::<String>("x"), kept.read::<String>("y")), (None, None), "keep: false");
     }
 
     #[test]
     fn without_a_state_directory_nothing_is_kept() {
-        let kept = KeptFiles::open(&crate::testing::context("docs"), "");
+        let kept = KeptFiles::open(&crate::testing::context("docs"), "", true);
         kept.write("x", &"1", b"one");
         assert_eq!(kept.read::<String>("x"), None);
         kept.keep_only(std::iter::empty());

@@ -16,6 +16,7 @@ use crate::metadata::{FieldValue, Metadata};
 
 /// How a document's text is marked up; read by chunkers that follow structure.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
 pub enum Markup {
     /// Paragraphs only.
     #[default]

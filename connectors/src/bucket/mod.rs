@@ -44,7 +44,7 @@ use futures::{StreamExt, TryStreamExt, stream};
 use globset::{GlobBuilder, GlobMatcher};
 use object_store::path::Path as Key;
 use object_store::{ObjectMeta, ObjectStore, ObjectStoreExt};
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use turnflow_engine::component::{
     Building, Check, ComponentContext, ComponentError, CorpusSourceConfig, CorpusSourceKind, built,
 };
@@ -86,6 +86,9 @@ pub struct BucketConfig {
     /// as `url`. Default: none.
     #[serde(default)]
     pub link: Option<String>,
+    /// Whether the objects are kept in the state directory, so that a restart need not read them again. Default: true.
+    #[serde(default = "keep")]
+    pub keep: bool,
     /// Maximum size of an object, in bytes. A larger one becomes a dead letter. Default: 64 MiB.
     #[serde(default = "max_bytes")]
     pub max_bytes: u64,
@@ -96,6 +99,9 @@ fn pattern() -> String {
 }
 fn every_s() -> f64 {
     60.0
+}
+fn keep() -> bool {
+    true
 }
 fn max_bytes() -> u64 {
     64 << 20
@@ -136,8 +142,8 @@ impl CorpusSourceConfig for BucketConfig {
             true => String::new(),
             false => format!(", options: {:?}", self.options),
         };
-        let Self { url, pattern, every_s, max_bytes, .. } = self;
-        format!("url: {url:?}{options}, pattern: {pattern:?}, every_s: {every_s}, max_bytes: {max_bytes}")
+        let Self { url, pattern, every_s, keep, max_bytes, .. } = self;
+        format!("url: {url:?}{options}, pattern: {pattern:?}, every_s: {every_s}, keep: {keep}, max_bytes: {max_bytes}")
     }
 
     fn build(&self, context: &ComponentContext) -> Building<'_, dyn CorpusSource> {
@@ -146,9 +152,11 @@ impl CorpusSourceConfig for BucketConfig {
 }
 
 impl BucketConfig {
-    /// What the same key may be another object in.
+    /// Where an object with the same key may be another one.
     fn place(&self) -> String {
-        format!("{} {:?}", self.url, self.options.get("endpoint"))
+        let named = ["AWS_ENDPOINT_URL", "AWS_ENDPOINT", "AZURE_STORAGE_ACCOUNT_NAME", "AZURE_STORAGE_ENDPOINT"];
+        let named = named.map(std::env::var_os);
+        format!("{} {:?} {named:?}", self.url, self.options)
     }
 
     fn glob(&self) -> Result<GlobMatcher, globset::Error> {
@@ -180,7 +188,7 @@ impl CorpusSource for Bucket {
             source: &self,
             output: &output,
             fetched: Fetched::default(),
-            kept: KeptFiles::open(&self.context, &self.config.place()),
+            kept: KeptFiles::open(&self.context, &self.config.place(), self.config.keep),
             failing: BTreeSet::new(),
             again: AGAIN,
             uncommitted: 0,
@@ -225,49 +233,70 @@ enum Read {
     TooLarge,
     /// It could not be read. An earlier run has kept this version of it.
     Earlier {
-        version: String,
+        object: KeptObject,
         content: Bytes,
         error: object_store::Error,
     },
+}
+
+/// What is kept of an object, beside its content.
+#[derive(Deserialize, Serialize)]
+struct KeptObject {
+    version: String,
+    modified: String,
+}
+
+impl KeptObject {
+    fn of(meta: &ObjectMeta) -> Self {
+        let tag = meta.e_tag.clone().or_else(|| meta.version.clone());
+        Self {
+            version: tag.unwrap_or_else(|| format!("{} {}", meta.last_modified, meta.size)),
+            modified: meta.last_modified.to_rfc3339_opts(chrono::SecondsFormat::Secs, true),
+        }
+    }
 }
 
 /// Reads an object, from what an earlier run has kept if that is the same version. `may_be_kept`: this run has not read it.
 async fn read(
     store: Arc<dyn ObjectStore>,
     kept: KeptFiles,
-    object: (String, String, ObjectMeta),
+    (path, meta): (String, ObjectMeta),
     limit: u64,
     may_be_kept: bool,
 ) -> Result<Read, object_store::Error> {
-    let (path, version, meta) = object;
     if meta.size > limit {
         return Ok(Read::TooLarge);
     }
+    let listed = KeptObject::of(&meta);
     let off_the_runtime = |error| object_store::Error::JoinError { source: error };
     let mut earlier = None;
     if may_be_kept {
         let (kept, path) = (kept.clone(), path.clone());
-        let reading = tokio::task::spawn_blocking(move || kept.read::<String>(&path));
+        let reading = tokio::task::spawn_blocking(move || kept.read::<KeptObject>(&path));
         earlier = reading.await.map_err(off_the_runtime)?;
     }
-    if let Some((_, content)) = earlier.take_if(|(earlier, _)| *earlier == version) {
+    if let Some((_, content)) = earlier.take_if(|(earlier, _)| earlier.version == listed.version) {
         return Ok(Read::Content(content.into()));
     }
     let fetched = async {
         let found = store.get(&meta.location).await?;
+        let now = KeptObject::of(&found.meta);
         // It may have grown since it was listed.
-        if found.meta.size > limit { Ok(None) } else { found.bytes().await.map(Some) }
+        if found.meta.size > limit { Ok(None) } else { found.bytes().await.map(|content| Some((now, content))) }
     };
+    use object_store::Error::{NotFound, PermissionDenied, Unauthenticated};
     match (fetched.await, earlier) {
-        (Ok(Some(content)), _) => {
+        (Ok(Some((now, content))), _) => {
             let written = content.clone();
-            let writing = move || kept.write(&path, &version, &written);
+            let writing = move || kept.write(&path, &now, &written);
             tokio::task::spawn_blocking(writing).await.map_err(off_the_runtime)?;
             Ok(Read::Content(content))
         }
         (Ok(None), _) => Ok(Read::TooLarge),
-        (Err(error @ object_store::Error::NotFound { .. }), _) | (Err(error), None) => Err(error),
-        (Err(error), Some((version, content))) => Ok(Read::Earlier { version, content: content.into(), error }),
+        // Who may no longer read it gets no copy.
+        (Err(error @ (NotFound { .. } | PermissionDenied { .. } | Unauthenticated { .. })), _) => Err(error),
+        (Err(error), None) => Err(error),
+        (Err(error), Some((object, content))) => Ok(Read::Earlier { object, content: content.into(), error }),
     }
 }
 
@@ -304,7 +333,7 @@ impl Following<'_> {
         let (limit, kept) = (config.max_bytes, self.kept.clone());
         let mut reads = stream::iter(wanted)
             .map(|object| {
-                let what = (object.path.clone(), object.version.clone(), object.meta.clone());
+                let what = (object.path.clone(), object.meta.clone());
                 // A task goes on while the engine makes the source wait.
                 let read = runtime.spawn(read(store.clone(), kept.clone(), what, limit, object.is_new));
                 async move { (object, read.await) }
@@ -348,8 +377,7 @@ impl Following<'_> {
                 continue;
             }
             let Some(format) = Format::of(Path::new(&path)) else { continue };
-            let tag = meta.e_tag.clone().or_else(|| meta.version.clone());
-            let version = tag.unwrap_or_else(|| format!("{} {}", meta.last_modified, meta.size));
+            let version = KeptObject::of(&meta).version;
             there.insert(path.clone());
             if !self.fetched.has(&path, &version) {
                 let is_new = !self.fetched.knows(&path);
@@ -362,14 +390,14 @@ impl Following<'_> {
     /// Sends an object that was read. Returns the number of changes.
     fn take(&mut self, object: &Wanted, read: Result<Read, object_store::Error>) -> Result<usize, ConnectorError> {
         let Wanted { path, version, format, meta, is_new: _ } = object;
-        let (bytes, version) = match read {
+        let (bytes, version, modified) = match read {
             Ok(Read::Content(bytes)) => {
                 self.failing.remove(path);
-                (bytes, version.clone())
+                (bytes, version.clone(), KeptObject::of(meta).modified)
             }
-            Ok(Read::Earlier { version, content, error }) => {
+            Ok(Read::Earlier { object, content, error }) => {
                 self.fails(path, &error);
-                (content, version)
+                (content, object.version, object.modified)
             }
             Ok(Read::TooLarge) => {
                 self.kept.remove(path);
@@ -383,7 +411,6 @@ impl Following<'_> {
                 return Ok(0);
             }
         };
-        let modified = meta.last_modified.to_rfc3339_opts(chrono::SecondsFormat::Secs, true);
         let mut facts = vec![("path", path.clone()), ("modified", modified)];
         let link = self.source.config.link.as_ref();
         facts.extend(link.map(|link| ("url", link.replace("{path}", path))));

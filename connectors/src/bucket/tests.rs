@@ -5,7 +5,7 @@ use object_store::{ObjectStore, ObjectStoreExt, PutPayload};
 use turnflow_engine::connector::Mode;
 use turnflow_engine::spec::from_str;
 
-use super::{Bucket, BucketConfig};
+use super::{Bucket, BucketConfig, KeptObject};
 use crate::kept_files::KeptFiles;
 use crate::servers::{S3, Server, shared};
 use crate::testing::{Corpus, context, context_in, runtime, told};
@@ -105,17 +105,17 @@ fn a_restart_reads_only_what_has_changed() {
     };
     assert_eq!(start(), ["a.md=one", "b.md=one", "c.md=one", "rows.jsonl#1=row"]);
     // Other contents under the same versions show where an object was read.
-    let kept = KeptFiles::open(&context_in(state.path(), "docs"), &config.place());
+    let kept = KeptFiles::open(&context_in(state.path(), "docs"), &config.place(), true);
     for name in ["a.md", "b.md", "c.md"] {
-        let (version, content): (String, Vec<u8>) = kept.read(name).unwrap();
+        let (object, content): (KeptObject, Vec<u8>) = kept.read(name).unwrap();
         assert_eq!(content, b"one");
-        kept.write(name, &version, b"kept");
+        kept.write(name, &object, b"kept");
     }
     put(&store, "b.md", "new");
     runtime().block_on(store.delete(&Key::parse("c.md").unwrap())).unwrap();
     assert_eq!(start(), ["a.md=kept", "b.md=new", "rows.jsonl#1=row"]);
-    assert_eq!(kept.read::<String>("b.md").unwrap().1, b"new");
-    assert!(kept.read::<String>("c.md").is_none());
+    assert_eq!(kept.read::<KeptObject>("b.md").unwrap().1, b"new");
+    assert!(kept.read::<KeptObject>("c.md").is_none());
 }
 
 #[test]

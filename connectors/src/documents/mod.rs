@@ -338,7 +338,13 @@ impl DocumentStore for Handle {
         Format::DOCUMENTS.map(Format::mime).to_vec()
     }
 
-    fn read_file(&self, id: &str, mime: &str, bytes: &[u8]) -> Result<StoredDocument, ConnectorError> {
+    fn read_file(
+        &self,
+        id: &str,
+        mime: &str,
+        charset: Option<&str>,
+        bytes: &[u8],
+    ) -> Result<StoredDocument, ConnectorError> {
         let refused = |reason: String| ConnectorError::Refused { reason };
         let format = match mime {
             "" | "application/octet-stream" => Format::of(Path::new(id)).filter(|format| !format.has_rows()),
@@ -349,6 +355,10 @@ impl DocumentStore for Handle {
             mime => refused(format!("there is no reader for `{mime}`")),
         })?;
         let (mut metadata, mime) = (Map::new(), format.mime());
+        #[cfg(feature = "html")]
+        let bytes = &readers::charset::in_utf8(bytes.to_vec(), charset, format)[..];
+        #[cfg(not(feature = "html"))]
+        let _ = charset;
         let (title, text, markup) = match format {
             // It is read again, with its front matter, when it is sent.
             Format::Markdown => {

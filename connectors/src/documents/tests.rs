@@ -304,7 +304,7 @@ fn files_are_read_into_documents() {
     let directory = tempfile::tempdir().unwrap();
     let source = DocumentsConfig::default().source(directory.path()).unwrap();
     let store = source.documents().unwrap();
-    let read = |id: &str, mime: &str, bytes: &[u8]| store.read_file(id, mime, bytes);
+    let read = |id: &str, mime: &str, bytes: &[u8]| store.read_file(id, mime, None, bytes);
     let page = b"<html><head><title>Ferry</title></head><body><h2>Times</h2><p>At nine.</p></body></html>";
     let html = read("a", "text/html", page).unwrap();
     assert_eq!(
@@ -312,6 +312,8 @@ fn files_are_read_into_documents() {
         (Some("Ferry"), Markup::Markdown, &"text/html".into())
     );
     assert!(html.text.contains("## Times"), "{html:?}");
+    let old = store.read_file("a", "text/html", Some("iso-8859-1"), b"<p>F\xe4hre").unwrap();
+    assert!(old.text.contains("F\u{e4}hre"), "{old:?}");
     let table = read("prices.csv", "", b"name,price\nbread,2\n").unwrap();
     assert!(table.text.contains("bread") && table.metadata["mime"] == "text/csv", "{table:?}");
     let front = b"---\nlang: en\n---\n# Title\nText.";

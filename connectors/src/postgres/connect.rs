@@ -58,6 +58,12 @@ impl Server {
             let reason = error.source().map(|source| format!(" ({source})")).unwrap_or_default();
             format!("`url` is not the URL of a server, as in `postgres://user@host:5432/database`{reason}")
         })?;
+        let verified = match config.get_ssl_mode() {
+            // The driver reads more ways to write it.
+            SslMode::Require if verified == Verified::No => Verified::System,
+            SslMode::Require => verified,
+            _ => Verified::No,
+        };
         if config.get_password().is_some() {
             return Err(in_url.to_owned());
         }
@@ -84,6 +90,11 @@ impl Server {
     /// The name of the database.
     pub(super) fn database(&self) -> &str {
         self.config.get_dbname().or(self.config.get_user()).unwrap_or_default()
+    }
+
+    #[cfg(test)]
+    pub(super) fn is_verified(&self) -> bool {
+        self.verified != Verified::No
     }
 
     /// How the connection is protected, for `explain`.

@@ -51,10 +51,11 @@ pub(super) fn connector(verified: &Verified) -> Result<MakeRustlsConnect, Connec
 /// The certificates of a file. It is read for each connection, so it can be replaced.
 fn roots_of(path: &Path) -> Result<RootCertStore, String> {
     let failed = |error: &dyn std::fmt::Display| format!("`sslrootcert={}`: {error}", path.display());
+    let certificates = CertificateDer::pem_file_iter(path).map_err(|error| failed(&error))?;
+    let certificates: Vec<_> = certificates.collect::<Result<_, _>>().map_err(|error| failed(&error))?;
     let mut roots = RootCertStore::empty();
-    for certificate in CertificateDer::pem_file_iter(path).map_err(|error| failed(&error))? {
-        roots.add(certificate.map_err(|error| failed(&error))?).map_err(|error| failed(&error))?;
-    }
+    // As of those of the system, one that cannot be read does not spoil the others.
+    roots.add_parsable_certificates(certificates);
     if roots.is_empty() { Err(failed(&"the file has no certificate in PEM")) } else { Ok(roots) }
 }
 

@@ -8,6 +8,8 @@
 
 #[cfg(feature = "office")]
 mod archive;
+#[cfg(feature = "html")]
+pub(crate) mod charset;
 #[cfg(feature = "parquet")]
 pub mod columnar;
 #[cfg(feature = "office")]

@@ -65,6 +65,9 @@ pub struct WebConfig {
     /// Whether a page whose `lastmod` in the sitemap is unchanged is left alone. Default: false.
     #[serde(default)]
     pub trust_lastmod: bool,
+    /// Whether the pages are kept in the state directory, so that a restart need not read them again. Default: true.
+    #[serde(default = "keep")]
+    pub keep: bool,
     /// Maximum number of pages. Further ones are not read, with a warning. Default: 10,000.
     #[serde(default = "max_pages")]
     pub max_pages: usize,
@@ -84,6 +87,9 @@ fn every_s() -> f64 {
 }
 fn delay_s() -> f64 {
     1.0
+}
+fn keep() -> bool {
+    true
 }
 fn max_pages() -> usize {
     10_000
@@ -148,10 +154,10 @@ impl CorpusSourceConfig for WebConfig {
             urls => format!("urls: {urls}, "),
         };
         let prefix = self.prefix.as_ref().map(|prefix| format!("prefix: {prefix:?}, ")).unwrap_or_default();
-        let Self { every_s, delay_s, trust_lastmod, max_pages, max_bytes, .. } = self;
+        let Self { every_s, delay_s, trust_lastmod, keep, max_pages, max_bytes, .. } = self;
         format!(
             "{from}{urls}{prefix}every_s: {every_s}, delay_s: {delay_s}, trust_lastmod: {trust_lastmod}, \
-             max_pages: {max_pages}, max_bytes: {max_bytes}"
+             keep: {keep}, max_pages: {max_pages}, max_bytes: {max_bytes}"
         )
     }
 

@@ -4,7 +4,6 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::path::Path;
 use std::time::Duration;
 
-use encoding_rs::Encoding;
 use reqwest::Url;
 use serde::{Deserialize, Serialize};
 use texting_robots::Robot;
@@ -16,7 +15,7 @@ use super::client::{Content, Reply, Requests, Validators};
 use super::{WebConfig, page, sitemap};
 use crate::fetched::{Fetched, File};
 use crate::kept_files::KeptFiles;
-use crate::readers::{Format, ReadError};
+use crate::readers::{Format, ReadError, charset};
 use crate::remote::{lasting, passing, wait};
 
 /// Levels of indexes of sitemaps.
@@ -103,7 +102,7 @@ impl<'a> Site<'a> {
             output,
             requests: Requests::new(config)?,
             fetched: Fetched::default(),
-            kept: KeptFiles::open(context, ""),
+            kept: KeptFiles::open(context, "", config.keep),
             known: HashMap::new(),
             failing: BTreeSet::new(),
             again: AGAIN,
@@ -343,16 +342,24 @@ impl<'a> Site<'a> {
         }
         let (changes, validators) = match reply {
             Reply::Unchanged | Reply::Moved(_) => match kept {
-                Some((page, bytes)) => self.take(url, &address, page.content(bytes))?,
+                Some((mut page, bytes)) => {
+                    if page.lastmod != lastmod {
+                        page.lastmod.clone_from(&lastmod);
+                        self.kept.write(url, &page, &bytes);
+                    }
+                    self.take(url, &address, page.content(bytes))?
+                }
                 None => (0, known),
             },
             Reply::Gone => return self.remove(url),
             // The page stays as it is.
-            Reply::Failed(reason, _) => {
+            Reply::Failed(reason, status) => {
                 if self.failing.insert(url.to_owned()) {
                     tracing::warn!(url, reason, "cannot read a page; it is left as it was");
                 }
-                return self.send_kept(url, &address, kept);
+                // Who may no longer read it gets no copy.
+                let is_refused = status.is_some_and(|status| matches!(status.as_u16(), 401 | 403));
+                return self.send_kept(url, &address, kept.filter(|_| !is_refused));
             }
             Reply::TooLarge(bytes) => {
                 self.kept.remove(url);
@@ -364,7 +371,11 @@ impl<'a> Site<'a> {
                     let Content { kind, charset, validators, .. } = &content;
                     let (kind, charset, validators) = (kind.clone(), charset.clone(), validators.clone());
                     let page = KeptPage { validators, lastmod: lastmod.clone(), kind, charset };
-                    self.kept.write(url, &page, &content.bytes);
+                    // What has no reader may get another type without another content.
+                    match format_of(&content.kind, &address) {
+                        Some(_) => self.kept.write(url, &page, &content.bytes),
+                        None => self.kept.remove(url),
+                    }
                 }
                 self.take(url, &address, content)?
             }
@@ -375,7 +386,10 @@ impl<'a> Site<'a> {
 
     /// What an earlier run has kept of a page, if this one has sent nothing of it.
     fn kept_of(&self, url: &str) -> Option<(KeptPage, Vec<u8>)> {
-        if self.fetched.knows(url) { None } else { self.kept.read(url) }
+        if self.fetched.knows(url) {
+            return None;
+        }
+        self.kept.read(url).filter(|(_, bytes): &(_, Vec<u8>)| bytes.len() as u64 <= self.config.max_bytes)
     }
 
     /// Sends what an earlier run has kept of a page, if there is anything. Returns the number of changes.
@@ -412,7 +426,7 @@ impl<'a> Site<'a> {
                 self.fetched.fault(url, &version, &error, b"", self.output)?
             }
             Some(format) => {
-                let bytes = if is_text(format) { in_utf8(bytes, charset.as_deref(), format) } else { bytes };
+                let bytes = charset::in_utf8(bytes, charset.as_deref(), format);
                 let facts = [("url", url.to_owned())];
                 self.fetched.put(&File { path: url, version: &version, format, facts: &facts }, &bytes, self.output)?
             }
@@ -434,31 +448,5 @@ fn format_of(kind: &str, url: &Url) -> Option<Format> {
         "" | "application/octet-stream" => by_path(),
         "text/plain" => by_path().or(Some(Format::Text)),
         kind => Format::of_mime(kind),
-    }
-}
-
-fn is_text(format: Format) -> bool {
-    matches!(format, Format::Html | Format::Text | Format::Markdown | Format::Csv | Format::Tsv)
-}
-
-/// A text in UTF-8, from the character set that the site or the page names. A text that is valid UTF-8 stays.
-fn in_utf8(bytes: Vec<u8>, charset: Option<&str>, format: Format) -> Vec<u8> {
-    /// Where a page names its character set, at the latest: that of the HTML standard.
-    const BEGINNING: usize = 1024;
-    let named = charset.map(str::to_owned).or_else(|| {
-        let beginning = String::from_utf8_lossy(&bytes[..bytes.len().min(BEGINNING)]).to_ascii_lowercase();
-        let (_, rest) = beginning.split_once("charset=").filter(|_| format == Format::Html)?;
-        let rest = rest.trim_start_matches(['"', '\'']);
-        Some(rest.chars().take_while(|c| c.is_ascii_alphanumeric() || "-_:".contains(*c)).collect())
-    });
-    match named.and_then(|name| Encoding::for_label(name.trim().as_bytes())) {
-        // Some sites name another character set than they use. Of the others, only ISO-2022-JP looks like UTF-8.
-        Some(encoding)
-            if Encoding::for_bom(&bytes).is_none()
-                && (std::str::from_utf8(&bytes).is_err() || encoding == encoding_rs::ISO_2022_JP) =>
-        {
-            encoding.decode(&bytes).0.into_owned().into_bytes()
-        }
-        _ => bytes,
     }
 }

@@ -60,13 +60,20 @@ pub trait DocumentStore: Send + Sync {
     }
 
     /// Makes a document of a file, such as a PDF. It is not stored. A file whose media type is empty or
-    /// `application/octet-stream` is read by the extension of its id. May take seconds.
+    /// `application/octet-stream` is read by the extension of its id. `charset`: the character set of a text, if the
+    /// sender names one. May take seconds, and some memory: at most a few calls should run at once.
     ///
     /// # Errors
     ///
     /// [`ConnectorError::Refused`] if there is no reader for the file, or the reader cannot read it.
-    fn read_file(&self, id: &str, mime: &str, bytes: &[u8]) -> Result<StoredDocument, ConnectorError> {
-        let _ = (id, bytes);
+    fn read_file(
+        &self,
+        id: &str,
+        mime: &str,
+        charset: Option<&str>,
+        bytes: &[u8],
+    ) -> Result<StoredDocument, ConnectorError> {
+        let _ = (id, charset, bytes);
         Err(ConnectorError::Refused { reason: format!("there is no reader for `{mime}`") })
     }
 

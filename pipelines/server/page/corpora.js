@@ -13,11 +13,21 @@ export class Corpora {
   #lists = new Map();
   #table = null;
 
+  /** All lists of documents so far. */
+  #known = new Map();
+
   constructor(live, panel) {
     [this.#live, this.#panel] = [live, panel];
     live.addEventListener('pipelines', () => this.#draw());
     live.addEventListener('chosen', () => this.#draw());
     live.addEventListener('status', () => this.#update());
+  }
+
+  /** The list of a corpus's documents, which stays while the rest is drawn anew: files may be on their way. */
+  #documents(pipeline, corpus) {
+    const key = JSON.stringify([pipeline, corpus]);
+    if (!this.#known.has(key)) this.#known.set(key, documents(pipeline, corpus));
+    return this.#known.get(key);
   }
 
   #draw() {
@@ -30,7 +40,7 @@ export class Corpora {
       const cells = titles.slice(1).map(() => h('td', {}));
       this.#rows.set(corpus.name, { cells, epoch: null });
       // Only these can be listed: other sources read their documents elsewhere.
-      const list = corpus.source.startsWith('Documents(') && documents(pipeline.name, corpus.name);
+      const list = corpus.source.startsWith('Documents(') && this.#documents(pipeline.name, corpus.name);
       if (list) this.#lists.set(corpus.name, list);
       return [h('tr', {}, h('th', { scope: 'row' }, name(corpus.name)), cells),
         h('tr', { class: 'about' }, h('td', { colspan: titles.length }, h('code', {}, clean(corpus.source)), h('br', {}), h('code', {}, clean(corpus.chunk)),

@@ -9,14 +9,17 @@ const READABLE = '.md,.txt,.html,.htm,.pdf,.docx,.docm,.pptx,.pptm,.xlsx,.xlsm,.
 
 /** The list of a corpus's documents, which is read when it is opened. */
 export function documents(pipeline, corpus) {
-  // `epoch`: the last with a change that was made here.
-  const of = { pipeline, corpus, place: h('div', { class: 'documents' }), epoch: 0 };
+  // `own`: the last epoch with a change that was made here; `newest`: the last that the page was told.
+  const of = { pipeline, corpus, place: h('div', { class: 'documents' }), own: 0, newest: 0 };
   const details = h('details', { data: { documents: corpus } }, h('summary', {}, 'Documents'), of.place);
   details.addEventListener('toggle', () => { if (details.open && !of.place.hasChildNodes()) list(of); });
   const stale = epoch => {
-    if (epoch <= of.epoch) return;
+    // A server that begins anew may count from the beginning.
+    if (epoch < of.newest) of.own = 0;
+    of.newest = epoch;
+    if (epoch <= of.own) return;
     if (details.open) of.place.querySelector('.stale')?.removeAttribute('hidden');
-    else of.place.replaceChildren();
+    else if (!of.isAdding) of.place.replaceChildren();
   };
   return { details, stale };
 }
@@ -30,7 +33,7 @@ async function list(of, failed = '') {
   const more = button('More', () => next(), { class: 'quiet', hidden: true });
   const problem = h('p', { class: 'problem', role: 'alert', hidden: true });
   const again = h('p', { class: 'hint stale', hidden: true }, 'The corpus has changed. ', button('Read the list again', () => list(of), { class: 'quiet' }));
-  const drop = id => deleted(of, id, problem);
+  const drop = (id, card) => deleted(of, id, card, problem);
   place.replaceChildren(adding(of), again, rows, problem, more);
   let after = null;
   const next = async () => {
@@ -56,35 +59,47 @@ async function list(of, failed = '') {
 function adding(of) {
   const { pipeline, corpus } = of;
   const told = h('p', { class: 'hint', 'aria-live': 'polite' });
-  const input = h('input', { type: 'file', multiple: true, accept: READABLE, 'aria-label': `Add files to ${corpus}` });
+  const input = h('input', { type: 'file', multiple: true, accept: READABLE, 'aria-label': `Add files to ${corpus}`, title: 'A file replaces the document with its name.' });
   input.addEventListener('change', async () => {
     const [files, failed] = [[...input.files], []];
-    input.disabled = true;
+    input.disabled = of.isAdding = true;
+    let isOver = false;
     for (const [at, file] of files.entries()) {
+      if (isOver) {
+        failed.push(`${clean(file.name)}: not sent`);
+        continue;
+      }
       told.textContent = `${clean(file.name)}: ${at + 1} of ${several(files.length, 'file')}`;
       try {
         const { epoch } = await put(`/v1/documents/${encodeURIComponent(file.name)}?${query({ pipeline, corpus, wait: 'true' })}`, file);
-        of.epoch = epoch ?? of.epoch;
+        of.own = epoch ?? of.own;
       } catch (error) {
-        failed.push(`${clean(file.name)}: ${clean(error.message)}`);
-        // Without a server or a right to write, the next file would fare no better.
-        if ([0, 401, 403].includes(error.status)) break;
+        const message = error.status ? error.message : 'The file could not be sent. It may be too large for the server, or it cannot be read.';
+        failed.push(`${clean(file.name)}: ${clean(message)}`);
+        // Without a right to write, or without a server, the next file would fare no better.
+        isOver = [401, 403].includes(error.status) || (!error.status && !await isThere());
       }
     }
-    if (!failed.length) announce(`${several(files.length, 'file')} added to ${corpus}.`);
+    of.isAdding = false;
+    announce(failed.length ? failed.join('\n') : `${several(files.length, 'file')} added to ${corpus}.`);
     await list(of, failed.join('\n'));
+    of.place.querySelector('input[type=file]')?.focus();
   });
   return h('div', {}, h('label', { class: 'hint' }, 'Add files: ', input), told);
 }
 
-async function deleted(of, id, problem) {
-  const { pipeline, corpus } = of;
+/** Whether the server can be reached. */
+const isThere = () => fetch('/healthz', { cache: 'no-store' }).then(() => true, () => false);
+
+async function deleted(of, id, card, problem) {
   if (!confirm(`Delete the document ${clean(id)}?`)) return;
   try {
-    const { epoch } = await remove(`/v1/documents/${encodeURIComponent(id)}?${query({ pipeline, corpus, wait: 'true' })}`);
-    of.epoch = epoch ?? of.epoch;
+    const { epoch } = await remove(`/v1/documents/${encodeURIComponent(id)}?${query({ pipeline: of.pipeline, corpus: of.corpus, wait: 'true' })}`);
+    of.own = epoch ?? of.own;
     announce(`${id} deleted.`);
-    await list(of);
+    const next = card.nextElementSibling ?? card.previousElementSibling;
+    card.remove();
+    (next?.querySelector('summary') ?? of.place.querySelector('input[type=file]'))?.focus();
   } catch (error) {
     [problem.textContent, problem.hidden] = [clean(error.message), false];
   }
@@ -92,8 +107,9 @@ async function deleted(of, id, problem) {
 
 function row({ id, title, text, modified_ms }, drop) {
   const about = [title, several(text.length, 'character'), new Date(modified_ms).toLocaleString('en-GB')];
-  return h('li', { class: 'card' }, h('details', {},
+  const card = h('li', { class: 'card' }, h('details', {},
     h('summary', {}, h('h4', {}, name(id)), ' ', h('span', { class: 'hint' }, clean(about.filter(Boolean).join(' · ')))),
     h('p', { class: 'answer-text', dir: 'auto' }, clean(text)),
-    button('Delete', () => drop(id), { class: 'quiet', 'aria-label': `Delete ${clean(id)}` })));
+    button('Delete', () => drop(id, card), { class: 'quiet', 'aria-label': `Delete ${clean(id)}` })));
+  return card;
 }

@@ -66,6 +66,8 @@ impl<T: Unpin> http_body::Body for Held<T> {
 pub struct Content {
     /// The type without its parameters, in lower case; empty if the request has none.
     pub mime: String,
+    /// The character set that the type names.
+    pub charset: Option<String>,
     /// The body.
     pub bytes: Bytes,
 }
@@ -76,7 +78,7 @@ impl FromRequest<App> for Content {
     async fn from_request(request: Request, app: &App) -> Result<Self, ApiError> {
         let (head, mut body) = request.into_parts();
         let bytes = whole(&head.headers, &mut body, &app.config().limits).await?;
-        Ok(Self { mime: mime(&head.headers), bytes })
+        Ok(Self { mime: mime(&head.headers), charset: charset(&head.headers), bytes })
     }
 }
 
@@ -144,6 +146,16 @@ async fn discard(body: &mut Body) {
 fn mime(headers: &HeaderMap) -> String {
     let value = headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
     value.split(';').next().unwrap_or_default().trim().to_ascii_lowercase()
+}
+
+/// The character set that the type of a body names.
+fn charset(headers: &HeaderMap) -> Option<String> {
+    let value = headers.get(header::CONTENT_TYPE)?.to_str().ok()?;
+    let named = value.split(';').skip(1).find_map(|parameter| {
+        let (name, value) = parameter.split_once('=')?;
+        name.trim().eq_ignore_ascii_case("charset").then(|| value.trim().trim_matches('"').to_owned())
+    });
+    named.filter(|name| !name.is_empty())
 }
 
 impl Content {
@@ -292,7 +304,7 @@ mod tests {
     use super::*;
 
     fn content(mime: &str, text: &str) -> Content {
-        Content { mime: mime.to_owned(), bytes: Bytes::copy_from_slice(text.as_bytes()) }
+        Content { mime: mime.to_owned(), charset: None, bytes: Bytes::copy_from_slice(text.as_bytes()) }
     }
 
     #[test]

@@ -3,12 +3,13 @@
 mod change;
 mod input;
 
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 
 use axum::extract::State;
 use axum::{Extension, Json};
 use serde::Deserialize;
 use serde_json::{Value, json};
+use tokio::sync::Semaphore;
 use turnflow_engine::connector::{ConnectorError, DocumentStore, StoredDocument};
 use turnflow_engine::document::Readers;
 use turnflow_engine::metadata::Metadata;
@@ -36,6 +37,8 @@ pub struct DocumentParams {
     /// Whether to wait until an epoch with the change is published.
     #[serde(default)]
     wait: bool,
+    /// For a document that is not sent as JSON: its metadata, as a JSON object.
+    metadata: Option<String>,
     /// For a list: the id of the document after which it starts.
     after: Option<String>,
     /// For a list: number of documents. Default: 100.
@@ -156,6 +159,7 @@ fn told(document: &StoredDocument, of: &Writable) -> Value {
         "id": document.id,
         "title": document.title,
         "text": document.text,
+        "markup": document.markup,
         "metadata": document.metadata,
         "modified_ms": document.modified_ms,
         "corpus": of.corpus,
@@ -326,10 +330,15 @@ pub async fn read(
     Err(ApiError::not_found(format!("unknown document `{id}`")))
 }
 
+/// Files that are read at once: readers may need much memory.
+static READERS: LazyLock<Arc<Semaphore>> =
+    LazyLock::new(|| Arc::new(Semaphore::new(std::thread::available_parallelism().map_or(1, usize::from))));
+
 /// Reads a file, such as a PDF.
-async fn file(of: &Writable, id: String, Content { mime, bytes }: Content) -> Result<StoredDocument, ApiError> {
+async fn file(of: &Writable, id: String, content: Content) -> Result<StoredDocument, ApiError> {
+    let Content { mime, charset, bytes } = content;
     let formats = of.store.formats();
-    if !matches!(&*mime, "" | "application/octet-stream") && !formats.contains(&&*mime) {
+    if formats.is_empty() || !matches!(&*mime, "" | "application/octet-stream") && !formats.contains(&&*mime) {
         let others = formats.iter().filter(|format| !matches!(**format, "text/plain" | "text/markdown"));
         let others: String = others.map(|format| format!(", `{format}`")).collect();
         return Err(ApiError::media_type(&format!(
@@ -337,7 +346,13 @@ async fn file(of: &Writable, id: String, Content { mime, bytes }: Content) -> Re
              ends like the name of such a file"
         )));
     }
-    blocking(&of.store, move |store| store.read_file(&id, &mime, &bytes)).await
+    // The semaphore is never closed. A reader cannot be stopped, so it keeps its permit when the request has ended.
+    let permit = READERS.clone().acquire_owned().await.ok();
+    let read = move |store: &dyn DocumentStore| {
+        let _permit = permit;
+        store.read_file(&id, &mime, charset.as_deref(), &bytes)
+    };
+    blocking(&of.store, read).await
 }
 
 /// Adds or replaces a document. A file, such as a PDF or a text of Word, becomes a document with its text.
@@ -359,10 +374,31 @@ pub async fn write(
     let document = input::document(id.clone(), &content)?;
     let of = only(&app, &principal, &params)?;
     of.may_change(&principal, std::slice::from_ref(&id)).await?;
-    let document = match document {
+    let is_json = content.is_json();
+    let mut document = match document {
         Some(document) => document,
-        None => file(&of, id, content).await?,
+        None => {
+            let document = file(&of, id.clone(), content).await?;
+            // Reading may take long. Another document may have come meanwhile.
+            of.may_change(&principal, std::slice::from_ref(&id)).await?;
+            document
+        }
     };
+    match &params.metadata {
+        Some(_) if is_json => {
+            let message = "a document in JSON has its metadata in the body";
+            return Err(ApiError::bad(message).param("metadata"));
+        }
+        Some(given) => input::add_metadata(&mut document, given)?,
+        None => {}
+    }
+    if let Some(field) = of.access.as_deref().filter(|_| !is_json && !of.shows(&document, &principal.groups())) {
+        return Err(ApiError::bad(format!(
+            "this token could not read the document: the field `{field}` must name one of its groups, as in \
+             `?metadata={{\"{field}\": [\"staff\"]}}`"
+        ))
+        .param("metadata"));
+    }
     let told = json!({ "stored": 1, "id": document.id });
     change(&of, params.wait, deadline, told, move |store| store.put(vec![document]).map(Some)).await
 }

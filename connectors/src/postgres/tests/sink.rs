@@ -141,6 +141,14 @@ fn what_is_wrong_in_a_config_is_told_without_its_secrets() {
         let error = config(&format!("postgres://a@db/x?{query}")).sink().err().unwrap().to_string();
         assert!(error.contains("sslrootcert"), "{error}");
     }
+    for url in [
+        "postgres://a@db/x?sslmode=requir%65",
+        "postgres://a@db/x?%73slmode=require",
+        "postgres://a?b@db/x?sslmode=require",
+    ] {
+        let server = super::super::connect::Server::new(url, None, 1.0);
+        assert!(server.is_err() || server.unwrap().is_verified(), "{url}");
+    }
     let shown = config("postgres://a@db/x?sslmode=verify-full&sslrootcert=/a%20b.pem").explain();
     assert!(shown.contains("sslmode: require by `sslrootcert`"), "{shown}");
     let shown = config("postgres://app@db:5433/x?sslmode=require").explain();

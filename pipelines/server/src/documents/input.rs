@@ -2,6 +2,7 @@
 
 use serde_json::{Map, Value};
 use turnflow_engine::connector::StoredDocument;
+use turnflow_engine::document::Markup;
 
 use crate::body::Content;
 use crate::error::ApiError;
@@ -92,6 +93,13 @@ fn fields(value: Value, id: Option<String>) -> Result<StoredDocument, ApiError> 
         Some(Value::Object(given)) => given,
         Some(_) => return Err(ApiError::bad("`metadata` must be an object").param("metadata")),
     };
+    // Another value is a field of the document's own.
+    let markup = match fields.get("markup").and_then(Value::as_str) {
+        Some("markdown") => Markup::Markdown,
+        Some("plain") => Markup::Plain,
+        _ => Markup::default(),
+    };
+    fields.retain(|name, value| name != "markup" || !matches!(value.as_str(), Some("markdown" | "plain")));
     let mut metadata = fields;
     for (name, value) in given {
         metadata.entry(name).or_insert(value);
@@ -99,7 +107,18 @@ fn fields(value: Value, id: Option<String>) -> Result<StoredDocument, ApiError> 
     if metadata.values().any(|value| is_deeper(value, DEEPEST)) {
         return Err(ApiError::bad(format!("the metadata is nested more than {DEEPEST} levels deep")).param("metadata"));
     }
-    Ok(StoredDocument { id, title, text, markup: Default::default(), metadata, modified_ms: now_ms() })
+    Ok(StoredDocument { id, title, text, markup, metadata, modified_ms: now_ms() })
+}
+
+/// Adds the metadata that a caller gives beside a body which is not JSON.
+pub(super) fn add_metadata(document: &mut StoredDocument, given: &str) -> Result<(), ApiError> {
+    let wrong = |what: &str| ApiError::bad(format!("`metadata` in the URL must be {what}")).param("metadata");
+    let Ok(Value::Object(given)) = serde_json::from_str(given) else { return Err(wrong("a JSON object")) };
+    if given.values().any(|value| is_deeper(value, DEEPEST)) {
+        return Err(wrong(&format!("nested at most {DEEPEST} levels deep")));
+    }
+    document.metadata.extend(given);
+    Ok(())
 }
 
 /// Maximum nesting depth of metadata: stored metadata must remain readable.
@@ -138,6 +157,10 @@ mod tests {
             read(json!({"_id": "a/b", "title": "T", "text": "x", "lang": "en", "metadata": {"k": 1}})).unwrap();
         assert_eq!((document.id.as_str(), document.title.as_deref(), document.text.as_str()), ("a/b", Some("T"), "x"));
         assert_eq!(Value::Object(document.metadata), json!({"lang": "en", "k": 1}));
+        let marked = read(json!({"id": "a", "text": "# x", "markup": "markdown"})).unwrap();
+        assert_eq!((marked.markup, marked.metadata.len()), (Markup::Markdown, 0));
+        let own = read(json!({"id": "a", "text": "x", "markup": "tall"})).unwrap();
+        assert_eq!((own.markup, &own.metadata["markup"]), (Markup::Plain, &json!("tall")));
         for (value, param) in [
             (json!({"text": "x"}), Some("id")),
             (json!({"id": "a"}), Some("text")),
@@ -159,7 +182,7 @@ mod tests {
     fn a_body_is_json_or_text() {
         let body = |mime: &str, text: &str| {
             let bytes = bytes::Bytes::copy_from_slice(text.as_bytes());
-            document("a".to_owned(), &Content { mime: mime.to_owned(), bytes })
+            document("a".to_owned(), &Content { mime: mime.to_owned(), charset: None, bytes })
         };
         assert_eq!(body("text/plain", "x").unwrap().unwrap().text, "x");
         assert_eq!(body("text/markdown", "# x").unwrap().unwrap().metadata["mime"], "text/markdown");

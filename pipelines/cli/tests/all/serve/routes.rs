@@ -57,7 +57,10 @@ async fn files_are_put_as_they_are() {
     let directory = tempfile::tempdir().unwrap();
     let server = Server::start(directory.path(), PIPELINE, &[], &[]);
     let put = async |id: &str, mime: Option<&str>, bytes: &[u8]| {
-        let request = server.client.put(format!("{}/v1/documents/{id}?wait=true", server.url)).body(bytes.to_vec());
+        let request = server
+            .client
+            .put(format!("{}/v1/documents/{id}{}wait=true", server.url, if id.contains('?') { "&" } else { "?" }))
+            .body(bytes.to_vec());
         let request = match mime {
             Some(mime) => request.header("Content-Type", mime),
             None => request,
@@ -74,6 +77,7 @@ async fn files_are_put_as_they_are() {
         ("typed", Some("application/pdf"), &pdf),
         ("prices.csv", None, b"item,price\nticket,four coins\n"),
         ("named.html", Some("application/octet-stream"), page),
+        ("old", Some("text/html; charset=\"ISO-8859-1\""), b"<p>F\xe4hre"),
     ] {
         let (status, body) = put(id, mime, bytes).await;
         assert_eq!((status, &body["published"]), (200, &json!(true)), "{id}: {body}");
@@ -81,6 +85,21 @@ async fn files_are_put_as_they_are() {
     let document = server.ok("GET", "/v1/documents/page", None).await;
     assert_eq!((&document["title"], &document["metadata"]["mime"]), (&json!("Island"), &json!("text/html")));
     assert!(document["text"].as_str().unwrap().contains("# Ferry"), "{document}");
+    // What was read comes back as it is.
+    assert_eq!(document["markup"], "markdown");
+    server.ok("PUT", "/v1/documents/page?wait=true", Some(document.clone())).await;
+    let again = server.ok("GET", "/v1/documents/page", None).await;
+    assert_eq!((&again["text"], &again["markup"]), (&document["text"], &document["markup"]));
+    let old = server.ok("GET", "/v1/documents/old", None).await["text"].clone();
+    assert!(old.as_str().unwrap().contains("F\u{e4}hre"), "{old}");
+    let given = "metadata=%7B%22lang%22%3A%20%22en%22%7D";
+    assert_eq!(put(&format!("notes.txt?{given}"), Some("text/plain"), b"A note.").await.0, 200);
+    let note = server.ok("GET", "/v1/documents/notes.txt", None).await;
+    assert_eq!(note["metadata"]["lang"], "en");
+    for (query, mime) in [("metadata=7", "text/plain"), (given, "application/json")] {
+        let (status, body) = put(&format!("a.txt?{query}"), Some(mime), b"{\"text\": \"x\"}").await;
+        assert_eq!((status, &body["error"]["param"]), (400, &json!("metadata")), "{body}");
+    }
     let found = server.ok("GET", "/v1/search?query=ticket&top=1", None).await;
     assert_eq!(found["hits"][0]["document"], "prices.csv", "{found}");
     let text = server.ok("GET", "/v1/documents/simple.pdf", None).await["text"].clone();
