@@ -3,6 +3,7 @@
 mod client;
 mod durable;
 mod faults;
+mod files;
 mod filter;
 mod load;
 mod mcp;
