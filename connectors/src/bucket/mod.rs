@@ -30,38 +30,25 @@
 //! ```
 
 mod http;
+mod round;
 pub(crate) mod store;
 #[cfg(test)]
 pub(crate) mod tests;
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::path::Path;
-use std::sync::Arc;
+use std::collections::BTreeMap;
 use std::time::Duration;
 
-use bytes::Bytes;
-use futures::{StreamExt, TryStreamExt, stream};
 use globset::{GlobBuilder, GlobMatcher};
-use object_store::path::Path as Key;
-use object_store::{ObjectMeta, ObjectStore, ObjectStoreExt};
-use serde::{Deserialize, Serialize};
+use serde::Deserialize;
 use turnflow_engine::component::{
     Building, Check, ComponentContext, ComponentError, CorpusSourceConfig, CorpusSourceKind, built,
 };
 use turnflow_engine::connector::{ConnectorError, CorpusOutput, CorpusSource, Mode, Stopped};
 use turnflow_engine::spec::from_tree;
 
-use crate::fetched::{Fetched, File};
-use crate::kept_files::KeptFiles;
-use crate::readers::{Format, ReadError};
-use crate::remote::{Retry, may_pass, passing, wait};
+use self::round::Following;
+use crate::remote::{Retry, may_pass};
 use crate::secret::Secret;
-
-/// Objects that are read at the same time.
-const AT_ONCE: usize = 8;
-
-/// How often the first round is tried again because of objects that cannot be read.
-const AGAIN: u32 = 4;
 
 /// Fields of `Bucket`.
 #[derive(Debug, Clone, Deserialize)]
@@ -184,15 +171,7 @@ pub struct Bucket {
 impl CorpusSource for Bucket {
     fn run(self: Box<Self>, mode: Mode, output: CorpusOutput) -> Result<(), ConnectorError> {
         let mut retry = Retry::new(self.config.url.clone(), mode, &self.context);
-        let mut following = Following {
-            source: &self,
-            output: &output,
-            fetched: Fetched::default(),
-            kept: KeptFiles::open(&self.context, &self.config.place(), self.config.keep),
-            failing: BTreeSet::new(),
-            again: AGAIN,
-            uncommitted: 0,
-        };
+        let mut following = Following::new(&self, &output);
         let mut is_ready = false;
         loop {
             match following.round(!is_ready) {
@@ -213,220 +192,6 @@ impl CorpusSource for Bucket {
             if output.stop().wait(Duration::from_secs_f64(self.config.every_s)) {
                 return Err(Stopped.into());
             }
-        }
-    }
-}
-
-/// An object to read.
-struct Wanted {
-    path: String,
-    version: String,
-    format: Format,
-    meta: ObjectMeta,
-    /// Nothing was sent for it in this run.
-    is_new: bool,
-}
-
-/// What was read of an object.
-enum Read {
-    Content(Bytes),
-    TooLarge,
-    /// It could not be read. An earlier run has kept this version of it.
-    Earlier {
-        object: KeptObject,
-        content: Bytes,
-        error: object_store::Error,
-    },
-}
-
-/// What is kept of an object, beside its content.
-#[derive(Deserialize, Serialize)]
-struct KeptObject {
-    version: String,
-    modified: String,
-}
-
-impl KeptObject {
-    fn of(meta: &ObjectMeta) -> Self {
-        let tag = meta.e_tag.clone().or_else(|| meta.version.clone());
-        Self {
-            version: tag.unwrap_or_else(|| format!("{} {}", meta.last_modified, meta.size)),
-            modified: meta.last_modified.to_rfc3339_opts(chrono::SecondsFormat::Secs, true),
-        }
-    }
-}
-
-/// Reads an object, from what an earlier run has kept if that is the same version. `may_be_kept`: this run has not read it.
-async fn read(
-    store: Arc<dyn ObjectStore>,
-    kept: KeptFiles,
-    (path, meta): (String, ObjectMeta),
-    limit: u64,
-    may_be_kept: bool,
-) -> Result<Read, object_store::Error> {
-    if meta.size > limit {
-        return Ok(Read::TooLarge);
-    }
-    let listed = KeptObject::of(&meta);
-    let off_the_runtime = |error| object_store::Error::JoinError { source: error };
-    let mut earlier = None;
-    if may_be_kept {
-        let (kept, path) = (kept.clone(), path.clone());
-        let reading = tokio::task::spawn_blocking(move || kept.read::<KeptObject>(&path));
-        earlier = reading.await.map_err(off_the_runtime)?;
-    }
-    if let Some((_, content)) = earlier.take_if(|(earlier, _)| earlier.version == listed.version) {
-        return Ok(Read::Content(content.into()));
-    }
-    let fetched = async {
-        let found = store.get(&meta.location).await?;
-        let now = KeptObject::of(&found.meta);
-        // It may have grown since it was listed.
-        if found.meta.size > limit { Ok(None) } else { found.bytes().await.map(|content| Some((now, content))) }
-    };
-    use object_store::Error::{NotFound, PermissionDenied, Unauthenticated};
-    match (fetched.await, earlier) {
-        (Ok(Some((now, content))), _) => {
-            let written = content.clone();
-            let writing = move || kept.write(&path, &now, &written);
-            tokio::task::spawn_blocking(writing).await.map_err(off_the_runtime)?;
-            Ok(Read::Content(content))
-        }
-        (Ok(None), _) => Ok(Read::TooLarge),
-        // Who may no longer read it gets no copy.
-        (Err(error @ (NotFound { .. } | PermissionDenied { .. } | Unauthenticated { .. })), _) => Err(error),
-        (Err(error), None) => Err(error),
-        (Err(error), Some((object, content))) => Ok(Read::Earlier { object, content: content.into(), error }),
-    }
-}
-
-/// A source that runs.
-struct Following<'a> {
-    source: &'a Bucket,
-    output: &'a CorpusOutput,
-    fetched: Fetched,
-    kept: KeptFiles,
-    /// Objects that could not be read in the last round.
-    failing: BTreeSet<String>,
-    /// How often the first round is tried again because of them.
-    again: u32,
-    /// Changes that were sent since the last commit.
-    uncommitted: usize,
-}
-
-impl Following<'_> {
-    fn wait<T>(&self, future: impl Future<Output = Result<T, ConnectorError>>) -> Result<T, ConnectorError> {
-        wait(self.source.context.runtime(), self.output.stop(), future)?
-    }
-
-    /// Lists the objects, reads those that have changed, and commits. `always` commits in any case.
-    fn round(&mut self, always: bool) -> Result<(), ConnectorError> {
-        let config = &self.source.config;
-        let (store, prefix) = store::open(&config.url, &config.options, &config.secrets)?;
-        let (wanted, there) = self.wait(self.list(&store, &prefix))?;
-        let gone: Vec<Arc<str>> = self.fetched.paths().filter(|path| !there.contains(&***path)).cloned().collect();
-        for path in gone {
-            self.uncommitted += self.remove(&path)?;
-        }
-        self.failing.retain(|path| there.contains(path));
-        let (files, runtime) = (wanted.len(), self.source.context.runtime());
-        let (limit, kept) = (config.max_bytes, self.kept.clone());
-        let mut reads = stream::iter(wanted)
-            .map(|object| {
-                let what = (object.path.clone(), object.meta.clone());
-                // A task goes on while the engine makes the source wait.
-                let read = runtime.spawn(read(store.clone(), kept.clone(), what, limit, object.is_new));
-                async move { (object, read.await) }
-            })
-            .buffered(AT_ONCE);
-        while let Some((object, read)) = self.wait(async { Ok(reads.next().await) })? {
-            let read = read.map_err(|error| passing(error.to_string()))?;
-            self.uncommitted += self.take(&object, read)?;
-        }
-        drop(reads);
-        // The first documents should be complete. An object that stays unreadable does not hold them up for ever.
-        if always && !self.failing.is_empty() && self.again > 0 {
-            self.again -= 1;
-            let first = self.failing.first().map(String::as_str).unwrap_or_default();
-            return Err(passing(format!("{} objects cannot be read, the first is `{first}`", self.failing.len())));
-        }
-        if always {
-            self.kept.keep_only(there.iter().map(String::as_str));
-        }
-        let changes = std::mem::take(&mut self.uncommitted);
-        if changes > 0 || always {
-            tracing::info!(corpus = self.source.context.id(), files, changes, "read the bucket");
-            self.output.commit()?;
-        }
-        Ok(())
-    }
-
-    /// The objects to read, and the paths of all that belong to the corpus.
-    async fn list(
-        &self,
-        store: &Arc<dyn ObjectStore>,
-        prefix: &Key,
-    ) -> Result<(Vec<Wanted>, BTreeSet<String>), ConnectorError> {
-        let (mut wanted, mut there) = (Vec::new(), BTreeSet::new());
-        let mut objects = store.list(Some(prefix));
-        while let Some(meta) = objects.try_next().await.map_err(store::failed)? {
-            let Some(parts) = meta.location.prefix_match(prefix) else { continue };
-            let parts: Vec<String> = parts.map(|part| part.as_ref().to_owned()).collect();
-            let path = parts.join("/");
-            if parts.iter().any(|part| part.starts_with('.')) || !self.source.pattern.is_match(&path) {
-                continue;
-            }
-            let Some(format) = Format::of(Path::new(&path)) else { continue };
-            let version = KeptObject::of(&meta).version;
-            there.insert(path.clone());
-            if !self.fetched.has(&path, &version) {
-                let is_new = !self.fetched.knows(&path);
-                wanted.push(Wanted { path, version, format, meta, is_new });
-            }
-        }
-        Ok((wanted, there))
-    }
-
-    /// Sends an object that was read. Returns the number of changes.
-    fn take(&mut self, object: &Wanted, read: Result<Read, object_store::Error>) -> Result<usize, ConnectorError> {
-        let Wanted { path, version, format, meta, is_new: _ } = object;
-        let (bytes, version, modified) = match read {
-            Ok(Read::Content(bytes)) => {
-                self.failing.remove(path);
-                (bytes, version.clone(), KeptObject::of(meta).modified)
-            }
-            Ok(Read::Earlier { object, content, error }) => {
-                self.fails(path, &error);
-                (content, object.version, object.modified)
-            }
-            Ok(Read::TooLarge) => {
-                self.kept.remove(path);
-                let error = ReadError::TooLarge { limit: self.source.config.max_bytes };
-                return Ok(self.fetched.fault(path, version, &error, b"", self.output)?);
-            }
-            // It was deleted after it was listed.
-            Err(object_store::Error::NotFound { .. }) => return self.remove(path),
-            Err(error) => {
-                self.fails(path, &error);
-                return Ok(0);
-            }
-        };
-        let mut facts = vec![("path", path.clone()), ("modified", modified)];
-        let link = self.source.config.link.as_ref();
-        facts.extend(link.map(|link| ("url", link.replace("{path}", path))));
-        Ok(self.fetched.put(&File { path, version: &version, format: *format, facts: &facts }, &bytes, self.output)?)
-    }
-
-    fn remove(&mut self, path: &str) -> Result<usize, ConnectorError> {
-        self.kept.remove(path);
-        Ok(self.fetched.remove(path, self.output)?)
-    }
-
-    /// An object cannot be read, and is tried again in the next round.
-    fn fails(&mut self, path: &str, error: &object_store::Error) {
-        if self.failing.insert(path.to_owned()) {
-            let error = store::shown(error);
-            tracing::warn!(path, error, "cannot read an object; it is left as it was");
         }
     }
 }

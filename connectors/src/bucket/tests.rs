@@ -5,7 +5,8 @@ use object_store::{ObjectStore, ObjectStoreExt, PutPayload};
 use turnflow_engine::connector::Mode;
 use turnflow_engine::spec::from_str;
 
-use super::{Bucket, BucketConfig, KeptObject};
+use super::round::KeptObject;
+use super::{Bucket, BucketConfig};
 use crate::kept_files::KeptFiles;
 use crate::servers::{S3, Server, shared};
 use crate::testing::{Corpus, context, context_in, runtime, told};

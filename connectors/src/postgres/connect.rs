@@ -2,7 +2,6 @@
 
 use std::error::Error as _;
 use std::future::poll_fn;
-use std::path::Path;
 use std::sync::Arc;
 use std::task::{Poll, ready};
 use std::time::Duration;
@@ -53,7 +52,7 @@ impl Server {
         if login.contains(':') {
             return Err(in_url.to_owned());
         }
-        let (url, verified) = verified(url)?;
+        let (url, verified) = tls::verified(url)?;
         let mut config: Config = url.parse().map_err(|error: tokio_postgres::Error| {
             let reason = error.source().map(|source| format!(" ({source})")).unwrap_or_default();
             format!("`url` is not the URL of a server, as in `postgres://user@host:5432/database`{reason}")
@@ -145,35 +144,6 @@ impl Server {
         session.call(session.client.batch_execute("SET datestyle = ISO; SET bytea_output = hex")).await?;
         Ok(session)
     }
-}
-
-/// Takes what the driver does not know from a URL: `sslrootcert`, and the names that PostgreSQL's own tools have for a
-/// connection whose certificate is checked.
-fn verified(url: &str) -> Result<(String, Verified), String> {
-    let Some((address, query)) = url.split_once('?') else { return Ok((url.to_owned(), Verified::No)) };
-    let (mut rest, mut verified, mut roots) = (Vec::new(), Verified::No, None);
-    for pair in query.split('&') {
-        match pair.split_once('=') {
-            Some(("sslmode", "require" | "verify-ca" | "verify-full")) => {
-                verified = Verified::System;
-                rest.push("sslmode=require");
-            }
-            Some(("sslrootcert", path)) => {
-                let path = percent_encoding::percent_decode_str(path).decode_utf8_lossy();
-                if !Path::new(&*path).is_absolute() {
-                    return Err(format!("`sslrootcert={path}` in `url` must be an absolute path"));
-                }
-                roots = Some(path.into_owned());
-            }
-            _ => rest.push(pair),
-        }
-    }
-    let verified = match (verified, roots) {
-        (Verified::No, Some(_)) => return Err("`sslrootcert` in `url` needs `sslmode=verify-full`".to_owned()),
-        (_, Some(roots)) => Verified::File(roots.into()),
-        (verified, None) => verified,
-    };
-    Ok((if rest.is_empty() { address.to_owned() } else { format!("{address}?{}", rest.join("&")) }, verified))
 }
 
 /// Reports what is wrong with the fields of a server.

@@ -24,6 +24,35 @@ pub(super) enum Verified {
     File(PathBuf),
 }
 
+/// Takes what the driver does not know from a URL: `sslrootcert`, and the names that PostgreSQL's own tools have for a
+/// connection whose certificate is checked.
+pub(super) fn verified(url: &str) -> Result<(String, Verified), String> {
+    let Some((address, query)) = url.split_once('?') else { return Ok((url.to_owned(), Verified::No)) };
+    let (mut rest, mut verified, mut roots) = (Vec::new(), Verified::No, None);
+    for pair in query.split('&') {
+        match pair.split_once('=') {
+            Some(("sslmode", "require" | "verify-ca" | "verify-full")) => {
+                verified = Verified::System;
+                rest.push("sslmode=require");
+            }
+            Some(("sslrootcert", path)) => {
+                let path = percent_encoding::percent_decode_str(path).decode_utf8_lossy();
+                if !Path::new(&*path).is_absolute() {
+                    return Err(format!("`sslrootcert={path}` in `url` must be an absolute path"));
+                }
+                roots = Some(path.into_owned());
+            }
+            _ => rest.push(pair),
+        }
+    }
+    let verified = match (verified, roots) {
+        (Verified::No, Some(_)) => return Err("`sslrootcert` in `url` needs `sslmode=verify-full`".to_owned()),
+        (_, Some(roots)) => Verified::File(roots.into()),
+        (verified, None) => verified,
+    };
+    Ok((if rest.is_empty() { address.to_owned() } else { format!("{address}?{}", rest.join("&")) }, verified))
+}
+
 /// Encrypts connections.
 pub(super) fn connector(verified: &Verified) -> Result<MakeRustlsConnect, ConnectorError> {
     let provider = Arc::new(ring::default_provider());

@@ -24,6 +24,8 @@
 //! ```
 
 mod client;
+mod pages;
+mod robots;
 mod round;
 mod sitemap;
 #[cfg(test)]

@@ -1,21 +1,22 @@
 //! `/v1/documents`: the documents that callers add to a corpus.
 
 mod change;
+mod file;
 mod input;
 
-use std::sync::{Arc, LazyLock};
+use std::sync::Arc;
 
 use axum::extract::State;
 use axum::{Extension, Json};
 use serde::Deserialize;
 use serde_json::{Value, json};
-use tokio::sync::Semaphore;
 use turnflow_engine::connector::{ConnectorError, DocumentStore, StoredDocument};
 use turnflow_engine::document::Readers;
 use turnflow_engine::metadata::Metadata;
 use utoipa::IntoParams;
 
 use self::change::change;
+use self::file::file;
 use crate::app::{App, Served};
 use crate::auth::Principal;
 use crate::body::{Content, InPath, Params};
@@ -328,31 +329,6 @@ pub async fn read(
         }
     }
     Err(ApiError::not_found(format!("unknown document `{id}`")))
-}
-
-/// Files that are read at once: readers may need much memory.
-static READERS: LazyLock<Arc<Semaphore>> =
-    LazyLock::new(|| Arc::new(Semaphore::new(std::thread::available_parallelism().map_or(1, usize::from))));
-
-/// Reads a file, such as a PDF.
-async fn file(of: &Writable, id: String, content: Content) -> Result<StoredDocument, ApiError> {
-    let Content { mime, charset, bytes } = content;
-    let formats = of.store.formats();
-    if formats.is_empty() || !matches!(&*mime, "" | "application/octet-stream") && !formats.contains(&&*mime) {
-        let others = formats.iter().filter(|format| !matches!(**format, "text/plain" | "text/markdown"));
-        let others: String = others.map(|format| format!(", `{format}`")).collect();
-        return Err(ApiError::media_type(&format!(
-            "`application/json`, `text/plain`, `text/markdown`{others}, or `application/octet-stream` with an id that \
-             ends like the name of such a file"
-        )));
-    }
-    // The semaphore is never closed. A reader cannot be stopped, so it keeps its permit when the request has ended.
-    let permit = READERS.clone().acquire_owned().await.ok();
-    let read = move |store: &dyn DocumentStore| {
-        let _permit = permit;
-        store.read_file(&id, &mime, charset.as_deref(), &bytes)
-    };
-    blocking(&of.store, read).await
 }
 
 /// Adds or replaces a document. A file, such as a PDF or a text of Word, becomes a document with its text.
