@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use futures::{StreamExt, TryStreamExt, stream};
+use object_store::Error::{NotFound, PermissionDenied, Unauthenticated};
 use object_store::path::Path as Key;
 use object_store::{ObjectMeta, ObjectStore, ObjectStoreExt};
 use serde::{Deserialize, Serialize};
@@ -90,7 +91,6 @@ async fn read(
         // It may have grown since it was listed.
         if found.meta.size > limit { Ok(None) } else { found.bytes().await.map(|content| Some((now, content))) }
     };
-    use object_store::Error::{NotFound, PermissionDenied, Unauthenticated};
     match (fetched.await, earlier) {
         (Ok(Some((now, content))), _) => {
             let written = content.clone();
@@ -217,8 +217,11 @@ impl<'a> Following<'a> {
                 return Ok(self.fetched.fault(path, version, &error, b"", self.output)?);
             }
             // It was deleted after it was listed.
-            Err(object_store::Error::NotFound { .. }) => return self.remove(path),
+            Err(NotFound { .. }) => return self.remove(path),
             Err(error) => {
+                if matches!(error, PermissionDenied { .. } | Unauthenticated { .. }) {
+                    self.kept.remove(path);
+                }
                 self.fails(path, &error);
                 return Ok(0);
             }
