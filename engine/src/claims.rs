@@ -110,9 +110,9 @@ fn real_within(path: &Path, links: u32) -> PathBuf {
         return real_within(&path.parent().unwrap_or(Path::new("")).join(target), links);
     }
     let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    match (directory.canonicalize(), path.file_name()) {
-        (Ok(directory), Some(name)) => directory.join(name),
-        _ => path.to_owned(),
+    match path.file_name() {
+        Some(name) => real_within(directory, links).join(name),
+        None => path.to_owned(),
     }
 }
 
@@ -150,6 +150,9 @@ mod tests {
         let claim_of_later = one.claim(&directory.path().join("link-to-later")).unwrap().unwrap();
         assert!(matches!(other.claim(&later), Err(ClaimError::InUse)));
         drop(claim_of_later);
+        // Directories that do not exist yet.
+        let deep = directory.path().join("../").join(directory.path().file_name().unwrap()).join("new/deep/a.jsonl");
+        assert_eq!(real(&deep), directory.path().canonicalize().unwrap().join("new/deep/a.jsonl"));
         // A hard link is another name of the same file, in this run too.
         fs::hard_link(&path, directory.path().join("link.jsonl")).unwrap();
         drop((claim, again));

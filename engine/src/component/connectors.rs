@@ -1,7 +1,7 @@
 //! Configurations of sources and sinks. [`crate::connector`] has the traits of what they build.
 
 use std::fmt::Debug;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use futures::FutureExt;
@@ -86,6 +86,10 @@ pub trait SinkConfig: Debug + Send + Sync {
     }
     /// The file that it appends to. Only one run, and only one sink of that run, may write to it.
     fn file(&self) -> Option<&Path> {
+        None
+    }
+    /// Another file that it will write, if it writes more than [`SinkConfig::file`]. No corpus may read it.
+    fn another_file(&self) -> Option<PathBuf> {
         None
     }
     /// Opens the sink. May wait for a server.

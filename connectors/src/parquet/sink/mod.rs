@@ -145,6 +145,10 @@ impl SinkConfig for Claimed {
         Some(&self.about)
     }
 
+    fn another_file(&self) -> Option<PathBuf> {
+        Some(self.config.path.path.join("answers.parquet"))
+    }
+
     fn explain(&self) -> String {
         let ParquetSinkConfig { path, max_answers, max_mb, max_seconds, mode, .. } = &self.config;
         let mode = mode.map(|mode| format!(", mode: {mode:?}")).unwrap_or_default();

@@ -39,6 +39,9 @@ impl Resolver<'_> {
                 }
             }
             self.read_by_a_corpus(&owner, "its own answers", file, place, corpora);
+            if let Some(file) = config.another_file() {
+                self.read_by_a_corpus(&owner, "its own answers", &file, place, corpora);
+            }
         }
     }
 
@@ -71,7 +74,7 @@ impl Resolver<'_> {
         let file = claims::real(file);
         for (name, corpus) in corpora {
             if corpus.as_ref().is_some_and(|corpus| corpus.source.reads(&file)) {
-                let message = format!("{owner}: the corpus `{name}` reads this file, and would index {what}");
+                let message = format!("{owner}: the corpus `{name}` reads what it writes, and would index {what}");
                 let diagnostic = Diagnostic::new("same-file", place, message).label("read by a corpus");
                 self.diagnostics.push(diagnostic.help("write to a path that no corpus reads"));
             }
