@@ -22,6 +22,7 @@ pub enum Markup {
     #[default]
     Plain,
     /// CommonMark headings (`#` to `######`) delimit sections.
+    #[serde(alias = "Markdown")]
     Markdown,
 }
 

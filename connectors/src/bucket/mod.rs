@@ -141,9 +141,17 @@ impl CorpusSourceConfig for BucketConfig {
 impl BucketConfig {
     /// Where an object with the same key may be another one.
     fn place(&self) -> String {
-        let named = ["AWS_ENDPOINT_URL", "AWS_ENDPOINT", "AZURE_STORAGE_ACCOUNT_NAME", "AZURE_STORAGE_ENDPOINT"];
+        let named = [
+            "AWS_ENDPOINT_URL_S3",
+            "AWS_ENDPOINT_URL",
+            "AWS_ENDPOINT",
+            "AZURE_STORAGE_ACCOUNT_NAME",
+            "AZURE_STORAGE_ENDPOINT",
+            "AZURE_ENDPOINT",
+            "GOOGLE_BASE_URL",
+        ];
         let named = named.map(std::env::var_os);
-        format!("{} {:?} {named:?}", self.url, self.options)
+        format!("{} {:?} {:?} {named:?}", self.url, self.options, self.secrets)
     }
 
     fn glob(&self) -> Result<GlobMatcher, globset::Error> {

@@ -55,7 +55,9 @@ pub(super) struct KeptObject {
 
 impl KeptObject {
     fn of(meta: &ObjectMeta) -> Self {
-        let tag = meta.e_tag.clone().or_else(|| meta.version.clone());
+        // Azure quotes it in the header of an object, and not in a listing.
+        let tag = meta.e_tag.as_ref().map(|tag| tag.trim_start_matches("W/").trim_matches('"').to_owned());
+        let tag = tag.or_else(|| meta.version.clone());
         Self {
             version: tag.unwrap_or_else(|| format!("{} {}", meta.last_modified, meta.size)),
             modified: meta.last_modified.to_rfc3339_opts(chrono::SecondsFormat::Secs, true),
@@ -79,7 +81,9 @@ async fn read(
     let mut earlier = None;
     if may_be_kept {
         let (kept, path) = (kept.clone(), path.clone());
-        let reading = tokio::task::spawn_blocking(move || kept.read::<KeptObject>(&path));
+        let reading = tokio::task::spawn_blocking(move || {
+            kept.read::<KeptObject>(&path).filter(|(_, content)| content.len() as u64 <= limit)
+        });
         earlier = reading.await.map_err(off_the_runtime)?;
     }
     if let Some((_, content)) = earlier.take_if(|(earlier, _)| earlier.version == listed.version) {

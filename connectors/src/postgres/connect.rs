@@ -61,6 +61,7 @@ impl Server {
             // The driver reads more ways to write it.
             SslMode::Require if verified == Verified::No => Verified::System,
             SslMode::Require => verified,
+            _ if verified != Verified::No => return Err("`url` has `sslmode` more than once".to_owned()),
             _ => Verified::No,
         };
         if config.get_password().is_some() {

@@ -85,6 +85,9 @@ impl Site<'_> {
                 }
                 // Who may no longer read it gets no copy.
                 let is_refused = status.is_some_and(|status| matches!(status.as_u16(), 401 | 403));
+                if is_refused {
+                    self.kept.remove(url);
+                }
                 return self.send_kept(url, &address, kept.filter(|_| !is_refused));
             }
             Reply::TooLarge(bytes) => {

@@ -63,8 +63,8 @@ export class Corpora {
       row.cells[0].className = corpus.state;
       if (corpus.error) row.cells[0].append(h('p', { class: 'problem' }, clean(corpus.error)));
       row.cells[7].className = corpus.failures ? 'failed' : '';
-      if (row.epoch !== null && row.epoch !== corpus.epoch) {
-        this.#flash(row.cells[0].closest('tr'));
+      if (row.epoch !== corpus.epoch) {
+        if (row.epoch !== null) this.#flash(row.cells[0].closest('tr'));
         this.#lists.get(corpus.name)?.stale(corpus.epoch);
       }
       row.epoch = corpus.epoch;

@@ -9,17 +9,19 @@ const READABLE = '.md,.txt,.html,.htm,.pdf,.docx,.docm,.pptx,.pptm,.xlsx,.xlsm,.
 
 /** The list of a corpus's documents, which is read when it is opened. */
 export function documents(pipeline, corpus) {
-  // `own`: the last epoch with a change that was made here; `newest`: the last that the page was told.
+  // `own`: the last epoch that the list has; `newest`: the last that the page was told.
   const of = { pipeline, corpus, place: h('div', { class: 'documents' }), own: 0, newest: 0 };
   const details = h('details', { data: { documents: corpus } }, h('summary', {}, 'Documents'), of.place);
   details.addEventListener('toggle', () => { if (details.open && !of.place.hasChildNodes()) list(of); });
   const stale = epoch => {
+    if (epoch === null) return;
     // A server that begins anew may count from the beginning.
     if (epoch < of.newest) of.own = 0;
     of.newest = epoch;
-    if (epoch <= of.own) return;
+    // The list is read at the end.
+    if (of.isAdding || epoch <= of.own) return;
     if (details.open) of.place.querySelector('.stale')?.removeAttribute('hidden');
-    else if (!of.isAdding) of.place.replaceChildren();
+    else of.place.replaceChildren();
   };
   return { details, stale };
 }
@@ -29,6 +31,7 @@ const query = fields => new URLSearchParams(Object.entries(fields).filter(([, va
 /** `failed`: what has failed before, to be shown. */
 async function list(of, failed = '') {
   const { pipeline, corpus, place } = of;
+  of.own = Math.max(of.own, of.newest);
   const rows = h('ul', { class: 'cards', 'aria-label': `Documents of ${corpus}` });
   const more = button('More', () => next(), { class: 'quiet', hidden: true });
   const problem = h('p', { class: 'problem', role: 'alert', hidden: true });
@@ -82,8 +85,10 @@ function adding(of) {
     }
     of.isAdding = false;
     announce(failed.length ? failed.join('\n') : `${several(files.length, 'file')} added to ${corpus}.`);
+    // Someone may type elsewhere meanwhile.
+    const isHere = [null, document.body].includes(document.activeElement) || of.place.contains(document.activeElement);
     await list(of, failed.join('\n'));
-    of.place.querySelector('input[type=file]')?.focus();
+    if (isHere) of.place.querySelector('input[type=file]')?.focus();
   });
   return h('div', {}, h('label', { class: 'hint' }, 'Add files: ', input), told);
 }
@@ -94,15 +99,15 @@ const isThere = () => fetch('/healthz', { cache: 'no-store' }).then(() => true, 
 async function deleted(of, id, card, problem) {
   if (!confirm(`Delete the document ${clean(id)}?`)) return;
   try {
-    const { epoch } = await remove(`/v1/documents/${encodeURIComponent(id)}?${query({ pipeline: of.pipeline, corpus: of.corpus, wait: 'true' })}`);
-    of.own = epoch ?? of.own;
-    announce(`${id} deleted.`);
-    const next = card.nextElementSibling ?? card.previousElementSibling;
-    card.remove();
-    (next?.querySelector('summary') ?? of.place.querySelector('input[type=file]'))?.focus();
+    await remove(`/v1/documents/${encodeURIComponent(id)}?${query({ pipeline: of.pipeline, corpus: of.corpus, wait: 'true' })}`);
   } catch (error) {
     [problem.textContent, problem.hidden] = [clean(error.message), false];
+    return;
   }
+  announce(`${id} deleted.`);
+  const next = card.nextElementSibling ?? card.previousElementSibling;
+  card.remove();
+  (next?.querySelector('summary') ?? of.place.querySelector('input[type=file]'))?.focus();
 }
 
 function row({ id, title, text, modified_ms }, drop) {

@@ -53,6 +53,11 @@ pub(super) fn document(id: String, content: &Content) -> Result<Option<StoredDoc
     if content.is_json() {
         return fields(content.json()?, Some(id)).map(Some);
     }
+    // A text in another character set is read like a file.
+    let charset = content.charset.as_deref().unwrap_or("utf-8");
+    if !["utf-8", "utf8", "us-ascii"].iter().any(|known| known.eq_ignore_ascii_case(charset)) {
+        return Ok(None);
+    }
     let mut metadata = Map::new();
     match content.mime.as_str() {
         "text/plain" => {}

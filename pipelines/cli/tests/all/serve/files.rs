@@ -44,6 +44,8 @@ async fn files_are_put_as_they_are() {
     assert_eq!((&again["text"], &again["markup"]), (&document["text"], &document["markup"]));
     let old = server.ok("GET", "/v1/documents/old", None).await["text"].clone();
     assert!(old.as_str().unwrap().contains("F\u{e4}hre"), "{old}");
+    assert_eq!(put("old.txt", Some("text/plain; charset=iso-8859-1"), b"F\xe4hre").await.0, 200);
+    assert_eq!(server.ok("GET", "/v1/documents/old.txt", None).await["text"], "F\u{e4}hre");
     let given = "metadata=%7B%22lang%22%3A%20%22en%22%7D";
     assert_eq!(put(&format!("notes.txt?{given}"), Some("text/plain"), b"A note.").await.0, 200);
     let note = server.ok("GET", "/v1/documents/notes.txt", None).await;
