@@ -13,11 +13,11 @@ import os
 import statistics
 import subprocess
 import sys
-import threading
 import time
 
-import numpy as np
 import onnxruntime as ort
+
+from sessions import inputs_of, plain, rate
 
 
 def calls_of(paths: list[str], arm: str, batch: int, tokens: int) -> list:
@@ -33,28 +33,8 @@ def calls_of(paths: list[str], arm: str, batch: int, tokens: int) -> list:
             options.intra_op_num_threads = cores
         options.add_session_config_entry("session.intra_op.allow_spinning", "0")
         model = ort.InferenceSession(path, options, providers=["CPUExecutionProvider"])
-        random = np.random.default_rng(7)
-        given = {"input_ids": random.integers(1000, 20000, (batch, tokens)), "attention_mask": np.ones((batch, tokens))}
-        names = [input.name for input in model.get_inputs()]
-        inputs = {name: given.get(name, np.zeros((batch, tokens))).astype(np.int64) for name in names}
-        calls.append(lambda model=model, inputs=inputs: model.run(None, inputs))
+        calls.append(plain(model, inputs_of(model, batch, tokens)))
     return calls
-
-
-def rate(calls: list, batch: int, seconds: float) -> float:
-    counts = [0] * len(calls)
-    until = time.perf_counter() + seconds
-
-    def run(at: int):
-        while time.perf_counter() < until:
-            calls[at]()
-            counts[at] += 1
-
-    begun = time.perf_counter()
-    threads = [threading.Thread(target=run, args=(at,)) for at in range(len(calls))]
-    [thread.start() for thread in threads]
-    [thread.join() for thread in threads]
-    return sum(counts) * batch / (time.perf_counter() - begun)
 
 
 def measure(given) -> None:
