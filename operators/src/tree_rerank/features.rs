@@ -6,6 +6,7 @@ use std::sync::Arc;
 use turnflow_engine::document::Chunk;
 use turnflow_engine::record::Hit;
 
+use super::matching;
 use crate::words::{is_function, lower, words};
 
 /// Features of each list, after the list's name and a dot.
@@ -21,7 +22,8 @@ pub type List<'a> = (&'a str, &'a [Hit]);
 /// The names of all features of lists with these names, in the order of a row's values.
 pub fn columns<'a>(lists: impl IntoIterator<Item = &'a str>) -> Vec<String> {
     let of_list = |list: &str| OF_LIST.map(|feature| format!("{list}.{feature}"));
-    lists.into_iter().flat_map(of_list).chain(COMMON.map(ToOwned::to_owned)).collect()
+    let common = COMMON.into_iter().chain(matching::FEATURES).map(ToOwned::to_owned);
+    lists.into_iter().flat_map(of_list).chain(common).collect()
 }
 
 /// The passages in the first `depth` places of any list, with the sum of their reciprocal ranks, 1 / (60 + rank); best
@@ -38,12 +40,20 @@ pub fn candidates(lists: &[List<'_>], depth: usize) -> Vec<(Arc<Chunk>, f32)> {
     found
 }
 
-/// The features of the candidates, of shape `[candidates, columns]`; a missing value is NaN.
-pub fn rows(question: &str, lists: &[List<'_>], candidates: &[(Arc<Chunk>, f32)]) -> Vec<f32> {
+/// The number of the last columns, which only [`rows`] with `matches` computes.
+pub(super) const MATCHES: usize = matching::FEATURES.len();
+
+/// The features of the candidates, of shape `[candidates, columns]`; a missing value is NaN. Without `matches`, so are those
+/// of how the question's words occur.
+pub fn rows(question: &str, lists: &[List<'_>], candidates: &[(Arc<Chunk>, f32)], matches: bool) -> Vec<f32> {
     let read: Vec<ListScores<'_>> = lists.iter().map(|(_, hits)| ListScores::of(hits)).collect();
     let asked = content_words(question);
-    let texts: Vec<HashSet<String>> =
-        candidates.iter().map(|(chunk, _)| content_words(&chunk.indexed_text())).collect();
+    let passages: Vec<_> = candidates.iter().map(|(chunk, _)| chunk.indexed_text()).collect();
+    let texts: Vec<HashSet<String>> = passages.iter().map(|text| content_words(text)).collect();
+    let matches = match matches {
+        true => matching::features(question, passages.iter().map(String::as_str)),
+        false => vec![[f32::NAN; MATCHES]; passages.len()],
+    };
     let mut frequencies: HashMap<&str, u32> = HashMap::new();
     texts.iter().flatten().for_each(|word| *frequencies.entry(word).or_default() += 1);
     let total = candidates.len() as f32;
@@ -51,8 +61,8 @@ pub fn rows(question: &str, lists: &[List<'_>], candidates: &[(Arc<Chunk>, f32)]
     let weight = |words: &HashSet<String>| ordered(words).map(idf).sum::<f32>();
     let weight_of_question = weight(&asked);
 
-    let mut rows = Vec::with_capacity(candidates.len() * (lists.len() * OF_LIST.len() + COMMON.len()));
-    for ((chunk, sum), text) in candidates.iter().zip(&texts) {
+    let mut rows = Vec::with_capacity(candidates.len() * columns(lists.iter().map(|(name, _)| *name)).len());
+    for (((chunk, sum), text), matched) in candidates.iter().zip(&texts).zip(matches) {
         rows.extend(read.iter().flat_map(|list| list.features(&chunk.id)));
         let common: HashSet<String> = asked.intersection(text).cloned().collect();
         let shared = weight(&common);
@@ -65,6 +75,7 @@ pub fn rows(question: &str, lists: &[List<'_>], candidates: &[(Arc<Chunk>, f32)]
             part(weight_of_question),
             part(weight(text)),
         ]);
+        rows.extend(matched);
     }
     rows
 }
@@ -156,7 +167,7 @@ mod tests {
         let ids: Vec<&str> = found.iter().map(|(chunk, _)| &*chunk.id).collect();
         // a#1 and b are first in one list each. The third place of `one` is below the depth.
         assert_eq!(ids, ["a#1", "b", "a#2"]);
-        let rows = rows("what is b?", &lists, &found);
+        let rows = rows("what is b?", &lists, &found, true);
         assert_eq!(rows.len(), 3 * names.len());
         let value =
             |row: usize, name: &str| rows[row * names.len() + names.iter().position(|column| column == name).unwrap()];
@@ -178,9 +189,10 @@ mod tests {
         };
         let hits = [chunk("x", "tenants pay rent"), chunk("y", "landlords repair roofs"), chunk("z", "")];
         let lists: [List<'_>; 1] = [("one", &hits)];
-        let rows = rows("Do tenants pay rent?", &lists, &candidates(&lists, 10));
-        let width = columns(["one"]).len();
-        let coverage: Vec<[f32; 2]> = rows.chunks(width).map(|row| [row[width - 2], row[width - 1]]).collect();
+        let rows = rows("Do tenants pay rent?", &lists, &candidates(&lists, 10), true);
+        let names = columns(["one"]);
+        let (width, at) = (names.len(), names.iter().position(|name| name == "question.coverage").unwrap());
+        let coverage: Vec<[f32; 2]> = rows.chunks(width).map(|row| [row[at], row[at + 1]]).collect();
         assert_eq!(coverage, [[1.0, 1.0], [0.0, 0.0], [0.0, 0.0]]);
     }
 }

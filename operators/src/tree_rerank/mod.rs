@@ -10,7 +10,9 @@
 //! only in the last part, such as `a#1` and `a#2`, or `4.1.(a)` and `4.1.(b)`; their parent's id is the part before it.
 //! The other features: the number of lists with the passage, the sum of its reciprocal ranks, the number of distinct
 //! content words of question and passage, and how much of the one's words the other contains, weighted by their rarity
-//! among the candidates. Scores, ranks and siblings are read from the whole lists, so lists that are longer than
+//! among the candidates. How the question's words occur in the passage: how many of them, of the pairs of neighbours
+//! (term dependence, Metzler and Croft 2005), of the names and of the numbers, the longest run, and the rarest word that
+//! is missing. Scores, ranks and siblings are read from the whole lists, so lists that are longer than
 //! `depth` leave fewer of them unknown.
 //!
 //! `turnflow tune FILE --node NODE --features DIR` computes these features for labelled questions, and
@@ -18,10 +20,11 @@
 //! candidates. If the trees fail, it does too, with a warning in the answer's provenance. Ties are ordered by passage
 //! id.
 //!
-//! Cost: one pass over the candidates' texts, and one walk through each tree for each candidate; no call of another
+//! Cost: two passes over the candidates' texts, and one walk through each tree for each candidate; no call of another
 //! model.
 
 mod features;
+mod matching;
 
 use std::sync::Arc;
 
@@ -38,6 +41,7 @@ use turnflow_engine::record::{Hit, Hits, PortType, Value, rank};
 use turnflow_engine::spec::from_tree;
 
 use crate::models::able;
+use features::MATCHES;
 pub use features::{List, candidates, columns, rows};
 
 /// Entry in the operator table.
@@ -109,6 +113,8 @@ struct Trees {
     scorer: Arc<dyn RowScorer>,
     /// For each of the trees' features, its place among those of this operator.
     places: Vec<usize>,
+    /// Whether they read how the question's words occur. Trees of earlier versions do not.
+    matches: bool,
 }
 
 impl Trees {
@@ -125,7 +131,9 @@ impl Trees {
                 BuildError::Model { model: model.to_owned(), source: InferenceError::Shape(message) }
             })
         };
-        Ok(Self { places: scorer.columns().iter().map(place).collect::<Result<_, _>>()?, scorer })
+        let places: Vec<usize> = scorer.columns().iter().map(place).collect::<Result<_, _>>()?;
+        let matches = places.iter().any(|place| *place + MATCHES >= here.len());
+        Ok(Self { places, matches, scorer })
     }
 
     async fn score(&self, rows: &[f32], width: usize) -> Result<Vec<f32>, InferenceError> {
@@ -155,7 +163,7 @@ impl Operator for TreeRerank {
             let mut found = candidates(&lists, self.config.depth);
             if let Some(trees) = self.trees.as_ref().filter(|_| !found.is_empty()) {
                 let width = columns(self.config.inputs.iter().map(String::as_str)).len();
-                match trees.score(&rows(&query.text, &lists, &found), width).await {
+                match trees.score(&rows(&query.text, &lists, &found, trees.matches), width).await {
                     Ok(scores) => found.iter_mut().zip(scores).for_each(|(candidate, score)| candidate.1 = score),
                     Err(error) => call.warnings.add(format!("ordered by reciprocal ranks, without the trees: {error}")),
                 }
@@ -171,6 +179,6 @@ impl Operator for TreeRerank {
     fn weight(&self, call: &Call) -> usize {
         let texts = if self.trees.is_some() { call.weight_of_passages(self.config.depth) } else { 0 };
         // A passage's words are read more slowly than its bytes.
-        call.weight() + 2 * texts
+        call.weight() + 3 * texts
     }
 }

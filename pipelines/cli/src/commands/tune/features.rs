@@ -86,7 +86,7 @@ pub(super) fn run(args: &TuneArgs, plan: Plan, depth: usize, tasks: &[Task], qre
             let fold = fold(args.seed, &task.conversation_id, folds as u64);
             let judgements = qrels.get(&task.id);
             let grade = |id: &str| judgements.and_then(|judged| judged.get(id)).map_or(0, |grade| *grade as i32).max(0);
-            table.rows.extend(rows(question, &found, &pool));
+            table.rows.extend(rows(question, &found, &pool, true));
             table.labels.extend(pool.iter().map(|(chunk, _)| grade(&chunk.id)));
             table.groups.push(pool.len() as i32);
             table.folds.push(fold as i32);
@@ -94,6 +94,7 @@ pub(super) fn run(args: &TuneArgs, plan: Plan, depth: usize, tasks: &[Task], qre
                 .relevant
                 .push(judgements.map_or(0, |judged| judged.values().filter(|grade| **grade > 0).count()) as i32);
             table.questions.push(task.id.clone());
+            table.passages.push(pool.iter().map(|(chunk, _)| chunk.id.to_string()).collect());
         }
         if lists.iter().any(|list| scored_run(list, &answers, qrels).1 == Some(Level::Document)) {
             let message = "trees are learned from judged passages, but these judgements name documents";
@@ -233,6 +234,8 @@ struct Table {
     /// The number of relevant passages of each question, candidates or not.
     relevant: Vec<i32>,
     questions: Vec<String>,
+    /// The ids of each question's candidates.
+    passages: Vec<Vec<String>>,
 }
 
 impl Table {
@@ -247,6 +250,7 @@ impl Table {
             npy(&directory.join(format!("{name}.npy")), "<i4", &[values.len()], values_bytes)?;
         }
         super::write(&directory.join("questions.json"), &format!("{}\n", json!(self.questions)))?;
+        super::write(&directory.join("passages.json"), &format!("{}\n", json!(self.passages)))?;
         Ok(())
     }
 }

@@ -228,7 +228,11 @@ fn questions_asked_before_and_features_leave_out_what_is_measured() {
         let read = |name: &str| fs::read(path.join("features").join(set).join(name)).unwrap();
         let labels = (read("labels.npy").len() - 128) / 4;
         assert_eq!(read("rows.npy").len(), 128 + 4 * labels * width);
-        questions += json(&String::from_utf8(read("questions.json")).unwrap()).as_array().unwrap().len();
+        let list = |name: &str| json(&String::from_utf8(read(name)).unwrap()).as_array().unwrap().clone();
+        questions += list("questions.json").len();
+        let passages = list("passages.json");
+        assert_eq!(passages.len(), list("questions.json").len());
+        assert_eq!(passages.iter().map(|ids| ids.as_array().unwrap().len()).sum::<usize>(), labels);
     }
     assert_eq!(questions, 24);
     let other = ["tune", "trees.ron", "--node", "lexical", "--features", "features"];
