@@ -32,6 +32,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant, SystemTime};
 
 use parking_lot::Mutex;
+use serde::Serialize;
 use tokio::sync::{Notify, watch};
 
 use self::copy::{Place, Writer, description};
@@ -76,6 +77,21 @@ struct Measures {
     failures: Counter,
 }
 
+/// The state of a run's backup.
+#[derive(Clone, Debug, Serialize)]
+pub struct BackupStatus {
+    /// The store's address.
+    pub address: String,
+    /// Unix time at which the copy was last found or made complete, in seconds; `None` if it never was in this run.
+    pub complete_s: Option<u64>,
+    /// Bytes copied in this run.
+    pub bytes: u64,
+    /// Failed attempts to bring it up to date.
+    pub failures: u64,
+    /// Why it is not up to date.
+    pub problem: Option<String>,
+}
+
 /// The backup of a run.
 pub(crate) struct Backup {
     store: Arc<dyn BackupStore>,
@@ -93,6 +109,8 @@ pub(crate) struct Backup {
     /// Copies of such processes that are not needed any more when those of this process are complete.
     obsolete: Mutex<BTreeSet<Place>>,
     measures: Measures,
+    /// Why the copy is not up to date, since the last failure.
+    problem: Mutex<Option<String>>,
     /// Set when the run ends.
     ending: AtomicBool,
     /// Whether an index was missing on the disk.
@@ -100,6 +118,21 @@ pub(crate) struct Backup {
     wake: Notify,
     /// Whether everything is copied, when the task has ended.
     ended: watch::Sender<Option<bool>>,
+}
+
+/// Forgets an index that could not be opened, or whose opening was cancelled.
+struct Opening<'a> {
+    backup: &'a Backup,
+    /// The index, until it is opened.
+    place: Option<Place>,
+}
+
+impl Drop for Opening<'_> {
+    fn drop(&mut self) {
+        if let Some(place) = self.place.take() {
+            self.backup.known.lock().remove(&place);
+        }
+    }
 }
 
 impl Backup {
@@ -133,11 +166,24 @@ impl Backup {
             former: Mutex::default(),
             obsolete: Mutex::default(),
             measures,
+            problem: Mutex::default(),
             ending: AtomicBool::new(false),
             is_missing: AtomicBool::new(false),
             wake: Notify::new(),
             ended: watch::Sender::new(None),
         }))
+    }
+
+    /// Its state.
+    pub fn status(&self) -> BackupStatus {
+        let complete = u64::try_from(self.measures.complete.get()).ok().filter(|at| *at > 0);
+        BackupStatus {
+            address: self.store.address().to_owned(),
+            complete_s: complete,
+            bytes: self.measures.sent.get(),
+            failures: self.measures.failures.get(),
+            problem: self.problem.lock().clone(),
+        }
     }
 
     /// Restores an index if its directory holds nothing, and copies it from now on. Returns whether it was restored. A copy
@@ -156,7 +202,9 @@ impl Backup {
     ) -> Result<bool, BackupError> {
         let place = Place { process: self.shape.process, corpus: file_name(corpus), index: file_name(index) };
         let mut copy = IndexCopy::new(place.clone(), directory.to_owned(), part);
-        let (is_new, mut is_restored) = (self.known.lock().insert(place.clone()), false);
+        let is_new = self.known.lock().insert(place.clone());
+        let mut opening = Opening { backup: self, place: is_new.then(|| place.clone()) };
+        let mut is_restored = false;
         if !is_empty(directory) {
             // What an attempt left that did not come to its end.
             discard(&restore::beside(directory));
@@ -171,13 +219,12 @@ impl Backup {
                     copy.distrust();
                 }
                 Err(source) => {
-                    self.known.lock().remove(&place);
                     let (corpus, index) = (corpus.to_owned(), index.to_owned());
                     return Err(BackupError { corpus, index, address: self.store.address().to_owned(), source });
                 }
             }
         }
-        if is_new {
+        if opening.place.take().is_some() {
             self.opened.lock().push(copy);
         }
         Ok(is_restored)

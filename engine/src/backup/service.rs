@@ -38,6 +38,8 @@ impl Backup {
     pub async fn work(self: Arc<Self>) {
         let is_complete = caught_async(|| self.copy_changes()).await.unwrap_or_else(|panic| {
             tracing::error!(error = %panic, "the backup has ended early");
+            self.measures.failures.inc();
+            *self.problem.lock() = Some(format!("it has ended early: {panic}"));
             false
         });
         self.ended.send_replace(Some(is_complete));
@@ -63,6 +65,7 @@ impl Backup {
                         "another run writes the same backup, so this run has stopped its own: give each run a URL of its own, or restart the one that is to be backed up"
                     );
                     self.measures.failures.inc();
+                    *self.problem.lock() = Some("another run writes the same backup".to_owned());
                     return false;
                 }
                 Err(WriteError::Store(StoreError::Moved)) if task.moved < MOST_MOVED => {
@@ -85,6 +88,7 @@ impl Backup {
     fn succeeded(&self, task: &mut Task) {
         let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         self.measures.complete.set(since.as_secs().try_into().unwrap_or(i64::MAX));
+        *self.problem.lock() = None;
         if task.failing.take().is_some() {
             tracing::warn!(store = self.store.address(), "the backup is up to date again");
         }
@@ -94,6 +98,7 @@ impl Backup {
     /// Tells of a failure, once for each outage. Returns the pause before the next attempt.
     fn failed(&self, task: &mut Task, error: &StoreError) -> Duration {
         self.measures.failures.inc();
+        *self.problem.lock() = Some(error.to_string());
         task.moved = 0;
         if task.failing.is_none() {
             task.failing = Some(Instant::now());

@@ -49,8 +49,6 @@ pub struct ClusterOptions {
     pub secret: Option<Secret>,
     /// How long to wait for the other processes at the start.
     pub patience: Duration,
-    /// Whether to give up waiting for them.
-    pub is_cancelled: Arc<dyn Fn() -> bool + Send + Sync>,
     /// What to do when another process is lost.
     pub on_lost: OnLost,
     /// Reads the pipeline's file again when the first process reloads it.

@@ -84,10 +84,10 @@ pub enum BuildError {
         /// The panic.
         source: Panicked,
     },
-    /// A reload was cancelled during the build.
+    /// A start or a reload was cancelled during the build.
     #[error("the build of {of} `{name}` was cancelled")]
     Cancelled {
-        /// `model` or `node`.
+        /// `model`, `node`, `index` or `pipeline`.
         of: &'static str,
         /// Its name.
         name: String,

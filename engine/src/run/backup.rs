@@ -9,6 +9,7 @@ use crate::backup::Backup;
 use crate::component::{BuildError, IndexDefinition};
 use crate::connector::Mode;
 use crate::metrics::Metrics;
+use crate::panics::Panicked;
 use crate::state::{StateDirectory, StateError};
 
 /// Opens the backup of a run, if it has one and stores anything.
@@ -20,6 +21,15 @@ pub(super) fn open(
 ) -> Result<Option<Arc<Backup>>, StateError> {
     let Some((store, state)) = options.backup.clone().zip(state) else { return Ok(None) };
     Backup::open(store, state, pipeline, options.shape(), metrics).map(Some)
+}
+
+/// What came of restoring an index; `None` if it was cancelled.
+fn index_restored<T>(key: &str, restored: Option<Result<T, Panicked>>) -> Result<T, BuildError> {
+    let name = || key.to_owned();
+    match restored {
+        Some(restored) => restored.map_err(|source| BuildError::Panicked { of: "index", name: name(), source }),
+        None => Err(BuildError::Cancelled { of: "index", name: name() }),
+    }
 }
 
 impl RuntimeContext {
@@ -36,17 +46,20 @@ impl RuntimeContext {
         let directory = state.index_path(corpus, key);
         let is_start = !self.shared.ready.load(Ordering::Acquire);
         // A copy may be large.
-        match self.wait(|| backup.open_index(corpus, key, &directory, part, is_start), is_cancelled) {
-            Some(Ok(restored)) => Ok(restored.map(drop)?),
-            Some(Err(source)) => Err(BuildError::Panicked { of: "index", name: key.to_owned(), source }.into()),
-            None => Err(BuildError::Cancelled { of: "index", name: key.to_owned() }.into()),
-        }
+        let opened = self.wait(|| backup.open_index(corpus, key, &directory, part, is_start), is_cancelled);
+        Ok(index_restored(key, opened)?.map(drop)?)
     }
 
     /// Restores what processes that are no longer in the cluster have copied of an index, so that it is taken over.
-    pub(super) fn restore_former(&self, corpus: &str, key: &str) {
-        let Some((backup, state)) = self.backup.as_ref().zip(self.state.as_ref()) else { return };
-        for process in self.handle.block_on(backup.restore_former(corpus, key)) {
+    pub(super) fn restore_former(
+        &self,
+        corpus: &str,
+        key: &str,
+        is_cancelled: &dyn Fn() -> bool,
+    ) -> Result<(), RunError> {
+        let Some((backup, state)) = self.backup.as_ref().zip(self.state.as_ref()) else { return Ok(()) };
+        let restored = self.wait(|| backup.restore_former(corpus, key), is_cancelled);
+        for process in index_restored(key, restored)? {
             let path = StateDirectory::of_process(state.path(), process);
             let mut former = self.former.lock();
             if former.iter().any(|former| former.directory.path() == path) {
@@ -57,6 +70,7 @@ impl RuntimeContext {
                 Err(error) => tracing::warn!(%error, "what was restored of a process is left out"),
             }
         }
+        Ok(())
     }
 
     /// Copies what has changed since the last look, within limits.

@@ -145,8 +145,9 @@ impl RuntimeContext {
         };
         self.handle.block_on(async {
             tokio::select! {
-                built = caught_async(build) => Some(built),
+                biased;
                 () = cancelled => None,
+                built = caught_async(build) => Some(built),
             }
         })
     }
@@ -262,8 +263,14 @@ impl RuntimeContext {
 
     /// Takes over what processes have stored for an index that are no longer in the cluster, on this machine. What cannot
     /// be read is computed again.
-    pub fn take_over(&self, corpus: &str, key: &str, index: &mut dyn Index) {
-        self.restore_former(corpus, key);
+    pub fn take_over(
+        &self,
+        corpus: &str,
+        key: &str,
+        index: &mut dyn Index,
+        is_cancelled: &dyn Fn() -> bool,
+    ) -> Result<(), RunError> {
+        self.restore_former(corpus, key, is_cancelled)?;
         for Former { directory, indexes } in &mut *self.former.lock() {
             let from = directory.index_path(corpus, key);
             if !from.is_dir() {
@@ -280,6 +287,7 @@ impl RuntimeContext {
                 }
             }
         }
+        Ok(())
     }
 
     /// Removes the indexes that were taken over, which are stored here by now.

@@ -87,3 +87,14 @@ pub enum RunError {
         source: Panicked,
     },
 }
+
+impl RunError {
+    /// Whether the start was given up because it was told to ([`super::Options::is_cancelled`]).
+    pub fn is_cancelled(&self) -> bool {
+        match self {
+            Self::Cluster(ConnectError::Cancelled) | Self::Build(BuildError::Cancelled { .. }) => true,
+            Self::Build(BuildError::Connector { source, .. }) => matches!(source, ConnectorError::Stopped(_)),
+            _ => false,
+        }
+    }
+}

@@ -9,6 +9,7 @@ use tokio::sync::mpsc;
 
 use super::Engine;
 use crate::cluster::{AnswerParts, Bytes, Topic};
+use crate::plan::Plan;
 
 /// How long the end of answers is waited for.
 const PATIENCE: Duration = Duration::from_secs(1);
@@ -39,6 +40,11 @@ impl Engine {
     /// until then, for at most a second.
     pub fn end_answers(&self) {
         self.peers.iter().for_each(|peers| peers.retire(Topic::Program, PATIENCE));
+    }
+
+    /// The plan that the first process has last reloaded, if this is another process and has not taken it yet.
+    pub fn take_followed(&self) -> Option<Plan> {
+        self.inner.followed.lock().take()
     }
 
     /// Asks the first process of the cluster; yields the parts of its answer in order. An error is the last item.

@@ -2,6 +2,7 @@
 
 mod backup;
 mod build;
+mod ending;
 mod error;
 mod lacking;
 mod maintain;
@@ -24,11 +25,12 @@ use timely::communication::WorkerGuards;
 use tokio::sync::watch;
 
 use self::build::{Feed, Manual, RuntimeContext, TurnFeed};
+use self::ending::IoThreads;
 pub use self::error::RunError;
 pub use self::lacking::LackingModel;
 pub use self::maintain::MaintenanceReport;
 pub use self::members::Answerer;
-pub use self::options::{Options, TurnSources};
+pub use self::options::{IsCancelled, Options, TurnSources};
 pub use self::reload::ReloadError;
 use self::reload::follow::Following;
 pub use self::status::{CorpusStatus, EngineStatus, NodeStatus, SourceStatus, TurnsStatus};
@@ -39,7 +41,7 @@ use crate::component::Models;
 use crate::connector::{AnswerLog, Arrived, DocumentStore, SourcedTurn, TurnQueue};
 use crate::corpus::{CorpusIndexes, CorpusState};
 use crate::metrics::Metrics;
-use crate::plan::PlanFingerprint;
+use crate::plan::{Plan, PlanFingerprint};
 use crate::publish::{CorpusProgress, Epochs};
 use crate::record::{AnswerRecord, Item, Provenance};
 use crate::sinks::{SinkHandle, SinkStatus};
@@ -85,6 +87,8 @@ struct Inner {
     stays: AtomicBool,
     /// The reload that the first process leads, in another process.
     following: Mutex<Option<Following>>,
+    /// The plan of the last such reload, until it is taken.
+    followed: Mutex<Option<Plan>>,
     /// The last reload that has failed elsewhere.
     undone: AtomicU64,
 }
@@ -94,7 +98,7 @@ pub struct Engine {
     inner: Arc<Inner>,
     workers: Mutex<Option<WorkerGuards<()>>>,
     checkpoints: Option<std::thread::JoinHandle<()>>,
-    runtime: Option<tokio::runtime::Runtime>,
+    io: IoThreads,
     /// The other processes, in a cluster.
     peers: Option<Arc<Peers>>,
 }
@@ -334,156 +338,9 @@ impl Engine {
         Ok(true)
     }
 
-    /// Whether the run has ended: all sources drained, all answers delivered.
-    pub fn has_ended(&self) -> bool {
-        let pool = &self.inner.context.pool;
-        // Answers that an earlier process should have written are not part of any turn.
-        pool.has_ended() && (pool.is_aborted() || !self.is_repairing())
-    }
-
-    fn is_repairing(&self) -> bool {
-        self.inner.context.shared.durable.sinks().iter().any(|sink| sink.is_repairing())
-    }
-
-    /// The sinks with answers that wait, also those of earlier plans, each with its name in messages.
-    /// A stop waits for them.
-    pub fn undelivered(&self) -> Vec<SinkStatus> {
-        let sinks = self.inner.context.shared.durable.sinks();
-        sinks.iter().map(|sink| sink.status()).filter(|sink| sink.pending > 0).collect()
-    }
-
-    /// Whether an error has ended the run.
-    pub fn has_failed(&self) -> bool {
-        !self.inner.context.errors.lock().is_empty()
-    }
-
-    /// Returns the first error, if there is one; the run is then over.
-    pub fn check(&self) -> Result<(), RunError> {
-        let mut errors = self.inner.context.errors.lock();
-        if errors.is_empty() { Ok(()) } else { Err(errors.remove(0)) }
-    }
-
-    /// Ends the submission of turns. From now on, a run that stays ([`Options::stays`]) ends with its sources.
-    pub fn end_turns(&self) {
-        if self.inner.stays.swap(false, Ordering::AcqRel) {
-            self.inner.context.pool.release();
-        }
-        let manual = self.inner.running.lock().manual.take();
-        if let Some(Manual { sender, wake, .. }) = manual {
-            drop(sender);
-            wake.wake();
-        }
-    }
-
-    /// Whether another process of the cluster was told to stop, and all are to stop with it.
-    pub fn is_asked_to_stop(&self) -> bool {
-        self.inner.context.stop_asked.load(Ordering::Acquire)
-    }
-
     /// The processes and workers of the run.
     pub fn shape(&self) -> Shape {
         self.inner.context.pool.shape()
-    }
-
-    /// Stops the sources. Running turns are answered first, and so are waiting turns, unless a restart
-    /// reads them again. A reload in progress is aborted. In a cluster, all processes stop.
-    pub fn stop(&self) {
-        // The first process ends the cluster.
-        if let Some(peers) = self.peers.as_ref().filter(|_| !self.shape().is_first()) {
-            peers.ask_to_stop();
-            return;
-        }
-        self.inner.stopping.store(true, Ordering::Release);
-        self.inner.context.shared.stopping.store(true, Ordering::Release);
-        self.end_turns();
-        self.inner.context.pool.stop();
-        self.inner.context.shared.wake_conversations();
-        let _reload = self.inner.reloading.lock();
-        // A reload may have finished meanwhile, with a new manual source.
-        self.end_turns();
-        let mut running = self.inner.running.lock();
-        let Running { sources, corpora, .. } = &mut *running;
-        let mut threads: Vec<_> = sources.values_mut().filter_map(|source| source.source.as_mut()).collect();
-        threads.extend(corpora.values_mut().map(|corpus| &mut corpus.feed.source));
-        threads.iter_mut().for_each(|thread| thread.stop());
-        threads.iter_mut().for_each(|thread| thread.end());
-        for source in sources.values() {
-            source.handle.wake.wake();
-        }
-    }
-
-    /// Ends the run without the turns in flight. A restart with the same state directory answers them.
-    pub fn abort(&self) {
-        self.inner.context.pool.abort();
-    }
-
-    /// Waits for the end. If sources follow, call [`Engine::stop`] first.
-    pub fn join(mut self) -> Result<(), RunError> {
-        self.end_turns();
-        let panicked = self.join_workers();
-        self.stop();
-        while !self.inner.context.pool.is_aborted() && self.is_repairing() {
-            std::thread::park_timeout(TICK);
-        }
-        self.end_sinks_and_checkpoints();
-        self.inner.context.finish_backup();
-        self.check()?;
-        match panicked.into_iter().next() {
-            Some(panic) => Err(RunError::Worker(panic)),
-            None => Ok(()),
-        }
-    }
-
-    /// Waits for the workers; returns the messages of those that panicked.
-    fn join_workers(&mut self) -> Vec<String> {
-        let pool = self.inner.context.pool.clone();
-        let Some(workers) = self.workers.get_mut().take() else { return Vec::new() };
-        let Some(peers) = &self.peers else { return workers.join().into_iter().filter_map(Result::err).collect() };
-        while !pool.has_ended() {
-            std::thread::park_timeout(TICK);
-        }
-        if pool.is_aborted() {
-            // The other processes have not ended, and waiting for them could take for ever.
-            std::mem::forget(workers);
-            let panicked = pool.has_panicked().then(|| "its message is above".to_owned());
-            return panicked.into_iter().collect();
-        }
-        let panicked = workers.join().into_iter().filter_map(Result::err).collect();
-        peers.bond.has_ended();
-        panicked
-    }
-
-    /// Closes the sinks and writes the last checkpoint.
-    fn end_sinks_and_checkpoints(&mut self) {
-        self.inner.context.shared.durable.sinks().iter().for_each(|sink| sink.close());
-        self.inner.context.shutdown.cancel();
-        self.inner.context.shared.durable.end();
-        if let Some(thread) = self.checkpoints.take() {
-            let _ = thread.join();
-        }
-    }
-}
-
-impl Drop for Engine {
-    fn drop(&mut self) {
-        self.inner.stopping.store(true, Ordering::Release);
-        self.inner.context.pool.abort();
-        self.end_turns();
-        let workers = self.workers.get_mut().take();
-        match &self.peers {
-            // After an error, the other processes have not ended, and waiting for them could take for ever.
-            Some(peers) => {
-                peers.bond.leaves();
-                peers.forget_services();
-                std::mem::forget(workers);
-            }
-            None => drop(workers),
-        }
-        self.stop();
-        self.end_sinks_and_checkpoints();
-        if let Some(runtime) = self.runtime.take() {
-            runtime.shutdown_timeout(Duration::from_secs(5));
-        }
     }
 }
 

@@ -33,6 +33,9 @@ impl TurnSources {
     }
 }
 
+/// Whether what is under way should be given up.
+pub type IsCancelled = Arc<dyn Fn() -> bool + Send + Sync>;
+
 /// Options of a run.
 #[derive(Clone)]
 pub struct Options {
@@ -63,6 +66,8 @@ pub struct Options {
     pub cluster: Option<ClusterOptions>,
     /// Where a copy of the stored encodings is kept. Needs a state directory.
     pub backup: Option<Arc<dyn BackupStore>>,
+    /// Whether to give up the start, which may load models and restore indexes for long.
+    pub is_cancelled: Option<IsCancelled>,
 }
 
 impl Default for Options {
@@ -81,6 +86,7 @@ impl Default for Options {
             watcher: None,
             cluster: None,
             backup: None,
+            is_cancelled: None,
         }
     }
 }
@@ -93,6 +99,11 @@ impl Options {
             Some(cluster) => Shape { process: cluster.process, processes: cluster.hosts.len(), workers },
             None => Shape::alone(workers),
         }
+    }
+
+    /// Whether to give up the start.
+    pub(crate) fn is_cancelled(&self) -> bool {
+        self.is_cancelled.as_ref().is_some_and(|is_cancelled| is_cancelled())
     }
 
     /// Whether a plan has a source that is read.

@@ -11,6 +11,7 @@ use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 use super::build::{Former, RuntimeContext, StoredPassages, TurnFeed};
+use super::ending::IoThreads;
 use super::lacking::warn;
 use super::maintain::run_maintenance;
 use super::reload::follow::follow;
@@ -22,7 +23,7 @@ use crate::ask::AskQueue;
 use crate::cache::InferenceCache;
 use crate::cluster::connect::{ConnectError, Member, connect};
 use crate::cluster::{Bytes, ClusterOptions, Link, Order, Peers, Shape, SharedModels, Topic};
-use crate::component::{Models, new_run};
+use crate::component::{BuildError, Models, new_run};
 use crate::corpus::{CorpusIndexes, CorpusState, Preparing};
 use crate::dead_letter::DeadLetters;
 use crate::durable::{Durable, SourceCheckpoint};
@@ -40,17 +41,12 @@ impl Engine {
         let directory = state.as_ref().map(|state| state.path());
         let cache = InferenceCache::open(directory)?;
         let thread_error = |what| move |error: std::io::Error| RunError::Thread { what, reason: error.to_string() };
-        let runtime = tokio::runtime::Builder::new_multi_thread()
-            .worker_threads(2)
-            .thread_name("turnflow-io")
-            .enable_all()
-            .build()
-            .map_err(thread_error("the I/O threads"))?;
+        let io = IoThreads::start().map_err(thread_error("the I/O threads"))?;
         let shape = options.shape();
         if let Some(cluster) = &options.cluster {
             member(cluster, shape, &plan.hash).check().map_err(ConnectError::from)?;
         }
-        let peers = shape.is_cluster().then(|| Peers::new(shape, runtime.handle().clone()));
+        let peers = shape.is_cluster().then(|| Peers::new(shape, io.handle.clone()));
         let dead = DeadLetters::counted();
         let epochs = Arc::new(Epochs::open(directory)?);
         epochs.set_aliases(Arc::new(plan.aliases()));
@@ -80,7 +76,7 @@ impl Engine {
             delivered: AtomicUsize::new(0),
             recovered: AtomicU64::new(0),
             revised: AtomicU64::new(0),
-            handle: runtime.handle().clone(),
+            handle: io.handle.clone(),
             observer: options.observer.clone(),
             watcher: options.watcher.clone(),
             activity: Activity::new(metrics.clone()),
@@ -92,7 +88,7 @@ impl Engine {
         let backup = super::backup::open(&options, state.as_deref(), &plan.name, &metrics)?;
         let context = RuntimeContext {
             options: options.clone(),
-            handle: runtime.handle().clone(),
+            handle: io.handle.clone(),
             dead,
             cache,
             maintenance: Arc::default(),
@@ -129,6 +125,7 @@ impl Engine {
             stopping: AtomicBool::new(false),
             stays: AtomicBool::new(stays),
             following: Mutex::default(),
+            followed: Mutex::default(),
             undone: AtomicU64::new(0),
         });
         if stays {
@@ -146,7 +143,10 @@ impl Engine {
         }
         // As late as possible: what a process loads before takes its own time.
         let links = match (&peers, &options.cluster) {
-            (Some(peers), Some(cluster)) => Some((peers.clone(), join_cluster(cluster, peers, &same)?)),
+            (Some(peers), Some(cluster)) => {
+                let is_cancelled = || inner.context.options.is_cancelled();
+                Some((peers.clone(), join_cluster(cluster, peers, &same, &is_cancelled)?))
+            }
             _ => None,
         };
         pool.release();
@@ -154,14 +154,14 @@ impl Engine {
         let workers = pool.start(&shared, links)?;
         // Epochs are published off the workers: wake the workers to check the standing turns.
         let (mut epochs, woken) = (shared.epochs.subscribe(), pool.clone());
-        runtime.spawn(async move {
+        io.handle.spawn(async move {
             while epochs.changed().await.is_ok() {
                 woken.wake();
             }
         });
-        runtime.spawn(announce_ready(feeds, inner.context.clone()));
-        runtime.spawn(run_maintenance(Arc::downgrade(&inner)));
-        inner.context.backup.iter().for_each(|backup| drop(runtime.spawn(backup.clone().work())));
+        io.handle.spawn(announce_ready(feeds, inner.context.clone()));
+        io.handle.spawn(run_maintenance(Arc::downgrade(&inner)));
+        inner.context.backup.iter().for_each(|backup| drop(io.handle.spawn(backup.clone().work())));
         let checkpoints = inner.context.options.answer.then(|| {
             let (shared, errors, pool) = (shared.clone(), inner.context.errors.clone(), pool.clone());
             std::thread::Builder::new().name("checkpoint".into()).spawn(move || {
@@ -176,14 +176,15 @@ impl Engine {
             })
         });
         let checkpoints = checkpoints.transpose().map_err(thread_error("the checkpoint thread"))?;
-        Ok(Self { inner, workers: Mutex::new(Some(workers)), checkpoints, runtime: Some(runtime), peers })
+        Ok(Self { inner, workers: Mutex::new(Some(workers)), checkpoints, io, peers })
     }
 }
 
 /// Builds the first plan; the workers pick it up when they start.
 fn first(context: &RuntimeContext, plan: &Plan) -> Result<Running, RunError> {
     let (shared, pool, options) = (&context.shared, &context.pool, &context.options);
-    let loaded = context.models(plan, |_| None, &|| false)?;
+    let is_cancelled = || options.is_cancelled();
+    let loaded = context.models(plan, |_| None, &is_cancelled)?;
     warn(plan, &loaded.lacking);
     let models = &loaded.models;
     context.offer(models);
@@ -196,8 +197,8 @@ fn first(context: &RuntimeContext, plan: &Plan) -> Result<Running, RunError> {
         let passages = context.stored_passages(planned);
         let mut indexes = Vec::new();
         for (key, definition) in &definitions[&planned.name] {
-            let mut index = context.index(&planned.name, key, &**definition, &|| false)?;
-            context.take_over(&planned.name, key, &mut *index);
+            let mut index = context.index(&planned.name, key, &**definition, &is_cancelled)?;
+            context.take_over(&planned.name, key, &mut *index, &is_cancelled)?;
             indexes.push((key.clone(), index));
         }
         let keys = definitions[&planned.name].keys().cloned().collect();
@@ -208,7 +209,7 @@ fn first(context: &RuntimeContext, plan: &Plan) -> Result<Running, RunError> {
         let passages =
             passages.filter(|_| indexes.iter().all(|(key, index)| context.has_all(&planned.name, key, &**index)));
         let indexes = CorpusIndexes::start(preparing, number, indexes, epochs, parts, log, context.handle.clone());
-        let mut feed = context.feed(number, planned, models, &indexes, true, &|| false)?;
+        let mut feed = context.feed(number, planned, models, &indexes, true, &is_cancelled)?;
         passages.into_iter().for_each(|passages| feed.shared.begin_with(passages));
         if let Some(peers) = &context.peers {
             let (targets, preparations) = (feed.shared.targets().clone(), feed.shared.preparations().clone());
@@ -223,19 +224,22 @@ fn first(context: &RuntimeContext, plan: &Plan) -> Result<Running, RunError> {
     let mut manual = None;
     if options.answer {
         for node in plan.nodes.iter().filter(|node| matches!(node.kind, NodeKind::Sink(_))) {
-            let sink = context.sink(plan, node, &|| false)?;
+            let sink = context.sink(plan, node, &is_cancelled)?;
             if let Some(sink) = &sink {
                 shared.durable.add_sink(sink);
             }
             sinks.insert(node.id.clone(), sink);
         }
     }
-    let generation = context.generation(1, plan, &loaded, &definitions, &sinks, |_| None, &|| false)?;
+    let generation = context.generation(1, plan, &loaded, &definitions, &sinks, |_| None, &is_cancelled)?;
     shared.generations.write().insert(1, generation.clone());
     if options.answer {
         pool.tell(&Command::Generation(generation.clone()));
         let mut places = if shared.durable.is_kept() { resume(context, &generation)? } else { BTreeMap::new() };
-        // Late, when little else can fail: a sink may truncate its file here.
+        if is_cancelled() {
+            return Err(BuildError::Cancelled { of: "pipeline", name: plan.name.to_string() }.into());
+        }
+        // Late, when little else can fail: a sink may truncate its file here. From here on, nothing is cancelled.
         for sink in sinks.values().flatten() {
             sink.begin().map_err(|source| RunError::Source { name: format!("node {}", sink.id()), source })?;
             shared.durable.enters(sink)?;
@@ -282,10 +286,15 @@ fn member(cluster: &ClusterOptions, shape: Shape, plan: &str) -> Member {
 }
 
 /// Connects this process with the others of its cluster.
-fn join_cluster(cluster: &ClusterOptions, peers: &Peers, plan: &str) -> Result<Vec<Option<Link>>, RunError> {
+fn join_cluster(
+    cluster: &ClusterOptions,
+    peers: &Peers,
+    plan: &str,
+    is_cancelled: &dyn Fn() -> bool,
+) -> Result<Vec<Option<Link>>, RunError> {
     // The first process gives each start another number, so that no process of an earlier one takes part.
     let generation = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_nanos() as u64);
-    let connected = connect(&member(cluster, peers.shape, plan), generation, cluster.patience, &*cluster.is_cancelled)?;
+    let connected = connect(&member(cluster, peers.shape, plan), generation, cluster.patience, is_cancelled)?;
     let sockets = connected.sockets.into_iter().enumerate();
     let links = sockets.map(|(process, socket)| {
         let other = format!("process {process} ({})", cluster.hosts[process]).into();

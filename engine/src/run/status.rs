@@ -7,6 +7,7 @@ use serde::Serialize;
 
 use super::{Engine, LackingModel};
 use crate::activity::{Calls, Durations};
+use crate::backup::BackupStatus;
 use crate::cluster::{models_of, name_of};
 use crate::corpus::CorpusState;
 use crate::publish::CorpusProgress;
@@ -44,6 +45,8 @@ pub struct EngineStatus {
     pub sinks: Vec<SinkStatus>,
     /// The turn sources that are read.
     pub sources: Vec<SourceStatus>,
+    /// The backup of the stored encodings, if there is one.
+    pub backup: Option<BackupStatus>,
 }
 
 /// Numbers of turns.
@@ -196,6 +199,7 @@ impl Engine {
             corpora: corpora.collect(),
             sinks: self.sinks(),
             sources,
+            backup: self.inner.context.backup.as_ref().map(|backup| backup.status()),
         }
     }
 }

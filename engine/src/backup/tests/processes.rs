@@ -2,6 +2,7 @@
 
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
 use super::support::{Dataset, Fault, Memory, PART, newest_in};
 use crate::backup::Backup;
@@ -146,4 +147,22 @@ async fn a_start_with_its_indexes_needs_no_store() {
     store.set(Fault::None);
     let metrics = process.finish().await;
     assert!(store.keys().contains("p/process-0/docs/dense/copy.json"), "{metrics}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_index_whose_opening_was_cancelled_is_copied_once_it_is_opened() {
+    let store = Arc::new(Memory::new(Fault::From(0)));
+    let disks = tempfile::tempdir().unwrap();
+    let process = Process::start(&store, disks.path(), Shape::alone(1));
+    let missing = process.state.index_path("docs", "dense");
+    let opening = process.backup.open_index("docs", "dense", &missing, PART, true);
+    assert!(tokio::time::timeout(Duration::from_millis(50), opening).await.is_err());
+    store.set(Fault::None);
+    assert!(!process.open("docs").await);
+    process.dataset("docs").append();
+    let backup = process.backup.clone();
+    process.end().await;
+    assert!(store.keys().contains("p/process-0/docs/dense/copy.json"), "{:?}", store.keys());
+    let status = backup.status();
+    assert!(status.complete_s.is_some() && status.bytes > 0 && status.problem.is_none(), "{status:?}");
 }

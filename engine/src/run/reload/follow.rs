@@ -371,6 +371,7 @@ impl Following {
         reload.coming = coming;
         reload.end_manual(&diff);
         reload.adopt(&plan, &diff, outline, built, BTreeMap::<Arc<str>, Offsets>::new());
+        *inner.followed.lock() = Some(plan);
         Ok(())
     }
 }

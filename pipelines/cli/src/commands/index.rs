@@ -9,6 +9,7 @@ use turnflow_engine::publish::CorpusProgress;
 use turnflow_engine::run::Options;
 use turnflow_engine::wording::count;
 
+use super::backup::BackupArgs;
 use super::{EngineArgs, FormatArgs, Outcome, PipelineArgs, start};
 
 /// Update the corpora's indexes and exit.
@@ -19,12 +20,16 @@ pub struct IndexArgs {
     #[command(flatten)]
     engine: EngineArgs,
     #[command(flatten)]
+    backup: BackupArgs,
+    #[command(flatten)]
     format: FormatArgs,
 }
 
 pub(super) fn run(args: &IndexArgs) -> Outcome {
     let plan = args.pipeline.plan()?.running();
-    let options = Options { corpora: Mode::Once, answer: false, ..args.engine.options(&plan) };
+    let backup = args.backup.store()?;
+    let options =
+        Options { turns: Mode::Once, corpora: Mode::Once, answer: false, backup, ..args.engine.options(&plan) };
     let begun = Instant::now();
     let engine = start(plan, options)?;
     let view = engine.epochs().current();

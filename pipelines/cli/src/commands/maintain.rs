@@ -18,6 +18,7 @@ use turnflow_engine::run::{MaintenanceReport, Options};
 use turnflow_engine::state::{PASSAGE_LOG, StateDirectory};
 use turnflow_engine::wording::count;
 
+use super::backup::BackupArgs;
 use super::{EngineArgs, Fault, FormatArgs, Outcome, PipelineArgs, check_state, start};
 
 /// Merge, compact and clean up all stores in the state directory.
@@ -33,6 +34,8 @@ pub struct MaintainArgs {
     pipeline: PipelineArgs,
     #[command(flatten)]
     engine: EngineArgs,
+    #[command(flatten)]
+    backup: BackupArgs,
     /// Also remove indexes that no retriever on a path to a sink uses. Without this option, they are
     /// only listed. Pipelines with the same name share a state directory: another pipeline then
     /// rebuilds the indexes that it needs.
@@ -51,7 +54,9 @@ struct Unused {
 
 pub(super) fn run(args: &MaintainArgs) -> Outcome {
     let plan = args.pipeline.plan()?.running();
-    let options = Options { corpora: Mode::Once, answer: false, ..args.engine.options(&plan) };
+    let backup = args.backup.store()?;
+    let options =
+        Options { turns: Mode::Once, corpora: Mode::Once, answer: false, backup, ..args.engine.options(&plan) };
     let directory: PathBuf = options.state.clone().unwrap_or_default();
     check_state(&directory)?;
     let (memo, idle_s) = (CacheLimits::of(&plan.maintenance), plan.conversations.idle_s);

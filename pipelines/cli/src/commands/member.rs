@@ -2,7 +2,6 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use anyhow::{Context, anyhow};
@@ -50,18 +49,17 @@ impl MemberArgs {
         self.process.is_some_and(|process| process > 0)
     }
 
-    /// The options for the engine; `None` if this is no cluster. `stop` cancels the wait for the others.
-    pub fn options(&self, pipeline: &PipelineArgs, stop: &Arc<AtomicBool>) -> Result<Option<ClusterOptions>, Fault> {
+    /// The options for the engine; `None` if this is no cluster.
+    pub fn options(&self, pipeline: &PipelineArgs) -> Result<Option<ClusterOptions>, Fault> {
         let (Some(process), Some(hosts)) = (self.process, &self.hosts) else { return Ok(None) };
         let hosts = hosts_in(hosts).map_err(Fault::Told)?;
         let secret = self.secret.as_deref().map(read_secret).transpose().map_err(Fault::Told)?;
-        let (stop, pipeline) = (stop.clone(), pipeline.clone());
+        let pipeline = pipeline.clone();
         Ok(Some(ClusterOptions {
             process,
             hosts,
             secret,
             patience: Duration::from_secs(self.wait),
-            is_cancelled: Arc::new(move || stop.load(Ordering::Acquire)),
             on_lost: Arc::new(move |lost| {
                 eprintln!("error: process {process} ends: {lost}; when all processes are started again, they go on");
                 // Nothing is cleaned up: a restart goes on from what is on the disk.
@@ -78,11 +76,6 @@ impl MemberArgs {
 fn read_secret(path: &Path) -> anyhow::Result<Secret> {
     let bytes = std::fs::read(path).with_context(|| format!("cannot read `{}`", path.display()))?;
     Ok(Secret::new(bytes.trim_ascii())?)
-}
-
-/// Whether a run could not start because it was told to stop.
-pub(super) fn is_cancelled(error: &RunError) -> bool {
-    matches!(error, RunError::Cluster(ConnectError::Cancelled))
 }
 
 /// The fault of a run that could not start.

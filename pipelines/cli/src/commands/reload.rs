@@ -91,6 +91,14 @@ impl<'a> Reloads<'a> {
         }
     }
 
+    /// Adopts what the first process of the cluster has reloaded. For the others; call it often.
+    pub fn follow(&self) {
+        if let Some(plan) = self.engine.take_followed() {
+            self.adopt.iter().for_each(|adopt| adopt(&plan)());
+            (self.note)(None);
+        }
+    }
+
     fn begin(&mut self) {
         self.wanted = false;
         let before = stamped(self.files.files().iter().map(|(path, _)| path.clone()).collect());

@@ -78,12 +78,12 @@ pub(super) fn run(args: &RunArgs) -> Outcome {
     let state = options.state.clone();
     let (name, outline): (Arc<str>, _) = (plan.name.as_str().into(), Outline::of(&plan));
     let signals = Signals::handle()?;
-    let cluster = args.member.options(&args.pipeline, &signals.stop)?;
-    let options = Options { cluster, backup: args.backup.store()?, ..options };
+    let cluster = args.member.options(&args.pipeline)?;
+    let options = Options { cluster, backup: args.backup.store()?, is_cancelled: Some(signals.cancel()), ..options };
     let begun = Instant::now();
     let engine = match Engine::start(plan, options) {
         Ok(engine) => Arc::new(engine),
-        Err(error) if member::is_cancelled(&error) => return Ok(()),
+        Err(error) if error.is_cancelled() => return Ok(()),
         Err(error) => return Err(member::failed(error)),
     };
     let served = Served::new(name, engine.clone(), outline);
@@ -101,7 +101,7 @@ pub(super) fn run(args: &RunArgs) -> Outcome {
     }
     // The first process of a cluster leads its reloads.
     let leads = !args.member.is_follower();
-    let mut reloads = Reloads::new(&args.pipeline, engine.clone(), files, args.watch && leads).of(&served);
+    let mut reloads = Reloads::new(&args.pipeline, engine.clone(), files, args.watch).of(&served);
     let mut stopped: Option<(Instant, Vec<SinkStatus>)> = None;
     let mut abandoned: Option<String> = None;
     let mut unread = false;
@@ -142,7 +142,10 @@ pub(super) fn run(args: &RunArgs) -> Outcome {
             if asked && !leads {
                 eprintln!("{}", ReloadError::Follower);
             }
-            reloads.tick(asked && leads);
+            match leads {
+                true => reloads.tick(asked),
+                false => reloads.follow(),
+            }
         }
         std::thread::park_timeout(TICK);
     }

@@ -119,7 +119,7 @@ pub(super) fn run(args: &ServeArgs) -> Outcome {
         );
     }
     let signals = Signals::handle()?;
-    let cluster = args.member.options(&pipelines[0], &signals.stop)?;
+    let cluster = args.member.options(&pipelines[0])?;
     if cluster.is_some() && args.files.len() > 1 {
         return Err(Fault::Told(anyhow!("a cluster serves exactly one pipeline, and {} are given", args.files.len())));
     }
@@ -131,11 +131,15 @@ pub(super) fn run(args: &ServeArgs) -> Outcome {
         let watcher = telemetry.as_ref().map(|telemetry| telemetry.watcher());
         let watcher_of = watcher.clone().map(|watcher| watcher as _);
         let (cluster, backup) = (cluster.clone(), backup.clone());
-        let options = Options { watcher: watcher_of, cluster, backup, ..args.options(&plan) };
+        let is_cancelled = Some(signals.cancel());
+        let options = Options { watcher: watcher_of, cluster, backup, is_cancelled, ..args.options(&plan) };
         let state = options.state.clone();
         let engine = match Engine::start(plan, options) {
             Ok(engine) => engine,
-            Err(error) if member::is_cancelled(&error) => return Ok(()),
+            Err(error) if error.is_cancelled() => {
+                drop(sockets);
+                return end(served);
+            }
             Err(error) => {
                 return Err(match member::failed(error) {
                     Fault::Run(error) => Fault::Run(error.context(format!("pipeline `{name}`"))),
@@ -158,7 +162,7 @@ pub(super) fn run(args: &ServeArgs) -> Outcome {
         reloads.push(Reloads::new(pipeline, of.engine().clone(), files, args.watch).of(of));
     }
     let served_all = match args.member.is_follower() {
-        true => follow(args, config, &served, &signals),
+        true => follow(args, config, &served, &signals, &reloads),
         false => serve(args, config, &served, &signals, &mut reloads),
     };
     reloads.iter_mut().for_each(Reloads::end);
@@ -231,9 +235,15 @@ fn unbound(error: ServeError) -> Fault {
 
 /// Runs a process of a cluster that is not the first, until all end. With `--listen`, it forwards requests to
 /// process 0.
-fn follow(args: &ServeArgs, config: ServeConfig, served: &[Arc<Served>], signals: &Signals) -> Outcome {
+fn follow(
+    args: &ServeArgs,
+    config: ServeConfig,
+    served: &[Arc<Served>],
+    signals: &Signals,
+    reloads: &[Reloads<'_>],
+) -> Outcome {
     let Some(of) = served.first() else { return Ok(()) };
-    let Some(address) = args.listen else { return wait(of.engine(), signals) };
+    let Some(address) = args.listen else { return wait(of.engine(), signals, reloads) };
     let runtime = runtime()?;
     let engine = of.engine().clone();
     let ask: Asker = Arc::new(move |question| engine.ask_first(question));
@@ -242,7 +252,7 @@ fn follow(args: &ServeArgs, config: ServeConfig, served: &[Arc<Served>], signals
     let stop = CancellationToken::new();
     let task = runtime.spawn(turnflow_server::serve(server, stop.clone()));
     // Process 0 lets requests finish, so requests are forwarded until it has ended.
-    let outcome = wait(of.engine(), signals);
+    let outcome = wait(of.engine(), signals, reloads);
     stop.cancel();
     let ended = runtime.block_on(task);
     runtime.shutdown_timeout(Duration::from_secs(1));
@@ -251,7 +261,7 @@ fn follow(args: &ServeArgs, config: ServeConfig, served: &[Arc<Served>], signals
 }
 
 /// Waits for the end of the cluster, which a signal to any process asks for.
-fn wait(engine: &Engine, signals: &Signals) -> Outcome {
+fn wait(engine: &Engine, signals: &Signals, reloads: &[Reloads<'_>]) -> Outcome {
     let mut stopped = false;
     while !engine.has_ended() {
         engine.check()?;
@@ -262,6 +272,7 @@ fn wait(engine: &Engine, signals: &Signals) -> Outcome {
         if signals.reload.swap(false, Ordering::AcqRel) {
             eprintln!("{}", ReloadError::Follower);
         }
+        reloads.iter().for_each(Reloads::follow);
         std::thread::park_timeout(TICK);
     }
     Ok(())

@@ -1,10 +1,11 @@
 //! Signals to the process: stop and reload.
 
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use anyhow::Context;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGUSR1};
+use turnflow_engine::run::IsCancelled;
 
 /// Flags that signals set.
 pub(super) struct Signals {
@@ -16,6 +17,12 @@ pub(super) struct Signals {
 }
 
 impl Signals {
+    /// Whether the run was told to stop, for a start that may take long.
+    pub fn cancel(&self) -> IsCancelled {
+        let stop = self.stop.clone();
+        Arc::new(move || stop.load(Ordering::Acquire))
+    }
+
     /// Installs the signal handlers.
     pub fn handle() -> anyhow::Result<Self> {
         let signals = Self { stop: Arc::default(), reload: Arc::default() };

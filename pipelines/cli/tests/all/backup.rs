@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use serde_json::json;
 
+use crate::cluster::signal;
 use crate::servers::{S3, Server};
 use crate::support::{answers, model, until};
 
@@ -257,6 +258,58 @@ fn a_store_that_refuses_stops_only_a_start_that_needs_it() {
 }
 
 #[test]
+fn what_index_stores_is_copied_and_restored() {
+    let Some(directory) = prepared(30) else { return };
+    let directory = directory.path();
+    std::fs::create_dir(directory.join("backup")).unwrap();
+    let url = format!("file://{}", directory.join("backup").display());
+    let done = |command: &str| {
+        let arguments = [command, "p.ron", "--backup", &url, "--state", "s", "--format", "json"];
+        let output = turnflow(directory, 1, &arguments).output().unwrap();
+        assert!(output.status.success(), "{}", log(&output));
+        let told: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+        let corpora = told["corpora"].as_array().into_iter().flatten();
+        corpora.map(|corpus| corpus["embedded"].as_u64().unwrap()).sum::<u64>()
+    };
+    assert_eq!(done("index"), 40);
+    lose_disk(directory);
+    assert_eq!(done("index"), 0);
+    // What maintenance has merged is copied too.
+    std::fs::remove_dir_all(directory.join("backup")).unwrap();
+    std::fs::create_dir(directory.join("backup")).unwrap();
+    done("maintain");
+    lose_disk(directory);
+    assert_eq!(done("index"), 0);
+}
+
+#[test]
+fn a_signal_ends_a_start_that_waits_for_its_backup() {
+    let Some(directory) = prepared(9) else { return };
+    let directory = directory.path();
+    // It takes connections and never answers.
+    let silent = std::net::TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+    let port = silent.local_addr().unwrap().port();
+    let arguments = ["run", "p.ron", "--backup", "s3://copies", "--state", "s"];
+    let to = std::fs::File::create(directory.join("log")).unwrap();
+    let mut run = Killed(turnflow(directory, port, &arguments).stderr(to).spawn().unwrap());
+    silent.set_nonblocking(true).unwrap();
+    let mut asked = Vec::new();
+    until("the store is asked", || {
+        asked.extend(silent.accept());
+        assert!(run.0.try_wait().unwrap().is_none(), "{}", std::fs::read_to_string(directory.join("log")).unwrap());
+        !asked.is_empty()
+    });
+    signal(i32::try_from(run.0.id()).unwrap(), libc::SIGTERM);
+    let mut status = None;
+    until("the run ends", || {
+        status = run.0.try_wait().unwrap();
+        status.is_some()
+    });
+    assert_eq!(status.and_then(|status| status.code()), Some(0));
+    drop(asked);
+}
+
+#[test]
 fn of_two_runs_with_the_same_backup_the_first_one_stops_it() {
     let Some(directory) = prepared(9) else { return };
     let directory = directory.path();
@@ -293,7 +346,8 @@ struct Killed(std::process::Child);
 
 impl Drop for Killed {
     fn drop(&mut self) {
-        self.0.kill().unwrap();
+        // It may have ended.
+        let _ = self.0.kill();
         self.0.wait().unwrap();
     }
 }

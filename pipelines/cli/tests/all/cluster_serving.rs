@@ -96,6 +96,22 @@ async fn every_process_of_a_cluster_serves_everything() {
     }
     let own = client.get(url(2, "/process/v1/pipelines/lexical/status")).bearer_auth("secret").send().await.unwrap();
     assert!(own.status().is_success(), "{}", own.text().await.unwrap());
+    // After a reload, each process describes the new pipeline.
+    let changed = std::fs::read_to_string(directory.join("p.ron")).unwrap().replace("top: 5", "top: 4");
+    std::fs::write(directory.join("p.ron"), changed).unwrap();
+    signal(i32::try_from(processes[0].0.id()).unwrap(), libc::SIGHUP);
+    for (process, path) in [(0, "/v1/pipelines"), (1, "/process/v1/pipelines"), (2, "/process/v1/pipelines")] {
+        let begun = Instant::now();
+        loop {
+            let described = client.get(url(process, path)).bearer_auth("secret").send().await.unwrap();
+            let described = described.text().await.unwrap();
+            if described.contains("top: 4") {
+                break;
+            }
+            assert!(begun.elapsed() < PATIENCE, "{process}: {described}: {}", log(process));
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    }
     // A stop of any process ends all, after the running requests.
     signal(i32::try_from(processes[1].0.id()).unwrap(), libc::SIGTERM);
     for (process, Cluster(child)) in processes.iter_mut().enumerate() {

@@ -1,6 +1,7 @@
 //! Draws the numbers, or prints them.
 
 use std::fmt::Write as _;
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use ratatui::Frame;
 use ratatui::layout::{Constraint, Layout};
@@ -34,7 +35,7 @@ fn ms(value: Option<f64>) -> String {
 }
 
 /// The lines above the tables.
-fn summary(numbers: &Numbers) -> [String; 2] {
+fn summary(numbers: &Numbers) -> Vec<(String, Style)> {
     let status = numbers.status();
     let turns = &status["turns"];
     let rate = numbers.rate(|status| status["turns"]["answered"].as_f64());
@@ -44,7 +45,7 @@ fn summary(numbers: &Numbers) -> [String; 2] {
         false if is_loading => "  loading",
         false => "  reading the sources",
     };
-    [
+    let lines = [
         format!(
             "{}  epoch {}  up {:.0} s  {}{state}",
             numbers.name(),
@@ -61,7 +62,26 @@ fn summary(numbers: &Numbers) -> [String; 2] {
             turns["revised"],
             turns["dead_letters"]
         ),
-    ]
+    ];
+    let of_backup = &status["backup"];
+    let backup = backup(of_backup, SystemTime::now());
+    let problem = text_of(&of_backup["problem"]);
+    let problem = (!problem.is_empty()).then(|| format!("the backup is not up to date: {problem}"));
+    let (bold, red) = (Style::new().add_modifier(Modifier::BOLD), Style::new().fg(Color::Red));
+    let lines = lines.into_iter().zip([bold, Style::new()]);
+    lines.chain(backup.map(|line| (line, Style::new()))).chain(problem.map(|line| (line, red))).collect()
+}
+
+/// The line about the backup, if there is one.
+fn backup(status: &Value, now: SystemTime) -> Option<String> {
+    let address = Some(text_of(&status["address"])).filter(|address| !address.is_empty())?;
+    let since = now.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
+    let complete = match status["complete_s"].as_u64() {
+        Some(at) => format!("complete {} s ago", since.saturating_sub(at)),
+        None => "not complete yet".to_owned(),
+    };
+    let megabytes = number(&status["bytes"]) / 1e6;
+    Some(format!("backup: {complete}  copied {megabytes:.1} MB  failures {}  {address}", status["failures"]))
 }
 
 fn node_cells(node: &Node) -> [String; 8] {
@@ -103,7 +123,7 @@ fn ends(status: &Value) -> Vec<[String; 4]> {
 
 /// Everything as text.
 pub(super) fn text(numbers: &Numbers) -> String {
-    let mut out = summary(numbers).join("\n") + "\n";
+    let mut out: String = summary(numbers).into_iter().map(|(line, _)| line + "\n").collect();
     let mut table = |head: &[&str], rows: Vec<Vec<String>>| {
         if rows.is_empty() {
             return;
@@ -132,17 +152,17 @@ fn head<'a, const N: usize>(cells: [&'a str; N]) -> Row<'a> {
 pub(super) fn draw(frame: &mut Frame, numbers: &Numbers, problem: Option<&str>) {
     let (nodes, corpora, ends) = (numbers.nodes(), corpora(numbers.status()), ends(numbers.status()));
     let height = |rows: usize| Constraint::Length(u16::try_from(rows + 2).unwrap_or(u16::MAX));
+    let lines = summary(numbers);
     let [top, of_nodes, of_corpora, of_ends, bottom] = Layout::vertical([
-        Constraint::Length(3),
+        Constraint::Length(u16::try_from(lines.len() + 1).unwrap_or(u16::MAX)),
         height(nodes.len()),
         height(corpora.len()),
         Constraint::Min(0),
         Constraint::Length(1),
     ])
     .areas(frame.area());
-    let [first, second] = summary(numbers);
-    let name = Line::styled(first, Style::new().add_modifier(Modifier::BOLD));
-    frame.render_widget(ratatui::text::Text::from(vec![name, Line::raw(second)]), top);
+    let lines: Vec<Line<'_>> = lines.into_iter().map(|(line, style)| Line::styled(line, style)).collect();
+    frame.render_widget(ratatui::text::Text::from(lines), top);
     let rows = nodes.iter().map(|node| {
         let style = if node.failures > 0 { Style::new().fg(Color::Red) } else { Style::new() };
         Row::new(node_cells(node)).style(style)
@@ -179,4 +199,24 @@ pub(super) fn draw(frame: &mut Frame, numbers: &Numbers, problem: Option<&str>) 
         None => Span::styled("q quits", Style::new().add_modifier(Modifier::DIM)),
     };
     frame.render_widget(Line::from(told), bottom);
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_backup_has_a_line() {
+        let now = UNIX_EPOCH + Duration::from_secs(100);
+        assert_eq!(backup(&Value::Null, now), None);
+        let mut status = json!({"address": "s3://a/b", "complete_s": 93, "bytes": 2_500_000, "failures": 1});
+        let line = backup(&status, now).unwrap();
+        assert_eq!(line, "backup: complete 7 s ago  copied 2.5 MB  failures 1  s3://a/b");
+        status["complete_s"] = Value::Null;
+        assert!(backup(&status, now).unwrap().starts_with("backup: not complete yet"));
+    }
 }
