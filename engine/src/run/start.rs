@@ -239,7 +239,8 @@ fn first(context: &RuntimeContext, plan: &Plan) -> Result<Running, RunError> {
         if is_cancelled() {
             return Err(BuildError::Cancelled { of: "pipeline", name: plan.name.to_string() }.into());
         }
-        // Late, when little else can fail: a sink may truncate its file here. From here on, nothing is cancelled.
+        // Late, when little else can fail: a sink may truncate its file here. After this, only the wait for the other
+        // processes of a cluster is given up.
         for sink in sinks.values().flatten() {
             sink.begin().map_err(|source| RunError::Source { name: format!("node {}", sink.id()), source })?;
             shared.durable.enters(sink)?;

@@ -20,8 +20,8 @@
 //! candidates. If the trees fail, it does too, with a warning in the answer's provenance. Ties are ordered by passage
 //! id.
 //!
-//! Cost: two passes over the candidates' texts, and one walk through each tree for each candidate; no call of another
-//! model.
+//! Cost: two passes over the candidates' texts (one for trees that were learned without the question's words), and one
+//! walk through each tree for each candidate; no call of another model.
 
 mod features;
 mod matching;

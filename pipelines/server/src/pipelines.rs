@@ -76,7 +76,7 @@ fn status_of(served: &Served) -> Value {
     status
 }
 
-/// Reports a pipeline's status: its epoch, turns, calls by node, corpora, sinks and the last reload.
+/// Reports a pipeline's status: its epoch, turns, calls by node, corpora, sinks, backup and the last reload.
 #[utoipa::path(get, path = "/v1/pipelines/{name}/status", tag = "turnflow", params(("name" = String, Path)), responses(
     (status = 200, description = "The status; durations are counted in the classes of `bounds_s`", body = Value),
     (status = 404, description = "The pipeline does not exist")
