@@ -290,6 +290,8 @@ fn a_signal_ends_a_start_that_waits_for_its_backup() {
     let silent = std::net::TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
     let port = silent.local_addr().unwrap().port();
     let arguments = ["run", "p.ron", "--backup", "s3://copies", "--state", "s"];
+    // The sink empties its file at a start, but not at one that is given up.
+    std::fs::write(directory.join("answers.jsonl"), "{}\n").unwrap();
     let to = std::fs::File::create(directory.join("log")).unwrap();
     let mut run = Killed(turnflow(directory, port, &arguments).stderr(to).spawn().unwrap());
     silent.set_nonblocking(true).unwrap();
@@ -306,6 +308,7 @@ fn a_signal_ends_a_start_that_waits_for_its_backup() {
         status.is_some()
     });
     assert_eq!(status.and_then(|status| status.code()), Some(0));
+    assert_eq!(std::fs::read_to_string(directory.join("answers.jsonl")).unwrap(), "{}\n");
     drop(asked);
 }
 
